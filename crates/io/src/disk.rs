@@ -1,0 +1,106 @@
+//! The disk seam: named files in one directory of one device.
+//!
+//! What a disk promises, and no more: bytes written are durable after [`File::sync`] returned Ok;
+//! names are durable after [`Disk::sync_dir`] returned Ok. Until then any subset of the unsynced
+//! 512-byte sectors may be on the device after a crash, others hold what they held or garbage.
+//! A failed write or sync is final for the caller: it latches and never retries an fsync.
+
+use std::sync::Arc;
+
+/// Why the bytes move. Queues, counters and emulation are per class.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Class {
+    LogWrite,
+    LogRead,
+    PageRead,
+    PageFlush,
+    MapWrite,
+    MapRead,
+    BpeFill,
+    BpeRead,
+    Superblock,
+    Spill,
+}
+
+impl Class {
+    pub const COUNT: usize = 10;
+    pub const ALL: [Class; Class::COUNT] = [
+        Class::LogWrite,
+        Class::LogRead,
+        Class::PageRead,
+        Class::PageFlush,
+        Class::MapWrite,
+        Class::MapRead,
+        Class::BpeFill,
+        Class::BpeRead,
+        Class::Superblock,
+        Class::Spill,
+    ];
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DiskError {
+    #[error("no file {name}")]
+    Absent { name: String },
+    #[error("file {name} exists")]
+    Exists { name: String },
+    #[error("{what} {name}: the device is full")]
+    Full { name: String, what: &'static str },
+    #[error("{name} is locked by another instance")]
+    Locked { name: String },
+    #[error("{what} {name} at {offset} for {len} bytes: {cause}")]
+    Failed { name: String, what: &'static str, offset: u64, len: u64, cause: String },
+}
+
+pub type Result<T> = std::result::Result<T, DiskError>;
+
+/// One request of a batch. `offset` and the buffer's length are multiples of [`crate::SECTOR`].
+pub enum Op<'a> {
+    Read { offset: u64, buf: &'a mut [u8] },
+    Write { offset: u64, buf: &'a [u8] },
+}
+
+/// An open file. Offsets and lengths of reads and writes are multiples of [`crate::SECTOR`];
+/// memory should be too (an implementation copies what isn't).
+pub trait File: Send + Sync {
+    fn name(&self) -> &str;
+    /// Current length in bytes.
+    fn len(&self) -> u64;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Makes the file at least `len` bytes long; the new part is zero-filled (really written, not
+    /// merely allocated) when `zero` is set, else sparse. Not durable until `sync`.
+    fn grow(&self, len: u64, zero: bool) -> Result<()>;
+    /// Fills `buf` from `offset`. A read past the end is an error.
+    fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()>;
+    fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()>;
+    /// Submits all, waits for all; one result a request, in order.
+    fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>>;
+    /// Everything written to this file before the call is durable when it returns Ok.
+    fn sync(&self, class: Class) -> Result<()>;
+}
+
+/// Held while an instance uses the directory.
+pub trait DiskLock: Send + Sync {}
+
+/// One directory on one device.
+pub trait Disk: Send + Sync {
+    /// What to call it in messages: the path.
+    fn describe(&self) -> String;
+    /// Opens a file that exists.
+    fn open(&self, name: &str) -> Result<Arc<dyn File>>;
+    /// Creates an empty file; `Exists` if there is one. The name is durable after `sync_dir`.
+    fn create(&self, name: &str) -> Result<Arc<dyn File>>;
+    fn exists(&self, name: &str) -> Result<bool>;
+    fn remove(&self, name: &str) -> Result<()>;
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// All names, sorted.
+    fn list(&self) -> Result<Vec<String>>;
+    fn sync_dir(&self) -> Result<()>;
+    /// Takes the directory for one instance; `Locked` if another has it.
+    fn lock(&self) -> Result<Box<dyn DiskLock>>;
+    /// Bytes still free on the device.
+    fn free_bytes(&self) -> Result<u64>;
+}

@@ -1,0 +1,30 @@
+//! How bytes move: the seams through which everything else touches the world.
+//!
+//! Five seams: [`disk`] (files on one device), [`store`] (objects), [`clock`], [`random`] and
+//! [`sched`] (waiting, waking and background workers). The rest of the workspace takes them as
+//! trait objects, so the same engine runs on real devices, on emulated tiers and inside a
+//! deterministic simulation.
+//!
+//! Not here: what the bytes mean.
+
+pub mod clock;
+pub mod disk;
+pub mod random;
+pub mod sched;
+pub mod store;
+
+mod aligned;
+pub use aligned::AlignedBuf;
+
+use std::sync::Arc;
+
+/// The unit in which devices are addressed, in bytes: offsets, lengths and memory are aligned to it.
+pub const SECTOR: usize = 4096;
+
+/// The part of the world that one engine sees besides its disks and its store.
+#[derive(Clone)]
+pub struct World {
+    pub clock: Arc<dyn clock::Clock>,
+    pub random: Arc<dyn random::Random>,
+    pub sched: Arc<dyn sched::Sched>,
+}
