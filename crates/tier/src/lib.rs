@@ -1,1 +1,4 @@
-//! (see docs/architecture.md)
+//! Where a page lives: buffer pool → BPE → object buffer → objects.
+
+pub mod page;
+pub mod redo;
