@@ -1,4 +1,11 @@
 //! Where a page lives: buffer pool → BPE → object buffer → objects.
 
+pub mod below;
+pub mod evict;
+pub mod frame;
+pub mod mtr;
 pub mod page;
+pub mod pages;
+pub mod pool;
+mod queues;
 pub mod redo;

@@ -1,0 +1,59 @@
+//! What memory loads from and gives back to: the tiers below, as the pool sees them.
+
+use crate::page::{BadImage, Glsn, PageId};
+use terrace_io::disk::DiskError;
+use terrace_io::store::StoreError;
+
+/// Where an image was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tier {
+    Flash,
+    Volume,
+    Object,
+    /// Nowhere: redo alone made it.
+    Log,
+}
+
+impl std::fmt::Display for Tier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Tier::Flash => "flash",
+            Tier::Volume => "volume",
+            Tier::Object => "object store",
+            Tier::Log => "log",
+        })
+    }
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ReadError {
+    /// Neither the map nor the log knows the page.
+    #[error("page {0} does not exist")]
+    Absent(PageId),
+    #[error("page {id} on {tier} is corrupt: {bad}")]
+    Corrupt { id: PageId, tier: Tier, bad: BadImage },
+    #[error("redo of page {id} cannot be applied: {cause}")]
+    BadRedo { id: PageId, cause: String },
+    #[error("page {id} on {tier}: {error}")]
+    Disk { id: PageId, tier: Tier, error: DiskError },
+    #[error("page {id}: {error}")]
+    Store { id: PageId, error: StoreError },
+    #[error("no free frame: {dirty} of {frames} are dirty and cannot be flushed now")]
+    NoFrame { frames: usize, dirty: usize },
+}
+
+/// An image that came from below.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fetched {
+    pub from: Tier,
+    /// Redo was applied on the way: the page is dirty since here.
+    pub first_change: Option<Glsn>,
+}
+
+pub trait Below: Send + Sync {
+    /// Fills `image` with the current image of `id`, checked. May wait for I/O.
+    fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError>;
+    /// A clean page leaves memory. Never waits. `accesses` counts its uses since it was read,
+    /// saturating at 3. `image` may be sealed in place.
+    fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8);
+}

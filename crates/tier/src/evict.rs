@@ -1,0 +1,42 @@
+//! The evictor: keeps frames free ahead of need, so that a miss does not have to make room itself.
+
+use crate::pool::Pool;
+use std::sync::Arc;
+use terrace_io::sched::{Event, Step, Worker};
+
+/// Evictions a step makes at the most.
+const BATCH: usize = 64;
+
+pub struct Evictor {
+    pool: Arc<Pool>,
+}
+
+impl Evictor {
+    pub fn new(pool: Arc<Pool>) -> Evictor {
+        Evictor { pool }
+    }
+}
+
+impl Worker for Evictor {
+    fn name(&self) -> &'static str {
+        "evictor"
+    }
+
+    fn step(&mut self) -> Step {
+        let target = 2 * self.pool.free_low;
+        for _ in 0..BATCH {
+            if self.pool.free_frames() >= target {
+                return Step::Idle;
+            }
+            if !self.pool.evict_one() {
+                self.pool.flush_wanted.notify();
+                return Step::Idle;
+            }
+        }
+        Step::Worked
+    }
+
+    fn wake_event(&self) -> Arc<Event> {
+        self.pool.frames_wanted.clone()
+    }
+}

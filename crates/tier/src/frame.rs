@@ -1,0 +1,145 @@
+//! Frames: the buffer pool's memory and what is known of each page-sized place in it.
+//!
+//! A frame's bytes may be read under its shared latch, changed under its exclusive latch, and are
+//! owned outright by whoever holds its claim ([`State::Claimed`]) or took it from the free list.
+//! This file and `pool` are the tier's unsafe room: everything above sees slices behind guards.
+//!
+//! States: `Free` → (claim) `Claimed` → `Ready` → (eviction claims it) `Claimed` → `Free`.
+//! Only `Ready` frames are latched by users. A pin keeps a `Ready` frame `Ready`.
+
+use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
+use parking_lot::RawRwLock;
+use parking_lot::lock_api::RawRwLock as _;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+/// A frame's place in the arena.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct FrameNo(pub u32);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum State {
+    Free = 0,
+    /// One owner loads it or evicts it; everyone else waits or looks again.
+    Claimed = 1,
+    Ready = 2,
+}
+
+/// Accesses are counted up to this.
+pub const ACCESSES_MAX: u8 = 3;
+
+#[repr(align(64))]
+pub(crate) struct Frame {
+    pub latch: RawRwLock,
+    state: AtomicU8,
+    /// Uses since the page came into memory, saturating.
+    pub accesses: AtomicU8,
+    pub pins: AtomicU32,
+    id: AtomicU64,
+    /// Moves on when the content changes and when the frame is used anew.
+    pub version: AtomicU64,
+    /// First log position not on disk yet for this page; 0 when clean.
+    pub first_change: AtomicU64,
+    /// Moves on at each reuse, so that a stale entry in a queue is known.
+    pub turn: AtomicU32,
+}
+
+impl Frame {
+    fn new() -> Frame {
+        Frame {
+            latch: RawRwLock::INIT,
+            state: AtomicU8::new(State::Free as u8),
+            accesses: AtomicU8::new(0),
+            pins: AtomicU32::new(0),
+            id: AtomicU64::new(0),
+            version: AtomicU64::new(1),
+            first_change: AtomicU64::new(0),
+            turn: AtomicU32::new(0),
+        }
+    }
+
+    pub fn id(&self) -> PageId {
+        let id = self.id.load(Ordering::Acquire);
+        PageId::new(SpaceId((id >> 32) as u32), id as u32)
+    }
+    pub fn set_id(&self, id: PageId) {
+        self.id.store(id.as_u64(), Ordering::Release);
+    }
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            0 => State::Free,
+            1 => State::Claimed,
+            _ => State::Ready,
+        }
+    }
+    pub fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+    pub fn first_change(&self) -> Option<Glsn> {
+        Some(self.first_change.load(Ordering::Acquire)).filter(|g| *g != 0)
+    }
+    pub fn is_dirty(&self) -> bool {
+        self.first_change.load(Ordering::Acquire) != 0
+    }
+    /// Counts a use. A hot page's counter is full and is not written again.
+    #[inline]
+    pub fn touch(&self) {
+        let seen = self.accesses.load(Ordering::Relaxed);
+        if seen < ACCESSES_MAX {
+            self.accesses.store(seen + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The pool's memory: one allocation of whole pages, and the frames' metadata.
+pub(crate) struct Arena {
+    memory: terrace_io::AlignedBuf,
+    base: *mut u8,
+    frames: Box<[Frame]>,
+}
+
+// SAFETY: the bytes behind `base` are reached only as the file's header says: under latches or by
+// a single owner; the metadata is atomic.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    pub fn new(frames: usize) -> Arena {
+        let mut memory = terrace_io::AlignedBuf::zeroed(frames * PAGE_SIZE);
+        let base = memory.as_mut_ptr();
+        Arena { memory, base, frames: (0..frames).map(|_| Frame::new()).collect() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub fn frame(&self, no: FrameNo) -> &Frame {
+        &self.frames[no.0 as usize]
+    }
+
+    /// The frame's bytes.
+    ///
+    /// # Safety
+    /// The caller holds the shared or exclusive latch, or owns the frame by claim, for `'a`.
+    pub unsafe fn bytes<'a>(&self, no: FrameNo) -> &'a [u8] {
+        let at = no.0 as usize * PAGE_SIZE;
+        assert!(at + PAGE_SIZE <= self.memory.len());
+        // SAFETY: in bounds by the assertion; not written meanwhile by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.base.add(at), PAGE_SIZE) }
+    }
+
+    /// The frame's bytes, to change.
+    ///
+    /// # Safety
+    /// The caller holds the exclusive latch, or owns the frame by claim, for `'a`, and no other
+    /// slice of it is alive.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn bytes_mut<'a>(&self, no: FrameNo) -> &'a mut [u8] {
+        let at = no.0 as usize * PAGE_SIZE;
+        assert!(at + PAGE_SIZE <= self.memory.len());
+        // SAFETY: in bounds by the assertion; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(at), PAGE_SIZE) }
+    }
+}

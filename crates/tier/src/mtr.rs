@@ -1,0 +1,190 @@
+//! The mini-transaction: a group of page changes that is atomic in recovery.
+//!
+//! Log room and frames for new pages are taken before the first latch ([`crate::pages::Pages::begin`]).
+//! Pages are latched exclusively one by one and stay so until commit. Commit appends the changes to
+//! the log as one range, stamps the pages, marks them dirty and lets go: it never waits.
+//!
+//! Once a page is changed there is no way back: memory has no undo. So everything that can fail or
+//! miss comes first. Dropping a mini-transaction that changed a page is a bug and panics.
+//!
+//! Latch order (who latches several): tree pages, child before parent and left before right; the
+//! space's header page; undo pages; the undo space's header.
+
+use crate::below::ReadError;
+use crate::frame::FrameNo;
+use crate::page::{self, PageId, PageKind, PageRef};
+use crate::pages::Pin;
+use crate::pool::{Access, Lookup, Pool};
+use crate::redo::{LogError, LogRoom, LsnRange, PageMut, PageRedo, Redo};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum MtrError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Frame(#[from] ReadError),
+}
+
+/// A page of a mini-transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageNo(usize);
+
+struct Latched {
+    id: PageId,
+    no: FrameNo,
+    ops: Vec<u8>,
+    released: bool,
+}
+
+pub struct Mtr<'p> {
+    pool: &'p Arc<Pool>,
+    redo: &'p dyn Redo,
+    room: LogRoom,
+    frames: Vec<FrameNo>,
+    pages: SmallVec<[Latched; 4]>,
+}
+
+impl<'p> Mtr<'p> {
+    pub(crate) fn new(
+        pool: &'p Arc<Pool>,
+        redo: &'p dyn Redo,
+        room: LogRoom,
+        frames: Vec<FrameNo>,
+    ) -> Mtr<'p> {
+        Mtr { pool, redo, room, frames, pages: SmallVec::new() }
+    }
+
+    /// Latches the page exclusively until commit. None if it is not in memory: then, with nothing
+    /// changed, drop this, load the page and begin again. A page latched already is found again.
+    pub fn write(&mut self, id: PageId) -> Option<PageNo> {
+        if let Some(held) = self.held(id) {
+            return Some(held);
+        }
+        match self.pool.lookup(id, Access::Normal) {
+            Lookup::Pinned(no) => Some(self.latch(id, no)),
+            Lookup::Claimed | Lookup::Absent => None,
+        }
+    }
+
+    /// Latches a pinned page: it cannot miss.
+    pub fn write_pinned(&mut self, pin: &Pin) -> PageNo {
+        if let Some(held) = self.held(pin.id()) {
+            return held;
+        }
+        let no = pin.frame();
+        self.pool.frame(no).pins.fetch_add(1, Ordering::AcqRel);
+        self.latch(pin.id(), no)
+    }
+
+    fn held(&self, id: PageId) -> Option<PageNo> {
+        self.pages.iter().position(|p| p.id == id && !p.released).map(PageNo)
+    }
+
+    fn latch(&mut self, id: PageId, no: FrameNo) -> PageNo {
+        self.pool.latch_exclusive(no);
+        self.push(id, no)
+    }
+
+    fn push(&mut self, id: PageId, no: FrameNo) -> PageNo {
+        self.pages.push(Latched { id, no, ops: Vec::new(), released: false });
+        PageNo(self.pages.len() - 1)
+    }
+
+    /// A page that was never used before, in one of the frames taken at the start.
+    /// Panics if more are created than were asked for.
+    pub fn create(&mut self, id: PageId, kind: PageKind, level: u8) -> PageNo {
+        let Some(no) = self.frames.pop() else { panic!("page {id}: no frame was reserved for it") };
+        self.pool.create(id, no);
+        let handle = self.push(id, no);
+        self.page_mut(handle).init(id, kind, level);
+        handle
+    }
+
+    pub fn id(&self, page: PageNo) -> PageId {
+        self.pages[page.0].id
+    }
+
+    pub fn page(&self, page: PageNo) -> PageRef<'_> {
+        let latched = &self.pages[page.0];
+        assert!(!latched.released);
+        // SAFETY: latched exclusively by this mini-transaction; `&self` keeps writers out.
+        PageRef::new(unsafe { self.pool.bytes(latched.no) })
+    }
+
+    pub fn page_mut(&mut self, page: PageNo) -> PageMut<'_> {
+        let latched = &mut self.pages[page.0];
+        assert!(!latched.released);
+        // SAFETY: latched exclusively by this mini-transaction; `&mut self` makes the slice unique.
+        PageMut::new(unsafe { self.pool.bytes_mut(latched.no) }, &mut latched.ops)
+    }
+
+    /// Lets a page go early that was latched but not changed.
+    pub fn unlatch_unchanged(&mut self, page: PageNo) {
+        let latched = &mut self.pages[page.0];
+        assert!(latched.ops.is_empty() && !latched.released);
+        latched.released = true;
+        // SAFETY: latched by this mini-transaction, and given back once.
+        unsafe { self.pool.unlatch_exclusive(latched.no) };
+        self.pool.unpin(latched.no);
+    }
+
+    pub fn changed(&self) -> bool {
+        self.pages.iter().any(|p| !p.ops.is_empty())
+    }
+
+    /// Log bytes that the changes so far need; never more than was reserved.
+    pub fn log_bytes(&self) -> u64 {
+        self.pages.iter().filter(|p| !p.ops.is_empty()).map(|p| crate::redo::record_bound(p.ops.len())).sum()
+    }
+
+    /// Appends the changes to the log and releases all pages. Durable when the log's horizon has
+    /// reached the range's end. Without changes it takes an empty range.
+    pub fn commit(mut self) -> LsnRange {
+        let needed = self.log_bytes();
+        assert!(needed <= self.room.bytes, "changes of {needed} bytes, reserved {}", self.room.bytes);
+        let range = if needed == 0 {
+            let end = self.redo.appended();
+            LsnRange { first: end, end }
+        } else {
+            self.append()
+        };
+        self.release();
+        range
+    }
+
+    fn append(&mut self) -> LsnRange {
+        let Mtr { pool, redo, room, pages, .. } = self;
+        let records: SmallVec<[PageRedo<'_>; 4]> =
+            pages.iter().filter(|p| !p.ops.is_empty()).map(|p| PageRedo { id: p.id, ops: &p.ops }).collect();
+        redo.append(room, &records, &mut |range| {
+            for latched in pages.iter().filter(|p| !p.ops.is_empty()) {
+                // SAFETY: latched exclusively by this mini-transaction; no slice of it is alive.
+                page::set_lsn(unsafe { pool.bytes_mut(latched.no) }, range.end);
+                pool.frame(latched.no).version.fetch_add(1, Ordering::AcqRel);
+                pool.set_dirty(latched.no, range.first.max(1));
+            }
+        })
+    }
+
+    fn release(&mut self) {
+        for latched in self.pages.drain(..).filter(|p| !p.released) {
+            // SAFETY: latched by this mini-transaction, and given back once.
+            unsafe { self.pool.unlatch_exclusive(latched.no) };
+            self.pool.unpin(latched.no);
+        }
+        for no in self.frames.drain(..) {
+            self.pool.give_frame(no);
+        }
+    }
+}
+
+impl Drop for Mtr<'_> {
+    fn drop(&mut self) {
+        let changed = self.changed();
+        self.release();
+        assert!(!changed || std::thread::panicking(), "a mini-transaction was dropped with changes");
+    }
+}

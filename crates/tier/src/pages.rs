@@ -1,0 +1,161 @@
+//! Pages: the way to a page for everything above. Guards, pins and mini-transactions.
+//!
+//! Three ways in: [`Pages::read`] may do I/O and is called with no latch held; [`Pages::try_read`]
+//! and [`Mtr::write`](crate::mtr::Mtr::write) never do I/O, and on a miss the caller drops what it
+//! holds, calls [`Pages::load`] and starts again with the pin in hand.
+
+use crate::below::{Below, ReadError};
+use crate::evict::Evictor;
+use crate::frame::FrameNo;
+use crate::mtr::{Mtr, MtrError};
+use crate::page::{PageId, PageRef};
+use crate::pool::{Access, Lookup, Pool};
+use crate::redo::{Redo, Urgency};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_io::World;
+
+pub struct Pages {
+    pool: Arc<Pool>,
+    redo: Arc<dyn Redo>,
+}
+
+impl Pages {
+    pub fn new(world: World, frames: usize, below: Arc<dyn Below>, redo: Arc<dyn Redo>) -> Pages {
+        Pages { pool: Arc::new(Pool::new(world, frames, below)), redo }
+    }
+
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+    pub fn redo(&self) -> &Arc<dyn Redo> {
+        &self.redo
+    }
+    pub fn world(&self) -> &World {
+        &self.pool.world
+    }
+    /// The worker that keeps frames free; the owner spawns it.
+    pub fn evictor(&self) -> Evictor {
+        Evictor::new(self.pool.clone())
+    }
+
+    /// The page under a shared latch, from wherever it is. May do I/O and wait; no latch is held.
+    pub fn read(&self, id: PageId, access: Access) -> Result<ReadGuard<'_>, ReadError> {
+        let no = self.pool.pin(id, access)?;
+        self.pool.latch_shared(no);
+        Ok(ReadGuard { pool: &self.pool, no })
+    }
+
+    /// The page under a shared latch if it is in memory.
+    #[inline]
+    pub fn try_read(&self, id: PageId, access: Access) -> Option<ReadGuard<'_>> {
+        match self.pool.lookup(id, access) {
+            Lookup::Pinned(no) => {
+                self.pool.latch_shared(no);
+                Some(ReadGuard { pool: &self.pool, no })
+            }
+            Lookup::Claimed | Lookup::Absent => None,
+        }
+    }
+
+    /// Brings the page into memory and keeps it there. May do I/O and wait; no latch is held.
+    pub fn load(&self, id: PageId, access: Access) -> Result<Pin, ReadError> {
+        let no = self.pool.pin(id, access)?;
+        Ok(Pin { pool: self.pool.clone(), no, id })
+    }
+
+    /// Starts a mini-transaction: takes `log_bytes` of log room (see [`crate::redo::record_bound`])
+    /// and `new_pages` free frames. Waits for both; no latch is held.
+    pub fn begin(&self, log_bytes: u64, new_pages: usize, urgency: Urgency) -> Result<Mtr<'_>, MtrError> {
+        let mut frames = Vec::with_capacity(new_pages);
+        for _ in 0..new_pages {
+            match self.pool.take_frame(urgency == Urgency::Reserve) {
+                Ok(no) => frames.push(no),
+                Err(error) => {
+                    frames.into_iter().for_each(|no| self.pool.give_frame(no));
+                    return Err(error.into());
+                }
+            }
+        }
+        match self.redo.clone().reserve(log_bytes, urgency) {
+            Ok(room) => Ok(Mtr::new(&self.pool, &*self.redo, room, frames)),
+            Err(error) => {
+                frames.into_iter().for_each(|no| self.pool.give_frame(no));
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// A page under its shared latch.
+pub struct ReadGuard<'a> {
+    pool: &'a Arc<Pool>,
+    no: FrameNo,
+}
+
+impl ReadGuard<'_> {
+    #[inline]
+    pub fn page(&self) -> PageRef<'_> {
+        // SAFETY: the guard holds the shared latch for as long as the borrow lives.
+        PageRef::new(unsafe { self.pool.bytes(self.no) })
+    }
+    pub fn id(&self) -> PageId {
+        self.pool.frame(self.no).id()
+    }
+    /// Moves on whenever the page changes or its frame is used for another.
+    pub fn version(&self) -> u64 {
+        self.pool.frame(self.no).version.load(Ordering::Acquire)
+    }
+    /// Keeps the page in memory beyond the guard.
+    pub fn pin(&self) -> Pin {
+        self.pool.frame(self.no).pins.fetch_add(1, Ordering::AcqRel);
+        Pin { pool: self.pool.clone(), no: self.no, id: self.id() }
+    }
+}
+
+impl Drop for ReadGuard<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the guard holds the latch.
+        unsafe { self.pool.unlatch_shared(self.no) };
+        self.pool.unpin(self.no);
+    }
+}
+
+/// Keeps a page in memory, without a latch.
+pub struct Pin {
+    pool: Arc<Pool>,
+    no: FrameNo,
+    id: PageId,
+}
+
+impl Pin {
+    pub fn id(&self) -> PageId {
+        self.id
+    }
+    pub(crate) fn frame(&self) -> FrameNo {
+        self.no
+    }
+    /// Waits for the latch only.
+    pub fn read(&self) -> ReadGuard<'_> {
+        self.pool.frame(self.no).pins.fetch_add(1, Ordering::AcqRel);
+        self.pool.latch_shared(self.no);
+        ReadGuard { pool: &self.pool, no: self.no }
+    }
+    /// The version now, without a latch: unchanged means that nothing changed since it was seen.
+    pub fn version(&self) -> u64 {
+        self.pool.frame(self.no).version.load(Ordering::Acquire)
+    }
+}
+
+impl Clone for Pin {
+    fn clone(&self) -> Pin {
+        self.pool.frame(self.no).pins.fetch_add(1, Ordering::AcqRel);
+        Pin { pool: self.pool.clone(), no: self.no, id: self.id }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.pool.unpin(self.no);
+    }
+}

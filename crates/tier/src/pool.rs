@@ -1,0 +1,554 @@
+//! The buffer pool: which page is in which frame, and who may touch it.
+//!
+//! A page table of shards maps a page to its frame. A miss *claims*: under the shard's lock it maps
+//! the page to a free frame in state `Claimed`, and only then looks below. So a page has one loader,
+//! and nobody else loads, flushes or evicts it meanwhile; whoever else wants it waits for the claim
+//! to end and looks again. Eviction claims the frame in the same way while it offers the image to
+//! the BPE, so a page cannot be loaded anew between its eviction and its fill.
+//!
+//! Two queues order the frames (`queues`): `old`, where every page from below lands, and `young`,
+//! for pages used again in memory.
+//!
+//! Dirty frames are kept in the order of their first change: that order is the flush order, and its
+//! head is the pool's bound for the checkpoint.
+//!
+//! Lock order: a shard's lock, then the free list, the queues or the dirty set; each held for memory
+//! work only. Page latches are taken with a pin and no lock. No wait and no I/O under any of them.
+//!
+//! Not here: where an image comes from (`below`), what is written where (`flush`), who evicts when
+//! (`evict`).
+
+use crate::below::{Below, ReadError};
+use crate::frame::{Arena, Frame, FrameNo, State};
+use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
+use crate::queues::Queues;
+use hashbrown::HashMap;
+use parking_lot::lock_api::RawRwLock as _;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::World;
+use terrace_io::clock::Nanos;
+use terrace_io::sched::Event;
+
+const SHARDS: usize = 64;
+
+/// How long a reader waits for a free frame before it gives up, in nanoseconds.
+const FRAME_WAIT_MAX: Nanos = 30_000_000_000;
+
+/// How a use of a page counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    Normal,
+    /// Part of a scan: does not heat the page.
+    Scan,
+    /// Check, merge, statistics: does not heat the page.
+    Internal,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Shard {
+    pages: RwLock<HashMap<PageId, FrameNo>>,
+    hits: AtomicU64,
+}
+
+/// What happened since the start.
+#[derive(Default, Debug)]
+pub struct PoolCounters {
+    pub misses: AtomicU64,
+    pub evictions: AtomicU64,
+    /// Evictions by a reader that found no free frame: the cleaners were late.
+    pub foreground_evictions: AtomicU64,
+    pub frame_waits: AtomicU64,
+    pub claim_waits: AtomicU64,
+    pub promoted: AtomicU64,
+}
+
+pub struct Pool {
+    pub(crate) world: World,
+    arena: Arena,
+    shards: Box<[Shard]>,
+    free: Mutex<Vec<FrameNo>>,
+    pub(crate) queues: Mutex<Queues>,
+    dirty: Mutex<BTreeSet<(Glsn, FrameNo)>>,
+    below: Arc<dyn Below>,
+    /// A claim ended: loaded, failed or evicted.
+    claims_ended: Event,
+    /// A frame became free.
+    pub(crate) frames_freed: Event,
+    /// Free frames are few: for the evictor.
+    pub(crate) frames_wanted: Arc<Event>,
+    /// Clean frames are few, or the checkpoint waits: for the flusher.
+    pub flush_wanted: Arc<Event>,
+    pub counters: PoolCounters,
+    pub(crate) free_low: usize,
+    reserve: usize,
+}
+
+/// Result of looking for a page in memory.
+pub(crate) enum Lookup {
+    Pinned(FrameNo),
+    Claimed,
+    Absent,
+}
+
+impl Pool {
+    /// A pool of `frames` pages; at least 16.
+    pub fn new(world: World, frames: usize, below: Arc<dyn Below>) -> Pool {
+        assert!(frames >= 16, "a pool of {frames} frames cannot hold one mini-transaction");
+        Pool {
+            world,
+            arena: Arena::new(frames),
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            free: Mutex::new((0..frames as u32).rev().map(FrameNo).collect()),
+            queues: Mutex::new(Queues::new(frames)),
+            dirty: Mutex::new(BTreeSet::new()),
+            below,
+            claims_ended: Event::new(),
+            frames_freed: Event::new(),
+            frames_wanted: Arc::new(Event::new()),
+            flush_wanted: Arc::new(Event::new()),
+            counters: PoolCounters::default(),
+            free_low: (frames / 16).clamp(4, 512),
+            reserve: (frames / 32).clamp(2, 64),
+        }
+    }
+
+    pub fn frames(&self) -> usize {
+        self.arena.len()
+    }
+    pub fn free_frames(&self) -> usize {
+        self.free.lock().len()
+    }
+    pub fn dirty_frames(&self) -> usize {
+        self.dirty.lock().len()
+    }
+    pub fn hits(&self) -> u64 {
+        self.shards.iter().map(|s| s.hits.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Pages in memory of each space.
+    pub fn pages_by_space(&self) -> HashMap<SpaceId, u64> {
+        let mut counts = HashMap::new();
+        for shard in &self.shards {
+            for id in shard.pages.read().keys() {
+                *counts.entry(id.space).or_insert(0) += 1;
+            }
+        }
+        counts
+    }
+
+    fn shard(&self, id: PageId) -> &Shard {
+        let hash = id.as_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.shards[(hash >> 58) as usize % SHARDS]
+    }
+
+    pub(crate) fn frame(&self, no: FrameNo) -> &Frame {
+        self.arena.frame(no)
+    }
+
+    /// Finds a page in memory and pins it.
+    #[inline]
+    pub(crate) fn lookup(&self, id: PageId, access: Access) -> Lookup {
+        let shard = self.shard(id);
+        let pages = shard.pages.read();
+        let Some(&no) = pages.get(&id) else { return Lookup::Absent };
+        let frame = self.frame(no);
+        if frame.state() != State::Ready {
+            return Lookup::Claimed;
+        }
+        frame.pins.fetch_add(1, Ordering::AcqRel);
+        drop(pages);
+        if access == Access::Normal {
+            frame.touch();
+        }
+        shard.hits.fetch_add(1, Ordering::Relaxed);
+        Lookup::Pinned(no)
+    }
+
+    pub(crate) fn unpin(&self, no: FrameNo) {
+        let before = self.frame(no).pins.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "unpinned more often than pinned");
+    }
+
+    /// The read, top half (R1): memory, or one loader's trip below. Pins the frame.
+    /// Called with no latch held.
+    pub(crate) fn pin(&self, id: PageId, access: Access) -> Result<FrameNo, ReadError> {
+        loop {
+            let ended = self.claims_ended.ticket();
+            match self.lookup(id, access) {
+                Lookup::Pinned(no) => return Ok(no),
+                Lookup::Claimed => {
+                    self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
+                    self.world.sched.wait(&self.claims_ended, ended, None);
+                    continue;
+                }
+                Lookup::Absent => {}
+            }
+            let no = self.take_frame(false)?;
+            if self.claim(id, no) {
+                return self.load_claimed(id, no, access);
+            }
+            self.give_frame(no);
+        }
+    }
+
+    /// Maps `id` to the free frame `no`, unless somebody was faster.
+    fn claim(&self, id: PageId, no: FrameNo) -> bool {
+        let mut pages = self.shard(id).pages.write();
+        if pages.contains_key(&id) {
+            return false;
+        }
+        let frame = self.frame(no);
+        assert_eq!(frame.state(), State::Free);
+        frame.set_id(id);
+        frame.set_state(State::Claimed);
+        pages.insert(id, no);
+        true
+    }
+
+    fn load_claimed(&self, id: PageId, no: FrameNo, access: Access) -> Result<FrameNo, ReadError> {
+        self.counters.misses.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the claim makes this thread the frame's only owner.
+        let image = unsafe { self.arena.bytes_mut(no) };
+        match self.below.fetch(id, image) {
+            Ok(fetched) => {
+                let frame = self.frame(no);
+                frame.accesses.store(u8::from(access == Access::Normal), Ordering::Relaxed);
+                if let Some(first) = fetched.first_change {
+                    self.set_dirty(no, first);
+                }
+                frame.pins.fetch_add(1, Ordering::AcqRel);
+                self.publish(no);
+                Ok(no)
+            }
+            Err(error) => {
+                self.shard(id).pages.write().remove(&id);
+                self.give_frame(no);
+                self.claims_ended.notify();
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends a claim: the page is in memory.
+    fn publish(&self, no: FrameNo) {
+        let frame = self.frame(no);
+        frame.version.fetch_add(1, Ordering::AcqRel);
+        let turn = frame.turn.load(Ordering::Relaxed);
+        self.queues.lock().push_old(no, turn);
+        frame.set_state(State::Ready);
+        self.claims_ended.notify();
+    }
+
+    /// Puts a page that exists nowhere else into the frame `no`, latched exclusively and pinned.
+    pub(crate) fn create(&self, id: PageId, no: FrameNo) {
+        assert!(self.claim(id, no), "page {id} is created but is in memory already");
+        let frame = self.frame(no);
+        frame.accesses.store(1, Ordering::Relaxed);
+        frame.pins.fetch_add(1, Ordering::AcqRel);
+        assert!(frame.latch.try_lock_exclusive(), "a claimed frame is latched by nobody");
+        // SAFETY: the claim makes this thread the frame's only owner.
+        unsafe { self.arena.bytes_mut(no) }.fill(0);
+        self.publish(no);
+    }
+
+    /// A free frame; waits for one, evicting itself if the cleaners are late. `reserve` may take the
+    /// last ones. No latch is held.
+    pub(crate) fn take_frame(&self, reserve: bool) -> Result<FrameNo, ReadError> {
+        let keep = if reserve { 0 } else { self.reserve };
+        let mut waited = 0;
+        loop {
+            let freed = self.frames_freed.ticket();
+            {
+                let mut free = self.free.lock();
+                let left = free.len();
+                if left > keep {
+                    let no = free.pop();
+                    drop(free);
+                    if left <= self.free_low {
+                        self.frames_wanted.notify();
+                    }
+                    if let Some(no) = no {
+                        return Ok(no);
+                    }
+                }
+            }
+            if self.evict_one() {
+                self.counters.foreground_evictions.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            self.counters.frame_waits.fetch_add(1, Ordering::Relaxed);
+            self.frames_wanted.notify();
+            self.flush_wanted.notify();
+            const PATIENCE: Nanos = 100_000_000;
+            self.world.sched.wait(&self.frames_freed, freed, Some(PATIENCE));
+            waited += PATIENCE;
+            if waited > FRAME_WAIT_MAX {
+                return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
+            }
+        }
+    }
+
+    pub(crate) fn give_frame(&self, no: FrameNo) {
+        let frame = self.frame(no);
+        frame.first_change.store(0, Ordering::Release);
+        frame.version.fetch_add(1, Ordering::AcqRel);
+        frame.turn.fetch_add(1, Ordering::AcqRel);
+        frame.set_state(State::Free);
+        self.free.lock().push(no);
+        self.frames_freed.notify();
+    }
+
+    /// Evicts the clean page that the queues name next. False if there is none now.
+    pub(crate) fn evict_one(&self) -> bool {
+        // A bounded walk: what it skips is requeued.
+        for _ in 0..64 {
+            let Some(no) = self.next_victim() else { return false };
+            if self.try_evict(no) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn next_victim(&self) -> Option<FrameNo> {
+        let mut queues = self.queues.lock();
+        let promoted = queues.promoted;
+        let victim = queues.next_victim(|no, turn| {
+            let frame = self.frame(no);
+            crate::queues::Look {
+                stale: frame.turn.load(Ordering::Acquire) != turn || frame.state() != State::Ready,
+                accesses: frame.accesses.load(Ordering::Relaxed),
+                evictable: frame.pins.load(Ordering::Acquire) == 0 && !frame.is_dirty(),
+            }
+        });
+        for no in queues.cooled.drain(..) {
+            self.frame(no).accesses.store(0, Ordering::Relaxed);
+        }
+        self.counters.promoted.fetch_add(queues.promoted - promoted, Ordering::Relaxed);
+        victim
+    }
+
+    /// Claims the frame away from its page, offers the image below, frees the frame.
+    fn try_evict(&self, no: FrameNo) -> bool {
+        let frame = self.frame(no);
+        let id = frame.id();
+        {
+            let pages = self.shard(id).pages.write();
+            let mine = pages.get(&id) == Some(&no) && frame.state() == State::Ready;
+            if !mine || frame.pins.load(Ordering::Acquire) != 0 || frame.is_dirty() {
+                if mine {
+                    let turn = frame.turn.load(Ordering::Relaxed);
+                    self.queues.lock().push_old(no, turn);
+                }
+                return false;
+            }
+            frame.set_state(State::Claimed);
+        }
+        // SAFETY: claimed, unpinned and out of state Ready: nobody else reaches the bytes.
+        let image = unsafe { self.arena.bytes_mut(no) };
+        self.below.evicted(id, image, frame.accesses.load(Ordering::Relaxed));
+        self.shard(id).pages.write().remove(&id);
+        self.give_frame(no);
+        self.claims_ended.notify();
+        self.counters.evictions.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    // --- dirty pages -------------------------------------------------------------------------
+
+    /// The caller has the exclusive latch or the claim.
+    pub(crate) fn set_dirty(&self, no: FrameNo, first: Glsn) {
+        assert!(first > 0);
+        let frame = self.frame(no);
+        if !frame.is_dirty() {
+            frame.first_change.store(first, Ordering::Release);
+            self.dirty.lock().insert((first, no));
+        }
+    }
+
+    /// The smallest first change of a dirty page: no checkpoint may pass it.
+    pub fn oldest_dirty(&self) -> Option<Glsn> {
+        self.dirty.lock().first().map(|(first, _)| *first)
+    }
+
+    /// Up to `max` dirty frames, the oldest first change first.
+    pub fn oldest_dirty_frames(&self, max: usize) -> Vec<FrameNo> {
+        self.dirty.lock().iter().take(max).map(|(_, no)| *no).collect()
+    }
+
+    /// Up to `max` dirty frames near the end of `old`: their eviction is near.
+    pub fn cold_dirty_frames(&self, max: usize) -> Vec<FrameNo> {
+        self.queues.lock().old_tail(4 * max).filter(|no| self.frame(*no).is_dirty()).take(max).collect()
+    }
+
+    /// Copies a dirty page's image into `buf`. None if it is not dirty (any more), or somebody holds
+    /// its exclusive latch: the flusher never waits for a latch.
+    pub fn copy_dirty(&self, no: FrameNo, buf: &mut [u8]) -> Option<DirtyCopy> {
+        assert_eq!(buf.len(), PAGE_SIZE);
+        let frame = self.frame(no);
+        if frame.state() != State::Ready || !frame.is_dirty() || !frame.latch.try_lock_shared() {
+            return None;
+        }
+        let first_change = frame.first_change();
+        let copy = first_change.filter(|_| frame.state() == State::Ready).map(|first_change| {
+            // SAFETY: under the shared latch.
+            buf.copy_from_slice(unsafe { self.arena.bytes(no) });
+            let page = PageRef::new(buf);
+            DirtyCopy {
+                frame: no,
+                id: frame.id(),
+                lsn: page.lsn(),
+                version: frame.version.load(Ordering::Acquire),
+                first_change,
+            }
+        });
+        // SAFETY: locked above.
+        unsafe { frame.latch.unlock_shared() };
+        copy
+    }
+
+    /// The copy is on disk and mapped. The page becomes clean, or, if it was changed meanwhile, its
+    /// first change becomes what came after the copy.
+    pub fn flushed(&self, copy: &DirtyCopy) {
+        let frame = self.frame(copy.frame);
+        frame.latch.lock_shared();
+        let current = frame.id() == copy.id
+            && frame.state() == State::Ready
+            && frame.first_change() == Some(copy.first_change);
+        if current {
+            let changed = frame.version.load(Ordering::Acquire) != copy.version;
+            let mut dirty = self.dirty.lock();
+            dirty.remove(&(copy.first_change, copy.frame));
+            if changed {
+                frame.first_change.store(copy.lsn, Ordering::Release);
+                dirty.insert((copy.lsn, copy.frame));
+            } else {
+                frame.first_change.store(0, Ordering::Release);
+            }
+        }
+        // SAFETY: locked above.
+        unsafe { frame.latch.unlock_shared() };
+        self.frames_wanted.notify();
+    }
+
+    /// Copies a page's image if it is in memory and clean, for a merge; does not heat it.
+    pub fn copy_clean(&self, id: PageId, buf: &mut [u8]) -> bool {
+        let Lookup::Pinned(no) = self.lookup(id, Access::Internal) else { return false };
+        let frame = self.frame(no);
+        let mut copied = false;
+        if frame.latch.try_lock_shared() {
+            if !frame.is_dirty() {
+                // SAFETY: under the shared latch.
+                buf.copy_from_slice(unsafe { self.arena.bytes(no) });
+                copied = true;
+            }
+            // SAFETY: locked above.
+            unsafe { frame.latch.unlock_shared() };
+        }
+        self.unpin(no);
+        copied
+    }
+
+    /// Forgets all pages of a dropped space, dirty ones too. Returns how many are still pinned: the
+    /// caller lets go and calls again.
+    pub fn discard_space(&self, space: SpaceId) -> usize {
+        let mut pinned = 0;
+        for shard in &self.shards {
+            let mut pages = shard.pages.write();
+            let mine: Vec<_> =
+                pages.iter().filter(|(id, _)| id.space == space).map(|(i, n)| (*i, *n)).collect();
+            for (id, no) in mine {
+                let frame = self.frame(no);
+                if frame.pins.load(Ordering::Acquire) != 0 || frame.state() != State::Ready {
+                    pinned += 1;
+                    continue;
+                }
+                if !frame.latch.try_lock_exclusive() {
+                    pinned += 1; // the flusher copies it
+                    continue;
+                }
+                if let Some(first) = frame.first_change() {
+                    self.dirty.lock().remove(&(first, no));
+                }
+                pages.remove(&id);
+                // SAFETY: locked above.
+                unsafe { frame.latch.unlock_exclusive() };
+                self.give_frame(no);
+            }
+        }
+        pinned
+    }
+
+    // --- latches -----------------------------------------------------------------------------
+
+    /// Takes the shared latch of a pinned frame.
+    #[inline]
+    pub(crate) fn latch_shared(&self, no: FrameNo) {
+        self.frame(no).latch.lock_shared();
+    }
+    /// Takes the exclusive latch of a pinned frame.
+    #[inline]
+    pub(crate) fn latch_exclusive(&self, no: FrameNo) {
+        self.frame(no).latch.lock_exclusive();
+    }
+    /// # Safety
+    /// The caller holds it.
+    pub(crate) unsafe fn unlatch_shared(&self, no: FrameNo) {
+        // SAFETY: by the caller's promise.
+        unsafe { self.frame(no).latch.unlock_shared() }
+    }
+    /// # Safety
+    /// The caller holds it.
+    pub(crate) unsafe fn unlatch_exclusive(&self, no: FrameNo) {
+        // SAFETY: by the caller's promise.
+        unsafe { self.frame(no).latch.unlock_exclusive() }
+    }
+    /// # Safety
+    /// The caller holds the latch, shared or exclusive, for `'a`.
+    pub(crate) unsafe fn bytes<'a>(&self, no: FrameNo) -> &'a [u8] {
+        // SAFETY: by the caller's promise.
+        unsafe { self.arena.bytes(no) }
+    }
+    /// # Safety
+    /// The caller holds the exclusive latch for `'a`, and no other slice of the frame is alive.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn bytes_mut<'a>(&self, no: FrameNo) -> &'a mut [u8] {
+        // SAFETY: by the caller's promise.
+        unsafe { self.arena.bytes_mut(no) }
+    }
+
+    /// Panics if the table, the queues and the frames disagree. For tests, at rest.
+    pub fn check_invariants(&self) {
+        let mut seen = std::collections::HashSet::new();
+        for shard in &self.shards {
+            for (id, no) in shard.pages.read().iter() {
+                let frame = self.frame(*no);
+                assert!(seen.insert(*no), "frame {no:?} has two pages");
+                assert_eq!(frame.id(), *id);
+                assert_eq!(frame.state(), State::Ready, "page {id} is claimed at rest");
+                assert_eq!(frame.pins.load(Ordering::Acquire), 0, "page {id} is pinned at rest");
+                let listed = frame.first_change().is_some_and(|f| self.dirty.lock().contains(&(f, *no)));
+                assert_eq!(frame.is_dirty(), listed, "page {id}: dirty set and frame disagree");
+            }
+        }
+        let free = self.free.lock();
+        assert!(free.iter().all(|no| !seen.contains(no)), "a free frame holds a page");
+        assert_eq!(free.len() + seen.len(), self.frames());
+    }
+}
+
+/// A dirty page as it was when copied.
+#[derive(Clone, Copy, Debug)]
+pub struct DirtyCopy {
+    pub frame: FrameNo,
+    pub id: PageId,
+    /// The page's LSN: the log must be durable up to here before the copy is written.
+    pub lsn: Glsn,
+    pub version: u64,
+    /// Until the copy's map record is durable, the checkpoint may not pass this.
+    pub first_change: Glsn,
+}

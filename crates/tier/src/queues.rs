@@ -1,0 +1,104 @@
+//! The order in which pages leave memory: `old` and `young`.
+//!
+//! Pages from below enter `old`. When a page reaches the end of `old` and was used again in memory,
+//! it moves to `young` (a sampled promotion: a hit moves nothing). `young` is a CLOCK of bounded
+//! share; a page that reaches its end unused goes back to `old` and leaves from there.
+//! CloudJump III §4.1.1.
+
+use crate::frame::FrameNo;
+use std::collections::VecDeque;
+
+/// Share of the frames that `young` may hold, in eighths.
+const YOUNG_EIGHTHS: usize = 5;
+
+/// What the pool says of a frame when its turn comes.
+pub(crate) struct Look {
+    /// The entry speaks of a page that has left the frame.
+    pub stale: bool,
+    pub accesses: u8,
+    /// Clean and unpinned.
+    pub evictable: bool,
+}
+
+pub(crate) struct Queues {
+    old: VecDeque<(FrameNo, u32)>,
+    young: VecDeque<(FrameNo, u32)>,
+    young_max: usize,
+    /// Frames whose access count is to be reset by the caller.
+    pub cooled: Vec<FrameNo>,
+    pub promoted: u64,
+}
+
+impl Queues {
+    pub fn new(frames: usize) -> Queues {
+        Queues {
+            old: VecDeque::with_capacity(frames),
+            young: VecDeque::with_capacity(frames),
+            young_max: frames * YOUNG_EIGHTHS / 8,
+            cooled: Vec::new(),
+            promoted: 0,
+        }
+    }
+
+    pub fn push_old(&mut self, no: FrameNo, turn: u32) {
+        self.old.push_back((no, turn));
+    }
+
+    /// Frames next in line to leave, nearest first.
+    pub fn old_tail(&self, max: usize) -> impl Iterator<Item = FrameNo> + '_ {
+        self.old.iter().take(max).map(|(no, _)| *no)
+    }
+
+    /// Takes the next page to evict out of the queues. Looks at each queued page at most once; those
+    /// that stay are requeued.
+    pub fn next_victim(&mut self, look: impl Fn(FrameNo, u32) -> Look) -> Option<FrameNo> {
+        let mut skipped = 0;
+        let mut budget = self.old.len() + self.young.len();
+        while budget > 0 && skipped < 256 {
+            budget -= 1;
+            if self.old.is_empty() {
+                self.shrink_young(&look, 1);
+            }
+            let (no, turn) = self.old.pop_front()?;
+            let seen = look(no, turn);
+            if seen.stale {
+                continue;
+            }
+            if seen.accesses > 1 {
+                self.promoted += 1;
+                self.cooled.push(no);
+                self.young.push_back((no, turn));
+                if self.young.len() > self.young_max {
+                    self.shrink_young(&look, self.young.len() - self.young_max);
+                }
+            } else if seen.evictable {
+                return Some(no);
+            } else {
+                skipped += 1;
+                self.old.push_back((no, turn));
+            }
+        }
+        None
+    }
+
+    /// Moves up to `count` pages from the end of `young` to `old`, sparing once those in use.
+    fn shrink_young(&mut self, look: &impl Fn(FrameNo, u32) -> Look, count: usize) {
+        let mut moved = 0;
+        for _ in 0..2 * self.young.len() {
+            if moved == count {
+                return;
+            }
+            let Some((no, turn)) = self.young.pop_front() else { return };
+            let seen = look(no, turn);
+            if seen.stale {
+                moved += 1;
+            } else if seen.accesses > 0 && !self.cooled.contains(&no) {
+                self.cooled.push(no);
+                self.young.push_back((no, turn));
+            } else {
+                self.old.push_back((no, turn));
+                moved += 1;
+            }
+        }
+    }
+}
