@@ -9,3 +9,5 @@ pub mod pages;
 pub mod pool;
 mod queues;
 pub mod redo;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

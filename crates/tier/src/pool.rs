@@ -552,3 +552,6 @@ pub struct DirtyCopy {
     /// Until the copy's map record is durable, the checkpoint may not pass this.
     pub first_change: Glsn,
 }
+
+#[cfg(test)]
+mod tests;

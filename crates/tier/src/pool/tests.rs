@@ -1,0 +1,190 @@
+use crate::page::{PageId, PageKind, SpaceId};
+use crate::pages::Pages;
+use crate::pool::Access;
+use crate::redo::Urgency;
+use crate::testing::{MemoryBelow, flush_all, pages, replay};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_io::sched::Worker;
+
+const SPACE: SpaceId = SpaceId(20);
+const AT: usize = 100;
+
+fn id(page: u32) -> PageId {
+    PageId::new(SPACE, page)
+}
+
+fn create(pages: &Pages, page: u32) {
+    let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();
+    mtr.create(id(page), PageKind::Leaf, 0);
+    mtr.commit();
+}
+
+/// Adds one to the counter of each page, as one mini-transaction.
+fn bump(pages: &Pages, which: &[u32]) {
+    let mut pins = Vec::new();
+    loop {
+        let mut mtr = pages.begin(4000, 0, Urgency::Normal).unwrap();
+        let latched: Result<Vec<_>, _> = which.iter().map(|p| mtr.write(id(*p)).ok_or(*p)).collect();
+        match latched {
+            Ok(latched) => {
+                for no in latched {
+                    let value = mtr.page(no).u64(AT);
+                    mtr.page_mut(no).write_u64(AT, value + 1);
+                }
+                mtr.commit();
+                return;
+            }
+            Err(missing) => {
+                drop(mtr);
+                pins.push(pages.load(id(missing), Access::Normal).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_is_found_again_after_its_eviction() {
+    let (pages, below, _) = pages(16);
+    for page in 0..64 {
+        create(&pages, page);
+        bump(&pages, &[page]);
+        flush_all(&pages, &below);
+    }
+    for page in 0..64 {
+        assert_eq!(pages.read(id(page), Access::Normal).unwrap().page().u64(AT), 1);
+    }
+    assert!(pages.pool().counters.evictions.load(Ordering::Relaxed) >= 48);
+    pages.pool().check_invariants();
+}
+
+#[test]
+fn the_log_alone_makes_the_pages_again() {
+    let (pages, _, log) = pages(32);
+    for page in 0..8 {
+        create(&pages, page);
+    }
+    for round in 0..100u32 {
+        bump(&pages, &[round % 8, (round + 3) % 8]);
+    }
+    for (id, image) in replay(&log) {
+        assert_eq!(pages.read(id, Access::Normal).unwrap().page().all(), &image[..], "page {id}");
+    }
+}
+
+#[test]
+fn a_page_changed_after_its_copy_stays_dirty() {
+    let (pages, _, _) = pages(16);
+    create(&pages, 1);
+    let no = pages.pool().oldest_dirty_frames(1)[0];
+    let mut buf = vec![0; crate::page::PAGE_SIZE];
+    let copy = pages.pool().copy_dirty(no, &mut buf).unwrap();
+    bump(&pages, &[1]);
+    pages.pool().flushed(&copy);
+    assert_eq!(pages.pool().dirty_frames(), 1);
+    assert_eq!(pages.pool().oldest_dirty(), Some(copy.lsn));
+    let copy = pages.pool().copy_dirty(no, &mut buf).unwrap();
+    pages.pool().flushed(&copy);
+    assert_eq!(pages.pool().oldest_dirty(), None);
+    pages.pool().check_invariants();
+}
+
+#[test]
+fn a_page_used_again_outlives_a_scan() {
+    let (pages, below, _) = pages(64);
+    for page in 0..300 {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    for _ in 0..3 {
+        drop(pages.read(id(7), Access::Normal).unwrap());
+    }
+    let before = below.fetches.load(Ordering::Relaxed);
+    for page in 100..300 {
+        drop(pages.read(id(page), Access::Scan).unwrap());
+    }
+    assert!(below.fetches.load(Ordering::Relaxed) > before + 100, "the scan came from below");
+    let before = below.fetches.load(Ordering::Relaxed);
+    drop(pages.read(id(7), Access::Normal).unwrap());
+    assert_eq!(below.fetches.load(Ordering::Relaxed), before, "page 7 had stayed");
+}
+
+#[test]
+fn a_page_that_is_nowhere_is_an_error_and_leaves_no_claim() {
+    let (pages, _, _) = pages(16);
+    assert!(pages.read(id(9), Access::Normal).is_err());
+    assert!(pages.read(id(9), Access::Normal).is_err());
+    assert_eq!(pages.pool().free_frames(), 16);
+    pages.pool().check_invariants();
+}
+
+#[test]
+#[should_panic(expected = "dropped with changes")]
+fn changes_are_never_dropped_in_silence() {
+    let (pages, _, _) = pages(16);
+    let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();
+    mtr.create(id(1), PageKind::Leaf, 0);
+    drop(mtr);
+}
+
+#[test]
+fn a_dropped_space_leaves_no_frame() {
+    let (pages, _, _) = pages(16);
+    (0..5).for_each(|page| create(&pages, page));
+    let pin = pages.load(id(2), Access::Normal).unwrap();
+    assert_eq!(pages.pool().discard_space(SPACE), 1);
+    drop(pin);
+    assert_eq!(pages.pool().discard_space(SPACE), 0);
+    assert_eq!(pages.pool().free_frames(), 16);
+    pages.pool().check_invariants();
+}
+
+/// Threads add to pairs of counters in a pool far smaller than the pages, with the evictor and a
+/// flusher beside them. No addition is lost, and each page was loaded by one loader at a time.
+#[test]
+fn no_update_is_lost_under_eviction_and_flush() {
+    const PAGES: u32 = 96;
+    let (pages, below, _) = pages(32);
+    for page in 0..PAGES {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut evictor = pages.evictor();
+            while !done.load(Ordering::Relaxed) {
+                flush_all(&pages, &below);
+                evictor.step();
+                std::thread::yield_now();
+            }
+        });
+        let workers: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let pages: Arc<Pages> = pages.clone();
+                scope.spawn(move || {
+                    let mut x = thread * 7919 + 1;
+                    for _ in 0..3000 {
+                        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        let (a, b) = ((x >> 33) as u32 % PAGES, (x >> 45) as u32 % PAGES);
+                        let (a, b) = (a.min(b), a.max(b));
+                        bump(&pages, if a == b { &[0, 1] } else { &[] as &[u32] });
+                        if a != b {
+                            bump(&pages, &[a, b]);
+                        }
+                    }
+                })
+            })
+            .collect();
+        workers.into_iter().for_each(|w| w.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(total(&pages, PAGES), 4 * 3000 * 2);
+    flush_all(&pages, &below);
+    pages.pool().check_invariants();
+    let _: &MemoryBelow = &below;
+}
+
+fn total(pages: &Pages, count: u32) -> u64 {
+    (0..count).map(|page| pages.read(id(page), Access::Normal).unwrap().page().u64(AT)).sum()
+}

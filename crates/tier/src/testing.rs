@@ -1,0 +1,142 @@
+//! For tests of what stands on pages: a world with real threads and clock, a store of images in
+//! memory in place of all tiers below, and a log that only counts.
+
+use crate::below::{Below, Fetched, ReadError, Tier};
+use crate::page::{Glsn, PAGE_SIZE, PageId};
+use crate::pages::Pages;
+use crate::redo::{self, LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use terrace_io::World;
+use terrace_io::clock::{Clock, Nanos};
+use terrace_io::random::Random;
+use terrace_io::sched::{Event, Sched, Ticket, Woken, Worker, WorkerHandle};
+
+struct TestClock(AtomicU64);
+impl Clock for TestClock {
+    fn now(&self) -> Nanos {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+    fn unix_ms(&self) -> u64 {
+        0
+    }
+}
+struct TestRandom(AtomicU64);
+impl Random for TestRandom {
+    fn next_u64(&self) -> u64 {
+        let x = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x ^ (x >> 27)
+    }
+}
+struct TestSched;
+struct NoHandle;
+impl WorkerHandle for NoHandle {}
+impl Sched for TestSched {
+    fn wait(&self, event: &Event, seen: Ticket, timeout: Option<Nanos>) -> Woken {
+        event.park(seen, timeout.map(Duration::from_nanos))
+    }
+    /// Tests step their workers themselves.
+    fn spawn(&self, _worker: Box<dyn Worker>) -> Box<dyn WorkerHandle> {
+        Box::new(NoHandle)
+    }
+}
+
+/// A world for tests with real threads.
+pub fn world() -> World {
+    World {
+        clock: Arc::new(TestClock(AtomicU64::new(1))),
+        random: Arc::new(TestRandom(AtomicU64::new(7))),
+        sched: Arc::new(TestSched),
+    }
+}
+
+/// All tiers below memory, in memory. Gets an image when [`flush_all`] writes it.
+#[derive(Default)]
+pub struct MemoryBelow {
+    pub images: Mutex<HashMap<PageId, Box<[u8]>>>,
+    pub fetches: AtomicU64,
+}
+
+impl Below for MemoryBelow {
+    fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError> {
+        self.fetches.fetch_add(1, Ordering::Relaxed);
+        match self.images.lock().get(&id) {
+            Some(stored) => image.copy_from_slice(stored),
+            None => return Err(ReadError::Absent(id)),
+        }
+        Ok(Fetched { from: Tier::Volume, first_change: None })
+    }
+    fn evicted(&self, _id: PageId, _image: &mut [u8], _accesses: u8) {}
+}
+
+/// Assigns ranges, keeps all records, is always durable.
+#[derive(Default)]
+pub struct MemoryLog {
+    end: Mutex<Glsn>,
+    /// Every record: page, ops, end of its range.
+    pub records: Mutex<Vec<(PageId, Vec<u8>, Glsn)>>,
+    pub keep: bool,
+}
+
+impl Redo for MemoryLog {
+    fn reserve(self: Arc<Self>, bytes: u64, _: Urgency) -> Result<LogRoom, LogError> {
+        Ok(LogRoom::new(self, bytes))
+    }
+    fn give_back(&self, _bytes: u64) {}
+    fn append(&self, _: &mut LogRoom, pages: &[PageRedo<'_>], stamp: &mut dyn FnMut(LsnRange)) -> LsnRange {
+        let mut end = self.end.lock();
+        let first = (*end).max(1);
+        *end = first + pages.iter().map(|p| record_bound(p.ops.len())).sum::<u64>();
+        let range = LsnRange { first, end: *end };
+        stamp(range);
+        if self.keep {
+            let mut records = self.records.lock();
+            records.extend(pages.iter().map(|p| (p.id, p.ops.to_vec(), range.end)));
+        }
+        range
+    }
+    fn durable(&self) -> Glsn {
+        *self.end.lock()
+    }
+    fn appended(&self) -> Glsn {
+        *self.end.lock()
+    }
+    fn make_durable(&self, _upto: Glsn) -> Result<(), LogError> {
+        Ok(())
+    }
+}
+
+/// Pages over memory alone.
+pub fn pages(frames: usize) -> (Arc<Pages>, Arc<MemoryBelow>, Arc<MemoryLog>) {
+    let below = Arc::new(MemoryBelow::default());
+    let log = Arc::new(MemoryLog { keep: true, ..MemoryLog::default() });
+    (Arc::new(Pages::new(world(), frames, below.clone(), log.clone())), below, log)
+}
+
+/// Writes every dirty page below. Returns how many.
+pub fn flush_all(pages: &Pages, below: &MemoryBelow) -> usize {
+    let mut buf = vec![0; PAGE_SIZE];
+    let mut flushed = 0;
+    for no in pages.pool().oldest_dirty_frames(usize::MAX) {
+        if let Some(copy) = pages.pool().copy_dirty(no, &mut buf) {
+            below.images.lock().insert(copy.id, buf.clone().into_boxed_slice());
+            pages.pool().flushed(&copy);
+            flushed += 1;
+        }
+    }
+    flushed
+}
+
+/// Applies every kept record to empty pages: what recovery would make of the log alone.
+pub fn replay(log: &MemoryLog) -> HashMap<PageId, Vec<u8>> {
+    let mut images: HashMap<PageId, Vec<u8>> = HashMap::new();
+    for (id, ops, end) in log.records.lock().iter() {
+        let image = images.entry(*id).or_insert_with(|| vec![0; PAGE_SIZE]);
+        redo::apply(image, *id, ops, *end).expect("records that were just made are valid");
+    }
+    images
+}
