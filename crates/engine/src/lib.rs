@@ -1,1 +1,1 @@
-//! (see docs/architecture.md)
+//! What a key is, what a commit is: trees, transactions, log, recovery.

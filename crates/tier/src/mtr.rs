@@ -29,7 +29,7 @@ pub enum MtrError {
 }
 
 /// A page of a mini-transaction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PageNo(usize);
 
 struct Latched {

@@ -81,7 +81,8 @@ pub trait Redo: Send + Sync {
     ///
     /// `stamp` is called with the range before any record can become durable-and-checkpointed, so
     /// that pages carry their LSN and dirty state before the checkpoint can pass them.
-    fn append(&self, room: &mut LogRoom, pages: &[PageRedo<'_>], stamp: &mut dyn FnMut(LsnRange)) -> LsnRange;
+    fn append(&self, room: &mut LogRoom, pages: &[PageRedo<'_>], stamp: &mut dyn FnMut(LsnRange))
+    -> LsnRange;
     /// The global durable horizon: every record below it is on the device.
     fn durable(&self) -> Glsn;
     /// The end of the log as appended.
