@@ -1,1 +1,13 @@
-//! (see docs/architecture.md)
+//! A simulated world: disks that lose what was not synced, a store that lies about its answers, a
+//! clock that moves when nobody can, and one thread for everything. One seed replays a run.
+#![forbid(unsafe_code)]
+
+pub mod disk;
+pub mod sched;
+pub mod store;
+mod world;
+
+pub use disk::SimDisk;
+pub use sched::SimSched;
+pub use store::SimStore;
+pub use world::SimWorld;

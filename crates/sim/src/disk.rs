@@ -1,0 +1,430 @@
+//! A disk that keeps what was synced, and of the rest what it likes.
+//!
+//! Content is kept in 512-byte sectors. A write goes to the unsynced sectors; a sync moves them to
+//! the durable ones. [`SimDisk::crash`] settles each unsynced sector by the seed: it landed, it is
+//! gone, or it is garbage. Names are made, removed and renamed in memory and become durable with
+//! `sync_dir`; at a crash each change since then, in order, happened or did not.
+//!
+//! Handles from before a crash are dead.
+
+use crate::world::{SimRandom, Steps};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File, Op, Result};
+use terrace_io::random::Random;
+
+const SECTOR: usize = 512;
+
+/// What may happen to an unsynced sector at a crash, in percent; the rest is lost.
+#[derive(Clone, Copy, Debug)]
+pub struct CrashMix {
+    pub landed: u64,
+    pub garbage: u64,
+}
+
+impl Default for CrashMix {
+    fn default() -> CrashMix {
+        CrashMix { landed: 45, garbage: 10 }
+    }
+}
+
+#[derive(Default)]
+struct Content {
+    durable: HashMap<u64, Box<[u8; SECTOR]>>,
+    unsynced: BTreeMap<u64, Box<[u8; SECTOR]>>,
+    len: u64,
+    durable_len: u64,
+}
+
+impl Content {
+    fn read(&self, offset: u64, buf: &mut [u8]) {
+        for (i, part) in buf.chunks_mut(SECTOR).enumerate() {
+            let sector = offset / SECTOR as u64 + i as u64;
+            match self.unsynced.get(&sector).or_else(|| self.durable.get(&sector)) {
+                Some(bytes) => part.copy_from_slice(&bytes[..part.len()]),
+                None => part.fill(0),
+            }
+        }
+    }
+    fn write(&mut self, offset: u64, buf: &[u8]) {
+        for (i, part) in buf.chunks(SECTOR).enumerate() {
+            let mut sector = Box::new([0; SECTOR]);
+            sector[..part.len()].copy_from_slice(part);
+            self.unsynced.insert(offset / SECTOR as u64 + i as u64, sector);
+        }
+        self.len = self.len.max(offset + buf.len() as u64);
+    }
+    fn sync(&mut self) {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        self.durable.extend(unsynced);
+        self.durable_len = self.len;
+    }
+    fn crash(&mut self, random: &SimRandom, mix: CrashMix) {
+        for (sector, bytes) in std::mem::take(&mut self.unsynced) {
+            let roll = random.below(100);
+            if roll < mix.landed {
+                self.durable.insert(sector, bytes);
+            } else if roll < mix.landed + mix.garbage {
+                let mut garbage = Box::new([0; SECTOR]);
+                garbage.chunks_mut(8).for_each(|c| c.copy_from_slice(&random.next_u64().to_le_bytes()));
+                self.durable.insert(sector, garbage);
+            }
+        }
+        // The length of the file is metadata: it may have been written or not.
+        if random.one_in(2) {
+            self.durable_len = self.len;
+        }
+        self.len = self.durable_len;
+        let end = self.len.div_ceil(SECTOR as u64);
+        self.durable.retain(|sector, _| *sector < end);
+    }
+}
+
+type Node = Arc<Mutex<Content>>;
+
+#[derive(Clone)]
+enum NameChange {
+    Made(String, Node),
+    Removed(String),
+    Renamed(String, String),
+}
+
+#[derive(Default)]
+struct Names {
+    now: BTreeMap<String, Node>,
+    durable: BTreeMap<String, Node>,
+    pending: Vec<NameChange>,
+}
+
+fn apply(names: &mut BTreeMap<String, Node>, change: &NameChange) {
+    match change {
+        NameChange::Made(name, node) => {
+            names.insert(name.clone(), node.clone());
+        }
+        NameChange::Removed(name) => {
+            names.remove(name);
+        }
+        NameChange::Renamed(from, to) => {
+            if let Some(node) = names.remove(from) {
+                names.insert(to.clone(), node);
+            }
+        }
+    }
+}
+
+/// Faults that a test switches on.
+#[derive(Default)]
+pub struct Faults {
+    /// Every write and sync fails.
+    pub write_errors: AtomicBool,
+    pub read_errors: AtomicBool,
+    /// The disk is full: files do not grow.
+    pub full: AtomicBool,
+    /// Syncs report success and do nothing: the control experiment that must lose data.
+    pub lying_sync: AtomicBool,
+}
+
+struct Shared {
+    name: String,
+    names: Mutex<Names>,
+    random: SimRandom,
+    steps: Arc<Steps>,
+    generation: AtomicU64,
+    locked: AtomicU64,
+    faults: Faults,
+    mix: Mutex<CrashMix>,
+    syncs: AtomicU64,
+}
+
+pub struct SimDisk(Arc<Shared>);
+
+impl SimDisk {
+    pub(crate) fn new(name: &str, random: SimRandom, steps: Arc<Steps>) -> SimDisk {
+        SimDisk(Arc::new(Shared {
+            name: name.to_string(),
+            names: Mutex::default(),
+            random,
+            steps,
+            generation: AtomicU64::new(1),
+            locked: AtomicU64::new(0),
+            faults: Faults::default(),
+            mix: Mutex::default(),
+            syncs: AtomicU64::new(0),
+        }))
+    }
+
+    pub fn faults(&self) -> &Faults {
+        &self.0.faults
+    }
+    pub fn set_crash_mix(&self, mix: CrashMix) {
+        *self.0.mix.lock() = mix;
+    }
+    pub fn syncs(&self) -> u64 {
+        self.0.syncs.load(Ordering::SeqCst)
+    }
+
+    /// Power was lost: settles what was not synced. Old handles are dead, the lock is free.
+    pub fn crash(&self) {
+        let mix = *self.0.mix.lock();
+        self.0.generation.fetch_add(1, Ordering::SeqCst);
+        self.0.locked.store(0, Ordering::SeqCst);
+        let mut names = self.0.names.lock();
+        let pending = std::mem::take(&mut names.pending);
+        // A directory's changes reach the device in order: a prefix of them did.
+        let happened = self.0.random.below(pending.len() as u64 + 1) as usize;
+        for change in &pending[..happened] {
+            apply(&mut names.durable, change);
+        }
+        names.now = names.durable.clone();
+        for node in names.now.values() {
+            node.lock().crash(&self.0.random, mix);
+        }
+    }
+
+    /// A copy of the disk as it is durable now: to put back an old state later.
+    pub fn snapshot(&self) -> Snapshot {
+        let names = self.0.names.lock();
+        Snapshot(names.durable.iter().map(|(n, node)| (n.clone(), node.lock().durable_copy())).collect())
+    }
+    /// Puts back an old state. Old handles are dead.
+    pub fn restore(&self, snapshot: &Snapshot) {
+        self.0.generation.fetch_add(1, Ordering::SeqCst);
+        self.0.locked.store(0, Ordering::SeqCst);
+        let mut names = self.0.names.lock();
+        names.pending.clear();
+        names.durable = snapshot.0.iter().map(|(n, c)| (n.clone(), Arc::new(Mutex::new(c.copy())))).collect();
+        names.now = names.durable.clone();
+    }
+
+    /// Flips one bit at rest. False if there is no such file or byte.
+    pub fn flip(&self, file: &str, offset: u64, bit: u8) -> bool {
+        let names = self.0.names.lock();
+        let Some(node) = names.now.get(file) else { return false };
+        let mut content = node.lock();
+        let Some(sector) = content.durable.get_mut(&(offset / SECTOR as u64)) else { return false };
+        sector[offset as usize % SECTOR] ^= 1 << (bit % 8);
+        true
+    }
+    /// The file's current bytes.
+    pub fn contents(&self, file: &str) -> Option<Vec<u8>> {
+        let names = self.0.names.lock();
+        let content = names.now.get(file)?.lock();
+        let mut bytes = vec![0; content.len as usize];
+        content.read(0, &mut bytes);
+        Some(bytes)
+    }
+
+    fn step(&self, what: &'static str, name: &str) -> Result<()> {
+        self.0.step(what, name, 0, 0)
+    }
+    fn handle(&self, name: &str, node: Node) -> Arc<dyn File> {
+        Arc::new(SimFile {
+            shared: self.0.clone(),
+            name: name.to_string(),
+            node,
+            generation: self.0.generation.load(Ordering::SeqCst),
+        })
+    }
+}
+
+/// A disk's durable content at one moment.
+pub struct Snapshot(BTreeMap<String, Content>);
+
+impl Content {
+    fn copy(&self) -> Content {
+        Content {
+            durable: self.durable.clone(),
+            unsynced: BTreeMap::new(),
+            len: self.durable_len,
+            durable_len: self.durable_len,
+        }
+    }
+    fn durable_copy(&self) -> Content {
+        self.copy()
+    }
+}
+
+impl Shared {
+    fn failed(&self, what: &'static str, name: &str, offset: u64, len: u64, cause: &str) -> DiskError {
+        DiskError::Failed { name: format!("{}/{name}", self.name), what, offset, len, cause: cause.into() }
+    }
+    fn step(&self, what: &'static str, name: &str, offset: u64, len: u64) -> Result<()> {
+        if self.steps.take() { Ok(()) } else { Err(self.failed(what, name, offset, len, "the power is off")) }
+    }
+}
+
+struct SimLock {
+    shared: Arc<Shared>,
+    generation: u64,
+}
+impl DiskLock for SimLock {}
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let _ = self.shared.locked.compare_exchange(self.generation, 0, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+impl Disk for SimDisk {
+    fn describe(&self) -> String {
+        format!("sim:{}", self.0.name)
+    }
+    fn open(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.step("open", name)?;
+        match self.0.names.lock().now.get(name) {
+            Some(node) => Ok(self.handle(name, node.clone())),
+            None => Err(DiskError::Absent { name: name.to_string() }),
+        }
+    }
+    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.step("create", name)?;
+        let mut names = self.0.names.lock();
+        if names.now.contains_key(name) {
+            return Err(DiskError::Exists { name: name.to_string() });
+        }
+        let node = Node::default();
+        let change = NameChange::Made(name.to_string(), node.clone());
+        apply(&mut names.now, &change);
+        names.pending.push(change);
+        Ok(self.handle(name, node))
+    }
+    fn exists(&self, name: &str) -> Result<bool> {
+        self.step("look up", name)?;
+        Ok(self.0.names.lock().now.contains_key(name))
+    }
+    fn remove(&self, name: &str) -> Result<()> {
+        self.step("remove", name)?;
+        let mut names = self.0.names.lock();
+        if !names.now.contains_key(name) {
+            return Err(DiskError::Absent { name: name.to_string() });
+        }
+        let change = NameChange::Removed(name.to_string());
+        apply(&mut names.now, &change);
+        names.pending.push(change);
+        Ok(())
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.step("rename", from)?;
+        let mut names = self.0.names.lock();
+        if !names.now.contains_key(from) {
+            return Err(DiskError::Absent { name: from.to_string() });
+        }
+        let change = NameChange::Renamed(from.to_string(), to.to_string());
+        apply(&mut names.now, &change);
+        names.pending.push(change);
+        Ok(())
+    }
+    fn list(&self) -> Result<Vec<String>> {
+        self.step("list", "")?;
+        Ok(self.0.names.lock().now.keys().cloned().collect())
+    }
+    fn sync_dir(&self) -> Result<()> {
+        self.step("sync directory", "")?;
+        if self.0.faults.lying_sync.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut names = self.0.names.lock();
+        names.pending.clear();
+        names.durable = names.now.clone();
+        Ok(())
+    }
+    fn lock(&self) -> Result<Box<dyn DiskLock>> {
+        let generation = self.0.generation.load(Ordering::SeqCst);
+        match self.0.locked.compare_exchange(0, generation, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => Ok(Box::new(SimLock { shared: self.0.clone(), generation })),
+            Err(_) => Err(DiskError::Locked { name: self.0.name.clone() }),
+        }
+    }
+    fn free_bytes(&self) -> Result<u64> {
+        Ok(if self.0.faults.full.load(Ordering::SeqCst) { 0 } else { 1 << 40 })
+    }
+}
+
+struct SimFile {
+    shared: Arc<Shared>,
+    name: String,
+    node: Node,
+    generation: u64,
+}
+
+impl SimFile {
+    fn ready(&self, what: &'static str, offset: u64, len: u64) -> Result<()> {
+        self.shared.step(what, &self.name, offset, len)?;
+        if self.generation != self.shared.generation.load(Ordering::SeqCst) {
+            return Err(self.shared.failed(what, &self.name, offset, len, "a handle from before the crash"));
+        }
+        assert!(offset % terrace_io::SECTOR as u64 == 0 && len % terrace_io::SECTOR as u64 == 0, "{what} {} of {len} at {offset} is not aligned", self.name);
+        Ok(())
+    }
+    fn grows(&self, to: u64) -> Result<()> {
+        if to > self.node.lock().len && self.shared.faults.full.load(Ordering::SeqCst) {
+            return Err(DiskError::Full { name: self.name.clone(), what: "write" });
+        }
+        Ok(())
+    }
+}
+
+impl File for SimFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn len(&self) -> u64 {
+        self.node.lock().len
+    }
+    fn grow(&self, len: u64, _zero: bool) -> Result<()> {
+        self.ready("grow", 0, 0)?;
+        self.grows(len)?;
+        let mut content = self.node.lock();
+        content.len = content.len.max(len);
+        Ok(())
+    }
+    fn read(&self, _class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.ready("read", offset, buf.len() as u64)?;
+        let failed = |cause| self.shared.failed("read", &self.name, offset, buf.len() as u64, cause);
+        if self.shared.faults.read_errors.load(Ordering::SeqCst) {
+            return Err(failed("input/output error"));
+        }
+        let content = self.node.lock();
+        if offset + buf.len() as u64 > content.len {
+            return Err(failed("past the end of the file"));
+        }
+        content.read(offset, buf);
+        Ok(())
+    }
+    fn write(&self, _class: Class, offset: u64, buf: &[u8]) -> Result<()> {
+        let alive = self.ready("write", offset, buf.len() as u64);
+        if alive.is_err() && self.generation == self.shared.generation.load(Ordering::SeqCst) {
+            // The write under way when the power went: parts of it may have reached the device.
+            if self.shared.random.one_in(2) {
+                self.node.lock().write(offset, buf);
+            }
+        }
+        alive?;
+        if self.shared.faults.write_errors.load(Ordering::SeqCst) {
+            return Err(self.shared.failed("write", &self.name, offset, buf.len() as u64, "input/output error"));
+        }
+        self.grows(offset + buf.len() as u64)?;
+        self.node.lock().write(offset, buf);
+        Ok(())
+    }
+    fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
+        ops.iter_mut()
+            .map(|op| match op {
+                Op::Read { offset, buf } => self.read(class, *offset, buf),
+                Op::Write { offset, buf } => self.write(class, *offset, buf),
+            })
+            .collect()
+    }
+    fn sync(&self, _class: Class) -> Result<()> {
+        self.ready("sync", 0, 0)?;
+        if self.shared.faults.write_errors.load(Ordering::SeqCst) {
+            return Err(self.shared.failed("sync", &self.name, 0, 0, "input/output error"));
+        }
+        self.shared.syncs.fetch_add(1, Ordering::SeqCst);
+        if !self.shared.faults.lying_sync.load(Ordering::SeqCst) {
+            self.node.lock().sync();
+        }
+        Ok(())
+    }
+}

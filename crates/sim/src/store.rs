@@ -1,0 +1,210 @@
+//! An object store whose answers get lost, come late, or never come.
+//!
+//! It never loses what it acknowledged. A put that reports [`StoreError::Unknown`] may have taken
+//! effect, may take effect later, or not at all.
+
+use crate::world::{SimClock, SimRandom, Steps};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use terrace_io::random::Random;
+use terrace_io::store::{ObjectStore, Purpose, Result, StoreError, Version};
+
+/// Faults, each once in so many requests; 0 is never.
+#[derive(Default)]
+pub struct StoreFaults {
+    /// Fails before the effect.
+    pub unavailable: AtomicU64,
+    /// The reply is lost; the effect happened, or not, or comes late.
+    pub unknown: AtomicU64,
+    pub throttled: AtomicU64,
+    /// Nanoseconds that a request takes on the simulated clock.
+    pub delay: AtomicU64,
+    pub dead: AtomicBool,
+}
+
+struct Object {
+    body: Vec<u8>,
+    version: u64,
+}
+
+#[derive(Default)]
+struct Objects {
+    map: BTreeMap<String, Object>,
+    next_version: u64,
+    /// Puts whose reply was lost and that have not landed yet.
+    late: Vec<(String, Vec<u8>)>,
+}
+
+impl Objects {
+    fn put(&mut self, key: &str, body: Vec<u8>) -> Version {
+        self.next_version += 1;
+        let version = self.next_version;
+        self.map.insert(key.to_string(), Object { body, version });
+        Version(version.to_string())
+    }
+}
+
+pub struct SimStore {
+    name: String,
+    objects: Mutex<Objects>,
+    random: SimRandom,
+    clock: Arc<SimClock>,
+    steps: Arc<Steps>,
+    pub faults: StoreFaults,
+    requests: [AtomicU64; Purpose::COUNT],
+}
+
+impl SimStore {
+    pub(crate) fn new(name: &str, random: SimRandom, clock: Arc<SimClock>, steps: Arc<Steps>) -> SimStore {
+        SimStore {
+            name: name.to_string(),
+            objects: Mutex::default(),
+            random,
+            clock,
+            steps,
+            faults: StoreFaults::default(),
+            requests: Default::default(),
+        }
+    }
+
+    pub fn keys(&self) -> Vec<String> {
+        self.objects.lock().map.keys().cloned().collect()
+    }
+    pub fn requests(&self, purpose: Purpose) -> u64 {
+        self.requests[purpose as usize].load(Ordering::SeqCst)
+    }
+    /// Flips one bit of an object at rest.
+    pub fn flip(&self, key: &str, offset: usize, bit: u8) -> bool {
+        match self.objects.lock().map.get_mut(key).and_then(|o| o.body.get_mut(offset)) {
+            Some(byte) => {
+                *byte ^= 1 << (bit % 8);
+                true
+            }
+            None => false,
+        }
+    }
+    /// Lets every late put land, unless its key was taken meanwhile.
+    pub fn land_late_puts(&self) {
+        let mut objects = self.objects.lock();
+        for (key, body) in std::mem::take(&mut objects.late) {
+            if !objects.map.contains_key(&key) {
+                objects.put(&key, body);
+            }
+        }
+    }
+
+    fn strikes(&self, rate: &AtomicU64) -> bool {
+        let rate = rate.load(Ordering::SeqCst);
+        rate > 0 && self.random.one_in(rate)
+    }
+
+    /// The part of a request before its effect. `Ok(true)`: the reply will be lost.
+    fn begin(&self, purpose: Purpose, key: &str) -> Result<bool> {
+        let key = key.to_string();
+        self.requests[purpose as usize].fetch_add(1, Ordering::SeqCst);
+        self.clock.advance(self.faults.delay.load(Ordering::SeqCst));
+        if !self.steps.take() {
+            return Err(StoreError::Unavailable { key, cause: "the power is off".into() });
+        }
+        if self.faults.dead.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable { key, cause: "the store is dead".into() });
+        }
+        if self.random.one_in(4) {
+            self.land_late_puts();
+        }
+        if self.strikes(&self.faults.throttled) {
+            return Err(StoreError::Throttled { key, retry_after_ms: 50 });
+        }
+        if self.strikes(&self.faults.unavailable) {
+            return Err(StoreError::Unavailable { key, cause: "connection refused".into() });
+        }
+        Ok(self.strikes(&self.faults.unknown))
+    }
+
+    fn lost(&self, key: &str) -> StoreError {
+        StoreError::Unknown { key: key.to_string(), cause: "the reply was lost".into() }
+    }
+}
+
+impl ObjectStore for SimStore {
+    fn describe(&self) -> String {
+        format!("sim:{}", self.name)
+    }
+    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version> {
+        let lost = self.begin(purpose, key)?;
+        let mut objects = self.objects.lock();
+        if lost {
+            match self.random.below(3) {
+                0 => {}
+                1 => objects.late.push((key.to_string(), parts.concat())),
+                _ if !objects.map.contains_key(key) => {
+                    objects.put(key, parts.concat());
+                }
+                _ => {}
+            }
+            return Err(self.lost(key));
+        }
+        if objects.map.contains_key(key) {
+            return Err(StoreError::Conflict { key: key.to_string() });
+        }
+        Ok(objects.put(key, parts.concat()))
+    }
+    fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
+        let lost = self.begin(purpose, key)?;
+        let mut objects = self.objects.lock();
+        let current = objects.map.get(key).map(|o| o.version.to_string());
+        if current.as_deref() != Some(&expected.0) {
+            return Err(StoreError::Conflict { key: key.to_string() });
+        }
+        if lost && self.random.one_in(2) {
+            return Err(self.lost(key));
+        }
+        let version = objects.put(key, body.to_vec());
+        if lost { Err(self.lost(key)) } else { Ok(version) }
+    }
+    fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if self.begin(purpose, key)? {
+            return Err(StoreError::Unavailable { key: key.to_string(), cause: "the reply was lost".into() });
+        }
+        let objects = self.objects.lock();
+        let object = objects.map.get(key).ok_or_else(|| StoreError::Absent { key: key.to_string() })?;
+        let from = offset as usize;
+        match object.body.get(from..from + buf.len()) {
+            Some(bytes) => {
+                buf.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(StoreError::Refused { key: key.to_string(), cause: "the range lies past the object".into() }),
+        }
+    }
+    fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
+        if self.begin(purpose, key)? {
+            return Err(StoreError::Unavailable { key: key.to_string(), cause: "the reply was lost".into() });
+        }
+        let objects = self.objects.lock();
+        match objects.map.get(key) {
+            Some(object) => Ok((object.body.clone(), Version(object.version.to_string()))),
+            None => Err(StoreError::Absent { key: key.to_string() }),
+        }
+    }
+    fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
+        let lost = self.begin(purpose, key)?;
+        if lost && self.random.one_in(2) {
+            return Err(self.lost(key));
+        }
+        self.objects.lock().map.remove(key);
+        if lost { Err(self.lost(key)) } else { Ok(()) }
+    }
+    fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
+        self.begin(purpose, prefix)?;
+        for (key, object) in self.objects.lock().map.range(prefix.to_string()..) {
+            if !key.starts_with(prefix) {
+                break;
+            }
+            each(key, object.body.len() as u64);
+        }
+        Ok(())
+    }
+}
