@@ -2,10 +2,16 @@
 
 pub mod below;
 pub mod evict;
+pub mod flush;
 pub mod frame;
+pub mod map;
 pub mod mtr;
+pub mod object;
+pub mod object_buffer;
 pub mod page;
 pub mod pages;
+pub mod path;
+pub mod planted;
 pub mod pool;
 mod queues;
 pub mod redo;

@@ -122,6 +122,10 @@ impl Pool {
     pub fn free_frames(&self) -> usize {
         self.free.lock().len()
     }
+    /// Below this many free frames, room is made ahead of need.
+    pub fn free_low(&self) -> usize {
+        self.free_low
+    }
     pub fn dirty_frames(&self) -> usize {
         self.dirty.lock().len()
     }
@@ -366,7 +370,13 @@ impl Pool {
         let frame = self.frame(no);
         if !frame.is_dirty() {
             frame.first_change.store(first, Ordering::Release);
-            self.dirty.lock().insert((first, no));
+            let mut dirty = self.dirty.lock();
+            dirty.insert((first, no));
+            let many = dirty.len() % 64 == 0 && dirty.len() > crate::flush::dirty_limit(self.frames());
+            drop(dirty);
+            if many {
+                self.flush_wanted.notify();
+            }
         }
     }
 

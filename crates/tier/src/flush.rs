@@ -1,0 +1,267 @@
+//! The flush (W1, W2, W5): dirty pages get a durable image on the volume.
+//!
+//! One step takes a batch of dirty pages and walks this path, a step a line, in [`Flusher::flush`]:
+//! copy under the shared latch → log durable up to the copies (invariant 1, the *global* horizon) →
+//! seal → free slots → write → one sync → map record → the flash copy is invalid → the frame is clean.
+//! The old slot becomes free when the map record is durable, and until then the checkpoint may not
+//! pass the page's first change ([`Flusher::oldest_bound`]).
+//!
+//! A crash before the map record is durable leaves the old image named and the log to redo from; one
+//! after it, the new image. One dirty page costs one slot, not a block's room. This departs from the
+//! order of CloudJump III §4.2.3 and keeps its promise (DESIGN §3).
+//!
+//! There is one flusher. Whoever wants pages flushed sets a target and waits for `progress`.
+//!
+//! Not here: which pages (`choose`), what becomes of blocks (`sink`).
+
+use crate::map::{Map, MapError};
+use crate::object_buffer::ObjectBuffer;
+use crate::page::{self, Glsn, PAGE_SIZE, PageId};
+use crate::path::FlashCache;
+use crate::pool::{DirtyCopy, Pool};
+use crate::redo::{LogError, Redo};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::AlignedBuf;
+use terrace_io::disk::DiskError;
+use terrace_io::sched::{Event, Step, Worker};
+
+/// Pages of one batch.
+const BATCH: usize = 64;
+/// How long to rest when slots are full or the device fails, in nanoseconds.
+const REST: u64 = 20_000_000;
+
+/// What to flush next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Choice {
+    /// The oldest first changes: the checkpoint waits, or there are many dirty pages.
+    Oldest,
+    /// Those next in line for eviction: frames run low.
+    Coldest,
+    Nothing,
+}
+
+/// Numbers that the choice depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Pressure {
+    pub frames: usize,
+    pub dirty: usize,
+    pub free: usize,
+    pub free_low: usize,
+    pub oldest: Option<Glsn>,
+    /// Everything first changed below this is to be flushed.
+    pub target: Glsn,
+}
+
+/// Dirty pages may take three eighths of the frames before they are flushed without need.
+pub fn dirty_limit(frames: usize) -> usize {
+    frames * 3 / 8
+}
+
+/// The policy: a pure function.
+pub fn choose(p: Pressure) -> Choice {
+    if p.dirty == 0 {
+        Choice::Nothing
+    } else if p.oldest.is_some_and(|oldest| oldest < p.target) {
+        Choice::Oldest
+    } else if p.free < 2 * p.free_low && p.frames - p.free > p.dirty / 2 && p.dirty * 4 > p.frames {
+        Choice::Coldest
+    } else if p.dirty > dirty_limit(p.frames) {
+        Choice::Oldest
+    } else {
+        Choice::Nothing
+    }
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FlushError {
+    #[error("the object buffer is full: {total} slots, none free")]
+    Full { total: u32 },
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Map(#[from] MapError),
+}
+
+#[derive(Default, Debug)]
+pub struct FlushCounters {
+    pub pages: AtomicU64,
+    pub batches: AtomicU64,
+    pub full: AtomicU64,
+    pub errors: AtomicU64,
+}
+
+/// Shared by the flusher's worker and those who ask it.
+pub struct Flusher {
+    pool: Arc<Pool>,
+    map: Arc<Map>,
+    buffer: Arc<ObjectBuffer>,
+    redo: Arc<dyn Redo>,
+    flash: Option<Arc<dyn FlashCache>>,
+    target: AtomicU64,
+    /// Images that are mapped by a record not yet durable: (smallest first change, end of the record).
+    unmapped: Mutex<VecDeque<(Glsn, Glsn)>>,
+    /// A write or sync failed: the volume is not to be trusted any more.
+    failed: Mutex<Option<FlushError>>,
+    /// A batch was flushed, or the flusher failed.
+    pub progress: Arc<Event>,
+    pub counters: FlushCounters,
+}
+
+impl Flusher {
+    pub fn new(
+        pool: Arc<Pool>,
+        map: Arc<Map>,
+        buffer: Arc<ObjectBuffer>,
+        redo: Arc<dyn Redo>,
+        flash: Option<Arc<dyn FlashCache>>,
+    ) -> Flusher {
+        Flusher {
+            pool,
+            map,
+            buffer,
+            redo,
+            flash,
+            target: AtomicU64::new(0),
+            unmapped: Mutex::default(),
+            failed: Mutex::new(None),
+            progress: Arc::new(Event::new()),
+            counters: FlushCounters::default(),
+        }
+    }
+
+    /// Asks for everything first changed below `target` to be flushed. Does not wait.
+    pub fn request(&self, target: Glsn) {
+        if self.target.fetch_max(target, Ordering::AcqRel) < target {
+            self.pool.flush_wanted.notify();
+        }
+    }
+
+    /// Why the flusher gave up, if it did: a failed write or sync is final.
+    pub fn failure(&self) -> Option<FlushError> {
+        self.failed.lock().clone()
+    }
+
+    /// The smallest first change of an image whose map record is not durable.
+    pub fn oldest_bound(&self) -> Option<Glsn> {
+        if crate::planted::UNMAPPED_IMAGE_PASSED.on() {
+            return None;
+        }
+        let durable = self.redo.durable();
+        let mut unmapped = self.unmapped.lock();
+        unmapped.retain(|(_, end)| *end > durable);
+        unmapped.iter().map(|(first, _)| *first).min()
+    }
+
+    fn pressure(&self) -> Pressure {
+        Pressure {
+            frames: self.pool.frames(),
+            dirty: self.pool.dirty_frames(),
+            free: self.pool.free_frames(),
+            free_low: self.pool.free_low(),
+            oldest: self.pool.oldest_dirty(),
+            target: self.target.load(Ordering::Acquire),
+        }
+    }
+
+    /// One batch, if there is need. Only the worker calls it.
+    fn step(&self) -> Step {
+        if self.failed.lock().is_some() {
+            return Step::Idle;
+        }
+        self.map.settle();
+        let frames = match choose(self.pressure()) {
+            Choice::Nothing => return Step::Idle,
+            Choice::Oldest => self.pool.oldest_dirty_frames(BATCH),
+            Choice::Coldest => {
+                let cold = self.pool.cold_dirty_frames(BATCH);
+                if cold.is_empty() { self.pool.oldest_dirty_frames(BATCH) } else { cold }
+            }
+        };
+        let mut images = AlignedBuf::zeroed(frames.len() * PAGE_SIZE);
+        let mut copies: Vec<DirtyCopy> = Vec::with_capacity(frames.len());
+        for no in frames {
+            let at = copies.len() * PAGE_SIZE;
+            copies.extend(self.pool.copy_dirty(no, &mut images[at..at + PAGE_SIZE]));
+        }
+        if copies.is_empty() {
+            return Step::IdleFor(1_000_000); // all are being changed right now
+        }
+        let end = copies.len() * PAGE_SIZE;
+        match self.flush(&copies, &mut images[..end]) {
+            Ok(()) => {
+                self.progress.notify();
+                Step::Worked
+            }
+            Err(FlushError::Full { .. }) => {
+                self.counters.full.fetch_add(1, Ordering::Relaxed);
+                // Pending slots become free when the log is durable; others when a block has sunk.
+                if self.redo.make_durable(self.redo.appended()).is_err() {
+                    return Step::Idle;
+                }
+                self.map.settle();
+                self.progress.notify();
+                Step::IdleFor(REST)
+            }
+            Err(error) => {
+                self.counters.errors.fetch_add(1, Ordering::Relaxed);
+                *self.failed.lock() = Some(error);
+                self.progress.notify();
+                Step::Idle
+            }
+        }
+    }
+
+    /// The flush of a batch, from copies to clean frames.
+    fn flush(&self, copies: &[DirtyCopy], images: &mut [u8]) -> Result<(), FlushError> {
+        let newest = copies.iter().map(|c| c.lsn).max().unwrap_or(0);
+        if !crate::planted::PAGE_BEFORE_LOG.on() {
+            self.redo.make_durable(newest)?; // invariant 1: log first
+        }
+        let tags: Vec<_> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();
+        let Some(slots) = self.map.take_slots(copies.len(), 0) else {
+            return Err(FlushError::Full { total: self.map.slots_total() });
+        };
+        let written = self.buffer.write_many(&slots, images).and_then(|()| self.buffer.sync());
+        if let Err(error) = written {
+            self.map.give_back_slots(&slots);
+            return Err(error.into());
+        }
+        let changes: Vec<(PageId, _, _)> =
+            copies.iter().zip(&slots).zip(&tags).map(|((c, slot), tag)| (c.id, *slot, *tag)).collect();
+        let range = self.map.publish_slots(&changes)?;
+        let first = copies.iter().map(|c| c.first_change).min().unwrap_or(0);
+        self.unmapped.lock().push_back((first, range.end));
+        for copy in copies {
+            if let Some(flash) = &self.flash {
+                flash.invalidate(copy.id);
+            }
+            self.pool.flushed(copy);
+        }
+        self.counters.pages.fetch_add(copies.len() as u64, Ordering::Relaxed);
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// The worker's face of the flusher.
+pub struct FlushWorker(pub Arc<Flusher>);
+
+impl Worker for FlushWorker {
+    fn name(&self) -> &'static str {
+        "flusher"
+    }
+    fn step(&mut self) -> Step {
+        self.0.step()
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.0.pool.flush_wanted.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

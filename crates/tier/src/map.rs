@@ -1,0 +1,280 @@
+//! The map: for each block its current object and, for each page, its tag, length and slot.
+//!
+//! The map is the authority on where a page lives and which image of it is current. It is wholly in
+//! memory, as the 16 KiB map pages that are also its disk format; fifteen entries of 1088 bytes each
+//! (`entry`). Its changes are logged like those of any page, under the space `MAP`, so recovery
+//! replays it with the same operations, first and to the end.
+//!
+//! Map page `n` has two fixed homes in the file `map`, at `2n` and `2n + 1` pages. A write goes to
+//! the home that does not hold the newest durable version (`home`). So a torn write leaves the other.
+//!
+//! Which map page holds which blocks is derived at start from the pages' own owner fields; so are the
+//! free slots (`slots`).
+//!
+//! Crash: a record that did not become durable leaves the old slot or object named; the image in the
+//! new slot is then in nobody's way, because the slot is free again when slots are derived.
+//!
+//! Locks: `inner`, held for memory work and `Redo::append` (which never waits). Log room is taken before.
+//!
+//! Not here: writing images (`flush`, `sink`), reading them (`path`).
+
+pub mod entry;
+pub mod home;
+mod publish;
+pub(crate) mod slots;
+
+use crate::object::key::ObjectKey;
+use crate::page::{BLOCK_PAGES, BlockId, Glsn, PageId, PageRef, SpaceId, Tag};
+use crate::redo::{LogError, Redo};
+use entry::{ENTRIES, Entry, Slot};
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use slots::Slots;
+use std::sync::Arc;
+use terrace_io::disk::{DiskError, File};
+use terrace_io::sched::Event;
+
+/// Where an image is in an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InObject {
+    pub key: ObjectKey,
+    /// Offset in the object's body, in bytes.
+    pub offset: usize,
+    /// Stored length in bytes.
+    pub length: usize,
+}
+
+/// Where the current image of a page is. The slot, if there is one, is newer than the object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Home {
+    pub tag: Tag,
+    pub slot: Option<Slot>,
+    pub object: Option<InObject>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Located {
+    /// No image of the page was ever flushed.
+    Never,
+    At(Home),
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum MapError {
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error("map page {page} is corrupt: {what}")]
+    Corrupt { page: u32, what: String },
+}
+
+pub(crate) struct MapPage {
+    pub image: Box<[u8]>,
+    /// First log position that neither home has; None when a home has it all.
+    pub first_change: Option<Glsn>,
+    /// The home that holds the newest durable version: 0 or 1.
+    pub home: u8,
+    /// Both homes were unreadable when loaded: only an INIT in the log can save it.
+    pub lost: bool,
+}
+
+pub(crate) struct Inner {
+    pub pages: Vec<MapPage>,
+    /// The map page of each (space, group of fifteen blocks).
+    pub index: HashMap<(SpaceId, u32), u32>,
+    pub free_pages: Vec<u32>,
+    pub slots: Slots,
+}
+
+pub struct Map {
+    pub(crate) inner: RwLock<Inner>,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) redo: Arc<dyn Redo>,
+    /// Slots became free.
+    pub slots_freed: Event,
+    /// Slots are few: for the sinker.
+    pub slots_wanted: Arc<Event>,
+}
+
+/// Pages of one space by the tier that holds their current image.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct SpaceCounts {
+    pub pages: u64,
+    pub volume: u64,
+    pub object: u64,
+    pub objects: u64,
+}
+
+pub(crate) fn group_of(block: BlockId) -> (u32, u32) {
+    (block.block / ENTRIES, block.block % ENTRIES)
+}
+
+impl Map {
+    pub fn locate(&self, id: PageId) -> Located {
+        let (group, index) = group_of(id.block());
+        let inner = self.inner.read();
+        let Some(page) = inner.index.get(&(id.space, group)) else { return Located::Never };
+        let entry = Entry::new(PageRef::new(&inner.pages[*page as usize].image), index);
+        let i = id.in_block();
+        match entry.tag(i) {
+            0 => Located::Never,
+            tag => Located::At(Home { tag, slot: entry.slot(i), object: in_object(entry, i) }),
+        }
+    }
+
+    /// The pages of a block that have slots, with their tags, and the block's object.
+    pub fn block(&self, block: BlockId) -> BlockState {
+        let (group, index) = group_of(block);
+        let inner = self.inner.read();
+        let Some(page) = inner.index.get(&(block.space, group)) else { return BlockState::default() };
+        let entry = Entry::new(PageRef::new(&inner.pages[*page as usize].image), index);
+        BlockState {
+            homes: (0..BLOCK_PAGES as usize)
+                .map(|i| (entry.tag(i) != 0).then(|| Home { tag: entry.tag(i), slot: entry.slot(i), object: in_object(entry, i) }))
+                .collect(),
+            object: entry.object(),
+            snapshot_version: entry.snapshot_version(),
+        }
+    }
+
+    /// All blocks that have slots: how many of them, for the choice of what to sink.
+    pub fn buffered_blocks(&self) -> Vec<(BlockId, u32)> {
+        let mut blocks = Vec::new();
+        self.each_entry(|block, entry| {
+            let slots = (0..BLOCK_PAGES as usize).filter(|i| entry.slot(*i).is_some()).count() as u32;
+            if slots > 0 {
+                blocks.push((block, slots));
+            }
+        });
+        blocks
+    }
+
+    pub fn counts(&self) -> HashMap<SpaceId, SpaceCounts> {
+        let mut counts: HashMap<SpaceId, SpaceCounts> = HashMap::new();
+        self.each_entry(|block, entry| {
+            let c = counts.entry(block.space).or_default();
+            c.objects += u64::from(entry.object().is_some());
+            for i in (0..BLOCK_PAGES as usize).filter(|i| entry.tag(*i) != 0) {
+                c.pages += 1;
+                if entry.slot(i).is_some() {
+                    c.volume += 1;
+                } else {
+                    c.object += 1;
+                }
+            }
+        });
+        counts
+    }
+
+    /// Every space that has an entry.
+    pub fn spaces(&self) -> Vec<SpaceId> {
+        let mut spaces: Vec<_> = self.inner.read().index.keys().map(|(space, _)| *space).collect();
+        spaces.sort_unstable();
+        spaces.dedup();
+        spaces
+    }
+
+    /// Every object that an entry names.
+    pub fn objects(&self) -> Vec<ObjectKey> {
+        let mut keys = Vec::new();
+        self.each_entry(|_, entry| keys.extend(entry.object()));
+        keys
+    }
+
+    fn each_entry(&self, mut each: impl FnMut(BlockId, Entry<'_>)) {
+        let inner = self.inner.read();
+        for ((space, group), page) in &inner.index {
+            let page = PageRef::new(&inner.pages[*page as usize].image);
+            for index in 0..ENTRIES {
+                each(BlockId { space: *space, block: group * ENTRIES + index }, Entry::new(page, index));
+            }
+        }
+    }
+
+    // --- slots -------------------------------------------------------------------------------
+
+    pub fn slots_total(&self) -> u32 {
+        self.inner.read().slots.count()
+    }
+    pub fn slots_free(&self) -> u32 {
+        self.inner.read().slots.free()
+    }
+
+    /// Free slots for `n` images; with `keep` left over for more urgent needs. None: full for now.
+    pub fn take_slots(&self, n: usize, keep: u32) -> Option<Vec<Slot>> {
+        let durable = self.redo.durable();
+        let mut inner = self.inner.write();
+        inner.slots.settle(durable);
+        let taken = inner.slots.take(n, keep);
+        let low = inner.slots.free() < inner.slots.count() / 4;
+        drop(inner);
+        if low || taken.is_none() {
+            self.slots_wanted.notify();
+        }
+        taken
+    }
+
+    /// Slots whose write failed or was not mapped.
+    pub fn give_back_slots(&self, slots: &[Slot]) {
+        let mut inner = self.inner.write();
+        slots.iter().for_each(|slot| inner.slots.give_back(*slot));
+    }
+
+    /// Frees the slots whose releasing record is durable by now.
+    pub fn settle(&self) {
+        let durable = self.redo.durable();
+        if self.inner.read().slots.has_pending() && self.inner.write().slots.settle(durable) > 0 {
+            self.slots_freed.notify();
+        }
+    }
+
+    /// Superseded objects whose superseding record is durable: to be collected.
+    pub fn collectable(&self) -> Vec<ObjectKey> {
+        let durable = if crate::planted::OBJECT_DELETED_EARLY.on() { Glsn::MAX } else { self.redo.durable() };
+        self.inner.write().slots.collectable(durable)
+    }
+
+    /// What is wrong with the map, if anything: for the checker.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut seen = HashMap::new();
+        let total = self.slots_total();
+        self.each_entry(|block, entry| {
+            for i in 0..BLOCK_PAGES as usize {
+                let id = block.page(i);
+                if let Some(slot) = entry.slot(i) {
+                    if slot.0 >= total {
+                        faults.push(format!("page {id} is in slot {}, but there are {total}", slot.0));
+                    }
+                    if let Some(other) = seen.insert(slot, id) {
+                        faults.push(format!("pages {other} and {id} are both in slot {}", slot.0));
+                    }
+                } else if entry.tag(i) != 0 && !entry.in_object(i) {
+                    faults.push(format!("page {id} has a tag but neither slot nor object"));
+                }
+                if entry.in_object(i) && entry.object().is_none() {
+                    faults.push(format!("page {id} is said to be in an object, but the block has none"));
+                }
+            }
+        });
+        faults
+    }
+}
+
+fn in_object(entry: Entry<'_>, i: usize) -> Option<InObject> {
+    let key = entry.object().filter(|_| entry.in_object(i))?;
+    Some(InObject { key, offset: entry.offset(i), length: entry.length(i) })
+}
+
+/// What the map says of one block.
+#[derive(Clone, Default, Debug)]
+pub struct BlockState {
+    /// One for each page, None where no image was ever flushed. Empty if the block is unknown.
+    pub homes: Vec<Option<Home>>,
+    pub object: Option<ObjectKey>,
+    pub snapshot_version: u64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! The map's two homes: loading at start, redo, writing at checkpoints.
+
+use super::entry::{self, ENTRIES, Entry};
+use super::slots::Slots;
+use super::{Inner, Map, MapError, MapPage};
+use crate::page::{self, BLOCK_PAGES, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
+use crate::redo::{self, Redo};
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use terrace_io::AlignedBuf;
+use terrace_io::disk::{Class, Disk, DiskError, File, Op};
+use terrace_io::sched::Event;
+
+/// The map's file on the volume.
+pub const FILE: &str = "map";
+/// Map pages that a new file has room for, and the step in which it grows.
+const GROWTH: u64 = 64;
+const BATCH: usize = 32;
+
+/// The map as it was read from its homes, before redo.
+pub struct Loading {
+    pages: Vec<MapPage>,
+    file: Arc<dyn File>,
+}
+
+/// Makes the map's file. Durable when it returns.
+pub fn create(volume: &dyn Disk) -> Result<(), DiskError> {
+    let file = volume.create(FILE)?;
+    file.grow(GROWTH * 2 * PAGE_SIZE as u64, true)?;
+    file.sync(Class::MapWrite)
+}
+
+impl Loading {
+    /// Reads both homes of every map page; the newest intact one counts.
+    pub fn open(volume: &dyn Disk) -> Result<Loading, DiskError> {
+        let file = volume.open(FILE)?;
+        let count = file.len() / (2 * PAGE_SIZE as u64);
+        let mut pages = Vec::with_capacity(count as usize);
+        let mut buf = AlignedBuf::zeroed(2 * PAGE_SIZE);
+        for number in 0..count {
+            file.read(Class::MapRead, number * 2 * PAGE_SIZE as u64, &mut buf)?;
+            pages.push(newest(PageId::new(SpaceId::MAP, number as u32), &buf));
+        }
+        Ok(Loading { pages, file })
+    }
+
+    /// Applies a record of the log to map page `number`.
+    pub fn apply(&mut self, number: u32, ops: &[u8], first: Glsn, end: Glsn) -> Result<(), MapError> {
+        while self.pages.len() <= number as usize {
+            self.pages.push(MapPage {
+                image: vec![0; PAGE_SIZE].into_boxed_slice(),
+                first_change: None,
+                home: 0,
+                lost: false,
+            });
+        }
+        let map_page = &mut self.pages[number as usize];
+        if PageRef::new(&map_page.image).lsn() >= end {
+            return Ok(());
+        }
+        if redo::starts_with_init(ops) {
+            map_page.lost = false;
+        }
+        redo::apply(&mut map_page.image, PageId::new(SpaceId::MAP, number), ops, end)
+            .map_err(|e| MapError::Corrupt { page: number, what: e.to_string() })?;
+        map_page.first_change.get_or_insert(first);
+        Ok(())
+    }
+
+    /// Derives the index, the free map pages and the free slots, of which there are `slots`.
+    pub fn finish(self, slots: u32, redo: Arc<dyn Redo>) -> Result<Map, MapError> {
+        let mut inner =
+            Inner { pages: self.pages, index: HashMap::new(), free_pages: Vec::new(), slots: Slots::new(slots) };
+        for number in 0..inner.pages.len() as u32 {
+            let map_page = &inner.pages[number as usize];
+            if map_page.lost {
+                return Err(MapError::Corrupt { page: number, what: "both homes are unreadable".into() });
+            }
+            let page = PageRef::new(&map_page.image);
+            let owner = entry::owner(page);
+            if owner.0 == SpaceId::NONE {
+                inner.free_pages.push(number);
+                continue;
+            }
+            for index in 0..ENTRIES {
+                let entry = Entry::new(page, index);
+                for slot in (0..BLOCK_PAGES as usize).filter_map(|i| entry.slot(i)) {
+                    if !inner.slots.claim(slot) {
+                        let what = format!("slot {} is named twice, or lies beyond the object buffer of {slots} slots", slot.0);
+                        return Err(MapError::Corrupt { page: number, what });
+                    }
+                }
+            }
+            if let Some(other) = inner.index.insert(owner, number) {
+                let what = format!("page {other} holds the same blocks of space {}", owner.0);
+                return Err(MapError::Corrupt { page: number, what });
+            }
+        }
+        inner.free_pages.reverse();
+        Ok(Map {
+            inner: RwLock::new(inner),
+            file: self.file,
+            redo,
+            slots_freed: Event::new(),
+            slots_wanted: Arc::new(Event::new()),
+        })
+    }
+}
+
+/// The newer of the two homes' intact images.
+fn newest(id: PageId, homes: &[u8]) -> MapPage {
+    let mut best: Option<(u8, &[u8])> = None;
+    let mut blank = true;
+    for (home, image) in homes.chunks_exact(PAGE_SIZE).enumerate() {
+        if page::check(image, id, None).is_ok() {
+            if best.is_none_or(|(_, b)| PageRef::new(b).lsn() < PageRef::new(image).lsn()) {
+                best = Some((home as u8, image));
+            }
+        } else {
+            blank &= image.iter().all(|b| *b == 0);
+        }
+    }
+    match best {
+        Some((home, image)) => {
+            MapPage { image: image.to_vec().into_boxed_slice(), first_change: None, home, lost: false }
+        }
+        // Never written, or torn in its first write: the log has its INIT.
+        None => MapPage { image: vec![0; PAGE_SIZE].into_boxed_slice(), first_change: None, home: 0, lost: !blank },
+    }
+}
+
+impl Map {
+    /// The first change that no home has: no checkpoint may pass it.
+    pub fn oldest_unwritten(&self) -> Option<Glsn> {
+        self.inner.read().pages.iter().filter_map(|p| p.first_change).min()
+    }
+
+    /// Writes every changed map page to the older of its homes and syncs. One caller at a time; no
+    /// lock is held.
+    pub fn write_homes(&self) -> Result<(), MapError> {
+        let changed: Vec<u32> = {
+            let inner = self.inner.read();
+            (0..inner.pages.len() as u32).filter(|n| inner.pages[*n as usize].first_change.is_some()).collect()
+        };
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let need = (u64::from(*changed.iter().max().unwrap_or(&0)) + 1).next_multiple_of(GROWTH) * 2 * PAGE_SIZE as u64;
+        if self.file.len() < need {
+            self.file.grow(need, true)?;
+        }
+        let mut written: Vec<(u32, u8, Glsn)> = Vec::new();
+        for part in changed.chunks(BATCH) {
+            let mut buf = AlignedBuf::zeroed(part.len() * PAGE_SIZE);
+            let mut offsets = Vec::with_capacity(part.len());
+            {
+                let inner = self.inner.read();
+                for (number, copy) in part.iter().zip(buf.chunks_exact_mut(PAGE_SIZE)) {
+                    let map_page = &inner.pages[*number as usize];
+                    copy.copy_from_slice(&map_page.image);
+                    page::seal(copy);
+                    let home = 1 - map_page.home;
+                    written.push((*number, home, PageRef::new(copy).lsn()));
+                    offsets.push((u64::from(*number) * 2 + u64::from(home)) * PAGE_SIZE as u64);
+                }
+            }
+            let newest = written.iter().map(|(_, _, lsn)| *lsn).max().unwrap_or(0);
+            self.redo.make_durable(newest)?; // invariant 1
+            let mut ops: Vec<Op<'_>> =
+                offsets.iter().zip(buf.chunks_exact(PAGE_SIZE)).map(|(offset, buf)| Op::Write { offset: *offset, buf }).collect();
+            self.file.batch(Class::MapWrite, &mut ops).into_iter().collect::<Result<Vec<_>, _>>()?;
+        }
+        self.file.sync(Class::MapWrite)?;
+        let mut inner = self.inner.write();
+        for (number, home, lsn) in written {
+            let map_page = &mut inner.pages[number as usize];
+            map_page.home = home;
+            let unchanged = PageRef::new(&map_page.image).lsn() == lsn;
+            map_page.first_change = if unchanged { None } else { Some(lsn) };
+        }
+        Ok(())
+    }
+}

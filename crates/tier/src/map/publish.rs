@@ -1,0 +1,146 @@
+//! Changing the map: each change is one mini-transaction over map pages.
+
+use super::entry::{self, Entry, ObjectShape, Slot};
+use super::{Inner, Map, MapError, MapPage, group_of};
+use crate::object::key::ObjectKey;
+use crate::page::{self, BLOCK_PAGES, BlockId, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId, Tag};
+use crate::redo::{LsnRange, PageMut, PageRedo, Urgency, record_bound};
+use std::collections::BTreeMap;
+
+/// Redo bytes of one page's new slot.
+const SLOT_REDO: u64 = 40;
+/// Redo bytes of a new map page and its owner.
+const NEW_PAGE_REDO: u64 = record_bound(64);
+const OBJECT_REDO: u64 = record_bound(1024 + 9 * BLOCK_PAGES as usize);
+
+type Ops = BTreeMap<u32, Vec<u8>>;
+
+impl Inner {
+    /// The map page for a group of blocks, made if there is none yet.
+    fn page_for(&mut self, space: SpaceId, group: u32, ops: &mut Ops) -> u32 {
+        if let Some(page) = self.index.get(&(space, group)) {
+            return *page;
+        }
+        let number = self.free_pages.pop().unwrap_or_else(|| {
+            let image = vec![0; PAGE_SIZE].into_boxed_slice();
+            self.pages.push(MapPage { image, first_change: None, home: 0, lost: false });
+            self.pages.len() as u32 - 1
+        });
+        let mut page = self.page_mut(number, ops);
+        page.init(PageId::new(SpaceId::MAP, number), PageKind::Map, 0);
+        entry::set_owner(&mut page, space, group);
+        self.index.insert((space, group), number);
+        number
+    }
+
+    fn page_mut<'a>(&'a mut self, number: u32, ops: &'a mut Ops) -> PageMut<'a> {
+        PageMut::new(&mut self.pages[number as usize].image, ops.entry(number).or_default())
+    }
+
+    fn entry(&self, number: u32, index: u32) -> Entry<'_> {
+        Entry::new(PageRef::new(&self.pages[number as usize].image), index)
+    }
+}
+
+impl Map {
+    /// Appends the changes to the log and stamps the map pages; under the lock, without waiting.
+    fn log(&self, inner: &mut Inner, room: &mut crate::redo::LogRoom, ops: &Ops) -> LsnRange {
+        let records: Vec<PageRedo<'_>> = ops
+            .iter()
+            .map(|(number, ops)| PageRedo { id: PageId::new(SpaceId::MAP, *number), ops })
+            .collect();
+        self.redo.append(room, &records, &mut |range| {
+            for number in ops.keys() {
+                let map_page = &mut inner.pages[*number as usize];
+                page::set_lsn(&mut map_page.image, range.end);
+                map_page.first_change.get_or_insert(range.first);
+                map_page.lost = false;
+            }
+        })
+    }
+
+    /// The images are written and synced: each page's current image is now in its new slot. Slots
+    /// superseded become free when the record is durable.
+    pub fn publish_slots(&self, changes: &[(PageId, Slot, Tag)]) -> Result<LsnRange, MapError> {
+        let groups = {
+            let mut groups: Vec<_> = changes.iter().map(|(id, ..)| (id.space, group_of(id.block()).0)).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            groups.len() as u64
+        };
+        let bytes = changes.len() as u64 * SLOT_REDO + groups * (NEW_PAGE_REDO + record_bound(64));
+        let mut room = self.redo.clone().reserve(bytes, Urgency::Reserve)?;
+        let mut inner = self.inner.write();
+        let mut ops = Ops::new();
+        let mut released = Vec::new();
+        for (id, slot, tag) in changes {
+            let (group, index) = group_of(id.block());
+            let number = inner.page_for(id.space, group, &mut ops);
+            released.extend(inner.entry(number, index).slot(id.in_block()));
+            entry::set_slot(&mut inner.page_mut(number, &mut ops), index, id.in_block(), *slot, *tag);
+        }
+        let range = self.log(&mut inner, &mut room, &ops);
+        released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
+        Ok(range)
+    }
+
+    /// The object is durable in the store: it becomes the block's current one. Of the pages `taken`
+    /// into it (place in the block, tag), those whose tag is still the same need no slot any more;
+    /// a page that changed meanwhile keeps its slot. None if the space was dropped meanwhile.
+    pub fn publish_object(&self, block: BlockId, taken: &[(usize, Tag)], shape: &ObjectShape) -> Result<Option<LsnRange>, MapError> {
+        let mut room = self.redo.clone().reserve(OBJECT_REDO, Urgency::Reserve)?;
+        let mut inner = self.inner.write();
+        let (group, index) = group_of(block);
+        let Some(number) = inner.index.get(&(block.space, group)).copied() else { return Ok(None) };
+        let mut ops = Ops::new();
+        let superseded: Option<ObjectKey> = inner.entry(number, index).object();
+        entry::set_object(&mut inner.page_mut(number, &mut ops), index, shape);
+        let mut released = Vec::new();
+        for (i, tag) in taken {
+            let current = inner.entry(number, index);
+            let unchanged = current.tag(*i) == *tag || crate::planted::CHANGED_PAGE_CLEANED.on();
+            if let (Some(slot), true) = (current.slot(*i), unchanged) {
+                released.push(slot);
+                entry::clear_slot(&mut inner.page_mut(number, &mut ops), index, *i);
+            }
+        }
+        let range = self.log(&mut inner, &mut room, &ops);
+        released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
+        superseded.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));
+        Ok(Some(range))
+    }
+
+    /// Forgets a space: its slots become free and its objects are collected when the record is
+    /// durable. Doing it again does nothing.
+    pub fn drop_space(&self, space: SpaceId) -> Result<Option<LsnRange>, MapError> {
+        let mut last = None;
+        loop {
+            // A bounded number of pages at a time: each step is whole by itself, and the catalog
+            // repeats the drop after a crash.
+            const STEP: usize = 64;
+            let mut room = self.redo.clone().reserve(STEP as u64 * NEW_PAGE_REDO, Urgency::Reserve)?;
+            let mut inner = self.inner.write();
+            let mine: Vec<(SpaceId, u32)> = inner.index.keys().filter(|(s, _)| *s == space).take(STEP).copied().collect();
+            if mine.is_empty() {
+                return Ok(last);
+            }
+            let mut ops = Ops::new();
+            let (mut slots, mut keys, mut freed) = (Vec::new(), Vec::new(), Vec::new());
+            for owner in mine {
+                let Some(number) = inner.index.remove(&owner) else { continue };
+                for index in 0..entry::ENTRIES {
+                    let entry = inner.entry(number, index);
+                    slots.extend((0..BLOCK_PAGES as usize).filter_map(|i| entry.slot(i)));
+                    keys.extend(entry.object());
+                }
+                inner.page_mut(number, &mut ops).init(PageId::new(SpaceId::MAP, number), PageKind::Map, 0);
+                freed.push(number);
+            }
+            let range = self.log(&mut inner, &mut room, &ops);
+            inner.free_pages.extend(freed);
+            slots.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
+            keys.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));
+            last = Some(range);
+        }
+    }
+}

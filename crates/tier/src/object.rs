@@ -1,0 +1,3 @@
+//! Objects: one immutable stored version of one block.
+
+pub mod key;

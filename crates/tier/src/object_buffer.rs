@@ -1,0 +1,75 @@
+//! The object buffer's slab: 16 KiB slots in the file `pages` on the volume.
+//!
+//! Which slots are free is the map's knowledge (`map::slots`). A slot is only ever written while it
+//! is free, so a torn write hits nothing that counts; [`ObjectBuffer::sync`] comes before the map names it.
+
+use crate::map::entry::Slot;
+use crate::page::PAGE_SIZE;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use terrace_io::disk::{Class, Disk, DiskError, File, Op};
+
+pub const FILE: &str = "pages";
+/// The file grows in steps of so many slots: 16 MiB.
+const GROWTH: u64 = 1024;
+
+pub struct ObjectBuffer {
+    file: Arc<dyn File>,
+    /// Slots that the file has room for.
+    grown: Mutex<u64>,
+}
+
+/// Makes the slab's file, empty. Durable when it returns.
+pub fn create(volume: &dyn Disk) -> Result<(), DiskError> {
+    volume.create(FILE)?.sync(Class::PageFlush)
+}
+
+impl ObjectBuffer {
+    pub fn open(volume: &dyn Disk) -> Result<ObjectBuffer, DiskError> {
+        let file = volume.open(FILE)?;
+        let grown = file.len() / PAGE_SIZE as u64;
+        Ok(ObjectBuffer { file, grown: Mutex::new(grown) })
+    }
+
+    fn offset(slot: Slot) -> u64 {
+        u64::from(slot.0) * PAGE_SIZE as u64
+    }
+
+    /// Fills `buf` from a slot, unchecked.
+    pub fn read(&self, slot: Slot, buf: &mut [u8]) -> Result<(), DiskError> {
+        self.file.read(Class::PageRead, ObjectBuffer::offset(slot), buf)
+    }
+
+    /// Fills one page-sized part of `buf` from each slot, many reads in flight.
+    pub fn read_many(&self, slots: &[Slot], buf: &mut [u8]) -> Vec<Result<(), DiskError>> {
+        let mut ops: Vec<Op<'_>> = slots
+            .iter()
+            .zip(buf.chunks_exact_mut(PAGE_SIZE))
+            .map(|(slot, buf)| Op::Read { offset: ObjectBuffer::offset(*slot), buf })
+            .collect();
+        self.file.batch(Class::PageRead, &mut ops)
+    }
+
+    /// Writes one image from `images` to each slot, grows the file if need be. Not durable yet.
+    pub fn write_many(&self, slots: &[Slot], images: &[u8]) -> Result<(), DiskError> {
+        let need = slots.iter().map(|s| u64::from(s.0) + 1).max().unwrap_or(0);
+        {
+            let mut grown = self.grown.lock();
+            if need > *grown {
+                let to = need.next_multiple_of(GROWTH);
+                self.file.grow(to * PAGE_SIZE as u64, false)?;
+                *grown = to;
+            }
+        }
+        let mut ops: Vec<Op<'_>> = slots
+            .iter()
+            .zip(images.chunks_exact(PAGE_SIZE))
+            .map(|(slot, buf)| Op::Write { offset: ObjectBuffer::offset(*slot), buf })
+            .collect();
+        self.file.batch(Class::PageFlush, &mut ops).into_iter().collect()
+    }
+
+    pub fn sync(&self) -> Result<(), DiskError> {
+        self.file.sync(Class::PageFlush)
+    }
+}

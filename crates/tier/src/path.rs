@@ -1,0 +1,146 @@
+//! The read below memory: R2 flash, R3 volume, R4 object store, then the redo that recovery left.
+//!
+//! [`Path::fetch`] is the whole of it, a tier a line. The map says which image is current; an image
+//! from any tier is served only if it is intact, is this page, and carries the map's tag (invariants
+//! 2 and 9). A corrupt image on flash is a miss. One on the volume is read from the object if the
+//! object has the same image; else it is an error that names tier, space and page.
+
+use crate::below::{Below, Fetched, ReadError, Tier};
+use crate::map::entry::Slot;
+use crate::map::{Home, InObject, Located, Map};
+use crate::object_buffer::ObjectBuffer;
+use crate::page::{self, Glsn, PageId, PageRef, Tag};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use terrace_io::store::StoreError;
+
+/// The flash extension, as the path and the flusher see it.
+pub trait FlashCache: Send + Sync {
+    /// Fills `image` if the flash has the page's image with this tag, intact.
+    fn find(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool;
+    /// A clean page with this image leaves memory: take it or remember its name. Never waits.
+    fn evicted(&self, id: PageId, tag: Tag, image: &[u8], accesses: u8);
+    /// The page was flushed with new content: no copy of it is current any more.
+    fn invalidate(&self, id: PageId);
+}
+
+/// The objects, as the path sees them.
+pub trait PageObjects: Send + Sync {
+    /// Fills `image` with the page's image from its object: one range GET.
+    fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), StoreError>;
+}
+
+/// Redo that recovery found and nobody has applied yet.
+pub trait PendingRedo: Send + Sync {
+    /// Applies what is pending for the page to its image (all zero if no tier has one) and forgets
+    /// it. Returns the first log position applied.
+    fn apply(&self, id: PageId, image: &mut [u8]) -> Result<Option<Glsn>, ReadError>;
+}
+
+#[derive(Default, Debug)]
+pub struct PathCounters {
+    pub flash: AtomicU64,
+    pub volume: AtomicU64,
+    pub object: AtomicU64,
+    pub repaired: AtomicU64,
+    pub corrupt: AtomicU64,
+}
+
+pub struct Path {
+    map: Arc<Map>,
+    buffer: Arc<ObjectBuffer>,
+    flash: Option<Arc<dyn FlashCache>>,
+    objects: Option<Arc<dyn PageObjects>>,
+    pending: OnceLock<Arc<dyn PendingRedo>>,
+    pub counters: PathCounters,
+}
+
+impl Path {
+    pub fn new(
+        map: Arc<Map>,
+        buffer: Arc<ObjectBuffer>,
+        flash: Option<Arc<dyn FlashCache>>,
+        objects: Option<Arc<dyn PageObjects>>,
+    ) -> Path {
+        Path { map, buffer, flash, objects, pending: OnceLock::new(), counters: PathCounters::default() }
+    }
+
+    /// Set once, before the first read.
+    pub fn set_pending(&self, pending: Arc<dyn PendingRedo>) {
+        assert!(self.pending.set(pending).is_ok(), "pending redo is set twice");
+    }
+
+    /// The current image from the nearest tier that has it.
+    fn fetch_image(&self, id: PageId, home: &Home, image: &mut [u8]) -> Result<Tier, ReadError> {
+        if self.flash.as_ref().is_some_and(|flash| flash.find(id, home.tag, image)) {
+            self.counters.flash.fetch_add(1, Ordering::Relaxed);
+            return Ok(Tier::Flash); // R2
+        }
+        if let Some(slot) = home.slot {
+            self.counters.volume.fetch_add(1, Ordering::Relaxed);
+            return self.from_volume(id, slot, home.tag, image); // R3
+        }
+        let Some(at) = &home.object else { return Err(ReadError::Absent(id)) };
+        self.counters.object.fetch_add(1, Ordering::Relaxed);
+        self.from_object(id, at, home.tag, image) // R4
+    }
+
+    fn from_volume(&self, id: PageId, slot: Slot, tag: Tag, image: &mut [u8]) -> Result<Tier, ReadError> {
+        self.buffer.read(slot, image).map_err(|error| ReadError::Disk { id, tier: Tier::Volume, error })?;
+        page::check(image, id, Some(tag)).map_err(|bad| self.corrupt(id, Tier::Volume, bad))?;
+        Ok(Tier::Volume)
+    }
+
+    fn from_object(&self, id: PageId, at: &InObject, tag: Tag, image: &mut [u8]) -> Result<Tier, ReadError> {
+        let Some(objects) = &self.objects else {
+            let key = at.key.to_string();
+            let cause = "this instance was opened without an object store".to_string();
+            return Err(ReadError::Store { id, error: StoreError::Refused { key, cause } });
+        };
+        objects.read_page(at, image).map_err(|error| ReadError::Store { id, error })?;
+        page::check(image, id, Some(tag)).map_err(|bad| self.corrupt(id, Tier::Object, bad))?;
+        Ok(Tier::Object)
+    }
+
+    fn corrupt(&self, id: PageId, tier: Tier, bad: page::BadImage) -> ReadError {
+        self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
+        ReadError::Corrupt { id, tier, bad }
+    }
+}
+
+impl Below for Path {
+    fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError> {
+        let mut from = Tier::Log;
+        match self.map.locate(id) {
+            Located::Never => image.fill(0),
+            Located::At(home) => {
+                from = match self.fetch_image(id, &home, image) {
+                    Ok(tier) => tier,
+                    // The page may have moved while we looked: its slot was published into an object.
+                    Err(error) => match self.map.locate(id) {
+                        Located::At(now) if now != home => self.fetch_image(id, &now, image)?,
+                        _ => return Err(error),
+                    },
+                };
+            }
+        }
+        let first_change = match self.pending.get() {
+            Some(pending) => pending.apply(id, image)?,
+            None => None,
+        };
+        if from == Tier::Log && PageRef::new(image).lsn() == 0 {
+            return Err(ReadError::Absent(id));
+        }
+        Ok(Fetched { from, first_change })
+    }
+
+    fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8) {
+        if let Some(flash) = &self.flash {
+            let tag = page::seal(image);
+            // Only the current image may be kept; a clean page is the current one.
+            if matches!(self.map.locate(id), Located::At(home) if home.tag == tag) {
+                flash.evicted(id, tag, image, accesses);
+            }
+        }
+    }
+}

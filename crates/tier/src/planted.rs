@@ -1,0 +1,49 @@
+//! Planted bugs: each breaks one rule, so that the harness can show that it would find it.
+//!
+//! With the feature `planted-bugs` off, which is how everything ships, each switch is a constant
+//! `false`.
+
+#[cfg(feature = "planted-bugs")]
+pub struct Switch(std::sync::atomic::AtomicBool);
+
+#[cfg(feature = "planted-bugs")]
+impl Switch {
+    const fn new() -> Switch {
+        Switch(std::sync::atomic::AtomicBool::new(false))
+    }
+    pub fn on(&self) -> bool {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+    pub fn set(&self, on: bool) {
+        self.0.store(on, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+pub struct Switch;
+
+#[cfg(not(feature = "planted-bugs"))]
+impl Switch {
+    const fn new() -> Switch {
+        Switch
+    }
+    #[inline(always)]
+    pub fn on(&self) -> bool {
+        false
+    }
+}
+
+/// A slot is reused before the record that took its name away is durable.
+pub static SLOT_REUSED_EARLY: Switch = Switch::new();
+/// The checkpoint passes images that are written but whose map record is not durable.
+pub static UNMAPPED_IMAGE_PASSED: Switch = Switch::new();
+/// A page is written before the log is durable up to its LSN.
+pub static PAGE_BEFORE_LOG: Switch = Switch::new();
+/// Publication cleans pages that changed while the object was put.
+pub static CHANGED_PAGE_CLEANED: Switch = Switch::new();
+/// The BPE serves an intact image whose tag is not the map's.
+pub static FLASH_TAG_IGNORED: Switch = Switch::new();
+/// A queued fill lands after its invalidation.
+pub static FILL_AFTER_INVALIDATION: Switch = Switch::new();
+/// An object is deleted as soon as it is superseded, in memory.
+pub static OBJECT_DELETED_EARLY: Switch = Switch::new();
