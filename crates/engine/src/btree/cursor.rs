@@ -1,0 +1,306 @@
+//! Cursors: reading in key order, both ways, with no latch held between calls.
+//!
+//! A cursor copies a *run* of neighbouring entries under one shared latch and hands them out from its own
+//! memory: one entry at a time at first, so that a look-up copies one row, and all the rest of the leaf
+//! from the third step on. It remembers the leaf by pin, version and slot: if the version is the
+//! same at the end of the run, it goes on at the next slot; if not, it looks its last key up again.
+//! Forward it follows the right link; backward, there being no left links, it descends again just
+//! below the leaf's low fence.
+//!
+//! What was copied is what was there then. Who must see each entry as it is now (locking reads) sets
+//! the run to one entry; [`Cursor::is_fresh`] tells whether the leaf changed since.
+
+use super::descend::{Fit, Target};
+use super::node::Node;
+use super::{Result, Tree};
+use std::sync::Arc;
+use terrace_tier::pages::{Pin, ReadGuard};
+use terrace_tier::pool::Access;
+
+/// Steps before a cursor copies more than one entry at a time.
+const SINGLE_STEPS: u32 = 3;
+
+/// Where to start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek<'k> {
+    First,
+    Last,
+    /// The least key that is not below this one.
+    AtLeast(&'k [u8]),
+    After(&'k [u8]),
+    /// The greatest key that is not above this one.
+    AtMost(&'k [u8]),
+    Before(&'k [u8]),
+}
+
+/// An entry in the cursor's memory: the key, then the value, up to `end`.
+#[derive(Clone, Copy)]
+struct Copied {
+    key: usize,
+    value: usize,
+    end: usize,
+}
+
+/// Where the run was copied from.
+struct Place {
+    pin: Pin,
+    version: u64,
+    /// The slot of the run's first entry.
+    slot: usize,
+}
+
+pub struct Cursor {
+    tree: Arc<Tree>,
+    access: Access,
+    run_max: usize,
+    /// Runs copied since the last seek.
+    runs: u32,
+    bytes: Vec<u8>,
+    run: Vec<Copied>,
+    at: usize,
+    place: Option<Place>,
+    /// The key from which the next run is looked for, if its slot is not known.
+    anchor: Vec<u8>,
+    /// The last two seeks ended in the same leaf: the next one tries it first.
+    local: bool,
+}
+
+impl Cursor {
+    pub fn new(tree: Arc<Tree>, access: Access) -> Cursor {
+        Cursor {
+            tree,
+            access,
+            run_max: usize::MAX,
+            runs: 0,
+            bytes: Vec::new(),
+            run: Vec::new(),
+            at: 0,
+            place: None,
+            anchor: Vec::new(),
+            local: false,
+        }
+    }
+
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+    /// Copies at most so many entries at a time.
+    pub fn set_run_max(&mut self, entries: usize) {
+        self.run_max = entries.max(1);
+    }
+    /// Whether the cursor is on an entry.
+    pub fn is_valid(&self) -> bool {
+        self.at < self.run.len()
+    }
+    /// The entry's key; empty if the cursor is on none.
+    pub fn key(&self) -> &[u8] {
+        self.run.get(self.at).map_or(&[], |e| &self.bytes[e.key..e.value])
+    }
+    pub fn value(&self) -> &[u8] {
+        self.run.get(self.at).map_or(&[], |e| &self.bytes[e.value..e.end])
+    }
+    /// Whether the leaf is as it was when the entry was copied.
+    pub fn is_fresh(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.pin.version() == place.version)
+    }
+    /// Lets go of the leaf and of what was copied.
+    pub fn reset(&mut self) {
+        self.clear();
+        self.place = None;
+    }
+
+    fn clear(&mut self) {
+        self.run.clear();
+        self.bytes.clear();
+        self.at = 0;
+    }
+
+    /// Goes to an entry. False if there is none there; then the cursor is on none.
+    pub fn seek(&mut self, to: Seek<'_>) -> Result<bool> {
+        self.runs = 0;
+        self.clear();
+        let tree = self.tree.clone();
+        match to {
+            Seek::First => {
+                let leaf = tree.leaf(Target::At(&[]), self.access)?;
+                self.forward(&tree, leaf, 0)
+            }
+            Seek::AtLeast(key) | Seek::After(key) => {
+                let leaf = self.leaf_of(&tree, key)?;
+                let found = Node::new(leaf.page()).find(key);
+                let skip = found.found && matches!(to, Seek::After(_));
+                self.forward(&tree, leaf, found.slot + usize::from(skip))
+            }
+            Seek::Last => {
+                let leaf = tree.leaf(Target::Last, self.access)?;
+                let end = Node::new(leaf.page()).count();
+                self.backward(&tree, leaf, end)
+            }
+            Seek::AtMost(key) => {
+                let leaf = self.leaf_of(&tree, key)?;
+                let found = Node::new(leaf.page()).find(key);
+                self.backward(&tree, leaf, found.slot + usize::from(found.found))
+            }
+            Seek::Before([]) => Ok(false),
+            Seek::Before(key) => {
+                let leaf = tree.leaf(Target::Before(key), self.access)?;
+                let end = Node::new(leaf.page()).find(key).slot;
+                self.backward(&tree, leaf, end)
+            }
+        }
+    }
+
+    /// The leaf that has `key`: the last one if that is likely, else from the root.
+    fn leaf_of<'t>(&mut self, tree: &'t Tree, key: &[u8]) -> Result<ReadGuard<'t>> {
+        let last = self.place.take();
+        if self.local
+            && let Some(place) = &last
+        {
+            let id = place.pin.id();
+            if let Some(guard) = tree.pages.try_read(id, self.access) {
+                let node = Node::new(guard.page());
+                if node.is_live() && node.is_leaf() && node.contains(key) {
+                    return Ok(guard);
+                }
+            }
+        }
+        let leaf = tree.leaf(Target::At(key), self.access)?;
+        self.local = last.is_some_and(|place| place.pin.id() == leaf.id());
+        Ok(leaf)
+    }
+
+    /// Goes to the next entry up. False, and on none, after the last.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<bool> {
+        if self.at + 1 < self.run.len() {
+            self.at += 1;
+            return Ok(true);
+        }
+        if !self.is_valid() {
+            return Ok(false);
+        }
+        let next_slot = self.place.as_ref().map_or(0, |place| place.slot + self.run.len());
+        self.remember_key();
+        let tree = self.tree.clone();
+        if let Some(place) = self.unchanged() {
+            let guard = place.pin.read();
+            if guard.version() == place.version {
+                return self.forward(&tree, guard, next_slot);
+            }
+        }
+        let anchor = std::mem::take(&mut self.anchor);
+        let leaf = tree.leaf(Target::At(&anchor), self.access)?;
+        let found = Node::new(leaf.page()).find(&anchor);
+        self.anchor = anchor;
+        self.forward(&tree, leaf, found.slot + usize::from(found.found))
+    }
+
+    /// Goes to the next entry down. False, and on none, before the first.
+    pub fn prev(&mut self) -> Result<bool> {
+        if !self.is_valid() {
+            return Ok(false);
+        }
+        if self.at > 0 {
+            self.at -= 1;
+            return Ok(true);
+        }
+        let end = self.place.as_ref().map_or(0, |place| place.slot);
+        self.remember_key();
+        let tree = self.tree.clone();
+        if let Some(place) = self.unchanged() {
+            let guard = place.pin.read();
+            if guard.version() == place.version {
+                return self.backward(&tree, guard, end);
+            }
+        }
+        if self.anchor.is_empty() {
+            return Ok(false);
+        }
+        let anchor = std::mem::take(&mut self.anchor);
+        let leaf = tree.leaf(Target::Before(&anchor), self.access)?;
+        let end = Node::new(leaf.page()).find(&anchor).slot;
+        self.anchor = anchor;
+        self.backward(&tree, leaf, end)
+    }
+
+    /// Keeps the current key as the anchor, and empties the run.
+    fn remember_key(&mut self) {
+        self.anchor.clear();
+        if let Some(e) = self.run.get(self.at) {
+            self.anchor.extend_from_slice(&self.bytes[e.key..e.value]);
+        }
+        self.clear();
+    }
+
+    /// The place, if the leaf seems not to have changed.
+    fn unchanged(&mut self) -> Option<Place> {
+        self.place.take().filter(|place| place.pin.version() == place.version)
+    }
+
+    fn run_len(&mut self) -> usize {
+        let runs = self.runs;
+        self.runs = runs.saturating_add(1);
+        if runs < SINGLE_STEPS { 1 } else { self.run_max }
+    }
+
+    /// Copies the run that starts at `slot` of the leaf, or at its right neighbours' first.
+    fn forward<'t>(&mut self, tree: &'t Tree, mut leaf: ReadGuard<'t>, mut slot: usize) -> Result<bool> {
+        let max = self.run_len();
+        loop {
+            let node = Node::new(leaf.page());
+            if slot < node.count() {
+                self.copy(&leaf, slot, node.count().min(slot.saturating_add(max)));
+                return Ok(true);
+            }
+            let (Some(right), Some(high)) = (node.right(), node.high()) else { return Ok(false) };
+            self.anchor.clear();
+            self.anchor.extend_from_slice(high);
+            let visit = tree.space.visit();
+            drop(leaf);
+            let next = tree.pages.try_read(tree.space.page_id(right), self.access);
+            drop(visit);
+            let at = Target::At(&self.anchor);
+            leaf = match next.filter(|next| matches!(at.judge(next.page(), 0), Fit::Here)) {
+                Some(next) => next,
+                None => tree.leaf(at, self.access)?,
+            };
+            slot = Node::new(leaf.page()).find(&self.anchor).slot;
+        }
+    }
+
+    /// Copies the run that ends before slot `end` of the leaf, or at the end of those left of it.
+    fn backward<'t>(&mut self, tree: &'t Tree, mut leaf: ReadGuard<'t>, mut end: usize) -> Result<bool> {
+        let max = self.run_len();
+        loop {
+            let node = Node::new(leaf.page());
+            if end > 0 {
+                let end = end.min(node.count());
+                self.copy(&leaf, end.saturating_sub(max), end);
+                self.at = self.run.len().saturating_sub(1);
+                return Ok(self.is_valid());
+            }
+            self.anchor.clear();
+            self.anchor.extend_from_slice(node.low());
+            if self.anchor.is_empty() {
+                return Ok(false);
+            }
+            drop(leaf);
+            leaf = tree.leaf(Target::Before(&self.anchor), self.access)?;
+            end = Node::new(leaf.page()).find(&self.anchor).slot;
+        }
+    }
+
+    fn copy(&mut self, leaf: &ReadGuard<'_>, from: usize, to: usize) {
+        let node = Node::new(leaf.page());
+        self.clear();
+        for slot in from..to {
+            let key = self.bytes.len();
+            self.bytes.extend_from_slice(node.prefix());
+            self.bytes.extend_from_slice(node.suffix(slot));
+            let value = self.bytes.len();
+            self.bytes.extend_from_slice(node.value(slot));
+            self.run.push(Copied { key, value, end: self.bytes.len() });
+        }
+        self.place = Some(Place { pin: leaf.pin(), version: leaf.version(), slot: from });
+    }
+}

@@ -1,0 +1,179 @@
+//! The way down: from the root to the node of a level that holds a key.
+
+use super::node::{MAX_LEVEL, Node};
+use super::{Result, Tree};
+use crate::space::ROOT_PAGE;
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+use terrace_tier::page::PageRef;
+use terrace_tier::pages::{Pin, ReadGuard};
+use terrace_tier::pool::Access;
+
+/// Traversals that always meet a free page have a parent that leads to it: the tree is corrupt.
+const RESTARTS_MAX: usize = 10_000;
+
+/// Which node of a level.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'k> {
+    /// The one that holds the key.
+    At(&'k [u8]),
+    /// The one that holds what is just below the key: its low fence is below it.
+    Before(&'k [u8]),
+    Last,
+}
+
+/// How a node relates to the target.
+pub(super) enum Fit {
+    Here,
+    Right(u32),
+    /// The page was given back: begin again.
+    Free,
+    Bad(&'static str),
+}
+
+impl Target<'_> {
+    /// Judges the node that a traversal came to at `level`.
+    #[inline]
+    pub(super) fn judge(&self, page: PageRef<'_>, level: u8) -> Fit {
+        let node = Node::new(page);
+        if !node.is_live() || node.level() != level {
+            return if node.is_free() {
+                Fit::Free
+            } else {
+                Fit::Bad("not a node of the level it is led to from")
+            };
+        }
+        let right = match self {
+            Target::At(key) => {
+                if *key < node.low() {
+                    return Fit::Bad("its low fence is above a key that it is led to for");
+                }
+                !node.below_high(key)
+            }
+            Target::Before(key) => {
+                if *key <= node.low() {
+                    return Fit::Bad("its low fence is above a key that it is led to for");
+                }
+                node.high().is_some_and(|high| *key > high)
+            }
+            Target::Last => node.high().is_some(),
+        };
+        match node.right() {
+            _ if !right => Fit::Here,
+            Some(page) => Fit::Right(page),
+            None => Fit::Bad("it has a high fence but no right sibling"),
+        }
+    }
+
+    #[inline]
+    fn child(&self, node: Node<'_>) -> u32 {
+        node.child(match self {
+            Target::At(key) => node.child_slot(key),
+            Target::Before(key) => node.child_slot_before(key),
+            Target::Last => node.count().saturating_sub(1),
+        })
+    }
+}
+
+enum Way<'t> {
+    Arrived(ReadGuard<'t>),
+    /// The root is below the level.
+    NoLevel,
+    Missing(u32),
+    Again,
+}
+
+/// What a traversal noticed on its way.
+#[derive(Default)]
+pub(super) struct Notes {
+    /// A page that its parent did not lead to, only its left neighbour: a split or merge is under
+    /// way there, or was cut short.
+    pub unposted: Option<u32>,
+}
+
+impl Tree {
+    /// The leaf for the target, under its shared latch. May do I/O; no latch is held.
+    #[inline]
+    pub(super) fn leaf(&self, target: Target<'_>, access: Access) -> Result<ReadGuard<'_>> {
+        match self.descend(target, 0, access, &mut Notes::default())? {
+            Some(leaf) => Ok(leaf),
+            None => Err(self.corrupt(ROOT_PAGE, "the root is below the leaves")),
+        }
+    }
+
+    /// The node of `level` for the target, under its shared latch; None if the root is below that level.
+    /// May do I/O; no latch is held.
+    #[inline]
+    pub(super) fn descend(
+        &self,
+        target: Target<'_>,
+        level: u8,
+        access: Access,
+        notes: &mut Notes,
+    ) -> Result<Option<ReadGuard<'_>>> {
+        // What missed stays in memory until the traversal is through.
+        let mut kept: SmallVec<[Pin; 4]> = SmallVec::new();
+        for _ in 0..RESTARTS_MAX {
+            match self.try_descend(target, level, access, notes)? {
+                Way::Arrived(guard) => return Ok(Some(guard)),
+                Way::NoLevel => return Ok(None),
+                Way::Missing(page) => kept.push(self.pages.load(self.space.page_id(page), access)?),
+                Way::Again => {
+                    self.counters.restarts.fetch_add(1, Ordering::Relaxed);
+                    self.pages.world().sched.point("tree: begin again");
+                }
+            }
+        }
+        Err(self.corrupt(ROOT_PAGE, "its traversals lead to free pages"))
+    }
+
+    #[inline]
+    fn try_descend(
+        &self,
+        target: Target<'_>,
+        level: u8,
+        access: Access,
+        notes: &mut Notes,
+    ) -> Result<Way<'_>> {
+        let _visit = self.space.visit();
+        let mut guard = self.root.read();
+        let mut page = ROOT_PAGE;
+        let mut at_level = guard.page().level();
+        if at_level > MAX_LEVEL {
+            return Err(self.corrupt(ROOT_PAGE, "its level is out of range"));
+        }
+        if at_level < level {
+            return Ok(Way::NoLevel);
+        }
+        loop {
+            let next = match target.judge(guard.page(), at_level) {
+                Fit::Here if at_level == level => return Ok(Way::Arrived(guard)),
+                Fit::Here => {
+                    at_level -= 1;
+                    target.child(Node::new(guard.page()))
+                }
+                Fit::Right(right) => {
+                    notes.unposted = Some(right);
+                    right
+                }
+                Fit::Free if page == ROOT_PAGE => return Err(self.corrupt(page, "the root is a free page")),
+                Fit::Free => return Ok(Way::Again),
+                Fit::Bad(what) => return Err(self.corrupt(page, what)),
+            };
+            drop(guard);
+            page = next;
+            match self.pages.try_read(self.space.page_id(page), access) {
+                Some(found) => guard = found,
+                None => return Ok(Way::Missing(page)),
+            }
+        }
+    }
+
+    /// Reads the value of `key` under the leaf's shared latch.
+    pub fn get<R>(&self, key: &[u8], access: Access, with: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let leaf = self.leaf(Target::At(key), access)?;
+        let node = Node::new(leaf.page());
+        let place = node.find(key);
+        Ok(with(place.found.then(|| node.value(place.slot))))
+    }
+}

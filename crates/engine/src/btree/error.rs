@@ -1,0 +1,27 @@
+//! What can go wrong in a space or a tree.
+
+use terrace_tier::below::ReadError;
+use terrace_tier::mtr::MtrError;
+use terrace_tier::page::{PageId, SpaceId};
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TreeError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Mtr(#[from] MtrError),
+    /// The bytes are intact, but not what their place in the structure asks for.
+    #[error("page {page} is corrupt: {what}")]
+    Corrupt { page: PageId, what: &'static str },
+    #[error("a key of {len} bytes; at most {max}")]
+    KeyTooLong { len: usize, max: usize },
+    #[error("a key and value of {len} bytes; at most {max} without overflow pages")]
+    EntryTooLarge { len: usize, max: usize },
+    #[error("space {0} has used all its page numbers")]
+    SpaceFull(SpaceId),
+    /// A bulk build was given keys that do not ascend, or a tree that is not empty.
+    #[error("bulk build: {0}")]
+    Bulk(&'static str),
+}
+
+pub type Result<T> = std::result::Result<T, TreeError>;

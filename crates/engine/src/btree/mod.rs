@@ -1,0 +1,144 @@
+//! Trees: ordered byte keys to byte values, in B-link pages.
+//!
+//! Every node knows its level, the fences between which its keys lie, and its right sibling. A
+//! traversal holds one shared latch at a time: it reads which child has the key, lets go, and latches
+//! the child. If the child was split meanwhile, the key is at or above its high fence, and the traversal
+//! moves right. If the child was merged away, its page is free (and stays so until the traversal
+//! ended, see `space::limbo`), and the traversal begins again. Anything else that does not fit is
+//! corruption, named with its page.
+//!
+//! A writer latches its leaf exclusively, and nothing else that readers come by but the space's header.
+//! Structure changes are two steps, each a mini-transaction that leaves a whole tree:
+//!
+//! * *Split*: (1) a new right page takes the upper entries and the left page links to it; (2) the parent
+//!   learns the separator ("posting"). In between, the right page is reached over its neighbour.
+//! * *Merge*: (1) the parent forgets the right page, which is marked as merging; (2) its left
+//!   neighbour takes over its entries, fence and link, and the page is freed. In between, the tree looks
+//!   as it does in mid-split. The mark keeps anyone from posting the page again.
+//!
+//! A crash or an error between two steps leaves one of these states, and a later writer that has to
+//! move right finishes it. The root keeps its number: a full root moves its entries to two new pages
+//! below itself, and a root with one child takes over the child's entries, in one step each.
+//!
+//! Latch order: child before parent, left before right, the header last. Nobody waits under a latch
+//! for anything but a latch: a page that is not in memory is loaded with all latches dropped, and
+//! pinned while the traversal begins again.
+//!
+//! The code, from a request down: `modify` and `cursor` use `descend`; `split` and `delete` change the
+//! structure; `edit` and `build` change a page; `node` and `search` read one. `bulk`, `overflow`,
+//! `estimate` and `check` stand beside.
+//!
+//! Not here: what values mean and who may see them. A value is bytes.
+
+pub mod build;
+pub mod check;
+pub mod cursor;
+pub mod delete;
+pub mod descend;
+pub mod edit;
+pub mod error;
+pub mod modify;
+pub mod node;
+pub mod search;
+pub mod split;
+
+pub use cursor::{Cursor, Seek};
+pub use error::{Result, TreeError};
+pub use modify::{Flow, Hint, NextKey, Plan, Spot};
+pub use node::{MAX_ENTRY, MAX_INLINE_VALUE, MAX_KEY, max_inline_value};
+
+use crate::space::{self, Content, ROOT_PAGE, Space};
+use node::Node;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use terrace_tier::mtr::{Mtr, PageNo};
+use terrace_tier::page::SpaceId;
+use terrace_tier::pages::{Pages, Pin};
+use terrace_tier::pool::Access;
+use terrace_tier::redo::Urgency;
+
+/// What happened to the tree's structure since it was opened.
+#[derive(Default, Debug)]
+pub struct TreeCounters {
+    pub splits: AtomicU64,
+    pub merges: AtomicU64,
+    /// Times a writer found the second step of somebody else's split or merge undone.
+    pub finished_for_others: AtomicU64,
+    pub restarts: AtomicU64,
+    /// Follow-up work that failed after the change itself was done; it is tried again later.
+    pub put_off: AtomicU64,
+}
+
+/// An open tree, shared by all who use it: there is one `Tree` a space. Header and root stay in memory.
+pub struct Tree {
+    pages: Arc<Pages>,
+    space: Space,
+    root: Pin,
+    /// Rows put less rows removed since the header's count was last written.
+    rows_since: AtomicI64,
+    pub counters: TreeCounters,
+}
+
+impl Tree {
+    /// Makes a new space with an empty tree, and opens it.
+    pub fn create(pages: &Arc<Pages>, space: SpaceId, urgency: Urgency) -> Result<Tree> {
+        space::create(pages, space, Content::Tree, urgency)?;
+        Tree::open(pages, space)
+    }
+
+    pub fn open(pages: &Arc<Pages>, space: SpaceId) -> Result<Tree> {
+        let space = Space::open(pages, space)?;
+        if space.root() != ROOT_PAGE {
+            return Err(space.corrupt(space::HEADER_PAGE, "the space has no tree"));
+        }
+        let root = pages.load(space.page_id(ROOT_PAGE), Access::Normal)?;
+        Ok(Tree {
+            pages: pages.clone(),
+            space,
+            root,
+            rows_since: AtomicI64::new(0),
+            counters: TreeCounters::default(),
+        })
+    }
+
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+    pub fn pages(&self) -> &Arc<Pages> {
+        &self.pages
+    }
+
+    /// Rows, about: exact but for what a crash took of the count since the last structure change.
+    pub fn rows(&self) -> u64 {
+        self.space.counts().rows.saturating_add_signed(self.rows_since.load(Ordering::Relaxed))
+    }
+
+    /// Writes the row count to the header, which is latched for another reason.
+    fn write_rows(&self, mtr: &mut Mtr<'_>, header: PageNo) {
+        let since = self.rows_since.swap(0, Ordering::Relaxed);
+        if since != 0 {
+            let rows = mtr.page(header).u64(space::at::ROWS).saturating_add_signed(since);
+            mtr.page_mut(header).write_u64(space::at::ROWS, rows);
+        }
+    }
+
+    /// Levels above the leaves.
+    pub fn root_level(&self) -> u8 {
+        Node::new(self.root.read().page()).level()
+    }
+
+    fn corrupt(&self, page: u32, what: &'static str) -> TreeError {
+        self.space.corrupt(page, what)
+    }
+
+    /// Carries out work that follows a change which is done: whether it succeeds is not the caller's
+    /// concern, and it is tried again when somebody next comes by.
+    fn follow_up(&self, work: impl FnOnce() -> Result<()>) {
+        if work().is_err() {
+            self.counters.put_off.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

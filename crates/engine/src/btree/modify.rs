@@ -1,0 +1,316 @@
+//! One change at one key, decided under the leaf's exclusive latch.
+//!
+//! The caller says how long a value it may put; room for that is made first, by a repack or a split
+//! in mini-transactions of their own. Then the leaf is latched and the caller's `decide` is called
+//! with a [`Spot`]: it sees what is there, may latch and change pages of its own in the same
+//! mini-transaction (undo), and puts or removes. If it needs a page that is not in memory, or has to
+//! wait for a row lock, it changes nothing, says so, and everything is dropped before the wait.
+
+use super::descend::{Fit, Notes, Target};
+use super::edit;
+use super::node::{CAPACITY, MAX_ENTRY, MAX_KEY, Node};
+use super::search::Place;
+use super::{Result, Tree, TreeError};
+use crate::space::ROOT_PAGE;
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+use terrace_tier::mtr::{Mtr, PageNo};
+use terrace_tier::page::PageId;
+use terrace_tier::pages::{Pin, ReadGuard};
+use terrace_tier::pool::Access;
+use terrace_tier::redo::{LsnRange, Urgency, record_bound};
+
+/// A node that uses less than this looks for a neighbour to merge with.
+pub(super) const SPARSE: usize = CAPACITY / 4;
+
+/// What a change may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The longest value it may put; None if it only removes or looks.
+    pub value_max: Option<usize>,
+    /// Log bytes for the caller's own page changes.
+    pub log_bytes: u64,
+    /// Pages that the caller may create.
+    pub new_pages: usize,
+    pub urgency: Urgency,
+}
+
+impl Plan {
+    /// A change of the tree alone.
+    pub fn put(value_max: usize) -> Plan {
+        Plan { value_max: Some(value_max), log_bytes: 0, new_pages: 0, urgency: Urgency::Normal }
+    }
+    pub fn remove() -> Plan {
+        Plan { value_max: None, ..Plan::put(0) }
+    }
+}
+
+/// What comes of a decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flow {
+    /// Commit what was changed, if anything was.
+    Done,
+    /// Nothing was changed: load the page and decide again.
+    Load(PageId),
+}
+
+/// The next key above a spot, in the order of the whole tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NextKey {
+    Found,
+    /// No key is above.
+    End,
+    /// Its page is not in memory: return [`Flow::Load`] with this.
+    Missing(PageId),
+}
+
+/// The leaf of a writer's last change: tried first at the next.
+#[derive(Default)]
+pub struct Hint(Option<Pin>);
+
+/// A key's place in its leaf, under the leaf's exclusive latch.
+pub struct Spot<'m, 'p> {
+    tree: &'m Tree,
+    mtr: &'m mut Mtr<'p>,
+    leaf: PageNo,
+    key: &'m [u8],
+    place: Place,
+    value_max: Option<usize>,
+    rows: i64,
+}
+
+impl<'p> Spot<'_, 'p> {
+    pub fn key(&self) -> &[u8] {
+        self.key
+    }
+    /// The value that is there.
+    pub fn value(&self) -> Option<&[u8]> {
+        self.place.found.then(|| self.node().value(self.place.slot))
+    }
+    /// The mini-transaction that the change is part of.
+    pub fn mtr(&mut self) -> &mut Mtr<'p> {
+        self.mtr
+    }
+    fn node(&self) -> Node<'_> {
+        Node::new(self.mtr.page(self.leaf))
+    }
+
+    /// Finds the least key above this one, which may be in a page further right. Until the spot is
+    /// left, no key can come in between: a new one would need this leaf's latch... or that page's, and
+    /// then lies above it.
+    pub fn next_key(&self, next: &mut Vec<u8>) -> Result<NextKey> {
+        let node = self.node();
+        let slot = self.place.slot + usize::from(self.place.found);
+        if slot < node.count() {
+            node.key_into(slot, next);
+            return Ok(NextKey::Found);
+        }
+        // Left before right, hand over hand: empty leaves are passed.
+        let mut guard: Option<ReadGuard<'_>> = None;
+        loop {
+            let here = guard.as_ref().map_or(node, |g| Node::new(g.page()));
+            let Some(right) = here.right() else { return Ok(NextKey::End) };
+            let id = self.tree.space.page_id(right);
+            let Some(found) = self.tree.pages.try_read(id, Access::Normal) else {
+                return Ok(NextKey::Missing(id));
+            };
+            let leaf = Node::new(found.page());
+            if !leaf.is_live() || !leaf.is_leaf() || Some(leaf.low()) != here.high() {
+                return Err(self.tree.corrupt(right, "not its left sibling's neighbour"));
+            }
+            if leaf.count() > 0 {
+                leaf.key_into(0, next);
+                return Ok(NextKey::Found);
+            }
+            guard = Some(found);
+        }
+    }
+
+    /// Puts a value, at most as long as planned, in place of what is there. Once, and not after a
+    /// removal: room was made for one value.
+    pub fn put(&mut self, value: &[u8]) {
+        let planned = self.value_max;
+        assert!(planned.is_some_and(|max| value.len() <= max), "{} bytes, planned {planned:?}", value.len());
+        let mut page = self.mtr.page_mut(self.leaf);
+        if self.place.found {
+            edit::set_value(&mut page, self.place.slot, value);
+        } else {
+            edit::insert(&mut page, self.place.slot, self.key, value);
+            self.place.found = true;
+            self.rows += 1;
+        }
+    }
+
+    /// Removes the key, if it is there.
+    pub fn remove(&mut self) {
+        if self.place.found {
+            edit::remove(&mut self.mtr.page_mut(self.leaf), self.place.slot);
+            self.place.found = false;
+            self.rows -= 1;
+        }
+    }
+}
+
+/// A leaf under exclusive latch, or what to do first.
+enum Latched {
+    Yes(PageNo),
+    Again,
+    Load(u32),
+}
+
+impl Tree {
+    /// Positions at `key` with its leaf latched exclusively and calls `decide`, which may be called
+    /// several times but has changed nothing unless it says [`Flow::Done`]. An error from it ends the
+    /// call and changes nothing.
+    ///
+    /// Returns the log range of what was changed, if anything was.
+    pub fn modify<E: From<TreeError>>(
+        &self,
+        hint: &mut Hint,
+        key: &[u8],
+        plan: Plan,
+        mut decide: impl FnMut(&mut Spot<'_, '_>) -> std::result::Result<Flow, E>,
+    ) -> std::result::Result<Option<LsnRange>, E> {
+        let value_max = plan.value_max;
+        check_sizes(key, value_max.unwrap_or(0))?;
+        let log = record_bound(edit::log_of_entry(key.len() + value_max.unwrap_or(0))) + plan.log_bytes;
+        let mut kept: SmallVec<[Pin; 2]> = SmallVec::new();
+        loop {
+            let pin = self.leaf_to_write(hint, key)?;
+            let mut mtr = self.pages.begin(log, plan.new_pages, plan.urgency).map_err(TreeError::from)?;
+            let leaf = match self.latch_leaf(&mut mtr, &pin, key)? {
+                Latched::Yes(leaf) => leaf,
+                Latched::Again => continue,
+                Latched::Load(page) => {
+                    drop(mtr);
+                    kept.push(self.load(page)?);
+                    continue;
+                }
+            };
+            let node = Node::new(mtr.page(leaf));
+            let place = node.find(key);
+            let (id, was_used) = (mtr.id(leaf), node.used());
+            if let Some(len) = value_max.filter(|len| !has_room(node, place, key, *len)) {
+                drop(mtr);
+                self.make_room(&self.load(id.page)?, 0, key, len, plan.urgency)?;
+                continue;
+            }
+            let mut spot = Spot { tree: self, mtr: &mut mtr, leaf, key, place, value_max, rows: 0 };
+            match decide(&mut spot)? {
+                Flow::Done => {}
+                Flow::Load(page) => {
+                    assert!(!mtr.changed(), "page {page} was asked for after a change");
+                    drop(mtr);
+                    kept.push(self.pages.load(page, Access::Normal).map_err(TreeError::from)?);
+                    continue;
+                }
+            }
+            let rows = spot.rows;
+            let node = Node::new(mtr.page(leaf));
+            let sparse = rows < 0 && id.page != ROOT_PAGE && is_worth_merging(node, was_used);
+            let range = mtr.changed().then(|| mtr.commit());
+            self.rows_since.fetch_add(rows, Ordering::Relaxed);
+            *hint = Hint(if pin.id() == id { Some(pin) } else { None });
+            if sparse {
+                *hint = Hint::default();
+                self.follow_up(|| self.shrink(0, key));
+            }
+            return Ok(range);
+        }
+    }
+
+    /// Puts `value` at `key`. Returns whether the key was new.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let mut new = false;
+        self.modify(&mut Hint::default(), key, Plan::put(value.len()), |spot| {
+            new = spot.value().is_none();
+            spot.put(value);
+            Ok::<_, TreeError>(Flow::Done)
+        })?;
+        Ok(new)
+    }
+
+    /// Removes `key`. Returns whether it was there.
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        let mut found = false;
+        self.modify(&mut Hint::default(), key, Plan::remove(), |spot| {
+            found = spot.value().is_some();
+            spot.remove();
+            Ok::<_, TreeError>(Flow::Done)
+        })?;
+        Ok(found)
+    }
+
+    pub(super) fn load(&self, page: u32) -> Result<Pin> {
+        Ok(self.pages.load(self.space.page_id(page), Access::Normal)?)
+    }
+
+    /// The leaf that has the key, pinned: the hint's if it still looks right, else from the root.
+    fn leaf_to_write(&self, hint: &mut Hint, key: &[u8]) -> Result<Pin> {
+        if let Some(pin) = hint.0.take() {
+            let guard = pin.read();
+            let node = Node::new(guard.page());
+            if node.is_live() && node.is_leaf() && node.contains(key) {
+                drop(guard);
+                return Ok(pin);
+            }
+        }
+        let mut notes = Notes::default();
+        let leaf = self.descend(Target::At(key), 0, Access::Normal, &mut notes)?;
+        let pin = match leaf {
+            Some(leaf) => leaf.pin(),
+            None => return Err(self.corrupt(ROOT_PAGE, "the root is below the leaves")),
+        };
+        if let Some(page) = notes.unposted {
+            self.counters.finished_for_others.fetch_add(1, Ordering::Relaxed);
+            self.follow_up(|| self.finish(page));
+        }
+        Ok(pin)
+    }
+
+    /// Latches the leaf, which may have been split or freed since it was found.
+    fn latch_leaf(&self, mtr: &mut Mtr<'_>, pin: &Pin, key: &[u8]) -> Result<Latched> {
+        let _visit = self.space.visit();
+        let mut leaf = mtr.write_pinned(pin);
+        loop {
+            match Target::At(key).judge(mtr.page(leaf), 0) {
+                Fit::Here if !Node::new(mtr.page(leaf)).sound() => {
+                    return Err(self.corrupt(mtr.id(leaf).page, "the node's areas overlap"));
+                }
+                Fit::Here => return Ok(Latched::Yes(leaf)),
+                Fit::Right(right) => {
+                    mtr.unlatch_unchanged(leaf);
+                    match mtr.write(self.space.page_id(right)) {
+                        Some(next) => leaf = next,
+                        None => return Ok(Latched::Load(right)),
+                    }
+                }
+                // The pin keeps a frame, not a node: the page may have another life by now.
+                Fit::Free | Fit::Bad(_) => return Ok(Latched::Again),
+            }
+        }
+    }
+}
+
+fn has_room(node: Node<'_>, place: Place, key: &[u8], value_max: usize) -> bool {
+    if place.found {
+        edit::value_fits(node, place.slot, value_max)
+    } else {
+        node.gap() >= node.need(key.len(), value_max)
+    }
+}
+
+/// Merging is tried when a node becomes sparse, and then now and again, not at each removal.
+fn is_worth_merging(node: Node<'_>, was_used: usize) -> bool {
+    node.used() < SPARSE && (was_used >= SPARSE || node.count() % 8 == 0)
+}
+
+fn check_sizes(key: &[u8], value_max: usize) -> Result<()> {
+    if key.len() > MAX_KEY {
+        return Err(TreeError::KeyTooLong { len: key.len(), max: MAX_KEY });
+    }
+    if key.len() + value_max > MAX_ENTRY {
+        return Err(TreeError::EntryTooLarge { len: key.len() + value_max, max: MAX_ENTRY });
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! What trees look like after certain histories, and what is refused.
+
+use super::*;
+
+#[test]
+fn ascending_inserts_leave_full_leaves() {
+    let w = world(2000);
+    for n in 0u64..20_000 {
+        w.tree.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    let report = checked(&w.tree);
+    let fill = report.leaf_bytes / report.leaves;
+    assert!(fill > node::CAPACITY as u64 * 90 / 100, "leaves are filled to {fill} bytes");
+}
+
+#[test]
+fn random_inserts_leave_leaves_two_thirds_full() {
+    let w = world(2000);
+    let mut dice = Dice(3);
+    for _ in 0..20_000 {
+        w.tree.put(&dice.next().to_be_bytes(), &[7; 100]).unwrap();
+    }
+    let report = checked(&w.tree);
+    let fill = report.leaf_bytes / report.leaves;
+    assert!(fill > node::CAPACITY as u64 * 60 / 100, "leaves are filled to {fill} bytes");
+}
+
+#[test]
+fn an_emptied_tree_is_a_single_leaf_again_and_its_pages_are_used_anew() {
+    let w = world(2000);
+    let mut pages = 0;
+    for round in 0..3 {
+        for n in 0u64..5_000 {
+            w.tree.put(&n.to_be_bytes(), &[round; 200]).unwrap();
+        }
+        let report = checked(&w.tree);
+        assert!(report.levels > 0);
+        for n in 0u64..5_000 {
+            assert!(w.tree.remove(&n.to_be_bytes()).unwrap());
+        }
+        let report = checked(&w.tree);
+        assert!(report.levels == 0 && report.rows == 0, "{report:?}");
+        let counts = w.tree.space().counts();
+        assert_eq!(counts.pages - counts.free, 2, "header and root");
+        if round > 0 {
+            assert!(counts.pages <= pages + 4, "{} pages, {pages} a round before", counts.pages);
+        }
+        pages = counts.pages;
+    }
+}
+
+#[test]
+fn an_update_in_place_logs_only_what_changed() {
+    let w = world(100);
+    w.tree.put(b"key", &[1; 1000]).unwrap();
+    w.log.records.lock().clear();
+    let mut value = [1; 1000];
+    value[10] = 2;
+    value[900..904].fill(3);
+    w.tree.put(b"key", &value).unwrap();
+    let bytes: usize = w.log.records.lock().iter().map(|(_, ops, _)| ops.len()).sum();
+    assert!(bytes < 24, "{bytes} bytes of redo");
+}
+
+#[test]
+fn an_insert_logs_little_more_than_the_entry() {
+    let w = world(100);
+    for n in 0u64..50 {
+        w.tree.put(&(2 * n).to_be_bytes(), &[1; 100]).unwrap();
+    }
+    w.log.records.lock().clear();
+    w.tree.put(&51u64.to_be_bytes(), &[1; 100]).unwrap();
+    let bytes: usize = w.log.records.lock().iter().map(|(_, ops, _)| ops.len()).sum();
+    assert!(bytes < 108 + 45, "{bytes} bytes of redo");
+}
+
+#[test]
+fn ascending_inserts_log_little_more_than_their_entries() {
+    let w = world(2000);
+    for n in 0u64..20_000 {
+        w.tree.put(&n.to_be_bytes(), &[1; 100]).unwrap();
+    }
+    let bytes: usize = w.log.records.lock().iter().map(|(_, ops, _)| ops.len()).sum();
+    assert!(bytes / 20_000 < 108 + 75, "{} bytes of redo an insert", bytes / 20_000);
+}
+
+#[test]
+fn keys_and_entries_that_are_too_long_are_refused() {
+    let w = world(100);
+    assert!(matches!(w.tree.put(&[0; MAX_KEY + 1], &[]), Err(TreeError::KeyTooLong { .. })));
+    let value = vec![0; max_inline_value(3) + 1];
+    assert!(matches!(w.tree.put(b"key", &value), Err(TreeError::EntryTooLarge { .. })));
+    w.tree.put(b"key", &value[1..]).unwrap();
+    w.tree.put(&[0; MAX_KEY], &[9; MAX_INLINE_VALUE]).unwrap();
+}
+
+#[test]
+fn the_next_key_is_found_across_empty_leaves() {
+    let w = world(500);
+    for n in 0u64..300 {
+        w.tree.put(&n.to_be_bytes(), &[1; 1000]).unwrap();
+    }
+    for n in 100u64..200 {
+        w.tree.remove(&n.to_be_bytes()).unwrap();
+    }
+    let mut next = Vec::new();
+    w.tree
+        .modify(&mut Hint::default(), &99u64.to_be_bytes(), Plan::remove(), |spot| {
+            assert_eq!(spot.next_key(&mut next)?, NextKey::Found);
+            Ok::<_, TreeError>(Flow::Done)
+        })
+        .unwrap();
+    assert_eq!(next, 200u64.to_be_bytes());
+}
+
+#[test]
+fn a_decision_that_fails_changes_nothing() {
+    let w = world(100);
+    w.tree.put(b"a", b"1").unwrap();
+    let log_end = w.pages.redo().appended();
+    let result =
+        w.tree.modify(&mut Hint::default(), b"a", Plan::put(9), |_| Err::<Flow, _>(TreeError::Bulk("no")));
+    assert!(result.is_err());
+    assert_eq!(w.pages.redo().appended(), log_end);
+}
