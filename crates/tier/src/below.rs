@@ -53,6 +53,10 @@ pub struct Fetched {
 pub trait Below: Send + Sync {
     /// Fills `image` with the current image of `id`, checked. May wait for I/O.
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError>;
+    /// The page that was fetched with a first change is known dirty now.
+    fn admitted(&self, id: PageId) {
+        let _ = id;
+    }
     /// A clean page leaves memory. Never waits. `accesses` counts its uses since it was read,
     /// saturating at 3. `image` may be sealed in place.
     fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8);

@@ -84,6 +84,8 @@ pub(crate) struct Inner {
     /// The map page of each (space, group of fifteen blocks).
     pub index: HashMap<(SpaceId, u32), u32>,
     pub free_pages: Vec<u32>,
+    /// Dropped since the start: a flush that was under way may still come with their pages.
+    pub dropped: hashbrown::HashSet<SpaceId>,
     pub slots: Slots,
 }
 

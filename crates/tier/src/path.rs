@@ -35,6 +35,8 @@ pub trait PendingRedo: Send + Sync {
     /// Applies what is pending for the page to its image (all zero if no tier has one) and forgets
     /// it. Returns the first log position applied.
     fn apply(&self, id: PageId, image: &mut [u8]) -> Result<Option<Glsn>, ReadError>;
+    /// The page is in memory and known dirty: its redo bounds the checkpoint no more.
+    fn admitted(&self, id: PageId);
 }
 
 #[derive(Default, Debug)]
@@ -132,6 +134,12 @@ impl Below for Path {
             return Err(ReadError::Absent(id));
         }
         Ok(Fetched { from, first_change })
+    }
+
+    fn admitted(&self, id: PageId) {
+        if let Some(pending) = self.pending.get() {
+            pending.admitted(id);
+        }
     }
 
     fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8) {

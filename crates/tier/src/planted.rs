@@ -8,7 +8,7 @@ pub struct Switch(std::sync::atomic::AtomicBool);
 
 #[cfg(feature = "planted-bugs")]
 impl Switch {
-    const fn new() -> Switch {
+    pub const fn new() -> Switch {
         Switch(std::sync::atomic::AtomicBool::new(false))
     }
     pub fn on(&self) -> bool {
@@ -24,7 +24,7 @@ pub struct Switch;
 
 #[cfg(not(feature = "planted-bugs"))]
 impl Switch {
-    const fn new() -> Switch {
+    pub const fn new() -> Switch {
         Switch
     }
     #[inline(always)]

@@ -223,6 +223,7 @@ impl Pool {
                 frame.accesses.store(u8::from(access == Access::Normal), Ordering::Relaxed);
                 if let Some(first) = fetched.first_change {
                     self.set_dirty(no, first);
+                    self.below.admitted(id);
                 }
                 frame.pins.fetch_add(1, Ordering::AcqRel);
                 self.publish(no);

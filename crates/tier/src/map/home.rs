@@ -71,7 +71,7 @@ impl Loading {
     /// Derives the index, the free map pages and the free slots, of which there are `slots`.
     pub fn finish(self, slots: u32, redo: Arc<dyn Redo>) -> Result<Map, MapError> {
         let mut inner =
-            Inner { pages: self.pages, index: HashMap::new(), free_pages: Vec::new(), slots: Slots::new(slots) };
+            Inner { pages: self.pages, index: HashMap::new(), free_pages: Vec::new(), dropped: Default::default(), slots: Slots::new(slots) };
         for number in 0..inner.pages.len() as u32 {
             let map_page = &inner.pages[number as usize];
             if map_page.lost {

@@ -74,10 +74,18 @@ impl Map {
         let mut ops = Ops::new();
         let mut released = Vec::new();
         for (id, slot, tag) in changes {
+            if inner.dropped.contains(&id.space) {
+                inner.slots.give_back(*slot);
+                continue;
+            }
             let (group, index) = group_of(id.block());
             let number = inner.page_for(id.space, group, &mut ops);
             released.extend(inner.entry(number, index).slot(id.in_block()));
             entry::set_slot(&mut inner.page_mut(number, &mut ops), index, id.in_block(), *slot, *tag);
+        }
+        if ops.is_empty() {
+            let end = self.redo.appended();
+            return Ok(LsnRange { first: end, end });
         }
         let range = self.log(&mut inner, &mut room, &ops);
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
@@ -120,6 +128,7 @@ impl Map {
             const STEP: usize = 64;
             let mut room = self.redo.clone().reserve(STEP as u64 * NEW_PAGE_REDO, Urgency::Reserve)?;
             let mut inner = self.inner.write();
+            inner.dropped.insert(space);
             let mine: Vec<(SpaceId, u32)> = inner.index.keys().filter(|(s, _)| *s == space).take(STEP).copied().collect();
             if mine.is_empty() {
                 return Ok(last);

@@ -1,0 +1,164 @@
+//! What can go wrong, and what the caller does next.
+
+use crate::btree::TreeError;
+use terrace_io::disk::DiskError;
+use terrace_io::store::StoreError;
+use terrace_tier::below::ReadError;
+use terrace_tier::flush::FlushError;
+use terrace_tier::map::MapError;
+use terrace_tier::mtr::MtrError;
+use terrace_tier::redo::LogError;
+
+/// What the caller does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Retry the transaction.
+    Conflict,
+    /// Retry later.
+    Unavailable,
+    /// Fix the call.
+    Invalid,
+    /// Run the checker.
+    Corrupt,
+    /// Reopen the engine.
+    Poisoned,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The key is there already in the table's `index`.
+    #[error("duplicate key in index {index}")]
+    Duplicate { index: usize },
+    #[error("waited too long for a row lock")]
+    LockTimeout,
+    /// The transaction was rolled back to let others go on.
+    #[error("deadlock: the transaction was rolled back")]
+    Deadlock,
+    #[error("{0} does not exist")]
+    Absent(String),
+    #[error("{0} exists already")]
+    Exists(String),
+    #[error("{what} of {len} bytes is larger than {max}")]
+    TooLarge { what: &'static str, len: usize, max: usize },
+    #[error("{0}")]
+    Unavailable(String),
+    #[error("no room: {0}")]
+    Full(String),
+    #[error("corrupt: {0}")]
+    Corrupt(String),
+    #[error("the engine stopped and must be opened again: {0}")]
+    Poisoned(String),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("cancelled")]
+    Cancelled,
+    #[error("too many row locks: {held} of {max}")]
+    TooManyLocks { held: usize, max: usize },
+    #[error("{0} is in use")]
+    Busy(String),
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub fn kind(&self) -> Kind {
+        match self {
+            Error::LockTimeout | Error::Deadlock => Kind::Conflict,
+            Error::Unavailable(_) | Error::Full(_) | Error::TooManyLocks { .. } | Error::Busy(_) | Error::Cancelled => {
+                Kind::Unavailable
+            }
+            Error::Duplicate { .. } | Error::Absent(_) | Error::Exists(_) | Error::TooLarge { .. } | Error::Invalid(_) => {
+                Kind::Invalid
+            }
+            Error::Corrupt(_) => Kind::Corrupt,
+            Error::Poisoned(_) => Kind::Poisoned,
+        }
+    }
+}
+
+impl From<DiskError> for Error {
+    fn from(error: DiskError) -> Error {
+        match error {
+            DiskError::Full { .. } => Error::Full(error.to_string()),
+            DiskError::Absent { .. } | DiskError::Exists { .. } => Error::Corrupt(error.to_string()),
+            DiskError::Locked { .. } => Error::Busy(error.to_string()),
+            DiskError::Failed { .. } => Error::Poisoned(error.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Error {
+        match error {
+            StoreError::Absent { .. } => Error::Corrupt(error.to_string()),
+            StoreError::Conflict { .. } | StoreError::Refused { .. } => Error::Invalid(error.to_string()),
+            _ => Error::Unavailable(error.to_string()),
+        }
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Error {
+        match error {
+            LogError::Poisoned(_) => Error::Poisoned(error.to_string()),
+            LogError::Full { .. } => Error::Full(error.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Error {
+        match error {
+            ReadError::Absent(_) | ReadError::Corrupt { .. } | ReadError::BadRedo { .. } => {
+                Error::Corrupt(error.to_string())
+            }
+            ReadError::Disk { .. } => Error::Unavailable(error.to_string()),
+            ReadError::Store { error, .. } => error.into(),
+            ReadError::NoFrame { .. } => Error::Full(error.to_string()),
+        }
+    }
+}
+
+impl From<MtrError> for Error {
+    fn from(error: MtrError) -> Error {
+        match error {
+            MtrError::Log(e) => e.into(),
+            MtrError::Frame(e) => e.into(),
+        }
+    }
+}
+
+impl From<MapError> for Error {
+    fn from(error: MapError) -> Error {
+        match error {
+            MapError::Log(e) => e.into(),
+            MapError::Disk(e) => e.into(),
+            MapError::Corrupt { .. } => Error::Corrupt(error.to_string()),
+        }
+    }
+}
+
+impl From<FlushError> for Error {
+    fn from(error: FlushError) -> Error {
+        match error {
+            FlushError::Full { .. } => Error::Full(error.to_string()),
+            FlushError::Log(e) => e.into(),
+            FlushError::Disk(e) => e.into(),
+            FlushError::Map(e) => e.into(),
+        }
+    }
+}
+
+impl From<TreeError> for Error {
+    fn from(error: TreeError) -> Error {
+        match error {
+            TreeError::Read(e) => e.into(),
+            TreeError::Mtr(e) => e.into(),
+            TreeError::Corrupt { .. } | TreeError::Gone { .. } => Error::Corrupt(error.to_string()),
+            TreeError::KeyTooLong { len, max } => Error::TooLarge { what: "a key", len, max },
+            TreeError::EntryTooLarge { len, max } => Error::TooLarge { what: "an entry", len, max },
+            TreeError::SpaceFull(_) => Error::Full(error.to_string()),
+            TreeError::Bulk(_) => Error::Invalid(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The superblock: where everything begins.
+//!
+//! The file `superblock` on the volume holds two copies of 4 KiB, at 0 and 4096, written alternately
+//! and synced each; the intact one with the higher generation counts. Little-endian:
+//!
+//! | at | size | what |
+//! | --- | --- | --- |
+//! | 0 | 4 | CRC-32C of bytes 4..4096 |
+//! | 8 | 8 | magic `TERRACE1` |
+//! | 16 | 4 | format version, 1 |
+//! | 20 | 4 | page size |
+//! | 24 | 16 | instance id |
+//! | 40 | 16 | lineage |
+//! | 56 | 8 | generation of this copy |
+//! | 64 | 4 | writer epoch |
+//! | 68 | 4 | flags: bit 0 closed cleanly |
+//! | 72 | 8 | checkpoint: redo starts here |
+//! | 80 | 8 | horizon attested when it was written |
+//! | 88 | 8 | upper bound of transaction ids given out |
+//! | 96 | 8 | upper bound of object sequences given out |
+//! | 104 | 4 | upper bound of space ids given out |
+//! | 108 | 4 | slots of the object buffer |
+//! | 112 | 8 | blocks of each log partition |
+//! | 120 | 4 | log partitions |
+//! | 124 | 4 | epochs in the history |
+//! | 128 | 8 × 64 | start of each partition, a block sequence |
+//! | 640 | 16 × 200 | history: epoch u64, first GLSN that it owns u64 |
+
+use crate::error::Error;
+use terrace_io::AlignedBuf;
+use terrace_io::disk::{Class, Disk, DiskError, File};
+use terrace_tier::page::{Glsn, PAGE_SIZE};
+
+pub const FILE: &str = "superblock";
+pub const PARTITIONS_MAX: usize = 64;
+const HISTORY_MAX: usize = 200;
+const COPY: usize = 4096;
+const MAGIC: [u8; 8] = *b"TERRACE1";
+const VERSION: u32 = 1;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    pub instance: u128,
+    pub lineage: u128,
+    pub generation: u64,
+    pub epoch: u32,
+    pub clean: bool,
+    pub checkpoint: Glsn,
+    pub attested: Glsn,
+    pub transactions: u64,
+    pub sequences: u64,
+    pub spaces: u32,
+    pub slots: u32,
+    pub log_blocks: u64,
+    /// A block sequence for each partition.
+    pub starts: Vec<u64>,
+    /// Which epoch owns the log from which GLSN on, ascending.
+    pub history: Vec<(u32, Glsn)>,
+}
+
+impl Superblock {
+    /// The first GLSN that the epoch after `epoch` owns; `epoch` owned what lies below.
+    pub fn cut_of(&self, epoch: u32) -> Glsn {
+        self.history.iter().find(|(e, _)| *e > epoch).map_or(Glsn::MAX, |(_, first)| *first)
+    }
+
+    /// Forgets epochs whose log lies wholly below the checkpoint.
+    pub fn prune_history(&mut self) {
+        while self.history.len() > 1 && self.history[1].1 <= self.checkpoint {
+            self.history.remove(0);
+        }
+    }
+
+    fn encode(&self) -> AlignedBuf {
+        assert!(self.starts.len() <= PARTITIONS_MAX && self.history.len() <= HISTORY_MAX);
+        let mut b = AlignedBuf::zeroed(COPY);
+        let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
+        put(8, &MAGIC);
+        put(16, &VERSION.to_le_bytes());
+        put(20, &(PAGE_SIZE as u32).to_le_bytes());
+        put(24, &self.instance.to_le_bytes());
+        put(40, &self.lineage.to_le_bytes());
+        put(56, &self.generation.to_le_bytes());
+        put(64, &self.epoch.to_le_bytes());
+        put(68, &u32::from(self.clean).to_le_bytes());
+        put(72, &self.checkpoint.to_le_bytes());
+        put(80, &self.attested.to_le_bytes());
+        put(88, &self.transactions.to_le_bytes());
+        put(96, &self.sequences.to_le_bytes());
+        put(104, &self.spaces.to_le_bytes());
+        put(108, &self.slots.to_le_bytes());
+        put(112, &self.log_blocks.to_le_bytes());
+        put(120, &(self.starts.len() as u32).to_le_bytes());
+        put(124, &(self.history.len() as u32).to_le_bytes());
+        self.starts.iter().enumerate().for_each(|(i, s)| put(128 + 8 * i, &s.to_le_bytes()));
+        for (i, (epoch, first)) in self.history.iter().enumerate() {
+            put(640 + 16 * i, &u64::from(*epoch).to_le_bytes());
+            put(648 + 16 * i, &first.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&b[4..]);
+        b[..4].copy_from_slice(&crc.to_le_bytes());
+        b
+    }
+
+    /// None: not an intact superblock. `Err`: intact, but of another format.
+    fn decode(b: &[u8]) -> Result<Option<Superblock>, Error> {
+        let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
+        let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
+        let u128_at = |i: usize| u128::from(u64_at(i)) | u128::from(u64_at(i + 8)) << 64;
+        if b[8..16] != MAGIC || u32_at(0) != crc32c::crc32c(&b[4..COPY]) {
+            return Ok(None);
+        }
+        if u32_at(16) != VERSION || u32_at(20) as usize != PAGE_SIZE {
+            return Err(Error::Invalid(format!(
+                "the volume has format version {} with pages of {} bytes; this build reads version {VERSION} with {PAGE_SIZE}",
+                u32_at(16),
+                u32_at(20)
+            )));
+        }
+        let (partitions, epochs) = (u32_at(120) as usize, u32_at(124) as usize);
+        if partitions == 0 || partitions > PARTITIONS_MAX || epochs > HISTORY_MAX {
+            return Ok(None);
+        }
+        Ok(Some(Superblock {
+            instance: u128_at(24),
+            lineage: u128_at(40),
+            generation: u64_at(56),
+            epoch: u32_at(64),
+            clean: u32_at(68) & 1 == 1,
+            checkpoint: u64_at(72),
+            attested: u64_at(80),
+            transactions: u64_at(88),
+            sequences: u64_at(96),
+            spaces: u32_at(104),
+            slots: u32_at(108),
+            log_blocks: u64_at(112),
+            starts: (0..partitions).map(|i| u64_at(128 + 8 * i)).collect(),
+            history: (0..epochs).map(|i| (u64_at(640 + 16 * i) as u32, u64_at(648 + 16 * i))).collect(),
+        }))
+    }
+
+    /// The newer intact copy.
+    pub fn read(volume: &dyn Disk) -> Result<Superblock, Error> {
+        let file = volume.open(FILE)?;
+        let mut buf = AlignedBuf::zeroed(2 * COPY);
+        file.read(Class::Superblock, 0, &mut buf)?;
+        let mut best: Option<Superblock> = None;
+        for copy in buf.chunks_exact(COPY) {
+            if let Some(found) = Superblock::decode(copy)? {
+                if best.as_ref().is_none_or(|b| b.generation < found.generation) {
+                    best = Some(found);
+                }
+            }
+        }
+        best.ok_or_else(|| Error::Corrupt(format!("{}: neither copy of the superblock is intact", volume.describe())))
+    }
+
+    /// Makes the file `name` with its first copy; durable when it returns, the name after `sync_dir`.
+    pub fn create_as(&self, volume: &dyn Disk, name: &str) -> Result<(), DiskError> {
+        let file = volume.create(name)?;
+        file.grow(2 * COPY as u64, true)?;
+        file.sync(Class::Superblock)?;
+        self.write(&*file)
+    }
+
+    /// Writes over the older copy and syncs. The generation says which that is.
+    pub fn write(&self, file: &dyn File) -> Result<(), DiskError> {
+        file.write(Class::Superblock, (self.generation % 2) * COPY as u64, &self.encode())?;
+        file.sync(Class::Superblock)
+    }
+}
+
+#[cfg(test)]
+mod tests;
