@@ -1,0 +1,498 @@
+#ifndef TERRACE_H
+#define TERRACE_H
+
+/* Generated from crates/sql by its test `header`. Don't edit. */
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+// What a call returns. 0 and 1 are no errors.
+enum TERRACE
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  TERRACE_OK = 0,
+  // No such row, or no further row. Not an error.
+  TERRACE_NO_ROW = 1,
+  // A unique index has the key already; `terrace_error_index` tells which index.
+  TERRACE_DUPLICATE = 2,
+  TERRACE_LOCK_TIMEOUT = 3,
+  // The transaction was chosen to end a deadlock; it must be rolled back.
+  TERRACE_DEADLOCK = 4,
+  // No such table, transaction or savepoint.
+  TERRACE_ABSENT = 5,
+  TERRACE_EXISTS = 6,
+  // A key or row is larger than the engine stores.
+  TERRACE_TOO_LARGE = 7,
+  // A tier is unreachable for now; the call may be tried later.
+  TERRACE_UNAVAILABLE = 8,
+  // Out of room on the volume or in the object buffer.
+  TERRACE_FULL = 9,
+  // Bytes on a tier are not what was written; the message names tier, space and page.
+  TERRACE_CORRUPT = 10,
+  // An earlier failure (a sync that failed) forbids further writing; close and open again.
+  TERRACE_POISONED = 11,
+  // The call itself is wrong.
+  TERRACE_INVALID = 12,
+  // `terrace_txn_cancel` ended the wait.
+  TERRACE_CANCELLED = 13,
+  TERRACE_TOO_MANY_LOCKS = 14,
+  // A bug: the library panicked. The message says where.
+  TERRACE_PANIC = 15,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum TERRACE TERRACE;
+#else
+typedef int32_t TERRACE;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+enum TERRACE_ISOLATION
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  TERRACE_ISOLATION_READ_UNCOMMITTED = 0,
+  TERRACE_ISOLATION_READ_COMMITTED = 1,
+  TERRACE_ISOLATION_REPEATABLE_READ = 2,
+  TERRACE_ISOLATION_SERIALIZABLE = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum TERRACE_ISOLATION TERRACE_ISOLATION;
+#else
+typedef uint32_t TERRACE_ISOLATION;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// How rows are locked that a read returns.
+enum TERRACE_LOCK
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Not at all: a consistent read.
+  TERRACE_LOCK_NONE = 0,
+  TERRACE_LOCK_SHARED = 1,
+  TERRACE_LOCK_EXCLUSIVE = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum TERRACE_LOCK TERRACE_LOCK;
+#else
+typedef uint32_t TERRACE_LOCK;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Where to go.
+enum TERRACE_SEEK
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // The first key ≥ the given one.
+  TERRACE_SEEK_AT_LEAST = 0,
+  // The first key > the given one.
+  TERRACE_SEEK_AFTER = 1,
+  // The last key ≤ the given one.
+  TERRACE_SEEK_AT_MOST = 2,
+  // The last key < the given one.
+  TERRACE_SEEK_BEFORE = 3,
+  TERRACE_SEEK_FIRST = 4,
+  TERRACE_SEEK_LAST = 5,
+  // The next row after the cursor's.
+  TERRACE_SEEK_NEXT = 6,
+  // The row before the cursor's.
+  TERRACE_SEEK_PREVIOUS = 7,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum TERRACE_SEEK TERRACE_SEEK;
+#else
+typedef uint32_t TERRACE_SEEK;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What a batch holds beside each entry's key.
+enum TERRACE_WANT
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // The row, whichever index the cursor is in.
+  TERRACE_WANT_ROW = 0,
+  // What the index itself holds: the entry's own value; in the primary index the row.
+  TERRACE_WANT_ENTRY = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum TERRACE_WANT TERRACE_WANT;
+#else
+typedef uint32_t TERRACE_WANT;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Ends the waits of a transaction from another thread. Freed by `terrace_cancel_close`.
+typedef struct terrace_cancel terrace_cancel;
+
+// A position in one index. Freed by `terrace_cursor_close`, before its transaction.
+typedef struct terrace_cursor terrace_cursor;
+
+// An open engine. Freed by `terrace_engine_close`.
+typedef struct terrace_engine terrace_engine;
+
+// A savepoint. Freed by `terrace_savepoint_close`.
+typedef struct terrace_savepoint terrace_savepoint;
+
+// An open table. Freed by `terrace_table_close`.
+typedef struct terrace_table terrace_table;
+
+// A commit on its way to the volume. Freed by `terrace_ticket_wait` or `terrace_ticket_close`.
+typedef struct terrace_ticket terrace_ticket;
+
+// A transaction. Ended by `terrace_txn_commit` or `terrace_txn_rollback`, then freed by `terrace_txn_close`.
+typedef struct terrace_txn terrace_txn;
+
+// Borrowed bytes. `data` may be null when `len` is 0.
+typedef struct {
+  const uint8_t *data;
+  size_t len;
+} terrace_bytes;
+
+// How to open an engine.
+typedef struct {
+  // Size of this struct.
+  size_t size;
+  // The configuration file's text (TOML); may be empty.
+  terrace_bytes config;
+  // TOML too; what stands here goes before what stands in `config`.
+  terrace_bytes overrides;
+} terrace_open_options;
+
+// One counter of `terrace_engine_status`.
+typedef void (*terrace_status_fn)(void *context, terrace_bytes name, uint64_t value);
+
+// Where the pages of one space live. `table` and `index` are borrowed for the callback.
+typedef struct {
+  size_t size;
+  uint32_t space;
+  terrace_bytes table;
+  terrace_bytes index;
+  uint64_t pages;
+  uint64_t memory;
+  uint64_t flash;
+  uint64_t volume;
+  uint64_t object;
+} terrace_space;
+
+typedef void (*terrace_space_fn)(void *context, const terrace_space *space);
+
+// One index of a definition. The first is the primary one: it holds the rows.
+typedef struct {
+  size_t size;
+  terrace_bytes name;
+  bool unique;
+} terrace_index_definition;
+
+// A table to be created.
+typedef struct {
+  size_t size;
+  terrace_bytes name;
+  const terrace_index_definition *indexes;
+  size_t index_count;
+  // Kept for the caller, never looked at.
+  terrace_bytes properties;
+} terrace_table_definition;
+
+typedef void (*terrace_table_fn)(void *context, terrace_bytes name, terrace_bytes properties);
+
+// What is roughly true of a table.
+typedef struct {
+  size_t size;
+  uint64_t rows;
+  // Bytes of the primary tree.
+  uint64_t data_bytes;
+  // Bytes of all secondary trees.
+  uint64_t index_bytes;
+  uint64_t pages;
+} terrace_estimate;
+
+// An entry of a secondary index.
+typedef struct {
+  size_t size;
+  // The index's place in the table's definition.
+  uint32_t index;
+  // The index's columns, then the primary key.
+  terrace_bytes key;
+  // How many bytes of `key` must be unique; all ones if none (not a unique index, or a column is NULL).
+  size_t unique_len;
+  // Where in `key` the primary key starts.
+  size_t primary_at;
+  // Returned by reads of this index alone.
+  terrace_bytes value;
+} terrace_entry;
+
+typedef void (*terrace_xid_fn)(void *context, terrace_bytes xid);
+
+// How to open a cursor.
+typedef struct {
+  size_t size;
+  uint32_t index;
+  // A `terrace_lock`.
+  uint32_t lock;
+  // A long scan: it doesn't push other pages out of memory.
+  bool scan;
+} terrace_cursor_options;
+
+// What to fetch.
+typedef struct {
+  size_t size;
+  // A `terrace_seek`. Further rows of the batch follow in the same direction.
+  uint32_t seek;
+  // A `terrace_want`.
+  uint32_t want;
+  terrace_bytes key;
+  // Stop after the first row whose key doesn't start with these bytes (that row is not handed over). Empty: never.
+  terrace_bytes prefix;
+  // At most so many rows (at least one is tried); a cursor that locks hands over one.
+  uint32_t max_rows;
+  // No further row is begun once the batch is so large.
+  uint32_t max_bytes;
+} terrace_fetch;
+
+// The rows fetched.
+typedef struct {
+  size_t size;
+  uint32_t rows;
+  // Nothing follows: the index ended, or the prefix did. (False doesn't mean that something follows.)
+  bool ended;
+  terrace_bytes data;
+} terrace_batch;
+
+// Stands before each row of a batch, in the machine's byte order.
+typedef struct {
+  uint32_t key_len;
+  // Where in the key the primary key starts.
+  uint32_t primary_at;
+  uint32_t value_len;
+  uint32_t reserved;
+} terrace_row_head;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Copies the text of this thread's last error into `buffer` (at most `capacity` bytes, the last one 0) and returns
+// the text's full length. With `capacity` 0 nothing is copied.
+size_t terrace_error_message(uint8_t *buffer,
+                             size_t capacity);
+
+// The index (its place in the table's definition) that this thread's last `TERRACE_DUPLICATE` was about; all ones if
+// the last error was another.
+uint32_t terrace_error_index(void);
+
+// Opens the engine: takes the volume's lock, recovers, starts the workers. On an error (every fault of the
+// configuration at once) nothing is open and `*out` is null.
+int32_t terrace_engine_open(const terrace_open_options *options,
+                            terrace_engine **out);
+
+// Shuts down: ends the workers, writes a checkpoint, marks the volume clean. The handle is freed, whatever is
+// returned. Transactions that are open are rolled back at the next start.
+int32_t terrace_engine_close(terrace_engine *engine);
+
+// Calls `each` with every counter, by name.
+int32_t terrace_engine_status(const terrace_engine *engine, terrace_status_fn each, void *context);
+
+// Calls `each` with every space.
+int32_t terrace_engine_spaces(const terrace_engine *engine, terrace_space_fn each, void *context);
+
+// Makes every commit so far durable; returns when it is.
+int32_t terrace_engine_sync(const terrace_engine *engine);
+
+// Creates a table and its empty indexes, durably; opens it if `out` is not null.
+int32_t terrace_table_create(const terrace_engine *engine,
+                             const terrace_table_definition *definition,
+                             terrace_table **out);
+
+int32_t terrace_table_open(const terrace_engine *engine, terrace_bytes name, terrace_table **out);
+
+// Frees the handle; null is fine.
+void terrace_table_close(terrace_table *table);
+
+// Drops the table, durably. Handles that are open stay valid to close.
+int32_t terrace_table_drop(const terrace_engine *engine, terrace_bytes name);
+
+int32_t terrace_table_rename(const terrace_engine *engine, terrace_bytes from, terrace_bytes to);
+
+// Empties the table, durably, and sets its counters back. Handles opened before must be closed and opened again.
+int32_t terrace_table_truncate(const terrace_engine *engine,
+                               terrace_bytes name);
+
+// Calls `each` with every table's name and properties.
+int32_t terrace_table_list(const terrace_engine *engine,
+                           terrace_table_fn each,
+                           void *context);
+
+// The properties given at creation; they live as long as the handle.
+terrace_bytes terrace_table_properties(const terrace_table *table);
+
+// A number for a row without a key of its own: unique for ever in this table, ascending.
+int32_t terrace_table_next_row_id(const terrace_table *table, uint64_t *out);
+
+// The next value of the auto-increment counter (at least 1).
+int32_t terrace_table_auto_increment(const terrace_table *table, uint64_t *out);
+
+// Takes up to `wanted` values `first, first + increment, …` of the form `offset + k × increment` that nobody took
+// yet. `TERRACE_FULL` if there is none up to `limit`. Values taken and not used are gaps.
+int32_t terrace_table_auto_increment_take(const terrace_table *table,
+                                          uint64_t offset,
+                                          uint64_t increment,
+                                          uint64_t wanted,
+                                          uint64_t limit,
+                                          uint64_t *first,
+                                          uint64_t *taken);
+
+// Moves the auto-increment counter up to `next` at least. Never down.
+int32_t terrace_table_auto_increment_raise(const terrace_table *table, uint64_t next);
+
+// What is roughly true now. Cheap; takes no lock.
+int32_t terrace_table_estimate(const terrace_table *table, terrace_estimate *out);
+
+// About how many entries of `index` have keys in [`low`, `high`). A null `data` is no bound.
+int32_t terrace_table_records_in_range(const terrace_table *table,
+                                       uint32_t index,
+                                       terrace_bytes low,
+                                       terrace_bytes high,
+                                       uint64_t *out);
+
+// Walks one index of the table from end to end and checks its structure. `TERRACE_CORRUPT` says what is wrong;
+// `*entries` is the number of entries that count.
+int32_t terrace_table_check(const terrace_table *table,
+                            uint32_t index,
+                            uint64_t *entries);
+
+// Starts a transaction. It takes no number and no view before it needs one.
+int32_t terrace_txn_begin(const terrace_engine *engine, uint32_t isolation, terrace_txn **out);
+
+// Frees the handle; rolls back what was neither committed, rolled back nor prepared. Null is fine.
+void terrace_txn_close(terrace_txn *txn);
+
+// A statement starts: an implicit savepoint, and at READ COMMITTED a new view.
+int32_t terrace_txn_statement_begin(terrace_txn *txn);
+
+// Undoes what was done since `terrace_txn_statement_begin`.
+int32_t terrace_txn_statement_rollback(terrace_txn *txn);
+
+// Fixes the view of a REPEATABLE READ transaction now (START TRANSACTION WITH CONSISTENT SNAPSHOT).
+int32_t terrace_txn_open_view(terrace_txn *txn);
+
+// How long this transaction waits for a row lock, in milliseconds; 0 is not at all.
+int32_t terrace_txn_set_lock_wait(terrace_txn *txn, uint64_t milliseconds);
+
+int32_t terrace_txn_savepoint(terrace_txn *txn, terrace_savepoint **out);
+
+// Undoes everything since the savepoint, which stays valid.
+int32_t terrace_txn_rollback_to(terrace_txn *txn, const terrace_savepoint *savepoint);
+
+// Frees the handle; null is fine.
+void terrace_savepoint_close(terrace_savepoint *savepoint);
+
+// Inserts a row and its entries in secondary indexes. On an error the row is not there.
+int32_t terrace_row_insert(terrace_txn *txn,
+                           const terrace_table *table,
+                           terrace_bytes key,
+                           terrace_bytes row,
+                           const terrace_entry *entries,
+                           size_t entry_count);
+
+// Replaces the row with this key. `old_entries` and `new_entries` are only those that change.
+int32_t terrace_row_update(terrace_txn *txn,
+                           const terrace_table *table,
+                           terrace_bytes key,
+                           terrace_bytes row,
+                           const terrace_entry *old_entries,
+                           size_t old_count,
+                           const terrace_entry *new_entries,
+                           size_t new_count);
+
+// Deletes the row with this key and its entries.
+int32_t terrace_row_delete(terrace_txn *txn,
+                           const terrace_table *table,
+                           terrace_bytes key,
+                           const terrace_entry *entries,
+                           size_t entry_count);
+
+// Reads the row with this key. `*row` belongs to the transaction and lives until its next `terrace_row_get`.
+int32_t terrace_row_get(terrace_txn *txn,
+                        const terrace_table *table,
+                        terrace_bytes key,
+                        uint32_t lock,
+                        terrace_bytes *row);
+
+// Commits: others see the changes. Durable when the ticket says so; `*out` may be null if there is nothing to wait
+// for. With `out` null nobody waits. On an error the transaction is still open.
+int32_t terrace_txn_commit(terrace_txn *txn,
+                           terrace_ticket **out);
+
+// Waits until the commit is durable, and frees the ticket, whatever is returned. Null is fine.
+int32_t terrace_ticket_wait(terrace_ticket *ticket);
+
+// Frees the ticket without waiting; null is fine.
+void terrace_ticket_close(terrace_ticket *ticket);
+
+// Undoes everything and ends the transaction.
+int32_t terrace_txn_rollback(terrace_txn *txn);
+
+// First phase of a two-phase commit, durable when it returns: the transaction outlives a crash under this name until it is
+// committed or rolled back, through its handle or by name.
+int32_t terrace_txn_prepare(terrace_txn *txn,
+                            terrace_bytes xid);
+
+// Calls `each` with the name of every prepared transaction that no handle owns.
+int32_t terrace_prepared(const terrace_engine *engine, terrace_xid_fn each, void *context);
+
+// Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none.
+int32_t terrace_prepared_commit(const terrace_engine *engine, terrace_bytes xid);
+
+// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none.
+int32_t terrace_prepared_rollback(const terrace_engine *engine, terrace_bytes xid);
+
+// A handle by which another thread can end this transaction's waits.
+int32_t terrace_txn_cancel_handle(const terrace_txn *txn, terrace_cancel **out);
+
+// The wait the transaction is in, and every later one, ends with `TERRACE_CANCELLED`, until its next
+// `terrace_txn_statement_begin`. Safe beside everything else.
+void terrace_txn_cancel(const terrace_cancel *cancel);
+
+// Frees the handle; null is fine.
+void terrace_cancel_close(terrace_cancel *cancel);
+
+// Whether the transaction changed anything so far.
+bool terrace_txn_has_changes(const terrace_txn *txn);
+
+int32_t terrace_cursor_open(terrace_txn *txn,
+                            const terrace_table *table,
+                            const terrace_cursor_options *options,
+                            terrace_cursor **out);
+
+// Frees the cursor; null is fine.
+void terrace_cursor_close(terrace_cursor *cursor);
+
+// Positions and fetches. `TERRACE_NO_ROW` if the first row is not there; a batch that is not full doesn't mean the end.
+int32_t terrace_cursor_fetch(terrace_cursor *cursor,
+                             const terrace_fetch *fetch,
+                             terrace_batch *batch);
+
+// Gives back the lock on the row fetched last (READ COMMITTED: the row didn't match).
+int32_t terrace_cursor_unlock_last(terrace_cursor *cursor);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TERRACE_H */

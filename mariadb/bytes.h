@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  A growing run of bytes. Kept by a handler between calls, so that a row needs no allocation of its own.
+*/
+#ifndef TERRACE_BYTES_H
+#define TERRACE_BYTES_H
+
+#include <stdlib.h>
+#include <string.h>
+#include <new>
+
+namespace terrace {
+
+class Bytes
+{
+public:
+  Bytes()= default;
+  Bytes(const Bytes &)= delete;
+  Bytes &operator=(const Bytes &)= delete;
+  ~Bytes() { free(start); }
+
+  unsigned char *data() { return start; }
+  const unsigned char *data() const { return start; }
+  size_t size() const { return used; }
+  bool empty() const { return used == 0; }
+  void clear() { used= 0; }
+  void shrink(size_t length) { used= length; }
+
+  /** Room for `more` bytes behind the end. */
+  unsigned char *reserve(size_t more)
+  {
+    if (used + more > room)
+    {
+      size_t wanted= (used + more) * 2 + 64;
+      void *moved= realloc(start, wanted);
+      if (!moved)
+        throw std::bad_alloc();
+      start= static_cast<unsigned char *>(moved);
+      room= wanted;
+    }
+    return start + used;
+  }
+  /** Takes `length` bytes that were written into reserved room. */
+  void take(size_t length) { used+= length; }
+  void push(unsigned char byte)
+  {
+    *reserve(1)= byte;
+    used++;
+  }
+  void append(const void *bytes, size_t length)
+  {
+    if (length)
+      memcpy(reserve(length), bytes, length);
+    used+= length;
+  }
+  void assign(const void *bytes, size_t length)
+  {
+    used= 0;
+    append(bytes, length);
+  }
+  bool equals(const unsigned char *bytes, size_t length) const
+  {
+    return used == length && (!length || !memcmp(start, bytes, length));
+  }
+
+private:
+  unsigned char *start= nullptr;
+  size_t used= 0, room= 0;
+};
+
+} // namespace terrace
+#endif

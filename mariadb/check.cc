@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  CHECK TABLE: each tree's structure, then the trees against each other. Under one consistent view every row is read, the
+  entries it should have are made and summed up by hash for each index; then each index is read and its entries are summed up.
+  Equal sums and counts mean that each row has its entries and no entry lacks its row.
+*/
+#include "ha_terrace.h"
+#include "errors.h"
+#include "globals.h"
+
+using namespace terrace;
+
+namespace {
+
+struct Sum
+{
+  ulonglong count= 0, hash= 0;
+  void add(const uchar *bytes, size_t length)
+  {
+    ulonglong state= 0xcbf29ce484222325ULL;
+    for (size_t at= 0; at < length; at++)
+      state= (state ^ bytes[at]) * 0x100000001b3ULL;
+    state^= state >> 29;
+    hash+= state * 0xbf58476d1ce4e5b9ULL;
+    count++;
+  }
+  bool operator!=(const Sum &other) const { return count != other.count || hash != other.hash; }
+};
+
+/** Calls `each` with every row of one tree, as the transaction sees it. */
+template <class Each> int32_t walk(terrace_txn *txn, terrace_table *table, uint tree, THD *thd, Each each)
+{
+  terrace_cursor_options options= {};
+  options.size= sizeof options;
+  options.index= tree;
+  options.scan= true;
+  terrace_cursor *cursor= nullptr;
+  if (int32_t code= terrace_cursor_open(txn, table, &options, &cursor))
+    return code;
+  terrace_fetch fetch= {};
+  fetch.size= sizeof fetch;
+  fetch.seek= TERRACE_SEEK_FIRST;
+  fetch.want= TERRACE_WANT_ENTRY;
+  fetch.max_rows= 256;
+  fetch.max_bytes= 65536;
+  terrace_batch batch= {};
+  batch.size= sizeof batch;
+  int32_t code;
+  while (!(code= terrace_cursor_fetch(cursor, &fetch, &batch)))
+  {
+    const uchar *at= batch.data.data;
+    for (uint row= 0; row < batch.rows && !code; row++)
+    {
+      terrace_row_head head;
+      memcpy(&head, at, sizeof head);
+      at+= sizeof head;
+      if (!each(at, head.key_len, at + head.key_len, head.value_len))
+        code= TERRACE_CORRUPT;
+      at+= head.key_len + head.value_len;
+    }
+    if (code || batch.ended)
+      break;
+    if (thd_killed(thd))
+      code= TERRACE_CANCELLED;
+    if (code)
+      break;
+    fetch.seek= TERRACE_SEEK_NEXT;
+  }
+  terrace_cursor_close(cursor);
+  return code == TERRACE_NO_ROW ? TERRACE_OK : code;
+}
+
+} // namespace
+
+int ha_terrace::compare_trees(THD *thd)
+{
+  terrace_txn *txn= m_session->transaction();
+  const uint first= m_hidden ? 0 : 1, keys= table->s->keys;
+  std::vector<Sum> expected(keys), found(keys);
+  MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
+  int32_t code= walk(txn, m_table, 0, thd,
+                     [&](const uchar *key, size_t key_length, const uchar *value, size_t value_length) {
+    if (!m_row.decode(value, value_length, table->record[0], nullptr))
+      return false;
+    if (table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ))
+      return false;
+    m_position.assign(key, key_length);
+    encode_primary(table->record[0], &m_primary_bytes);
+    if (!m_primary_bytes.equals(key, key_length))
+      return false;
+    make_entries(table->record[0], m_primary_bytes, nullptr, 0);
+    for (uint at= first; at < keys; at++)
+    {
+      const terrace_entry &entry= m_entries[0].list[at - first];
+      expected[at].add(entry.key.data, entry.key.len);
+    }
+    return true;
+  });
+  tmp_restore_column_map(&table->read_set, before);
+  if (code == TERRACE_CORRUPT)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "Terrace: a row of %s can't be read",
+                        m_name.c_str());
+  for (uint at= first; at < keys && !code; at++)
+  {
+    code= walk(txn, m_table, tree_of(at), thd, [&](const uchar *key, size_t length, const uchar *, size_t) {
+      found[at].add(key, length);
+      return true;
+    });
+    if (!code && found[at] != expected[at])
+    {
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,
+                          "Terrace: index %s has %llu entries where the rows want %llu, or others",
+                          table->key_info[at].name.str, found[at].count, expected[at].count);
+      code= TERRACE_CORRUPT;
+    }
+  }
+  return code;
+}
+
+int ha_terrace::check(THD *thd, HA_CHECK_OPT *options)
+{
+  if (!m_session || !m_session->transaction())
+    return HA_ADMIN_INTERNAL_ERROR;
+  for (uint tree= 0; tree < table->s->keys + (m_hidden ? 1 : 0); tree++)
+  {
+    uint64_t entries;
+    if (int32_t code= terrace_table_check(m_table, tree, &entries))
+    {
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "Terrace: %s",
+                          last_message().c_str());
+      return code == TERRACE_CORRUPT ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
+    }
+  }
+  if (options->flags & T_QUICK)
+    return HA_ADMIN_OK;
+  int code= compare_trees(thd);
+  return code == TERRACE_OK ? HA_ADMIN_OK : code == TERRACE_CORRUPT ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
+}

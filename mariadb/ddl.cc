@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  Definitions: create, drop, rename, truncate; CHECK and OPTIMIZE.
+
+  The engine's table is named as the server's path is, without "./": `db/table` in the server's file name encoding. Its
+  properties are for this file alone:
+    1 byte   version (1)
+    1 byte   1: a temporary table, dropped at the next start if a crash left it
+    rest     the server's definition version (of the .frm), by which check_version tells after a crash which
+             definition the engine's table has
+*/
+#include "ha_terrace.h"
+#include "ddl.h"
+#include "errors.h"
+#include "globals.h"
+#include "sql_table.h"
+
+namespace terrace {
+
+static const char PROPERTIES_VERSION= 1, TEMPORARY= 1;
+static const size_t PROPERTIES_HEAD= 2;
+
+std::string table_name(const char *path)
+{
+  return path[0] == FN_CURLIB && path[1] == FN_LIBCHAR ? path + 2 : path;
+}
+
+static int drop(THD *thd, const char *path)
+{
+  if (!engine)
+    return HA_ERR_NO_CONNECTION;
+  return map_error(thd, terrace_table_drop(engine, bytes_of(table_name(path))));
+}
+
+static int drop_table(handlerton *, const char *path)
+{
+  return drop(current_thd, path);
+}
+
+struct Listed
+{
+  std::string start;
+  bool temporary;
+  std::vector<std::string> names;
+};
+
+static void list_one(void *context, terrace_bytes name, terrace_bytes properties)
+{
+  Listed *listed= static_cast<Listed *>(context);
+  std::string text(reinterpret_cast<const char *>(name.data), name.len);
+  bool temporary= properties.len >= PROPERTIES_HEAD && properties.data[1] & TEMPORARY;
+  if (listed->temporary ? temporary : text.compare(0, listed->start.size(), listed->start) == 0)
+    listed->names.push_back(text);
+}
+
+static void drop_listed(Listed *listed)
+{
+  terrace_table_list(engine, list_one, listed);
+  for (const std::string &name : listed->names)
+    if (terrace_table_drop(engine, bytes_of(name)))
+      sql_print_warning("Terrace: can't drop %s: %s", name.c_str(), last_message().c_str());
+}
+
+/** What is left of a database after the server dropped the tables it knows. `path` is "./db/". */
+static void drop_database(handlerton *, char *path)
+{
+  if (!engine)
+    return;
+  Listed listed= {table_name(path), false, {}};
+  if (listed.start.empty() || listed.start.back() != FN_LIBCHAR)
+    listed.start+= FN_LIBCHAR;
+  drop_listed(&listed);
+}
+
+void drop_left_temporary_tables()
+{
+  Listed listed= {"", true, {}};
+  drop_listed(&listed);
+}
+
+/** 0: the engine's table has this version. */
+static int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong)
+{
+  if (!engine)
+    return 2;
+  terrace_table *table= nullptr;
+  if (terrace_table_open(engine, bytes_of(table_name(path)), &table))
+    return 2;
+  terrace_bytes properties= terrace_table_properties(table);
+  bool same= properties.len == PROPERTIES_HEAD + version->length &&
+             !memcmp(properties.data + PROPERTIES_HEAD, version->str, version->length);
+  terrace_table_close(table);
+  return same ? 0 : 1;
+}
+
+void fill_definition_calls(handlerton *into)
+{
+  into->drop_table= drop_table;
+  into->drop_database= drop_database;
+  into->check_version= check_version;
+}
+
+/** What the server lets through and the engine doesn't do. */
+static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
+{
+  List_iterator<Key> keys(thd->lex->alter_info.key_list);
+  while (Key *key= keys++)
+    if (key->type == Key::FOREIGN_KEY)
+    {
+      my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), "FOREIGN KEY constraints in Terrace tables");
+      return HA_ERR_UNSUPPORTED;
+    }
+  if (info->data_file_name || info->index_file_name)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),
+                        info->data_file_name ? "DATA DIRECTORY" : "INDEX DIRECTORY");
+  return 0;
+}
+
+} // namespace terrace
+
+using namespace terrace;
+
+int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
+{
+  THD *thd= ha_thd();
+  if (!engine)
+  {
+    my_printf_error(ER_UNKNOWN_ERROR, "Terrace isn't running: see the server's error log", MYF(0));
+    return HA_ERR_NO_CONNECTION;
+  }
+  if (int error= refuse(thd, name, form, info))
+    return error;
+  const bool hidden= form->s->primary_key == MAX_KEY;
+  std::vector<terrace_index_definition> indexes;
+  if (hidden)
+    indexes.push_back({sizeof(terrace_index_definition), bytes_of("(rows)", 6), true});
+  for (uint at= 0; at < form->s->keys; at++)
+  {
+    const KEY *key= form->key_info + at;
+    const bool unique= key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
+    indexes.push_back({sizeof(terrace_index_definition), bytes_of(key->name.str, key->name.length), unique});
+  }
+  std::string properties(1, PROPERTIES_VERSION);
+  properties+= info->options & HA_LEX_CREATE_TMP_TABLE ? TEMPORARY : 0;
+  properties.append(reinterpret_cast<const char *>(form->s->tabledef_version.str), form->s->tabledef_version.length);
+  const std::string engine_name= table_name(name);
+  terrace_table_definition definition= {};
+  definition.size= sizeof definition;
+  definition.name= bytes_of(engine_name);
+  definition.indexes= indexes.data();
+  definition.index_count= indexes.size();
+  definition.properties= bytes_of(properties);
+  terrace_table *table= nullptr;
+  int32_t code= terrace_table_create(engine, &definition, &table);
+  if (!code && info->auto_increment_value > 1)
+    code= terrace_table_auto_increment_raise(table, info->auto_increment_value);
+  terrace_table_close(table);
+  return map_error(thd, code);
+}
+
+int ha_terrace::delete_table(const char *name)
+{
+  return drop(ha_thd(), name);
+}
+
+int ha_terrace::rename_table(const char *from, const char *to)
+{
+  if (!engine)
+    return HA_ERR_NO_CONNECTION;
+  return map_error(ha_thd(), terrace_table_rename(engine, bytes_of(table_name(from)), bytes_of(table_name(to))));
+}
+
+int ha_terrace::truncate()
+{
+  close_cursor();
+  terrace_table_close(m_table);
+  m_table= nullptr;
+  int error= map(terrace_table_truncate(engine, bytes_of(m_name)));
+  int opened= reopen();
+  return error ? error : opened;
+}
+
+int ha_terrace::optimize(THD *, HA_CHECK_OPT *)
+{
+  return HA_ADMIN_TRY_ALTER;            // rebuild by copy, then analyze
+}
+
+/* Changes of the definition alone (comments, defaults) need no copy. */
+bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *info, uint changes)
+{
+  if (changes != IS_EQUAL_YES)
+    return COMPATIBLE_DATA_NO;
+  if (info->used_fields & HA_CREATE_USED_AUTO && info->auto_increment_value)
+    return COMPATIBLE_DATA_NO;
+  return COMPATIBLE_DATA_YES;
+}

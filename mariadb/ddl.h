@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef TERRACE_DDL_H
+#define TERRACE_DDL_H
+
+#include "server.h"
+#include <string>
+
+namespace terrace {
+
+/** The engine's name of a table, from the server's path. */
+std::string table_name(const char *path);
+/** Puts the calls about definitions into the handlerton. */
+void fill_definition_calls(handlerton *into);
+void drop_left_temporary_tables();
+
+} // namespace terrace
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "errors.h"
+
+namespace terrace {
+
+std::string last_message()
+{
+  char text[1024];
+  terrace_error_message(reinterpret_cast<uint8_t *>(text), sizeof text);
+  return text;
+}
+
+enum Rollback { NOTHING, STATEMENT, TRANSACTION };
+enum Tell { SILENT, WARN, WARN_AND_LOG };
+
+struct Row
+{
+  int32_t code;
+  int error;
+  Rollback rollback;
+  Tell tell;
+};
+
+static const Row table[]= {
+  {TERRACE_OK, 0, NOTHING, SILENT},
+  {TERRACE_NO_ROW, HA_ERR_KEY_NOT_FOUND, NOTHING, SILENT},
+  {TERRACE_DUPLICATE, HA_ERR_FOUND_DUPP_KEY, NOTHING, SILENT},
+  {TERRACE_LOCK_TIMEOUT, HA_ERR_LOCK_WAIT_TIMEOUT, STATEMENT, SILENT},
+  {TERRACE_DEADLOCK, HA_ERR_LOCK_DEADLOCK, TRANSACTION, SILENT},
+  {TERRACE_ABSENT, HA_ERR_NO_SUCH_TABLE, NOTHING, SILENT},
+  {TERRACE_EXISTS, HA_ERR_TABLE_EXIST, NOTHING, SILENT},
+  {TERRACE_TOO_LARGE, HA_ERR_TO_BIG_ROW, NOTHING, WARN},
+  {TERRACE_UNAVAILABLE, OWN_ERROR + TERRACE_UNAVAILABLE, NOTHING, SILENT},
+  {TERRACE_FULL, HA_ERR_RECORD_FILE_FULL, NOTHING, WARN},
+  {TERRACE_CORRUPT, HA_ERR_CRASHED, NOTHING, WARN_AND_LOG},
+  {TERRACE_POISONED, OWN_ERROR + TERRACE_POISONED, NOTHING, SILENT},
+  {TERRACE_INVALID, OWN_ERROR + TERRACE_INVALID, NOTHING, SILENT},
+  {TERRACE_CANCELLED, HA_ERR_ABORTED_BY_USER, NOTHING, SILENT},
+  {TERRACE_TOO_MANY_LOCKS, HA_ERR_LOCK_TABLE_FULL, TRANSACTION, SILENT},
+  {TERRACE_PANIC, OWN_ERROR + TERRACE_PANIC, NOTHING, WARN_AND_LOG},
+};
+
+int map_error(THD *thd, int32_t code)
+{
+  for (const Row &row : table)
+  {
+    if (row.code != code)
+      continue;
+    if (row.tell != SILENT)
+    {
+      std::string text= last_message();
+      if (thd)
+        push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "Terrace: %s", text.c_str());
+      if (row.tell == WARN_AND_LOG)
+        sql_print_error("Terrace: %s", text.c_str());
+    }
+    if (thd && row.rollback != NOTHING)
+      thd->mark_transaction_to_rollback(row.rollback == TRANSACTION);
+    return row.error;
+  }
+  return HA_ERR_INTERNAL_ERROR;
+}
+
+void report_error(int32_t code, const char *what)
+{
+  if (code == TERRACE_CANCELLED)
+  {
+    my_error(ER_QUERY_INTERRUPTED, MYF(0));
+    return;
+  }
+  my_printf_error(ER_UNKNOWN_ERROR, "Terrace: %s: %s", MYF(0), what, last_message().c_str());
+}
+
+} // namespace terrace

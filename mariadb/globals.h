@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  What the plugin has one of: the handlerton, the engine, the settings that code beside plugin.cc reads.
+*/
+#ifndef TERRACE_GLOBALS_H
+#define TERRACE_GLOBALS_H
+
+#include "server.h"
+
+namespace terrace {
+
+extern handlerton *hton;
+/** Null while the engine could not be started. */
+extern terrace_engine *engine;
+
+enum Flush { FLUSH_NEVER_WAIT= 0, FLUSH_AT_COMMIT= 1, FLUSH_LATER= 2 };
+ulong flush_at_commit();
+/** Seconds a session waits for a row lock. */
+ulong lock_wait_seconds(THD *thd);
+
+inline terrace_bytes bytes_of(const void *data, size_t length)
+{
+  return {static_cast<const uint8_t *>(data), length};
+}
+inline terrace_bytes bytes_of(const std::string &text) { return bytes_of(text.data(), text.size()); }
+
+} // namespace terrace
+#endif

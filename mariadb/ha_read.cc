@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The handler's reads: scans, index reads, positions. The map is in ha_terrace.h. */
+#include "ha_terrace.h"
+#include "errors.h"
+#include "globals.h"
+
+using namespace terrace;
+
+static const uint BATCH_ROWS= 256, BATCH_BYTES= 48 * 1024, SINGLE_STEPS= 3;
+
+int ha_terrace::open_cursor(uint tree, bool scan)
+{
+  close_cursor();
+  if (!m_session || !m_session->transaction())
+    return HA_ERR_WRONG_COMMAND;
+  terrace_cursor_options options= {};
+  options.size= sizeof options;
+  options.index= tree;
+  options.lock= m_lock;
+  options.scan= scan;
+  m_tree= tree;
+  m_scan= scan;
+  return map(terrace_cursor_open(m_session->transaction(), m_table, &options, &m_cursor));
+}
+
+void ha_terrace::close_cursor()
+{
+  terrace_cursor_close(m_cursor);
+  m_cursor= nullptr;
+  m_batch_left= m_steps= 0;
+  m_direction= NOWHERE;
+  m_at_cursor= m_prefix_set= false;
+  m_current= Row();
+}
+
+/** One call into the engine; the batch's first row becomes the current one. */
+int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint max_rows)
+{
+  terrace_fetch fetch= {};
+  fetch.size= sizeof fetch;
+  fetch.seek= seek;
+  fetch.want= only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW;
+  if (key)
+    fetch.key= bytes_of(key->data(), key->size());
+  if (prefix)
+    fetch.prefix= bytes_of(prefix->data(), prefix->size());
+  fetch.max_rows= max_rows;
+  fetch.max_bytes= BATCH_BYTES;
+  m_batch.size= sizeof m_batch;
+  m_batch_want= fetch.want;
+  m_batch_at= 0;
+  m_batch_left= 0;
+  m_at_cursor= false;
+  int32_t code= terrace_cursor_fetch(m_cursor, &fetch, &m_batch);
+  if (code)
+    return code == TERRACE_NO_ROW ? HA_ERR_END_OF_FILE : map(code);
+  m_batch_left= m_batch.rows;
+  m_at_cursor= true;
+  return next_in_batch() ? 0 : HA_ERR_CRASHED;
+}
+
+bool ha_terrace::next_in_batch()
+{
+  terrace_row_head head;
+  if (m_batch_at + sizeof head > m_batch.data.len)
+    return false;
+  memcpy(&head, m_batch.data.data + m_batch_at, sizeof head);
+  m_batch_at+= sizeof head;
+  m_current.key= m_batch.data.data + m_batch_at;
+  m_current.key_length= head.key_len;
+  m_current.primary_at= head.primary_at;
+  m_batch_at+= head.key_len;
+  m_current.value= m_batch.data.data + m_batch_at;
+  m_current.value_length= head.value_len;
+  m_batch_at+= head.value_len;
+  m_batch_left--;
+  return true;
+}
+
+/** The current row, into the server's record. */
+int ha_terrace::unpack(uchar *buf)
+{
+  remember_position();
+  if (m_batch_want == TERRACE_WANT_ENTRY && m_tree != 0)
+  {
+    if (m_indexes[active_index].decode_entry(m_current.key, m_current.key_length, m_current.value,
+                                             m_current.value_length, buf))
+      return 0;
+  }
+  else if (m_row.decode(m_current.value, m_current.value_length, buf, wanted()))
+    return 0;
+  sql_print_error("Terrace: a row of %s is not of its table's layout", m_name.c_str());
+  return HA_ERR_CRASHED;
+}
+
+void ha_terrace::remember_position()
+{
+  m_position.assign(m_current.key + m_current.primary_at, m_current.key_length - m_current.primary_at);
+}
+
+/** Goes somewhere; the row there, if it starts with `prefix`. */
+int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *prefix)
+{
+  m_direction= where == TERRACE_SEEK_AT_MOST || where == TERRACE_SEEK_BEFORE || where == TERRACE_SEEK_LAST ? BACKWARD
+                                                                                                           : FORWARD;
+  m_steps= 0;
+  m_current= Row();
+  if (int error= fetch(where, key, prefix, m_scan ? BATCH_ROWS : 1))
+    return error;
+  return unpack(buf);
+}
+
+/** The row after (before) the current one. */
+int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
+{
+  if (m_batch_want != (only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW))
+    m_at_cursor= false;                 // index-only reading was switched on or off in mid-scan
+  if (m_direction == direction && m_batch_left && m_at_cursor)
+  {
+    if (!next_in_batch())
+      return HA_ERR_CRASHED;
+    return unpack(buf);
+  }
+  if (!m_current.key)
+    return HA_ERR_END_OF_FILE;
+  if (m_direction == direction && m_at_cursor && m_batch.ended && prefix)
+    return HA_ERR_END_OF_FILE;
+  uint rows= ++m_steps > SINGLE_STEPS ? BATCH_ROWS : 1;
+  bool here= m_direction == direction && m_at_cursor && !m_batch.ended && !m_batch_left;
+  m_direction= direction;
+  int error;
+  if (here)
+    error= fetch(direction == FORWARD ? TERRACE_SEEK_NEXT : TERRACE_SEEK_PREVIOUS, nullptr, prefix, rows);
+  else
+  {
+    if (m_current.key != m_key.data())
+      m_key.assign(m_current.key, m_current.key_length);
+    error= fetch(direction == FORWARD ? TERRACE_SEEK_AFTER : TERRACE_SEEK_BEFORE, &m_key, prefix, rows);
+  }
+  if (error == HA_ERR_END_OF_FILE)
+  {
+    // The cursor's buffer is empty now; the place is kept by the key.
+    if (here)
+      m_current= Row();
+    else
+    {
+      m_current.key= m_key.data();
+      m_at_cursor= false;
+    }
+    m_batch.ended= true;
+  }
+  return error ? error : unpack(buf);
+}
+
+int ha_terrace::index_init(uint number, bool)
+{
+  active_index= number;
+  return open_cursor(tree_of(number), false);
+}
+
+int ha_terrace::index_end()
+{
+  close_cursor();
+  return 0;
+}
+
+int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function flag)
+{
+  if (!key)
+    return index_first(buf);
+  m_prefix.clear();
+  m_indexes[active_index].encode_image(key, parts, &m_prefix);
+  m_prefix_set= false;
+  int error;
+  switch (flag) {
+  case HA_READ_KEY_EXACT:
+  case HA_READ_PREFIX:
+    m_prefix_set= true;
+    error= seek(buf, TERRACE_SEEK_AT_LEAST, &m_prefix, &m_prefix);
+    break;
+  case HA_READ_KEY_OR_NEXT:
+    error= seek(buf, TERRACE_SEEK_AT_LEAST, &m_prefix, nullptr);
+    break;
+  case HA_READ_AFTER_KEY:
+    m_key.assign(m_prefix.data(), m_prefix.size());
+    error= successor(&m_key) ? seek(buf, TERRACE_SEEK_AT_LEAST, &m_key, nullptr) : HA_ERR_END_OF_FILE;
+    break;
+  case HA_READ_BEFORE_KEY:
+    error= seek(buf, TERRACE_SEEK_BEFORE, &m_prefix, nullptr);
+    break;
+  case HA_READ_KEY_OR_PREV:
+  case HA_READ_PREFIX_LAST:
+  case HA_READ_PREFIX_LAST_OR_PREV:
+  {
+    m_prefix_set= flag == HA_READ_PREFIX_LAST;
+    const Bytes *prefix= m_prefix_set ? &m_prefix : nullptr;
+    m_key.assign(m_prefix.data(), m_prefix.size());
+    error= successor(&m_key) ? seek(buf, TERRACE_SEEK_BEFORE, &m_key, prefix)
+                             : seek(buf, TERRACE_SEEK_LAST, nullptr, prefix);
+    break;
+  }
+  default:
+    return HA_ERR_WRONG_COMMAND;
+  }
+  return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+}
+
+int ha_terrace::index_read_last_map(uchar *buf, const uchar *key, key_part_map parts)
+{
+  return index_read_map(buf, key, parts, HA_READ_PREFIX_LAST);
+}
+
+int ha_terrace::index_next(uchar *buf) { return step(buf, FORWARD, nullptr); }
+int ha_terrace::index_prev(uchar *buf) { return step(buf, BACKWARD, nullptr); }
+
+int ha_terrace::index_first(uchar *buf)
+{
+  int error= seek(buf, TERRACE_SEEK_FIRST, nullptr, nullptr);
+  return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
+}
+
+int ha_terrace::index_last(uchar *buf)
+{
+  int error= seek(buf, TERRACE_SEEK_LAST, nullptr, nullptr);
+  return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
+}
+
+int ha_terrace::index_next_same(uchar *buf, const uchar *key, uint length)
+{
+  if (!m_prefix_set)
+  {
+    m_prefix.clear();
+    m_indexes[active_index].encode_image_bytes(key, length, &m_prefix);
+    // The batch at hand was fetched without this end: start again behind the current row.
+    m_at_cursor= false;
+    m_batch_left= 0;
+    m_prefix_set= true;
+  }
+  return step(buf, FORWARD, &m_prefix);
+}
+
+int ha_terrace::rnd_init(bool scan)
+{
+  if (m_cursor && m_tree == 0 && scan == m_scan)
+  {
+    m_batch_left= 0;
+    m_direction= NOWHERE;
+    m_at_cursor= false;
+    return 0;
+  }
+  return open_cursor(0, scan);
+}
+
+int ha_terrace::rnd_end()
+{
+  close_cursor();
+  return 0;
+}
+
+int ha_terrace::rnd_next(uchar *buf)
+{
+  if (m_direction == NOWHERE)
+  {
+    int error= seek(buf, TERRACE_SEEK_FIRST, nullptr, nullptr);
+    return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
+  }
+  m_steps= SINGLE_STEPS;
+  return step(buf, FORWARD, nullptr);
+}
+
+int ha_terrace::rnd_pos(uchar *buf, uchar *place)
+{
+  if (!m_cursor || m_tree != 0)
+    if (int error= open_cursor(0, false))
+      return error;
+  encode_reference(place, &m_key);
+  m_prefix_set= false;
+  m_direction= FORWARD;
+  m_steps= 0;
+  int error= fetch(TERRACE_SEEK_AT_LEAST, &m_key, &m_key, 1);
+  if (error == HA_ERR_END_OF_FILE)
+    return HA_ERR_KEY_NOT_FOUND;
+  return error ? error : unpack(buf);
+}
+
+/* A position is the primary key as the server writes it (key_copy), or the hidden row id. */
+void ha_terrace::position(const uchar *record)
+{
+  if (m_hidden)
+    memcpy(ref, m_position.data(), MY_MIN(m_position.size(), 8));
+  else
+    key_copy(ref, record, table->key_info, table->key_info->key_length);
+}
+
+void ha_terrace::encode_reference(const uchar *place, Bytes *out)
+{
+  out->clear();
+  if (m_hidden)
+    out->append(place, 8);
+  else
+    m_primary.encode_image_bytes(place, ref_length, out);
+}
+
+void ha_terrace::encode_primary(const uchar *record, Bytes *out)
+{
+  out->clear();
+  bool has_null;
+  if (m_hidden)
+    out->append(m_position.data(), m_position.size());
+  else
+    m_primary.encode_record(record, out, &has_null);
+}
+
+int ha_terrace::cmp_ref(const uchar *one, const uchar *other)
+{
+  if (m_hidden)
+    return memcmp(one, other, 8);
+  Bytes first, second;
+  encode_reference(one, &first);
+  encode_reference(other, &second);
+  int order= memcmp(first.data(), second.data(), MY_MIN(first.size(), second.size()));
+  return order ? order : first.size() < second.size() ? -1 : first.size() > second.size();
+}
+
+/* READ COMMITTED: a row that didn't match gives its lock back. */
+void ha_terrace::unlock_row()
+{
+  if (m_cursor && m_lock != TERRACE_LOCK_NONE && m_session && m_session->isolation() <= ISO_READ_COMMITTED)
+    terrace_cursor_unlock_last(m_cursor);
+}

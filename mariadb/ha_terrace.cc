@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The handler: open, close, what it can do, locks and statements, costs. The map is in ha_terrace.h. */
+#include "ha_terrace.h"
+#include "errors.h"
+#include "globals.h"
+#include "ddl.h"
+
+using namespace terrace;
+
+handler::Table_flags ha_terrace::table_flags() const
+{
+  Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_CAN_SQL_HANDLER | HA_CAN_GEOMETRY |
+                     HA_CAN_VIRTUAL_COLUMNS | HA_PARTIAL_COLUMN_READ | HA_TABLE_SCAN_ON_INDEX |
+                     HA_PRIMARY_KEY_IN_READ_INDEX | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
+                     HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE | HA_ONLINE_ANALYZE;
+  // Below REPEATABLE READ statements don't lock what they read: only rows can be logged.
+  THD *thd= current_thd;
+  if (thd && thd_tx_isolation(thd) > ISO_READ_COMMITTED)
+    flags|= HA_BINLOG_STMT_CAPABLE;
+  return flags;
+}
+
+ulong ha_terrace::index_flags(uint number, uint, bool) const
+{
+  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY;
+  if (table_share && number == table_share->primary_key)
+    flags|= HA_CLUSTERED_INDEX;
+  return flags;
+}
+
+int ha_terrace::map(int32_t code)
+{
+  return code == TERRACE_OK ? 0 : map_error(ha_thd(), code);
+}
+
+/** The codecs for this table's columns and indexes. */
+bool ha_terrace::lay_out()
+{
+  m_hidden= table->s->primary_key == MAX_KEY;
+  if (!m_hidden && table->s->primary_key != 0)
+    return false;
+  m_row.prepare(table);
+  m_indexes.clear();
+  m_indexes.resize(table->s->keys);
+  if (!m_hidden)
+    m_primary.prepare(table, 0, nullptr);
+  for (uint at= 0; at < table->s->keys; at++)
+    m_indexes[at].prepare(table, at, m_hidden || at == 0 ? nullptr : &m_primary);
+  ref_length= m_hidden ? 8 : table->key_info[0].key_length;
+  return true;
+}
+
+
+int ha_terrace::open(const char *name, int, uint)
+{
+  if (!engine)
+    return HA_ERR_NO_CONNECTION;
+  m_name= table_name(name);
+  if (!lay_out())
+    return HA_ERR_UNSUPPORTED;
+  int32_t code= terrace_table_open(engine, bytes_of(m_name), &m_table);
+  if (code)
+    return map_error(ha_thd(), code);
+  if (!attach_statistics())
+  {
+    close();
+    return HA_ERR_OUT_OF_MEM;
+  }
+  return info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
+}
+
+int ha_terrace::close()
+{
+  close_cursor();
+  terrace_table_close(m_table);
+  m_table= nullptr;
+  return 0;
+}
+
+int ha_terrace::reopen()
+{
+  close_cursor();
+  terrace_table_close(m_table);
+  m_table= nullptr;
+  return map(terrace_table_open(engine, bytes_of(m_name), &m_table));
+}
+
+/*
+  What reads lock, as InnoDB does it: consistent reads lock nothing; LOCK IN SHARE MODE and what a writing statement reads
+  from other tables takes shared locks, the latter not below REPEATABLE READ; FOR UPDATE, UPDATE, DELETE take exclusive
+  ones (external_lock knows them by F_WRLCK).
+*/
+THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
+{
+  if (type == TL_IGNORE)
+    return to;
+  const int command= thd_sql_command(thd);
+  const bool reads_for_write= command != SQLCOM_SELECT;
+  if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_NO_INSERT || (type == TL_READ && thd_in_lock_tables(thd)) ||
+      reads_for_write)
+  {
+    const bool plain= type == TL_READ || type == TL_READ_NO_INSERT;
+    const bool by_rows= thd_tx_isolation(thd) <= ISO_READ_COMMITTED && plain &&
+                        (command == SQLCOM_INSERT_SELECT || command == SQLCOM_REPLACE_SELECT ||
+                         command == SQLCOM_UPDATE || command == SQLCOM_UPDATE_MULTI || command == SQLCOM_DELETE_MULTI ||
+                         command == SQLCOM_CREATE_TABLE);
+    const bool looks_only= command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE || command == SQLCOM_CHECK ||
+                           command == SQLCOM_HA_READ || command == SQLCOM_HA_OPEN;
+    m_stored_lock= by_rows || looks_only ? TERRACE_LOCK_NONE : TERRACE_LOCK_SHARED;
+  }
+  else
+    m_stored_lock= TERRACE_LOCK_NONE;
+  return to;
+}
+
+int ha_terrace::external_lock(THD *thd, int type)
+{
+  if (type == F_UNLCK)
+  {
+    close_cursor();
+    return 0;
+  }
+  m_lock= m_stored_lock;
+  m_lock_type_write= type == F_WRLCK;
+  if (m_lock_type_write)
+    m_lock= TERRACE_LOCK_EXCLUSIVE;
+  else if (m_lock == TERRACE_LOCK_NONE && thd_tx_isolation(thd) == ISO_SERIALIZABLE &&
+           thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
+    m_lock= TERRACE_LOCK_SHARED;
+  m_session= Session::of(thd);
+  return m_session->enter(thd);
+}
+
+/* Under LOCK TABLES, and in triggers and functions, a statement starts here. */
+int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
+{
+  m_lock_type_write= type >= TL_FIRST_WRITE;
+  m_lock= m_lock_type_write ? TERRACE_LOCK_EXCLUSIVE : m_stored_lock;
+  // A temporary table isn't locked by anybody before: its first statement in a transaction comes here.
+  if (table->s->tmp_table != NO_TMP_TABLE && type != TL_READ)
+    m_lock= TERRACE_LOCK_EXCLUSIVE, m_lock_type_write= true;
+  m_session= Session::of(thd);
+  return m_session->enter(thd);
+}
+
+int ha_terrace::extra(enum ha_extra_function)
+{
+  return 0;
+}
+
+int ha_terrace::reset()
+{
+  close_cursor();
+  return 0;
+}
+
+bool ha_terrace::get_error_message(int error, String *text)
+{
+  if (is_own_error(error))
+  {
+    std::string message= last_message();
+    text->copy(message.data(), (uint32) message.size(), system_charset_info);
+  }
+  return error == OWN_ERROR + TERRACE_UNAVAILABLE;
+}
+
+int ha_terrace::info(uint flags)
+{
+  if (!m_table)
+    return HA_ERR_NO_CONNECTION;
+  if (flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
+  {
+    terrace_estimate estimate= {};
+    estimate.size= sizeof estimate;
+    if (int error= map(terrace_table_estimate(m_table, &estimate)))
+      return error;
+    stats.records= estimate.rows;
+    // 0 and 1 make the optimizer believe the table is a constant.
+    if (stats.records < 2 && !(flags & (HA_STATUS_TIME | HA_STATUS_OPEN)))
+      stats.records= 2;
+    stats.deleted= 0;
+    stats.data_file_length= estimate.data_bytes;
+    stats.index_file_length= estimate.index_bytes;
+    stats.mean_rec_length= estimate.rows ? (ulong) (estimate.data_bytes / estimate.rows) : 0;
+    stats.mrr_length_per_rec= ref_length + sizeof(void *);
+  }
+  if (flags & HA_STATUS_CONST)
+  {
+    stats.block_size= 16384;
+    stats.max_data_file_length= ULONGLONG_MAX;
+  }
+  if (flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
+    refresh_statistics(flags & HA_STATUS_CONST);
+  if (flags & HA_STATUS_ERRKEY)
+    errkey= lookup_errkey;
+  if (flags & HA_STATUS_AUTO && table->found_next_number_field)
+  {
+    uint64_t next= 0;
+    if (int error= map(terrace_table_auto_increment(m_table, &next)))
+      return error;
+    stats.auto_increment_value= next;
+  }
+  return 0;
+}
+
+double ha_terrace::scan_time()
+{
+  return (double) stats.data_file_length / 16384 + 2;
+}
+
+double ha_terrace::read_time(uint index, uint ranges, ha_rows rows)
+{
+  if (index != table->s->primary_key)
+    return handler::read_time(index, ranges, rows);
+  // Rows of the primary tree lie side by side: a share of the scan.
+  double scan= scan_time();
+  ha_rows all= estimate_rows_upper_bound();
+  if (all < rows)
+    return scan;
+  return rows <= 2 ? (double) rows : ranges + (double) rows / (double) all * scan;
+}
+
+ha_rows ha_terrace::estimate_rows_upper_bound()
+{
+  return stats.records + stats.records / 4 + 10;
+}
+
+ha_rows ha_terrace::records_in_range(uint index, const key_range *low, const key_range *high, page_range *)
+{
+  Bytes from, to;
+  bool no_low= !low, no_high= !high;
+  if (low)
+  {
+    m_indexes[index].encode_image(low->key, low->keypart_map, &from);
+    if (low->flag == HA_READ_AFTER_KEY && !successor(&from))
+      return 1;
+  }
+  if (high)
+  {
+    m_indexes[index].encode_image(high->key, high->keypart_map, &to);
+    if (high->flag == HA_READ_AFTER_KEY && !successor(&to))
+      no_high= true;
+  }
+  uint64_t count= 0;
+  static const uchar nothing= 0;        // an empty key still has an address: it is a bound
+  terrace_bytes from_bytes= no_low ? bytes_of(nullptr, 0) : bytes_of(from.size() ? from.data() : &nothing, from.size());
+  terrace_bytes to_bytes= no_high ? bytes_of(nullptr, 0) : bytes_of(to.size() ? to.data() : &nothing, to.size());
+  if (terrace_table_records_in_range(m_table, tree_of(index), from_bytes, to_bytes, &count))
+    return HA_POS_ERROR;
+  return MY_MAX(count, 1);
+}

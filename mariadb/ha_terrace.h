@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  The handler: one open table in one connection, as the server drives it.
+
+    ha_terrace.cc   open, close, what the engine can do, locks and statements, costs and statistics
+    ha_read.cc      scans, index reads, positions
+    ha_write.cc     insert, update, delete, auto-increment
+    ddl.cc          create, drop, rename, truncate, check, analyze
+
+  Indexes. Number 0 in the engine is the tree of the rows. It is the server's primary key (number 0 there too) or, for
+  a table without one, a hidden row id of 8 bytes; then the server's index n is the engine's n + 1.
+
+  Reads. A cursor belongs to a scan, from index_init or rnd_init to its end. Rows come in batches (see terrace_cursor_fetch)
+  and lie in the cursor's buffer; `m_batch` walks over them, so most calls of next() don't leave this library. The first
+  three rows of an index scan come one by one, so a short look-up reads no more than it needs; a table scan starts with a batch.
+  A change of direction, or whatever leaves the cursor elsewhere than the row last returned, positions again by its key.
+
+  Locks. No server-side table lock (lock_count is 0); metadata locks protect definitions. What a read locks is settled in
+  store_lock and external_lock, as InnoDB settles it.
+*/
+#ifndef HA_TERRACE_H
+#define HA_TERRACE_H
+
+#include "server.h"
+#include "row_codec.h"
+#include "key_codec.h"
+#include "session.h"
+#include "statistics.h"
+#include <memory>
+
+class ha_terrace final : public handler
+{
+public:
+  ha_terrace(handlerton *hton, TABLE_SHARE *share) : handler(hton, share) {}
+  ~ha_terrace() override= default;
+
+  /* What it can do. */
+  Table_flags table_flags() const override;
+  ulong index_flags(uint number, uint part, bool all_parts) const override;
+  const char *index_type(uint) override { return "BTREE"; }
+  uint max_supported_keys() const override { return MAX_KEY; }
+  uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
+  uint max_supported_key_length() const override { return 3072; }
+  uint max_supported_key_part_length() const override { return 3072; }
+  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+  const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
+
+  /* Open and close, locks and statements. */
+  int open(const char *name, int mode, uint test_if_locked) override;
+  int close() override;
+  uint lock_count() const override { return 0; }
+  THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
+  int external_lock(THD *thd, int type) override;
+  int start_stmt(THD *thd, thr_lock_type type) override;
+  int extra(enum ha_extra_function operation) override;
+  int reset() override;
+  bool get_error_message(int error, String *text) override;
+
+  /* Costs and statistics. */
+  int info(uint flags) override;
+  double scan_time() override;
+  double read_time(uint index, uint ranges, ha_rows rows) override;
+  ha_rows estimate_rows_upper_bound() override;
+  ha_rows records_in_range(uint index, const key_range *low, const key_range *high, page_range *pages) override;
+
+  /* Reads. */
+  int index_init(uint number, bool sorted) override;
+  int index_end() override;
+  int index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function flag) override;
+  int index_read_last_map(uchar *buf, const uchar *key, key_part_map parts) override;
+  int index_next(uchar *buf) override;
+  int index_prev(uchar *buf) override;
+  int index_first(uchar *buf) override;
+  int index_last(uchar *buf) override;
+  int index_next_same(uchar *buf, const uchar *key, uint length) override;
+  int rnd_init(bool scan) override;
+  int rnd_end() override;
+  int rnd_next(uchar *buf) override;
+  int rnd_pos(uchar *buf, uchar *position) override;
+  void position(const uchar *record) override;
+  int cmp_ref(const uchar *one, const uchar *other) override;
+  void unlock_row() override;
+
+  /* Writes. */
+  int write_row(const uchar *buf) override;
+  int update_row(const uchar *old_data, const uchar *new_data) override;
+  int delete_row(const uchar *buf) override;
+  void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
+                          ulonglong *taken) override;
+  int reset_auto_increment(ulonglong value) override;
+  void update_create_info(HA_CREATE_INFO *info) override;
+
+  /* Definitions and administration. */
+  int create(const char *name, TABLE *form, HA_CREATE_INFO *info) override;
+  int delete_table(const char *name) override;
+  int rename_table(const char *from, const char *to) override;
+  int truncate() override;
+  int delete_all_rows() override { return HA_ERR_WRONG_COMMAND; }
+  int check(THD *thd, HA_CHECK_OPT *options) override;
+  int analyze(THD *thd, HA_CHECK_OPT *options) override;
+  int optimize(THD *thd, HA_CHECK_OPT *options) override;
+  bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
+
+private:
+  /* One row of the batch. */
+  struct Row
+  {
+    const uchar *key= nullptr, *value= nullptr;
+    uint32 key_length= 0, primary_at= 0, value_length= 0;
+  };
+  enum Direction { NOWHERE, FORWARD, BACKWARD };
+
+  int map(int32_t code);
+  uint tree_of(uint index) const { return m_hidden ? index + 1 : index; }
+  bool lay_out();
+
+  int open_cursor(uint tree, bool scan);
+  void close_cursor();
+  int fetch(uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix, uint max_rows);
+  int step(uchar *buf, Direction direction, const terrace::Bytes *prefix);
+  int seek(uchar *buf, uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix);
+  bool next_in_batch();
+  int unpack(uchar *buf);
+  bool only_index() const { return keyread == active_index && active_index != MAX_KEY && inited == INDEX && m_tree != 0; }
+  const MY_BITMAP *wanted() const { return m_lock_type_write ? nullptr : table->read_set; }
+  void remember_position();
+  void encode_primary(const uchar *record, terrace::Bytes *out);
+  void encode_reference(const uchar *position, terrace::Bytes *out);
+
+  int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
+  int write_failed(int32_t code);
+  int raise_auto_increment(const uchar *record, Field *field);
+  int reopen();
+  bool attach_statistics();
+  void refresh_statistics(bool fill);
+  int compare_trees(THD *thd);
+
+  terrace_table *m_table= nullptr;
+  std::string m_name;
+  bool m_hidden= false;                 // no primary key
+  terrace::RowCodec m_row;
+  terrace::KeyCodec m_primary;          // if there is a primary key
+  std::vector<terrace::KeyCodec> m_indexes;
+
+  terrace::Statistics *m_statistics= nullptr;
+  terrace::Session *m_session= nullptr;
+  uint32_t m_lock= TERRACE_LOCK_NONE, m_stored_lock= TERRACE_LOCK_NONE;
+  bool m_lock_type_write= false;
+
+  terrace_cursor *m_cursor= nullptr;
+  uint m_tree= 0;
+  bool m_scan= false;
+  terrace_batch m_batch= {};
+  size_t m_batch_at= 0;
+  uint m_batch_left= 0, m_steps= 0;
+  uint32_t m_batch_want= TERRACE_WANT_ROW;
+  Direction m_direction= NOWHERE;
+  bool m_at_cursor= false;              // the row last unpacked is where the cursor stands, or in the batch before it
+  Row m_current;
+  terrace::Bytes m_prefix;              // of the last exact read
+  terrace::Bytes m_key;
+  terrace::Bytes m_position;            // primary key of the row last returned
+  bool m_prefix_set= false;
+
+  terrace::Bytes m_row_bytes, m_primary_bytes, m_new_primary_bytes;
+  /* The entries of a row, before and after an update. */
+  struct Entries
+  {
+    std::vector<terrace_entry> list;
+    terrace::Bytes bytes;
+  };
+  Entries m_entries[2];
+};
+
+#endif

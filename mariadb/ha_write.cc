@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The handler's writes: insert, update, delete, auto-increment. The map is in ha_terrace.h. */
+#include "ha_terrace.h"
+#include "errors.h"
+#include "globals.h"
+
+using namespace terrace;
+
+/**
+  The entries of `record` in secondary indexes; with `other` only in those where the two records differ.
+  The primary key's bytes are in `primary`. They go to m_entries[set].
+*/
+int ha_terrace::make_entries(const uchar *record, const Bytes &primary, const uchar *other, uint set)
+{
+  Entries &entries= m_entries[set];
+  entries.list.clear();
+  entries.bytes.clear();
+  // Offsets first: the bytes move while they grow.
+  struct Span
+  {
+    size_t key, primary_at, value, end;
+    uint tree;
+    bool unique;
+  };
+  Span spans[MAX_KEY];
+  uint count= 0;
+  for (uint at= m_hidden ? 0 : 1; at < table->s->keys; at++)
+  {
+    const KeyCodec &index= m_indexes[at];
+    if (other && index.same(record, other))
+      continue;
+    Span &span= spans[count++];
+    bool has_null;
+    span.tree= tree_of(at);
+    span.key= entries.bytes.size();
+    index.encode_record(record, &entries.bytes, &has_null);
+    span.primary_at= entries.bytes.size();
+    span.unique= index.is_unique() && !has_null;
+    entries.bytes.append(primary.data(), primary.size());
+    span.value= entries.bytes.size();
+    index.originals(record, &entries.bytes);
+    span.end= entries.bytes.size();
+  }
+  for (uint at= 0; at < count; at++)
+  {
+    const Span &span= spans[at];
+    const uchar *bytes= entries.bytes.data();
+    terrace_entry entry= {};
+    entry.size= sizeof entry;
+    entry.index= span.tree;
+    entry.key= bytes_of(bytes + span.key, span.value - span.key);
+    entry.unique_len= span.unique ? span.primary_at - span.key : SIZE_MAX;
+    entry.primary_at= span.primary_at - span.key;
+    entry.value= bytes_of(bytes + span.value, span.end - span.value);
+    entries.list.push_back(entry);
+  }
+  return 0;
+}
+
+int ha_terrace::write_failed(int32_t code)
+{
+  if (code == TERRACE_DUPLICATE)
+  {
+    uint32_t tree= terrace_error_index();
+    lookup_errkey= errkey= m_hidden ? tree - 1 : tree;
+  }
+  return map(code);
+}
+
+int ha_terrace::write_row(const uchar *buf)
+{
+  const bool generates= table->next_number_field && buf == table->record[0];
+  if (generates)
+    if (int error= update_auto_increment())
+      return error;
+  m_primary_bytes.clear();
+  if (m_hidden)
+  {
+    uint64_t row_id;
+    if (int error= map(terrace_table_next_row_id(m_table, &row_id)))
+      return error;
+    mi_int8store(m_primary_bytes.reserve(8), row_id);
+    m_primary_bytes.take(8);
+  }
+  else
+    encode_primary(buf, &m_primary_bytes);
+  m_row_bytes.clear();
+  m_row.encode(buf, &m_row_bytes);
+  make_entries(buf, m_primary_bytes, nullptr, 0);
+  int32_t code= terrace_row_insert(m_session->transaction(), m_table,
+                                   bytes_of(m_primary_bytes.data(), m_primary_bytes.size()),
+                                   bytes_of(m_row_bytes.data(), m_row_bytes.size()), m_entries[0].list.data(),
+                                   m_entries[0].list.size());
+  if (code)
+    return write_failed(code);
+  m_position.assign(m_primary_bytes.data(), m_primary_bytes.size());
+  // A value that was given, not generated, moves the counter too.
+  if (generates && !insert_id_for_cur_row)
+    return raise_auto_increment(buf, table->next_number_field);
+  return 0;
+}
+
+int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
+{
+  encode_primary(old_data, &m_primary_bytes);
+  encode_primary(new_data, &m_new_primary_bytes);
+  m_row_bytes.clear();
+  m_row.encode(new_data, &m_row_bytes);
+  terrace_txn *txn= m_session->transaction();
+  const terrace_bytes row= bytes_of(m_row_bytes.data(), m_row_bytes.size());
+  const terrace_bytes key= bytes_of(m_primary_bytes.data(), m_primary_bytes.size());
+  int32_t code;
+  if (m_new_primary_bytes.equals(m_primary_bytes.data(), m_primary_bytes.size()))
+  {
+    // The primary key's own bytes may differ though its order doesn't ('a' and 'A'): then entries that carry them do too.
+    const bool same_primary= m_hidden || m_primary.same(old_data, new_data);
+    make_entries(old_data, m_primary_bytes, same_primary ? new_data : nullptr, 0);
+    make_entries(new_data, m_primary_bytes, same_primary ? old_data : nullptr, 1);
+    code= terrace_row_update(txn, m_table, key, row, m_entries[0].list.data(), m_entries[0].list.size(),
+                             m_entries[1].list.data(), m_entries[1].list.size());
+    if (code)
+      return write_failed(code);
+  }
+  else
+  {
+    // Another primary key: delete and insert; if the insert meets a duplicate, the row is where it was.
+    terrace_savepoint *savepoint= nullptr;
+    if ((code= terrace_txn_savepoint(txn, &savepoint)))
+      return map(code);
+    make_entries(old_data, m_primary_bytes, nullptr, 0);
+    make_entries(new_data, m_new_primary_bytes, nullptr, 1);
+    code= terrace_row_delete(txn, m_table, key, m_entries[0].list.data(), m_entries[0].list.size());
+    int error= 0;
+    if (!code)
+      code= terrace_row_insert(txn, m_table, bytes_of(m_new_primary_bytes.data(), m_new_primary_bytes.size()), row,
+                               m_entries[1].list.data(), m_entries[1].list.size());
+    if (code)
+    {
+      error= write_failed(code);
+      if (int32_t failed= terrace_txn_rollback_to(txn, savepoint))
+        error= map(failed);
+    }
+    terrace_savepoint_close(savepoint);
+    if (error)
+      return error;
+    m_position.assign(m_new_primary_bytes.data(), m_new_primary_bytes.size());
+  }
+  if (Field *field= table->found_next_number_field)
+    if (new_data == table->record[0] && bitmap_is_set(table->write_set, field->field_index))
+      return raise_auto_increment(new_data, field);
+  return 0;
+}
+
+int ha_terrace::delete_row(const uchar *buf)
+{
+  encode_primary(buf, &m_primary_bytes);
+  make_entries(buf, m_primary_bytes, nullptr, 0);
+  return map(terrace_row_delete(m_session->transaction(), m_table,
+                                bytes_of(m_primary_bytes.data(), m_primary_bytes.size()), m_entries[0].list.data(),
+                                m_entries[0].list.size()));
+}
+
+/** The counter goes past the value that `record` (record[0]) has. */
+int ha_terrace::raise_auto_increment(const uchar *, Field *field)
+{
+  if (field->is_null())
+    return 0;
+  MY_BITMAP *map_before= dbug_tmp_use_all_columns(table, &table->read_set);
+  longlong value= field->val_int();
+  dbug_tmp_restore_column_map(&table->read_set, map_before);
+  const bool negative= !(field->flags & UNSIGNED_FLAG) && value < 0;
+  if (negative || value == 0 || (ulonglong) value == ULONGLONG_MAX)
+    return 0;
+  return map(terrace_table_auto_increment_raise(m_table, (ulonglong) value + 1));
+}
+
+void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
+                                    ulonglong *taken)
+{
+  Field *field= table->next_number_field ? table->next_number_field : table->found_next_number_field;
+  uint64_t start= ULONGLONG_MAX, count= 0;
+  int32_t code= terrace_table_auto_increment_take(m_table, offset, increment, wanted,
+                                                  field ? field->get_max_int_value() : ULONGLONG_MAX, &start, &count);
+  *first= code ? ULONGLONG_MAX : start;
+  *taken= code ? 0 : count;
+}
+
+int ha_terrace::reset_auto_increment(ulonglong value)
+{
+  return map(terrace_table_auto_increment_raise(m_table, value));
+}
+
+void ha_terrace::update_create_info(HA_CREATE_INFO *info)
+{
+  if (!(info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field)
+  {
+    if (!this->info(HA_STATUS_AUTO))
+      info->auto_increment_value= stats.auto_increment_value;
+  }
+}

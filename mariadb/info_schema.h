@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* information_schema.TERRACE_SPACES: where the pages of each table and index are. */
+#ifndef TERRACE_INFO_SCHEMA_H
+#define TERRACE_INFO_SCHEMA_H
+
+#include "server.h"
+
+namespace terrace {
+
+extern struct st_mysql_information_schema info_schema_interface;
+int start_spaces(void *place);
+
+} // namespace terrace
+#endif

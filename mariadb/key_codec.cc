@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "key_codec.h"
+#include "row_codec.h"
+
+namespace terrace {
+
+void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary)
+{
+  parts.clear();
+  tail.clear();
+  extension.clear();
+  const KEY *key= table->key_info + key_number;
+  unique= (key->flags & HA_NOSAME) && key->algorithm != HA_KEY_ALG_LONG_HASH;
+  for (uint at= 0; at < key->user_defined_key_parts; at++)
+  {
+    parts.emplace_back();
+    parts.back().prepare(table, key->key_part + at);
+  }
+  if (!primary)
+    return;
+  for (const KeyPart &part : primary->parts)
+  {
+    tail.push_back(part);
+    int own= -1;
+    for (uint at= 0; at < parts.size(); at++)
+      if (parts[at].is_whole() && part.is_whole() && parts[at].column() == part.column())
+        own= (int) at;
+    extension.push_back(own);
+  }
+}
+
+void KeyCodec::encode_record(const uchar *record, Bytes *out, bool *has_null) const
+{
+  *has_null= false;
+  for (const KeyPart &part : parts)
+  {
+    bool is_null;
+    part.encode_record(record, out, &is_null);
+    *has_null|= is_null;
+  }
+}
+
+void KeyCodec::encode_image(const uchar *key, key_part_map map, Bytes *out) const
+{
+  const uchar *own[MAX_REF_PARTS];
+  bool is_null;
+  for (uint at= 0; at < parts.size(); at++, map>>= 1)
+  {
+    if (!(map & 1))
+      return;
+    own[at]= key;
+    parts[at].encode_image(&key, out, &is_null);
+  }
+  // Extended keys: the server leaves out what the index has already, the entry's key does not.
+  for (uint at= 0; at < tail.size(); at++)
+  {
+    if (extension[at] >= 0)
+    {
+      const uchar *again= own[extension[at]];
+      if (!map)
+        return;                         // nothing more is given: a shorter prefix is as good
+      // An own part may be nullable only if the column is, and then it is not of a primary key: the images agree.
+      tail[at].encode_image(&again, out, &is_null);
+      continue;
+    }
+    if (!(map & 1))
+      return;
+    tail[at].encode_image(&key, out, &is_null);
+    map>>= 1;
+  }
+}
+
+void KeyCodec::encode_image_bytes(const uchar *key, uint length, Bytes *out) const
+{
+  const uchar *end= key + length;
+  key_part_map map= 0;
+  // Which parts are there, by their lengths; then as for a map.
+  const uchar *at= key;
+  uint bit= 0;
+  for (const KeyPart &part : parts)
+  {
+    if (at + part.image_length() > end)
+      break;
+    at+= part.image_length();
+    map|= (key_part_map) 1 << bit++;
+  }
+  for (size_t part= 0; bit >= parts.size() && part < tail.size() && at < end; part++)
+    if (extension[part] < 0)
+    {
+      at+= tail[part].image_length();
+      map|= (key_part_map) 1 << bit++;
+    }
+  encode_image(key, map, out);
+}
+
+bool KeyCodec::same(const uchar *one, const uchar *other) const
+{
+  for (const KeyPart &part : parts)
+    if (!part.same(one, other))
+      return false;
+  return true;
+}
+
+void KeyCodec::originals(const uchar *record, Bytes *out) const
+{
+  for (const KeyPart &part : parts)
+    if (part.is_whole() && !part.invertible())
+      part.append_original(record, out);
+  for (uint at= 0; at < tail.size(); at++)
+    if (extension[at] < 0 && tail[at].is_whole() && !tail[at].invertible())
+      tail[at].append_original(record, out);
+}
+
+bool KeyCodec::decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length,
+                            uchar *record) const
+{
+  const uchar *end= key + key_length, *value_end= value + value_length;
+  bool is_null;
+  for (const KeyPart &part : parts)
+  {
+    if (!part.decode(&key, end, record, &is_null))
+      return false;
+    if (part.is_whole() && !part.invertible() && !part.restore_original(&value, value_end, record))
+      return false;
+  }
+  for (uint at= 0; at < tail.size(); at++)
+  {
+    if (!tail[at].decode(&key, end, extension[at] < 0 ? record : nullptr, &is_null))
+      return false;
+    if (extension[at] < 0 && tail[at].is_whole() && !tail[at].invertible() &&
+        !tail[at].restore_original(&value, value_end, record))
+      return false;
+  }
+  return value == value_end;
+}
+
+size_t KeyCodec::prefix_length(const uchar *key, size_t length, uint count) const
+{
+  const uchar *at= key;
+  for (uint part= 0; part < count; part++)
+  {
+    const KeyPart *one= part < parts.size() ? &parts[part] : nullptr;
+    if (!one || !one->skip(&at, key + length))
+      return 0;
+  }
+  return (size_t) (at - key);
+}
+
+bool successor(Bytes *bytes)
+{
+  size_t length= bytes->size();
+  while (length && bytes->data()[length - 1] == 0xFF)
+    length--;
+  bytes->shrink(length);
+  if (!length)
+    return false;
+  bytes->data()[length - 1]++;
+  return true;
+}
+
+} // namespace terrace

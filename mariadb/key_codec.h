@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  Keys: columns → bytes whose memcmp order is the index's order, and back where that is possible.
+
+  A key is the concatenation of its parts. No part's bytes are a prefix of another value's bytes of the same part, so
+  a key's first parts are a prefix of the key's bytes, and a range of keys is a range of bytes.
+
+  A part is
+    null mark   only if the column may be NULL: 0 for NULL (nothing follows), 1 otherwise
+    value       by kind:
+      SIGNED, UNSIGNED   big-endian; signed with the sign bit flipped
+      FLOAT, DOUBLE      big-endian IEEE; the sign bit flipped if positive, all bits if negative; -0 as 0
+      FIXED              the column's own bytes, which sort already (DECIMAL, new temporal types, BINARY, UUID, INET6)
+      VARBINARY          escaped: 00 → 00 FF; end 00 00
+      TEXT               for each level of the collation the weights strnxfrm makes, then their end (see below)
+  and all its bytes are inverted if the index's part is DESC.
+
+  The end of a text. NO PAD collations: escaped as VARBINARY. PAD SPACE collations compare as if the shorter text went on
+  with spaces for ever. So trailing space weights are dropped, and where a space weight stands, or the end, a mark
+  follows the space weight: 1 a run of spaces, then a weight less than space; 2 the end; 3 a run of spaces, then a
+  greater weight. After mark 1 comes the run's length, after 3 its complement (255 means that more follows). That
+  orders as endless padding does: among runs that are followed by less the shorter is less, among those followed by
+  greater the shorter is greater, and the end lies between. The common short text costs one weight and one byte.
+
+  What can't be inverted (floats, texts) is carried beside the key: an entry's value has, for each column of the index and
+  then of the primary key that is whole in it and can't be inverted, its bytes; so an index-only read never visits the
+  primary tree.
+*/
+#ifndef TERRACE_KEY_CODEC_H
+#define TERRACE_KEY_CODEC_H
+
+#include "server.h"
+#include "bytes.h"
+#include <vector>
+
+namespace terrace {
+
+/** One column of a key. */
+class KeyPart
+{
+public:
+  void prepare(TABLE *table, const KEY_PART_INFO *info);
+
+  /** From a record. Whether it is NULL goes to `*is_null`. */
+  void encode_record(const uchar *record, Bytes *out, bool *is_null) const;
+  /** From the server's key image (key_copy). Moves `*key` past the part. */
+  void encode_image(const uchar **key, Bytes *out, bool *is_null) const;
+  /** Whether the column's bytes are the same in both records. */
+  bool same(const uchar *one, const uchar *other) const;
+
+  bool invertible() const { return whole && kind != FLOAT && kind != DOUBLE && kind != TEXT; }
+  bool is_whole() const { return whole; }
+  uint column() const { return number; }
+  /** Bytes of the part in the server's key image. */
+  uint image_length() const { return store_length; }
+
+  /**
+    Reads the part at `*key` into the record (if it is invertible) and moves past it; `*is_null` tells whether it was
+    NULL. A part that isn't invertible is only skipped.
+    @return false if the bytes are no such part
+  */
+  bool decode(const uchar **key, const uchar *end, uchar *record, bool *is_null) const;
+  /** Only moves past it. */
+  bool skip(const uchar **key, const uchar *end) const { bool n; return decode(key, end, nullptr, &n); }
+
+  /** The column's own bytes, for an entry's value. Not called for NULL. */
+  void append_original(const uchar *record, Bytes *out) const;
+  bool restore_original(const uchar **value, const uchar *end, uchar *record) const;
+
+private:
+  enum Kind { SIGNED, UNSIGNED, FLOAT, DOUBLE, FIXED, VARBINARY, TEXT };
+  enum Storage { PLAIN, VAR, BLOB };
+  static const uint LEVELS= 6;
+  static const uint WEIGHT_MAX= 4;
+
+  void encode_value(const uchar *bytes, size_t length, Bytes *out) const;
+  void encode_text(const uchar *text, size_t length, Bytes *out) const;
+  void text_of(const uchar *record, const uchar **text, size_t *length) const;
+  bool skip_text(const uchar **key, const uchar *end, uchar invert) const;
+  bool is_char() const { return storage == PLAIN; }
+
+  Kind kind;
+  Storage storage;
+  uint8 length_bytes;           // VAR and BLOB: bytes of the length in the record
+  bool nullable, descending, whole;
+  bool pads;                    // TEXT: compares as if padded with spaces
+  uchar null_bit;
+  uint16 length;                // bytes of the part, by the server's key image
+  uint16 store_length;          // with its null and length bytes
+  uint32 offset, null_offset, field_length;
+  uint16 number;
+  CHARSET_INFO *cs;
+  uint levels;                  // TEXT: how many levels
+  uint level_flags[LEVELS];
+  uint8 weight;                 // TEXT that pads: bytes of one weight
+  uchar space[LEVELS][WEIGHT_MAX];
+};
+
+/** One index of a table. */
+class KeyCodec
+{
+public:
+  /** `primary` is the table's primary key's codec, or null for itself and for tables without one. */
+  void prepare(TABLE *table, uint key_number, const KeyCodec *primary);
+
+  /** The index's columns. `*has_null` tells whether one of them is NULL. */
+  void encode_record(const uchar *record, Bytes *out, bool *has_null) const;
+  /** The first parts, from a key image; with extended keys parts of the primary key may follow the index's own. */
+  void encode_image(const uchar *key, key_part_map parts, Bytes *out) const;
+  /** As encode_image, for an image of so many bytes. */
+  void encode_image_bytes(const uchar *key, uint length, Bytes *out) const;
+  /** Whether anything of the index differs between the records. */
+  bool same(const uchar *one, const uchar *other) const;
+  /** What a covering read needs and the key doesn't tell. */
+  void originals(const uchar *record, Bytes *out) const;
+  /** Fills the index's columns, and the primary key's, into `record`. */
+  bool decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length, uchar *record) const;
+  /** Bytes of the first `parts` parts of an entry's key; 0 if it is none. */
+  size_t prefix_length(const uchar *key, size_t length, uint parts) const;
+
+  uint own_parts() const { return (uint) parts.size(); }
+  bool is_unique() const { return unique; }
+
+private:
+  std::vector<KeyPart> parts;          // the index's own
+  std::vector<KeyPart> tail;           // the primary key's
+  std::vector<int> extension;          // for each of the tail's: which own part has the column whole, or -1
+  bool unique= false;
+};
+
+/** The smallest bytes greater than all that start with these; false if there are none. */
+bool successor(Bytes *bytes);
+
+} // namespace terrace
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Texts in keys: a collation's weights, ended so that memcmp orders as the collation does. See key_codec.h. */
+#include "key_codec.h"
+
+namespace terrace {
+
+static const uchar RUN_THEN_LESS= 1, END= 2, RUN_THEN_GREATER= 3;
+
+static void put_count(size_t count, uchar invert, Bytes *out)
+{
+  for (; count >= 255; count-= 255)
+    out->push(0xFF ^ invert);
+  out->push((uchar) count ^ invert);
+}
+
+/** Weights of a collation that pads, `width` bytes each. */
+static void put_padded(const uchar *weights, size_t length, const uchar *space, size_t width, Bytes *out)
+{
+  auto is_space= [&](size_t at) { return at + width <= length && !memcmp(weights + at, space, width); };
+  while (length >= width && is_space(length - width))
+    length-= width;
+  size_t at= 0;
+  while (at < length)
+  {
+    size_t from= at;
+    while (at < length && !is_space(at))
+      at+= width;
+    set_if_smaller(at, length);
+    out->append(weights + from, at - from);
+    if (at >= length)
+      break;
+    size_t count= 0;
+    for (; is_space(at); at+= width)
+      count++;
+    bool greater= memcmp(weights + at, space, width) > 0;
+    out->append(space, width);
+    out->push(greater ? RUN_THEN_GREATER : RUN_THEN_LESS);
+    put_count(count, greater ? 0xFF : 0, out);
+  }
+  out->append(space, width);
+  out->push(END);
+}
+
+static void put_escaped(const uchar *bytes, size_t length, Bytes *out)
+{
+  uchar *start= out->reserve(length * 2 + 2), *to= start;
+  for (size_t at= 0; at < length; at++)
+    if (!(*to++= bytes[at]))
+      *to++= 0xFF;
+  *to++= 0;
+  *to++= 0;
+  out->take((size_t) (to - start));
+}
+
+void KeyPart::encode_text(const uchar *text, size_t count, Bytes *out) const
+{
+  if (!whole)
+  {
+    // The part holds so many characters.
+    size_t characters= length / cs->mbmaxlen;
+    if (count > characters)
+    {
+      size_t bytes= cs->charpos((const char *) text, (const char *) text + count, characters);
+      set_if_smaller(count, bytes);
+    }
+  }
+  // A CHAR's padding is no part of its value; a collation that pads doesn't look at any.
+  if (is_char() || !(cs->state & MY_CS_NOPAD))
+    count= cs->lengthsp((const char *) text, count);
+  uchar small[2048];
+  size_t most= (count + 1) * MY_MAX(cs->strxfrm_multiply, 1) * WEIGHT_MAX;
+  uchar *weights= most <= sizeof small ? small : static_cast<uchar *>(malloc(most));
+  if (!weights)
+    throw std::bad_alloc();
+  for (uint level= 0; level < levels; level++)
+  {
+    size_t got= cs->coll->strnxfrm(cs, weights, most, (uint) most, text, count, level_flags[level]);
+    if (pads)
+      put_padded(weights, got, space[level], weight, out);
+    else
+      put_escaped(weights, got, out);
+  }
+  if (weights != small)
+    free(weights);
+}
+
+bool KeyPart::skip_text(const uchar **key, const uchar *end, uchar invert) const
+{
+  const uchar *at= *key;
+  for (uint level= 0; level < levels; level++)
+  {
+    for (;;)
+    {
+      if (!pads)
+      {
+        if (end - at < 1)
+          return false;
+        if (*at++ ^ invert)
+          continue;
+        if (end - at < 1)
+          return false;
+        if (!(uchar) (*at++ ^ invert))
+          break;
+        continue;
+      }
+      if (end - at < weight)
+        return false;
+      bool blank= true;
+      for (uint byte= 0; byte < weight; byte++)
+        blank&= (uchar) (at[byte] ^ invert) == space[level][byte];
+      at+= weight;
+      if (!blank)
+        continue;
+      if (end - at < 1)
+        return false;
+      uchar mark= *at++ ^ invert;
+      if (mark == END)
+        break;
+      uchar more= (mark == RUN_THEN_GREATER ? 0 : 0xFF) ^ invert;
+      while (at < end && *at == more)
+        at++;
+      if (at++ >= end)
+        return false;
+    }
+  }
+  *key= at;
+  return true;
+}
+
+} // namespace terrace

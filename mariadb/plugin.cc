@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  The plugin: its variables, its start and stop, its declaration.
+
+  The engine's settings are variables with the names of the configuration's keys. What is set here goes before what stands in
+  terrace_config's file; what is set nowhere has the engine's default. An engine that can't start says why in the error
+  log; the plugin then isn't loaded, and the server lives.
+*/
+#include "ha_terrace.h"
+#include "ddl.h"
+#include "errors.h"
+#include "globals.h"
+#include "info_schema.h"
+#include "session.h"
+#include "status.h"
+#include <fstream>
+#include <sstream>
+
+namespace terrace {
+
+handlerton *hton;
+terrace_engine *engine;
+
+static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile;
+static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, flash_bytes;
+static ulong flush_log_at_trx_commit;
+
+ulong flush_at_commit() { return flush_log_at_trx_commit; }
+
+static const int FIXED_TEXT= PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG;
+static const int FIXED_NUMBER= PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG;
+
+static MYSQL_SYSVAR_STR(config, config_path, FIXED_TEXT,
+                        "A configuration file (TOML) for the engine; other terrace_ variables go before it",
+                        nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_STR(volume, volume_path, FIXED_TEXT,
+                        "Directory of the log, the object buffer and the map; on storage that survives the machine. "
+                        "Relative to the data directory. Default: terrace",
+                        nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_STR(flash, flash_path, FIXED_TEXT,
+                        "Directory on local flash for copies of pages; may be lost at any time. Default: none",
+                        nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_STR(object, object_url, FIXED_TEXT,
+                        "Where cold blocks go: s3://bucket/prefix, file:///directory, or a directory. Default: none",
+                        nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED_TEXT, "URL of an S3 server that is not Amazon's",
+                        nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_STR(emulate, emulate_profile, FIXED_TEXT,
+                        "Give the devices the latencies and limits of a profile (cloud); for trials and benchmarks",
+                        nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_ULONGLONG(memory_bytes, memory_bytes, FIXED_NUMBER,
+                              "Memory for the engine as a whole. 0: the engine's default", nullptr, nullptr, 0, 0,
+                              ULONGLONG_MAX, 0);
+static MYSQL_SYSVAR_ULONGLONG(log_bytes, log_bytes, FIXED_NUMBER,
+                              "Size of the log on the volume, all partitions together. 0: the engine's default",
+                              nullptr, nullptr, 0, 0, ULONGLONG_MAX, 0);
+static MYSQL_SYSVAR_ULONGLONG(log_partitions, log_partitions, FIXED_NUMBER,
+                              "Partitions of the log. 0: the engine's default", nullptr, nullptr, 0, 0, 64, 0);
+static MYSQL_SYSVAR_ULONGLONG(object_buffer_bytes, object_buffer_bytes, FIXED_NUMBER,
+                              "Room on the volume for pages that are not in the object store. 0: the engine's default",
+                              nullptr, nullptr, 0, 0, ULONGLONG_MAX, 0);
+static MYSQL_SYSVAR_ULONGLONG(flash_bytes, flash_bytes, FIXED_NUMBER,
+                              "Room on flash for copies of pages. 0: the engine's default", nullptr, nullptr, 0, 0,
+                              ULONGLONG_MAX, 0);
+static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
+                          "1: a commit returns when it is durable; 0 and 2: at once, and a crash may lose the last ones",
+                          nullptr, nullptr, FLUSH_AT_COMMIT, 0, 2, 0);
+static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG, "Seconds to wait for a row lock", nullptr, nullptr, 50,
+                          0, 100000000, 0);
+
+ulong lock_wait_seconds(THD *thd) { return THDVAR(thd, lock_wait_timeout); }
+
+static struct st_mysql_sys_var *variables[]= {
+  MYSQL_SYSVAR(config), MYSQL_SYSVAR(volume), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(object), MYSQL_SYSVAR(object_endpoint),
+  MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(memory_bytes), MYSQL_SYSVAR(log_bytes), MYSQL_SYSVAR(log_partitions),
+  MYSQL_SYSVAR(object_buffer_bytes), MYSQL_SYSVAR(flash_bytes), MYSQL_SYSVAR(flush_log_at_trx_commit),
+  MYSQL_SYSVAR(lock_wait_timeout), nullptr};
+
+static void put_text(std::string *toml, const char *key, const char *value)
+{
+  if (!value || !*value)
+    return;
+  toml->append(key).append(" = \"");
+  for (; *value; value++)
+  {
+    if (*value == '"' || *value == '\\')
+      toml->push_back('\\');
+    toml->push_back(*value);
+  }
+  toml->append("\"\n");
+}
+
+static void put_number(std::string *toml, const char *key, ulonglong value)
+{
+  if (value)
+    toml->append(key).append(" = ").append(std::to_string(value)).append("\n");
+}
+
+static std::string settings()
+{
+  std::string toml;
+  // Without a file the volume has a default: a directory in the data directory, which is where the server stands.
+  put_text(&toml, "volume", volume_path && *volume_path ? volume_path : config_path && *config_path ? "" : "terrace");
+  put_text(&toml, "flash", flash_path);
+  put_text(&toml, "object", object_url);
+  put_text(&toml, "object_endpoint", object_endpoint);
+  put_text(&toml, "emulate", emulate_profile);
+  put_number(&toml, "memory_bytes", memory_bytes);
+  put_number(&toml, "log_bytes", log_bytes);
+  put_number(&toml, "log_partitions", log_partitions);
+  put_number(&toml, "object_buffer_bytes", object_buffer_bytes);
+  put_number(&toml, "flash_bytes", flash_bytes);
+  return toml;
+}
+
+static bool open_engine()
+{
+  std::string file;
+  if (config_path && *config_path)
+  {
+    std::ifstream in(config_path);
+    std::ostringstream text;
+    text << in.rdbuf();
+    if (!in)
+    {
+      sql_print_error("Terrace: can't read the configuration file %s", config_path);
+      return false;
+    }
+    file= text.str();
+  }
+  const std::string overrides= settings();
+  terrace_open_options options= {};
+  options.size= sizeof options;
+  options.config= bytes_of(file);
+  options.overrides= bytes_of(overrides);
+  if (terrace_engine_open(&options, &engine) == TERRACE_OK)
+    return true;
+  sql_print_error("Terrace: the engine can't start: %s", last_message().c_str());
+  return false;
+}
+
+static handler *make_handler(handlerton *into, TABLE_SHARE *share, MEM_ROOT *root)
+{
+  return new (root) ha_terrace(into, share);
+}
+
+static int start(void *place)
+{
+  hton= static_cast<handlerton *>(place);
+  hton->db_type= DB_TYPE_AUTOASSIGN;
+  hton->create= make_handler;
+  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
+  hton->tablefile_extensions= hton_no_exts;
+  fill_transaction_calls(hton);
+  fill_definition_calls(hton);
+  hton->show_status= show_status;
+  if (!open_engine())
+    return 1;
+  drop_left_temporary_tables();
+  return 0;
+}
+
+static int stop(void *)
+{
+  if (!engine)
+    return 0;
+  if (terrace_engine_close(engine))
+    sql_print_error("Terrace: the shutdown failed, the next start recovers: %s", last_message().c_str());
+  engine= nullptr;
+  return 0;
+}
+
+static struct st_mysql_storage_engine storage_engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+
+} // namespace terrace
+
+maria_declare_plugin(terrace)
+{
+  MYSQL_STORAGE_ENGINE_PLUGIN,
+  &terrace::storage_engine,
+  "TERRACE",
+  "The Terrace authors",
+  "Tiered storage: memory, flash, volume, object store; transactions, row locks",
+  PLUGIN_LICENSE_GPL,
+  terrace::start,
+  terrace::stop,
+  0x0001,
+  terrace::status_variables,
+  terrace::variables,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &terrace::info_schema_interface,
+  "TERRACE_SPACES",
+  "The Terrace authors",
+  "Where the pages of each table and index are",
+  PLUGIN_LICENSE_GPL,
+  terrace::start_spaces,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+}
+maria_declare_plugin_end;

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  Rows: the server's record ↔ the bytes the engine stores.
+
+  A row is
+    1 byte    version of this layout (1)
+    fixed     the record's null bits and every column of fixed length, in the record's own order and layout: a few
+              runs, each moved by one copy (one run in all, if the table has no column of variable length)
+    variable  for each VARCHAR, CHAR of a character set, TEXT, BLOB, JSON, GEOMETRY, in column order and unless NULL:
+              the length as the record has it (1 to 4 bytes; 2 for CHAR), then the bytes. CHAR without its trailing
+              spaces.
+  Columns that are not stored (virtual ones) are not in it.
+
+  Decoding copies the fixed part always, and of the variable part only what is asked for. A BLOB's bytes are not
+  copied: the record points into the row's bytes, which live until the cursor's next fetch.
+
+  Bytes from the engine are not trusted: a row that doesn't fit is an error.
+*/
+#ifndef TERRACE_ROW_CODEC_H
+#define TERRACE_ROW_CODEC_H
+
+#include "server.h"
+#include "bytes.h"
+#include <vector>
+
+namespace terrace {
+
+class RowCodec
+{
+public:
+  static const uchar LAYOUT= 1;
+
+  void prepare(TABLE *table);
+  /** Appends the row of `record` to `out`. */
+  void encode(const uchar *record, Bytes *out) const;
+  /**
+    Fills `record`. `wanted` tells which columns of variable length are needed; null: all.
+    @return false if the bytes are no row of this table
+  */
+  bool decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted) const;
+
+private:
+  struct Run
+  {
+    uint32 offset, length;
+  };
+  enum Kind { VARCHAR, CHAR, BLOB };
+  struct Variable
+  {
+    Kind kind;
+    uint8 length_bytes;
+    uchar null_bit;
+    uint16 number;
+    uint32 offset, null_offset, field_length;
+    CHARSET_INFO *cs;
+  };
+  std::vector<Run> runs;
+  std::vector<Variable> variables;
+  size_t fixed_length= 0;
+};
+
+/** The length that stands before a VARCHAR's or BLOB's bytes. */
+inline size_t read_length(const uchar *at, uint bytes)
+{
+  switch (bytes) {
+  case 1: return *at;
+  case 2: return uint2korr(at);
+  case 3: return uint3korr(at);
+  default: return uint4korr(at);
+  }
+}
+
+/** The bytes of a BLOB, behind its length. */
+inline const uchar *blob_pointer(const uchar *at, uint length_bytes)
+{
+  const uchar *bytes;
+  memcpy(&bytes, at + length_bytes, sizeof bytes);
+  return bytes;
+}
+
+} // namespace terrace
+#endif

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "session.h"
+#include "errors.h"
+#include "globals.h"
+#include "xid.h"
+
+namespace terrace {
+
+static bool is_whole(THD *thd, bool all)
+{
+  return all || !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+
+Session *Session::of(THD *thd)
+{
+  Session *session= static_cast<Session *>(thd_get_ha_data(thd, hton));
+  if (!session)
+  {
+    session= new Session;
+    thd_set_ha_data(thd, hton, session);
+  }
+  return session;
+}
+
+int Session::begin(THD *thd)
+{
+  level= (uint) thd_tx_isolation(thd);
+  int32_t code= terrace_txn_begin(engine, level, &txn);
+  if (code)
+    return map_error(thd, code);
+  std::lock_guard<std::mutex> lock(guard);
+  terrace_txn_cancel_handle(txn, &cancel);
+  return 0;
+}
+
+/** The transaction is over. */
+void Session::ended()
+{
+  {
+    std::lock_guard<std::mutex> lock(guard);
+    terrace_cancel_close(cancel);
+    cancel= nullptr;
+  }
+  for (terrace_savepoint *savepoint : savepoints)
+    terrace_savepoint_close(savepoint);
+  savepoints.clear();
+  terrace_txn_close(txn);
+  txn= nullptr;
+  in_statement= in_phases= ordered= false;
+}
+
+int Session::enter(THD *thd)
+{
+  if (!engine)
+    return HA_ERR_NO_CONNECTION;
+  if (!txn)
+    if (int error= begin(thd))
+      return error;
+  if (in_statement)
+    return 0;
+  in_statement= true;
+  trans_register_ha(thd, false, hton, 0);
+  if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
+    trans_register_ha(thd, true, hton, 0);
+  // NOWAIT and WAIT n set lock_wait_timeout for the statement.
+  ulonglong wait= MY_MIN((ulonglong) lock_wait_seconds(thd), (ulonglong) thd->variables.lock_wait_timeout);
+  terrace_txn_set_lock_wait(txn, wait * 1000);
+  return map_error(thd, terrace_txn_statement_begin(txn));
+}
+
+/** The calls of the handlerton; friends of the session. */
+struct Calls
+{
+  static int commit(handlerton *, THD *thd, bool all)
+  {
+    Session *session= Session::of(thd);
+    if (!is_whole(thd, all))
+    {
+      session->in_statement= false;
+      return 0;
+    }
+    if (!session->txn)
+      return 0;
+    int32_t code= session->ordered_code;
+    bool wait= !session->ordered && flush_at_commit() == FLUSH_AT_COMMIT;
+    if (!session->ordered)
+      code= terrace_txn_commit(session->txn, &session->ticket);
+    if (code)
+    {
+      // The server takes the transaction for ended.
+      if (session->ordered)
+        my_printf_error(ER_UNKNOWN_ERROR, "Terrace: the commit failed: %s", MYF(0),
+                        session->ordered_message.c_str());
+      else
+      {
+        report_error(code, "the commit failed and was rolled back");
+        terrace_txn_rollback(session->txn);
+      }
+    }
+    else if (wait)
+    {
+      code= terrace_ticket_wait(session->ticket);
+      session->ticket= nullptr;
+      if (code)
+        report_error(code, "the commit may not be durable");
+    }
+    terrace_ticket_close(session->ticket);
+    session->ticket= nullptr;
+    session->ordered_code= TERRACE_OK;
+    session->ended();
+    return code ? 1 : 0;
+  }
+
+  /** May run on another thread than the session's, one call at a time. Waits for nothing. */
+  static void commit_ordered(handlerton *, THD *thd, bool all)
+  {
+    Session *session= Session::of(thd);
+    if (!is_whole(thd, all) || !session->txn)
+      return;
+    session->ordered= true;
+    session->ordered_code= terrace_txn_commit(session->txn, &session->ticket);
+    if (session->ordered_code)
+      session->ordered_message= last_message();
+  }
+
+  static int rollback(handlerton *, THD *thd, bool all)
+  {
+    Session *session= Session::of(thd);
+    if (!session->txn)
+      return 0;
+    int32_t code;
+    if (is_whole(thd, all))
+    {
+      code= terrace_txn_rollback(session->txn);
+      session->ended();
+    }
+    else
+    {
+      code= terrace_txn_statement_rollback(session->txn);
+      session->in_statement= false;
+    }
+    return map_error(thd, code);
+  }
+
+  static int prepare(handlerton *, THD *thd, bool all)
+  {
+    Session *session= Session::of(thd);
+    if (!is_whole(thd, all))
+    {
+      session->in_statement= false;
+      return 0;
+    }
+    if (!session->txn || !terrace_txn_has_changes(session->txn))
+      return 0;
+    MYSQL_XID raw;
+    thd_get_xid(thd, &raw);
+    std::string name= name_of(reinterpret_cast<const XID *>(&raw));
+    int32_t code= terrace_txn_prepare(session->txn, bytes_of(name));
+    if (code)
+    {
+      report_error(code, "the transaction can't be prepared");
+      return 1;
+    }
+    session->in_phases= true;
+    return 0;
+  }
+
+  static int savepoint_set(handlerton *, THD *thd, void *place)
+  {
+    Session *session= Session::of(thd);
+    terrace_savepoint *savepoint= nullptr;
+    if (!session->txn)
+      return HA_ERR_NO_SAVEPOINT;
+    if (int32_t code= terrace_txn_savepoint(session->txn, &savepoint))
+      return map_error(thd, code);
+    session->savepoints.push_back(savepoint);
+    memcpy(place, &savepoint, sizeof savepoint);
+    return 0;
+  }
+
+  static terrace_savepoint *savepoint_at(void *place)
+  {
+    terrace_savepoint *savepoint;
+    memcpy(&savepoint, place, sizeof savepoint);
+    return savepoint;
+  }
+
+  static int savepoint_rollback(handlerton *, THD *thd, void *place)
+  {
+    Session *session= Session::of(thd);
+    if (!session->txn)
+      return HA_ERR_NO_SAVEPOINT;
+    return map_error(thd, terrace_txn_rollback_to(session->txn, savepoint_at(place)));
+  }
+
+  static int savepoint_release(handlerton *, THD *thd, void *place)
+  {
+    std::vector<terrace_savepoint *> &all= Session::of(thd)->savepoints;
+    for (auto at= all.begin(); at != all.end(); ++at)
+      if (*at == savepoint_at(place))
+      {
+        terrace_savepoint_close(*at);
+        all.erase(at);
+        break;
+      }
+    return 0;
+  }
+
+  /** Row locks taken after the savepoint stay, so the tables' metadata locks must too. */
+  static bool savepoint_can_release_mdl(handlerton *, THD *thd)
+  {
+    Session *session= Session::of(thd);
+    return !session->txn || !terrace_txn_has_changes(session->txn);
+  }
+
+  static int consistent_snapshot(handlerton *, THD *thd)
+  {
+    if (!engine)
+      return 0;
+    Session *session= Session::of(thd);
+    if (!session->txn)
+      if (int error= session->begin(thd))
+        return error;
+    trans_register_ha(thd, true, hton, 0);
+    return map_error(thd, terrace_txn_open_view(session->txn));
+  }
+
+  static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
+  {
+    Session *session= static_cast<Session *>(thd_get_ha_data(thd, hton));
+    if (!session)
+      return;
+    std::lock_guard<std::mutex> lock(session->guard);
+    if (session->cancel)
+      terrace_txn_cancel(session->cancel);
+  }
+
+  static int close_connection(handlerton *, THD *thd)
+  {
+    Session *session= static_cast<Session *>(thd_get_ha_data(thd, hton));
+    if (!session)
+      return 0;
+    thd_set_ha_data(thd, hton, nullptr);
+    if (session->txn)
+      session->ended();                 // rolls back, unless it is prepared: then it waits for XA COMMIT by name
+    delete session;
+    return 0;
+  }
+};
+
+void fill_transaction_calls(handlerton *into)
+{
+  into->savepoint_offset= sizeof(terrace_savepoint *);
+  into->commit= Calls::commit;
+  into->commit_ordered= Calls::commit_ordered;
+  into->rollback= Calls::rollback;
+  into->prepare= Calls::prepare;
+  into->savepoint_set= Calls::savepoint_set;
+  into->savepoint_rollback= Calls::savepoint_rollback;
+  into->savepoint_release= Calls::savepoint_release;
+  into->savepoint_rollback_can_release_mdl= Calls::savepoint_can_release_mdl;
+  into->start_consistent_snapshot= Calls::consistent_snapshot;
+  into->kill_query= Calls::kill_query;
+  into->close_connection= Calls::close_connection;
+  fill_recovery_calls(into);
+}
+
+} // namespace terrace

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  Sessions: what a connection has open in the engine, and the handlerton's transaction calls.
+
+  A session has at most one transaction. It starts when a statement locks its first table (external_lock, start_stmt) or
+  at START TRANSACTION WITH CONSISTENT SNAPSHOT; it ends in commit or rollback. A statement starts with its first
+  table, so that the engine's implicit savepoint is where the server's statement rollback wants it, and ends with the
+  server's call for the statement (all = false).
+
+  Without a binary log a commit is one phase: the engine commits, and the session waits for the ticket as
+  terrace_flush_log_at_trx_commit says. With it: prepare (durable), then commit_ordered in the binary log's order without any wait, then
+  commit, which has nothing left to wait for: if the server crashes, the binary log decides, and recover() hands the prepared
+  transaction over.
+
+  KILL: kill_query comes from another thread. It finds the transaction's cancel handle under the session's mutex, which
+  the owner takes only when a transaction starts and ends.
+*/
+#ifndef TERRACE_SESSION_H
+#define TERRACE_SESSION_H
+
+#include "server.h"
+#include <mutex>
+#include <vector>
+
+namespace terrace {
+
+class Session
+{
+public:
+  /** The session of a connection; made if there is none. */
+  static Session *of(THD *thd);
+
+  /** Starts the transaction if there is none, and the statement if this is its first table. Handler error. */
+  int enter(THD *thd);
+  /** The open transaction, or null. */
+  terrace_txn *transaction() const { return txn; }
+  uint isolation() const { return level; }
+
+private:
+  friend struct Calls;
+  int begin(THD *thd);
+  void ended();
+
+  terrace_txn *txn= nullptr;
+  uint level= 0;
+  bool in_statement= false, in_phases= false, ordered= false;
+  terrace_ticket *ticket= nullptr;
+  int32_t ordered_code= TERRACE_OK;
+  std::string ordered_message;
+  std::vector<terrace_savepoint *> savepoints;
+  std::mutex guard;                     // of `cancel`
+  terrace_cancel *cancel= nullptr;
+};
+
+/** Puts the transaction calls into the handlerton. */
+void fill_transaction_calls(handlerton *hton);
+
+} // namespace terrace
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  How many rows share a value, for each prefix of each index, as the optimizer wants to know.
+
+  Sampled by skipping: from the first entry, seek behind all entries with its prefix, and so on, at most SKIPS times; the
+  values met divide the entries passed (the engine's estimate for that range). A sample is made when a table is first
+  used, when it has grown or shrunk to twice or half, and by ANALYZE TABLE; it is shared by all handlers of the table and kept
+  in memory only (ANALYZE TABLE … PERSISTENT keeps the server's own statistics).
+*/
+#ifndef TERRACE_STATISTICS_H
+#define TERRACE_STATISTICS_H
+
+#include "server.h"
+#include "key_codec.h"
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+namespace terrace {
+
+class Statistics : public Handler_share
+{
+public:
+  static const uint SKIPS= 32;
+
+  /** Whether the sample is of a table of about this size. */
+  bool is_current(ulonglong rows) const
+  {
+    ulonglong then= sampled_rows.load(std::memory_order_relaxed);
+    return then != NEVER && rows <= then * 2 + 100 && then <= rows * 2 + 100;
+  }
+  void sample(TABLE *table, terrace_table *handle, const std::vector<KeyCodec> &indexes, bool hidden, ulonglong rows);
+  /** Into the server's table. */
+  void fill(TABLE *table, ulonglong rows);
+
+private:
+  static const ulonglong NEVER= ~0ULL;
+  std::atomic<ulonglong> sampled_rows{NEVER};
+  std::mutex guard;                     // of `rows_per_value`
+  std::vector<std::vector<double>> rows_per_value;
+};
+
+} // namespace terrace
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "status.h"
+#include "globals.h"
+
+namespace terrace {
+
+struct Counters
+{
+  THD *thd;
+  std::vector<st_mysql_show_var> list;
+};
+
+static void collect_one(void *context, terrace_bytes name, uint64_t value)
+{
+  Counters *counters= static_cast<Counters *>(context);
+  // In the statement's memory: the server looks at it after the call.
+  char *text= static_cast<char *>(thd_strmake(counters->thd, reinterpret_cast<const char *>(name.data), name.len));
+  ulonglong *number= static_cast<ulonglong *>(thd_alloc(counters->thd, sizeof(ulonglong)));
+  if (!text || !number)
+    return;
+  *number= value;
+  st_mysql_show_var one= {};
+  one.name= text;
+  one.value= number;
+  one.type= SHOW_ULONGLONG;
+  counters->list.push_back(one);
+}
+
+static int show_counters(THD *thd, struct st_mysql_show_var *var, void *, struct system_status_var *, enum enum_var_type)
+{
+  Counters counters= {thd, {}};
+  if (engine)
+    terrace_engine_status(engine, collect_one, &counters);
+  counters.list.push_back({});
+  size_t bytes= counters.list.size() * sizeof(st_mysql_show_var);
+  var->type= SHOW_ARRAY;
+  var->value= thd_memdup(thd, counters.list.data(), bytes);
+  return 0;
+}
+
+struct st_mysql_show_var status_variables[]= {
+  SHOW_FUNC_ENTRY("Terrace", &show_counters),
+  {nullptr, nullptr, SHOW_LONG}};
+
+static void line_of(void *context, terrace_bytes name, uint64_t value)
+{
+  std::string *text= static_cast<std::string *>(context);
+  text->append(reinterpret_cast<const char *>(name.data), name.len).append(" ").append(std::to_string(value)).append("\n");
+}
+
+bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type)
+{
+  if (type != HA_ENGINE_STATUS || !engine)
+    return false;
+  std::string text;
+  terrace_engine_status(engine, line_of, &text);
+  return print(thd, STRING_WITH_LEN("TERRACE"), STRING_WITH_LEN(""), text.data(), text.size());
+}
+
+} // namespace terrace

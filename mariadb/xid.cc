@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "xid.h"
+#include "globals.h"
+#include <set>
+
+namespace terrace {
+
+/* What the calls answer, by the X/Open XA specification. */
+enum { XA_OK= 0, XAER_RMERR= -3, XAER_NOTA= -4, XAER_RMFAIL= -7 };
+
+/* format 8 bytes, length of the global part 1, of the branch 1, both parts. */
+static const size_t HEAD= 10;
+
+std::string name_of(const XID *xid)
+{
+  uchar head[HEAD];
+  int8store(head, (longlong) xid->formatID);
+  head[8]= (uchar) xid->gtrid_length;
+  head[9]= (uchar) xid->bqual_length;
+  std::string name(reinterpret_cast<char *>(head), HEAD);
+  name.append(xid->data, xid->gtrid_length + xid->bqual_length);
+  return name;
+}
+
+static bool xid_of(terrace_bytes name, XID *xid)
+{
+  if (name.len < HEAD)
+    return false;
+  size_t global= name.data[8], branch= name.data[9];
+  if (global > MAXGTRIDSIZE || branch > MAXBQUALSIZE || name.len != HEAD + global + branch)
+    return false;
+  xid->set((long) sint8korr(name.data), reinterpret_cast<const char *>(name.data) + HEAD, (long) global,
+           reinterpret_cast<const char *>(name.data) + HEAD + global, (long) branch);
+  return true;
+}
+
+struct Recovered
+{
+  XID *list;
+  uint room, count;
+};
+
+/** Names handed to the server already: it asks again until fewer come than it has room for. */
+static std::set<std::string> handed_over;
+
+static void recover_one(void *context, terrace_bytes name)
+{
+  Recovered *recovered= static_cast<Recovered *>(context);
+  if (recovered->count >= recovered->room)
+    return;
+  if (!handed_over.insert(std::string(reinterpret_cast<const char *>(name.data), name.len)).second)
+    return;
+  if (xid_of(name, recovered->list + recovered->count))
+    recovered->count++;
+  else
+    sql_print_warning("Terrace: a prepared transaction has a name that is no XID; it stays prepared");
+}
+
+static int recover(handlerton *, XID *list, uint room)
+{
+  if (!engine || !list || !room)
+    return 0;
+  Recovered recovered= {list, room, 0};
+  terrace_prepared(engine, recover_one, &recovered);
+  return (int) recovered.count;
+}
+
+static int decide(int32_t code)
+{
+  return code == TERRACE_OK ? XA_OK : code == TERRACE_ABSENT ? XAER_NOTA : XAER_RMERR;
+}
+
+static int commit_by_xid(handlerton *, XID *xid)
+{
+  return engine ? decide(terrace_prepared_commit(engine, bytes_of(name_of(xid)))) : XAER_RMFAIL;
+}
+
+static int rollback_by_xid(handlerton *, XID *xid)
+{
+  return engine ? decide(terrace_prepared_rollback(engine, bytes_of(name_of(xid)))) : XAER_RMFAIL;
+}
+
+/** The binary log asks when it may forget what it would need to recover: when all that is committed is durable. */
+static void checkpoint_request(void *cookie)
+{
+  if (!engine || terrace_engine_sync(engine) == TERRACE_OK)
+    commit_checkpoint_notify_ha(cookie);
+}
+
+void fill_recovery_calls(handlerton *into)
+{
+  into->recover= recover;
+  into->commit_by_xid= commit_by_xid;
+  into->rollback_by_xid= rollback_by_xid;
+  into->commit_checkpoint_request= checkpoint_request;
+}
+
+} // namespace terrace
