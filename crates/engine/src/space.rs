@@ -13,6 +13,7 @@
 //! | 80 | 8 | next auto-increment value |
 //! | 88 | 8 | first hidden row id that is not handed out |
 //! | 96 | 8 | rows, about: as of the last structure change |
+//! | 104 | 8 | next serial number of a large value |
 //!
 //! Allocation and free are part of the caller's mini-transaction, so a crash leaves a page either in
 //! use or free. Overflow values take several; see `btree::overflow` for what a crash leaves there.
@@ -26,6 +27,7 @@ pub mod limbo;
 use crate::btree::edit;
 use crate::btree::error::{Result, TreeError};
 use limbo::{Limbo, Visit};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::{PageId, PageKind, SpaceId};
@@ -45,6 +47,7 @@ pub mod at {
     pub const AUTO_INCREMENT: usize = 80;
     pub const ROW_ID: usize = 88;
     pub const ROWS: usize = 96;
+    pub const SERIAL: usize = 104;
 }
 
 /// Where a free page has the number of the next one.
@@ -86,12 +89,13 @@ pub fn create_in(mtr: &mut Mtr<'_>, space: SpaceId, content: Content) -> PageNo 
     page.write_u32(at::NEXT, ROOT_PAGE + u32::from(root == ROOT_PAGE));
     page.write_u64(at::AUTO_INCREMENT, 1);
     page.write_u64(at::ROW_ID, 1);
+    page.write_u64(at::SERIAL, 1);
     header
 }
 
-/// The free page that the next allocation may take, brought into memory beforehand.
+/// The free pages that the next allocations may take, brought into memory beforehand, in the chain's order.
 #[derive(Default)]
-pub struct Ready(Option<Pin>);
+pub struct Ready(VecDeque<Pin>);
 
 /// Numbers from the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +107,8 @@ pub struct SpaceCounts {
     pub rows: u64,
 }
 
-/// An open space. Its header stays in memory.
+/// An open space. There is one `Space` for each at a time: limbo knows only its own traversals. The header
+/// stays in memory.
 pub struct Space {
     pages: Arc<Pages>,
     id: SpaceId,
@@ -153,13 +158,23 @@ impl Space {
         mtr.write_pinned(&self.header)
     }
 
-    /// Prepares an allocation. May do I/O; no latch is held.
-    pub fn ready(&self) -> Result<Ready> {
-        let head = self.header.read().page().u32(at::FREE_HEAD);
-        if head == 0 || !self.limbo.has_left(head) {
-            return Ok(Ready(None));
+    /// Prepares `count` allocations in one mini-transaction. May do I/O; no latch is held.
+    pub fn ready(&self, count: usize) -> Result<Ready> {
+        let mut ready = Ready::default();
+        let mut head = self.header.read().page().u32(at::FREE_HEAD);
+        while head != 0 && ready.0.len() < count && self.limbo.has_left(head) {
+            let pin = self.pages.load(self.page_id(head), Access::Internal)?;
+            let is_free = {
+                let guard = pin.read();
+                head = guard.page().u32(CHAIN_AT);
+                guard.page().kind() == PageKind::Free as u8
+            };
+            if !is_free {
+                break; // somebody was faster
+            }
+            ready.0.push_back(pin);
         }
-        Ok(Ready(Some(self.pages.load(self.page_id(head), Access::Internal)?)))
+        Ok(ready)
     }
 
     /// Whether so many pages can be allocated in a row. For whoever cannot stop between them.
@@ -171,8 +186,18 @@ impl Space {
         }
     }
 
+    /// A page number that was never used. [`Space::can_allocate`] said yes.
+    pub fn take_number(&self, mtr: &mut Mtr<'_>, header: PageNo) -> u32 {
+        let number = mtr.page(header).u32(at::NEXT);
+        mtr.page_mut(header).write_u32(at::NEXT, number + 1);
+        number
+    }
+
     /// A page, latched and formatted. The mini-transaction has a frame reserved for it and the header
     /// latched. Nothing is changed when this fails.
+    ///
+    /// A prepared page that is no longer the chain's first is passed over, and a new number taken: this
+    /// fails only where [`Space::can_allocate`] does.
     pub fn allocate(
         &self,
         mtr: &mut Mtr<'_>,
@@ -182,25 +207,24 @@ impl Space {
         level: u8,
     ) -> Result<PageNo> {
         let head = mtr.page(header).u32(at::FREE_HEAD);
-        if let Some(pin) = ready.0.take()
+        if let Some(pin) = ready.0.pop_front()
             && pin.id() == self.page_id(head)
             && self.limbo.has_left(head)
         {
             let page = mtr.write_pinned(&pin);
-            if mtr.page(page).kind() != PageKind::Free as u8 {
-                return Err(self.corrupt(head, "a page of the free chain is in use"));
+            if mtr.page(page).kind() == PageKind::Free as u8 {
+                let next = mtr.page(page).u32(CHAIN_AT);
+                let length = mtr.page(header).u32(at::FREE_COUNT);
+                let mut h = mtr.page_mut(header);
+                h.write_u32(at::FREE_HEAD, next);
+                h.write_u32(at::FREE_COUNT, length.saturating_sub(1));
+                mtr.page_mut(page).init(pin.id(), kind, level);
+                return Ok(page);
             }
-            let next = mtr.page(page).u32(CHAIN_AT);
-            let length = mtr.page(header).u32(at::FREE_COUNT);
-            let mut h = mtr.page_mut(header);
-            h.write_u32(at::FREE_HEAD, next);
-            h.write_u32(at::FREE_COUNT, length.saturating_sub(1));
-            mtr.page_mut(page).init(pin.id(), kind, level);
-            return Ok(page);
+            mtr.unlatch_unchanged(page); // the chain is corrupt: the checker will say so
         }
         self.can_allocate(mtr, header, 1)?;
-        let number = mtr.page(header).u32(at::NEXT);
-        mtr.page_mut(header).write_u32(at::NEXT, number + 1);
+        let number = self.take_number(mtr, header);
         Ok(mtr.create(self.page_id(number), kind, level))
     }
 
@@ -272,6 +296,10 @@ impl Space {
     /// Sets the next auto-increment value, down as well.
     pub fn set_auto_increment(&self, value: u64) -> Result<()> {
         self.set_counter(at::AUTO_INCREMENT, Urgency::Normal, |_| value).map(drop)
+    }
+    /// A serial number for a large value.
+    pub fn take_serial(&self, urgency: Urgency) -> Result<u64> {
+        self.set_counter(at::SERIAL, urgency, |old| old + 1)
     }
     /// Takes `count` hidden row ids and returns the first; never handed out again once this is durable.
     pub fn take_row_ids(&self, count: u64) -> Result<u64> {

@@ -19,6 +19,9 @@ pub enum TreeError {
     EntryTooLarge { len: usize, max: usize },
     #[error("space {0} has used all its page numbers")]
     SpaceFull(SpaceId),
+    /// A large value was freed since its reference was read.
+    #[error("page {page} belongs to another value now")]
+    Gone { page: PageId },
     /// A bulk build was given keys that do not ascend, or a tree that is not empty.
     #[error("bulk build: {0}")]
     Bulk(&'static str),

@@ -31,14 +31,17 @@
 //! Not here: what values mean and who may see them. A value is bytes.
 
 pub mod build;
+pub mod bulk;
 pub mod check;
 pub mod cursor;
 pub mod delete;
 pub mod descend;
 pub mod edit;
 pub mod error;
+pub mod estimate;
 pub mod modify;
 pub mod node;
+pub mod overflow;
 pub mod search;
 pub mod split;
 

@@ -305,7 +305,7 @@ fn is_worth_merging(node: Node<'_>, was_used: usize) -> bool {
     node.used() < SPARSE && (was_used >= SPARSE || node.count() % 8 == 0)
 }
 
-fn check_sizes(key: &[u8], value_max: usize) -> Result<()> {
+pub(super) fn check_sizes(key: &[u8], value_max: usize) -> Result<()> {
     if key.len() > MAX_KEY {
         return Err(TreeError::KeyTooLong { len: key.len(), max: MAX_KEY });
     }

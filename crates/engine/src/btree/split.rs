@@ -99,7 +99,7 @@ impl Tree {
         value_len: usize,
         urgency: Urgency,
     ) -> Result<()> {
-        let mut ready = self.space.ready()?;
+        let mut ready = self.space.ready(2)?;
         let mut mtr = self.pages.begin(SPLIT_LOG, 2, urgency)?;
         let no = mtr.write_pinned(pin);
         let node = Node::new(mtr.page(no));
@@ -162,9 +162,9 @@ impl Tree {
         let right = self.space.allocate(mtr, header, ready, kind(level), level)?;
         let right_id = mtr.id(right);
         upper.write_to(&mut mtr.page_mut(right), right_id);
-        let left = match self.space.allocate(mtr, header, &mut Ready::default(), kind(level), level) {
+        let left = match self.space.allocate(mtr, header, ready, kind(level), level) {
             Ok(left) => left,
-            Err(error) => panic!("there were two page numbers, and nobody else has the header: {error}"),
+            Err(error) => panic!("two pages could be allocated, and nobody else has the header: {error}"),
         };
         let left_id = mtr.id(left);
         let mut lower = Image::new(level, &[], Some(&cut.separator), Some(right_id.page));

@@ -1,5 +1,8 @@
 //! Tests of whole trees; those of one page are with `node`.
 
+mod beside;
+mod crash;
+mod faults;
 mod model;
 mod shape;
 mod threads;

@@ -1,1 +1,79 @@
+use super::*;
+use terrace_tier::testing;
 
+const SPACE: SpaceId = SpaceId::FIRST_USER;
+
+fn space(content: Content) -> (Arc<Pages>, Space) {
+    let (pages, _, _) = testing::pages(100);
+    create(&pages, SPACE, content, Urgency::Normal).unwrap();
+    let space = Space::open(&pages, SPACE).unwrap();
+    (pages, space)
+}
+
+fn take(space: &Space) -> u32 {
+    let mut ready = space.ready(1).unwrap();
+    let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
+    let header = space.latch_header(&mut mtr);
+    let page = space.allocate(&mut mtr, header, &mut ready, PageKind::Overflow, 0).unwrap();
+    let id = mtr.id(page);
+    mtr.commit();
+    id.page
+}
+
+fn give(space: &Space, page: u32) {
+    let mut mtr = space.pages().begin(2000, 0, Urgency::Normal).unwrap();
+    let no = mtr.write(space.page_id(page)).unwrap();
+    let header = space.latch_header(&mut mtr);
+    space.free(&mut mtr, header, no);
+    mtr.commit();
+}
+
+#[test]
+fn pages_are_numbered_upward_and_freed_ones_used_first() {
+    let (_, space) = space(Content::Nothing);
+    assert_eq!([take(&space), take(&space), take(&space), take(&space)], [1, 2, 3, 4]);
+    give(&space, 2);
+    give(&space, 4);
+    assert_eq!(space.free_chain().unwrap(), [4, 2]);
+    assert_eq!([take(&space), take(&space), take(&space)], [4, 2, 5]);
+    assert_eq!(space.counts(), SpaceCounts { pages: 6, free: 0, rows: 0 });
+}
+
+#[test]
+fn a_freed_page_is_not_used_while_a_traversal_may_come_to_it() {
+    let (_, space) = space(Content::Nothing);
+    assert_eq!([take(&space), take(&space)], [1, 2]);
+    let visit = space.visit();
+    give(&space, 2);
+    assert_eq!(take(&space), 3);
+    drop(visit);
+    assert_eq!(take(&space), 2);
+}
+
+#[test]
+fn counters_are_never_handed_out_twice() {
+    let (pages, space) = space(Content::Tree);
+    assert_eq!(space.take_row_ids(100).unwrap(), 1);
+    assert_eq!(space.take_row_ids(1).unwrap(), 101);
+    space.raise_auto_increment(50).unwrap();
+    space.raise_auto_increment(20).unwrap();
+    assert_eq!(space.auto_increment(), 50);
+    space.set_auto_increment(7).unwrap();
+    assert_eq!(space.auto_increment(), 7);
+    drop(space);
+    let space = Space::open(&pages, SPACE).unwrap();
+    assert_eq!((space.take_row_ids(1).unwrap(), space.auto_increment()), (102, 7));
+}
+
+#[test]
+fn a_space_whose_numbers_are_used_up_says_so_and_changes_nothing() {
+    let (_, space) = space(Content::Nothing);
+    let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
+    let header = space.latch_header(&mut mtr);
+    mtr.page_mut(header).write_u32(at::NEXT, u32::MAX);
+    mtr.commit();
+    let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
+    let header = space.latch_header(&mut mtr);
+    let full = space.allocate(&mut mtr, header, &mut Ready::default(), PageKind::Leaf, 0);
+    assert!(matches!(full, Err(TreeError::SpaceFull(_))) && !mtr.changed());
+}

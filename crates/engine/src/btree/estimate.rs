@@ -1,0 +1,90 @@
+//! How many rows a range has, without reading it.
+//!
+//! A bound's place is found level by level as a fraction of the whole tree: in the root, slot by count; in
+//! the child, slot by count of that one share; and so on. The difference of two fractions times the
+//! number of rows is the estimate. A range of a few leaves is counted.
+
+use super::descend::{Notes, Target};
+use super::node::Node;
+use super::{Result, Tree};
+use std::ops::Bound;
+use terrace_tier::pool::Access;
+
+/// Leaves that are counted rather than estimated.
+const COUNTED_LEAVES: usize = 4;
+
+struct Spot {
+    leaf: u32,
+    slot: usize,
+    fraction: f64,
+}
+
+impl Tree {
+    /// Rows in the range, about.
+    pub fn estimate_range(&self, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<u64> {
+        let from = match low {
+            Bound::Unbounded => self.spot(&[], false)?,
+            Bound::Included(key) => self.spot(key, false)?,
+            Bound::Excluded(key) => self.spot(key, true)?,
+        };
+        let to = match high {
+            Bound::Unbounded => None,
+            Bound::Included(key) => Some(self.spot(key, true)?),
+            Bound::Excluded(key) => Some(self.spot(key, false)?),
+        };
+        if let Some(rows) = self.count(&from, to.as_ref())? {
+            return Ok(rows);
+        }
+        let end = to.map_or(1.0, |to| to.fraction);
+        Ok(((end - from.fraction).max(0.0) * self.rows() as f64).round() as u64)
+    }
+
+    /// Where the first entry is that is not below the key, or, with `after`, above it.
+    fn spot(&self, key: &[u8], after: bool) -> Result<Spot> {
+        let (mut fraction, mut share) = (0.0, 1.0);
+        let mut level = self.root_level();
+        loop {
+            let guard = self.descend(Target::At(key), level, Access::Internal, &mut Notes::default())?;
+            let Some(guard) = guard else {
+                level = self.root_level(); // the tree has lost a level meanwhile
+                (fraction, share) = (0.0, 1.0);
+                continue;
+            };
+            let node = Node::new(guard.page());
+            let count = node.count().max(1) as f64;
+            let slot = if node.is_leaf() {
+                let place = node.find(key);
+                place.slot + usize::from(after && place.found)
+            } else {
+                node.child_slot(key)
+            };
+            fraction += share * slot as f64 / count;
+            share /= count;
+            if level == 0 {
+                return Ok(Spot { leaf: guard.id().page, slot, fraction });
+            }
+            level -= 1;
+        }
+    }
+
+    /// The exact count, if the two places are few leaves apart.
+    fn count(&self, from: &Spot, to: Option<&Spot>) -> Result<Option<u64>> {
+        let (mut leaf, mut slot, mut rows) = (from.leaf, from.slot, 0);
+        for _ in 0..COUNTED_LEAVES {
+            let guard = self.pages.read(self.space.page_id(leaf), Access::Internal)?;
+            let node = Node::new(guard.page());
+            if !node.is_live() || !node.is_leaf() {
+                return Ok(None);
+            }
+            if let Some(to) = to.filter(|to| to.leaf == leaf) {
+                return Ok(Some(rows + to.slot.saturating_sub(slot) as u64));
+            }
+            rows += node.count().saturating_sub(slot) as u64;
+            match node.right() {
+                Some(right) => (leaf, slot) = (right, 0),
+                None => return Ok(to.is_none().then_some(rows)),
+            }
+        }
+        Ok(None)
+    }
+}

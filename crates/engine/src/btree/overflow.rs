@@ -1,0 +1,197 @@
+//! Values too large for a leaf: a chain of overflow pages.
+//!
+//! | at | size | what |
+//! | --- | --- | --- |
+//! | 48 | 4 | next page of the chain, 0 at its end |
+//! | 52 | 4 | the page's place in the chain, from 0 |
+//! | 56 | 8 | the value's serial number, never used again in its space |
+//! | 64 | | the value's bytes; all pages but the last are full |
+//!
+//! The entry in the leaf keeps a [`Large`]: first page, length, serial. Every page of the chain is
+//! checked against it, so a reader that comes too late, or a second attempt to free, never takes another
+//! value's page for its own.
+//!
+//! A value is written before the row that names it, from its end to its start, and freed from its end to
+//! its start, a few pages a mini-transaction. So at any moment what hangs together from the first page on
+//! can be walked, and a free cut short by a crash is simply done again. A *write* cut short, or one
+//! whose row was never written, leaves pages that nothing names; the checker counts them.
+//!
+//! Latches: each page alone, then the header. Never together with a tree's pages.
+
+use super::error::{Result, TreeError};
+use crate::space::{ALLOCATION_LOG, Space};
+use terrace_tier::page::{PAGE_HEADER, PAGE_SIZE, PageKind, PageRef};
+use terrace_tier::pages::Pin;
+use terrace_tier::pool::Access;
+use terrace_tier::redo::{Urgency, record_bound};
+
+mod at {
+    pub const NEXT: usize = 48;
+    pub const INDEX: usize = 52;
+    pub const SERIAL: usize = 56;
+}
+
+/// Bytes of a value in one page.
+pub const PAYLOAD: usize = PAGE_SIZE - PAGE_HEADER;
+/// Pages that one mini-transaction writes or frees.
+const BATCH: usize = 4;
+const PAGE_LOG: u64 = record_bound(PAGE_SIZE + 64) + ALLOCATION_LOG;
+
+/// A large value, as its entry names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Large {
+    pub page: u32,
+    pub len: u32,
+    pub serial: u64,
+}
+
+impl Large {
+    pub const ENCODED: usize = 16;
+
+    pub fn encode(self) -> [u8; Large::ENCODED] {
+        let mut bytes = [0; Large::ENCODED];
+        bytes[..4].copy_from_slice(&self.page.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.serial.to_le_bytes());
+        bytes
+    }
+
+    /// None if the bytes are too few.
+    pub fn decode(bytes: &[u8]) -> Option<Large> {
+        let (page, rest) = bytes.split_first_chunk::<4>()?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        let serial = rest.first_chunk::<8>()?;
+        Some(Large {
+            page: u32::from_le_bytes(*page),
+            len: u32::from_le_bytes(*len),
+            serial: u64::from_le_bytes(*serial),
+        })
+    }
+
+    fn pages(self) -> u32 {
+        self.len.div_ceil(PAYLOAD as u32).max(1)
+    }
+
+    /// Whether the page is number `index` of this value.
+    fn owns(self, page: PageRef<'_>, index: u32) -> bool {
+        page.kind() == PageKind::Overflow as u8
+            && page.u64(at::SERIAL) == self.serial
+            && page.u32(at::INDEX) == index
+    }
+}
+
+/// Writes a value into pages of its own. Durable with, or before, any later mini-transaction.
+pub fn write(space: &Space, value: &[u8], urgency: Urgency) -> Result<Large> {
+    let Ok(len) = u32::try_from(value.len()) else {
+        return Err(TreeError::EntryTooLarge { len: value.len(), max: u32::MAX as usize });
+    };
+    let serial = space.take_serial(urgency)?;
+    let mut large = Large { page: 0, len, serial };
+    let mut end = large.pages();
+    while end > 0 {
+        let start = end.saturating_sub(BATCH as u32);
+        match write_batch(space, value, large, start..end, urgency) {
+            Ok(first) => large.page = first,
+            Err(error) => {
+                // Best effort: what was written is given back.
+                let written = Large { page: large.page, len, serial };
+                let _ = free_from(space, written, end, Urgency::Reserve);
+                return Err(error);
+            }
+        }
+        end = start;
+    }
+    Ok(large)
+}
+
+/// Writes the pages `range` of a value, whose next page is `large.page`. Returns the first.
+fn write_batch(
+    space: &Space,
+    value: &[u8],
+    large: Large,
+    range: std::ops::Range<u32>,
+    urgency: Urgency,
+) -> Result<u32> {
+    let mut ready = space.ready(range.len())?;
+    let mut mtr = space.pages().begin(PAGE_LOG * BATCH as u64, BATCH, urgency)?;
+    let header = space.latch_header(&mut mtr);
+    space.can_allocate(&mtr, header, BATCH as u32)?;
+    let mut pages = Vec::with_capacity(BATCH);
+    for _ in range.clone() {
+        pages.push(space.allocate(&mut mtr, header, &mut ready, PageKind::Overflow, 0)?);
+    }
+    let mut next = large.page;
+    for (index, no) in range.zip(pages).rev() {
+        let from = index as usize * PAYLOAD;
+        let id = mtr.id(no);
+        let mut page = mtr.page_mut(no);
+        page.write_u32(at::NEXT, next);
+        page.write_u32(at::INDEX, index);
+        page.write_u64(at::SERIAL, large.serial);
+        page.write(PAGE_HEADER, &value[from..value.len().min(from + PAYLOAD)]);
+        next = id.page;
+    }
+    mtr.commit();
+    Ok(next)
+}
+
+/// Appends the value's bytes to `out`.
+pub fn read(space: &Space, large: Large, access: Access, out: &mut Vec<u8>) -> Result<()> {
+    let (mut page, mut left) = (large.page, large.len as usize);
+    for index in 0..large.pages() {
+        let guard = space.pages().read(space.page_id(page), access)?;
+        if !large.owns(guard.page(), index) {
+            return Err(TreeError::Gone { page: space.page_id(page) });
+        }
+        let here = left.min(PAYLOAD);
+        out.extend_from_slice(guard.page().bytes(PAGE_HEADER, here));
+        left -= here;
+        page = guard.page().u32(at::NEXT);
+    }
+    Ok(())
+}
+
+/// Gives the value's pages back. Freeing again what is free, wholly or in part, is harmless.
+pub fn free(space: &Space, large: Large, urgency: Urgency) -> Result<()> {
+    free_from(space, large, 0, urgency)
+}
+
+/// Frees what hangs together from page `large.page`, number `first` of the value.
+fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Result<()> {
+    let mut chain = Vec::new();
+    let mut page = large.page;
+    for index in first..large.pages() {
+        if page == 0 {
+            break;
+        }
+        let guard = space.pages().read(space.page_id(page), Access::Scan)?;
+        if !large.owns(guard.page(), index) {
+            break;
+        }
+        chain.push((page, index));
+        page = guard.page().u32(at::NEXT);
+    }
+    while !chain.is_empty() {
+        let batch = chain.split_off(chain.len().saturating_sub(BATCH));
+        let pins: Vec<Pin> = batch
+            .iter()
+            .map(|(page, _)| space.pages().load(space.page_id(*page), Access::Scan))
+            .collect::<std::result::Result<_, _>>()?;
+        let mut mtr = space.pages().begin(BATCH as u64 * (record_bound(64) + ALLOCATION_LOG), 0, urgency)?;
+        let mut mine = Vec::with_capacity(BATCH);
+        for (pin, (_, index)) in pins.iter().zip(batch) {
+            let no = mtr.write_pinned(pin);
+            // Nobody waits for the header with a free page latched: it is latched after the header.
+            match large.owns(mtr.page(no), index) {
+                true => mine.push(no),
+                false => mtr.unlatch_unchanged(no),
+            }
+        }
+        let header = space.latch_header(&mut mtr);
+        for no in mine {
+            space.free(&mut mtr, header, no);
+        }
+        mtr.commit();
+    }
+    Ok(())
+}

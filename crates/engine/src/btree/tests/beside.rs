@@ -1,0 +1,144 @@
+//! Bulk builds, estimates and large values.
+
+use super::*;
+use crate::btree::overflow::{self, Large, PAYLOAD};
+use std::ops::Bound;
+
+fn built(entries: &[(Vec<u8>, Vec<u8>)], fill: usize) -> World {
+    let w = world(4000);
+    let mut bulk = w.tree.bulk(fill, Urgency::Normal).unwrap();
+    for (key, value) in entries {
+        bulk.push(key, value).unwrap();
+    }
+    bulk.finish().unwrap();
+    let mut expected = entries.iter();
+    let report = w
+        .tree
+        .check(&mut |k, v| {
+            let (key, value) = expected.next().unwrap();
+            assert!(k == key && v == value);
+        })
+        .unwrap();
+    assert!(report.faults.is_empty() && report.unposted.is_empty(), "{report:#?}");
+    assert!(expected.next().is_none());
+    assert_eq!(w.tree.rows(), entries.len() as u64);
+    replay_gives_the_same_pages(&w);
+    w
+}
+
+fn numbers(count: u64, value_len: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    (0..count).map(|n| (n.to_be_bytes().to_vec(), vec![n as u8; value_len])).collect()
+}
+
+#[test]
+fn a_bulk_build_gives_a_whole_tree_that_takes_changes() {
+    for count in [0, 1, 2, 100, 150, 151, 5_000, 60_000] {
+        let w = built(&numbers(count, 100), 90);
+        w.tree.put(&(count / 2).to_be_bytes(), b"new").unwrap();
+        w.tree.put(&count.to_be_bytes(), b"new").unwrap();
+        checked(&w.tree);
+    }
+}
+
+#[test]
+fn a_bulk_build_fills_pages_as_far_as_asked() {
+    for fill in [60, 90, 100] {
+        let report = checked(&built(&numbers(30_000, 100), fill).tree);
+        let percent = report.leaf_bytes * 100 / report.leaves / node::CAPACITY as u64;
+        assert!(percent + 6 >= fill as u64 && percent <= fill as u64, "{percent} for {fill}");
+    }
+}
+
+#[test]
+fn a_bulk_build_copes_with_long_keys_whose_shared_prefix_ends() {
+    let mut entries = Vec::new();
+    for first in 0..4u8 {
+        for n in 0..300u32 {
+            let mut key = vec![first; 3000];
+            key.extend_from_slice(&n.to_be_bytes());
+            entries.push((key, vec![1; 50]));
+        }
+    }
+    built(&entries, 100);
+    entries.truncate(40);
+    built(&entries, 100);
+}
+
+#[test]
+fn a_bulk_build_refuses_keys_that_do_not_ascend_and_trees_that_are_not_empty() {
+    let w = world(100);
+    let mut bulk = w.tree.bulk(90, Urgency::Normal).unwrap();
+    bulk.push(b"b", b"").unwrap();
+    assert!(matches!(bulk.push(b"b", b""), Err(TreeError::Bulk(_))));
+    assert!(matches!(bulk.push(b"a", b""), Err(TreeError::Bulk(_))));
+    bulk.finish().unwrap();
+    assert!(matches!(w.tree.bulk(90, Urgency::Normal), Err(TreeError::Bulk(_))));
+}
+
+#[test]
+fn small_ranges_are_counted_and_large_ones_estimated() {
+    let w = built(&numbers(50_000, 100), 90);
+    let estimate = |low: u64, high: u64| {
+        let (low, high) = (low.to_be_bytes(), high.to_be_bytes());
+        w.tree.estimate_range(Bound::Included(&low[..]), Bound::Excluded(&high[..])).unwrap()
+    };
+    assert_eq!(estimate(700, 700), 0);
+    assert_eq!(estimate(700, 701), 1);
+    assert_eq!(estimate(700, 900), 200);
+    assert_eq!(estimate(49_900, 60_000), 100);
+    assert_eq!(estimate(900, 700), 0);
+    for (low, high) in [(0, 50_000), (1_000, 21_000), (30_000, 32_000)] {
+        let (rows, exact) = (estimate(low, high) as f64, (high - low) as f64);
+        assert!((rows - exact).abs() <= exact * 0.1 + 200.0, "{rows} for {exact}");
+    }
+    assert_eq!(w.tree.estimate_range(Bound::Unbounded, Bound::Unbounded).unwrap(), 50_000);
+    let at = |n: u64| n.to_be_bytes();
+    let both = w.tree.estimate_range(Bound::Excluded(&at(10)), Bound::Included(&at(12))).unwrap();
+    assert_eq!(both, 2);
+}
+
+#[test]
+fn large_values_come_back_and_their_pages_are_used_anew() {
+    let w = world(400);
+    let space = w.tree.space();
+    let mut pages = 0;
+    for round in 0..4 {
+        let mut written = Vec::new();
+        for len in [0, 1, PAYLOAD - 1, PAYLOAD, PAYLOAD + 1, 4 * PAYLOAD, 1_000_000] {
+            let value: Vec<u8> = (0..len).map(|i| (i / 7) as u8 ^ round).collect();
+            written.push((overflow::write(space, &value, Urgency::Normal).unwrap(), value));
+        }
+        for (large, value) in &written {
+            assert_eq!(Large::decode(&large.encode()), Some(*large));
+            let mut back = Vec::new();
+            overflow::read(space, *large, Access::Normal, &mut back).unwrap();
+            assert!(back == *value);
+        }
+        assert_eq!(checked(&w.tree).overflow, 72);
+        for (large, _) in &written {
+            overflow::free(space, *large, Urgency::Normal).unwrap();
+            overflow::free(space, *large, Urgency::Normal).unwrap();
+            let gone = overflow::read(space, *large, Access::Normal, &mut Vec::new());
+            assert!(matches!(gone, Err(TreeError::Gone { .. })));
+        }
+        assert_eq!(checked(&w.tree).overflow, 0);
+        let counts = space.counts();
+        assert_eq!(counts.pages - counts.free, 2);
+        assert!(round == 0 || counts.pages <= pages, "{} after {pages}", counts.pages);
+        pages = counts.pages.max(160);
+    }
+    replay_gives_the_same_pages(&w);
+}
+
+#[test]
+fn freeing_again_never_takes_another_values_pages() {
+    let w = world(200);
+    let space = w.tree.space();
+    let old = overflow::write(space, &[1; 50_000], Urgency::Normal).unwrap();
+    overflow::free(space, old, Urgency::Normal).unwrap();
+    let new = overflow::write(space, &[2; 50_000], Urgency::Normal).unwrap();
+    overflow::free(space, old, Urgency::Normal).unwrap();
+    let mut back = Vec::new();
+    overflow::read(space, new, Access::Normal, &mut back).unwrap();
+    assert!(back == [2; 50_000]);
+}
