@@ -192,7 +192,7 @@ int ha_terrace::info(uint flags)
   if (flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
     refresh_statistics(flags & HA_STATUS_CONST);
   if (flags & HA_STATUS_ERRKEY)
-    errkey= lookup_errkey;
+    errkey= m_duplicate_index;
   if (flags & HA_STATUS_AUTO && table->found_next_number_field)
   {
     uint64_t next= 0;

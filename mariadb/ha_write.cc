@@ -62,7 +62,7 @@ int ha_terrace::write_failed(int32_t code)
   if (code == TERRACE_DUPLICATE)
   {
     uint32_t tree= terrace_error_index();
-    lookup_errkey= errkey= m_hidden ? tree - 1 : tree;
+    m_duplicate_index= m_hidden ? tree - 1 : tree;
   }
   return map(code);
 }

@@ -84,6 +84,7 @@ private:
   uint8 length_bytes;           // VAR and BLOB: bytes of the length in the record
   bool nullable, descending, whole;
   bool pads;                    // TEXT: compares as if padded with spaces
+  bool by_code;                 // TEXT: compares characters by their codes, not by what strnxfrm makes of them
   uchar null_bit;
   uint16 length;                // bytes of the part, by the server's key image
   uint16 store_length;          // with its null and length bytes

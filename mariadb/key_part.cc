@@ -73,6 +73,8 @@ void KeyPart::prepare(TABLE *table, const KEY_PART_INFO *info)
   if (kind != TEXT)
     return;
   pads= !(cs->state & MY_CS_NOPAD);
+  // big5_chinese_ci compares by code, but strnxfrm weighs by strokes.
+  by_code= !strcmp(cs->coll_name.str, "big5_chinese_ci") || !strcmp(cs->coll_name.str, "big5_chinese_nopad_ci");
   for (uint level= 0; level < LEVELS; level++)
     if (cs->levels_for_order & (1U << level))
       level_flags[levels++]= MY_STRXFRM_LEVEL1 << level;

@@ -52,11 +52,28 @@ static void put_escaped(const uchar *bytes, size_t length, Bytes *out)
   out->take((size_t) (to - start));
 }
 
+/** Single bytes by the collation's table, longer characters as they are. */
+static size_t codes_of(CHARSET_INFO *cs, const uchar *text, size_t count, uchar *out)
+{
+  const uchar *end= text + count;
+  uchar *to= out;
+  while (text < end)
+  {
+    uint bytes= my_ismbchar(cs, (const char *) text, (const char *) end);
+    if (!bytes)
+      *to++= cs->sort_order[*text++];
+    for (; bytes; bytes--)
+      *to++= *text++;
+  }
+  return (size_t) (to - out);
+}
+
 void KeyPart::encode_text(const uchar *text, size_t count, Bytes *out) const
 {
-  if (!whole)
+  const bool no_pad= cs->state & MY_CS_NOPAD;
+  // The part holds so many characters; a CHAR under NO PAD has exactly so many, its padding is part of it.
+  if (!whole || (is_char() && no_pad))
   {
-    // The part holds so many characters.
     size_t characters= length / cs->mbmaxlen;
     if (count > characters)
     {
@@ -64,8 +81,7 @@ void KeyPart::encode_text(const uchar *text, size_t count, Bytes *out) const
       set_if_smaller(count, bytes);
     }
   }
-  // A CHAR's padding is no part of its value; a collation that pads doesn't look at any.
-  if (is_char() || !(cs->state & MY_CS_NOPAD))
+  if (!no_pad)
     count= cs->lengthsp((const char *) text, count);
   uchar small[2048];
   size_t most= (count + 1) * MY_MAX(cs->strxfrm_multiply, 1) * WEIGHT_MAX;
@@ -74,7 +90,8 @@ void KeyPart::encode_text(const uchar *text, size_t count, Bytes *out) const
     throw std::bad_alloc();
   for (uint level= 0; level < levels; level++)
   {
-    size_t got= cs->coll->strnxfrm(cs, weights, most, (uint) most, text, count, level_flags[level]);
+    size_t got= by_code ? codes_of(cs, text, count, weights)
+                        : cs->coll->strnxfrm(cs, weights, most, (uint) most, text, count, level_flags[level]);
     if (pads)
       put_padded(weights, got, space[level], weight, out);
     else
