@@ -1,6 +1,6 @@
 //! The way down: from the root to the node of a level that holds a key.
 
-use super::node::{MAX_LEVEL, Node};
+use super::node::{MAX_LEVEL, Node, compare};
 use super::{Result, Tree};
 use crate::space::ROOT_PAGE;
 use smallvec::SmallVec;
@@ -45,7 +45,7 @@ impl Target<'_> {
         }
         let right = match self {
             Target::At(key) => {
-                if *key < node.low() {
+                if compare(key, node.low()).is_lt() {
                     return Fit::Bad("its low fence is above a key that it is led to for");
                 }
                 !node.below_high(key)

@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 use terrace_tier::page::{self, PAGE_SIZE};
 use terrace_tier::redo::PageMut;
 
-/// Two runs of changed bytes closer than this are written as one: an operation's own head is 5 bytes.
-const DIFF_GAP: usize = 5;
+/// Values are compared in steps of this many bytes. An operation's own head is 5 bytes, so an equal word
+/// is worth leaving out.
+const WORD: usize = 8;
 
 /// Log bytes that [`insert`], [`remove`] or [`set_value`] takes at most for an entry of `len` bytes of
 /// key and value.
@@ -105,20 +106,32 @@ pub fn set_value(page: &mut PageMut<'_>, slot: usize, value: &[u8]) {
     write_counts(page, count, offset, dead);
 }
 
-/// Writes the runs of bytes in which `new` differs from what is at `start`.
+/// Writes the runs of bytes in which `new` differs from what is at `start`. Compares by words: runs with
+/// an equal word between them are two operations.
 fn write_difference(page: &mut PageMut<'_>, start: usize, new: &[u8]) {
-    let mut from = 0;
-    while let Some(first) = (from..new.len()).find(|i| page[start + i] != new[*i]) {
-        let mut end = first + 1;
-        let mut i = end;
-        while i < new.len() && i - end <= DIFF_GAP {
-            if page[start + i] != new[i] {
-                end = i + 1;
-            }
-            i += 1;
+    let len = new.len();
+    let same_word = |page: &PageMut<'_>, at: usize| {
+        let end = len.min(at + WORD);
+        page[start + at..start + end] == new[at..end]
+    };
+    let mut at = 0;
+    while at < len {
+        if same_word(page, at) {
+            at += WORD;
+            continue;
+        }
+        let mut first = at;
+        while at < len && !same_word(page, at) {
+            at += WORD;
+        }
+        let mut end = at.min(len);
+        while page[start + first] == new[first] {
+            first += 1;
+        }
+        while page[start + end - 1] == new[end - 1] {
+            end -= 1;
         }
         page.write(start + first, &new[first..end]);
-        from = end;
     }
 }
 

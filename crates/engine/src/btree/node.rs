@@ -24,6 +24,7 @@
 //! Reading is total: whatever the bytes are, nothing here panics or runs away. [`Node::sound`]
 //! checks what the write path relies on, [`Node::verify`] checks everything in one page.
 
+use std::cmp::Ordering;
 use terrace_tier::page::{PAGE_HEADER, PAGE_SIZE, PageKind, PageRef};
 
 pub mod at {
@@ -75,6 +76,17 @@ pub fn head(suffix: &[u8]) -> u32 {
             u32::from_be_bytes(padded)
         }
     }
+}
+
+/// Orders keys as bytes; mostly the first eight decide, without a call.
+#[inline]
+pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
+    if let (Some(x), Some(y)) = (a.first_chunk::<8>(), b.first_chunk::<8>())
+        && x != y
+    {
+        return u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y));
+    }
+    a.cmp(b)
 }
 
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
@@ -220,7 +232,7 @@ impl<'a> Node<'a> {
     /// Whether the key lies left of this node's end.
     #[inline]
     pub fn below_high(self, key: &[u8]) -> bool {
-        self.high().is_none_or(|high| key < high)
+        self.high().is_none_or(|high| compare(key, high).is_lt())
     }
     #[inline]
     pub fn contains(self, key: &[u8]) -> bool {

@@ -1,7 +1,7 @@
 //! Search within a node: a binary search over the key heads beside the slots. Only where heads are
 //! equal is an entry's own key touched.
 
-use super::node::{Node, SLOT, SLOTS, head};
+use super::node::{Node, SLOT, SLOTS, compare, head};
 use std::cmp::Ordering;
 
 /// Where a key is, or would be.
@@ -21,20 +21,34 @@ impl<'a> Node<'a> {
         let Some(slots) = self.page().all().get(SLOTS..SLOTS + SLOT * self.count()) else {
             return Place { slot: 0, found: false };
         };
-        // Invariant: slots below `base` are below the key; slots from `base + size` on are not.
-        let (mut base, mut size) = (0, self.count());
-        while size > 0 {
+        let count = self.count();
+        if count == 0 {
+            return Place { slot: 0, found: false };
+        }
+        // By heads alone, without a branch that depends on them: the loop's only guess is its end.
+        let (mut base, mut size) = (0, count);
+        while size > 1 {
             let half = size / 2;
-            let middle = base + half;
+            base = if self.head_in(slots, base + half) < wanted { base + half } else { base };
+            size -= half;
+        }
+        base += usize::from(self.head_in(slots, base) < wanted);
+        // Then, among equal heads, by the keys: slots below `base` are below the key.
+        let mut end = base;
+        while end < count && self.head_in(slots, end) == wanted {
+            let step = (end - base + 1).min(count - end);
+            end += step;
+        }
+        while base < end {
+            let middle = base + (end - base) / 2;
             let below = match self.head_in(slots, middle).cmp(&wanted) {
                 Ordering::Less => true,
                 Ordering::Greater => false,
-                Ordering::Equal => self.suffix(middle) < suffix,
+                Ordering::Equal => compare(self.suffix(middle), suffix).is_lt(),
             };
-            base = if below { middle + 1 } else { base };
-            size = if below { size - half - 1 } else { half };
+            (base, end) = if below { (middle + 1, end) } else { (base, middle) };
         }
-        let found = base < self.count() && self.head_in(slots, base) == wanted && self.suffix(base) == suffix;
+        let found = base < count && self.head_in(slots, base) == wanted && self.suffix(base) == suffix;
         Place { slot: base, found }
     }
 
