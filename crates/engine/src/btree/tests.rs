@@ -4,6 +4,7 @@ mod beside;
 mod crash;
 mod faults;
 mod model;
+mod pauses;
 mod shape;
 mod threads;
 
