@@ -28,9 +28,8 @@ const TRIES: usize = 100;
 /// Whether `left` and its neighbour `right` fit one node with room to spare.
 fn fit_together(left: Node<'_>, right: Node<'_>) -> bool {
     let prefix = prefix_of(left.low(), right.high());
-    let grown = |node: Node<'_>| node.used() + node.count() * node.prefix_len().saturating_sub(prefix);
     // The right node's first key was its low fence and becomes an entry's.
-    grown(left) + grown(right) + right.low().len() <= MERGED_MAX
+    left.used_with_prefix(prefix) + right.used_with_prefix(prefix) + right.low().len() <= MERGED_MAX
 }
 
 /// Two children of one parent, side by side.
@@ -163,6 +162,9 @@ impl Tree {
         }
         for (pin, node) in [(left, l), (right, r)] {
             node.verify().map_err(|what| self.corrupt(pin.id().page, what))?;
+        }
+        if l.high() != Some(r.low()) {
+            return Err(self.corrupt(right.id().page, "it does not begin where its left neighbour ends"));
         }
         let Some(image) = joined(l, r) else {
             // They no longer fit: the right page stays, and is posted on the next round.

@@ -116,6 +116,17 @@ impl Tree {
         self.space.counts().rows.saturating_add_signed(self.rows_since.load(Ordering::Relaxed))
     }
 
+    /// Writes the row count to the header, so that it is exact after a restart. For a clean shutdown.
+    pub fn save_rows(&self, urgency: Urgency) -> Result<()> {
+        if self.rows_since.load(Ordering::Relaxed) != 0 {
+            let mut mtr = self.pages.begin(space::ALLOCATION_LOG, 0, urgency)?;
+            let header = self.space.latch_header(&mut mtr);
+            self.write_rows(&mut mtr, header);
+            mtr.commit();
+        }
+        Ok(())
+    }
+
     /// Writes the row count to the header, which is latched for another reason.
     fn write_rows(&self, mtr: &mut Mtr<'_>, header: PageNo) {
         let since = self.rows_since.swap(0, Ordering::Relaxed);

@@ -77,9 +77,15 @@ pub struct Spot<'m, 'p> {
     place: Place,
     value_max: Option<usize>,
     rows: i64,
+    /// The leaves in which the next key was looked for.
+    right_of_leaf: SmallVec<[ReadGuard<'m>; 1]>,
 }
 
 impl<'p> Spot<'_, 'p> {
+    /// The tree that the spot is in.
+    pub fn tree(&self) -> &Tree {
+        self.tree
+    }
     pub fn key(&self) -> &[u8] {
         self.key
     }
@@ -95,34 +101,38 @@ impl<'p> Spot<'_, 'p> {
         Node::new(self.mtr.page(self.leaf))
     }
 
-    /// Finds the least key above this one, which may be in a page further right. Until the spot is
-    /// left, no key can come in between: a new one would need this leaf's latch... or that page's, and
-    /// then lies above it.
-    pub fn next_key(&self, next: &mut Vec<u8>) -> Result<NextKey> {
-        let node = self.node();
+    /// Finds the least key above this one, which may be in a page further right. As long as the spot
+    /// is held, no other key comes in between: the pages looked at stay latched (shared). Before any
+    /// page of the caller's own is latched: tree pages come first.
+    pub fn next_key(&mut self, next: &mut Vec<u8>) -> Result<NextKey> {
+        let (tree, held) = (self.tree, &mut self.right_of_leaf);
+        let leaf = Node::new(self.mtr.page(self.leaf));
         let slot = self.place.slot + usize::from(self.place.found);
-        if slot < node.count() {
-            node.key_into(slot, next);
+        if slot < leaf.count() {
+            leaf.key_into(slot, next);
             return Ok(NextKey::Found);
         }
-        // Left before right, hand over hand: empty leaves are passed.
-        let mut guard: Option<ReadGuard<'_>> = None;
+        held.clear();
+        // Left before right, over empty leaves.
         loop {
-            let here = guard.as_ref().map_or(node, |g| Node::new(g.page()));
+            let here = held.last().map_or(leaf, |guard| Node::new(guard.page()));
             let Some(right) = here.right() else { return Ok(NextKey::End) };
-            let id = self.tree.space.page_id(right);
-            let Some(found) = self.tree.pages.try_read(id, Access::Normal) else {
+            let id = tree.space.page_id(right);
+            let Some(found) = tree.pages.try_read(id, Access::Normal) else {
                 return Ok(NextKey::Missing(id));
             };
-            let leaf = Node::new(found.page());
-            if !leaf.is_live() || !leaf.is_leaf() || Some(leaf.low()) != here.high() {
-                return Err(self.tree.corrupt(right, "not its left sibling's neighbour"));
+            let node = Node::new(found.page());
+            if !node.is_live() || !node.is_leaf() || Some(node.low()) != here.high() {
+                return Err(tree.corrupt(right, "not its left sibling's neighbour"));
             }
-            if leaf.count() > 0 {
-                leaf.key_into(0, next);
+            let is_empty = node.count() == 0;
+            if !is_empty {
+                node.key_into(0, next);
+            }
+            held.push(found);
+            if !is_empty {
                 return Ok(NextKey::Found);
             }
-            guard = Some(found);
         }
     }
 
@@ -195,8 +205,16 @@ impl Tree {
                 self.make_room(&self.load(id.page)?, 0, key, len, plan.urgency)?;
                 continue;
             }
-            let mut spot = Spot { tree: self, mtr: &mut mtr, leaf, key, place, value_max, rows: 0 };
-            match decide(&mut spot)? {
+            if place.found && !node.entry_is_sound(place.slot) {
+                return Err(self.corrupt(id.page, "an entry leaves the heap").into());
+            }
+            let right_of_leaf = SmallVec::new();
+            let mut spot =
+                Spot { tree: self, mtr: &mut mtr, leaf, key, place, value_max, rows: 0, right_of_leaf };
+            let flow = decide(&mut spot)?;
+            let rows = spot.rows;
+            drop(spot);
+            match flow {
                 Flow::Done => {}
                 Flow::Load(page) => {
                     assert!(!mtr.changed(), "page {page} was asked for after a change");
@@ -205,7 +223,6 @@ impl Tree {
                     continue;
                 }
             }
-            let rows = spot.rows;
             let node = Node::new(mtr.page(leaf));
             let sparse = rows < 0 && id.page != ROOT_PAGE && is_worth_merging(node, was_used);
             let range = mtr.changed().then(|| mtr.commit());
@@ -274,7 +291,7 @@ impl Tree {
         let mut leaf = mtr.write_pinned(pin);
         loop {
             match Target::At(key).judge(mtr.page(leaf), 0) {
-                Fit::Here if !Node::new(mtr.page(leaf)).sound() => {
+                Fit::Here if !Node::new(mtr.page(leaf)).is_sound_for(key) => {
                     return Err(self.corrupt(mtr.id(leaf).page, "the node's areas overlap"));
                 }
                 Fit::Here => return Ok(Latched::Yes(leaf)),

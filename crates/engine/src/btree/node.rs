@@ -224,7 +224,7 @@ impl<'a> Node<'a> {
     pub fn need(self, key_len: usize, value_len: usize) -> usize {
         SLOT + ENTRY_HEAD + key_len.saturating_sub(self.prefix_len()) + value_len
     }
-    /// The node's size with `low` and `high` as its fences.
+    /// The node's size if it cut only so much from its keys.
     pub fn used_with_prefix(self, prefix: usize) -> usize {
         self.used() + self.count() * self.prefix_len().saturating_sub(prefix)
     }
@@ -247,6 +247,17 @@ impl<'a> Node<'a> {
             && self.garbage() <= PAGE_SIZE - heap
             && self.prefix_len() <= self.low().len()
             && (self.is_leaf() || self.count() > 0)
+    }
+
+    /// Whether the header can be written by, for an entry with this key.
+    pub fn is_sound_for(self, key: &[u8]) -> bool {
+        self.sound() && key.starts_with(self.prefix())
+    }
+
+    /// Whether an entry lies within the heap.
+    pub fn entry_is_sound(self, slot: usize) -> bool {
+        let offset = self.offset(slot);
+        offset >= self.heap() && offset + self.entry_len(slot) <= PAGE_SIZE
     }
 
     /// Checks everything that one page can tell. For structure changes and the checker.
@@ -282,8 +293,7 @@ impl<'a> Node<'a> {
     }
 
     fn verify_entry(self, slot: usize) -> Result<usize, &'static str> {
-        let (offset, len) = (self.offset(slot), self.entry_len(slot));
-        if offset < self.heap() || offset + len > PAGE_SIZE {
+        if !self.entry_is_sound(slot) {
             return Err("an entry leaves the heap");
         }
         let suffix = self.suffix(slot);
@@ -307,7 +317,7 @@ impl<'a> Node<'a> {
         if !self.is_leaf() && self.value(slot).len() != 4 {
             return Err("a child is not a page number");
         }
-        Ok(len)
+        Ok(self.entry_len(slot))
     }
 
     #[inline]

@@ -131,6 +131,8 @@ fn run(kind: Keys, seed: u64, frames: usize, steps: usize, range: u64) {
     assert_eq!(report.rows, model.len() as u64);
     assert!(report.unposted.is_empty(), "alone, nothing is left between two steps");
     assert_eq!(w.tree.rows(), model.len() as u64);
+    w.tree.save_rows(Urgency::Normal).unwrap();
+    assert_eq!(w.tree.space().counts().rows, model.len() as u64);
     drop(cursor);
     drop(hint);
     testing::flush_all(&w.pages, &w.below);
