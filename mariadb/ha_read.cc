@@ -33,9 +33,31 @@ void ha_terrace::close_cursor()
   m_current= Row();
 }
 
+/** A scan outlives the statement (HANDLER … READ): the cursor goes, the place is kept by its key. */
+void ha_terrace::park_cursor()
+{
+  if (m_current.key)
+    m_key.assign(m_current.key, m_current.key_length);
+  const Row place= m_current;
+  close_cursor();
+  m_current= place;
+  m_current.key= place.key ? m_key.data() : nullptr;
+}
+
+int ha_terrace::unpark_cursor()
+{
+  const Row place= m_current;
+  int error= open_cursor(m_tree, m_scan);
+  m_current= place;
+  return error;
+}
+
 /** One call into the engine; the batch's first row becomes the current one. */
 int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint max_rows)
 {
+  if (!m_cursor)
+    if (int error= unpark_cursor())
+      return error;
   terrace_fetch fetch= {};
   fetch.size= sizeof fetch;
   fetch.seek= seek;

@@ -46,6 +46,7 @@ bool ha_terrace::lay_out()
     m_primary.prepare(table, 0, nullptr);
   for (uint at= 0; at < table->s->keys; at++)
     m_indexes[at].prepare(table, at, m_hidden || at == 0 ? nullptr : &m_primary);
+  key_used_on_scan= m_hidden ? MAX_KEY : 0;
   ref_length= m_hidden ? 8 : table->key_info[0].key_length;
   return true;
 }
@@ -117,7 +118,7 @@ int ha_terrace::external_lock(THD *thd, int type)
 {
   if (type == F_UNLCK)
   {
-    close_cursor();
+    park_cursor();
     return 0;
   }
   m_lock= m_stored_lock;
@@ -150,7 +151,7 @@ int ha_terrace::extra(enum ha_extra_function)
 
 int ha_terrace::reset()
 {
-  close_cursor();
+  park_cursor();
   return 0;
 }
 

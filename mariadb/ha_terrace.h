@@ -116,6 +116,8 @@ private:
 
   int open_cursor(uint tree, bool scan);
   void close_cursor();
+  void park_cursor();
+  int unpark_cursor();
   int fetch(uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix, uint max_rows);
   int step(uchar *buf, Direction direction, const terrace::Bytes *prefix);
   int seek(uchar *buf, uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix);

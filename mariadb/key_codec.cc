@@ -44,6 +44,8 @@ void KeyCodec::encode_image(const uchar *key, key_part_map map, Bytes *out) cons
 {
   const uchar *own[MAX_REF_PARTS];
   bool is_null;
+  if (map == HA_WHOLE_KEY)
+    map= ((key_part_map) 1 << parts.size()) - 1;        // the index's own, as key_copy writes them
   for (uint at= 0; at < parts.size(); at++, map>>= 1)
   {
     if (!(map & 1))
