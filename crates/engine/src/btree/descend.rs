@@ -162,6 +162,8 @@ impl Tree {
             };
             drop(guard);
             page = next;
+            #[cfg(test)]
+            self.pages.world().sched.point("descend: between two latches");
             match self.pages.try_read(self.space.page_id(page), access) {
                 Some(found) => guard = found,
                 None => return Ok(Way::Missing(page)),

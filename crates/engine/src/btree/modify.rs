@@ -319,7 +319,7 @@ fn has_room(node: Node<'_>, place: Place, key: &[u8], value_max: usize) -> bool 
 
 /// Merging is tried when a node becomes sparse, and then now and again, not at each removal.
 fn is_worth_merging(node: Node<'_>, was_used: usize) -> bool {
-    node.used() < SPARSE && (was_used >= SPARSE || node.count() % 8 == 0)
+    node.used() < SPARSE && (was_used >= SPARSE || node.count().is_multiple_of(8))
 }
 
 pub(super) fn check_sizes(key: &[u8], value_max: usize) -> Result<()> {

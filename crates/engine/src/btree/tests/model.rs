@@ -85,7 +85,7 @@ fn run(kind: Keys, seed: u64, frames: usize, steps: usize, range: u64) {
     for step in 0..steps {
         let key = key(kind, &mut dice, range);
         // Phases of growth and of shrinking.
-        let removes = if (step / (steps / 4).max(1)) % 2 == 0 { 2 } else { 7 };
+        let removes = if (step / (steps / 4).max(1)).is_multiple_of(2) { 2 } else { 7 };
         match dice.below(10) {
             n if n < removes => {
                 assert_eq!(

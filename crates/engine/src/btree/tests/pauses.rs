@@ -99,3 +99,23 @@ fn a_page_that_is_about_to_be_merged_may_split_and_grow_again() {
     };
     paused("merge: unposted", shrink, grow);
 }
+
+#[test]
+fn a_traversal_held_on_its_way_to_a_page_does_not_come_to_a_stranger() {
+    let look = |tree: &Tree| {
+        let found = tree.get(&key(1000), Access::Normal, |value| value.is_some());
+        assert!(!found.expect("its page was freed, and not used anew"));
+    };
+    let free_and_use = |tree: &Tree| {
+        for n in 500..1500 {
+            assert!(tree.remove(&key(n)).unwrap());
+        }
+        let free = tree.space().counts().free;
+        assert!(free > 3);
+        for n in 0..2_000u64 {
+            tree.put(&(1_000_000 + n).to_be_bytes(), &[5; 200]).unwrap();
+        }
+        assert!(tree.space().counts().free >= free);
+    };
+    paused("descend: between two latches", look, free_and_use);
+}
