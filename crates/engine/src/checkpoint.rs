@@ -5,15 +5,25 @@
 //! applied, dirty pages, images not mapped, map pages. What has left one before it is read has
 //! entered a later one.
 //!
-//! A checkpoint is one superblock write. The ring's blocks before it are released only after that.
+//! A checkpoint is one superblock write; it counts, and the ring's blocks before it are released, only
+//! after that.
+//!
+//! The worker makes one when the ring is half full, when somebody asks, and, while there is something to
+//! do, every ten seconds: what was changed before the last round is then flushed, so an idle instance
+//! comes to rest with nothing to redo.
+//!
+//! Locks: `state`, for memory work; superblock writes take turns by a flag and an event.
 
 use crate::error::Error;
 use crate::log::Log;
+use crate::log::block::BLOCK;
 use crate::recovery::pending::Pending;
 use crate::superblock::Superblock;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::World;
+use terrace_io::clock::Nanos;
 use terrace_io::disk::File;
 use terrace_io::sched::{Event, Step, Worker};
 use terrace_tier::flush::Flusher;
@@ -22,30 +32,43 @@ use terrace_tier::page::Glsn;
 use terrace_tier::pool::Pool;
 use terrace_tier::redo::Redo;
 
-/// Rest between looks while the flusher works towards a target, in nanoseconds.
-const REST: u64 = 5_000_000;
+/// Rest between looks while others work towards the target, in nanoseconds; doubled up to the second.
+const REST_MIN: Nanos = 2_000_000;
+const REST_MAX: Nanos = 100_000_000;
+/// Time between the rounds of an instance that has something to do but no need.
+const ROUND: Nanos = 10_000_000_000;
 
+/// The superblock as it is on the volume, and whether somebody writes it.
+struct State {
+    superblock: Superblock,
+    writing: bool,
+}
+
+/// What the checkpoint looks at.
 pub struct Checkpointer {
-    pub log: Arc<Log>,
-    pub pool: Arc<Pool>,
-    pub flusher: Arc<Flusher>,
-    pub map: Arc<Map>,
-    pub pending: Arc<Pending>,
-    pub file: Arc<dyn File>,
-    pub superblock: Mutex<Superblock>,
-    /// Everything first changed below this is asked to be behind a checkpoint.
-    pub target: AtomicU64,
+    world: World,
+    log: Arc<Log>,
+    pool: Arc<Pool>,
+    flusher: Arc<Flusher>,
+    map: Arc<Map>,
+    pending: Arc<Pending>,
+    file: Arc<dyn File>,
+    state: Mutex<State>,
+    /// A superblock write ended.
+    turn: Event,
+    /// Everything below this is asked to be behind a checkpoint.
+    target: AtomicU64,
     /// A checkpoint was made, or failed.
     pub progress: Event,
-    pub failed: Mutex<Option<Error>>,
+    failed: Mutex<Option<Error>>,
     pub made: AtomicU64,
-    /// One superblock write at a time.
-    writing: Mutex<()>,
 }
 
 impl Checkpointer {
+    /// `superblock` is what the file holds; `file` the superblock's.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
+        world: World,
         log: Arc<Log>,
         pool: Arc<Pool>,
         flusher: Arc<Flusher>,
@@ -55,33 +78,34 @@ impl Checkpointer {
         superblock: Superblock,
     ) -> Checkpointer {
         Checkpointer {
+            world,
             log,
             pool,
             flusher,
             map,
             pending,
             file,
-            superblock: Mutex::new(superblock),
+            state: Mutex::new(State { superblock, writing: false }),
+            turn: Event::new(),
             target: AtomicU64::new(0),
             progress: Event::new(),
             failed: Mutex::new(None),
             made: AtomicU64::new(0),
-            writing: Mutex::new(()),
         }
     }
 
-    /// The position that a checkpoint made now has.
-    pub fn bound(&self) -> Glsn {
-        let appended = self.log.appended();
-        let parts = [
-            self.pending.oldest(),
-            self.pool.oldest_dirty(),
-            self.flusher.oldest_bound(),
-            self.map.oldest_unwritten(),
-        ];
-        // Nothing above the durable horizon may be called done: the log up to here must be readable.
-        let durable = self.log.durable();
-        parts.into_iter().flatten().fold(appended.min(durable), Glsn::min)
+    /// The superblock as it is durable.
+    pub fn superblock(&self) -> Superblock {
+        self.state.lock().superblock.clone()
+    }
+
+    pub fn position(&self) -> Glsn {
+        self.state.lock().superblock.checkpoint
+    }
+
+    /// Why no more checkpoints are made, if so.
+    pub fn failure(&self) -> Option<Error> {
+        self.failed.lock().clone()
     }
 
     /// Asks for a checkpoint at or past `target`. Does not wait.
@@ -90,28 +114,56 @@ impl Checkpointer {
         self.log.checkpoint_wanted.notify();
     }
 
-    pub fn position(&self) -> Glsn {
-        self.superblock.lock().checkpoint
+    /// The position that a checkpoint made now has. See the header for the order.
+    pub fn bound(&self) -> Glsn {
+        let appended = self.log.appended();
+        let parts = [
+            self.pending.oldest(),
+            self.pool.oldest_dirty(),
+            self.flusher.oldest_bound(),
+            self.map.oldest_unwritten(),
+        ];
+        // Never above the durable horizon: the log must be readable up to the checkpoint.
+        parts.into_iter().flatten().fold(appended.min(self.log.durable()), Glsn::min)
     }
 
-    /// Changes the superblock and writes it. No lock that a worker needs is held over the write but
-    /// `writing`, which orders the writes.
+    /// Changes the superblock and writes it; the change counts when it is durable. May wait.
     pub fn write_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<(), Error> {
-        let _one = self.writing.lock();
-        let next = {
-            let mut superblock = self.superblock.lock();
-            let mut next = superblock.clone();
-            change(&mut next);
-            next.generation += 1;
-            *superblock = next.clone();
-            next
+        let mut next = loop {
+            let turn = self.turn.ticket();
+            let mut state = self.state.lock();
+            if !state.writing {
+                state.writing = true;
+                break state.superblock.clone();
+            }
+            drop(state);
+            self.world.sched.wait(&self.turn, turn, None);
         };
-        next.write(&*self.file)?;
-        Ok(())
+        change(&mut next);
+        next.generation += 1;
+        let written = next.write(&*self.file);
+        let mut state = self.state.lock();
+        state.writing = false;
+        if written.is_ok() {
+            state.superblock = next;
+        }
+        drop(state);
+        self.turn.notify();
+        if let Err(error) = &written {
+            self.log.poison(&format!("the superblock cannot be written: {error}"));
+        }
+        Ok(written?)
     }
 
-    /// Makes a checkpoint where one can be made now.
-    pub fn make(&self) -> Result<(), Error> {
+    /// As `write_superblock`, in both copies: for what must not go back if the newer copy is damaged
+    /// (ids that were given out). The change is applied twice.
+    pub fn write_both(&self, change: impl Fn(&mut Superblock)) -> Result<(), Error> {
+        self.write_superblock(&change)?;
+        self.write_superblock(&change)
+    }
+
+    /// Makes a checkpoint where one can be made now. Only the worker calls it.
+    fn make(&self) -> Result<(), Error> {
         let bound = self.bound();
         if bound <= self.position() {
             return Ok(());
@@ -121,67 +173,122 @@ impl Checkpointer {
         self.write_superblock(|s| {
             s.checkpoint = bound;
             s.attested = attested;
-            s.starts = starts.clone();
+            s.starts.clone_from(&starts);
             s.prune_history();
         })?;
-        self.log.release(&starts);
+        self.log.release(bound, &starts);
         self.made.fetch_add(1, Ordering::Relaxed);
         self.progress.notify();
         Ok(())
     }
 
-    fn step(&self) -> Result<Step, Error> {
+    /// How far the checkpoint is to come.
+    fn goal(&self) -> Glsn {
         if self.log.wants_checkpoint() {
-            // Half of the ring is full: what is older than a quarter of it goes.
-            let (used, blocks) = self.log.usage();
-            let keep = (blocks / 4) * crate::log::block::BLOCK as u64;
-            let _ = used;
-            self.target.fetch_max(self.log.appended().saturating_sub(keep).max(self.position() + 1), Ordering::AcqRel);
+            // All but the newest quarter of the log goes.
+            let (_, blocks) = self.log.usage();
+            let newest = blocks / 4 * (BLOCK * self.log.partitions()) as u64;
+            let position = self.position();
+            let old = self.log.appended().saturating_sub(newest);
+            // Blocks are padded, so positions say less than the ring does: at least half of what there is.
+            let half = position + (self.log.appended() - position).div_ceil(2);
+            self.target.fetch_max(old.max(half), Ordering::AcqRel);
         }
-        let target = self.target.load(Ordering::Acquire);
-        if self.position() >= target {
-            return Ok(Step::Idle);
-        }
+        self.target.load(Ordering::Acquire)
+    }
+
+    /// One look, and a checkpoint if there is need.
+    fn work(&self) -> Result<Outcome, Error> {
         if let Some(error) = self.flusher.failure() {
             return Err(error.into());
         }
-        self.flusher.request(target);
-        self.log.make_durable(target.min(self.log.appended()))?;
-        if self.map.oldest_unwritten().is_some_and(|oldest| oldest < target) {
+        self.log.checkpoint_heard();
+        let goal = self.goal();
+        let before = self.position();
+        if before >= goal {
+            return Ok(Outcome::Nothing);
+        }
+        self.flusher.request(goal);
+        self.log.make_durable(self.log.appended())?; // the flusher's map records among them
+        if self.map.oldest_unwritten().is_some_and(|oldest| oldest < goal) {
             self.map.write_homes()?;
         }
-        let before = self.position();
         self.make()?;
-        Ok(if self.position() >= target {
-            Step::Idle
-        } else if self.position() > before {
-            Step::Worked
-        } else {
-            Step::IdleFor(REST)
-        })
+        Ok(if self.position() > before { Outcome::Moved } else { Outcome::Stuck })
     }
 }
 
-pub struct CheckpointWorker(pub Arc<Checkpointer>);
+enum Outcome {
+    /// There is no need.
+    Nothing,
+    Moved,
+    /// Others must work first: the flusher, the background pass.
+    Stuck,
+}
+
+pub struct CheckpointWorker {
+    checkpointer: Arc<Checkpointer>,
+    /// The next round, and where the log ended at the last one.
+    round_at: Nanos,
+    round_end: Glsn,
+    rest: Nanos,
+}
+
+impl CheckpointWorker {
+    pub fn new(checkpointer: Arc<Checkpointer>) -> CheckpointWorker {
+        let round_at = checkpointer.world.clock.now() + ROUND;
+        CheckpointWorker { checkpointer, round_at, round_end: 0, rest: REST_MIN }
+    }
+
+    /// The light checkpoint of an instance that has time.
+    fn round(&mut self) -> Step {
+        let c = &self.checkpointer;
+        let position = c.position();
+        if position >= c.log.appended() && c.log.checkpoint_rests(position) {
+            self.round_end = 0;
+            return Step::Idle;
+        }
+        let now = c.world.clock.now();
+        if now < self.round_at {
+            return Step::IdleFor(self.round_at - now);
+        }
+        c.target.fetch_max(self.round_end, Ordering::AcqRel);
+        self.round_end = c.log.appended();
+        self.round_at = now + ROUND;
+        Step::Worked
+    }
+}
 
 impl Worker for CheckpointWorker {
     fn name(&self) -> &'static str {
         "checkpoint"
     }
+
     fn step(&mut self) -> Step {
-        if self.0.failed.lock().is_some() {
+        if self.checkpointer.failure().is_some() {
             return Step::Idle;
         }
-        match self.0.step() {
-            Ok(step) => step,
+        match self.checkpointer.work() {
+            Ok(Outcome::Nothing) => self.round(),
+            Ok(Outcome::Moved) => {
+                self.rest = REST_MIN;
+                Step::Worked
+            }
+            Ok(Outcome::Stuck) => {
+                self.rest = (2 * self.rest).min(REST_MAX);
+                Step::IdleFor(self.rest)
+            }
             Err(error) => {
-                *self.0.failed.lock() = Some(error);
-                self.0.progress.notify();
+                // Without checkpoints the log would fill up: better to stop now and say why.
+                self.checkpointer.log.poison(&format!("no checkpoint can be made: {error}"));
+                *self.checkpointer.failed.lock() = Some(error);
+                self.checkpointer.progress.notify();
                 Step::Idle
             }
         }
     }
+
     fn wake_event(&self) -> Arc<Event> {
-        self.0.log.checkpoint_wanted.clone()
+        self.checkpointer.log.checkpoint_wanted.clone()
     }
 }

@@ -1,8 +1,11 @@
-//! Settings, with their defaults. Every fault is named at once.
+//! Settings: each with its name, meaning and default. Every fault is named at once.
+//!
+//! [`SETTINGS`] is the one list: it reads TOML, documents itself ([`Config::document`]) and names what
+//! is unknown. Sizes are numbers of bytes or text with a unit (`"128M"`).
 
 use crate::error::Error;
-use serde::Deserialize;
 use terrace_tier::page::PAGE_SIZE;
+use toml::{Table, Value};
 
 const MIB: u64 = 1 << 20;
 
@@ -27,38 +30,26 @@ impl Bytes {
     }
 }
 
-impl<'de> Deserialize<'de> for Bytes {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Either {
-            Number(u64),
-            Text(String),
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (unit, name) in [(1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")] {
+            if self.0 >= unit && self.0 % unit == 0 {
+                return write!(f, "{}{name}", self.0 / unit);
+            }
         }
-        match Either::deserialize(from)? {
-            Either::Number(n) => Ok(Bytes(n)),
-            Either::Text(t) => Bytes::parse(&t).ok_or_else(|| serde::de::Error::custom(format!("`{t}` is not a size"))),
-        }
+        write!(f, "{}", self.0)
     }
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// All memory the engine may use: buffer pool, log buffer, map, flash index, locks.
     pub memory: Bytes,
-    /// All log files together. A longer log means fewer checkpoints and a longer recovery.
     pub log: Bytes,
-    /// Log files written side by side: 1 for a local disk, more for a network volume. Fixed when the
-    /// volume is made.
     pub log_partitions: usize,
-    /// Space for pages on the volume. Without an object store it bounds the data.
+    pub log_wait_timeout_ms: u64,
     pub object_buffer: Bytes,
-    /// Space for clean copies of pages on local flash; 0 turns it off.
     pub flash: Bytes,
-    /// How long a statement waits for a row lock, in milliseconds.
     pub lock_wait_timeout_ms: u64,
-    /// Row locks that may be held at a time, in all transactions together.
     pub locks_max: usize,
 }
 
@@ -68,6 +59,7 @@ impl Default for Config {
             memory: Bytes(128 * MIB),
             log: Bytes(96 * MIB),
             log_partitions: 1,
+            log_wait_timeout_ms: 60_000,
             object_buffer: Bytes(8 << 30),
             flash: Bytes(0),
             lock_wait_timeout_ms: 50_000,
@@ -76,40 +68,161 @@ impl Default for Config {
     }
 }
 
+/// A setting's way in and out.
+enum Field {
+    Size(fn(&mut Config) -> &mut Bytes),
+    Count(fn(&mut Config) -> &mut usize),
+    Millis(fn(&mut Config) -> &mut u64),
+}
+
+pub struct Setting {
+    pub name: &'static str,
+    pub meaning: &'static str,
+    field: Field,
+}
+
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "memory",
+        meaning: "All memory the engine may use: buffer pool, log buffers, map, flash index, locks.",
+        field: Field::Size(|c| &mut c.memory),
+    },
+    Setting {
+        name: "log",
+        meaning: "All log files together. A longer log means fewer checkpoints and a longer recovery.\n\
+                  Counts when the volume is made; later the volume's own size holds.",
+        field: Field::Size(|c| &mut c.log),
+    },
+    Setting {
+        name: "log_partitions",
+        meaning: "Log files written side by side: 1 for a local disk, more for a network volume.\n\
+                  Counts when the volume is made.",
+        field: Field::Count(|c| &mut c.log_partitions),
+    },
+    Setting {
+        name: "log_wait_timeout_ms",
+        meaning: "How long a change waits for log space before it fails, in milliseconds.",
+        field: Field::Millis(|c| &mut c.log_wait_timeout_ms),
+    },
+    Setting {
+        name: "object_buffer",
+        meaning: "Space for pages on the volume. Without an object store it bounds the data. It can grow later.",
+        field: Field::Size(|c| &mut c.object_buffer),
+    },
+    Setting {
+        name: "flash",
+        meaning: "Space for clean copies of pages on local flash; 0 turns it off.",
+        field: Field::Size(|c| &mut c.flash),
+    },
+    Setting {
+        name: "lock_wait_timeout_ms",
+        meaning: "How long a statement waits for a row lock, in milliseconds.",
+        field: Field::Millis(|c| &mut c.lock_wait_timeout_ms),
+    },
+    Setting {
+        name: "locks_max",
+        meaning: "Row locks that may be held at a time, in all transactions together.",
+        field: Field::Count(|c| &mut c.locks_max),
+    },
+];
+
 /// The least memory that an instance works with.
 pub const MEMORY_MIN: u64 = 4 * MIB;
 /// The least log for one partition.
 pub const LOG_MIN: u64 = 2 * MIB;
+/// The least object buffer.
+pub const OBJECT_BUFFER_MIN: u64 = 4 * MIB;
+
+impl Setting {
+    fn set(&self, config: &mut Config, value: &Value) -> Result<(), String> {
+        let whole = |v: &Value| v.as_integer().and_then(|n| u64::try_from(n).ok());
+        match &self.field {
+            Field::Size(field) => {
+                let size = value.as_str().and_then(Bytes::parse).or_else(|| whole(value).map(Bytes));
+                *field(config) =
+                    size.ok_or_else(|| format!("{} = {value} is not a size (like \"128M\")", self.name))?;
+            }
+            Field::Count(field) => {
+                let count = whole(value).and_then(|n| usize::try_from(n).ok());
+                *field(config) = count.ok_or_else(|| format!("{} = {value} is not a count", self.name))?;
+            }
+            Field::Millis(field) => {
+                *field(config) =
+                    whole(value).ok_or_else(|| format!("{} = {value} is not a number of milliseconds", self.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&self, config: &mut Config) -> String {
+        match &self.field {
+            Field::Size(field) => format!("\"{}\"", field(config)),
+            Field::Count(field) => field(config).to_string(),
+            Field::Millis(field) => field(config).to_string(),
+        }
+    }
+}
 
 impl Config {
     pub fn from_toml(text: &str) -> Result<Config, Error> {
-        let config: Config = toml::from_str(text).map_err(|e| Error::Invalid(format!("configuration: {e}")))?;
-        config.check()?;
-        Ok(config)
+        let mut table: Table =
+            text.parse().map_err(|e: toml::de::Error| Error::Invalid(format!("configuration: {e}")))?;
+        let mut config = Config::default();
+        let mut faults = config.take_from(&mut table);
+        faults.extend(table.keys().map(|name| format!("`{name}` is not a setting")));
+        faults.extend(config.faults());
+        settle(&faults).map(|()| config)
     }
 
-    /// Names every fault at once.
-    pub fn check(&self) -> Result<(), Error> {
+    /// Takes this list's settings out of a table that may have others as well. Returns what is wrong with
+    /// them one by one; see also [`Config::faults`].
+    pub fn take_from(&mut self, table: &mut Table) -> Vec<String> {
+        SETTINGS
+            .iter()
+            .filter_map(|setting| setting.set(self, &table.remove(setting.name)?).err())
+            .collect()
+    }
+
+    /// What is wrong with the values, alone and together.
+    pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        if self.memory.0 < MEMORY_MIN {
-            faults.push(format!("memory = {} is less than {MEMORY_MIN}", self.memory.0));
-        }
-        if self.log_partitions == 0 || self.log_partitions > crate::superblock::PARTITIONS_MAX {
-            let max = crate::superblock::PARTITIONS_MAX;
-            faults.push(format!("log_partitions = {} is not in 1..={max}", self.log_partitions));
+        let mut least = |name: &str, value: Bytes, min: u64| {
+            if value.0 < min {
+                faults.push(format!("{name} = {value} is less than {}", Bytes(min)));
+            }
+        };
+        least("memory", self.memory, MEMORY_MIN);
+        least("object_buffer", self.object_buffer, OBJECT_BUFFER_MIN);
+        let partitions_max = crate::superblock::PARTITIONS_MAX;
+        if self.log_partitions == 0 || self.log_partitions > partitions_max {
+            faults.push(format!("log_partitions = {} is not in 1..={partitions_max}", self.log_partitions));
         } else if self.log.0 / (self.log_partitions as u64) < LOG_MIN {
-            faults.push(format!("log = {} gives each of {} partitions less than {LOG_MIN}", self.log.0, self.log_partitions));
+            let (log, n) = (self.log, self.log_partitions);
+            faults.push(format!("log = {log} gives each of log_partitions = {n} less than {}", Bytes(LOG_MIN)));
         }
-        if self.object_buffer.0 < 4 * MIB || self.object_buffer.0 / (PAGE_SIZE as u64) > u64::from(terrace_tier::map::entry::Slot::COUNT_MAX) {
-            faults.push(format!("object_buffer = {} is not in 4 MiB..256 GiB", self.object_buffer.0));
+        let slots_max = u64::from(terrace_tier::map::entry::Slot::COUNT_MAX);
+        if self.object_buffer.0 / PAGE_SIZE as u64 > slots_max {
+            let max = Bytes(slots_max / 1024 * 1024 * PAGE_SIZE as u64);
+            faults.push(format!("object_buffer = {} is more than {max}", self.object_buffer));
         }
         if self.locks_max < 1000 {
             faults.push(format!("locks_max = {} is less than 1000", self.locks_max));
         }
-        if faults.is_empty() {
-            return Ok(());
-        }
-        Err(Error::Invalid(format!("configuration: {}", faults.join("; "))))
+        faults
+    }
+
+    /// Names every fault at once.
+    pub fn check(&self) -> Result<(), Error> {
+        settle(&self.faults())
+    }
+
+    /// A configuration file with every setting at its default, and what it means.
+    pub fn document() -> String {
+        let mut config = Config::default();
+        let entry = |s: &Setting| {
+            format!("# {}\n{} = {}\n", s.meaning.replace('\n', "\n# "), s.name, s.show(&mut config))
+        };
+        SETTINGS.iter().map(entry).collect::<Vec<_>>().join("\n")
     }
 
     /// Frames of the buffer pool: what memory leaves after log buffers, the map and fixed costs.
@@ -118,6 +231,11 @@ impl Config {
         let rest = (self.memory.0 / 8).min(32 * MIB);
         // A frame costs its page and about 200 bytes of table, queues and metadata.
         ((self.memory.0 - rest) / (PAGE_SIZE as u64 + 200)).max(64) as usize
+    }
+
+    /// Bytes of redo that recovery keeps in memory until it is applied; more is read again.
+    pub fn redo_budget(&self) -> usize {
+        (self.memory.0 / 16) as usize
     }
 
     /// Blocks of one log partition.
@@ -129,3 +247,13 @@ impl Config {
         (self.object_buffer.0 / PAGE_SIZE as u64) as u32
     }
 }
+
+fn settle(faults: &[String]) -> Result<(), Error> {
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("configuration: {}", faults.join("; "))))
+}
+
+#[cfg(test)]
+mod tests;

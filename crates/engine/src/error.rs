@@ -64,12 +64,16 @@ impl Error {
     pub fn kind(&self) -> Kind {
         match self {
             Error::LockTimeout | Error::Deadlock => Kind::Conflict,
-            Error::Unavailable(_) | Error::Full(_) | Error::TooManyLocks { .. } | Error::Busy(_) | Error::Cancelled => {
-                Kind::Unavailable
-            }
-            Error::Duplicate { .. } | Error::Absent(_) | Error::Exists(_) | Error::TooLarge { .. } | Error::Invalid(_) => {
-                Kind::Invalid
-            }
+            Error::Unavailable(_)
+            | Error::Full(_)
+            | Error::TooManyLocks { .. }
+            | Error::Busy(_)
+            | Error::Cancelled => Kind::Unavailable,
+            Error::Duplicate { .. }
+            | Error::Absent(_)
+            | Error::Exists(_)
+            | Error::TooLarge { .. }
+            | Error::Invalid(_) => Kind::Invalid,
             Error::Corrupt(_) => Kind::Corrupt,
             Error::Poisoned(_) => Kind::Poisoned,
         }

@@ -3,6 +3,7 @@
 pub mod btree;
 pub mod checkpoint;
 pub mod config;
+mod create;
 pub mod error;
 pub mod log;
 pub mod planted;

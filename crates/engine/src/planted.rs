@@ -8,3 +8,5 @@ pub static ACK_BEFORE_SYNC: Switch = Switch::new();
 pub static HALF_RANGE_KEPT: Switch = Switch::new();
 /// The checkpoint ignores redo that is not applied yet.
 pub static PENDING_REDO_PASSED: Switch = Switch::new();
+/// A sync does not pad: the next write goes on in a block that holds acknowledged records.
+pub static BLOCK_REWRITTEN: Switch = Switch::new();

@@ -3,33 +3,38 @@
 //! [`Storage::open`] takes the volume, makes or recovers the instance and starts the workers. What
 //! stands on it (catalog, transactions) recovers its own part and then calls [`Storage::start_redo`].
 //!
-//! Start order: lock → superblock → scan and cut the log → new writer epoch in the superblock → map →
-//! pages → workers. Shutdown: flush, checkpoint at the log's end, clean flag.
+//! Start: lock → superblock → sync and read the log up to its cut, map records into the map, others
+//! to be applied later → new writer epoch in the superblock → pages → workers.
+//! Shutdown: redo applied, everything flushed, checkpoint at the log's end, clean flag.
+//!
+//! A crash at any point of a start repeats it: until the new epoch is in the superblock nothing was
+//! changed; after it the old log stays as it was read until a checkpoint has passed it.
+//!
+//! Not here: making a new instance (`create`).
 
 use crate::checkpoint::{CheckpointWorker, Checkpointer};
 use crate::config::Config;
+use crate::create;
 use crate::error::Error;
-use crate::log::{self, Log, PartitionStart};
+use crate::log::{self, Log, LogSetup};
 use crate::recovery::cut;
-use crate::recovery::pending::{Pending, RedoWorker};
-use crate::recovery::scan::{self, Scan};
+use crate::recovery::pending::Pending;
+use crate::recovery::worker::RedoWorker;
 use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace_io::World;
-use terrace_io::disk::{Disk, DiskError, DiskLock, File};
+use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
 use terrace_io::sched::WorkerHandle;
 use terrace_io::store::ObjectStore;
 use terrace_tier::flush::{FlushWorker, Flusher};
 use terrace_tier::map::{Map, home};
-use terrace_tier::object_buffer::{self, ObjectBuffer};
+use terrace_tier::object_buffer::ObjectBuffer;
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
 use terrace_tier::path::Path;
+use terrace_tier::pool::Access;
 use terrace_tier::redo::Redo;
-
-/// The first GLSN of an instance.
-const FIRST_GLSN: u64 = 4096;
 
 /// What an instance is opened on.
 pub struct Parts {
@@ -54,7 +59,8 @@ pub struct Storage {
     /// The instance was made by this start.
     pub is_new: bool,
     // Dropped in this order: workers first, the lock last.
-    workers: Mutex<Vec<Box<dyn WorkerHandle>>>,
+    kept: Mutex<Vec<Box<dyn WorkerHandle>>>,
+    _workers: Vec<Box<dyn WorkerHandle>>,
     _lock: Box<dyn DiskLock>,
 }
 
@@ -62,67 +68,53 @@ impl Storage {
     pub fn open(config: &Config, parts: &Parts) -> Result<Storage, Error> {
         config.check()?;
         let volume = &*parts.volume;
-        let lock = volume.lock().map_err(|e| match e {
-            DiskError::Locked { .. } => Error::Busy(format!("the volume {} (another instance runs on it)", volume.describe())),
-            other => other.into(),
-        })?;
-        let is_new = !volume.exists(superblock::FILE)?;
-        if is_new {
-            create(config, parts)?;
-        }
-        let mut superblock = Superblock::read(volume)?;
-        let files: Vec<Arc<dyn File>> =
-            (0..superblock.starts.len()).map(|i| volume.open(&log::file_name(i))).collect::<Result<_, _>>()?;
+        let lock = take_lock(volume)?;
+        let is_new = create::if_absent(config, parts)?;
+        let read_by = Superblock::read(volume)?;
+        let was_clean = read_by.clean;
+        let files = open_logs(volume, &read_by)?;
 
-        // Redo: what the log has since the checkpoint.
-        let mut scan = Scan::default();
-        for (number, file) in files.iter().enumerate() {
-            scan::partition(&superblock, number, &**file, &mut scan)?;
-        }
-        let end = cut::cut(&superblock, &mut scan)?;
-        let starts: Vec<PartitionStart> = superblock
-            .starts
-            .iter()
-            .zip(&scan.next)
-            .map(|(start, next)| PartitionStart { start: *start, next: *next })
-            .collect();
+        // Redo: the map's at once, the rest by page.
+        let mut loading = load_map(volume)?;
+        let pending = Arc::new(Pending::new(read_by.clone(), files.clone(), config.redo_budget()));
+        let found = cut::replay(&read_by, &files, &mut |header, ops, place| {
+            if header.id.space == SpaceId::MAP {
+                loading.apply(header.id.page, ops, header.first, header.end())?;
+            } else {
+                pending.add(header, ops, place);
+            }
+            Ok(())
+        })?;
 
         // The new writer's epoch, durable before its first append.
-        let was_clean = superblock.clean;
-        superblock.epoch += 1;
-        superblock.clean = false;
-        superblock.attested = end;
-        superblock.history.push((superblock.epoch, end));
+        let mut superblock = read_by;
+        superblock.begin_epoch(found.end)?;
         superblock.slots = superblock.slots.max(config.slots());
         superblock.generation += 1;
         let superblock_file = volume.open(superblock::FILE)?;
         superblock.write(&*superblock_file)?;
 
-        let log = Arc::new(Log::new(
-            parts.world.clone(),
-            superblock.epoch,
-            superblock.log_blocks,
-            end,
+        let log = Arc::new(Log::new(LogSetup {
+            world: parts.world.clone(),
+            volume: parts.volume.clone(),
             files,
-            &starts,
-        ));
+            starts: found.starts,
+            blocks: superblock.log_blocks,
+            instance: superblock.instance as u64,
+            epoch: superblock.epoch,
+            checkpoint: superblock.checkpoint,
+            next: found.end,
+            room_wait_max: config.log_wait_timeout_ms * 1_000_000,
+        }));
         let redo: Arc<dyn Redo> = log.clone();
-
-        // The map, to the end of the log.
-        let mut loading = home::Loading::open(volume)?;
-        for record in scan.records.iter().filter(|r| r.header.id.space == SpaceId::MAP) {
-            let ops = &scan.bytes[record.ops.0..record.ops.1];
-            loading.apply(record.header.id.page, ops, record.header.first, record.header.end())?;
-        }
         let map = Arc::new(loading.finish(superblock.slots, redo.clone())?);
-
         let buffer = Arc::new(ObjectBuffer::open(volume)?);
         let path = Arc::new(Path::new(map.clone(), buffer.clone(), None, None));
-        let pending = Arc::new(Pending::new(scan));
         path.set_pending(pending.clone());
         let pages = Arc::new(Pages::new(parts.world.clone(), config.frames(), path.clone(), redo.clone()));
         let flusher = Arc::new(Flusher::new(pages.pool().clone(), map.clone(), buffer, redo, None));
         let checkpointer = Arc::new(Checkpointer::new(
+            parts.world.clone(),
             log.clone(),
             pages.pool().clone(),
             flusher.clone(),
@@ -135,7 +127,7 @@ impl Storage {
         let workers = vec![
             sched.spawn(Box::new(pages.evictor())),
             sched.spawn(Box::new(FlushWorker(flusher.clone()))),
-            sched.spawn(Box::new(CheckpointWorker(checkpointer.clone()))),
+            sched.spawn(Box::new(CheckpointWorker::new(checkpointer.clone()))),
         ];
         Ok(Storage {
             world: parts.world.clone(),
@@ -149,14 +141,15 @@ impl Storage {
             config: config.clone(),
             was_clean,
             is_new,
-            workers: Mutex::new(workers),
+            kept: Mutex::new(Vec::new()),
+            _workers: workers,
             _lock: lock,
         })
     }
 
-    /// Keeps a worker running as long as the storage.
+    /// Keeps a worker running until the storage is closed.
     pub fn keep(&self, worker: Box<dyn WorkerHandle>) {
-        self.workers.lock().push(worker);
+        self.kept.lock().push(worker);
     }
 
     /// Starts the background pass over redo not applied yet. Redo of spaces that are not `live` is
@@ -191,79 +184,70 @@ impl Storage {
 
     /// Waits until a checkpoint has passed everything appended so far.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        let target = self.log.appended();
+        self.checkpoint_past(self.log.appended())
+    }
+
+    fn checkpoint_past(&self, target: u64) -> Result<(), Error> {
         self.checkpointer.request(target);
-        // What the checkpoint itself logs (map records) lies above the target.
         loop {
             let progress = self.checkpointer.progress.ticket();
             if self.checkpointer.position() >= target {
                 return Ok(());
             }
-            if let Some(error) = self.checkpointer.failed.lock().clone() {
+            if let Some(error) = self.checkpointer.failure() {
                 return Err(error);
             }
             self.world.sched.wait(&self.checkpointer.progress, progress, Some(20_000_000));
-            self.checkpointer.request(target);
         }
     }
 
     /// Flushes everything and says in the superblock that nothing is to be redone. The storage is
-    /// not to be written to any more.
+    /// not to be written to any more. If a page's redo cannot be applied now (the object store is dead),
+    /// everything is made durable, and the next start redoes.
     pub fn close(&self) -> Result<(), Error> {
-        self.checkpoint()?;
-        // The last checkpoint's own map records: once more, with nothing else going on.
-        self.log.make_durable(self.log.appended())?;
-        self.map.settle();
-        self.map.write_homes()?;
-        self.checkpointer.make()?;
+        drop(std::mem::take(&mut *self.kept.lock()));
+        while let Some(id) = self.pending.next_page() {
+            if self.pages.load(id, Access::Internal).is_err() {
+                self.pending.put_back(id);
+                return Ok(self.log.make_durable(self.log.appended())?);
+            }
+        }
+        // What a checkpoint itself logs lies above it: the next one needs to log no more.
+        while self.checkpointer.position() < self.log.appended() {
+            self.checkpoint()?;
+        }
         self.checkpointer.write_superblock(|s| s.clean = true)
     }
 }
 
-/// Makes a new instance. The superblock comes last: without it, the next start begins anew.
-fn create(config: &Config, parts: &Parts) -> Result<(), Error> {
-    let volume = &*parts.volume;
-    let mut names: Vec<String> = (0..config.log_partitions).map(log::file_name).collect();
-    names.extend([home::FILE.to_string(), object_buffer::FILE.to_string()]);
-    let found = volume.list()?;
-    // Left by a start that did not come to its end; anything else is not ours to remove.
-    for name in found.iter().filter(|n| names.contains(n) || n.starts_with("log.")) {
-        volume.remove(name)?;
+fn take_lock(volume: &dyn Disk) -> Result<Box<dyn DiskLock>, Error> {
+    volume.lock().map_err(|error| match error {
+        DiskError::Locked { .. } => {
+            Error::Busy(format!("the volume {} (another instance runs on it)", volume.describe()))
+        }
+        other => other.into(),
+    })
+}
+
+/// Opens the log's files. What a killed process wrote but never synced becomes durable here, before
+/// anything is built upon it.
+fn open_logs(volume: &dyn Disk, superblock: &Superblock) -> Result<Vec<Arc<dyn File>>, Error> {
+    let need = superblock.log_blocks * log::block::BLOCK as u64;
+    let mut files = Vec::with_capacity(superblock.starts.len());
+    for partition in 0..superblock.starts.len() {
+        let file = volume.open(&log::file_name(partition))?;
+        if file.len() < need {
+            let (name, len) = (file.name(), file.len());
+            return Err(Error::Corrupt(format!("{name} has {len} bytes, the superblock says {need}")));
+        }
+        file.sync(Class::LogWrite)?;
+        files.push(file);
     }
-    let blocks = config.log_blocks();
-    for partition in 0..config.log_partitions {
-        let file = volume.create(&log::file_name(partition))?;
-        file.grow(blocks * log::block::BLOCK as u64, true)?;
-        file.sync(terrace_io::disk::Class::LogWrite)?;
-    }
-    home::create(volume)?;
-    object_buffer::create(volume)?;
-    volume.sync_dir()?;
-    let id = || u128::from(parts.world.random.next_u64()) | u128::from(parts.world.random.next_u64()) << 64;
-    let superblock = Superblock {
-        instance: id(),
-        lineage: id(),
-        generation: 1,
-        epoch: 0,
-        clean: true,
-        checkpoint: FIRST_GLSN,
-        attested: FIRST_GLSN,
-        transactions: 1,
-        sequences: 1,
-        spaces: SpaceId::FIRST_USER.0,
-        slots: config.slots(),
-        log_blocks: blocks,
-        starts: vec![0; config.log_partitions],
-        history: vec![],
-    };
-    // Under another name until it is whole: a name that exists has a superblock in it.
-    const FRESH: &str = "superblock.new";
-    if found.iter().any(|n| n == FRESH) {
-        volume.remove(FRESH)?;
-    }
-    superblock.create_as(volume, FRESH)?;
-    volume.sync_dir()?;
-    volume.rename(FRESH, superblock::FILE)?;
-    volume.sync_dir()?;
-    Ok(())
+    Ok(files)
+}
+
+/// Reads the map's homes, durable as they are read.
+fn load_map(volume: &dyn Disk) -> Result<home::Loading, Error> {
+    volume.open(home::FILE)?.sync(Class::MapWrite)?;
+    Ok(home::Loading::open(volume)?)
 }

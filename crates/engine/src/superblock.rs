@@ -71,6 +71,28 @@ impl Superblock {
         }
     }
 
+    /// The next writer's epoch, which owns the log from `end` on: where the one before was cut.
+    pub fn begin_epoch(&mut self, end: Glsn) -> Result<(), Error> {
+        self.prune_history();
+        // An epoch that owned nothing needs no entry: the next one's start cuts it as well.
+        while self.history.last().is_some_and(|(_, first)| *first >= end) {
+            self.history.pop();
+        }
+        if self.history.len() == HISTORY_MAX {
+            return Err(Error::Full(format!(
+                "the instance was started {HISTORY_MAX} times since its last checkpoint at {}; start it with its \
+                 object store reachable",
+                self.checkpoint
+            )));
+        }
+        let next = self.epoch.checked_add(1);
+        self.epoch = next.ok_or_else(|| Error::Full("there are no more writer epochs".into()))?;
+        self.history.push((self.epoch, end));
+        self.attested = end;
+        self.clean = false;
+        Ok(())
+    }
+
     fn encode(&self) -> AlignedBuf {
         assert!(self.starts.len() <= PARTITIONS_MAX && self.history.len() <= HISTORY_MAX);
         let mut b = AlignedBuf::zeroed(COPY);
@@ -152,7 +174,9 @@ impl Superblock {
                 }
             }
         }
-        best.ok_or_else(|| Error::Corrupt(format!("{}: neither copy of the superblock is intact", volume.describe())))
+        best.ok_or_else(|| {
+            Error::Corrupt(format!("{}: neither copy of the superblock is intact", volume.describe()))
+        })
     }
 
     /// Makes the file `name` with its first copy; durable when it returns, the name after `sync_dir`.

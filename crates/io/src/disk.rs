@@ -82,6 +82,12 @@ pub trait File: Send + Sync {
     fn sync(&self, class: Class) -> Result<()>;
 }
 
+/// Writes to one of several files that are written and synced together.
+pub struct FileWrite<'a> {
+    pub file: &'a dyn File,
+    pub ops: Vec<Op<'a>>,
+}
+
 /// Held while an instance uses the directory.
 pub trait DiskLock: Send + Sync {}
 
@@ -99,6 +105,15 @@ pub trait Disk: Send + Sync {
     /// All names, sorted.
     fn list(&self) -> Result<Vec<String>>;
     fn sync_dir(&self) -> Result<()>;
+    /// Writes to several files of this disk and syncs each; one result a file, in order. A device
+    /// that can does it side by side: the log's partitions are written so.
+    fn write_synced(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
+        let written: Vec<Result<()>> = writes
+            .iter_mut()
+            .map(|w| w.file.batch(class, &mut w.ops).into_iter().collect::<Result<Vec<()>>>().map(drop))
+            .collect();
+        written.into_iter().zip(writes).map(|(result, w)| result.and_then(|()| w.file.sync(class))).collect()
+    }
     /// Takes the directory for one instance; `Locked` if another has it.
     fn lock(&self) -> Result<Box<dyn DiskLock>>;
     /// Bytes still free on the device.

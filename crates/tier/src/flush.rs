@@ -219,7 +219,10 @@ impl Flusher {
     /// The flush of a batch, from copies to clean frames.
     fn flush(&self, copies: &[DirtyCopy], images: &mut [u8]) -> Result<(), FlushError> {
         let newest = copies.iter().map(|c| c.lsn).max().unwrap_or(0);
-        if !crate::planted::PAGE_BEFORE_LOG.on() {
+        if crate::planted::OWN_HORIZON_ONLY.on() {
+            let ids: Vec<PageId> = copies.iter().map(|c| c.id).collect();
+            self.redo.make_durable_own(&ids, newest)?;
+        } else if !crate::planted::PAGE_BEFORE_LOG.on() {
             self.redo.make_durable(newest)?; // invariant 1: log first
         }
         let tags: Vec<_> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();

@@ -69,7 +69,7 @@ impl Pages {
     pub fn begin(&self, log_bytes: u64, new_pages: usize, urgency: Urgency) -> Result<Mtr<'_>, MtrError> {
         let mut frames = Vec::with_capacity(new_pages);
         for _ in 0..new_pages {
-            match self.pool.take_frame(urgency == Urgency::Reserve) {
+            match self.pool.take_frame(urgency != Urgency::Normal) {
                 Ok(no) => frames.push(no),
                 Err(error) => {
                     frames.into_iter().for_each(|no| self.pool.give_frame(no));

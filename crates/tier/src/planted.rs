@@ -39,6 +39,8 @@ pub static SLOT_REUSED_EARLY: Switch = Switch::new();
 pub static UNMAPPED_IMAGE_PASSED: Switch = Switch::new();
 /// A page is written before the log is durable up to its LSN.
 pub static PAGE_BEFORE_LOG: Switch = Switch::new();
+/// A page is written when its own log partition is durable, not the global horizon.
+pub static OWN_HORIZON_ONLY: Switch = Switch::new();
 /// Publication cleans pages that changed while the object was put.
 pub static CHANGED_PAGE_CLEANED: Switch = Switch::new();
 /// The BPE serves an intact image whose tag is not the map's.

@@ -66,8 +66,10 @@ impl Drop for LogRoom {
 pub enum Urgency {
     /// New work: waits first, fails first.
     Normal,
-    /// Rollback, commit, purge, flush, checkpoint: may use the reserve.
+    /// Rollback, commit, purge: finishes what was begun. May use a reserve.
     Reserve,
+    /// Flush, sink, checkpoint: frees log space. May use the last of it.
+    Checkpoint,
 }
 
 pub trait Redo: Send + Sync {
@@ -90,6 +92,11 @@ pub trait Redo: Send + Sync {
     /// Waits until the horizon is at or past `upto`; writes itself when nobody else does. Never
     /// called under a latch.
     fn make_durable(&self, upto: Glsn) -> Result<(), LogError>;
+    /// Planted bug only: looks at these pages' own partitions, not at the global horizon.
+    fn make_durable_own(&self, pages: &[PageId], upto: Glsn) -> Result<(), LogError> {
+        let _ = pages;
+        self.make_durable(upto)
+    }
 }
 
 /// Log bytes that a record of `ops_len` bytes of ops may take, headers included.

@@ -3,32 +3,42 @@
 //! | at | size | what |
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4.. |
-//! | 4 | 4 | magic `TLOG` |
-//! | 8 | 4 | writer epoch |
-//! | 12 | 2 | partition |
-//! | 14 | 2 | bytes of records in this block |
-//! | 16 | 8 | sequence: the block's number in its partition since the instance was made |
-//! | 24 | 8 | durable horizon known when the block was written |
-//! | 32 | .. | records; one may go on in the next block |
+//! | 4 | 4 | magic and version, `TLG1` |
+//! | 8 | 8 | instance: the low half of its id |
+//! | 16 | 4 | writer epoch |
+//! | 20 | 2 | partition |
+//! | 22 | 2 | bytes of records in this block |
+//! | 24 | 8 | sequence: the block's number in its partition since the instance was made |
+//! | 32 | 8 | durable horizon known when the block was written |
+//! | 40 | 2 | where in the records the first one begins that begins here; 0xFFFF: none does |
+//! | 42 | 6 | zero |
+//! | 48 | .. | records; one may go on in the next block |
 //!
-//! A write of the log begins with a new block, so it begins with a record, and a block that holds
-//! acknowledged records is never written again.
+//! A write of the log begins with a new block and with a record. A block that holds acknowledged
+//! records is never written again: the rest of a write's last block stays empty.
 
+use super::record;
 use terrace_tier::page::Glsn;
 
 pub const BLOCK: usize = 4096;
-const HEADER: usize = 32;
+const HEADER: usize = 48;
 /// Record bytes a block holds.
 pub const PAYLOAD: usize = BLOCK - HEADER;
-const MAGIC: [u8; 4] = *b"TLOG";
+const MAGIC: [u8; 4] = *b"TLG1";
+const NONE: u16 = u16::MAX;
+
+const _: () = assert!(BLOCK.is_multiple_of(terrace_io::SECTOR) && PAYLOAD < NONE as usize);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockHeader {
+    pub instance: u64,
     pub epoch: u32,
     pub partition: u16,
     pub sequence: u64,
     /// Everything below was durable when the block was written.
     pub attested: Glsn,
+    /// Where in the payload the first record begins that begins in this block.
+    pub first: Option<u16>,
 }
 
 /// Blocks that `bytes` of records take.
@@ -36,16 +46,26 @@ pub fn blocks_for(bytes: u64) -> u64 {
     bytes.div_ceil(PAYLOAD as u64)
 }
 
-/// Writes `records` into consecutive blocks of `out`, the first with the header's sequence.
-pub fn encode(header: BlockHeader, records: &[u8], out: &mut [u8]) {
+/// Writes `records` into consecutive blocks of `out`, the first with the header's sequence. The
+/// first record begins at `begin`; `header.first` is not looked at.
+pub fn encode(header: BlockHeader, records: &[u8], begin: usize, out: &mut [u8]) {
     assert_eq!(out.len() as u64, blocks_for(records.len() as u64) * BLOCK as u64);
+    let mut next_record = begin;
     for (i, (part, block)) in records.chunks(PAYLOAD).zip(out.chunks_exact_mut(BLOCK)).enumerate() {
+        let from = i * PAYLOAD;
+        let first = if next_record < from + part.len() { (next_record - from) as u16 } else { NONE };
+        while next_record < from + part.len() {
+            next_record += record::size_at(records, next_record);
+        }
         block[4..8].copy_from_slice(&MAGIC);
-        block[8..12].copy_from_slice(&header.epoch.to_le_bytes());
-        block[12..14].copy_from_slice(&header.partition.to_le_bytes());
-        block[14..16].copy_from_slice(&(part.len() as u16).to_le_bytes());
-        block[16..24].copy_from_slice(&(header.sequence + i as u64).to_le_bytes());
-        block[24..32].copy_from_slice(&header.attested.to_le_bytes());
+        block[8..16].copy_from_slice(&header.instance.to_le_bytes());
+        block[16..20].copy_from_slice(&header.epoch.to_le_bytes());
+        block[20..22].copy_from_slice(&header.partition.to_le_bytes());
+        block[22..24].copy_from_slice(&(part.len() as u16).to_le_bytes());
+        block[24..32].copy_from_slice(&(header.sequence + i as u64).to_le_bytes());
+        block[32..40].copy_from_slice(&header.attested.to_le_bytes());
+        block[40..42].copy_from_slice(&first.to_le_bytes());
+        block[42..HEADER].fill(0);
         block[HEADER..HEADER + part.len()].copy_from_slice(part);
         block[HEADER + part.len()..].fill(0);
         let crc = crc32c::crc32c(&block[4..]);
@@ -60,12 +80,18 @@ pub fn decode(block: &[u8]) -> Option<(BlockHeader, &[u8])> {
     if block.len() != BLOCK || block[4..8] != MAGIC || u32_at(0)? != crc32c::crc32c(&block[4..]) {
         return None;
     }
-    let used = usize::from(u16::from_le_bytes([block[14], block[15]]));
+    let used = usize::from(u16::from_le_bytes([block[22], block[23]]));
+    let first = Some(u16::from_le_bytes([block[40], block[41]])).filter(|f| *f != NONE);
+    if first.is_some_and(|f| usize::from(f) >= used) {
+        return None;
+    }
     let header = BlockHeader {
-        epoch: u32_at(8)?,
-        partition: u16::from_le_bytes([block[12], block[13]]),
-        sequence: u64_at(16)?,
-        attested: u64_at(24)?,
+        instance: u64_at(8)?,
+        epoch: u32_at(16)?,
+        partition: u16::from_le_bytes([block[20], block[21]]),
+        sequence: u64_at(24)?,
+        attested: u64_at(32)?,
+        first,
     };
     Some((header, block.get(HEADER..HEADER + used)?))
 }

@@ -1,166 +1,162 @@
 //! The redo log: what makes a commit durable.
 //!
 //! One stream of positions (GLSN), several rings of blocks. A mini-transaction takes one gapless range of
-//! GLSNs while it holds its latches; each of its records goes to the partition of its page (CloudJump
-//! §5: partitioned redo). Records wait in their partition's buffer until somebody needs them durable:
-//! the first who asks writes for all (group commit), the others wait.
+//! GLSNs while it holds its latches (`order`); each of its records goes to the partition of its page
+//! (`partition`; CloudJump §4.1.1), and waits there until somebody needs it durable: he writes for all
+//! (`writer`, group commit). The **horizon** is the end of the gapless durable prefix over all
+//! partitions; only it releases commits and lets pages be written.
 //!
-//! The **horizon** is the end of the gapless durable prefix: `order` keeps the ranges in GLSN order, each
-//! with the number of partitions that have not synced their part of it; the horizon passes a range
-//! when that number is zero and all before it are passed. So an idle partition holds nothing back,
-//! and a commit is never released past a hole.
+//! A position is *appended* when its range was given out, *durable* when the horizon has passed it.
+//! Appended always lies on the end of a range. Between the two a crash may keep any part; recovery
+//! keeps the gapless prefix up to the end of a range (`recovery`).
 //!
-//! **Room**: a mini-transaction charges blocks before it takes a latch (`reserve`), enough for its
-//! records in any partition and for the padding of a sync of its own. The charge ends when its
-//! records are synced, by when the ring counts their blocks. A reserve is kept for those who free
-//! space ([`Urgency::Reserve`]).
+//! **Room** (`space`): blocks are reserved before the first latch; a ring cannot overflow. Who finds no room
+//! wakes the checkpoint and waits, bounded.
 //!
-//! A failed write or sync poisons the log: nothing after it is acknowledged, nothing retries it.
+//! A failed write or sync **poisons** the log: nothing after it is acknowledged, nothing retries it.
 //!
-//! Locks: `order`, then a partition's state; memory work only. I/O is done by the one leader, with no
-//! lock held. Crash: see `recovery`.
+//! Lock: `order`, for memory work; the tier's stamp callback runs under it, so that whoever reads
+//! `appended` and then looks for dirty pages finds every page changed below it. I/O with no lock held.
+//!
+//! Not here: reading (`recovery`), how far back it must reach (`checkpoint`).
 
 pub mod block;
+mod order;
 mod partition;
 pub mod record;
+mod space;
+mod writer;
 
-use crate::planted;
-use block::PAYLOAD;
+pub use order::partition_of;
+pub use partition::{Batch, PartitionStart};
+
+use order::Order;
 use parking_lot::Mutex;
-use partition::Partition;
-use record::RecordHeader;
-use std::collections::VecDeque;
+use space::Verdict;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
-use terrace_io::disk::{DiskError, File};
+use terrace_io::disk::{Disk, DiskError, File};
 use terrace_io::sched::Event;
 use terrace_tier::page::{Glsn, PageId};
 use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 
 /// Records that may wait to be written before a reservation writes them itself, in bytes.
-const BUFFER_MAX: usize = 4 << 20;
-/// How long a reservation waits for log space, in nanoseconds.
-const ROOM_WAIT_MAX: Nanos = 60_000_000_000;
-/// The share of a ring that only [`Urgency::Reserve`] may use: one in so many blocks.
-const KEPT_SHARE: u64 = 8;
+const WAITING_MAX: usize = 4 << 20;
+/// How long a reservation sleeps between looks, in nanoseconds.
+const PATIENCE: Nanos = 100_000_000;
 
 /// Name of a partition's file on the volume.
 pub fn file_name(partition: usize) -> String {
     format!("log.{partition}")
 }
 
-/// A range that is not below the horizon yet.
-struct Pending {
-    end: Glsn,
-    /// Partitions that have not synced their part.
-    missing: u32,
-    charge: u64,
-}
-
-struct Order {
-    next: Glsn,
-    /// The number of the first entry of `ranges`.
-    base: u64,
-    ranges: VecDeque<Pending>,
-}
-
 #[derive(Default, Debug)]
 pub struct LogCounters {
+    /// Bytes and mini-transactions appended.
     pub bytes: AtomicU64,
     pub ranges: AtomicU64,
+    /// Writes of one partition, each with its sync; and the blocks in them.
     pub writes: AtomicU64,
     pub blocks: AtomicU64,
+    /// Reservations that had to wait for a checkpoint.
     pub room_waits: AtomicU64,
+}
+
+impl LogCounters {
+    fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+/// What a log is made of and where it goes on.
+pub struct LogSetup {
+    pub world: World,
+    pub volume: Arc<dyn Disk>,
+    /// One for each partition.
+    pub files: Vec<Arc<dyn File>>,
+    pub starts: Vec<PartitionStart>,
+    /// Blocks of each ring.
+    pub blocks: u64,
+    /// The low half of the instance's id.
+    pub instance: u64,
+    pub epoch: u32,
+    pub checkpoint: Glsn,
+    /// The first GLSN to give out.
+    pub next: Glsn,
+    /// How long a reservation waits for room at the most.
+    pub room_wait_max: Nanos,
 }
 
 pub struct Log {
     world: World,
-    epoch: u32,
+    volume: Arc<dyn Disk>,
+    files: Vec<Arc<dyn File>>,
     blocks: u64,
-    partitions: Vec<Partition>,
+    instance: u64,
+    epoch: u32,
+    room_wait_max: Nanos,
     order: Mutex<Order>,
     appended: AtomicU64,
     horizon: AtomicU64,
-    /// Blocks promised to reservations and to records not yet synced.
-    charged: AtomicU64,
-    leading: AtomicBool,
-    /// The horizon moved, the leader is done, or the log is poisoned.
-    flushed: Event,
-    /// The checkpoint freed space, or a charge ended.
-    space_freed: Event,
-    /// For the checkpoint worker: the ring is half full.
+    checkpoint: AtomicU64,
+    /// The horizon moved, or the log is poisoned.
+    written: Event,
+    /// Room became free, or the log is poisoned.
+    room_freed: Event,
+    room_waiters: AtomicU64,
+    /// For the checkpoint worker: the ring is half full, or somebody asks.
     pub checkpoint_wanted: Arc<Event>,
+    checkpoint_asked: AtomicBool,
+    /// The checkpoint worker rests until something is appended.
+    at_rest: AtomicBool,
     poisoned: Mutex<Option<String>>,
     is_poisoned: AtomicBool,
     pub counters: LogCounters,
 }
 
-/// What the log starts with: one for each partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartitionStart {
-    /// The oldest block that still counts.
-    pub start: u64,
-    /// The first block to write.
-    pub next: u64,
-}
-
-/// The partition of a page.
-pub fn partition_of(id: PageId, partitions: usize) -> usize {
-    if partitions == 1 {
-        return 0;
-    }
-    let hash = id.as_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (hash >> 32) as usize % partitions
-}
-
-/// Blocks that a reservation of so many bytes may come to take in one partition.
-fn charge(bytes: u64) -> u64 {
-    if bytes == 0 { 0 } else { bytes.div_ceil(PAYLOAD as u64) + 1 }
-}
-
 impl Log {
-    /// A log that goes on at `next`, in rings of `blocks` blocks.
-    pub fn new(world: World, epoch: u32, blocks: u64, next: Glsn, files: Vec<Arc<dyn File>>, starts: &[PartitionStart]) -> Log {
+    pub fn new(setup: LogSetup) -> Log {
+        let LogSetup { world, volume, files, starts, blocks, instance, epoch, checkpoint, next, room_wait_max } = setup;
         assert_eq!(files.len(), starts.len());
-        let partitions = files
-            .into_iter()
-            .zip(starts)
-            .enumerate()
-            .map(|(i, (file, at))| Partition::new(i as u16, file, blocks, at.start, at.next, next))
-            .collect();
         Log {
             world,
-            epoch,
+            volume,
+            files,
             blocks,
-            partitions,
-            order: Mutex::new(Order { next, base: 0, ranges: VecDeque::new() }),
+            instance,
+            epoch,
+            room_wait_max,
+            order: Mutex::new(Order::new(next, blocks, &starts)),
             appended: AtomicU64::new(next),
             horizon: AtomicU64::new(next),
-            charged: AtomicU64::new(0),
-            leading: AtomicBool::new(false),
-            flushed: Event::new(),
-            space_freed: Event::new(),
+            checkpoint: AtomicU64::new(checkpoint),
+            written: Event::new(),
+            room_freed: Event::new(),
+            room_waiters: AtomicU64::new(0),
             checkpoint_wanted: Arc::new(Event::new()),
+            checkpoint_asked: AtomicBool::new(false),
+            at_rest: AtomicBool::new(false),
             poisoned: Mutex::new(None),
             is_poisoned: AtomicBool::new(false),
             counters: LogCounters::default(),
         }
     }
 
-    fn poison(&self, cause: impl Into<String>) {
-        self.poisoned.lock().get_or_insert(cause.into());
+    /// Stops the log for good: a write that everything relies on has failed.
+    pub fn poison(&self, cause: &str) {
+        self.poisoned.lock().get_or_insert_with(|| cause.to_string());
         self.is_poisoned.store(true, Ordering::Release);
-        self.flushed.notify();
-        self.space_freed.notify();
+        self.written.notify();
+        self.room_freed.notify();
     }
 
     fn healthy(&self) -> Result<(), LogError> {
         if !self.is_poisoned.load(Ordering::Acquire) {
             return Ok(());
         }
-        Err(LogError::Poisoned(self.poisoned.lock().clone().unwrap_or_default()))
+        Err(LogError::Poisoned(self.failure().unwrap_or_default()))
     }
 
     /// Why the log stopped, if it did.
@@ -168,168 +164,148 @@ impl Log {
         self.poisoned.lock().clone()
     }
 
-    /// Bytes of one ring.
-    pub fn capacity(&self) -> u64 {
-        self.blocks * block::BLOCK as u64
+    pub fn partitions(&self) -> usize {
+        self.files.len()
     }
+
+    /// Bytes of all rings together.
+    pub fn capacity(&self) -> u64 {
+        self.blocks * (block::BLOCK * self.files.len()) as u64
+    }
+
     /// Blocks in use of the fullest ring, and blocks of a ring.
     pub fn usage(&self) -> (u64, u64) {
-        (self.partitions.iter().map(Partition::used).max().unwrap_or(0), self.blocks)
+        (self.order.lock().used(), self.blocks)
     }
-    /// Whether a checkpoint is due.
+
+    /// Whether so much room is taken that a checkpoint is due.
     pub fn wants_checkpoint(&self) -> bool {
-        let (used, blocks) = self.usage();
-        used * 2 > blocks
+        let order = self.order.lock();
+        order.room.wants_checkpoint(order.used())
+    }
+
+    /// The checkpoint worker looks now: who comes later asks anew.
+    pub fn checkpoint_heard(&self) {
+        self.checkpoint_asked.store(false, Ordering::SeqCst);
+    }
+
+    /// The checkpoint worker has nothing to do until something is appended above `seen`. False: it was.
+    pub fn checkpoint_rests(&self, seen: Glsn) -> bool {
+        self.at_rest.store(true, Ordering::SeqCst);
+        self.appended.load(Ordering::SeqCst) <= seen
     }
 
     /// Where scans start for a checkpoint at `checkpoint`, a block sequence for each partition.
     pub fn starts_for(&self, checkpoint: Glsn) -> Vec<u64> {
-        self.partitions.iter().map(|p| p.start_for(checkpoint)).collect()
-    }
-    /// The superblock names these starts durably: what lies before is free.
-    pub fn release(&self, starts: &[u64]) {
-        self.partitions.iter().zip(starts).for_each(|(p, start)| p.release_before(*start));
-        self.space_freed.notify();
+        self.order.lock().rings.iter().map(|ring| ring.start_for(checkpoint)).collect()
     }
 
-    /// Takes room if there is any.
-    fn try_charge(&self, blocks: u64, urgency: Urgency) -> bool {
-        let keep = if urgency == Urgency::Reserve { 0 } else { self.blocks / KEPT_SHARE };
-        let (used, total) = self.usage();
-        let mut charged = self.charged.load(Ordering::Acquire);
-        loop {
-            if used + charged + blocks + keep > total {
-                return false;
-            }
-            match self.charged.compare_exchange_weak(charged, charged + blocks, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return true,
-                Err(now) => charged = now,
-            }
-        }
-    }
-
-    /// Writes and syncs what waits in all partitions. Only the leader calls it.
-    fn write_waiting(&self) -> Result<(), DiskError> {
-        let attested = self.horizon.load(Ordering::Acquire);
-        let mut writings: Vec<_> =
-            self.partitions.iter().filter_map(|p| Some((p, p.begin_write(self.epoch, attested)?))).collect();
-        for (partition, writing) in &writings {
-            partition.write(writing)?;
-            self.counters.writes.fetch_add(1, Ordering::Relaxed);
-        }
-        let early = planted::ACK_BEFORE_SYNC.on();
-        if early {
-            writings.iter_mut().for_each(|(_, w)| self.synced(&std::mem::take(&mut w.entries)));
-        }
-        for (partition, writing) in writings {
-            partition.sync()?;
-            if !early {
-                self.synced(&writing.entries);
-            }
-        }
-        Ok(())
-    }
-
-    /// A partition has synced its part of these ranges.
-    fn synced(&self, entries: &[u64]) {
-        let mut ended = 0;
+    /// The superblock names this checkpoint and its starts durably: what lies before is free.
+    pub fn release(&self, checkpoint: Glsn, starts: &[u64]) {
         let mut order = self.order.lock();
-        let base = order.base;
-        for entry in entries {
-            order.ranges[(entry - base) as usize].missing -= 1;
-        }
-        let mut horizon = None;
-        while order.ranges.front().is_some_and(|r| r.missing == 0) {
-            if let Some(range) = order.ranges.pop_front() {
-                order.base += 1;
-                ended += range.charge;
-                horizon = Some(range.end);
-            }
-        }
-        if let Some(horizon) = horizon {
-            self.horizon.store(horizon, Ordering::Release);
-        }
+        order.rings.iter_mut().zip(starts).for_each(|(ring, start)| ring.release_before(*start));
         drop(order);
-        self.charged.fetch_sub(ended, Ordering::AcqRel);
-        if ended > 0 {
-            self.space_freed.notify();
+        self.checkpoint.store(checkpoint, Ordering::Release);
+        self.room_freed.notify();
+    }
+
+    fn ask_for_checkpoint(&self) {
+        if !self.checkpoint_asked.swap(true, Ordering::SeqCst) {
+            self.checkpoint_wanted.notify();
         }
+    }
+
+    fn full(&self) -> LogError {
+        LogError::Full { capacity: self.capacity(), checkpoint: self.checkpoint.load(Ordering::Acquire) }
+    }
+
+    /// One look for room. None: too many records wait to be written.
+    fn try_reserve(&self, bytes: u64, urgency: Urgency) -> Option<Verdict> {
+        let mut order = self.order.lock();
+        if order.waiting > WAITING_MAX {
+            return None;
+        }
+        let used = order.used();
+        let verdict = order.room.reserve(used, bytes, urgency);
+        let wants_checkpoint = order.room.wants_checkpoint(used);
+        drop(order);
+        if wants_checkpoint || verdict == Verdict::Wait {
+            self.ask_for_checkpoint();
+        }
+        Some(verdict)
+    }
+
+    fn wait_for_room(&self, bytes: u64, urgency: Urgency) -> Result<(), LogError> {
+        let since = self.world.clock.now();
+        self.room_waiters.fetch_add(1, Ordering::SeqCst);
+        let result = loop {
+            let freed = self.room_freed.ticket();
+            if let Err(error) = self.healthy() {
+                break Err(error);
+            }
+            match self.try_reserve(bytes, urgency) {
+                Some(Verdict::Granted) => break Ok(()),
+                Some(Verdict::Never) => break Err(self.full()),
+                Some(Verdict::Wait) if self.world.clock.now() - since > self.room_wait_max => break Err(self.full()),
+                Some(Verdict::Wait) => {
+                    self.world.sched.wait(&self.room_freed, freed, Some(PATIENCE));
+                }
+                None => {
+                    if let Err(error) = self.write_until(self.appended()) {
+                        break Err(error);
+                    }
+                }
+            }
+        };
+        self.room_waiters.fetch_sub(1, Ordering::SeqCst);
+        result
     }
 }
 
 impl Redo for Log {
     fn reserve(self: Arc<Self>, bytes: u64, urgency: Urgency) -> Result<LogRoom, LogError> {
-        let blocks = charge(bytes);
-        let mut waited = 0;
-        loop {
-            self.healthy()?;
-            let freed = self.space_freed.ticket();
-            let waiting: usize = self.partitions.iter().map(Partition::waiting_bytes).sum();
-            if waiting > BUFFER_MAX {
-                self.make_durable(self.appended())?;
-            }
-            if self.try_charge(blocks, urgency) {
-                if self.wants_checkpoint() {
-                    self.checkpoint_wanted.notify();
-                }
-                return Ok(LogRoom::new(self, bytes));
-            }
-            // Charges of records that only wait to be written end when they are.
-            if self.durable() < self.appended() {
-                self.make_durable(self.appended())?;
-                continue;
-            }
-            self.counters.room_waits.fetch_add(1, Ordering::Relaxed);
-            self.checkpoint_wanted.notify();
-            const PATIENCE: Nanos = 100_000_000;
-            self.world.sched.wait(&self.space_freed, freed, Some(PATIENCE));
-            waited += PATIENCE;
-            if waited > ROOM_WAIT_MAX {
-                return Err(LogError::Full { capacity: self.capacity(), checkpoint: self.durable() });
-            }
+        self.healthy()?;
+        if self.try_reserve(bytes, urgency) != Some(Verdict::Granted) {
+            LogCounters::add(&self.counters.room_waits, 1);
+            self.wait_for_room(bytes, urgency)?;
         }
+        Ok(LogRoom::new(self, bytes))
     }
 
     fn give_back(&self, bytes: u64) {
-        let blocks = charge(bytes);
-        if blocks > 0 {
-            let before = self.charged.fetch_sub(blocks, Ordering::AcqRel);
-            assert!(before >= blocks, "log room is given back twice");
-            self.space_freed.notify();
+        if bytes > 0 {
+            self.order.lock().room.give_back(bytes);
+            if self.room_waiters.load(Ordering::SeqCst) > 0 {
+                self.room_freed.notify();
+            }
         }
     }
 
-    fn append(&self, room: &mut LogRoom, pages: &[PageRedo<'_>], stamp: &mut dyn FnMut(LsnRange)) -> LsnRange {
-        let length: u64 = pages.iter().map(|p| record::size(p.ops.len())).sum();
-        assert!(length > 0 && length <= room.bytes, "{length} bytes of records in room for {}", room.bytes);
-        let mut touched: Vec<usize> = pages.iter().map(|p| partition_of(p.id, self.partitions.len())).collect();
-        let mut distinct = touched.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
+    /// Ends the room: what is left of it goes back at once.
+    fn append(
+        &self,
+        room: &mut LogRoom,
+        pages: &[PageRedo<'_>],
+        stamp: &mut dyn FnMut(LsnRange),
+    ) -> LsnRange {
         let mut order = self.order.lock();
-        let first = order.next;
-        let range = LsnRange { first, end: first + length };
-        order.next = range.end;
-        let entry = order.base + order.ranges.len() as u64;
-        order.ranges.push_back(Pending { end: range.end, missing: distinct.len() as u32, charge: charge(room.bytes) });
-        room.bytes = 0; // the charge is the range's now
+        let range = order.range(pages);
+        let length = range.end - range.first;
+        assert!(length > 0 && length <= room.bytes, "{length} bytes of records in room for {}", room.bytes);
+        // Before `appended` says so: a checkpoint that reads it must find the pages dirty.
         stamp(range);
-        let mut own = first;
-        for (page, partition) in pages.iter().zip(touched.drain(..)) {
-            let header = RecordHeader {
-                own,
-                first,
-                length: length as u32,
-                ops_len: page.ops.len() as u32,
-                id: page.id,
-            };
-            own = header.own_end();
-            self.partitions[partition].append(|out| record::encode(&header, page.ops, out), entry, range.end);
-        }
-        self.appended.store(range.end, Ordering::Release);
+        order.push(range, pages);
+        order.room.give_back(std::mem::take(&mut room.bytes));
+        self.appended.store(range.end, Ordering::SeqCst);
         drop(order);
-        self.counters.bytes.fetch_add(length, Ordering::Relaxed);
-        self.counters.ranges.fetch_add(1, Ordering::Relaxed);
+        if self.at_rest.load(Ordering::SeqCst) && self.at_rest.swap(false, Ordering::SeqCst) {
+            self.checkpoint_wanted.notify();
+        }
+        LogCounters::add(&self.counters.bytes, length);
+        LogCounters::add(&self.counters.ranges, 1);
+        if self.room_waiters.load(Ordering::SeqCst) > 0 {
+            self.room_freed.notify();
+        }
         range
     }
 
@@ -342,24 +318,31 @@ impl Redo for Log {
     }
 
     fn make_durable(&self, upto: Glsn) -> Result<(), LogError> {
-        loop {
-            let flushed = self.flushed.ticket();
-            if self.durable() >= upto {
-                return Ok(());
-            }
-            self.healthy()?;
-            if self.leading.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                let written = self.write_waiting();
-                if let Err(error) = written {
-                    self.poison(error.to_string());
-                }
-                self.leading.store(false, Ordering::Release);
-                self.flushed.notify();
-                continue;
-            }
-            self.world.sched.wait(&self.flushed, flushed, None);
+        if self.durable() >= upto {
+            return Ok(());
         }
+        self.write_until(upto)
     }
+
+    fn make_durable_own(&self, pages: &[PageId], upto: Glsn) -> Result<(), LogError> {
+        if !terrace_tier::planted::OWN_HORIZON_ONLY.on() {
+            return self.make_durable(upto);
+        }
+        let own: Vec<usize> = pages.iter().map(|id| partition_of(*id, self.files.len())).collect();
+        let shares = self.take(|number, ring| own.contains(&number) && ring.can_write(upto));
+        if shares.is_empty() { Ok(()) } else { self.write(shares) }
+    }
+}
+
+/// Makes the rings' files, zero-filled: writing over written blocks costs half a sync of extending a
+/// file. Durable when it returns, the names after `sync_dir`.
+pub fn create(volume: &dyn Disk, partitions: usize, blocks: u64) -> Result<(), DiskError> {
+    for partition in 0..partitions {
+        let file = volume.create(&file_name(partition))?;
+        file.grow(blocks * block::BLOCK as u64, true)?;
+        file.sync(terrace_io::disk::Class::LogWrite)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,129 +1,158 @@
-//! One partition: a ring of blocks in one file, and the records that wait to be written.
+//! One partition: a ring of blocks in one file, and the records that wait to be written to it.
 //!
 //! The ring's live part is a queue of *batches*, each the blocks of one write. A batch is free when
-//! the checkpoint has passed the last record in it. The ring never overflows, because room is
-//! charged before it is used (`room`).
+//! the checkpoint has passed the last range in it. At most one write is under way; what is appended
+//! meanwhile waits for the next. CloudJump §4.1.1 names the marks of a partition: persisted (PLSN,
+//! below [`Ring::first_unsynced`]) and buffered (BLSN, the end of what waits).
+//!
+//! All of it is memory work under the lock of `order`; `writer` does the I/O.
 
-use super::block::{self, BLOCK, BlockHeader};
-use parking_lot::Mutex;
+use super::block::blocks_for;
+use super::record::{self, RecordHeader};
+use crate::planted;
 use std::collections::VecDeque;
-use std::sync::Arc;
-use terrace_io::AlignedBuf;
-use terrace_io::disk::{Class, DiskError, File, Op};
 use terrace_tier::page::Glsn;
 
-/// The blocks of one write.
-#[derive(Clone, Copy, Debug)]
-struct Batch {
-    sequence: u64,
-    blocks: u64,
-    /// End of the last range in it.
-    end: Glsn,
+/// Neighbouring blocks of the ring that are freed together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Batch {
+    pub sequence: u64,
+    /// The end of the last range that has a record beginning in these blocks.
+    pub end: Glsn,
 }
 
-struct State {
-    /// Records not yet written, and the entries of the order queue they belong to.
-    records: Vec<u8>,
-    entries: Vec<u64>,
+/// What a partition starts with.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PartitionStart {
+    /// What recovery found, ascending. The first is the oldest block that still counts.
+    pub batches: Vec<Batch>,
+    /// The first block to write.
+    pub next: u64,
+}
+
+/// Records taken to be written.
+pub(super) struct Taken {
+    pub records: Vec<u8>,
+    /// Where the first record begins: 0, but for a planted bug.
+    pub begin: usize,
+    pub sequence: u64,
+}
+
+pub(super) struct Ring {
+    blocks: u64,
+    /// Records not yet taken.
+    waiting: Vec<u8>,
+    waiting_first: Glsn,
     last_end: Glsn,
+    /// The first GLSN of the write under way.
+    in_flight: Option<Glsn>,
     next_sequence: u64,
     batches: VecDeque<Batch>,
+    spare: Vec<u8>,
+    /// Planted bug only: the unfilled last block, and where a record begins in it.
+    tail: Option<(Vec<u8>, usize)>,
 }
 
-pub(super) struct Partition {
-    number: u16,
-    file: Arc<dyn File>,
-    blocks: u64,
-    state: Mutex<State>,
-}
-
-/// A write under way.
-pub(super) struct Writing {
-    image: AlignedBuf,
-    sequence: u64,
-    pub entries: Vec<u64>,
-}
-
-impl Partition {
-    /// `next_sequence` is the first block to write, `start` the oldest block that still counts, whose
-    /// records end at or below `end`.
-    pub fn new(number: u16, file: Arc<dyn File>, blocks: u64, start: u64, next_sequence: u64, end: Glsn) -> Partition {
-        let mut batches = VecDeque::new();
-        if next_sequence > start {
-            batches.push_back(Batch { sequence: start, blocks: next_sequence - start, end });
+impl Ring {
+    pub fn new(blocks: u64, start: &PartitionStart) -> Ring {
+        let first = start.batches.first().map_or(start.next, |b| b.sequence);
+        assert!(first <= start.next && start.next - first <= blocks);
+        Ring {
+            blocks,
+            waiting: Vec::new(),
+            waiting_first: 0,
+            last_end: 0,
+            in_flight: None,
+            next_sequence: start.next,
+            batches: start.batches.iter().copied().collect(),
+            spare: Vec::new(),
+            tail: None,
         }
-        let state = State { records: Vec::new(), entries: Vec::new(), last_end: 0, next_sequence, batches };
-        Partition { number, file, blocks, state: Mutex::new(state) }
     }
 
-    /// Blocks that hold records the checkpoint has not passed.
-    pub fn used(&self) -> u64 {
-        let state = self.state.lock();
-        state.batches.front().map_or(0, |first| state.next_sequence - first.sequence)
+    /// Puts a record behind the others. The range ends at `end`.
+    pub fn push(&mut self, header: &RecordHeader, ops: &[u8]) {
+        if self.waiting.is_empty() {
+            self.waiting_first = header.own;
+        }
+        record::encode(header, ops, &mut self.waiting);
+        self.last_end = header.end();
     }
 
-    pub fn append(&self, write: impl FnOnce(&mut Vec<u8>), entry: u64, end: Glsn) {
-        let mut state = self.state.lock();
-        write(&mut state.records);
-        if state.entries.last() != Some(&entry) {
-            state.entries.push(entry);
-        }
-        state.last_end = end;
+    /// Everything of this partition below it is on the device. None: everything appended is.
+    pub fn first_unsynced(&self) -> Option<Glsn> {
+        self.in_flight.or((!self.waiting.is_empty()).then_some(self.waiting_first))
     }
 
     pub fn waiting_bytes(&self) -> usize {
-        self.state.lock().records.len()
+        self.waiting.len()
     }
 
-    /// Takes what waits and puts it into blocks. None if nothing waits.
-    pub fn begin_write(&self, epoch: u32, attested: Glsn) -> Option<Writing> {
-        let mut state = self.state.lock();
-        if state.records.is_empty() {
-            return None;
+    /// Whether a write can begin that `upto` needs.
+    pub fn can_write(&self, upto: Glsn) -> bool {
+        self.in_flight.is_none() && !self.waiting.is_empty() && self.waiting_first < upto
+    }
+
+    /// Blocks in use, those included that the waiting records will take.
+    pub fn used(&self) -> u64 {
+        let written = self.batches.front().map_or(0, |first| self.next_sequence - first.sequence);
+        written + blocks_for(self.waiting.len() as u64)
+    }
+
+    /// Takes what waits: the write is under way until [`Ring::synced`].
+    pub fn take(&mut self) -> Taken {
+        assert!(self.in_flight.is_none() && !self.waiting.is_empty());
+        self.in_flight = Some(self.waiting_first);
+        let mut records = std::mem::replace(&mut self.waiting, std::mem::take(&mut self.spare));
+        let mut begin = 0;
+        if planted::BLOCK_REWRITTEN.on() {
+            (records, begin) = self.join_tail(records);
         }
-        let records = std::mem::take(&mut state.records);
-        let entries = std::mem::take(&mut state.entries);
-        let blocks = block::blocks_for(records.len() as u64);
-        let sequence = state.next_sequence;
-        state.next_sequence += blocks;
-        let end = state.last_end;
-        state.batches.push_back(Batch { sequence, blocks, end });
-        let used = state.next_sequence - state.batches.front().map_or(sequence, |b| b.sequence);
-        assert!(used <= self.blocks, "partition {}: {used} blocks in a ring of {}", self.number, self.blocks);
-        drop(state);
-        let mut image = AlignedBuf::zeroed((blocks as usize) * BLOCK);
-        block::encode(BlockHeader { epoch, partition: self.number, sequence, attested }, &records, &mut image);
-        Some(Writing { image, sequence, entries })
+        let sequence = self.next_sequence;
+        self.next_sequence += blocks_for(records.len() as u64);
+        self.batches.push_back(Batch { sequence, end: self.last_end });
+        let used = self.used();
+        assert!(used <= self.blocks, "{used} blocks in a ring of {}: room was not reserved", self.blocks);
+        Taken { records, begin, sequence }
     }
 
-    /// Writes the blocks; they are durable after [`Partition::sync`].
-    pub fn write(&self, writing: &Writing) -> Result<(), DiskError> {
-        let at = writing.sequence % self.blocks;
-        let until_end = ((self.blocks - at) as usize * BLOCK).min(writing.image.len());
-        let (first, wrapped) = writing.image.split_at(until_end);
-        let mut ops = vec![Op::Write { offset: at * BLOCK as u64, buf: first }];
-        if !wrapped.is_empty() {
-            ops.push(Op::Write { offset: 0, buf: wrapped });
+    /// The write is on the device. Takes its buffer back.
+    pub fn synced(&mut self, mut records: Vec<u8>) {
+        assert!(self.in_flight.take().is_some());
+        records.clear();
+        if records.capacity() <= 1 << 20 {
+            self.spare = records;
         }
-        self.file.batch(Class::LogWrite, &mut ops).into_iter().collect()
     }
 
-    pub fn sync(&self) -> Result<(), DiskError> {
-        self.file.sync(Class::LogWrite)
-    }
-
-    /// Where a scan must start for a checkpoint at `checkpoint`: the first block with a record that
+    /// Where a scan must start for a checkpoint at `checkpoint`: before every record of a range that
     /// ends above it.
     pub fn start_for(&self, checkpoint: Glsn) -> u64 {
-        let state = self.state.lock();
-        state.batches.iter().find(|b| b.end > checkpoint).map_or(state.next_sequence, |b| b.sequence)
+        self.batches.iter().find(|b| b.end > checkpoint).map_or(self.next_sequence, |b| b.sequence)
     }
 
-    /// The superblock names `start`: blocks before it are free.
-    pub fn release_before(&self, start: u64) {
-        let mut state = self.state.lock();
-        while state.batches.front().is_some_and(|b| b.sequence + b.blocks <= start) {
-            state.batches.pop_front();
+    /// The superblock names `start` durably: blocks before it are free.
+    pub fn release_before(&mut self, start: u64) {
+        while self.batches.front().is_some_and(|b| b.sequence < start) {
+            self.batches.pop_front();
         }
+    }
+
+    /// The planted bug: goes on in the last block of the write before, which is acknowledged.
+    fn join_tail(&mut self, records: Vec<u8>) -> (Vec<u8>, usize) {
+        let (mut joined, begin) = self.tail.take().unwrap_or_default();
+        if !joined.is_empty() {
+            self.next_sequence -= 1;
+        }
+        joined.extend_from_slice(&records);
+        let last = joined.len() - joined.len() % super::block::PAYLOAD;
+        let mut at = begin;
+        while at < last {
+            at += record::size_at(&joined, at);
+        }
+        if last < joined.len() && at < joined.len() {
+            self.tail = Some((joined[last..].to_vec(), at - last));
+        }
+        (joined, begin)
     }
 }

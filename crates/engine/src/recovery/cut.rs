@@ -1,46 +1,104 @@
-//! Where the log ends: the gapless prefix, at the end of a mini-transaction.
+//! Where the log ends: the gapless prefix, up to the end of a mini-transaction.
+//!
+//! The partitions' streams are merged by GLSN: the next record is the one that begins where the last
+//! one ended. When no partition has it, that is the gap, and the end. A mini-transaction is handed on
+//! when its last record is there, so nothing of one that was lost in part is ever seen, and nothing
+//! but it is held in memory.
 
-use super::scan::{Kept, Scan};
+use super::scan::{Place, Stream};
 use crate::error::Error;
+use crate::log::PartitionStart;
+use crate::log::record::RecordHeader;
 use crate::planted;
 use crate::superblock::Superblock;
+use std::sync::Arc;
+use terrace_io::disk::File;
 use terrace_tier::page::Glsn;
 
-/// Sorts the scan's records, drops what lies past the end, and returns the end.
-pub fn cut(superblock: &Superblock, scan: &mut Scan) -> Result<Glsn, Error> {
-    scan.records.sort_unstable_by_key(|r| r.header.own);
-    scan.records.dedup_by_key(|r| r.header.own);
-    let attested = scan.attested.max(superblock.attested);
-    let end = end_of_prefix(superblock.checkpoint, &scan.records);
-    if end < attested {
-        return Err(Error::Corrupt(format!(
-            "the log ends at {end}, but everything up to {attested} was acknowledged: a part of the log is damaged or missing"
-        )));
-    }
-    if !planted::HALF_RANGE_KEPT.on() {
-        scan.records.retain(|r| r.header.end() <= end);
-    }
-    Ok(end)
+/// What the log holds above the checkpoint.
+#[derive(Debug)]
+pub struct Found {
+    /// The log goes on here.
+    pub end: Glsn,
+    pub starts: Vec<PartitionStart>,
+    /// Records handed on.
+    pub records: u64,
 }
 
-/// The end of the last whole range that joins the ones before without a gap. Ranges that straddle
-/// the checkpoint are on disk already below it; the prefix begins at the first range that starts at
-/// or above it, or with what is known of an older one.
-fn end_of_prefix(checkpoint: Glsn, records: &[Kept]) -> Glsn {
-    let mut end = checkpoint;
-    let mut at = checkpoint;
-    for record in records {
-        let h = &record.header;
-        if h.own_end() <= at {
+/// A record's ops, and where they stand in the log.
+type Held = (RecordHeader, Vec<u8>, Place);
+
+/// Reads the log from the superblock's checkpoint to its end; `each` gets the records in GLSN order.
+pub fn replay(
+    superblock: &Superblock,
+    files: &[Arc<dyn File>],
+    each: &mut dyn FnMut(&RecordHeader, &[u8], Place) -> Result<(), Error>,
+) -> Result<Found, Error> {
+    let mut streams: Vec<Stream<'_>> =
+        files.iter().enumerate().map(|(i, file)| Stream::new(superblock, i, file.clone())).collect();
+    let mut at = superblock.checkpoint;
+    let mut end = at;
+    let mut records = 0;
+    let mut held: Vec<Held> = Vec::new();
+    while let Some(stream) = next(&mut streams, at)? {
+        let Some((header, ops, place)) = stream.take() else { break };
+        if held.first().map_or(header.own != header.first, |(h, ..)| h.end() != header.end() || h.first != header.first) {
+            return Err(Error::Corrupt(format!("the log's record at {at} does not belong to the one before")));
+        }
+        at = header.own_end();
+        if at < header.end() {
+            held.push((header, ops.to_vec(), place));
             continue;
         }
-        if h.own > at {
-            break;
+        for (header, ops, place) in held.drain(..) {
+            each(&header, &ops, place)?;
+            records += 1;
         }
-        at = h.own_end();
-        if at == h.end() {
-            end = at;
+        each(&header, ops, place)?;
+        records += 1;
+        end = at;
+    }
+    if planted::HALF_RANGE_KEPT.on() {
+        for (header, ops, place) in held.drain(..) {
+            each(&header, &ops, place)?;
+            end = header.end();
         }
     }
-    end
+    let starts = finish(superblock, streams, end)?;
+    Ok(Found { end, starts, records })
+}
+
+/// The stream whose next record begins at `at`.
+fn next<'s, 'a>(streams: &'s mut [Stream<'a>], at: Glsn) -> Result<Option<&'s mut Stream<'a>>, Error> {
+    for stream in streams {
+        match stream.peek()? {
+            Some(header) if header.own == at => return Ok(Some(stream)),
+            Some(header) if header.own < at => {
+                return Err(Error::Corrupt(format!("the log has two records at {}", header.own)));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// Where each partition goes on. An end below what was acknowledged is damage.
+fn finish(superblock: &Superblock, streams: Vec<Stream<'_>>, end: Glsn) -> Result<Vec<PartitionStart>, Error> {
+    let mut attested = superblock.attested;
+    let mut holes = Vec::new();
+    let mut starts = Vec::new();
+    for (partition, stream) in streams.into_iter().enumerate() {
+        let found = stream.finish()?;
+        attested = attested.max(found.attested);
+        holes.extend(found.hole.map(|block| format!("block {block} of {}", crate::log::file_name(partition))));
+        starts.push(found.start);
+    }
+    if end < attested {
+        let suspects = if holes.is_empty() { String::new() } else { format!("; look at {}", holes.join(", ")) };
+        return Err(Error::Corrupt(format!(
+            "the log ends at {end}, but everything up to {attested} was acknowledged: a part of it is damaged \
+             or missing{suspects}"
+        )));
+    }
+    Ok(starts)
 }

@@ -1,62 +1,169 @@
 //! Redo that is not applied yet, by page.
 //!
-//! The records are as recovery read them, in one buffer; a page's are applied when it is read. Until
-//! the page is in memory and known dirty, its first record bounds the checkpoint.
+//! Recovery fills it; a page's records are applied when the page is read for the first time, by
+//! whoever reads it or by the background pass. A record that makes the page anew (`INIT`) makes those
+//! before it needless, and the page needs no older image.
 //!
-//! Memory: as large as the log since the checkpoint, hence bounded by the log's size.
+//! **The bound**: until a page with its redo is in memory *and known dirty* (`admitted`), its first
+//! record bounds the checkpoint. So the log still has every record that is waited for here.
+//!
+//! **Memory** is bounded: records are kept, packed, up to a budget; of those beyond it only the place
+//! in the log is kept, and they are read again when they are needed. About 40 bytes a record besides.
+//!
+//! Lock: `inner`, for memory work; ops are copied out and applied without it. The claim on the page
+//! (see `pool`) keeps two readers of one page apart.
 
-use super::scan::Scan;
+use super::scan::{Place, Reader};
+use crate::error::Error;
+use crate::log::record::RecordHeader;
 use crate::planted;
+use crate::superblock::Superblock;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_io::sched::{Event, Step, Worker};
+use terrace_io::disk::File;
 use terrace_tier::below::ReadError;
 use terrace_tier::page::{Glsn, PageId, PageRef, SpaceId};
-use terrace_tier::pages::Pages;
 use terrace_tier::path::PendingRedo;
-use terrace_tier::pool::Access;
 use terrace_tier::redo;
 
+/// Blocks read at a time when records are read again.
+const REREAD_BLOCKS: u64 = 8;
+/// Ops are packed into chunks of so many bytes, each freed when its last record is gone.
+const CHUNK: usize = 256 << 10;
+
 #[derive(Clone, Copy)]
-struct One {
+enum Ops {
+    /// Chunk and place in it.
+    Kept(u32, u32),
+    InLog(Place),
+}
+
+#[derive(Clone, Copy)]
+struct Record {
     first: Glsn,
     end: Glsn,
-    ops: (usize, usize),
+    ops: Ops,
+    len: u32,
+}
+
+#[derive(Default)]
+struct Waiting {
+    records: Vec<Record>,
+    /// The first record's range: no checkpoint may pass it until the page is admitted.
+    bound: Glsn,
+    /// Applied to an image that is on its way into memory.
+    applied: bool,
+}
+
+#[derive(Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    live: u32,
 }
 
 #[derive(Default)]
 struct Inner {
-    pages: HashMap<PageId, Vec<One>>,
-    /// First record of each page that is not applied, or applied but not known dirty yet.
+    pages: HashMap<PageId, Waiting>,
     bounds: BTreeSet<(Glsn, PageId)>,
+    /// For the background pass: every page once, the oldest bound first.
+    queue: VecDeque<PageId>,
+    chunks: Vec<Chunk>,
+    kept_bytes: usize,
+}
+
+impl Inner {
+    fn keep(&mut self, ops: &[u8]) -> Ops {
+        if self.chunks.last().is_none_or(|c| c.bytes.len() + ops.len() > CHUNK) {
+            self.chunks.push(Chunk { bytes: Vec::with_capacity(CHUNK.max(ops.len())), live: 0 });
+            self.kept_bytes += CHUNK.max(ops.len());
+        }
+        let number = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[number];
+        let at = chunk.bytes.len();
+        chunk.bytes.extend_from_slice(ops);
+        chunk.live += 1;
+        Ops::Kept(number as u32, at as u32)
+    }
+
+    fn let_go(&mut self, records: &[Record]) {
+        let chunks = self.chunks.len();
+        for record in records {
+            if let Ops::Kept(number, _) = record.ops {
+                let chunk = &mut self.chunks[number as usize];
+                chunk.live -= 1;
+                // The last one is still being filled.
+                if chunk.live == 0 && number as usize + 1 < chunks {
+                    self.kept_bytes -= chunk.bytes.capacity().min(self.kept_bytes);
+                    chunk.bytes = Vec::new();
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self, id: PageId) {
+        if let Some(waiting) = self.pages.remove(&id) {
+            self.bounds.remove(&(waiting.bound, id));
+            self.let_go(&waiting.records);
+            if self.pages.is_empty() {
+                (self.chunks, self.kept_bytes) = (Vec::new(), 0);
+            }
+        }
+    }
 }
 
 pub struct Pending {
     inner: Mutex<Inner>,
-    bytes: Vec<u8>,
+    budget: usize,
+    superblock: Superblock,
+    files: Vec<Arc<dyn File>>,
+    pub counters: PendingCounters,
+}
+
+#[derive(Default, Debug)]
+pub struct PendingCounters {
+    /// Records that recovery handed over; pages that were given theirs.
+    pub records: AtomicU64,
     pub applied: AtomicU64,
+    /// Records that were read from the log a second time.
+    pub reread: AtomicU64,
 }
 
 impl Pending {
-    /// Takes the records of a cut scan, but those of the map.
-    pub fn new(scan: Scan) -> Pending {
-        let mut inner = Inner::default();
-        for record in scan.records.iter().filter(|r| r.header.id.space != SpaceId::MAP) {
-            let one = One { first: record.header.first, end: record.header.end(), ops: record.ops };
-            let list = inner.pages.entry(record.header.id).or_default();
-            if list.is_empty() {
-                inner.bounds.insert((one.first, record.header.id));
-            }
-            list.push(one);
-        }
-        Pending { inner: Mutex::new(inner), bytes: scan.bytes, applied: AtomicU64::new(0) }
+    /// `superblock` is the one that recovery reads by; `budget` bounds the ops kept, in bytes.
+    pub fn new(superblock: Superblock, files: Vec<Arc<dyn File>>, budget: usize) -> Pending {
+        Pending { inner: Mutex::default(), budget, superblock, files, counters: PendingCounters::default() }
     }
 
-    /// Pages that still have redo.
+    /// Takes a record that recovery found; in GLSN order.
+    pub fn add(&self, header: &RecordHeader, ops: &[u8], place: Place) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        self.counters.records.fetch_add(1, Ordering::Relaxed);
+        if redo::starts_with_init(ops) {
+            let before = inner.pages.get_mut(&header.id).map(|w| std::mem::take(&mut w.records));
+            before.into_iter().for_each(|records| inner.let_go(&records));
+        }
+        let ops_at = if inner.kept_bytes + ops.len() <= self.budget { inner.keep(ops) } else { Ops::InLog(place) };
+        let record = Record { first: header.first, end: header.end(), ops: ops_at, len: ops.len() as u32 };
+        let waiting = inner.pages.entry(header.id).or_insert_with(|| {
+            inner.bounds.insert((header.first, header.id));
+            inner.queue.push_back(header.id);
+            Waiting { bound: header.first, ..Waiting::default() }
+        });
+        waiting.records.push(record);
+    }
+
+    /// Pages that still wait for their redo.
     pub fn pages(&self) -> usize {
         self.inner.lock().pages.len()
+    }
+
+    /// Bytes of ops in memory.
+    pub fn kept_bytes(&self) -> usize {
+        self.inner.lock().kept_bytes
     }
 
     /// No checkpoint may pass this.
@@ -70,83 +177,89 @@ impl Pending {
     /// Forgets the redo of every space that is not kept: they were dropped.
     pub fn retain_spaces(&self, keep: impl Fn(SpaceId) -> bool) {
         let mut inner = self.inner.lock();
-        inner.pages.retain(|id, _| keep(id.space));
-        inner.bounds.retain(|(_, id)| keep(id.space));
+        let gone: Vec<PageId> = inner.pages.keys().filter(|id| !keep(id.space)).copied().collect();
+        gone.into_iter().for_each(|id| inner.forget(id));
     }
 
-    fn next_page(&self) -> Option<PageId> {
+    /// The next page of the background pass. None: all are done.
+    pub(crate) fn next_page(&self) -> Option<PageId> {
+        let mut inner = self.inner.lock();
+        while let Some(id) = inner.queue.pop_front() {
+            if inner.pages.contains_key(&id) {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The page could not be read now; it comes again after the others.
+    pub(crate) fn put_back(&self, id: PageId) {
+        self.inner.lock().queue.push_back(id);
+    }
+
+    /// What waits for a page, with the ops that are in memory.
+    fn look_up(&self, id: PageId) -> Option<Vec<(Record, Option<Vec<u8>>)>> {
         let inner = self.inner.lock();
-        inner.bounds.iter().map(|(_, id)| *id).find(|id| inner.pages.contains_key(id))
+        let waiting = inner.pages.get(&id).filter(|w| !w.applied)?;
+        let with_ops = |record: &Record| match record.ops {
+            Ops::Kept(chunk, at) => {
+                let at = at as usize;
+                Some(inner.chunks[chunk as usize].bytes[at..at + record.len as usize].to_vec())
+            }
+            Ops::InLog(_) => None,
+        };
+        Some(waiting.records.iter().map(|r| (*r, with_ops(r))).collect())
+    }
+
+    fn reread(&self, id: PageId, record: &Record) -> Result<Vec<u8>, ReadError> {
+        let Ops::InLog(place) = record.ops else { unreachable!("records in memory come with their ops") };
+        self.counters.reread.fetch_add(1, Ordering::Relaxed);
+        let number = place.partition as usize;
+        let mut reader = Reader::new(&self.superblock, number, self.files[number].clone(), REREAD_BLOCKS);
+        let bad = |cause: String| ReadError::BadRedo { id, cause };
+        let ops = reader.ops(place, record.len as usize).map_err(|e: Error| bad(e.to_string()))?;
+        ops.ok_or_else(|| bad(format!("the log's record at {} cannot be read any more", record.first)))
     }
 }
 
 impl PendingRedo for Pending {
     fn apply(&self, id: PageId, image: &mut [u8]) -> Result<Option<Glsn>, ReadError> {
-        let Some(list) = self.inner.lock().pages.get(&id).cloned() else { return Ok(None) };
+        let Some(records) = self.look_up(id) else { return Ok(None) };
         let mut first = None;
-        for one in &list {
+        for (record, ops) in records {
             let before = PageRef::new(image).lsn();
-            let ops = &self.bytes[one.ops.0..one.ops.1];
-            if before == 0 && !redo::starts_with_init(ops) {
-                let cause = format!("its image is in no tier, and the log does not begin with it ({})", one.first);
+            if before >= record.end {
+                continue; // the image has it
+            }
+            let ops = match ops {
+                Some(ops) => ops,
+                None => self.reread(id, &record)?,
+            };
+            if before == 0 && !redo::starts_with_init(&ops) {
+                let cause = format!("no tier has its image, and its redo begins at {} without one", record.first);
                 return Err(ReadError::BadRedo { id, cause });
             }
-            if before < one.end {
-                first = first.or(Some(one.first));
-                redo::apply(image, id, ops, one.end)
-                    .map_err(|e| ReadError::BadRedo { id, cause: e.to_string() })?;
-            }
+            first = first.or(Some(record.first));
+            redo::apply(image, id, &ops, record.end)
+                .map_err(|e| ReadError::BadRedo { id, cause: e.to_string() })?;
         }
-        self.inner.lock().pages.remove(&id);
-        self.applied.fetch_add(1, Ordering::Relaxed);
+        self.counters.applied.fetch_add(1, Ordering::Relaxed);
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
         if first.is_none() {
-            self.admitted(id); // the image had it all
+            inner.forget(id); // the image had it all
+        } else if let Some(waiting) = inner.pages.get_mut(&id) {
+            waiting.applied = true;
+            let records = std::mem::take(&mut waiting.records);
+            inner.let_go(&records);
         }
         Ok(first)
     }
 
     fn admitted(&self, id: PageId) {
         let mut inner = self.inner.lock();
-        if !inner.bounds.is_empty() && !inner.pages.contains_key(&id) {
-            inner.bounds.retain(|(_, page)| *page != id);
+        if inner.pages.get(&id).is_some_and(|w| w.applied) {
+            inner.forget(id);
         }
-    }
-}
-
-/// The background pass: reads every page that has redo.
-pub struct RedoWorker {
-    pending: Arc<Pending>,
-    pages: Arc<Pages>,
-    wake: Arc<Event>,
-    /// A page that could not be read, and when to try again.
-    failed: u64,
-}
-
-impl RedoWorker {
-    pub fn new(pending: Arc<Pending>, pages: Arc<Pages>) -> RedoWorker {
-        RedoWorker { pending, pages, wake: Arc::new(Event::new()), failed: 0 }
-    }
-}
-
-impl Worker for RedoWorker {
-    fn name(&self) -> &'static str {
-        "redo"
-    }
-    fn step(&mut self) -> Step {
-        let Some(id) = self.pending.next_page() else { return Step::Idle };
-        match self.pages.load(id, Access::Internal) {
-            Ok(_) => {
-                self.failed = 0;
-                Step::Worked
-            }
-            Err(_) => {
-                // The store may be dead: the page waits for it, and so does the checkpoint.
-                self.failed = (self.failed + 1).min(10);
-                Step::IdleFor(self.failed * 100_000_000)
-            }
-        }
-    }
-    fn wake_event(&self) -> Arc<Event> {
-        self.wake.clone()
     }
 }

@@ -1,114 +1,288 @@
-//! Reading one partition's ring from its start to the last block that counts.
+//! One partition's records, in order, as they stand in its ring.
+//!
+//! Reading begins at the block that the superblock names and goes on from block to block by sequence.
+//! It ends at the first block that is not the next one: never written, of an earlier lap, torn,
+//! garbage, or left by a writer that was cut (its epoch is older than that of the block before).
+//! A block counts by its checksum and its numbers; a record counts only if its epoch owned its GLSN
+//! and it lies above the checkpoint.
+//!
+//! What proves damage, rather than the normal end of a log that lost power: a block of an epoch that
+//! the superblock does not know yet, or of a later lap (the superblock is older than the ring); records
+//! that make no sense inside intact blocks; and, judged by `cut`, a horizon that some intact block
+//! attests. So [`Stream::finish`] also looks at the blocks behind the end, as far as one write reaches.
 
 use crate::error::Error;
 use crate::log::block::{self, BLOCK, BlockHeader};
-use crate::log::record::{self, RecordHeader};
+use crate::log::record::{self, Decoded, RecordHeader};
+use crate::log::{Batch, PartitionStart, file_name};
 use crate::superblock::Superblock;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, File};
 use terrace_tier::page::Glsn;
 
 /// Blocks read at a time.
 const READ_BLOCKS: u64 = 256;
-/// How far behind a broken block a later write is looked for: more than one write can be long.
+/// How far behind the end a later block is looked for: longer than one write (`WAITING_MAX` and what
+/// is reserved meanwhile).
 const LOOK_AHEAD: u64 = 4096;
+/// Blocks of what is found that the ring frees together.
+const BATCH_BLOCKS: u64 = 64;
 
-/// One kept record; its ops stand in `Scan::bytes`.
-#[derive(Clone, Copy, Debug)]
-pub struct Kept {
-    pub header: RecordHeader,
-    pub ops: (usize, usize),
+/// Where a record's ops stand in the log: to read them again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub partition: u32,
+    /// The block in which the ops begin, and where in its payload.
+    pub sequence: u64,
+    pub offset: u32,
 }
 
-#[derive(Default)]
-pub struct Scan {
-    pub records: Vec<Kept>,
-    pub bytes: Vec<u8>,
-    /// For each partition, the first block to write.
-    pub next: Vec<u64>,
+/// How a partition ended.
+pub struct End {
+    pub start: PartitionStart,
     /// The highest horizon that an intact block attests.
     pub attested: Glsn,
+    /// The block that broke the sequence although there are intact ones behind it.
+    pub hole: Option<u64>,
 }
 
-/// Reads partition `number` and adds what it holds to `scan`.
-pub fn partition(superblock: &Superblock, number: usize, file: &dyn File, scan: &mut Scan) -> Result<(), Error> {
-    let mut reader = Reader { superblock, number, file, buf: AlignedBuf::zeroed(READ_BLOCKS as usize * BLOCK), at: None };
-    let start = superblock.starts[number];
-    let mut sequence = start;
-    let mut epoch = 0;
-    let mut run: Vec<u8> = Vec::new();
-    while sequence - start < superblock.log_blocks {
-        let Some((header, payload)) = reader.block(sequence)? else { break };
-        if header.epoch < epoch {
-            break; // left over from a writer that was cut
-        }
-        if header.epoch > epoch {
-            // A new writer begins with a new record; what the old one left unfinished is cut.
-            keep(superblock, epoch, &run, scan)?;
-            run.clear();
-            epoch = header.epoch;
-        }
-        run.extend_from_slice(payload);
-        scan.attested = scan.attested.max(header.attested);
-        sequence += 1;
-    }
-    keep(superblock, epoch, &run, scan)?;
-    // A broken block before an intact later one is damage, not the end, if the later one attests it.
-    let end = (sequence + LOOK_AHEAD).min(start + superblock.log_blocks);
-    for ahead in sequence + 1..end {
-        if let Some((header, _)) = reader.block(ahead)? {
-            if header.epoch >= epoch {
-                scan.attested = scan.attested.max(header.attested);
-            }
-        }
-    }
-    scan.next.push(sequence);
-    Ok(())
+/// Payloads read and not yet used up.
+#[derive(Default)]
+struct Run {
+    bytes: Vec<u8>,
+    /// Where in `bytes` the next record begins.
+    at: usize,
+    /// Payload bytes that were read before those in `bytes`.
+    before: u64,
+    /// Where the payload of each block begins, counted from the scan's start; and its sequence.
+    blocks: VecDeque<(u64, u64)>,
 }
 
-/// Splits a run of payloads of one epoch into records. The end may be cut short.
-fn keep(superblock: &Superblock, epoch: u32, run: &[u8], scan: &mut Scan) -> Result<(), Error> {
-    let cut = superblock.cut_of(epoch);
-    let mut at = 0;
-    while let Some((header, ops)) = record::decode(&run[at..]) {
-        let size = record::size(ops.len()) as usize;
-        // A range that reaches past the cut was not acknowledged; its epoch does not own it.
-        if header.end() <= cut && header.end() > superblock.checkpoint {
-            let from = scan.bytes.len();
-            scan.bytes.extend_from_slice(ops);
-            scan.records.push(Kept { header, ops: (from, scan.bytes.len()) });
-        }
-        at += size;
+impl Run {
+    fn push(&mut self, sequence: u64, payload: &[u8]) {
+        self.blocks.push_back((self.before + self.bytes.len() as u64, sequence));
+        self.bytes.extend_from_slice(payload);
     }
-    Ok(())
+
+    /// Lets go of the first `used` bytes, and of blocks that end before the rest.
+    fn forget(&mut self, used: usize) {
+        self.bytes.drain(..used);
+        self.at -= used.min(self.at);
+        self.before += used as u64;
+        while self.blocks.get(1).is_some_and(|(begin, _)| *begin <= self.before) {
+            self.blocks.pop_front();
+        }
+    }
+
+    /// The block that holds the byte at `from`, and where in its payload.
+    fn place(&self, from: usize) -> (u64, u32) {
+        let absolute = self.before + from as u64;
+        let block = self.blocks.iter().rev().find(|(begin, _)| *begin <= absolute);
+        let (begin, sequence) = *block.expect("the blocks of the bytes held are kept");
+        (sequence, (absolute - begin) as u32)
+    }
 }
 
-struct Reader<'a> {
+pub struct Stream<'a> {
     superblock: &'a Superblock,
     number: usize,
-    file: &'a dyn File,
-    buf: AlignedBuf,
-    /// The first sequence in `buf` and how many blocks it holds.
-    at: Option<(u64, u64)>,
+    reader: Reader,
+    /// The next block to read.
+    sequence: u64,
+    epoch: u32,
+    run: Run,
+    /// The next record that counts, if it was looked for.
+    found: Option<RecordHeader>,
+    ended: bool,
+    batches: Vec<Batch>,
+    attested: Glsn,
 }
 
-impl Reader<'_> {
-    /// The intact block with this sequence; None if the ring has another there, or garbage.
-    fn block(&mut self, sequence: u64) -> Result<Option<(BlockHeader, &[u8])>, Error> {
-        let blocks = self.superblock.log_blocks;
-        let held = self.at.is_some_and(|(first, n)| sequence >= first && sequence < first + n);
-        if !held {
-            let place = sequence % blocks;
-            let n = READ_BLOCKS.min(blocks - place);
-            let bytes = n as usize * BLOCK;
-            self.file.read(Class::LogRead, place * BLOCK as u64, &mut self.buf[..bytes])?;
-            self.at = Some((sequence, n));
+impl<'a> Stream<'a> {
+    pub fn new(superblock: &'a Superblock, number: usize, file: Arc<dyn File>) -> Stream<'a> {
+        Stream {
+            superblock,
+            number,
+            reader: Reader::new(superblock, number, file, READ_BLOCKS),
+            sequence: superblock.starts[number],
+            epoch: 0,
+            run: Run::default(),
+            found: None,
+            ended: false,
+            batches: Vec::new(),
+            attested: 0,
         }
-        let first = self.at.map_or(sequence, |(first, _)| first);
-        let from = (sequence - first) as usize * BLOCK;
-        let decoded = block::decode(&self.buf[from..from + BLOCK]);
-        Ok(decoded.filter(|(h, _)| {
-            h.sequence == sequence && usize::from(h.partition) == self.number && h.epoch <= self.superblock.epoch
-        }))
+    }
+
+    /// The next record that counts. None at the end.
+    pub fn peek(&mut self) -> Result<Option<RecordHeader>, Error> {
+        while self.found.is_none() && !self.ended {
+            match record::decode(&self.run.bytes[self.run.at..]) {
+                Decoded::Record(header, _) if self.counts(&header) => {
+                    self.note_end(header.end());
+                    self.found = Some(header);
+                }
+                Decoded::Record(header, _) => {
+                    self.run.at += record::size(header.ops_len as usize) as usize;
+                }
+                Decoded::Short => self.next_block()?,
+                Decoded::Nonsense => {
+                    let before = self.sequence.saturating_sub(1);
+                    return Err(self.damage("holds a record that makes no sense", before));
+                }
+            }
+        }
+        Ok(self.found)
+    }
+
+    /// The record that `peek` found, its ops and their place; goes on behind it.
+    pub fn take(&mut self) -> Option<(RecordHeader, &[u8], Place)> {
+        let header = self.found.take()?;
+        let from = self.run.at + record::HEADER;
+        self.run.at = from + header.ops_len as usize;
+        let (sequence, offset) = self.run.place(from);
+        let place = Place { partition: self.number as u32, sequence, offset };
+        Some((header, &self.run.bytes[from..self.run.at], place))
+    }
+
+    fn counts(&self, header: &RecordHeader) -> bool {
+        // What reaches past the cut was not acknowledged: a later epoch owns those positions.
+        header.end() > self.superblock.checkpoint && header.end() <= self.superblock.cut_of(self.epoch)
+    }
+
+    /// The record begins in the newest batch or, if it goes on into it, in the one before.
+    fn note_end(&mut self, end: Glsn) {
+        for batch in self.batches.iter_mut().rev().take(2) {
+            batch.end = batch.end.max(end);
+        }
+    }
+
+    /// Reads one more block into the run, or ends.
+    fn next_block(&mut self) -> Result<(), Error> {
+        if self.run.at >= 1 << 20 || self.run.at == self.run.bytes.len() {
+            self.run.forget(self.run.at);
+        }
+        let sequence = self.sequence;
+        let in_lap = sequence - self.superblock.starts[self.number] < self.superblock.log_blocks;
+        let block = if in_lap { self.reader.block(sequence)? } else { None };
+        // A block of an older epoch was left by a writer that was cut.
+        let Some((header, payload)) = block.filter(|(header, _)| header.epoch >= self.epoch) else {
+            self.ended = true;
+            return Ok(());
+        };
+        self.attested = self.attested.max(header.attested);
+        self.sequence += 1;
+        if header.epoch > self.epoch {
+            // A new writer begins with a new record; what the old one left unfinished is cut. So does
+            // the scan's own start.
+            self.run.forget(self.run.bytes.len());
+            let Some(first) = header.first else { return Ok(()) };
+            self.run.at = usize::from(first);
+            self.epoch = header.epoch;
+        }
+        self.run.push(sequence, payload);
+        let fresh = self.batches.last().is_none_or(|b| sequence - b.sequence >= BATCH_BLOCKS);
+        if header.first.is_some() && fresh {
+            let end = self.batches.last().map_or(self.superblock.checkpoint, |b| b.end);
+            self.batches.push(Batch { sequence, end });
+        }
+        Ok(())
+    }
+
+    fn damage(&self, what: &str, sequence: u64) -> Error {
+        let place = sequence % self.superblock.log_blocks.max(1) * BLOCK as u64;
+        Error::Corrupt(format!("{} at {place}: block {sequence} {what}", file_name(self.number)))
+    }
+
+    /// Reads to the end, whatever is left, and looks behind it.
+    pub fn finish(mut self) -> Result<End, Error> {
+        while self.peek()?.is_some() {
+            self.take();
+        }
+        let start = self.superblock.starts[self.number];
+        let behind = (self.sequence + LOOK_AHEAD).min(start + self.superblock.log_blocks);
+        let mut hole = None;
+        for sequence in self.sequence + 1..behind {
+            if let Some((header, _)) = self.reader.block(sequence)? {
+                self.attested = self.attested.max(header.attested);
+                if header.epoch >= self.epoch {
+                    hole = Some(self.sequence);
+                }
+            }
+        }
+        let start = PartitionStart { batches: self.batches, next: self.sequence };
+        Ok(End { start, attested: self.attested, hole })
+    }
+}
+
+/// Reads blocks of one ring, many at a time.
+pub struct Reader {
+    file: Arc<dyn File>,
+    number: usize,
+    blocks: u64,
+    instance: u64,
+    epoch_max: u32,
+    buf: AlignedBuf,
+    window: u64,
+    /// The first place in `buf` and how many blocks it holds.
+    held: Option<(u64, u64)>,
+}
+
+impl Reader {
+    /// `window`: blocks read at a time.
+    pub fn new(superblock: &Superblock, number: usize, file: Arc<dyn File>, window: u64) -> Reader {
+        Reader {
+            file,
+            number,
+            blocks: superblock.log_blocks,
+            instance: superblock.instance as u64,
+            epoch_max: superblock.epoch,
+            buf: AlignedBuf::zeroed(window as usize * BLOCK),
+            window,
+            held: None,
+        }
+    }
+
+    /// The intact block with this sequence; None if the ring has another there, or garbage.
+    pub fn block(&mut self, sequence: u64) -> Result<Option<(BlockHeader, &[u8])>, Error> {
+        let place = sequence % self.blocks;
+        if !self.held.is_some_and(|(first, n)| (first..first + n).contains(&place)) {
+            let n = self.window.min(self.blocks - place);
+            self.held = None;
+            self.file.read(Class::LogRead, place * BLOCK as u64, &mut self.buf[..n as usize * BLOCK])?;
+            self.held = Some((place, n));
+        }
+        let first = self.held.map_or(place, |(first, _)| first);
+        let from = (place - first) as usize * BLOCK;
+        let ours = |h: &BlockHeader| h.instance == self.instance && usize::from(h.partition) == self.number;
+        let Some((header, payload)) = block::decode(&self.buf[from..from + BLOCK]).filter(|(h, _)| ours(h)) else {
+            return Ok(None);
+        };
+        if header.epoch > self.epoch_max || header.sequence > sequence {
+            return Err(Error::Corrupt(format!(
+                "{}: block {} of epoch {} is newer than the superblock (epoch {}, block {sequence} expected): \
+                 the superblock is an old copy",
+                file_name(self.number),
+                header.sequence,
+                header.epoch,
+                self.epoch_max,
+            )));
+        }
+        Ok((header.sequence == sequence).then_some((header, payload)))
+    }
+
+    /// The `len` bytes of ops that stand at `place`; None if they are not there.
+    pub fn ops(&mut self, place: Place, len: usize) -> Result<Option<Vec<u8>>, Error> {
+        let mut ops = Vec::with_capacity(len);
+        let (mut sequence, mut offset) = (place.sequence, place.offset as usize);
+        while ops.len() < len {
+            let Some((_, payload)) = self.block(sequence)? else { return Ok(None) };
+            let rest = payload.get(offset..).unwrap_or_default();
+            ops.extend_from_slice(&rest[..rest.len().min(len - ops.len())]);
+            (sequence, offset) = (sequence + 1, 0);
+        }
+        Ok(Some(ops))
     }
 }

@@ -69,7 +69,7 @@ impl Map {
             groups.len() as u64
         };
         let bytes = changes.len() as u64 * SLOT_REDO + groups * (NEW_PAGE_REDO + record_bound(64));
-        let mut room = self.redo.clone().reserve(bytes, Urgency::Reserve)?;
+        let mut room = self.redo.clone().reserve(bytes, Urgency::Checkpoint)?;
         let mut inner = self.inner.write();
         let mut ops = Ops::new();
         let mut released = Vec::new();
@@ -96,7 +96,7 @@ impl Map {
     /// into it (place in the block, tag), those whose tag is still the same need no slot any more;
     /// a page that changed meanwhile keeps its slot. None if the space was dropped meanwhile.
     pub fn publish_object(&self, block: BlockId, taken: &[(usize, Tag)], shape: &ObjectShape) -> Result<Option<LsnRange>, MapError> {
-        let mut room = self.redo.clone().reserve(OBJECT_REDO, Urgency::Reserve)?;
+        let mut room = self.redo.clone().reserve(OBJECT_REDO, Urgency::Checkpoint)?;
         let mut inner = self.inner.write();
         let (group, index) = group_of(block);
         let Some(number) = inner.index.get(&(block.space, group)).copied() else { return Ok(None) };

@@ -1,0 +1,88 @@
+//! Making a new instance on an empty volume.
+//!
+//! The superblock comes last, under another name until it is whole: a volume that has a superblock
+//! has an instance. Before anything else comes the file `creating`, and it goes when all is done. So
+//! files without a superblock are either the rest of a start that was cut short, which begins anew,
+//! or an instance that has lost its superblock, which is not touched.
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::log;
+use crate::storage::Parts;
+use crate::superblock::{self, Superblock};
+use terrace_io::disk::{Class, Disk, DiskError};
+use terrace_tier::map::home;
+use terrace_tier::object_buffer;
+use terrace_tier::page::SpaceId;
+
+/// The first GLSN of an instance.
+pub const FIRST_GLSN: u64 = 4096;
+
+const CREATING: &str = "creating";
+const FRESH: &str = "superblock.new";
+
+/// Makes an instance if there is none. True if it made one.
+pub fn if_absent(config: &Config, parts: &Parts) -> Result<bool, Error> {
+    let volume = &*parts.volume;
+    let found = volume.list()?;
+    let has = |name: &str| found.iter().any(|n| n == name);
+    if has(superblock::FILE) {
+        if has(CREATING) {
+            volume.remove(CREATING)?;
+        }
+        return Ok(false);
+    }
+    let ours: Vec<&String> = found.iter().filter(|n| is_ours(n)).collect();
+    if !has(CREATING) && !ours.is_empty() {
+        return Err(Error::Corrupt(format!(
+            "{} has {} but no {}: it is an instance that lost its superblock, or not a volume of ours",
+            volume.describe(),
+            ours[0],
+            superblock::FILE
+        )));
+    }
+    if !has(CREATING) {
+        volume.create(CREATING)?.sync(Class::Superblock)?;
+        volume.sync_dir()?;
+    }
+    for name in ours {
+        volume.remove(name)?;
+    }
+    make(config, parts)?;
+    volume.remove(CREATING)?;
+    Ok(true)
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with("log.") || [home::FILE, object_buffer::FILE, FRESH].contains(&name)
+}
+
+fn make(config: &Config, parts: &Parts) -> Result<(), DiskError> {
+    let volume: &dyn Disk = &*parts.volume;
+    let blocks = config.log_blocks();
+    log::create(volume, config.log_partitions, blocks)?;
+    home::create(volume)?;
+    object_buffer::create(volume)?;
+    volume.sync_dir()?;
+    let id = || u128::from(parts.world.random.next_u64()) | u128::from(parts.world.random.next_u64()) << 64;
+    let superblock = Superblock {
+        instance: id(),
+        lineage: id(),
+        generation: 1,
+        epoch: 0,
+        clean: true,
+        checkpoint: FIRST_GLSN,
+        attested: FIRST_GLSN,
+        transactions: 1,
+        sequences: 1,
+        spaces: SpaceId::FIRST_USER.0,
+        slots: config.slots(),
+        log_blocks: blocks,
+        starts: vec![0; config.log_partitions],
+        history: vec![],
+    };
+    superblock.create_as(volume, FRESH)?;
+    volume.sync_dir()?;
+    volume.rename(FRESH, superblock::FILE)?;
+    volume.sync_dir()
+}

@@ -1,0 +1,73 @@
+//! The order of the log: who has which GLSNs, and how far everything is durable.
+//!
+//! Ranges are given out under one short lock and their records go to their partitions' buffers under
+//! the same lock, in GLSN order. So in each partition GLSNs ascend, and the **horizon** — the end of
+//! the gapless durable prefix (CloudJump's GPLSN) — is simply the smallest position that some
+//! partition has not synced, or the log's end if there is none. A partition with nothing to write
+//! holds nothing back; a hole in one holds everything behind it.
+
+use super::partition::{PartitionStart, Ring};
+use super::record::{self, RecordHeader};
+use super::space::Room;
+use terrace_tier::page::{Glsn, PageId};
+use terrace_tier::redo::{LsnRange, PageRedo};
+
+pub(super) struct Order {
+    pub next: Glsn,
+    pub rings: Vec<Ring>,
+    pub room: Room,
+    /// Bytes of records that nobody has taken to be written.
+    pub waiting: usize,
+}
+
+/// The partition of a page.
+pub fn partition_of(id: PageId, partitions: usize) -> usize {
+    if partitions == 1 {
+        return 0;
+    }
+    let hash = id.as_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (hash >> 32) as usize % partitions
+}
+
+impl Order {
+    pub fn new(next: Glsn, blocks: u64, starts: &[PartitionStart]) -> Order {
+        assert!(next > 0 && !starts.is_empty());
+        Order {
+            next,
+            rings: starts.iter().map(|start| Ring::new(blocks, start)).collect(),
+            room: Room::new(blocks),
+            waiting: 0,
+        }
+    }
+
+    /// Everything below is on the device.
+    pub fn horizon(&self) -> Glsn {
+        self.rings.iter().filter_map(Ring::first_unsynced).min().unwrap_or(self.next)
+    }
+
+    /// Blocks in use of the fullest ring.
+    pub fn used(&self) -> u64 {
+        self.rings.iter().map(Ring::used).max().unwrap_or(0)
+    }
+
+    /// The range that the next mini-transaction takes.
+    pub fn range(&self, pages: &[PageRedo<'_>]) -> LsnRange {
+        let length: u64 = pages.iter().map(|p| record::size(p.ops.len())).sum();
+        LsnRange { first: self.next, end: self.next + length }
+    }
+
+    /// Gives `range` its records.
+    pub fn push(&mut self, range: LsnRange, pages: &[PageRedo<'_>]) {
+        assert!(range.first == self.next && range.end - range.first <= u64::from(u32::MAX));
+        let length = (range.end - range.first) as u32;
+        let mut own = range.first;
+        let partitions = self.rings.len();
+        for PageRedo { id, ops } in pages {
+            let header = RecordHeader { own, first: range.first, length, ops_len: ops.len() as u32, id: *id };
+            own = header.own_end();
+            self.rings[partition_of(*id, partitions)].push(&header, ops);
+        }
+        self.next = range.end;
+        self.waiting += length as usize;
+    }
+}
