@@ -209,6 +209,10 @@ impl Checkpointer {
             return Ok(Outcome::Nothing);
         }
         self.flusher.request(goal);
+        if self.pool.oldest_dirty().is_some_and(|oldest| oldest < goal) {
+            // Redo makes pages dirty with an old first change, after the flusher was done.
+            self.pool.flush_wanted.notify();
+        }
         self.log.make_durable(self.log.appended())?; // the flusher's map records among them
         if self.map.oldest_unwritten().is_some_and(|oldest| oldest < goal) {
             self.map.write_homes()?;

@@ -32,7 +32,7 @@ use terrace_tier::redo;
 /// Blocks read at a time when records are read again.
 const REREAD_BLOCKS: u64 = 8;
 /// Ops are packed into chunks of so many bytes, each freed when its last record is gone.
-const CHUNK: usize = 256 << 10;
+const CHUNK: usize = 64 << 10;
 
 #[derive(Clone, Copy)]
 enum Ops {
@@ -78,13 +78,13 @@ impl Inner {
     fn keep(&mut self, ops: &[u8]) -> Ops {
         if self.chunks.last().is_none_or(|c| c.bytes.len() + ops.len() > CHUNK) {
             self.chunks.push(Chunk { bytes: Vec::with_capacity(CHUNK.max(ops.len())), live: 0 });
-            self.kept_bytes += CHUNK.max(ops.len());
         }
         let number = self.chunks.len() - 1;
         let chunk = &mut self.chunks[number];
         let at = chunk.bytes.len();
         chunk.bytes.extend_from_slice(ops);
         chunk.live += 1;
+        self.kept_bytes += ops.len();
         Ops::Kept(number as u32, at as u32)
     }
 
@@ -94,9 +94,9 @@ impl Inner {
             if let Ops::Kept(number, _) = record.ops {
                 let chunk = &mut self.chunks[number as usize];
                 chunk.live -= 1;
+                self.kept_bytes -= record.len as usize;
                 // The last one is still being filled.
                 if chunk.live == 0 && number as usize + 1 < chunks {
-                    self.kept_bytes -= chunk.bytes.capacity().min(self.kept_bytes);
                     chunk.bytes = Vec::new();
                 }
             }
@@ -108,7 +108,7 @@ impl Inner {
             self.bounds.remove(&(waiting.bound, id));
             self.let_go(&waiting.records);
             if self.pages.is_empty() {
-                (self.chunks, self.kept_bytes) = (Vec::new(), 0);
+                self.chunks = Vec::new();
             }
         }
     }
