@@ -1,1 +1,222 @@
+//! The log alone: room, order, group commit, poison. What survives a crash is in `recovery/tests.rs`.
 
+mod held;
+pub(crate) mod rig;
+
+use super::block::{self, BLOCK, BlockHeader, PAYLOAD};
+use super::record::{self, Decoded, RecordHeader};
+use super::*;
+use rig::Rig;
+use std::sync::atomic::Ordering;
+use terrace_io::random::Random;
+use terrace_sim::SimWorld;
+use terrace_tier::page::SpaceId;
+
+fn id(n: u64) -> PageId {
+    PageId::new(SpaceId(16), n as u32)
+}
+
+#[test]
+fn decoding_random_bytes_never_panics() {
+    let sim = SimWorld::new(1);
+    let mut bytes = vec![0; BLOCK];
+    for round in 0..20_000 {
+        let len = sim.random.below(BLOCK as u64 + 1) as usize;
+        bytes[..len].chunks_mut(8).for_each(|c| {
+            let word = sim.random.next_u64().to_le_bytes();
+            c.copy_from_slice(&word[..c.len()]);
+        });
+        if round % 2 == 0 {
+            // Small numbers get further.
+            bytes[..len].iter_mut().skip(1).step_by(2).for_each(|b| *b = 0);
+        }
+        match record::decode(&bytes[..len]) {
+            Decoded::Record(header, ops) => {
+                assert!(header.own >= header.first && header.own_end() <= header.end());
+                assert_eq!(ops.len(), header.ops_len as usize);
+            }
+            Decoded::Short | Decoded::Nonsense => {}
+        }
+        assert!(block::decode(&bytes[..len]).is_none());
+        // An intact frame around random content.
+        bytes[4..8].copy_from_slice(b"TLG1");
+        let crc = crc32c::crc32c(&bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        if let Some((header, payload)) = block::decode(&bytes) {
+            assert!(payload.len() <= PAYLOAD && header.first.is_none_or(|f| usize::from(f) < payload.len()));
+        }
+    }
+}
+
+#[test]
+fn a_block_with_any_bit_flipped_is_not_a_block() {
+    let header = RecordHeader { own: 10, first: 10, length: 132, ops_len: 100, id: id(3) };
+    let mut records = Vec::new();
+    record::encode(&header, &[7; 100], &mut records);
+    let mut image = vec![0; BLOCK];
+    let written =
+        BlockHeader { instance: 1, epoch: 2, partition: 3, sequence: 4, attested: 5, first: None };
+    block::encode(written, &records, 0, &mut image);
+    let (found, payload) = block::decode(&image).unwrap();
+    assert_eq!((found, payload), (BlockHeader { first: Some(0), ..written }, &records[..]));
+    for bit in (0..BLOCK * 8).step_by(7) {
+        image[bit / 8] ^= 1 << (bit % 8);
+        assert!(block::decode(&image).is_none(), "bit {bit}");
+        image[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn blocks_say_where_their_first_record_begins() {
+    let mut records = Vec::new();
+    let mut begins = Vec::new();
+    for (n, len) in [(0u64, 3000), (1, 9000), (2, 10), (3, 500)] {
+        begins.push(records.len());
+        let header = RecordHeader { own: 1, first: 1, length: u32::MAX, ops_len: len, id: id(n) };
+        record::encode(&header, &vec![n as u8; len as usize], &mut records);
+    }
+    let blocks = block::blocks_for(records.len() as u64) as usize;
+    let mut image = vec![0; blocks * BLOCK];
+    let header = BlockHeader { instance: 1, epoch: 1, partition: 0, sequence: 0, attested: 0, first: None };
+    block::encode(header, &records, 0, &mut image);
+    for (i, block) in image.chunks_exact(BLOCK).enumerate() {
+        let range = i * PAYLOAD..(i + 1) * PAYLOAD;
+        let expected = begins.iter().find(|b| range.contains(b)).map(|b| (b - range.start) as u16);
+        assert_eq!(block::decode(block).unwrap().0.first, expected, "block {i}");
+    }
+}
+
+#[test]
+fn ranges_are_gapless_and_the_horizon_follows() {
+    let mut rig = Rig::new(3, 4, 512);
+    let log = rig.open().log;
+    let mut end = log.appended();
+    for n in 0..200 {
+        let range = rig::append(&log, &[(id(n), 20), (id(n + 1), 30), (id(7), 4)], Urgency::Normal).unwrap();
+        assert_eq!(range.first, end);
+        end = range.end;
+        assert_eq!(log.appended(), end);
+        assert!(log.durable() <= range.first, "nothing was synced");
+        if n % 3 == 0 {
+            log.make_durable(range.end).unwrap();
+            assert_eq!(log.durable(), end);
+        }
+    }
+}
+
+#[test]
+fn an_idle_partition_holds_nothing_back() {
+    let mut rig = Rig::new(4, 8, 512);
+    let log = rig.open().log;
+    let range = rig::append(&log, &[(id(1), 50)], Urgency::Normal).unwrap();
+    let before = rig.disk.syncs();
+    log.make_durable(range.end).unwrap();
+    assert_eq!((log.durable(), rig.disk.syncs() - before), (range.end, 1));
+}
+
+/// Tiny commits, each synced, each padding a block: rings of 64 blocks go round hundreds of times.
+#[test]
+fn rings_wrap_many_times_and_never_overflow() {
+    for partitions in [1, 3] {
+        let mut rig = Rig::new(5, partitions, 64);
+        let log = rig.open().log;
+        let random = rig.sim.random.clone();
+        for n in 0..20_000 {
+            let pages: Vec<_> =
+                (0..1 + random.below(3)).map(|_| (id(random.below(50)), random.below(2000) as usize)).collect();
+            let room = log.clone().reserve(rig::bytes(&pages), Urgency::Normal).unwrap();
+            let range = rig::append_in(&log, room, &pages);
+            if random.one_in(3) {
+                log.make_durable(range.end).unwrap();
+            }
+            if log.wants_checkpoint() {
+                log.make_durable(range.end).unwrap();
+                let starts = log.starts_for(range.end);
+                rig.checkpoint(&log, range.end, starts);
+            }
+            let (used, blocks) = log.usage();
+            assert!(used <= blocks, "step {n}: {used} of {blocks}");
+        }
+        assert!(log.counters.blocks.load(Ordering::Relaxed) > 100 * 64);
+    }
+}
+
+#[test]
+fn without_a_checkpoint_the_log_fills_and_each_urgency_has_its_share() {
+    let mut rig = Rig::new(6, 2, 64);
+    let log = rig.open().log;
+    let fill = |urgency| {
+        let mut appended = 0;
+        loop {
+            match rig::append(&log, &[(id(1), 3000)], urgency) {
+                Ok(range) => log.make_durable(range.end).unwrap(),
+                Err(LogError::Full { .. }) => return appended,
+                Err(error) => panic!("{error}"),
+            }
+            appended += 1;
+        }
+    };
+    let (normal, reserve, checkpoint) =
+        (fill(Urgency::Normal), fill(Urgency::Reserve), fill(Urgency::Checkpoint));
+    assert!(normal > 40 && reserve > 0 && checkpoint > 0, "{normal}, {reserve}, {checkpoint}");
+    assert_eq!(normal + reserve + checkpoint, 64);
+    // A checkpoint makes room again.
+    let end = log.appended();
+    rig.checkpoint(&log, end, log.starts_for(end));
+    rig::append(&log, &[(id(1), 3000)], Urgency::Normal).unwrap();
+}
+
+#[test]
+fn a_reservation_larger_than_the_log_fails_at_once() {
+    let mut rig = Rig::new(6, 1, 64);
+    let log = rig.open().log;
+    let before = rig.sim.world().clock.now();
+    assert!(matches!(log.clone().reserve(64 * BLOCK as u64, Urgency::Normal), Err(LogError::Full { .. })));
+    assert_eq!(rig.sim.world().clock.now(), before);
+}
+
+#[test]
+fn room_not_used_is_given_back() {
+    let mut rig = Rig::new(6, 1, 64);
+    let log = rig.open().log;
+    for _ in 0..1000 {
+        drop(log.clone().reserve(20 * BLOCK as u64, Urgency::Normal).unwrap());
+        let room = log.clone().reserve(20 * BLOCK as u64, Urgency::Normal).unwrap();
+        let range = rig::append_in(&log, room, &[(id(1), 10)]);
+        rig.checkpoint(&log, range.first, log.starts_for(range.first));
+    }
+}
+
+#[test]
+fn a_failed_sync_poisons_for_good() {
+    let mut rig = Rig::new(7, 2, 256);
+    let log = rig.open().log;
+    let durable = rig::append(&log, &[(id(1), 10)], Urgency::Normal).unwrap().end;
+    log.make_durable(durable).unwrap();
+    let room = log.clone().reserve(200, Urgency::Normal).unwrap();
+    let range = rig::append(&log, &[(id(1), 10), (id(2), 10)], Urgency::Normal).unwrap();
+    rig.disk.faults().write_errors.store(true, Ordering::SeqCst);
+    assert!(matches!(log.make_durable(range.end), Err(LogError::Poisoned(_))));
+    rig.disk.faults().write_errors.store(false, Ordering::SeqCst);
+    let syncs = rig.disk.syncs();
+    assert!(matches!(log.make_durable(range.end), Err(LogError::Poisoned(_))));
+    assert!(matches!(log.clone().reserve(100, Urgency::Checkpoint), Err(LogError::Poisoned(_))));
+    // What was under way may still append to memory, and what was durable stays so.
+    rig::append_in(&log, room, &[(id(3), 10)]);
+    log.make_durable(durable).unwrap();
+    assert_eq!((log.durable(), rig.disk.syncs()), (durable, syncs), "nothing retries a sync");
+}
+
+#[test]
+fn stamps_come_before_the_end_is_known() {
+    let mut rig = Rig::new(8, 1, 256);
+    let log = rig.open().log;
+    let mut room = log.clone().reserve(200, Urgency::Normal).unwrap();
+    let before = log.appended();
+    let ops = [1u8, 1, 0];
+    let mut seen = None;
+    let range = log.append(&mut room, &[PageRedo { id: id(1), ops: &ops }], &mut |range| {
+        seen = Some((range, log.appended()));
+    });
+    assert_eq!(seen, Some((range, before)));
+}
