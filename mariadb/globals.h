@@ -15,8 +15,8 @@ extern terrace_engine *engine;
 
 enum Flush { FLUSH_NEVER_WAIT= 0, FLUSH_AT_COMMIT= 1, FLUSH_LATER= 2 };
 ulong flush_at_commit();
-/** Seconds a session waits for a row lock. */
-ulong lock_wait_seconds(THD *thd);
+/** How long a session waits for a row lock. */
+ulonglong lock_wait_ms(THD *thd);
 
 inline terrace_bytes bytes_of(const void *data, size_t length)
 {

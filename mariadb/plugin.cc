@@ -22,59 +22,58 @@ handlerton *hton;
 terrace_engine *engine;
 
 static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile;
-static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, flash_bytes;
+static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, flash_bytes, locks_max, log_wait;
 static ulong flush_log_at_trx_commit;
 
 ulong flush_at_commit() { return flush_log_at_trx_commit; }
 
-static const int FIXED_TEXT= PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG;
-static const int FIXED_NUMBER= PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG;
+static const int FIXED= PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG;
 
-static MYSQL_SYSVAR_STR(config, config_path, FIXED_TEXT,
+static MYSQL_SYSVAR_STR(config, config_path, FIXED,
                         "A configuration file (TOML) for the engine; other terrace_ variables go before it",
                         nullptr, nullptr, nullptr);
-static MYSQL_SYSVAR_STR(volume, volume_path, FIXED_TEXT,
-                        "Directory of the log, the object buffer and the map; on storage that survives the machine. "
-                        "Relative to the data directory. Default: terrace",
+static MYSQL_SYSVAR_STR(volume_path, volume_path, FIXED,
+                        "Directory of the log, the object buffer and the map, on a durable volume. Relative to the "
+                        "data directory. Default: terrace",
                         nullptr, nullptr, nullptr);
-static MYSQL_SYSVAR_STR(flash, flash_path, FIXED_TEXT,
+static MYSQL_SYSVAR_STR(flash_path, flash_path, FIXED,
                         "Directory on local flash for copies of pages; may be lost at any time. Default: none",
                         nullptr, nullptr, nullptr);
-static MYSQL_SYSVAR_STR(object, object_url, FIXED_TEXT,
-                        "Where cold blocks go: s3://bucket/prefix, file:///directory, or a directory. Default: none",
+static MYSQL_SYSVAR_STR(object, object_url, FIXED,
+                        "Where cold blocks go: s3://bucket/prefix or a directory. Default: none", nullptr, nullptr,
+                        nullptr);
+static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED, "URL of an S3 server that is not Amazon's",
                         nullptr, nullptr, nullptr);
-static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED_TEXT, "URL of an S3 server that is not Amazon's",
-                        nullptr, nullptr, nullptr);
-static MYSQL_SYSVAR_STR(emulate, emulate_profile, FIXED_TEXT,
+static MYSQL_SYSVAR_STR(emulate, emulate_profile, FIXED,
                         "Give the devices the latencies and limits of a profile (cloud); for trials and benchmarks",
                         nullptr, nullptr, nullptr);
-static MYSQL_SYSVAR_ULONGLONG(memory_bytes, memory_bytes, FIXED_NUMBER,
-                              "Memory for the engine as a whole. 0: the engine's default", nullptr, nullptr, 0, 0,
-                              ULONGLONG_MAX, 0);
-static MYSQL_SYSVAR_ULONGLONG(log_bytes, log_bytes, FIXED_NUMBER,
-                              "Size of the log on the volume, all partitions together. 0: the engine's default",
-                              nullptr, nullptr, 0, 0, ULONGLONG_MAX, 0);
-static MYSQL_SYSVAR_ULONGLONG(log_partitions, log_partitions, FIXED_NUMBER,
-                              "Partitions of the log. 0: the engine's default", nullptr, nullptr, 0, 0, 64, 0);
-static MYSQL_SYSVAR_ULONGLONG(object_buffer_bytes, object_buffer_bytes, FIXED_NUMBER,
-                              "Room on the volume for pages that are not in the object store. 0: the engine's default",
-                              nullptr, nullptr, 0, 0, ULONGLONG_MAX, 0);
-static MYSQL_SYSVAR_ULONGLONG(flash_bytes, flash_bytes, FIXED_NUMBER,
-                              "Room on flash for copies of pages. 0: the engine's default", nullptr, nullptr, 0, 0,
-                              ULONGLONG_MAX, 0);
+
+/* Numbers of the engine's configuration; 0 leaves the file's value or the engine's default. */
+#define ENGINE_NUMBER(name, variable, meaning)                                                                         \
+  static MYSQL_SYSVAR_ULONGLONG(name, variable, FIXED, meaning " 0: the engine's default", nullptr, nullptr, 0, 0,     \
+                                ULONGLONG_MAX, 0)
+ENGINE_NUMBER(memory, memory_bytes, "All memory the engine may use, in bytes.");
+ENGINE_NUMBER(log, log_bytes, "Size of the log on the volume, all partitions together, in bytes.");
+ENGINE_NUMBER(log_partitions, log_partitions, "Log files written side by side.");
+ENGINE_NUMBER(object_buffer, object_buffer_bytes, "Room for pages on the volume, in bytes.");
+ENGINE_NUMBER(flash, flash_bytes, "Room for copies of pages on flash, in bytes.");
+ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactions together.");
+ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log space, in milliseconds.");
+
 static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
                           "1: a commit returns when it is durable; 0 and 2: at once, and a crash may lose the last ones",
                           nullptr, nullptr, FLUSH_AT_COMMIT, 0, 2, 0);
-static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG, "Seconds to wait for a row lock", nullptr, nullptr, 50,
-                          0, 100000000, 0);
+static MYSQL_THDVAR_ULONGLONG(lock_wait_timeout_ms, PLUGIN_VAR_RQCMDARG, "Milliseconds to wait for a row lock", nullptr,
+                              nullptr, 50000, 0, 100000000000ULL, 0);
 
-ulong lock_wait_seconds(THD *thd) { return THDVAR(thd, lock_wait_timeout); }
+ulonglong lock_wait_ms(THD *thd) { return THDVAR(thd, lock_wait_timeout_ms); }
 
 static struct st_mysql_sys_var *variables[]= {
-  MYSQL_SYSVAR(config), MYSQL_SYSVAR(volume), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(object), MYSQL_SYSVAR(object_endpoint),
-  MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(memory_bytes), MYSQL_SYSVAR(log_bytes), MYSQL_SYSVAR(log_partitions),
-  MYSQL_SYSVAR(object_buffer_bytes), MYSQL_SYSVAR(flash_bytes), MYSQL_SYSVAR(flush_log_at_trx_commit),
-  MYSQL_SYSVAR(lock_wait_timeout), nullptr};
+  MYSQL_SYSVAR(config), MYSQL_SYSVAR(volume_path), MYSQL_SYSVAR(flash_path), MYSQL_SYSVAR(object),
+  MYSQL_SYSVAR(object_endpoint), MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(memory), MYSQL_SYSVAR(log),
+  MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(locks_max),
+  MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
+  nullptr};
 
 static void put_text(std::string *toml, const char *key, const char *value)
 {
@@ -100,16 +99,18 @@ static std::string settings()
 {
   std::string toml;
   // Without a file the volume has a default: a directory in the data directory, which is where the server stands.
-  put_text(&toml, "volume", volume_path && *volume_path ? volume_path : config_path && *config_path ? "" : "terrace");
-  put_text(&toml, "flash", flash_path);
+  put_text(&toml, "volume_path", volume_path && *volume_path ? volume_path : config_path && *config_path ? "" : "terrace");
+  put_text(&toml, "flash_path", flash_path);
   put_text(&toml, "object", object_url);
   put_text(&toml, "object_endpoint", object_endpoint);
   put_text(&toml, "emulate", emulate_profile);
-  put_number(&toml, "memory_bytes", memory_bytes);
-  put_number(&toml, "log_bytes", log_bytes);
+  put_number(&toml, "memory", memory_bytes);
+  put_number(&toml, "log", log_bytes);
   put_number(&toml, "log_partitions", log_partitions);
-  put_number(&toml, "object_buffer_bytes", object_buffer_bytes);
-  put_number(&toml, "flash_bytes", flash_bytes);
+  put_number(&toml, "object_buffer", object_buffer_bytes);
+  put_number(&toml, "flash", flash_bytes);
+  put_number(&toml, "locks_max", locks_max);
+  put_number(&toml, "log_wait_timeout_ms", log_wait);
   return toml;
 }
 

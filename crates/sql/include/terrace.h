@@ -43,6 +43,8 @@ enum TERRACE
   TERRACE_TOO_MANY_LOCKS = 14,
   // A bug: the library panicked. The message says where.
   TERRACE_PANIC = 15,
+  // The volume or the table is in use by somebody else.
+  TERRACE_BUSY = 16,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
