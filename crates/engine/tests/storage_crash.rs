@@ -231,3 +231,60 @@ fn a_disk_that_lies_about_syncs_is_found_out() {
         .count();
     assert!(found_out >= 5, "found out in {found_out} of 10 runs");
 }
+
+/// Each planted bug is found within a stated number of seeds; see `terrace_tier::planted`.
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use super::*;
+    use std::sync::Mutex;
+    use terrace_tier::planted::{self as tier, Switch};
+
+    /// The switches are global.
+    static ONE: Mutex<()> = Mutex::new(());
+
+    fn is_found(name: &str, switch: &'static Switch, partitions: usize, seeds: u64) {
+        let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+        switch.set(true);
+        let found = (0..seeds).find(|seed| {
+            std::panic::catch_unwind(|| crash_often(5000 + seed, partitions, 12)).is_err()
+        });
+        switch.set(false);
+        assert!(found.is_some(), "{name} was not found in {seeds} seeds");
+        println!("{name}: found with seed {found:?}");
+    }
+
+    use terrace_engine::planted as engine;
+
+    #[test]
+    fn acknowledging_before_the_sync_is_found() {
+        is_found("ACK_BEFORE_SYNC", &engine::ACK_BEFORE_SYNC, 1, 40);
+    }
+    #[test]
+    fn keeping_half_a_mini_transaction_is_found() {
+        is_found("HALF_RANGE_KEPT", &engine::HALF_RANGE_KEPT, 8, 100);
+    }
+    #[test]
+    fn a_checkpoint_past_redo_not_applied_is_found() {
+        is_found("PENDING_REDO_PASSED", &engine::PENDING_REDO_PASSED, 1, 100);
+    }
+    #[test]
+    fn writing_over_acknowledged_records_is_found() {
+        is_found("BLOCK_REWRITTEN", &engine::BLOCK_REWRITTEN, 1, 40);
+    }
+    #[test]
+    fn a_page_written_at_its_own_partitions_horizon_is_found() {
+        is_found("OWN_HORIZON_ONLY", &tier::OWN_HORIZON_ONLY, 8, 100);
+    }
+    #[test]
+    fn a_page_written_before_the_log_is_found() {
+        is_found("PAGE_BEFORE_LOG", &tier::PAGE_BEFORE_LOG, 1, 100);
+    }
+    #[test]
+    fn a_checkpoint_past_an_image_not_mapped_is_found() {
+        is_found("UNMAPPED_IMAGE_PASSED", &tier::UNMAPPED_IMAGE_PASSED, 1, 100);
+    }
+    #[test]
+    fn a_slot_reused_early_is_found() {
+        is_found("SLOT_REUSED_EARLY", &tier::SLOT_REUSED_EARLY, 1, 100);
+    }
+}

@@ -346,4 +346,4 @@ pub fn create(volume: &dyn Disk, partitions: usize, blocks: u64) -> Result<(), D
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -256,10 +256,17 @@ impl Reader {
         }
         let first = self.held.map_or(place, |(first, _)| first);
         let from = (place - first) as usize * BLOCK;
-        let ours = |h: &BlockHeader| h.instance == self.instance && usize::from(h.partition) == self.number;
-        let Some((header, payload)) = block::decode(&self.buf[from..from + BLOCK]).filter(|(h, _)| ours(h)) else {
-            return Ok(None);
-        };
+        let Some((header, payload)) = block::decode(&self.buf[from..from + BLOCK]) else { return Ok(None) };
+        if header.instance != self.instance || usize::from(header.partition) != self.number {
+            return Err(Error::Corrupt(format!(
+                "{} holds blocks of partition {} of instance {:016x}; this is partition {} of {:016x}",
+                file_name(self.number),
+                header.partition,
+                header.instance,
+                self.number,
+                self.instance,
+            )));
+        }
         if header.epoch > self.epoch_max || header.sequence > sequence {
             return Err(Error::Corrupt(format!(
                 "{}: block {} of epoch {} is newer than the superblock (epoch {}, block {sequence} expected): \

@@ -1,1 +1,101 @@
+use super::*;
+use terrace_sim::{SimDisk, SimWorld};
 
+fn one() -> Superblock {
+    Superblock {
+        instance: 1 << 100,
+        lineage: 2,
+        generation: 1,
+        epoch: 3,
+        clean: true,
+        checkpoint: 4,
+        attested: 5,
+        transactions: 6,
+        sequences: 7,
+        spaces: 8,
+        slots: 9,
+        log_blocks: 512,
+        starts: vec![1, 2, 3],
+        history: vec![(2, 10), (3, 20)],
+    }
+}
+
+fn disk(superblock: &Superblock) -> std::sync::Arc<SimDisk> {
+    let disk = SimWorld::new(1).disk("volume");
+    superblock.create_as(&*disk, FILE).unwrap();
+    disk.sync_dir().unwrap();
+    disk
+}
+
+#[test]
+fn it_reads_back_what_was_written() {
+    let mut superblock = one();
+    let disk = disk(&superblock);
+    assert_eq!(Superblock::read(&*disk).unwrap(), superblock);
+    for _ in 0..5 {
+        superblock.generation += 1;
+        superblock.checkpoint += 10;
+        superblock.write(&*disk.open(FILE).unwrap()).unwrap();
+        assert_eq!(Superblock::read(&*disk).unwrap(), superblock);
+    }
+}
+
+#[test]
+fn a_torn_write_leaves_the_copy_before() {
+    for seed in 0..50 {
+        let sim = SimWorld::new(seed);
+        let disk = sim.disk("volume");
+        let old = one();
+        old.create_as(&*disk, FILE).unwrap();
+        disk.sync_dir().unwrap();
+        let new = Superblock { generation: 2, checkpoint: 99, ..old.clone() };
+        sim.crash_at(sim.steps() + 3); // open, write, and the sync fails
+        assert!(new.write(&*disk.open(FILE).unwrap()).is_err());
+        disk.crash();
+        sim.power_on();
+        let found = Superblock::read(&*disk).unwrap();
+        assert!(found == old || found == new, "seed {seed}");
+    }
+}
+
+#[test]
+fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
+    let disk_of_two = disk(&one());
+    Superblock { generation: 2, ..one() }.write(&*disk_of_two.open(FILE).unwrap()).unwrap();
+    assert!(disk_of_two.flip(FILE, 100, 3));
+    assert_eq!(Superblock::read(&*disk_of_two).unwrap().generation, 1);
+    assert!(disk_of_two.flip(FILE, 4096 + 700, 3));
+    assert!(matches!(Superblock::read(&*disk_of_two), Err(Error::Corrupt(_))));
+
+    let disk = disk(&one());
+    let mut other = one().encode();
+    other[16] = 9;
+    let crc = crc32c::crc32c(&other[4..]);
+    other[..4].copy_from_slice(&crc.to_le_bytes());
+    disk.open(FILE).unwrap().write(Class::Superblock, 0, &other).unwrap();
+    let Err(Error::Invalid(message)) = Superblock::read(&*disk) else { panic!("read") };
+    assert!(message.contains("version 9"), "{message}");
+}
+
+#[test]
+fn each_epoch_owns_the_log_up_to_the_next_ones_start() {
+    let mut s = Superblock { checkpoint: 100, epoch: 0, history: vec![], ..one() };
+    s.begin_epoch(100).unwrap();
+    s.begin_epoch(150).unwrap();
+    s.begin_epoch(150).unwrap(); // the one before appended nothing that counts
+    s.begin_epoch(170).unwrap();
+    assert_eq!((s.epoch, &s.history[..]), (4, &[(1, 100), (3, 150), (4, 170)][..]));
+    assert_eq!([1, 2, 3, 4].map(|e| s.cut_of(e)), [150, 150, 170, Glsn::MAX]);
+    s.checkpoint = 160;
+    s.prune_history();
+    assert_eq!(s.history, [(3, 150), (4, 170)]);
+    assert_eq!(s.attested, 170);
+}
+
+#[test]
+fn too_many_starts_without_a_checkpoint_are_an_error() {
+    let mut s = Superblock { checkpoint: 100, history: vec![], ..one() };
+    let error = (0..).find_map(|n| s.begin_epoch(200 + n).err()).unwrap();
+    assert!(matches!(error, Error::Full(_)));
+    assert_eq!(s.history.len(), HISTORY_MAX);
+}

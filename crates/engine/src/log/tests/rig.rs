@@ -1,7 +1,7 @@
 //! A log on a simulated disk, with its superblock, opened again and again.
 
 use crate::log::{self, Log, LogSetup, record};
-use crate::recovery::cut::{self, Found};
+use crate::recovery::cut;
 use crate::superblock::{self, Superblock};
 use crate::error::Error;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Rig {
 pub struct Opened {
     pub log: Arc<Log>,
     pub records: Vec<Record>,
-    pub found: Found,
+
 }
 
 impl Rig {
@@ -79,7 +79,7 @@ impl Rig {
             world: self.sim.world(),
             volume: disk,
             files,
-            starts: found.starts.clone(),
+            starts: found.starts,
             blocks: superblock.log_blocks,
             instance: superblock.instance as u64,
             epoch: superblock.epoch,
@@ -87,7 +87,7 @@ impl Rig {
             next: found.end,
             room_wait_max: 1_000_000_000,
         }));
-        Ok(Opened { log, records, found })
+        Ok(Opened { log, records })
     }
 
     pub fn checkpoint(&self, log: &Log, at: Glsn, starts: Vec<u64>) {
