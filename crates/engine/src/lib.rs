@@ -1,17 +1,34 @@
 //! What a key is, what a commit is: trees, transactions, log, recovery.
 
 pub mod btree;
+pub mod catalog;
 pub mod checkpoint;
 pub mod config;
+pub mod core;
 mod create;
+pub mod engine;
 pub mod error;
+pub mod lock;
 pub mod log;
 pub mod planted;
 pub mod recovery;
+pub mod row;
+pub mod row_cursor;
 pub mod space;
 pub mod storage;
 pub mod superblock;
+pub mod table;
+pub mod txn;
+pub mod undo;
+pub mod version;
 
 pub use config::Config;
+pub use engine::{Engine, SpaceInfo};
 pub use error::{Error, Kind, Result};
+pub use row_cursor::{Cursor, Seek};
 pub use storage::Parts;
+pub use table::{Estimate, IndexDef, Table, TableDef};
+pub use terrace_tier::pool::Access;
+pub use txn::cancel::Cancel;
+pub use txn::rows::Entry;
+pub use txn::{Isolation, Lock, Savepoint, Ticket, Txn};

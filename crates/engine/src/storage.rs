@@ -60,7 +60,7 @@ pub struct Storage {
     pub is_new: bool,
     // Dropped in this order: workers first, the lock last.
     kept: Mutex<Vec<Box<dyn WorkerHandle>>>,
-    _workers: Vec<Box<dyn WorkerHandle>>,
+    workers: Mutex<Vec<Box<dyn WorkerHandle>>>,
     _lock: Box<dyn DiskLock>,
 }
 
@@ -142,9 +142,22 @@ impl Storage {
             was_clean,
             is_new,
             kept: Mutex::new(Vec::new()),
-            _workers: workers,
+            workers: Mutex::new(workers),
             _lock: lock,
         })
+    }
+
+    /// Stops all workers but those that bring pages and checkpoints to disk.
+    pub fn stop_workers_but_flush(&self) {
+        let kept = std::mem::take(&mut *self.kept.lock());
+        drop(kept);
+    }
+
+    /// Stops all workers: nothing is written any more.
+    pub fn stop(&self) {
+        self.stop_workers_but_flush();
+        let workers = std::mem::take(&mut *self.workers.lock());
+        drop(workers);
     }
 
     /// Keeps a worker running until the storage is closed.
@@ -172,7 +185,7 @@ impl Storage {
         while self.pages.pool().discard_space(space) > 0 {
             // The flusher copies one of its pages, or a reader lets go of its last.
             tries += 1;
-            if tries > 1000 {
+            if tries > 3 {
                 return Err(Error::Busy(format!("space {space}")));
             }
             let progress = self.flusher.progress.ticket();

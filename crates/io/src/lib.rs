@@ -10,6 +10,7 @@
 pub mod clock;
 pub mod disk;
 pub mod random;
+pub mod real;
 pub mod sched;
 pub mod store;
 

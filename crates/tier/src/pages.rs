@@ -58,6 +58,15 @@ impl Pages {
         }
     }
 
+    /// Whether any tier, or the log, has the page. May do I/O; no latch is held.
+    pub fn exists(&self, id: PageId) -> Result<bool, ReadError> {
+        match self.read(id, Access::Internal) {
+            Ok(_) => Ok(true),
+            Err(ReadError::Absent(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Brings the page into memory and keeps it there. May do I/O and wait; no latch is held.
     pub fn load(&self, id: PageId, access: Access) -> Result<Pin, ReadError> {
         let no = self.pool.pin(id, access)?;

@@ -1,0 +1,16 @@
+# One command per intent, the same for a person and for CI.
+.PHONY: run stop test lint simulate clean
+
+run: ## installs, builds, starts MariaDB with Terrace on 127.0.0.1:3307, loads data, asks, shows
+	@scripts/run.sh
+stop: ## stops the server that `make run` left
+	@scripts/server.sh stop var
+test: ## installs, builds, runs every test
+	@scripts/test.sh
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets
+simulate: ## power loss in the simulation, for longer: SEEDS=1000
+	TERRACE_SEEDS=$(or $(SEEDS),500) cargo test --release -p terrace-engine --test storage_crash --test txn_crash
+clean:
+	rm -rf target

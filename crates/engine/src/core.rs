@@ -1,0 +1,103 @@
+//! What every transaction and worker shares.
+
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::error::Result;
+use crate::lock::Locks;
+use crate::storage::Storage;
+use crate::txn::ids::Ids;
+use crate::undo::stream::{Mark, Streams};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::sched::Event;
+use terrace_tier::page::SpaceId;
+
+/// A committed transaction whose undo somebody may still need.
+#[derive(Clone, Copy, Debug)]
+pub struct Past {
+    pub csn: u64,
+    pub txn: u64,
+    pub stream: usize,
+    pub begin: Mark,
+    pub end: Mark,
+}
+
+#[derive(Default, Debug)]
+pub struct TxnCounters {
+    pub begun: AtomicU64,
+    pub committed: AtomicU64,
+    pub rolled_back: AtomicU64,
+    pub purged: AtomicU64,
+}
+
+pub struct Core {
+    pub storage: Storage,
+    pub config: Config,
+    pub ids: Ids,
+    pub locks: Locks,
+    pub streams: Streams,
+    pub catalog: Catalog,
+    /// In the order of their commits.
+    pub history: Mutex<VecDeque<Past>>,
+    pub purge_wanted: Arc<Event>,
+    /// Spaces dropped while somebody still used them.
+    pub zombies: Mutex<Vec<SpaceId>>,
+    sessions: AtomicU64,
+    /// Numbers below this are reserved in the superblock.
+    reserved: AtomicU64,
+    pub counters: TxnCounters,
+}
+
+/// Numbers reserved at a time, and how early.
+const RESERVE: u64 = 1_000_000;
+const RESERVE_EARLY: u64 = 100_000;
+
+impl Core {
+    pub fn new(storage: Storage, config: Config, ids: Ids, locks: Locks, streams: Streams, catalog: Catalog) -> Core {
+        let reserved = storage.checkpointer.superblock().transactions;
+        Core {
+            storage,
+            config,
+            ids,
+            locks,
+            streams,
+            catalog,
+            history: Mutex::default(),
+            purge_wanted: Arc::new(Event::new()),
+            zombies: Mutex::default(),
+            sessions: AtomicU64::new(0),
+            reserved: AtomicU64::new(reserved),
+            counters: TxnCounters::default(),
+        }
+    }
+
+    pub fn new_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Makes sure that the next numbers are above all that the superblock allows after a crash. Called
+    /// with no latch or lock held.
+    pub fn reserve_numbers(&self) -> Result<()> {
+        let need = self.ids.peek() + RESERVE_EARLY;
+        if need > self.reserved.load(Ordering::Acquire) {
+            let bound = need + RESERVE;
+            self.storage.checkpointer.write_superblock(|s| s.transactions = s.transactions.max(bound))?;
+            self.reserved.fetch_max(bound, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Forgets spaces that no table names any more, as far as nobody uses them.
+    pub fn drop_spaces(&self, spaces: Vec<SpaceId>) -> Result<()> {
+        for space in spaces {
+            match self.storage.drop_space(space) {
+                Ok(()) => {}
+                Err(crate::error::Error::Busy(_)) => self.zombies.lock().push(space),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! The engine: what fronts open.
+
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::lock::Locks;
+use crate::row_cursor::Cursor;
+use crate::storage::{Parts, Storage};
+use crate::table::{Table, TableDef};
+use crate::txn::ids::Ids;
+use crate::txn::purge::PurgeWorker;
+use crate::txn::recover::{Left, RollbackWorker, read_streams};
+use crate::txn::{Isolation, Lock, Txn};
+use crate::undo::stream::{self, Streams};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_tier::page::{PageId, SpaceId};
+use terrace_tier::pool::Access;
+
+/// One tree and where its pages are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceInfo {
+    pub space: u32,
+    pub table: String,
+    pub index: String,
+    pub pages: u64,
+    pub memory: u64,
+    pub flash: u64,
+    pub volume: u64,
+    pub object: u64,
+}
+
+pub struct Engine {
+    core: Arc<Core>,
+    prepared: Mutex<Vec<(Vec<u8>, Left)>>,
+}
+
+impl Engine {
+    /// Opens the instance on `parts`, makes it if there is none, recovers it if it crashed.
+    pub fn open(config: Config, parts: Parts) -> Result<Arc<Engine>> {
+        let storage = Storage::open(&config, &parts)?;
+        stream::create(&storage.pages)?;
+        if !storage.pages.exists(PageId::new(SpaceId::CATALOG, 0))? {
+            Catalog::create(&storage.pages)?;
+        }
+        let catalog = Catalog::open(&storage.pages, storage.checkpointer.clone())?;
+        let (streams, found) = Streams::open(&storage.pages)?;
+        let recovered = read_streams(&streams, found)?;
+        let bound = storage.checkpointer.superblock().transactions;
+        let ids = Ids::new(bound.max(recovered.highest));
+        let locks = Locks::new(storage.world.clone(), config.locks_max);
+        for past in &recovered.history {
+            // Nobody doubts them: no view is older than this start.
+            debug_assert!(past.csn <= ids.peek());
+        }
+        let left = recovered.unfinished.iter().chain(recovered.prepared.iter().map(|(_, l)| l));
+        left.for_each(|one| ids.revive(one.id()));
+        let live = catalog.spaces();
+        storage.start_redo(|space| live.contains(&space))?;
+        let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
+        core.history.lock().extend(recovered.history);
+        let sched = core.storage.world.sched.clone();
+        if !recovered.unfinished.is_empty() {
+            let worker = RollbackWorker::new(core.clone(), recovered.unfinished);
+            core.storage.keep(sched.spawn(Box::new(worker)));
+        }
+        core.storage.keep(sched.spawn(Box::new(PurgeWorker::new(core.clone()))));
+        Ok(Arc::new(Engine { core, prepared: Mutex::new(recovered.prepared) }))
+    }
+
+    /// Closes cleanly: everything is flushed and the next start has nothing to redo.
+    pub fn shutdown(&self) -> Result<()> {
+        self.core.storage.stop_workers_but_flush();
+        self.core.storage.close()?;
+        self.core.storage.stop();
+        Ok(())
+    }
+
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub fn begin(&self, isolation: Isolation) -> Arc<Txn> {
+        Txn::begin(&self.core, isolation)
+    }
+
+    /// Everything committed so far is durable on return.
+    pub fn make_durable(&self) -> Result<()> {
+        let redo = self.core.storage.pages.redo();
+        Ok(redo.make_durable(redo.appended())?)
+    }
+
+    // --- tables ------------------------------------------------------------------------------
+
+    pub fn create_table(&self, name: &str, def: &TableDef) -> Result<Arc<Table>> {
+        self.core.catalog.create_table(name, def)
+    }
+    pub fn open_table(&self, name: &str) -> Result<Arc<Table>> {
+        self.core.catalog.open_table(name)
+    }
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        let spaces = self.core.catalog.drop_table(name)?;
+        self.core.drop_spaces(spaces)?;
+        self.core.purge_wanted.notify();
+        Ok(())
+    }
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.core.catalog.rename_table(from, to)
+    }
+    pub fn truncate_table(&self, name: &str) -> Result<()> {
+        let spaces = self.core.catalog.truncate_table(name)?;
+        self.core.drop_spaces(spaces)?;
+        self.core.purge_wanted.notify();
+        Ok(())
+    }
+    pub fn list_tables(&self) -> Vec<String> {
+        self.core.catalog.names()
+    }
+
+    // --- prepared transactions ---------------------------------------------------------------
+
+    /// XIDs of the transactions that a crash left prepared.
+    pub fn prepared(&self) -> Vec<Vec<u8>> {
+        self.prepared.lock().iter().map(|(xid, _)| xid.clone()).collect()
+    }
+    fn take_prepared(&self, xid: &[u8]) -> Result<Left> {
+        let mut prepared = self.prepared.lock();
+        let at = prepared.iter().position(|(x, _)| x == xid);
+        at.map(|i| prepared.remove(i).1).ok_or_else(|| Error::Absent("a prepared transaction with this XID".into()))
+    }
+    pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
+        self.take_prepared(xid)?.commit(&self.core)
+    }
+    pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
+        self.take_prepared(xid)?.roll_back(&self.core)
+    }
+
+    // --- seeing it ---------------------------------------------------------------------------
+
+    pub fn spaces(&self) -> Vec<SpaceInfo> {
+        let storage = &self.core.storage;
+        let memory = storage.pages.pool().pages_by_space();
+        let counts = storage.map.counts();
+        self.core
+            .catalog
+            .list()
+            .into_iter()
+            .map(|(space, table, index)| {
+                let c = counts.get(&space).copied().unwrap_or_default();
+                let memory = memory.get(&space).copied().unwrap_or(0);
+                SpaceInfo {
+                    space: space.0,
+                    table,
+                    index,
+                    pages: c.pages.max(memory),
+                    memory,
+                    flash: 0,
+                    volume: c.volume,
+                    object: c.object,
+                }
+            })
+            .collect()
+    }
+
+    /// Counters and gauges by name.
+    pub fn status(&self) -> Vec<(String, u64)> {
+        let core = &self.core;
+        let s = &core.storage;
+        let pool = s.pages.pool();
+        let (used, blocks) = s.log.usage();
+        let get = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
+        let list: Vec<(&str, u64)> = vec![
+            ("pool_frames", pool.frames() as u64),
+            ("pool_frames_free", pool.free_frames() as u64),
+            ("pool_frames_dirty", pool.dirty_frames() as u64),
+            ("pool_read_requests", pool.hits()),
+            ("pool_misses", get(&pool.counters.misses)),
+            ("pool_evictions", get(&pool.counters.evictions)),
+            ("pool_foreground_evictions", get(&pool.counters.foreground_evictions)),
+            ("pool_frame_waits", get(&pool.counters.frame_waits)),
+            ("pool_promotions", get(&pool.counters.promoted)),
+            ("reads_flash", get(&s.path.counters.flash)),
+            ("reads_volume", get(&s.path.counters.volume)),
+            ("reads_object", get(&s.path.counters.object)),
+            ("reads_corrupt", get(&s.path.counters.corrupt)),
+            ("flush_pages", get(&s.flusher.counters.pages)),
+            ("flush_batches", get(&s.flusher.counters.batches)),
+            ("flush_full", get(&s.flusher.counters.full)),
+            ("object_buffer_slots", u64::from(s.map.slots_total())),
+            ("object_buffer_slots_free", u64::from(s.map.slots_free())),
+            ("log_bytes_written", get(&s.log.counters.bytes)),
+            ("log_mini_transactions", get(&s.log.counters.ranges)),
+            ("log_writes", get(&s.log.counters.writes)),
+            ("log_room_waits", get(&s.log.counters.room_waits)),
+            ("log_blocks", blocks),
+            ("log_blocks_used", used),
+            ("checkpoints", get(&s.checkpointer.made)),
+            ("redo_pages_pending", s.pending.pages() as u64),
+            ("transactions_begun", get(&core.counters.begun)),
+            ("transactions_committed", get(&core.counters.committed)),
+            ("transactions_rolled_back", get(&core.counters.rolled_back)),
+            ("purge_transactions", get(&core.counters.purged)),
+            ("history_length", core.history.lock().len() as u64),
+            ("read_views", core.ids.views() as u64),
+            ("row_locks", core.locks.held() as u64),
+            ("row_lock_waits", get(&core.locks.counters.waits)),
+            ("row_lock_deadlocks", get(&core.locks.counters.deadlocks)),
+            ("row_lock_timeouts", get(&core.locks.counters.timeouts)),
+        ];
+        list.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    /// Why the engine has stopped writing, if it has.
+    pub fn failure(&self) -> Option<String> {
+        let s = &self.core.storage;
+        s.log
+            .failure()
+            .or_else(|| s.flusher.failure().map(|e| e.to_string()))
+            .or_else(|| s.checkpointer.failure().map(|e| e.to_string()))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.core.storage.stop();
+    }
+}
+
+impl Txn {
+    /// A cursor over what the transaction sees of one of the table's indexes.
+    pub fn cursor(self: &Arc<Txn>, table: &Arc<Table>, index: usize, lock: Lock, access: Access) -> Result<Cursor> {
+        Cursor::new(self.clone(), table.clone(), index, lock, access)
+    }
+}

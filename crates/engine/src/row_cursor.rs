@@ -1,0 +1,236 @@
+//! Cursors over what a transaction sees of an index, in key order, both ways.
+//!
+//! Without a lock: the versions that the transaction's view sees; an entry's own past decides, so the
+//! primary tree is read only for rows that are asked for. With a lock: the newest committed rows,
+//! each locked before it is returned (for a secondary index the entry and the row).
+
+use crate::btree;
+use crate::error::{Error, Result};
+use crate::lock::Mode;
+use crate::row::{self, Head};
+use crate::table::Table;
+use crate::txn::rows::payload;
+use crate::txn::{Lock, Txn};
+use crate::version::{Seen, seen};
+use std::sync::Arc;
+use terrace_tier::pool::Access;
+
+/// Where to start, relative to a key; `First` and `Last` need none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    AtLeast,
+    After,
+    AtMost,
+    Before,
+    First,
+    Last,
+}
+
+pub struct Cursor {
+    txn: Arc<Txn>,
+    table: Arc<Table>,
+    index: usize,
+    lock: Lock,
+    cursor: btree::Cursor,
+    key: Vec<u8>,
+    /// The value seen, with its head.
+    value: Vec<u8>,
+    /// The row or the extra bytes.
+    rest: Vec<u8>,
+    primary_at: usize,
+    /// Locks that the last row returned took: (index, key).
+    taken: Vec<(usize, Vec<u8>)>,
+}
+
+impl Cursor {
+    pub(crate) fn new(txn: Arc<Txn>, table: Arc<Table>, index: usize, lock: Lock, access: Access) -> Result<Cursor> {
+        let mut cursor = btree::Cursor::new(table.tree(index)?, access);
+        if lock != Lock::None {
+            cursor.set_run_max(1);
+        }
+        Ok(Cursor {
+            txn,
+            table,
+            index,
+            lock,
+            cursor,
+            key: Vec::new(),
+            value: Vec::new(),
+            rest: Vec::new(),
+            primary_at: 0,
+            taken: Vec::new(),
+        })
+    }
+
+    pub fn seek(&mut self, key: &[u8], seek: Seek) -> Result<bool> {
+        let to = match seek {
+            Seek::AtLeast => btree::Seek::AtLeast(key),
+            Seek::After => btree::Seek::After(key),
+            Seek::AtMost => btree::Seek::AtMost(key),
+            Seek::Before => btree::Seek::Before(key),
+            Seek::First => btree::Seek::First,
+            Seek::Last => btree::Seek::Last,
+        };
+        let valid = self.cursor.seek(to)?;
+        let backward = matches!(seek, Seek::AtMost | Seek::Before | Seek::Last);
+        self.settle(valid, backward)
+    }
+
+    pub fn next(&mut self) -> Result<bool> {
+        let valid = self.cursor.next()?;
+        self.settle(valid, false)
+    }
+    pub fn prev(&mut self) -> Result<bool> {
+        let valid = self.cursor.prev()?;
+        self.settle(valid, true)
+    }
+
+    /// The entry's key.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+    /// The row (primary index) or the extra bytes of a covering entry.
+    pub fn value(&self) -> &[u8] {
+        &self.rest
+    }
+    pub fn primary_key(&self) -> &[u8] {
+        &self.key[self.primary_at..]
+    }
+
+    /// Reads the row that the entry belongs to.
+    pub fn row(&self, out: &mut Vec<u8>) -> Result<()> {
+        if self.index == 0 {
+            out.clear();
+            out.extend_from_slice(&self.rest);
+            return Ok(());
+        }
+        let found = match self.lock {
+            Lock::None => {
+                let reader = self.txn.reader();
+                self.txn.read(&self.table, reader, self.primary_key(), out)?
+            }
+            // The row is locked since the entry was returned.
+            lock => self.txn.get(&self.table, self.primary_key(), lock, out)?,
+        };
+        if found {
+            return Ok(());
+        }
+        Err(Error::Corrupt(format!("table {}: an entry of index {} has no row", self.table.name(), self.index)))
+    }
+
+    /// Gives back the locks of the last row returned: it was not what the reader looked for.
+    pub fn unlock_last(&mut self) {
+        let taken = std::mem::take(&mut self.taken);
+        self.txn.with_state(|state| {
+            for (index, key) in taken {
+                if let Ok(tree) = self.table.tree(index) {
+                    self.txn.unlock(state, tree.space().id(), &key);
+                }
+            }
+        });
+    }
+
+    /// Goes on in the direction until there is something to see.
+    fn settle(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
+        self.taken.clear();
+        while valid {
+            let seen = match self.lock {
+                Lock::None => self.look()?,
+                Lock::Shared => self.look_locked(Mode::Shared)?,
+                Lock::Exclusive => self.look_locked(Mode::Exclusive)?,
+            };
+            if seen {
+                return Ok(true);
+            }
+            valid = if backward { self.cursor.prev()? } else { self.cursor.next()? };
+        }
+        self.key.clear();
+        self.rest.clear();
+        self.primary_at = 0;
+        Ok(false)
+    }
+
+    fn take_key(&mut self) {
+        self.key.clear();
+        self.key.extend_from_slice(self.cursor.key());
+    }
+
+    /// What the view sees of the current entry.
+    fn look(&mut self) -> Result<bool> {
+        let reader = self.txn.reader();
+        self.take_key();
+        self.value.clear();
+        self.value.extend_from_slice(self.cursor.value());
+        loop {
+            match seen(self.txn.core(), reader, self.table.id, self.index as u16, &self.key, &self.value)? {
+                Seen::Current => {}
+                Seen::Past(past) => self.value = past,
+                Seen::Nothing => return Ok(false),
+                Seen::Stale => {
+                    if !self.read_again()? {
+                        return Ok(false);
+                    }
+                    continue;
+                }
+            }
+            if self.open_value()? {
+                return Ok(true);
+            }
+            if !self.read_again()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn read_again(&mut self) -> Result<bool> {
+        let value = self.table.tree(self.index)?.get(&self.key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
+        Ok(value.map(|value| self.value = value).is_some())
+    }
+
+    /// Takes the value apart. False: it is stale.
+    fn open_value(&mut self) -> Result<bool> {
+        if self.index == 0 {
+            self.primary_at = 0;
+            return payload(&self.table, &self.value, &mut self.rest);
+        }
+        let parts = Head::decode(&self.value).and_then(|(_, rest)| row::entry_parts(rest));
+        let Some((at, extra)) = parts.filter(|(at, _)| *at <= self.key.len()) else {
+            return Err(Error::Corrupt(format!("table {}: an entry of index {}", self.table.name(), self.index)));
+        };
+        self.primary_at = at;
+        self.rest.clear();
+        self.rest.extend_from_slice(extra);
+        Ok(true)
+    }
+
+    /// Locks the current entry and its row, and sees their newest version.
+    fn look_locked(&mut self, mode: Mode) -> Result<bool> {
+        self.take_key();
+        loop {
+            let locked = self.txn.with_state(|state| self.txn.lock_row(state, &self.table, self.index, &self.key, mode))?;
+            let Some((value, new)) = locked else { return Ok(false) };
+            self.value = value;
+            if new {
+                self.taken.push((self.index, self.key.clone()));
+            }
+            if !self.open_value()? {
+                continue;
+            }
+            if self.index == 0 {
+                return Ok(true);
+            }
+            let primary = self.key[self.primary_at..].to_vec();
+            let row = self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, mode))?;
+            match row {
+                Some((_, new)) => {
+                    if new {
+                        self.taken.push((0, primary));
+                    }
+                    return Ok(true);
+                }
+                // The row went while its entry was locked: the entry's mark comes.
+                None => self.unlock_last(),
+            }
+        }
+    }
+}

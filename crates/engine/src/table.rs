@@ -1,0 +1,150 @@
+//! An open table: its trees, its counters.
+
+use crate::btree::Tree;
+use crate::error::{Error, Result};
+use parking_lot::{Mutex, RwLock};
+use std::ops::Bound;
+use std::sync::Arc;
+use terrace_tier::page::PAGE_SIZE;
+
+/// What a table is made of. The first index is the primary tree, which holds the rows.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct TableDef {
+    pub indexes: Vec<IndexDef>,
+    /// The server's own: kept, not read.
+    pub properties: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexDef {
+    pub name: String,
+    pub unique: bool,
+}
+
+/// Row ids are taken from the header so many at a time.
+const ROW_IDS: u64 = 1024;
+
+pub struct Table {
+    pub(crate) id: u32,
+    name: RwLock<String>,
+    def: TableDef,
+    trees: RwLock<Arc<[Arc<Tree>]>>,
+    counter: Mutex<()>,
+    row_ids: Mutex<(u64, u64)>,
+}
+
+/// About how large a table is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    pub rows: u64,
+    /// Bytes of each index's pages.
+    pub bytes: Vec<u64>,
+    pub pages: u64,
+}
+
+impl Table {
+    pub(crate) fn new(id: u32, name: String, def: TableDef, trees: Vec<Arc<Tree>>) -> Table {
+        assert_eq!(def.indexes.len(), trees.len());
+        Table {
+            id,
+            name: RwLock::new(name),
+            def,
+            trees: RwLock::new(trees.into()),
+            counter: Mutex::new(()),
+            row_ids: Mutex::new((0, 0)),
+        }
+    }
+
+    pub fn name(&self) -> String {
+        self.name.read().clone()
+    }
+    pub(crate) fn set_name(&self, name: &str) {
+        *self.name.write() = name.to_string();
+    }
+    pub fn def(&self) -> &TableDef {
+        &self.def
+    }
+    pub fn properties(&self) -> Vec<u8> {
+        self.def.properties.clone()
+    }
+    pub fn tree(&self, index: usize) -> Result<Arc<Tree>> {
+        let trees = self.trees.read();
+        trees.get(index).cloned().ok_or_else(|| Error::Invalid(format!("table {} has no index {index}", self.name())))
+    }
+    pub(crate) fn trees(&self) -> Arc<[Arc<Tree>]> {
+        self.trees.read().clone()
+    }
+    /// Other trees, empty ones: the table was truncated.
+    pub(crate) fn replace_trees(&self, trees: Vec<Arc<Tree>>) -> Arc<[Arc<Tree>]> {
+        *self.row_ids.lock() = (0, 0);
+        std::mem::replace(&mut *self.trees.write(), trees.into())
+    }
+
+    /// A hidden row id that was never given out before.
+    pub fn next_row_id(&self) -> Result<u64> {
+        let mut ids = self.row_ids.lock();
+        if ids.0 == ids.1 {
+            let first = self.tree(0)?.space().take_row_ids(ROW_IDS)?;
+            *ids = (first, first + ROW_IDS);
+        }
+        ids.0 += 1;
+        Ok(ids.0 - 1)
+    }
+
+    /// The next auto-increment value.
+    pub fn auto_increment(&self) -> u64 {
+        self.tree(0).map_or(1, |tree| tree.space().auto_increment())
+    }
+    pub fn raise_auto_increment(&self, next: u64) -> Result<()> {
+        let _one = self.counter.lock();
+        Ok(self.tree(0)?.space().raise_auto_increment(next)?)
+    }
+    /// Sets the counter to `next` if it is `expected`. False: somebody else took from it.
+    pub fn take_auto_increment(&self, expected: u64, next: u64) -> Result<bool> {
+        let _one = self.counter.lock();
+        let space = self.tree(0)?;
+        if space.space().auto_increment().max(1) != expected {
+            return Ok(false);
+        }
+        space.space().raise_auto_increment(next)?;
+        Ok(true)
+    }
+
+    pub fn estimate(&self) -> Estimate {
+        let trees = self.trees();
+        let pages: Vec<u64> = trees
+            .iter()
+            .map(|tree| {
+                let counts = tree.space().counts();
+                u64::from(counts.pages.saturating_sub(counts.free))
+            })
+            .collect();
+        Estimate {
+            rows: trees.first().map_or(0, |tree| tree.rows()),
+            bytes: pages.iter().map(|p| p * PAGE_SIZE as u64).collect(),
+            pages: pages.iter().sum(),
+        }
+    }
+
+    /// Entries of the index between two keys, about.
+    pub fn records_in_range(&self, index: usize, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<u64> {
+        Ok(self.tree(index)?.estimate_range(low, high)?)
+    }
+
+    /// Walks the index's tree and returns how many live entries it has, or what is wrong with it.
+    pub fn check(&self, index: usize) -> Result<u64> {
+        let mut live = 0;
+        let mut unreadable = 0;
+        let report = self.tree(index)?.check(&mut |_, value| match crate::row::Head::decode(value) {
+            Some((head, _)) => live += u64::from(!head.deleted()),
+            None => unreadable += 1,
+        })?;
+        if let Some(fault) = report.faults.first() {
+            return Err(Error::Corrupt(format!("table {} index {index}: {fault:?}", self.name())));
+        }
+        if unreadable > 0 {
+            return Err(Error::Corrupt(format!("table {} index {index}: {unreadable} values without a head", self.name())));
+        }
+        Ok(live)
+    }
+}

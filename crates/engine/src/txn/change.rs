@@ -1,0 +1,145 @@
+//! One change of one value by a transaction: conflicts, undo record and new value under the leaf's
+//! latch, in one mini-transaction.
+
+use super::{State, Txn};
+use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, Tree, TreeError};
+use crate::error::{Error, Result};
+use crate::lock::{InTheWay, Mode};
+use crate::row::{self, DELETED, Head};
+use crate::table::Table;
+use crate::undo::record::{self, Body, Change, Record};
+use crate::undo::stream::append_log;
+use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::pool::Access;
+use terrace_tier::redo::Urgency;
+
+/// What to do, seeing the value that is there: its head and what follows.
+pub enum Act<'a> {
+    /// Put this behind a new head with these flags.
+    Put(u8, &'a [u8]),
+    /// Set the delete mark, keep the rest.
+    Mark,
+}
+
+/// Why the decision could not be carried out under the latch.
+enum Stop {
+    Error(Error),
+    InTheWay(InTheWay),
+    /// The stream's page lacks room for a record so long.
+    Room(usize),
+    /// The value has become longer than it was when room was planned.
+    Again,
+}
+
+impl From<TreeError> for Stop {
+    fn from(error: TreeError) -> Stop {
+        Stop::Error(error.into())
+    }
+}
+
+impl Txn {
+    /// Changes the value at `key` of one of the table's trees as `decide` says. Waits for locks in the
+    /// way. `rest_max` bounds what follows the head of a value put; None: the value is only marked.
+    pub(super) fn change<'a>(
+        &self,
+        state: &mut State,
+        table: &Table,
+        index: usize,
+        key: &[u8],
+        rest_max: Option<usize>,
+        mut decide: impl FnMut(Option<(Head, &[u8])>) -> Result<Act<'a>>,
+    ) -> Result<()> {
+        let tree = table.tree(index)?;
+        let core = &self.core;
+        let me = state.id;
+        let deadline = self.deadline(state);
+        let mut hint = state.take_hint(tree.space().id());
+        loop {
+            // A mark keeps the value's length: no room is made for more.
+            let value_max = match rest_max {
+                Some(rest) => row::HEAD + rest,
+                None => tree.get(key, Access::Normal, |value| value.map_or(row::HEAD, <[u8]>::len))?,
+            };
+            let plan = Plan {
+                value_max: Some(value_max),
+                log_bytes: append_log(key.len() + MAX_ENTRY + 64),
+                new_pages: 0,
+                urgency: Urgency::Normal,
+            };
+            let mut written = 0;
+            let done = {
+                let stream = state.stream.as_ref().ok_or_else(|| Error::Invalid("the transaction has ended".into()))?;
+                let before = state.last;
+                tree.modify(&mut hint, key, plan, |spot| {
+                    let old = spot.value().map(<[u8]>::to_vec);
+                    let parsed = match &old {
+                        Some(value) => {
+                            Some(Head::decode(value).ok_or_else(|| Stop::Error(Error::Corrupt("a value without a head".into())))?)
+                        }
+                        None => None,
+                    };
+                    if let Some((head, _)) = parsed {
+                        if head.txn != me && core.ids.is_active(head.txn) {
+                            return Err(Stop::InTheWay(InTheWay::Txn(head.txn)));
+                        }
+                    }
+                    if let Some(way) = core.locks.conflict(self.session, tree.space().id(), key, Mode::Exclusive) {
+                        return Err(Stop::InTheWay(way));
+                    }
+                    let act = decide(parsed).map_err(Stop::Error)?;
+                    let (flags, rest, marked) = match (act, parsed) {
+                        (Act::Mark, None) => return Ok(Flow::Done),
+                        (Act::Put(flags, rest), _) => (flags, rest, false),
+                        (Act::Mark, Some((head, rest))) => (head.flags | DELETED, rest, true),
+                    };
+                    if row::HEAD + rest.len() > value_max {
+                        return Err(Stop::Again);
+                    }
+                    let change = Change { table: table.id, index: index as u16, key, old: old.as_deref(), marked };
+                    let bytes = record::encode(&Record { txn: me, before, body: Body::Change(change) });
+                    let at = stream.next();
+                    if at.at() + bytes.len() > PAGE_SIZE {
+                        return Err(Stop::Room(bytes.len()));
+                    }
+                    let roll = if old.is_none() { at.fresh() } else { at };
+                    let value = row::value(Head { flags, txn: me, roll }, rest);
+                    stream.append(spot.mtr(), &bytes);
+                    spot.put(&value);
+                    written = bytes.len();
+                    Ok(Flow::Done)
+                })
+            };
+            match done {
+                Ok(_) => {
+                    state.put_hint(tree.space().id(), hint);
+                    if written > 0 {
+                        state.appended(written);
+                    }
+                    return Ok(());
+                }
+                Err(Stop::Error(error)) => return Err(error),
+                Err(Stop::Again) => {}
+                Err(Stop::Room(len)) => {
+                    if let Some(stream) = &mut state.stream {
+                        core.streams.make_room(stream, len, Urgency::Normal)?;
+                    }
+                }
+                Err(Stop::InTheWay(way)) => {
+                    hint = Hint::default();
+                    self.wait_for(&way, deadline, &tree, key)?;
+                }
+            }
+        }
+    }
+
+    /// Waits until what is in the way may be gone.
+    pub(super) fn wait_for(&self, way: &InTheWay, deadline: u64, tree: &Tree, key: &[u8]) -> Result<()> {
+        let core = &self.core;
+        let space = tree.space().id();
+        core.locks.wait(self.session, way, deadline, &self.cancel, || match way {
+            InTheWay::Txn(txn) => core.ids.is_active(*txn),
+            InTheWay::Sessions(_) => core.locks.conflict(self.session, space, key, Mode::Shared).is_some()
+                || core.locks.conflict(self.session, space, key, Mode::Exclusive).is_some(),
+        })
+    }
+}

@@ -1,0 +1,373 @@
+//! Transactions: begin, change, savepoints, prepare, commit, roll back.
+//!
+//! A transaction belongs to no thread. It takes an id, a stream of undo and a place in the table of
+//! ids with its first change; until then it costs a view at most. Everything that it changes carries its
+//! id and a pointer to the undo record that leads back (`change`).
+//!
+//! Commit is one mini-transaction: the state in the Begin record, with the commit sequence number. A
+//! transaction that only inserted, within one page of undo, takes its records off instead: nobody
+//! will ask for them. The commit is visible when that is in the log and acknowledged when the log is
+//! durable that far ([`Ticket::wait`]).
+
+pub mod cancel;
+mod change;
+pub mod ids;
+pub mod purge;
+pub mod recover;
+mod rollback;
+pub mod rows;
+
+use crate::btree::Hint;
+use crate::core::{Core, Past};
+use crate::error::{Error, Result};
+use crate::row::TxnId;
+use crate::undo::RollPtr;
+use crate::undo::record::{self, Body, Record};
+use crate::undo::stream::{Mark, Stream, append_log};
+use crate::version::Reader;
+use cancel::Cancel;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_tier::page::{Glsn, SpaceId};
+use terrace_tier::pages::Pin;
+use terrace_tier::redo::Urgency;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Isolation {
+    ReadUncommitted,
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
+/// How a read locks what it returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lock {
+    /// Not at all: a consistent read.
+    None,
+    Shared,
+    Exclusive,
+}
+
+/// A place in a transaction to go back to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Savepoint {
+    last: RollPtr,
+}
+
+/// The longest XID, in bytes.
+pub const XID_MAX: usize = 256;
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// 0: nothing changed yet.
+    pub id: TxnId,
+    pub stream: Option<Stream>,
+    /// The Begin record and its page.
+    begin: RollPtr,
+    begin_page: Option<Pin>,
+    begin_mark: Option<Mark>,
+    /// The last record.
+    pub last: RollPtr,
+    statement: RollPtr,
+    /// Something was changed that somebody may look back behind.
+    has_past: bool,
+    view: Option<u64>,
+    locks: Vec<(SpaceId, Box<[u8]>)>,
+    lock_wait_ms: u64,
+    prepared: bool,
+    ended: bool,
+    hints: Vec<(SpaceId, Hint)>,
+}
+
+impl State {
+    fn take_hint(&mut self, space: SpaceId) -> Hint {
+        match self.hints.iter().position(|(s, _)| *s == space) {
+            Some(i) => self.hints.swap_remove(i).1,
+            None => Hint::default(),
+        }
+    }
+    fn put_hint(&mut self, space: SpaceId, hint: Hint) {
+        if self.hints.len() >= 16 {
+            self.hints.remove(0);
+        }
+        self.hints.push((space, hint));
+    }
+    /// The record at the stream's next place was written.
+    fn appended(&mut self, len: usize) {
+        if let Some(stream) = &mut self.stream {
+            self.last = stream.next();
+            stream.appended(len);
+        }
+    }
+}
+
+pub struct Txn {
+    core: Arc<Core>,
+    session: u64,
+    isolation: Isolation,
+    cancel: Arc<Cancel>,
+    state: Mutex<State>,
+}
+
+/// A commit's promise: [`Ticket::wait`] returns when it is durable.
+pub struct Ticket {
+    core: Arc<Core>,
+    end: Glsn,
+}
+
+impl Ticket {
+    pub fn wait(&self) -> Result<()> {
+        if self.end > 0 {
+            self.core.storage.pages.redo().make_durable(self.end)?;
+        }
+        Ok(())
+    }
+}
+
+impl Txn {
+    pub(crate) fn begin(core: &Arc<Core>, isolation: Isolation) -> Arc<Txn> {
+        core.counters.begun.fetch_add(1, Ordering::Relaxed);
+        let state = State { lock_wait_ms: core.config.lock_wait_timeout_ms, ..State::default() };
+        Arc::new(Txn {
+            core: core.clone(),
+            session: core.new_session(),
+            isolation,
+            cancel: Arc::new(Cancel::new(core.locks.changed.clone())),
+            state: Mutex::new(state),
+        })
+    }
+
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+    pub fn cancel_handle(&self) -> Arc<Cancel> {
+        self.cancel.clone()
+    }
+    /// How long this transaction waits for a lock; 0: not at all.
+    pub fn set_lock_wait_timeout_ms(&self, ms: u64) {
+        self.state.lock().lock_wait_ms = ms;
+    }
+    pub fn has_changes(&self) -> bool {
+        self.state.lock().id != 0
+    }
+
+    fn deadline(&self, state: &State) -> u64 {
+        self.core.storage.world.clock.now().saturating_add(state.lock_wait_ms.saturating_mul(1_000_000))
+    }
+
+    /// A statement begins: READ COMMITTED sees what was committed by now; a former cancel is over.
+    pub fn statement_begin(&self) {
+        let mut state = self.state.lock();
+        self.cancel.clear();
+        state.statement = state.last;
+        if matches!(self.isolation, Isolation::ReadCommitted) {
+            self.close_view(&mut state);
+        }
+    }
+    pub fn statement_rollback(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let to = state.statement;
+        self.rollback_state(&mut state, to)
+    }
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint { last: self.state.lock().last }
+    }
+    pub fn rollback_to(&self, savepoint: Savepoint) -> Result<()> {
+        let mut state = self.state.lock();
+        self.rollback_state(&mut state, savepoint.last)?;
+        state.statement = state.last;
+        Ok(())
+    }
+
+    /// From here on, consistent reads see what is committed now.
+    pub fn open_view(&self) {
+        let mut state = self.state.lock();
+        if state.view.is_none() {
+            state.view = Some(self.core.ids.open_view());
+        }
+    }
+    fn close_view(&self, state: &mut State) {
+        if let Some(view) = state.view.take() {
+            self.core.ids.close_view(view);
+            self.core.purge_wanted.notify();
+        }
+    }
+    /// Who reads, for consistent reads.
+    pub(crate) fn reader(&self) -> Reader {
+        let mut state = self.state.lock();
+        let me = state.id;
+        if self.isolation == Isolation::ReadUncommitted {
+            return Reader { view: None, me };
+        }
+        let view = *state.view.get_or_insert_with(|| self.core.ids.open_view());
+        Reader { view: Some(view), me }
+    }
+
+    /// Makes the transaction a writer: an id, a stream, its Begin record.
+    fn start(&self, state: &mut State) -> Result<()> {
+        if state.ended || state.prepared {
+            return Err(Error::Invalid("the transaction has ended".into()));
+        }
+        if state.id != 0 {
+            return Ok(());
+        }
+        self.core.reserve_numbers()?;
+        let streams = &self.core.streams;
+        let mut stream = streams.take()?;
+        let id = self.core.ids.begin();
+        let bytes = record::encode(&Record {
+            txn: id,
+            before: RollPtr::NONE,
+            body: Body::Begin { state: record::State::Active, csn: 0 },
+        });
+        let begun = (|| {
+            streams.make_room(&mut stream, bytes.len(), Urgency::Normal)?;
+            let mut mtr = streams.pages().begin(append_log(bytes.len()), 0, Urgency::Normal)?;
+            stream.append(&mut mtr, &bytes);
+            mtr.commit();
+            Ok::<_, Error>(())
+        })();
+        if let Err(error) = begun {
+            self.core.ids.rolled_back(id);
+            streams.give_back(stream);
+            return Err(error);
+        }
+        state.begin_mark = Some(streams.mark(&stream));
+        state.begin = stream.next();
+        state.begin_page = Some(stream.tail().clone());
+        stream.appended(bytes.len());
+        state.id = id;
+        state.last = state.begin;
+        if state.statement.is_none() {
+            state.statement = state.begin;
+        }
+        state.stream = Some(stream);
+        self.core.locks.bind(id, self.session);
+        Ok(())
+    }
+
+    /// Makes the transaction survive a crash undecided, under this name. Durable when it returns.
+    pub fn prepare(&self, xid: &[u8]) -> Result<()> {
+        if xid.len() > XID_MAX {
+            return Err(Error::TooLarge { what: "an XID", len: xid.len(), max: XID_MAX });
+        }
+        let mut state = self.state.lock();
+        if state.id == 0 {
+            return Ok(());
+        }
+        let bytes = record::encode(&Record { txn: state.id, before: state.last, body: Body::Prepare { xid } });
+        let Some(stream) = &mut state.stream else { return Err(Error::Invalid("the transaction has ended".into())) };
+        self.core.streams.make_room(stream, bytes.len(), Urgency::Reserve)?;
+        let mut mtr = self.core.streams.pages().begin(2 * append_log(bytes.len()), 0, Urgency::Reserve)?;
+        stream.append(&mut mtr, &bytes);
+        if let Some(page) = &state.begin_page {
+            Stream::write_state(&mut mtr, page, state.begin, record::State::Prepared, 0);
+        }
+        let range = mtr.commit();
+        state.appended(bytes.len());
+        state.prepared = true;
+        self.core.storage.pages.redo().make_durable(range.end)?;
+        Ok(())
+    }
+
+    /// Commits. Visible to others when it returns, durable when the ticket says so.
+    pub fn commit(&self) -> Result<Ticket> {
+        let mut state = self.state.lock();
+        if state.ended {
+            return Err(Error::Invalid("the transaction has ended".into()));
+        }
+        let mut end = 0;
+        if state.id != 0 {
+            end = commit_state(&self.core, &mut state)?;
+        }
+        self.finish(&mut state);
+        self.core.counters.committed.fetch_add(1, Ordering::Relaxed);
+        Ok(Ticket { core: self.core.clone(), end })
+    }
+
+    pub fn rollback(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.ended {
+            return Ok(());
+        }
+        if state.id != 0 {
+            let begin = state.begin;
+            self.rollback_state(&mut state, begin)?;
+            rollback::erase(&self.core, &mut state)?;
+        }
+        self.finish(&mut state);
+        self.core.counters.rolled_back.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives back what a transaction holds at its end.
+    fn finish(&self, state: &mut State) {
+        state.ended = true;
+        state.hints.clear();
+        state.begin_page = None;
+        self.close_view(state);
+        if let Some(stream) = state.stream.take() {
+            self.core.streams.give_back(stream);
+        }
+        let locks = std::mem::take(&mut state.locks);
+        self.core.locks.release_all(self.session, locks.into_iter());
+        if state.id != 0 {
+            self.core.locks.unbind(state.id);
+        }
+    }
+
+    fn rollback_state(&self, state: &mut State, to: RollPtr) -> Result<()> {
+        state.hints.clear();
+        rollback::back_to(&self.core, state, to)
+    }
+}
+
+impl Drop for Txn {
+    fn drop(&mut self) {
+        let open = {
+            let state = self.state.lock();
+            !state.ended && !state.prepared
+        };
+        if open && self.rollback().is_err() {
+            // The volume or the log has failed: recovery rolls it back.
+            self.finish(&mut self.state.lock());
+        } else if !open {
+            let mut state = self.state.lock();
+            if !state.ended {
+                // Prepared and left alone: it stays as it is, for whoever decides it after a restart.
+                self.close_view(&mut state);
+            }
+        }
+    }
+}
+
+/// The commit record of a transaction that changed something. Returns the end of its range.
+pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
+    let (Some(stream), Some(page), Some(begin)) = (&mut state.stream, &state.begin_page, state.begin_mark) else {
+        return Err(Error::Invalid("the transaction has ended".into()));
+    };
+    let mut mtr = core.streams.pages().begin(append_log(64), 0, Urgency::Reserve)?;
+    let forgettable = !state.has_past && stream.tail().id() == page.id();
+    let range = {
+        let _order = core.ids.order.lock();
+        let csn = core.ids.number();
+        if forgettable {
+            stream.take_off(&mut mtr, state.begin);
+        } else {
+            Stream::write_state(&mut mtr, page, state.begin, record::State::Committed, csn);
+            let end = core.streams.mark(stream);
+            core.history.lock().push_back(Past { csn, txn: state.id, stream: stream.number, begin, end });
+        }
+        let range = mtr.commit();
+        core.ids.committed(state.id, csn);
+        range
+    };
+    if forgettable {
+        stream.taken_off(state.begin);
+    } else {
+        core.purge_wanted.notify();
+    }
+    Ok(range.end)
+}

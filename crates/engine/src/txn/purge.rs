@@ -1,0 +1,117 @@
+//! Purge: what no view can see any more goes, in the order of the commits.
+//!
+//! Of a transaction that every view sees: its delete marks become removals (if it is still the last
+//! to have touched the value), the large values that it replaced are freed, its undo is forgotten.
+
+use crate::btree::overflow::{self, Large};
+use crate::btree::{Flow, Hint, Plan, TreeError};
+use crate::core::{Core, Past};
+use crate::error::Result;
+use crate::row::{Head, TxnId};
+use crate::undo::record::{Body, Change};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_io::sched::{Event, Step, Worker};
+use terrace_tier::redo::Urgency;
+
+/// Transactions that one step purges at the most.
+const BATCH: usize = 32;
+
+pub struct PurgeWorker {
+    core: Arc<Core>,
+    failed: u64,
+}
+
+impl PurgeWorker {
+    pub fn new(core: Arc<Core>) -> PurgeWorker {
+        PurgeWorker { core, failed: 0 }
+    }
+}
+
+impl Worker for PurgeWorker {
+    fn name(&self) -> &'static str {
+        "purge"
+    }
+    fn step(&mut self) -> Step {
+        match step(&self.core) {
+            Ok(true) => {
+                self.failed = 0;
+                Step::Worked
+            }
+            Ok(false) => Step::Idle,
+            Err(_) => {
+                self.failed = (self.failed + 1).min(50);
+                Step::IdleFor(self.failed * 100_000_000)
+            }
+        }
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.core.purge_wanted.clone()
+    }
+}
+
+/// Purges a few transactions. False if there is nothing to purge now.
+pub fn step(core: &Core) -> Result<bool> {
+    core.ids.settle();
+    let zombies = std::mem::take(&mut *core.zombies.lock());
+    core.drop_spaces(zombies)?;
+    let mut any = false;
+    for _ in 0..BATCH {
+        let oldest = core.ids.oldest_view();
+        let next = core.history.lock().front().copied().filter(|past| past.csn <= oldest);
+        let Some(past) = next else { break };
+        purge(core, &past)?;
+        let last = {
+            let mut history = core.history.lock();
+            history.pop_front();
+            !history.iter().any(|p| p.stream == past.stream)
+        };
+        core.streams.forget_before(past.stream, past.end)?;
+        if last {
+            core.streams.rewind(past.stream, past.end)?;
+        }
+        core.counters.purged.fetch_add(1, Ordering::Relaxed);
+        any = true;
+    }
+    Ok(any)
+}
+
+fn purge(core: &Core, past: &Past) -> Result<()> {
+    core.streams.walk(past.begin, Some(past.end), |_, record| {
+        if let Body::Change(change) = record.body {
+            purge_change(core, past.txn, &change)?;
+        }
+        Ok(true)
+    })?;
+    Ok(())
+}
+
+fn purge_change(core: &Core, txn: TxnId, change: &Change<'_>) -> Result<()> {
+    let Some(old) = change.old else { return Ok(()) };
+    let large = Head::decode(old).filter(|(head, _)| head.large() && change.index == 0).and_then(|(_, rest)| Large::decode(rest));
+    if !change.marked && large.is_none() {
+        return Ok(());
+    }
+    let Some(table) = core.catalog.by_id(change.table)? else { return Ok(()) };
+    let tree = table.tree(usize::from(change.index))?;
+    let mut free = large.filter(|_| !change.marked);
+    if change.marked {
+        let plan = Plan { urgency: Urgency::Reserve, ..Plan::remove() };
+        tree.modify(&mut Hint::default(), change.key, plan, |spot| {
+            let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
+            if head.is_some_and(|head| head.deleted() && head.txn == txn) {
+                spot.remove();
+                free = large;
+            }
+            Ok::<_, TreeError>(Flow::Done)
+        })?;
+    }
+    if let Some(large) = free {
+        match overflow::free(tree.space(), large, Urgency::Reserve) {
+            // A purge that was cut by a crash comes again: it may be freed already.
+            Ok(()) | Err(TreeError::Gone { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! After a crash: the streams say who was committed, prepared or unfinished.
+//!
+//! Committed transactions go to the history, for purge. Unfinished ones are active again, so that
+//! what they changed stays locked, and are rolled back in the background. Prepared ones wait for the
+//! decision of whoever knows their XID.
+
+use super::{State, commit_state, rollback};
+use crate::core::{Core, Past};
+use crate::error::{Error, Result};
+use crate::undo::RollPtr;
+use crate::undo::record::{self, Body};
+use crate::undo::stream::{Found, Mark, Streams};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use terrace_io::sched::{Event, Step, Worker};
+
+/// What the streams hold.
+#[derive(Default)]
+pub struct Recovered {
+    pub history: Vec<Past>,
+    pub unfinished: Vec<Left>,
+    pub prepared: Vec<(Vec<u8>, Left)>,
+    /// The highest number seen.
+    pub highest: u64,
+}
+
+/// A transaction that has not ended.
+pub struct Left(pub(crate) State);
+
+struct Open {
+    txn: u64,
+    state: record::State,
+    csn: u64,
+    begin: RollPtr,
+    mark: Mark,
+    last: RollPtr,
+    has_past: bool,
+    xid: Vec<u8>,
+}
+
+/// Walks all streams and gives those back that are at rest.
+pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
+    let mut recovered = Recovered::default();
+    for one in found {
+        let stream = streams.at_end(&one)?;
+        let mut open: Option<Open> = None;
+        let end = streams.walk(one.head, None, |at, record| {
+            recovered.highest = recovered.highest.max(record.txn);
+            match record.body {
+                Body::Begin { state, csn } => {
+                    let mark = Mark { page: at.page(), end: at.at() };
+                    if let Some(before) = open.take() {
+                        close(&mut recovered, one.number, before, mark)?;
+                    }
+                    recovered.highest = recovered.highest.max(csn);
+                    let xid = Vec::new();
+                    open = Some(Open { txn: record.txn, state, csn, begin: at, mark, last: at, has_past: false, xid });
+                }
+                Body::Prepare { xid } => {
+                    if let Some(open) = &mut open {
+                        open.last = at;
+                        open.xid = xid.to_vec();
+                    }
+                }
+                Body::Change(change) => {
+                    if let Some(open) = &mut open {
+                        open.last = at;
+                        open.has_past |= change.old.is_some();
+                    }
+                }
+            }
+            Ok(true)
+        })?;
+        match open {
+            None => streams.give_back(stream),
+            Some(open) if open.state == record::State::Committed => {
+                close(&mut recovered, one.number, open, end)?;
+                streams.give_back(stream);
+            }
+            Some(open) => {
+                let begin_page = streams.pages().load(
+                    terrace_tier::page::PageId::new(terrace_tier::page::SpaceId::UNDO, open.begin.page()),
+                    terrace_tier::pool::Access::Normal,
+                )?;
+                let state = State {
+                    id: open.txn,
+                    stream: Some(stream),
+                    begin: open.begin,
+                    begin_page: Some(begin_page),
+                    begin_mark: Some(open.mark),
+                    last: open.last,
+                    has_past: open.has_past,
+                    prepared: open.state == record::State::Prepared,
+                    ..State::default()
+                };
+                if state.prepared {
+                    recovered.prepared.push((open.xid, Left(state)));
+                } else {
+                    recovered.unfinished.push(Left(state));
+                }
+            }
+        }
+    }
+    recovered.history.sort_unstable_by_key(|past| past.csn);
+    Ok(recovered)
+}
+
+fn close(recovered: &mut Recovered, stream: usize, open: Open, end: Mark) -> Result<()> {
+    if open.state != record::State::Committed {
+        return Err(Error::Corrupt(format!("transaction {} did not end, but its stream {stream} goes on", open.txn)));
+    }
+    recovered.history.push(Past { csn: open.csn, txn: open.txn, stream, begin: open.mark, end });
+    Ok(())
+}
+
+impl Left {
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Undoes up to `max` records. True when nothing is left.
+    fn step(&mut self, core: &Core, max: usize) -> Result<bool> {
+        for _ in 0..max {
+            if self.0.last == self.0.begin {
+                rollback::erase(core, &mut self.0)?;
+                self.end(core);
+                return Ok(true);
+            }
+            self.0.last = rollback::undo_one(core, &mut self.0)?;
+        }
+        Ok(false)
+    }
+
+    fn end(&mut self, core: &Core) {
+        self.0.begin_page = None;
+        if let Some(stream) = self.0.stream.take() {
+            core.streams.give_back(stream);
+        }
+        core.locks.unbind(self.0.id);
+    }
+
+    pub fn commit(mut self, core: &Core) -> Result<()> {
+        let end = commit_state(core, &mut self.0)?;
+        self.end(core);
+        core.storage.pages.redo().make_durable(end)?;
+        Ok(())
+    }
+
+    pub fn roll_back(mut self, core: &Core) -> Result<()> {
+        while !self.step(core, 64)? {}
+        Ok(())
+    }
+}
+
+/// Rolls back in the background what a crash left unfinished.
+pub struct RollbackWorker {
+    core: Arc<Core>,
+    left: Mutex<Vec<Left>>,
+    wake: Arc<Event>,
+    failed: u64,
+}
+
+impl RollbackWorker {
+    pub fn new(core: Arc<Core>, left: Vec<Left>) -> RollbackWorker {
+        RollbackWorker { core, left: Mutex::new(left), wake: Arc::new(Event::new()), failed: 0 }
+    }
+}
+
+impl Worker for RollbackWorker {
+    fn name(&self) -> &'static str {
+        "rollback"
+    }
+    fn step(&mut self) -> Step {
+        let left = self.left.get_mut();
+        let Some(last) = left.last_mut() else { return Step::Idle };
+        match last.step(&self.core, 64) {
+            Ok(true) => {
+                left.pop();
+                self.failed = 0;
+                Step::Worked
+            }
+            Ok(false) => Step::Worked,
+            Err(_) => {
+                self.failed = (self.failed + 1).min(50);
+                Step::IdleFor(self.failed * 100_000_000)
+            }
+        }
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.wake.clone()
+    }
+}

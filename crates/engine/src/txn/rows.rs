@@ -1,0 +1,307 @@
+//! Rows: insert, update, delete, get, with their entries in the secondary trees.
+//!
+//! A row operation that fails undoes what it had done itself, so that the statement can go on with
+//! the next row.
+
+use super::change::Act;
+use super::{Lock, State, Txn};
+use crate::btree::overflow::{self, Large};
+use crate::btree::{MAX_KEY, max_inline_value};
+use crate::error::{Error, Result};
+use crate::lock::{InTheWay, Mode};
+use crate::row::{self, Head, LARGE};
+use crate::table::Table;
+use crate::version::{Reader, Seen, head_of, seen};
+use std::borrow::Cow;
+use terrace_tier::pool::Access;
+use terrace_tier::redo::Urgency;
+
+/// What a row has in a secondary index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry<'a> {
+    pub index: usize,
+    /// The secondary key, then the primary key.
+    pub key: &'a [u8],
+    /// How much of the key must be unique; None if nothing (not unique, or with NULL).
+    pub unique_len: Option<usize>,
+    /// Where the primary key begins in `key`.
+    pub primary_at: usize,
+    /// What a covering read needs beside the key.
+    pub value: &'a [u8],
+}
+
+/// Tries before a reader that always finds stale copies gives up: each try needs another writer.
+const STALE_MAX: usize = 10_000;
+
+impl Txn {
+    /// Inserts a row with its entries.
+    pub fn insert(&self, table: &Table, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+        self.row_operation(|state| {
+            self.put_row(state, table, key, row, false)?;
+            entries.iter().try_for_each(|entry| self.insert_entry(state, table, entry))
+        })
+    }
+
+    /// Changes a row that is there. Only the entries that change are given: the old ones, the new ones.
+    pub fn update(&self, table: &Table, key: &[u8], row: &[u8], old: &[Entry<'_>], new: &[Entry<'_>]) -> Result<()> {
+        self.row_operation(|state| {
+            self.put_row(state, table, key, row, true)?;
+            old.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key))?;
+            new.iter().try_for_each(|entry| self.insert_entry(state, table, entry))
+        })
+    }
+
+    /// Deletes a row that is there, with its entries.
+    pub fn delete(&self, table: &Table, key: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+        self.row_operation(|state| {
+            self.mark(state, table, 0, key)?;
+            entries.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key))
+        })
+    }
+
+    fn row_operation(&self, work: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+        let mut state = self.state.lock();
+        self.start(&mut state)?;
+        let before = state.last;
+        let done = work(&mut state);
+        if let Err(error) = done {
+            self.rollback_state(&mut state, before)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn put_row(&self, state: &mut State, table: &Table, key: &[u8], row: &[u8], there: bool) -> Result<()> {
+        if key.len() > MAX_KEY {
+            return Err(Error::TooLarge { what: "a key", len: key.len(), max: MAX_KEY });
+        }
+        let tree = table.tree(0)?;
+        let inline = row.len() + row::HEAD <= max_inline_value(key.len()).min(crate::btree::MAX_INLINE_VALUE);
+        let (flags, rest, large) = if inline {
+            (0, Cow::Borrowed(row), None)
+        } else {
+            let large = overflow::write(tree.space(), row, Urgency::Normal)?;
+            (LARGE, Cow::Owned(large.encode().to_vec()), Some(large))
+        };
+        let mut past = false;
+        let done = self.change(state, table, 0, key, Some(rest.len()), |old| {
+            past = old.is_some();
+            match (old, there) {
+                (Some((head, _)), false) if !head.deleted() => Err(Error::Duplicate { index: 0 }),
+                (None, true) => Err(Error::Absent("the row".into())),
+                (Some((head, _)), true) if head.deleted() => Err(Error::Absent("the row".into())),
+                _ => Ok(Act::Put(flags, &rest)),
+            }
+        });
+        state.has_past |= past;
+        if let (Err(_), Some(large)) = (&done, large) {
+            overflow::free(tree.space(), large, Urgency::Reserve)?;
+        }
+        done
+    }
+
+    fn mark(&self, state: &mut State, table: &Table, index: usize, key: &[u8]) -> Result<()> {
+        state.has_past = true;
+        self.change(state, table, index, key, None, |old| match old {
+            Some((head, _)) if !head.deleted() => Ok(Act::Mark),
+            _ if index == 0 => Err(Error::Absent("the row".into())),
+            _ => Err(Error::Corrupt(format!("table {}: index {index} lacks the entry of a row", table.name()))),
+        })
+    }
+
+    fn insert_entry(&self, state: &mut State, table: &Table, entry: &Entry<'_>) -> Result<()> {
+        if entry.key.len() > MAX_KEY {
+            return Err(Error::TooLarge { what: "a key", len: entry.key.len(), max: MAX_KEY });
+        }
+        let space = table.tree(entry.index)?.space().id();
+        let unique = entry.unique_len.and_then(|len| entry.key.get(..len));
+        if let Some(prefix) = unique {
+            self.check_unique(state, table, entry.index, prefix)?;
+        }
+        let rest = row::entry_rest(entry.primary_at, entry.value);
+        let mut past = false;
+        let done = self.change(state, table, entry.index, entry.key, Some(rest.len()), |old| {
+            past = old.is_some();
+            match old {
+                Some((head, _)) if !head.deleted() => Err(Error::Duplicate { index: entry.index }),
+                _ => Ok(Act::Put(0, &rest)),
+            }
+        });
+        state.has_past |= past;
+        if let Some(prefix) = unique {
+            // From here on the entry itself keeps others out.
+            self.core.locks.release(self.session, space, prefix);
+        }
+        done
+    }
+
+    /// Makes sure that no live entry has this prefix, and that none can come before ours is in: a short
+    /// lock on the prefix is held when it returns Ok.
+    fn check_unique(&self, state: &mut State, table: &Table, index: usize, prefix: &[u8]) -> Result<()> {
+        let tree = table.tree(index)?;
+        let deadline = self.deadline(state);
+        loop {
+            if let Err(way) = self.core.locks.take(self.session, tree.space().id(), prefix, Mode::Exclusive)? {
+                self.wait_for(&way, deadline, &tree, prefix)?;
+                continue;
+            }
+            let found = self.live_with_prefix(state, &tree, prefix);
+            match found {
+                Ok(None) => return Ok(()),
+                Ok(Some(way)) => {
+                    self.core.locks.release(self.session, tree.space().id(), prefix);
+                    match way {
+                        Live::Entry => return Err(Error::Duplicate { index }),
+                        Live::Undecided(way) => self.wait_for(&way, deadline, &tree, prefix)?,
+                    }
+                }
+                Err(error) => {
+                    self.core.locks.release(self.session, tree.space().id(), prefix);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn live_with_prefix(&self, state: &State, tree: &std::sync::Arc<crate::btree::Tree>, prefix: &[u8]) -> Result<Option<Live>> {
+        let mut cursor = crate::btree::Cursor::new(tree.clone(), Access::Normal);
+        let mut valid = cursor.seek(crate::btree::Seek::AtLeast(prefix))?;
+        while valid && cursor.key().starts_with(prefix) {
+            let head = head_of(cursor.value())?;
+            if head.txn != state.id && self.core.ids.is_active(head.txn) {
+                return Ok(Some(Live::Undecided(InTheWay::Txn(head.txn))));
+            }
+            if !head.deleted() {
+                return Ok(Some(Live::Entry));
+            }
+            valid = cursor.next()?;
+        }
+        Ok(None)
+    }
+
+    /// Reads the row at `key` into `out`. False if there is none. With a lock: the latest committed
+    /// version, locked until the transaction ends.
+    pub fn get(&self, table: &Table, key: &[u8], lock: Lock, out: &mut Vec<u8>) -> Result<bool> {
+        match lock {
+            Lock::None => {
+                let reader = self.reader();
+                self.read(table, reader, key, out)
+            }
+            Lock::Shared => self.get_locked(table, key, Mode::Shared, out),
+            Lock::Exclusive => self.get_locked(table, key, Mode::Exclusive, out),
+        }
+    }
+
+    /// A consistent read of one row.
+    pub(crate) fn read(&self, table: &Table, reader: Reader, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        let tree = table.tree(0)?;
+        for _ in 0..STALE_MAX {
+            let Some(value) = tree.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))? else { return Ok(false) };
+            let value = match seen(&self.core, reader, table.id, 0, key, &value)? {
+                Seen::Current => value,
+                Seen::Past(past) => past,
+                Seen::Nothing => return Ok(false),
+                Seen::Stale => continue,
+            };
+            if payload(table, &value, out)? {
+                return Ok(true);
+            }
+        }
+        Err(Error::Unavailable("a row changes faster than it can be read".into()))
+    }
+
+    fn get_locked(&self, table: &Table, key: &[u8], mode: Mode, out: &mut Vec<u8>) -> Result<bool> {
+        let found = {
+            let mut state = self.state.lock();
+            self.lock_row(&mut state, table, 0, key, mode)?
+        };
+        match found {
+            Some((value, _)) => payload(table, &value, out),
+            None => Ok(false),
+        }
+    }
+
+    /// Locks the key of one of the table's trees and returns the newest value, and whether the lock is
+    /// new; None, and no new lock, if there is no live value.
+    pub(crate) fn lock_row(&self, state: &mut State, table: &Table, index: usize, key: &[u8], mode: Mode) -> Result<Option<(Vec<u8>, bool)>> {
+        let tree = table.tree(index)?;
+        let space = tree.space().id();
+        let deadline = self.deadline(state);
+        let core = &self.core;
+        let mut new = false;
+        loop {
+            let value = tree.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
+            let head = value.as_deref().map(head_of).transpose()?;
+            let mine = head.is_some_and(|h: Head| h.txn == state.id && state.id != 0);
+            let active = head.filter(|h| !mine && core.ids.is_active(h.txn)).map(|h| h.txn);
+            let gone = head.is_none_or(Head::deleted);
+            match (active, value) {
+                (Some(txn), _) => self.wait_for(&InTheWay::Txn(txn), deadline, &tree, key)?,
+                (None, Some(value)) if mine || (new && !gone) => {
+                    return Ok((!gone).then_some((value, new)));
+                }
+                (None, Some(_)) if !gone => match core.locks.take(self.session, space, key, mode)? {
+                    // Locked: once more, for what may have changed before.
+                    Ok(first) => {
+                        if first {
+                            state.locks.push((space, key.into()));
+                        }
+                        let again = tree.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
+                        let head = again.as_deref().map(head_of).transpose()?;
+                        let undecided = head.is_some_and(|h| h.txn != state.id && core.ids.is_active(h.txn));
+                        match again {
+                            Some(value) if !undecided && !head.is_none_or(Head::deleted) => {
+                                return Ok(Some((value, first || new)));
+                            }
+                            _ => new |= first,
+                        }
+                    }
+                    Err(way) => self.wait_for(&way, deadline, &tree, key)?,
+                },
+                _ => {
+                    if new {
+                        self.unlock(state, space, key);
+                    }
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Gives back the newest lock on the key.
+    pub(crate) fn unlock(&self, state: &mut State, space: terrace_tier::page::SpaceId, key: &[u8]) {
+        if let Some(at) = state.locks.iter().rposition(|(s, k)| *s == space && **k == *key) {
+            state.locks.swap_remove(at);
+            self.core.locks.release(self.session, space, key);
+        }
+    }
+
+    pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
+        work(&mut self.state.lock())
+    }
+    pub(crate) fn core(&self) -> &crate::core::Core {
+        &self.core
+    }
+}
+
+/// What keeps a unique key from being inserted.
+enum Live {
+    Entry,
+    Undecided(InTheWay),
+}
+
+/// The row of a primary value. False: it is a large value that is gone, so the copy is stale.
+pub(crate) fn payload(table: &Table, value: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+    let Some((head, rest)) = Head::decode(value) else { return Err(Error::Corrupt("a value without a head".into())) };
+    out.clear();
+    if !head.large() {
+        out.extend_from_slice(rest);
+        return Ok(true);
+    }
+    let Some(large) = Large::decode(rest) else { return Err(Error::Corrupt("a large value without a reference".into())) };
+    match overflow::read(table.tree(0)?.space(), large, Access::Scan, out) {
+        Ok(()) => Ok(true),
+        Err(crate::btree::TreeError::Gone { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

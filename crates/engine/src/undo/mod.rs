@@ -1,0 +1,52 @@
+//! Undo: how to get back, for rollback, for readers of the past, and for purge.
+//!
+//! Undo records stand in **streams**. A stream is a chain of undo pages in the space `UNDO`, used by one
+//! transaction at a time; the next transaction that takes the stream goes on behind the last one. A
+//! transaction's records follow its `Begin` record, which also holds its state. The directory (page 1
+//! of the space) names each stream's oldest page and where in it the oldest record is that somebody
+//! may need.
+//!
+//! A record is written in the mini-transaction of the change that it undoes. Undoing it takes it off
+//! the stream's end, again in one mini-transaction with the change. So what stands in a stream
+//! happened, and happened once.
+//!
+//! Rollback reads backward (each record names the one before it), purge and recovery forward.
+//!
+//! An undo page, after the header: `next page u32 · page before u32 · end of records u16 · 0 u16`, then from
+//! byte 80 the records (`record`).
+
+pub mod record;
+pub mod stream;
+
+/// Names an undo record: page and byte. The highest bit says that there is no older version.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord, Default)]
+pub struct RollPtr(pub u64);
+
+impl RollPtr {
+    pub const NONE: RollPtr = RollPtr(0);
+    const FRESH: u64 = 1 << 63;
+
+    pub fn new(page: u32, at: u16) -> RollPtr {
+        RollPtr(u64::from(page) << 16 | u64::from(at))
+    }
+    /// The same record, as the pointer of a version that nothing precedes.
+    pub fn fresh(self) -> RollPtr {
+        RollPtr(self.0 | RollPtr::FRESH)
+    }
+    pub fn is_fresh(self) -> bool {
+        self.0 & RollPtr::FRESH != 0
+    }
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+    /// Without the mark.
+    pub fn record(self) -> RollPtr {
+        RollPtr(self.0 & !RollPtr::FRESH)
+    }
+    pub fn page(self) -> u32 {
+        (self.record().0 >> 16) as u32
+    }
+    pub fn at(self) -> usize {
+        (self.0 & 0xFFFF) as usize
+    }
+}

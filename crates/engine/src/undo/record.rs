@@ -1,0 +1,133 @@
+//! Undo records.
+//!
+//! `length u16 · kind u8 · transaction id 6 bytes · record before u64 · body`, little-endian. Bodies:
+//!
+//! * Begin: `state u8 · commit sequence number u64`
+//! * Prepare: the XID
+//! * Change: `table u32 · index u16 · key length u16 · key · old value`. Kind Insert: the key was not
+//!   there, and there is no old value. Update: the value was another. Delete: the value was only
+//!   marked, what follows its head stayed.
+
+use super::RollPtr;
+use crate::row::TxnId;
+
+const BEGIN: u8 = 1;
+const PREPARE: u8 = 2;
+const INSERT: u8 = 3;
+const UPDATE: u8 = 4;
+const DELETE: u8 = 5;
+
+const HEAD: usize = 17;
+/// Where in a Begin record the state is.
+pub const STATE_AT: usize = HEAD;
+/// The largest record that a page takes.
+pub const RECORD_MAX: usize = 12_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum State {
+    Active = 0,
+    Prepared = 1,
+    Committed = 2,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Change<'a> {
+    pub table: u32,
+    /// 0: the primary tree.
+    pub index: u16,
+    pub key: &'a [u8],
+    /// The value before; None if there was none.
+    pub old: Option<&'a [u8]>,
+    /// The change was a delete mark: old and new share what follows the head.
+    pub marked: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Body<'a> {
+    Begin { state: State, csn: u64 },
+    Prepare { xid: &'a [u8] },
+    Change(Change<'a>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'a> {
+    pub txn: TxnId,
+    /// The transaction's record before this one.
+    pub before: RollPtr,
+    pub body: Body<'a>,
+}
+
+pub fn encode(record: &Record<'_>) -> Vec<u8> {
+    let mut out = vec![0, 0];
+    let kind = match record.body {
+        Body::Begin { .. } => BEGIN,
+        Body::Prepare { .. } => PREPARE,
+        Body::Change(Change { old: None, .. }) => INSERT,
+        Body::Change(Change { marked: true, .. }) => DELETE,
+        Body::Change(_) => UPDATE,
+    };
+    out.push(kind);
+    out.extend_from_slice(&record.txn.to_le_bytes()[..6]);
+    out.extend_from_slice(&record.before.0.to_le_bytes());
+    match record.body {
+        Body::Begin { state, csn } => {
+            out.push(state as u8);
+            out.extend_from_slice(&csn.to_le_bytes());
+        }
+        Body::Prepare { xid } => out.extend_from_slice(xid),
+        Body::Change(c) => {
+            out.extend_from_slice(&c.table.to_le_bytes());
+            out.extend_from_slice(&c.index.to_le_bytes());
+            out.extend_from_slice(&(c.key.len() as u16).to_le_bytes());
+            out.extend_from_slice(c.key);
+            out.extend_from_slice(c.old.unwrap_or(&[]));
+        }
+    }
+    let len = out.len() as u16;
+    out[..2].copy_from_slice(&len.to_le_bytes());
+    out
+}
+
+/// The state part of a Begin record, to be written over it.
+pub fn encode_state(state: State, csn: u64) -> [u8; 9] {
+    let mut out = [0; 9];
+    out[0] = state as u8;
+    out[1..].copy_from_slice(&csn.to_le_bytes());
+    out
+}
+
+/// The record at the start of `bytes` and its length; None if it makes no sense.
+pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+    let len = usize::from(u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?));
+    let r = bytes.get(..len)?;
+    let mut txn = [0; 8];
+    txn[..6].copy_from_slice(r.get(3..9)?);
+    let before = RollPtr(u64::from_le_bytes(r.get(9..17)?.try_into().ok()?));
+    let rest = r.get(HEAD..)?;
+    let body = match *r.get(2)? {
+        BEGIN => Body::Begin {
+            state: match *rest.first()? {
+                0 => State::Active,
+                1 => State::Prepared,
+                2 => State::Committed,
+                _ => return None,
+            },
+            csn: u64::from_le_bytes(rest.get(1..9)?.try_into().ok()?),
+        },
+        PREPARE => Body::Prepare { xid: rest },
+        kind @ (INSERT | UPDATE | DELETE) => {
+            let key_len = usize::from(u16::from_le_bytes(rest.get(6..8)?.try_into().ok()?));
+            let old = rest.get(8 + key_len..)?;
+            Body::Change(Change {
+                table: u32::from_le_bytes(rest.get(..4)?.try_into().ok()?),
+                index: u16::from_le_bytes(rest.get(4..6)?.try_into().ok()?),
+                key: rest.get(8..8 + key_len)?,
+                old: (kind != INSERT).then_some(old),
+                marked: kind == DELETE,
+            })
+        }
+        _ => return None,
+    };
+    Some((Record { txn: u64::from_le_bytes(txn), before, body }, len))
+}

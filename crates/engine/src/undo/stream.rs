@@ -1,0 +1,394 @@
+//! Streams: where undo records are appended, taken off, walked and freed.
+
+use super::RollPtr;
+use super::record::{self, RECORD_MAX, Record};
+use crate::btree::TreeError;
+use crate::error::{Error, Result};
+use crate::space::{self, Content, Space};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use terrace_io::sched::Event;
+use terrace_tier::mtr::Mtr;
+use terrace_tier::page::{PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
+use terrace_tier::pages::{Pages, Pin};
+use terrace_tier::pool::Access;
+use terrace_tier::redo::{Urgency, record_bound};
+
+/// Streams of an instance: so many transactions can write at a time.
+pub const STREAMS: usize = 256;
+
+const DIRECTORY: u32 = 1;
+const DIRECTORY_AT: usize = 64;
+const DIRECTORY_ENTRY: usize = 16;
+
+const NEXT: usize = 64;
+const BEFORE: usize = 68;
+const END: usize = 72;
+const RECORDS: usize = 80;
+
+/// Log bytes that appending a record of so many bytes takes, beside the change's own.
+pub fn append_log(len: usize) -> u64 {
+    record_bound(len + 32)
+}
+const PAGE_LOG: u64 = 4 * record_bound(128) + 1024;
+
+/// A stream in use: its last page and where the records in it end.
+pub struct Stream {
+    pub number: usize,
+    tail: Pin,
+    end: usize,
+}
+
+/// A place between two records of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    pub page: u32,
+    pub end: usize,
+}
+
+/// All streams.
+pub struct Streams {
+    pages: Arc<Pages>,
+    space: Space,
+    directory: Pin,
+    idle: Mutex<Vec<Stream>>,
+    unused: Mutex<Vec<usize>>,
+    given_back: Event,
+}
+
+fn id(page: u32) -> PageId {
+    PageId::new(SpaceId::UNDO, page)
+}
+
+/// Makes the undo space with its directory, or what is missing of them: a crash may have come between.
+pub fn create(pages: &Arc<Pages>) -> Result<()> {
+    if !pages.exists(id(0))? {
+        space::create(pages, SpaceId::UNDO, Content::Nothing, Urgency::Normal).map_err(TreeError::from)?;
+    }
+    if pages.exists(id(DIRECTORY))? {
+        return Ok(());
+    }
+    let space = Space::open(pages, SpaceId::UNDO)?;
+    let mut ready = space.ready(1)?;
+    let mut mtr = pages.begin(PAGE_LOG, 1, Urgency::Normal)?;
+    let header = space.latch_header(&mut mtr);
+    let page = space.allocate(&mut mtr, header, &mut ready, PageKind::System, 0)?;
+    let number = mtr.id(page).page;
+    mtr.commit();
+    if number != DIRECTORY {
+        return Err(Error::Corrupt(format!("the undo space's first page is {number}")));
+    }
+    Ok(())
+}
+
+/// What recovery found in one stream: where it begins, and a way to walk it.
+pub struct Found {
+    pub number: usize,
+    pub head: Mark,
+}
+
+impl Streams {
+    /// Opens the streams. Those that hold something are returned and not idle: the caller walks them
+    /// and gives each back.
+    pub fn open(pages: &Arc<Pages>) -> Result<(Streams, Vec<Found>)> {
+        let space = Space::open(pages, SpaceId::UNDO)?;
+        let directory = pages.load(id(DIRECTORY), Access::Normal)?;
+        let (mut unused, mut found) = (Vec::new(), Vec::new());
+        {
+            let guard = directory.read();
+            for number in (0..STREAMS).rev() {
+                let at = DIRECTORY_AT + number * DIRECTORY_ENTRY;
+                let page = guard.page().u32(at);
+                if page == 0 {
+                    unused.push(number);
+                } else {
+                    found.push(Found { number, head: Mark { page, end: usize::from(guard.page().u16(at + 4)) } });
+                }
+            }
+        }
+        let streams = Streams {
+            pages: pages.clone(),
+            space,
+            directory,
+            idle: Mutex::new(Vec::new()),
+            unused: Mutex::new(unused),
+            given_back: Event::new(),
+        };
+        Ok((streams, found))
+    }
+
+    pub fn pages(&self) -> &Arc<Pages> {
+        &self.pages
+    }
+
+    /// A stream to write to. Waits if all are in use.
+    pub fn take(&self) -> Result<Stream> {
+        for _ in 0..600 {
+            let given_back = self.given_back.ticket();
+            if let Some(stream) = self.idle.lock().pop() {
+                return Ok(stream);
+            }
+            let number = self.unused.lock().pop();
+            if let Some(number) = number {
+                return self.start(number).inspect_err(|_| self.unused.lock().push(number));
+            }
+            self.pages.world().sched.wait(&self.given_back, given_back, Some(100_000_000));
+        }
+        Err(Error::Unavailable(format!("more than {STREAMS} transactions write at a time")))
+    }
+
+    pub fn give_back(&self, stream: Stream) {
+        self.idle.lock().push(stream);
+        self.given_back.notify();
+    }
+
+    /// The first page of a stream that never had one.
+    fn start(&self, number: usize) -> Result<Stream> {
+        let mut ready = self.space.ready(1)?;
+        let mut mtr = self.pages.begin(PAGE_LOG, 1, Urgency::Normal)?;
+        let directory = mtr.write_pinned(&self.directory);
+        let header = self.space.latch_header(&mut mtr);
+        let page = self.space.allocate(&mut mtr, header, &mut ready, PageKind::Undo, 0)?;
+        mtr.page_mut(page).write_u16(END, RECORDS as u16);
+        let first = mtr.id(page).page;
+        write_directory(&mut mtr, directory, number, Mark { page: first, end: RECORDS });
+        mtr.commit();
+        let tail = self.pages.load(id(first), Access::Normal)?;
+        Ok(Stream { number, tail, end: RECORDS })
+    }
+
+    /// Makes room for a record of `len` bytes, in a new page if need be.
+    pub fn make_room(&self, stream: &mut Stream, len: usize, urgency: Urgency) -> Result<()> {
+        if len > RECORD_MAX {
+            return Err(Error::TooLarge { what: "an undo record", len, max: RECORD_MAX });
+        }
+        if stream.end + len <= PAGE_SIZE {
+            return Ok(());
+        }
+        let mut ready = self.space.ready(1)?;
+        let mut mtr = self.pages.begin(PAGE_LOG, 1, urgency)?;
+        let old = mtr.write_pinned(&stream.tail);
+        let header = self.space.latch_header(&mut mtr);
+        let page = self.space.allocate(&mut mtr, header, &mut ready, PageKind::Undo, 0)?;
+        let number = mtr.id(page).page;
+        let before = mtr.id(old).page;
+        let mut new = mtr.page_mut(page);
+        new.write_u32(BEFORE, before);
+        new.write_u16(END, RECORDS as u16);
+        mtr.page_mut(old).write_u32(NEXT, number);
+        mtr.commit();
+        stream.tail = self.pages.load(id(number), Access::Normal)?;
+        stream.end = RECORDS;
+        Ok(())
+    }
+
+    pub fn mark(&self, stream: &Stream) -> Mark {
+        Mark { page: stream.tail.id().page, end: stream.end }
+    }
+
+    /// Frees the pages behind the stream's end page, after records were taken off.
+    fn step_back(&self, stream: &mut Stream) -> Result<()> {
+        let before = stream.tail.read().page().u32(BEFORE);
+        if before == 0 {
+            return Err(Error::Corrupt(format!("undo page {} has none before it", stream.tail.id())));
+        }
+        let previous = self.pages.load(id(before), Access::Normal)?;
+        let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
+        let old = mtr.write_pinned(&previous);
+        let page = mtr.write_pinned(&stream.tail);
+        let header = self.space.latch_header(&mut mtr);
+        mtr.page_mut(old).write_u32(NEXT, 0);
+        self.space.free(&mut mtr, header, page);
+        mtr.commit();
+        stream.end = usize::from(previous.read().page().u16(END));
+        stream.tail = previous;
+        Ok(())
+    }
+
+    /// Goes back to the page on which `at` is, before the record there is undone. All records behind
+    /// that page's have been taken off.
+    pub fn back_to(&self, stream: &mut Stream, at: RollPtr) -> Result<()> {
+        while stream.tail.id().page != at.page() {
+            if stream.end != RECORDS {
+                return Err(Error::Corrupt(format!("undo stream {} goes on behind record {at:?}", stream.number)));
+            }
+            self.step_back(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Reads one record; None if there is none at that place (any more).
+    pub fn read<R>(&self, at: RollPtr, with: impl FnOnce(Record<'_>) -> R) -> Result<Option<R>> {
+        let guard = match self.pages.read(id(at.page()), Access::Normal) {
+            Ok(guard) => guard,
+            Err(terrace_tier::below::ReadError::Absent(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let page = guard.page();
+        let end = usize::from(page.u16(END));
+        if page.kind() != PageKind::Undo as u8 || at.at() < RECORDS || at.at() >= end {
+            return Ok(None);
+        }
+        Ok(record::decode(page.bytes(at.at(), end - at.at())).map(|(record, _)| with(record)))
+    }
+
+    /// Walks the records from `from` on, at most to `to`. `each` says whether to go on. Returns where
+    /// it stopped.
+    pub fn walk(&self, from: Mark, to: Option<Mark>, mut each: impl FnMut(RollPtr, Record<'_>) -> Result<bool>) -> Result<Mark> {
+        let mut at = from;
+        loop {
+            // One page's records are copied, so that `each` may do what it likes.
+            let (bytes, end, next) = {
+                let guard = self.pages.read(id(at.page), Access::Internal)?;
+                let page = guard.page();
+                if page.kind() != PageKind::Undo as u8 {
+                    return Err(Error::Corrupt(format!("page {} is not an undo page", id(at.page))));
+                }
+                let end = usize::from(page.u16(END));
+                (page.bytes(at.end, end.saturating_sub(at.end)).to_vec(), end, page.u32(NEXT))
+            };
+            let start = at.end;
+            while at.end < end {
+                if Some(at) == to {
+                    return Ok(at);
+                }
+                let Some((record, len)) = record::decode(&bytes[at.end - start..]) else {
+                    return Err(Error::Corrupt(format!("undo record at {}:{}", id(at.page), at.end)));
+                };
+                if !each(RollPtr::new(at.page, at.end as u16), record)? {
+                    return Ok(at);
+                }
+                at.end += len;
+            }
+            if Some(at) == to || next == 0 {
+                return Ok(at);
+            }
+            at = Mark { page: next, end: RECORDS };
+        }
+    }
+
+    /// A stream that recovery found, positioned at its end.
+    pub fn at_end(&self, found: &Found) -> Result<Stream> {
+        let mut page = found.head.page;
+        loop {
+            let pin = self.pages.load(id(page), Access::Normal)?;
+            let (next, end) = {
+                let guard = pin.read();
+                (guard.page().u32(NEXT), usize::from(guard.page().u16(END)))
+            };
+            if next == 0 {
+                return Ok(Stream { number: found.number, tail: pin, end });
+            }
+            page = next;
+        }
+    }
+
+    /// Everything of the stream before `upto` is needed by nobody: frees the pages before it.
+    pub fn forget_before(&self, number: usize, upto: Mark) -> Result<()> {
+        loop {
+            let at = DIRECTORY_AT + number * DIRECTORY_ENTRY;
+            let first = self.directory.read().page().u32(at);
+            if first == upto.page {
+                let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
+                let directory = mtr.write_pinned(&self.directory);
+                write_directory(&mut mtr, directory, number, upto);
+                mtr.commit();
+                return Ok(());
+            }
+            let pin = self.pages.load(id(first), Access::Internal)?;
+            let next = pin.read().page().u32(NEXT);
+            if next == 0 {
+                return Err(Error::Corrupt(format!("undo stream {number} ends before {upto:?}")));
+            }
+            let successor = self.pages.load(id(next), Access::Internal)?;
+            let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
+            let page = mtr.write_pinned(&pin);
+            let after = mtr.write_pinned(&successor);
+            let directory = mtr.write_pinned(&self.directory);
+            let header = self.space.latch_header(&mut mtr);
+            mtr.page_mut(after).write_u32(BEFORE, 0);
+            write_directory(&mut mtr, directory, number, Mark { page: next, end: RECORDS });
+            self.space.free(&mut mtr, header, page);
+            mtr.commit();
+        }
+    }
+
+    /// Rewinds an idle stream of one page whose records nobody needs, so that it does not grow.
+    pub fn rewind(&self, number: usize, upto: Mark) -> Result<()> {
+        let Some(mut stream) = ({
+            let mut idle = self.idle.lock();
+            let at = idle.iter().position(|s| s.number == number);
+            at.map(|i| idle.remove(i))
+        }) else {
+            return Ok(());
+        };
+        if self.mark(&stream) == upto && stream.end > PAGE_SIZE / 2 {
+            let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
+            let tail = mtr.write_pinned(&stream.tail);
+            let directory = mtr.write_pinned(&self.directory);
+            mtr.page_mut(tail).write_u16(END, RECORDS as u16);
+            write_directory(&mut mtr, directory, number, Mark { page: upto.page, end: RECORDS });
+            mtr.commit();
+            stream.end = RECORDS;
+        }
+        self.give_back(stream);
+        Ok(())
+    }
+}
+
+fn write_directory(mtr: &mut Mtr<'_>, directory: terrace_tier::mtr::PageNo, number: usize, mark: Mark) {
+    let at = DIRECTORY_AT + number * DIRECTORY_ENTRY;
+    let mut bytes = [0; 6];
+    bytes[..4].copy_from_slice(&mark.page.to_le_bytes());
+    bytes[4..].copy_from_slice(&(mark.end as u16).to_le_bytes());
+    mtr.page_mut(directory).write(at, &bytes);
+}
+
+impl Stream {
+    /// Where the next record will be. Room was made.
+    pub fn next(&self) -> RollPtr {
+        RollPtr::new(self.tail.id().page, self.end as u16)
+    }
+
+    /// Writes a record at the end, in a change's mini-transaction; counted by [`Stream::appended`]
+    /// once that is committed.
+    pub fn append(&self, mtr: &mut Mtr<'_>, record: &[u8]) {
+        let tail = mtr.write_pinned(&self.tail);
+        let mut page = mtr.page_mut(tail);
+        page.write(self.end, record);
+        page.write_u16(END, (self.end + record.len()) as u16);
+    }
+
+    pub fn appended(&mut self, len: usize) {
+        self.end += len;
+    }
+
+    /// Takes the last record off, in the mini-transaction that undoes it.
+    pub fn take_off(&self, mtr: &mut Mtr<'_>, at: RollPtr) {
+        assert_eq!(self.tail.id().page, at.page());
+        let tail = mtr.write_pinned(&self.tail);
+        mtr.page_mut(tail).write_u16(END, at.at() as u16);
+    }
+
+    pub fn taken_off(&mut self, at: RollPtr) {
+        self.end = at.at();
+    }
+
+    /// The page that a Begin record of this transaction is on, if it is the last one.
+    pub fn tail(&self) -> &Pin {
+        &self.tail
+    }
+
+    /// Writes a Begin record's state in place. `page` holds the record.
+    pub fn write_state(mtr: &mut Mtr<'_>, page: &Pin, at: RollPtr, state: record::State, csn: u64) {
+        let no = mtr.write_pinned(page);
+        mtr.page_mut(no).write(at.at() + record::STATE_AT, &record::encode_state(state, csn));
+    }
+}
+
+
+/// The end of the records on a page: for the checker.
+pub fn records_end(page: PageRef<'_>) -> usize {
+    usize::from(page.u16(END))
+}
+

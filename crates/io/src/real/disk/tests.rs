@@ -1,0 +1,54 @@
+use super::*;
+use crate::disk::{Class, Disk, DiskError, Op};
+
+fn scratch(name: &str) -> (PathBuf, RealDisk) {
+    let path = std::env::temp_dir().join(format!("terrace-disk-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    let disk = RealDisk::open(&path).unwrap();
+    (path, disk)
+}
+
+#[test]
+fn what_is_written_is_read_again_aligned_or_not() {
+    let (path, disk) = scratch("rw");
+    let file = disk.create("a").unwrap();
+    file.grow(8 * SECTOR as u64, true).unwrap();
+    let odd = vec![7u8; 2 * SECTOR + 1];
+    file.write(Class::PageFlush, SECTOR as u64, &odd[1..]).unwrap();
+    file.sync(Class::PageFlush).unwrap();
+    let mut back = vec![0u8; 2 * SECTOR];
+    disk.open("a").unwrap().read(Class::PageRead, SECTOR as u64, &mut back).unwrap();
+    assert_eq!(back, &odd[1..]);
+    assert!(file.read(Class::PageRead, 8 * SECTOR as u64, &mut back).is_err(), "past the end");
+    fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn a_batch_does_all_its_requests() {
+    let (path, disk) = scratch("batch");
+    let file = disk.create("a").unwrap();
+    let bufs: Vec<AlignedBuf> = (0..40u8).map(|i| AlignedBuf::from_slice(&[i; SECTOR])).collect();
+    let mut ops: Vec<Op<'_>> =
+        bufs.iter().enumerate().map(|(i, buf)| Op::Write { offset: (i * SECTOR) as u64, buf }).collect();
+    assert!(file.batch(Class::PageFlush, &mut ops).iter().all(Result::is_ok));
+    let mut back = AlignedBuf::zeroed(40 * SECTOR);
+    file.read(Class::PageRead, 0, &mut back).unwrap();
+    assert!(back.chunks(SECTOR).enumerate().all(|(i, part)| part.iter().all(|b| *b == i as u8)));
+    fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn names_and_locks_behave() {
+    let (path, disk) = scratch("names");
+    disk.create("a").unwrap();
+    assert!(matches!(disk.create("a"), Err(DiskError::Exists { .. })));
+    assert!(matches!(disk.open("b"), Err(DiskError::Absent { .. })));
+    disk.rename("a", "b").unwrap();
+    disk.sync_dir().unwrap();
+    assert_eq!(disk.list().unwrap(), ["b"]);
+    let lock = disk.lock().unwrap();
+    assert!(matches!(disk.lock(), Err(DiskError::Locked { .. })));
+    drop(lock);
+    drop(disk.lock().unwrap());
+    fs::remove_dir_all(path).unwrap();
+}

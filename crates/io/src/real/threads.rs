@@ -1,0 +1,65 @@
+//! Waiting and working on real threads: one thread a worker, joined when its handle is dropped.
+
+use crate::clock::Nanos;
+use crate::sched::{Event, Sched, Step, Ticket, Woken, Worker, WorkerHandle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub struct Threads;
+
+struct Handle {
+    stop: Arc<AtomicBool>,
+    wake: Arc<Event>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl WorkerHandle for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.wake.notify();
+        if let Some(thread) = self.thread.take() {
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                eprintln!("terrace: a worker panicked");
+            }
+        }
+    }
+}
+
+impl Sched for Threads {
+    fn wait(&self, event: &Event, seen: Ticket, timeout: Option<Nanos>) -> Woken {
+        event.park(seen, timeout.map(Duration::from_nanos))
+    }
+
+    fn spawn(&self, mut worker: Box<dyn Worker>) -> Box<dyn WorkerHandle> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let wake = worker.wake_event();
+        let (stop_seen, event) = (stop.clone(), wake.clone());
+        let name = format!("terrace-{}", worker.name());
+        let body = move || {
+            while !stop_seen.load(Ordering::SeqCst) {
+                let ticket = event.ticket();
+                match worker.step() {
+                    Step::Worked => {}
+                    Step::Idle => wait_unless(&event, ticket, &stop_seen, None),
+                    Step::IdleFor(nanos) => wait_unless(&event, ticket, &stop_seen, Some(nanos)),
+                }
+            }
+        };
+        // A process that cannot start a thread at its start cannot run an engine.
+        let thread = match std::thread::Builder::new().name(name).spawn(body) {
+            Ok(thread) => Some(thread),
+            Err(error) => panic!("terrace: no thread for a worker: {error}"),
+        };
+        Box::new(Handle { stop, wake, thread })
+    }
+}
+
+fn wait_unless(event: &Event, ticket: Ticket, stop: &AtomicBool, nanos: Option<Nanos>) {
+    if !stop.load(Ordering::SeqCst) {
+        event.park(ticket, nanos.map(Duration::from_nanos));
+    }
+}

@@ -1,0 +1,382 @@
+//! Tables at the border: create, open, drop, rename, truncate, list; their counters and estimates.
+
+use crate::bytes::TerraceBytes;
+use crate::engine::TerraceEngine;
+use crate::error::{Code, Fault, Result, guard};
+use std::ffi::c_void;
+use std::ops::Bound;
+use std::sync::Arc;
+use terrace_engine::{IndexDef, Table, TableDef};
+
+/// An open table. Freed by `terrace_table_close`.
+pub struct TerraceTable {
+    pub(crate) table: Arc<Table>,
+    properties: Vec<u8>,
+}
+
+impl TerraceTable {
+    pub(crate) fn new(table: Arc<Table>) -> TerraceTable {
+        let properties = table.properties();
+        TerraceTable { table, properties }
+    }
+}
+
+/// One index of a definition. The first is the primary one: it holds the rows.
+#[repr(C)]
+pub struct TerraceIndexDefinition {
+    pub size: usize,
+    pub name: TerraceBytes,
+    pub unique: bool,
+}
+
+/// A table to be created.
+#[repr(C)]
+pub struct TerraceTableDefinition {
+    pub size: usize,
+    pub name: TerraceBytes,
+    pub indexes: *const TerraceIndexDefinition,
+    pub index_count: usize,
+    /// Kept for the caller, never looked at.
+    pub properties: TerraceBytes,
+}
+
+/// What is roughly true of a table.
+#[repr(C)]
+pub struct TerraceEstimate {
+    pub size: usize,
+    pub rows: u64,
+    /// Bytes of the primary tree.
+    pub data_bytes: u64,
+    /// Bytes of all secondary trees.
+    pub index_bytes: u64,
+    pub pages: u64,
+}
+
+pub type TerraceTableFn =
+    Option<unsafe extern "C" fn(context: *mut c_void, name: TerraceBytes, properties: TerraceBytes)>;
+
+/// Creates a table and its empty indexes, durably; opens it if `out` is not null.
+///
+/// # Safety
+/// `engine` is open, `definition` and what it points to are valid, `out` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_create(
+    engine: *const TerraceEngine,
+    definition: *const TerraceTableDefinition,
+    out: *mut *mut TerraceTable,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (engine, definition) = unsafe { (&*engine, &*definition) };
+        let known = definition.size == size_of::<TerraceTableDefinition>();
+        if !known || definition.index_count == 0 || definition.indexes.is_null() {
+            return Err(Fault::invalid("a table definition of another version, or without a primary index".into()));
+        }
+        let mut def = TableDef { indexes: Vec::new(), properties: Vec::new() };
+        // SAFETY: the caller's promise about the array.
+        let indexes = unsafe { std::slice::from_raw_parts(definition.indexes, definition.index_count) };
+        for index in indexes {
+            if index.size != size_of::<TerraceIndexDefinition>() {
+                return Err(Fault::invalid("an index definition of another version".into()));
+            }
+            // SAFETY: the caller's promise.
+            let name = unsafe { index.name.text()? }.to_string();
+            def.indexes.push(IndexDef { name, unique: index.unique });
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe {
+            def.properties = definition.properties.get().to_vec();
+            definition.name.text()?
+        };
+        let table = engine.engine.create_table(name, &def)?;
+        if !out.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { *out = Box::into_raw(Box::new(TerraceTable::new(table))) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// # Safety
+/// `engine` is open, `name` lives during the call, `out` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_open(
+    engine: *const TerraceEngine,
+    name: TerraceBytes,
+    out: *mut *mut TerraceTable,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            *out = std::ptr::null_mut();
+            let table = (*engine).engine.open_table(name.text()?)?;
+            *out = Box::into_raw(Box::new(TerraceTable::new(table)));
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Frees the handle; null is fine.
+///
+/// # Safety
+/// `table` came from this library and is used by nobody else any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_close(table: *mut TerraceTable) {
+    guard(|| {
+        if !table.is_null() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(table) });
+        }
+        Ok(Code::Ok)
+    });
+}
+
+/// Drops the table, durably. Handles that are open stay valid to close.
+///
+/// # Safety
+/// `engine` is open, `name` lives during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_drop(engine: *const TerraceEngine, name: TerraceBytes) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*engine).engine.drop_table(name.text()?)? };
+        Ok(Code::Ok)
+    })
+}
+
+/// # Safety
+/// `engine` is open, the names live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_rename(
+    engine: *const TerraceEngine,
+    from: TerraceBytes,
+    to: TerraceBytes,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*engine).engine.rename_table(from.text()?, to.text()?)? };
+        Ok(Code::Ok)
+    })
+}
+
+/// Empties the table, durably, and sets its counters back. Handles opened before must be closed and opened again.
+///
+/// # Safety
+/// `engine` is open, `name` lives during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_truncate(engine: *const TerraceEngine, name: TerraceBytes) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*engine).engine.truncate_table(name.text()?)? };
+        Ok(Code::Ok)
+    })
+}
+
+/// Calls `each` with every table's name and properties.
+///
+/// # Safety
+/// `engine` is open; `each` may be called with `context` on this thread. `each` must not drop tables.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_list(
+    engine: *const TerraceEngine,
+    each: TerraceTableFn,
+    context: *mut c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        let engine = unsafe { &*engine };
+        for name in engine.engine.list_tables() {
+            let properties = match engine.engine.open_table(&name) {
+                Ok(table) => table.properties(),
+                Err(terrace_engine::Error::Absent(_)) => continue, // dropped meanwhile
+                Err(error) => return Err(error.into()),
+            };
+            // SAFETY: the caller's promise.
+            unsafe { each(context, TerraceBytes::of(name.as_bytes()), TerraceBytes::of(&properties)) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// The properties given at creation; they live as long as the handle.
+///
+/// # Safety
+/// `table` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_properties(table: *const TerraceTable) -> TerraceBytes {
+    // SAFETY: the caller's promise.
+    TerraceBytes::of(unsafe { &(*table).properties })
+}
+
+/// A number for a row without a key of its own: unique for ever in this table, ascending.
+///
+/// # Safety
+/// `table` is open, `out` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_next_row_id(table: *const TerraceTable, out: *mut u64) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { *out = (*table).table.next_row_id()? };
+        Ok(Code::Ok)
+    })
+}
+
+/// The next value of the auto-increment counter (at least 1).
+///
+/// # Safety
+/// `table` is open, `out` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_auto_increment(table: *const TerraceTable, out: *mut u64) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { *out = (*table).table.auto_increment().max(1) };
+        Ok(Code::Ok)
+    })
+}
+
+/// Takes up to `wanted` values `first, first + increment, …` of the form `offset + k × increment` that nobody took
+/// yet. `TERRACE_FULL` if there is none up to `limit`. Values taken and not used are gaps.
+///
+/// # Safety
+/// `table` is open, `first` and `taken` are valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_auto_increment_take(
+    table: *const TerraceTable,
+    offset: u64,
+    increment: u64,
+    wanted: u64,
+    limit: u64,
+    first: *mut u64,
+    taken: *mut u64,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let table = unsafe { &(*table).table };
+        let series = Series { offset, increment: increment.max(1), limit };
+        let (start, count) = loop {
+            let next = table.auto_increment().max(1);
+            let Some((start, count)) = series.take(next, wanted.max(1)) else {
+                return Err(Fault::new(Code::Full, "the auto-increment counter is exhausted".into()));
+            };
+            let after = (start + (count - 1) * series.increment).saturating_add(1);
+            if table.take_auto_increment(next, after)? {
+                break (start, count);
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            *first = start;
+            *taken = count;
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// The values `offset + k × increment` up to `limit`, as `auto_increment_offset` and `_increment` define them.
+struct Series {
+    offset: u64,
+    increment: u64,
+    limit: u64,
+}
+
+impl Series {
+    /// The first value at or after `next`, and how many of `wanted` there are from it.
+    fn take(&self, next: u64, wanted: u64) -> Option<(u64, u64)> {
+        // As the server does: an offset larger than the increment is ignored.
+        let offset = if self.offset > self.increment { 0 } else { self.offset };
+        let start = if next <= offset {
+            offset
+        } else {
+            let steps = (next - offset).div_ceil(self.increment);
+            steps.checked_mul(self.increment)?.checked_add(offset)?
+        };
+        let start = start.max(1);
+        if start > self.limit {
+            return None;
+        }
+        Some((start, wanted.min((self.limit - start) / self.increment + 1)))
+    }
+}
+
+/// Moves the auto-increment counter up to `next` at least. Never down.
+///
+/// # Safety
+/// `table` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_auto_increment_raise(table: *const TerraceTable, next: u64) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*table).table.raise_auto_increment(next)? };
+        Ok(Code::Ok)
+    })
+}
+
+/// What is roughly true now. Cheap; takes no lock.
+///
+/// # Safety
+/// `table` is open, `out` is valid and its `size` set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_estimate(table: *const TerraceTable, out: *mut TerraceEstimate) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (table, out) = unsafe { (&*table, &mut *out) };
+        if out.size != size_of::<TerraceEstimate>() {
+            return Err(Fault::invalid("terrace_estimate of another version".into()));
+        }
+        let estimate = table.table.estimate();
+        out.rows = estimate.rows;
+        out.data_bytes = estimate.bytes.first().copied().unwrap_or(0);
+        out.index_bytes = estimate.bytes.iter().skip(1).sum();
+        out.pages = estimate.pages;
+        Ok(Code::Ok)
+    })
+}
+
+/// About how many entries of `index` have keys in [`low`, `high`). A null `data` is no bound.
+///
+/// # Safety
+/// `table` is open, the bytes live during the call, `out` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_records_in_range(
+    table: *const TerraceTable,
+    index: u32,
+    low: TerraceBytes,
+    high: TerraceBytes,
+    out: *mut u64,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (table, low, high) = unsafe { (&*table, bound(low, Bound::Included), bound(high, Bound::Excluded)) };
+        let count = table.table.records_in_range(index as usize, low, high)?;
+        // SAFETY: the caller's promise.
+        unsafe { *out = count };
+        Ok(Code::Ok)
+    })
+}
+
+/// # Safety
+/// As [`TerraceBytes::get`].
+unsafe fn bound<'a>(key: TerraceBytes, kind: fn(&'a [u8]) -> Bound<&'a [u8]>) -> Bound<&'a [u8]> {
+    if key.data.is_null() {
+        return Bound::Unbounded;
+    }
+    // SAFETY: the caller's promise.
+    kind(unsafe { key.get() })
+}
+
+/// Walks one index of the table from end to end and checks its structure. `TERRACE_CORRUPT` says what is wrong;
+/// `*entries` is the number of entries that count.
+///
+/// # Safety
+/// `table` is open, `entries` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_check(table: *const TerraceTable, index: u32, entries: *mut u64) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let count: Result<u64> = unsafe { &(*table).table }.check(index as usize).map_err(Fault::from);
+        // SAFETY: the caller's promise.
+        unsafe { *entries = count? };
+        Ok(Code::Ok)
+    })
+}

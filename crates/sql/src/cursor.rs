@@ -1,0 +1,230 @@
+//! Cursors at the border. One call positions, one call hands over a batch of rows.
+//!
+//! A batch lies in the cursor's own buffer: for each row a head of 16 bytes (`terrace_row_head`, not aligned), then
+//! the entry's key, then the value. It lives until the cursor's next call. A cursor that locks hands over one row at
+//! a time, so that no row is locked that nobody asked for.
+
+use crate::bytes::TerraceBytes;
+use crate::catalog::TerraceTable;
+use crate::error::{Code, Fault, guard};
+use crate::transaction::{TerraceTxn, lock_of};
+use terrace_engine::{Access, Cursor, Lock, Seek};
+
+/// A position in one index. Freed by `terrace_cursor_close`, before its transaction.
+pub struct TerraceCursor {
+    cursor: Cursor,
+    primary: bool,
+    locking: bool,
+    buffer: Vec<u8>,
+    row: Vec<u8>,
+}
+
+/// How to open a cursor.
+#[repr(C)]
+pub struct TerraceCursorOptions {
+    pub size: usize,
+    pub index: u32,
+    /// A `terrace_lock`.
+    pub lock: u32,
+    /// A long scan: it doesn't push other pages out of memory.
+    pub scan: bool,
+}
+
+/// Where to go.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TerraceSeek {
+    /// The first key ≥ the given one.
+    AtLeast = 0,
+    /// The first key > the given one.
+    After = 1,
+    /// The last key ≤ the given one.
+    AtMost = 2,
+    /// The last key < the given one.
+    Before = 3,
+    First = 4,
+    Last = 5,
+    /// The next row after the cursor's.
+    Next = 6,
+    /// The row before the cursor's.
+    Previous = 7,
+}
+
+/// What a batch holds beside each entry's key.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TerraceWant {
+    /// The row, whichever index the cursor is in.
+    Row = 0,
+    /// What the index itself holds: the entry's own value; in the primary index the row.
+    Entry = 1,
+}
+
+/// What to fetch.
+#[repr(C)]
+pub struct TerraceFetch {
+    pub size: usize,
+    /// A `terrace_seek`. Further rows of the batch follow in the same direction.
+    pub seek: u32,
+    /// A `terrace_want`.
+    pub want: u32,
+    pub key: TerraceBytes,
+    /// Stop after the first row whose key doesn't start with these bytes (that row is not handed over). Empty: never.
+    pub prefix: TerraceBytes,
+    /// At most so many rows (at least one is tried); a cursor that locks hands over one.
+    pub max_rows: u32,
+    /// No further row is begun once the batch is so large.
+    pub max_bytes: u32,
+}
+
+/// The rows fetched.
+#[repr(C)]
+pub struct TerraceBatch {
+    pub size: usize,
+    pub rows: u32,
+    /// Nothing follows: the index ended, or the prefix did. (False doesn't mean that something follows.)
+    pub ended: bool,
+    pub data: TerraceBytes,
+}
+
+/// Stands before each row of a batch, in the machine's byte order.
+#[repr(C)]
+pub struct TerraceRowHead {
+    pub key_len: u32,
+    /// Where in the key the primary key starts.
+    pub primary_at: u32,
+    pub value_len: u32,
+    pub reserved: u32,
+}
+
+/// # Safety
+/// The handles are open, `options` and `out` are valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_cursor_open(
+    txn: *mut TerraceTxn,
+    table: *const TerraceTable,
+    options: *const TerraceCursorOptions,
+    out: *mut *mut TerraceCursor,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (txn, table, options) = unsafe { (&*txn, &*table, &*options) };
+        if options.size != size_of::<TerraceCursorOptions>() {
+            return Err(Fault::invalid("terrace_cursor_options of another version".into()));
+        }
+        let lock = lock_of(options.lock)?;
+        let access = if options.scan { Access::Scan } else { Access::Normal };
+        let cursor = TerraceCursor {
+            cursor: txn.txn.cursor(&table.table, options.index as usize, lock, access)?,
+            primary: options.index == 0,
+            locking: lock != Lock::None,
+            buffer: Vec::new(),
+            row: Vec::new(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { *out = Box::into_raw(Box::new(cursor)) };
+        Ok(Code::Ok)
+    })
+}
+
+/// Frees the cursor; null is fine.
+///
+/// # Safety
+/// `cursor` came from this library and is used by nobody else any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_cursor_close(cursor: *mut TerraceCursor) {
+    guard(|| {
+        if !cursor.is_null() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(cursor) });
+        }
+        Ok(Code::Ok)
+    });
+}
+
+/// Positions and fetches. `TERRACE_NO_ROW` if the first row is not there; a batch that is not full doesn't mean the end.
+///
+/// # Safety
+/// `cursor` is open, `fetch` and what it points to are valid during the call, `batch` is valid and its `size` set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_cursor_fetch(
+    cursor: *mut TerraceCursor,
+    fetch: *const TerraceFetch,
+    batch: *mut TerraceBatch,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (cursor, fetch, batch) = unsafe { (&mut *cursor, &*fetch, &mut *batch) };
+        if fetch.size != size_of::<TerraceFetch>() || batch.size != size_of::<TerraceBatch>() {
+            return Err(Fault::invalid("terrace_fetch or terrace_batch of another version".into()));
+        }
+        // SAFETY: the caller's promise.
+        let (key, prefix) = unsafe { (fetch.key.get(), fetch.prefix.get()) };
+        let entry_only = fetch.want == TerraceWant::Entry as u32 || cursor.primary;
+        (batch.rows, batch.ended, batch.data) = (0, false, TerraceBytes::EMPTY);
+        cursor.buffer.clear();
+        let (mut found, backward) = cursor.position(fetch.seek, key)?;
+        let mut rows = 0;
+        let max_rows = if cursor.locking { 1 } else { fetch.max_rows.max(1) };
+        loop {
+            if !found || !cursor.cursor.key().starts_with(prefix) {
+                batch.ended = true;
+                break;
+            }
+            cursor.append(entry_only)?;
+            rows += 1;
+            if rows >= max_rows || cursor.buffer.len() >= fetch.max_bytes as usize {
+                break;
+            }
+            found = if backward { cursor.cursor.prev()? } else { cursor.cursor.next()? };
+        }
+        (batch.rows, batch.data) = (rows, TerraceBytes::of(&cursor.buffer));
+        Ok(if rows > 0 { Code::Ok } else { Code::NoRow })
+    })
+}
+
+/// Gives back the lock on the row fetched last (READ COMMITTED: the row didn't match).
+///
+/// # Safety
+/// `cursor` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_cursor_unlock_last(cursor: *mut TerraceCursor) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *cursor }.cursor.unlock_last();
+        Ok(Code::Ok)
+    })
+}
+
+impl TerraceCursor {
+    /// Goes where it is told; whether a row is there, and whether a batch goes on backward.
+    fn position(&mut self, seek: u32, key: &[u8]) -> crate::error::Result<(bool, bool)> {
+        let (seek, backward) = match seek {
+            0 => (Seek::AtLeast, false),
+            1 => (Seek::After, false),
+            2 => (Seek::AtMost, true),
+            3 => (Seek::Before, true),
+            4 => (Seek::First, false),
+            5 => (Seek::Last, true),
+            6 => return Ok((self.cursor.next()?, false)),
+            7 => return Ok((self.cursor.prev()?, true)),
+            _ => return Err(Fault::invalid(format!("no seek {seek}"))),
+        };
+        Ok((self.cursor.seek(key, seek)?, backward))
+    }
+
+    fn append(&mut self, entry_only: bool) -> crate::error::Result<()> {
+        if !entry_only {
+            self.cursor.row(&mut self.row)?;
+        }
+        let (key, primary) = (self.cursor.key(), self.cursor.primary_key());
+        let value = if entry_only { self.cursor.value() } else { &self.row[..] };
+        let primary_at = if self.primary { 0 } else { key.len() - primary.len() };
+        for part in [key.len(), primary_at, value.len(), 0] {
+            self.buffer.extend_from_slice(&(part as u32).to_ne_bytes());
+        }
+        self.buffer.extend_from_slice(key);
+        self.buffer.extend_from_slice(value);
+        Ok(())
+    }
+}

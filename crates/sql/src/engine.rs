@@ -1,0 +1,156 @@
+//! The engine's handle: open from a configuration text, look at it, close it.
+
+use crate::bytes::TerraceBytes;
+use crate::config;
+use crate::error::{Code, Fault, guard};
+use std::sync::Arc;
+use terrace_engine::Engine;
+
+/// An open engine. Freed by `terrace_engine_close`.
+pub struct TerraceEngine {
+    pub(crate) engine: Arc<Engine>,
+}
+
+/// How to open an engine.
+#[repr(C)]
+pub struct TerraceOpenOptions {
+    /// Size of this struct.
+    pub size: usize,
+    /// The configuration file's text (TOML); may be empty.
+    pub config: TerraceBytes,
+    /// TOML too; what stands here goes before what stands in `config`.
+    pub overrides: TerraceBytes,
+}
+
+/// One counter of `terrace_engine_status`.
+pub type TerraceStatusFn =
+    Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, name: TerraceBytes, value: u64)>;
+
+/// Where the pages of one space live. `table` and `index` are borrowed for the callback.
+#[repr(C)]
+pub struct TerraceSpace {
+    pub size: usize,
+    pub space: u32,
+    pub table: TerraceBytes,
+    pub index: TerraceBytes,
+    pub pages: u64,
+    pub memory: u64,
+    pub flash: u64,
+    pub volume: u64,
+    pub object: u64,
+}
+
+pub type TerraceSpaceFn = Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, space: *const TerraceSpace)>;
+
+/// Opens the engine: takes the volume's lock, recovers, starts the workers. On an error (every fault of the
+/// configuration at once) nothing is open and `*out` is null.
+///
+/// # Safety
+/// `options` and `out` are valid; the options' texts live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_open(
+    options: *const TerraceOpenOptions,
+    out: *mut *mut TerraceEngine,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (options, out) = unsafe { (&*options, &mut *out) };
+        *out = std::ptr::null_mut();
+        if options.size != size_of::<TerraceOpenOptions>() {
+            return Err(Fault::invalid(format!(
+                "terrace_open_options has {} bytes here and {} in the caller",
+                size_of::<TerraceOpenOptions>(),
+                options.size
+            )));
+        }
+        // SAFETY: the caller's promise.
+        let (text, overrides) = unsafe { (options.config.text()?, options.overrides.text()?) };
+        let (engine_config, parts) = config::assemble(text, overrides)?;
+        let engine = Engine::open(engine_config, parts)?;
+        *out = Box::into_raw(Box::new(TerraceEngine { engine }));
+        Ok(Code::Ok)
+    })
+}
+
+/// Shuts down: ends the workers, writes a checkpoint, marks the volume clean. The handle is freed, whatever is
+/// returned. Transactions that are open are rolled back at the next start.
+///
+/// # Safety
+/// `engine` came from `terrace_engine_open` and is used by nobody else any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_close(engine: *mut TerraceEngine) -> i32 {
+    guard(|| {
+        if !engine.is_null() {
+            // SAFETY: the caller's promise.
+            let engine = unsafe { Box::from_raw(engine) };
+            engine.engine.shutdown()?;
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Calls `each` with every counter, by name.
+///
+/// # Safety
+/// `engine` is open; `each` may be called with `context` on this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_status(
+    engine: *const TerraceEngine,
+    each: TerraceStatusFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        for (name, value) in unsafe { &*engine }.engine.status() {
+            // SAFETY: the caller's promise.
+            unsafe { each(context, TerraceBytes::of(name.as_bytes()), value) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Calls `each` with every space.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_spaces(
+    engine: *const TerraceEngine,
+    each: TerraceSpaceFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        for info in unsafe { &*engine }.engine.spaces() {
+            let space = TerraceSpace {
+                size: size_of::<TerraceSpace>(),
+                space: info.space,
+                table: TerraceBytes::of(info.table.as_bytes()),
+                index: TerraceBytes::of(info.index.as_bytes()),
+                pages: info.pages,
+                memory: info.memory,
+                flash: info.flash,
+                volume: info.volume,
+                object: info.object,
+            };
+            // SAFETY: the caller's promise; the struct lives during the call.
+            unsafe { each(context, &space) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Makes every commit so far durable; returns when it is.
+///
+/// # Safety
+/// `engine` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_sync(engine: *const TerraceEngine) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*engine }.engine.make_durable()?;
+        Ok(Code::Ok)
+    })
+}

@@ -1,0 +1,525 @@
+//! Transactions at the border: begin, statements, savepoints, rows, commit with a ticket, two phases, cancel.
+
+use crate::bytes::TerraceBytes;
+use crate::catalog::TerraceTable;
+use crate::engine::TerraceEngine;
+use crate::error::{Code, Fault, Result, guard};
+use std::ffi::c_void;
+use std::sync::Arc;
+use terrace_engine::{Cancel, Engine, Entry, Isolation, Lock, Savepoint, Ticket, Txn};
+
+/// A transaction. Ended by `terrace_txn_commit` or `terrace_txn_rollback`, then freed by `terrace_txn_close`.
+pub struct TerraceTxn {
+    pub(crate) txn: Arc<Txn>,
+    engine: Arc<Engine>,
+    row: Vec<u8>,
+}
+
+/// A commit on its way to the volume. Freed by `terrace_ticket_wait` or `terrace_ticket_close`.
+pub struct TerraceTicket {
+    ticket: Ticket,
+}
+
+/// A savepoint. Freed by `terrace_savepoint_close`.
+pub struct TerraceSavepoint {
+    savepoint: Savepoint,
+}
+
+/// Ends the waits of a transaction from another thread. Freed by `terrace_cancel_close`.
+pub struct TerraceCancel {
+    cancel: Arc<Cancel>,
+}
+
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TerraceIsolation {
+    ReadUncommitted = 0,
+    ReadCommitted = 1,
+    RepeatableRead = 2,
+    Serializable = 3,
+}
+
+/// How rows are locked that a read returns.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TerraceLock {
+    /// Not at all: a consistent read.
+    None = 0,
+    Shared = 1,
+    Exclusive = 2,
+}
+
+/// An entry of a secondary index.
+#[repr(C)]
+pub struct TerraceEntry {
+    pub size: usize,
+    /// The index's place in the table's definition.
+    pub index: u32,
+    /// The index's columns, then the primary key.
+    pub key: TerraceBytes,
+    /// How many bytes of `key` must be unique; all ones if none (not a unique index, or a column is NULL).
+    pub unique_len: usize,
+    /// Where in `key` the primary key starts.
+    pub primary_at: usize,
+    /// Returned by reads of this index alone.
+    pub value: TerraceBytes,
+}
+
+pub(crate) fn lock_of(lock: u32) -> Result<Lock> {
+    match lock {
+        0 => Ok(Lock::None),
+        1 => Ok(Lock::Shared),
+        2 => Ok(Lock::Exclusive),
+        _ => Err(Fault::invalid(format!("no lock mode {lock}"))),
+    }
+}
+
+/// Up to this many entries are handed over without an allocation.
+const FEW: usize = 16;
+
+/// Hands `body` the entries as the engine wants them.
+///
+/// # Safety
+/// `entries` points to `count` valid entries whose bytes live during the call.
+unsafe fn with_entries<T>(
+    entries: *const TerraceEntry,
+    count: usize,
+    body: impl FnOnce(&[Entry<'_>]) -> Result<T>,
+) -> Result<T> {
+    if count == 0 {
+        return body(&[]);
+    }
+    // SAFETY: the caller's promise.
+    let raw = unsafe { std::slice::from_raw_parts(entries, count) };
+    if raw.iter().any(|entry| entry.size != size_of::<TerraceEntry>()) {
+        return Err(Fault::invalid("terrace_entry of another version".into()));
+    }
+    let one = |entry: &TerraceEntry| Entry {
+        index: entry.index as usize,
+        // SAFETY: the caller's promise.
+        key: unsafe { entry.key.get() },
+        unique_len: (entry.unique_len != usize::MAX).then_some(entry.unique_len),
+        primary_at: entry.primary_at,
+        // SAFETY: the caller's promise.
+        value: unsafe { entry.value.get() },
+    };
+    if count <= FEW {
+        let few: [Entry<'_>; FEW] = std::array::from_fn(|at| one(&raw[at.min(count - 1)]));
+        body(&few[..count])
+    } else {
+        body(&raw.iter().map(one).collect::<Vec<_>>())
+    }
+}
+
+/// Starts a transaction. It takes no number and no view before it needs one.
+///
+/// # Safety
+/// `engine` is open, `out` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_begin(
+    engine: *const TerraceEngine,
+    isolation: u32,
+    out: *mut *mut TerraceTxn,
+) -> i32 {
+    guard(|| {
+        let isolation = match isolation {
+            0 => Isolation::ReadUncommitted,
+            1 => Isolation::ReadCommitted,
+            2 => Isolation::RepeatableRead,
+            3 => Isolation::Serializable,
+            _ => return Err(Fault::invalid(format!("no isolation level {isolation}"))),
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            let engine = (*engine).engine.clone();
+            let txn = engine.begin(isolation);
+            *out = Box::into_raw(Box::new(TerraceTxn { txn, engine, row: Vec::new() }));
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Frees the handle; rolls back what was neither committed, rolled back nor prepared. Null is fine.
+///
+/// # Safety
+/// `txn` came from this library and is used by nobody else any more; its cursors are closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_close(txn: *mut TerraceTxn) {
+    guard(|| {
+        if !txn.is_null() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(txn) });
+        }
+        Ok(Code::Ok)
+    });
+}
+
+/// A statement starts: an implicit savepoint, and at READ COMMITTED a new view.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_statement_begin(txn: *mut TerraceTxn) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.statement_begin();
+        Ok(Code::Ok)
+    })
+}
+
+/// Undoes what was done since `terrace_txn_statement_begin`.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_statement_rollback(txn: *mut TerraceTxn) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.statement_rollback()?;
+        Ok(Code::Ok)
+    })
+}
+
+/// Fixes the view of a REPEATABLE READ transaction now (START TRANSACTION WITH CONSISTENT SNAPSHOT).
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_open_view(txn: *mut TerraceTxn) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.open_view();
+        Ok(Code::Ok)
+    })
+}
+
+/// How long this transaction waits for a row lock, in milliseconds; 0 is not at all.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_set_lock_wait(txn: *mut TerraceTxn, milliseconds: u64) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.set_lock_wait_timeout_ms(milliseconds);
+        Ok(Code::Ok)
+    })
+}
+
+/// # Safety
+/// `txn` is open, `out` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_savepoint(txn: *mut TerraceTxn, out: *mut *mut TerraceSavepoint) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let savepoint = (*txn).txn.savepoint();
+            *out = Box::into_raw(Box::new(TerraceSavepoint { savepoint }));
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Undoes everything since the savepoint, which stays valid.
+///
+/// # Safety
+/// `txn` is open, `savepoint` is one of it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_rollback_to(txn: *mut TerraceTxn, savepoint: *const TerraceSavepoint) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*txn).txn.rollback_to((*savepoint).savepoint)? };
+        Ok(Code::Ok)
+    })
+}
+
+/// Frees the handle; null is fine.
+///
+/// # Safety
+/// `savepoint` came from this library and is used by nobody else any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_savepoint_close(savepoint: *mut TerraceSavepoint) {
+    if !savepoint.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(savepoint) });
+    }
+}
+
+/// Inserts a row and its entries in secondary indexes. On an error the row is not there.
+///
+/// # Safety
+/// The handles are open; all bytes live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_row_insert(
+    txn: *mut TerraceTxn,
+    table: *const TerraceTable,
+    key: TerraceBytes,
+    row: TerraceBytes,
+    entries: *const TerraceEntry,
+    entry_count: usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (txn, table) = (&(*txn).txn, &(*table).table);
+            with_entries(entries, entry_count, |entries| Ok(txn.insert(table, key.get(), row.get(), entries)?))?;
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Replaces the row with this key. `old_entries` and `new_entries` are only those that change.
+///
+/// # Safety
+/// As `terrace_row_insert`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_row_update(
+    txn: *mut TerraceTxn,
+    table: *const TerraceTable,
+    key: TerraceBytes,
+    row: TerraceBytes,
+    old_entries: *const TerraceEntry,
+    old_count: usize,
+    new_entries: *const TerraceEntry,
+    new_count: usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (txn, table) = (&(*txn).txn, &(*table).table);
+            with_entries(old_entries, old_count, |old| {
+                with_entries(new_entries, new_count, |new| {
+                    Ok(txn.update(table, key.get(), row.get(), old, new)?)
+                })
+            })?;
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Deletes the row with this key and its entries.
+///
+/// # Safety
+/// As `terrace_row_insert`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_row_delete(
+    txn: *mut TerraceTxn,
+    table: *const TerraceTable,
+    key: TerraceBytes,
+    entries: *const TerraceEntry,
+    entry_count: usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (txn, table) = (&(*txn).txn, &(*table).table);
+            with_entries(entries, entry_count, |entries| Ok(txn.delete(table, key.get(), entries)?))?;
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Reads the row with this key. `*row` belongs to the transaction and lives until its next `terrace_row_get`.
+///
+/// # Safety
+/// The handles are open, `key` lives during the call, `row` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_row_get(
+    txn: *mut TerraceTxn,
+    table: *const TerraceTable,
+    key: TerraceBytes,
+    lock: u32,
+    row: *mut TerraceBytes,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let txn = &mut *txn;
+            let found = txn.txn.get(&(*table).table, key.get(), lock_of(lock)?, &mut txn.row)?;
+            *row = if found { TerraceBytes::of(&txn.row) } else { TerraceBytes::EMPTY };
+            Ok(if found { Code::Ok } else { Code::NoRow })
+        }
+    })
+}
+
+/// Commits: others see the changes. Durable when the ticket says so; `*out` may be null if there is nothing to wait
+/// for. With `out` null nobody waits. On an error the transaction is still open.
+///
+/// # Safety
+/// `txn` is open, `out` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_commit(txn: *mut TerraceTxn, out: *mut *mut TerraceTicket) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let ticket = (*txn).txn.commit()?;
+            if !out.is_null() {
+                *out = Box::into_raw(Box::new(TerraceTicket { ticket }));
+            }
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Waits until the commit is durable, and frees the ticket, whatever is returned. Null is fine.
+///
+/// # Safety
+/// `ticket` came from this library and is used by nobody else any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_ticket_wait(ticket: *mut TerraceTicket) -> i32 {
+    guard(|| {
+        if !ticket.is_null() {
+            // SAFETY: the caller's promise.
+            let ticket = unsafe { Box::from_raw(ticket) };
+            ticket.ticket.wait()?;
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Frees the ticket without waiting; null is fine.
+///
+/// # Safety
+/// As `terrace_ticket_wait`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_ticket_close(ticket: *mut TerraceTicket) {
+    if !ticket.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(ticket) });
+    }
+}
+
+/// Undoes everything and ends the transaction.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_rollback(txn: *mut TerraceTxn) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.rollback()?;
+        Ok(Code::Ok)
+    })
+}
+
+/// First phase of a two-phase commit, durable when it returns: the transaction outlives a crash under this name until it is
+/// committed or rolled back, through its handle or by name.
+///
+/// # Safety
+/// `txn` is open, `xid` lives during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_prepare(txn: *mut TerraceTxn, xid: TerraceBytes) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*txn).txn.prepare(xid.get())? };
+        Ok(Code::Ok)
+    })
+}
+
+pub type TerraceXidFn = Option<unsafe extern "C" fn(context: *mut c_void, xid: TerraceBytes)>;
+
+/// Calls `each` with the name of every prepared transaction that no handle owns.
+///
+/// # Safety
+/// `engine` is open; `each` may be called with `context` on this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_prepared(
+    engine: *const TerraceEngine,
+    each: TerraceXidFn,
+    context: *mut c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        for xid in unsafe { &*engine }.engine.prepared() {
+            // SAFETY: the caller's promise.
+            unsafe { each(context, TerraceBytes::of(&xid)) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none.
+///
+/// # Safety
+/// `engine` is open, `xid` lives during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_prepared_commit(engine: *const TerraceEngine, xid: TerraceBytes) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*engine).engine.commit_prepared(xid.get())? };
+        Ok(Code::Ok)
+    })
+}
+
+/// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none.
+///
+/// # Safety
+/// As `terrace_prepared_commit`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_prepared_rollback(engine: *const TerraceEngine, xid: TerraceBytes) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*engine).engine.rollback_prepared(xid.get())? };
+        Ok(Code::Ok)
+    })
+}
+
+/// A handle by which another thread can end this transaction's waits.
+///
+/// # Safety
+/// `txn` is open, `out` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_cancel_handle(txn: *const TerraceTxn, out: *mut *mut TerraceCancel) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let cancel = (*txn).txn.cancel_handle();
+            *out = Box::into_raw(Box::new(TerraceCancel { cancel }));
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// The wait the transaction is in, and every later one, ends with `TERRACE_CANCELLED`, until its next
+/// `terrace_txn_statement_begin`. Safe beside everything else.
+///
+/// # Safety
+/// `cancel` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_cancel(cancel: *const TerraceCancel) {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*cancel }.cancel.cancel();
+        Ok(Code::Ok)
+    });
+}
+
+/// Frees the handle; null is fine.
+///
+/// # Safety
+/// `cancel` came from this library and is used by nobody else any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_cancel_close(cancel: *mut TerraceCancel) {
+    if !cancel.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(cancel) });
+    }
+}
+
+/// Whether the transaction changed anything so far.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_has_changes(txn: *const TerraceTxn) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { &*txn }.txn.has_changes()
+}
+
+impl TerraceTxn {
+    /// The engine this transaction runs in.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+}

@@ -1,0 +1,272 @@
+/* A C program on the C ABI: every function once, by somebody who has only the header. Argument: an empty directory. */
+#include "terrace.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int line_of_check;
+
+static void fail(int line, const char *what, int32_t code) {
+  char text[512];
+  terrace_error_message((uint8_t *)text, sizeof text);
+  fprintf(stderr, "abi.c:%d: %s = %d: %s\n", line, what, (int)code, text);
+  exit(1);
+}
+#define OK(call) \
+  do { line_of_check = __LINE__; int32_t c_ = (call); if (c_ != TERRACE_OK) fail(__LINE__, #call, c_); } while (0)
+#define IS(code, call) \
+  do { int32_t c_ = (call); if (c_ != (code)) fail(__LINE__, #call, c_); } while (0)
+#define TRUE(what) \
+  do { if (!(what)) fail(__LINE__, #what, 0); } while (0)
+
+static terrace_bytes bytes(const char *text) {
+  terrace_bytes b = {(const uint8_t *)text, strlen(text)};
+  return b;
+}
+static int equals(const uint8_t *data, size_t len, const char *text) {
+  return len == strlen(text) && !memcmp(data, text, len);
+}
+
+static terrace_engine *open_engine(const char *directory) {
+  char config[600];
+  snprintf(config, sizeof config, "volume_path = \"%s\"\nmemory = \"16M\"\nlog = \"8M\"\nobject_buffer = \"64M\"\n", directory);
+  terrace_open_options options = {sizeof options, bytes(config), bytes("memory = \"24M\"")};
+  terrace_engine *engine = NULL;
+  OK(terrace_engine_open(&options, &engine));
+  TRUE(engine != NULL);
+  return engine;
+}
+
+static void count_call(void *context, terrace_bytes name, uint64_t value) {
+  (void)name, (void)value;
+  ++*(int *)context;
+}
+static void count_space(void *context, const terrace_space *space) {
+  TRUE(space->size == sizeof *space);
+  ++*(int *)context;
+}
+static void count_table(void *context, terrace_bytes name, terrace_bytes properties) {
+  TRUE(equals(name.data, name.len, "shop/orders"));
+  TRUE(equals(properties.data, properties.len, "opaque"));
+  ++*(int *)context;
+}
+static void count_xid(void *context, terrace_bytes xid) {
+  TRUE(equals(xid.data, xid.len, "xid-1"));
+  ++*(int *)context;
+}
+
+/* key k, row r, one secondary entry s‖k with value v */
+static int32_t insert(terrace_txn *txn, terrace_table *table, const char *k, const char *r, const char *s) {
+  char key[64];
+  snprintf(key, sizeof key, "%s%s", s, k);
+  terrace_entry entry = {sizeof entry, 1, bytes(key), strlen(s), strlen(s), bytes("extra")};
+  return terrace_row_insert(txn, table, bytes(k), bytes(r), &entry, 1);
+}
+
+static void commit(terrace_txn *txn) {
+  terrace_ticket *ticket = NULL;
+  OK(terrace_txn_commit(txn, &ticket));
+  OK(terrace_ticket_wait(ticket));
+  terrace_txn_close(txn);
+}
+
+static terrace_txn *begin(terrace_engine *engine) {
+  terrace_txn *txn = NULL;
+  OK(terrace_txn_begin(engine, TERRACE_ISOLATION_REPEATABLE_READ, &txn));
+  OK(terrace_txn_set_lock_wait(txn, 100));
+  OK(terrace_txn_statement_begin(txn));
+  return txn;
+}
+
+static void writes(terrace_engine *engine, terrace_table *table) {
+  terrace_txn *txn = begin(engine);
+  TRUE(!terrace_txn_has_changes(txn));
+  OK(insert(txn, table, "k1", "row one", "aa"));
+  OK(insert(txn, table, "k2", "row two", "bb"));
+  TRUE(terrace_txn_has_changes(txn));
+  IS(TERRACE_DUPLICATE, insert(txn, table, "k1", "again", "cc"));
+  TRUE(terrace_error_index() == 0);
+  IS(TERRACE_DUPLICATE, insert(txn, table, "k9", "again", "bb"));
+  TRUE(terrace_error_index() == 1);
+  terrace_savepoint *savepoint = NULL;
+  OK(terrace_txn_savepoint(txn, &savepoint));
+  OK(insert(txn, table, "k3", "gone soon", "cc"));
+  OK(terrace_txn_rollback_to(txn, savepoint));
+  terrace_savepoint_close(savepoint);
+  OK(terrace_txn_statement_begin(txn));
+  OK(insert(txn, table, "k4", "gone soon too", "dd"));
+  OK(terrace_txn_statement_rollback(txn));
+  terrace_entry old = {sizeof old, 1, bytes("aak1"), 2, 2, bytes("extra")};
+  terrace_entry new = {sizeof new, 1, bytes("eek1"), 2, 2, bytes("extra")};
+  OK(terrace_row_update(txn, table, bytes("k1"), bytes("row 1"), &old, 1, &new, 1));
+  commit(txn);
+
+  txn = begin(engine);
+  terrace_entry gone = {sizeof gone, 1, bytes("bbk2"), 2, 2, bytes("extra")};
+  OK(terrace_row_delete(txn, table, bytes("k2"), &gone, 1));
+  OK(terrace_txn_rollback(txn));
+  terrace_txn_close(txn);
+}
+
+static void reads(terrace_engine *engine, terrace_table *table) {
+  terrace_txn *txn = begin(engine);
+  OK(terrace_txn_open_view(txn));
+  terrace_bytes row;
+  OK(terrace_row_get(txn, table, bytes("k1"), TERRACE_LOCK_SHARED, &row));
+  TRUE(equals(row.data, row.len, "row 1"));
+  IS(TERRACE_NO_ROW, terrace_row_get(txn, table, bytes("k3"), TERRACE_LOCK_NONE, &row));
+
+  /* The secondary index, with rows: bb → k2, ee → k1. */
+  terrace_cursor_options options = {sizeof options, 1, TERRACE_LOCK_NONE, false};
+  terrace_cursor *cursor = NULL;
+  OK(terrace_cursor_open(txn, table, &options, &cursor));
+  terrace_fetch fetch = {sizeof fetch, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, 10, 10000};
+  terrace_batch batch = {sizeof batch, 0, false, {NULL, 0}};
+  OK(terrace_cursor_fetch(cursor, &fetch, &batch));
+  TRUE(batch.rows == 2 && batch.ended);
+  terrace_row_head head;
+  const uint8_t *at = batch.data.data;
+  memcpy(&head, at, sizeof head);
+  at += sizeof head;
+  TRUE(equals(at, head.key_len, "bbk2") && head.primary_at == 2);
+  TRUE(equals(at + head.key_len, head.value_len, "row two"));
+  at += head.key_len + head.value_len;
+  memcpy(&head, at, sizeof head);
+  at += sizeof head;
+  TRUE(equals(at, head.key_len, "eek1"));
+  TRUE(equals(at + head.key_len, head.value_len, "row 1"));
+
+  /* The index alone, backward, within a prefix. */
+  fetch.seek = TERRACE_SEEK_LAST;
+  fetch.want = TERRACE_WANT_ENTRY;
+  fetch.prefix = bytes("ee");
+  OK(terrace_cursor_fetch(cursor, &fetch, &batch));
+  TRUE(batch.rows == 1 && batch.ended);
+  memcpy(&head, batch.data.data, sizeof head);
+  TRUE(equals(batch.data.data + sizeof head + head.key_len, head.value_len, "extra"));
+  fetch.seek = TERRACE_SEEK_AT_LEAST;
+  fetch.key = bytes("zz");
+  IS(TERRACE_NO_ROW, terrace_cursor_fetch(cursor, &fetch, &batch));
+  fetch.size = 1;
+  IS(TERRACE_INVALID, terrace_cursor_fetch(cursor, &fetch, &batch));
+  terrace_cursor_close(cursor);
+
+  /* A lock of one is a wait of another. */
+  options.index = 0;
+  options.lock = TERRACE_LOCK_EXCLUSIVE;
+  OK(terrace_cursor_open(txn, table, &options, &cursor));
+  terrace_fetch first = {sizeof first, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, 10, 10000};
+  OK(terrace_cursor_fetch(cursor, &first, &batch));
+  TRUE(batch.rows == 1);
+  terrace_txn *other = begin(engine);
+  IS(TERRACE_LOCK_TIMEOUT, terrace_row_get(other, table, bytes("k1"), TERRACE_LOCK_EXCLUSIVE, &row));
+  terrace_cancel *cancel = NULL;
+  OK(terrace_txn_cancel_handle(other, &cancel));
+  OK(terrace_txn_set_lock_wait(other, 60000));
+  terrace_txn_cancel(cancel);
+  IS(TERRACE_CANCELLED, terrace_row_get(other, table, bytes("k1"), TERRACE_LOCK_EXCLUSIVE, &row));
+  terrace_cancel_close(cancel);
+  OK(terrace_txn_rollback(other));
+  terrace_txn_close(other);
+  OK(terrace_cursor_unlock_last(cursor));
+  terrace_cursor_close(cursor);
+  commit(txn);
+}
+
+static void counters(terrace_engine *engine, terrace_table *table) {
+  uint64_t a, b, first, taken;
+  OK(terrace_table_next_row_id(table, &a));
+  OK(terrace_table_next_row_id(table, &b));
+  TRUE(b > a);
+  OK(terrace_table_auto_increment_take(table, 1, 1, 3, 1000, &first, &taken));
+  TRUE(first == 1 && taken == 3);
+  OK(terrace_table_auto_increment_take(table, 5, 10, 2, 1000, &first, &taken));
+  TRUE(first == 5 && taken == 2);
+  OK(terrace_table_auto_increment_raise(table, 100));
+  OK(terrace_table_auto_increment(table, &a));
+  TRUE(a == 100);
+  IS(TERRACE_FULL, terrace_table_auto_increment_take(table, 1, 1, 1, 99, &first, &taken));
+
+  terrace_estimate estimate = {sizeof estimate, 0, 0, 0, 0};
+  OK(terrace_table_estimate(table, &estimate));
+  TRUE(estimate.rows <= 10);
+  OK(terrace_table_records_in_range(table, 0, bytes("k1"), bytes("k9"), &a));
+  TRUE(a >= 1 && a <= 10);
+  OK(terrace_table_check(table, 0, &a));
+  OK(terrace_table_check(table, 1, &a));
+  int calls = 0;
+  OK(terrace_engine_status(engine, count_call, &calls));
+  TRUE(calls > 0);
+  calls = 0;
+  OK(terrace_engine_spaces(engine, count_space, &calls));
+  TRUE(calls >= 2);
+  calls = 0;
+  OK(terrace_table_list(engine, count_table, &calls));
+  TRUE(calls == 1);
+  OK(terrace_engine_sync(engine));
+}
+
+int main(int argc, char **argv) {
+  TRUE(argc == 2);
+  terrace_open_options bad = {sizeof bad, bytes("memory = 1\nnonsense = 2"), bytes("")};
+  terrace_engine *engine = (terrace_engine *)1;
+  IS(TERRACE_INVALID, terrace_engine_open(&bad, &engine));
+  TRUE(engine == NULL);
+  char text[1000];
+  TRUE(terrace_error_message((uint8_t *)text, sizeof text) == strlen(text));
+  TRUE(strstr(text, "memory") && strstr(text, "nonsense") && strstr(text, "volume_path"));
+
+  engine = open_engine(argv[1]);
+  terrace_index_definition indexes[2] = {{sizeof *indexes, bytes("PRIMARY"), true}, {sizeof *indexes, bytes("s"), true}};
+  terrace_table_definition definition = {sizeof definition, bytes("shop/draft"), indexes, 2, bytes("opaque")};
+  terrace_table *table = NULL;
+  OK(terrace_table_create(engine, &definition, NULL));
+  IS(TERRACE_EXISTS, terrace_table_create(engine, &definition, NULL));
+  OK(terrace_table_rename(engine, bytes("shop/draft"), bytes("shop/orders")));
+  IS(TERRACE_ABSENT, terrace_table_open(engine, bytes("shop/draft"), &table));
+  OK(terrace_table_open(engine, bytes("shop/orders"), &table));
+  terrace_bytes properties = terrace_table_properties(table);
+  TRUE(equals(properties.data, properties.len, "opaque"));
+  writes(engine, table);
+  reads(engine, table);
+  counters(engine, table);
+
+  terrace_txn *txn = begin(engine);
+  OK(insert(txn, table, "k5", "prepared", "ff"));
+  OK(terrace_txn_prepare(txn, bytes("xid-1")));
+  terrace_txn_close(txn);
+  int prepared = 0;
+  OK(terrace_prepared(engine, count_xid, &prepared));
+  TRUE(prepared == 1);
+  IS(TERRACE_ABSENT, terrace_prepared_rollback(engine, bytes("xid-2")));
+  terrace_table_close(table);
+  OK(terrace_engine_close(engine));
+
+  /* Again: what was committed is there, what was prepared is still prepared. */
+  engine = open_engine(argv[1]);
+  OK(terrace_table_open(engine, bytes("shop/orders"), &table));
+  prepared = 0;
+  OK(terrace_prepared(engine, count_xid, &prepared));
+  TRUE(prepared == 1);
+  OK(terrace_prepared_commit(engine, bytes("xid-1")));
+  txn = begin(engine);
+  terrace_bytes row;
+  OK(terrace_row_get(txn, table, bytes("k5"), TERRACE_LOCK_NONE, &row));
+  TRUE(equals(row.data, row.len, "prepared"));
+  OK(terrace_row_get(txn, table, bytes("k1"), TERRACE_LOCK_NONE, &row));
+  TRUE(equals(row.data, row.len, "row 1"));
+  terrace_ticket *ticket = NULL;
+  OK(terrace_txn_commit(txn, &ticket));
+  terrace_ticket_close(ticket);
+  terrace_txn_close(txn);
+  uint64_t next;
+  OK(terrace_table_auto_increment(table, &next));
+  TRUE(next == 100);
+  terrace_table_close(table);
+  OK(terrace_table_truncate(engine, bytes("shop/orders")));
+  OK(terrace_table_drop(engine, bytes("shop/orders")));
+  IS(TERRACE_ABSENT, terrace_table_drop(engine, bytes("shop/orders")));
+  OK(terrace_engine_close(engine));
+  puts("all of the C ABI works");
+  return 0;
+}

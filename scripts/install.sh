@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Installs what a fresh Debian 12 lacks: the MariaDB server of the version whose source is in the archive, and what
+# building the handler needs. Quick when all is there.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+export DEBIAN_FRONTEND=noninteractive
+
+NEEDED="bison cmake g++ make pkg-config dpkg-dev libncurses-dev libssl-dev zlib1g-dev libpcre2-dev libfmt-dev libcurl4-openssl-dev python3-venv"
+STAMP=$CACHE/server-version
+
+command -v cargo >/dev/null || fail "Rust is missing: install it with rustup, then run this again"
+
+have() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
+missing=
+for p in $NEEDED mariadb-server mariadb-client; do have "$p" || missing="$missing $p"; done
+if [ -z "$missing" ] && [ -s "$STAMP" ] && [ "$(dpkg-query -W -f '${Version}' mariadb-server)" = "$(cat "$STAMP")" ]; then
+  exit 0
+fi
+
+mkdir -p "$CACHE"
+say "Reading the package lists"
+# Source packages too, in lists of our own.
+LIST=$CACHE/deb-src.list
+echo "deb-src http://deb.debian.org/debian bookworm main" > "$LIST"
+$SUDO apt-get update -qq
+$SUDO apt-get update -qq -o Dir::Etc::sourcelist="$LIST" -o Dir::Etc::sourceparts=/dev/null -o APT::Get::List-Cleanup=0
+
+# The newest version that has both a binary and a source.
+SOURCES=$(apt-cache madison mariadb -o Dir::Etc::sourcelist="$LIST" -o Dir::Etc::sourceparts=/dev/null | awk -F'|' '/Sources/{gsub(/ /,"",$2); print $2}')
+VERSION=
+for v in $(apt-cache madison mariadb-server | awk -F'|' '/Packages/{gsub(/ /,"",$2); print $2}' | sort -rVu); do
+  if printf '%s\n' $SOURCES | grep -qxF "$v"; then VERSION=$v; break; fi
+done
+[ -n "$VERSION" ] || fail "no version of mariadb-server has both a binary and a source package in the archive"
+
+say "Installing mariadb-server $VERSION and what building needs"
+# The packaged service must not start: Terrace runs a server of its own.
+POLICY=/usr/sbin/policy-rc.d
+made=
+if [ ! -e $POLICY ]; then
+  printf '#!/bin/sh\nexit 101\n' | $SUDO tee $POLICY >/dev/null
+  $SUDO chmod +x $POLICY
+  made=1
+fi
+$SUDO apt-get install -y -qq --no-install-recommends --allow-downgrades $NEEDED \
+  mariadb-server="$VERSION" mariadb-client="$VERSION" mariadb-server-core="$VERSION" mariadb-client-core="$VERSION" \
+  mariadb-common="$VERSION" libmariadb3="$VERSION" >"$CACHE/apt.log" 2>&1 || { tail -20 "$CACHE/apt.log" >&2; fail "installing failed"; }
+[ -z "$made" ] || $SUDO rm -f $POLICY
+dpkg-query -W -f '${Version}' mariadb-server > "$STAMP"

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# The main job: a MariaDB with Terrace on 127.0.0.1:3307, with real data in it. Leaves the server running.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+PORT=${PORT:-3307}
+cd "$ROOT"
+"$ROOT/scripts/build.sh" >/dev/null
+PYTHON=$("$ROOT/scripts/python.sh")
+say "Starting MariaDB with Terrace on 127.0.0.1:$PORT"
+"$ROOT/scripts/server.sh" start "$ROOT/var" "$PORT" --terrace-memory=16777216
+"$PYTHON" "$ROOT/demo/demo.py" --port "$PORT"
+echo
+echo "The server runs. Connect: mariadb --no-defaults -h 127.0.0.1 -P $PORT -u root flights_terrace    Stop: make stop"

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The server's headers, which its packages lack: its source package, configured as the package is, with the generated
+# headers made. Kept in a cache outside the repository, by version. Prints the directory.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+VERSION=$(dpkg-query -W -f '${Version}' mariadb-server)
+PLAIN=${VERSION#*:}
+DIR=$CACHE/headers-$PLAIN
+if [ ! -e "$DIR/complete" ]; then
+  {
+    say "Unpacking the source of MariaDB $PLAIN"
+    LIST=$CACHE/deb-src.list
+    [ -s "$LIST" ] || echo "deb-src http://deb.debian.org/debian bookworm main" > "$LIST"
+    rm -rf "$DIR"; mkdir -p "$DIR/source"; cd "$DIR/source"
+    OPTIONS="-o Dir::Etc::sourcelist=$LIST -o Dir::Etc::sourceparts=/dev/null"
+    apt-get source $OPTIONS --download-only -qq mariadb="$VERSION" || {
+      $SUDO apt-get update -qq $OPTIONS -o APT::Get::List-Cleanup=0
+      apt-get source $OPTIONS --download-only -qq mariadb="$VERSION"
+    }
+    mkdir "$DIR/tree" "$DIR/build"
+    tar xzf mariadb_*.orig.tar.gz -C "$DIR/tree" --strip-components=1
+    rm -rf "$DIR/source"
+    say "Configuring it (about a minute)"
+    cd "$DIR/build"
+    off=
+    for p in ROCKSDB MROONGA SPIDER CONNECT OQGRAPH COLUMNSTORE S3 AUTH_PAM AUTH_GSSAPI AUTH_GSSAPI_CLIENT; do off="$off -DPLUGIN_$p=NO"; done
+    cmake -G "Unix Makefiles" "$DIR/tree" -DBUILD_CONFIG=mysql_release -DIGNORE_AIO_CHECK=YES $off \
+      -DWITH_SSL=system -DWITH_ZLIB=system -DWITH_PCRE=system -DWITH_LIBFMT=system > cmake.log 2>&1 || { tail -20 cmake.log; fail "configuring failed: $DIR/build/cmake.log"; }
+    make GenError mysqlservices > make.log 2>&1 || { tail -20 make.log; fail "making the headers failed: $DIR/build/make.log"; }
+    touch "$DIR/complete"
+  } >&2
+fi
+echo "$DIR"

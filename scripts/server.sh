@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# A private MariaDB with Terrace, on loopback.
+#   server.sh start DIR PORT [mariadbd options...]    server.sh stop|kill9|status DIR
+# In DIR: data (the data directory), plugins, sock, pid, error.log.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+PLUGIN=${TERRACE_PLUGIN:-$TARGET/mariadb/ha_terrace.so}
+
+command=${1:?start, stop, kill9 or status}
+dir=$(realpath -m "${2:?a directory}")
+alive() { [ -s "$dir/pid" ] && kill -0 "$(cat "$dir/pid")" 2>/dev/null; }
+
+gone() { # waits until the process has ended
+  local pid=$1 i
+  for i in $(seq 1 "$2"); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
+  return 1
+}
+
+case $command in
+start)
+  port=${3:?a port}; shift 3
+  alive && { echo "runs already: $dir"; exit 0; }
+  [ -s "$PLUGIN" ] || fail "$PLUGIN is missing: run scripts/build.sh"
+  mkdir -p "$dir/plugins"
+  packaged=$(dpkg -L mariadb-server | grep '/plugin/.*\.so$' | head -1 | xargs dirname)
+  for so in "$packaged"/*.so; do ln -sf "$so" "$dir/plugins/"; done
+  ln -sf "$PLUGIN" "$dir/plugins/ha_terrace.so"
+  user=
+  [ "$(id -u)" = 0 ] && user=--user=root
+  if [ ! -d "$dir/data/mysql" ]; then
+    mkdir -p "$dir/data"
+    mariadb-install-db --no-defaults $user --datadir="$dir/data" --auth-root-authentication-method=normal --skip-test-db \
+      >"$dir/install.log" 2>&1 || { tail -20 "$dir/install.log" >&2; fail "making the data directory failed"; }
+  fi
+  # Root without a password comes from loopback only; the server listens nowhere else.
+  mariadbd --no-defaults $user --datadir="$dir/data" --plugin-dir="$dir/plugins" --plugin-maturity=unknown \
+    --plugin-load-add=ha_terrace --bind-address=127.0.0.1 --port="$port" --socket="$dir/sock" --pid-file="$dir/mariadbd.pid" \
+    --log-error="$dir/error.log" --skip-name-resolve --local-infile=1 "$@" >>"$dir/out.log" 2>&1 </dev/null &
+  pid=$!
+  echo $pid > "$dir/pid"
+  for i in $(seq 1 600); do
+    mariadb-admin --no-defaults --socket="$dir/sock" -uroot ping >/dev/null 2>&1 && exit 0
+    kill -0 $pid 2>/dev/null || { tail -20 "$dir/error.log" >&2; fail "the server ended; see $dir/error.log"; }
+    sleep 0.1
+  done
+  tail -20 "$dir/error.log" >&2
+  fail "the server did not answer within a minute"
+  ;;
+stop)
+  alive || exit 0
+  pid=$(cat "$dir/pid"); kill "$pid"
+  gone "$pid" 600 || fail "process $pid did not end within a minute"
+  rm -f "$dir/pid"
+  ;;
+kill9)
+  alive || exit 0
+  pid=$(cat "$dir/pid"); kill -9 "$pid"
+  gone "$pid" 100 || fail "process $pid did not end"
+  rm -f "$dir/pid"
+  ;;
+status)
+  if alive; then echo "runs, process $(cat "$dir/pid")"; else echo "does not run"; exit 1; fi
+  ;;
+*) fail "unknown command $command" ;;
+esac
