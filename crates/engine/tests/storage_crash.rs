@@ -112,6 +112,12 @@ impl Run {
                 assert!(self.sim.crashed(), "seed {}: {error}", self.sim.seed);
                 return true;
             }
+            if random.one_in(25) {
+                storage.flusher.request(storage.log.appended());
+            }
+            if random.one_in(60) {
+                storage.checkpointer.request(storage.log.appended());
+            }
             if random.one_in(8) {
                 self.sim.sched.run_some(3);
             }
