@@ -2,8 +2,9 @@
 //!
 //! Ranges are given out under one short lock and their records go to their partitions' buffers under
 //! the same lock, in GLSN order. So in each partition GLSNs ascend, and the **horizon** — the end of
-//! the gapless durable prefix (CloudJump's GPLSN) — is simply the smallest position that some
-//! partition has not synced, or the log's end if there is none. A partition with nothing to write
+//! the gapless durable prefix (CloudJump's GPLSN) — is simply where the oldest range begins
+//! of which some partition has not synced its part, or the log's end if there is none. So it always lies
+//! between two ranges, as a checkpoint must. A partition with nothing to write
 //! holds nothing back; a hole in one holds everything behind it.
 
 use super::partition::{PartitionStart, Ring};

@@ -42,9 +42,10 @@ pub(super) struct Ring {
     blocks: u64,
     /// Records not yet taken.
     waiting: Vec<u8>,
+    /// Where the oldest range begins that has a record in `waiting`.
     waiting_first: Glsn,
     last_end: Glsn,
-    /// The first GLSN of the write under way.
+    /// Where the oldest range begins that is in the write under way.
     in_flight: Option<Glsn>,
     next_sequence: u64,
     batches: VecDeque<Batch>,
@@ -73,13 +74,14 @@ impl Ring {
     /// Puts a record behind the others. The range ends at `end`.
     pub fn push(&mut self, header: &RecordHeader, ops: &[u8]) {
         if self.waiting.is_empty() {
-            self.waiting_first = header.own;
+            self.waiting_first = header.first;
         }
         record::encode(header, ops, &mut self.waiting);
         self.last_end = header.end();
     }
 
-    /// Everything of this partition below it is on the device. None: everything appended is.
+    /// Every range below it has its records of this partition on the device. It is where a range
+    /// begins. None: everything appended is on the device.
     pub fn first_unsynced(&self) -> Option<Glsn> {
         self.in_flight.or((!self.waiting.is_empty()).then_some(self.waiting_first))
     }

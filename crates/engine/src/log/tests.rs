@@ -104,6 +104,33 @@ fn ranges_are_gapless_and_the_horizon_follows() {
     }
 }
 
+/// It is what checkpoints and attestations are made of: both must lie between two ranges.
+#[test]
+fn the_horizon_never_lies_inside_a_range() {
+    let mut rig = Rig::new(4, 4, 512);
+    let log = rig.open().log;
+    let random = rig.sim.random.clone();
+    let mut ends = std::collections::BTreeSet::from([log.appended()]);
+    for _ in 0..2000 {
+        let pages: Vec<_> = (0..1 + random.below(4)).map(|_| (id(random.below(50)), 30)).collect();
+        ends.insert(rig::append(&log, &pages, Urgency::Normal).unwrap().end);
+        let upto = log.appended();
+        let chosen = random.below(4) as usize;
+        let shares = log.take(|number, ring| number == chosen && ring.can_write(upto));
+        if !shares.is_empty() {
+            log.write(shares).unwrap();
+        }
+        assert!(ends.contains(&log.durable()));
+        if log.wants_checkpoint() {
+            let durable = log.durable();
+            rig.checkpoint(&log, durable, log.starts_for(durable));
+        }
+        if log.usage().0 > 400 {
+            log.make_durable(log.appended()).unwrap();
+        }
+    }
+}
+
 #[test]
 fn an_idle_partition_holds_nothing_back() {
     let mut rig = Rig::new(4, 8, 512);

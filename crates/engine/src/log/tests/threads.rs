@@ -20,7 +20,6 @@ fn commits_of_many_threads_are_durable_when_they_return() {
             let checkpoints = scope.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
                     if log.wants_checkpoint() {
-                        // A checkpoint is at the end of a range; a horizon may lie inside one.
                         let end = log.appended();
                         log.make_durable(end).unwrap();
                         rig.checkpoint(&log, end, log.starts_for(end));
