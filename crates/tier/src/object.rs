@@ -1,3 +1,245 @@
-//! Objects: one immutable stored version of one block.
+//! Objects: one immutable stored version of one block, under a key that is never used again.
+//!
+//! An object is put with "only if absent" and never changed. So a lost reply is no riddle: the header
+//! at that very key says whether the object is there, and its content hash that it is ours. A put that
+//! comes late can only put the same object once more. CloudJump III §3.2, §4.2.4; its in-place rewrite
+//! (§4.3.1) can't be fenced and is not done (DESIGN §3).
+//!
+//! Reads are registered while they last: collection leaves an object alone that somebody reads. A reader
+//! that looked into the map and then comes too late finds the object absent, looks again, and finds
+//! the page elsewhere (`path`).
+//!
+//! Not here: which blocks become objects (`sink`), which objects go (`collect`).
 
+pub mod format;
 pub mod key;
+
+use crate::map::InObject;
+use crate::page::{PAGE_SIZE, Tag};
+use crate::path::PageObjects;
+use format::{BadObject, HEADER, Header};
+use hashbrown::HashMap;
+use key::ObjectKey;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::store::{ObjectStore, Purpose, StoreError};
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ObjectError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("object {key} is corrupt: {bad}")]
+    Corrupt { key: ObjectKey, bad: BadObject },
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum PutError {
+    /// The key has other content: it is not to be tried again.
+    #[error("object {key} exists with other content")]
+    Taken { key: ObjectKey },
+    /// Whether the object is there is not known; the same may be put again.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+#[derive(Default, Debug)]
+pub struct ObjectCounters {
+    pub gets: AtomicU64,
+    pub get_bytes: AtomicU64,
+    pub puts: AtomicU64,
+    pub put_bytes: AtomicU64,
+    /// Puts without an answer, resolved by reading the header.
+    pub resolved: AtomicU64,
+}
+
+/// The object store as pages see it.
+pub struct Objects {
+    store: Arc<dyn ObjectStore>,
+    readers: Mutex<HashMap<ObjectKey, u32>>,
+    pub counters: ObjectCounters,
+}
+
+/// An object on its way into the store.
+pub struct Draft<'a> {
+    header: Header,
+    bodies: Vec<&'a [u8]>,
+}
+
+impl<'a> Draft<'a> {
+    /// `pages` are (place in the block, tag, sealed image), in order.
+    pub fn new(key: ObjectKey, snapshot_version: u64, pages: &[(usize, Tag, &'a [u8])]) -> Draft<'a> {
+        let header = Header::new(key, snapshot_version, pages);
+        Draft { header, bodies: pages.iter().map(|(_, _, image)| *image).collect() }
+    }
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+}
+
+/// While it lives, the object is not collected.
+pub struct Reading<'a> {
+    objects: &'a Objects,
+    key: ObjectKey,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut readers = self.objects.readers.lock();
+        if let Some(n) = readers.get_mut(&self.key) {
+            *n -= 1;
+            if *n == 0 {
+                readers.remove(&self.key);
+            }
+        }
+    }
+}
+
+impl Objects {
+    pub fn new(store: Arc<dyn ObjectStore>) -> Objects {
+        Objects { store, readers: Mutex::default(), counters: ObjectCounters::default() }
+    }
+
+    pub fn store(&self) -> &Arc<dyn ObjectStore> {
+        &self.store
+    }
+
+    /// Registers a read.
+    pub fn reading(&self, key: ObjectKey) -> Reading<'_> {
+        *self.readers.lock().entry(key).or_insert(0) += 1;
+        Reading { objects: self, key }
+    }
+
+    /// Whether somebody reads it.
+    pub fn is_read(&self, key: &ObjectKey) -> bool {
+        self.readers.lock().contains_key(key)
+    }
+
+    fn get_range(
+        &self,
+        purpose: Purpose,
+        key: &ObjectKey,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), StoreError> {
+        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        self.counters.get_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.store.get_range(purpose, &key.to_string(), offset, buf)
+    }
+
+    /// Puts the object. Ok means that it is in the store, whole and durable.
+    pub fn put(&self, draft: &Draft<'_>) -> Result<(), PutError> {
+        let header = draft.header.encode();
+        let mut parts: Vec<&[u8]> = vec![&header];
+        parts.extend(&draft.bodies);
+        let key = draft.header.key;
+        self.counters.puts.fetch_add(1, Ordering::Relaxed);
+        self.counters.put_bytes.fetch_add(draft.header.object_len() as u64, Ordering::Relaxed);
+        let error = match self.store.put_if_absent(Purpose::Sink, &key.to_string(), &parts) {
+            Ok(_) => return Ok(()),
+            Err(error @ (StoreError::Unknown { .. } | StoreError::Conflict { .. })) => error,
+            Err(error) => return Err(error.into()),
+        };
+        // A time-out is not an answer, and a conflict may be with ourselves: what is at the key?
+        self.counters.resolved.fetch_add(1, Ordering::Relaxed);
+        match self.header(Purpose::Resolve, &key) {
+            Ok(found) if found == draft.header => Ok(()),
+            Ok(_) | Err(ObjectError::Corrupt { .. } | ObjectError::Store(StoreError::Refused { .. })) => {
+                Err(PutError::Taken { key })
+            }
+            Err(ObjectError::Store(_)) => {
+                let cause = error.to_string();
+                Err(StoreError::Unknown { key: key.to_string(), cause }.into())
+            }
+        }
+    }
+
+    /// The object's header.
+    pub fn header(&self, purpose: Purpose, key: &ObjectKey) -> Result<Header, ObjectError> {
+        let mut bytes = [0; HEADER];
+        self.get_range(purpose, key, 0, &mut bytes)?;
+        let header = Header::decode(&bytes).map_err(|bad| ObjectError::Corrupt { key: *key, bad })?;
+        if header.key != *key {
+            return Err(ObjectError::Corrupt { key: *key, bad: BadObject::Name(header.key) });
+        }
+        Ok(header)
+    }
+
+    /// The whole object, checked: its header and its bytes, in which bodies begin at
+    /// [`format::HEADER`].
+    pub fn read_block(&self, purpose: Purpose, key: &ObjectKey) -> Result<(Header, Vec<u8>), ObjectError> {
+        let _reading = self.reading(*key);
+        let (bytes, _) = self.store.get(purpose, &key.to_string())?;
+        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        self.counters.get_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let header = format::check(key, &bytes).map_err(|bad| ObjectError::Corrupt { key: *key, bad })?;
+        Ok((header, bytes))
+    }
+
+    /// Fills a page-sized part of `images` for each of `homes`, unchecked. Neighbours in `homes` that
+    /// are in the same object come with one request for the range that spans them: for a scan that
+    /// will use the pages between, and for merges.
+    pub fn read_run(
+        &self,
+        purpose: Purpose,
+        homes: &[InObject],
+        images: &mut [u8],
+    ) -> Vec<Result<(), StoreError>> {
+        assert_eq!(images.len(), homes.len() * PAGE_SIZE);
+        let mut results = Vec::with_capacity(homes.len());
+        let mut parts = images.chunks_exact_mut(PAGE_SIZE);
+        for group in homes.chunk_by(|a, b| a.key == b.key) {
+            let parts: Vec<&mut [u8]> = parts.by_ref().take(group.len()).collect();
+            match self.read_group(purpose, group, parts) {
+                Ok(()) => results.extend(group.iter().map(|_| Ok(()))),
+                Err(error) => results.extend(group.iter().map(|_| Err(error.clone()))),
+            }
+        }
+        results
+    }
+
+    /// All `homes` are in one object.
+    fn read_group(
+        &self,
+        purpose: Purpose,
+        homes: &[InObject],
+        images: Vec<&mut [u8]>,
+    ) -> Result<(), StoreError> {
+        let key = homes[0].key;
+        let _reading = self.reading(key);
+        let from = homes.iter().map(|h| h.offset).min().unwrap_or(0);
+        let to = homes.iter().map(|h| h.offset + h.length).max().unwrap_or(0);
+        let mut images = images;
+        if let ([home], [image]) = (homes, &mut images[..]) {
+            if home.length == PAGE_SIZE {
+                return self.get_range(purpose, &key, (HEADER + home.offset) as u64, image);
+            }
+        }
+        let mut span = vec![0; to - from];
+        self.get_range(purpose, &key, (HEADER + from) as u64, &mut span)?;
+        for (home, image) in homes.iter().zip(images) {
+            unpack(home, &span[home.offset - from..][..home.length], image)?;
+        }
+        Ok(())
+    }
+}
+
+/// A page's image from its stored body.
+fn unpack(home: &InObject, body: &[u8], image: &mut [u8]) -> Result<(), StoreError> {
+    if body.len() != PAGE_SIZE {
+        let cause = format!("a page is stored in {} bytes, which this build does not know", body.len());
+        return Err(StoreError::Refused { key: home.key.to_string(), cause });
+    }
+    image.copy_from_slice(body);
+    Ok(())
+}
+
+impl PageObjects for Objects {
+    /// A miss: one request for one page (R4).
+    fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), StoreError> {
+        self.read_group(Purpose::PageMiss, &[*at], vec![image])
+    }
+}
+
+#[cfg(test)]
+mod tests;

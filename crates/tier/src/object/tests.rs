@@ -1,0 +1,150 @@
+use super::*;
+use crate::page::{BLOCK_PAGES, PageId, PageKind, SpaceId, seal};
+use terrace_sim::{SimStore, SimWorld};
+
+fn key(sequence: u64) -> ObjectKey {
+    ObjectKey { lineage: 7, space: SpaceId(20), block: 3, epoch: 9, sequence }
+}
+
+fn images(fill: u8) -> Vec<(usize, Tag, Vec<u8>)> {
+    [0usize, 3, 4, 90]
+        .map(|i| {
+            let mut image = vec![0; PAGE_SIZE];
+            let id = PageId::new(SpaceId(20), 3 * BLOCK_PAGES + i as u32);
+            crate::page::format(&mut image, id, PageKind::Leaf, 0);
+            image[3000] = fill;
+            let tag = seal(&mut image);
+            (i, tag, image)
+        })
+        .to_vec()
+}
+
+fn draft(sequence: u64, images: &[(usize, Tag, Vec<u8>)]) -> Draft<'_> {
+    let pages: Vec<_> = images.iter().map(|(i, tag, image)| (*i, *tag, &image[..])).collect();
+    Draft::new(key(sequence), 1, &pages)
+}
+
+/// Where the map would say that the pages are.
+fn homes(header: &Header) -> Vec<InObject> {
+    let mut offset = 0;
+    let mut homes = Vec::new();
+    for length in header.lengths.map(usize::from).into_iter().filter(|l| *l > 0) {
+        homes.push(InObject { key: header.key, offset, length });
+        offset += length;
+    }
+    homes
+}
+
+fn objects(seed: u64) -> (Arc<SimStore>, Objects) {
+    let store = SimWorld::new(seed).store("store");
+    (store.clone(), Objects::new(store))
+}
+
+#[test]
+fn a_page_comes_back_with_one_range_request() {
+    let (store, objects) = objects(1);
+    let images = images(1);
+    let draft = draft(1, &images);
+    objects.put(&draft).unwrap();
+    for (home, (_, tag, expected)) in homes(draft.header()).iter().zip(&images) {
+        let mut image = vec![0; PAGE_SIZE];
+        objects.read_page(home, &mut image).unwrap();
+        assert_eq!(image, *expected);
+        let id = crate::page::PageRef::new(&image).id();
+        crate::page::check(&image, id, Some(*tag)).unwrap();
+    }
+    assert_eq!(store.requests(Purpose::PageMiss), 4);
+    assert_eq!(store.requests(Purpose::Sink), 1);
+}
+
+#[test]
+fn a_run_within_an_object_is_one_request() {
+    let (store, objects) = objects(1);
+    let (first, second) = (images(1), images(2));
+    let (a, b) = (draft(1, &first), draft(2, &second));
+    objects.put(&a).unwrap();
+    objects.put(&b).unwrap();
+    let homes: Vec<_> = homes(a.header()).into_iter().chain(homes(b.header()).into_iter().skip(2)).collect();
+    let mut buf = vec![0; homes.len() * PAGE_SIZE];
+    let results = objects.read_run(Purpose::BlockRead, &homes, &mut buf);
+    assert!(results.iter().all(|r| r.is_ok()));
+    let expected: Vec<_> = first.iter().chain(&second[2..]).flat_map(|(_, _, image)| image.clone()).collect();
+    assert!(buf == expected);
+    assert_eq!(store.requests(Purpose::BlockRead), 2);
+    let (header, bytes) = objects.read_block(Purpose::Scrub, &key(1)).unwrap();
+    assert_eq!((header.object_len(), &header), (bytes.len(), a.header()));
+}
+
+#[test]
+fn a_key_that_has_other_content_is_taken() {
+    let (_, objects) = objects(1);
+    let (first, second) = (images(1), images(2));
+    objects.put(&draft(1, &first)).unwrap();
+    objects.put(&draft(1, &first)).expect("the same object is there: that is success");
+    assert!(matches!(objects.put(&draft(1, &second)), Err(PutError::Taken { .. })));
+}
+
+#[test]
+fn a_put_that_said_ok_is_there_and_one_that_did_not_may_be_put_again() {
+    let mut resolved = 0;
+    for seed in 0..200 {
+        let (store, objects) = objects(seed);
+        store.faults.unknown.store(2, Ordering::SeqCst);
+        store.faults.unavailable.store(5, Ordering::SeqCst);
+        store.faults.throttled.store(7, Ordering::SeqCst);
+        let images = images(seed as u8);
+        let draft = draft(1, &images);
+        for attempt in 0.. {
+            assert!(attempt < 100, "seed {seed}");
+            match objects.put(&draft) {
+                Ok(()) => break,
+                Err(PutError::Taken { .. }) => panic!("seed {seed}: the object is in its own way"),
+                Err(PutError::Store(_)) => {}
+            }
+        }
+        assert_eq!(store.keys(), [key(1).to_string()], "seed {seed}");
+        store.land_late_puts();
+        store.faults.unknown.store(0, Ordering::SeqCst);
+        store.faults.unavailable.store(0, Ordering::SeqCst);
+        store.faults.throttled.store(0, Ordering::SeqCst);
+        objects.read_block(Purpose::Scrub, &key(1)).unwrap();
+        resolved += objects.counters.resolved.load(Ordering::Relaxed);
+    }
+    assert!(resolved > 50, "only {resolved} replies were lost");
+}
+
+#[test]
+fn a_dead_store_is_an_error_and_absence_is_final() {
+    let (store, objects) = objects(1);
+    let images = images(1);
+    store.faults.dead.store(true, Ordering::SeqCst);
+    let unavailable = objects.put(&draft(1, &images));
+    assert!(matches!(unavailable, Err(PutError::Store(StoreError::Unavailable { .. }))));
+    store.faults.dead.store(false, Ordering::SeqCst);
+    let absent = objects.header(Purpose::Scrub, &key(1));
+    assert!(matches!(absent, Err(ObjectError::Store(StoreError::Absent { .. }))));
+}
+
+#[test]
+fn a_flipped_bit_is_named() {
+    let (store, objects) = objects(1);
+    let images = images(1);
+    objects.put(&draft(1, &images)).unwrap();
+    store.flip(&key(1).to_string(), 300, 2);
+    let error = objects.header(Purpose::Scrub, &key(1)).unwrap_err();
+    assert!(
+        error.to_string().contains(&key(1).to_string()) && error.to_string().contains("checksum"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_read_is_registered_while_it_lasts() {
+    let (_, objects) = objects(1);
+    let first = objects.reading(key(1));
+    let second = objects.reading(key(1));
+    drop(first);
+    assert!(objects.is_read(&key(1)) && !objects.is_read(&key(2)));
+    drop(second);
+    assert!(!objects.is_read(&key(1)));
+}
