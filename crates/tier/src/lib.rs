@@ -4,6 +4,7 @@ pub mod admission;
 pub mod below;
 pub mod bpe;
 pub mod evict;
+pub mod fence;
 pub mod flush;
 pub mod frame;
 pub mod ghost;

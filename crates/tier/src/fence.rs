@@ -1,0 +1,237 @@
+//! The store's fence: one object that says whose the store is and which writer it has now.
+//!
+//! The object `epoch` under the store's prefix names the instance, its lineage, the writer epoch, and a
+//! number that each open draws anew. It is taken by conditional write when the store can first be
+//! reached, before the first put; it is read again before anything is deleted (invariant 8). An
+//! instance that finds another writer's epoch there is fenced: from then on it publishes and deletes
+//! nothing. A wrong bucket is refused with a sentence that says so.
+//!
+//! The start does not wait for the store: an instance runs unfenced-but-untaken on memory, flash and
+//! volume, and reads objects; only puts and deletions need the fence.
+//!
+//! Crash: leaves the epoch object with an epoch that the next open exceeds. A lost reply is resolved by
+//! reading the object: the number drawn at the open says whether it is ours.
+//!
+//! | at | size | what |
+//! | --- | --- | --- |
+//! | 0 | 8 | magic `TERRAEPO` |
+//! | 8 | 4 | format version, 1 |
+//! | 12 | 4 | CRC-32C of the rest |
+//! | 16 | 16 | instance |
+//! | 32 | 16 | lineage |
+//! | 48 | 8 | number drawn at the open |
+//! | 56 | 4 | writer epoch |
+//! | 60 | 4 | zero |
+//!
+//! Locks: `state`, for memory work. Two who take at once do it twice, which changes nothing.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use terrace_io::store::{ObjectStore, Purpose, StoreError};
+
+/// The key of the epoch object.
+pub const KEY: &str = "epoch";
+const MAGIC: [u8; 8] = *b"TERRAEPO";
+const VERSION: u32 = 1;
+const LEN: usize = 64;
+/// Conditional writes that may fail before the store is said to be unavailable.
+const TRIES: usize = 8;
+
+/// Who writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Writer {
+    pub instance: u128,
+    pub lineage: u128,
+    pub epoch: u32,
+    /// Drawn anew at each open.
+    pub nonce: u64,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FenceError {
+    #[error(
+        "the object store {store} belongs to instance {found:032x}, this is instance {mine:032x}: \
+         is it the right bucket and prefix?"
+    )]
+    OtherInstance { store: String, found: u128, mine: u128 },
+    #[error(
+        "the object store {store} belongs to lineage {found:032x} of this instance, this is lineage {mine:032x}: \
+         a restored or copied instance needs a prefix of its own"
+    )]
+    OtherLineage { store: String, found: u128, mine: u128 },
+    #[error(
+        "the object store {store} holds nothing of this instance, whose pages are in an object store: \
+         is it the right bucket and prefix?"
+    )]
+    Empty { store: String },
+    /// Another process opened a copy of the volume.
+    #[error("fenced: writer epoch {found} has taken the object store {store}, this is epoch {mine}")]
+    Fenced { store: String, found: u32, mine: u32 },
+    #[error("object epoch in {store} is corrupt: {what}")]
+    Corrupt { store: String, what: &'static str },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl FenceError {
+    /// Whether trying again cannot help.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, FenceError::Store(_))
+    }
+}
+
+impl Writer {
+    fn encode(&self) -> [u8; LEN] {
+        let mut b = [0; LEN];
+        b[..8].copy_from_slice(&MAGIC);
+        b[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        b[16..32].copy_from_slice(&self.instance.to_le_bytes());
+        b[32..48].copy_from_slice(&self.lineage.to_le_bytes());
+        b[48..56].copy_from_slice(&self.nonce.to_le_bytes());
+        b[56..60].copy_from_slice(&self.epoch.to_le_bytes());
+        let crc = crc32c::crc32c(&b[16..]);
+        b[12..16].copy_from_slice(&crc.to_le_bytes());
+        b
+    }
+
+    /// Total over any bytes.
+    fn decode(bytes: &[u8]) -> Result<Writer, &'static str> {
+        let Ok(b) = <[u8; LEN]>::try_from(bytes) else { return Err("its length is wrong") };
+        let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
+        let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
+        let u128_at = |i: usize| u128::from(u64_at(i)) | u128::from(u64_at(i + 8)) << 64;
+        if b[..8] != MAGIC {
+            return Err("it is not ours");
+        }
+        if u32_at(8) != VERSION {
+            return Err("its format version is not known");
+        }
+        if u32_at(12) != crc32c::crc32c(&b[16..]) {
+            return Err("its checksum is wrong");
+        }
+        Ok(Writer { instance: u128_at(16), lineage: u128_at(32), nonce: u64_at(48), epoch: u32_at(56) })
+    }
+}
+
+#[derive(Clone)]
+enum State {
+    Untaken,
+    Taken,
+    /// Final: nothing is published or deleted any more.
+    Lost(FenceError),
+}
+
+pub struct Fence {
+    store: Arc<dyn ObjectStore>,
+    writer: Writer,
+    /// The instance has pages in an object store: an empty one is the wrong one.
+    bound: bool,
+    state: Mutex<State>,
+}
+
+impl Fence {
+    /// Touches nothing yet. `bound`: the map names objects.
+    pub fn new(store: Arc<dyn ObjectStore>, writer: Writer, bound: bool) -> Fence {
+        Fence { store, writer, bound, state: Mutex::new(State::Untaken) }
+    }
+
+    pub fn writer(&self) -> Writer {
+        self.writer
+    }
+
+    /// Why nothing is published any more, if so.
+    pub fn lost(&self) -> Option<FenceError> {
+        match &*self.state.lock() {
+            State::Lost(error) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+    /// Makes sure that the store is ours to write to. Asks it once; then it is an answer from memory.
+    pub fn take(&self) -> Result<(), FenceError> {
+        match &*self.state.lock() {
+            State::Taken => return Ok(()),
+            State::Lost(error) => return Err(error.clone()),
+            State::Untaken => {}
+        }
+        let result = self.try_take();
+        self.note(result, State::Taken)
+    }
+
+    /// Reads the epoch object again, as before any deletion: are we still the writer?
+    pub fn check(&self) -> Result<(), FenceError> {
+        self.take()?;
+        let found = match self.store.get(Purpose::Epoch, KEY) {
+            Ok((bytes, _)) => self.read(&bytes),
+            Err(StoreError::Absent { .. }) => Err(FenceError::Empty { store: self.store.describe() }),
+            Err(error) => return Err(error.into()),
+        };
+        let result =
+            found.and_then(|found| if found == self.writer { Ok(()) } else { Err(self.fenced(found)) });
+        self.note(result, State::Taken)
+    }
+
+    fn note(&self, result: Result<(), FenceError>, taken: State) -> Result<(), FenceError> {
+        let mut state = self.state.lock();
+        match &result {
+            Ok(()) if matches!(*state, State::Untaken) => *state = taken,
+            Err(error) if error.is_final() => *state = State::Lost(error.clone()),
+            _ => {}
+        }
+        result
+    }
+
+    fn fenced(&self, found: Writer) -> FenceError {
+        FenceError::Fenced { store: self.store.describe(), found: found.epoch, mine: self.writer.epoch }
+    }
+
+    /// The writer that the epoch object names, if the store is this instance's.
+    fn read(&self, bytes: &[u8]) -> Result<Writer, FenceError> {
+        let store = self.store.describe();
+        let found =
+            Writer::decode(bytes).map_err(|what| FenceError::Corrupt { store: store.clone(), what })?;
+        let mine = self.writer;
+        if found.instance != mine.instance {
+            return Err(FenceError::OtherInstance { store, found: found.instance, mine: mine.instance });
+        }
+        if found.lineage != mine.lineage {
+            return Err(FenceError::OtherLineage { store, found: found.lineage, mine: mine.lineage });
+        }
+        Ok(found)
+    }
+
+    fn try_take(&self) -> Result<(), FenceError> {
+        let body = self.writer.encode();
+        let mut last = None;
+        for _ in 0..TRIES {
+            let put = match self.store.get(Purpose::Epoch, KEY) {
+                Ok((bytes, version)) => {
+                    let found = self.read(&bytes)?;
+                    if found == self.writer {
+                        return Ok(()); // the reply was lost, the effect was not
+                    }
+                    if found.epoch >= self.writer.epoch {
+                        return Err(self.fenced(found));
+                    }
+                    self.store.put_if_match(Purpose::Epoch, KEY, &body, &version)
+                }
+                Err(StoreError::Absent { .. }) if self.bound => {
+                    return Err(FenceError::Empty { store: self.store.describe() });
+                }
+                Err(StoreError::Absent { .. }) => self.store.put_if_absent(Purpose::Epoch, KEY, &[&body]),
+                Err(error) => return Err(error.into()),
+            };
+            match put {
+                Ok(_) => return Ok(()),
+                // Somebody was faster, or no answer: look again.
+                Err(error @ (StoreError::Conflict { .. } | StoreError::Unknown { .. })) => last = Some(error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let cause = last.map_or(String::new(), |e| e.to_string());
+        Err(StoreError::Unavailable { key: KEY.to_string(), cause }.into())
+    }
+}
+
+#[cfg(test)]
+mod tests;
