@@ -401,3 +401,6 @@ pub unsafe extern "C" fn terrace_table_check(
         Ok(Code::Ok)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,102 +1,125 @@
 //! From a configuration's text to what the engine opens on.
 //!
-//! Two TOML texts, the second goes before the first key by key (the server's variables before its
-//! file). Every fault is named at once.
+//! One flat TOML table holds the engine's settings ([`terrace_engine::config::SETTINGS`]) and, beside them, the
+//! places: [`PLACES`]. A second text goes before the first, key by key (the server's variables before its file). Every fault of
+//! both is named at once.
 
 use crate::error::{Fault, Result};
-use std::sync::Arc;
-use terrace_engine::config::Bytes;
+use crate::parts;
 use terrace_engine::{Config, Parts};
-use terrace_io::real::{self, disk::RealDisk};
 use toml::{Table, Value};
 
-const TEXTS: [&str; 5] = ["volume_path", "flash_path", "object", "object_endpoint", "emulate"];
-
-struct Reader {
-    table: Table,
-    faults: Vec<String>,
+/// A setting that says where something is.
+pub(crate) struct Place {
+    pub name: &'static str,
+    pub meaning: &'static str,
 }
 
-impl Reader {
-    fn text(&mut self, name: &str) -> Option<String> {
-        match self.table.remove(name)? {
-            Value::String(text) => Some(text).filter(|t| !t.is_empty()),
-            other => {
-                self.faults.push(format!("{name} = {other} is not text"));
-                None
-            }
+pub(crate) const PLACES: &[Place] = &[
+    Place {
+        name: "volume_path",
+        meaning: "Directory of the log, the object buffer and the map, on a durable volume.",
+    },
+    Place {
+        name: "flash_path",
+        meaning: "Directory on local flash for copies of pages; may be lost at any time.",
+    },
+    Place {
+        name: "object",
+        meaning: "Where cold blocks go: s3://bucket/prefix, gs://…, az://…, or a directory.",
+    },
+    Place { name: "object_endpoint", meaning: "URL of an S3 server that is not Amazon's." },
+    Place {
+        name: "emulate",
+        meaning: "Latencies and limits of a profile (`cloud`) for the devices; for trials.",
+    },
+];
+
+/// The places of a configuration, by name.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub volume_path: Option<String>,
+    pub flash_path: Option<String>,
+    pub object: Option<String>,
+    pub object_endpoint: Option<String>,
+    pub emulate: Option<String>,
+}
+
+impl Places {
+    fn field(&mut self, name: &str) -> &mut Option<String> {
+        match name {
+            "volume_path" => &mut self.volume_path,
+            "flash_path" => &mut self.flash_path,
+            "object" => &mut self.object,
+            "object_endpoint" => &mut self.object_endpoint,
+            _ => &mut self.emulate,
         }
     }
 
-    /// A size: a number of bytes, or text with a unit.
-    fn size(&mut self, name: &str, into: &mut Bytes) {
-        let value = match self.table.remove(name) {
-            None => return,
-            Some(Value::Integer(n)) => u64::try_from(n).ok().map(Bytes),
-            Some(Value::String(text)) => Bytes::parse(&text),
-            Some(_) => None,
-        };
-        match value {
-            Some(bytes) => *into = bytes,
-            None => self.faults.push(format!("{name} is not a size")),
-        }
-    }
-
-    fn number(&mut self, name: &str) -> Option<u64> {
-        match self.table.remove(name)? {
-            Value::Integer(n) if n >= 0 => Some(n as u64),
-            other => {
-                self.faults.push(format!("{name} = {other} is not a number"));
-                None
+    /// Takes the places out of the table; returns what is wrong with them.
+    fn take_from(&mut self, table: &mut Table) -> Vec<String> {
+        let mut faults = Vec::new();
+        for place in PLACES {
+            match table.remove(place.name) {
+                None => {}
+                Some(Value::String(text)) if text.is_empty() => {}
+                Some(Value::String(text)) => *self.field(place.name) = Some(text),
+                Some(other) => {
+                    faults.push(format!("{} = {other} is not text ({})", place.name, place.meaning));
+                }
             }
         }
+        faults
+    }
+
+    fn faults(&self, config: &Config) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.volume_path.is_none() {
+            faults.push(format!("volume_path is missing ({})", PLACES[0].meaning));
+        }
+        if self.object_endpoint.is_some() && self.object.is_none() {
+            faults.push("object_endpoint is set, object is not".into());
+        }
+        if config.flash.0 > 0 && self.flash_path.is_none() {
+            faults.push(format!("flash = {} has no flash_path", config.flash));
+        }
+        if self.flash_path.is_some() && self.flash_path == self.volume_path {
+            faults.push("flash_path and volume_path are the same directory".into());
+        }
+        faults
     }
 }
 
-pub(crate) fn assemble(text: &str, overrides: &str) -> Result<(Config, Parts)> {
-    let mut reader = Reader { table: Table::new(), faults: Vec::new() };
-    for (what, text) in [("the configuration", text), ("the variables", overrides)] {
-        match text.parse::<Table>() {
-            Ok(table) => reader.table.extend(table),
-            Err(error) => reader.faults.push(format!("{what}: {}", error.to_string().trim_end())),
-        }
-    }
-    let [volume, flash, object, endpoint, emulate] = TEXTS.map(|name| reader.text(name));
-    let mut config = Config::default();
-    reader.size("memory", &mut config.memory);
-    reader.size("log", &mut config.log);
-    reader.size("object_buffer", &mut config.object_buffer);
-    reader.size("flash", &mut config.flash);
-    if let Some(n) = reader.number("log_partitions") {
-        config.log_partitions = n as usize;
-    }
-    if let Some(n) = reader.number("locks_max") {
-        config.locks_max = n as usize;
-    }
-    let unknown: Vec<_> = reader.table.keys().map(|name| format!("`{name}` is not a setting")).collect();
-    reader.faults.extend(unknown);
-    // Named, not ignored: a setting that does nothing would be believed.
-    for (name, value) in
-        [("flash_path", &flash), ("object", &object), ("object_endpoint", &endpoint), ("emulate", &emulate)]
-    {
-        if value.is_some() {
-            reader.faults.push(format!(
-                "{name} is not supported yet: this build keeps pages in memory and on the volume"
-            ));
-        }
-    }
-    if config.flash.0 > 0 {
-        reader.faults.push("flash is not supported yet".into());
-    }
-    if volume.is_none() {
-        reader.faults.push("volume_path is missing: the directory of the log and the pages".into());
-    }
-    if let Err(error) = config.check() {
-        reader.faults.push(error.to_string());
-    }
-    let Some(volume) = volume.filter(|_| reader.faults.is_empty()) else {
-        return Err(Fault::invalid(format!("configuration: {}", reader.faults.join("; "))));
+/// Reads both texts.
+pub(crate) fn read(text: &str, overrides: &str) -> Result<(Config, Places)> {
+    let mut faults = Vec::new();
+    let mut parse = |text: &str, what: &str| {
+        text.parse::<Table>().unwrap_or_else(|error| {
+            faults.push(format!("{what}: {}", error.to_string().trim_end()));
+            Table::new()
+        })
     };
-    let disk = RealDisk::open(volume).map_err(|e| Fault::from(terrace_engine::Error::from(e)))?;
-    Ok((config, Parts { world: real::world(), volume: Arc::new(disk), flash: None, store: None }))
+    let mut table = parse(text, "the configuration");
+    table.extend(parse(overrides, "the variables"));
+    let mut config = Config::default();
+    let mut places = Places::default();
+    faults.extend(config.take_from(&mut table));
+    faults.extend(places.take_from(&mut table));
+    faults.extend(table.keys().map(|name| format!("`{name}` is not a setting")));
+    faults.extend(config.faults());
+    faults.extend(places.faults(&config));
+    if faults.is_empty() {
+        return Ok((config, places));
+    }
+    Err(Fault::invalid(format!("configuration: {}", faults.join("; "))))
 }
+
+/// Opens the places.
+pub(crate) fn assemble(text: &str, overrides: &str) -> Result<(Config, Parts)> {
+    let (config, places) = read(text, overrides)?;
+    let parts = parts::open(&config, &places)?;
+    Ok((config, parts))
+}
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,7 @@ mod config;
 mod cursor;
 mod engine;
 mod error;
+mod parts;
 mod transaction;
 
 pub use bytes::{Bytes, TerraceBytes};
