@@ -140,7 +140,7 @@ impl Catalog {
         let mut ids = self.ids.lock();
         if ids.0 == ids.1 {
             let end = ids.1 + IDS;
-            self.checkpointer.write_superblock(|s| s.spaces = s.spaces.max(end))?;
+            self.checkpointer.write_both(|s| s.spaces = s.spaces.max(end))?;
             ids.1 = end;
         }
         ids.0 += 1;

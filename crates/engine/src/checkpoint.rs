@@ -213,9 +213,13 @@ impl Checkpointer {
             // Redo makes pages dirty with an old first change, after the flusher was done.
             self.pool.flush_wanted.notify();
         }
-        self.log.make_durable(self.log.appended())?; // the flusher's map records among them
         if self.map.oldest_unwritten().is_some_and(|oldest| oldest < goal) {
             self.map.write_homes()?;
+        }
+        self.log.make_durable(goal)?;
+        if self.flusher.oldest_bound().is_some_and(|oldest| oldest < goal) {
+            // Images wait for their map records, which lie above the goal.
+            self.log.make_durable(self.log.appended())?;
         }
         self.make()?;
         Ok(if self.position() > before { Outcome::Moved } else { Outcome::Stuck })

@@ -33,7 +33,7 @@ impl Bytes {
 impl std::fmt::Display for Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (unit, name) in [(1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")] {
-            if self.0 >= unit && self.0 % unit == 0 {
+            if self.0 >= unit && self.0.is_multiple_of(unit) {
                 return write!(f, "{}{name}", self.0 / unit);
             }
         }
@@ -147,8 +147,8 @@ impl Setting {
                 *field(config) = count.ok_or_else(|| format!("{} = {value} is not a count", self.name))?;
             }
             Field::Millis(field) => {
-                *field(config) =
-                    whole(value).ok_or_else(|| format!("{} = {value} is not a number of milliseconds", self.name))?;
+                *field(config) = whole(value)
+                    .ok_or_else(|| format!("{} = {value} is not a number of milliseconds", self.name))?;
             }
         }
         Ok(())
@@ -177,10 +177,7 @@ impl Config {
     /// Takes this list's settings out of a table that may have others as well. Returns what is wrong with
     /// them one by one; see also [`Config::faults`].
     pub fn take_from(&mut self, table: &mut Table) -> Vec<String> {
-        SETTINGS
-            .iter()
-            .filter_map(|setting| setting.set(self, &table.remove(setting.name)?).err())
-            .collect()
+        SETTINGS.iter().filter_map(|setting| setting.set(self, &table.remove(setting.name)?).err()).collect()
     }
 
     /// What is wrong with the values, alone and together.
@@ -198,7 +195,8 @@ impl Config {
             faults.push(format!("log_partitions = {} is not in 1..={partitions_max}", self.log_partitions));
         } else if self.log.0 / (self.log_partitions as u64) < LOG_MIN {
             let (log, n) = (self.log, self.log_partitions);
-            faults.push(format!("log = {log} gives each of log_partitions = {n} less than {}", Bytes(LOG_MIN)));
+            faults
+                .push(format!("log = {log} gives each of log_partitions = {n} less than {}", Bytes(LOG_MIN)));
         }
         let slots_max = u64::from(terrace_tier::map::entry::Slot::COUNT_MAX);
         if self.object_buffer.0 / PAGE_SIZE as u64 > slots_max {

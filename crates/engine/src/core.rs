@@ -83,7 +83,7 @@ impl Core {
         let need = self.ids.peek() + RESERVE_EARLY;
         if need > self.reserved.load(Ordering::Acquire) {
             let bound = need + RESERVE;
-            self.storage.checkpointer.write_superblock(|s| s.transactions = s.transactions.max(bound))?;
+            self.storage.checkpointer.write_both(|s| s.transactions = s.transactions.max(bound))?;
             self.reserved.fetch_max(bound, Ordering::AcqRel);
         }
         Ok(())

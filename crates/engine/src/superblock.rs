@@ -168,10 +168,10 @@ impl Superblock {
         file.read(Class::Superblock, 0, &mut buf)?;
         let mut best: Option<Superblock> = None;
         for copy in buf.chunks_exact(COPY) {
-            if let Some(found) = Superblock::decode(copy)? {
-                if best.as_ref().is_none_or(|b| b.generation < found.generation) {
-                    best = Some(found);
-                }
+            if let Some(found) = Superblock::decode(copy)?
+                && best.as_ref().is_none_or(|b| b.generation < found.generation)
+            {
+                best = Some(found);
             }
         }
         best.ok_or_else(|| {

@@ -381,7 +381,8 @@ int32_t terrace_table_check(const terrace_table *table,
 // Starts a transaction. It takes no number and no view before it needs one.
 int32_t terrace_txn_begin(const terrace_engine *engine, uint32_t isolation, terrace_txn **out);
 
-// Frees the handle; rolls back what was neither committed, rolled back nor prepared. Null is fine.
+// Frees the handle; rolls back what was neither committed, rolled back nor prepared. What was prepared waits to be
+// decided by name. Null is fine.
 void terrace_txn_close(terrace_txn *txn);
 
 // A statement starts: an implicit savepoint, and at READ COMMITTED a new view.

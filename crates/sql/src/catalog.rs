@@ -70,7 +70,9 @@ pub unsafe extern "C" fn terrace_table_create(
         let (engine, definition) = unsafe { (&*engine, &*definition) };
         let known = definition.size == size_of::<TerraceTableDefinition>();
         if !known || definition.index_count == 0 || definition.indexes.is_null() {
-            return Err(Fault::invalid("a table definition of another version, or without a primary index".into()));
+            return Err(Fault::invalid(
+                "a table definition of another version, or without a primary index".into(),
+            ));
         }
         let mut def = TableDef { indexes: Vec::new(), properties: Vec::new() };
         // SAFETY: the caller's promise about the array.
@@ -317,7 +319,10 @@ pub unsafe extern "C" fn terrace_table_auto_increment_raise(table: *const Terrac
 /// # Safety
 /// `table` is open, `out` is valid and its `size` set.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn terrace_table_estimate(table: *const TerraceTable, out: *mut TerraceEstimate) -> i32 {
+pub unsafe extern "C" fn terrace_table_estimate(
+    table: *const TerraceTable,
+    out: *mut TerraceEstimate,
+) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         let (table, out) = unsafe { (&*table, &mut *out) };
@@ -347,7 +352,8 @@ pub unsafe extern "C" fn terrace_table_records_in_range(
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (table, low, high) = unsafe { (&*table, bound(low, Bound::Included), bound(high, Bound::Excluded)) };
+        let (table, low, high) =
+            unsafe { (&*table, bound(low, Bound::Included), bound(high, Bound::Excluded)) };
         let count = table.table.records_in_range(index as usize, low, high)?;
         // SAFETY: the caller's promise.
         unsafe { *out = count };
@@ -371,7 +377,11 @@ unsafe fn bound<'a>(key: TerraceBytes, kind: fn(&'a [u8]) -> Bound<&'a [u8]>) ->
 /// # Safety
 /// `table` is open, `entries` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn terrace_table_check(table: *const TerraceTable, index: u32, entries: *mut u64) -> i32 {
+pub unsafe extern "C" fn terrace_table_check(
+    table: *const TerraceTable,
+    index: u32,
+    entries: *mut u64,
+) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         let count: Result<u64> = unsafe { &(*table).table }.check(index as usize).map_err(Fault::from);

@@ -76,9 +76,13 @@ pub(crate) fn assemble(text: &str, overrides: &str) -> Result<(Config, Parts)> {
     let unknown: Vec<_> = reader.table.keys().map(|name| format!("`{name}` is not a setting")).collect();
     reader.faults.extend(unknown);
     // Named, not ignored: a setting that does nothing would be believed.
-    for (name, value) in [("flash_path", &flash), ("object", &object), ("object_endpoint", &endpoint), ("emulate", &emulate)] {
+    for (name, value) in
+        [("flash_path", &flash), ("object", &object), ("object_endpoint", &endpoint), ("emulate", &emulate)]
+    {
         if value.is_some() {
-            reader.faults.push(format!("{name} is not supported yet: this build keeps pages in memory and on the volume"));
+            reader.faults.push(format!(
+                "{name} is not supported yet: this build keeps pages in memory and on the volume"
+            ));
         }
     }
     if config.flash.0 > 0 {

@@ -3,12 +3,34 @@
 use crate::bytes::TerraceBytes;
 use crate::config;
 use crate::error::{Code, Fault, guard};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::Engine;
+use terrace_engine::{Engine, Txn};
 
 /// An open engine. Freed by `terrace_engine_close`.
 pub struct TerraceEngine {
     pub(crate) engine: Arc<Engine>,
+    pub(crate) prepared: Arc<Prepared>,
+}
+
+/// Prepared transactions whose handle was closed: they wait to be decided by name. (Those that a crash left are
+/// the engine's own.)
+#[derive(Default)]
+pub(crate) struct Prepared {
+    waiting: Mutex<BTreeMap<Vec<u8>, Arc<Txn>>>,
+}
+
+impl Prepared {
+    pub fn leave(&self, xid: Vec<u8>, txn: Arc<Txn>) {
+        self.waiting.lock().insert(xid, txn);
+    }
+    pub fn take(&self, xid: &[u8]) -> Option<Arc<Txn>> {
+        self.waiting.lock().remove(xid)
+    }
+    pub fn names(&self) -> Vec<Vec<u8>> {
+        self.waiting.lock().keys().cloned().collect()
+    }
 }
 
 /// How to open an engine.
@@ -40,7 +62,8 @@ pub struct TerraceSpace {
     pub object: u64,
 }
 
-pub type TerraceSpaceFn = Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, space: *const TerraceSpace)>;
+pub type TerraceSpaceFn =
+    Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, space: *const TerraceSpace)>;
 
 /// Opens the engine: takes the volume's lock, recovers, starts the workers. On an error (every fault of the
 /// configuration at once) nothing is open and `*out` is null.
@@ -67,7 +90,7 @@ pub unsafe extern "C" fn terrace_engine_open(
         let (text, overrides) = unsafe { (options.config.text()?, options.overrides.text()?) };
         let (engine_config, parts) = config::assemble(text, overrides)?;
         let engine = Engine::open(engine_config, parts)?;
-        *out = Box::into_raw(Box::new(TerraceEngine { engine }));
+        *out = Box::into_raw(Box::new(TerraceEngine { engine, prepared: Arc::default() }));
         Ok(Code::Ok)
     })
 }

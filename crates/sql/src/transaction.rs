@@ -2,16 +2,18 @@
 
 use crate::bytes::TerraceBytes;
 use crate::catalog::TerraceTable;
-use crate::engine::TerraceEngine;
+use crate::engine::{Prepared, TerraceEngine};
 use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
 use std::sync::Arc;
-use terrace_engine::{Cancel, Engine, Entry, Isolation, Lock, Savepoint, Ticket, Txn};
+use terrace_engine::{Cancel, Entry, Isolation, Lock, Savepoint, Ticket, Txn};
 
 /// A transaction. Ended by `terrace_txn_commit` or `terrace_txn_rollback`, then freed by `terrace_txn_close`.
 pub struct TerraceTxn {
     pub(crate) txn: Arc<Txn>,
-    engine: Arc<Engine>,
+    prepared: Arc<Prepared>,
+    /// Its name, from its prepare to its end.
+    xid: Option<Vec<u8>>,
     row: Vec<u8>,
 }
 
@@ -131,15 +133,16 @@ pub unsafe extern "C" fn terrace_txn_begin(
         };
         // SAFETY: the caller's promise.
         unsafe {
-            let engine = (*engine).engine.clone();
-            let txn = engine.begin(isolation);
-            *out = Box::into_raw(Box::new(TerraceTxn { txn, engine, row: Vec::new() }));
+            let txn = (*engine).engine.begin(isolation);
+            let prepared = (*engine).prepared.clone();
+            *out = Box::into_raw(Box::new(TerraceTxn { txn, prepared, xid: None, row: Vec::new() }));
         }
         Ok(Code::Ok)
     })
 }
 
-/// Frees the handle; rolls back what was neither committed, rolled back nor prepared. Null is fine.
+/// Frees the handle; rolls back what was neither committed, rolled back nor prepared. What was prepared waits to be
+/// decided by name. Null is fine.
 ///
 /// # Safety
 /// `txn` came from this library and is used by nobody else any more; its cursors are closed.
@@ -148,7 +151,10 @@ pub unsafe extern "C" fn terrace_txn_close(txn: *mut TerraceTxn) {
     guard(|| {
         if !txn.is_null() {
             // SAFETY: the caller's promise.
-            drop(unsafe { Box::from_raw(txn) });
+            let TerraceTxn { txn, prepared, xid, .. } = *unsafe { Box::from_raw(txn) };
+            if let Some(xid) = xid {
+                prepared.leave(xid, txn);
+            }
         }
         Ok(Code::Ok)
     });
@@ -225,7 +231,10 @@ pub unsafe extern "C" fn terrace_txn_savepoint(txn: *mut TerraceTxn, out: *mut *
 /// # Safety
 /// `txn` is open, `savepoint` is one of it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn terrace_txn_rollback_to(txn: *mut TerraceTxn, savepoint: *const TerraceSavepoint) -> i32 {
+pub unsafe extern "C" fn terrace_txn_rollback_to(
+    txn: *mut TerraceTxn,
+    savepoint: *const TerraceSavepoint,
+) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe { (*txn).txn.rollback_to((*savepoint).savepoint)? };
@@ -262,7 +271,9 @@ pub unsafe extern "C" fn terrace_row_insert(
         // SAFETY: the caller's promise.
         unsafe {
             let (txn, table) = (&(*txn).txn, &(*table).table);
-            with_entries(entries, entry_count, |entries| Ok(txn.insert(table, key.get(), row.get(), entries)?))?;
+            with_entries(entries, entry_count, |entries| {
+                Ok(txn.insert(table, key.get(), row.get(), entries)?)
+            })?;
         }
         Ok(Code::Ok)
     })
@@ -353,6 +364,7 @@ pub unsafe extern "C" fn terrace_txn_commit(txn: *mut TerraceTxn, out: *mut *mut
         // SAFETY: the caller's promise.
         unsafe {
             let ticket = (*txn).txn.commit()?;
+            (*txn).xid = None;
             if !out.is_null() {
                 *out = Box::into_raw(Box::new(TerraceTicket { ticket }));
             }
@@ -397,7 +409,9 @@ pub unsafe extern "C" fn terrace_ticket_close(ticket: *mut TerraceTicket) {
 pub unsafe extern "C" fn terrace_txn_rollback(txn: *mut TerraceTxn) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { &*txn }.txn.rollback()?;
+        let txn = unsafe { &mut *txn };
+        txn.txn.rollback()?;
+        txn.xid = None;
         Ok(Code::Ok)
     })
 }
@@ -411,7 +425,11 @@ pub unsafe extern "C" fn terrace_txn_rollback(txn: *mut TerraceTxn) -> i32 {
 pub unsafe extern "C" fn terrace_txn_prepare(txn: *mut TerraceTxn, xid: TerraceBytes) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { (*txn).txn.prepare(xid.get())? };
+        let (txn, xid) = unsafe { (&mut *txn, xid.get()) };
+        if txn.txn.has_changes() {
+            txn.txn.prepare(xid)?;
+            txn.xid = Some(xid.to_vec());
+        }
         Ok(Code::Ok)
     })
 }
@@ -431,7 +449,8 @@ pub unsafe extern "C" fn terrace_prepared(
     guard(|| {
         let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
         // SAFETY: the caller's promise.
-        for xid in unsafe { &*engine }.engine.prepared() {
+        let engine = unsafe { &*engine };
+        for xid in engine.engine.prepared().into_iter().chain(engine.prepared.names()) {
             // SAFETY: the caller's promise.
             unsafe { each(context, TerraceBytes::of(&xid)) };
         }
@@ -447,7 +466,14 @@ pub unsafe extern "C" fn terrace_prepared(
 pub unsafe extern "C" fn terrace_prepared_commit(engine: *const TerraceEngine, xid: TerraceBytes) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { (*engine).engine.commit_prepared(xid.get())? };
+        let (engine, xid) = unsafe { (&*engine, xid.get()) };
+        match engine.prepared.take(xid) {
+            Some(txn) => txn.commit()?.wait()?,
+            None => {
+                engine.engine.commit_prepared(xid)?;
+                engine.engine.make_durable()?;
+            }
+        }
         Ok(Code::Ok)
     })
 }
@@ -460,7 +486,11 @@ pub unsafe extern "C" fn terrace_prepared_commit(engine: *const TerraceEngine, x
 pub unsafe extern "C" fn terrace_prepared_rollback(engine: *const TerraceEngine, xid: TerraceBytes) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { (*engine).engine.rollback_prepared(xid.get())? };
+        let (engine, xid) = unsafe { (&*engine, xid.get()) };
+        match engine.prepared.take(xid) {
+            Some(txn) => txn.rollback()?,
+            None => engine.engine.rollback_prepared(xid)?,
+        }
         Ok(Code::Ok)
     })
 }
@@ -470,7 +500,10 @@ pub unsafe extern "C" fn terrace_prepared_rollback(engine: *const TerraceEngine,
 /// # Safety
 /// `txn` is open, `out` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn terrace_txn_cancel_handle(txn: *const TerraceTxn, out: *mut *mut TerraceCancel) -> i32 {
+pub unsafe extern "C" fn terrace_txn_cancel_handle(
+    txn: *const TerraceTxn,
+    out: *mut *mut TerraceCancel,
+) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe {
@@ -515,11 +548,4 @@ pub unsafe extern "C" fn terrace_cancel_close(cancel: *mut TerraceCancel) {
 pub unsafe extern "C" fn terrace_txn_has_changes(txn: *const TerraceTxn) -> bool {
     // SAFETY: the caller's promise.
     unsafe { &*txn }.txn.has_changes()
-}
-
-impl TerraceTxn {
-    /// The engine this transaction runs in.
-    pub fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
 }

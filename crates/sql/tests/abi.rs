@@ -28,13 +28,10 @@ fn a_c_program_can_do_everything() {
     let _ = std::fs::remove_dir_all(&work);
     std::fs::create_dir_all(work.join("volume")).expect("a temporary directory can be made");
     let program = work.join("abi");
-    let target = std::env::var("TARGET").unwrap_or_else(|_| format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
-    let compiler = cc::Build::new()
-        .target(&target)
-        .host(&target)
-        .opt_level(1)
-        .cargo_metadata(false)
-        .get_compiler();
+    let target =
+        std::env::var("TARGET").unwrap_or_else(|_| format!("{}-unknown-linux-gnu", std::env::consts::ARCH));
+    let compiler =
+        cc::Build::new().target(&target).host(&target).opt_level(1).cargo_metadata(false).get_compiler();
     let mut command = compiler.to_command();
     command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-o"]).arg(&program);
     command.arg("-I").arg(source.join("include")).arg(source.join("tests/abi.c")).arg(library());

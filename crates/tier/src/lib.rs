@@ -1,9 +1,12 @@
 //! Where a page lives: buffer pool → BPE → object buffer → objects.
 
+pub mod admission;
 pub mod below;
+pub mod bpe;
 pub mod evict;
 pub mod flush;
 pub mod frame;
+pub mod ghost;
 pub mod map;
 pub mod mtr;
 pub mod object;

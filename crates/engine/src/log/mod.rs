@@ -118,7 +118,18 @@ pub struct Log {
 
 impl Log {
     pub fn new(setup: LogSetup) -> Log {
-        let LogSetup { world, volume, files, starts, blocks, instance, epoch, checkpoint, next, room_wait_max } = setup;
+        let LogSetup {
+            world,
+            volume,
+            files,
+            starts,
+            blocks,
+            instance,
+            epoch,
+            checkpoint,
+            next,
+            room_wait_max,
+        } = setup;
         assert_eq!(files.len(), starts.len());
         Log {
             world,
@@ -246,7 +257,9 @@ impl Log {
             match self.try_reserve(bytes, urgency) {
                 Some(Verdict::Granted) => break Ok(()),
                 Some(Verdict::Never) => break Err(self.full()),
-                Some(Verdict::Wait) if self.world.clock.now() - since > self.room_wait_max => break Err(self.full()),
+                Some(Verdict::Wait) if self.world.clock.now() - since > self.room_wait_max => {
+                    break Err(self.full());
+                }
                 Some(Verdict::Wait) => {
                     self.world.sched.wait(&self.room_freed, freed, Some(PATIENCE));
                 }

@@ -2,6 +2,7 @@
 
 mod held;
 pub(crate) mod rig;
+mod threads;
 
 use super::block::{self, BLOCK, BlockHeader, PAYLOAD};
 use super::record::{self, Decoded, RecordHeader};
@@ -54,8 +55,7 @@ fn a_block_with_any_bit_flipped_is_not_a_block() {
     let mut records = Vec::new();
     record::encode(&header, &[7; 100], &mut records);
     let mut image = vec![0; BLOCK];
-    let written =
-        BlockHeader { instance: 1, epoch: 2, partition: 3, sequence: 4, attested: 5, first: None };
+    let written = BlockHeader { instance: 1, epoch: 2, partition: 3, sequence: 4, attested: 5, first: None };
     block::encode(written, &records, 0, &mut image);
     let (found, payload) = block::decode(&image).unwrap();
     assert_eq!((found, payload), (BlockHeader { first: Some(0), ..written }, &records[..]));
@@ -122,8 +122,9 @@ fn rings_wrap_many_times_and_never_overflow() {
         let log = rig.open().log;
         let random = rig.sim.random.clone();
         for n in 0..20_000 {
-            let pages: Vec<_> =
-                (0..1 + random.below(3)).map(|_| (id(random.below(50)), random.below(2000) as usize)).collect();
+            let pages: Vec<_> = (0..1 + random.below(3))
+                .map(|_| (id(random.below(50)), random.below(2000) as usize))
+                .collect();
             let room = log.clone().reserve(rig::bytes(&pages), Urgency::Normal).unwrap();
             let range = rig::append_in(&log, room, &pages);
             if random.one_in(3) {

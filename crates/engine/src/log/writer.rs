@@ -28,7 +28,11 @@ struct Share {
 impl Log {
     /// Everything below `upto` is durable when it returns Ok.
     pub(super) fn write_until(&self, upto: Glsn) -> Result<(), LogError> {
-        assert!(upto <= self.appended(), "durability of {upto} is asked for, the log ends at {}", self.appended());
+        assert!(
+            upto <= self.appended(),
+            "durability of {upto} is asked for, the log ends at {}",
+            self.appended()
+        );
         loop {
             let written = self.written.ticket();
             if self.durable() >= upto {

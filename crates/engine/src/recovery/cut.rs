@@ -25,6 +25,9 @@ pub struct Found {
     pub records: u64,
 }
 
+/// Takes a record: its header, its ops, and where they stand in the log.
+pub type Each<'a> = dyn FnMut(&RecordHeader, &[u8], Place) -> Result<(), Error> + 'a;
+
 /// A record's ops, and where they stand in the log.
 type Held = (RecordHeader, Vec<u8>, Place);
 
@@ -32,7 +35,7 @@ type Held = (RecordHeader, Vec<u8>, Place);
 pub fn replay(
     superblock: &Superblock,
     files: &[Arc<dyn File>],
-    each: &mut dyn FnMut(&RecordHeader, &[u8], Place) -> Result<(), Error>,
+    each: &mut Each<'_>,
 ) -> Result<Found, Error> {
     let mut streams: Vec<Stream<'_>> =
         files.iter().enumerate().map(|(i, file)| Stream::new(superblock, i, file.clone())).collect();
@@ -42,8 +45,13 @@ pub fn replay(
     let mut held: Vec<Held> = Vec::new();
     while let Some(stream) = next(&mut streams, at)? {
         let Some((header, ops, place)) = stream.take() else { break };
-        if held.first().map_or(header.own != header.first, |(h, ..)| h.end() != header.end() || h.first != header.first) {
-            return Err(Error::Corrupt(format!("the log's record at {at} does not belong to the one before")));
+        if held
+            .first()
+            .map_or(header.own != header.first, |(h, ..)| h.end() != header.end() || h.first != header.first)
+        {
+            return Err(Error::Corrupt(format!(
+                "the log's record at {at} does not belong to the one before"
+            )));
         }
         at = header.own_end();
         if at < header.end() {
@@ -83,18 +91,24 @@ fn next<'s, 'a>(streams: &'s mut [Stream<'a>], at: Glsn) -> Result<Option<&'s mu
 }
 
 /// Where each partition goes on. An end below what was acknowledged is damage.
-fn finish(superblock: &Superblock, streams: Vec<Stream<'_>>, end: Glsn) -> Result<Vec<PartitionStart>, Error> {
+fn finish(
+    superblock: &Superblock,
+    streams: Vec<Stream<'_>>,
+    end: Glsn,
+) -> Result<Vec<PartitionStart>, Error> {
     let mut attested = superblock.attested;
     let mut holes = Vec::new();
     let mut starts = Vec::new();
     for (partition, stream) in streams.into_iter().enumerate() {
         let found = stream.finish()?;
         attested = attested.max(found.attested);
-        holes.extend(found.hole.map(|block| format!("block {block} of {}", crate::log::file_name(partition))));
+        holes
+            .extend(found.hole.map(|block| format!("block {block} of {}", crate::log::file_name(partition))));
         starts.push(found.start);
     }
     if end < attested {
-        let suspects = if holes.is_empty() { String::new() } else { format!("; look at {}", holes.join(", ")) };
+        let suspects =
+            if holes.is_empty() { String::new() } else { format!("; look at {}", holes.join(", ")) };
         return Err(Error::Corrupt(format!(
             "the log ends at {end}, but everything up to {attested} was acknowledged: a part of it is damaged \
              or missing{suspects}"

@@ -146,7 +146,8 @@ impl Pending {
             let before = inner.pages.get_mut(&header.id).map(|w| std::mem::take(&mut w.records));
             before.into_iter().for_each(|records| inner.let_go(&records));
         }
-        let ops_at = if inner.kept_bytes + ops.len() <= self.budget { inner.keep(ops) } else { Ops::InLog(place) };
+        let ops_at =
+            if inner.kept_bytes + ops.len() <= self.budget { inner.keep(ops) } else { Ops::InLog(place) };
         let record = Record { first: header.first, end: header.end(), ops: ops_at, len: ops.len() as u32 };
         let waiting = inner.pages.entry(header.id).or_insert_with(|| {
             inner.bounds.insert((header.first, header.id));
@@ -236,7 +237,8 @@ impl PendingRedo for Pending {
                 None => self.reread(id, &record)?,
             };
             if before == 0 && !redo::starts_with_init(&ops) {
-                let cause = format!("no tier has its image, and its redo begins at {} without one", record.first);
+                let cause =
+                    format!("no tier has its image, and its redo begins at {} without one", record.first);
                 return Err(ReadError::BadRedo { id, cause });
             }
             first = first.or(Some(record.first));

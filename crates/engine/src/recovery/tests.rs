@@ -109,7 +109,12 @@ fn what_was_acknowledged_survives_a_crash_at_each_step_and_is_a_prefix() {
             crashes += u64::from(rig.sim.crashed());
             // Again and again: what recovery wrote may be lost as well.
             let log = reopen(&mut rig, &mut model);
-            let log = if step % 2 == 0 { drop(log); reopen(&mut rig, &mut model) } else { log };
+            let log = if step % 2 == 0 {
+                drop(log);
+                reopen(&mut rig, &mut model)
+            } else {
+                log
+            };
             work(&rig, &log, &mut model, 30);
             reopen(&mut rig, &mut model);
         }

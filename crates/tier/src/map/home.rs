@@ -166,7 +166,12 @@ impl Map {
                 }
             }
             let newest = written.iter().map(|(_, _, lsn)| *lsn).max().unwrap_or(0);
-            self.redo.make_durable(newest)?; // invariant 1
+            if crate::planted::OWN_HORIZON_ONLY.on() {
+                let ids: Vec<PageId> = part.iter().map(|n| PageId::new(SpaceId::MAP, *n)).collect();
+                self.redo.make_durable_own(&ids, newest)?;
+            } else if !crate::planted::PAGE_BEFORE_LOG.on() {
+                self.redo.make_durable(newest)?; // invariant 1
+            }
             let mut ops: Vec<Op<'_>> =
                 offsets.iter().zip(buf.chunks_exact(PAGE_SIZE)).map(|(offset, buf)| Op::Write { offset: *offset, buf }).collect();
             self.file.batch(Class::MapWrite, &mut ops).into_iter().collect::<Result<Vec<_>, _>>()?;

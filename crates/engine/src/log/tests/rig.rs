@@ -1,10 +1,11 @@
 //! A log on a simulated disk, with its superblock, opened again and again.
 
+use crate::error::Error;
 use crate::log::{self, Log, LogSetup, record};
 use crate::recovery::cut;
 use crate::superblock::{self, Superblock};
-use crate::error::Error;
 use std::sync::Arc;
+use terrace_io::World;
 use terrace_io::disk::{Class, Disk, File};
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::{Glsn, PageId};
@@ -17,13 +18,14 @@ pub type Record = (PageId, Vec<u8>, LsnRange);
 
 pub struct Rig {
     pub sim: SimWorld,
+    /// What the log gets: the simulation's, or one with real threads.
+    pub world: World,
     pub disk: Arc<SimDisk>,
 }
 
 pub struct Opened {
     pub log: Arc<Log>,
     pub records: Vec<Record>,
-
 }
 
 impl Rig {
@@ -49,7 +51,7 @@ impl Rig {
         };
         superblock.create_as(&*disk, superblock::FILE).unwrap();
         disk.sync_dir().unwrap();
-        Rig { sim, disk }
+        Rig { world: sim.world(), sim, disk }
     }
 
     pub fn open(&mut self) -> Opened {
@@ -76,7 +78,7 @@ impl Rig {
         superblock.generation += 1;
         superblock.write(&*disk.open(superblock::FILE)?)?;
         let log = Arc::new(Log::new(LogSetup {
-            world: self.sim.world(),
+            world: self.world.clone(),
             volume: disk,
             files,
             starts: found.starts,

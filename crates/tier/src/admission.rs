@@ -1,0 +1,39 @@
+//! Admission to flash: what becomes of a clean page that leaves memory. A pure policy.
+//!
+//! Only evidence of reuse buys a flash write: more than one use in memory, or an identifier that is
+//! still remembered from an earlier eviction. Everything else is remembered, not written, so a scan
+//! leaves nothing but identifiers. CloudJump III §4.1.1; the filter is S3-FIFO's.
+
+/// What to do with an evicted page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// Write its image to flash and forget its identifier.
+    Admit,
+    /// Keep only its identifier, in the ghost list.
+    Remember,
+}
+
+/// * `accesses` counts uses in memory since the page was read, the first included.
+/// * `in_ghost`: the ghost list has its identifier.
+pub fn choose(accesses: u8, in_ghost: bool) -> Admission {
+    if accesses > 1 || in_ghost { Admission::Admit } else { Admission::Remember }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_reuse_is_admitted() {
+        for (accesses, in_ghost, expected) in [
+            (0, false, Admission::Remember),
+            (1, false, Admission::Remember),
+            (2, false, Admission::Admit),
+            (3, false, Admission::Admit),
+            (0, true, Admission::Admit),
+            (1, true, Admission::Admit),
+        ] {
+            assert_eq!(choose(accesses, in_ghost), expected, "{accesses} uses, in ghost: {in_ghost}");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The buffer pool extension (R2): clean page images on local flash. CloudJump III §4.1.
+//!
+//! Filled only by eviction (`admission` decides), emptied by invalidation and by CLOCK (`index`).
+//! Nothing here is durable or needs to be: losing the flash, or getting an old one back, loses
+//! nothing. It starts cold.
+//!
+//! Clean cache (invariant 2). A page is served only if its image is intact, says that it is this
+//! page, and has the tag that the map names now. A checksum alone would not do: an old image
+//! validates itself perfectly. Besides, an entry leaves the index when its page is flushed, and a
+//! queued fill is in the index already, so it is called back by the same invalidation (`fill`). Either
+//! rule alone would be enough; a device that loses a write breaks the second and is caught by the first.
+//!
+//! Bad flash. A full device: only slots that were written are used from then on. A few errors in a
+//! row: the extension turns itself off, gives its memory back, and the engine goes on without.
+//!
+//! Locks: `state`, for memory work only; no I/O under it. A reader looks at the device with no lock:
+//! its slot may be given to another page meanwhile, and then header and tag say so.
+//!
+//! Not here: when pages leave memory (`pool`), the order of the tiers (`path`).
+
+pub mod chunk;
+mod fill;
+pub mod index;
+
+use crate::admission::{self, Admission};
+use crate::ghost::{Ghost, spread};
+use crate::page::{self, BadImage, PAGE_SIZE, PageId, Tag};
+use crate::path::FlashCache;
+use crate::planted;
+use chunk::Chunks;
+use fill::{Fill, Fills};
+use index::{FlashSlot, Index, Matches};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::disk::{Disk, DiskError};
+use terrace_io::sched::{Event, Step, Worker};
+
+/// Errors in a row after which the flash is not used any more.
+const ERRORS_MAX: u32 = 8;
+/// Images that the worker writes side by side.
+const BATCH: usize = 32;
+/// Memory of the index and the ghost list for a page's room on flash, in bytes. A test measures it.
+pub const INDEX_BYTES_PER_PAGE: usize = 15;
+
+#[derive(Clone, Copy, Debug)]
+pub struct BpeSettings {
+    /// Flash to use, in bytes.
+    pub flash_bytes: u64,
+    /// Images that may wait to be written, each in memory meanwhile.
+    pub queue_pages: usize,
+}
+
+/// What a look into the flash gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// The image was filled in.
+    Found,
+    Absent,
+}
+
+/// What became of an evicted page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evicted {
+    /// Its image is on its way to flash.
+    Queued,
+    /// The flash has it already.
+    Kept,
+    /// Only its identifier was kept.
+    Remembered,
+    /// It was to be written, but the queue is full: only its identifier was kept.
+    Dropped,
+    /// The flash is not used.
+    Off,
+}
+
+#[derive(Default, Debug)]
+pub struct BpeCounters {
+    pub hits: AtomicU64,
+    pub queue_hits: AtomicU64,
+    pub misses: AtomicU64,
+    pub fills: AtomicU64,
+    pub fill_dropped: AtomicU64,
+    pub fill_cancelled: AtomicU64,
+    pub remembered: AtomicU64,
+    pub invalidated: AtomicU64,
+    /// Another page has the same fingerprint.
+    pub false_matches: AtomicU64,
+    /// The image was of this page, intact, and not the current one.
+    pub stale: AtomicU64,
+    pub corrupt: AtomicU64,
+    pub errors: AtomicU64,
+    /// The device had no room for a fill.
+    pub full: AtomicU64,
+}
+
+/// What there is, for people.
+#[derive(Clone, Debug)]
+pub struct BpeStatus {
+    pub pages: u64,
+    pub pages_max: u64,
+    /// Bytes that the file spans.
+    pub file_bytes: u64,
+    /// Why the flash is not used, if so.
+    pub off: Option<String>,
+}
+
+struct State {
+    index: Index,
+    ghost: Ghost,
+    fills: Fills,
+    /// In a row.
+    errors: u32,
+    off: Option<String>,
+}
+
+pub struct Bpe {
+    state: Mutex<State>,
+    /// None if the flash could not even be opened.
+    chunks: Option<Chunks>,
+    wake: Arc<Event>,
+    pub counters: BpeCounters,
+}
+
+fn mark_of(id: PageId) -> u32 {
+    (spread(id) >> 32) as u32
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Bpe {
+    /// Begins with an empty flash. If the flash cannot be used, the extension is off, and says why in
+    /// its status: that is no reason not to start.
+    pub fn open(flash: &dyn Disk, settings: BpeSettings) -> Bpe {
+        let slots = (settings.flash_bytes / PAGE_SIZE as u64).min(u64::from(u32::MAX / 4)) as u32;
+        let (chunks, off) = match Chunks::begin(flash) {
+            Ok(chunks) => (Some(chunks), None),
+            Err(error) => (None, Some(format!("{}: {error}", flash.describe()))),
+        };
+        let slots = if off.is_some() { 0 } else { slots };
+        Bpe {
+            state: Mutex::new(State {
+                index: Index::new(slots),
+                ghost: Ghost::new(slots as usize),
+                fills: Fills::new(settings.queue_pages.max(1)),
+                errors: 0,
+                off,
+            }),
+            chunks,
+            wake: Arc::new(Event::new()),
+            counters: BpeCounters::default(),
+        }
+    }
+
+    /// Looks for the page's current image, which has the tag `expected`. Does at most one read for
+    /// each slot that matches. What `image` holds is undefined if it is absent.
+    pub fn find(&self, id: PageId, expected: Tag, image: &mut [u8]) -> Found {
+        let mark = mark_of(id);
+        let found = match self.look(id, mark, image) {
+            Look::Queued(slot) => {
+                count(&self.counters.queue_hits);
+                self.serves(id, mark, slot, expected, image)
+            }
+            Look::OnFlash(slots) => slots.iter().any(|slot| self.read(id, mark, *slot, expected, image)),
+        };
+        count(if found { &self.counters.hits } else { &self.counters.misses });
+        if found { Found::Found } else { Found::Absent }
+    }
+
+    /// The index's answer. A queued image is copied at once.
+    fn look(&self, id: PageId, mark: u32, image: &mut [u8]) -> Look {
+        let state = self.state.lock();
+        let mut on_flash = Matches::new();
+        for slot in state.index.matches(mark) {
+            if !state.index.is_busy(slot) {
+                on_flash.push(slot);
+            } else if let Some(fill) = state.fills.find(slot).filter(|fill| fill.id == id) {
+                image.copy_from_slice(&fill.image);
+                return Look::Queued(slot);
+            }
+        }
+        Look::OnFlash(on_flash)
+    }
+
+    /// Reads the slot. True if it has the image.
+    fn read(&self, id: PageId, mark: u32, slot: FlashSlot, expected: Tag, image: &mut [u8]) -> bool {
+        let Some(chunks) = &self.chunks else { return false };
+        if let Err(error) = chunks.read(slot, image) {
+            self.failed(&error);
+            self.state.lock().index.remove_if(slot, mark);
+            return false;
+        }
+        self.serves(id, mark, slot, expected, image)
+    }
+
+    /// Whether the image, which came from `slot`, may be served. If not, the slot loses it, unless it
+    /// is another page's.
+    fn serves(&self, id: PageId, mark: u32, slot: FlashSlot, expected: Tag, image: &[u8]) -> bool {
+        let trusting = planted::FLASH_TAG_IGNORED.on() || planted::FILL_AFTER_INVALIDATION.on();
+        let verdict = page::check(image, id, (!trusting).then_some(expected));
+        let mut state = self.state.lock();
+        match verdict {
+            Ok(()) => {
+                state.index.touch(slot, mark);
+                state.errors = 0;
+                return true;
+            }
+            Err(BadImage::Name { .. }) => {
+                count(&self.counters.false_matches);
+                return false;
+            }
+            Err(BadImage::Tag { .. }) => count(&self.counters.stale),
+            Err(_) => count(&self.counters.corrupt),
+        }
+        state.index.remove_if(slot, mark);
+        false
+    }
+
+    /// A clean page leaves memory; `image` is sealed and current. Copies it at the most; never waits
+    /// for the device.
+    pub fn evicted(&self, id: PageId, image: &[u8], accesses: u8) -> Evicted {
+        let mark = mark_of(id);
+        let spare = {
+            let mut state = self.state.lock();
+            if state.off.is_some() {
+                return Evicted::Off;
+            }
+            if !state.index.matches(mark).is_empty() {
+                return Evicted::Kept;
+            }
+            let in_ghost = state.ghost.take(id);
+            let admission = admission::choose(accesses, in_ghost);
+            match admission {
+                Admission::Admit => match state.fills.promise() {
+                    Some(spare) => spare,
+                    None => {
+                        state.ghost.remember(id);
+                        count(&self.counters.fill_dropped);
+                        return Evicted::Dropped;
+                    }
+                },
+                Admission::Remember => {
+                    state.ghost.remember(id);
+                    count(&self.counters.remembered);
+                    return Evicted::Remembered;
+                }
+            }
+        };
+        let image = fill::copied(spare, image);
+        let mut state = self.state.lock();
+        let slot = state.index.fill(mark);
+        state.fills.redeem(slot.map(|slot| Fill { id, slot, image }));
+        drop(state);
+        if slot.is_none() {
+            count(&self.counters.fill_dropped);
+            return Evicted::Dropped;
+        }
+        self.wake.notify();
+        Evicted::Queued
+    }
+
+    /// The page has a newer image than any that was evicted: clears every match and calls queued
+    /// fills back.
+    pub fn invalidate(&self, id: PageId) {
+        let mark = mark_of(id);
+        let mut state = self.state.lock();
+        for slot in state.index.matches(mark) {
+            let busy = state.index.is_busy(slot);
+            if busy && planted::FILL_AFTER_INVALIDATION.on() {
+                continue;
+            }
+            state.index.remove(slot);
+            count(&self.counters.invalidated);
+            if busy {
+                count(&self.counters.fill_cancelled);
+                // One that is being written already keeps its slot busy until the write has ended.
+                if state.fills.cancel(slot) {
+                    state.index.settle(slot);
+                }
+            }
+        }
+    }
+
+    pub fn status(&self) -> BpeStatus {
+        let state = self.state.lock();
+        BpeStatus {
+            pages: u64::from(state.index.in_use()),
+            pages_max: u64::from(state.index.limit()),
+            file_bytes: self.chunks.as_ref().map_or(0, Chunks::grown),
+            off: state.off.clone(),
+        }
+    }
+
+    /// One batch of fills. Only the worker calls it.
+    fn step(&self) -> Step {
+        let Some(chunks) = &self.chunks else { return Step::Idle };
+        let fills = self.state.lock().fills.start(BATCH);
+        if fills.is_empty() {
+            return Step::Idle;
+        }
+        let images: Vec<(FlashSlot, &[u8])> = fills.iter().map(|f| (f.slot, &f.image[..])).collect();
+        let results = chunks.write(&images);
+        let slots: Vec<FlashSlot> = fills.iter().map(|f| f.slot).collect();
+        drop(fills);
+        for (slot, result) in slots.iter().zip(&results) {
+            self.settle(*slot, result);
+        }
+        self.state.lock().fills.written();
+        Step::Worked
+    }
+
+    /// A fill's write has ended.
+    fn settle(&self, slot: FlashSlot, result: &Result<(), DiskError>) {
+        {
+            let mut state = self.state.lock();
+            if state.off.is_some() {
+                return;
+            }
+            if result.is_err() {
+                state.index.remove(slot);
+            }
+            state.index.settle(slot);
+            match result {
+                Ok(()) => {
+                    count(&self.counters.fills);
+                    state.errors = 0;
+                    return;
+                }
+                Err(DiskError::Full { .. }) => {
+                    // What is written is written; nothing more fits.
+                    count(&self.counters.full);
+                    state.index.shrink(slot);
+                    return;
+                }
+                Err(_) => {}
+            }
+        }
+        if let Err(error) = result {
+            self.failed(error);
+        }
+    }
+
+    /// Counts an error of the device; after a few in a row the flash is not used any more.
+    fn failed(&self, error: &DiskError) {
+        count(&self.counters.errors);
+        let mut state = self.state.lock();
+        state.errors += 1;
+        if state.errors >= ERRORS_MAX && state.off.is_none() {
+            state.off = Some(format!("{ERRORS_MAX} errors in a row, the last: {error}"));
+            state.index = Index::new(0);
+            state.ghost = Ghost::new(0);
+            state.fills.clear();
+        }
+    }
+
+    /// Panics if the index is not in order, or a busy slot has no fill. For tests.
+    pub fn check_invariants(&self) {
+        let state = self.state.lock();
+        state.index.check_invariants();
+        assert!(state.off.is_none() || state.index.in_use() == 0);
+    }
+}
+
+enum Look {
+    /// The image was copied from the fill queue.
+    Queued(FlashSlot),
+    OnFlash(Matches),
+}
+
+impl FlashCache for Bpe {
+    fn find(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool {
+        Bpe::find(self, id, tag, image) == Found::Found
+    }
+    fn evicted(&self, id: PageId, _tag: Tag, image: &[u8], accesses: u8) {
+        Bpe::evicted(self, id, image, accesses);
+    }
+    fn invalidate(&self, id: PageId) {
+        Bpe::invalidate(self, id);
+    }
+}
+
+/// Writes queued fills to flash.
+pub struct BpeWorker(pub Arc<Bpe>);
+
+impl Worker for BpeWorker {
+    fn name(&self) -> &'static str {
+        "flash filler"
+    }
+    fn step(&mut self) -> Step {
+        self.0.step()
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.0.wake.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

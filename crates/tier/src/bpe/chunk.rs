@@ -1,0 +1,73 @@
+//! The flash file: slots of one page image each, grown sparsely in chunks of 64 MiB.
+//!
+//! A slot is the page's image alone; nothing on flash says which slot is used (the index is in
+//! memory and starts empty). So a file that was deleted, or put back from last week, is a cold start.
+//! Nothing is ever synced: what a crash leaves is not read. CloudJump III §4.1.3.
+
+use super::index::FlashSlot;
+use crate::page::PAGE_SIZE;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File, Op};
+
+pub const FILE: &str = "bpe";
+/// The file grows by so many bytes at a time.
+pub const CHUNK: u64 = 64 << 20;
+
+pub(crate) struct Chunks {
+    file: Arc<dyn File>,
+    /// Length of the file in bytes. Only the fill worker makes it longer.
+    grown: AtomicU64,
+    _lock: Box<dyn DiskLock>,
+}
+
+impl Chunks {
+    /// Takes the flash directory and begins an empty file in it, whatever was there.
+    pub fn begin(flash: &dyn Disk) -> Result<Chunks, DiskError> {
+        let lock = flash.lock()?;
+        if flash.exists(FILE)? {
+            flash.remove(FILE)?;
+        }
+        Ok(Chunks { file: flash.create(FILE)?, grown: AtomicU64::new(0), _lock: lock })
+    }
+
+    fn offset(slot: FlashSlot) -> u64 {
+        u64::from(slot) * PAGE_SIZE as u64
+    }
+
+    /// Bytes of flash that the file spans.
+    pub fn grown(&self) -> u64 {
+        self.grown.load(Ordering::Relaxed)
+    }
+
+    /// Fills `image` from a slot that was written, unchecked.
+    pub fn read(&self, slot: FlashSlot, image: &mut [u8]) -> Result<(), DiskError> {
+        self.file.read(Class::BpeRead, Chunks::offset(slot), image)
+    }
+
+    /// Writes images side by side; one result each.
+    pub fn write(&self, images: &[(FlashSlot, &[u8])]) -> Vec<Result<(), DiskError>> {
+        let need = images.iter().map(|(slot, _)| Chunks::offset(slot + 1)).max().unwrap_or(0);
+        let mut full = None;
+        if need > self.grown() {
+            match self.file.grow(need.next_multiple_of(CHUNK), false) {
+                Ok(()) => self.grown.store(need.next_multiple_of(CHUNK), Ordering::Relaxed),
+                Err(error) => full = Some(error),
+            }
+        }
+        let fits = |slot: FlashSlot| Chunks::offset(slot + 1) <= self.grown();
+        let mut ops: Vec<Op<'_>> = images
+            .iter()
+            .filter(|(slot, _)| fits(*slot))
+            .map(|(slot, image)| Op::Write { offset: Chunks::offset(*slot), buf: image })
+            .collect();
+        let mut written = self.file.batch(Class::BpeFill, &mut ops).into_iter();
+        images
+            .iter()
+            .map(|(slot, _)| match (&full, fits(*slot)) {
+                (Some(error), false) => Err(error.clone()),
+                _ => written.next().unwrap_or(Ok(())),
+            })
+            .collect()
+    }
+}

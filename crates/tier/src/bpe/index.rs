@@ -1,0 +1,276 @@
+//! Which slot of the flash holds which page: 32-bit fingerprints, a hash table of slots, and CLOCK.
+//!
+//! Memory a slot: 4 bytes for the fingerprint of the page in it, 6 for the table (open addressing
+//! with linear probing, two thirds full), 3 bits. With the ghost list's 4 bytes that is under 15
+//! bytes a page (CloudJump III §4.1.3 has 46).
+//!
+//! A fingerprint is not a name: several slots may match one. Who looks a page up reads each match and
+//! lets the page's own header decide; who invalidates a page clears every match.
+//!
+//! States of a slot, told by its bits:
+//!
+//! | used | busy | it is |
+//! | --- | --- | --- |
+//! | 0 | 0 | free: in the free list, or never used (at `fresh` or above) |
+//! | 1 | 1 | filled: in the table already, its image is queued or being written |
+//! | 1 | 0 | in the table, its image is on flash |
+//! | 0 | 1 | removed while its image was being written: free when the write has ended |
+//!
+//! The hand goes round the slots in the order of the device. A slot that was used since it last came
+//! by is spared once; a new one starts unspared, so it must earn its stay. CloudJump III §4.1.3.
+//!
+//! Not here: I/O, locks (the owner's), images.
+
+use smallvec::SmallVec;
+
+/// Slots the hand passes in one call before it takes the next one that is not busy.
+const WALK_MAX: u32 = 4096;
+
+/// A place of one page on the flash.
+pub type FlashSlot = u32;
+
+/// Slots whose fingerprint matches; nearly always none or one.
+pub type Matches = SmallVec<[FlashSlot; 4]>;
+
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(len: u32) -> Bits {
+        Bits(vec![0; (len as usize).div_ceil(64)])
+    }
+    fn get(&self, i: u32) -> bool {
+        self.0[i as usize / 64] >> (i % 64) & 1 == 1
+    }
+    fn set(&mut self, i: u32, on: bool) {
+        let word = &mut self.0[i as usize / 64];
+        *word = *word & !(1 << (i % 64)) | u64::from(on) << (i % 64);
+    }
+}
+
+pub struct Index {
+    /// Of a slot in use, its page's fingerprint; of one in the free list, the next one plus 1.
+    marks: Vec<u32>,
+    /// Slots plus 1; 0 is an empty place.
+    table: Vec<u32>,
+    used: Bits,
+    busy: Bits,
+    referenced: Bits,
+    /// Slots at and above this are not used (any more).
+    limit: u32,
+    /// Slots at and above this were never used.
+    fresh: u32,
+    /// First of the free list, plus 1.
+    free: u32,
+    hand: u32,
+    in_use: u32,
+}
+
+impl Index {
+    pub fn new(slots: u32) -> Index {
+        Index {
+            marks: vec![0; slots as usize],
+            table: vec![0; slots as usize + slots as usize / 2 + 1],
+            used: Bits::new(slots),
+            busy: Bits::new(slots),
+            referenced: Bits::new(slots),
+            limit: slots,
+            fresh: 0,
+            free: 0,
+            hand: 0,
+            in_use: 0,
+        }
+    }
+
+    /// Slots that may be used.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+    /// Slots in the table.
+    pub fn in_use(&self) -> u32 {
+        self.in_use
+    }
+    pub fn is_busy(&self, slot: FlashSlot) -> bool {
+        self.busy.get(slot)
+    }
+
+    fn home(&self, mark: u32) -> usize {
+        ((u64::from(mark) * self.table.len() as u64) >> 32) as usize
+    }
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.table.len() { 0 } else { at + 1 }
+    }
+
+    /// Every slot whose page has this fingerprint.
+    pub fn matches(&self, mark: u32) -> Matches {
+        let mut found = Matches::new();
+        let mut at = self.home(mark);
+        while self.table[at] != 0 {
+            let slot = self.table[at] - 1;
+            if self.marks[slot as usize] == mark {
+                found.push(slot);
+            }
+            at = self.after(at);
+        }
+        found
+    }
+
+    /// A slot for a page with this fingerprint: a free one, a fresh one, or one that the hand takes
+    /// from its page. It is in the table and busy. None if there is no slot to be had.
+    pub fn fill(&mut self, mark: u32) -> Option<FlashSlot> {
+        let slot = self.take_free().or_else(|| self.take_fresh()).or_else(|| self.take_old())?;
+        self.marks[slot as usize] = mark;
+        self.used.set(slot, true);
+        self.busy.set(slot, true);
+        self.referenced.set(slot, false);
+        self.in_use += 1;
+        let mut at = self.home(mark);
+        while self.table[at] != 0 {
+            at = self.after(at);
+        }
+        self.table[at] = slot + 1;
+        Some(slot)
+    }
+
+    fn take_free(&mut self) -> Option<FlashSlot> {
+        while let Some(slot) = self.free.checked_sub(1) {
+            self.free = self.marks[slot as usize];
+            if slot < self.limit {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    fn take_fresh(&mut self) -> Option<FlashSlot> {
+        let slot = self.fresh;
+        (slot < self.limit).then(|| {
+            self.fresh += 1;
+            slot
+        })
+    }
+
+    /// CLOCK. There is no free slot below the limit when this is called.
+    fn take_old(&mut self) -> Option<FlashSlot> {
+        for step in 0..2 * self.limit {
+            let slot = self.hand;
+            self.hand = if slot + 1 >= self.limit { 0 } else { slot + 1 };
+            if self.busy.get(slot) || !self.used.get(slot) {
+                continue;
+            }
+            if self.referenced.get(slot) && step < WALK_MAX {
+                self.referenced.set(slot, false);
+                continue;
+            }
+            self.unlink(slot);
+            return Some(slot);
+        }
+        None
+    }
+
+    /// False too for a slot that there is not.
+    fn holds(&self, slot: FlashSlot, mark: u32) -> bool {
+        self.marks.get(slot as usize) == Some(&mark) && self.used.get(slot)
+    }
+
+    /// The slot's page was found by a reader: spare it once. Does nothing if the slot has another by now.
+    pub fn touch(&mut self, slot: FlashSlot, mark: u32) {
+        if self.holds(slot, mark) {
+            self.referenced.set(slot, true);
+        }
+    }
+
+    /// Takes the slot's page out of the table; the slot is free, or will be when it is no longer busy.
+    pub fn remove(&mut self, slot: FlashSlot) {
+        if self.used.get(slot) {
+            self.unlink(slot);
+            if !self.busy.get(slot) {
+                self.release(slot);
+            }
+        }
+    }
+
+    /// Removes the slot's page if it still has this fingerprint and is on flash. True if it did.
+    pub fn remove_if(&mut self, slot: FlashSlot, mark: u32) -> bool {
+        let same = self.holds(slot, mark) && !self.busy.get(slot);
+        if same {
+            self.remove(slot);
+        }
+        same
+    }
+
+    /// The slot's write has ended.
+    pub fn settle(&mut self, slot: FlashSlot) {
+        assert!(self.busy.get(slot), "a write ended in flash slot {slot} that nobody writes");
+        self.busy.set(slot, false);
+        if !self.used.get(slot) {
+            self.release(slot);
+        }
+    }
+
+    /// From now on only slots below `limit` are used: the device has no room for more. Pages above
+    /// are removed.
+    pub fn shrink(&mut self, limit: u32) {
+        if limit < self.limit {
+            (limit..self.fresh.min(self.limit)).for_each(|slot| self.remove(slot));
+            self.limit = limit;
+            self.fresh = self.fresh.min(limit);
+            self.hand = 0;
+        }
+    }
+
+    fn release(&mut self, slot: FlashSlot) {
+        self.marks[slot as usize] = self.free;
+        self.free = slot + 1;
+    }
+
+    /// Takes the slot out of the table and closes the gap, so that every entry is still reached from
+    /// its home without passing an empty place.
+    fn unlink(&mut self, slot: FlashSlot) {
+        let len = self.table.len();
+        let mut gap = self.home(self.marks[slot as usize]);
+        while self.table[gap] != slot + 1 {
+            assert!(self.table[gap] != 0, "flash slot {slot} is in use but not in the table");
+            gap = self.after(gap);
+        }
+        let mut at = self.after(gap);
+        while self.table[at] != 0 {
+            let home = self.home(self.marks[self.table[at] as usize - 1]);
+            if (at + len - home) % len >= (at + len - gap) % len {
+                self.table[gap] = self.table[at];
+                gap = at;
+            }
+            at = self.after(at);
+        }
+        self.table[gap] = 0;
+        self.used.set(slot, false);
+        self.in_use -= 1;
+    }
+
+    /// Panics if table, bits and free list disagree. For tests.
+    pub fn check_invariants(&self) {
+        let linked: Vec<u32> = self.table.iter().filter(|s| **s != 0).map(|s| s - 1).collect();
+        assert_eq!(linked.len(), self.in_use as usize);
+        for slot in &linked {
+            assert!(self.used.get(*slot), "slot {slot} is in the table but not used");
+            assert!(self.matches(self.marks[*slot as usize]).contains(slot), "slot {slot} cannot be found");
+        }
+        let mut free = std::collections::HashSet::new();
+        let mut next = self.free;
+        while let Some(slot) = next.checked_sub(1) {
+            assert!(
+                !self.used.get(slot) && !self.busy.get(slot),
+                "slot {slot} is in use and in the free list"
+            );
+            assert!(free.insert(slot), "the free list goes in a circle at slot {slot}");
+            next = self.marks[slot as usize];
+        }
+        for slot in 0..self.fresh {
+            let held = self.used.get(slot) || self.busy.get(slot);
+            assert!(held || free.contains(&slot), "slot {slot} is lost");
+        }
+        assert!(self.fresh <= self.limit && (self.hand < self.limit || self.limit == 0));
+    }
+}
+
+#[cfg(test)]
+mod tests;

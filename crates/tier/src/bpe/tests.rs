@@ -1,0 +1,297 @@
+//! The extension on a simulated disk, and on one where something happens while a request is under way.
+//! Random sequences against a model are in `tests/flash_model.rs`.
+
+use super::*;
+use crate::page::{PageKind, SpaceId, format, seal, set_lsn};
+use terrace_io::disk::{Class, DiskLock, File, Op, Result};
+use terrace_sim::{SimDisk, SimWorld};
+
+const SLOTS: u64 = 64;
+
+fn settings(slots: u64) -> BpeSettings {
+    BpeSettings { flash_bytes: slots * PAGE_SIZE as u64, queue_pages: 16 }
+}
+
+fn page(n: u32) -> PageId {
+    PageId::new(SpaceId(20), n)
+}
+
+/// The `version`th image of a page.
+fn image(id: PageId, version: u64) -> (Vec<u8>, Tag) {
+    let mut bytes = vec![0; PAGE_SIZE];
+    format(&mut bytes, id, PageKind::Leaf, 0);
+    set_lsn(&mut bytes, version + 1);
+    bytes[5000] = version as u8;
+    let tag = seal(&mut bytes);
+    (bytes, tag)
+}
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// Every batch of writes, and every read, runs the hook in its middle.
+struct Odd {
+    disk: Arc<SimDisk>,
+    hook: Mutex<Option<Hook>>,
+}
+
+struct OddFile {
+    odd: Arc<Odd>,
+    file: Arc<dyn File>,
+}
+
+struct OddDisk(Arc<Odd>);
+
+impl OddDisk {
+    fn new(disk: Arc<SimDisk>) -> OddDisk {
+        OddDisk(Arc::new(Odd { disk, hook: Mutex::new(None) }))
+    }
+    fn wrap(&self, file: Result<Arc<dyn File>>) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(OddFile { odd: self.0.clone(), file: file? }))
+    }
+    /// Runs `hook` in the middle of the next request.
+    fn once(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.0.hook.lock() = Some(Box::new(hook));
+    }
+}
+
+impl Disk for OddDisk {
+    fn describe(&self) -> String {
+        "odd".into()
+    }
+    fn open(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.wrap(self.0.disk.open(name))
+    }
+    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.wrap(self.0.disk.create(name))
+    }
+    fn exists(&self, name: &str) -> Result<bool> {
+        self.0.disk.exists(name)
+    }
+    fn remove(&self, name: &str) -> Result<()> {
+        self.0.disk.remove(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.0.disk.rename(from, to)
+    }
+    fn list(&self) -> Result<Vec<String>> {
+        self.0.disk.list()
+    }
+    fn sync_dir(&self) -> Result<()> {
+        self.0.disk.sync_dir()
+    }
+    fn lock(&self) -> Result<Box<dyn DiskLock>> {
+        self.0.disk.lock()
+    }
+    fn free_bytes(&self) -> Result<u64> {
+        self.0.disk.free_bytes()
+    }
+}
+
+impl File for OddFile {
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+    fn grow(&self, len: u64, zero: bool) -> Result<()> {
+        self.file.grow(len, zero)
+    }
+    fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let hook = self.odd.hook.lock().take();
+        self.file.read(class, offset, buf)?;
+        hook.into_iter().for_each(|hook| hook());
+        Ok(())
+    }
+    fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
+        self.file.write(class, offset, buf)
+    }
+    fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
+        let hook = self.odd.hook.lock().take();
+        hook.into_iter().for_each(|hook| hook());
+        self.file.batch(class, ops)
+    }
+    fn sync(&self, class: Class) -> Result<()> {
+        self.file.sync(class)
+    }
+}
+
+fn run(bpe: &Bpe) {
+    while bpe.step() == Step::Worked {}
+}
+
+fn found(bpe: &Bpe, id: PageId, version: u64) -> bool {
+    let (bytes, tag) = image(id, version);
+    let mut buf = vec![0; PAGE_SIZE];
+    let found = bpe.find(id, tag, &mut buf) == Found::Found;
+    assert!(!found || buf == bytes, "page {id} is not the image asked for");
+    found
+}
+
+fn evict(bpe: &Bpe, id: PageId, version: u64) -> Evicted {
+    bpe.evicted(id, &image(id, version).0, 2)
+}
+
+#[test]
+fn an_evicted_page_is_found_while_queued_and_on_flash() {
+    let sim = SimWorld::new(1);
+    let bpe = Bpe::open(&*sim.disk("flash"), settings(SLOTS));
+    assert_eq!(evict(&bpe, page(1), 0), Evicted::Queued);
+    assert!(found(&bpe, page(1), 0), "from the queue");
+    run(&bpe);
+    assert!(found(&bpe, page(1), 0), "from flash");
+    assert_eq!(evict(&bpe, page(1), 0), Evicted::Kept, "it is not written again");
+    assert_eq!(bpe.counters.fills.load(Ordering::Relaxed), 1);
+    assert!(!found(&bpe, page(2), 0));
+}
+
+#[test]
+fn a_page_used_once_leaves_its_identifier_and_comes_in_the_second_time() {
+    let sim = SimWorld::new(1);
+    let bpe = Bpe::open(&*sim.disk("flash"), settings(SLOTS));
+    let once = |n| bpe.evicted(page(n), &image(page(n), 0).0, 1);
+    assert_eq!(once(1), Evicted::Remembered);
+    assert!(!found(&bpe, page(1), 0));
+    assert_eq!(once(1), Evicted::Queued);
+    assert_eq!(once(2), Evicted::Remembered);
+}
+
+#[test]
+fn an_invalidation_calls_back_a_queued_fill() {
+    let sim = SimWorld::new(1);
+    let bpe = Bpe::open(&*sim.disk("flash"), settings(SLOTS));
+    evict(&bpe, page(1), 0);
+    bpe.invalidate(page(1));
+    assert!(!found(&bpe, page(1), 0));
+    run(&bpe);
+    assert!(!found(&bpe, page(1), 0));
+    assert_eq!(bpe.counters.fills.load(Ordering::Relaxed), 0, "it was not even written");
+    assert_eq!(bpe.status().pages, 0);
+    bpe.check_invariants();
+}
+
+#[test]
+fn an_invalidation_during_the_write_wins_and_the_slot_waits_for_the_write() {
+    let sim = SimWorld::new(1);
+    let disk = OddDisk::new(sim.disk("flash"));
+    let bpe = Arc::new(Bpe::open(&disk, settings(1)));
+    evict(&bpe, page(1), 0);
+    let inside = bpe.clone();
+    disk.once(move || {
+        inside.invalidate(page(1));
+        assert_eq!(evict(&inside, page(2), 0), Evicted::Dropped, "the only slot is still being written");
+    });
+    run(&bpe);
+    assert!(!found(&bpe, page(1), 0));
+    assert_eq!(evict(&bpe, page(2), 0), Evicted::Queued);
+    run(&bpe);
+    assert!(found(&bpe, page(2), 0));
+    bpe.check_invariants();
+}
+
+#[test]
+fn a_slot_given_away_while_it_is_read_is_a_miss() {
+    let sim = SimWorld::new(1);
+    let disk = OddDisk::new(sim.disk("flash"));
+    let bpe = Arc::new(Bpe::open(&disk, settings(1)));
+    evict(&bpe, page(1), 0);
+    run(&bpe);
+    let inside = bpe.clone();
+    disk.once(move || {
+        evict(&inside, page(2), 0);
+        run(&inside);
+    });
+    // The read saw the old content: that is still this page's image.
+    assert!(found(&bpe, page(1), 0));
+    assert!(!found(&bpe, page(1), 0));
+    assert!(found(&bpe, page(2), 0));
+}
+
+#[test]
+fn a_full_queue_drops_the_fill_and_remembers_the_page() {
+    let sim = SimWorld::new(1);
+    let bpe = Bpe::open(&*sim.disk("flash"), settings(SLOTS));
+    let outcomes: Vec<_> = (0..20).map(|n| evict(&bpe, page(n), 0)).collect();
+    assert!(outcomes[..16].iter().all(|o| *o == Evicted::Queued));
+    assert!(outcomes[16..].iter().all(|o| *o == Evicted::Dropped));
+    assert_eq!(bpe.counters.fill_dropped.load(Ordering::Relaxed), 4);
+    run(&bpe);
+    assert_eq!(bpe.evicted(page(17), &image(page(17), 0).0, 1), Evicted::Queued, "it was in the ghost list");
+}
+
+#[test]
+fn a_flipped_bit_is_a_miss_and_the_page_is_forgotten() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let bpe = Bpe::open(&*disk, settings(SLOTS));
+    evict(&bpe, page(1), 0);
+    run(&bpe);
+    // The simulated disk flips bits at rest only.
+    disk.open(chunk::FILE).unwrap().sync(Class::BpeFill).unwrap();
+    assert!(disk.flip(chunk::FILE, 9000, 3));
+    assert!(!found(&bpe, page(1), 0));
+    assert_eq!(bpe.counters.corrupt.load(Ordering::Relaxed), 1);
+    assert_eq!(bpe.status().pages, 0);
+}
+
+#[test]
+fn a_flash_with_few_errors_goes_on_and_with_many_turns_itself_off() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let bpe = Bpe::open(&*disk, settings(SLOTS));
+    evict(&bpe, page(0), 0);
+    run(&bpe);
+    disk.faults().write_errors.store(true, Ordering::SeqCst);
+    (1..4).for_each(|n| _ = evict(&bpe, page(n), 0));
+    run(&bpe);
+    assert!(bpe.status().off.is_none());
+    disk.faults().write_errors.store(false, Ordering::SeqCst);
+    assert!(found(&bpe, page(0), 0) && !found(&bpe, page(1), 0));
+    disk.faults().read_errors.store(true, Ordering::SeqCst);
+    (10..18).for_each(|n| _ = evict(&bpe, page(n), 0));
+    run(&bpe);
+    for n in 10..18 {
+        assert!(!found(&bpe, page(n), 0));
+    }
+    let off = bpe.status().off.unwrap();
+    assert!(off.contains("8 errors in a row") && off.contains("input/output error"), "{off}");
+    assert_eq!(evict(&bpe, page(30), 0), Evicted::Off);
+    bpe.invalidate(page(10));
+    run(&bpe);
+    bpe.check_invariants();
+}
+
+#[test]
+fn a_full_device_caches_what_fits() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let slots = 2 * chunk::CHUNK / PAGE_SIZE as u64;
+    let bpe = Bpe::open(&*disk, settings(slots));
+    for n in 0..10 {
+        evict(&bpe, page(n), 0);
+    }
+    run(&bpe);
+    disk.faults().full.store(true, Ordering::SeqCst);
+    for n in 10..slots as u32 {
+        evict(&bpe, page(n), 0);
+        run(&bpe);
+    }
+    let status = bpe.status();
+    assert!(status.off.is_none());
+    assert_eq!(status.pages_max, slots / 2, "the chunk that was there when the device became full");
+    assert!(bpe.counters.full.load(Ordering::Relaxed) > 0);
+    assert!(found(&bpe, page(slots as u32 - 1), 0), "it goes on with what it has");
+    bpe.check_invariants();
+}
+
+#[test]
+fn a_flash_that_cannot_be_opened_is_no_reason_to_stop() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let _first = Bpe::open(&*disk, settings(SLOTS));
+    let second = Bpe::open(&*disk, settings(SLOTS));
+    assert!(second.status().off.unwrap().contains("locked by another instance"));
+    assert_eq!(evict(&second, page(1), 0), Evicted::Off);
+    assert!(!found(&second, page(1), 0));
+    assert_eq!(second.step(), Step::Idle);
+}

@@ -1,0 +1,68 @@
+//! What the flash costs in memory, counted by the allocator: at most 16 bytes for each page's room, ghost
+//! list and hash table included. CloudJump III §4.1.3 has 46; DESIGN §9.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicI64, Ordering};
+use terrace_sim::SimWorld;
+use terrace_tier::bpe::index::Index;
+use terrace_tier::bpe::{Bpe, BpeSettings, INDEX_BYTES_PER_PAGE};
+use terrace_tier::ghost::Ghost;
+use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
+
+struct Counting;
+
+static IN_USE: AtomicI64 = AtomicI64::new(0);
+
+// SAFETY: hands everything to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: by the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: by the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
+        // SAFETY: by the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const FLASH: u64 = 64 << 30;
+const PAGES: u64 = FLASH / PAGE_SIZE as u64;
+
+#[test]
+fn a_page_of_flash_costs_at_most_16_bytes_of_memory() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let before = IN_USE.load(Ordering::SeqCst);
+    let bpe = Bpe::open(&*disk, BpeSettings { flash_bytes: FLASH, queue_pages: 256 });
+    let opened = IN_USE.load(Ordering::SeqCst) - before;
+    drop(bpe);
+
+    // The same structures, full: with as many pages and as many ghosts as there is room for.
+    let before = IN_USE.load(Ordering::SeqCst);
+    let mut index = Index::new(PAGES as u32);
+    let mut ghost = Ghost::new(PAGES as usize);
+    for n in 0..2 * PAGES {
+        let mark = (n as u32).wrapping_mul(0x9E37_79B1);
+        let slot = index.fill(mark).expect("no slot is busy");
+        index.settle(slot);
+        ghost.remember(PageId::new(SpaceId(20), n as u32));
+    }
+    assert_eq!(u64::from(index.in_use()), PAGES);
+    assert_eq!(ghost.capacity() as u64, PAGES);
+    let full = IN_USE.load(Ordering::SeqCst) - before;
+
+    let per_page = |bytes: i64| bytes as f64 / PAGES as f64;
+    println!("64 GiB of flash: {:.2} bytes a page opened, {:.2} full", per_page(opened), per_page(full));
+    assert!(per_page(opened) <= 16.0 && per_page(full) <= 16.0);
+    assert!(per_page(full) <= INDEX_BYTES_PER_PAGE as f64, "the ledger counts too little");
+}

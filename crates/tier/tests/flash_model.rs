@@ -1,0 +1,155 @@
+//! Flash against a model: whatever happens, nothing but the image that the map names is served.
+//!
+//! With the feature `planted-bugs`, the same runs must find the bugs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_io::disk::{Class, Disk};
+use terrace_io::random::Random;
+use terrace_io::sched::Worker;
+use terrace_sim::{SimDisk, SimWorld};
+use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker, Evicted, Found, chunk};
+use terrace_tier::page::{self, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
+
+fn page(n: u32) -> PageId {
+    PageId::new(SpaceId(20), n)
+}
+
+/// The `version`th image of a page.
+fn image(id: PageId, version: u64) -> (Vec<u8>, Tag) {
+    let mut bytes = vec![0; PAGE_SIZE];
+    page::format(&mut bytes, id, PageKind::Leaf, 0);
+    page::set_lsn(&mut bytes, version + 1);
+    bytes[5000] = version as u8;
+    let tag = page::seal(&mut bytes);
+    (bytes, tag)
+}
+
+struct Flash {
+    bpe: Arc<Bpe>,
+    worker: BpeWorker,
+}
+
+impl Flash {
+    fn open(disk: &SimDisk, slots: u64) -> Flash {
+        let settings = BpeSettings { flash_bytes: slots * PAGE_SIZE as u64, queue_pages: 16 };
+        let bpe = Arc::new(Bpe::open(disk, settings));
+        Flash { worker: BpeWorker(bpe.clone()), bpe }
+    }
+    /// The image it serves when asked for `version`.
+    fn find(&self, id: PageId, version: u64) -> Option<Vec<u8>> {
+        let mut buf = vec![0; PAGE_SIZE];
+        (self.bpe.find(id, image(id, version).1, &mut buf) == Found::Found).then_some(buf)
+    }
+}
+
+/// A random run; Err says what was served that should not have been.
+fn one_run(seed: u64) -> Result<u64, String> {
+    let sim = SimWorld::new(seed);
+    let random = sim.random.clone();
+    let disk = sim.disk("flash");
+    let slots = 1 + random.below(40);
+    let mut flash = Flash::open(&disk, slots);
+    let mut current: HashMap<PageId, u64> = HashMap::new();
+    let (mut hits, mut old_flash) = (0, None);
+    for _ in 0..400 {
+        let id = page(random.below(60) as u32);
+        let version = *current.entry(id).or_insert(0);
+        match random.below(100) {
+            // A clean page leaves memory.
+            0..30 => _ = flash.bpe.evicted(id, &image(id, version).0, random.below(4) as u8),
+            // It was changed and flushed.
+            30..50 => {
+                current.insert(id, version + 1);
+                flash.bpe.invalidate(id);
+            }
+            50..85 => {
+                if let Some(served) = flash.find(id, version) {
+                    hits += 1;
+                    if served != image(id, version).0 {
+                        return Err(format!("page {id} is served as it was"));
+                    }
+                }
+            }
+            85..95 => _ = flash.worker.step(),
+            95 => disk.faults().write_errors.store(random.one_in(2), Ordering::SeqCst),
+            96 => disk.faults().read_errors.store(random.one_in(3), Ordering::SeqCst),
+            97 => old_flash = Some(disk.snapshot()),
+            // The machine loses power; perhaps somebody puts an old flash directory back.
+            98 => {
+                drop(flash);
+                disk.crash();
+                if let (Some(old), true) = (&old_flash, random.one_in(2)) {
+                    disk.restore(old);
+                }
+                flash = Flash::open(&disk, slots);
+            }
+            _ => {
+                if let Ok(file) = disk.open(chunk::FILE) {
+                    _ = file.sync(Class::BpeFill);
+                }
+                disk.flip(chunk::FILE, random.below(slots * PAGE_SIZE as u64), 1);
+            }
+        }
+        flash.bpe.check_invariants();
+    }
+    Ok(hits)
+}
+
+/// A device that acknowledges a write and loses it still has the older image of the very same page,
+/// intact.
+fn lost_write_is_served() -> bool {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let mut flash = Flash::open(&disk, 1);
+    let evict = |flash: &mut Flash, version| {
+        assert_eq!(flash.bpe.evicted(page(1), &image(page(1), version).0, 2), Evicted::Queued);
+        flash.worker.step();
+    };
+    evict(&mut flash, 0);
+    assert!(flash.find(page(1), 0).is_some());
+    flash.bpe.invalidate(page(1));
+    evict(&mut flash, 1);
+    assert!(flash.find(page(1), 1).is_some());
+    let old = terrace_io::AlignedBuf::from_slice(&image(page(1), 0).0);
+    disk.open(chunk::FILE).unwrap().write(Class::BpeFill, 0, &old).unwrap();
+    flash.find(page(1), 1).is_some()
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+mod sound {
+    use super::*;
+
+    #[test]
+    fn nothing_but_the_current_image_is_ever_served() {
+        let runs = (0..300).map(|seed| one_run(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}")));
+        let hits: u64 = runs.sum();
+        assert!(hits > 2000, "only {hits} hits: this proves little");
+    }
+
+    #[test]
+    fn a_lost_write_is_not_served() {
+        assert!(!lost_write_is_served());
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use super::*;
+    use terrace_tier::planted::{FILL_AFTER_INVALIDATION, FLASH_TAG_IGNORED};
+
+    #[test]
+    fn each_planted_bug_is_found_within_twenty_seeds() {
+        assert!(!lost_write_is_served());
+        FLASH_TAG_IGNORED.set(true);
+        assert!(lost_write_is_served(), "a checksum proves that an image is intact, not that it is current");
+        FLASH_TAG_IGNORED.set(false);
+
+        assert!((0..20).all(|seed| one_run(seed).is_ok()));
+        FILL_AFTER_INVALIDATION.set(true);
+        let bitten = (0..20).find(|seed| one_run(*seed).is_err());
+        FILL_AFTER_INVALIDATION.set(false);
+        assert!(bitten.is_some(), "a fill that lands after its invalidation was not found");
+    }
+}
