@@ -1,0 +1,107 @@
+"""A private server for the SQL tests, and ways to kill it."""
+
+import os
+import random
+import shutil
+import socket
+import subprocess
+import tempfile
+
+import pymysql
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SCRIPT = os.path.join(ROOT, "scripts", "server.sh")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--engine", default="Terrace", help="the engine to test; InnoDB proves the tests themselves")
+
+
+class Server:
+    def __init__(self, directory, options=()):
+        self.directory, self.options = directory, list(options)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+
+    def _run(self, *arguments):
+        done = subprocess.run([SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=180)
+        assert done.returncode == 0, done.stdout
+
+    def start(self):
+        # The server must not hold our pipe.
+        log = open(os.path.join(self.directory, "start.log"), "w")
+        done = subprocess.run([SCRIPT, "start", self.directory, str(self.port), *self.options], stdout=log, stderr=log, timeout=180)
+        assert done.returncode == 0, open(log.name).read()
+
+    def stop(self):
+        self._run("stop", self.directory)
+
+    def kill9(self):
+        self._run("kill9", self.directory)
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+    def connect(self, **more):
+        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", charset="utf8mb4", autocommit=True, **more)
+
+
+def private(options=()):
+    directory = tempfile.mkdtemp(prefix="terrace-sql-")
+    server = Server(directory, options)
+    server.start()
+    return server
+
+
+def end(server):
+    try:
+        server.stop()
+    finally:
+        shutil.rmtree(server.directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server():
+    one = private(["--terrace-memory=33554432"])
+    yield one
+    end(one)
+
+
+@pytest.fixture
+def own_server():
+    """For tests that kill it."""
+    one = private(["--terrace-memory=16777216"])
+    yield one
+    end(one)
+
+
+@pytest.fixture
+def engine(request):
+    return request.config.getoption("--engine")
+
+
+@pytest.fixture
+def db(server):
+    """A connection to a database of the test's own."""
+    name = f"t{random.randrange(10**9)}"
+    connection = server.connect()
+    connection.cursor().execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+    connection.select_db(name)
+    connection.name = name
+    yield connection
+    server.connect().cursor().execute(f"DROP DATABASE {name}")
+
+
+def run(connection, sql, arguments=None):
+    """Runs a statement and returns its rows as a list."""
+    cursor = connection.cursor()
+    cursor.execute(sql, arguments)
+    return list(cursor.fetchall())
+
+
+@pytest.fixture(name="run")
+def run_fixture():
+    return run

@@ -1,0 +1,62 @@
+"""kill -9 under load: what was acknowledged is there, sums hold, the structures are sound."""
+
+import os
+import random
+import threading
+import time
+
+import pymysql
+
+KILLS = int(os.environ.get("TERRACE_KILLS", "5"))
+ACCOUNTS = 50
+
+
+def test_acknowledged_commits_survive_kill_9(own_server, engine, run):
+    connection = own_server.connect()
+    run(connection, "CREATE DATABASE d")
+    connection.select_db("d")
+    run(connection, f"CREATE TABLE d.account (id INT PRIMARY KEY, v INT NOT NULL) ENGINE={engine}")
+    run(connection, f"CREATE TABLE d.ledger (id BIGINT AUTO_INCREMENT PRIMARY KEY, who INT, n INT, note VARCHAR(200), UNIQUE (who, n)) ENGINE={engine}")
+    run(connection, f"INSERT INTO d.account SELECT seq, 1000 FROM seq_1_to_{ACCOUNTS}")
+    acknowledged, next_n = set(), [0] * 4
+    rng = random.Random(1)
+    for kill in range(KILLS):
+        stop = threading.Event()
+
+        def work(who):
+            try:
+                mine = own_server.connect(database="d")
+                mine.autocommit(False)
+                while not stop.is_set():
+                    a, b = random.sample(range(1, ACCOUNTS + 1), 2)
+                    n = next_n[who]
+                    try:
+                        run(mine, "UPDATE account SET v = v - 5 WHERE id = %s", (min(a, b),))
+                        run(mine, "UPDATE account SET v = v + 5 WHERE id = %s", (max(a, b),))
+                        run(mine, "INSERT INTO ledger (who, n, note) VALUES (%s, %s, REPEAT('x', %s))", (who, n, n % 200))
+                        next_n[who] = n + 1  # whatever comes of the commit, the number is used
+                        mine.commit()
+                        acknowledged.add((who, n))
+                    except pymysql.err.OperationalError as error:
+                        if error.args[0] not in (1205, 1213):
+                            return  # the server is gone
+                        mine.rollback()
+            except pymysql.err.MySQLError:
+                return
+
+        threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
+        [t.start() for t in threads]
+        time.sleep(0.5 + rng.random())
+        before = len(acknowledged)
+        own_server.kill9()
+        stop.set()
+        [t.join() for t in threads]
+        own_server.start()
+        connection = own_server.connect(database="d")
+        found = set(run(connection, "SELECT who, n FROM ledger"))
+        assert acknowledged <= found, f"kill {kill}: lost {sorted(acknowledged - found)[:5]}"
+        assert before > 0
+        assert run(connection, "SELECT COUNT(*), SUM(v) FROM account") == [(ACCOUNTS, 1000 * ACCOUNTS)]
+        for row in run(connection, "CHECK TABLE account, ledger"):
+            assert row[3] == "OK", row
+    assert len(acknowledged) > 20 * KILLS

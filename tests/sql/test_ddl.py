@@ -1,0 +1,51 @@
+import pymysql
+import pytest
+
+
+def test_truncate_rename_drop(db, engine, run):
+    run(db, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT, KEY (v)) ENGINE={engine}")
+    run(db, "INSERT INTO t (v) SELECT seq FROM seq_1_to_500")
+    run(db, "TRUNCATE t")
+    assert run(db, "SELECT COUNT(*) FROM t") == [(0,)]
+    run(db, "INSERT INTO t (v) VALUES (7)")
+    assert run(db, "SELECT id, v FROM t") == [(1, 7)]
+    run(db, "RENAME TABLE t TO u")
+    assert run(db, "SELECT v FROM u WHERE v = 7") == [(7,)]
+    run(db, "DROP TABLE u")
+    run(db, f"CREATE TABLE u (id INT PRIMARY KEY) ENGINE={engine}")
+    assert run(db, "SELECT * FROM u") == []
+
+
+def test_alter_keeps_the_rows(db, engine, run):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE={engine}")
+    run(db, "INSERT INTO t SELECT seq, seq % 10 FROM seq_1_to_3000")
+    run(db, "ALTER TABLE t ADD COLUMN w VARCHAR(20) DEFAULT 'w', ADD KEY (v)")
+    assert run(db, "SELECT COUNT(*), MIN(w) FROM t FORCE INDEX (v) WHERE v = 3") == [(300, "w")]
+    run(db, "ALTER TABLE t DROP COLUMN v")
+    run(db, "ALTER TABLE t ENGINE=InnoDB")
+    assert run(db, "SELECT COUNT(*), SUM(id) FROM t") == [(3000, 4501500)]
+    run(db, f"ALTER TABLE t ENGINE={engine}")
+    assert run(db, "SELECT COUNT(*), SUM(id) FROM t") == [(3000, 4501500)]
+
+
+def test_what_is_not_supported_is_refused_and_said(db, engine, run):
+    run(db, f"CREATE TABLE p (id INT PRIMARY KEY) ENGINE={engine}")
+    if engine == "InnoDB":
+        pytest.skip("InnoDB has them")
+    for sql in (
+        f"CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE={engine}",
+        f"CREATE TABLE c (id INT PRIMARY KEY, t TEXT, FULLTEXT (t)) ENGINE={engine}",
+    ):
+        with pytest.raises(pymysql.err.MySQLError):
+            run(db, sql)
+        assert run(db, "SHOW TABLES") == [("p",)]
+
+
+def test_where_the_pages_are_can_be_seen(db, engine, run):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own tables")
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, KEY named (v)) ENGINE={engine}")
+    run(db, "INSERT INTO t SELECT seq, seq FROM seq_1_to_5000")
+    found = run(db, "SELECT INDEX_NAME, PAGES FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = %s ORDER BY 1", (f"{db.name}/t",))
+    assert [r[0] for r in found] == ["named", "PRIMARY"] and all(int(r[1]) > 2 for r in found)
+    assert "pool_frames" in run(db, "SHOW ENGINE TERRACE STATUS")[0][2]

@@ -1,0 +1,105 @@
+import threading
+import time
+
+import pymysql
+import pytest
+
+
+@pytest.fixture
+def two(server, db, engine, run):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, KEY (v)) ENGINE={engine}")
+    run(db, "INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)")
+    a, b = server.connect(database=db.name), server.connect(database=db.name)
+    for connection in (a, b):
+        run(connection, "SET SESSION lock_wait_timeout = 2")
+        run(connection, "SET SESSION innodb_lock_wait_timeout = 2")
+        run(connection, "SET SESSION terrace_lock_wait_timeout_ms = 2000")
+    yield a, b
+    a.close()
+    b.close()
+
+
+def test_repeatable_read_sees_one_moment(two, run):
+    a, b = two
+    run(a, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    run(a, "BEGIN")
+    assert run(a, "SELECT SUM(v) FROM t") == [(60,)]
+    run(b, "UPDATE t SET v = 11 WHERE id = 1")
+    run(b, "DELETE FROM t WHERE id = 2")
+    run(b, "INSERT INTO t VALUES (4, 40)")
+    assert run(a, "SELECT id, v FROM t ORDER BY id") == [(1, 10), (2, 20), (3, 30)]
+    assert run(a, "SELECT id FROM t FORCE INDEX (v) WHERE v >= 0 ORDER BY v") == [(1,), (2,), (3,)]
+    run(a, "COMMIT")
+    assert run(a, "SELECT id, v FROM t ORDER BY id") == [(1, 11), (3, 30), (4, 40)]
+
+
+def test_read_committed_sees_each_statements_moment(two, run):
+    a, b = two
+    run(a, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    run(a, "BEGIN")
+    assert run(a, "SELECT SUM(v) FROM t") == [(60,)]
+    run(b, "UPDATE t SET v = 11 WHERE id = 1")
+    assert run(a, "SELECT SUM(v) FROM t") == [(61,)]
+    run(b, "BEGIN")
+    run(b, "UPDATE t SET v = 1000 WHERE id = 3")
+    assert run(a, "SELECT SUM(v) FROM t") == [(61,)]
+    run(b, "ROLLBACK")
+
+
+def test_no_update_is_lost(two, run):
+    a, b = two
+    run(a, "BEGIN")
+    assert run(a, "SELECT v FROM t WHERE id = 1 FOR UPDATE") == [(10,)]
+    done = []
+
+    def other():
+        run(b, "UPDATE t SET v = v + 1 WHERE id = 1")
+        done.append(True)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    time.sleep(0.3)
+    assert not done, "the other one must wait"
+    run(a, "UPDATE t SET v = v + 5 WHERE id = 1")
+    run(a, "COMMIT")
+    thread.join()
+    assert run(a, "SELECT v FROM t WHERE id = 1") == [(16,)]
+
+
+def test_a_lock_wait_ends_with_1205(two, run):
+    a, b = two
+    run(a, "BEGIN")
+    run(a, "UPDATE t SET v = 0 WHERE id = 1")
+    with pytest.raises(pymysql.err.OperationalError) as error:
+        run(b, "UPDATE t SET v = 1 WHERE id = 1")
+    assert error.value.args[0] == 1205
+    run(a, "ROLLBACK")
+
+
+def test_a_deadlock_is_found_at_once_with_1213(two, run):
+    a, b = two
+    run(a, "BEGIN")
+    run(b, "BEGIN")
+    run(a, "UPDATE t SET v = 0 WHERE id = 1")
+    run(b, "UPDATE t SET v = 0 WHERE id = 2")
+    faults = []
+
+    def other():
+        try:
+            run(a, "UPDATE t SET v = 0 WHERE id = 2")
+        except pymysql.err.OperationalError as error:
+            faults.append(error.args[0])
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    time.sleep(0.2)
+    started = time.time()
+    try:
+        run(b, "UPDATE t SET v = 0 WHERE id = 1")
+    except pymysql.err.OperationalError as error:
+        faults.append(error.args[0])
+    assert time.time() - started < 1.5
+    thread.join()
+    assert faults == [1213]
+    run(a, "ROLLBACK")
+    run(b, "ROLLBACK")
