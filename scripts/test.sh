@@ -6,6 +6,7 @@ cd "$ROOT"
 "$ROOT/scripts/install.sh"
 say "Testing the crates"
 cargo test --workspace
+python3 scripts/licences.py
 "$ROOT/scripts/build.sh" >/dev/null
 say "Testing SQL"
 "$ROOT/scripts/python.sh" >/dev/null
