@@ -228,7 +228,11 @@ impl Config {
         // An eighth (at most 32 MiB) stays for the log's buffers, locks, read buffers and the map.
         let rest = (self.memory.0 / 8).min(32 * MIB);
         // A frame costs its page and about 200 bytes of table, queues and metadata.
-        ((self.memory.0 - rest) / (PAGE_SIZE as u64 + 200)).max(64) as usize
+        // The flash extension's index and ghost list, and the images that wait to be written there.
+        let flash_pages = self.flash.0 / PAGE_SIZE as u64;
+        let index = flash_pages * terrace_tier::bpe::INDEX_BYTES_PER_PAGE as u64;
+        let left = self.memory.0.saturating_sub(rest).saturating_sub(index);
+        (left / (PAGE_SIZE as u64 + 200)).max(64) as usize
     }
 
     /// Bytes of redo that recovery keeps in memory until it is applied; more is read again.

@@ -156,7 +156,10 @@ impl Engine {
                     index,
                     pages: c.pages.max(memory),
                     memory,
-                    flash: 0,
+                    flash: storage.bpe.as_ref().map_or(0, |bpe| {
+                        let pages = storage.map.pages_of(space);
+                        pages.into_iter().filter(|id| bpe.seems_to_have(*id)).count() as u64
+                    }),
                     volume: c.volume,
                     object: c.object,
                 }
@@ -171,7 +174,17 @@ impl Engine {
         let pool = s.pages.pool();
         let (used, blocks) = s.log.usage();
         let get = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
+        let flash = s.bpe.as_ref().map(|bpe| (bpe.status(), bpe.clone()));
+        let flash_count = |of: fn(&terrace_tier::bpe::BpeCounters) -> &std::sync::atomic::AtomicU64| {
+            flash.as_ref().map_or(0, |(_, bpe)| get(of(&bpe.counters)))
+        };
         let list: Vec<(&str, u64)> = vec![
+            ("flash_pages", flash.as_ref().map_or(0, |(status, _)| status.pages)),
+            ("flash_pages_max", flash.as_ref().map_or(0, |(status, _)| status.pages_max)),
+            ("flash_off", flash.as_ref().map_or(0, |(status, _)| u64::from(status.off.is_some()))),
+            ("flash_remembered", flash_count(|c| &c.remembered)),
+            ("flash_invalidated", flash_count(|c| &c.invalidated)),
+            ("flash_fill_dropped", flash_count(|c| &c.fill_dropped)),
             ("pool_frames", pool.frames() as u64),
             ("pool_frames_free", pool.free_frames() as u64),
             ("pool_frames_dirty", pool.dirty_frames() as u64),

@@ -32,7 +32,8 @@ use terrace_tier::map::{Map, home};
 use terrace_tier::object_buffer::ObjectBuffer;
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
-use terrace_tier::path::Path;
+use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
+use terrace_tier::path::{FlashCache, Path};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Redo;
 
@@ -51,6 +52,8 @@ pub struct Storage {
     pub map: Arc<Map>,
     pub flusher: Arc<Flusher>,
     pub path: Arc<Path>,
+    /// The flash extension, if there is flash.
+    pub bpe: Option<Arc<Bpe>>,
     pub pending: Arc<Pending>,
     pub checkpointer: Arc<Checkpointer>,
     pub config: Config,
@@ -109,10 +112,12 @@ impl Storage {
         let redo: Arc<dyn Redo> = log.clone();
         let map = Arc::new(loading.finish(superblock.slots, redo.clone())?);
         let buffer = Arc::new(ObjectBuffer::open(volume)?);
-        let path = Arc::new(Path::new(map.clone(), buffer.clone(), None, None));
+        let bpe = open_flash(config, parts);
+        let flash = bpe.clone().map(|bpe| bpe as Arc<dyn FlashCache>);
+        let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), None));
         path.set_pending(pending.clone());
         let pages = Arc::new(Pages::new(parts.world.clone(), config.frames(), path.clone(), redo.clone()));
-        let flusher = Arc::new(Flusher::new(pages.pool().clone(), map.clone(), buffer, redo, None));
+        let flusher = Arc::new(Flusher::new(pages.pool().clone(), map.clone(), buffer, redo, flash));
         let checkpointer = Arc::new(Checkpointer::new(
             parts.world.clone(),
             log.clone(),
@@ -124,11 +129,12 @@ impl Storage {
             superblock,
         ));
         let sched = &parts.world.sched;
-        let workers = vec![
+        let mut workers = vec![
             sched.spawn(Box::new(pages.evictor())),
             sched.spawn(Box::new(FlushWorker(flusher.clone()))),
             sched.spawn(Box::new(CheckpointWorker::new(checkpointer.clone()))),
         ];
+        workers.extend(bpe.iter().map(|bpe| sched.spawn(Box::new(BpeWorker(bpe.clone())))));
         Ok(Storage {
             world: parts.world.clone(),
             pages,
@@ -136,6 +142,7 @@ impl Storage {
             map,
             flusher,
             path,
+            bpe,
             pending,
             checkpointer,
             config: config.clone(),
@@ -263,4 +270,15 @@ fn open_logs(volume: &dyn Disk, superblock: &Superblock) -> Result<Vec<Arc<dyn F
 fn load_map(volume: &dyn Disk) -> Result<home::Loading, Error> {
     volume.open(home::FILE)?.sync(Class::MapWrite)?;
     Ok(home::Loading::open(volume)?)
+}
+
+/// Images that may wait to be written to flash, each in memory meanwhile.
+const FLASH_QUEUE_MAX: usize = 256;
+
+/// The flash extension, if there is a device and room on it is asked for. It starts cold; a device that
+/// does not work is a cache that is off.
+fn open_flash(config: &Config, parts: &Parts) -> Option<Arc<Bpe>> {
+    let flash = parts.flash.as_ref().filter(|_| config.flash.0 > 0)?;
+    let queue_pages = (config.frames() / 16).clamp(8, FLASH_QUEUE_MAX);
+    Some(Arc::new(Bpe::open(&**flash, BpeSettings { flash_bytes: config.flash.0, queue_pages })))
 }

@@ -18,6 +18,7 @@ fn config(partitions: usize) -> Config {
         log: Bytes((3 << 20) * partitions as u64),
         log_partitions: partitions,
         object_buffer: Bytes(128 << 20),
+        flash: Bytes(64 << 20),
         lock_wait_timeout_ms: 1000,
         ..Config::default()
     }
@@ -54,6 +55,9 @@ struct Session {
 struct Run {
     sim: SimWorld,
     disk: Arc<SimDisk>,
+    flash: Arc<SimDisk>,
+    /// The flash as it was some time ago.
+    old_flash: Option<terrace_sim::disk::Snapshot>,
     partitions: usize,
     committed: Model,
     /// States after each commit since the last acknowledged one, which is the first.
@@ -64,12 +68,12 @@ struct Run {
 impl Run {
     fn new(seed: u64, partitions: usize) -> Run {
         let sim = SimWorld::new(seed);
-        let disk = sim.disk("volume");
-        Run { sim, disk, partitions, committed: Model::new(), candidates: vec![Model::new()], serial: 0 }
+        let (disk, flash) = (sim.disk("volume"), sim.disk("flash"));
+        Run { sim, disk, flash, old_flash: None, partitions, committed: Model::new(), candidates: vec![Model::new()], serial: 0 }
     }
 
     fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store: None };
+        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: Some(self.flash.clone()), store: None };
         let engine = Engine::open(config(self.partitions), parts)?;
         let table = match engine.open_table("db/t") {
             Err(Error::Absent(_)) => {
@@ -221,7 +225,13 @@ impl Run {
     fn check(&mut self) {
         self.sim.sched.drop_workers();
         self.disk.crash();
+        self.flash.crash();
         self.sim.power_on();
+        // Losing the flash, or getting an old one back, loses nothing (invariant 2).
+        match self.old_flash.take() {
+            Some(old) => self.flash.restore(&old),
+            None => self.old_flash = Some(self.flash.snapshot()),
+        }
         let seed = self.sim.seed;
         let (engine, table) = self.open().unwrap_or_else(|e| panic!("seed {seed}: open after the crash: {e}"));
         // What was unfinished is rolled back in the background.

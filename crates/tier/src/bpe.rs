@@ -283,6 +283,11 @@ impl Bpe {
         }
     }
 
+    /// Whether a page of this name seems to be on flash: by its fingerprint, so for showing only.
+    pub fn seems_to_have(&self, id: PageId) -> bool {
+        !self.state.lock().index.matches(mark_of(id)).is_empty()
+    }
+
     pub fn status(&self) -> BpeStatus {
         let state = self.state.lock();
         BpeStatus {

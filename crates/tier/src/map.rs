@@ -169,6 +169,17 @@ impl Map {
         counts
     }
 
+    /// Every page of the space that was ever flushed.
+    pub fn pages_of(&self, space: SpaceId) -> Vec<PageId> {
+        let mut pages = Vec::new();
+        self.each_entry(|block, entry| {
+            if block.space == space {
+                pages.extend((0..BLOCK_PAGES as usize).filter(|i| entry.tag(*i) != 0).map(|i| block.page(i)));
+            }
+        });
+        pages
+    }
+
     /// Every space that has an entry.
     pub fn spaces(&self) -> Vec<SpaceId> {
         let mut spaces: Vec<_> = self.inner.read().index.keys().map(|(space, _)| *space).collect();
