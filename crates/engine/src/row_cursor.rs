@@ -32,6 +32,8 @@ pub struct Cursor {
     index: usize,
     lock: Lock,
     cursor: btree::Cursor,
+    /// Keys that don't start with it are the end (see [`Cursor::set_prefix`]).
+    prefix: Vec<u8>,
     key: Vec<u8>,
     /// The value seen, with its head.
     value: Vec<u8>,
@@ -54,6 +56,7 @@ impl Cursor {
             index,
             lock,
             cursor,
+            prefix: Vec::new(),
             key: Vec::new(),
             value: Vec::new(),
             rest: Vec::new(),
@@ -74,6 +77,13 @@ impl Cursor {
         let valid = self.cursor.seek(to)?;
         let backward = matches!(seek, Seek::AtMost | Seek::Before | Seek::Last);
         self.settle(valid, backward)
+    }
+
+    /// From now on the first key that doesn't start with `prefix` ends the cursor: it is neither returned nor
+    /// locked. The empty prefix ends nothing.
+    pub fn set_prefix(&mut self, prefix: &[u8]) {
+        self.prefix.clear();
+        self.prefix.extend_from_slice(prefix);
     }
 
     pub fn next(&mut self) -> Result<bool> {
@@ -133,7 +143,7 @@ impl Cursor {
     /// Goes on in the direction until there is something to see.
     fn settle(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
         self.taken.clear();
-        while valid {
+        while valid && self.cursor.key().starts_with(&self.prefix) {
             let seen = match self.lock {
                 Lock::None => self.look()?,
                 Lock::Shared => self.look_locked(Mode::Shared)?,

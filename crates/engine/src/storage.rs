@@ -89,6 +89,11 @@ impl Storage {
             Ok(())
         })?;
 
+        if loading.newest() > found.end {
+            let (newest, end) = (loading.newest(), found.end);
+            return Err(Error::Corrupt(format!("the map was written at {newest}, but the log ends at {end}")));
+        }
+
         // The new writer's epoch, durable before its first append.
         let mut superblock = read_by;
         superblock.begin_epoch(found.end)?;

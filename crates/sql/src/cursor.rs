@@ -163,11 +163,12 @@ pub unsafe extern "C" fn terrace_cursor_fetch(
         let entry_only = fetch.want == TerraceWant::Entry as u32 || cursor.primary;
         (batch.rows, batch.ended, batch.data) = (0, false, TerraceBytes::EMPTY);
         cursor.buffer.clear();
+        cursor.cursor.set_prefix(prefix);
         let (mut found, backward) = cursor.position(fetch.seek, key)?;
         let mut rows = 0;
         let max_rows = if cursor.locking { 1 } else { fetch.max_rows.max(1) };
         loop {
-            if !found || !cursor.cursor.key().starts_with(prefix) {
+            if !found {
                 batch.ended = true;
                 break;
             }

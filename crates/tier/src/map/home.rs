@@ -68,6 +68,11 @@ impl Loading {
         Ok(())
     }
 
+    /// The highest LSN of a map page: the log reaches at least so far (invariant 1).
+    pub fn newest(&self) -> Glsn {
+        self.pages.iter().map(|p| PageRef::new(&p.image).lsn()).max().unwrap_or(0)
+    }
+
     /// Derives the index, the free map pages and the free slots, of which there are `slots`.
     pub fn finish(self, slots: u32, redo: Arc<dyn Redo>) -> Result<Map, MapError> {
         let mut inner =
