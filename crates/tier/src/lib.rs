@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod below;
 pub mod bpe;
+pub mod collect;
 pub mod evict;
 pub mod fence;
 pub mod flush;
@@ -19,5 +20,6 @@ pub mod planted;
 pub mod pool;
 mod queues;
 pub mod redo;
+pub mod sink;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -18,10 +18,13 @@
 //!
 //! Not here: writing images (`flush`, `sink`), reading them (`path`).
 
+mod buffered;
 pub mod entry;
 pub mod home;
 mod publish;
 pub(crate) mod slots;
+
+pub use buffered::BufferedBlock;
 
 use crate::object::key::ObjectKey;
 use crate::page::{BLOCK_PAGES, BlockId, Glsn, PageId, PageRef, SpaceId, Tag};
@@ -87,6 +90,7 @@ pub(crate) struct Inner {
     /// Dropped since the start: a flush that was under way may still come with their pages.
     pub dropped: hashbrown::HashSet<SpaceId>,
     pub slots: Slots,
+    pub buffered: buffered::Buffered,
 }
 
 pub struct Map {
@@ -95,7 +99,7 @@ pub struct Map {
     pub(crate) redo: Arc<dyn Redo>,
     /// Slots became free.
     pub slots_freed: Event,
-    /// Slots are few: for the sinker.
+    /// Slots are few, or there is a first block that could sink, or objects to collect: for the sinker.
     pub slots_wanted: Arc<Event>,
 }
 
@@ -140,16 +144,9 @@ impl Map {
         }
     }
 
-    /// All blocks that have slots: how many of them, for the choice of what to sink.
-    pub fn buffered_blocks(&self) -> Vec<(BlockId, u32)> {
-        let mut blocks = Vec::new();
-        self.each_entry(|block, entry| {
-            let slots = (0..BLOCK_PAGES as usize).filter(|i| entry.slot(*i).is_some()).count() as u32;
-            if slots > 0 {
-                blocks.push((block, slots));
-            }
-        });
-        blocks
+    /// All blocks that have slots: for the choice of what to sink. In no order.
+    pub fn buffered_blocks(&self) -> Vec<BufferedBlock> {
+        self.inner.read().buffered.all()
     }
 
     pub fn counts(&self) -> HashMap<SpaceId, SpaceCounts> {
@@ -193,6 +190,15 @@ impl Map {
         let mut keys = Vec::new();
         self.each_entry(|_, entry| keys.extend(entry.object()));
         keys
+    }
+
+    /// Whether the map, as it is in memory, names the object as its block's current one.
+    pub fn names(&self, key: &ObjectKey) -> bool {
+        let block = key.block_id();
+        let (group, index) = group_of(block);
+        let inner = self.inner.read();
+        let Some(page) = inner.index.get(&(block.space, group)) else { return false };
+        Entry::new(PageRef::new(&inner.pages[*page as usize].image), index).object() == Some(*key)
     }
 
     fn each_entry(&self, mut each: impl FnMut(BlockId, Entry<'_>)) {
@@ -246,6 +252,11 @@ impl Map {
     pub fn collectable(&self) -> Vec<ObjectKey> {
         let durable = if crate::planted::OBJECT_DELETED_EARLY.on() { Glsn::MAX } else { self.redo.durable() };
         self.inner.write().slots.collectable(durable)
+    }
+
+    /// Whether superseded objects wait for their superseding record to be durable.
+    pub fn has_collectable(&self) -> bool {
+        self.inner.read().slots.has_collectable()
     }
 
     /// What is wrong with the map, if anything: for the checker.

@@ -3,7 +3,7 @@
 use super::entry::{self, ENTRIES, Entry};
 use super::slots::Slots;
 use super::{Inner, Map, MapError, MapPage};
-use crate::page::{self, BLOCK_PAGES, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
+use crate::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::redo::{self, Redo};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
@@ -76,7 +76,7 @@ impl Loading {
     /// Derives the index, the free map pages and the free slots, of which there are `slots`.
     pub fn finish(self, slots: u32, redo: Arc<dyn Redo>) -> Result<Map, MapError> {
         let mut inner =
-            Inner { pages: self.pages, index: HashMap::new(), free_pages: Vec::new(), dropped: Default::default(), slots: Slots::new(slots) };
+            Inner { pages: self.pages, index: HashMap::new(), free_pages: Vec::new(), dropped: Default::default(), slots: Slots::new(slots), buffered: Default::default() };
         for number in 0..inner.pages.len() as u32 {
             let map_page = &inner.pages[number as usize];
             if map_page.lost {
@@ -91,6 +91,7 @@ impl Loading {
             for index in 0..ENTRIES {
                 let entry = Entry::new(page, index);
                 for slot in (0..BLOCK_PAGES as usize).filter_map(|i| entry.slot(i)) {
+                    inner.buffered.flushed(BlockId { space: owner.0, block: owner.1 * ENTRIES + index }, true, page.lsn());
                     if !inner.slots.claim(slot) {
                         let what = format!("slot {} is named twice, or lies beyond the object buffer of {slots} slots", slot.0);
                         return Err(MapError::Corrupt { page: number, what });

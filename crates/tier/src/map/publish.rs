@@ -72,7 +72,7 @@ impl Map {
         let mut room = self.redo.clone().reserve(bytes, Urgency::Checkpoint)?;
         let mut inner = self.inner.write();
         let mut ops = Ops::new();
-        let mut released = Vec::new();
+        let (mut released, mut flushed) = (Vec::new(), Vec::with_capacity(changes.len()));
         for (id, slot, tag) in changes {
             if inner.dropped.contains(&id.space) {
                 inner.slots.give_back(*slot);
@@ -80,7 +80,9 @@ impl Map {
             }
             let (group, index) = group_of(id.block());
             let number = inner.page_for(id.space, group, &mut ops);
-            released.extend(inner.entry(number, index).slot(id.in_block()));
+            let before = inner.entry(number, index).slot(id.in_block());
+            released.extend(before);
+            flushed.push((id.block(), before.is_none()));
             entry::set_slot(&mut inner.page_mut(number, &mut ops), index, id.in_block(), *slot, *tag);
         }
         if ops.is_empty() {
@@ -89,6 +91,14 @@ impl Map {
         }
         let range = self.log(&mut inner, &mut room, &ops);
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
+        let mut first = false;
+        for (block, new) in flushed {
+            first |= inner.buffered.flushed(block, new, range.end);
+        }
+        drop(inner);
+        if first {
+            self.slots_wanted.notify();
+        }
         Ok(range)
     }
 
@@ -113,6 +123,7 @@ impl Map {
             }
         }
         let range = self.log(&mut inner, &mut room, &ops);
+        inner.buffered.cleaned(block, released.len() as u32);
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
         superseded.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));
         Ok(Some(range))
@@ -131,6 +142,9 @@ impl Map {
             inner.dropped.insert(space);
             let mine: Vec<(SpaceId, u32)> = inner.index.keys().filter(|(s, _)| *s == space).take(STEP).copied().collect();
             if mine.is_empty() {
+                inner.buffered.forget(space);
+                drop(inner);
+                self.slots_wanted.notify(); // there may be objects to collect
                 return Ok(last);
             }
             let mut ops = Ops::new();

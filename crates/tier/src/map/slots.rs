@@ -105,6 +105,10 @@ impl Slots {
         !self.pending.is_empty()
     }
 
+    pub fn has_collectable(&self) -> bool {
+        !self.collect.is_empty()
+    }
+
     /// Objects whose superseding record is durable.
     pub fn collectable(&mut self, durable: Glsn) -> Vec<ObjectKey> {
         let n = self.collect.iter().take_while(|(end, _)| *end <= durable).count();

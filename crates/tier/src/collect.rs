@@ -1,0 +1,254 @@
+//! Collection: objects that nothing names any more are deleted.
+//!
+//! An object goes only when the record that superseded it is durable (the map hands it out then), no
+//! snapshot names it, nobody reads it, its key is of our own lineage, and the store's epoch object, read
+//! again just before, still names us (invariants 3, 5 and 8).
+//!
+//! What waits to be deleted is in memory. A crash forgets it, and leaves objects that were put and never
+//! published. Both are found by [`Collector::scrub_orphans`], which lists the store: a key of an earlier
+//! writer epoch that the map does not name can never be named again, because a writer publishes only
+//! keys of its own epoch. So nothing needs to be logged before a put. Recovery itself never lists.
+//!
+//! A dead or throttling store: the rest is tried again later, after longer and longer rests.
+//!
+//! Locks: `state`, for memory work only.
+
+use crate::fence::{Fence, FenceError};
+use crate::map::Map;
+use crate::object::Objects;
+use crate::object::key::ObjectKey;
+use crate::planted;
+use crate::redo::{LogError, Redo};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::World;
+use terrace_io::clock::Nanos;
+use terrace_io::sched::Step;
+use terrace_io::store::{Purpose, StoreError};
+
+/// Objects deleted after one look at the epoch object.
+const BATCH: usize = 64;
+/// How long to wait for records to become durable, or for readers, in nanoseconds.
+const PATIENCE: Nanos = 1_000_000_000;
+const REST_MIN: Nanos = 100_000_000;
+const REST_MAX: Nanos = 60_000_000_000;
+
+/// Which objects snapshots name. Until there are snapshots: none.
+pub trait Snapshots: Send + Sync {
+    fn name(&self, key: &ObjectKey) -> bool;
+}
+
+pub struct NoSnapshots;
+
+impl Snapshots for NoSnapshots {
+    fn name(&self, _key: &ObjectKey) -> bool {
+        false
+    }
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CollectError {
+    #[error(transparent)]
+    Fence(#[from] FenceError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+#[derive(Default, Debug)]
+pub struct CollectCounters {
+    pub deleted: AtomicU64,
+    /// Objects that were put and never published.
+    pub orphans: AtomicU64,
+    /// Not deleted: of another lineage.
+    pub foreign: AtomicU64,
+    /// Not deleted: the map names it. Never happens unless something is wrong.
+    pub named: AtomicU64,
+    pub errors: AtomicU64,
+}
+
+/// What a scrub found.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Scrubbed {
+    /// Objects of our lineage.
+    pub listed: u64,
+    pub deleted: u64,
+    /// Keys under our lineage that are no object keys; they are left alone.
+    pub strangers: u64,
+}
+
+struct State {
+    pending: VecDeque<ObjectKey>,
+    rest: Nanos,
+    rest_until: Nanos,
+    error: Option<String>,
+}
+
+pub struct Collector {
+    world: World,
+    map: Arc<Map>,
+    redo: Arc<dyn Redo>,
+    objects: Arc<Objects>,
+    fence: Arc<Fence>,
+    snapshots: Arc<dyn Snapshots>,
+    state: Mutex<State>,
+    pub counters: CollectCounters,
+}
+
+/// What became of one object.
+enum Fate {
+    Deleted,
+    /// It stays, and not for us to delete.
+    Kept,
+    /// It is in use.
+    Later,
+}
+
+impl Collector {
+    pub fn new(
+        world: World,
+        map: Arc<Map>,
+        redo: Arc<dyn Redo>,
+        objects: Arc<Objects>,
+        fence: Arc<Fence>,
+        snapshots: Arc<dyn Snapshots>,
+    ) -> Collector {
+        let state = State { pending: VecDeque::new(), rest: 0, rest_until: 0, error: None };
+        let state = Mutex::new(state);
+        Collector { world, map, redo, objects, fence, snapshots, state, counters: CollectCounters::default() }
+    }
+
+    /// An object that may be in the store and will never be published.
+    pub(crate) fn orphan(&self, key: ObjectKey) {
+        self.counters.orphans.fetch_add(1, Ordering::Relaxed);
+        self.state.lock().pending.push_back(key);
+    }
+
+    /// Objects that wait to be deleted, and what went wrong last.
+    pub fn status(&self) -> (usize, Option<String>) {
+        let state = self.state.lock();
+        (state.pending.len(), state.error.clone())
+    }
+
+    /// Deletes a batch, if there is one. The sinker's worker calls it.
+    pub fn step(&self) -> Step {
+        let collectable = self.map.collectable();
+        let now = self.world.clock.now();
+        let batch: Vec<ObjectKey> = {
+            let mut state = self.state.lock();
+            state.pending.extend(collectable);
+            if self.fence.lost().is_some() {
+                return Step::Idle;
+            }
+            if now < state.rest_until {
+                return Step::IdleFor(state.rest_until - now);
+            }
+            let n = state.pending.len().min(BATCH);
+            state.pending.drain(..n).collect()
+        };
+        if batch.is_empty() {
+            return if self.map.has_collectable() { Step::IdleFor(PATIENCE) } else { Step::Idle };
+        }
+        let (mut later, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|key| self.is_in_use(key));
+        if batch.is_empty() {
+            self.state.lock().pending.extend(later);
+            return Step::IdleFor(PATIENCE);
+        }
+        let result = self.delete_batch(&batch, &mut later);
+        let mut state = self.state.lock();
+        state.pending.extend(later);
+        match result {
+            Ok(()) => {
+                state.rest = 0;
+                state.error = None;
+                Step::Worked
+            }
+            Err(error) => {
+                self.counters.errors.fetch_add(1, Ordering::Relaxed);
+                state.error = Some(error.to_string());
+                state.rest = (2 * state.rest).clamp(REST_MIN, REST_MAX);
+                let rest = state.rest / 2 + self.world.random.below(state.rest / 2);
+                state.rest_until = now + rest;
+                Step::IdleFor(rest)
+            }
+        }
+    }
+
+    /// Whether somebody reads it or a snapshot names it.
+    fn is_in_use(&self, key: &ObjectKey) -> bool {
+        let read = self.objects.is_read(key) && !planted::OBJECT_DELETED_EARLY.on();
+        read || self.snapshots.name(key)
+    }
+
+    /// Those that are not deleted, and are to be tried again, are in `later`.
+    fn delete_batch(&self, batch: &[ObjectKey], later: &mut Vec<ObjectKey>) -> Result<(), CollectError> {
+        if let Err(error) = self.fence.check() {
+            later.extend(batch);
+            return Err(error.into());
+        }
+        for (i, key) in batch.iter().enumerate() {
+            match self.delete(key) {
+                Ok(Fate::Deleted | Fate::Kept) => {}
+                Ok(Fate::Later) => later.push(*key),
+                Err(error) => {
+                    later.extend(&batch[i..]);
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The fence was checked. Deletes the object if nothing stands against it.
+    fn delete(&self, key: &ObjectKey) -> Result<Fate, StoreError> {
+        if key.lineage != self.fence.writer().lineage {
+            self.counters.foreign.fetch_add(1, Ordering::Relaxed);
+            return Ok(Fate::Kept);
+        }
+        if self.map.names(key) {
+            self.counters.named.fetch_add(1, Ordering::Relaxed);
+            return Ok(Fate::Kept);
+        }
+        if self.is_in_use(key) {
+            return Ok(Fate::Later);
+        }
+        self.objects.store().delete(Purpose::Collect, &key.to_string())?;
+        self.counters.deleted.fetch_add(1, Ordering::Relaxed);
+        Ok(Fate::Deleted)
+    }
+
+    /// Lists the store and deletes the objects of earlier writer epochs that the map does not name.
+    /// For after an unclean stop, and on request.
+    pub fn scrub_orphans(&self) -> Result<Scrubbed, CollectError> {
+        let writer = self.fence.writer();
+        self.fence.check()?;
+        let mut scrubbed = Scrubbed::default();
+        let mut unnamed = Vec::new();
+        let prefix = format!("{:032x}/", writer.lineage);
+        self.objects.store().list(Purpose::Scrub, &prefix, &mut |text, _size| {
+            scrubbed.listed += 1;
+            match ObjectKey::parse(text) {
+                Some(key) if key.epoch < writer.epoch && !self.map.names(&key) => unnamed.push(key),
+                Some(_) => {}
+                None => scrubbed.strangers += 1,
+            }
+        })?;
+        if unnamed.is_empty() {
+            return Ok(scrubbed);
+        }
+        // What the map in memory no longer names, the log may still: until this.
+        self.redo.make_durable(self.redo.appended())?;
+        for batch in unnamed.chunks(BATCH) {
+            self.fence.check()?;
+            for key in batch {
+                if let Fate::Deleted = self.delete(key)? {
+                    scrubbed.deleted += 1;
+                }
+            }
+        }
+        Ok(scrubbed)
+    }
+}

@@ -1,0 +1,379 @@
+//! Sinking (W3, W4): cooled blocks leave the object buffer for the object store. CloudJump III §4.2.4.
+//!
+//! A block is picked by the policy (`policy`) and moved by the mover (`mover`), one worker a block at a time.
+//! A block is in flight while it is moved; nobody else moves it then.
+//!
+//! When the store is dead, slow or throttles, or the fence cannot be asked, workers rest: longer each
+//! time, up to a limit, spread by chance. Near reads and commits go on meanwhile; the object buffer
+//! fills. Nothing here crashes or spins, and `status` says what is wrong. A block whose images are
+//! corrupt is left where it is until it changes, and counted. A fenced instance sinks nothing any more.
+//!
+//! Idle instances cost nothing: without a buffered block that could sink, a worker sleeps until the map
+//! has one.
+//!
+//! Locks: `state`, for memory work only.
+//!
+//! Not here: deleting what was superseded (`collect`), though the same worker does it when it has no block.
+
+mod mover;
+pub mod policy;
+
+use crate::below::Tier;
+use crate::collect::Collector;
+use crate::fence::{Fence, FenceError};
+use crate::map::{Map, MapError};
+use crate::object::Objects;
+use crate::object_buffer::ObjectBuffer;
+use crate::page::{BadImage, BlockId, Glsn, PageId};
+use crate::path::FlashCache;
+use crate::pool::Pool;
+use crate::redo::{LogError, Redo};
+use hashbrown::{HashMap, HashSet};
+use mover::Mover;
+pub use mover::Sunk;
+use parking_lot::Mutex;
+use policy::{Ages, Pressure, Reason};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::World;
+use terrace_io::clock::Nanos;
+use terrace_io::disk::DiskError;
+use terrace_io::sched::{Event, Step, Worker};
+use terrace_io::store::StoreError;
+
+/// Blocks that one choice plans ahead.
+const PLAN: usize = 64;
+/// Rests after the first failure and at the most, in nanoseconds.
+const REST_MIN: Nanos = 50_000_000;
+const REST_MAX: Nanos = 30_000_000_000;
+/// Memory of one worker while it moves a block, in bytes: the block, and what it reads for it.
+pub const BYTES_PER_WORKER: usize = 3 * (2 << 20);
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SinkError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Fence(#[from] FenceError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error(transparent)]
+    Map(#[from] MapError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("page {id} on {tier} is corrupt: {bad}")]
+    Corrupt { id: PageId, tier: Tier, bad: BadImage },
+    #[error("page {id} has a tag, but neither slot nor object")]
+    Nowhere { id: PageId },
+    #[error("block {block} changes faster than it can be read")]
+    Moving { block: BlockId },
+    #[error("no object sequence: {0}")]
+    Sequence(String),
+}
+
+/// Gives out object sequences, each once in a writer epoch.
+pub trait Sequences: Send + Sync {
+    fn next(&self) -> Result<u64, SinkError>;
+}
+
+/// Sequences from 1. The writer epoch in the key makes them unique: no two opens share an epoch.
+pub struct EpochSequences(AtomicU64);
+
+impl EpochSequences {
+    pub fn new() -> EpochSequences {
+        EpochSequences(AtomicU64::new(1))
+    }
+}
+
+impl Default for EpochSequences {
+    fn default() -> EpochSequences {
+        EpochSequences::new()
+    }
+}
+
+impl Sequences for EpochSequences {
+    fn next(&self) -> Result<u64, SinkError> {
+        Ok(self.0.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct SinkSettings {
+    /// A block that was not flushed to for so long has cooled, in nanoseconds.
+    pub cool: Nanos,
+}
+
+impl Default for SinkSettings {
+    fn default() -> SinkSettings {
+        SinkSettings { cool: 300_000_000_000 }
+    }
+}
+
+#[derive(Default, Debug)]
+pub struct SinkCounters {
+    pub blocks: AtomicU64,
+    /// Pages that were only in slots before.
+    pub pages: AtomicU64,
+    pub by_watermark: AtomicU64,
+    pub by_cooling: AtomicU64,
+    pub errors: AtomicU64,
+    pub throttled: AtomicU64,
+    /// Blocks that cannot be sunk because an image is corrupt.
+    pub corrupt: AtomicU64,
+}
+
+/// What there is, for people.
+#[derive(Clone, Debug)]
+pub struct SinkStatus {
+    pub blocks_buffered: u64,
+    pub blocks_in_flight: u64,
+    /// What went wrong last, while nothing has gone well since.
+    pub error: Option<String>,
+    /// Nothing is published any more, and why.
+    pub fenced: Option<String>,
+}
+
+struct State {
+    plan: VecDeque<BlockId>,
+    reason: Reason,
+    in_flight: HashSet<BlockId>,
+    /// Blocks with a corrupt image, and their last change when that was found.
+    corrupt: HashMap<BlockId, Glsn>,
+    ages: Ages,
+    rest: Nanos,
+    rest_until: Nanos,
+    error: Option<String>,
+    /// The log has stopped: nothing can be published any more.
+    stopped: bool,
+}
+
+/// What the sinker works with.
+pub struct SinkParts {
+    pub world: World,
+    pub map: Arc<Map>,
+    pub buffer: Arc<ObjectBuffer>,
+    pub pool: Arc<Pool>,
+    pub redo: Arc<dyn Redo>,
+    pub flash: Option<Arc<dyn FlashCache>>,
+    pub objects: Arc<Objects>,
+    pub fence: Arc<Fence>,
+    pub sequences: Arc<dyn Sequences>,
+    pub collector: Arc<Collector>,
+}
+
+pub struct Sinker {
+    world: World,
+    mover: Mover,
+    state: Mutex<State>,
+    /// A block's move has ended, well or not.
+    pub progress: Event,
+    pub counters: SinkCounters,
+}
+
+impl Sinker {
+    pub fn new(parts: SinkParts, settings: SinkSettings) -> Sinker {
+        let SinkParts { world, map, buffer, pool, redo, flash, objects, fence, sequences, collector } = parts;
+        let sched = world.sched.clone();
+        let mover = Mover { map, buffer, pool, redo, flash, objects, fence, sequences, collector, sched };
+        Sinker {
+            world,
+            mover,
+            state: Mutex::new(State {
+                plan: VecDeque::new(),
+                reason: Reason::Cooled,
+                in_flight: HashSet::new(),
+                corrupt: HashMap::new(),
+                ages: Ages::new(settings.cool),
+                rest: 0,
+                rest_until: 0,
+                error: None,
+                stopped: false,
+            }),
+            progress: Event::new(),
+            counters: SinkCounters::default(),
+        }
+    }
+
+    pub fn status(&self) -> SinkStatus {
+        let buffered = self.mover.map.buffered_blocks();
+        let state = self.state.lock();
+        SinkStatus {
+            blocks_buffered: buffered.iter().filter(|b| b.block.space.sinks()).count() as u64,
+            blocks_in_flight: state.in_flight.len() as u64,
+            error: state.error.clone(),
+            fenced: self.mover.fence.lost().map(|e| e.to_string()),
+        }
+    }
+
+    /// Sinks one block now, whatever the policy says. Waits for a worker that has it in hand.
+    pub fn sink_block(&self, block: BlockId) -> Result<Sunk, SinkError> {
+        loop {
+            let progress = self.progress.ticket();
+            if self.state.lock().in_flight.insert(block) {
+                return self.run(block);
+            }
+            self.world.sched.wait(&self.progress, progress, None);
+        }
+    }
+
+    /// Sinks every block that has pages in slots now. Stops at the first error. Returns how many were put.
+    pub fn sink_all(&self) -> Result<u64, SinkError> {
+        let mut put = 0;
+        let mut blocks = self.mover.map.buffered_blocks();
+        blocks.sort_unstable_by_key(|b| b.block);
+        for block in blocks.iter().map(|b| b.block).filter(|b| b.space.sinks()) {
+            put += u64::from(matches!(self.sink_block(block)?, Sunk::Put { .. }));
+        }
+        Ok(put)
+    }
+
+    /// Moves a block that the caller has put in flight.
+    fn run(&self, block: BlockId) -> Result<Sunk, SinkError> {
+        let result = self.mover.sink(block);
+        {
+            let mut state = self.state.lock();
+            state.in_flight.remove(&block);
+            match &result {
+                Ok(_) => {
+                    state.rest = 0;
+                    state.error = None;
+                }
+                Err(error) => state.error = Some(error.to_string()),
+            }
+        }
+        match &result {
+            Ok(Sunk::Put { pages }) => {
+                self.counters.blocks.fetch_add(1, Ordering::Relaxed);
+                self.counters.pages.fetch_add(u64::from(*pages), Ordering::Relaxed);
+                self.mover.map.slots_freed.notify();
+            }
+            Ok(Sunk::Nothing | Sunk::Gone) => {}
+            Err(_) => _ = self.counters.errors.fetch_add(1, Ordering::Relaxed),
+        }
+        self.progress.notify();
+        result
+    }
+
+    /// The next block that the policy names, put in flight.
+    fn next(&self) -> Option<(BlockId, Reason)> {
+        let map = &self.mover.map;
+        let (now, end) = (self.world.clock.now(), self.mover.redo.appended());
+        let cooled_before = {
+            let mut state = self.state.lock();
+            if let Some(next) = take_planned(&mut state) {
+                return Some(next);
+            }
+            state.ages.sample(now, end)
+        };
+        let pressure = Pressure { slots: map.slots_total(), free: map.slots_free(), cooled_before };
+        let mut blocks = map.buffered_blocks();
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        blocks.retain(|b| {
+            !state.in_flight.contains(&b.block) && state.corrupt.get(&b.block) != Some(&b.last_change)
+        });
+        let (reason, plan) = policy::choose(pressure, blocks, PLAN);
+        state.reason = reason;
+        state.plan = plan.into();
+        take_planned(state)
+    }
+
+    /// One block, if there is need. Workers call it.
+    fn step(&self) -> Step {
+        let (rest_until, stopped) = {
+            let state = self.state.lock();
+            (state.rest_until, state.stopped)
+        };
+        if stopped || self.mover.fence.lost().is_some() {
+            return Step::Idle;
+        }
+        let now = self.world.clock.now();
+        if now < rest_until {
+            return Step::IdleFor(rest_until - now);
+        }
+        let Some((block, reason)) = self.next() else { return self.idle() };
+        match self.run(block) {
+            Ok(Sunk::Put { .. }) => {
+                let counter = match reason {
+                    Reason::Watermark => &self.counters.by_watermark,
+                    Reason::Cooled => &self.counters.by_cooling,
+                };
+                counter.fetch_add(1, Ordering::Relaxed);
+                Step::Worked
+            }
+            Ok(_) => Step::Worked,
+            Err(error) => self.failed(block, &error),
+        }
+    }
+
+    /// How long to sleep when there is nothing to sink.
+    fn idle(&self) -> Step {
+        let cooling = self.mover.map.buffered_blocks().iter().any(|b| b.block.space.sinks());
+        if cooling { Step::IdleFor(self.state.lock().ages.rest()) } else { Step::Idle }
+    }
+
+    fn failed(&self, block: BlockId, error: &SinkError) -> Step {
+        let mut at_least = 0;
+        match error {
+            SinkError::Corrupt { .. } | SinkError::Nowhere { .. } => {
+                self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
+                let seen = self.mover.map.buffered_blocks().into_iter().find(|b| b.block == block);
+                self.state.lock().corrupt.extend(seen.map(|b| (block, b.last_change)));
+                return Step::Worked;
+            }
+            SinkError::Moving { .. } => return Step::IdleFor(REST_MIN),
+            SinkError::Log(LogError::Poisoned(_)) | SinkError::Map(MapError::Log(LogError::Poisoned(_))) => {
+                self.state.lock().stopped = true;
+                return Step::Idle;
+            }
+            SinkError::Fence(error) if error.is_final() => return Step::Idle,
+            SinkError::Store(StoreError::Throttled { retry_after_ms, .. })
+            | SinkError::Fence(FenceError::Store(StoreError::Throttled { retry_after_ms, .. })) => {
+                self.counters.throttled.fetch_add(1, Ordering::Relaxed);
+                at_least = (retry_after_ms * 1_000_000).min(REST_MAX);
+            }
+            _ => {}
+        }
+        let mut state = self.state.lock();
+        state.rest = (2 * state.rest).clamp(REST_MIN, REST_MAX);
+        // Half of it by chance, so that many instances do not come back at once.
+        let rest = at_least.max(state.rest / 2 + self.world.random.below(state.rest / 2));
+        state.rest_until = self.world.clock.now() + rest;
+        state.plan.clear();
+        Step::IdleFor(rest)
+    }
+}
+
+fn take_planned(state: &mut State) -> Option<(BlockId, Reason)> {
+    while let Some(block) = state.plan.pop_front() {
+        if state.in_flight.insert(block) {
+            return Some((block, state.reason));
+        }
+    }
+    None
+}
+
+/// Sinks blocks; when there is none to sink, collects objects.
+pub struct SinkWorker(pub Arc<Sinker>);
+
+impl Worker for SinkWorker {
+    fn name(&self) -> &'static str {
+        "sinker"
+    }
+    fn step(&mut self) -> Step {
+        let sunk = self.0.step();
+        if sunk == Step::Worked {
+            return sunk;
+        }
+        match (sunk, self.0.mover.collector.step()) {
+            (_, Step::Worked) => Step::Worked,
+            (Step::IdleFor(a), Step::IdleFor(b)) => Step::IdleFor(a.min(b)),
+            (Step::IdleFor(n), _) | (_, Step::IdleFor(n)) => Step::IdleFor(n),
+            _ => Step::Idle,
+        }
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.0.mover.map.slots_wanted.clone()
+    }
+}

@@ -1,0 +1,242 @@
+//! Moving one block: pages gathered, one object put, the map told. The path of a sink, a step a line, is
+//! [`Mover::sink`]. CloudJump III §3.2 (W3, W4), §4.2.4.
+//!
+//! Pages are noted with the tag that they had when they were taken. Only those that still have it when
+//! the object is published are clean then; a page that was flushed meanwhile keeps its slot. An image
+//! is taken from the nearest tier that has one with the map's tag: memory, flash, volume, and only what
+//! none of them has from the block's old object, with one request.
+//!
+//! A crash before the publication is durable leaves an object that nothing names (`collect` finds it); one
+//! after it, a block that is clean. A publication that comes twice changes nothing.
+//!
+//! Locks: none held over any step. One mover a block at a time (`sink` sees to it).
+
+use super::{Sequences, SinkError};
+use crate::below::Tier;
+use crate::collect::Collector;
+use crate::fence::Fence;
+use crate::map::{BlockState, Home, InObject, Located, Map};
+use crate::object::key::ObjectKey;
+use crate::object::{Draft, Objects, PutError};
+use crate::object_buffer::ObjectBuffer;
+use crate::page::{self, BLOCK_PAGES, BlockId, PAGE_SIZE, Tag};
+use crate::path::FlashCache;
+use crate::pool::Pool;
+use crate::redo::Redo;
+use std::sync::Arc;
+use terrace_io::AlignedBuf;
+use terrace_io::sched::Sched;
+use terrace_io::store::{Purpose, StoreError};
+
+/// Times that a block is gathered anew because a page moved while it was read.
+const GATHERS: usize = 16;
+/// Keys that may be found taken, one after the other.
+const KEYS: usize = 16;
+/// Times that a put is tried before its key is given up.
+const PUTS: usize = 3;
+const PAGES: usize = BLOCK_PAGES as usize;
+
+/// What a sink needs of the rest.
+pub(super) struct Mover {
+    pub map: Arc<Map>,
+    pub buffer: Arc<ObjectBuffer>,
+    pub pool: Arc<Pool>,
+    pub redo: Arc<dyn Redo>,
+    pub flash: Option<Arc<dyn FlashCache>>,
+    pub objects: Arc<Objects>,
+    pub fence: Arc<Fence>,
+    pub sequences: Arc<dyn Sequences>,
+    pub collector: Arc<Collector>,
+    pub sched: Arc<dyn Sched>,
+}
+
+/// What became of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sunk {
+    /// Its pages are in a new object; so many of them were only in slots before.
+    Put { pages: u32 },
+    /// No page of it has a slot.
+    Nothing,
+    /// Its space was dropped meanwhile.
+    Gone,
+}
+
+/// A block's current images.
+struct Gathered {
+    images: AlignedBuf,
+    /// The current tag of each page that has an image.
+    tags: Vec<Option<Tag>>,
+    /// Pages that have slots, with their tags.
+    taken: Vec<(usize, Tag)>,
+    snapshot_version: u64,
+}
+
+impl Mover {
+    pub fn sink(&self, block: BlockId) -> Result<Sunk, SinkError> {
+        self.fence.take()?;
+        let Some(gathered) = self.gather(block)? else { return Ok(Sunk::Nothing) };
+        self.sched.point("sink-gathered");
+        let images = gathered.images.chunks_exact(PAGE_SIZE);
+        let pages: Vec<(usize, Tag, &[u8])> = images
+            .zip(&gathered.tags)
+            .enumerate()
+            .filter_map(|(i, (image, tag))| tag.map(|tag| (i, tag, image)))
+            .collect();
+        let (key, shape) = self.put(block, gathered.snapshot_version, &pages)?;
+        self.sched.point("sink-put");
+        if let Some(lost) = self.fence.lost() {
+            return Err(lost.into()); // a fenced instance publishes nothing
+        }
+        let Some(range) = self.map.publish_object(block, &gathered.taken, &shape)? else {
+            self.collector.orphan(key);
+            return Ok(Sunk::Gone);
+        };
+        // Slots come free, and the old object may go, only now.
+        self.redo.make_durable(range.end)?;
+        self.map.settle();
+        Ok(Sunk::Put { pages: gathered.taken.len() as u32 })
+    }
+
+    /// Puts the pages under a new key. A key whose fate is not known when we give up is left to collection.
+    fn put(
+        &self,
+        block: BlockId,
+        snapshot_version: u64,
+        pages: &[(usize, Tag, &[u8])],
+    ) -> Result<(ObjectKey, crate::map::entry::ObjectShape), SinkError> {
+        let writer = self.fence.writer();
+        for _ in 0..KEYS {
+            let sequence = self.sequences.next()?;
+            let BlockId { space, block } = block;
+            let key = ObjectKey { lineage: writer.lineage, space, block, epoch: writer.epoch, sequence };
+            let draft = Draft::new(key, snapshot_version, pages);
+            let mut tries = 0;
+            loop {
+                tries += 1;
+                match self.objects.put(&draft) {
+                    Ok(()) => return Ok((key, draft.header().shape())),
+                    // It has other content, so it is not ours to delete either. The next number.
+                    Err(PutError::Taken { .. }) => break,
+                    Err(PutError::Store(StoreError::Unknown { .. })) if tries < PUTS => {}
+                    Err(PutError::Store(error)) => {
+                        if matches!(error, StoreError::Unknown { .. }) || tries > 1 {
+                            self.collector.orphan(key);
+                        }
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+        Err(SinkError::Sequence(format!("{KEYS} keys in a row are taken by other objects")))
+    }
+
+    /// The current image of every page of the block. None if no page has a slot.
+    fn gather(&self, block: BlockId) -> Result<Option<Gathered>, SinkError> {
+        let mut failed = None;
+        for _ in 0..GATHERS {
+            let state = self.map.block(block);
+            if !state.homes.iter().flatten().any(|home| home.slot.is_some()) {
+                return Ok(None);
+            }
+            match self.gather_once(block, &state) {
+                Ok(gathered) => return Ok(Some(gathered)),
+                Err((Some(i), error)) => {
+                    // The page may have moved while we read: then its image is elsewhere.
+                    let home = state.homes[i].map_or(Located::Never, Located::At);
+                    if self.map.locate(block.page(i)) == home {
+                        return Err(error);
+                    }
+                    failed = Some(error);
+                }
+                Err((None, error)) => return Err(error),
+            }
+        }
+        Err(failed.unwrap_or(SinkError::Moving { block }))
+    }
+
+    /// Err says which page failed, if it was one.
+    fn gather_once(
+        &self,
+        block: BlockId,
+        state: &BlockState,
+    ) -> Result<Gathered, (Option<usize>, SinkError)> {
+        let mut images = AlignedBuf::zeroed(PAGES * PAGE_SIZE);
+        let mut missing: Vec<(usize, Home)> = Vec::new();
+        for (i, home) in state.homes.iter().enumerate().filter_map(|(i, h)| h.map(|h| (i, h))) {
+            let image = &mut images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE];
+            let id = block.page(i);
+            let in_memory = self.pool.copy_clean(id, image) && page::seal(image) == home.tag;
+            let near = in_memory || (home.slot.is_none() && self.on_flash(block, i, home.tag, image));
+            if !near {
+                missing.push((i, home));
+            }
+        }
+        let (on_volume, in_object): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(|(_, h)| h.slot.is_some());
+        self.from_volume(block, &on_volume, &mut images)?;
+        self.from_object(block, &in_object, &mut images)?;
+        Ok(Gathered {
+            images,
+            tags: state.homes.iter().map(|h| h.map(|h| h.tag)).collect(),
+            taken: (0..state.homes.len())
+                .filter_map(|i| state.homes[i].filter(|h| h.slot.is_some()).map(|h| (i, h.tag)))
+                .collect(),
+            snapshot_version: state.snapshot_version,
+        })
+    }
+
+    fn on_flash(&self, block: BlockId, i: usize, tag: Tag, image: &mut [u8]) -> bool {
+        self.flash.as_ref().is_some_and(|flash| flash.find(block.page(i), tag, image))
+    }
+
+    fn from_volume(
+        &self,
+        block: BlockId,
+        missing: &[(usize, Home)],
+        images: &mut [u8],
+    ) -> Result<(), (Option<usize>, SinkError)> {
+        let slots: Vec<_> = missing.iter().filter_map(|(_, home)| home.slot).collect();
+        let mut buf = AlignedBuf::zeroed(slots.len() * PAGE_SIZE);
+        let end = slots.len() * PAGE_SIZE;
+        let results = self.buffer.read_many(&slots, &mut buf[..end]);
+        for (((i, home), read), result) in missing.iter().zip(buf.chunks_exact(PAGE_SIZE)).zip(results) {
+            let image = &mut images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE];
+            let bad = match result {
+                Ok(()) => page::check(read, block.page(*i), Some(home.tag))
+                    .map_err(|bad| SinkError::Corrupt { id: block.page(*i), tier: Tier::Volume, bad }),
+                Err(error) => Err(SinkError::Disk(error)),
+            };
+            match bad {
+                Ok(()) => image.copy_from_slice(read),
+                // Flash may have the same image, intact (invariant 9).
+                Err(_) if self.on_flash(block, *i, home.tag, image) => {}
+                Err(error) => return Err((Some(*i), error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn from_object(
+        &self,
+        block: BlockId,
+        missing: &[(usize, Home)],
+        images: &mut [u8],
+    ) -> Result<(), (Option<usize>, SinkError)> {
+        let mut wanted: Vec<(usize, Tag, InObject)> = Vec::new();
+        for (i, home) in missing {
+            let nowhere = SinkError::Nowhere { id: block.page(*i) };
+            wanted.push((*i, home.tag, home.object.ok_or((Some(*i), nowhere))?));
+        }
+        let homes: Vec<InObject> = wanted.iter().map(|(_, _, at)| *at).collect();
+        let mut buf = vec![0; homes.len() * PAGE_SIZE];
+        let results = self.objects.read_run(Purpose::Merge, &homes, &mut buf);
+        for (((i, tag, _), read), result) in wanted.iter().zip(buf.chunks_exact(PAGE_SIZE)).zip(results) {
+            result.map_err(|error| (Some(*i), error.into()))?;
+            let id = block.page(*i);
+            page::check(read, id, Some(*tag))
+                .map_err(|bad| (Some(*i), SinkError::Corrupt { id, tier: Tier::Object, bad }))?;
+            images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE].copy_from_slice(read);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! What to sink: a pure policy. CloudJump III §4.2.4.
+//!
+//! Below the low watermark of free slots, enough blocks to come up to the high one: those with most
+//! pages first, because a block costs one PUT (and perhaps a GET) however many slots it frees; among
+//! blocks of like size the one that has been left alone longest, because a block that is still being
+//! written would have to be put again. Above it, blocks that have cooled, and nothing else: putting a
+//! warm block early buys nothing and costs requests.
+
+use crate::map::BufferedBlock;
+use crate::page::{BlockId, Glsn};
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+use terrace_io::clock::Nanos;
+
+/// Numbers that the choice depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Pressure {
+    pub slots: u32,
+    pub free: u32,
+    /// A block last changed at or before this position has cooled.
+    pub cooled_before: Glsn,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// Slots run low.
+    Watermark,
+    /// The block has cooled.
+    Cooled,
+}
+
+/// Fewer free slots than this: sink.
+pub fn low(slots: u32) -> u32 {
+    slots / 4
+}
+/// And go on until so many are free.
+pub fn high(slots: u32) -> u32 {
+    slots / 8 * 3
+}
+
+/// Up to `max` blocks to sink now, best first, and why. Empty: nothing is to be done.
+pub fn choose(p: Pressure, blocks: Vec<BufferedBlock>, max: usize) -> (Reason, Vec<BlockId>) {
+    let reason = if p.free < low(p.slots) { Reason::Watermark } else { Reason::Cooled };
+    let mut able: Vec<BufferedBlock> = blocks;
+    able.retain(|b| {
+        b.block.space.sinks() && (reason == Reason::Watermark || b.last_change <= p.cooled_before)
+    });
+    let order = |b: &BufferedBlock| (Reverse(b.slots.max(1).ilog2()), b.last_change, b.block);
+    if able.len() > max {
+        able.select_nth_unstable_by_key(max, order);
+        able.truncate(max);
+    }
+    able.sort_unstable_by_key(order);
+    let mut wanted = match reason {
+        Reason::Watermark => high(p.slots).saturating_sub(p.free),
+        Reason::Cooled => u32::MAX,
+    };
+    let needed = able.iter().take_while(|b| {
+        let more = wanted > 0;
+        wanted = wanted.saturating_sub(b.slots);
+        more
+    });
+    let chosen = needed.map(|b| b.block).collect();
+    (reason, chosen)
+}
+
+/// Pairs of time and log position, to tell how long ago a position was written.
+pub struct Ages {
+    samples: VecDeque<(Nanos, Glsn)>,
+    cool: Nanos,
+}
+
+/// Samples in one cooling time.
+const SAMPLES: u64 = 8;
+
+impl Ages {
+    /// A block cools in `cool` nanoseconds.
+    pub fn new(cool: Nanos) -> Ages {
+        Ages { samples: VecDeque::new(), cool }
+    }
+
+    /// How long until the next sample is worth taking.
+    pub fn rest(&self) -> Nanos {
+        self.cool / SAMPLES + 1
+    }
+
+    /// The log ends at `end` now. Returns the position up to which everything was written at least
+    /// one cooling time ago; 0 if that is not known yet.
+    pub fn sample(&mut self, now: Nanos, end: Glsn) -> Glsn {
+        if self.samples.back().is_none_or(|(at, _)| now >= at + self.cool / SAMPLES) {
+            self.samples.push_back((now, end));
+        }
+        let cooled = |sample: &(Nanos, Glsn)| sample.0 + self.cool <= now;
+        while self.samples.get(1).is_some_and(cooled) {
+            self.samples.pop_front();
+        }
+        self.samples.front().filter(|s| cooled(s)).map_or(0, |(_, end)| *end)
+    }
+}
+
+#[cfg(test)]
+mod tests;

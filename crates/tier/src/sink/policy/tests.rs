@@ -1,0 +1,87 @@
+use super::*;
+use crate::ghost::spread;
+use crate::page::{PageId, SpaceId};
+
+fn block(n: u32, slots: u32, last_change: Glsn) -> BufferedBlock {
+    BufferedBlock { block: BlockId { space: SpaceId::FIRST_USER, block: n }, slots, last_change }
+}
+
+fn numbers(chosen: (Reason, Vec<BlockId>)) -> Vec<u32> {
+    chosen.1.into_iter().map(|b| b.block).collect()
+}
+
+#[test]
+fn above_the_watermark_only_cooled_blocks_sink() {
+    let p = Pressure { slots: 800, free: 400, cooled_before: 50 };
+    let chosen = choose(p, vec![block(1, 100, 60), block(2, 3, 40), block(3, 1, 50)], 10);
+    assert_eq!(chosen.0, Reason::Cooled);
+    assert_eq!(numbers(chosen), [2, 3]);
+}
+
+#[test]
+fn below_the_watermark_the_fullest_go_first_and_only_as_many_as_needed() {
+    let p = Pressure { slots: 800, free: 190, cooled_before: 0 };
+    let blocks = vec![block(1, 2, 10), block(2, 100, 90), block(3, 120, 80), block(4, 16, 1)];
+    let chosen = choose(p, blocks.clone(), 10);
+    assert_eq!(chosen.0, Reason::Watermark);
+    assert_eq!(numbers(chosen), [3], "110 slots are wanted, and 100 and 120 are alike: the older one");
+    let p = Pressure { free: 0, ..p };
+    assert_eq!(numbers(choose(p, blocks.clone(), 10)), [3, 2, 4, 1]);
+    assert_eq!(numbers(choose(p, blocks, 2)), [3, 2]);
+}
+
+#[test]
+fn spaces_that_never_sink_are_never_chosen() {
+    let undo =
+        BufferedBlock { block: BlockId { space: SpaceId::UNDO, block: 0 }, slots: 128, last_change: 1 };
+    for free in [0, 400] {
+        let p = Pressure { slots: 400, free, cooled_before: 100 };
+        assert!(choose(p, vec![undo], 10).1.is_empty());
+    }
+}
+
+#[test]
+fn a_choice_frees_enough_or_is_all_there_is() {
+    let mut x = 0;
+    let mut dice = |n: u64| {
+        x += 1;
+        spread(PageId::new(SpaceId(3), x)) % n
+    };
+    for _ in 0..500 {
+        let slots = 8 + dice(5000) as u32;
+        let p = Pressure { slots, free: dice(u64::from(slots)) as u32, cooled_before: dice(100) };
+        let blocks: Vec<_> =
+            (0..dice(60) as u32).map(|n| block(n, 1 + dice(128) as u32, dice(200))).collect();
+        let max = 1 + dice(40) as usize;
+        let (reason, chosen) = choose(p, blocks.clone(), max);
+        assert!(chosen.len() <= max);
+        let sinks = |b: &&BufferedBlock| chosen.contains(&b.block);
+        let gained: u32 = blocks.iter().filter(sinks).map(|b| b.slots).sum();
+        match reason {
+            Reason::Watermark => {
+                assert!(p.free < low(slots));
+                let enough = p.free + gained >= high(slots);
+                assert!(enough || chosen.len() == max.min(blocks.len()));
+            }
+            Reason::Cooled => {
+                assert!(p.free >= low(slots));
+                assert!(blocks.iter().filter(sinks).all(|b| b.last_change <= p.cooled_before));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_position_has_cooled_when_its_time_has_passed() {
+    let mut ages = Ages::new(800);
+    assert_eq!(ages.sample(1000, 10), 0);
+    assert_eq!(ages.sample(1050, 15), 0, "too soon for another sample");
+    assert_eq!(ages.sample(1100, 20), 0);
+    assert_eq!(ages.sample(1799, 30), 0);
+    assert_eq!(ages.sample(1800, 30), 10);
+    assert_eq!(ages.sample(1899, 40), 10);
+    assert_eq!(ages.sample(1900, 40), 20);
+    assert_eq!(ages.sample(9000, 50), 40, "the newest sample that is old enough");
+    (0..1000).for_each(|n| _ = ages.sample(10_000 + n * 10, 60));
+    assert!(ages.samples.len() <= SAMPLES as usize + 2);
+}

@@ -1,0 +1,313 @@
+//! The lower half of the tier, without trees and transactions: a simulated volume, flash and store, the
+//! map with a log whose tail is lost in a crash, and a model of what every page holds.
+
+#![allow(dead_code)] // each test binary uses its part
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_io::AlignedBuf;
+use terrace_io::clock::Nanos;
+use terrace_io::disk::Disk;
+use terrace_io::random::Random;
+use terrace_io::sched::{Step, Worker};
+use terrace_sim::{SimDisk, SimStore, SimWorld};
+use terrace_tier::below::{Below, ReadError};
+use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
+use terrace_tier::collect::{Collector, NoSnapshots};
+use terrace_tier::fence::{Fence, Writer};
+use terrace_tier::map::{Located, Map, home};
+use terrace_tier::object::Objects;
+use terrace_tier::object_buffer::{self, ObjectBuffer};
+use terrace_tier::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
+use terrace_tier::pages::Pages;
+use terrace_tier::path::Path;
+use terrace_tier::pool::Access;
+use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
+use terrace_tier::sink::{EpochSequences, SinkParts, SinkSettings, SinkWorker, Sinker};
+
+pub const COOL: Nanos = 10_000_000_000;
+pub const LINEAGE: u128 = 0xFACE;
+
+/// A log in memory that becomes durable when asked, and loses the rest in a crash.
+pub struct LaggingLog {
+    state: Mutex<(Glsn, Glsn)>,
+    records: Mutex<Vec<(u32, Vec<u8>, LsnRange)>>,
+    pub stopped: AtomicBool,
+    crashed: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Redo for LaggingLog {
+    fn reserve(self: Arc<Self>, bytes: u64, _: Urgency) -> Result<LogRoom, LogError> {
+        if self.stopped.load(Ordering::SeqCst) {
+            return Err(LogError::Poisoned("it stopped".into()));
+        }
+        Ok(LogRoom::new(self, bytes))
+    }
+    fn give_back(&self, _bytes: u64) {}
+    fn append(&self, _: &mut LogRoom, pages: &[PageRedo<'_>], stamp: &mut dyn FnMut(LsnRange)) -> LsnRange {
+        let mut state = self.state.lock();
+        let first = state.0.max(1);
+        state.0 = first + pages.iter().map(|p| record_bound(p.ops.len())).sum::<u64>();
+        let range = LsnRange { first, end: state.0 };
+        stamp(range);
+        self.records.lock().extend(pages.iter().map(|p| (p.id.page, p.ops.to_vec(), range)));
+        range
+    }
+    fn durable(&self) -> Glsn {
+        self.state.lock().1
+    }
+    fn appended(&self) -> Glsn {
+        self.state.lock().0
+    }
+    fn make_durable(&self, _upto: Glsn) -> Result<(), LogError> {
+        if self.stopped.load(Ordering::SeqCst) || (self.crashed)() {
+            return Err(LogError::Poisoned("it stopped".into()));
+        }
+        let mut state = self.state.lock();
+        state.1 = state.0;
+        Ok(())
+    }
+}
+
+/// What runs between two crashes.
+pub struct Running {
+    pub map: Arc<Map>,
+    pub buffer: Arc<ObjectBuffer>,
+    pub bpe: Arc<Bpe>,
+    pub bpe_worker: BpeWorker,
+    pub path: Arc<Path>,
+    pub pages: Arc<Pages>,
+    pub objects: Arc<Objects>,
+    pub fence: Arc<Fence>,
+    pub collector: Arc<Collector>,
+    pub sinker: Arc<Sinker>,
+    pub worker: SinkWorker,
+}
+
+pub struct Rig {
+    pub sim: Arc<SimWorld>,
+    pub volume: Arc<SimDisk>,
+    pub flash: Arc<SimDisk>,
+    pub store: Arc<SimStore>,
+    pub log: Arc<LaggingLog>,
+    pub run: Running,
+    slots: u32,
+    epoch: u32,
+    /// Version of each page, with the end of the record that published it.
+    model: HashMap<PageId, Vec<(Glsn, u64)>>,
+}
+
+/// The `version`th image of a page.
+pub fn image(id: PageId, version: u64) -> (AlignedBuf, Tag) {
+    let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+    page::format(&mut bytes, id, PageKind::Leaf, 0);
+    page::set_lsn(&mut bytes, version);
+    bytes[9000..9008].copy_from_slice(&version.to_le_bytes());
+    let tag = page::seal(&mut bytes);
+    (bytes, tag)
+}
+
+pub fn page_of(block: u32, index: u32) -> PageId {
+    PageId::new(SpaceId::FIRST_USER, block * BLOCK_PAGES + index)
+}
+
+pub fn block_of(block: u32) -> BlockId {
+    BlockId { space: SpaceId::FIRST_USER, block }
+}
+
+impl Rig {
+    pub fn new(seed: u64, slots: u32) -> Rig {
+        let sim = Arc::new(SimWorld::new(seed));
+        let volume = sim.disk("volume");
+        home::create(&*volume).unwrap();
+        object_buffer::create(&*volume).unwrap();
+        volume.sync_dir().unwrap();
+        let flash = sim.disk("flash");
+        let store = sim.store("store");
+        let world = sim.clone();
+        let log = Arc::new(LaggingLog {
+            state: Mutex::new((1, 1)),
+            records: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            crashed: Box::new(move || world.crashed()),
+        });
+        let run = open(&sim, &volume, &flash, &store, &log, slots, 1);
+        Rig { sim, volume, flash, store, log, run, slots, epoch: 1, model: HashMap::new() }
+    }
+
+    /// Power is lost and comes back: everything in memory is gone, the log's tail too.
+    pub fn crash(&mut self) {
+        self.volume.crash();
+        self.flash.crash();
+        self.sim.power_on();
+        let durable = self.log.durable();
+        self.log.records.lock().retain(|(_, _, range)| range.end <= durable);
+        self.log.state.lock().0 = durable;
+        self.model.values_mut().for_each(|versions| versions.retain(|(end, _)| *end <= durable));
+        self.model.retain(|_, versions| !versions.is_empty());
+        self.epoch += 1;
+        self.run = open(&self.sim, &self.volume, &self.flash, &self.store, &self.log, self.slots, self.epoch);
+        assert_eq!(self.run.map.faults(), Vec::<String>::new(), "seed {}", self.sim.seed);
+    }
+
+    /// What the flusher does with one dirty page. False: no free slot, or the machine is dead.
+    pub fn flush(&mut self, id: PageId) -> bool {
+        let version = self.version(id).unwrap_or(0) + 1;
+        let (bytes, tag) = image(id, version);
+        let run = &self.run;
+        run.map.settle();
+        let Some(slots) = run.map.take_slots(1, 0) else { return false };
+        let written = run.buffer.write_many(&slots, &bytes).and_then(|()| run.buffer.sync());
+        if written.is_err() {
+            run.map.give_back_slots(&slots);
+            return false;
+        }
+        let Ok(range) = run.map.publish_slots(&[(id, slots[0], tag)]) else { return false };
+        run.bpe.invalidate(id);
+        self.model.entry(id).or_default().push((range.end, version));
+        true
+    }
+
+    pub fn version(&self, id: PageId) -> Option<u64> {
+        self.model.get(&id)?.last().map(|(_, version)| *version)
+    }
+
+    /// The page as a reader gets it; panics if that is not the newest version.
+    pub fn read(&self, id: PageId) -> Result<(), ReadError> {
+        let mut buf = AlignedBuf::zeroed(PAGE_SIZE);
+        match (self.run.path.fetch(id, &mut buf), self.version(id)) {
+            (Ok(_), Some(version)) => {
+                let same = buf[..] == image(id, version).0[..];
+                assert!(same, "seed {}: page {id} is not version {version}", self.sim.seed);
+                Ok(())
+            }
+            (Err(ReadError::Absent(_)), None) => Ok(()),
+            (Ok(_), None) => panic!("seed {}: page {id} was never flushed", self.sim.seed),
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Reads every page; all must be there.
+    pub fn read_all(&self) {
+        for id in self.model.keys() {
+            self.read(*id).unwrap_or_else(|e| panic!("seed {}: {e}", self.sim.seed));
+        }
+    }
+
+    /// A clean page leaves memory.
+    pub fn evict(&self, id: PageId) {
+        if let Some(version) = self.version(id) {
+            let mut bytes = image(id, version).0;
+            self.run.path.evicted(id, &mut bytes, 1 + (self.sim.random.below(3) as u8));
+        }
+    }
+
+    /// Brings the page into the buffer pool, where it may grow old: this rig flushes past the pool.
+    pub fn cache(&self, id: PageId) {
+        drop(self.run.pages.load(id, Access::Normal));
+    }
+
+    /// Lets the sinker work until it rests. Returns how long it wants to rest.
+    pub fn work(&mut self) -> Step {
+        for _ in 0..10_000 {
+            match self.run.worker.step() {
+                Step::Worked => {}
+                rest => return rest,
+            }
+        }
+        panic!("seed {}: the sinker does not come to rest", self.sim.seed);
+    }
+
+    pub fn heal(&self) {
+        let faults = &self.store.faults;
+        for rate in [&faults.unavailable, &faults.unknown, &faults.throttled] {
+            rate.store(0, Ordering::SeqCst);
+        }
+        faults.dead.store(false, Ordering::SeqCst);
+        self.store.land_late_puts();
+    }
+
+    /// The object that the map names for a block.
+    pub fn object(&self, block: u32) -> Option<String> {
+        self.run.map.block(block_of(block)).object.map(|key| key.to_string())
+    }
+
+    /// The keys of objects in the store.
+    pub fn stored(&self) -> Vec<String> {
+        self.store.keys().into_iter().filter(|key| key != terrace_tier::fence::KEY).collect()
+    }
+
+    pub fn in_slot(&self, id: PageId) -> bool {
+        matches!(self.run.map.locate(id), Located::At(home) if home.slot.is_some())
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn open(
+    sim: &SimWorld,
+    volume: &Arc<SimDisk>,
+    flash: &Arc<SimDisk>,
+    store: &Arc<SimStore>,
+    log: &Arc<LaggingLog>,
+    slots: u32,
+    epoch: u32,
+) -> Running {
+    let world = sim.world();
+    let redo: Arc<dyn Redo> = log.clone();
+    let mut loading = home::Loading::open(&**volume).unwrap();
+    for (number, ops, range) in log.records.lock().iter() {
+        loading.apply(*number, ops, range.first, range.end).unwrap();
+    }
+    let map = Arc::new(loading.finish(slots, redo.clone()).unwrap());
+    let buffer = Arc::new(ObjectBuffer::open(&**volume).unwrap());
+    let settings = BpeSettings { flash_bytes: 40 * PAGE_SIZE as u64, queue_pages: 16 };
+    let bpe = Arc::new(Bpe::open(&**flash, settings));
+    let objects = Arc::new(Objects::new(store.clone()));
+    let writer = Writer { instance: 1, lineage: LINEAGE, epoch, nonce: world.random.next_u64() };
+    let fence = Arc::new(Fence::new(store.clone(), writer, !map.objects().is_empty()));
+    let snapshots = Arc::new(NoSnapshots);
+    let collector = Arc::new(Collector::new(
+        world.clone(),
+        map.clone(),
+        redo.clone(),
+        objects.clone(),
+        fence.clone(),
+        snapshots,
+    ));
+    let path = Path::new(map.clone(), buffer.clone(), Some(bpe.clone()), Some(objects.clone()));
+    let path = Arc::new(path);
+    let pages = Arc::new(Pages::new(world.clone(), 48, path.clone(), redo.clone()));
+    let parts = SinkParts {
+        world,
+        map: map.clone(),
+        buffer: buffer.clone(),
+        pool: pages.pool().clone(),
+        redo,
+        flash: Some(bpe.clone()),
+        objects: objects.clone(),
+        fence: fence.clone(),
+        sequences: Arc::new(EpochSequences::new()),
+        collector: collector.clone(),
+    };
+    let sinker = Arc::new(Sinker::new(parts, SinkSettings { cool: COOL }));
+    Running {
+        map,
+        buffer,
+        bpe_worker: BpeWorker(bpe.clone()),
+        bpe,
+        path,
+        pages,
+        objects,
+        fence,
+        collector,
+        worker: SinkWorker(sinker.clone()),
+        sinker,
+    }
+}
+
+/// Steps of the flash worker until it has nothing to do.
+pub fn fill(run: &mut Running) {
+    while run.bpe_worker.step() == Step::Worked {}
+}

@@ -1,0 +1,311 @@
+//! Sinking, collection and the store together, on simulated devices. Random lives are in `sink_lives`.
+
+mod rig;
+
+use rig::{COOL, Rig, block_of, fill, page_of};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_io::clock::Clock;
+use terrace_io::sched::Step;
+use terrace_io::store::{ObjectStore, Purpose};
+use terrace_tier::below::Tier;
+use terrace_tier::fence::{Fence, Writer};
+use terrace_tier::map::Located;
+use terrace_tier::object_buffer;
+use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::sink::{SinkError, Sunk};
+
+#[test]
+fn a_sunk_block_frees_its_slots_and_reads_from_its_object() {
+    let mut rig = Rig::new(1, 200);
+    (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));
+    let free = rig.run.map.slots_free();
+    assert_eq!(rig.run.sinker.sink_block(block_of(0)).unwrap(), Sunk::Put { pages: 100 });
+    assert_eq!(rig.run.map.slots_free(), free + 100);
+    assert_eq!(rig.stored(), [rig.object(0).unwrap()]);
+    rig.read_all();
+    assert_eq!(rig.store.requests(Purpose::PageMiss), 100, "a miss is one request for one page");
+    assert_eq!(rig.run.sinker.sink_block(block_of(0)).unwrap(), Sunk::Nothing);
+    assert_eq!(rig.store.requests(Purpose::Sink), 1);
+}
+
+#[test]
+fn a_page_flushed_during_the_put_keeps_its_slot() {
+    let mut rig = Rig::new(1, 64);
+    (0..3).for_each(|i| assert!(rig.flush(page_of(0, i))));
+    // The flusher's part, done in the middle of the sink: a new image of page 1.
+    let id = page_of(0, 1);
+    let (bytes, tag) = rig::image(id, 2);
+    let (map, buffer) = (rig.run.map.clone(), rig.run.buffer.clone());
+    let flush = move || {
+        let slots = map.take_slots(1, 0).unwrap();
+        buffer.write_many(&slots, &bytes).unwrap();
+        buffer.sync().unwrap();
+        map.publish_slots(&[(id, slots[0], tag)]).unwrap();
+    };
+    rig.sim.sched.hook("sink-put", Box::new(flush));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    rig.sim.sched.unhook("sink-put");
+    assert!(rig.in_slot(id) && !rig.in_slot(page_of(0, 0)) && !rig.in_slot(page_of(0, 2)));
+    let Located::At(home) = rig.run.map.locate(id) else { panic!() };
+    assert_eq!(home.tag, tag);
+}
+
+#[test]
+fn a_merge_takes_the_nearest_copy_and_asks_the_store_once() {
+    let mut rig = Rig::new(1, 200);
+    (0..20).for_each(|i| assert!(rig.flush(page_of(0, i))));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    rig.flush(page_of(0, 3));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    assert_eq!(rig.store.requests(Purpose::Merge), 1, "19 pages with one request");
+    // Now all are in memory or on flash, some of them twice and some of them old.
+    (0..20).for_each(|i| rig.evict(page_of(0, i)));
+    (0..20).for_each(|i| rig.evict(page_of(0, i)));
+    fill(&mut rig.run);
+    (0..20).for_each(|i| rig.cache(page_of(0, i)));
+    rig.flush(page_of(0, 5));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    assert_eq!(rig.store.requests(Purpose::Merge), 1, "nothing had to be asked for");
+    rig.read_all();
+}
+
+#[test]
+fn slots_running_low_sink_the_fullest_blocks_and_no_more_than_needed() {
+    let mut rig = Rig::new(1, 128);
+    for i in 0..60 {
+        rig.flush(page_of(1, i));
+    }
+    for block in 2..12 {
+        rig.flush(page_of(block, 7));
+    }
+    rig.work();
+    assert!(rig.stored().is_empty(), "58 slots are free: no need");
+    (12..42).for_each(|block| assert!(rig.flush(page_of(block, 0))));
+    rig.work();
+    assert_eq!(rig.stored().len(), 1, "one block was enough");
+    assert!(rig.object(1).is_some());
+    assert_eq!(rig.run.sinker.counters.by_watermark.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_block_that_has_cooled_sinks_and_then_the_worker_sleeps_for_good() {
+    let mut rig = Rig::new(1, 128);
+    rig.flush(page_of(0, 0));
+    let Step::IdleFor(rest) = rig.work() else { panic!("it must look again when the block has cooled") };
+    assert!(rest <= COOL);
+    let mut waited = 0;
+    while rig.stored().is_empty() {
+        rig.sim.clock.advance(rest);
+        waited += rest;
+        rig.work();
+        assert!(waited < 2 * COOL);
+    }
+    assert!(waited >= COOL, "it was still warm");
+    assert_eq!(rig.work(), Step::Idle);
+}
+
+#[test]
+fn a_dead_store_is_asked_ever_less_often_and_again_when_it_returns() {
+    let mut rig = Rig::new(1, 64);
+    (0..60).for_each(|i| assert!(rig.flush(page_of(0, i))));
+    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    let before: u64 = Purpose::ALL.iter().map(|p| rig.store.requests(*p)).sum();
+    let end = rig.sim.clock.now() + 600_000_000_000;
+    while rig.sim.clock.now() < end {
+        match rig.work() {
+            Step::IdleFor(rest) => rig.sim.clock.advance(rest),
+            other => panic!("{other:?}"),
+        }
+    }
+    let asked = Purpose::ALL.iter().map(|p| rig.store.requests(*p)).sum::<u64>() - before;
+    assert!((10..80).contains(&asked), "{asked} requests in ten minutes");
+    assert!(rig.run.sinker.status().error.unwrap().contains("the store is dead"));
+    rig.read_all();
+    rig.heal();
+    for _ in 0..3 {
+        if let Step::IdleFor(rest) = rig.work() {
+            rig.sim.clock.advance(rest);
+        }
+    }
+    assert!(rig.run.sinker.status().error.is_none());
+    assert!(!rig.in_slot(page_of(0, 0)));
+}
+
+#[test]
+fn a_fenced_instance_publishes_nothing() {
+    let mut rig = Rig::new(1, 64);
+    rig.flush(page_of(0, 0));
+    rig.run.sinker.sink_all().unwrap();
+    let named = rig.object(0);
+    let store: Arc<dyn ObjectStore> = rig.store.clone();
+    let writer = Writer { epoch: 9, nonce: 1, ..rig.run.fence.writer() };
+    Fence::new(store, writer, true).take().unwrap();
+    rig.run.fence.check().unwrap_err();
+    (0..60).for_each(|i| _ = rig.flush(page_of(0, i)));
+    assert!(rig.run.sinker.sink_all().is_err());
+    assert_eq!(rig.work(), Step::Idle);
+    assert_eq!(rig.object(0), named);
+    assert!(rig.run.sinker.status().fenced.unwrap().contains("fenced"));
+    rig.read_all();
+}
+
+#[test]
+fn a_stopped_log_does_not_make_it_put_objects_for_ever() {
+    let mut rig = Rig::new(1, 64);
+    (0..60).for_each(|i| _ = rig.flush(page_of(0, i)));
+    rig.log.stopped.store(true, Ordering::SeqCst);
+    for _ in 0..50 {
+        if let Step::IdleFor(rest) = rig.work() {
+            rig.sim.clock.advance(rest);
+        }
+    }
+    assert!(rig.store.requests(Purpose::Sink) <= 1);
+}
+
+#[test]
+fn a_corrupt_image_is_named_and_other_blocks_go_on() {
+    let mut rig = Rig::new(1, 64);
+    rig.flush(page_of(0, 0));
+    rig.flush(page_of(1, 0));
+    let Located::At(home) = rig.run.map.locate(page_of(0, 0)) else { panic!() };
+    let at = u64::from(home.slot.unwrap().0) * PAGE_SIZE as u64;
+    rig.volume.flip(object_buffer::FILE, at + 700, 4);
+    let error = rig.run.sinker.sink_block(block_of(0)).unwrap_err();
+    assert!(matches!(error, SinkError::Corrupt { tier: Tier::Volume, .. }), "{error}");
+    for _ in 0..40 {
+        if let Step::IdleFor(rest) = rig.work() {
+            rig.sim.clock.advance(rest);
+        }
+    }
+    assert!(rig.object(1).is_some() && rig.object(0).is_none());
+    assert_eq!(rig.run.sinker.counters.corrupt.load(Ordering::Relaxed), 1, "it is not tried for ever");
+    // Changed anew, it sinks.
+    rig.flush(page_of(0, 0));
+    rig.run.sinker.sink_all().unwrap();
+    assert!(rig.object(0).is_some());
+}
+
+#[test]
+fn flash_repairs_what_the_volume_lost() {
+    let mut rig = Rig::new(1, 64);
+    rig.flush(page_of(0, 0));
+    rig.evict(page_of(0, 0));
+    rig.evict(page_of(0, 0));
+    let Located::At(home) = rig.run.map.locate(page_of(0, 0)) else { panic!() };
+    let at = u64::from(home.slot.unwrap().0) * PAGE_SIZE as u64;
+    rig.volume.flip(object_buffer::FILE, at + 700, 4);
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    rig.read_all();
+}
+
+#[test]
+fn a_space_dropped_during_the_put_leaves_no_object() {
+    let mut rig = Rig::new(1, 64);
+    rig.flush(page_of(0, 0));
+    let map = rig.run.map.clone();
+    rig.sim.sched.hook("sink-put", Box::new(move || _ = map.drop_space(page_of(0, 0).space).unwrap()));
+    assert_eq!(rig.run.sinker.sink_block(block_of(0)).unwrap(), Sunk::Gone);
+    rig.work();
+    assert!(rig.stored().is_empty());
+}
+
+#[test]
+fn a_superseded_object_goes_when_its_successor_is_durable_and_not_before() {
+    let mut rig = Rig::new(1, 64);
+    rig.flush(page_of(0, 0));
+    rig.run.sinker.sink_all().unwrap();
+    let first = rig.object(0).unwrap();
+    rig.flush(page_of(0, 0));
+    // The record of the publication is in the log and not durable.
+    let taken = rig.run.map.clone();
+    let state = taken.block(block_of(0));
+    let key = terrace_tier::object::key::ObjectKey { sequence: 99, ..state.object.unwrap() };
+    let (bytes, tag) = rig::image(page_of(0, 0), 2);
+    let draft = terrace_tier::object::Draft::new(key, 0, &[(0, tag, &bytes[..])]);
+    rig.run.objects.put(&draft).unwrap();
+    let range = taken.publish_object(block_of(0), &[(0, tag)], &draft.header().shape()).unwrap().unwrap();
+    rig.work();
+    assert!(rig.stored().contains(&first), "a crash now would need it");
+    terrace_tier::redo::Redo::make_durable(&*rig.log, range.end).unwrap();
+    rig.work();
+    assert_eq!(rig.stored(), [key.to_string()]);
+    rig.read_all();
+}
+
+#[test]
+fn an_object_that_is_read_stays_until_the_reader_has_gone() {
+    let mut rig = Rig::new(1, 64);
+    rig.flush(page_of(0, 0));
+    rig.run.sinker.sink_all().unwrap();
+    let key = rig.run.map.block(block_of(0)).object.unwrap();
+    let objects = rig.run.objects.clone();
+    let reading = objects.reading(key);
+    rig.flush(page_of(0, 0));
+    rig.run.sinker.sink_all().unwrap();
+    let epoch_reads = rig.store.requests(Purpose::Epoch);
+    for _ in 0..20 {
+        let Step::IdleFor(rest) = rig.work() else { panic!("it must look again") };
+        rig.sim.clock.advance(rest);
+    }
+    assert!(rig.stored().contains(&key.to_string()));
+    assert_eq!(rig.store.requests(Purpose::Epoch), epoch_reads, "waiting costs no request");
+    drop(reading);
+    rig.work();
+    assert_eq!(rig.stored(), [rig.object(0).unwrap()]);
+}
+
+#[test]
+fn an_orphan_of_a_crash_is_found_by_the_scrub_and_nothing_else_is_touched() {
+    let mut rig = Rig::new(1, 64);
+    rig.flush(page_of(0, 0));
+    rig.flush(page_of(1, 0));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    let crash = rig.sim.clone();
+    rig.sim.sched.hook("sink-put", Box::new(move || crash.crash_at(1)));
+    rig.run.sinker.sink_block(block_of(1)).unwrap_err();
+    rig.sim.sched.unhook("sink-put");
+    rig.crash();
+    assert_eq!(rig.stored().len(), 2, "one is named, one is an orphan");
+    let stranger = format!("{:032x}/readme", rig::LINEAGE);
+    let foreign = format!("{:032x}/00000010/00000000/00000001-0000000000000001", 7);
+    for key in [&stranger, &foreign] {
+        rig.store.put_if_absent(Purpose::Sink, key, &[b"x"]).unwrap();
+    }
+    let scrubbed = rig.run.collector.scrub_orphans().unwrap();
+    assert_eq!((scrubbed.listed, scrubbed.deleted, scrubbed.strangers), (3, 1, 1));
+    let left = rig.stored();
+    assert_eq!(left.len(), 3);
+    assert!(left.contains(&stranger) && left.contains(&foreign) && left.contains(&rig.object(0).unwrap()));
+    rig.read_all();
+    assert_eq!(rig.run.collector.scrub_orphans().unwrap().deleted, 0);
+}
+
+#[test]
+fn a_fenced_instance_deletes_nothing() {
+    let mut rig = Rig::new(1, 64);
+    rig.flush(page_of(0, 0));
+    rig.run.sinker.sink_all().unwrap();
+    rig.flush(page_of(0, 0));
+    rig.run.sinker.sink_all().unwrap();
+    assert_eq!(rig.stored().len(), 2);
+    let writer = Writer { epoch: 9, nonce: 1, ..rig.run.fence.writer() };
+    Fence::new(rig.store.clone(), writer, true).take().unwrap();
+    rig.work();
+    assert!(rig.run.collector.scrub_orphans().is_err());
+    assert_eq!(rig.stored().len(), 2);
+    assert_eq!(rig.store.requests(Purpose::Collect), 0);
+}
+
+#[test]
+fn a_dropped_space_leaves_no_object() {
+    let mut rig = Rig::new(1, 64);
+    (0..5).for_each(|block| _ = rig.flush(page_of(block, 0)));
+    rig.run.sinker.sink_all().unwrap();
+    rig.run.map.drop_space(page_of(0, 0).space).unwrap();
+    rig.work();
+    assert_eq!(rig.stored().len(), 5, "the drop is not durable");
+    terrace_tier::redo::Redo::make_durable(&*rig.log, 0).unwrap();
+    rig.work();
+    assert!(rig.stored().is_empty());
+}
