@@ -1,0 +1,331 @@
+"""Two sessions step by step, on InnoDB and on the engine: who waits, who goes on, with what result."""
+
+import threading
+import time
+
+import pymysql
+import pytest
+
+SETUP = [
+    "DROP TABLE IF EXISTS t",
+    "CREATE TABLE t (id INT PRIMARY KEY, v INT, u INT, KEY (v), UNIQUE (u)) ENGINE=@E",
+    "INSERT INTO t VALUES (1,10,100),(2,20,200),(3,30,300),(4,40,400),(5,50,500)",
+]
+
+# A step: who and what; "b?" waits for b's answer, "kill b" and "drop a" come from outside.
+SCENARIOS = {
+    'wait and commit': [
+        ('a', 'begin'),
+        ('a', 'update t set v=11 where id=1'),
+        ('b', 'update t set v=12 where id=1'),
+        ('a', 'commit'),
+        ('b?',),
+        ('b', 'select v from t where id=1'),
+    ],
+    'readers do not wait': [
+        ('a', 'begin'),
+        ('a', 'update t set v=11 where id=1'),
+        ('b', 'select * from t'),
+        ('a', 'rollback'),
+        ('b', 'select * from t'),
+    ],
+    'repeatable read': [
+        ('a', 'begin'),
+        ('a', 'select * from t'),
+        ('b', 'update t set v=99 where id=2'),
+        ('b', 'insert into t values(9,90,900)'),
+        ('b', 'delete from t where id=3'),
+        ('a', 'select * from t'),
+        ('a', 'select v from t order by v'),
+        ('a', 'select count(*) from t where v>0'),
+        ('a', 'select * from t where id=2 for update'),
+        ('a', 'commit'),
+        ('a', 'select * from t'),
+    ],
+    'read committed': [
+        ('a', 'set transaction isolation level read committed'),
+        ('a', 'begin'),
+        ('a', 'select * from t'),
+        ('b', 'update t set v=99 where id=2'),
+        ('a', 'select * from t'),
+        ('a', 'commit'),
+    ],
+    'read uncommitted': [
+        ('a', 'set session transaction isolation level read uncommitted'),
+        ('b', 'begin'),
+        ('b', 'update t set v=99 where id=2'),
+        ('a', 'select v from t where id=2'),
+        ('b', 'rollback'),
+        ('a', 'select v from t where id=2'),
+    ],
+    'serializable': [
+        ('a', 'set session transaction isolation level serializable'),
+        ('a', 'begin'),
+        ('a', 'select v from t where id=2'),
+        ('b', 'set terrace_lock_wait_timeout_ms=1000'),
+        ('b', 'set innodb_lock_wait_timeout=1'),
+        ('b', 'update t set v=1 where id=2'),
+        ('b?',),
+        ('a', 'commit'),
+        ('b', 'update t set v=1 where id=2'),
+    ],
+    'deadlock': [
+        ('a', 'begin'),
+        ('b', 'begin'),
+        ('a', 'update t set v=0 where id=1'),
+        ('b', 'update t set v=0 where id=2'),
+        ('a', 'update t set v=0 where id=2'),
+        ('b', 'update t set v=0 where id=1'),
+        ('a?',),
+        ('b?',),
+        ('a', 'rollback'),
+        ('b', 'rollback'),
+        ('a', 'select * from t'),
+    ],
+    'lock timeout': [
+        ('b', 'set terrace_lock_wait_timeout_ms=1000'),
+        ('b', 'set innodb_lock_wait_timeout=1'),
+        ('a', 'begin'),
+        ('a', 'select * from t where id=1 for update'),
+        ('b', 'begin'),
+        ('b', 'update t set v=77 where id=2'),
+        ('b', 'update t set v=1 where id=1'),
+        ('b?',),
+        ('b', 'select v from t where id=2'),
+        ('b', 'commit'),
+        ('a', 'commit'),
+        ('a', 'select v from t where id in (1,2)'),
+    ],
+    'nowait': [
+        ('a', 'begin'),
+        ('a', 'select * from t where id=1 for update'),
+        ('b', 'select * from t where id=1 for update nowait'),
+        ('b', 'select * from t where id=2 for update nowait'),
+        ('a', 'commit'),
+    ],
+    'other rows free': [
+        ('a', 'begin'),
+        ('a', 'select * from t where id=2 for update'),
+        ('b', 'update t set v=5 where id=1'),
+        ('b', 'update t set v=5 where id=3'),
+        ('b', 'insert into t values(7,7,7)'),
+        ('a', 'commit'),
+    ],
+    'equal rows only': [
+        ('a', 'begin'),
+        ('a', 'select * from t where v=20 for update'),
+        ('b', 'update t set u=u+1 where id=3'),
+        ('b?',),
+        ('b', 'select * from t where v=30 for update'),
+        ('b?',),
+        ('a', 'commit'),
+    ],
+    'shared locks': [
+        ('a', 'begin'),
+        ('b', 'begin'),
+        ('a', 'select v from t where id=1 lock in share mode'),
+        ('b', 'select v from t where id=1 lock in share mode'),
+        ('a', 'update t set v=1 where id=1'),
+        ('b', 'commit'),
+        ('a?',),
+        ('a', 'commit'),
+    ],
+    'unique insert waits': [
+        ('a', 'begin'),
+        ('a', 'insert into t values(8,80,800)'),
+        ('b', 'insert into t values(8,81,801)'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'unique insert waits, rolled back': [
+        ('a', 'begin'),
+        ('a', 'insert into t values(8,80,800)'),
+        ('b', 'insert into t values(10,81,800)'),
+        ('a', 'rollback'),
+        ('b?',),
+        ('b', 'select * from t where id>5'),
+    ],
+    'gap': [
+        ('a', 'begin'),
+        ('a', 'select * from t where v between 15 and 35 for update'),
+        ('b', 'insert into t values(6,25,600)'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'no gap at read committed': [
+        ('a', 'set session transaction isolation level read committed'),
+        ('a', 'begin'),
+        ('a', 'select * from t where v between 15 and 35 for update'),
+        ('b', 'insert into t values(6,25,600)'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'rc unlocks non-matching': [
+        ('a', 'set session transaction isolation level read committed'),
+        ('a', 'begin'),
+        ('a', 'update t set u=u+1 where v+0=30'),
+        ('b', 'update t set u=u+1 where id=1'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'insert into end gap': [
+        ('a', 'begin'),
+        ('a', 'select * from t where id>4 for update'),
+        ('b', 'insert into t values(6,60,600)'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'missing row gap': [
+        ('a', 'begin'),
+        ('a', 'select * from t where id=10 for update'),
+        ('b', 'insert into t values(11,60,600)'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'kill waiting': [
+        ('a', 'begin'),
+        ('a', 'update t set v=1 where id=1'),
+        ('b', 'update t set v=2 where id=1'),
+        ('kill', 'b'),
+        ('b?',),
+        ('b', 'select 1'),
+        ('a', 'commit'),
+        ('b', 'update t set v=3 where id=1'),
+    ],
+    'dropped connection': [
+        ('a', 'begin'),
+        ('a', 'update t set v=1 where id=1'),
+        ('drop', 'a'),
+        ('b', 'update t set v=2 where id=1'),
+        ('b?',),
+        ('b', 'select v from t where id=1'),
+    ],
+    'ddl waits': [
+        ('a', 'begin'),
+        ('a', 'select * from t'),
+        ('b', 'alter table t add z int'),
+        ('a', 'commit'),
+        ('b?',),
+        ('b', 'select * from t'),
+    ],
+    'savepoint keeps lock': [
+        ('a', 'begin'),
+        ('a', 'savepoint s'),
+        ('a', 'update t set v=1 where id=1'),
+        ('a', 'rollback to s'),
+        ('b', 'update t set v=2 where id=1'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'snapshot': [
+        ('a', 'start transaction with consistent snapshot'),
+        ('b', 'insert into t values(6,6,6)'),
+        ('a', 'select count(*) from t'),
+        ('a', 'commit'),
+        ('a', 'select count(*) from t'),
+    ],
+    'secondary old version': [
+        ('a', 'begin'),
+        ('a', 'select count(*) from t'),
+        ('b', 'update t set v=v+100'),
+        ('b', 'update t set v=v-95 where id=5'),
+        ('a', 'select id,v from t force index(v) where v<60 order by v'),
+        ('a', 'select v from t force index(v) order by v'),
+        ('a', 'commit'),
+        ('a', 'select v from t force index(v) order by v'),
+    ],
+    'fk-less replace race': [
+        ('a', 'begin'),
+        ('a', 'delete from t where id=3'),
+        ('b', 'insert into t values(3,1,1)'),
+        ('a', 'rollback'),
+        ('b?',),
+    ],
+    'lock tables': [
+        ('a', 'lock tables t write'),
+        ('b', 'insert into t values(6,6,6)'),
+        ('a', 'unlock tables'),
+        ('b?',),
+    ],
+    'insert select locks': [
+        ('a', 'begin'),
+        ('a', 'create temporary table q as select * from t where id=1'),
+        ('b', 'update t set v=1 where id=1'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'xa detach': [
+        ('a', "xa start 'q1'"),
+        ('a', 'update t set v=5 where id=1'),
+        ('a', "xa end 'q1'"),
+        ('a', "xa prepare 'q1'"),
+        ('drop', 'a'),
+        ('b', 'xa recover'),
+        ('b', "xa commit 'q1'"),
+        ('b', 'select v from t where id=1'),
+    ],
+}
+
+
+class Session:
+    def __init__(self, server, database):
+        self.connection = server.connect(database=database)
+        self.id = self.connection.thread_id()
+        self.thread, self.answer = None, None
+
+    def _run(self, statement):
+        try:
+            cursor = self.connection.cursor()
+            cursor.execute(statement)
+            rows = cursor.fetchall()
+            # DDL: how many rows were copied is the engine's affair.
+            self.answer = rows or (0 if statement.startswith("alter") else cursor.rowcount)
+        except pymysql.err.Error as error:
+            self.answer = ("error",) + error.args[:2]
+
+    def run(self, statement):
+        self.thread = threading.Thread(target=self._run, args=(statement,), daemon=True)
+        self.thread.start()
+        self.thread.join(0.5)
+        return "waits" if self.thread.is_alive() else self.answer
+
+    def wait(self):
+        self.thread.join(15)
+        return "still waits" if self.thread.is_alive() else self.answer
+
+
+def play(server, database, engine, steps):
+    control = server.connect(database=database).cursor()
+    for statement in SETUP:
+        control.execute(statement.replace("@E", engine))
+    sessions = {who: Session(server, database) for who in "ab"}
+    seen = []
+    for step in steps:
+        if step[0] == "kill":
+            control.execute(f"KILL QUERY {sessions[step[1]].id}")
+            time.sleep(0.3)
+        elif step[0] == "drop":
+            sessions[step[1]].connection.close()
+            time.sleep(0.5)
+        elif step[0].endswith("?"):
+            seen.append((step, sessions[step[0][0]].wait()))
+        else:
+            seen.append((step, sessions[step[0]].run(step[1])))
+    for session in sessions.values():
+        try:
+            session.connection.close()
+        except pymysql.err.Error:
+            pass
+    return seen
+
+
+# The engine has no gap locks yet: what they protect is not protected.
+NO_GAP_LOCKS = pytest.mark.xfail(strict=True, reason="no gap locks yet")
+GAPS = {"gap", "insert into end gap", "missing row gap"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=NO_GAP_LOCKS) if n in GAPS else n for n in SCENARIOS])
+def test_two_sessions_meet_as_in_innodb(server, db, engine, name):
+    theirs = play(server, db.name, "InnoDB", SCENARIOS[name])
+    ours = play(server, db.name, engine, SCENARIOS[name])
+    assert ours == theirs
