@@ -22,6 +22,30 @@ fn one_life(seed: u64) -> u64 {
             rig.store.faults.unavailable.store(6, Ordering::SeqCst);
             rig.store.faults.throttled.store(9, Ordering::SeqCst);
         }
+        // While a block is moved, the flusher goes on, and so does the log.
+        for point in ["sink-gathered", "sink-put"] {
+            let (hand, log, random) = (rig.hand(), rig.log.clone(), rig.sim.random.clone());
+            let other = move || {
+                for _ in 0..random.below(4) {
+                    hand.flush(page_of(random.below(4) as u32, random.below(50) as u32));
+                }
+                if random.one_in(3) {
+                    _ = log.make_durable(0);
+                }
+            };
+            rig.sim.sched.hook(point, Box::new(other));
+        }
+        // Another worker collects, and the power may go right then.
+        let (collector, sim) = (rig.run.collector.clone(), rig.sim.clone());
+        let other = move || {
+            if sim.random.one_in(2) {
+                collector.step();
+            }
+            if sim.random.one_in(20) {
+                sim.crash_at(sim.steps()); // right now
+            }
+        };
+        rig.sim.sched.hook("sink-published", Box::new(other));
         rig.sim.crash_at(rig.sim.steps() + 100 + random.below(900));
         for _ in 0..300 {
             if rig.sim.crashed() {
@@ -53,6 +77,9 @@ fn one_life(seed: u64) -> u64 {
         rig.crash();
         rig.heal();
         rig.read_all();
+    }
+    for point in ["sink-gathered", "sink-put", "sink-published"] {
+        rig.sim.sched.unhook(point);
     }
     // In the end the store has what the map names, and nothing else.
     rig.run.collector.scrub_orphans().unwrap();

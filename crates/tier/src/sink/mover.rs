@@ -91,6 +91,7 @@ impl Mover {
             self.collector.orphan(key);
             return Ok(Sunk::Gone);
         };
+        self.sched.point("sink-published");
         // Slots come free, and the old object may go, only now.
         self.redo.make_durable(range.end)?;
         self.map.settle();

@@ -95,8 +95,42 @@ pub struct Rig {
     pub run: Running,
     slots: u32,
     epoch: u32,
-    /// Version of each page, with the end of the record that published it.
-    model: HashMap<PageId, Vec<(Glsn, u64)>>,
+    model: Arc<Mutex<Model>>,
+}
+
+/// Versions of each page, with the end of the record that published each.
+type Model = HashMap<PageId, Vec<(Glsn, u64)>>;
+
+fn newest(model: &Model, id: PageId) -> Option<u64> {
+    model.get(&id)?.last().map(|(_, version)| *version)
+}
+
+/// What the flusher does with one dirty page; can be used from a hook in the middle of something else.
+#[derive(Clone)]
+pub struct Hand {
+    map: Arc<Map>,
+    buffer: Arc<ObjectBuffer>,
+    bpe: Arc<Bpe>,
+    model: Arc<Mutex<Model>>,
+}
+
+impl Hand {
+    /// False: no free slot, or the machine is dead.
+    pub fn flush(&self, id: PageId) -> bool {
+        let version = newest(&self.model.lock(), id).unwrap_or(0) + 1;
+        let (bytes, tag) = image(id, version);
+        self.map.settle();
+        let Some(slots) = self.map.take_slots(1, 0) else { return false };
+        let written = self.buffer.write_many(&slots, &bytes).and_then(|()| self.buffer.sync());
+        if written.is_err() {
+            self.map.give_back_slots(&slots);
+            return false;
+        }
+        let Ok(range) = self.map.publish_slots(&[(id, slots[0], tag)]) else { return false };
+        self.bpe.invalidate(id);
+        self.model.lock().entry(id).or_default().push((range.end, version));
+        true
+    }
 }
 
 /// The `version`th image of a page.
@@ -134,7 +168,7 @@ impl Rig {
             crashed: Box::new(move || world.crashed()),
         });
         let run = open(&sim, &volume, &flash, &store, &log, slots, 1);
-        Rig { sim, volume, flash, store, log, run, slots, epoch: 1, model: HashMap::new() }
+        Rig { sim, volume, flash, store, log, run, slots, epoch: 1, model: Arc::default() }
     }
 
     /// Power is lost and comes back: everything in memory is gone, the log's tail too.
@@ -145,33 +179,28 @@ impl Rig {
         let durable = self.log.durable();
         self.log.records.lock().retain(|(_, _, range)| range.end <= durable);
         self.log.state.lock().0 = durable;
-        self.model.values_mut().for_each(|versions| versions.retain(|(end, _)| *end <= durable));
-        self.model.retain(|_, versions| !versions.is_empty());
+        {
+            let mut model = self.model.lock();
+            model.values_mut().for_each(|versions| versions.retain(|(end, _)| *end <= durable));
+            model.retain(|_, versions| !versions.is_empty());
+        }
         self.epoch += 1;
         self.run = open(&self.sim, &self.volume, &self.flash, &self.store, &self.log, self.slots, self.epoch);
         assert_eq!(self.run.map.faults(), Vec::<String>::new(), "seed {}", self.sim.seed);
     }
 
-    /// What the flusher does with one dirty page. False: no free slot, or the machine is dead.
-    pub fn flush(&mut self, id: PageId) -> bool {
-        let version = self.version(id).unwrap_or(0) + 1;
-        let (bytes, tag) = image(id, version);
-        let run = &self.run;
-        run.map.settle();
-        let Some(slots) = run.map.take_slots(1, 0) else { return false };
-        let written = run.buffer.write_many(&slots, &bytes).and_then(|()| run.buffer.sync());
-        if written.is_err() {
-            run.map.give_back_slots(&slots);
-            return false;
-        }
-        let Ok(range) = run.map.publish_slots(&[(id, slots[0], tag)]) else { return false };
-        run.bpe.invalidate(id);
-        self.model.entry(id).or_default().push((range.end, version));
-        true
+    pub fn hand(&self) -> Hand {
+        let Running { map, buffer, bpe, .. } = &self.run;
+        let (map, buffer, bpe) = (map.clone(), buffer.clone(), bpe.clone());
+        Hand { map, buffer, bpe, model: self.model.clone() }
+    }
+
+    pub fn flush(&self, id: PageId) -> bool {
+        self.hand().flush(id)
     }
 
     pub fn version(&self, id: PageId) -> Option<u64> {
-        self.model.get(&id)?.last().map(|(_, version)| *version)
+        newest(&self.model.lock(), id)
     }
 
     /// The page as a reader gets it; panics if that is not the newest version.
@@ -191,8 +220,10 @@ impl Rig {
 
     /// Reads every page; all must be there.
     pub fn read_all(&self) {
-        for id in self.model.keys() {
-            self.read(*id).unwrap_or_else(|e| panic!("seed {}: {e}", self.sim.seed));
+        let mut pages: Vec<PageId> = self.model.lock().keys().copied().collect();
+        pages.sort_unstable();
+        for id in pages {
+            self.read(id).unwrap_or_else(|e| panic!("seed {}: {e}", self.sim.seed));
         }
     }
 
