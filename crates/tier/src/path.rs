@@ -89,7 +89,7 @@ impl Path {
 
     fn from_volume(&self, id: PageId, slot: Slot, tag: Tag, image: &mut [u8]) -> Result<Tier, ReadError> {
         self.buffer.read(slot, image).map_err(|error| ReadError::Disk { id, tier: Tier::Volume, error })?;
-        page::check(image, id, Some(tag)).map_err(|bad| self.corrupt(id, Tier::Volume, bad))?;
+        page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt { id, tier: Tier::Volume, bad })?;
         Ok(Tier::Volume)
     }
 
@@ -100,13 +100,15 @@ impl Path {
             return Err(ReadError::Store { id, error: StoreError::Refused { key, cause } });
         };
         objects.read_page(at, image).map_err(|error| ReadError::Store { id, error })?;
-        page::check(image, id, Some(tag)).map_err(|bad| self.corrupt(id, Tier::Object, bad))?;
+        page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt { id, tier: Tier::Object, bad })?;
         Ok(Tier::Object)
     }
 
-    fn corrupt(&self, id: PageId, tier: Tier, bad: page::BadImage) -> ReadError {
-        self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
-        ReadError::Corrupt { id, tier, bad }
+    fn counted(&self, error: ReadError) -> ReadError {
+        if matches!(error, ReadError::Corrupt { .. }) {
+            self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
+        }
+        error
     }
 }
 
@@ -115,14 +117,17 @@ impl Below for Path {
         let mut from = Tier::Log;
         match self.map.locate(id) {
             Located::Never => image.fill(0),
-            Located::At(home) => {
-                from = match self.fetch_image(id, &home, image) {
-                    Ok(tier) => tier,
-                    // The page may have moved while we looked: its slot was published into an object.
-                    Err(error) => match self.map.locate(id) {
-                        Located::At(now) if now != home => self.fetch_image(id, &now, image)?,
-                        _ => return Err(error),
-                    },
+            Located::At(mut home) => {
+                from = loop {
+                    match self.fetch_image(id, &home, image) {
+                        Ok(tier) => break tier,
+                        // The page may have moved while we looked: its block was sunk, and its slot or
+                        // its old object is gone. Then it is elsewhere.
+                        Err(error) => match self.map.locate(id) {
+                            Located::At(now) if now != home => home = now,
+                            _ => return Err(self.counted(error)),
+                        },
+                    }
                 };
             }
         }

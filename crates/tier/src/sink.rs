@@ -210,11 +210,19 @@ impl Sinker {
     pub fn sink_block(&self, block: BlockId) -> Result<Sunk, SinkError> {
         loop {
             let progress = self.progress.ticket();
-            if self.state.lock().in_flight.insert(block) {
-                return self.run(block);
+            if let Some(sunk) = self.try_sink_block(block)? {
+                return Ok(sunk);
             }
             self.world.sched.wait(&self.progress, progress, None);
         }
+    }
+
+    /// As `sink_block`, but None if another has it in hand.
+    pub fn try_sink_block(&self, block: BlockId) -> Result<Option<Sunk>, SinkError> {
+        if !self.state.lock().in_flight.insert(block) {
+            return Ok(None);
+        }
+        self.run(block).map(Some)
     }
 
     /// Sinks every block that has pages in slots now. Stops at the first error. Returns how many were put.
