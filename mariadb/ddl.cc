@@ -173,6 +173,7 @@ int ha_terrace::rename_table(const char *from, const char *to)
 int ha_terrace::truncate()
 {
   close_cursor();
+  free_retired();
   terrace_table_close(m_table);
   m_table= nullptr;
   int error= map(terrace_table_truncate(engine, bytes_of(m_name)));

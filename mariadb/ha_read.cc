@@ -25,12 +25,22 @@ int ha_terrace::open_cursor(uint tree, bool scan)
 
 void ha_terrace::close_cursor()
 {
-  terrace_cursor_close(m_cursor);
+  if (m_cursor)
+  {
+    free_retired();
+    m_retired= m_cursor;
+  }
   m_cursor= nullptr;
   m_batch_left= m_steps= 0;
   m_direction= NOWHERE;
   m_at_cursor= m_prefix_set= false;
   m_current= Row();
+}
+
+void ha_terrace::free_retired()
+{
+  terrace_cursor_close(m_retired);
+  m_retired= nullptr;
 }
 
 /** A scan outlives the statement (HANDLER … READ): the cursor goes, the place is kept by its key. */

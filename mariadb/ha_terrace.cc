@@ -73,6 +73,7 @@ int ha_terrace::open(const char *name, int, uint)
 int ha_terrace::close()
 {
   close_cursor();
+  free_retired();
   terrace_table_close(m_table);
   m_table= nullptr;
   return 0;
@@ -81,6 +82,7 @@ int ha_terrace::close()
 int ha_terrace::reopen()
 {
   close_cursor();
+  free_retired();
   terrace_table_close(m_table);
   m_table= nullptr;
   return map(terrace_table_open(engine, bytes_of(m_name), &m_table));
@@ -152,6 +154,7 @@ int ha_terrace::extra(enum ha_extra_function)
 int ha_terrace::reset()
 {
   park_cursor();
+  free_retired();
   return 0;
 }
 

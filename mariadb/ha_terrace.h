@@ -54,6 +54,7 @@ public:
   int start_stmt(THD *thd, thr_lock_type type) override;
   int extra(enum ha_extra_function operation) override;
   int reset() override;
+  void free_retired();
   bool get_error_message(int error, String *text) override;
 
   /* Costs and statistics. */
@@ -150,6 +151,8 @@ private:
   bool m_lock_type_write= false;
 
   terrace_cursor *m_cursor= nullptr;
+  /* Closed, but the BLOBs of the last row read point into its buffer until the next row or the statement's end. */
+  terrace_cursor *m_retired= nullptr;
   uint m_tree= 0;
   bool m_scan= false;
   terrace_batch m_batch= {};

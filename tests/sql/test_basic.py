@@ -93,3 +93,16 @@ def test_joins_and_aggregates(db, engine, run):
         n, s = expected.get(g, (0, 0))
         expected[g] = (n + 1, s + seq)
     assert found == [(g, *expected[g]) for g in sorted(expected)]
+
+
+def test_a_blob_read_by_a_constant_key_is_there_when_it_is_used(db, engine, run):
+    """Found by attack: the row's buffer went with its cursor before the server used the value."""
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, b LONGBLOB, n INT, KEY (n)) ENGINE={engine}")
+    sizes = [0, 1, 255, 256, 4000, 8100, 16383, 16384, 16385, 65536, 1 << 20]
+    for n, size in enumerate(sizes):
+        run(db, "INSERT INTO t VALUES (%s, REPEAT(CHAR(97 + %s), %s), %s)", (n, n, size, n))
+    for n, size in enumerate(sizes):
+        for key in ("id", "n"):
+            for _ in range(3):
+                found = run(db, f"SELECT MD5(b) = MD5(REPEAT(CHAR(97 + %s), %s)), LENGTH(b), MD5(b) = MD5(REPEAT(CHAR(97 + %s), %s)) FROM t WHERE {key} = %s", (n, size, n, size, n))
+                assert found == [(1, size, 1)], (key, size)
