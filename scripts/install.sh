@@ -19,17 +19,16 @@ fi
 
 mkdir -p "$CACHE"
 say "Reading the package lists"
-# Source packages too, in lists of our own.
-LIST=$CACHE/deb-src.list
-echo "deb-src http://deb.debian.org/debian bookworm main" > "$LIST"
 $SUDO apt-get update -qq
-$SUDO apt-get update -qq -o Dir::Etc::sourcelist="$LIST" -o Dir::Etc::sourceparts=/dev/null -o APT::Get::List-Cleanup=0
+# Source packages too, in a list of our own.
+OPTIONS=$(source_list)
+$SUDO apt-get update -qq $OPTIONS -o APT::Get::List-Cleanup=0
 
-# The newest version that has both a binary and a source.
-SOURCES=$(apt-cache madison mariadb -o Dir::Etc::sourcelist="$LIST" -o Dir::Etc::sourceparts=/dev/null | awk -F'|' '/Sources/{gsub(/ /,"",$2); print $2}')
+# The newest version that has both a binary and a source: the newest security build may lack its source.
 VERSION=
 for v in $(apt-cache madison mariadb-server | awk -F'|' '/Packages/{gsub(/ /,"",$2); print $2}' | sort -rVu); do
-  if printf '%s\n' $SOURCES | grep -qxF "$v"; then VERSION=$v; break; fi
+  say "Looking for the source of mariadb $v"
+  if fetch_source "$v" "$CACHE/source-${v#*:}"; then VERSION=$v; break; fi
 done
 [ -n "$VERSION" ] || fail "no version of mariadb-server has both a binary and a source package in the archive"
 

@@ -9,17 +9,10 @@ DIR=$CACHE/headers-$PLAIN
 if [ ! -e "$DIR/complete" ]; then
   {
     say "Unpacking the source of MariaDB $PLAIN"
-    LIST=$CACHE/deb-src.list
-    [ -s "$LIST" ] || echo "deb-src http://deb.debian.org/debian bookworm main" > "$LIST"
-    rm -rf "$DIR"; mkdir -p "$DIR/source"; cd "$DIR/source"
-    OPTIONS="-o Dir::Etc::sourcelist=$LIST -o Dir::Etc::sourceparts=/dev/null"
-    apt-get source $OPTIONS --download-only -qq mariadb="$VERSION" || {
-      $SUDO apt-get update -qq $OPTIONS -o APT::Get::List-Cleanup=0
-      apt-get source $OPTIONS --download-only -qq mariadb="$VERSION"
-    }
+    rm -rf "$DIR"; mkdir -p "$DIR"
+    fetch_source "$VERSION" "$CACHE/source-$PLAIN" || fail "the archive has no source of mariadb $VERSION"
     mkdir "$DIR/tree" "$DIR/build"
-    tar xzf mariadb_*.orig.tar.gz -C "$DIR/tree" --strip-components=1
-    rm -rf "$DIR/source"
+    tar xzf "$CACHE/source-$PLAIN"/mariadb_*.orig.tar.gz -C "$DIR/tree" --strip-components=1
     say "Configuring it (about a minute)"
     cd "$DIR/build"
     off=
