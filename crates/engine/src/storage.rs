@@ -236,6 +236,7 @@ impl Storage {
                 self.pending.put_back(id);
                 return Ok(self.log.make_durable(self.log.appended())?);
             }
+            self.pending.in_memory(id);
         }
         // What a checkpoint itself logs lies above it: the next one needs to log no more.
         while self.checkpointer.position() < self.log.appended() {

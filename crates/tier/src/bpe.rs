@@ -231,8 +231,7 @@ impl Bpe {
                 return Evicted::Kept;
             }
             let in_ghost = state.ghost.take(id);
-            let admission = admission::choose(accesses, in_ghost);
-            match admission {
+            match admission::choose(accesses, in_ghost) {
                 Admission::Admit => match state.fills.promise() {
                     Some(spare) => spare,
                     None => {

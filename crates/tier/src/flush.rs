@@ -14,7 +14,8 @@
 //!
 //! Not here: which pages (`choose`), what becomes of blocks (`sink`).
 
-use crate::map::{Map, MapError};
+use crate::map::entry::Slot;
+use crate::map::{Home, Located, Map, MapError};
 use crate::object_buffer::ObjectBuffer;
 use crate::page::{self, Glsn, PAGE_SIZE, PageId};
 use crate::path::FlashCache;
@@ -192,12 +193,14 @@ impl Flusher {
             return Step::IdleFor(1_000_000); // all are being changed right now
         }
         let end = copies.len() * PAGE_SIZE;
-        match self.flush(&copies, &mut images[..end]) {
+        match self.flush(copies, &mut images[..end]) {
             Ok(()) => {
                 self.progress.notify();
                 Step::Worked
             }
-            Err(FlushError::Full { .. }) => {
+            // The device being full is no fault: nothing was mapped, and sinking makes room.
+            Err(FlushError::Full { .. } | FlushError::Disk(DiskError::Full { .. })) => {
+                self.map.slots_wanted.notify();
                 self.counters.full.fetch_add(1, Ordering::Relaxed);
                 // Pending slots become free when the log is durable; others when a block has sunk.
                 if self.redo.make_durable(self.redo.appended()).is_err() {
@@ -216,8 +219,8 @@ impl Flusher {
         }
     }
 
-    /// The flush of a batch, from copies to clean frames.
-    fn flush(&self, copies: &[DirtyCopy], images: &mut [u8]) -> Result<(), FlushError> {
+    /// The flush of a batch, from copies to clean frames. In a full object buffer, of as many as have room.
+    fn flush(&self, mut copies: Vec<DirtyCopy>, images: &mut [u8]) -> Result<(), FlushError> {
         let newest = copies.iter().map(|c| c.lsn).max().unwrap_or(0);
         if crate::planted::OWN_HORIZON_ONLY.on() {
             let ids: Vec<PageId> = copies.iter().map(|c| c.id).collect();
@@ -225,10 +228,12 @@ impl Flusher {
         } else if !crate::planted::PAGE_BEFORE_LOG.on() {
             self.redo.make_durable(newest)?; // invariant 1: log first
         }
-        let tags: Vec<_> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();
-        let Some(slots) = self.map.take_slots(copies.len(), 0) else {
+        let slots = self.find_room(&mut copies, images);
+        if slots.is_empty() {
             return Err(FlushError::Full { total: self.map.slots_total() });
-        };
+        }
+        let images = &mut images[..copies.len() * PAGE_SIZE];
+        let tags: Vec<_> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();
         let written = self.buffer.write_many(&slots, images).and_then(|()| self.buffer.sync());
         if let Err(error) = written {
             self.map.give_back_slots(&slots);
@@ -239,7 +244,7 @@ impl Flusher {
         let range = self.map.publish_slots(&changes)?;
         let first = copies.iter().map(|c| c.first_change).min().unwrap_or(0);
         self.unmapped.lock().push_back((first, range.end));
-        for copy in copies {
+        for copy in &copies {
             if let Some(flash) = &self.flash {
                 flash.invalidate(copy.id);
             }
@@ -248,6 +253,30 @@ impl Flusher {
         self.counters.pages.fetch_add(copies.len() as u64, Ordering::Relaxed);
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// A free slot for each copy. Copies that get none leave the batch, and their images with them:
+    /// a page that has no slot yet leaves the reserve to those whose rewriting gives one back.
+    fn find_room(&self, copies: &mut Vec<DirtyCopy>, images: &mut [u8]) -> Vec<Slot> {
+        let has_slot = |c: &DirtyCopy| matches!(self.map.locate(c.id), Located::At(Home { slot: Some(_), .. }));
+        let rewrites: Vec<bool> = copies.iter().map(has_slot).collect();
+        let again = rewrites.iter().filter(|again| **again).count();
+        let mut for_new = self.map.take_up_to(copies.len() - again, self.map.slots_reserve()).into_iter();
+        let mut for_again = self.map.take_up_to(again, 0).into_iter();
+        let mut slots = Vec::with_capacity(copies.len());
+        let mut at = 0;
+        let mut rewrites = rewrites.into_iter();
+        copies.retain(|_| {
+            let again = rewrites.next().unwrap_or(false);
+            let slot = if again { for_again.next() } else { for_new.next() };
+            if let Some(slot) = slot {
+                images.copy_within(at * PAGE_SIZE..(at + 1) * PAGE_SIZE, slots.len() * PAGE_SIZE);
+                slots.push(slot);
+            }
+            at += 1;
+            slot.is_some()
+        });
+        slots
     }
 }
 

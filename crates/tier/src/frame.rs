@@ -10,7 +10,7 @@
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
 use parking_lot::RawRwLock;
 use parking_lot::lock_api::RawRwLock as _;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// A frame's place in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -34,6 +34,8 @@ pub(crate) struct Frame {
     state: AtomicU8,
     /// Uses since the page came into memory, saturating.
     pub accesses: AtomicU8,
+    /// It was used again in memory, some time since it came: evidence of reuse when it leaves.
+    pub reused: AtomicBool,
     pub pins: AtomicU32,
     id: AtomicU64,
     /// Moves on when the content changes and when the frame is used anew.
@@ -50,6 +52,7 @@ impl Frame {
             latch: RawRwLock::INIT,
             state: AtomicU8::new(State::Free as u8),
             accesses: AtomicU8::new(0),
+            reused: AtomicBool::new(false),
             pins: AtomicU32::new(0),
             id: AtomicU64::new(0),
             version: AtomicU64::new(1),

@@ -78,8 +78,11 @@ pub(crate) struct MapPage {
     pub first_change: Option<Glsn>,
     /// The home that holds the newest durable version: 0 or 1.
     pub home: u8,
-    /// Both homes were unreadable when loaded: only an INIT in the log can save it.
+    /// No home has what the log goes on from: only an INIT in the log can save it.
     pub lost: bool,
+    /// The other home is unreadable and may have been the newer one. A torn write is: the log then has
+    /// the change that it was for. One that rotted later may have no more log.
+    pub doubtful: bool,
 }
 
 pub(crate) struct Inner {
@@ -220,18 +223,34 @@ impl Map {
         self.inner.read().slots.free()
     }
 
-    /// Free slots for `n` images; with `keep` left over for more urgent needs. None: full for now.
-    pub fn take_slots(&self, n: usize, keep: u32) -> Option<Vec<Slot>> {
+    /// Slots that pages without one may not take, so that a page that has one can always be rewritten
+    /// (which gives one back) and the checkpoint moves on in a full object buffer.
+    pub fn slots_reserve(&self) -> u32 {
+        (self.slots_total() / 64).clamp(1, 64)
+    }
+
+    /// Free slots for up to `n` images; `keep` are left for more urgent needs. Fewer: full for now.
+    pub fn take_up_to(&self, n: usize, keep: u32) -> Vec<Slot> {
         let durable = self.redo.durable();
         let mut inner = self.inner.write();
         inner.slots.settle(durable);
         let taken = inner.slots.take(n, keep);
         let low = inner.slots.free() < inner.slots.count() / 4;
         drop(inner);
-        if low || taken.is_none() {
+        if low || taken.len() < n {
             self.slots_wanted.notify();
         }
         taken
+    }
+
+    /// As `take_up_to`, but all `n` or None.
+    pub fn take_slots(&self, n: usize, keep: u32) -> Option<Vec<Slot>> {
+        let taken = self.take_up_to(n, keep);
+        if taken.len() == n {
+            return Some(taken);
+        }
+        self.give_back_slots(&taken);
+        None
     }
 
     /// Slots whose write failed or was not mapped.
@@ -259,7 +278,7 @@ impl Map {
         self.inner.read().slots.has_collectable()
     }
 
-    /// What is wrong with the map, if anything: for the checker.
+    /// What is wrong with the map, if anything: for the checker. Nothing may change it meanwhile.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut seen = HashMap::new();
@@ -282,6 +301,9 @@ impl Map {
                 }
             }
         });
+        let inner = self.inner.read();
+        let free = seen.iter().filter(|(slot, _)| slot.0 < total && !inner.slots.is_taken(**slot));
+        faults.extend(free.map(|(slot, id)| format!("page {id} is in slot {}, which counts as free", slot.0)));
         faults
     }
 }

@@ -210,10 +210,10 @@ impl Objects {
         let from = homes.iter().map(|h| h.offset).min().unwrap_or(0);
         let to = homes.iter().map(|h| h.offset + h.length).max().unwrap_or(0);
         let mut images = images;
-        if let ([home], [image]) = (homes, &mut images[..]) {
-            if home.length == PAGE_SIZE {
-                return self.get_range(purpose, &key, (HEADER + home.offset) as u64, image);
-            }
+        if let ([home], [image]) = (homes, &mut images[..])
+            && home.length == PAGE_SIZE
+        {
+            return self.get_range(purpose, &key, (HEADER + home.offset) as u64, image);
         }
         let mut span = vec![0; to - from];
         self.get_range(purpose, &key, (HEADER + from) as u64, &mut span)?;

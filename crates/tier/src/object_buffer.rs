@@ -69,7 +69,13 @@ impl ObjectBuffer {
         self.file.batch(Class::PageFlush, &mut ops).into_iter().collect()
     }
 
+    /// What was written is durable. A failure is final, whatever the cause: nothing retries a sync.
     pub fn sync(&self) -> Result<(), DiskError> {
-        self.file.sync(Class::PageFlush)
+        self.file.sync(Class::PageFlush).map_err(|error| match error {
+            DiskError::Full { name, what } => {
+                DiskError::Failed { name, what, offset: 0, len: 0, cause: "the device is full".into() }
+            }
+            error => error,
+        })
     }
 }

@@ -19,7 +19,7 @@
 //! (`evict`).
 
 use crate::below::{Below, ReadError};
-use crate::frame::{Arena, Frame, FrameNo, State};
+use crate::frame::{ACCESSES_MAX, Arena, Frame, FrameNo, State};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::queues::Queues;
 use hashbrown::HashMap;
@@ -300,6 +300,7 @@ impl Pool {
     pub(crate) fn give_frame(&self, no: FrameNo) {
         let frame = self.frame(no);
         frame.first_change.store(0, Ordering::Release);
+        frame.reused.store(false, Ordering::Relaxed);
         frame.version.fetch_add(1, Ordering::AcqRel);
         frame.turn.fetch_add(1, Ordering::AcqRel);
         frame.set_state(State::Free);
@@ -332,6 +333,7 @@ impl Pool {
         });
         for no in queues.cooled.drain(..) {
             self.frame(no).accesses.store(0, Ordering::Relaxed);
+            self.frame(no).reused.store(true, Ordering::Relaxed);
         }
         self.counters.promoted.fetch_add(queues.promoted - promoted, Ordering::Relaxed);
         victim
@@ -355,7 +357,10 @@ impl Pool {
         }
         // SAFETY: claimed, unpinned and out of state Ready: nobody else reaches the bytes.
         let image = unsafe { self.arena.bytes_mut(no) };
-        self.below.evicted(id, image, frame.accesses.load(Ordering::Relaxed));
+        let accesses = frame.accesses.load(Ordering::Relaxed);
+        // A page that was young has had its count taken away, but it was used again.
+        let accesses = if frame.reused.load(Ordering::Relaxed) { ACCESSES_MAX } else { accesses };
+        self.below.evicted(id, image, accesses);
         self.shard(id).pages.write().remove(&id);
         self.give_frame(no);
         self.claims_ended.notify();

@@ -140,3 +140,87 @@ pub fn replay(log: &MemoryLog) -> HashMap<PageId, Vec<u8>> {
     }
     images
 }
+
+/// One page's record in a [`HeldLog`].
+#[derive(Clone)]
+pub struct HeldRecord {
+    pub id: PageId,
+    pub ops: Vec<u8>,
+    pub range: LsnRange,
+}
+
+/// A log whose durable horizon the test moves; what is beyond it may be lost at a crash.
+#[derive(Default)]
+pub struct HeldLog(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    end: Glsn,
+    durable: Glsn,
+    released: Glsn,
+    records: Vec<HeldRecord>,
+}
+
+impl HeldLog {
+    /// What a recovery would read.
+    pub fn records(&self) -> Vec<HeldRecord> {
+        self.0.lock().records.clone()
+    }
+    pub fn set_durable(&self, upto: Glsn) {
+        let mut held = self.0.lock();
+        held.durable = held.durable.max(upto.min(held.end));
+    }
+    /// A checkpoint passed: records that end at or before `upto` are gone.
+    pub fn release(&self, upto: Glsn) {
+        let mut held = self.0.lock();
+        assert!(upto <= held.durable, "a checkpoint beyond the durable horizon");
+        held.released = held.released.max(upto);
+        let released = held.released;
+        held.records.retain(|r| r.range.end > released);
+    }
+    /// Keeps the durable records and, by `choice`, some whole mini-transactions that follow.
+    pub fn crash(&self, choice: u64) {
+        let mut held = self.0.lock();
+        let mut ends: Vec<Glsn> = held.records.iter().map(|r| r.range.end).collect();
+        ends.retain(|end| *end > held.durable);
+        ends.dedup();
+        let survive = (choice % (ends.len() as u64 + 1)) as usize;
+        let end = ends[..survive].last().copied().unwrap_or(held.durable);
+        held.records.retain(|r| r.range.end <= end);
+        held.end = end;
+        held.durable = end;
+    }
+}
+
+impl Redo for HeldLog {
+    fn reserve(self: Arc<Self>, bytes: u64, _: Urgency) -> Result<LogRoom, LogError> {
+        Ok(LogRoom::new(self, bytes))
+    }
+    fn give_back(&self, _bytes: u64) {}
+    fn append(
+        &self,
+        room: &mut LogRoom,
+        pages: &[PageRedo<'_>],
+        stamp: &mut dyn FnMut(LsnRange),
+    ) -> LsnRange {
+        let mut held = self.0.lock();
+        let bytes: u64 = pages.iter().map(|p| record_bound(p.ops.len())).sum();
+        assert!(bytes <= room.bytes, "{bytes} bytes of records in a room of {}", room.bytes);
+        let first = held.end.max(1);
+        held.end = first + bytes;
+        let range = LsnRange { first, end: held.end };
+        stamp(range);
+        held.records.extend(pages.iter().map(|p| HeldRecord { id: p.id, ops: p.ops.to_vec(), range }));
+        range
+    }
+    fn durable(&self) -> Glsn {
+        self.0.lock().durable
+    }
+    fn appended(&self) -> Glsn {
+        self.0.lock().end
+    }
+    fn make_durable(&self, upto: Glsn) -> Result<(), LogError> {
+        self.set_durable(upto);
+        Ok(())
+    }
+}

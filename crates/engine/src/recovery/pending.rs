@@ -193,6 +193,12 @@ impl Pending {
         None
     }
 
+    /// The page is in memory. If its redo was not applied on the way there, it was made anew since (a freed
+    /// page's number was used again): the log has that, and what waited for the old page is needless.
+    pub(crate) fn in_memory(&self, id: PageId) {
+        self.inner.lock().forget(id);
+    }
+
     /// The page could not be read now; it comes again after the others.
     pub(crate) fn put_back(&self, id: PageId) {
         self.inner.lock().queue.push_back(id);

@@ -325,6 +325,21 @@ fn a_page_made_anew_needs_no_older_image_and_one_without_image_is_an_error() {
     assert_eq!((pending.oldest(), pending.pages()), (None, 0));
 }
 
+#[test]
+fn redo_of_a_page_that_was_made_anew_holds_back_no_checkpoint() {
+    let pages = terrace_tier::testing::pages(64).0;
+    let pending = Arc::new(Pending::new(superblock(), vec![], 1 << 20));
+    let mut image = vec![0; PAGE_SIZE];
+    let init = change(&mut image, |p| p.init(id(7), PageKind::Leaf, 0));
+    pending.add(&header(id(7), 200, &init), &init, NOWHERE);
+    let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();
+    mtr.create(id(7), PageKind::Inner, 1);
+    mtr.commit();
+    let mut worker = super::worker::RedoWorker::new(pending.clone(), pages);
+    terrace_io::sched::Worker::step(&mut worker);
+    assert_eq!((pending.pages(), pending.oldest()), (0, None));
+}
+
 /// With no memory for ops at all, every record is read from the log again; the result is the same.
 #[test]
 fn redo_beyond_the_budget_is_read_from_the_log_again() {

@@ -33,6 +33,7 @@ impl Worker for RedoWorker {
     fn step(&mut self) -> Step {
         let Some(id) = self.pending.next_page() else { return Step::Idle };
         if self.pages.load(id, Access::Internal).is_ok() {
+            self.pending.in_memory(id);
             (self.failed, self.rest) = (0, REST_MIN);
             return Step::Worked;
         }

@@ -1,1 +1,298 @@
+use super::*;
+use crate::map::home::{self, Loading};
+use crate::map::{Home, Located};
+use crate::object_buffer;
+use crate::page::{PAGE_HEADER, PageKind, PageRef, SpaceId, Tag};
+use crate::pages::Pages;
+use crate::path::Path;
+use crate::pool::Access;
+use crate::redo::Urgency;
+use crate::testing::HeldLog;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use terrace_io::disk::Disk;
+use terrace_sim::{SimDisk, SimWorld};
 
+const SPACE: SpaceId = SpaceId(16);
+
+/// Changes a page between its map record and the moment its frame becomes clean.
+#[derive(Default)]
+struct Meddler {
+    pages: OnceLock<Arc<Pages>>,
+    armed: AtomicBool,
+    invalidated: Mutex<Vec<PageId>>,
+}
+
+impl FlashCache for Meddler {
+    fn find(&self, _: PageId, _: Tag, _: &mut [u8]) -> bool {
+        false
+    }
+    fn evicted(&self, _: PageId, _: Tag, _: &[u8], _: u8) {}
+    fn invalidate(&self, id: PageId) {
+        self.invalidated.lock().push(id);
+        if self.armed.swap(false, Ordering::SeqCst) {
+            change(self.pages.get().unwrap(), id.page, 99);
+        }
+    }
+}
+
+struct Rig {
+    sim: SimWorld,
+    disk: Arc<SimDisk>,
+    log: Arc<HeldLog>,
+    slots: u32,
+}
+
+struct Open {
+    map: Arc<Map>,
+    pages: Arc<Pages>,
+    flusher: Flusher,
+    meddler: Arc<Meddler>,
+}
+
+impl Rig {
+    fn new(slots: u32) -> Rig {
+        let sim = SimWorld::new(1);
+        let disk = sim.disk("volume");
+        home::create(&*disk).unwrap();
+        object_buffer::create(&*disk).unwrap();
+        disk.sync_dir().unwrap();
+        Rig { sim, disk, log: Arc::default(), slots }
+    }
+
+    fn open(&self) -> Open {
+        let mut loading = Loading::open(&*self.disk).unwrap();
+        for r in self.log.records().iter().filter(|r| r.id.space == SpaceId::MAP) {
+            loading.apply(r.id.page, &r.ops, r.range.first, r.range.end).unwrap();
+        }
+        let map = Arc::new(loading.finish(self.slots, self.log.clone()).unwrap());
+        let buffer = Arc::new(ObjectBuffer::open(&*self.disk).unwrap());
+        let path = Arc::new(Path::new(map.clone(), buffer.clone(), None, None));
+        let pages = Arc::new(Pages::new(self.sim.world(), 256, path, self.log.clone()));
+        let meddler = Arc::new(Meddler::default());
+        assert!(meddler.pages.set(pages.clone()).is_ok());
+        let flash: Arc<dyn FlashCache> = meddler.clone();
+        let flusher = Flusher::new(pages.pool().clone(), map.clone(), buffer, self.log.clone(), Some(flash));
+        Open { map, pages, flusher, meddler }
+    }
+
+    fn crash(&self) {
+        self.log.crash(0);
+        self.disk.crash();
+    }
+}
+
+impl Open {
+    /// Asks for everything and steps until nothing more is done. Returns the steps that worked.
+    fn flush_all(&self) -> usize {
+        self.flusher.request(self.flusher.redo.appended());
+        (0..1000).take_while(|_| self.flusher.step() == Step::Worked).count()
+    }
+    fn dirty(&self) -> usize {
+        self.pages.pool().dirty_frames()
+    }
+    fn slot(&self, page: u32) -> Option<Slot> {
+        match self.map.locate(PageId::new(SPACE, page)) {
+            Located::At(Home { slot, .. }) => slot,
+            Located::Never => None,
+        }
+    }
+    fn value(&self, page: u32) -> u8 {
+        let id = PageId::new(SPACE, page);
+        self.pages.read(id, Access::Normal).unwrap().page().u8(PAGE_HEADER)
+    }
+}
+
+fn create(pages: &Pages, numbers: std::ops::Range<u32>) {
+    for page in numbers {
+        let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();
+        let handle = mtr.create(PageId::new(SPACE, page), PageKind::Leaf, 0);
+        mtr.page_mut(handle).write_u8(PAGE_HEADER, page as u8);
+        mtr.commit();
+    }
+}
+
+fn change(pages: &Pages, page: u32, value: u8) {
+    let mut mtr = pages.begin(1000, 0, Urgency::Normal).unwrap();
+    let handle = mtr.write(PageId::new(SPACE, page)).unwrap();
+    mtr.page_mut(handle).write_u8(PAGE_HEADER, value);
+    mtr.commit();
+}
+
+#[test]
+fn what_was_flushed_is_read_back_after_a_crash() {
+    let rig = Rig::new(256);
+    let open = rig.open();
+    create(&open.pages, 0..150);
+    open.flush_all();
+    assert_eq!(open.dirty(), 0);
+    assert_eq!(open.meddler.invalidated.lock().len(), 150, "no copy on flash is current any more");
+    rig.log.make_durable(rig.log.appended()).unwrap();
+    rig.crash();
+    let open = rig.open();
+    for page in 0..150 {
+        assert_eq!(open.value(page), page as u8);
+    }
+    assert_eq!(open.map.faults(), Vec::<String>::new());
+}
+
+/// Invariant 1: nothing of a page that is in the slab may be missing from the durable log.
+#[test]
+fn the_log_is_durable_up_to_every_image_in_the_slab() {
+    let rig = Rig::new(64);
+    let open = rig.open();
+    create(&open.pages, 0..10);
+    assert_eq!(rig.log.durable(), 0);
+    open.flush_all();
+    let slab = rig.disk.contents(object_buffer::FILE).unwrap();
+    let images = slab.chunks_exact(PAGE_SIZE).map(PageRef::new).filter(|p| p.id().space == SPACE);
+    assert_eq!(images.inspect(|p| assert!(p.lsn() > 0 && p.lsn() <= rig.log.durable())).count(), 10);
+}
+
+#[test]
+fn the_checkpoint_does_not_pass_an_image_before_its_map_record_is_durable() {
+    let rig = Rig::new(64);
+    let open = rig.open();
+    create(&open.pages, 0..1);
+    let first = open.pages.pool().oldest_dirty().unwrap();
+    open.flush_all();
+    assert_eq!(open.pages.pool().oldest_dirty(), None);
+    assert_eq!(open.flusher.oldest_bound(), Some(first));
+    rig.log.set_durable(rig.log.appended());
+    assert_eq!(open.flusher.oldest_bound(), None);
+    assert!(open.map.oldest_unwritten().is_some(), "from here on the map page is the bound");
+}
+
+#[test]
+fn a_page_changed_during_its_flush_stays_dirty_from_there_on() {
+    let rig = Rig::new(64);
+    let open = rig.open();
+    create(&open.pages, 0..1);
+    let copied = rig.log.appended();
+    open.meddler.armed.store(true, Ordering::SeqCst);
+    open.flusher.request(copied);
+    assert_eq!(open.flusher.step(), Step::Worked);
+    assert_eq!(open.pages.pool().oldest_dirty(), Some(copied));
+    open.flush_all();
+    assert_eq!(open.dirty(), 0);
+    rig.log.make_durable(rig.log.appended()).unwrap();
+    rig.crash();
+    assert_eq!(rig.open().value(0), 99);
+}
+
+/// A rewrite gives a slot back, so even one free slot is enough for the checkpoint to move on.
+#[test]
+fn pages_that_have_slots_are_rewritten_in_a_full_object_buffer() {
+    let rig = Rig::new(41);
+    let open = rig.open();
+    create(&open.pages, 0..40);
+    while open.dirty() > 0 {
+        open.flusher.request(rig.log.appended());
+        open.flusher.step();
+    }
+    rig.log.make_durable(rig.log.appended()).unwrap();
+    open.map.settle();
+    assert_eq!(open.map.slots_free(), 1);
+    for page in 0..40 {
+        change(&open.pages, page, 200);
+    }
+    open.flusher.request(rig.log.appended());
+    let steps = (0..1000).find(|_| {
+        open.flusher.step();
+        open.dirty() == 0
+    });
+    assert!(steps.is_some(), "{} pages are dirty still", open.dirty());
+    assert_eq!(open.map.faults(), Vec::<String>::new());
+}
+
+#[test]
+fn new_pages_leave_the_reserve_and_a_full_buffer_is_no_failure() {
+    let rig = Rig::new(8);
+    let open = rig.open();
+    create(&open.pages, 0..20);
+    open.flush_all();
+    assert_eq!((open.dirty(), open.map.slots_free()), (13, 1));
+    assert!(open.flusher.failure().is_none());
+    assert!(open.flusher.counters.full.load(Ordering::Relaxed) > 0);
+    let kept = (0..20).find(|page| open.slot(*page).is_some()).unwrap();
+    change(&open.pages, kept, 77);
+    let copies = |page: u32| {
+        let mut image = AlignedBuf::zeroed(PAGE_SIZE);
+        let frames = open.pages.pool().oldest_dirty_frames(64);
+        let copy = frames.iter().find_map(|no| {
+            open.pages.pool().copy_dirty(*no, &mut image).filter(|c| c.id == PageId::new(SPACE, page))
+        });
+        (copy.unwrap(), image)
+    };
+    let (copy, mut image) = copies(kept);
+    open.flusher.flush(vec![copy], &mut image).unwrap();
+    let new = (0..20).find(|page| open.slot(*page).is_none()).unwrap();
+    let (copy, mut image) = copies(new);
+    assert!(matches!(open.flusher.flush(vec![copy], &mut image), Err(FlushError::Full { total: 8 })));
+}
+
+/// Copies that find no room leave the batch; the others keep their own images.
+#[test]
+fn a_batch_that_finds_room_for_some_writes_those() {
+    let rig = Rig::new(12);
+    let open = rig.open();
+    create(&open.pages, 0..6);
+    open.flush_all();
+    create(&open.pages, 6..40);
+    for page in 0..6 {
+        change(&open.pages, page, 100 + page as u8);
+    }
+    for _ in 0..20 {
+        open.flusher.request(rig.log.appended());
+        open.flusher.step();
+    }
+    rig.log.make_durable(rig.log.appended()).unwrap();
+    let placed: Vec<u32> = (0..40).filter(|page| open.slot(*page).is_some()).collect();
+    assert_eq!(placed.len(), 11);
+    rig.crash();
+    let open = rig.open();
+    for page in placed {
+        let value = open.value(page);
+        assert!(value == page as u8 || (page < 6 && value == 100 + page as u8), "page {page} has {value}");
+    }
+}
+
+#[test]
+fn a_full_volume_is_waited_out() {
+    let rig = Rig::new(64);
+    let open = rig.open();
+    create(&open.pages, 0..5);
+    rig.disk.faults().full.store(true, Ordering::SeqCst);
+    open.flusher.request(rig.log.appended());
+    assert_eq!(open.flusher.step(), Step::IdleFor(REST));
+    assert!(open.flusher.failure().is_none());
+    assert_eq!((open.dirty(), open.map.slots_free()), (5, 64));
+    rig.disk.faults().full.store(false, Ordering::SeqCst);
+    open.flush_all();
+    assert_eq!(open.dirty(), 0);
+}
+
+#[test]
+fn a_failed_write_is_final() {
+    let rig = Rig::new(64);
+    let open = rig.open();
+    create(&open.pages, 0..5);
+    rig.disk.faults().write_errors.store(true, Ordering::SeqCst);
+    open.flush_all();
+    assert!(matches!(open.flusher.failure(), Some(FlushError::Disk(_))));
+    rig.disk.faults().write_errors.store(false, Ordering::SeqCst);
+    open.flush_all();
+    assert_eq!(open.dirty(), 5, "nothing is tried again");
+}
+
+#[test]
+fn the_choice_follows_need() {
+    let calm =
+        Pressure { frames: 1000, dirty: 100, free: 500, free_low: 50, oldest: Some(10), target: 0 };
+    assert_eq!(choose(calm), Choice::Nothing);
+    assert_eq!(choose(Pressure { target: 11, ..calm }), Choice::Oldest);
+    assert_eq!(choose(Pressure { target: 10, ..calm }), Choice::Nothing);
+    assert_eq!(choose(Pressure { dirty: 376, ..calm }), Choice::Oldest);
+    assert_eq!(choose(Pressure { dirty: 300, free: 60, ..calm }), Choice::Coldest);
+    assert_eq!(choose(Pressure { dirty: 0, oldest: None, target: 99, ..calm }), Choice::Nothing);
+}

@@ -1,5 +1,8 @@
 //! One block's entry in the map: 1088 bytes, fifteen to a map page.
 //!
+//! The map page's owned header bytes: space u32 (0 = a free map page), group u32 (block / 15), and
+//! the LSN u64 that the page had before its last change (0 in its first).
+//!
 //! | at | size | what |
 //! | --- | --- | --- |
 //! | 0 | 16 | lineage of the current object |
@@ -15,7 +18,7 @@
 //! | 704 | 384 | slot of each page, plus one, 24 bits; 0 = none |
 
 use crate::object::key::ObjectKey;
-use crate::page::{BLOCK_PAGES, PAGE_HEADER, PageRef, SpaceId, Tag, at::OWNED};
+use crate::page::{BLOCK_PAGES, Glsn, PAGE_HEADER, PageRef, SpaceId, Tag, at::OWNED};
 use crate::redo::PageMut;
 
 pub const ENTRY: usize = 1088;
@@ -55,6 +58,15 @@ pub fn owner(page: PageRef<'_>) -> (SpaceId, u32) {
 pub fn set_owner(page: &mut PageMut<'_>, space: SpaceId, group: u32) {
     page.write_u32(OWNED, space.0);
     page.write_u32(OWNED + 4, group);
+}
+
+/// The LSN that the map page had before its last change.
+pub fn before(page: PageRef<'_>) -> Glsn {
+    page.u64(OWNED + 8)
+}
+
+pub fn set_before(page: &mut PageMut<'_>, lsn: Glsn) {
+    page.write_u64(OWNED + 8, lsn);
 }
 
 /// An object as the entry describes it.

@@ -53,17 +53,22 @@ impl Loading {
                 first_change: None,
                 home: 0,
                 lost: false,
+                doubtful: false,
             });
         }
         let map_page = &mut self.pages[number as usize];
-        if PageRef::new(&map_page.image).lsn() >= end {
+        let had = PageRef::new(&map_page.image).lsn();
+        // A log that reaches back to this version, or before it, has all that followed; if it does not,
+        // the gap below shows.
+        map_page.doubtful = false;
+        if had >= end {
             return Ok(());
-        }
-        if redo::starts_with_init(ops) {
-            map_page.lost = false;
         }
         redo::apply(&mut map_page.image, PageId::new(SpaceId::MAP, number), ops, end)
             .map_err(|e| MapError::Corrupt { page: number, what: e.to_string() })?;
+        // The home is older than what the log goes on from: a newer one was lost (invariant 9).
+        let gap = entry::before(PageRef::new(&map_page.image)) > had;
+        map_page.lost = (map_page.lost || gap) && !redo::starts_with_init(ops);
         map_page.first_change.get_or_insert(first);
         Ok(())
     }
@@ -79,8 +84,9 @@ impl Loading {
             Inner { pages: self.pages, index: HashMap::new(), free_pages: Vec::new(), dropped: Default::default(), slots: Slots::new(slots), buffered: Default::default() };
         for number in 0..inner.pages.len() as u32 {
             let map_page = &inner.pages[number as usize];
-            if map_page.lost {
-                return Err(MapError::Corrupt { page: number, what: "both homes are unreadable".into() });
+            if map_page.lost || map_page.doubtful {
+                let what = "a home is unreadable, and the log does not lead from what is left to the newest";
+                return Err(MapError::Corrupt { page: number, what: what.into() });
             }
             let page = PageRef::new(&map_page.image);
             let owner = entry::owner(page);
@@ -116,23 +122,29 @@ impl Loading {
 
 /// The newer of the two homes' intact images.
 fn newest(id: PageId, homes: &[u8]) -> MapPage {
-    let mut best: Option<(u8, &[u8])> = None;
-    let mut blank = true;
+    let mut best: Option<(u8, PageRef<'_>)> = None;
+    let mut bad: Option<PageRef<'_>> = None;
     for (home, image) in homes.chunks_exact(PAGE_SIZE).enumerate() {
         if page::check(image, id, None).is_ok() {
-            if best.is_none_or(|(_, b)| PageRef::new(b).lsn() < PageRef::new(image).lsn()) {
+            let image = PageRef::new(image);
+            if best.is_none_or(|(_, b)| b.lsn() < image.lsn()) {
                 best = Some((home as u8, image));
             }
-        } else {
-            blank &= image.iter().all(|b| *b == 0);
+        } else if image.iter().any(|b| *b != 0) {
+            bad = Some(PageRef::new(image));
         }
     }
+    let blank = vec![0; PAGE_SIZE].into_boxed_slice();
     match best {
-        Some((home, image)) => {
-            MapPage { image: image.to_vec().into_boxed_slice(), first_change: None, home, lost: false }
-        }
+        Some((home, image)) => MapPage {
+            image: image.all().into(),
+            first_change: None,
+            home,
+            lost: false,
+            doubtful: bad.is_some_and(|bad| bad.id() != id || bad.lsn() > image.lsn()),
+        },
         // Never written, or torn in its first write: the log has its INIT.
-        None => MapPage { image: vec![0; PAGE_SIZE].into_boxed_slice(), first_change: None, home: 0, lost: !blank },
+        None => MapPage { image: blank, first_change: None, home: 0, lost: bad.is_some(), doubtful: false },
     }
 }
 

@@ -23,7 +23,7 @@ impl Inner {
         }
         let number = self.free_pages.pop().unwrap_or_else(|| {
             let image = vec![0; PAGE_SIZE].into_boxed_slice();
-            self.pages.push(MapPage { image, first_change: None, home: 0, lost: false });
+            self.pages.push(MapPage { image, first_change: None, home: 0, lost: false, doubtful: false });
             self.pages.len() as u32 - 1
         });
         let mut page = self.page_mut(number, ops);
@@ -43,8 +43,14 @@ impl Inner {
 }
 
 impl Map {
-    /// Appends the changes to the log and stamps the map pages; under the lock, without waiting.
-    fn log(&self, inner: &mut Inner, room: &mut crate::redo::LogRoom, ops: &Ops) -> LsnRange {
+    /// Appends the changes to the log and stamps the map pages; under the lock, without waiting. Each
+    /// record says which version it goes on from, so a load sees a gap.
+    fn log(&self, inner: &mut Inner, room: &mut crate::redo::LogRoom, mut ops: Ops) -> LsnRange {
+        for (number, ops) in &mut ops {
+            let image = &mut inner.pages[*number as usize].image;
+            let before = PageRef::new(image).lsn();
+            entry::set_before(&mut PageMut::new(image, ops), before);
+        }
         let records: Vec<PageRedo<'_>> = ops
             .iter()
             .map(|(number, ops)| PageRedo { id: PageId::new(SpaceId::MAP, *number), ops })
@@ -89,7 +95,7 @@ impl Map {
             let end = self.redo.appended();
             return Ok(LsnRange { first: end, end });
         }
-        let range = self.log(&mut inner, &mut room, &ops);
+        let range = self.log(&mut inner, &mut room, ops);
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
         let mut first = false;
         for (block, new) in flushed {
@@ -122,9 +128,15 @@ impl Map {
                 entry::clear_slot(&mut inner.page_mut(number, &mut ops), index, *i);
             }
         }
-        let range = self.log(&mut inner, &mut room, &ops);
+        let current = inner.entry(number, index);
+        let homeless = (0..BLOCK_PAGES as usize)
+            .find(|i| current.tag(*i) != 0 && current.slot(*i).is_none() && !current.in_object(*i));
+        assert_eq!(homeless, None, "object {} lacks a page that has no slot", shape.key); // invariant 4
+        let range = self.log(&mut inner, &mut room, ops);
         inner.buffered.cleaned(block, released.len() as u32);
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
+        // Published again under the same key, it is still the current one.
+        let superseded = superseded.filter(|key| *key != shape.key);
         superseded.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));
         Ok(Some(range))
     }
@@ -159,7 +171,7 @@ impl Map {
                 inner.page_mut(number, &mut ops).init(PageId::new(SpaceId::MAP, number), PageKind::Map, 0);
                 freed.push(number);
             }
-            let range = self.log(&mut inner, &mut room, &ops);
+            let range = self.log(&mut inner, &mut room, ops);
             inner.free_pages.extend(freed);
             slots.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
             keys.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));

@@ -49,11 +49,9 @@ impl Slots {
         true
     }
 
-    /// `n` free slots, or None if, with `keep` left over, there are not so many.
-    pub fn take(&mut self, n: usize, keep: u32) -> Option<Vec<Slot>> {
-        if (self.free as usize) < n + keep as usize {
-            return None;
-        }
+    /// Up to `n` free slots; `keep` are left over.
+    pub fn take(&mut self, n: usize, keep: u32) -> Vec<Slot> {
+        let n = n.min(self.free.saturating_sub(keep) as usize);
         let mut slots = Vec::with_capacity(n);
         let words = self.taken.len();
         while slots.len() < n {
@@ -67,7 +65,7 @@ impl Slots {
             slots.push(Slot(self.hint as u32 * 64 + bit));
         }
         self.free -= n as u32;
-        Some(slots)
+        slots
     }
 
     /// A slot whose write was never mapped.

@@ -94,6 +94,7 @@ pub struct Rig {
     pub log: Arc<LaggingLog>,
     pub run: Running,
     slots: u32,
+    flash_slots: u64,
     epoch: u32,
     model: Arc<Mutex<Model>>,
 }
@@ -152,7 +153,12 @@ pub fn block_of(block: u32) -> BlockId {
 }
 
 impl Rig {
+    /// Little flash: it throws pages out all the time.
     pub fn new(seed: u64, slots: u32) -> Rig {
+        Rig::with_flash(seed, slots, 40)
+    }
+
+    pub fn with_flash(seed: u64, slots: u32, flash_slots: u64) -> Rig {
         let sim = Arc::new(SimWorld::new(seed));
         let volume = sim.disk("volume");
         home::create(&*volume).unwrap();
@@ -167,8 +173,8 @@ impl Rig {
             stopped: AtomicBool::new(false),
             crashed: Box::new(move || world.crashed()),
         });
-        let run = open(&sim, &volume, &flash, &store, &log, slots, 1);
-        Rig { sim, volume, flash, store, log, run, slots, epoch: 1, model: Arc::default() }
+        let run = open(&sim, &volume, &flash, &store, &log, slots, flash_slots, 1);
+        Rig { sim, volume, flash, store, log, run, slots, flash_slots, epoch: 1, model: Arc::default() }
     }
 
     /// Power is lost and comes back: everything in memory is gone, the log's tail too.
@@ -185,7 +191,8 @@ impl Rig {
             model.retain(|_, versions| !versions.is_empty());
         }
         self.epoch += 1;
-        self.run = open(&self.sim, &self.volume, &self.flash, &self.store, &self.log, self.slots, self.epoch);
+        let Rig { sim, volume, flash, store, log, slots, flash_slots, epoch, .. } = self;
+        self.run = open(sim, volume, flash, store, log, *slots, *flash_slots, *epoch);
         assert_eq!(self.run.map.faults(), Vec::<String>::new(), "seed {}", self.sim.seed);
     }
 
@@ -283,6 +290,7 @@ fn open(
     store: &Arc<SimStore>,
     log: &Arc<LaggingLog>,
     slots: u32,
+    flash_slots: u64,
     epoch: u32,
 ) -> Running {
     let world = sim.world();
@@ -293,7 +301,7 @@ fn open(
     }
     let map = Arc::new(loading.finish(slots, redo.clone()).unwrap());
     let buffer = Arc::new(ObjectBuffer::open(&**volume).unwrap());
-    let settings = BpeSettings { flash_bytes: 40 * PAGE_SIZE as u64, queue_pages: 16 };
+    let settings = BpeSettings { flash_bytes: flash_slots * PAGE_SIZE as u64, queue_pages: 16 };
     let bpe = Arc::new(Bpe::open(&**flash, settings));
     let objects = Arc::new(Objects::new(store.clone()));
     let writer = Writer { instance: 1, lineage: LINEAGE, epoch, nonce: world.random.next_u64() };

@@ -1,0 +1,63 @@
+//! Memory, flash, volume and objects together: where a page is found after it left memory.
+
+mod rig;
+
+use rig::{Rig, fill, page_of};
+use std::sync::atomic::Ordering;
+use terrace_tier::page::PageId;
+use terrace_tier::pool::Access;
+
+fn page(n: u32) -> PageId {
+    page_of(n / 128, n % 128)
+}
+
+fn read(rig: &Rig, n: u32, access: Access) {
+    drop(rig.run.pages.read(page(n), access).unwrap());
+}
+
+/// So many looks below found the page on flash, on the volume, in an object.
+fn found(rig: &Rig) -> [u64; 3] {
+    let c = &rig.run.path.counters;
+    [&c.flash, &c.volume, &c.object].map(|n| n.load(Ordering::Relaxed))
+}
+
+#[test]
+fn pages_used_again_in_memory_are_on_flash_when_they_have_left_and_a_scan_is_not() {
+    let mut rig = Rig::with_flash(1, 400, 400);
+    (0..300).for_each(|n| assert!(rig.flush(page(n))));
+    for n in 0..90 {
+        (0..3).for_each(|_| read(&rig, n, Access::Normal));
+        fill(&mut rig.run);
+    }
+    for n in 90..300 {
+        read(&rig, n, if n % 2 == 0 { Access::Scan } else { Access::Normal });
+        fill(&mut rig.run);
+    }
+    let fills = rig.run.bpe.counters.fills.load(Ordering::Relaxed);
+    assert!((50..=90).contains(&fills), "{fills} of 90 pages that were used again are on flash");
+    let before = found(&rig);
+    (0..90).for_each(|n| read(&rig, n, Access::Normal));
+    let now = found(&rig);
+    assert!(now[0] - before[0] >= 40, "they come from flash");
+    assert_eq!(now[1], before[1], "and none from the volume: the others had stayed in memory");
+}
+
+#[test]
+fn a_page_that_comes_again_soon_is_kept_on_flash_the_second_time() {
+    let mut rig = Rig::with_flash(1, 400, 160);
+    (0..60).for_each(|n| assert!(rig.flush(page(n))));
+    rig.run.sinker.sink_all().unwrap();
+    // What the three rounds found on flash and in objects.
+    let rounds = [0; 3].map(|_| {
+        let before = found(&rig);
+        for n in 0..60 {
+            read(&rig, n, Access::Normal);
+            fill(&mut rig.run);
+        }
+        let now = found(&rig);
+        [now[0] - before[0], now[2] - before[2]]
+    });
+    assert_eq!(rounds[0], [0, 60]);
+    assert!(rounds[1][1] >= 30, "the first time only identifiers were kept: {rounds:?}");
+    assert!(rounds[2][0] >= 30 && rounds[2][1] < 30, "the second time images: {rounds:?}");
+}
