@@ -118,4 +118,8 @@ pub trait Disk: Send + Sync {
     fn lock(&self) -> Result<Box<dyn DiskLock>>;
     /// Bytes still free on the device.
     fn free_bytes(&self) -> Result<u64>;
+    /// Counters since the start, where they are kept.
+    fn stats(&self) -> Option<crate::stats::DiskStats> {
+        None
+    }
 }

@@ -9,12 +9,16 @@
 
 pub mod clock;
 pub mod disk;
+#[cfg(feature = "object-store")]
+pub mod object;
 pub mod random;
 pub mod real;
 pub mod sched;
+pub mod stats;
 pub mod store;
 
 mod aligned;
+mod share;
 pub use aligned::AlignedBuf;
 
 use std::sync::Arc;

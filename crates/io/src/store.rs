@@ -73,4 +73,8 @@ pub trait ObjectStore: Send + Sync {
     /// Keys that start with `prefix`, in order, calling `each` with a key and its size in bytes.
     /// Only the scrubber and tests list.
     fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()>;
+    /// Counters since the start, where they are kept.
+    fn stats(&self) -> Option<crate::stats::StoreStats> {
+        None
+    }
 }

@@ -61,8 +61,12 @@ impl RealDisk {
                 let len = file.metadata().map_err(|e| failed("stat", name, 0, 0, &e))?.len();
                 Ok(Arc::new(RealFile { name: name.to_string(), file, len: AtomicU64::new(len) }))
             }
-            Err(e) if e.kind() == ErrorKind::NotFound => Err(DiskError::Absent { name: self.at(name).display().to_string() }),
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => Err(DiskError::Exists { name: self.at(name).display().to_string() }),
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                Err(DiskError::Absent { name: self.at(name).display().to_string() })
+            }
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                Err(DiskError::Exists { name: self.at(name).display().to_string() })
+            }
             Err(e) => Err(failed(if create { "create" } else { "open" }, name, 0, 0, &e)),
         }
     }
@@ -125,7 +129,11 @@ impl Disk for RealDisk {
             .map_err(|e| failed("open", LOCK_FILE, 0, 0, &e))?;
         // SAFETY: the descriptor is open for the call.
         let taken = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
-        if taken { Ok(Box::new(RealLock { _file: file })) } else { Err(DiskError::Locked { name: self.describe() }) }
+        if taken {
+            Ok(Box::new(RealLock { _file: file }))
+        } else {
+            Err(DiskError::Locked { name: self.describe() })
+        }
     }
     fn free_bytes(&self) -> Result<u64> {
         let path = std::ffi::CString::new(self.path.display().to_string())

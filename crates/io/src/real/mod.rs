@@ -46,5 +46,9 @@ impl Random for RealRandom {
 
 /// The world that a server runs in.
 pub fn world() -> World {
-    World { clock: Arc::new(RealClock::new()), random: Arc::new(RealRandom), sched: Arc::new(threads::Threads) }
+    World {
+        clock: Arc::new(RealClock::new()),
+        random: Arc::new(RealRandom),
+        sched: Arc::new(threads::Threads),
+    }
 }

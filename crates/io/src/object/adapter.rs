@@ -1,0 +1,278 @@
+//! The seam's blocking store over the async one of the `object_store` crate.
+//!
+//! A request takes a place among those in flight, is attempted until it succeeds, is final or
+//! patience ends, and is counted under its purpose. The crate's own retries are off: only here is it
+//! known whether a put may have taken effect.
+//!
+//! Not here: the HTTP itself (see `curl`), what an error means (see `verdict`), durability of a local
+//! directory (see `local`).
+
+use crate::object::patience::{Budget, Next, Patience};
+use crate::object::verdict::{Kind, Verdict, judge};
+use crate::object::wire::{self, Wire};
+use crate::random::Random;
+use crate::real::RealRandom;
+use crate::share::{Share, Urgency};
+use crate::stats::{StoreStats, StoreTally};
+use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetRange, ObjectStore as Remote, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    PutResult, UpdateVersion,
+};
+use pollster::block_on;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+pub(crate) struct Adapter {
+    remote: Arc<dyn Remote>,
+    /// The URL without credentials.
+    name: String,
+    prefix: String,
+    /// The remote lists keys in their order.
+    lists_in_order: bool,
+    share: Share,
+    budget: Budget,
+    attempts_max: u32,
+    time_max: Duration,
+    random: RealRandom,
+    tally: StoreTally,
+}
+
+pub(crate) struct Plan {
+    pub(crate) remote: Arc<dyn Remote>,
+    pub(crate) name: String,
+    pub(crate) prefix: String,
+    pub(crate) lists_in_order: bool,
+    pub(crate) in_flight_max: usize,
+    pub(crate) attempts_max: u32,
+    pub(crate) time_max: Duration,
+}
+
+impl Adapter {
+    pub(crate) fn new(plan: Plan) -> Adapter {
+        let places = plan.in_flight_max.max(2);
+        Adapter {
+            remote: plan.remote,
+            name: plan.name,
+            prefix: plan.prefix,
+            lists_in_order: plan.lists_in_order,
+            share: Share::new(places, places / 2),
+            budget: Budget::new(),
+            attempts_max: plan.attempts_max,
+            time_max: plan.time_max,
+            random: RealRandom,
+            tally: StoreTally::default(),
+        }
+    }
+
+    fn path(&self, key: &str) -> Result<Path> {
+        let full = if self.prefix.is_empty() { key.to_string() } else { format!("{}/{key}", self.prefix) };
+        Path::parse(full).map_err(|e| StoreError::Refused { key: key.into(), cause: e.to_string() })
+    }
+
+    /// Attempts until it is done: the one loop that all requests go through.
+    fn request<T>(
+        &self,
+        purpose: Purpose,
+        key: &str,
+        kind: Kind,
+        bytes_of: impl Fn(&T) -> u64,
+        mut attempt: impl FnMut() -> object_store::Result<T>,
+    ) -> Result<T> {
+        let started = Instant::now();
+        let place = self.share.enter(Urgency::of_purpose(purpose), 1);
+        let result = self.attempts(key, kind, started, &mut attempt);
+        drop(place);
+        let bytes = result.as_ref().map_or(0, bytes_of);
+        // “Absent” and “exists already” are answers, not failures of the store.
+        let is_answer =
+            matches!(result, Ok(_) | Err(StoreError::Absent { .. } | StoreError::Conflict { .. }));
+        self.tally.purposes[purpose as usize].note(started, bytes, is_answer);
+        result
+    }
+
+    fn attempts<T>(
+        &self,
+        key: &str,
+        kind: Kind,
+        started: Instant,
+        attempt: &mut dyn FnMut() -> object_store::Result<T>,
+    ) -> Result<T> {
+        let patience =
+            Patience { budget: &self.budget, attempts_max: self.attempts_max, time_max: self.time_max };
+        let mut in_doubt = false;
+        for attempts in 1.. {
+            let (result, wire) = wire::observe(&mut *attempt);
+            let error = match result {
+                Ok(value) => {
+                    self.budget.succeeded();
+                    return Ok(value);
+                }
+                Err(error) => error,
+            };
+            let (error, after) = match self.judge(key, kind, &error, &wire) {
+                Verdict::Final(error) => return Err(settle(error, key, in_doubt)),
+                Verdict::Again { error, after, in_doubt: now } => {
+                    in_doubt |= now;
+                    (error, after)
+                }
+            };
+            match patience.next(attempts, started.elapsed(), after, self.random.next_u64()) {
+                Next::GiveUp => return Err(settle(error, key, in_doubt)),
+                Next::Wait(wait) => {
+                    self.tally.retries.fetch_add(1, Ordering::Relaxed);
+                    std::thread::sleep(wait);
+                }
+            }
+        }
+        unreachable!("patience ends")
+    }
+
+    fn judge(&self, key: &str, kind: Kind, error: &Error, wire: &Wire) -> Verdict {
+        let verdict = judge(key, kind, error, wire);
+        if matches!(verdict, Verdict::Again { error: StoreError::Throttled { .. }, .. }) {
+            self.tally.throttled.fetch_add(1, Ordering::Relaxed);
+        }
+        verdict
+    }
+
+    fn put(&self, purpose: Purpose, key: &str, payload: PutPayload, mode: PutMode) -> Result<Version> {
+        let path = self.path(key)?;
+        let length = payload.content_length() as u64;
+        let options = PutOptions { mode, ..PutOptions::default() };
+        let put = || block_on(self.remote.put_opts(&path, payload.clone(), options.clone()));
+        let result: PutResult = self.request(purpose, key, Kind::Put, |_| length, put)?;
+        Ok(to_version(result.e_tag, result.version))
+    }
+}
+
+/// What the caller is told at last, when earlier attempts may have taken effect.
+fn settle(error: StoreError, key: &str, in_doubt: bool) -> StoreError {
+    match error {
+        error if !in_doubt => error,
+        StoreError::Conflict { .. } => StoreError::Unknown {
+            key: key.into(),
+            cause: "an attempt without an answer may have stored it".into(),
+        },
+        StoreError::Throttled { .. } => {
+            StoreError::Unknown { key: key.into(), cause: "the store asks to slow down".into() }
+        }
+        StoreError::Unavailable { key, cause } => StoreError::Unknown { key, cause },
+        error => error,
+    }
+}
+
+/// S3 and Azure name a version by its ETag, Google by its generation; both are kept.
+fn to_version(e_tag: Option<String>, version: Option<String>) -> Version {
+    Version(format!("{}\n{}", e_tag.unwrap_or_default(), version.unwrap_or_default()))
+}
+
+fn from_version(version: &Version) -> UpdateVersion {
+    let (e_tag, version) = version.0.split_once('\n').unwrap_or((&version.0, ""));
+    let some = |text: &str| Some(text.to_string()).filter(|t| !t.is_empty());
+    UpdateVersion { e_tag: some(e_tag), version: some(version) }
+}
+
+impl ObjectStore for Adapter {
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+
+    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version> {
+        let payload = parts.iter().map(|part| Bytes::copy_from_slice(part)).collect();
+        self.put(purpose, key, payload, PutMode::Create)
+    }
+
+    fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
+        let payload = PutPayload::from_bytes(Bytes::copy_from_slice(body));
+        self.put(purpose, key, payload, PutMode::Update(from_version(expected)))
+    }
+
+    fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let path = self.path(key)?;
+        let range = GetRange::Bounded(offset..offset + buf.len() as u64);
+        let options = GetOptions { range: Some(range), ..GetOptions::default() };
+        let get = || block_on(async { self.remote.get_opts(&path, options.clone()).await?.bytes().await });
+        let bytes = self.request(purpose, key, Kind::Read, |bytes: &Bytes| bytes.len() as u64, get)?;
+        if bytes.len() != buf.len() {
+            let cause = format!("{} bytes from {offset} asked for, {} there", buf.len(), bytes.len());
+            return Err(StoreError::Refused { key: key.into(), cause });
+        }
+        buf.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
+        let path = self.path(key)?;
+        let get = || {
+            block_on(async {
+                let result = self.remote.get_opts(&path, GetOptions::default()).await?;
+                let version = to_version(result.meta.e_tag.clone(), result.meta.version.clone());
+                Ok((result.bytes().await?, version))
+            })
+        };
+        let (bytes, version) =
+            self.request(purpose, key, Kind::Read, |got: &(Bytes, _)| got.0.len() as u64, get)?;
+        Ok((bytes.into(), version))
+    }
+
+    fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
+        let path = self.path(key)?;
+        let delete = || block_on(self.remote.delete(&path));
+        match self.request(purpose, key, Kind::Delete, |()| 0, delete) {
+            Err(StoreError::Absent { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
+        // The crate lists by whole segments: the last one, if it is a part, is compared here.
+        let folder = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let folder =
+            [self.prefix.as_str(), folder].iter().filter(|p| !p.is_empty()).copied().collect::<Vec<_>>();
+        let folder = Path::parse(folder.join("/"))
+            .map_err(|e| StoreError::Refused { key: prefix.into(), cause: e.to_string() })?;
+        let skip = if self.prefix.is_empty() { 0 } else { self.prefix.len() + 1 };
+        let mut last: Option<Path> = None;
+        let mut unordered = Vec::new();
+        // A listing cut off in the middle goes on after the last key that was told.
+        let listing = || {
+            block_on(async {
+                let mut stream = match &last {
+                    Some(after) if self.lists_in_order => self.remote.list_with_offset(Some(&folder), after),
+                    _ => self.remote.list(Some(&folder)),
+                };
+                unordered.clear();
+                while let Some(meta) = stream.next().await {
+                    let meta = meta?;
+                    let Some(key) = meta.location.as_ref().get(skip..).filter(|key| key.starts_with(prefix))
+                    else {
+                        continue;
+                    };
+                    if self.lists_in_order {
+                        each(key, meta.size);
+                        last = Some(meta.location);
+                    } else {
+                        unordered.push((key.to_string(), meta.size));
+                    }
+                }
+                Ok(())
+            })
+        };
+        match self.request(purpose, prefix, Kind::Read, |()| 0, listing) {
+            Ok(()) | Err(StoreError::Absent { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        unordered.sort_unstable();
+        unordered.iter().for_each(|(key, size)| each(key, *size));
+        Ok(())
+    }
+
+    fn stats(&self) -> Option<StoreStats> {
+        Some(self.tally.read())
+    }
+}

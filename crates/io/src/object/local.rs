@@ -1,0 +1,327 @@
+//! A local directory as an object store: a key is a path below it.
+//!
+//! What the crate's `LocalFileSystem` does not do is added here, for slots are reused once an object
+//! is published, so an object must survive the loss of power like one in a real store:
+//! * a directory counts as durable only when this process has synced it and all above it (another
+//!   thread, or a process that died, may have made it and not synced it yet);
+//! * an object found to exist already is synced before that is told;
+//! * a deletion is synced;
+//! * a put on condition of a version compares and replaces under a lock on the root directory.
+//!
+//! Directories that became empty are removed when no put is under way (`gate`). Staged files of a
+//! process that died (`<key>#<number>`) stay; listings don't show them.
+//!
+//! Locks: gate, then `durable`; the root's file lock inside the gate.
+
+use crate::object::verdict::cause;
+use crate::share::{Share, Urgency};
+use crate::stats::{StoreStats, StoreTally};
+use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetRange, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
+};
+use parking_lot::{Mutex, RwLock};
+use pollster::block_on;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::path::{Path as FsPath, PathBuf};
+use std::time::Instant;
+
+/// Directories remembered as durable; beyond it one starts anew.
+const DURABLE_MAX: usize = 1 << 16;
+
+pub(crate) struct Local {
+    inner: LocalFileSystem,
+    root: PathBuf,
+    /// Puts and deletions share it; removing empty directories has it alone.
+    gate: RwLock<()>,
+    durable: Mutex<HashSet<PathBuf>>,
+    share: Share,
+    tally: StoreTally,
+}
+
+fn sync_dir(dir: &FsPath) -> std::io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+impl Local {
+    /// Opens the directory, made if there is none.
+    pub(crate) fn open(root: &FsPath, in_flight_max: usize) -> Result<Local> {
+        let refuse = |cause: String| StoreError::Refused { key: root.display().to_string(), cause };
+        let absolute = std::path::absolute(root).map_err(|e| refuse(e.to_string()))?;
+        std::fs::create_dir_all(&absolute).map_err(|e| refuse(e.to_string()))?;
+        let root = absolute.canonicalize().map_err(|e| refuse(e.to_string()))?;
+        // Those above may be new too; one that can't be opened was not made here.
+        for dir in root.ancestors() {
+            let _ = sync_dir(dir);
+        }
+        let inner = LocalFileSystem::new_with_prefix(&root).map_err(|e| refuse(cause(&e)))?.with_fsync(true);
+        let places = in_flight_max.max(2);
+        Ok(Local {
+            inner,
+            root,
+            gate: RwLock::default(),
+            durable: Mutex::default(),
+            share: Share::new(places, places / 2),
+            tally: StoreTally::default(),
+        })
+    }
+
+    fn path(&self, key: &str) -> Result<(Path, PathBuf)> {
+        let refuse = |cause: String| StoreError::Refused { key: key.into(), cause };
+        let path = Path::parse(key).map_err(|e| refuse(e.to_string()))?;
+        let file = self.inner.path_to_filesystem(&path).map_err(|e| refuse(cause(&e)))?;
+        Ok((path, file))
+    }
+
+    /// Makes the directories above `file` and syncs each whose durability this process doesn't know.
+    fn ensure_directories(&self, file: &FsPath) -> std::io::Result<()> {
+        let dir = file.parent().unwrap_or(&self.root);
+        if dir == self.root || self.durable.lock().contains(dir) {
+            return Ok(());
+        }
+        std::fs::create_dir_all(dir)?;
+        // From the bottom: a name is durable when the directory that holds it is synced.
+        let new: Vec<&FsPath> = {
+            let durable = self.durable.lock();
+            dir.ancestors().take_while(|d| *d != self.root && !durable.contains(*d)).collect()
+        };
+        for made in &new {
+            sync_dir(made.parent().unwrap_or(&self.root))?;
+        }
+        let mut durable = self.durable.lock();
+        if durable.len() + new.len() > DURABLE_MAX {
+            durable.clear();
+        }
+        durable.extend(new.into_iter().map(FsPath::to_path_buf));
+        Ok(())
+    }
+
+    fn remove_empty_directories(&self, file: &FsPath) {
+        let Some(_alone) = self.gate.try_write() else { return };
+        for dir in file.ancestors().skip(1).take_while(|d| *d != self.root && d.starts_with(&self.root)) {
+            if std::fs::remove_dir(dir).is_err() {
+                return;
+            }
+            self.durable.lock().remove(dir);
+        }
+    }
+
+    /// Counts a request, and lets background ones wait while many are under way.
+    fn counted<T>(
+        &self,
+        purpose: Purpose,
+        bytes_of: impl Fn(&T) -> u64,
+        request: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let started = Instant::now();
+        let place = self.share.enter(Urgency::of_purpose(purpose), 1);
+        let result = request();
+        drop(place);
+        let bytes = result.as_ref().map_or(0, bytes_of);
+        let is_answer =
+            matches!(result, Ok(_) | Err(StoreError::Absent { .. } | StoreError::Conflict { .. }));
+        self.tally.purposes[purpose as usize].note(started, bytes, is_answer);
+        result
+    }
+
+    fn put(
+        &self,
+        key: &str,
+        path: &Path,
+        file: &FsPath,
+        payload: PutPayload,
+        mode: PutMode,
+    ) -> Result<Version> {
+        self.ensure_directories(file).map_err(|e| refused_or_unavailable(key, e.kind(), e.to_string()))?;
+        let options = PutOptions { mode, ..PutOptions::default() };
+        match block_on(self.inner.put_opts(path, payload, options)) {
+            Ok(result) => Ok(Version(result.e_tag.unwrap_or_default())),
+            Err(Error::AlreadyExists { .. }) => {
+                // Whoever put it may have died before its name was synced.
+                let synced = File::open(file)
+                    .and_then(|f| f.sync_all())
+                    .and_then(|()| sync_dir(file.parent().unwrap_or(&self.root)));
+                match synced {
+                    Ok(()) => Err(StoreError::Conflict { key: key.into() }),
+                    Err(error) => Err(StoreError::Unknown { key: key.into(), cause: error.to_string() }),
+                }
+            }
+            // The name is there: perhaps only its sync failed.
+            Err(error) if file.exists() => Err(StoreError::Unknown { key: key.into(), cause: cause(&error) }),
+            Err(error) => Err(failed(key, &error)),
+        }
+    }
+}
+
+fn refused_or_unavailable(key: &str, kind: ErrorKind, cause: String) -> StoreError {
+    match kind {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::NotADirectory => {
+            StoreError::Refused { key: key.into(), cause }
+        }
+        _ => StoreError::Unavailable { key: key.into(), cause },
+    }
+}
+
+/// What a failure of the crate means; it surely had no effect.
+fn failed(key: &str, error: &Error) -> StoreError {
+    if matches!(error, Error::NotFound { .. }) {
+        return StoreError::Absent { key: key.into() };
+    }
+    let mut source: Option<&dyn std::error::Error> = Some(error);
+    while let Some(one) = source {
+        if let Some(io) = one.downcast_ref::<std::io::Error>() {
+            return refused_or_unavailable(key, io.kind(), cause(error));
+        }
+        source = one.source();
+    }
+    StoreError::Refused { key: key.into(), cause: cause(error) }
+}
+
+impl ObjectStore for Local {
+    fn describe(&self) -> String {
+        format!("file://{}", self.root.display())
+    }
+
+    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version> {
+        let (path, file) = self.path(key)?;
+        let payload: PutPayload = parts.iter().map(|part| Bytes::copy_from_slice(part)).collect();
+        let length = payload.content_length() as u64;
+        self.counted(
+            purpose,
+            |_| length,
+            || {
+                let _gate = self.gate.read();
+                self.put(key, &path, &file, payload, PutMode::Create)
+            },
+        )
+    }
+
+    fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
+        let (path, file) = self.path(key)?;
+        self.counted(
+            purpose,
+            |_| body.len() as u64,
+            || {
+                let _gate = self.gate.read();
+                let unavailable =
+                    |e: std::io::Error| StoreError::Unavailable { key: key.into(), cause: e.to_string() };
+                let lock = File::open(&self.root).map_err(unavailable)?;
+                // SAFETY: the descriptor is open for the call; closing it frees the lock.
+                if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) } != 0 {
+                    return Err(unavailable(std::io::Error::last_os_error()));
+                }
+                let current = match block_on(self.inner.head(&path)) {
+                    Ok(meta) => meta.e_tag,
+                    Err(Error::NotFound { .. }) => None,
+                    Err(error) => return Err(failed(key, &error)),
+                };
+                if current.as_deref() != Some(expected.0.as_str()) {
+                    return Err(StoreError::Conflict { key: key.into() });
+                }
+                let payload = PutPayload::from_bytes(Bytes::copy_from_slice(body));
+                self.put(key, &path, &file, payload, PutMode::Overwrite)
+            },
+        )
+    }
+
+    fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let (path, _) = self.path(key)?;
+        let length = buf.len() as u64;
+        self.counted(
+            purpose,
+            |()| length,
+            || {
+                let range = Some(GetRange::Bounded(offset..offset + length));
+                let options = GetOptions { range, ..GetOptions::default() };
+                let bytes = block_on(async { self.inner.get_opts(&path, options).await?.bytes().await });
+                let bytes = bytes.map_err(|e| failed(key, &e))?;
+                if bytes.len() as u64 != length {
+                    let cause = format!("{length} bytes from {offset} asked for, {} there", bytes.len());
+                    return Err(StoreError::Refused { key: key.into(), cause });
+                }
+                buf.copy_from_slice(&bytes);
+                Ok(())
+            },
+        )
+    }
+
+    fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
+        let (path, _) = self.path(key)?;
+        self.counted(
+            purpose,
+            |got: &(Vec<u8>, _)| got.0.len() as u64,
+            || {
+                block_on(async {
+                    let result = self.inner.get_opts(&path, GetOptions::default()).await?;
+                    let version = Version(result.meta.e_tag.clone().unwrap_or_default());
+                    Ok((result.bytes().await?.into(), version))
+                })
+                .map_err(|e| failed(key, &e))
+            },
+        )
+    }
+
+    fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
+        let (path, file) = self.path(key)?;
+        let result = self.counted(
+            purpose,
+            |()| 0,
+            || {
+                let _gate = self.gate.read();
+                match block_on(self.inner.delete(&path)) {
+                    Ok(()) | Err(Error::NotFound { .. }) => {}
+                    Err(error) => return Err(failed(key, &error)),
+                }
+                match sync_dir(file.parent().unwrap_or(&self.root)) {
+                    Ok(()) => Ok(()),
+                    Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                    Err(error) => Err(StoreError::Unknown { key: key.into(), cause: error.to_string() }),
+                }
+            },
+        );
+        self.remove_empty_directories(&file);
+        result
+    }
+
+    fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
+        let folder = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let folder = Path::parse(folder)
+            .map_err(|e| StoreError::Refused { key: prefix.into(), cause: e.to_string() })?;
+        let mut found = self.counted(
+            purpose,
+            |_| 0,
+            || {
+                block_on(async {
+                    let mut found = Vec::new();
+                    let mut stream = self.inner.list(Some(&folder));
+                    while let Some(meta) = stream.next().await {
+                        match meta {
+                            Ok(meta) if meta.location.as_ref().starts_with(prefix) => {
+                                found.push((meta.location.to_string(), meta.size));
+                            }
+                            Ok(_) => {}
+                            // Deleted meanwhile.
+                            Err(Error::NotFound { .. }) => {}
+                            Err(error) => return Err(failed(prefix, &error)),
+                        }
+                    }
+                    Ok(found)
+                })
+            },
+        )?;
+        found.sort_unstable();
+        found.iter().for_each(|(key, size)| each(key, *size));
+        Ok(())
+    }
+
+    fn stats(&self) -> Option<StoreStats> {
+        Some(self.tally.read())
+    }
+}

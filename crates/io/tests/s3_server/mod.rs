@@ -1,0 +1,60 @@
+//! A real S3 server in this process: `s3s-fs` over a directory, with signatures checked.
+//!
+//! It compares and writes in two steps, so of two puts of one key at the same moment both may win:
+//! tests don't race there.
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+use std::path::Path;
+
+pub const KEY: &str = "TESTKEY";
+pub const SECRET: &str = "test-secret-that-must-not-show";
+
+pub struct Server {
+    pub endpoint: String,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves the directory's folders as buckets; port 0 picks one.
+    pub fn start(directory: &Path, port: u16) -> Server {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", port)).expect("a free port");
+        listener.set_nonblocking(true).expect("a socket");
+        let endpoint = format!("http://{}", listener.local_addr().expect("a bound socket"));
+        let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(directory).expect("a directory"));
+        builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
+        let service = builder.build();
+        let (stop, mut stopped) = tokio::sync::oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+                loop {
+                    let socket = tokio::select! {
+                        accepted = listener.accept() => accepted,
+                        _ = &mut stopped => return,
+                    };
+                    let Ok((socket, _)) = socket else { continue };
+                    let service = service.clone();
+                    tokio::spawn(async move {
+                        let _ = Builder::new(TokioExecutor::new())
+                            .serve_connection(TokioIo::new(socket), service)
+                            .await;
+                    });
+                }
+            });
+        });
+        Server { endpoint, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.take().map(|stop| stop.send(()));
+        self.thread.take().map(|thread| thread.join());
+    }
+}

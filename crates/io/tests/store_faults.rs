@@ -1,0 +1,198 @@
+//! A server that misbehaves: whether a put may have taken effect is told right, and patience ends.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use terrace_io::object::{Settings, open};
+use terrace_io::store::{ObjectStore, Purpose, StoreError, Version};
+
+/// What the server does with one request.
+#[derive(Clone, Copy)]
+enum Act {
+    /// Answers with this status line's rest, these headers and body.
+    Answer(&'static str, &'static str, &'static str),
+    /// Reads the request and closes without a word.
+    Close,
+    /// Reads the request and never answers.
+    Silence,
+    /// Announces more than it sends.
+    CutOff,
+}
+
+const STORED: Act = Act::Answer("200 OK", "ETag: \"e1\"\r\n", "");
+const TAKEN: Act =
+    Act::Answer("412 Precondition Failed", "", "<Error><Code>PreconditionFailed</Code></Error>");
+
+/// Plays one act a request, and remembers the requests' heads.
+struct Stage {
+    endpoint: String,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+fn read_request(socket: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut buf = [0; 4096];
+    let (head, have) = loop {
+        let count = socket.read(&mut buf).ok().filter(|n| *n > 0)?;
+        bytes.extend_from_slice(&buf[..count]);
+        if let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
+            break (String::from_utf8_lossy(&bytes[..end]).to_string(), bytes.len() - end - 4);
+        }
+    };
+    let length =
+        head.to_lowercase().lines().find_map(|l| l.strip_prefix("content-length:")?.trim().parse().ok());
+    let mut left = length.unwrap_or(0usize).saturating_sub(have);
+    while left > 0 {
+        left -= socket.read(&mut buf).ok().filter(|n| *n > 0)?;
+    }
+    Some(head)
+}
+
+fn stage(acts: &'static [Act]) -> Stage {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let heads = Arc::<Mutex<Vec<String>>>::default();
+    let seen = heads.clone();
+    std::thread::spawn(move || {
+        let mut acts = acts.iter();
+        let mut silent = Vec::new();
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            while let Some(head) = read_request(&mut socket) {
+                seen.lock().unwrap().push(head);
+                match acts.next().expect("an act for each request") {
+                    Act::Answer(status, headers, body) => {
+                        let length = body.len();
+                        let text =
+                            format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}");
+                        socket.write_all(text.as_bytes()).unwrap();
+                    }
+                    Act::Close => break,
+                    Act::Silence => {
+                        silent.push(socket);
+                        break;
+                    }
+                    Act::CutOff => {
+                        socket.write_all(b"HTTP/1.1 206 Partial\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
+                        break;
+                    }
+                }
+            }
+        }
+    });
+    Stage { endpoint, heads }
+}
+
+fn store(stage: &Stage) -> Arc<dyn ObjectStore> {
+    // SAFETY: every test here sets the same values before its first request, none reads others.
+    unsafe {
+        std::env::set_var("AWS_ACCESS_KEY_ID", "KEY");
+        std::env::set_var("AWS_SECRET_ACCESS_KEY", "hush-hush");
+    }
+    let settings = Settings {
+        endpoint: Some(stage.endpoint.clone()),
+        timeout: Duration::from_millis(400),
+        attempts_max: 3,
+        ..Settings::new("s3://bucket/p")
+    };
+    open(&settings).unwrap()
+}
+
+fn put(stage: &Stage) -> Result<Version, StoreError> {
+    store(stage).put_if_absent(Purpose::Sink, "a", &[b"body"])
+}
+
+#[test]
+fn a_put_says_if_none_match_and_shows_no_secret() {
+    let stage = stage(&[STORED]);
+    put(&stage).unwrap();
+    let head = stage.heads.lock().unwrap()[0].to_lowercase();
+    assert!(head.starts_with("put /bucket/p/a ") && head.contains("if-none-match: *"), "{head}");
+    assert!(head.contains("authorization: aws4-hmac-sha256") && !head.contains("hush"), "{head}");
+    assert!(!head.contains("expect:"), "{head}");
+}
+
+#[test]
+fn a_put_without_an_answer_in_time_is_unknown_and_not_sent_again() {
+    let stage = stage(&[Act::Silence]);
+    let result = put(&stage);
+    assert!(matches!(result, Err(StoreError::Unknown { .. })), "{result:?}");
+    assert_eq!(stage.heads.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_put_that_finds_the_key_taken_after_a_lost_reply_is_unknown() {
+    let stage = stage(&[Act::Close, TAKEN]);
+    let result = put(&stage);
+    assert!(
+        matches!(result, Err(StoreError::Unknown { .. })),
+        "its own first attempt may have taken it: {result:?}"
+    );
+    assert_eq!(stage.heads.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_put_that_finds_the_key_taken_after_being_turned_away_is_a_conflict() {
+    let slow_down = "<Error><Code>SlowDown</Code></Error>";
+    const SLOW: Act = Act::Answer("503 Slow Down", "", "<Error><Code>SlowDown</Code></Error>");
+    assert!(matches!(SLOW, Act::Answer(_, _, body) if body == slow_down));
+    let stage = stage(&[SLOW, TAKEN]);
+    let result = put(&stage);
+    assert!(matches!(result, Err(StoreError::Conflict { .. })), "{result:?}");
+}
+
+#[test]
+fn a_concurrent_put_elsewhere_is_waited_out() {
+    const BESIDE: Act =
+        Act::Answer("409 Conflict", "", "<Error><Code>ConditionalRequestConflict</Code></Error>");
+    put(&stage(&[BESIDE, STORED])).unwrap();
+}
+
+#[test]
+fn a_server_error_is_tried_again_and_unknown_in_the_end() {
+    const BROKEN: Act =
+        Act::Answer("500 Internal Server Error", "", "<Error><Code>InternalError</Code></Error>");
+    put(&stage(&[BROKEN, STORED])).unwrap();
+    let result = put(&stage(&[BROKEN, BROKEN, BROKEN]));
+    assert!(matches!(result, Err(StoreError::Unknown { .. })), "{result:?}");
+}
+
+#[test]
+fn retry_after_is_honoured_and_passed_on() {
+    const LATER: Act = Act::Answer("429 Too Many Requests", "Retry-After: 1\r\n", "");
+    let stage = stage(&[LATER, STORED, LATER, LATER, LATER]);
+    let started = Instant::now();
+    put(&stage).unwrap();
+    assert!(started.elapsed() >= Duration::from_secs(1));
+    let store = store(&stage);
+    let result = store.get(Purpose::Merge, "a");
+    assert!(matches!(result, Err(StoreError::Throttled { retry_after_ms: 1000, .. })), "{result:?}");
+    assert_eq!(store.stats().unwrap().throttled, 3);
+    assert_eq!(store.stats().unwrap().of(Purpose::Merge).errors, 1);
+}
+
+#[test]
+fn a_read_cut_off_or_unanswered_is_read_again() {
+    const PART: Act = Act::Answer(
+        "206 Partial Content",
+        "Content-Range: bytes 0-3/4\r\nETag: \"e\"\r\nLast-Modified: Mon, 01 Jan 2024 00:00:00 GMT\r\n",
+        "body",
+    );
+    let stage = stage(&[Act::CutOff, Act::Silence, PART]);
+    let mut buf = [0; 4];
+    store(&stage).get_range(Purpose::PageMiss, "a", 0, &mut buf).unwrap();
+    assert_eq!(&buf, b"body");
+}
+
+#[test]
+fn an_absent_key_is_absent_and_a_missing_bucket_is_not() {
+    const NO_KEY: Act = Act::Answer("404 Not Found", "", "<Error><Code>NoSuchKey</Code></Error>");
+    const NO_BUCKET: Act = Act::Answer("404 Not Found", "", "<Error><Code>NoSuchBucket</Code></Error>");
+    let stage = stage(&[NO_KEY, NO_BUCKET, NO_KEY, NO_BUCKET]);
+    let store = store(&stage);
+    assert!(matches!(store.get(Purpose::Merge, "a"), Err(StoreError::Absent { .. })));
+    assert!(matches!(store.get(Purpose::Merge, "a"), Err(StoreError::Refused { .. })));
+    store.delete(Purpose::Collect, "a").unwrap();
+    assert!(matches!(store.put_if_absent(Purpose::Sink, "a", &[]), Err(StoreError::Refused { .. })));
+}

@@ -1,0 +1,146 @@
+//! A local directory and a real S3 server keep the same contract; what goes wrong is named.
+
+mod s3_server;
+mod store_contract;
+
+use s3_server::{KEY, SECRET, Server};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use store_contract::Scratch;
+use terrace_io::object::{Settings, open};
+use terrace_io::store::{Purpose, StoreError};
+
+/// The environment is the process's: tests that need credentials take turns.
+static ENVIRONMENT: Mutex<()> = Mutex::new(());
+
+fn with_keys<T>(secret: &str, run: impl FnOnce() -> T) -> T {
+    let _turn = ENVIRONMENT.lock().unwrap_or_else(|e| e.into_inner());
+    // SAFETY: all access to the environment in this process happens under the lock above.
+    unsafe {
+        std::env::set_var("AWS_ACCESS_KEY_ID", KEY);
+        std::env::set_var("AWS_SECRET_ACCESS_KEY", secret);
+    }
+    run()
+}
+
+fn s3(endpoint: &str, url: &str) -> Settings {
+    Settings { endpoint: Some(endpoint.to_string()), ..Settings::new(url) }
+}
+
+#[test]
+fn a_local_directory_keeps_the_contract() {
+    let scratch = Scratch::new("local");
+    let store = open(&Settings::new(&format!("file://{}/made/here", scratch.0.display()))).unwrap();
+    store_contract::all(&*store);
+    store_contract::one_of_many_wins(&*store);
+    let stats = store.stats().unwrap();
+    assert!(stats.of(Purpose::Sink).bytes > 2_000_000 && stats.of(Purpose::PageMiss).requests >= 4);
+    let plain = open(&Settings::new(scratch.0.join("made/here").to_str().unwrap())).unwrap();
+    assert_eq!(plain.get(Purpose::Merge, "once/a").unwrap().0, b"first");
+}
+
+#[test]
+fn a_local_directory_leaves_no_empty_folders_and_shows_no_staged_files() {
+    let scratch = Scratch::new("tidy");
+    let store = open(&Settings::new(scratch.0.to_str().unwrap())).unwrap();
+    store.put_if_absent(Purpose::Sink, "a/b/c-1", &[b"1"]).unwrap();
+    store.put_if_absent(Purpose::Sink, "a/d/c-2", &[b"2"]).unwrap();
+    std::fs::write(scratch.0.join("a/b/c-9#1"), b"left by a process that died").unwrap();
+    let mut found = Vec::new();
+    store.list(Purpose::Scrub, "", &mut |key, _| found.push(key.to_string())).unwrap();
+    assert_eq!(found, ["a/b/c-1", "a/d/c-2"]);
+    store.delete(Purpose::Collect, "a/d/c-2").unwrap();
+    assert!(!scratch.0.join("a/d").exists() && scratch.0.join("a/b").exists());
+    store.put_if_absent(Purpose::Sink, "a/d/c-3", &[b"3"]).unwrap();
+    assert_eq!(store.get(Purpose::Merge, "a/d/c-3").unwrap().0, b"3");
+}
+
+#[test]
+fn an_s3_server_keeps_the_contract_under_a_prefix_and_without() {
+    let scratch = Scratch::new("s3");
+    std::fs::create_dir(scratch.0.join("bucket")).unwrap();
+    let server = Server::start(&scratch.0, 0);
+    with_keys(SECRET, || {
+        let store = open(&s3(&server.endpoint, "s3://bucket/some/prefix")).unwrap();
+        assert_eq!(store.describe(), "s3://bucket/some/prefix");
+        store_contract::all(&*store);
+        let whole = open(&s3(&server.endpoint, "s3://bucket")).unwrap();
+        assert_eq!(whole.get(Purpose::Merge, "some/prefix/once/a").unwrap().0, b"first");
+        let stats = store.stats().unwrap();
+        assert_eq!(stats.retries, 0, "a healthy server needs none: {stats:?}");
+        assert!(stats.of(Purpose::Sink).bytes > 2_000_000 && stats.of(Purpose::Sink).nanos > 0);
+    });
+}
+
+#[test]
+fn many_threads_share_a_store() {
+    let scratch = Scratch::new("s3-threads");
+    std::fs::create_dir(scratch.0.join("bucket")).unwrap();
+    let server = Server::start(&scratch.0, 0);
+    with_keys(SECRET, || {
+        let settings = Settings { in_flight_max: 4, ..s3(&server.endpoint, "s3://bucket/p") };
+        let store = open(&settings).unwrap();
+        std::thread::scope(|scope| {
+            for i in 0..8u8 {
+                let store = &store;
+                scope.spawn(move || {
+                    for j in 0..5u8 {
+                        let key = format!("{i}/{j}");
+                        store.put_if_absent(Purpose::Sink, &key, &[&[i; 20_000]]).unwrap();
+                        let mut buf = [0; 1000];
+                        store.get_range(Purpose::PageMiss, &key, 500, &mut buf).unwrap();
+                        assert_eq!(buf, [i; 1000]);
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn a_wrong_bucket_wrong_keys_and_nonsense_are_refused_by_name() {
+    let scratch = Scratch::new("s3-wrong");
+    std::fs::create_dir(scratch.0.join("bucket")).unwrap();
+    let server = Server::start(&scratch.0, 0);
+    with_keys(SECRET, || {
+        let wrong = open(&s3(&server.endpoint, "s3://elsewhere")).unwrap();
+        // Never “absent”, which would be final. (This server makes a bucket for a put by itself.)
+        let refused = wrong.list(Purpose::Scrub, "", &mut |_, _| {}).unwrap_err();
+        assert!(
+            matches!(&refused, StoreError::Refused { cause, .. } if cause.contains("bucket")),
+            "{refused}"
+        );
+    });
+    with_keys("another-secret", || {
+        let store = open(&s3(&server.endpoint, "s3://bucket")).unwrap();
+        let refused = store.get(Purpose::Merge, "a").unwrap_err();
+        assert!(
+            matches!(&refused, StoreError::Refused { cause, .. } if cause.contains("denied")),
+            "{refused}"
+        );
+        assert!(!refused.to_string().contains("another-secret"));
+    });
+    for url in ["ftp://x/y", "s3://", "file://host/dir", "s3:///key"] {
+        assert!(matches!(open(&Settings::new(url)), Err(StoreError::Refused { .. })), "{url}");
+    }
+    let plain = open(&s3("http://192.0.2.1:9", "s3://bucket")).err().expect("plain HTTP to another host");
+    assert!(plain.to_string().contains("plain HTTP"), "{plain}");
+    let shown = open(&s3("http://192.0.2.1:9", "s3://user:hush@bucket/p?sig=hush")).err().unwrap();
+    assert!(!shown.to_string().contains("hush"), "{shown}");
+}
+
+#[test]
+fn a_dead_server_is_unavailable_and_said_so_in_time() {
+    with_keys(SECRET, || {
+        // Bound and closed again: nobody listens there.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let settings = Settings { attempts_max: 3, ..s3(&format!("http://127.0.0.1:{port}"), "s3://bucket") };
+        let store = open(&settings).unwrap();
+        let started = Instant::now();
+        let put = store.put_if_absent(Purpose::Sink, "a", &[b"1"]);
+        assert!(matches!(put, Err(StoreError::Unavailable { .. })), "{put:?}");
+        assert!(matches!(store.get(Purpose::Merge, "a"), Err(StoreError::Unavailable { .. })));
+        assert!(started.elapsed() < Duration::from_secs(5));
+        assert_eq!(store.stats().unwrap().retries, 4);
+    });
+}

@@ -1,0 +1,49 @@
+//! The simulated store keeps the contract, and bends it only where faults are switched on.
+
+mod store_contract;
+
+use std::sync::atomic::Ordering;
+use terrace_io::store::{ObjectStore, Purpose, StoreError};
+use terrace_sim::SimWorld;
+
+#[test]
+fn the_simulated_store_keeps_the_contract() {
+    let sim = SimWorld::new(1);
+    let store = sim.store("objects");
+    store_contract::all(&*store);
+    store_contract::one_of_many_wins(&*store);
+}
+
+#[test]
+fn what_was_acknowledged_is_never_lost_whatever_else_happens() {
+    let (mut unknown, mut late) = (0, 0);
+    for seed in 0..100 {
+        let sim = SimWorld::new(seed);
+        let store = sim.store("objects");
+        store.faults.unknown.store(3, Ordering::SeqCst);
+        store.faults.unavailable.store(5, Ordering::SeqCst);
+        store.faults.throttled.store(7, Ordering::SeqCst);
+        let mut kept = Vec::new();
+        let mut doubtful = Vec::new();
+        for i in 0..30u8 {
+            let key = format!("k/{i}");
+            match store.put_if_absent(Purpose::Sink, &key, &[&[i; 10]]) {
+                Ok(_) => kept.push((key, i)),
+                Err(StoreError::Unknown { .. }) => doubtful.push(key),
+                Err(StoreError::Unavailable { .. } | StoreError::Throttled { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        store.faults.unknown.store(0, Ordering::SeqCst);
+        store.faults.unavailable.store(0, Ordering::SeqCst);
+        store.faults.throttled.store(0, Ordering::SeqCst);
+        unknown += doubtful.len();
+        let before = doubtful.iter().filter(|key| store.keys().contains(key)).count();
+        store.land_late_puts();
+        late += doubtful.iter().filter(|key| store.keys().contains(key)).count() - before;
+        for (key, i) in kept {
+            assert_eq!(store.get(Purpose::Merge, &key).unwrap().0, [i; 10], "seed {seed}");
+        }
+    }
+    assert!(unknown > 500 && late > 10, "the harness must bite: {unknown} unknown, {late} late");
+}
