@@ -179,8 +179,8 @@ fn no_update_is_lost_under_eviction_and_flush() {
         workers.into_iter().for_each(|w| w.join().unwrap());
         done.store(true, Ordering::Relaxed);
     });
-    assert_eq!(total(&pages, PAGES), 4 * 3000 * 2);
     flush_all(&pages, &below);
+    assert_eq!(total(&pages, PAGES), 4 * 3000 * 2);
     pages.pool().check_invariants();
     let _: &MemoryBelow = &below;
 }
