@@ -168,7 +168,7 @@ private:
   bool m_prefix_set= false;
 
   uint m_duplicate_index= MAX_KEY;      // of the last HA_ERR_FOUND_DUPP_KEY
-  terrace::Bytes m_row_bytes, m_primary_bytes, m_new_primary_bytes;
+  terrace::Bytes m_row_bytes, m_old_row_bytes, m_primary_bytes, m_new_primary_bytes;
   /* The entries of a row, before and after an update. */
   struct Entries
   {

@@ -106,6 +106,10 @@ int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
   encode_primary(new_data, &m_new_primary_bytes);
   m_row_bytes.clear();
   m_row.encode(new_data, &m_row_bytes);
+  m_old_row_bytes.clear();
+  m_row.encode(old_data, &m_old_row_bytes);
+  if (m_row_bytes.equals(m_old_row_bytes.data(), m_old_row_bytes.size()))
+    return HA_ERR_RECORD_IS_THE_SAME;   // done, and not counted as changed
   terrace_txn *txn= m_session->transaction();
   const terrace_bytes row= bytes_of(m_row_bytes.data(), m_row_bytes.size());
   const terrace_bytes key= bytes_of(m_primary_bytes.data(), m_primary_bytes.size());
