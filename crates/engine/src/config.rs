@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::sink;
 use toml::{Table, Value};
 
 const MIB: u64 = 1 << 20;
@@ -48,6 +49,7 @@ pub struct Config {
     pub log_partitions: usize,
     pub log_wait_timeout_ms: u64,
     pub object_buffer: Bytes,
+    pub sink_after_ms: u64,
     pub flash: Bytes,
     pub lock_wait_timeout_ms: u64,
     pub locks_max: usize,
@@ -61,6 +63,7 @@ impl Default for Config {
             log_partitions: 1,
             log_wait_timeout_ms: 60_000,
             object_buffer: Bytes(8 << 30),
+            sink_after_ms: 300_000,
             flash: Bytes(0),
             lock_wait_timeout_ms: 50_000,
             locks_max: 1_000_000,
@@ -108,6 +111,12 @@ pub const SETTINGS: &[Setting] = &[
         name: "object_buffer",
         meaning: "Space for pages on the volume. Without an object store it bounds the data. It can grow later.",
         field: Field::Size(|c| &mut c.object_buffer),
+    },
+    Setting {
+        name: "sink_after_ms",
+        meaning: "A block that nothing was flushed to for so long goes to the object store, in milliseconds.\n\
+                  Sooner if the object buffer runs low.",
+        field: Field::Millis(|c| &mut c.sink_after_ms),
     },
     Setting {
         name: "flash",
@@ -223,15 +232,23 @@ impl Config {
         SETTINGS.iter().map(entry).collect::<Vec<_>>().join("\n")
     }
 
-    /// Frames of the buffer pool: what memory leaves after log buffers, the map and fixed costs.
-    pub fn frames(&self) -> usize {
+    /// Workers that move blocks to the object store, each with its buffers: an eighth of the memory at the most,
+    /// but one.
+    pub fn sinkers(&self) -> usize {
+        (self.memory.0 as usize / 8 / sink::BYTES_PER_WORKER).clamp(1, 4)
+    }
+
+    /// Frames of the buffer pool: what memory leaves after log buffers, the map, fixed costs, and the sinkers'
+    /// buffers if there is an object store.
+    pub fn frames(&self, has_store: bool) -> usize {
         // An eighth (at most 32 MiB) stays for the log's buffers, locks, read buffers and the map.
         let rest = (self.memory.0 / 8).min(32 * MIB);
         // A frame costs its page and about 200 bytes of table, queues and metadata.
         // The flash extension's index and ghost list, and the images that wait to be written there.
         let flash_pages = self.flash.0 / PAGE_SIZE as u64;
         let index = flash_pages * terrace_tier::bpe::INDEX_BYTES_PER_PAGE as u64;
-        let left = self.memory.0.saturating_sub(rest).saturating_sub(index);
+        let sinkers = if has_store { self.sinkers() * sink::BYTES_PER_WORKER } else { 0 };
+        let left = self.memory.0.saturating_sub(rest).saturating_sub(index).saturating_sub(sinkers as u64);
         (left / (PAGE_SIZE as u64 + 200)).max(64) as usize
     }
 

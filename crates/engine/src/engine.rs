@@ -15,9 +15,12 @@ use crate::txn::{Isolation, Lock, Txn};
 use crate::undo::stream::{self, Streams};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_tier::collect::CollectCounters;
+use terrace_tier::object::ObjectCounters;
 use terrace_tier::page::{PageId, SpaceId};
 use terrace_tier::pool::Access;
+use terrace_tier::sink::SinkCounters;
 
 /// One tree and where its pages are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,12 +176,33 @@ impl Engine {
         let s = &core.storage;
         let pool = s.pages.pool();
         let (used, blocks) = s.log.usage();
-        let get = |a: &std::sync::atomic::AtomicU64| a.load(Ordering::Relaxed);
+        let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
         let flash = s.bpe.as_ref().map(|bpe| (bpe.status(), bpe.clone()));
-        let flash_count = |of: fn(&terrace_tier::bpe::BpeCounters) -> &std::sync::atomic::AtomicU64| {
+        let flash_count = |of: fn(&terrace_tier::bpe::BpeCounters) -> &AtomicU64| {
             flash.as_ref().map_or(0, |(_, bpe)| get(of(&bpe.counters)))
         };
+        let cold = s.cold.as_deref();
+        let sunk = |of: fn(&SinkCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.sinker.counters)));
+        let object = |of: fn(&ObjectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.objects.counters)));
+        let collected = |of: fn(&CollectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.collector.counters)));
         let list: Vec<(&str, u64)> = vec![
+            ("objects_put", object(|c| &c.puts)),
+            ("objects_put_bytes", object(|c| &c.put_bytes)),
+            ("objects_got", object(|c| &c.gets)),
+            ("objects_got_bytes", object(|c| &c.get_bytes)),
+            ("objects_put_resolved", object(|c| &c.resolved)),
+            ("objects_deleted", collected(|c| &c.deleted)),
+            ("objects_to_delete", cold.map_or(0, |c| c.collector.status().0 as u64)),
+            ("collect_errors", collected(|c| &c.errors)),
+            ("sink_blocks", sunk(|c| &c.blocks)),
+            ("sink_pages", sunk(|c| &c.pages)),
+            ("sink_blocks_by_watermark", sunk(|c| &c.by_watermark)),
+            ("sink_blocks_by_cooling", sunk(|c| &c.by_cooling)),
+            ("sink_blocks_waiting", cold.map_or(0, |c| c.sinker.status().blocks_buffered)),
+            ("sink_errors", sunk(|c| &c.errors)),
+            ("sink_throttled", sunk(|c| &c.throttled)),
+            ("sink_corrupt", sunk(|c| &c.corrupt)),
+            ("object_store_trouble", cold.map_or(0, |c| u64::from(c.trouble().is_some()))),
             ("flash_pages", flash.as_ref().map_or(0, |(status, _)| status.pages)),
             ("flash_pages_max", flash.as_ref().map_or(0, |(status, _)| status.pages_max)),
             ("flash_off", flash.as_ref().map_or(0, |(status, _)| u64::from(status.off.is_some()))),
@@ -223,6 +247,11 @@ impl Engine {
             ("row_lock_timeouts", get(&core.locks.counters.timeouts)),
         ];
         list.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    /// What is wrong with the object store, if anything: near reads and commits go on meanwhile.
+    pub fn store_trouble(&self) -> Option<String> {
+        self.core.storage.cold.as_ref()?.trouble()
     }
 
     /// Why the engine has stopped writing, if it has.

@@ -4,6 +4,7 @@ use crate::btree::TreeError;
 use terrace_io::disk::DiskError;
 use terrace_io::store::StoreError;
 use terrace_tier::below::ReadError;
+use terrace_tier::fence::FenceError;
 use terrace_tier::flush::FlushError;
 use terrace_tier::map::MapError;
 use terrace_tier::mtr::MtrError;
@@ -97,6 +98,16 @@ impl From<StoreError> for Error {
             StoreError::Absent { .. } => Error::Corrupt(error.to_string()),
             StoreError::Conflict { .. } | StoreError::Refused { .. } => Error::Invalid(error.to_string()),
             _ => Error::Unavailable(error.to_string()),
+        }
+    }
+}
+
+impl From<FenceError> for Error {
+    fn from(error: FenceError) -> Error {
+        match error {
+            FenceError::Store(e) => e.into(),
+            FenceError::Corrupt { .. } => Error::Corrupt(error.to_string()),
+            _ => Error::Invalid(error.to_string()),
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod btree;
 pub mod catalog;
 pub mod checkpoint;
+pub mod cold;
 pub mod config;
 pub mod core;
 mod create;

@@ -13,6 +13,7 @@
 //! Not here: making a new instance (`create`).
 
 use crate::checkpoint::{CheckpointWorker, Checkpointer};
+use crate::cold::{Cold, ColdParts};
 use crate::config::Config;
 use crate::create;
 use crate::error::Error;
@@ -24,16 +25,18 @@ use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace_io::World;
+use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
 use terrace_io::sched::WorkerHandle;
 use terrace_io::store::ObjectStore;
 use terrace_tier::flush::{FlushWorker, Flusher};
 use terrace_tier::map::{Map, home};
+use terrace_tier::object::Objects;
 use terrace_tier::object_buffer::ObjectBuffer;
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
-use terrace_tier::path::{FlashCache, Path};
+use terrace_tier::path::{FlashCache, PageObjects, Path};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Redo;
 
@@ -54,6 +57,8 @@ pub struct Storage {
     pub path: Arc<Path>,
     /// The flash extension, if there is flash.
     pub bpe: Option<Arc<Bpe>>,
+    /// The object store's side, if there is a store.
+    pub cold: Option<Arc<Cold>>,
     pub pending: Arc<Pending>,
     pub checkpointer: Arc<Checkpointer>,
     pub config: Config,
@@ -119,10 +124,23 @@ impl Storage {
         let buffer = Arc::new(ObjectBuffer::open(volume)?);
         let bpe = open_flash(config, parts);
         let flash = bpe.clone().map(|bpe| bpe as Arc<dyn FlashCache>);
-        let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), None));
+        let objects = parts.store.clone().map(|store| Arc::new(Objects::new(store)));
+        let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
+        let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far));
         path.set_pending(pending.clone());
-        let pages = Arc::new(Pages::new(parts.world.clone(), config.frames(), path.clone(), redo.clone()));
-        let flusher = Arc::new(Flusher::new(pages.pool().clone(), map.clone(), buffer, redo, flash));
+        let frames = config.frames(objects.is_some());
+        let pages = Arc::new(Pages::new(parts.world.clone(), frames, path.clone(), redo.clone()));
+        let pool = pages.pool().clone();
+        let cold = match objects {
+            None => None,
+            Some(objects) => {
+                let (map, buffer, pool) = (map.clone(), buffer.clone(), pool.clone());
+                let (redo, flash, world) = (redo.clone(), flash.clone(), parts.world.clone());
+                let cold = ColdParts { world, objects, map, buffer, pool, redo, flash };
+                Some(Arc::new(Cold::open(config, cold, &superblock, was_clean)?))
+            }
+        };
+        let flusher = Arc::new(Flusher::new(pool, map.clone(), buffer, redo, flash));
         let checkpointer = Arc::new(Checkpointer::new(
             parts.world.clone(),
             log.clone(),
@@ -140,6 +158,7 @@ impl Storage {
             sched.spawn(Box::new(CheckpointWorker::new(checkpointer.clone()))),
         ];
         workers.extend(bpe.iter().map(|bpe| sched.spawn(Box::new(BpeWorker(bpe.clone())))));
+        workers.extend(cold.iter().flat_map(|cold| cold.workers()).map(|worker| sched.spawn(worker)));
         Ok(Storage {
             world: parts.world.clone(),
             pages,
@@ -148,6 +167,7 @@ impl Storage {
             flusher,
             path,
             bpe,
+            cold,
             pending,
             checkpointer,
             config: config.clone(),
@@ -209,15 +229,25 @@ impl Storage {
 
     /// Waits until a checkpoint has passed everything appended so far.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.checkpoint_past(self.log.appended())
+        self.checkpoint_past(self.log.appended(), None).map(|_| ())
     }
 
-    fn checkpoint_past(&self, target: u64) -> Result<(), Error> {
+    /// False: `patience` nanoseconds have passed without the checkpoint moving.
+    fn checkpoint_past(&self, target: u64, patience: Option<Nanos>) -> Result<bool, Error> {
         self.checkpointer.request(target);
+        let clock = &self.world.clock;
+        let (mut position, mut since) = (self.checkpointer.position(), clock.now());
         loop {
             let progress = self.checkpointer.progress.ticket();
-            if self.checkpointer.position() >= target {
-                return Ok(());
+            let now = self.checkpointer.position();
+            if now >= target {
+                return Ok(true);
+            }
+            if now > position {
+                (position, since) = (now, clock.now());
+            }
+            if patience.is_some_and(|patience| clock.now() - since > patience) {
+                return Ok(false);
             }
             if let Some(error) = self.checkpointer.failure() {
                 return Err(error);
@@ -227,10 +257,11 @@ impl Storage {
     }
 
     /// Flushes everything and says in the superblock that nothing is to be redone. The storage is
-    /// not to be written to any more. If a page's redo cannot be applied now (the object store is dead),
-    /// everything is made durable, and the next start redoes.
+    /// not to be written to any more. If a page's redo cannot be applied now, or the object buffer is full
+    /// and nothing sinks (the object store is dead), everything is made durable, and the next start redoes.
     pub fn close(&self) -> Result<(), Error> {
         drop(std::mem::take(&mut *self.kept.lock()));
+        self.cold.iter().for_each(|cold| cold.sinker.sink_for_room_only());
         while let Some(id) = self.pending.next_page() {
             if self.pages.load(id, Access::Internal).is_err() {
                 self.pending.put_back(id);
@@ -240,7 +271,9 @@ impl Storage {
         }
         // What a checkpoint itself logs lies above it: the next one needs to log no more.
         while self.checkpointer.position() < self.log.appended() {
-            self.checkpoint()?;
+            if !self.checkpoint_past(self.log.appended(), Some(CLOSE_PATIENCE))? {
+                return Ok(self.log.make_durable(self.log.appended())?);
+            }
         }
         self.checkpointer.write_superblock(|s| s.clean = true)
     }
@@ -278,6 +311,9 @@ fn load_map(volume: &dyn Disk) -> Result<home::Loading, Error> {
     Ok(home::Loading::open(volume)?)
 }
 
+/// How long a close waits for a checkpoint that does not move, in nanoseconds.
+const CLOSE_PATIENCE: Nanos = 20_000_000_000;
+
 /// Images that may wait to be written to flash, each in memory meanwhile.
 const FLASH_QUEUE_MAX: usize = 256;
 
@@ -285,6 +321,6 @@ const FLASH_QUEUE_MAX: usize = 256;
 /// does not work is a cache that is off.
 fn open_flash(config: &Config, parts: &Parts) -> Option<Arc<Bpe>> {
     let flash = parts.flash.as_ref().filter(|_| config.flash.0 > 0)?;
-    let queue_pages = (config.frames() / 16).clamp(8, FLASH_QUEUE_MAX);
+    let queue_pages = (config.frames(parts.store.is_some()) / 16).clamp(8, FLASH_QUEUE_MAX);
     Some(Arc::new(Bpe::open(&**flash, BpeSettings { flash_bytes: config.flash.0, queue_pages })))
 }

@@ -7,28 +7,29 @@ use crate::error::{Fault, Result};
 use std::sync::Arc;
 use terrace_engine::{Config, Parts};
 use terrace_io::disk::Disk;
+use terrace_io::object;
 use terrace_io::real::disk::RealDisk;
 use terrace_io::real::world;
+use terrace_io::store::ObjectStore;
 
 /// Opens the places; what can't be had is named at once.
 pub(crate) fn open(config: &Config, places: &Places) -> Result<Parts> {
-    let wanted = [
-        ("object", places.object.is_some()),
-        ("emulate", places.emulate.is_some()),
-    ];
-    let missing: Vec<String> = wanted
-        .iter()
-        .filter(|(_, is_set)| *is_set)
-        .map(|(name, _)| format!("`{name}` is not supported yet: pages live in memory, on flash and on the volume"))
-        .collect();
-    if !missing.is_empty() {
-        return Err(Fault::invalid(format!("configuration: {}", missing.join("; "))));
+    if places.emulate.is_some() {
+        return Err(Fault::invalid("configuration: `emulate` is not supported yet".into()));
     }
+    // The store first: a URL that can't be meant leaves no trace on the volume.
+    let store = places.object.as_deref().map(|url| open_store(url, places)).transpose()?;
     let volume = places.volume_path.as_deref().unwrap_or_default();
     let volume = RealDisk::open(volume).map_err(terrace_engine::Error::from)?;
     let flash: Option<Arc<dyn Disk>> = match places.flash_path.as_deref().filter(|_| config.flash.0 > 0) {
         Some(path) => Some(Arc::new(RealDisk::open(path).map_err(terrace_engine::Error::from)?)),
         None => None,
     };
-    Ok(Parts { world: world(), volume: Arc::new(volume), flash, store: None })
+    Ok(Parts { world: world(), volume: Arc::new(volume), flash, store })
+}
+
+/// Opens the object store. Nothing is asked of it yet.
+fn open_store(url: &str, places: &Places) -> Result<Arc<dyn ObjectStore>> {
+    let settings = object::Settings { endpoint: places.object_endpoint.clone(), ..object::Settings::new(url) };
+    Ok(object::open(&settings).map_err(terrace_engine::Error::from)?)
 }

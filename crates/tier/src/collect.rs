@@ -19,7 +19,7 @@ use crate::object::Objects;
 use crate::object::key::ObjectKey;
 use crate::planted;
 use crate::redo::{LogError, Redo};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,6 +82,8 @@ pub struct Scrubbed {
 
 struct State {
     pending: VecDeque<ObjectKey>,
+    /// The store is to be listed for objects that were put and never published.
+    scrub: bool,
     rest: Nanos,
     rest_until: Nanos,
     error: Option<String>,
@@ -116,7 +118,7 @@ impl Collector {
         fence: Arc<Fence>,
         snapshots: Arc<dyn Snapshots>,
     ) -> Collector {
-        let state = State { pending: VecDeque::new(), rest: 0, rest_until: 0, error: None };
+        let state = State { pending: VecDeque::new(), scrub: false, rest: 0, rest_until: 0, error: None };
         let state = Mutex::new(state);
         Collector { world, map, redo, objects, fence, snapshots, state, counters: CollectCounters::default() }
     }
@@ -125,6 +127,11 @@ impl Collector {
     pub(crate) fn orphan(&self, key: ObjectKey) {
         self.counters.orphans.fetch_add(1, Ordering::Relaxed);
         self.state.lock().pending.push_back(key);
+    }
+
+    /// Asks for [`Collector::scrub_orphans`], in the background.
+    pub fn want_scrub(&self) {
+        self.state.lock().scrub = true;
     }
 
     /// Objects that wait to be deleted, and what went wrong last.
@@ -150,6 +157,9 @@ impl Collector {
             state.pending.drain(..n).collect()
         };
         if batch.is_empty() {
+            if std::mem::take(&mut self.state.lock().scrub) {
+                return self.scrub_step(now);
+            }
             return if self.map.has_collectable() { Step::IdleFor(PATIENCE) } else { Step::Idle };
         }
         let (mut later, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|key| self.is_in_use(key));
@@ -160,6 +170,18 @@ impl Collector {
         let result = self.delete_batch(&batch, &mut later);
         let mut state = self.state.lock();
         state.pending.extend(later);
+        self.ended(state, now, result)
+    }
+
+    fn scrub_step(&self, now: Nanos) -> Step {
+        let result = self.scrub_orphans();
+        let mut state = self.state.lock();
+        state.scrub |= result.is_err();
+        self.ended(state, now, result.map(|_| ()))
+    }
+
+    /// After an attempt: a rest if it failed, longer each time.
+    fn ended(&self, mut state: MutexGuard<'_, State>, now: Nanos, result: Result<(), CollectError>) -> Step {
         match result {
             Ok(()) => {
                 state.rest = 0;

@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use policy::{Ages, Pressure, Reason};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::DiskError;
@@ -166,6 +166,8 @@ pub struct Sinker {
     world: World,
     mover: Mover,
     state: Mutex<State>,
+    /// Blocks go only for want of slots.
+    room_only: AtomicBool,
     /// A block's move has ended, well or not.
     pub progress: Event,
     pub counters: SinkCounters,
@@ -190,9 +192,16 @@ impl Sinker {
                 error: None,
                 stopped: false,
             }),
+            room_only: AtomicBool::new(false),
             progress: Event::new(),
             counters: SinkCounters::default(),
         }
+    }
+
+    /// From now on blocks that have cooled stay: the instance is about to be closed, and each sink would
+    /// add to the log that is to be passed.
+    pub fn sink_for_room_only(&self) {
+        self.room_only.store(true, Ordering::Relaxed);
     }
 
     pub fn status(&self) -> SinkStatus {
@@ -274,6 +283,7 @@ impl Sinker {
             }
             state.ages.sample(now, end)
         };
+        let cooled_before = if self.room_only.load(Ordering::Relaxed) { 0 } else { cooled_before };
         let pressure = Pressure { slots: map.slots_total(), free: map.slots_free(), cooled_before };
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();

@@ -1,0 +1,119 @@
+//! The cold side of an instance: its object store, the fence that says whose it is, sinking and
+//! collection.
+//!
+//! Start: an instance whose map names no object asks the store at once, so a wrong bucket, missing
+//! credentials or an unreachable store are found before anything is trusted to it. One that has
+//! objects starts without a word from the store (it may be dead); the sinker takes the fence when it
+//! first can, and what it finds is in `status`.
+//!
+//! After an unclean stop the store is listed once, in the background, for objects that were put and
+//! never published (`Collector::scrub_orphans`).
+
+use crate::config::{Bytes, Config};
+use crate::error::Error;
+use crate::superblock::Superblock;
+use std::sync::Arc;
+use terrace_io::World;
+use terrace_io::sched::Worker;
+use terrace_io::store::ObjectStore;
+use terrace_tier::collect::{Collector, NoSnapshots};
+use terrace_tier::fence::{Fence, Writer};
+use terrace_tier::map::Map;
+use terrace_tier::object::Objects;
+use terrace_tier::object_buffer::ObjectBuffer;
+use terrace_tier::path::FlashCache;
+use terrace_tier::pool::Pool;
+use terrace_tier::redo::Redo;
+use terrace_tier::sink::{EpochSequences, SinkParts, SinkSettings, SinkWorker, Sinker};
+
+/// The least memory of an instance with an object store: a sinker's buffers are among it.
+pub const MEMORY_MIN: Bytes = Bytes(10 << 20);
+
+pub struct Cold {
+    pub store: Arc<dyn ObjectStore>,
+    pub objects: Arc<Objects>,
+    pub fence: Arc<Fence>,
+    pub sinker: Arc<Sinker>,
+    pub collector: Arc<Collector>,
+    workers: usize,
+}
+
+/// What the cold side works with.
+pub struct ColdParts {
+    pub world: World,
+    pub objects: Arc<Objects>,
+    pub map: Arc<Map>,
+    pub buffer: Arc<ObjectBuffer>,
+    pub pool: Arc<Pool>,
+    pub redo: Arc<dyn Redo>,
+    pub flash: Option<Arc<dyn FlashCache>>,
+}
+
+impl Cold {
+    /// `superblock` has this start's epoch already.
+    pub fn open(
+        config: &Config,
+        parts: ColdParts,
+        superblock: &Superblock,
+        was_clean: bool,
+    ) -> Result<Cold, Error> {
+        if config.memory < MEMORY_MIN {
+            let (memory, store) = (config.memory, parts.objects.store().describe());
+            let what = "is too little beside the object store";
+            return Err(Error::Invalid(format!("memory = {memory} {what} {store}: at least {MEMORY_MIN}")));
+        }
+        let ColdParts { world, objects, map, buffer, pool, redo, flash } = parts;
+        let writer = Writer {
+            instance: superblock.instance,
+            lineage: superblock.lineage,
+            epoch: superblock.epoch,
+            nonce: world.random.next_u64(),
+        };
+        let bound = !map.objects().is_empty();
+        let store = objects.store().clone();
+        let fence = Arc::new(Fence::new(store.clone(), writer, bound));
+        if !bound {
+            fence.take()?;
+        }
+        let collector = Arc::new(Collector::new(
+            world.clone(),
+            map.clone(),
+            redo.clone(),
+            objects.clone(),
+            fence.clone(),
+            Arc::new(NoSnapshots),
+        ));
+        if !was_clean {
+            collector.want_scrub();
+        }
+        let sequences = Arc::new(EpochSequences::new());
+        let (objects_too, fence_too, collector_too) = (objects.clone(), fence.clone(), collector.clone());
+        let sinking = SinkParts {
+            world,
+            map,
+            buffer,
+            pool,
+            redo,
+            flash,
+            objects: objects_too,
+            fence: fence_too,
+            sequences,
+            collector: collector_too,
+        };
+        let settings = SinkSettings { cool: config.sink_after_ms.saturating_mul(1_000_000) };
+        let sinker = Arc::new(Sinker::new(sinking, settings));
+        Ok(Cold { store, objects, fence, sinker, collector, workers: config.sinkers() })
+    }
+
+    /// The workers that sink and collect.
+    pub fn workers(&self) -> Vec<Box<dyn Worker>> {
+        let worker = || Box::new(SinkWorker(self.sinker.clone())) as Box<dyn Worker>;
+        (0..self.workers).map(|_| worker()).collect()
+    }
+
+    /// What is wrong with the store, if anything; for people.
+    pub fn trouble(&self) -> Option<String> {
+        let sinking = self.sinker.status();
+        sinking.fenced.or(sinking.error).or_else(|| self.collector.status().1)
+    }
+}
