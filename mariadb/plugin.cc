@@ -13,6 +13,7 @@
 #include "info_schema.h"
 #include "session.h"
 #include "status.h"
+#include "watch.h"
 #include <fstream>
 #include <sstream>
 
@@ -22,7 +23,8 @@ handlerton *hton;
 terrace_engine *engine;
 
 static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile;
-static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, flash_bytes, locks_max, log_wait;
+static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
+static ulonglong locks_max, log_wait;
 static ulong flush_log_at_trx_commit;
 
 ulong flush_at_commit() { return flush_log_at_trx_commit; }
@@ -56,6 +58,7 @@ ENGINE_NUMBER(memory, memory_bytes, "All memory the engine may use, in bytes.");
 ENGINE_NUMBER(log, log_bytes, "Size of the log on the volume, all partitions together, in bytes.");
 ENGINE_NUMBER(log_partitions, log_partitions, "Log files written side by side.");
 ENGINE_NUMBER(object_buffer, object_buffer_bytes, "Room for pages on the volume, in bytes.");
+ENGINE_NUMBER(sink_after_ms, sink_after, "A block left alone for so long goes to the object store, in milliseconds.");
 ENGINE_NUMBER(flash, flash_bytes, "Room for copies of pages on flash, in bytes.");
 ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactions together.");
 ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log space, in milliseconds.");
@@ -71,7 +74,7 @@ ulonglong lock_wait_ms(THD *thd) { return THDVAR(thd, lock_wait_timeout_ms); }
 static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(config), MYSQL_SYSVAR(volume_path), MYSQL_SYSVAR(flash_path), MYSQL_SYSVAR(object),
   MYSQL_SYSVAR(object_endpoint), MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(memory), MYSQL_SYSVAR(log),
-  MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(locks_max),
+  MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   nullptr};
 
@@ -108,6 +111,7 @@ static std::string settings()
   put_number(&toml, "log", log_bytes);
   put_number(&toml, "log_partitions", log_partitions);
   put_number(&toml, "object_buffer", object_buffer_bytes);
+  put_number(&toml, "sink_after_ms", sink_after);
   put_number(&toml, "flash", flash_bytes);
   put_number(&toml, "locks_max", locks_max);
   put_number(&toml, "log_wait_timeout_ms", log_wait);
@@ -158,6 +162,7 @@ static int start(void *place)
   if (!open_engine())
     return 1;
   drop_left_temporary_tables();
+  start_watch();
   return 0;
 }
 
@@ -165,6 +170,7 @@ static int stop(void *)
 {
   if (!engine)
     return 0;
+  stop_watch();
   if (terrace_engine_close(engine))
     sql_print_error("Terrace: the shutdown failed, the next start recovers: %s", last_message().c_str());
   engine= nullptr;

@@ -48,11 +48,19 @@ static void line_of(void *context, terrace_bytes name, uint64_t value)
   text->append(reinterpret_cast<const char *>(name.data), name.len).append(" ").append(std::to_string(value)).append("\n");
 }
 
+static void note_of(void *context, terrace_bytes name, terrace_bytes note)
+{
+  std::string *text= static_cast<std::string *>(context);
+  text->append(reinterpret_cast<const char *>(name.data), name.len).append(" ");
+  text->append(reinterpret_cast<const char *>(note.data), note.len).append("\n");
+}
+
 bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type)
 {
   if (type != HA_ENGINE_STATUS || !engine)
     return false;
   std::string text;
+  terrace_engine_notes(engine, note_of, &text);
   terrace_engine_status(engine, line_of, &text);
   return print(thd, STRING_WITH_LEN("TERRACE"), STRING_WITH_LEN(""), text.data(), text.size());
 }

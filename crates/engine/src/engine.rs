@@ -249,9 +249,22 @@ impl Engine {
         list.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
     }
 
-    /// What is wrong with the object store, if anything: near reads and commits go on meanwhile.
-    pub fn store_trouble(&self) -> Option<String> {
-        self.core.storage.cold.as_ref()?.trouble()
+    /// What counters can't say, by name: which instance this is, where its tiers are, and what is wrong.
+    /// A name that ends in `_trouble` is there only while there is trouble.
+    pub fn notes(&self) -> Vec<(&'static str, String)> {
+        let s = &self.core.storage;
+        let superblock = s.checkpointer.superblock();
+        let mut notes = vec![
+            ("instance", format!("{:032x}", superblock.instance)),
+            ("lineage", format!("{:032x}", superblock.lineage)),
+            ("volume", s.volume.describe()),
+        ];
+        notes.extend(s.cold.iter().map(|cold| ("object_store", cold.store.describe())));
+        notes.extend(self.failure().map(|what| ("engine_trouble", what)));
+        let off = s.bpe.as_ref().and_then(|bpe| bpe.status().off);
+        notes.extend(off.map(|what| ("flash_trouble", what)));
+        notes.extend(s.cold.iter().filter_map(|cold| cold.trouble()).map(|what| ("object_store_trouble", what)));
+        notes
     }
 
     /// Why the engine has stopped writing, if it has.

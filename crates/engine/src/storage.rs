@@ -50,6 +50,7 @@ pub struct Parts {
 
 pub struct Storage {
     pub world: World,
+    pub volume: Arc<dyn Disk>,
     pub pages: Arc<Pages>,
     pub log: Arc<Log>,
     pub map: Arc<Map>,
@@ -161,6 +162,7 @@ impl Storage {
         workers.extend(cold.iter().flat_map(|cold| cold.workers()).map(|worker| sched.spawn(worker)));
         Ok(Storage {
             world: parts.world.clone(),
+            volume: parts.volume.clone(),
             pages,
             log,
             map,

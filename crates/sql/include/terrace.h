@@ -179,6 +179,9 @@ typedef struct {
 // One counter of `terrace_engine_status`.
 typedef void (*terrace_status_fn)(void *context, terrace_bytes name, uint64_t value);
 
+// One note of `terrace_engine_notes`. Both texts are borrowed for the callback.
+typedef void (*terrace_note_fn)(void *context, terrace_bytes name, terrace_bytes text);
+
 // Where the pages of one space live. `table` and `index` are borrowed for the callback.
 typedef struct {
   size_t size;
@@ -309,6 +312,12 @@ int32_t terrace_engine_close(terrace_engine *engine);
 
 // Calls `each` with every counter, by name.
 int32_t terrace_engine_status(const terrace_engine *engine, terrace_status_fn each, void *context);
+
+// Calls `each` with what counters can't say: instance, places, and what is wrong. A name that ends in `_trouble`
+// is there only while there is trouble.
+int32_t terrace_engine_notes(const terrace_engine *engine,
+                             terrace_note_fn each,
+                             void *context);
 
 // Calls `each` with every space.
 int32_t terrace_engine_spaces(const terrace_engine *engine, terrace_space_fn each, void *context);

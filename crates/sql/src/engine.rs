@@ -48,6 +48,10 @@ pub struct TerraceOpenOptions {
 pub type TerraceStatusFn =
     Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, name: TerraceBytes, value: u64)>;
 
+/// One note of `terrace_engine_notes`. Both texts are borrowed for the callback.
+pub type TerraceNoteFn =
+    Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, name: TerraceBytes, text: TerraceBytes)>;
+
 /// Where the pages of one space live. `table` and `index` are borrowed for the callback.
 #[repr(C)]
 pub struct TerraceSpace {
@@ -128,6 +132,28 @@ pub unsafe extern "C" fn terrace_engine_status(
         for (name, value) in unsafe { &*engine }.engine.status() {
             // SAFETY: the caller's promise.
             unsafe { each(context, TerraceBytes::of(name.as_bytes()), value) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Calls `each` with what counters can't say: instance, places, and what is wrong. A name that ends in `_trouble`
+/// is there only while there is trouble.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_notes(
+    engine: *const TerraceEngine,
+    each: TerraceNoteFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        for (name, text) in unsafe { &*engine }.engine.notes() {
+            // SAFETY: the caller's promise.
+            unsafe { each(context, TerraceBytes::of(name.as_bytes()), TerraceBytes::of(text.as_bytes())) };
         }
         Ok(Code::Ok)
     })

@@ -8,6 +8,7 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceBytes", "bytes"),
     ("TerraceOpenOptions", "open_options"),
     ("TerraceStatusFn", "status_fn"),
+    ("TerraceNoteFn", "note_fn"),
     ("TerraceSpace", "space"),
     ("TerraceSpaceFn", "space_fn"),
     ("TerraceIndexDefinition", "index_definition"),
