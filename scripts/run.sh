@@ -9,7 +9,7 @@ PYTHON=$("$ROOT/scripts/python.sh")
 say "Starting MariaDB with Terrace on 127.0.0.1:$PORT"
 "$ROOT/scripts/server.sh" start "$ROOT/var" "$PORT" --terrace-memory=33554432 \
   --terrace-flash-path="$ROOT/var/flash" --terrace-flash=134217728 \
-  --terrace-object="$ROOT/var/objects" --terrace-object-buffer=50331648 --terrace-sink-after-ms=60000
+  --innodb-buffer-pool-size=33554432 --terrace-object="$ROOT/var/objects" --terrace-object-buffer=50331648 --terrace-sink-after-ms=60000
 "$PYTHON" "$ROOT/demo/demo.py" --port "$PORT"
 echo
 echo "The server runs. Connect: mariadb --no-defaults -h 127.0.0.1 -P $PORT -u root flights_terrace    Stop: make stop"
