@@ -7,6 +7,8 @@ cd "$ROOT"
 say "Testing the crates"
 cargo test --workspace
 python3 scripts/licences.py
+# The S3 server for the SQL tests.
+cargo build -p terrace-io --features object-store --example s3_server
 "$ROOT/scripts/build.sh" >/dev/null
 say "Testing SQL"
 "$ROOT/scripts/python.sh" >/dev/null

@@ -6,8 +6,9 @@
 //! objects starts without a word from the store (it may be dead); the sinker takes the fence when it
 //! first can, and what it finds is in `status`.
 //!
-//! After an unclean stop the store is listed once, in the background, for objects that were put and
-//! never published (`Collector::scrub_orphans`).
+//! After each start the store is listed once, in the background, for objects that were put and never
+//! published or superseded and not yet deleted (`Collector::scrub_orphans`): what waits for deletion is
+//! kept in memory only.
 
 use crate::config::{Bytes, Config};
 use crate::error::Error;
@@ -55,7 +56,6 @@ impl Cold {
         config: &Config,
         parts: ColdParts,
         superblock: &Superblock,
-        was_clean: bool,
     ) -> Result<Cold, Error> {
         if config.memory < MEMORY_MIN {
             let (memory, store) = (config.memory, parts.objects.store().describe());
@@ -83,9 +83,7 @@ impl Cold {
             fence.clone(),
             Arc::new(NoSnapshots),
         ));
-        if !was_clean {
-            collector.want_scrub();
-        }
+        collector.want_scrub();
         let sequences = Arc::new(EpochSequences::new());
         let (objects_too, fence_too, collector_too) = (objects.clone(), fence.clone(), collector.clone());
         let sinking = SinkParts {

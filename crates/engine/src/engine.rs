@@ -202,7 +202,7 @@ impl Engine {
             ("sink_errors", sunk(|c| &c.errors)),
             ("sink_throttled", sunk(|c| &c.throttled)),
             ("sink_corrupt", sunk(|c| &c.corrupt)),
-            ("object_store_trouble", cold.map_or(0, |c| u64::from(c.trouble().is_some()))),
+            ("object_store_troubled", cold.map_or(0, |c| u64::from(c.trouble().is_some()))),
             ("flash_pages", flash.as_ref().map_or(0, |(status, _)| status.pages)),
             ("flash_pages_max", flash.as_ref().map_or(0, |(status, _)| status.pages_max)),
             ("flash_off", flash.as_ref().map_or(0, |(status, _)| u64::from(status.off.is_some()))),

@@ -138,7 +138,7 @@ impl Storage {
                 let (map, buffer, pool) = (map.clone(), buffer.clone(), pool.clone());
                 let (redo, flash, world) = (redo.clone(), flash.clone(), parts.world.clone());
                 let cold = ColdParts { world, objects, map, buffer, pool, redo, flash };
-                Some(Arc::new(Cold::open(config, cold, &superblock, was_clean)?))
+                Some(Arc::new(Cold::open(config, cold, &superblock)?))
             }
         };
         let flusher = Arc::new(Flusher::new(pool, map.clone(), buffer, redo, flash));

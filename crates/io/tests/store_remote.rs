@@ -39,6 +39,28 @@ fn a_local_directory_keeps_the_contract() {
     assert_eq!(plain.get(Purpose::Merge, "once/a").unwrap().0, b"first");
 }
 
+/// As when a file system is unmounted: what is put below the mount would be gone when it is back.
+#[test]
+fn a_local_directory_that_was_moved_away_answers_nothing() {
+    let dir = Scratch::new("moved");
+    let (root, away) = (dir.0.join("store"), dir.0.join("away"));
+    let store = open(&Settings::new(root.to_str().unwrap())).unwrap();
+    store.put_if_absent(Purpose::Sink, "a/b", &[b"one"]).unwrap();
+    std::fs::rename(&root, &away).unwrap();
+    let unavailable = |result: Result<(), StoreError>| {
+        assert!(matches!(result, Err(StoreError::Unavailable { .. })), "{result:?}");
+    };
+    unavailable(store.get(Purpose::Scrub, "a/b").map(|_| ()));
+    std::fs::create_dir(&root).unwrap();
+    unavailable(store.get(Purpose::Scrub, "a/b").map(|_| ()));
+    unavailable(store.put_if_absent(Purpose::Sink, "a/c", &[b"two"]).map(|_| ()));
+    unavailable(store.delete(Purpose::Collect, "a/b"));
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::rename(&away, &root).unwrap();
+    assert_eq!(store.get(Purpose::Scrub, "a/b").unwrap().0, b"one");
+}
+
 #[test]
 fn a_local_directory_leaves_no_empty_folders_and_shows_no_staged_files() {
     let scratch = Scratch::new("tidy");

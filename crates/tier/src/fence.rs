@@ -74,9 +74,9 @@ pub enum FenceError {
 }
 
 impl FenceError {
-    /// Whether trying again cannot help.
+    /// Whether trying again cannot help. An empty store may be one that is not mounted yet.
     pub fn is_final(&self) -> bool {
-        !matches!(self, FenceError::Store(_))
+        !matches!(self, FenceError::Store(_) | FenceError::Empty { .. })
     }
 }
 

@@ -14,6 +14,7 @@
 pub mod format;
 pub mod key;
 
+use crate::fence;
 use crate::map::InObject;
 use crate::page::{PAGE_SIZE, Tag};
 use crate::path::PageObjects;
@@ -124,7 +125,23 @@ impl Objects {
     ) -> Result<(), StoreError> {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
         self.counters.get_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
-        self.store.get_range(purpose, &key.to_string(), offset, buf)
+        let result = self.store.get_range(purpose, &key.to_string(), offset, buf);
+        result.map_err(|error| self.explain(error))
+    }
+
+    /// An object that is absent from a store without this instance's epoch object is no loss: the store is
+    /// another one, or its directory is not mounted. That may change, so the data is unavailable.
+    fn explain(&self, error: StoreError) -> StoreError {
+        let StoreError::Absent { key } = &error else { return error };
+        match self.store.get(Purpose::Epoch, fence::KEY) {
+            Err(StoreError::Absent { .. }) => {
+                let store = self.store.describe();
+                let cause = format!("{store} holds nothing of this instance: is it the right place, and mounted?");
+                StoreError::Unavailable { key: key.clone(), cause }
+            }
+            Err(other) => other,
+            Ok(_) => error,
+        }
     }
 
     /// Puts the object. Ok means that it is in the store, whole and durable.
@@ -169,7 +186,7 @@ impl Objects {
     /// [`format::HEADER`].
     pub fn read_block(&self, purpose: Purpose, key: &ObjectKey) -> Result<(Header, Vec<u8>), ObjectError> {
         let _reading = self.reading(*key);
-        let (bytes, _) = self.store.get(purpose, &key.to_string())?;
+        let (bytes, _) = self.store.get(purpose, &key.to_string()).map_err(|error| self.explain(error))?;
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
         self.counters.get_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let header = format::check(key, &bytes).map_err(|bad| ObjectError::Corrupt { key: *key, bad })?;

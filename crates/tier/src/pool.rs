@@ -254,7 +254,8 @@ impl Pool {
         let frame = self.frame(no);
         frame.accesses.store(1, Ordering::Relaxed);
         frame.pins.fetch_add(1, Ordering::AcqRel);
-        assert!(frame.latch.try_lock_exclusive(), "a claimed frame is latched by nobody");
+        // Free a moment ago: the flusher may still be letting go of the page that it made clean here.
+        frame.latch.lock_exclusive();
         // SAFETY: the claim makes this thread the frame's only owner.
         unsafe { self.arena.bytes_mut(no) }.fill(0);
         self.publish(no);

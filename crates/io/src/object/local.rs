@@ -6,7 +6,10 @@
 //!   thread, or a process that died, may have made it and not synced it yet);
 //! * an object found to exist already is synced before that is told;
 //! * a deletion is synced;
-//! * a put on condition of a version compares and replaces under a lock on the root directory.
+//! * a put on condition of a version compares and replaces under a lock on the root directory;
+//! * a root that is no longer the directory that was opened (unmounted, moved away) answers nothing, unless
+//!   the other directory has an epoch object: an object put into the place below a mount would be gone
+//!   when the mount is back.
 //!
 //! Directories that became empty are removed when no put is under way (`gate`). Staged files of a
 //! process that died (`<key>#<number>`) stay; listings don't show them.
@@ -30,20 +33,29 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path as FsPath, PathBuf};
 use std::time::Instant;
 
+/// The object that every store in use has.
+const EPOCH: &str = "epoch";
 /// Directories remembered as durable; beyond it one starts anew.
 const DURABLE_MAX: usize = 1 << 16;
 
 pub(crate) struct Local {
     inner: LocalFileSystem,
     root: PathBuf,
+    /// Device and inode of the root.
+    identity: Mutex<(u64, u64)>,
     /// Puts and deletions share it; removing empty directories has it alone.
     gate: RwLock<()>,
     durable: Mutex<HashSet<PathBuf>>,
     share: Share,
     tally: StoreTally,
+}
+
+fn identity(dir: &FsPath) -> std::io::Result<(u64, u64)> {
+    std::fs::metadata(dir).map(|meta| (meta.dev(), meta.ino()))
 }
 
 fn sync_dir(dir: &FsPath) -> std::io::Result<()> {
@@ -61,11 +73,13 @@ impl Local {
         for dir in root.ancestors() {
             let _ = sync_dir(dir);
         }
+        let identity = identity(&root).map_err(|e| refuse(e.to_string()))?;
         let inner = LocalFileSystem::new_with_prefix(&root).map_err(|e| refuse(cause(&e)))?.with_fsync(true);
         let places = in_flight_max.max(2);
         Ok(Local {
             inner,
             root,
+            identity: Mutex::new(identity),
             gate: RwLock::default(),
             durable: Mutex::default(),
             share: Share::new(places, places / 2),
@@ -113,16 +127,32 @@ impl Local {
         }
     }
 
+    fn check_root(&self, key: &str) -> Result<()> {
+        let cause = match identity(&self.root) {
+            Ok(found) if found == *self.identity.lock() => return Ok(()),
+            // Mounted after the start, or back as another device. Whose it is, the fence finds out.
+            Ok(found) if self.root.join(EPOCH).exists() => {
+                *self.identity.lock() = found;
+                self.durable.lock().clear();
+                return Ok(());
+            }
+            Ok(_) => "it is another directory than the one opened: unmounted or replaced?".to_string(),
+            Err(error) => error.to_string(),
+        };
+        Err(StoreError::Unavailable { key: key.into(), cause: format!("{}: {cause}", self.root.display()) })
+    }
+
     /// Counts a request, and lets background ones wait while many are under way.
     fn counted<T>(
         &self,
         purpose: Purpose,
+        key: &str,
         bytes_of: impl Fn(&T) -> u64,
         request: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let started = Instant::now();
         let place = self.share.enter(Urgency::of_purpose(purpose), 1);
-        let result = request();
+        let result = self.check_root(key).and_then(|()| request());
         drop(place);
         let bytes = result.as_ref().map_or(0, bytes_of);
         let is_answer =
@@ -142,6 +172,10 @@ impl Local {
         self.ensure_directories(file).map_err(|e| refused_or_unavailable(key, e.kind(), e.to_string()))?;
         let options = PutOptions { mode, ..PutOptions::default() };
         match block_on(self.inner.put_opts(path, payload, options)) {
+            // It may have gone into another directory just now.
+            Ok(_) if self.check_root(key).is_err() => {
+                Err(StoreError::Unknown { key: key.into(), cause: "the directory went away meanwhile".into() })
+            }
             Ok(result) => Ok(Version(result.e_tag.unwrap_or_default())),
             Err(Error::AlreadyExists { .. }) => {
                 // Whoever put it may have died before its name was synced.
@@ -195,6 +229,7 @@ impl ObjectStore for Local {
         let length = payload.content_length() as u64;
         self.counted(
             purpose,
+            key,
             |_| length,
             || {
                 let _gate = self.gate.read();
@@ -207,6 +242,7 @@ impl ObjectStore for Local {
         let (path, file) = self.path(key)?;
         self.counted(
             purpose,
+            key,
             |_| body.len() as u64,
             || {
                 let _gate = self.gate.read();
@@ -236,6 +272,7 @@ impl ObjectStore for Local {
         let length = buf.len() as u64;
         self.counted(
             purpose,
+            key,
             |()| length,
             || {
                 let range = Some(GetRange::Bounded(offset..offset + length));
@@ -256,6 +293,7 @@ impl ObjectStore for Local {
         let (path, _) = self.path(key)?;
         self.counted(
             purpose,
+            key,
             |got: &(Vec<u8>, _)| got.0.len() as u64,
             || {
                 block_on(async {
@@ -272,6 +310,7 @@ impl ObjectStore for Local {
         let (path, file) = self.path(key)?;
         let result = self.counted(
             purpose,
+            key,
             |()| 0,
             || {
                 let _gate = self.gate.read();
@@ -296,6 +335,7 @@ impl ObjectStore for Local {
             .map_err(|e| StoreError::Refused { key: prefix.into(), cause: e.to_string() })?;
         let mut found = self.counted(
             purpose,
+            prefix,
             |_| 0,
             || {
                 block_on(async {

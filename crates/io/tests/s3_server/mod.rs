@@ -39,6 +39,8 @@ impl Server {
                         _ = &mut stopped => return,
                     };
                     let Ok((socket, _)) = socket else { continue };
+                    // Else head and body of an answer wait for each other: 40 ms a request.
+                    let _ = socket.set_nodelay(true);
                     let service = service.clone();
                     tokio::spawn(async move {
                         let _ = Builder::new(TokioExecutor::new())

@@ -121,6 +121,10 @@ fn a_dead_store_is_an_error_and_absence_is_final() {
     let unavailable = objects.put(&draft(1, &images));
     assert!(matches!(unavailable, Err(PutError::Store(StoreError::Unavailable { .. }))));
     store.faults.dead.store(false, Ordering::SeqCst);
+    // A store without this instance's epoch object is not its store.
+    let elsewhere = objects.header(Purpose::Scrub, &key(1));
+    assert!(matches!(elsewhere, Err(ObjectError::Store(StoreError::Unavailable { .. }))));
+    store.put_if_absent(Purpose::Epoch, crate::fence::KEY, &[b"whoever"]).unwrap();
     let absent = objects.header(Purpose::Scrub, &key(1));
     assert!(matches!(absent, Err(ObjectError::Store(StoreError::Absent { .. }))));
 }

@@ -176,13 +176,40 @@ fn no_update_is_lost_under_eviction_and_flush() {
                 })
             })
             .collect();
-        workers.into_iter().for_each(|w| w.join().unwrap());
+        let ends: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
         done.store(true, Ordering::Relaxed);
+        ends.into_iter().for_each(|end| end.unwrap());
     });
     flush_all(&pages, &below);
     assert_eq!(total(&pages, PAGES), 4 * 3000 * 2);
     pages.pool().check_invariants();
     let _: &MemoryBelow = &below;
+}
+
+/// The flusher makes a page clean under its latch; the frame may be evicted and taken for a new page
+/// before the flusher has let go of it.
+#[test]
+fn a_frame_is_taken_anew_while_the_flusher_lets_go_of_it() {
+    let (pages, below, _) = pages(24);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                flush_all(&pages, &below);
+            }
+        });
+        let workers: Vec<_> = (0..4u32)
+            .map(|thread| {
+                let pages = &pages;
+                scope.spawn(move || (0..1000).for_each(|n| create(pages, 4 * n + thread)))
+            })
+            .collect();
+        let ends: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        ends.into_iter().for_each(|end| end.unwrap());
+    });
+    flush_all(&pages, &below);
+    pages.pool().check_invariants();
 }
 
 fn total(pages: &Pages, count: u32) -> u64 {

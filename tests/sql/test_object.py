@@ -1,0 +1,219 @@
+"""The object store below SQL: a local directory, and a real S3 server. Most of the data is only there."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+import pymysql
+import pytest
+from conftest import ROOT, Server, end
+
+ROWS = 9000
+SIZES = ["--terrace-memory=10485760", "--terrace-object-buffer=4194304", "--terrace-log=8388608", "--terrace-sink-after-ms=500"]
+
+
+class S3:
+    """The s3s-fs server of the io crate's tests. AWS's own variables name the keys."""
+
+    def __init__(self, directory):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.directory = directory
+        os.makedirs(directory / "bucket", exist_ok=True)
+        self.start()
+
+    def start(self):
+        program = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "debug", "examples", "s3_server")
+        self.process = subprocess.Popen([program, self.directory, str(self.port)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        line = self.process.stdout.readline()
+        assert line.startswith("listening on"), line
+        self.keys = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Store:
+    """A store, its options for the server, and ways to hurt it."""
+
+    def __init__(self, kind, tmp_path):
+        self.kind, self.path = kind, tmp_path / "store"
+        os.makedirs(self.path)
+        self.s3 = S3(self.path) if kind == "s3" else None
+
+    def options(self, place="prefix"):
+        if self.s3:
+            return [f"--terrace-object=s3://bucket/{place}", f"--terrace-object-endpoint=http://127.0.0.1:{self.s3.port}"]
+        return [f"--terrace-object={self.path / place}"]
+
+    def die(self):
+        if self.s3:
+            self.s3.kill()
+        else:
+            os.rename(self.path, f"{self.path}.away")
+
+    def live(self):
+        if self.s3:
+            self.s3.start()
+        else:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.rename(f"{self.path}.away", self.path)
+
+    def end(self):
+        if self.s3:
+            self.s3.kill()
+
+
+@pytest.fixture(params=["directory", "s3"])
+def store(request, tmp_path, monkeypatch, engine):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    one = Store(request.param, tmp_path)
+    if one.s3:
+        for name, value in one.s3.keys.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def cold_server(store, tmp_path):
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    server = Server(str(directory), SIZES + store.options())
+    server.start()
+    yield server
+    end(server)
+
+
+def status(connection, run, name):
+    text = run(connection, "SHOW ENGINE TERRACE STATUS")[0][2]
+    return dict(line.split(" ", 1) for line in text.strip().splitlines()).get(name)
+
+
+def load(connection, run):
+    run(connection, "CREATE DATABASE d")
+    connection.select_db("d")
+    run(connection, "CREATE TABLE t (id INT PRIMARY KEY, v INT, k INT, pad VARCHAR(1000), KEY (k)) ENGINE=Terrace")
+    for start in range(1, ROWS + 1, 1500):
+        run(connection, f"INSERT INTO t SELECT seq, seq, {ROWS} - seq, REPEAT('x', 900) FROM seq_{start}_to_{start + 1499}")
+
+
+def wait_for(what, seconds=60):
+    until = time.time() + seconds
+    while not what():
+        assert time.time() < until, "waited too long"
+        time.sleep(0.1)
+
+
+def test_data_ten_times_the_near_tiers_lives_in_the_store(cold_server, store, run):
+    connection = cold_server.connect()
+    load(connection, run)
+    wait_for(lambda: int(status(connection, run, "sink_blocks_waiting")) < 4)
+    pages, far = run(connection, "SELECT SUM(PAGES), SUM(PAGES_OBJECT) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'")[0]
+    assert float(far) > 0.8 * float(pages) > 400, (pages, far)
+    total = ROWS * (ROWS + 1) // 2
+    assert run(connection, "SELECT COUNT(*), SUM(v), MIN(LENGTH(pad)) FROM t") == [(ROWS, total, 900)]
+    assert int(status(connection, run, "reads_object")) > 500
+    # Changes all over: blocks in objects are merged with their new pages and put anew.
+    run(connection, "UPDATE t SET v = v + 1 WHERE id % 50 = 0")
+    cold_server.kill9()
+    cold_server.start()
+    connection = cold_server.connect(database="d")
+    assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, total + ROWS // 50)]
+    run(connection, "DELETE FROM t WHERE id % 3 = 0")
+    assert run(connection, "SELECT COUNT(*) FROM t FORCE INDEX (k) WHERE k >= 0") == [(ROWS - ROWS // 3,)]
+    assert [row[3] for row in run(connection, "CHECK TABLE t")] == ["OK"]
+    cold_server.restart()
+    connection = cold_server.connect(database="d")
+    assert run(connection, "SELECT COUNT(*) FROM t") == [(ROWS - ROWS // 3,)]
+    # What was superseded, and a dropped table's objects, are deleted.
+    run(connection, "DROP TABLE t")
+    wait_for(lambda: count_objects(store) <= 1)
+
+
+def count_objects(store):
+    place = store.path / "bucket" / "prefix" if store.s3 else store.path / "prefix"
+    return sum(not name.startswith(".") for _, _, names in os.walk(place) for name in names)
+
+
+def test_near_work_goes_on_while_the_store_is_dead_and_far_work_says_so(cold_server, store, run):
+    connection = cold_server.connect()
+    load(connection, run)
+    run(connection, "CREATE TABLE near (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
+    run(connection, "INSERT INTO near SELECT seq, 0 FROM seq_1_to_500")
+    wait_for(lambda: int(status(connection, run, "sink_blocks_waiting")) < 4)
+    run(connection, "SELECT SUM(v) FROM near")
+    store.die()
+    try:
+        for _ in range(50):
+            run(connection, "UPDATE near SET v = v + 1")
+        assert run(connection, "SELECT SUM(v) FROM near") == [(500 * 50,)]
+        # Far pages: an error in bounded time, and the connection lives.
+        before = time.time()
+        with pytest.raises(pymysql.err.MySQLError) as error:
+            run(connection, "SELECT SUM(v) FROM t")
+        assert time.time() - before < 90
+        assert "prefix" in str(error.value) or "store" in str(error.value), error.value
+        # A transaction that meets it can be rolled back.
+        connection.begin()
+        run(connection, "UPDATE near SET v = 0 WHERE id = 1")
+        with pytest.raises(pymysql.err.MySQLError):
+            run(connection, "UPDATE t SET v = 0")
+        connection.rollback()
+        assert run(connection, "SELECT SUM(v) FROM near") == [(500 * 50,)]
+        wait_for(lambda: "object_store:" in open(os.path.join(cold_server.directory, "error.log")).read(), 20)
+        # Killed and started without its store: what never sank is there.
+        run(connection, "CREATE TABLE new (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
+        run(connection, "INSERT INTO new SELECT * FROM near")
+        cold_server.kill9()
+        cold_server.start()
+        connection = cold_server.connect(database="d")
+        assert run(connection, "SELECT SUM(v) FROM new") == [(500 * 50,)]
+    finally:
+        store.live()
+    wait_for(lambda: answers(connection, run), 90)
+    assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, ROWS * (ROWS + 1) // 2)]
+    assert run(connection, "SELECT SUM(v) FROM near") == [(500 * 50,)]
+    assert [row[3] for row in run(connection, "CHECK TABLE t, near, new")] == ["OK", "OK", "OK"]
+
+
+def answers(connection, run):
+    try:
+        return run(connection, "SELECT COUNT(*) FROM t") == [(ROWS,)]
+    except pymysql.err.MySQLError as error:
+        print(error)
+        return False
+
+
+def test_another_instances_store_and_an_unreachable_one_are_refused(cold_server, store, tmp_path, run):
+    connection = cold_server.connect()
+    load(connection, run)
+    wait_for(lambda: int(status(connection, run, "sink_blocks")) > 0)
+    other = Server(str(tmp_path / "other"), SIZES + store.options())
+    os.makedirs(other.directory)
+    other.start()  # the server lives, the engine does not
+    try:
+        engines = run(other.connect(), "SHOW ENGINES")
+        assert not [row for row in engines if row[0].upper() == "TERRACE"]
+        log = open(os.path.join(other.directory, "error.log")).read()
+        assert "belongs to instance" in log and "right bucket" in log, log[-2000:]
+    finally:
+        end(other)
+    # The first one, pointed at an empty place: refused to publish, and it says why.
+    cold_server.stop()
+    cold_server.options = SIZES + store.options("elsewhere")
+    cold_server.start()
+    connection = cold_server.connect(database="d")
+    wait_for(lambda: "holds nothing of this instance" in (status(connection, run, "object_store_trouble") or ""), 30)
+    with pytest.raises(pymysql.err.MySQLError):
+        run(connection, "SELECT SUM(v) FROM t")
+    cold_server.stop()
+    cold_server.options = SIZES + store.options()
+    cold_server.start()
+    assert run(cold_server.connect(database="d"), "SELECT COUNT(*) FROM t") == [(ROWS,)]
