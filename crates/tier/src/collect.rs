@@ -84,6 +84,8 @@ struct State {
     pending: VecDeque<ObjectKey>,
     /// The store is to be listed for objects that were put and never published.
     scrub: bool,
+    /// When the log is made durable for what waits.
+    hurry_at: Option<Nanos>,
     rest: Nanos,
     rest_until: Nanos,
     error: Option<String>,
@@ -118,7 +120,7 @@ impl Collector {
         fence: Arc<Fence>,
         snapshots: Arc<dyn Snapshots>,
     ) -> Collector {
-        let state = State { pending: VecDeque::new(), scrub: false, rest: 0, rest_until: 0, error: None };
+        let state = State { pending: VecDeque::new(), scrub: false, hurry_at: None, rest: 0, rest_until: 0, error: None };
         let state = Mutex::new(state);
         Collector { world, map, redo, objects, fence, snapshots, state, counters: CollectCounters::default() }
     }
@@ -160,7 +162,7 @@ impl Collector {
             if std::mem::take(&mut self.state.lock().scrub) {
                 return self.scrub_step(now);
             }
-            return if self.map.has_collectable() { Step::IdleFor(PATIENCE) } else { Step::Idle };
+            return self.hurry(now);
         }
         let (mut later, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|key| self.is_in_use(key));
         if batch.is_empty() {
@@ -171,6 +173,24 @@ impl Collector {
         let mut state = self.state.lock();
         state.pending.extend(later);
         self.ended(state, now, result)
+    }
+
+    /// When superseded objects wait for their record to be durable: others' commits make it so; on an idle
+    /// instance, after a while, we do.
+    fn hurry(&self, now: Nanos) -> Step {
+        if !self.map.has_collectable() {
+            self.state.lock().hurry_at = None;
+            return Step::Idle;
+        }
+        let at = *self.state.lock().hurry_at.get_or_insert(now + PATIENCE);
+        if now < at {
+            return Step::IdleFor(at - now);
+        }
+        self.state.lock().hurry_at = None;
+        match self.redo.make_durable(self.redo.appended()) {
+            Ok(()) => Step::Worked,
+            Err(_) => Step::Idle,
+        }
     }
 
     fn scrub_step(&self, now: Nanos) -> Step {
