@@ -109,7 +109,12 @@ impl Run {
         let mut row = vec![random.below(7) as u8];
         row.extend_from_slice(&self.serial.to_be_bytes());
         // With a store there is much more than fits near.
-        let len = if random.one_in(if self.store.is_some() { 6 } else { 40 }) { 20_000 + random.below(30_000) } else { random.below(300) };
+        let len = if random.one_in(if self.store.is_some() { 6 } else { 40 }) {
+            20_000 + random.below(30_000)
+        } else {
+            // Around the limit of what stays in a leaf, too.
+            random.below(if random.one_in(10) { 5000 } else { 300 })
+        };
         row.extend((0..len).map(|i| (i * 7) as u8));
         row
     }

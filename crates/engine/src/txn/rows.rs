@@ -76,7 +76,7 @@ impl Txn {
             return Err(Error::TooLarge { what: "a key", len: key.len(), max: MAX_KEY });
         }
         let tree = table.tree(0)?;
-        let inline = row.len() + row::HEAD <= max_inline_value(key.len()).min(crate::btree::MAX_INLINE_VALUE);
+        let inline = row.len() + row::HEAD <= max_inline_value(key.len());
         let (flags, rest, large) = if inline {
             (0, Cow::Borrowed(row), None)
         } else {
