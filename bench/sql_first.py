@@ -16,7 +16,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "sql"))
 from conftest import Server, end  # noqa: E402
 
-RUNS, SECONDS, ROWS = (int(os.environ.get(name, default)) for name, default in (("RUNS", 3), ("SECONDS", 8), ("ROWS", 100000)))
+RUNS, SECONDS, ROWS = (int(os.environ.get(name, default)) for name, default in (("RUNS", 3), ("TIME", 8), ("ROWS", 100000)))
 MEMORY = 268435456
 TESTS = ["oltp_point_select", "oltp_read_only", "oltp_read_write", "oltp_write_only"]
 ENGINES = ["Terrace", "InnoDB"]

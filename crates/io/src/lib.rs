@@ -9,6 +9,7 @@
 
 pub mod clock;
 pub mod disk;
+pub mod emulate;
 #[cfg(feature = "object-store")]
 pub mod object;
 pub mod random;

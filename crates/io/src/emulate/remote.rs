@@ -1,0 +1,71 @@
+//! An emulated object store around another one.
+
+use super::{Remote, Share, wait_until};
+use crate::World;
+use crate::clock::Nanos;
+use crate::stats::StoreStats;
+use crate::store::{ObjectStore, Purpose, Result, Version};
+use std::sync::Arc;
+
+struct EmulatedStore {
+    inner: Arc<dyn ObjectStore>,
+    world: World,
+    remote: Remote,
+    gets: Share,
+    puts: Share,
+}
+
+/// `inner`, as slow as `remote`.
+pub fn store(world: World, inner: Arc<dyn ObjectStore>, remote: Remote) -> Arc<dyn ObjectStore> {
+    Arc::new(EmulatedStore { inner, world, remote, gets: Share::new(), puts: Share::new() })
+}
+
+impl EmulatedStore {
+    /// Runs the request, then waits until the emulated one would have been answered with `bytes`.
+    fn take<T>(
+        &self,
+        is_get: bool,
+        request: impl FnOnce() -> Result<T>,
+        bytes: impl FnOnce(&T) -> u64,
+    ) -> Result<T> {
+        let (share, rate, latency) = match is_get {
+            true => (&self.gets, self.remote.gets, self.remote.get),
+            false => (&self.puts, self.remote.puts, self.remote.put),
+        };
+        let served = share.serve(self.world.clock.now(), 1_000_000_000 / rate);
+        let result = request();
+        let bytes = result.as_ref().map_or(0, bytes);
+        let stream = (u128::from(bytes) * 1_000_000_000 / u128::from(self.remote.stream)) as Nanos;
+        wait_until(&self.world, served + latency + stream);
+        result
+    }
+}
+
+impl ObjectStore for EmulatedStore {
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version> {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        self.take(false, || self.inner.put_if_absent(purpose, key, parts), |_| bytes)
+    }
+    fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
+        self.take(false, || self.inner.put_if_match(purpose, key, body, expected), |_| body.len() as u64)
+    }
+    fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let bytes = buf.len() as u64;
+        self.take(true, || self.inner.get_range(purpose, key, offset, buf), |()| bytes)
+    }
+    fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
+        self.take(true, || self.inner.get(purpose, key), |(body, _)| body.len() as u64)
+    }
+    fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
+        self.take(false, || self.inner.delete(purpose, key), |()| 0)
+    }
+    fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
+        self.take(false, || self.inner.list(purpose, prefix, each), |()| 0)
+    }
+    fn stats(&self) -> Option<StoreStats> {
+        self.inner.stats()
+    }
+}

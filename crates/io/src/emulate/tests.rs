@@ -1,0 +1,124 @@
+use super::*;
+use crate::AlignedBuf;
+use crate::clock::Clock;
+use crate::disk::{Class, Op};
+use crate::sched::{Sched, Ticket, Woken, WorkerHandle};
+use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A clock that moves only when somebody waits.
+#[derive(Default)]
+struct Still(AtomicU64);
+
+impl Clock for Still {
+    fn now(&self) -> Nanos {
+        self.0.load(Ordering::SeqCst)
+    }
+    fn unix_ms(&self) -> u64 {
+        0
+    }
+}
+
+impl Sched for Still {
+    fn wait(&self, _: &Event, _: Ticket, timeout: Option<Nanos>) -> Woken {
+        self.0.fetch_add(timeout.unwrap(), Ordering::SeqCst);
+        Woken::TimedOut
+    }
+    fn spawn(&self, _: Box<dyn crate::sched::Worker>) -> Box<dyn WorkerHandle> {
+        unreachable!("nobody works here")
+    }
+}
+
+fn still() -> (World, Arc<Still>) {
+    let clock = Arc::new(Still(AtomicU64::new(1_000_000_000)));
+    (World { clock: clock.clone(), random: Arc::new(crate::real::RealRandom), sched: clock.clone() }, clock)
+}
+
+fn took(clock: &Still, work: impl FnOnce()) -> Nanos {
+    let before = clock.now();
+    work();
+    clock.now() - before
+}
+
+#[test]
+fn a_batch_is_one_latency_and_all_share_the_bandwidth() {
+    let (world, clock) = still();
+    let dir = std::env::temp_dir().join(format!("terrace-emulate-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let device = Device { read: 100 * MICRO, write: 200 * MICRO, bandwidth: 1_000_000_000, rate: 1_000_000 };
+    let inner = crate::real::disk::RealDisk::open(dir.to_str().unwrap()).unwrap();
+    let disk = disk(world, Arc::new(inner), device);
+    let file = disk.create("f").unwrap();
+    file.grow(64 << 20, false).unwrap();
+    let mut buf = AlignedBuf::zeroed(4096);
+    assert_eq!(took(&clock, || file.write(Class::LogWrite, 0, &buf).unwrap()), 200 * MICRO);
+    assert_eq!(took(&clock, || file.read(Class::PageRead, 0, &mut buf).unwrap()), 100 * MICRO);
+    let mut bufs: Vec<AlignedBuf> = (0..8).map(|_| AlignedBuf::zeroed(4096)).collect();
+    let mut ops: Vec<Op<'_>> =
+        bufs.iter_mut().enumerate().map(|(i, buf)| Op::Read { offset: 4096 * i as u64, buf }).collect();
+    let batch = took(&clock, || file.batch(Class::PageRead, &mut ops).into_iter().for_each(|r| r.unwrap()));
+    assert_eq!(batch, 100 * MICRO, "eight reads of a batch are one latency");
+    // 64 MiB at 1 GB/s take 67 ms, whatever the latency, less the burst.
+    let mut large = AlignedBuf::zeroed(64 << 20);
+    let long = took(&clock, || file.read(Class::PageRead, 0, &mut large).unwrap());
+    assert!((60 * MILLI..70 * MILLI).contains(&long), "{long}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Answers at once.
+struct Instant;
+
+impl ObjectStore for Instant {
+    fn describe(&self) -> String {
+        "instant".into()
+    }
+    fn put_if_absent(&self, _: Purpose, _: &str, _: &[&[u8]]) -> Result<Version> {
+        Ok(Version("1".into()))
+    }
+    fn put_if_match(&self, _: Purpose, _: &str, _: &[u8], _: &Version) -> Result<Version> {
+        Ok(Version("1".into()))
+    }
+    fn get_range(&self, _: Purpose, _: &str, _: u64, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+    fn get(&self, _: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
+        Err(StoreError::Absent { key: key.into() })
+    }
+    fn delete(&self, _: Purpose, _: &str) -> Result<()> {
+        Ok(())
+    }
+    fn list(&self, _: Purpose, _: &str, _: &mut dyn FnMut(&str, u64)) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_store_takes_its_latency_and_its_streams_time() {
+    let (world, clock) = still();
+    let store = store(world, Arc::new(Instant), CLOUD.store);
+    let page = took(&clock, || store.get_range(Purpose::PageMiss, "k", 0, &mut [0; 16384]).unwrap());
+    assert_eq!(page, 30 * MILLI + 163_840, "16 KiB at 100 MB/s");
+    let block = vec![0; 2_000_000];
+    let put = took(&clock, || _ = store.put_if_absent(Purpose::Sink, "k", &[&block]).unwrap());
+    assert_eq!(put, 80 * MILLI);
+    let absent = took(&clock, || assert!(store.get(Purpose::Epoch, "k").is_err()));
+    assert_eq!(absent, 30 * MILLI, "a refusal takes its time too");
+}
+
+#[test]
+fn a_share_serves_a_burst_and_then_one_after_the_other() {
+    let share = Share::new();
+    let now = 100 * MILLI;
+    let ends: Vec<Nanos> = (0..10).map(|_| share.serve(now, MILLI)).collect();
+    assert_eq!(ends[..5], [now; 5]);
+    assert_eq!(ends[9], now + 5 * MILLI);
+}
+
+#[test]
+fn profiles_are_found_by_name_and_described() {
+    assert_eq!(Profile::named("cloud"), Some(&CLOUD));
+    assert_eq!(Profile::named("moon"), None);
+    let text = CLOUD.describe();
+    assert!(text.contains("volume read 250 µs") && text.contains("GET 30 ms"), "{text}");
+}
