@@ -49,10 +49,10 @@ pub fn run(directory: &Path) -> Report {
             for store in NAMES.into_iter().filter(|store| only.as_deref().is_none_or(|only| only == *store)) {
                 let open = open(store, directory, memory, durable);
                 // A durable load would measure the disk's syncs alone: batches of 100 share one.
-                let load = workload::load(&*open, records, if durable { 100 } else { 1 }, durable);
+                let load = workload::load(&*open, workload::key, records, if durable { 100 } else { 1 }, durable);
                 note(format!("load, {kind}"), store, load);
                 for mix in mixes.iter().filter(|mix| !mix_of(mix)) {
-                    let plan = Plan { records, threads, zipf: 0.99, durable, time };
+                    let plan = Plan { records, threads, zipf: 0.99, durable, scattered: true, ordered: false, time };
                     note(format!("{}, {kind}", mix.name), store, workload::run(&*open, *mix, plan, round + 1));
                 }
                 eprintln!("kv-memory: {kind}, round {} of {runs}, {store} done", round + 1);

@@ -4,6 +4,8 @@
 //! machine does hits all alike; its ratio is the median store's over the median reference's.
 
 mod kv_memory;
+mod kv_tiered;
+mod memory;
 mod report;
 mod stores;
 mod workload;
@@ -19,8 +21,10 @@ fn main() {
     let directory = Path::new(directory);
     let report = match name.as_str() {
         "kv-memory" => kv_memory::run(directory),
+        "kv-tiered" => kv_tiered::run(directory),
+        "memory" => memory::run(directory),
         other => {
-            eprintln!("`{other}` is not among kv-memory");
+            eprintln!("`{other}` is not among kv-memory, kv-tiered, memory");
             std::process::exit(2);
         }
     };

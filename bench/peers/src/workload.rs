@@ -43,14 +43,26 @@ pub fn key(record: u64) -> [u8; 16] {
     key
 }
 
+/// Keys in the order of the records.
+pub fn ordered_key(record: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&record.to_be_bytes());
+    key
+}
+
 /// Half of it repeats, half does not.
 pub fn fill(value: &mut [u8], random: &mut SmallRng) {
     let half = value.len() / 2;
     random.fill(&mut value[..half]);
 }
 
+/// The record of a rank of popularity, 0 the first.
+fn record_of(rank: u64, plan: &Plan) -> u64 {
+    if plan.scattered { rank.wrapping_mul(0x5851_F42D_4C95_7F2D) % plan.records } else { rank }
+}
+
 /// Loads `records` in batches of `batch`; returns the rate in records a second.
-pub fn load(store: &dyn Store, records: u64, batch: u64, durable: bool) -> Run {
+pub fn load(store: &dyn Store, key: fn(u64) -> [u8; 16], records: u64, batch: u64, durable: bool) -> Run {
     let mut random = SmallRng::seed_from_u64(1);
     let mut value = vec![b'x'; VALUE];
     let mut latencies = histogram();
@@ -80,6 +92,10 @@ pub struct Plan {
     pub threads: u64,
     pub zipf: f64,
     pub durable: bool,
+    /// Popular records are no neighbours.
+    pub scattered: bool,
+    /// Keys follow the records' numbers.
+    pub ordered: bool,
     /// Operations are counted for so long.
     pub time: Duration,
 }
@@ -112,9 +128,8 @@ fn one_thread(store: &dyn Store, mix: Mix, plan: Plan, next_record: &AtomicU64, 
         if before >= until {
             return (count, latencies);
         }
-        // Ranks are spread, so that popular records are no neighbours.
-        let rank = zipf.sample(&mut random) as u64 - 1;
-        let record = rank.wrapping_mul(0x5851_F42D_4C95_7F2D) % plan.records;
+        let record = record_of(zipf.sample(&mut random) as u64 - 1, &plan);
+        let key = |record| if plan.ordered { ordered_key(record) } else { key(record) };
         let dice = random.random_range(0..100);
         if dice < mix.reads {
             assert!(store.get(&key(record), &mut into) && into.len() == VALUE, "record {record} is there");

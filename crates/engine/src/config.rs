@@ -242,7 +242,7 @@ impl Config {
     /// buffers if there is an object store.
     pub fn frames(&self, has_store: bool) -> usize {
         // An eighth (at most 32 MiB) stays for the log's buffers, locks, read buffers and the map.
-        let rest = (self.memory.0 / 8).min(32 * MIB);
+        let rest = (self.memory.0 / 8).min(32 * MIB) + 4 * self.log_waiting() as u64;
         // A frame costs its page and about 200 bytes of table, queues and metadata.
         // The flash extension's index and ghost list, and the images that wait to be written there.
         let flash_pages = self.flash.0 / PAGE_SIZE as u64;
@@ -255,6 +255,12 @@ impl Config {
     /// Bytes of redo that recovery keeps in memory until it is applied; more is read again.
     pub fn redo_budget(&self) -> usize {
         (self.memory.0 / 16) as usize
+    }
+
+    /// Bytes of log that may wait in memory to be written. They are there up to four times: as they wait, while
+    /// they are written, and as blocks.
+    pub fn log_waiting(&self) -> usize {
+        (self.memory.0 / 128).clamp(256 << 10, 4 << 20) as usize
     }
 
     /// Blocks of one log partition.

@@ -119,6 +119,7 @@ impl Storage {
             checkpoint: superblock.checkpoint,
             next: found.end,
             room_wait_max: config.log_wait_timeout_ms * 1_000_000,
+            waiting_max: config.log_waiting(),
         }));
         let redo: Arc<dyn Redo> = log.clone();
         let map = Arc::new(loading.finish(superblock.slots, redo.clone())?);

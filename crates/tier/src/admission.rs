@@ -3,6 +3,9 @@
 //! Only evidence of reuse buys a flash write: more than one use in memory, or an identifier that is
 //! still remembered from an earlier eviction. Everything else is remembered, not written, so a scan
 //! leaves nothing but identifiers. CloudJump III §4.1.1; the filter is S3-FIFO's.
+//!
+//! While flash has room, everything is admitted: an empty slot keeps nobody out, and a page that is not
+//! there costs a read of the volume or the store. The paper's filter begins when flash is nearly full.
 
 /// What to do with an evicted page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,8 +18,9 @@ pub enum Admission {
 
 /// * `accesses` counts uses in memory since the page was read, the first included.
 /// * `in_ghost`: the ghost list has its identifier.
-pub fn choose(accesses: u8, in_ghost: bool) -> Admission {
-    if accesses > 1 || in_ghost { Admission::Admit } else { Admission::Remember }
+/// * `has_room`: nobody would have to leave for it soon.
+pub fn choose(accesses: u8, in_ghost: bool, has_room: bool) -> Admission {
+    if accesses > 1 || in_ghost || has_room { Admission::Admit } else { Admission::Remember }
 }
 
 #[cfg(test)]
@@ -24,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_reuse_is_admitted() {
+    fn only_reuse_is_admitted_unless_there_is_room() {
         for (accesses, in_ghost, expected) in [
             (0, false, Admission::Remember),
             (1, false, Admission::Remember),
@@ -33,7 +37,8 @@ mod tests {
             (0, true, Admission::Admit),
             (1, true, Admission::Admit),
         ] {
-            assert_eq!(choose(accesses, in_ghost), expected, "{accesses} uses, in ghost: {in_ghost}");
+            assert_eq!(choose(accesses, in_ghost, false), expected, "{accesses} uses, in ghost: {in_ghost}");
+            assert_eq!(choose(accesses, in_ghost, true), Admission::Admit);
         }
     }
 }

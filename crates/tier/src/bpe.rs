@@ -40,6 +40,8 @@ use terrace_io::sched::{Event, Step, Worker};
 const ERRORS_MAX: u32 = 8;
 /// Images that the worker writes side by side.
 const BATCH: usize = 32;
+/// With less than one slot in so many free, flash counts as full for admission.
+const ROOM: u32 = 16;
 /// Memory of the index and the ghost list for a page's room on flash, in bytes. A test measures it.
 pub const INDEX_BYTES_PER_PAGE: usize = 15;
 
@@ -231,7 +233,8 @@ impl Bpe {
                 return Evicted::Kept;
             }
             let in_ghost = state.ghost.take(id);
-            match admission::choose(accesses, in_ghost) {
+            let has_room = state.index.in_use() < state.index.limit() / ROOM * (ROOM - 1);
+            match admission::choose(accesses, in_ghost, has_room) {
                 Admission::Admit => match state.fills.promise() {
                     Some(spare) => spare,
                     None => {

@@ -42,8 +42,6 @@ use terrace_io::sched::Event;
 use terrace_tier::page::{Glsn, PageId};
 use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 
-/// Records that may wait to be written before a reservation writes them itself, in bytes.
-const WAITING_MAX: usize = 4 << 20;
 /// How long a reservation sleeps between looks, in nanoseconds.
 const PATIENCE: Nanos = 100_000_000;
 
@@ -87,6 +85,8 @@ pub struct LogSetup {
     pub next: Glsn,
     /// How long a reservation waits for room at the most.
     pub room_wait_max: Nanos,
+    /// Bytes of records that may wait to be written before a reservation writes them itself.
+    pub waiting_max: usize,
 }
 
 pub struct Log {
@@ -97,6 +97,7 @@ pub struct Log {
     instance: u64,
     epoch: u32,
     room_wait_max: Nanos,
+    waiting_max: usize,
     order: Mutex<Order>,
     appended: AtomicU64,
     horizon: AtomicU64,
@@ -129,6 +130,7 @@ impl Log {
             checkpoint,
             next,
             room_wait_max,
+            waiting_max,
         } = setup;
         assert_eq!(files.len(), starts.len());
         Log {
@@ -139,6 +141,7 @@ impl Log {
             instance,
             epoch,
             room_wait_max,
+            waiting_max,
             order: Mutex::new(Order::new(next, blocks, &starts)),
             appended: AtomicU64::new(next),
             horizon: AtomicU64::new(next),
@@ -233,7 +236,7 @@ impl Log {
     /// One look for room. None: too many records wait to be written.
     fn try_reserve(&self, bytes: u64, urgency: Urgency) -> Option<Verdict> {
         let mut order = self.order.lock();
-        if order.waiting > WAITING_MAX {
+        if order.waiting > self.waiting_max {
             return None;
         }
         let used = order.used();

@@ -88,6 +88,7 @@ impl Rig {
             checkpoint: superblock.checkpoint,
             next: found.end,
             room_wait_max: 1_000_000_000,
+            waiting_max: 4 << 20,
         }));
         Ok(Opened { log, records })
     }

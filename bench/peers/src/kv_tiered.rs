@@ -1,0 +1,152 @@
+//! `kv-tiered`: data ten times the memory, on flash, a small object buffer and an object store, against
+//! the same engine with everything on the volume; all tiers emulated (profile `cloud`).
+//!
+//! Popular records are neighbours, as in sysbench's tables and where keys follow time: SCATTER=1 spreads
+//! them over all pages, which no cache of pages likes. Many clients, because a store's latency is
+//! hidden by concurrency or not at all.
+
+use crate::report::{Report, Row};
+use crate::setting;
+use crate::stores::Terrace;
+use crate::workload::{self, B, Plan, Store, VALUE};
+use serde_json::json;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use terrace_engine::Parts;
+use terrace_engine::config::{Bytes, Config};
+use terrace_io::disk::Disk;
+use terrace_io::emulate::{self, CLOUD};
+use terrace_io::object;
+use terrace_io::real::disk::RealDisk;
+use terrace_io::real::world;
+
+const TIERED: &str = "tiered";
+const VOLUME: &str = "all on the volume";
+
+fn open(directory: &Path, data: u64, flash_percent: Option<u64>) -> Terrace {
+    let disk = |name: &str, device| {
+        let path = directory.join(name);
+        std::fs::create_dir_all(&path).expect("the directory is made");
+        let real: Arc<dyn Disk> = Arc::new(RealDisk::open(&path).expect("the directory opens"));
+        emulate::disk(world(), real, device)
+    };
+    let memory = data / 10;
+    let volume = disk("volume", CLOUD.volume);
+    let config = Config { memory: Bytes(memory), log: Bytes(256 << 20), ..Config::default() };
+    let Some(percent) = flash_percent else {
+        let config = Config { object_buffer: Bytes(3 * data), ..config };
+        return Terrace::on(config, Parts { world: world(), volume, flash: None, store: None });
+    };
+    let real = object::open(&object::Settings::new(&directory.join("objects").display().to_string()));
+    let store = emulate::store(world(), real.expect("the object directory opens"), CLOUD.store);
+    let config = Config {
+        object_buffer: Bytes(data / 10),
+        flash: Bytes(data * percent / 100),
+        sink_after_ms: 5_000,
+        ..config
+    };
+    Terrace::on(config, Parts { world: world(), volume, flash: Some(disk("flash", CLOUD.flash)), store: Some(store) })
+}
+
+fn status(store: &Terrace) -> HashMap<String, u64> {
+    store.engine.status().into_iter().collect()
+}
+
+/// Until the blocks of the load have sunk, so that the runs don't pay for it.
+fn settle(store: &Terrace) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while status(store)["sink_blocks_waiting"] > 8 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+pub fn run(directory: &Path) -> Report {
+    let records = setting("RECORDS", 800_000);
+    let runs = setting("RUNS", 3);
+    let threads = setting("THREADS", 64);
+    let time = Duration::from_millis(setting("MILLIS", 4000));
+    let warm_up = Duration::from_millis(setting("WARM_UP_MILLIS", 15_000));
+    let scattered = setting("SCATTER", 0) == 1;
+    let percents = [5, 10, 20, 50];
+    // A leaf holds fifteen records of a thousand bytes.
+    let data = records / 15 * 16384;
+    let _ = std::fs::remove_dir_all(directory);
+    let stores: Vec<(Option<u64>, Terrace)> = std::iter::once(None)
+        .chain(percents.into_iter().map(Some))
+        .map(|percent| {
+            let name = percent.map_or("volume".into(), |p: u64| format!("flash-{p}"));
+            let store = open(&directory.join(&name), data, percent);
+            let started = Instant::now();
+            workload::load(&store, workload::ordered_key, records, 100, false);
+            settle(&store);
+            eprintln!("kv-tiered: {name} loaded in {:.0} s", started.elapsed().as_secs_f64());
+            (percent, store)
+        })
+        .collect();
+    let mut rows: Vec<Row> = Vec::new();
+    for zipf in [0.99, 1.2] {
+        let plan = Plan { records, threads, zipf, durable: true, scattered, ordered: true, time };
+        let name = |percent| format!("Zipf {zipf}, flash {percent} %");
+        rows.extend(percents.map(|percent| Row {
+            name: name(percent),
+            runs: vec![(TIERED.into(), Vec::new()), (VOLUME.into(), Vec::new())],
+        }));
+        for (percent, store) in &stores {
+            workload::run(store, B, Plan { time: warm_up, ..plan }, 99);
+            eprintln!("kv-tiered: Zipf {zipf}, {percent:?} % warmed up");
+        }
+        for round in 0..runs {
+            for (percent, store) in &stores {
+                let run = workload::run(store, B, plan, round + 1);
+                for row in rows.iter_mut().filter(|row| match percent {
+                    Some(percent) => row.name == name(*percent),
+                    None => row.name.starts_with(&format!("Zipf {zipf},")),
+                }) {
+                    row.runs[usize::from(percent.is_none())].1.push(run);
+                }
+            }
+        }
+    }
+    let mut extra = serde_json::Map::new();
+    let mut notes = vec![format!(
+        "{records} records of {VALUE} bytes ({} MiB in pages), memory a tenth, object buffer a tenth, YCSB B with durable \
+         commits, {threads} clients, {} s of warm-up before each Zipf",
+        data >> 20,
+        warm_up.as_secs()
+    )];
+    for (percent, store) in &stores {
+        let Some(percent) = percent else { continue };
+        let s = status(store);
+        let dirty = (s["flush_pages"] * 16384) as f64;
+        let (written, puts) = (s["objects_put_bytes"] as f64, s["objects_put"] as f64);
+        extra.insert(format!("flash {percent} %"), json!({
+            "store_bytes_a_dirty_byte": written / dirty,
+            "store_puts_a_dirty_mib": puts / (dirty / f64::from(1 << 20)),
+            "store_gets": s["objects_got"], "store_puts": s["objects_put"], "reads_flash": s["reads_flash"],
+            "reads_volume": s["reads_volume"], "reads_object": s["reads_object"],
+            "foreground_evictions": s["pool_foreground_evictions"], "misses": s["pool_misses"],
+        }));
+        notes.push(format!(
+            "flash {percent} %: {:.2} bytes put for each dirty byte, {:.2} PUTs a dirty MiB; reads from flash {}, volume {}, \
+             store {}; foreground evictions {} of {} misses",
+            written / dirty,
+            puts / (dirty / f64::from(1 << 20)),
+            s["reads_flash"],
+            s["reads_volume"],
+            s["reads_object"],
+            s["pool_foreground_evictions"],
+            s["pool_misses"]
+        ));
+    }
+    Report {
+        name: "kv-tiered".into(),
+        of: TIERED.into(),
+        against: VOLUME.into(),
+        profile: CLOUD.describe(),
+        notes,
+        rows,
+        extra,
+    }
+}
