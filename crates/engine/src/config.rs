@@ -232,10 +232,10 @@ impl Config {
         SETTINGS.iter().map(entry).collect::<Vec<_>>().join("\n")
     }
 
-    /// Workers that move blocks to the object store, each with its buffers: an eighth of the memory at the most,
+    /// Workers that move blocks to the object store, each with its buffers: a quarter of the memory at the most,
     /// but one.
     pub fn sinkers(&self) -> usize {
-        (self.memory.0 as usize / 8 / sink::BYTES_PER_WORKER).clamp(1, 4)
+        (self.memory.0 as usize / 4 / sink::BYTES_PER_WORKER).clamp(1, 8)
     }
 
     /// Frames of the buffer pool: what memory leaves after log buffers, the map, fixed costs, and the sinkers'

@@ -2,6 +2,7 @@
 
 pub mod btree;
 pub mod catalog;
+pub mod check;
 pub mod checkpoint;
 pub mod cold;
 pub mod config;

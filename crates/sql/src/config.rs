@@ -10,12 +10,12 @@ use terrace_engine::{Config, Parts};
 use toml::{Table, Value};
 
 /// A setting that says where something is.
-pub(crate) struct Place {
+pub struct Place {
     pub name: &'static str,
     pub meaning: &'static str,
 }
 
-pub(crate) const PLACES: &[Place] = &[
+pub const PLACES: &[Place] = &[
     Place {
         name: "volume_path",
         meaning: "Directory of the log, the object buffer and the map, on a durable volume.",
@@ -114,8 +114,19 @@ pub(crate) fn read(text: &str, overrides: &str) -> Result<(Config, Places)> {
     Err(Fault::invalid(format!("configuration: {}", faults.join("; "))))
 }
 
-/// Opens the places.
-pub(crate) fn assemble(text: &str, overrides: &str) -> Result<(Config, Parts)> {
+/// Every setting with its meaning and its default, as a configuration file.
+pub fn document() -> String {
+    let places: Vec<String> = PLACES.iter().map(|p| format!("# {}\n# {} = \"\"\n", p.meaning, p.name)).collect();
+    format!("{}\n{}", places.join("\n"), Config::document())
+}
+
+/// Reads a configuration without opening anything. Every fault is named at once.
+pub fn read_only(text: &str) -> Result<()> {
+    read(text, "").map(|_| ())
+}
+
+/// Reads both texts and opens the places.
+pub fn assemble(text: &str, overrides: &str) -> Result<(Config, Parts)> {
     let (config, places) = read(text, overrides)?;
     let parts = parts::open(&config, &places)?;
     Ok((config, parts))

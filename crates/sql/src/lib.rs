@@ -20,7 +20,7 @@
 
 mod bytes;
 mod catalog;
-mod config;
+pub mod config;
 mod cursor;
 mod engine;
 mod error;
