@@ -14,6 +14,7 @@
 //!
 //! Locks: `state`, for memory work; superblock writes take turns by a flag and an event.
 
+use crate::planted;
 use crate::error::Error;
 use crate::log::Log;
 use crate::log::block::BLOCK;
@@ -119,9 +120,9 @@ impl Checkpointer {
         let appended = self.log.appended();
         let parts = [
             self.pending.oldest(),
-            self.pool.oldest_dirty(),
-            self.flusher.oldest_bound(),
-            self.map.oldest_unwritten(),
+            self.pool.oldest_dirty().filter(|_| !planted::DIRTY_PAGE_PASSED.on()),
+            self.flusher.oldest_bound().filter(|_| !planted::DIRTY_PAGE_PASSED.on()),
+            self.map.oldest_unwritten().filter(|_| !planted::MAP_PASSED.on()),
         ];
         // Never above the durable horizon: the log must be readable up to the checkpoint.
         parts.into_iter().flatten().fold(appended.min(self.log.durable()), Glsn::min)

@@ -10,3 +10,15 @@ pub static HALF_RANGE_KEPT: Switch = Switch::new();
 pub static PENDING_REDO_PASSED: Switch = Switch::new();
 /// A sync does not pad: the next write goes on in a block that holds acknowledged records.
 pub static BLOCK_REWRITTEN: Switch = Switch::new();
+/// A commit's ticket does not wait for the log.
+pub static TICKET_NOT_WAITED: Switch = Switch::new();
+/// The checkpoint passes dirty pages.
+pub static DIRTY_PAGE_PASSED: Switch = Switch::new();
+/// The checkpoint passes map entries that are not written home.
+pub static MAP_PASSED: Switch = Switch::new();
+/// Purge takes what an open view still sees.
+pub static VIEW_IGNORED: Switch = Switch::new();
+/// Recovery ends unfinished transactions without undoing them.
+pub static UNFINISHED_KEPT: Switch = Switch::new();
+/// A change of the catalog is acknowledged before it is durable.
+pub static CATALOG_NOT_WAITED: Switch = Switch::new();

@@ -3,19 +3,22 @@
 //! Content is kept in 512-byte sectors. A write goes to the unsynced sectors; a sync moves them to
 //! the durable ones. [`SimDisk::crash`] settles each unsynced sector by the seed: it landed, it is
 //! gone, or it is garbage. Names are made, removed and renamed in memory and become durable with
-//! `sync_dir`; at a crash each change since then, in order, happened or did not.
+//! `sync_dir`; at a crash each change since then happened or did not, where the changes of one name
+//! happen in order and a rename changes both names at once. A write issued at the step of the crash
+//! or later never lands.
 //!
 //! Handles from before a crash are dead.
 
+use crate::faults::Faults;
 use crate::world::{SimRandom, Steps};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File, Op, Result};
 use terrace_io::random::Random;
 
-const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 
 /// What may happen to an unsynced sector at a crash, in percent; the rest is lost.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +94,16 @@ enum NameChange {
     Renamed(String, String),
 }
 
+impl NameChange {
+    /// The directory entries that it changes.
+    fn entries(&self) -> Vec<&str> {
+        match self {
+            NameChange::Made(name, _) | NameChange::Removed(name) => vec![name],
+            NameChange::Renamed(from, to) => vec![from, to],
+        }
+    }
+}
+
 #[derive(Default)]
 struct Names {
     now: BTreeMap<String, Node>,
@@ -112,18 +125,6 @@ fn apply(names: &mut BTreeMap<String, Node>, change: &NameChange) {
             }
         }
     }
-}
-
-/// Faults that a test switches on.
-#[derive(Default)]
-pub struct Faults {
-    /// Every write and sync fails.
-    pub write_errors: AtomicBool,
-    pub read_errors: AtomicBool,
-    /// The disk is full: files do not grow.
-    pub full: AtomicBool,
-    /// Syncs report success and do nothing: the control experiment that must lose data.
-    pub lying_sync: AtomicBool,
 }
 
 struct Shared {
@@ -172,10 +173,15 @@ impl SimDisk {
         self.0.locked.store(0, Ordering::SeqCst);
         let mut names = self.0.names.lock();
         let pending = std::mem::take(&mut names.pending);
-        // A directory's changes reach the device in order: a prefix of them did.
-        let happened = self.0.random.below(pending.len() as u64 + 1) as usize;
-        for change in &pending[..happened] {
-            apply(&mut names.durable, change);
+        // Entries reach the device in any order, but the changes of one entry in theirs.
+        let mut missed = HashSet::new();
+        for change in &pending {
+            let entries = change.entries();
+            if entries.iter().any(|e| missed.contains(*e)) || self.0.random.one_in(2) {
+                missed.extend(entries);
+            } else {
+                apply(&mut names.durable, change);
+            }
         }
         names.now = names.durable.clone();
         for node in names.now.values() {
@@ -247,6 +253,10 @@ impl Content {
 }
 
 impl Shared {
+    /// Bytes of all files.
+    fn used(&self) -> u64 {
+        self.names.lock().now.values().map(|node| node.lock().len).sum()
+    }
     fn failed(&self, what: &'static str, name: &str, offset: u64, len: u64, cause: &str) -> DiskError {
         DiskError::Failed { name: format!("{}/{name}", self.name), what, offset, len, cause: cause.into() }
     }
@@ -337,7 +347,13 @@ impl Disk for SimDisk {
         }
     }
     fn free_bytes(&self) -> Result<u64> {
-        Ok(if self.0.faults.full.load(Ordering::SeqCst) { 0 } else { 1 << 40 })
+        if self.0.faults.full.load(Ordering::SeqCst) {
+            return Ok(0);
+        }
+        match self.0.faults.capacity.load(Ordering::SeqCst) {
+            0 => Ok(1 << 40),
+            capacity => Ok(capacity.saturating_sub(self.0.used())),
+        }
     }
 }
 
@@ -354,14 +370,25 @@ impl SimFile {
         if self.generation != self.shared.generation.load(Ordering::SeqCst) {
             return Err(self.shared.failed(what, &self.name, offset, len, "a handle from before the crash"));
         }
-        assert!(offset % terrace_io::SECTOR as u64 == 0 && len % terrace_io::SECTOR as u64 == 0, "{what} {} of {len} at {offset} is not aligned", self.name);
+        assert!(
+            offset % terrace_io::SECTOR as u64 == 0 && len % terrace_io::SECTOR as u64 == 0,
+            "{what} {} of {len} at {offset} is not aligned",
+            self.name
+        );
         Ok(())
     }
     fn grows(&self, to: u64) -> Result<()> {
-        if to > self.node.lock().len && self.shared.faults.full.load(Ordering::SeqCst) {
+        let len = self.node.lock().len;
+        let capacity = self.shared.faults.capacity.load(Ordering::SeqCst);
+        let full = self.shared.faults.full.load(Ordering::SeqCst)
+            || (capacity > 0 && to > len && self.shared.used() + (to - len) > capacity);
+        if to > len && full {
             return Err(DiskError::Full { name: self.name.clone(), what: "write" });
         }
         Ok(())
+    }
+    fn error(&self, what: &'static str, offset: u64, len: u64) -> DiskError {
+        self.shared.failed(what, &self.name, offset, len, "input/output error")
     }
 }
 
@@ -379,32 +406,39 @@ impl File for SimFile {
         content.len = content.len.max(len);
         Ok(())
     }
-    fn read(&self, _class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+    fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.ready("read", offset, buf.len() as u64)?;
-        let failed = |cause| self.shared.failed("read", &self.name, offset, buf.len() as u64, cause);
-        if self.shared.faults.read_errors.load(Ordering::SeqCst) {
+        let len = buf.len() as u64;
+        let failed = |cause| self.shared.failed("read", &self.name, offset, len, cause);
+        let faults = &self.shared.faults;
+        if faults.read_errors.load(Ordering::SeqCst)
+            || faults.strikes(class)
+            || faults.is_spoiled(&self.name, offset, len)
+        {
             return Err(failed("input/output error"));
         }
         let content = self.node.lock();
-        if offset + buf.len() as u64 > content.len {
+        if offset + len > content.len {
             return Err(failed("past the end of the file"));
+        }
+        let short = faults.short_reads.load(Ordering::SeqCst);
+        if short > 0 && self.shared.random.one_in(short) {
+            let part = self.shared.random.below(buf.len().max(1) as u64) as usize;
+            content.read(offset, &mut buf[..part]);
+            return Err(failed("short read"));
         }
         content.read(offset, buf);
         Ok(())
     }
-    fn write(&self, _class: Class, offset: u64, buf: &[u8]) -> Result<()> {
-        let alive = self.ready("write", offset, buf.len() as u64);
-        if alive.is_err() && self.generation == self.shared.generation.load(Ordering::SeqCst) {
-            // The write under way when the power went: parts of it may have reached the device.
-            if self.shared.random.one_in(2) {
-                self.node.lock().write(offset, buf);
-            }
+    fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
+        let len = buf.len() as u64;
+        self.ready("write", offset, len)?;
+        let faults = &self.shared.faults;
+        if faults.write_errors.load(Ordering::SeqCst) || faults.strikes(class) {
+            return Err(self.error("write", offset, len));
         }
-        alive?;
-        if self.shared.faults.write_errors.load(Ordering::SeqCst) {
-            return Err(self.shared.failed("write", &self.name, offset, buf.len() as u64, "input/output error"));
-        }
-        self.grows(offset + buf.len() as u64)?;
+        self.grows(offset + len)?;
+        faults.written(&self.name, offset, len);
         self.node.lock().write(offset, buf);
         Ok(())
     }
@@ -416,10 +450,11 @@ impl File for SimFile {
             })
             .collect()
     }
-    fn sync(&self, _class: Class) -> Result<()> {
+    fn sync(&self, class: Class) -> Result<()> {
         self.ready("sync", 0, 0)?;
-        if self.shared.faults.write_errors.load(Ordering::SeqCst) {
-            return Err(self.shared.failed("sync", &self.name, 0, 0, "input/output error"));
+        let faults = &self.shared.faults;
+        if faults.write_errors.load(Ordering::SeqCst) || faults.strikes(class) {
+            return Err(self.error("sync", 0, 0));
         }
         self.shared.syncs.fetch_add(1, Ordering::SeqCst);
         if !self.shared.faults.lying_sync.load(Ordering::SeqCst) {

@@ -3,11 +3,13 @@
 #![forbid(unsafe_code)]
 
 pub mod disk;
+mod faults;
 pub mod sched;
 pub mod store;
 mod world;
 
 pub use disk::SimDisk;
+pub use faults::Faults;
 pub use sched::SimSched;
 pub use store::SimStore;
 pub use world::SimWorld;

@@ -2,9 +2,9 @@
 
 use crate::world::{SimClock, SimRandom};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::clock::{Clock, Nanos};
 use terrace_io::random::Random;
 use terrace_io::sched::{Event, Sched, Step, Ticket, Woken, Worker, WorkerHandle};
@@ -30,10 +30,13 @@ pub struct SimSched {
     next: Mutex<u64>,
     hooks: Mutex<HashMap<&'static str, Hook>>,
     depth: Mutex<usize>,
+    turns_max: AtomicU64,
 }
 
 /// Waits nested deeper than this mean that workers wait for each other in a circle.
 const DEPTH_MAX: usize = 64;
+/// A wait without an end during which others took this many turns means that they get nowhere.
+const TURNS_MAX: u64 = 2_000_000;
 
 impl SimSched {
     pub(crate) fn new(seed: u64, clock: Arc<SimClock>) -> SimSched {
@@ -45,12 +48,18 @@ impl SimSched {
             next: Mutex::new(0),
             hooks: Mutex::default(),
             depth: Mutex::new(0),
+            turns_max: AtomicU64::new(TURNS_MAX),
         }
+    }
+
+    /// A wait during which others took more turns than this panics.
+    pub fn set_turns_max(&self, turns: u64) {
+        self.turns_max.store(turns, Ordering::SeqCst);
     }
 
     /// Runs up to `max` steps of workers that have something to do. Returns how many ran.
     pub fn run_some(&self, max: usize) -> usize {
-        (0..max).take_while(|_| self.run_one()).count()
+        (0..max).take_while(|_| self.run_one().is_some()).count()
     }
 
     /// Sets what happens when the engine passes a named point.
@@ -67,8 +76,8 @@ impl SimSched {
         drop(slots);
     }
 
-    /// Runs one step of a worker that has something to do. False if none has.
-    fn run_one(&self) -> bool {
+    /// Runs one step of a worker that has something to do. Returns its name.
+    fn run_one(&self) -> Option<&'static str> {
         let (id, mut worker, ticket) = {
             let mut slots = self.slots.lock();
             let now = self.clock.now();
@@ -79,18 +88,21 @@ impl SimSched {
                     slot.worker.is_some()
                         && match slot.idle {
                             None => true,
-                            Some((seen, until)) => slot.wake.moved_on(seen) || until.is_some_and(|u| u <= now),
+                            Some((seen, until)) => {
+                                slot.wake.moved_on(seen) || until.is_some_and(|u| u <= now)
+                            }
                         }
                 })
                 .collect();
             if ready.is_empty() {
-                return false;
+                return None;
             }
             let slot = &mut slots[ready[self.random.below(ready.len() as u64) as usize]];
             let ticket = slot.wake.ticket();
-            let Some(worker) = slot.worker.take() else { return false };
+            let worker = slot.worker.take()?;
             (slot.id, worker, ticket)
         };
+        let name = worker.name();
         let step = worker.step();
         let mut slots = self.slots.lock();
         if let Some(slot) = slots.iter_mut().find(|s| s.id == id) {
@@ -101,7 +113,7 @@ impl SimSched {
             };
             slot.worker = Some(worker);
         }
-        true
+        Some(name)
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
@@ -118,6 +130,7 @@ impl Sched for SimSched {
             *depth += 1;
             assert!(*depth < DEPTH_MAX, "simulation: waits nested {DEPTH_MAX} deep, seed {}", self.seed);
         }
+        let mut turns: BTreeMap<&'static str, u64> = BTreeMap::new();
         let woken = loop {
             if event.moved_on(seen) {
                 break Woken::Notified;
@@ -125,7 +138,14 @@ impl Sched for SimSched {
             if deadline.is_some_and(|d| d <= self.clock.now()) {
                 break Woken::TimedOut;
             }
-            if self.run_one() {
+            if let Some(name) = self.run_one() {
+                *turns.entry(name).or_default() += 1;
+                let max = self.turns_max.load(Ordering::SeqCst);
+                assert!(
+                    turns.values().sum::<u64>() <= max,
+                    "livelock in simulation, seed {}: {max} turns did not end a wait; turns: {turns:?}",
+                    self.seed
+                );
                 // Time passes while others work.
                 self.clock.advance(1_000 + self.random.below(20_000));
                 continue;
@@ -133,8 +153,12 @@ impl Sched for SimSched {
             match [self.next_deadline(), deadline].into_iter().flatten().min() {
                 Some(next) => self.clock.advance_to(next),
                 None => {
-                    let names: Vec<_> = self.slots.lock().iter().map(|s| (s.name, s.worker.is_none())).collect();
-                    panic!("deadlock in simulation, seed {}: nobody can run; (worker, waits itself): {names:?}", self.seed)
+                    let names: Vec<_> =
+                        self.slots.lock().iter().map(|s| (s.name, s.worker.is_none())).collect();
+                    panic!(
+                        "deadlock in simulation, seed {}: nobody can run; (worker, waits itself): {names:?}",
+                        self.seed
+                    )
                 }
             }
         };

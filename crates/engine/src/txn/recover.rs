@@ -120,6 +120,9 @@ impl Left {
 
     /// Undoes up to `max` records. True when nothing is left.
     fn step(&mut self, core: &Core, max: usize) -> Result<bool> {
+        if crate::planted::UNFINISHED_KEPT.on() {
+            self.0.last = self.0.begin;
+        }
         for _ in 0..max {
             if self.0.last == self.0.begin {
                 rollback::erase(core, &mut self.0)?;
