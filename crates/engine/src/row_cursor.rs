@@ -11,7 +11,7 @@ use crate::row::{self, Head};
 use crate::table::Table;
 use crate::txn::rows::payload;
 use crate::txn::{Lock, Txn};
-use crate::version::{Seen, seen};
+use crate::version::{Reader, Seen, seen};
 use std::sync::Arc;
 use terrace_tier::pool::Access;
 
@@ -34,6 +34,10 @@ pub struct Cursor {
     cursor: btree::Cursor,
     /// Keys that don't start with it are the end (see [`Cursor::set_prefix`]).
     prefix: Vec<u8>,
+    /// The row is as the tree's cursor has it: its key and value are read there, not copied.
+    in_place: bool,
+    /// Who reads, for as long as a batch is handed over; None outside of one.
+    reader: Option<Reader>,
     key: Vec<u8>,
     /// The value seen, with its head.
     value: Vec<u8>,
@@ -57,6 +61,8 @@ impl Cursor {
             lock,
             cursor,
             prefix: Vec::new(),
+            in_place: false,
+            reader: None,
             key: Vec::new(),
             value: Vec::new(),
             rest: Vec::new(),
@@ -95,28 +101,46 @@ impl Cursor {
         self.settle(valid, true)
     }
 
+    /// From here to [`Cursor::batch_end`] the reader is one: several rows are read in one go, in
+    /// which the transaction changes nothing and opens no new view.
+    pub fn batch_begin(&mut self) {
+        if self.lock == Lock::None {
+            self.reader = Some(self.txn.reader());
+        }
+    }
+    pub fn batch_end(&mut self) {
+        self.reader = None;
+    }
+    fn reader(&self) -> Reader {
+        self.reader.unwrap_or_else(|| self.txn.reader())
+    }
+
     /// The entry's key.
     pub fn key(&self) -> &[u8] {
-        &self.key
+        if self.in_place { self.cursor.key() } else { &self.key }
     }
     /// The row (primary index) or the extra bytes of a covering entry.
     pub fn value(&self) -> &[u8] {
-        &self.rest
+        if !self.in_place {
+            return &self.rest;
+        }
+        let head = if self.index == 0 { row::HEAD } else { row::ENTRY_HEAD };
+        self.cursor.value().get(head..).unwrap_or(&[])
     }
     pub fn primary_key(&self) -> &[u8] {
-        &self.key[self.primary_at..]
+        &self.key()[self.primary_at..]
     }
 
     /// Reads the row that the entry belongs to.
     pub fn row(&self, out: &mut Vec<u8>) -> Result<()> {
         if self.index == 0 {
             out.clear();
-            out.extend_from_slice(&self.rest);
+            out.extend_from_slice(self.value());
             return Ok(());
         }
         let found = match self.lock {
             Lock::None => {
-                let reader = self.txn.reader();
+                let reader = self.reader();
                 self.txn.read(&self.table, reader, self.primary_key(), out)?
             }
             // The row is locked since the entry was returned.
@@ -143,7 +167,9 @@ impl Cursor {
     /// Goes on in the direction until there is something to see.
     fn settle(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
         self.taken.clear();
-        while valid && self.cursor.key().starts_with(&self.prefix) {
+        self.in_place = false;
+        // Without a prefix no comparison is called, for a row takes few instructions more than one.
+        while valid && (self.prefix.is_empty() || self.cursor.key().starts_with(&self.prefix)) {
             let seen = match self.lock {
                 Lock::None => self.look()?,
                 Lock::Shared => self.look_locked(Mode::Shared)?,
@@ -167,7 +193,10 @@ impl Cursor {
 
     /// What the view sees of the current entry.
     fn look(&mut self) -> Result<bool> {
-        let reader = self.txn.reader();
+        let reader = self.reader();
+        if self.look_in_place(reader)? {
+            return Ok(true);
+        }
         self.take_key();
         self.value.clear();
         self.value.extend_from_slice(self.cursor.value());
@@ -190,6 +219,24 @@ impl Cursor {
                 return Ok(false);
             }
         }
+    }
+
+    /// The usual case: the entry that the tree's cursor copied is the version seen, and holds all of
+    /// it. False: it is to be looked at more closely.
+    fn look_in_place(&mut self, reader: Reader) -> Result<bool> {
+        let Some((head, rest)) = Head::decode(self.cursor.value()) else { return Ok(false) };
+        if head.deleted() || head.large() || !reader.sees(self.txn.core(), head.txn) {
+            return Ok(false);
+        }
+        self.primary_at = match self.index {
+            0 => 0,
+            _ => match row::entry_parts(rest) {
+                Some((at, _)) if at <= self.cursor.key().len() => at,
+                _ => return Ok(false),
+            },
+        };
+        self.in_place = true;
+        Ok(true)
     }
 
     fn read_again(&mut self) -> Result<bool> {
