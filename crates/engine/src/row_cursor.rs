@@ -32,6 +32,8 @@ pub struct Cursor {
     index: usize,
     lock: Lock,
     cursor: btree::Cursor,
+    /// In the primary tree, for the rows of entries: neighbours' rows are often in one leaf.
+    rows: Option<btree::Cursor>,
     /// Keys that don't start with it are the end (see [`Cursor::set_prefix`]).
     prefix: Vec<u8>,
     /// The row is as the tree's cursor has it: its key and value are read there, not copied.
@@ -60,6 +62,7 @@ impl Cursor {
             index,
             lock,
             cursor,
+            rows: None,
             prefix: Vec::new(),
             in_place: false,
             reader: None,
@@ -132,7 +135,7 @@ impl Cursor {
     }
 
     /// Reads the row that the entry belongs to.
-    pub fn row(&self, out: &mut Vec<u8>) -> Result<()> {
+    pub fn row(&mut self, out: &mut Vec<u8>) -> Result<()> {
         if self.index == 0 {
             out.clear();
             out.extend_from_slice(self.value());
@@ -141,7 +144,7 @@ impl Cursor {
         let found = match self.lock {
             Lock::None => {
                 let reader = self.reader();
-                self.txn.read(&self.table, reader, self.primary_key(), out)?
+                self.row_nearby(reader, out)? || self.txn.read(&self.table, reader, self.primary_key(), out)?
             }
             // The row is locked since the entry was returned.
             lock => self.txn.get(&self.table, self.primary_key(), lock, out)?,
@@ -150,6 +153,26 @@ impl Cursor {
             return Ok(());
         }
         Err(Error::Corrupt(format!("table {}: an entry of index {} has no row", self.table.name(), self.index)))
+    }
+
+    /// The row if what the tree has now is what the reader sees, all of it in the leaf. False: it is to
+    /// be looked at more closely.
+    fn row_nearby(&mut self, reader: Reader, out: &mut Vec<u8>) -> Result<bool> {
+        let mut rows = match self.rows.take() {
+            Some(rows) => rows,
+            None => btree::Cursor::new(self.table.tree(0)?, Access::Normal),
+        };
+        let key = self.primary_key();
+        let found = rows.seek(btree::Seek::AtLeast(key))? && rows.key() == key;
+        let row = Head::decode(rows.value())
+            .filter(|(head, _)| found && !head.deleted() && !head.large() && reader.sees(self.txn.core(), head.txn));
+        if let Some((_, row)) = row {
+            out.clear();
+            out.extend_from_slice(row);
+        }
+        let seen = row.is_some();
+        self.rows = Some(rows);
+        Ok(seen)
     }
 
     /// Gives back the locks of the last row returned: it was not what the reader looked for.
@@ -264,7 +287,9 @@ impl Cursor {
     fn look_locked(&mut self, mode: Mode) -> Result<bool> {
         self.take_key();
         loop {
-            let locked = self.txn.with_state(|state| self.txn.lock_row(state, &self.table, self.index, &self.key, mode))?;
+            let near = self.cursor.leaf();
+            let locked =
+                self.txn.with_state(|state| self.txn.lock_row(state, &self.table, self.index, &self.key, mode, near))?;
             let Some((value, new)) = locked else { return Ok(false) };
             self.value = value;
             if new {
@@ -277,7 +302,7 @@ impl Cursor {
                 return Ok(true);
             }
             let primary = self.key[self.primary_at..].to_vec();
-            let row = self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, mode))?;
+            let row = self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, mode, None))?;
             match row {
                 Some((_, new)) => {
                     if new {

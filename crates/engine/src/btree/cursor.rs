@@ -103,6 +103,10 @@ impl Cursor {
     pub fn is_fresh(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.pin.version() == place.version)
     }
+    /// The leaf that the run was copied from.
+    pub fn leaf(&self) -> Option<&Pin> {
+        self.place.as_ref().map(|place| &place.pin)
+    }
     /// Lets go of the leaf and of what was copied.
     pub fn reset(&mut self) {
         self.clear();

@@ -68,6 +68,12 @@ pub enum NextKey {
 #[derive(Default)]
 pub struct Hint(Option<Pin>);
 
+impl Hint {
+    pub fn leaf(&self) -> Option<&Pin> {
+        self.0.as_ref()
+    }
+}
+
 /// A key's place in its leaf, under the leaf's exclusive latch.
 pub struct Spot<'m, 'p> {
     tree: &'m Tree,

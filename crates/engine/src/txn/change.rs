@@ -58,7 +58,7 @@ impl Txn {
             // A mark keeps the value's length: no room is made for more.
             let value_max = match rest_max {
                 Some(rest) => row::HEAD + rest,
-                None => tree.get(key, Access::Normal, |value| value.map_or(row::HEAD, <[u8]>::len))?,
+                None => tree.get_near(hint.leaf(), key, Access::Normal, |value| value.map_or(row::HEAD, <[u8]>::len))?,
             };
             let plan = Plan {
                 value_max: Some(value_max),
