@@ -125,8 +125,11 @@ int ha_terrace::unpack(uchar *buf)
   return HA_ERR_CRASHED;
 }
 
+/** Only a hidden row id is not in the server's record. */
 void ha_terrace::remember_position()
 {
+  if (!m_hidden)
+    return;
   m_position.assign(m_current.key + m_current.primary_at, m_current.key_length - m_current.primary_at);
 }
 

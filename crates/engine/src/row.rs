@@ -12,6 +12,8 @@ use crate::undo::RollPtr;
 pub const DELETED: u8 = 1;
 pub const LARGE: u8 = 2;
 pub const HEAD: usize = 15;
+/// What stands before an entry's extra bytes: the head and the primary key's offset.
+pub const ENTRY_HEAD: usize = HEAD + 2;
 
 /// A transaction's number, below 2^48. 0: before all.
 pub type TxnId = u64;

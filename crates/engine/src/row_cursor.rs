@@ -11,7 +11,7 @@ use crate::row::{self, Head};
 use crate::table::Table;
 use crate::txn::rows::payload;
 use crate::txn::{Lock, Txn};
-use crate::version::{Seen, seen};
+use crate::version::{Reader, Seen, seen};
 use std::sync::Arc;
 use terrace_tier::pool::Access;
 
@@ -32,8 +32,14 @@ pub struct Cursor {
     index: usize,
     lock: Lock,
     cursor: btree::Cursor,
+    /// In the primary tree, for the rows of entries: neighbours' rows are often in one leaf.
+    rows: Option<btree::Cursor>,
     /// Keys that don't start with it are the end (see [`Cursor::set_prefix`]).
     prefix: Vec<u8>,
+    /// The row is as the tree's cursor has it: its key and value are read there, not copied.
+    in_place: bool,
+    /// Who reads, for as long as a batch is handed over; None outside of one.
+    reader: Option<Reader>,
     key: Vec<u8>,
     /// The value seen, with its head.
     value: Vec<u8>,
@@ -56,7 +62,10 @@ impl Cursor {
             index,
             lock,
             cursor,
+            rows: None,
             prefix: Vec::new(),
+            in_place: false,
+            reader: None,
             key: Vec::new(),
             value: Vec::new(),
             rest: Vec::new(),
@@ -95,29 +104,47 @@ impl Cursor {
         self.settle(valid, true)
     }
 
+    /// From here to [`Cursor::batch_end`] the reader is one: several rows are read in one go, in
+    /// which the transaction changes nothing and opens no new view.
+    pub fn batch_begin(&mut self) {
+        if self.lock == Lock::None {
+            self.reader = Some(self.txn.reader());
+        }
+    }
+    pub fn batch_end(&mut self) {
+        self.reader = None;
+    }
+    fn reader(&self) -> Reader {
+        self.reader.unwrap_or_else(|| self.txn.reader())
+    }
+
     /// The entry's key.
     pub fn key(&self) -> &[u8] {
-        &self.key
+        if self.in_place { self.cursor.key() } else { &self.key }
     }
     /// The row (primary index) or the extra bytes of a covering entry.
     pub fn value(&self) -> &[u8] {
-        &self.rest
+        if !self.in_place {
+            return &self.rest;
+        }
+        let head = if self.index == 0 { row::HEAD } else { row::ENTRY_HEAD };
+        self.cursor.value().get(head..).unwrap_or(&[])
     }
     pub fn primary_key(&self) -> &[u8] {
-        &self.key[self.primary_at..]
+        &self.key()[self.primary_at..]
     }
 
     /// Reads the row that the entry belongs to.
-    pub fn row(&self, out: &mut Vec<u8>) -> Result<()> {
+    pub fn row(&mut self, out: &mut Vec<u8>) -> Result<()> {
         if self.index == 0 {
             out.clear();
-            out.extend_from_slice(&self.rest);
+            out.extend_from_slice(self.value());
             return Ok(());
         }
         let found = match self.lock {
             Lock::None => {
-                let reader = self.txn.reader();
-                self.txn.read(&self.table, reader, self.primary_key(), out)?
+                let reader = self.reader();
+                self.row_nearby(reader, out)? || self.txn.read(&self.table, reader, self.primary_key(), out)?
             }
             // The row is locked since the entry was returned.
             lock => self.txn.get(&self.table, self.primary_key(), lock, out)?,
@@ -126,6 +153,26 @@ impl Cursor {
             return Ok(());
         }
         Err(Error::Corrupt(format!("table {}: an entry of index {} has no row", self.table.name(), self.index)))
+    }
+
+    /// The row if what the tree has now is what the reader sees, all of it in the leaf. False: it is to
+    /// be looked at more closely.
+    fn row_nearby(&mut self, reader: Reader, out: &mut Vec<u8>) -> Result<bool> {
+        let mut rows = match self.rows.take() {
+            Some(rows) => rows,
+            None => btree::Cursor::new(self.table.tree(0)?, Access::Normal),
+        };
+        let key = self.primary_key();
+        let found = rows.seek(btree::Seek::AtLeast(key))? && rows.key() == key;
+        let row = Head::decode(rows.value())
+            .filter(|(head, _)| found && !head.deleted() && !head.large() && reader.sees(self.txn.core(), head.txn));
+        if let Some((_, row)) = row {
+            out.clear();
+            out.extend_from_slice(row);
+        }
+        let seen = row.is_some();
+        self.rows = Some(rows);
+        Ok(seen)
     }
 
     /// Gives back the locks of the last row returned: it was not what the reader looked for.
@@ -143,7 +190,9 @@ impl Cursor {
     /// Goes on in the direction until there is something to see.
     fn settle(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
         self.taken.clear();
-        while valid && self.cursor.key().starts_with(&self.prefix) {
+        self.in_place = false;
+        // Without a prefix no comparison is called, for a row takes few instructions more than one.
+        while valid && (self.prefix.is_empty() || self.cursor.key().starts_with(&self.prefix)) {
             let seen = match self.lock {
                 Lock::None => self.look()?,
                 Lock::Shared => self.look_locked(Mode::Shared)?,
@@ -167,7 +216,10 @@ impl Cursor {
 
     /// What the view sees of the current entry.
     fn look(&mut self) -> Result<bool> {
-        let reader = self.txn.reader();
+        let reader = self.reader();
+        if self.look_in_place(reader)? {
+            return Ok(true);
+        }
         self.take_key();
         self.value.clear();
         self.value.extend_from_slice(self.cursor.value());
@@ -190,6 +242,24 @@ impl Cursor {
                 return Ok(false);
             }
         }
+    }
+
+    /// The usual case: the entry that the tree's cursor copied is the version seen, and holds all of
+    /// it. False: it is to be looked at more closely.
+    fn look_in_place(&mut self, reader: Reader) -> Result<bool> {
+        let Some((head, rest)) = Head::decode(self.cursor.value()) else { return Ok(false) };
+        if head.deleted() || head.large() || !reader.sees(self.txn.core(), head.txn) {
+            return Ok(false);
+        }
+        self.primary_at = match self.index {
+            0 => 0,
+            _ => match row::entry_parts(rest) {
+                Some((at, _)) if at <= self.cursor.key().len() => at,
+                _ => return Ok(false),
+            },
+        };
+        self.in_place = true;
+        Ok(true)
     }
 
     fn read_again(&mut self) -> Result<bool> {
@@ -217,7 +287,9 @@ impl Cursor {
     fn look_locked(&mut self, mode: Mode) -> Result<bool> {
         self.take_key();
         loop {
-            let locked = self.txn.with_state(|state| self.txn.lock_row(state, &self.table, self.index, &self.key, mode))?;
+            let near = self.cursor.leaf();
+            let locked =
+                self.txn.with_state(|state| self.txn.lock_row(state, &self.table, self.index, &self.key, mode, near))?;
             let Some((value, new)) = locked else { return Ok(false) };
             self.value = value;
             if new {
@@ -230,7 +302,7 @@ impl Cursor {
                 return Ok(true);
             }
             let primary = self.key[self.primary_at..].to_vec();
-            let row = self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, mode))?;
+            let row = self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, mode, None))?;
             match row {
                 Some((_, new)) => {
                     if new {

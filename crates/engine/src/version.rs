@@ -19,6 +19,14 @@ pub struct Reader {
     pub me: TxnId,
 }
 
+impl Reader {
+    /// Whether it sees what the transaction `txn` wrote.
+    #[inline]
+    pub(crate) fn sees(self, core: &Core, txn: TxnId) -> bool {
+        txn == self.me && txn != 0 || self.view.is_none_or(|view| core.ids.sees(view, txn))
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// The value as it is in the tree.
@@ -39,9 +47,7 @@ pub fn seen(core: &Core, reader: Reader, table: u32, index: u16, key: &[u8], val
     let mut head = head_of(value)?;
     let mut past: Option<Vec<u8>> = None;
     loop {
-        let visible = head.txn == reader.me && head.txn != 0
-            || reader.view.is_none_or(|view| core.ids.sees(view, head.txn));
-        if visible {
+        if reader.sees(core, head.txn) {
             return Ok(match past {
                 _ if head.deleted() => Seen::Nothing,
                 None => Seen::Current,

@@ -164,22 +164,11 @@ pub unsafe extern "C" fn terrace_cursor_fetch(
         (batch.rows, batch.ended, batch.data) = (0, false, TerraceBytes::EMPTY);
         cursor.buffer.clear();
         cursor.cursor.set_prefix(prefix);
-        let (mut found, backward) = cursor.position(fetch.seek, key)?;
-        let mut rows = 0;
-        let max_rows = if cursor.locking { 1 } else { fetch.max_rows.max(1) };
-        loop {
-            if !found {
-                batch.ended = true;
-                break;
-            }
-            cursor.append(entry_only)?;
-            rows += 1;
-            if rows >= max_rows || cursor.buffer.len() >= fetch.max_bytes as usize {
-                break;
-            }
-            found = if backward { cursor.cursor.prev()? } else { cursor.cursor.next()? };
-        }
-        (batch.rows, batch.data) = (rows, TerraceBytes::of(&cursor.buffer));
+        cursor.cursor.batch_begin();
+        let filled = cursor.fill(fetch, key, entry_only);
+        cursor.cursor.batch_end();
+        let (rows, ended) = filled?;
+        (batch.rows, batch.ended, batch.data) = (rows, ended, TerraceBytes::of(&cursor.buffer));
         Ok(if rows > 0 { Code::Ok } else { Code::NoRow })
     })
 }
@@ -214,6 +203,22 @@ impl TerraceCursor {
         Ok((self.cursor.seek(key, seek)?, backward))
     }
 
+    /// Fills the buffer. How many rows, and whether the index or the prefix ended.
+    fn fill(&mut self, fetch: &TerraceFetch, key: &[u8], entry_only: bool) -> crate::error::Result<(u32, bool)> {
+        let (mut found, backward) = self.position(fetch.seek, key)?;
+        let max_rows = if self.locking { 1 } else { fetch.max_rows.max(1) };
+        let mut rows = 0;
+        while found {
+            self.append(entry_only)?;
+            rows += 1;
+            if rows >= max_rows || self.buffer.len() >= fetch.max_bytes as usize {
+                return Ok((rows, false));
+            }
+            found = if backward { self.cursor.prev()? } else { self.cursor.next()? };
+        }
+        Ok((rows, true))
+    }
+
     fn append(&mut self, entry_only: bool) -> crate::error::Result<()> {
         if !entry_only {
             self.cursor.row(&mut self.row)?;
@@ -221,9 +226,12 @@ impl TerraceCursor {
         let (key, primary) = (self.cursor.key(), self.cursor.primary_key());
         let value = if entry_only { self.cursor.value() } else { &self.row[..] };
         let primary_at = if self.primary { 0 } else { key.len() - primary.len() };
-        for part in [key.len(), primary_at, value.len(), 0] {
-            self.buffer.extend_from_slice(&(part as u32).to_ne_bytes());
+        let mut head = [0; size_of::<TerraceRowHead>()];
+        for (to, part) in head.chunks_exact_mut(4).zip([key.len(), primary_at, value.len()]) {
+            to.copy_from_slice(&(part as u32).to_ne_bytes());
         }
+        self.buffer.reserve(head.len() + key.len() + value.len());
+        self.buffer.extend_from_slice(&head);
         self.buffer.extend_from_slice(key);
         self.buffer.extend_from_slice(value);
         Ok(())

@@ -103,6 +103,10 @@ impl Cursor {
     pub fn is_fresh(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.pin.version() == place.version)
     }
+    /// The leaf that the run was copied from.
+    pub fn leaf(&self) -> Option<&Pin> {
+        self.place.as_ref().map(|place| &place.pin)
+    }
     /// Lets go of the leaf and of what was copied.
     pub fn reset(&mut self) {
         self.clear();
@@ -156,12 +160,10 @@ impl Cursor {
         if self.local
             && let Some(place) = &last
         {
-            let id = place.pin.id();
-            if let Some(guard) = tree.pages.try_read(id, self.access) {
-                let node = Node::new(guard.page());
-                if node.is_live() && node.is_leaf() && node.contains(key) {
-                    return Ok(guard);
-                }
+            if let Some(guard) = tree.pages.try_read(place.pin.id(), self.access)
+                && has_key(&guard, key)
+            {
+                return Ok(guard);
             }
         }
         let leaf = tree.leaf(Target::At(key), self.access)?;
@@ -182,14 +184,19 @@ impl Cursor {
         let next_slot = self.place.as_ref().map_or(0, |place| place.slot + self.run.len());
         self.remember_key();
         let tree = self.tree.clone();
-        if let Some(place) = self.unchanged() {
-            let guard = place.pin.read();
-            if guard.version() == place.version {
-                return self.forward(&tree, guard, next_slot);
-            }
-        }
         let anchor = std::mem::take(&mut self.anchor);
-        let leaf = tree.leaf(Target::At(&anchor), self.access)?;
+        // A leaf that changed is the key's still, as a rule: the reader itself changes what it reads.
+        let leaf = match self.place.take() {
+            Some(place) => match tree.pages.try_read(place.pin.id(), Access::Internal) {
+                Some(guard) if guard.version() == place.version => {
+                    self.anchor = anchor;
+                    return self.forward(&tree, guard, next_slot);
+                }
+                Some(guard) if has_key(&guard, &anchor) => guard,
+                _ => tree.leaf(Target::At(&anchor), self.access)?,
+            },
+            None => tree.leaf(Target::At(&anchor), self.access)?,
+        };
         let found = Node::new(leaf.page()).find(&anchor);
         self.anchor = anchor;
         self.forward(&tree, leaf, found.slot + usize::from(found.found))
@@ -293,9 +300,16 @@ impl Cursor {
     fn copy(&mut self, leaf: &ReadGuard<'_>, from: usize, to: usize) {
         let node = Node::new(leaf.page());
         self.clear();
+        let prefix = node.prefix();
+        if to.saturating_sub(from) > 1 {
+            self.bytes.reserve(node.used() + (to - from) * prefix.len());
+            self.run.reserve(to - from);
+        }
         for slot in from..to {
             let key = self.bytes.len();
-            self.bytes.extend_from_slice(node.prefix());
+            if !prefix.is_empty() {
+                self.bytes.extend_from_slice(prefix);
+            }
             self.bytes.extend_from_slice(node.suffix(slot));
             let value = self.bytes.len();
             self.bytes.extend_from_slice(node.value(slot));
@@ -303,4 +317,10 @@ impl Cursor {
         }
         self.place = Some(Place { pin: leaf.pin(), version: leaf.version(), slot: from });
     }
+}
+
+/// Whether the page is a leaf, and the one in which the key is or would be.
+fn has_key(guard: &ReadGuard<'_>, key: &[u8]) -> bool {
+    let node = Node::new(guard.page());
+    node.is_live() && node.is_leaf() && node.contains(key)
 }

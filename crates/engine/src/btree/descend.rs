@@ -178,4 +178,23 @@ impl Tree {
         let place = node.find(key);
         Ok(with(place.found.then(|| node.value(place.slot))))
     }
+
+    /// As [`Tree::get`], without the way down if `near`, a page of this tree, is the key's leaf.
+    pub fn get_near<R>(
+        &self,
+        near: Option<&Pin>,
+        key: &[u8],
+        access: Access,
+        with: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        if let Some(pin) = near {
+            let leaf = pin.read();
+            let node = Node::new(leaf.page());
+            if node.is_live() && node.is_leaf() && node.contains(key) {
+                let place = node.find(key);
+                return Ok(with(place.found.then(|| node.value(place.slot))));
+            }
+        }
+        self.get(key, access, with)
+    }
 }

@@ -262,6 +262,15 @@ impl Tree {
         Ok(self.pages.load(self.space.page_id(page), Access::Normal)?)
     }
 
+    /// As [`Tree::get`]; the hint's leaf is tried first, and becomes the key's: a change that follows
+    /// need not go down again. May do I/O; no latch is held.
+    pub fn get_hinted<R>(&self, hint: &mut Hint, key: &[u8], with: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+        let pin = self.leaf_to_write(hint, key)?;
+        let result = self.get_near(Some(&pin), key, Access::Normal, with);
+        *hint = Hint(Some(pin));
+        result
+    }
+
     /// The leaf that has the key, pinned: the hint's if it still looks right, else from the root.
     fn leaf_to_write(&self, hint: &mut Hint, key: &[u8]) -> Result<Pin> {
         if let Some(pin) = hint.0.take() {

@@ -10,7 +10,6 @@ use crate::table::Table;
 use crate::undo::record::{self, Body, Change, Record};
 use crate::undo::stream::append_log;
 use terrace_tier::page::PAGE_SIZE;
-use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
 
 /// What to do, seeing the value that is there: its head and what follows.
@@ -58,7 +57,7 @@ impl Txn {
             // A mark keeps the value's length: no room is made for more.
             let value_max = match rest_max {
                 Some(rest) => row::HEAD + rest,
-                None => tree.get(key, Access::Normal, |value| value.map_or(row::HEAD, <[u8]>::len))?,
+                None => tree.get_hinted(&mut hint, key, |value| value.map_or(row::HEAD, <[u8]>::len))?,
             };
             let plan = Plan {
                 value_max: Some(value_max),

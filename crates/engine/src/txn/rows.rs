@@ -13,6 +13,7 @@ use crate::row::{self, Head, LARGE};
 use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
 use std::borrow::Cow;
+use terrace_tier::pages::Pin;
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
 
@@ -213,7 +214,7 @@ impl Txn {
     fn get_locked(&self, table: &Table, key: &[u8], mode: Mode, out: &mut Vec<u8>) -> Result<bool> {
         let found = {
             let mut state = self.state.lock();
-            self.lock_row(&mut state, table, 0, key, mode)?
+            self.lock_row(&mut state, table, 0, key, mode, None)?
         };
         match found {
             Some((value, _)) => payload(table, &value, out),
@@ -222,15 +223,23 @@ impl Txn {
     }
 
     /// Locks the key of one of the table's trees and returns the newest value, and whether the lock is
-    /// new; None, and no new lock, if there is no live value.
-    pub(crate) fn lock_row(&self, state: &mut State, table: &Table, index: usize, key: &[u8], mode: Mode) -> Result<Option<(Vec<u8>, bool)>> {
+    /// new; None, and no new lock, if there is no live value. `near` may be the key's leaf in that tree.
+    pub(crate) fn lock_row(
+        &self,
+        state: &mut State,
+        table: &Table,
+        index: usize,
+        key: &[u8],
+        mode: Mode,
+        near: Option<&Pin>,
+    ) -> Result<Option<(Vec<u8>, bool)>> {
         let tree = table.tree(index)?;
         let space = tree.space().id();
         let deadline = self.deadline(state);
         let core = &self.core;
         let mut new = false;
         loop {
-            let value = tree.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
+            let value = tree.get_near(near, key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
             let head = value.as_deref().map(head_of).transpose()?;
             let mine = head.is_some_and(|h: Head| h.txn == state.id && state.id != 0);
             let active = head.filter(|h| !mine && core.ids.is_active(h.txn)).map(|h| h.txn);
@@ -246,7 +255,7 @@ impl Txn {
                         if first {
                             state.locks.push((space, key.into()));
                         }
-                        let again = tree.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
+                        let again = tree.get_near(near, key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
                         let head = again.as_deref().map(head_of).transpose()?;
                         let undecided = head.is_some_and(|h| h.txn != state.id && core.ids.is_active(h.txn));
                         match again {
