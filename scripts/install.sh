@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 export DEBIAN_FRONTEND=noninteractive
 
-NEEDED="bison cmake g++ make pkg-config dpkg-dev libncurses-dev libssl-dev zlib1g-dev libpcre2-dev libfmt-dev libcurl4-openssl-dev python3-venv"
+NEEDED="bison cmake g++ make pkg-config dpkg-dev libncurses-dev libssl-dev zlib1g-dev libpcre2-dev libfmt-dev libcurl4-openssl-dev python3-venv xfsprogs"
 STAMP=$CACHE/server-version
 
 command -v cargo >/dev/null || fail "Rust is missing: install it with rustup, then run this again"
