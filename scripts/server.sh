@@ -21,7 +21,9 @@ start)
   port=${3:?a port}; shift 3
   alive && { echo "runs already: $dir"; exit 0; }
   [ -s "$PLUGIN" ] || fail "$PLUGIN is missing: run scripts/build.sh"
-  mkdir -p "$dir/plugins"
+  # Temporary files of its own: a server that starts removes what it takes for others' leftovers.
+  mkdir -p "$dir/plugins" "$dir/tmp"
+  export TMPDIR="$dir/tmp"
   packaged=$(dpkg -L mariadb-server | grep '/plugin/.*\.so$' | head -1 | xargs dirname)
   for so in "$packaged"/*.so; do ln -sf "$so" "$dir/plugins/"; done
   ln -sf "$PLUGIN" "$dir/plugins/ha_terrace.so"
