@@ -218,11 +218,18 @@ impl Pending {
         Some(waiting.records.iter().map(|r| (*r, with_ops(r))).collect())
     }
 
-    fn reread(&self, id: PageId, record: &Record) -> Result<Vec<u8>, ReadError> {
+    /// The ops of a record that is not kept in memory. `readers` are those of the page's records before:
+    /// what changed a page often stands in few blocks of the log, and each is read once.
+    fn reread(&self, id: PageId, record: &Record, readers: &mut Vec<(usize, Reader)>) -> Result<Vec<u8>, ReadError> {
         let Ops::InLog(place) = record.ops else { unreachable!("records in memory come with their ops") };
         self.counters.reread.fetch_add(1, Ordering::Relaxed);
         let number = place.partition as usize;
-        let mut reader = Reader::new(&self.superblock, number, self.files[number].clone(), REREAD_BLOCKS);
+        let at = readers.iter().position(|(n, _)| *n == number).unwrap_or_else(|| {
+            let reader = Reader::new(&self.superblock, number, self.files[number].clone(), REREAD_BLOCKS);
+            readers.push((number, reader));
+            readers.len() - 1
+        });
+        let reader = &mut readers[at].1;
         let bad = |cause: String| ReadError::BadRedo { id, cause };
         let ops = reader.ops(place, record.len as usize).map_err(|e: Error| bad(e.to_string()))?;
         ops.ok_or_else(|| bad(format!("the log's record at {} cannot be read any more", record.first)))
@@ -233,6 +240,7 @@ impl PendingRedo for Pending {
     fn apply(&self, id: PageId, image: &mut [u8]) -> Result<Option<Glsn>, ReadError> {
         let Some(records) = self.look_up(id) else { return Ok(None) };
         let mut first = None;
+        let mut readers = Vec::new();
         for (record, ops) in records {
             let before = PageRef::new(image).lsn();
             if before >= record.end {
@@ -240,7 +248,7 @@ impl PendingRedo for Pending {
             }
             let ops = match ops {
                 Some(ops) => ops,
-                None => self.reread(id, &record)?,
+                None => self.reread(id, &record, &mut readers)?,
             };
             if before == 0 && !redo::starts_with_init(&ops) {
                 let cause =
