@@ -5,7 +5,7 @@ use heed::types::Bytes as HeedBytes;
 use std::path::Path;
 use std::sync::Arc;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Engine, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef};
+use terrace_engine::{Access, Engine, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef};
 use terrace_io::real::disk::RealDisk;
 use terrace_io::real::world;
 
@@ -32,16 +32,18 @@ impl Terrace {
 impl Store for Terrace {
     fn put(&self, pairs: &[([u8; 16], &[u8])], durable: bool) {
         let txn = self.engine.begin(Isolation::ReadCommitted);
-        let mut old = Vec::new();
         for (key, value) in pairs {
             txn.statement_begin();
-            let exists = txn.get(&self.table, key, Lock::Exclusive, &mut old).expect("the key is locked");
-            let done = if exists {
-                txn.update(&self.table, key, value, &[], &[])
-            } else {
-                txn.insert(&self.table, key, value, &[])
-            };
-            done.expect("the row is written");
+            // The change itself finds out and locks; who loses a race against another insert tries again.
+            loop {
+                let done = match txn.update(&self.table, key, value, &[], &[]) {
+                    Err(Error::Absent(_)) => txn.insert(&self.table, key, value, &[]),
+                    done => done,
+                };
+                if !matches!(done, Err(Error::Duplicate { .. })) {
+                    break done.expect("the row is written");
+                }
+            }
         }
         let ticket = txn.commit().expect("the transaction commits");
         if durable {

@@ -54,6 +54,9 @@ pub struct Core {
 const RESERVE: u64 = 1_000_000;
 const RESERVE_EARLY: u64 = 100_000;
 
+/// Transactions in history that are worth waking purge for.
+pub const PURGE_BATCH: usize = 64;
+
 impl Core {
     pub fn new(storage: Storage, config: Config, ids: Ids, locks: Locks, streams: Streams, catalog: Catalog) -> Core {
         let reserved = storage.checkpointer.superblock().transactions;
@@ -87,6 +90,23 @@ impl Core {
             self.reserved.fetch_max(bound, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    /// The commit sequence number of what is purged next.
+    pub fn next_past(&self) -> Option<u64> {
+        self.history.lock().front().map(|past| past.csn)
+    }
+
+    /// Wakes purge after a commit that is published, but not for each one: the first that waits, then
+    /// whenever a batch has come together. In between purge looks by itself.
+    pub fn wake_purge(&self, csn: u64) {
+        let due = {
+            let history = self.history.lock();
+            history.front().is_some_and(|past| past.csn == csn) || (!history.is_empty() && history.len() % PURGE_BATCH == 0)
+        };
+        if due || self.ids.wants_settling() {
+            self.purge_wanted.notify();
+        }
     }
 
     /// Forgets spaces that no table names any more, as far as nobody uses them.

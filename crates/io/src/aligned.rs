@@ -1,8 +1,17 @@
-//! Heap memory aligned for direct I/O.
+//! Memory aligned for direct I/O.
+//!
+//! Large buffers are mapped from the kernel and go back to it at once: an allocator would keep what batches
+//! of pages leave behind, in each thread's share, beyond the memory that the engine may use.
 
 use crate::SECTOR;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
+
+/// Buffers from this length on, in bytes, are mapped.
+const MAPPED_MIN: usize = 128 << 10;
+
+/// Mapped buffers from this length on, in bytes, ask for huge pages: fewer misses of the address cache.
+const HUGE_MIN: usize = 16 << 20;
 
 /// A zeroed byte buffer whose address and length are multiples of [`SECTOR`].
 pub struct AlignedBuf {
@@ -20,8 +29,12 @@ impl AlignedBuf {
     pub fn zeroed(len: usize) -> AlignedBuf {
         let len = len.max(1).next_multiple_of(SECTOR);
         let layout = Layout::from_size_align(len, SECTOR).expect("a buffer's size fits isize");
-        // SAFETY: the layout's size is not zero.
-        let raw = unsafe { alloc_zeroed(layout) };
+        let raw = if len >= MAPPED_MIN {
+            map(len)
+        } else {
+            // SAFETY: the layout's size is not zero.
+            unsafe { alloc_zeroed(layout) }
+        };
         let Some(ptr) = std::ptr::NonNull::new(raw) else { handle_alloc_error(layout) };
         AlignedBuf { ptr, len }
     }
@@ -52,7 +65,28 @@ impl DerefMut for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         let layout = Layout::from_size_align(self.len, SECTOR).expect("checked when allocated");
+        if self.len >= MAPPED_MIN {
+            // SAFETY: mapped in `zeroed` with this length; nothing refers to it any more.
+            let unmapped = unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
+            debug_assert_eq!(unmapped, 0);
+            return;
+        }
         // SAFETY: allocated in `zeroed` with this layout.
         unsafe { dealloc(self.ptr.as_ptr(), layout) }
     }
+}
+
+/// Zeroed pages of the kernel's; null if there are none.
+fn map(len: usize) -> *mut u8 {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new private mapping; the kernel chooses its place.
+    let place = unsafe { libc::mmap(std::ptr::null_mut(), len, access, kind, -1, 0) };
+    if place == libc::MAP_FAILED {
+        return std::ptr::null_mut();
+    }
+    if len >= HUGE_MIN {
+        // SAFETY: the mapping just made. It is advice: nothing depends on it.
+        unsafe { libc::madvise(place, len, libc::MADV_HUGEPAGE) };
+    }
+    place.cast()
 }

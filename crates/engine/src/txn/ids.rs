@@ -22,6 +22,9 @@ enum Fate {
     RolledBack(u64),
 }
 
+/// Ended transactions that may be known beyond need.
+const SETTLE_AFTER: u64 = 1024;
+
 pub struct Ids {
     next: AtomicU64,
     /// The newest number that views may take.
@@ -30,6 +33,8 @@ pub struct Ids {
     /// All below are committed and visible to every view, or never were.
     low: AtomicU64,
     views: Mutex<BTreeMap<u64, u32>>,
+    /// Transactions that ended since [`Ids::settle`] last looked.
+    ended: AtomicU64,
     pub order: Mutex<()>,
 }
 
@@ -42,6 +47,7 @@ impl Ids {
             fates: RwLock::default(),
             low: AtomicU64::new(0),
             views: Mutex::default(),
+            ended: AtomicU64::new(0),
             order: Mutex::new(()),
         }
     }
@@ -68,12 +74,14 @@ impl Ids {
     /// The commit record is in the log: views may see it. The caller holds `order`.
     pub fn committed(&self, id: TxnId, csn: u64) {
         self.fates.write().insert(id, Fate::Committed(csn));
+        self.ended.fetch_add(1, Ordering::Relaxed);
         self.published.store(csn, Ordering::Release);
     }
     pub fn rolled_back(&self, id: TxnId) {
         let _order = self.order.lock();
         let at = self.number();
         self.fates.write().insert(id, Fate::RolledBack(at));
+        self.ended.fetch_add(1, Ordering::Relaxed);
         self.published.store(at, Ordering::Release);
     }
 
@@ -99,14 +107,18 @@ impl Ids {
         *views.entry(view).or_insert(0) += 1;
         view
     }
-    pub fn close_view(&self, view: u64) {
+    /// Returns the oldest view (see [`Ids::oldest_view`]) if this was older.
+    pub fn close_view(&self, view: u64) -> Option<u64> {
         let mut views = self.views.lock();
-        if let Some(count) = views.get_mut(&view) {
-            *count -= 1;
-            if *count == 0 {
-                views.remove(&view);
-            }
+        let count = views.get_mut(&view)?;
+        *count -= 1;
+        if *count > 0 {
+            return None;
         }
+        views.remove(&view);
+        let published = self.published.load(Ordering::Acquire);
+        let oldest = views.keys().next().copied().unwrap_or(published).min(published);
+        (view < oldest).then_some(oldest)
     }
     /// What every open view, and every one to come, sees at least.
     pub fn oldest_view(&self) -> u64 {
@@ -118,8 +130,13 @@ impl Ids {
         self.views.lock().values().map(|n| *n as usize).sum()
     }
 
+    /// Whether so many transactions ended that [`Ids::settle`] is worth its pass over all that are known.
+    pub fn wants_settling(&self) -> bool {
+        self.ended.load(Ordering::Relaxed) >= SETTLE_AFTER
+    }
     /// Forgets the transactions that no view can doubt any more.
     pub fn settle(&self) {
+        self.ended.store(0, Ordering::Relaxed);
         let oldest = self.oldest_view();
         let mut fates = self.fates.write();
         fates.retain(|_, fate| match fate {

@@ -190,8 +190,11 @@ impl Txn {
     }
     fn close_view(&self, state: &mut State) {
         if let Some(view) = state.view.take() {
-            self.core.ids.close_view(view);
-            self.core.purge_wanted.notify();
+            let oldest = self.core.ids.close_view(view);
+            // Only who kept purge from its next transaction wakes it.
+            if oldest.is_some_and(|oldest| self.core.next_past().is_some_and(|csn| view < csn && csn <= oldest)) {
+                self.core.purge_wanted.notify();
+            }
         }
     }
     /// Who reads, for consistent reads.
@@ -350,7 +353,7 @@ pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
     };
     let mut mtr = core.streams.pages().begin(append_log(64), 0, Urgency::Reserve)?;
     let forgettable = !state.has_past && stream.tail().id() == page.id();
-    let range = {
+    let (range, csn) = {
         let _order = core.ids.order.lock();
         let csn = core.ids.number();
         if forgettable {
@@ -362,12 +365,11 @@ pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
         }
         let range = mtr.commit();
         core.ids.committed(state.id, csn);
-        range
+        (range, csn)
     };
     if forgettable {
         stream.taken_off(state.begin);
-    } else {
-        core.purge_wanted.notify();
     }
+    core.wake_purge(csn);
     Ok(range.end)
 }

@@ -5,26 +5,31 @@
 
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, Plan, TreeError};
-use crate::core::{Core, Past};
+use crate::core::{Core, PURGE_BATCH, Past};
 use crate::error::Result;
 use crate::row::{Head, TxnId};
 use crate::undo::record::{Body, Change};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Step, Worker};
 use terrace_tier::redo::Urgency;
 
 /// Transactions that one step purges at the most.
 const BATCH: usize = 32;
+/// How long transactions gather after a purge, in nanoseconds, unless there are many.
+const GATHER: Nanos = 5_000_000;
 
 pub struct PurgeWorker {
     core: Arc<Core>,
     failed: u64,
+    /// When something was purged last.
+    purged_at: Nanos,
 }
 
 impl PurgeWorker {
     pub fn new(core: Arc<Core>) -> PurgeWorker {
-        PurgeWorker { core, failed: 0 }
+        PurgeWorker { core, failed: 0, purged_at: 0 }
     }
 }
 
@@ -33,9 +38,15 @@ impl Worker for PurgeWorker {
         "purge"
     }
     fn step(&mut self) -> Step {
+        let now = self.core.storage.world.clock.now();
+        let gathering = now < self.purged_at + GATHER && self.core.history.lock().len() < PURGE_BATCH;
+        if gathering && !self.core.ids.wants_settling() {
+            return Step::IdleFor(self.purged_at + GATHER - now);
+        }
         match step(&self.core) {
             Ok(true) => {
                 self.failed = 0;
+                self.purged_at = now;
                 Step::Worked
             }
             Ok(false) => Step::Idle,

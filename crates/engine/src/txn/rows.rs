@@ -197,7 +197,26 @@ impl Txn {
     pub(crate) fn read(&self, table: &Table, reader: Reader, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         let tree = table.tree(0)?;
         for _ in 0..STALE_MAX {
-            let Some(value) = tree.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))? else { return Ok(false) };
+            let near = tree.get(key, Access::Normal, |value| match value {
+                None => Near::Nothing,
+                Some(value) => match Head::decode(value) {
+                    Some((head, row)) if !head.large() && reader.sees(&self.core, head.txn) => {
+                        if head.deleted() {
+                            return Near::Nothing;
+                        }
+                        out.clear();
+                        out.extend_from_slice(row);
+                        Near::Row
+                    }
+                    // Its past, what it refers to or what is wrong with it is looked at without the latch.
+                    _ => Near::Value(value.to_vec()),
+                },
+            })?;
+            let value = match near {
+                Near::Nothing => return Ok(false),
+                Near::Row => return Ok(true),
+                Near::Value(value) => value,
+            };
             let value = match seen(&self.core, reader, table.id, 0, key, &value)? {
                 Seen::Current => value,
                 Seen::Past(past) => past,
@@ -291,6 +310,15 @@ impl Txn {
     pub(crate) fn core(&self) -> &crate::core::Core {
         &self.core
     }
+}
+
+/// What a consistent read found under the leaf's latch.
+enum Near {
+    Nothing,
+    /// The row is copied.
+    Row,
+    /// The value as it is in the tree.
+    Value(Vec<u8>),
 }
 
 /// What keeps a unique key from being inserted.
