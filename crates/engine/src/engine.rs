@@ -16,6 +16,7 @@ use crate::undo::stream::{self, Streams};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::disk::Class;
 use terrace_tier::collect::CollectCounters;
 use terrace_tier::object::ObjectCounters;
 use terrace_tier::page::{PageId, SpaceId};
@@ -246,7 +247,19 @@ impl Engine {
             ("row_lock_deadlocks", get(&core.locks.counters.deadlocks)),
             ("row_lock_timeouts", get(&core.locks.counters.timeouts)),
         ];
-        list.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+        let mut list: Vec<(String, u64)> = list.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        if let Some(device) = s.volume.stats() {
+            let classes = [("log", Class::LogWrite), ("flush", Class::PageFlush), ("page", Class::PageRead)];
+            for (name, class) in classes {
+                let count = device.of(class);
+                list.push((format!("volume_{name}_requests"), count.requests));
+                list.push((format!("volume_{name}_bytes"), count.bytes));
+                list.push((format!("volume_{name}_microseconds"), count.nanos / 1000));
+            }
+            list.push(("volume_syncs".into(), device.syncs.requests));
+            list.push(("volume_sync_microseconds".into(), device.syncs.nanos / 1000));
+        }
+        list
     }
 
     /// What counters can't say, by name: which instance this is, where its tiers are, and what is wrong.

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::lock::Mode;
 use crate::row::{self, Head};
 use crate::table::Table;
-use crate::txn::rows::payload;
+use crate::txn::rows::{STALE_MAX, payload};
 use crate::txn::{Lock, Txn};
 use crate::version::{Reader, Seen, seen};
 use std::sync::Arc;
@@ -223,7 +223,7 @@ impl Cursor {
         self.take_key();
         self.value.clear();
         self.value.extend_from_slice(self.cursor.value());
-        loop {
+        for _ in 0..STALE_MAX {
             match seen(self.txn.core(), reader, self.table.id, self.index as u16, &self.key, &self.value)? {
                 Seen::Current => {}
                 Seen::Past(past) => self.value = past,
@@ -242,6 +242,10 @@ impl Cursor {
                 return Ok(false);
             }
         }
+        // Each try needs another writer, unless the history that the view needs is gone.
+        let name = self.table.name();
+        let why = "a row changes faster than it can be read, or a version that is needed is not there";
+        Err(Error::Unavailable(format!("table {name}: index {}: {why}", self.index)))
     }
 
     /// The usual case: the entry that the tree's cursor copied is the version seen, and holds all of

@@ -339,6 +339,6 @@ mod planted {
         // More dirty pages than one batch of the flusher, which takes what the first one let go.
         let load =
             Load { keys: 20_000, ops: 4000, steps: 1500, flush_every: 500, sync_every: 300, ..small(1) };
-        is_found("SLOT_REUSED_EARLY", &tier::SLOT_REUSED_EARLY, load, 40);
+        is_found("SLOT_REUSED_EARLY", &tier::SLOT_REUSED_EARLY, load, 300);
     }
 }

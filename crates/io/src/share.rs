@@ -5,7 +5,6 @@
 //! long as fewer than its limit are taken by its kind. A device has no total (the kernel queues), a
 //! store has one: connections cost.
 
-use crate::disk::Class;
 use crate::store::Purpose;
 use parking_lot::{Condvar, Mutex};
 
@@ -16,19 +15,6 @@ pub(crate) enum Urgency {
 }
 
 impl Urgency {
-    pub(crate) fn of_class(class: Class) -> Urgency {
-        match class {
-            Class::PageFlush | Class::BpeFill | Class::Spill => Urgency::Background,
-            Class::LogWrite
-            | Class::LogRead
-            | Class::PageRead
-            | Class::MapWrite
-            | Class::MapRead
-            | Class::BpeRead
-            | Class::Superblock => Urgency::Urgent,
-        }
-    }
-
     #[cfg_attr(not(feature = "object-store"), allow(dead_code))]
     pub(crate) fn of_purpose(purpose: Purpose) -> Urgency {
         match purpose {

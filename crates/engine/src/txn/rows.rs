@@ -32,7 +32,7 @@ pub struct Entry<'a> {
 }
 
 /// Tries before a reader that always finds stale copies gives up: each try needs another writer.
-const STALE_MAX: usize = 10_000;
+pub(crate) const STALE_MAX: usize = 10_000;
 
 impl Txn {
     /// Inserts a row with its entries.

@@ -6,6 +6,7 @@
 
 use crate::aligned::AlignedBuf;
 use crate::disk::{Class, Disk, DiskError, DiskLock, File, Op, Result};
+use crate::stats::{DiskStats, DiskTally};
 use crate::{SECTOR, disk};
 use std::fs;
 use std::io::{Error as IoError, ErrorKind};
@@ -14,6 +15,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 /// Zero-filling is written in pieces of this size.
 const FILL: usize = 1 << 20;
@@ -23,6 +25,7 @@ const LOCK_FILE: &str = "lock";
 
 pub struct RealDisk {
     path: PathBuf,
+    tally: Arc<DiskTally>,
 }
 
 impl RealDisk {
@@ -30,7 +33,7 @@ impl RealDisk {
     pub fn open(path: impl AsRef<Path>) -> Result<RealDisk> {
         let path = path.as_ref().to_path_buf();
         fs::create_dir_all(&path).map_err(|e| failed("create", &path.display().to_string(), 0, 0, &e))?;
-        Ok(RealDisk { path })
+        Ok(RealDisk { path, tally: Arc::default() })
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -59,7 +62,7 @@ impl RealDisk {
         match file {
             Ok(file) => {
                 let len = file.metadata().map_err(|e| failed("stat", name, 0, 0, &e))?.len();
-                Ok(Arc::new(RealFile { name: name.to_string(), file, len: AtomicU64::new(len) }))
+                Ok(Arc::new(RealFile { name: name.to_string(), file, len: AtomicU64::new(len), tally: self.tally.clone() }))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 Err(DiskError::Absent { name: self.at(name).display().to_string() })
@@ -135,6 +138,9 @@ impl Disk for RealDisk {
             Err(DiskError::Locked { name: self.describe() })
         }
     }
+    fn stats(&self) -> Option<DiskStats> {
+        Some(self.tally.read())
+    }
     fn free_bytes(&self) -> Result<u64> {
         let path = std::ffi::CString::new(self.path.display().to_string())
             .map_err(|_| failed("stat", "", 0, 0, &IoError::from(ErrorKind::InvalidInput)))?;
@@ -152,6 +158,7 @@ struct RealFile {
     name: String,
     file: fs::File,
     len: AtomicU64,
+    tally: Arc<DiskTally>,
 }
 
 fn is_aligned(buf: &[u8]) -> bool {
@@ -189,6 +196,30 @@ impl RealFile {
     }
 }
 
+impl RealFile {
+    /// All requests of a batch, side by side if they are many.
+    fn all(&self, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
+        if ops.len() < 4 {
+            return ops.iter_mut().map(|op| self.one(op)).collect();
+        }
+        let part = ops.len().div_ceil(IN_FLIGHT);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = ops
+                .chunks_mut(part)
+                .map(|chunk| scope.spawn(move || chunk.iter_mut().map(|op| self.one(op)).collect::<Vec<_>>()))
+                .collect();
+            threads
+                .into_iter()
+                .flat_map(|t| {
+                    t.join().unwrap_or_else(|_| {
+                        vec![Err(failed("batch", &self.name, 0, 0, &IoError::from(ErrorKind::Other)))]
+                    })
+                })
+                .collect()
+        })
+    }
+}
+
 impl File for RealFile {
     fn name(&self) -> &str {
         &self.name
@@ -215,34 +246,35 @@ impl File for RealFile {
         }
         Ok(())
     }
-    fn read(&self, _class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.read_at(offset, buf)
+    fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let started = Instant::now();
+        let result = self.read_at(offset, buf);
+        self.tally.classes[class as usize].note(started, buf.len() as u64, result.is_ok());
+        result
     }
-    fn write(&self, _class: Class, offset: u64, buf: &[u8]) -> Result<()> {
-        self.write_at(offset, buf)
+    fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
+        let started = Instant::now();
+        let result = self.write_at(offset, buf);
+        self.tally.classes[class as usize].note(started, buf.len() as u64, result.is_ok());
+        result
     }
-    fn batch(&self, _class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
-        if ops.len() < 4 {
-            return ops.iter_mut().map(|op| self.one(op)).collect();
+    fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
+        let started = Instant::now();
+        let results = self.all(ops);
+        for (op, result) in ops.iter().zip(&results) {
+            let len = match op {
+                Op::Read { buf, .. } => buf.len(),
+                Op::Write { buf, .. } => buf.len(),
+            };
+            self.tally.classes[class as usize].note(started, len as u64, result.is_ok());
         }
-        let part = ops.len().div_ceil(IN_FLIGHT);
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = ops
-                .chunks_mut(part)
-                .map(|chunk| scope.spawn(move || chunk.iter_mut().map(|op| self.one(op)).collect::<Vec<_>>()))
-                .collect();
-            threads
-                .into_iter()
-                .flat_map(|t| {
-                    t.join().unwrap_or_else(|_| {
-                        vec![Err(failed("batch", &self.name, 0, 0, &IoError::from(ErrorKind::Other)))]
-                    })
-                })
-                .collect()
-        })
+        results
     }
     fn sync(&self, _class: disk::Class) -> Result<()> {
-        self.file.sync_data().map_err(|e| failed("sync", &self.name, 0, 0, &e))
+        let started = Instant::now();
+        let result = self.file.sync_data().map_err(|e| failed("sync", &self.name, 0, 0, &e));
+        self.tally.syncs.note(started, 0, result.is_ok());
+        result
     }
 }
 
