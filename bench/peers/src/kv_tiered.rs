@@ -8,7 +8,7 @@
 use crate::report::{Report, Row};
 use crate::setting;
 use crate::stores::Terrace;
-use crate::workload::{self, B, Plan, Store, VALUE};
+use crate::workload::{self, B, Plan, VALUE};
 use serde_json::json;
 use std::collections::HashMap;
 use std::path::Path;

@@ -51,6 +51,19 @@ impl Store for Terrace {
         }
     }
 
+    /// Blindly, as the others write: a key that is there is an error.
+    fn insert(&self, pairs: &[([u8; 16], &[u8])], durable: bool) {
+        let txn = self.engine.begin(Isolation::ReadCommitted);
+        for (key, value) in pairs {
+            txn.statement_begin();
+            txn.insert(&self.table, key, value, &[]).expect("the key is new");
+        }
+        let ticket = txn.commit().expect("the transaction commits");
+        if durable {
+            ticket.wait().expect("the commit is durable");
+        }
+    }
+
     fn get(&self, key: &[u8; 16], into: &mut Vec<u8>) -> bool {
         let txn = self.engine.begin(Isolation::ReadCommitted);
         txn.statement_begin();

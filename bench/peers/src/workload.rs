@@ -14,6 +14,10 @@ pub const VALUE: usize = 1000;
 pub trait Store: Send + Sync {
     /// Sets keys, new or not. `durable`: they survive a loss of power when this returns.
     fn put(&self, pairs: &[([u8; 16], &[u8])], durable: bool);
+    /// Sets keys that are new.
+    fn insert(&self, pairs: &[([u8; 16], &[u8])], durable: bool) {
+        self.put(pairs, durable);
+    }
     fn get(&self, key: &[u8; 16], into: &mut Vec<u8>) -> bool;
     /// Reads up to `n` pairs from `key` on; returns the bytes read.
     fn scan(&self, key: &[u8; 16], n: usize) -> usize;
@@ -73,7 +77,7 @@ pub fn load(store: &dyn Store, key: fn(u64) -> [u8; 16], records: u64, batch: u6
         let keys: Vec<[u8; 16]> = (record..records.min(record + batch)).map(key).collect();
         let pairs: Vec<_> = keys.iter().map(|key| (*key, value.as_slice())).collect();
         let before = Instant::now();
-        store.put(&pairs, durable);
+        store.insert(&pairs, durable);
         latencies.record(before.elapsed().as_nanos() as u64).expect("it grows as needed");
         record += batch;
     }
@@ -139,7 +143,7 @@ fn one_thread(store: &dyn Store, mix: Mix, plan: Plan, next_record: &AtomicU64, 
         } else if dice < mix.reads + mix.updates + mix.inserts {
             fill(&mut value, &mut random);
             let new = next_record.fetch_add(1, Ordering::Relaxed);
-            store.put(&[(key(new), &value)], plan.durable);
+            store.insert(&[(key(new), &value)], plan.durable);
         } else {
             let n = random.random_range(1..=100);
             assert!(store.scan(&key(record), n) > 0, "a scan from record {record} finds it");
