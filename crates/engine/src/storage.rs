@@ -17,6 +17,7 @@ use crate::cold::{Cold, ColdParts};
 use crate::config::Config;
 use crate::create;
 use crate::error::Error;
+use crate::log::background::BackgroundWriter;
 use crate::log::{self, Log, LogSetup};
 use crate::recovery::cut;
 use crate::recovery::pending::Pending;
@@ -155,6 +156,7 @@ impl Storage {
         ));
         let sched = &parts.world.sched;
         let mut workers = vec![
+            sched.spawn(Box::new(BackgroundWriter::new(log.clone()))),
             sched.spawn(Box::new(pages.evictor())),
             sched.spawn(Box::new(FlushWorker(flusher.clone()))),
             sched.spawn(Box::new(CheckpointWorker::new(checkpointer.clone()))),

@@ -25,6 +25,7 @@ mod order;
 mod partition;
 pub mod record;
 mod space;
+pub mod background;
 mod writer;
 
 pub use order::partition_of;
@@ -42,6 +43,8 @@ use terrace_io::sched::Event;
 use terrace_tier::page::{Glsn, PageId};
 use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 
+/// The background writer writes when a fourth of what may wait does, so that others need not.
+const WRITE_AT: usize = 4;
 /// How long a reservation sleeps between looks, in nanoseconds.
 const PATIENCE: Nanos = 100_000_000;
 
@@ -109,6 +112,8 @@ pub struct Log {
     room_waiters: AtomicU64,
     /// For the checkpoint worker: the ring is half full, or somebody asks.
     pub checkpoint_wanted: Arc<Event>,
+    /// Enough waits to be written without being asked for: for the background writer.
+    pub much_waits: Arc<Event>,
     checkpoint_asked: AtomicBool,
     /// The checkpoint worker rests until something is appended.
     at_rest: AtomicBool,
@@ -150,6 +155,7 @@ impl Log {
             room_freed: Event::new(),
             room_waiters: AtomicU64::new(0),
             checkpoint_wanted: Arc::new(Event::new()),
+            much_waits: Arc::new(Event::new()),
             checkpoint_asked: AtomicBool::new(false),
             at_rest: AtomicBool::new(false),
             poisoned: Mutex::new(None),
@@ -313,7 +319,12 @@ impl Redo for Log {
         order.push(range, pages);
         order.room.give_back(std::mem::take(&mut room.bytes));
         self.appended.store(range.end, Ordering::SeqCst);
+        let enough = self.waiting_max / WRITE_AT;
+        let crossed = order.waiting > enough && order.waiting - length as usize <= enough;
         drop(order);
+        if crossed {
+            self.much_waits.notify();
+        }
         if self.at_rest.load(Ordering::SeqCst) && self.at_rest.swap(false, Ordering::SeqCst) {
             self.checkpoint_wanted.notify();
         }

@@ -1,0 +1,55 @@
+//! The background writer: writes the log when much of it waits, and what is a second old.
+//!
+//! Commits that wait for their durability write the log themselves and find little left here. Those that
+//! don't (a relaxed setting, a bulk load) would else stop and write whenever the memory for waiting
+//! records is full; and they are durable within about a second.
+
+use super::Log;
+use std::sync::Arc;
+use terrace_io::clock::Nanos;
+use terrace_io::sched::{Event, Step, Worker};
+use terrace_tier::redo::Redo;
+
+/// The age at which records are written unasked, in nanoseconds.
+const OLD: Nanos = 1_000_000_000;
+
+pub struct BackgroundWriter {
+    log: Arc<Log>,
+    /// When the log's end was last looked at, and where it was.
+    looked: (Nanos, u64),
+}
+
+impl BackgroundWriter {
+    pub fn new(log: Arc<Log>) -> BackgroundWriter {
+        let looked = (log.world.clock.now(), log.appended());
+        BackgroundWriter { log, looked }
+    }
+}
+
+impl Worker for BackgroundWriter {
+    fn name(&self) -> &'static str {
+        "log"
+    }
+
+    fn step(&mut self) -> Step {
+        let log = &self.log;
+        let now = log.world.clock.now();
+        let much = log.order.lock().waiting > log.waiting_max / super::WRITE_AT;
+        let old = now >= self.looked.0 + OLD;
+        let upto = if much { log.appended() } else { self.looked.1 };
+        if old {
+            self.looked = (now, log.appended());
+        }
+        if (much || old) && log.durable() < upto {
+            return match log.make_durable(upto) {
+                Ok(()) => Step::Worked,
+                Err(_) => Step::Idle, // the log has stopped
+            };
+        }
+        Step::IdleFor(OLD)
+    }
+
+    fn wake_event(&self) -> Arc<Event> {
+        self.log.much_waits.clone()
+    }
+}
