@@ -17,6 +17,7 @@ use terrace_tier::map::Located;
 use terrace_tier::object::format;
 use terrace_tier::object::key::ObjectKey;
 use terrace_tier::page::{self, PAGE_SIZE, PageId, SpaceId};
+use terrace_tier::redo::Redo;
 
 /// What was checked, and what is wrong.
 #[derive(Default, Debug, Clone)]
@@ -37,11 +38,14 @@ pub type Progress<'a> = &'a mut dyn FnMut(&str, u64, u64);
 
 /// How long recovery's background work is waited for.
 const RECOVERY: Duration = Duration::from_secs(600);
+/// Without a change of the log for so long, nobody works in the background any more.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// Checks the instance. `engine` is open and used by nobody else.
 pub fn check(engine: &Engine, progress: Progress<'_>) -> Report {
     let mut report = Report::default();
     wait_for_recovery(engine, progress, &mut report);
+    wait_for_rest(engine);
     let storage = &engine.core().storage;
     report.faults.extend(storage.map.faults().into_iter().map(|fault| format!("map: {fault}")));
     let names: HashMap<SpaceId, String> =
@@ -72,6 +76,22 @@ fn wait_for_recovery(engine: &Engine, progress: Progress<'_>, report: &mut Repor
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Rollback and purge change trees while they are walked, which looks like damage: they come to rest first (the
+/// log grows no more), and are then stopped.
+fn wait_for_rest(engine: &Engine) {
+    let storage = &engine.core().storage;
+    let started = std::time::Instant::now();
+    let mut last = (storage.log.appended(), started);
+    while last.1.elapsed() < QUIET && started.elapsed() < RECOVERY {
+        std::thread::sleep(Duration::from_millis(20));
+        let end = storage.log.appended();
+        if end != last.0 {
+            last = (end, std::time::Instant::now());
+        }
+    }
+    storage.stop_workers_but_flush();
 }
 
 /// Reads every image that the map names, each object whole.
