@@ -178,9 +178,75 @@ SCENARIOS = {
     'missing row gap': [
         ('a', 'begin'),
         ('a', 'select * from t where id=10 for update'),
-        ('b', 'insert into t values(11,60,600)'),
+        ('b', 'insert into t values(10,60,600)'),
         ('a', 'commit'),
         ('b?',),
+    ],
+    'gap of an update': [
+        ('a', 'begin'),
+        ('a', 'update t set u=u+1 where v between 15 and 35'),
+        ('b', 'insert into t values(6,20,600)'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'gap of a delete, entered by an update': [
+        ('a', 'begin'),
+        ('a', 'delete from t where v between 15 and 35'),
+        ('b', 'update t set v=25 where id=1'),
+        ('a', 'rollback'),
+        ('b?',),
+        ('b', 'select * from t'),
+    ],
+    'gap backward': [
+        ('a', 'begin'),
+        ('a', 'select * from t where id<3 order by id desc for update'),
+        ('b', 'insert into t values(0,60,600)'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'gap of insert select': [
+        ('a', 'create table q (id int primary key)'),
+        ('a', 'begin'),
+        ('a', 'insert into q select id from t where v<25'),
+        ('b', 'insert into t values(6,15,600)'),
+        ('a', 'rollback'),
+        ('b?',),
+        ('b', 'drop table q'),
+    ],
+    'gaps of serializable': [
+        ('a', 'set session transaction isolation level serializable'),
+        ('a', 'begin'),
+        ('a', 'select count(*) from t force index(primary) where id>3'),
+        ('b', 'insert into t values(6,15,600)'),
+        ('a', 'select count(*) from t force index(primary) where id>3'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
+    'two in one gap': [
+        ('a', 'begin'),
+        ('b', 'begin'),
+        ('a', 'select * from t where id=10 for update'),
+        ('b', 'select * from t where id=10 for update'),
+        ('a', 'insert into t values(10,60,600)'),
+        ('b', 'insert into t values(10,61,601)'),
+        ('b?',),
+        ('a?',),
+        ('a', 'commit'),
+        ('b', 'rollback'),
+        ('a', 'select * from t'),
+    ],
+    'the lighter one is the victim': [
+        ('a', 'begin'),
+        ('b', 'begin'),
+        ('a', 'update t set v=v+1 where id=1'),
+        ('b', 'update t set v=v+1 where id in (2,3,4)'),
+        ('a', 'update t set v=0 where id=2'),
+        ('b', 'update t set v=0 where id=1'),
+        ('b?',),
+        ('a?',),
+        ('b', 'commit'),
+        ('a', 'rollback'),
+        ('a', 'select * from t'),
     ],
     'kill waiting': [
         ('a', 'begin'),
@@ -319,13 +385,23 @@ def play(server, database, engine, steps):
     return seen
 
 
-# The engine has no gap locks yet: what they protect is not protected.
-NO_GAP_LOCKS = pytest.mark.xfail(strict=True, reason="no gap locks yet")
-GAPS = {"gap", "insert into end gap", "missing row gap"}
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=NO_GAP_LOCKS) if n in GAPS else n for n in SCENARIOS])
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_two_sessions_meet_as_in_innodb(server, db, engine, name):
     theirs = play(server, db.name, "InnoDB", SCENARIOS[name])
     ours = play(server, db.name, engine, SCENARIOS[name])
     assert ours == theirs
+
+
+def test_a_gap_ends_where_the_condition_ends(server, db):
+    """InnoDB locks up to the next row that is there; here the condition alone is locked, and others insert beside it."""
+    seen = play(server, db.name, "Terrace", [
+        ('a', 'begin'),
+        ('a', 'select * from t where id=10 for update'),
+        ('b', 'insert into t values(11,60,600)'),
+        ('a', 'select * from t where v=25 for update'),
+        ('b', 'insert into t values(12,26,601)'),
+        ('b', 'insert into t values(13,25,602)'),
+        ('a', 'commit'),
+        ('b?',),
+    ])
+    assert [answer for _, answer in seen] == [0, 0, 1, 0, 1, "waits", 0, 1]

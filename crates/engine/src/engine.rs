@@ -243,6 +243,7 @@ impl Engine {
             ("history_length", core.history.lock().len() as u64),
             ("read_views", core.ids.views() as u64),
             ("row_locks", core.locks.held() as u64),
+            ("gap_locks", core.locks.gaps_held() as u64),
             ("row_lock_waits", get(&core.locks.counters.waits)),
             ("row_lock_deadlocks", get(&core.locks.counters.deadlocks)),
             ("row_lock_timeouts", get(&core.locks.counters.timeouts)),

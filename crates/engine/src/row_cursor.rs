@@ -2,7 +2,9 @@
 //!
 //! Without a lock: the versions that the transaction's view sees; an entry's own past decides, so the
 //! primary tree is read only for rows that are asked for. With a lock: the newest committed rows,
-//! each locked before it is returned (for a secondary index the entry and the row).
+//! each locked before it is returned (for a secondary index the entry and the row). From REPEATABLE READ on
+//! such a cursor also keeps others from inserting between the rows it returns, and from where it was told
+//! to start up to where its prefix ends.
 
 use crate::btree;
 use crate::error::{Error, Result};
@@ -48,6 +50,13 @@ pub struct Cursor {
     primary_at: usize,
     /// Locks that the last row returned took: (index, key).
     taken: Vec<(usize, Vec<u8>)>,
+    /// Whether the gaps between rows are locked.
+    locks_gaps: bool,
+    /// Up to where (from where, backward) gaps are locked: the key from which on a forward scan still looks, the key
+    /// below which a backward scan does. None: the end of the tree.
+    edge: Option<Vec<u8>>,
+    /// The edge is the key of the row at hand.
+    on_edge: bool,
 }
 
 impl Cursor {
@@ -56,7 +65,11 @@ impl Cursor {
         if lock != Lock::None {
             cursor.set_run_max(1);
         }
+        let locks_gaps = lock != Lock::None && txn.locks_gaps();
         Ok(Cursor {
+            locks_gaps,
+            edge: None,
+            on_edge: false,
             txn,
             table,
             index,
@@ -85,6 +98,16 @@ impl Cursor {
         };
         let valid = self.cursor.seek(to)?;
         let backward = matches!(seek, Seek::AtMost | Seek::Before | Seek::Last);
+        if self.locks_gaps {
+            self.on_edge = false;
+            self.edge = match seek {
+                Seek::First => Some(Vec::new()),
+                Seek::Last => None,
+                Seek::AtLeast | Seek::Before => Some(key.to_vec()),
+                // Before the key that follows it at once.
+                Seek::After | Seek::AtMost => Some([key, &[0]].concat()),
+            };
+        }
         self.settle(valid, backward)
     }
 
@@ -191,15 +214,29 @@ impl Cursor {
     fn settle(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
         self.taken.clear();
         self.in_place = false;
-        // Without a prefix no comparison is called, for a row takes few instructions more than one.
-        while valid && (self.prefix.is_empty() || self.cursor.key().starts_with(&self.prefix)) {
+        loop {
+            if self.locks_gaps {
+                valid = self.lock_gap(valid, backward)?;
+            }
+            if !valid || !self.is_wanted() {
+                break;
+            }
             let seen = match self.lock {
                 Lock::None => self.look()?,
                 Lock::Shared => self.look_locked(Mode::Shared)?,
                 Lock::Exclusive => self.look_locked(Mode::Exclusive)?,
             };
             if seen {
+                if self.locks_gaps {
+                    let edge = self.edge.get_or_insert_default();
+                    edge.clear();
+                    edge.extend_from_slice(&self.key);
+                    self.on_edge = true;
+                }
                 return Ok(true);
+            }
+            if self.locks_gaps && self.keep_key()? {
+                continue; // Nothing was there, but something may have come before its place was kept.
             }
             valid = if backward { self.cursor.prev()? } else { self.cursor.next()? };
         }
@@ -207,6 +244,51 @@ impl Cursor {
         self.rest.clear();
         self.primary_at = 0;
         Ok(false)
+    }
+
+    /// Whether the entry's key starts with the prefix. Without a prefix no comparison is called, for a row takes few
+    /// instructions more than one.
+    fn is_wanted(&self) -> bool {
+        self.prefix.is_empty() || self.cursor.key().starts_with(&self.prefix)
+    }
+
+    /// Locks the place of an entry that is not live. True if it was not locked before.
+    fn keep_key(&mut self) -> Result<bool> {
+        let space = self.cursor.tree().space().id();
+        let next = [&self.key, &[0][..]].concat();
+        self.txn.with_state(|state| self.txn.keep(state, space, &self.key, Some(&next)))
+    }
+
+    /// Locks the gap between the edge and the entry that the tree's cursor is on, or the end if it is on none that is
+    /// wanted. Moves the cursor to an entry that came into the gap before it was locked. Returns whether the cursor is
+    /// on an entry.
+    fn lock_gap(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
+        let space = self.cursor.tree().space().id();
+        loop {
+            let wanted = valid && self.is_wanted();
+            let prefix_end;
+            let (from, to) = if backward {
+                (if wanted { self.cursor.key() } else { &self.prefix }, self.edge.as_deref())
+            } else {
+                prefix_end = successor(&self.prefix);
+                let end = if wanted { Some(self.cursor.key()) } else { prefix_end.as_deref() };
+                (self.edge.as_deref().unwrap_or(&[]), end)
+            };
+            if !self.txn.with_state(|state| self.txn.keep(state, space, from, to))? {
+                return Ok(valid);
+            }
+            // Locked. Is it still the next one?
+            let edge = self.edge.as_deref();
+            if valid && edge.is_some_and(|edge| self.cursor.is_fresh_with(edge)) {
+                return Ok(true);
+            }
+            valid = self.cursor.seek(match (backward, edge) {
+                (false, Some(edge)) if self.on_edge => btree::Seek::After(edge),
+                (false, edge) => btree::Seek::AtLeast(edge.unwrap_or(&[])),
+                (true, Some(edge)) => btree::Seek::Before(edge),
+                (true, None) => btree::Seek::Last,
+            })?;
+        }
     }
 
     fn take_key(&mut self) {
@@ -319,4 +401,12 @@ impl Cursor {
             }
         }
     }
+}
+
+/// The least key above all that start with the prefix; None: there is no such key.
+fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut next = prefix[..=kept].to_vec();
+    next[kept] += 1;
+    Some(next)
 }

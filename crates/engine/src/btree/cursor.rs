@@ -103,6 +103,14 @@ impl Cursor {
     pub fn is_fresh(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.pin.version() == place.version)
     }
+    /// Whether the leaf is as it was when the entry was copied, and is also the one that `key` belongs to. It is
+    /// latched for that: a writer that was at work in it has finished.
+    pub fn is_fresh_with(&self, key: &[u8]) -> bool {
+        self.place.as_ref().is_some_and(|place| {
+            let guard = place.pin.read();
+            guard.version() == place.version && has_key(&guard, key)
+        })
+    }
     /// The leaf that the run was copied from.
     pub fn leaf(&self) -> Option<&Pin> {
         self.place.as_ref().map(|place| &place.pin)

@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_io::sched::Event;
 
+#[derive(Default)]
 pub struct Cancel {
     asked: AtomicBool,
+    /// What the transaction sleeps on when it waits for a lock.
     wake: Arc<Event>,
 }
 
 impl Cancel {
-    pub(crate) fn new(wake: Arc<Event>) -> Cancel {
-        Cancel { asked: AtomicBool::new(false), wake }
-    }
     pub fn cancel(&self) {
         self.asked.store(true, Ordering::SeqCst);
         self.wake.notify();
@@ -22,5 +21,8 @@ impl Cancel {
     }
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
+    }
+    pub(crate) fn wake_event(&self) -> &Arc<Event> {
+        &self.wake
     }
 }

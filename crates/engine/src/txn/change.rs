@@ -2,9 +2,9 @@
 //! latch, in one mini-transaction.
 
 use super::{State, Txn};
-use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, Tree, TreeError};
+use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, TreeError};
 use crate::error::{Error, Result};
-use crate::lock::{InTheWay, Mode};
+use crate::lock::{InTheWay, Want};
 use crate::row::{self, DELETED, Head};
 use crate::table::Table;
 use crate::undo::record::{self, Body, Change, Record};
@@ -51,7 +51,8 @@ impl Txn {
         let tree = table.tree(index)?;
         let core = &self.core;
         let me = state.id;
-        let deadline = self.deadline(state);
+        let space = tree.space().id();
+        let mut request = self.request(state, (space, key), Want::EXCLUSIVE);
         let mut hint = state.take_hint(tree.space().id());
         loop {
             // A mark keeps the value's length: no room is made for more.
@@ -82,7 +83,10 @@ impl Txn {
                             return Err(Stop::InTheWay(InTheWay::Txn(head.txn)));
                         }
                     }
-                    if let Some(way) = core.locks.conflict(self.session, tree.space().id(), key, Mode::Exclusive) {
+                    let inserts = rest_max.is_some() && parsed.is_none_or(|(head, _)| head.deleted());
+                    let want = Want { inserts, ..Want::EXCLUSIVE };
+                    if let Some(way) = core.locks.in_the_way(self.session, space, key, want) {
+                        request.set_want(want);
                         return Err(Stop::InTheWay(way));
                     }
                     let act = decide(parsed).map_err(Stop::Error)?;
@@ -125,20 +129,9 @@ impl Txn {
                 }
                 Err(Stop::InTheWay(way)) => {
                     hint = Hint::default();
-                    self.wait_for(&way, deadline, &tree, key)?;
+                    request.wait(&way, |txn| core.ids.is_active(txn))?;
                 }
             }
         }
-    }
-
-    /// Waits until what is in the way may be gone.
-    pub(super) fn wait_for(&self, way: &InTheWay, deadline: u64, tree: &Tree, key: &[u8]) -> Result<()> {
-        let core = &self.core;
-        let space = tree.space().id();
-        core.locks.wait(self.session, way, deadline, &self.cancel, || match way {
-            InTheWay::Txn(txn) => core.ids.is_active(*txn),
-            InTheWay::Sessions(_) => core.locks.conflict(self.session, space, key, Mode::Shared).is_some()
-                || core.locks.conflict(self.session, space, key, Mode::Exclusive).is_some(),
-        })
     }
 }

@@ -20,6 +20,7 @@ pub mod rows;
 use crate::btree::Hint;
 use crate::core::{Core, Past};
 use crate::error::{Error, Result};
+use crate::lock::{Request, Want};
 use crate::row::TxnId;
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Record};
@@ -75,6 +76,10 @@ pub(crate) struct State {
     has_past: bool,
     view: Option<u64>,
     locks: Vec<(SpaceId, Box<[u8]>)>,
+    /// The trees in which it holds gap locks.
+    gaps: Vec<SpaceId>,
+    /// Undo records written.
+    changes: u64,
     lock_wait_ms: u64,
     prepared: bool,
     ended: bool,
@@ -98,6 +103,7 @@ impl State {
     fn appended(&mut self, len: usize) {
         if let Some(stream) = &mut self.stream {
             self.last = stream.next();
+            self.changes += 1;
             stream.appended(len);
         }
     }
@@ -134,7 +140,7 @@ impl Txn {
             core: core.clone(),
             session: core.new_session(),
             isolation,
-            cancel: Arc::new(Cancel::new(core.locks.changed.clone())),
+            cancel: Arc::default(),
             state: Mutex::new(state),
         })
     }
@@ -151,6 +157,19 @@ impl Txn {
     }
     pub fn has_changes(&self) -> bool {
         self.state.lock().id != 0
+    }
+
+    /// Whether reads that lock rows also keep others from inserting where they looked.
+    pub(crate) fn locks_gaps(&self) -> bool {
+        matches!(self.isolation, Isolation::RepeatableRead | Isolation::Serializable)
+    }
+
+    /// A request for a lock on a key, with all its waits. What would be lost by giving up counts as InnoDB counts it:
+    /// changes and locks.
+    fn request<'a>(&'a self, state: &State, name: (SpaceId, &'a [u8]), want: Want) -> Request<'a> {
+        let weight = state.changes + state.locks.len() as u64;
+        let deadline = self.deadline(state);
+        Request::new(&self.core.locks, self.session, weight, name, want, deadline, &self.cancel)
     }
 
     fn deadline(&self, state: &State) -> u64 {
@@ -315,7 +334,8 @@ impl Txn {
             self.core.streams.give_back(stream);
         }
         let locks = std::mem::take(&mut state.locks);
-        self.core.locks.release_all(self.session, locks.into_iter());
+        let gaps = std::mem::take(&mut state.gaps);
+        self.core.locks.release_all(self.session, &locks, &gaps);
         if state.id != 0 {
             self.core.locks.unbind(state.id);
         }

@@ -8,11 +8,12 @@ use super::{Lock, State, Txn};
 use crate::btree::overflow::{self, Large};
 use crate::btree::{MAX_KEY, max_inline_value};
 use crate::error::{Error, Result};
-use crate::lock::{InTheWay, Mode};
+use crate::lock::{InTheWay, Mode, Want};
 use crate::row::{self, Head, LARGE};
 use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
 use std::borrow::Cow;
+use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pin;
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
@@ -140,10 +141,11 @@ impl Txn {
     /// lock on the prefix is held when it returns Ok.
     fn check_unique(&self, state: &mut State, table: &Table, index: usize, prefix: &[u8]) -> Result<()> {
         let tree = table.tree(index)?;
-        let deadline = self.deadline(state);
+        let mut request = self.request(state, (tree.space().id(), prefix), Want::EXCLUSIVE);
+        let is_active = |txn| self.core.ids.is_active(txn);
         loop {
             if let Err(way) = self.core.locks.take(self.session, tree.space().id(), prefix, Mode::Exclusive)? {
-                self.wait_for(&way, deadline, &tree, prefix)?;
+                request.wait(&way, is_active)?;
                 continue;
             }
             let found = self.live_with_prefix(state, &tree, prefix);
@@ -153,7 +155,7 @@ impl Txn {
                     self.core.locks.release(self.session, tree.space().id(), prefix);
                     match way {
                         Live::Entry => return Err(Error::Duplicate { index }),
-                        Live::Undecided(way) => self.wait_for(&way, deadline, &tree, prefix)?,
+                        Live::Undecided(way) => request.wait(&way, is_active)?,
                     }
                 }
                 Err(error) => {
@@ -233,12 +235,31 @@ impl Txn {
     fn get_locked(&self, table: &Table, key: &[u8], mode: Mode, out: &mut Vec<u8>) -> Result<bool> {
         let found = {
             let mut state = self.state.lock();
-            self.lock_row(&mut state, table, 0, key, mode, None)?
+            loop {
+                let found = self.lock_row(&mut state, table, 0, key, mode, None)?;
+                if found.is_some() || !self.locks_gaps() {
+                    break found;
+                }
+                // No row: none comes, either. If the key was not kept free yet, one may have come by now.
+                let space = table.tree(0)?.space().id();
+                if !self.keep(&mut state, space, key, Some(&[key, &[0]].concat()))? {
+                    break None;
+                }
+            }
         };
         match found {
             Some((value, _)) => payload(table, &value, out),
             None => Ok(false),
         }
+    }
+
+    /// Keeps a range of a tree's keys free of others' inserts until the transaction ends (see `Locks::keep`).
+    pub(crate) fn keep(&self, state: &mut State, space: SpaceId, from: &[u8], to: Option<&[u8]>) -> Result<bool> {
+        let new = self.core.locks.keep(self.session, space, from, to)?;
+        if new && !state.gaps.contains(&space) {
+            state.gaps.push(space);
+        }
+        Ok(new)
     }
 
     /// Locks the key of one of the table's trees and returns the newest value, and whether the lock is
@@ -254,8 +275,9 @@ impl Txn {
     ) -> Result<Option<(Vec<u8>, bool)>> {
         let tree = table.tree(index)?;
         let space = tree.space().id();
-        let deadline = self.deadline(state);
         let core = &self.core;
+        let is_active = |txn| core.ids.is_active(txn);
+        let mut request = self.request(state, (space, key), Want { mode, inserts: false });
         let mut new = false;
         loop {
             let value = tree.get_near(near, key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
@@ -264,7 +286,7 @@ impl Txn {
             let active = head.filter(|h| !mine && core.ids.is_active(h.txn)).map(|h| h.txn);
             let gone = head.is_none_or(Head::deleted);
             match (active, value) {
-                (Some(txn), _) => self.wait_for(&InTheWay::Txn(txn), deadline, &tree, key)?,
+                (Some(txn), _) => request.wait(&InTheWay::Txn(txn), is_active)?,
                 (None, Some(value)) if mine || (new && !gone) => {
                     return Ok((!gone).then_some((value, new)));
                 }
@@ -284,7 +306,7 @@ impl Txn {
                             _ => new |= first,
                         }
                     }
-                    Err(way) => self.wait_for(&way, deadline, &tree, key)?,
+                    Err(way) => request.wait(&way, is_active)?,
                 },
                 _ => {
                     if new {
@@ -297,7 +319,7 @@ impl Txn {
     }
 
     /// Gives back the newest lock on the key.
-    pub(crate) fn unlock(&self, state: &mut State, space: terrace_tier::page::SpaceId, key: &[u8]) {
+    pub(crate) fn unlock(&self, state: &mut State, space: SpaceId, key: &[u8]) {
         if let Some(at) = state.locks.iter().rposition(|(s, k)| *s == space && **k == *key) {
             state.locks.swap_remove(at);
             self.core.locks.release(self.session, space, key);

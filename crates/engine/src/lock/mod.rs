@@ -1,0 +1,278 @@
+//! Row locks and gap locks, by name: (tree, key) and (tree, range of keys).
+//!
+//! A row that a transaction changed is locked by its id in the row, as long as the transaction is
+//! active; that takes no memory. Locks in this table are those of locking reads, and short ones that
+//! keep two inserts of one unique key apart. Gap locks (`gaps`) are those of locking reads from
+//! REPEATABLE READ on: nobody else inserts where such a read has looked.
+//!
+//! Who finds something in the way waits for its owner (`wait`).
+
+mod gaps;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+pub use wait::Request;
+
+use crate::error::{Error, Result};
+use crate::row::TxnId;
+use gaps::Gaps;
+use hashbrown::{Equivalent, HashMap};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use terrace_io::World;
+use terrace_tier::page::SpaceId;
+use wait::Waiters;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub enum Mode {
+    Shared,
+    Exclusive,
+}
+
+/// What somebody wants of a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Want {
+    pub mode: Mode,
+    /// The key comes into being: gap locks of others are in the way.
+    pub inserts: bool,
+}
+
+impl Want {
+    pub const SHARED: Want = Want { mode: Mode::Shared, inserts: false };
+    pub const EXCLUSIVE: Want = Want { mode: Mode::Exclusive, inserts: false };
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Name {
+    space: SpaceId,
+    key: Box<[u8]>,
+}
+
+/// A [`Name`] to look up with.
+#[derive(Hash)]
+struct NameRef<'k> {
+    space: SpaceId,
+    key: &'k [u8],
+}
+
+impl Equivalent<Name> for NameRef<'_> {
+    fn equivalent(&self, name: &Name) -> bool {
+        self.space == name.space && *self.key == *name.key
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Owners of each lock; several only if all are shared. Owners are session numbers.
+    locks: HashMap<Name, Vec<(u64, Mode)>>,
+    gaps: Gaps,
+    waiters: Waiters,
+}
+
+#[derive(Default, Debug)]
+pub struct LockCounters {
+    pub waits: AtomicU64,
+    pub deadlocks: AtomicU64,
+    pub timeouts: AtomicU64,
+}
+
+pub struct Locks {
+    world: World,
+    inner: Mutex<Inner>,
+    /// Row locks held.
+    held: AtomicUsize,
+    /// Gap locks held: ranges that don't touch each other.
+    gaps: AtomicUsize,
+    /// Requests that wait, or have waited and look again.
+    waiting: AtomicUsize,
+    /// Waiting requests that nobody may pass any more.
+    starving: AtomicUsize,
+    max: usize,
+    /// Transaction id → the session that runs it.
+    sessions: Mutex<HashMap<TxnId, u64>>,
+    pub counters: LockCounters,
+}
+
+/// What is in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InTheWay {
+    /// The row was changed by this transaction, which is active.
+    Txn(TxnId),
+    /// These sessions hold locks, or wait and came first.
+    Sessions(Vec<u64>),
+}
+
+impl Locks {
+    pub fn new(world: World, max: usize) -> Locks {
+        Locks {
+            world,
+            inner: Mutex::default(),
+            held: AtomicUsize::new(0),
+            gaps: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            starving: AtomicUsize::new(0),
+            max,
+            sessions: Mutex::default(),
+            counters: LockCounters::default(),
+        }
+    }
+
+    /// Row locks held.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+    /// Gap locks held.
+    pub fn gaps_held(&self) -> usize {
+        self.gaps.load(Ordering::Relaxed)
+    }
+    pub fn bind(&self, txn: TxnId, session: u64) {
+        self.sessions.lock().insert(txn, session);
+    }
+    /// The transaction has ended: who waits for it looks again.
+    pub fn unbind(&self, txn: TxnId) {
+        let session = self.sessions.lock().remove(&txn);
+        self.wake(session, Some(txn));
+    }
+
+    /// Wakes those who wait for this session or this transaction. After what they wait for was changed.
+    fn wake(&self, session: Option<u64>, txn: Option<TxnId>) {
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.inner.lock().waiters.wake(session, txn);
+        }
+    }
+
+    /// What keeps the session from having what it wants of the key.
+    pub fn in_the_way(&self, session: u64, space: SpaceId, key: &[u8], want: Want) -> Option<InTheWay> {
+        let nothing = self.held.load(Ordering::Acquire) == 0
+            && self.starving.load(Ordering::Acquire) == 0
+            && !(want.inserts && self.gaps.load(Ordering::Acquire) > 0);
+        if nothing {
+            return None;
+        }
+        self.inner.lock().in_the_way(session, NameRef { space, key }, want)
+    }
+
+    /// Takes the lock if nothing is in the way. `Ok(Ok(true))`: it is new for this session.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLocks`] if as many are held as may be.
+    pub fn take(
+        &self,
+        session: u64,
+        space: SpaceId,
+        key: &[u8],
+        mode: Mode,
+    ) -> Result<std::result::Result<bool, InTheWay>> {
+        let mut inner = self.inner.lock();
+        if let Some(mine) = inner.held_by(session, NameRef { space, key })
+            && *mine >= mode
+        {
+            return Ok(Ok(false));
+        }
+        if let Some(way) = inner.in_the_way(session, NameRef { space, key }, Want { mode, inserts: false }) {
+            return Ok(Err(way));
+        }
+        if let Some(mine) = inner.held_by(session, NameRef { space, key }) {
+            *mine = mode;
+            return Ok(Ok(false));
+        }
+        self.check_room()?;
+        inner.locks.entry(Name { space, key: key.into() }).or_default().push((session, mode));
+        self.held.fetch_add(1, Ordering::AcqRel);
+        Ok(Ok(true))
+    }
+
+    fn check_room(&self) -> Result<()> {
+        let held = self.held.load(Ordering::Acquire) + self.gaps.load(Ordering::Acquire);
+        if held >= self.max {
+            return Err(Error::TooManyLocks { held, max: self.max });
+        }
+        Ok(())
+    }
+
+    /// Keeps the keys from `from` (inclusive) to `to` (exclusive; None: to the end) free of others' inserts, which
+    /// nothing can be in the way of. True if a part of them was not kept before: whoever read there looks again, for
+    /// what was inserted meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::TooManyLocks`] if as many are held as may be.
+    pub fn keep(&self, session: u64, space: SpaceId, from: &[u8], to: Option<&[u8]>) -> Result<bool> {
+        let mut inner = self.inner.lock();
+        let ranges = inner.gaps.of(space, session);
+        let before = ranges.count();
+        if ranges.covers(from, to) {
+            return Ok(false);
+        }
+        if !ranges.touches(from, to)
+            && let Err(error) = self.check_room()
+        {
+            if before == 0 {
+                inner.gaps.remove(space, session);
+            }
+            return Err(error);
+        }
+        ranges.add(from, to);
+        let now = ranges.count();
+        self.gaps.fetch_add(now, Ordering::AcqRel);
+        self.gaps.fetch_sub(before, Ordering::AcqRel);
+        Ok(true)
+    }
+
+    pub fn release(&self, session: u64, space: SpaceId, key: &[u8]) {
+        self.release_in(&mut self.inner.lock(), session, NameRef { space, key });
+        self.wake(Some(session), None);
+    }
+
+    fn release_in(&self, inner: &mut Inner, session: u64, name: NameRef<'_>) {
+        if let Some(owners) = inner.locks.get_mut(&name) {
+            let before = owners.len();
+            owners.retain(|(owner, _)| *owner != session);
+            self.held.fetch_sub(before - owners.len(), Ordering::AcqRel);
+            if owners.is_empty() {
+                inner.locks.remove(&name);
+            }
+        }
+    }
+
+    /// Gives back all locks of a session that ends: row locks by name, gap locks in these trees.
+    pub fn release_all(&self, session: u64, names: &[(SpaceId, Box<[u8]>)], gaps: &[SpaceId]) {
+        if names.is_empty() && gaps.is_empty() {
+            return;
+        }
+        {
+            let mut inner = self.inner.lock();
+            for (space, key) in names {
+                self.release_in(&mut inner, session, NameRef { space: *space, key });
+            }
+            for space in gaps {
+                let freed = inner.gaps.remove(*space, session);
+                self.gaps.fetch_sub(freed, Ordering::AcqRel);
+            }
+        }
+        self.wake(Some(session), None);
+    }
+}
+
+impl Inner {
+    fn held_by(&mut self, session: u64, name: NameRef<'_>) -> Option<&mut Mode> {
+        let owners = self.locks.get_mut(&name)?;
+        owners.iter_mut().find(|(owner, _)| *owner == session).map(|(_, mode)| mode)
+    }
+
+    fn in_the_way(&self, session: u64, name: NameRef<'_>, want: Want) -> Option<InTheWay> {
+        let owners = self.locks.get(&name).map_or(&[][..], Vec::as_slice);
+        let conflicts = |other: u64, held: Mode| other != session && (want.mode.max(held) == Mode::Exclusive);
+        let mut others: Vec<u64> =
+            owners.iter().filter(|(owner, held)| conflicts(*owner, *held)).map(|(owner, _)| *owner).collect();
+        if want.inserts {
+            self.gaps.others_at(session, name.space, name.key, &mut others);
+        }
+        // Who holds the lock in any mode, and only wants more, passes those who wait.
+        if others.is_empty() && !owners.iter().any(|(owner, _)| *owner == session) {
+            self.waiters.first_in_line(session, &name, want, &mut others);
+        }
+        (!others.is_empty()).then_some(InTheWay::Sessions(others))
+    }
+}

@@ -1,0 +1,159 @@
+//! Ranges against a set of points; who gives way in a circle; who is served first.
+
+use super::gaps::Ranges;
+use super::*;
+use crate::txn::cancel::Cancel;
+use std::time::Duration;
+
+#[test]
+fn ranges_agree_with_a_set_of_keys() {
+    let mut seed = 7u64;
+    let mut random = |below: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % below
+    };
+    for round in 0..2000 {
+        let mut ranges = Ranges::default();
+        let mut model = [false; 40];
+        for _ in 0..12 {
+            let from = random(40) as u8;
+            let to = (from as u64 + random(8)).min(40) as u8;
+            let open = random(12) == 0;
+            let end = [to];
+            let end = if open { None } else { Some(&end[..]) };
+            let keys = usize::from(from)..if open { 40 } else { usize::from(to) };
+            assert_eq!(ranges.covers(&[from], end), model[keys.clone()].iter().all(|kept| *kept) && (!open || ranges.has(&[200])) || keys.is_empty() && !open, "round {round}");
+            if !ranges.covers(&[from], end) {
+                let before = ranges.count();
+                let touches = ranges.touches(&[from], end);
+                ranges.add(&[from], end);
+                model[keys].fill(true);
+                assert!(if touches { ranges.count() <= before } else { ranges.count() == before + 1 }, "round {round}");
+            }
+            for key in 0..40u8 {
+                assert_eq!(ranges.has(&[key]), model[usize::from(key)], "round {round}, key {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_scan_is_one_range() {
+    let mut ranges = Ranges::default();
+    for key in 0..100u8 {
+        ranges.add(&[key], Some(&[key + 1]));
+    }
+    assert_eq!(ranges.count(), 1);
+    ranges.add(&[200], None);
+    assert_eq!(ranges.count(), 2);
+    ranges.add(&[50], Some(&[201]));
+    assert_eq!(ranges.count(), 1);
+    assert!(ranges.has(&[0]) && ranges.has(&[255, 255]));
+}
+
+const SPACE: SpaceId = SpaceId(9);
+
+fn locks(max: usize) -> Locks {
+    Locks::new(terrace_io::real::world(), max)
+}
+
+fn far() -> u64 {
+    terrace_io::real::world().clock.now() + 60_000_000_000
+}
+
+/// Session 1 has `a`, session 2 has `b`; each then asks for the other's, first 1. Returns what 1 and 2 get.
+fn circle(weights: [u64; 2]) -> [Result<()>; 2] {
+    let locks = locks(100);
+    locks.take(1, SPACE, b"a", Mode::Exclusive).unwrap().unwrap();
+    locks.take(2, SPACE, b"b", Mode::Exclusive).unwrap().unwrap();
+    let deadline = locks.world.clock.now() + 60_000_000_000;
+    let ask = |session: u64, key: &[u8]| {
+        let cancel = Cancel::default();
+        let weight = weights[session as usize - 1];
+        let mut request = Request::new(&locks, session, weight, (SPACE, key), Want::EXCLUSIVE, deadline, &cancel);
+        let mut got = Ok(());
+        while let Err(way) = locks.take(session, SPACE, key, Mode::Exclusive).unwrap() {
+            got = request.wait(&way, |_| false);
+            if got.is_err() {
+                break;
+            }
+        }
+        drop(request);
+        let name = |key: &[u8]| (SPACE, key.into());
+        locks.release_all(session, &[name(b"a"), name(b"b")], &[]);
+        got
+    };
+    let got = std::thread::scope(|scope| {
+        let first = scope.spawn(|| ask(1, b"b"));
+        while locks.waiting.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        [ask(2, b"a"), first.join().unwrap()]
+    });
+    assert_eq!((locks.held(), locks.waiting.load(Ordering::SeqCst)), (0, 0));
+    assert_eq!(locks.counters.deadlocks.load(Ordering::SeqCst), 1);
+    let [second, first] = got;
+    [first, second]
+}
+
+#[test]
+fn the_lighter_one_gives_way_and_of_equals_the_last() {
+    assert!(matches!(circle([1, 5]), [Err(Error::Deadlock), Ok(())]));
+    assert!(matches!(circle([5, 1]), [Ok(()), Err(Error::Deadlock)]));
+    assert!(matches!(circle([3, 3]), [Ok(()), Err(Error::Deadlock)]));
+}
+
+#[test]
+fn a_waiter_is_passed_a_few_times_only() {
+    let locks = locks(100);
+    let cancel = Cancel::default();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    locks.take(1, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut request = Request::new(&locks, 2, 0, (SPACE, b"k"), Want::EXCLUSIVE, far(), &cancel);
+            while let Err(way) = locks.take(2, SPACE, b"k", Mode::Exclusive).unwrap() {
+                request.wait(&way, |_| false).unwrap();
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        // Others take and give back as fast as they can: each at once has it again.
+        let mut turns = 0u64;
+        let mut session = 3;
+        let mut owner = 1;
+        while !done.load(Ordering::SeqCst) {
+            locks.release(owner, SPACE, b"k");
+            match locks.take(session, SPACE, b"k", Mode::Exclusive).unwrap() {
+                Ok(_) => owner = session,
+                Err(InTheWay::Sessions(first)) => {
+                    assert_eq!(first, [2]);
+                    owner = 0;
+                    std::thread::yield_now();
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+            session += 1;
+            turns += 1;
+            assert!(turns < 50_000_000, "passed for ever");
+        }
+    });
+    assert_eq!(locks.starving.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn the_bound_counts_rows_and_gaps() {
+    let locks = locks(2);
+    locks.take(1, SPACE, b"k", Mode::Shared).unwrap().unwrap();
+    assert!(locks.keep(1, SPACE, b"a", Some(b"b")).unwrap());
+    assert!(!locks.keep(1, SPACE, b"a", Some(b"b")).unwrap());
+    assert!(locks.keep(1, SPACE, b"b", Some(b"c")).unwrap(), "grows what is there");
+    assert!(matches!(locks.keep(2, SPACE, b"x", None), Err(Error::TooManyLocks { held: 2, max: 2 })));
+    assert!(matches!(locks.take(2, SPACE, b"x", Mode::Shared), Err(Error::TooManyLocks { held: 2, max: 2 })));
+    let inserts = Want { inserts: true, ..Want::EXCLUSIVE };
+    assert_eq!(locks.in_the_way(2, SPACE, b"bb", inserts), Some(InTheWay::Sessions(vec![1])));
+    assert_eq!(locks.in_the_way(2, SPACE, b"bb", Want::EXCLUSIVE), None);
+    assert_eq!(locks.in_the_way(1, SPACE, b"bb", inserts), None);
+    locks.release_all(1, &[(SPACE, b"k"[..].into())], &[SPACE]);
+    assert_eq!((locks.held(), locks.gaps_held()), (0, 0));
+    assert_eq!(locks.in_the_way(2, SPACE, b"bb", inserts), None);
+}

@@ -1,0 +1,262 @@
+//! Waiting for locks.
+//!
+//! A request that finds something in the way waits for its owners: edges in the wait-for graph, which is searched for
+//! a circle before each wait. Of those in a circle the one that has done least is the victim, and of equals the one
+//! that would close it. Each waiter has an event of its own, notified when one of those it waits for ends or gives
+//! something back; then it looks again.
+//!
+//! A newcomer may pass those that wait: whoever is awake uses a lock soonest. But not for ever: who has lost
+//! [`LOSSES_MAX`] times is served before all that came later.
+
+use super::{InTheWay, Locks, Mode, Name, NameRef, Want};
+use crate::error::{Error, Result};
+use crate::row::TxnId;
+use crate::txn::cancel::Cancel;
+use hashbrown::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use terrace_io::sched::{Event, Woken};
+use terrace_tier::page::SpaceId;
+
+/// How often a waiter is passed.
+const LOSSES_MAX: u32 = 4;
+
+struct Waiter {
+    /// Whom it waits for; nobody while it looks.
+    targets: Vec<u64>,
+    /// The transaction it waits for, if it is one.
+    txn: Option<TxnId>,
+    /// What would be lost with it: changes and locks.
+    weight: u64,
+    /// Chosen to break a circle.
+    victim: bool,
+    name: Name,
+    want: Want,
+    /// Its place in the order of arrival.
+    arrival: u64,
+    losses: u32,
+    event: Arc<Event>,
+}
+
+/// Who waits, by session: a session waits for one thing at a time.
+#[derive(Default)]
+pub struct Waiters {
+    waiters: HashMap<u64, Waiter>,
+    arrivals: u64,
+}
+
+impl Waiters {
+    pub fn wake(&self, session: Option<u64>, txn: Option<TxnId>) {
+        for waiter in self.waiters.values() {
+            let waits = session.is_some_and(|session| waiter.targets.contains(&session));
+            if waits || (txn.is_some() && waiter.txn == txn) {
+                waiter.event.notify();
+            }
+        }
+    }
+
+    /// Adds the session that is to have the name before this one.
+    pub fn first_in_line(&self, session: u64, name: &NameRef<'_>, want: Want, out: &mut Vec<u64>) {
+        let arrival = self.waiters.get(&session).map_or(u64::MAX, |me| me.arrival);
+        let first = self
+            .waiters
+            .iter()
+            .filter(|(other, waiter)| {
+                **other != session
+                    && waiter.losses >= LOSSES_MAX
+                    && waiter.arrival < arrival
+                    && waiter.want.mode.max(want.mode) == Mode::Exclusive
+                    && waiter.name.space == name.space
+                    && *waiter.name.key == *name.key
+            })
+            .min_by_key(|(_, waiter)| waiter.arrival);
+        out.extend(first.map(|(other, _)| *other));
+    }
+
+    /// Those in the circle that a wait of `session` for `targets` would close, but for itself.
+    fn circle(&self, session: u64, targets: &[u64]) -> Option<Vec<u64>> {
+        let mut seen = HashSet::new();
+        // A path of sessions, each with those it waits for that are still to be followed.
+        let mut path: Vec<(u64, Vec<u64>)> = vec![(session, targets.to_vec())];
+        while let Some((_, todo)) = path.last_mut() {
+            let Some(next) = todo.pop() else {
+                path.pop();
+                continue;
+            };
+            if next == session {
+                return Some(path.iter().skip(1).map(|(member, _)| *member).collect());
+            }
+            if seen.insert(next)
+                && let Some(waiter) = self.waiters.get(&next)
+            {
+                path.push((next, waiter.targets.clone()));
+            }
+        }
+        None
+    }
+
+    /// Breaks all circles that the wait would close. True if by giving up the wait itself.
+    fn gives_up(&mut self, session: u64, targets: &[u64], weight: u64) -> bool {
+        while let Some(circle) = self.circle(session, targets) {
+            let lightest = circle.into_iter().min_by_key(|member| self.waiters.get(member).map_or(u64::MAX, |w| w.weight));
+            match lightest.and_then(|member| self.waiters.get_mut(&member)) {
+                Some(other) if other.weight < weight => {
+                    other.victim = true;
+                    other.targets.clear();
+                    other.txn = None;
+                    other.event.notify();
+                }
+                _ => return true,
+            }
+        }
+        false
+    }
+}
+
+/// One request of a session for one name, with all its waits, until it is dropped.
+pub struct Request<'a> {
+    locks: &'a Locks,
+    session: u64,
+    weight: u64,
+    space: SpaceId,
+    key: &'a [u8],
+    want: Want,
+    /// On the world's clock.
+    deadline: u64,
+    cancel: &'a Cancel,
+    in_line: bool,
+}
+
+impl<'a> Request<'a> {
+    /// `weight` says how much would be lost with the session's transaction; `deadline` is on the world's clock.
+    pub fn new(
+        locks: &'a Locks,
+        session: u64,
+        weight: u64,
+        (space, key): (SpaceId, &'a [u8]),
+        want: Want,
+        deadline: u64,
+        cancel: &'a Cancel,
+    ) -> Request<'a> {
+        Request { locks, session, weight, space, key, want, deadline, cancel, in_line: false }
+    }
+
+    /// What the request is for turns out to be more or less than was thought.
+    pub fn set_want(&mut self, want: Want) {
+        self.want = want;
+    }
+
+    /// Waits until what was in the way may be gone. No latch is held.
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`], [`Error::LockTimeout`], [`Error::Cancelled`].
+    pub fn wait(&mut self, way: &InTheWay, is_active: impl Fn(TxnId) -> bool) -> Result<()> {
+        let locks = self.locks;
+        let event = self.cancel.wake_event();
+        let ticket = event.ticket();
+        let still = match way {
+            InTheWay::Txn(txn) => {
+                let session = locks.sessions.lock().get(txn).copied();
+                self.line_up(Some((*txn, session)), event)?;
+                // Whoever ends from here on sees that somebody waits.
+                fence(Ordering::SeqCst);
+                is_active(*txn)
+            }
+            InTheWay::Sessions(_) => self.line_up(None, event)?,
+        };
+        let mut woken = Woken::Notified;
+        if still && !self.cancel.is_asked() {
+            locks.counters.waits.fetch_add(1, Ordering::Relaxed);
+            let now = locks.world.clock.now();
+            woken = match self.deadline.checked_sub(now).filter(|left| *left > 0) {
+                Some(left) => locks.world.sched.wait(event, ticket, Some(left)),
+                None => Woken::TimedOut,
+            };
+        }
+        if self.look_again() {
+            locks.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
+            return Err(Error::Deadlock);
+        }
+        if self.cancel.is_asked() {
+            return Err(Error::Cancelled);
+        }
+        if woken == Woken::TimedOut {
+            locks.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+            return Err(Error::LockTimeout);
+        }
+        Ok(())
+    }
+
+    /// Puts the request where others see it, with whom it waits for: the transaction's session, or whoever has locks
+    /// in the way now. False: nobody has, look again.
+    fn line_up(&mut self, txn: Option<(TxnId, Option<u64>)>, event: &Arc<Event>) -> Result<bool> {
+        let locks = self.locks;
+        let mut inner = locks.inner.lock();
+        let targets = match txn {
+            Some((_, session)) => session.into_iter().collect(),
+            // Those found before may have gone and others come: whoever is waited for now is the one who wakes.
+            None => match inner.in_the_way(self.session, NameRef { space: self.space, key: self.key }, self.want) {
+                Some(InTheWay::Sessions(sessions)) => sessions,
+                _ => return Ok(false),
+            },
+        };
+        let txn = txn.map(|(txn, _)| txn);
+        let waiters = &mut inner.waiters;
+        if waiters.gives_up(self.session, &targets, self.weight) {
+            locks.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
+            return Err(Error::Deadlock);
+        }
+        if let Some(waiter) = waiters.waiters.get_mut(&self.session).filter(|_| self.in_line) {
+            waiter.targets = targets;
+            waiter.txn = txn;
+            waiter.want = self.want;
+            waiter.losses += 1;
+            if waiter.losses == LOSSES_MAX {
+                locks.starving.fetch_add(1, Ordering::AcqRel);
+            }
+            return Ok(true);
+        }
+        waiters.arrivals += 1;
+        let waiter = Waiter {
+            targets,
+            txn,
+            weight: self.weight,
+            victim: false,
+            name: Name { space: self.space, key: self.key.into() },
+            want: self.want,
+            arrival: waiters.arrivals,
+            losses: 0,
+            event: event.clone(),
+        };
+        waiters.waiters.insert(self.session, waiter);
+        self.in_line = true;
+        locks.waiting.fetch_add(1, Ordering::SeqCst);
+        Ok(true)
+    }
+
+    /// The wait is over, the request goes on. True if it is a circle's victim.
+    fn look_again(&self) -> bool {
+        let mut inner = self.locks.inner.lock();
+        let Some(waiter) = inner.waiters.waiters.get_mut(&self.session) else { return false };
+        waiter.targets.clear();
+        waiter.txn = None;
+        waiter.victim
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        if !self.in_line {
+            return;
+        }
+        let mut inner = self.locks.inner.lock();
+        if let Some(waiter) = inner.waiters.waiters.remove(&self.session) {
+            self.locks.waiting.fetch_sub(1, Ordering::SeqCst);
+            if waiter.losses >= LOSSES_MAX {
+                self.locks.starving.fetch_sub(1, Ordering::AcqRel);
+                // Those that it was served before look again.
+                inner.waiters.wake(Some(self.session), None);
+            }
+        }
+    }
+}
