@@ -69,12 +69,20 @@ pub fn run(directory: &Path) -> Report {
     let time = Duration::from_millis(setting("MILLIS", 4000));
     let warm_up = Duration::from_millis(setting("WARM_UP_MILLIS", 15_000));
     let scattered = setting("SCATTER", 0) == 1;
-    let percents = [5, 10, 20, 50];
+    let mut percents = vec![5, 10, 20, 50];
+    let mut exponents = vec![0.99, 1.2];
+    // One row alone, to look at it more closely: FLASH in percent, ZIPF in hundredths.
+    if let Some(one) = Some(setting("FLASH", 0)).filter(|one| *one > 0) {
+        percents = vec![one];
+    }
+    if let Some(one) = Some(setting("ZIPF", 0)).filter(|one| *one > 0) {
+        exponents = vec![one as f64 / 100.0];
+    }
     // A leaf holds fifteen records of a thousand bytes.
     let data = records / 15 * 16384;
     let _ = std::fs::remove_dir_all(directory);
     let stores: Vec<(Option<u64>, Terrace)> = std::iter::once(None)
-        .chain(percents.into_iter().map(Some))
+        .chain(percents.iter().copied().map(Some))
         .map(|percent| {
             let name = percent.map_or("volume".into(), |p: u64| format!("flash-{p}"));
             let store = open(&directory.join(&name), data, percent);
@@ -86,11 +94,12 @@ pub fn run(directory: &Path) -> Report {
         })
         .collect();
     let mut rows: Vec<Row> = Vec::new();
-    for zipf in [0.99, 1.2] {
+    for zipf in exponents {
         let plan = Plan { records, threads, zipf, durable: true, scattered, ordered: true, time };
         let name = |percent| format!("Zipf {zipf}, flash {percent} %");
-        rows.extend(percents.map(|percent| Row {
-            name: name(percent),
+        rows.extend(percents.iter().map(|percent| Row {
+            
+name: name(*percent),
             runs: vec![(TIERED.into(), Vec::new()), (VOLUME.into(), Vec::new())],
         }));
         for (percent, store) in &stores {
@@ -99,7 +108,24 @@ pub fn run(directory: &Path) -> Report {
         }
         for round in 0..runs {
             for (percent, store) in &stores {
+                let before = status(store);
                 let run = workload::run(store, B, plan, round + 1);
+                let after = status(store);
+                let delta = |name: &str| after[name] - before[name];
+                eprintln!(
+                    "kv-tiered: Zipf {zipf}, {percent:?} %: {:.0}/s, p99 {:.0} µs; misses {}, from flash {}, volume {}, store {}; \
+                     flushed {}, put {} objects, waits for frames {}, evicted in the foreground {}",
+                    run.rate,
+                    run.p99,
+                    delta("pool_misses"),
+                    delta("reads_flash"),
+                    delta("reads_volume"),
+                    delta("reads_object"),
+                    delta("flush_pages"),
+                    if percent.is_some() { delta("objects_put") } else { 0 },
+                    delta("pool_frame_waits"),
+                    delta("pool_foreground_evictions"),
+                );
                 for row in rows.iter_mut().filter(|row| match percent {
                     Some(percent) => row.name == name(*percent),
                     None => row.name.starts_with(&format!("Zipf {zipf},")),

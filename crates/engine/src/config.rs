@@ -235,7 +235,7 @@ impl Config {
     /// Workers that move blocks to the object store, each with its buffers: a quarter of the memory at the most,
     /// but one.
     pub fn sinkers(&self) -> usize {
-        (self.memory.0 as usize / 4 / sink::BYTES_PER_WORKER).clamp(1, 8)
+        (self.memory.0 as usize / 4 / sink::BYTES_PER_WORKER).clamp(1, 16)
     }
 
     /// Frames of the buffer pool: what memory leaves after log buffers, the map, fixed costs, and the sinkers'

@@ -218,6 +218,7 @@ impl Engine {
             ("pool_evictions", get(&pool.counters.evictions)),
             ("pool_foreground_evictions", get(&pool.counters.foreground_evictions)),
             ("pool_frame_waits", get(&pool.counters.frame_waits)),
+            ("pool_writer_waits", get(&pool.counters.writer_waits)),
             ("pool_promotions", get(&pool.counters.promoted)),
             ("reads_flash", get(&s.path.counters.flash)),
             ("reads_volume", get(&s.path.counters.volume)),

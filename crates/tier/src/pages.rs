@@ -74,8 +74,11 @@ impl Pages {
     }
 
     /// Starts a mini-transaction: takes `log_bytes` of log room (see [`crate::redo::record_bound`])
-    /// and `new_pages` free frames. Waits for both; no latch is held.
+    /// and `new_pages` free frames. Waits for both, and while too many pages are dirty; no latch is held.
     pub fn begin(&self, log_bytes: u64, new_pages: usize, urgency: Urgency) -> Result<Mtr<'_>, MtrError> {
+        if urgency == Urgency::Normal {
+            self.pool.wait_to_change()?;
+        }
         let mut frames = Vec::with_capacity(new_pages);
         for _ in 0..new_pages {
             match self.pool.take_frame(urgency != Urgency::Normal) {

@@ -27,7 +27,7 @@ use parking_lot::lock_api::RawRwLock as _;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::Event;
@@ -36,6 +36,13 @@ const SHARDS: usize = 64;
 
 /// How long a reader waits for a free frame before it gives up, in nanoseconds.
 const FRAME_WAIT_MAX: Nanos = 30_000_000_000;
+/// After how long a waiter looks again by itself, in nanoseconds.
+const PATIENCE: Nanos = 100_000_000;
+
+/// Dirty pages may take five eighths of the frames; then writers wait.
+fn dirty_max(frames: usize) -> usize {
+    frames * 5 / 8
+}
 
 /// How a use of a page counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +69,8 @@ pub struct PoolCounters {
     /// Evictions by a reader that found no free frame: the cleaners were late.
     pub foreground_evictions: AtomicU64,
     pub frame_waits: AtomicU64,
+    /// Writers held back because too many pages are dirty.
+    pub writer_waits: AtomicU64,
     pub claim_waits: AtomicU64,
     pub promoted: AtomicU64,
 }
@@ -73,11 +82,15 @@ pub struct Pool {
     free: Mutex<Vec<FrameNo>>,
     pub(crate) queues: Mutex<Queues>,
     dirty: Mutex<BTreeSet<(Glsn, FrameNo)>>,
+    /// As many as `dirty` has.
+    dirty_count: AtomicUsize,
     below: Arc<dyn Below>,
     /// A claim ended: loaded, failed or evicted.
     claims_ended: Event,
     /// A frame became free.
     pub(crate) frames_freed: Event,
+    /// A dirty page became clean.
+    cleaned: Event,
     /// Free frames are few: for the evictor.
     pub(crate) frames_wanted: Arc<Event>,
     /// Clean frames are few, or the checkpoint waits: for the flusher.
@@ -105,9 +118,11 @@ impl Pool {
             free: Mutex::new((0..frames as u32).rev().map(FrameNo).collect()),
             queues: Mutex::new(Queues::new(frames)),
             dirty: Mutex::new(BTreeSet::new()),
+            dirty_count: AtomicUsize::new(0),
             below,
             claims_ended: Event::new(),
             frames_freed: Event::new(),
+            cleaned: Event::new(),
             frames_wanted: Arc::new(Event::new()),
             flush_wanted: Arc::new(Event::new()),
             counters: PoolCounters::default(),
@@ -127,7 +142,7 @@ impl Pool {
         self.free_low
     }
     pub fn dirty_frames(&self) -> usize {
-        self.dirty.lock().len()
+        self.dirty_count.load(Ordering::Relaxed)
     }
     pub fn hits(&self) -> u64 {
         self.shards.iter().map(|s| s.hits.load(Ordering::Relaxed)).sum()
@@ -289,8 +304,26 @@ impl Pool {
             self.counters.frame_waits.fetch_add(1, Ordering::Relaxed);
             self.frames_wanted.notify();
             self.flush_wanted.notify();
-            const PATIENCE: Nanos = 100_000_000;
             self.world.sched.wait(&self.frames_freed, freed, Some(PATIENCE));
+            waited += PATIENCE;
+            if waited > FRAME_WAIT_MAX {
+                return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
+            }
+        }
+    }
+
+    /// Holds a writer back while so many pages are dirty that readers would run out of frames: as long as pages cannot
+    /// be flushed as fast as they are changed, it is the writers who wait. No latch is held.
+    pub(crate) fn wait_to_change(&self) -> Result<(), ReadError> {
+        let mut waited = 0;
+        loop {
+            let cleaned = self.cleaned.ticket();
+            if self.dirty_frames() <= dirty_max(self.frames()) {
+                return Ok(());
+            }
+            self.counters.writer_waits.fetch_add(1, Ordering::Relaxed);
+            self.flush_wanted.notify();
+            self.world.sched.wait(&self.cleaned, cleaned, Some(PATIENCE));
             waited += PATIENCE;
             if waited > FRAME_WAIT_MAX {
                 return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
@@ -379,6 +412,7 @@ impl Pool {
             frame.first_change.store(first, Ordering::Release);
             let mut dirty = self.dirty.lock();
             dirty.insert((first, no));
+            self.dirty_count.store(dirty.len(), Ordering::Relaxed);
             let many = dirty.len() % 64 == 0 && dirty.len() > crate::flush::dirty_limit(self.frames());
             drop(dirty);
             if many {
@@ -446,9 +480,11 @@ impl Pool {
             } else {
                 frame.first_change.store(0, Ordering::Release);
             }
+            self.dirty_count.store(dirty.len(), Ordering::Relaxed);
         }
         // SAFETY: locked above.
         unsafe { frame.latch.unlock_shared() };
+        self.cleaned.notify();
         self.frames_wanted.notify();
     }
 
@@ -489,7 +525,9 @@ impl Pool {
                     continue;
                 }
                 if let Some(first) = frame.first_change() {
-                    self.dirty.lock().remove(&(first, no));
+                    let mut dirty = self.dirty.lock();
+                    dirty.remove(&(first, no));
+                    self.dirty_count.store(dirty.len(), Ordering::Relaxed);
                 }
                 pages.remove(&id);
                 // SAFETY: locked above.

@@ -8,6 +8,9 @@
 use crate::frame::FrameNo;
 use std::collections::VecDeque;
 
+/// Pages of `old` that must stay, before `young` is looked at instead.
+const SKIPS_MAX: usize = 256;
+
 /// Share of the frames that `young` may hold, in eighths.
 const YOUNG_EIGHTHS: usize = 5;
 
@@ -54,10 +57,13 @@ impl Queues {
     pub fn next_victim(&mut self, look: impl Fn(FrameNo, u32) -> Look) -> Option<FrameNo> {
         let mut skipped = 0;
         let mut budget = self.old.len() + self.young.len();
-        while budget > 0 && skipped < 256 {
+        while budget > 0 {
             budget -= 1;
             if self.old.is_empty() {
                 self.shrink_young(&look, 1);
+            }
+            if skipped >= SKIPS_MAX.min(self.old.len()) && skipped > 0 {
+                break;
             }
             let (no, turn) = self.old.pop_front()?;
             let seen = look(no, turn);
@@ -77,6 +83,27 @@ impl Queues {
                 skipped += 1;
                 self.old.push_back((no, turn));
             }
+        }
+        self.victim_of_young(&look)
+    }
+
+    /// A page of `young`, sparing once those in use: `old` is full of pages that must stay, such as dirty ones that
+    /// cannot be flushed now.
+    fn victim_of_young(&mut self, look: &impl Fn(FrameNo, u32) -> Look) -> Option<FrameNo> {
+        for _ in 0..(2 * self.young.len()).min(2 * SKIPS_MAX) {
+            let (no, turn) = self.young.pop_front()?;
+            let seen = look(no, turn);
+            if seen.stale {
+                continue;
+            }
+            let in_use = seen.accesses > 0 && !self.cooled.contains(&no);
+            if !in_use && seen.evictable {
+                return Some(no);
+            }
+            if in_use {
+                self.cooled.push(no);
+            }
+            self.young.push_back((no, turn));
         }
         None
     }
@@ -99,6 +126,46 @@ impl Queues {
                 self.old.push_back((no, turn));
                 moved += 1;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::collections::HashSet;
+
+    /// As the pool does it: what was cooled has no accesses any more.
+    fn victim(queues: &mut Queues, dirty: &HashSet<u32>, accesses: &RefCell<Vec<u8>>) -> Option<u32> {
+        let victim = queues.next_victim(|no, _| Look {
+            stale: false,
+            accesses: accesses.borrow()[no.0 as usize],
+            evictable: !dirty.contains(&no.0),
+        });
+        for no in queues.cooled.drain(..) {
+            accesses.borrow_mut()[no.0 as usize] = 0;
+        }
+        victim.map(|no| no.0)
+    }
+
+    #[test]
+    fn young_gives_when_old_is_all_dirty() {
+        for frames in [16, 100, 2000] {
+            let mut queues = Queues::new(frames);
+            (0..frames as u32).for_each(|no| queues.push_old(FrameNo(no), 0));
+            let accesses = RefCell::new(vec![2; frames]);
+            // A round in which all are promoted, as far as `young` takes them.
+            let first = victim(&mut queues, &HashSet::new(), &accesses).unwrap();
+            let dirty: HashSet<u32> = queues.old.iter().map(|(no, _)| no.0).collect();
+            assert!(!queues.young.is_empty() && !dirty.contains(&first));
+            let mut left = frames - dirty.len() - 1;
+            while left > 0 {
+                let no = (0..4).find_map(|_| victim(&mut queues, &dirty, &accesses)).expect("a clean page is found");
+                assert!(!dirty.contains(&no));
+                left -= 1;
+            }
+            assert_eq!(victim(&mut queues, &dirty, &accesses), None);
         }
     }
 }
