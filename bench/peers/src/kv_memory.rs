@@ -2,11 +2,11 @@
 
 use crate::report::{Report, Row, Run};
 use crate::setting;
-use crate::stores::{Lmdb, Rocks, Terrace};
-use crate::workload::{self, A, B, C, E, Mix, Plan, Store};
+use crate::stores::{self, Lmdb, Rocks};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use terrace_workload::{self as workload, A, B, C, E, Load, Mix, Plan, Store, VALUE};
 
 const NAMES: [&str; 3] = ["Terrace", "RocksDB", "LMDB"];
 
@@ -17,7 +17,7 @@ fn open(store: &str, directory: &Path, memory: u64, durable: bool) -> Box<dyn St
     let directory = directory.join(format!("{store}-{}", OPENED.fetch_add(1, Ordering::Relaxed)));
     std::fs::create_dir_all(&directory).expect("the directory is made");
     match store {
-        "Terrace" => Box::new(Terrace::open(&directory, memory)),
+        "Terrace" => Box::new(stores::terrace(&directory, memory)),
         "RocksDB" => Box::new(Rocks::open(&directory, memory)),
         _ => Box::new(Lmdb::open(&directory, durable)),
     }
@@ -28,7 +28,7 @@ pub fn run(directory: &Path) -> Report {
     let runs = setting("RUNS", 3);
     let threads = setting("THREADS", 2);
     let time = Duration::from_millis(setting("MILLIS", 3000));
-    let memory = 3 * records * workload::VALUE as u64;
+    let memory = 3 * records * VALUE as u64;
     // One store and one workload alone, for a profiler.
     let only = std::env::var("STORE").ok();
     let mix_of = |mix: &Mix| std::env::var("MIX").is_ok_and(|only| !mix.name.starts_with(&only));
@@ -49,11 +49,14 @@ pub fn run(directory: &Path) -> Report {
             for store in NAMES.into_iter().filter(|store| only.as_deref().is_none_or(|only| only == *store)) {
                 let open = open(store, directory, memory, durable);
                 // A durable load would measure the disk's syncs alone: batches of 100 share one.
-                let load = workload::load(&*open, workload::key, records, if durable { 100 } else { 1 }, durable);
-                note(format!("load, {kind}"), store, load);
+                let batch = if durable { 100 } else { 1 };
+                let load = Load { key: workload::key, records, value: VALUE, batch, durable };
+                note(format!("load, {kind}"), store, workload::load(&*open, load, |_| {}).expect("the load succeeds"));
                 for mix in mixes.iter().filter(|mix| !mix_of(mix)) {
-                    let plan = Plan { records, threads, zipf: 0.99, durable, scattered: true, ordered: false, time };
-                    note(format!("{}, {kind}", mix.name), store, workload::run(&*open, *mix, plan, round + 1));
+                    let plan =
+                        Plan { records, value: VALUE, threads, zipf: 0.99, durable, scattered: true, ordered: false, time };
+                    let run = workload::run(&*open, *mix, plan, round + 1).expect("the run succeeds");
+                    note(format!("{}, {kind}", mix.name), store, run);
                 }
                 eprintln!("kv-memory: {kind}, round {} of {runs}, {store} done", round + 1);
             }
@@ -67,7 +70,7 @@ pub fn run(directory: &Path) -> Report {
         notes: vec![format!(
             "{records} records of {} bytes, {} MiB of memory for each store, {threads} threads, Zipf 0.99; every write is \
              a transaction; relaxed: commits don't wait for the disk",
-            workload::VALUE,
+            VALUE,
             memory >> 20
         )],
         rows,

@@ -7,8 +7,6 @@
 
 use crate::report::{Report, Row};
 use crate::setting;
-use crate::stores::Terrace;
-use crate::workload::{self, B, Plan, VALUE};
 use serde_json::json;
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,6 +19,7 @@ use terrace_io::emulate::{self, CLOUD};
 use terrace_io::object;
 use terrace_io::real::disk::RealDisk;
 use terrace_io::real::world;
+use terrace_workload::{self as workload, B, Load, Plan, Terrace, VALUE};
 
 const TIERED: &str = "tiered";
 const VOLUME: &str = "all on the volume";
@@ -37,7 +36,8 @@ fn open(directory: &Path, data: u64, flash_percent: Option<u64>) -> Terrace {
     let config = Config { memory: Bytes(memory), log: Bytes(256 << 20), ..Config::default() };
     let Some(percent) = flash_percent else {
         let config = Config { object_buffer: Bytes(3 * data), ..config };
-        return Terrace::on(config, Parts { world: world(), volume, flash: None, store: None });
+        let parts = Parts { world: world(), volume, flash: None, store: None };
+        return Terrace::on(config, parts).expect("the engine opens");
     };
     let real = object::open(&object::Settings::new(&directory.join("objects").display().to_string()));
     let store = emulate::store(world(), real.expect("the object directory opens"), CLOUD.store);
@@ -47,7 +47,8 @@ fn open(directory: &Path, data: u64, flash_percent: Option<u64>) -> Terrace {
         sink_after_ms: 5_000,
         ..config
     };
-    Terrace::on(config, Parts { world: world(), volume, flash: Some(disk("flash", CLOUD.flash)), store: Some(store) })
+    let parts = Parts { world: world(), volume, flash: Some(disk("flash", CLOUD.flash)), store: Some(store) };
+    Terrace::on(config, parts).expect("the engine opens")
 }
 
 fn status(store: &Terrace) -> HashMap<String, u64> {
@@ -87,7 +88,8 @@ pub fn run(directory: &Path) -> Report {
             let name = percent.map_or("volume".into(), |p: u64| format!("flash-{p}"));
             let store = open(&directory.join(&name), data, percent);
             let started = Instant::now();
-            workload::load(&store, workload::ordered_key, records, 100, false);
+            let load = Load { key: workload::ordered_key, records, value: VALUE, batch: 100, durable: false };
+            workload::load(&store, load, |_| {}).expect("the load succeeds");
             settle(&store);
             eprintln!("kv-tiered: {name} loaded in {:.0} s", started.elapsed().as_secs_f64());
             (percent, store)
@@ -95,7 +97,7 @@ pub fn run(directory: &Path) -> Report {
         .collect();
     let mut rows: Vec<Row> = Vec::new();
     for zipf in exponents {
-        let plan = Plan { records, threads, zipf, durable: true, scattered, ordered: true, time };
+        let plan = Plan { records, value: VALUE, threads, zipf, durable: true, scattered, ordered: true, time };
         let name = |percent| format!("Zipf {zipf}, flash {percent} %");
         rows.extend(percents.iter().map(|percent| Row {
             
@@ -103,13 +105,13 @@ name: name(*percent),
             runs: vec![(TIERED.into(), Vec::new()), (VOLUME.into(), Vec::new())],
         }));
         for (percent, store) in &stores {
-            workload::run(store, B, Plan { time: warm_up, ..plan }, 99);
+            workload::run(store, B, Plan { time: warm_up, ..plan }, 99).expect("the warm-up succeeds");
             eprintln!("kv-tiered: Zipf {zipf}, {percent:?} % warmed up");
         }
         for round in 0..runs {
             for (percent, store) in &stores {
                 let before = status(store);
-                let run = workload::run(store, B, plan, round + 1);
+                let run = workload::run(store, B, plan, round + 1).expect("the run succeeds");
                 let after = status(store);
                 let delta = |name: &str| after[name] - before[name];
                 eprintln!(

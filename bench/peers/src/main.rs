@@ -8,7 +8,6 @@ mod kv_tiered;
 mod memory;
 mod report;
 mod stores;
-mod workload;
 
 use std::path::Path;
 

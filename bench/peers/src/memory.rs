@@ -2,12 +2,12 @@
 
 use crate::report::{Report, Row, Run};
 use crate::setting;
-use crate::stores::Terrace;
-use crate::workload::{self, B, Plan};
+use crate::stores;
 use serde_json::json;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use terrace_workload::{self as workload, B, Load, Plan, VALUE};
 
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -21,7 +21,7 @@ pub fn run(directory: &Path) -> Report {
     let _ = std::fs::remove_dir_all(directory);
     std::fs::create_dir_all(directory).expect("the directory is made");
     let before = resident();
-    let store = Terrace::open(directory, memory);
+    let store = stores::terrace(directory, memory);
     let (most, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let (load, run) = std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -30,10 +30,11 @@ pub fn run(directory: &Path) -> Report {
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
-        let load = workload::load(&store, workload::ordered_key, records, 100, false);
+        let load = Load { key: workload::ordered_key, records, value: VALUE, batch: 100, durable: false };
+        let load = workload::load(&store, load, |_| {}).expect("the load succeeds");
         let time = Duration::from_secs(10);
-        let plan = Plan { records, threads: 4, zipf: 0.99, durable: false, scattered: true, ordered: true, time };
-        let run = workload::run(&store, B, plan, 1);
+        let plan = Plan { records, value: VALUE, threads: 4, zipf: 0.99, durable: false, scattered: true, ordered: true, time };
+        let run = workload::run(&store, B, plan, 1).expect("the run succeeds");
         done.store(true, Ordering::Relaxed);
         (load, run)
     });

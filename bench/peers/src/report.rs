@@ -2,20 +2,12 @@
 
 use serde_json::{Map, Value, json};
 use std::path::Path;
+pub use terrace_workload::Run;
 
 /// One workload's runs: operations a second for each store, in the order they were run.
 pub struct Row {
     pub name: String,
     pub runs: Vec<(String, Vec<Run>)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub struct Run {
-    /// Operations a second.
-    pub rate: f64,
-    /// Latencies in microseconds.
-    pub p50: f64,
-    pub p99: f64,
 }
 
 pub struct Report {

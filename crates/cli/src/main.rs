@@ -4,6 +4,7 @@
 //! Exit codes: 0 all is well, 1 something is wrong with the instance, 2 wrong usage or configuration,
 //! 3 it could not be looked at.
 
+mod bench;
 mod instance;
 mod output;
 
@@ -24,6 +25,8 @@ enum Command {
     Check(Place),
     /// What the instance is, its tables, and where their pages are
     Status(Place),
+    /// Measure the devices and the engine on them, in empty places
+    Bench(bench::Settings),
     /// Print every setting with its default, or check a configuration file
     Config {
         /// A file to check; nothing is opened
@@ -63,6 +66,13 @@ fn main() -> ExitCode {
             output::status(engine, place.json);
             0
         }),
+        Command::Bench(settings) => match bench::run(&settings) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => {
+                eprintln!("error: {message}");
+                ExitCode::from(2)
+            }
+        },
         Command::Config { check: None } => {
             output::text(&terrace_sql::config::document());
             ExitCode::SUCCESS
