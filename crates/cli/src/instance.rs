@@ -69,7 +69,8 @@ pub fn open(place: &Place) -> Result<Instance, Fault> {
     if place.config.is_none() && place.volume.is_none() {
         return Err(Fault::usage("give --config FILE or --volume DIRECTORY".into()));
     }
-    let absent = |volume: &str| Fault::usage(format!("{volume}: there is no Terrace instance (no file `superblock`)"));
+    let absent =
+        |volume: &str| Fault::usage(format!("{volume}: there is no Terrace instance (no file `superblock`)"));
     if let Some(volume) = &place.volume
         && !Path::new(volume).join("superblock").exists()
     {

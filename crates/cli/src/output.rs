@@ -68,7 +68,9 @@ pub fn check(report: &Report, code: u8, as_json: bool) {
     let r = report;
     if as_json {
         let list = |findings: &Findings| json!({"count": findings.count, "first": findings.first});
-        let flash = r.flash.as_ref().map(|f| json!({"copies": f.copies, "current": f.current, "stale": f.stale, "damaged": f.damaged}));
+        let flash = r.flash.as_ref().map(
+            |f| json!({"copies": f.copies, "current": f.current, "stale": f.stale, "damaged": f.damaged}),
+        );
         let value = json!({
             "exit": code,
             "pages_volume": r.pages_volume,
@@ -95,10 +97,17 @@ pub fn check(report: &Report, code: u8, as_json: bool) {
     findings("note", &r.notes);
     findings("not checked", &r.unchecked);
     if let Some(f) = &r.flash {
-        out!("{} on flash: {} current, {} of another time, {} damaged", number(f.copies, "copy").replace("copys", "copies"), f.current, f.stale, f.damaged);
+        out!(
+            "{} on flash: {} current, {} of another time, {} damaged",
+            number(f.copies, "copy").replace("copys", "copies"),
+            f.current,
+            f.stale,
+            f.damaged
+        );
     }
     let parts = [(&r.leaked, "leaked"), (&r.notes, "notes"), (&r.unchecked, "not checked")];
-    let rest: String = parts.iter().filter(|(f, _)| f.count > 0).map(|(f, what)| format!(", {} {what}", f.count)).collect();
+    let rest: String =
+        parts.iter().filter(|(f, _)| f.count > 0).map(|(f, what)| format!(", {} {what}", f.count)).collect();
     out!(
         "{} on the volume, {} in {}, {} with {} entries: {}{rest}",
         number(r.pages_volume, "page"),
@@ -111,11 +120,20 @@ pub fn check(report: &Report, code: u8, as_json: bool) {
 }
 
 /// What the instance is, by name.
-fn facts(instance: &Instance, place: &Place, tables: &check::Tables, spaces: &[SpaceInfo]) -> Vec<(&'static str, Value)> {
+fn facts(
+    instance: &Instance,
+    place: &Place,
+    tables: &check::Tables,
+    spaces: &[SpaceInfo],
+) -> Vec<(&'static str, Value)> {
     let look = &instance.look;
     let s = &look.superblock;
     let undo = check::read_undo(look);
-    let written = Path::new(&look.volume.describe()).join(superblock::FILE).metadata().and_then(|meta| meta.modified()).ok();
+    let written = Path::new(&look.volume.describe())
+        .join(superblock::FILE)
+        .metadata()
+        .and_then(|meta| meta.modified())
+        .ok();
     let age = written.and_then(|at| SystemTime::now().duration_since(at).ok()).map(|age| age.as_secs());
     let pages = |of: fn(&SpaceInfo) -> u64| spaces.iter().map(of).sum::<u64>();
     let store = look.objects.as_ref().map(|objects| objects.store().describe());
@@ -168,7 +186,8 @@ pub fn status(instance: &Instance, place: &Place) {
     let spaces = check::spaces(&instance.look, &tables);
     let facts = facts(instance, place, &tables, &spaces);
     if place.json {
-        let mut whole: Map<String, Value> = facts.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        let mut whole: Map<String, Value> =
+            facts.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
         let spaces: Vec<Value> = spaces
             .iter()
             .map(|s| json!({"space": s.space, "table": s.table, "index": s.index, "pages": s.pages, "volume": s.volume, "object": s.object}))

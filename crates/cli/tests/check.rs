@@ -16,7 +16,10 @@ fn a_sound_instance_has_no_fault_closed_or_crashed() {
         assert!(said.contains("3 trees with 8000 entries") && !said.contains("leaked"), "{said}");
         let status = instance.run("status", &[]);
         let said = String::from_utf8_lossy(&status.stdout).to_string();
-        assert!(status.status.success() && said.contains(&format!("closed_cleanly          {clean}")), "{said}");
+        assert!(
+            status.status.success() && said.contains(&format!("closed_cleanly          {clean}")),
+            "{said}"
+        );
         assert!(said.contains("d/t") && said.contains("plain"), "{said}");
     }
 }
@@ -28,7 +31,11 @@ fn status_says_what_the_instance_is_and_where_its_pages_are() {
     let number = |name: &str| status[name].as_u64().unwrap_or_else(|| panic!("{name} in {status:#}"));
     assert!(number("format_version") == 1 && status["instance"].as_str().unwrap().len() == 32);
     assert!(number("superblock_age_seconds") < 3600 && number("checkpoint_lsn") <= number("log_end_lsn"));
-    assert!(number("redo_bytes") == number("log_end_lsn") - number("checkpoint_lsn") && number("redo_bytes") > 100_000, "{status:#}");
+    assert!(
+        number("redo_bytes") == number("log_end_lsn") - number("checkpoint_lsn")
+            && number("redo_bytes") > 100_000,
+        "{status:#}"
+    );
     assert!(number("redo_pages") > 10 && number("object_bytes") > 1 << 20, "{status:#}");
     let spaces = status["spaces"].as_array().unwrap();
     let pages = |tier: &str| spaces.iter().map(|space| space[tier].as_u64().unwrap()).sum::<u64>();
@@ -48,7 +55,10 @@ fn without_its_objects_an_instance_is_checked_in_part_and_that_is_no_fault() {
     // What is damaged near is found all the same.
     instance.damage(|space, _| space == 3);
     let (code, said) = instance.check();
-    assert!(code == 1 && said.contains("the catalog: page 3:1: on the volume") && said.contains("give --object"), "{said}");
+    assert!(
+        code == 1 && said.contains("the catalog: page 3:1: on the volume") && said.contains("give --object"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -92,9 +102,11 @@ fn each_damage_is_named_and_the_walk_goes_on() {
     // Every page on the volume: each is named once.
     let whole = instance.damage(|_, _| true);
     let report = instance.json("check", &[]);
-    let faults: Vec<&str> = report["faults"]["first"].as_array().unwrap().iter().map(|fault| fault.as_str().unwrap()).collect();
+    let faults: Vec<&str> =
+        report["faults"]["first"].as_array().unwrap().iter().map(|fault| fault.as_str().unwrap()).collect();
     let pages = report["pages_volume"].as_u64().unwrap() as usize;
-    let named = faults.iter().filter(|fault| fault.contains("on the volume") && fault.contains("is corrupt")).count();
+    let named =
+        faults.iter().filter(|fault| fault.contains("on the volume") && fault.contains("is corrupt")).count();
     assert!(report["exit"] == 1 && named == pages && pages > 20, "{report:#}");
     assert!(report["leaked"]["count"] == 0, "{report:#}");
     instance.restore(&whole);
@@ -165,7 +177,10 @@ fn damage_in_undo_or_the_catalog_does_not_end_the_walk() {
     // The catalog's root: the tables' trees are walked without their names.
     let whole = instance.damage(|space, page| space == 3 && page == 1);
     let (code, said) = instance.check();
-    assert!(code == 1 && said.contains("the catalog: page 3:1: on the volume") && said.contains("3 trees with"), "{said}");
+    assert!(
+        code == 1 && said.contains("the catalog: page 3:1: on the volume") && said.contains("3 trees with"),
+        "{said}"
+    );
     assert!(said.contains("space 18 may be a table's") && !said.contains("leaked"), "{said}");
     instance.restore(&whole);
     // Its header alone: the tables are still found.
@@ -213,7 +228,10 @@ fn copies_on_flash_are_verified_if_asked_and_are_never_faults() {
 #[test]
 fn a_missing_and_a_running_instance_are_refused() {
     let instance = Instance::new("running", true);
-    let output = Command::new(env!("CARGO_BIN_EXE_terrace")).args(["check", "--volume", "/nonexistent"]).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["check", "--volume", "/nonexistent"])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no Terrace instance"));
     assert!(!Path::new("/nonexistent").exists());

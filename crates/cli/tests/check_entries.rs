@@ -6,6 +6,7 @@ mod instance;
 use instance::{Instance, commit, create, insert, plain, plain_key, row};
 use std::sync::Arc;
 use terrace_engine::btree::{Tree, overflow};
+use terrace_engine::undo::{RollPtr, record::Record, stream::Mark};
 use terrace_engine::{Engine, Isolation, Lock, Table};
 use terrace_tier::page::{PageKind, SpaceId};
 use terrace_tier::redo::Urgency;
@@ -25,7 +26,10 @@ fn entries_are_matched_with_rows_not_only_counted() {
     let plain_index = "table d/t index plain";
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("8000 entries: 2 faults"), "{said}");
-    assert!(said.contains(&format!("{plain_index}: 1 entries of row {:016x}, which is not there", 17)), "{said}");
+    assert!(
+        said.contains(&format!("{plain_index}: 1 entries of row {:016x}, which is not there", 17)),
+        "{said}"
+    );
     assert!(said.contains(&format!("{plain_index}: row {:016x} has no entry", 5000)), "{said}");
     // Quick looks at no entry.
     assert_eq!(instance.check_with(&["--quick"]).0, 0);
@@ -39,7 +43,10 @@ fn entries_are_matched_with_rows_not_only_counted() {
     commit(txn);
     close(engine, table);
     let (_, said) = instance.check();
-    assert!(said.contains(&format!("{plain_index}: row {:016x} has 2 entries", 40)) && said.contains("3 faults"), "{said}");
+    assert!(
+        said.contains(&format!("{plain_index}: row {:016x} has 2 entries", 40)) && said.contains("3 faults"),
+        "{said}"
+    );
 }
 
 fn close(engine: Arc<Engine>, table: Arc<Table>) {
@@ -100,9 +107,42 @@ fn unfinished_and_prepared_transactions_and_delete_marks_are_no_faults() {
     // Without its undo nobody can tell what they left: that is said, and no mismatch is made up.
     instance.damage(|space, page| space == 2 && page > 1);
     let (code, said) = instance.check();
-    assert!(code == 1 && said.contains("undo is damaged") && said.contains("against the table's rows"), "{said}");
+    assert!(
+        code == 1 && said.contains("undo is damaged") && said.contains("against the table's rows"),
+        "{said}"
+    );
     assert!(!said.contains("has no entry") && !said.contains("which is not there"), "{said}");
     std::mem::forget((view, open, prepared)); // dropped, they would roll back, and wait for workers
+}
+
+/// Found by killing: purge gives a transaction's undo back page by page, and a crash may come between.
+#[test]
+fn a_purge_cut_amid_a_transactions_undo_is_no_fault() {
+    let instance = Instance::new("purged", true);
+    let engine = instance.open();
+    let core = engine.core();
+    let table = engine.open_table("d/t").unwrap();
+    core.storage.stop_workers_but_flush(); // purge is ours
+    let txn = engine.begin(Isolation::RepeatableRead);
+    for n in 0..1000u64 {
+        txn.delete(&table, &n.to_be_bytes(), &[plain(&plain_key(n))]).unwrap();
+    }
+    commit(txn);
+    let past = *core.history.lock().back().unwrap();
+    let mut pages = Vec::new();
+    let each = |at: RollPtr, _: Record<'_>| {
+        pages.push(at.page());
+        Ok(true)
+    };
+    core.streams.walk(past.begin, Some(past.end), each).unwrap();
+    pages.dedup();
+    assert!(pages.len() > 5, "{pages:?}");
+    core.streams.forget_before(past.stream, Mark { page: pages[3], end: 80 }).unwrap();
+    engine.make_durable().unwrap();
+    crash(&engine);
+    drop((table, engine));
+    let report = instance.json("check", &[]);
+    assert!(report["exit"] == 0 && report["undo_records"].as_u64().unwrap() > 500, "{report:#}");
 }
 
 #[test]
@@ -134,7 +174,10 @@ fn what_nothing_names_is_leaked_and_no_fault() {
     assert!(said.contains("space 60 is no table's: 2 pages on the volume"), "{said}");
     assert!(said.contains("00000001-00000000000000ff is named by nothing"), "{said}");
     let report = instance.json("check", &[]);
-    assert!(report["leaked"]["count"] == 6 && report["leaked_object_bytes"].as_u64().unwrap() > PAGES, "{report:#}");
+    assert!(
+        report["leaked"]["count"] == 6 && report["leaked_object_bytes"].as_u64().unwrap() > PAGES,
+        "{report:#}"
+    );
 }
 
 const PAGES: u64 = 16384;
@@ -149,7 +192,10 @@ fn a_large_value_that_lost_a_page_is_a_fault_of_its_leaf() {
     commit(txn);
     // Row 100's value is given back behind its back.
     let tree = table.tree(0).unwrap();
-    let value = tree.get(&100u64.to_be_bytes(), terrace_engine::Access::Normal, |value| value.map(<[u8]>::to_vec)).unwrap().unwrap();
+    let value = tree
+        .get(&100u64.to_be_bytes(), terrace_engine::Access::Normal, |value| value.map(<[u8]>::to_vec))
+        .unwrap()
+        .unwrap();
     let large = overflow::Large::decode(&value[15..]).unwrap();
     overflow::free(tree.space(), large, Urgency::Normal).unwrap();
     drop(tree);

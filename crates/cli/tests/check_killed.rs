@@ -55,12 +55,15 @@ fn one(engine: &Arc<Engine>, table: &Arc<Table>, writer: u64, random: &dyn Rando
         let found = txn.get(table, &key.to_be_bytes(), Lock::None, &mut old)?;
         let len = if random.below(25) == 0 { 20_000 + random.below(60_000) } else { 20 + random.below(1500) };
         let new = [&random.below(50).to_be_bytes()[..], &vec![key as u8; len as usize]].concat();
-        let (old_key, new_key) = (if found { entry_key(&old, key) } else { Vec::new() }, entry_key(&new, key));
+        let (old_key, new_key) =
+            (if found { entry_key(&old, key) } else { Vec::new() }, entry_key(&new, key));
         match (found, random.below(3)) {
             (false, _) => txn.insert(table, &key.to_be_bytes(), &new, &[entry(&new_key)])?,
             (true, 0) => txn.delete(table, &key.to_be_bytes(), &[entry(&old_key)])?,
             (true, _) if old_key == new_key => txn.update(table, &key.to_be_bytes(), &new, &[], &[])?,
-            (true, _) => txn.update(table, &key.to_be_bytes(), &new, &[entry(&old_key)], &[entry(&new_key)])?,
+            (true, _) => {
+                txn.update(table, &key.to_be_bytes(), &new, &[entry(&old_key)], &[entry(&new_key)])?
+            }
         }
     }
     match random.below(4) {
@@ -111,7 +114,8 @@ fn a_killed_instance_is_found_sound() {
             child.env(HOLD, "1");
         }
         let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
-        let started = BufReader::new(child.stdout.take().unwrap()).lines().any(|line| line.unwrap() == "writing");
+        let started =
+            BufReader::new(child.stdout.take().unwrap()).lines().any(|line| line.unwrap() == "writing");
         assert!(started, "run {run}: the writer did not start");
         std::thread::sleep(Duration::from_millis(20 + random.below(500)));
         child.kill().unwrap(); // SIGKILL

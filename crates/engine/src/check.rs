@@ -176,14 +176,18 @@ fn check_frame(look: &Look, report: &mut Report) -> Tables {
     match Superblock::intact(&*look.volume) {
         Ok(intact) => {
             let damaged = (0..2).filter(|copy| !intact[*copy]);
-            let what = |copy| format!("copy {copy} of the superblock is damaged or was torn by a crash; the other holds");
+            let what = |copy| {
+                format!("copy {copy} of the superblock is damaged or was torn by a crash; the other holds")
+            };
             // A new instance has written one copy only.
             report.notes.add_of(intact.iter().filter(|i| !**i).count() as u64, damaged.map(what));
         }
         Err(error) => report.faults.add(error.to_string()),
     }
     let torn = look.map.homes_unreadable();
-    let what = |page: &u32| format!("one of the two homes of map page {page} is damaged or was torn by a crash; the other holds");
+    let what = |page: &u32| {
+        format!("one of the two homes of map page {page} is damaged or was torn by a crash; the other holds")
+    };
     report.notes.add_of(torn.len() as u64, torn.iter().map(what));
     let map = look.map.faults();
     report.faults.add_of(map.len() as u64, map.iter().map(|fault| format!("map: {fault}")));
@@ -195,11 +199,25 @@ fn check_frame(look: &Look, report: &mut Report) -> Tables {
 pub fn spaces(look: &Look, tables: &Tables) -> Vec<SpaceInfo> {
     let counts = look.map.counts();
     let mut named = vec![(SpaceId::UNDO, "(undo)", ""), (SpaceId::CATALOG, "(catalog)", "")];
-    named.extend(tables.listed.iter().flat_map(|t| t.indexes.iter().map(|(space, def)| (*space, &*t.name, &*def.name))));
+    named.extend(
+        tables
+            .listed
+            .iter()
+            .flat_map(|t| t.indexes.iter().map(|(space, def)| (*space, &*t.name, &*def.name))),
+    );
     let info = |(space, table, index): (SpaceId, &str, &str)| {
         let count = counts.get(&space).copied().unwrap_or_default();
         let (table, index) = (table.to_string(), index.to_string());
-        SpaceInfo { space: space.0, table, index, pages: count.pages, memory: 0, flash: 0, volume: count.volume, object: count.object }
+        SpaceInfo {
+            space: space.0,
+            table,
+            index,
+            pages: count.pages,
+            memory: 0,
+            flash: 0,
+            volume: count.volume,
+            object: count.object,
+        }
     };
     named.into_iter().map(info).collect()
 }
@@ -240,7 +258,9 @@ fn read_catalog(look: &Look, report: &mut Report) -> Tables {
         for (space, def) in &table.indexes {
             let name = format!("table {} index {}", table.name, def.name);
             if space.0 >= bound || !space.sinks() {
-                report.faults.add(format!("{name}: its space {space} is none that was given out (below {bound})"));
+                report
+                    .faults
+                    .add(format!("{name}: its space {space} is none that was given out (below {bound})"));
             }
             if let Some(other) = tables.names.insert(*space, name.clone()) {
                 report.faults.add(format!("{name} and {other} have the same space {space}"));

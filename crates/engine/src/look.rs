@@ -156,7 +156,7 @@ impl Look {
         self.bad.lock().insert(id);
     }
 
-    fn from_object(&self, objects: &Objects, at: &InObject, image: &mut [u8]) -> Result<(), StoreError> {
+    fn read_object(&self, objects: &Objects, at: &InObject, image: &mut [u8]) -> Result<(), StoreError> {
         let mut recent = self.recent.lock();
         let kept = recent.whole.iter().position(|(key, _)| *key == at.key);
         if kept.is_none() && recent.asked.replace(at.key) != Some(at.key) {
@@ -175,7 +175,11 @@ impl Look {
             },
         };
         let body = HEADER + at.offset;
-        let found = whole.1.get(body..body + PAGE_SIZE).filter(|_| at.length == PAGE_SIZE).map(|body| image.copy_from_slice(body));
+        let found = whole
+            .1
+            .get(body..body + PAGE_SIZE)
+            .filter(|_| at.length == PAGE_SIZE)
+            .map(|body| image.copy_from_slice(body));
         recent.whole.push_back(whole);
         while recent.bytes > BUDGET && recent.whole.len() > 1 {
             let oldest = recent.whole.pop_front();
@@ -193,12 +197,15 @@ impl Look {
             (None, Some(_), _) if self.gave_up.load(Ordering::Relaxed) => return Err(NoPage::OutOfReach),
             (None, Some(_), None) => return Err(NoPage::OutOfReach),
             (None, Some(at), Some(objects)) => {
-                self.from_object(objects, &at, image).map_err(|error| no_object(&error))?;
+                self.read_object(objects, &at, image).map_err(|error| no_object(&error))?;
             }
         }
         page::check(image, id, Some(home.tag)).map_err(|bad| match (home.slot, home.object) {
             (Some(slot), _) => wrong(format!("on the volume (slot {}) it is corrupt: {bad}", slot.0)),
-            (None, at) => wrong(format!("in object {} it is corrupt: {bad}", at.map_or(String::new(), |at| at.key.to_string()))),
+            (None, at) => wrong(format!(
+                "in object {} it is corrupt: {bad}",
+                at.map_or(String::new(), |at| at.key.to_string())
+            )),
         })
     }
 }
@@ -245,7 +252,12 @@ impl Redo for NoLog {
         Err(LogError::Poisoned("the instance was opened for looking".into()))
     }
     fn give_back(&self, _bytes: u64) {}
-    fn append(&self, _room: &mut LogRoom, _pages: &[PageRedo<'_>], _stamp: &mut dyn FnMut(LsnRange)) -> LsnRange {
+    fn append(
+        &self,
+        _room: &mut LogRoom,
+        _pages: &[PageRedo<'_>],
+        _stamp: &mut dyn FnMut(LsnRange),
+    ) -> LsnRange {
         unreachable!("nobody has room in the log of an instance that is only looked at")
     }
     fn durable(&self) -> Glsn {

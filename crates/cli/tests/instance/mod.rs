@@ -35,7 +35,7 @@ pub fn plain(key: &[u8]) -> Entry<'_> {
 }
 
 pub fn row(n: u64) -> Vec<u8> {
-    vec![n as u8; if n % 100 == 0 { 20_000 } else { 300 }]
+    vec![n as u8; if n.is_multiple_of(100) { 20_000 } else { 300 }]
 }
 
 pub fn insert(txn: &Arc<Txn>, table: &Table, n: u64) {
@@ -103,7 +103,8 @@ impl Instance {
             flash: Bytes(64 << 20),
             ..Config::default()
         };
-        Engine::open(config, Parts { world: world(), volume, flash: Some(flash), store: Some(store) }).unwrap()
+        Engine::open(config, Parts { world: world(), volume, flash: Some(flash), store: Some(store) })
+            .unwrap()
     }
 
     pub fn at(&self, name: &str) -> PathBuf {
@@ -128,7 +129,8 @@ impl Instance {
         let before = files(&self.root);
         let output = self.run("check", more);
         assert!(before == files(&self.root), "check has changed something");
-        let said = String::from_utf8_lossy(&output.stdout).to_string() + &String::from_utf8_lossy(&output.stderr);
+        let said =
+            String::from_utf8_lossy(&output.stdout).to_string() + &String::from_utf8_lossy(&output.stderr);
         (output.status.code().unwrap(), said)
     }
 
@@ -150,7 +152,9 @@ impl Instance {
         let mut bytes = whole.clone();
         let number = |image: &[u8], at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
         let images = bytes.chunks_exact_mut(PAGE);
-        let hit: Vec<_> = images.filter(|image| image[4..6] == *b"TP" && which(number(image, 8), number(image, 12))).collect();
+        let hit: Vec<_> = images
+            .filter(|image| image[4..6] == *b"TP" && which(number(image, 8), number(image, 12)))
+            .collect();
         assert!(!hit.is_empty(), "there is no such page on the volume");
         hit.into_iter().for_each(|image| image[9000] ^= 1);
         std::fs::write(self.at("volume").join("pages"), bytes).unwrap();
@@ -171,7 +175,8 @@ impl Instance {
 /// The table d/t: rows by number, and one secondary index.
 pub fn create(engine: &Engine) -> Arc<Table> {
     let index = |name: &str, unique| IndexDef { name: name.into(), unique };
-    let def = TableDef { indexes: vec![index("PRIMARY", true), index("plain", false)], properties: Vec::new() };
+    let def =
+        TableDef { indexes: vec![index("PRIMARY", true), index("plain", false)], properties: Vec::new() };
     engine.create_table("d/t", &def).unwrap()
 }
 

@@ -10,8 +10,8 @@
 use super::node::{MAX_LEVEL, Node};
 use super::overflow::{self, Large};
 use super::{Result, Tree};
-pub use crate::space::check::{Fault, Faults, Source};
 use crate::space::check::SpaceCheck;
+pub use crate::space::check::{Fault, Faults, Source};
 use crate::space::{HEADER_PAGE, ROOT_PAGE};
 use terrace_tier::page::{PageKind, PageRef, SpaceId};
 
@@ -41,10 +41,12 @@ pub struct Report {
     pub out_of_reach: u64,
 }
 
+/// Gets every entry's key and value; returns the large value that it names, if any.
+pub type OnEntry<'a> = dyn FnMut(&[u8], &[u8]) -> Option<Large> + 'a;
+
 /// What the walk shows, and to whom.
 pub struct Wanted<'a> {
-    /// Gets every entry; returns the large value that it names, if any.
-    pub entry: &'a mut dyn FnMut(&[u8], &[u8]) -> Option<Large>,
+    pub entry: &'a mut OnEntry<'a>,
     /// Large values that somebody else names (undo). What is left of them is no leak.
     pub named: &'a [Large],
     /// Every large value is shown by `entry` or in `named`, so an overflow page beside them is leaked.
@@ -213,7 +215,9 @@ impl Walk<'_, '_> {
         self.node(page, &copy, parent.level() - 1)?;
         match (child.high(), child.right()) {
             (high, _) if high == parent.high() => Ok(None),
-            (Some(high), Some(right)) if parent.high().is_none_or(|end| high < end) => Ok(Some((right, high.to_vec()))),
+            (Some(high), Some(right)) if parent.high().is_none_or(|end| high < end) => {
+                Ok(Some((right, high.to_vec())))
+            }
             _ => {
                 self.fault(page, "its high fence is beyond its parent's");
                 Err(Lost)
@@ -232,13 +236,19 @@ impl Walk<'_, '_> {
             let Some(copy) = self.pages.copy(page) else { return };
             if !large.owns(PageRef::new(&copy), index) {
                 self.pages.incomplete = true;
-                return self.fault(page, format!("it is not page {index} of the large value that leaf {named_in} names"));
+                return self.fault(
+                    page,
+                    format!("it is not page {index} of the large value that leaf {named_in} names"),
+                );
             }
             self.report.overflow += 1;
             page = overflow::next(PageRef::new(&copy));
         }
         if page != 0 {
-            self.fault(page, format!("a large value that leaf {named_in} names is longer than the entry says"));
+            self.fault(
+                page,
+                format!("a large value that leaf {named_in} names is longer than the entry says"),
+            );
         }
     }
 

@@ -30,7 +30,13 @@ pub(super) fn check(look: &Look, flash: &dyn Disk, progress: Progress<'_>, repor
     report.flash = Some(found);
 }
 
-fn read(look: &Look, flash: &dyn Disk, progress: Progress<'_>, found: &mut FlashReport, report: &mut Report) -> Result<(), DiskError> {
+fn read(
+    look: &Look,
+    flash: &dyn Disk,
+    progress: Progress<'_>,
+    found: &mut FlashReport,
+    report: &mut Report,
+) -> Result<(), DiskError> {
     let _lock = flash.lock()?;
     if !flash.exists(chunk::FILE)? {
         return Ok(());
@@ -46,7 +52,9 @@ fn read(look: &Look, flash: &dyn Disk, progress: Progress<'_>, found: &mut Flash
         let here = (all - at).min(BATCH as u64);
         let part = &mut images[..here as usize * PAGE_SIZE];
         if file.read(Class::BpeRead, at * PAGE_SIZE as u64, part).is_ok() {
-            part.chunks_exact(PAGE_SIZE).zip(at..).for_each(|(image, slot)| one(look, image, slot, found, report));
+            part.chunks_exact(PAGE_SIZE)
+                .zip(at..)
+                .for_each(|(image, slot)| one(look, image, slot, found, report));
         } else {
             for slot in at..at + here {
                 let image = &mut images[..PAGE_SIZE];
@@ -78,7 +86,9 @@ fn one(look: &Look, image: &[u8], slot: u64, found: &mut FlashReport, report: &m
         },
         Err(bad) => {
             found.damaged += 1;
-            report.notes.add(format!("the copy in slot {slot} on flash is damaged or was torn by a crash: {bad}"));
+            report
+                .notes
+                .add(format!("the copy in slot {slot} on flash is damaged or was torn by a crash: {bad}"));
         }
     }
 }

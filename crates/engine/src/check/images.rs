@@ -70,7 +70,7 @@ fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Re
         report.pages_out_of_reach += far;
         if !blocks.is_empty() {
             let why = match &look.store_trouble {
-                Some(trouble) => format!("{trouble}"),
+                Some(trouble) => trouble.clone(),
                 None => "give --object".to_string(),
             };
             report.unchecked.add(format!("{far} pages in {} objects, {why}", blocks.len()));
@@ -114,7 +114,13 @@ fn in_object_only(look: &Look, block: BlockId) -> Vec<(PageId, Tag, usize)> {
 }
 
 /// Err: the store gives no answer, which says nothing about the object.
-fn object(look: &Look, objects: &Objects, tables: &Tables, block: BlockId, report: &mut Report) -> Result<(), String> {
+fn object(
+    look: &Look,
+    objects: &Objects,
+    tables: &Tables,
+    block: BlockId,
+    report: &mut Report,
+) -> Result<(), String> {
     let Some(key) = look.map.block(block).object else { return Ok(()) };
     let pages = in_object_only(look, block);
     match objects.read_block(Purpose::Scrub, &key) {
@@ -123,11 +129,15 @@ fn object(look: &Look, objects: &Objects, tables: &Tables, block: BlockId, repor
             each_page(look, tables, &key, &pages, &bytes, report);
             return Ok(());
         }
-        Err(ObjectError::Store(error)) if no_object(&error) == NoPage::OutOfReach => return Err(error.to_string()),
+        Err(ObjectError::Store(error)) if no_object(&error) == NoPage::OutOfReach => {
+            return Err(error.to_string());
+        }
         Err(error) => {
             report.objects += 1;
             let lost = match pages.first() {
-                Some((first, ..)) => format!("{} pages from page {first}{} on are only there", pages.len(), tables.of(*first)),
+                Some((first, ..)) => {
+                    format!("{} pages from page {first}{} on are only there", pages.len(), tables.of(*first))
+                }
                 None => format!("all its pages{} are on the volume", tables.of(block.page(0))),
             };
             report.faults.add(format!("{error} ({lost})"));
@@ -144,7 +154,14 @@ fn object(look: &Look, objects: &Objects, tables: &Tables, block: BlockId, repor
     Ok(())
 }
 
-fn each_page(look: &Look, tables: &Tables, key: &ObjectKey, pages: &[(PageId, Tag, usize)], bytes: &[u8], report: &mut Report) {
+fn each_page(
+    look: &Look,
+    tables: &Tables,
+    key: &ObjectKey,
+    pages: &[(PageId, Tag, usize)],
+    bytes: &[u8],
+    report: &mut Report,
+) {
     let mut image = AlignedBuf::zeroed(PAGE_SIZE);
     for (id, tag, offset) in pages {
         report.pages_object += 1;

@@ -10,7 +10,8 @@ use terrace_tier::page::SpaceId;
 /// Map entries of spaces that do not exist. A crash amid DROP or CREATE leaves them, and the next start
 /// forgets them.
 pub(super) fn spaces(look: &Look, tables: &Tables, report: &mut Report) {
-    let named: HashSet<SpaceId> = tables.listed.iter().flat_map(|table| table.indexes.iter().map(|(space, _)| *space)).collect();
+    let named: HashSet<SpaceId> =
+        tables.listed.iter().flat_map(|table| table.indexes.iter().map(|(space, _)| *space)).collect();
     let counts = look.map.counts();
     let mut nobodys: Vec<SpaceId> = look.map.spaces();
     nobodys.retain(|space| ![SpaceId::UNDO, SpaceId::CATALOG].contains(space) && !named.contains(space));
@@ -18,9 +19,14 @@ pub(super) fn spaces(look: &Look, tables: &Tables, report: &mut Report) {
         let count = counts.get(&space).copied().unwrap_or_default();
         let (volume, objects) = (count.volume, count.objects);
         if !space.sinks() {
-            report.faults.add(format!("map: space {space} does not exist, but {} of its pages are named", count.pages));
+            report.faults.add(format!(
+                "map: space {space} does not exist, but {} of its pages are named",
+                count.pages
+            ));
         } else if tables.whole {
-            let what = format!("space {space} is no table's: {volume} pages on the volume, {objects} objects; the next start forgets it");
+            let what = format!(
+                "space {space} is no table's: {volume} pages on the volume, {objects} objects; the next start forgets it"
+            );
             report.leaked.add(what);
         } else {
             report.unchecked.add(format!("space {space} may be a table's that the damaged catalog has lost"));
@@ -36,14 +42,15 @@ pub(super) fn objects(look: &Look, progress: Progress<'_>, report: &mut Report) 
     let named: HashSet<ObjectKey> = look.map.objects().into_iter().collect();
     let (mut unnamed, mut bytes, mut strangers) = (Vec::new(), 0, Vec::new());
     let prefix = format!("{:032x}/", look.superblock.lineage);
-    let listed = objects.store().list(Purpose::Scrub, &prefix, &mut |text, size| match ObjectKey::parse(text) {
-        Some(key) if named.contains(&key) => {}
-        Some(key) => {
-            unnamed.push(key);
-            bytes += size;
-        }
-        None => strangers.push(text.to_string()),
-    });
+    let listed =
+        objects.store().list(Purpose::Scrub, &prefix, &mut |text, size| match ObjectKey::parse(text) {
+            Some(key) if named.contains(&key) => {}
+            Some(key) => {
+                unnamed.push(key);
+                bytes += size;
+            }
+            None => strangers.push(text.to_string()),
+        });
     if let Err(error) = listed {
         report.unchecked.add(format!("whether the store has objects that nothing names: {error}"));
         return;

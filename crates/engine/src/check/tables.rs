@@ -8,7 +8,7 @@
 use super::tally::{Difference, Tally};
 use super::undo::{Settled, Undo};
 use super::{Progress, Report, Tables, add_tree};
-use crate::btree::check::{self as tree, Wanted};
+use crate::btree::check::{self as tree, OnEntry, Wanted};
 use crate::btree::overflow::Large;
 use crate::catalog::Listed;
 use crate::look::Look;
@@ -58,7 +58,18 @@ struct Entries<'a> {
 impl<'a> Entries<'a> {
     fn new(look: &'a Look, undo: &'a Undo, table: u32, index: usize) -> Entries<'a> {
         let index = index as u16;
-        Entries { look, undo, table, index, live: 0, headless: 0, unborn: 0, senseless: 0, unknown: 0, stale_marks: 0 }
+        Entries {
+            look,
+            undo,
+            table,
+            index,
+            live: 0,
+            headless: 0,
+            unborn: 0,
+            senseless: 0,
+            unknown: 0,
+            stale_marks: 0,
+        }
     }
 
     /// Judges an entry. `row` gets the key of its row if it is live. Returns the large value that it names.
@@ -108,7 +119,10 @@ impl<'a> Entries<'a> {
         let faults = [
             (self.headless, "values without a head"),
             (self.unborn, "values of transactions that were never given out"),
-            (self.senseless, "values that make no sense (a large value without a place, an entry without its row's key)"),
+            (
+                self.senseless,
+                "values that make no sense (a large value without a place, an entry without its row's key)",
+            ),
         ];
         for (count, what) in faults.into_iter().filter(|(count, _)| *count > 0) {
             report.faults.add(format!("{name}: {count} {what}"));
@@ -118,12 +132,20 @@ impl<'a> Entries<'a> {
             report.faults.add(format!("{name}: {} {what}", self.unknown));
         }
         if self.stale_marks > 0 {
-            report.leaked.add(format!("{name}: {} delete marks that no undo record leads to", self.stale_marks));
+            report
+                .leaked
+                .add(format!("{name}: {} delete marks that no undo record leads to", self.stale_marks));
         }
     }
 }
 
-fn walk(look: &Look, space: SpaceId, entry: &mut dyn FnMut(&[u8], &[u8]) -> Option<Large>, named: Option<&[Large]>) -> tree::Report {
+/// `named`: large values that undo names, if all are known.
+fn walk<'a>(
+    look: &Look,
+    space: SpaceId,
+    entry: &'a mut OnEntry<'a>,
+    named: Option<&'a [Large]>,
+) -> tree::Report {
     tree::walk(look, space, Wanted { entry, named: named.unwrap_or(&[]), all_named: named.is_some() })
 }
 
@@ -155,16 +177,22 @@ fn one(
             report.faults.add(format!("{name}: the map names page {id}, but the space has {pages} pages"));
         }
         if found.out_of_reach > 0 {
-            report.unchecked.add(format!("{name}: what hangs from {} pages that are out of reach", found.out_of_reach));
+            report
+                .unchecked
+                .add(format!("{name}: what hangs from {} pages that are out of reach", found.out_of_reach));
         }
-        let whole = undo.whole && !found.incomplete && entries.unknown + entries.headless + entries.senseless == 0;
+        let whole =
+            undo.whole && !found.incomplete && entries.unknown + entries.headless + entries.senseless == 0;
         let Some((rows, all_rows)) = &rows else {
             rows = Some((tally, whole));
             continue;
         };
         let Some(difference) = rows.difference(&tally) else { continue };
         if !whole || !all_rows {
-            let what = format!("{name} against the table's rows: {} entries, {} rows, and not all could be seen", tally.count, rows.count);
+            let what = format!(
+                "{name} against the table's rows: {} entries, {} rows, and not all could be seen",
+                tally.count, rows.count
+            );
             report.unchecked.add(what);
             continue;
         }
@@ -185,7 +213,8 @@ fn name_differences(
 ) {
     for (side, which) in [(0, 0), (1, index)] {
         let mut entries = Entries::new(look, undo, table.id, which);
-        let mut entry = |key: &[u8], value: &[u8]| entries.entry(key, value, &mut |row| difference.add(side, row));
+        let mut entry =
+            |key: &[u8], value: &[u8]| entries.entry(key, value, &mut |row| difference.add(side, row));
         walk(look, table.indexes[which].0, &mut entry, None);
     }
     let name = format!("table {} index {}", table.name, table.indexes[index].1.name);
@@ -198,7 +227,9 @@ fn name_differences(
     report.faults.add_of(unequal.len() as u64, unequal.iter().map(say));
     if !difference.all || unequal.is_empty() {
         let (rows, entries) = counts;
-        report.faults.add(format!("{name}: its {entries} entries do not belong to the table's {rows} rows (not all are named)"));
+        report.faults.add(format!(
+            "{name}: its {entries} entries do not belong to the table's {rows} rows (not all are named)"
+        ));
     }
 }
 

@@ -77,7 +77,8 @@ impl Difference {
 
     /// The keys that are not as often on the one side as on the other, in order.
     pub fn unequal(&self) -> Vec<(&[u8], [u32; 2])> {
-        let mut unequal: Vec<_> = self.keys.iter().filter(|(_, n)| n[0] != n[1]).map(|(key, n)| (&key[..], *n)).collect();
+        let mut unequal: Vec<_> =
+            self.keys.iter().filter(|(_, n)| n[0] != n[1]).map(|(key, n)| (&key[..], *n)).collect();
         unequal.sort_unstable();
         unequal
     }

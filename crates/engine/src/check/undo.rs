@@ -112,20 +112,28 @@ impl Undo {
             }
             let Some(copy) = pages.copy(page) else { return };
             let copy = PageRef::new(&copy);
-            let Some((start, bytes)) = stream::records(copy).filter(|(start, bytes)| (*start..=start + bytes.len()).contains(&from))
+            let Some((start, bytes)) =
+                stream::records(copy).filter(|(start, bytes)| (*start..=start + bytes.len()).contains(&from))
             else {
                 pages.incomplete = true;
-                return pages.fault(page, format!("not a page of undo stream {number}, or its records end before they begin"));
+                return pages.fault(
+                    page,
+                    format!("not a page of undo stream {number}, or its records end before they begin"),
+                );
             };
             let (says, next) = stream::neighbours(copy);
             if says != before {
-                pages.fault(page, format!("in undo stream {number} it follows page {before}, but says {says}"));
+                pages.fault(
+                    page,
+                    format!("in undo stream {number} it follows page {before}, but says {says}"),
+                );
             }
             let mut at = from - start;
             while at < bytes.len() {
                 let Some((record, len)) = record::decode(&bytes[at..]).filter(|(_, len)| *len > 0) else {
                     pages.incomplete = true;
-                    return pages.fault(page, format!("the undo record at byte {} cannot be read", start + at));
+                    return pages
+                        .fault(page, format!("the undo record at byte {} cannot be read", start + at));
                 };
                 self.record(pages, number, RollPtr::new(page, (start + at) as u16), &record, &mut open);
                 at += len;
@@ -139,12 +147,22 @@ impl Undo {
         }
     }
 
-    fn record(&mut self, pages: &mut SpaceCheck<'_>, number: usize, at: RollPtr, record: &Record<'_>, open: &mut Option<Open>) {
+    fn record(
+        &mut self,
+        pages: &mut SpaceCheck<'_>,
+        number: usize,
+        at: RollPtr,
+        record: &Record<'_>,
+        open: &mut Option<Open>,
+    ) {
         self.records += 1;
         if let Body::Begin { state, .. } = record.body {
             if let Some(before) = open.take().filter(|open| open.state != State::Committed) {
                 let txn = before.txn;
-                pages.fault(at.page(), format!("transaction {txn} did not end, but its undo stream {number} goes on"));
+                pages.fault(
+                    at.page(),
+                    format!("transaction {txn} did not end, but its undo stream {number} goes on"),
+                );
                 self.unfinished.insert(txn);
             }
             self.known.insert(record.txn);
@@ -153,6 +171,8 @@ impl Undo {
         }
         match open {
             Some(open) if open.txn == record.txn && open.last == record.before => open.last = at,
+            // Purge goes page by page: the stream begins amid a transaction that is purged already.
+            None => *open = Some(Open { txn: record.txn, state: State::Committed, last: at }),
             _ => {
                 let what = format!("the undo record at byte {} does not follow the one before it", at.at());
                 return pages.fault(at.page(), what);
@@ -169,7 +189,9 @@ impl Undo {
     pub(super) fn settle(&self, look: &Look, table: u32, index: u16, key: &[u8], value: &[u8]) -> Settled {
         let mut older: Option<Vec<u8>> = None;
         loop {
-            let Some((head, _)) = Head::decode(older.as_deref().unwrap_or(value)) else { return Settled::Unknown };
+            let Some((head, _)) = Head::decode(older.as_deref().unwrap_or(value)) else {
+                return Settled::Unknown;
+            };
             if !self.unfinished.contains(&head.txn) {
                 return older.map_or(Settled::AsIs, Settled::Older);
             }

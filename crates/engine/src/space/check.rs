@@ -193,7 +193,10 @@ impl<'s> SpaceCheck<'s> {
             next = PageRef::new(&copy).u32(CHAIN_AT);
         }
         if self.free != u64::from(length) {
-            self.fault(HEADER_PAGE, format!("the free chain has {} pages, the header says {length}", self.free));
+            self.fault(
+                HEADER_PAGE,
+                format!("the free chain has {} pages, the header says {length}", self.free),
+            );
         }
     }
 

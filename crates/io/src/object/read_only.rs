@@ -17,7 +17,13 @@ impl ObjectStore for ReadOnly {
     fn put_if_absent(&self, _purpose: Purpose, key: &str, _parts: &[&[u8]]) -> Result<Version> {
         refused(key)
     }
-    fn put_if_match(&self, _purpose: Purpose, key: &str, _body: &[u8], _expected: &Version) -> Result<Version> {
+    fn put_if_match(
+        &self,
+        _purpose: Purpose,
+        key: &str,
+        _body: &[u8],
+        _expected: &Version,
+    ) -> Result<Version> {
         refused(key)
     }
     fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
