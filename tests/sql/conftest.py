@@ -1,5 +1,6 @@
 """A private server for the SQL tests, and ways to kill it."""
 
+import json
 import os
 import random
 import shutil
@@ -11,6 +12,7 @@ import pymysql
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
 SCRIPT = os.path.join(ROOT, "scripts", "server.sh")
 
 
@@ -40,6 +42,14 @@ class Server:
 
     def kill9(self):
         self._run("kill9", self.directory)
+
+    def check(self, *options):
+        """What `terrace check` says of the stopped server's instance: its exit code and its report."""
+        volume = os.path.join(self.directory, "data", "terrace")
+        program = os.path.join(TARGET, "debug", "terrace")  # made by `cargo test`
+        done = subprocess.run([program, "check", "--json", "--volume", volume, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=180)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
 
     def restart(self):
         self.stop()

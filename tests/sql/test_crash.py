@@ -51,6 +51,9 @@ def test_acknowledged_commits_survive_kill_9(own_server, engine, run):
         own_server.kill9()
         stop.set()
         [t.join() for t in threads]
+        if engine == "Terrace":
+            code, report = own_server.check()
+            assert code == 0, f"kill {kill}: {report}"
         own_server.start()
         connection = own_server.connect(database="d")
         found = set(run(connection, "SELECT who, n FROM ledger"))

@@ -50,6 +50,10 @@ class Store:
             return [f"--terrace-object=s3://bucket/{place}", f"--terrace-object-endpoint=http://127.0.0.1:{self.s3.port}"]
         return [f"--terrace-object={self.path / place}"]
 
+    def place(self):
+        """The same for `terrace check`."""
+        return [option.replace("--terrace-", "--") for option in self.options()]
+
     def die(self):
         if self.s3:
             self.s3.kill()
@@ -126,6 +130,10 @@ def test_data_ten_times_the_near_tiers_lives_in_the_store(cold_server, store, ru
     # Changes all over: blocks in objects are merged with their new pages and put anew.
     run(connection, "UPDATE t SET v = v + 1 WHERE id % 50 = 0")
     cold_server.kill9()
+    code, report = cold_server.check(*store.place())
+    assert code == 0 and report["pages_object"] > 200, report
+    code, report = cold_server.check()
+    assert code == 3 and report["pages_not_checked"] > 200, report
     cold_server.start()
     connection = cold_server.connect(database="d")
     assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, total + ROWS // 50)]

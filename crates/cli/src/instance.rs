@@ -1,18 +1,18 @@
-//! Opening an instance without changing it.
+//! Opening an instance for looking. Nothing is made or changed.
 
-use crate::Place;
+use crate::{ExitCode, Place, exit};
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::Arc;
-use terrace_engine::config::{Bytes, OBJECT_BUFFER_MIN};
-use terrace_engine::{Engine, Error, Kind, Parts};
-use terrace_io::overlay;
+use terrace_engine::Error;
+use terrace_engine::Kind;
+use terrace_engine::look::Look;
+use terrace_io::disk::Disk;
 use terrace_sql::config;
 
 /// Why an instance can't be looked at.
 pub struct Fault {
-    code: u8,
-    message: String,
+    pub code: u8,
+    pub message: String,
 }
 
 impl Fault {
@@ -21,15 +21,21 @@ impl Fault {
         ExitCode::from(self.code)
     }
     fn usage(message: String) -> Fault {
-        Fault { code: 2, message }
+        Fault { code: exit::UNUSABLE, message }
     }
 }
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
-        let code = if error.kind() == Kind::Corrupt { 1 } else { 3 };
+        let code = if error.kind() == Kind::Corrupt { exit::FAULTS } else { exit::UNUSABLE };
         Fault { code, message: error.to_string() }
     }
+}
+
+/// An instance, opened, and the flash directory if it was named.
+pub struct Instance {
+    pub look: Look,
+    pub flash: Option<Arc<dyn Disk>>,
 }
 
 fn read(path: &Path) -> Result<String, Fault> {
@@ -45,34 +51,35 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Opens the instance over overlays, without its flash.
-pub fn open(place: &Place) -> Result<Arc<Engine>, Fault> {
+pub fn open(place: &Place) -> Result<Instance, Fault> {
     let text = place.config.as_deref().map(read).transpose()?.unwrap_or_default();
+    // Flash only if it is asked for.
     let mut overrides = String::from("flash = 0\nflash_path = \"\"\nemulate = \"\"\n");
-    let given = [("volume_path", &place.volume), ("object", &place.object), ("object_endpoint", &place.object_endpoint)];
+    let given = [
+        ("volume_path", &place.volume),
+        ("object", &place.object),
+        ("object_endpoint", &place.object_endpoint),
+    ];
     for (name, value) in given {
         value.iter().for_each(|value| overrides.push_str(&format!("{name} = {}\n", quoted(value))));
+    }
+    if let Some(flash) = &place.flash {
+        overrides = overrides.replace("flash_path = \"\"", &format!("flash_path = {}", quoted(flash)));
     }
     if place.config.is_none() && place.volume.is_none() {
         return Err(Fault::usage("give --config FILE or --volume DIRECTORY".into()));
     }
+    let absent =
+        |volume: &str| Fault::usage(format!("{volume}: there is no Terrace instance (no file `superblock`)"));
     if let Some(volume) = &place.volume
         && !Path::new(volume).join("superblock").exists()
     {
-        return Err(Fault::usage(format!("{volume}: there is no Terrace instance (no file `superblock`)")));
+        return Err(absent(volume));
     }
-    let (mut config, parts) = config::assemble(&text, &overrides).map_err(|fault| Fault::usage(fault.message))?;
-    if !parts.volume.exists("superblock").map_err(Error::from)? {
-        let volume = parts.volume.describe();
-        return Err(Fault::usage(format!("{volume}: there is no Terrace instance (no file `superblock`)")));
+    let seen = config::assemble_to_read(&text, &overrides).map_err(|fault| Fault::usage(fault.message))?;
+    if !seen.volume.exists("superblock").map_err(Error::from)? {
+        return Err(absent(&seen.volume.describe()));
     }
-    // The size that the superblock says, not one that the next start would give it.
-    config.object_buffer = Bytes(OBJECT_BUFFER_MIN);
-    let parts = Parts {
-        volume: overlay::disk(parts.volume).map_err(Error::from)?,
-        flash: None,
-        store: parts.store.map(overlay::store),
-        world: parts.world,
-    };
-    Ok(Engine::open(config, parts)?)
+    let look = Look::open(seen.volume, seen.store)?;
+    Ok(Instance { look, flash: seen.flash })
 }

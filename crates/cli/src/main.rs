@@ -1,16 +1,28 @@
-//! `terrace`: looks at an instance that is not running. Nothing it does changes a byte: the instance is
-//! recovered in memory, over an overlay.
+//! `terrace`: looks at an instance that is not running. It makes and changes nothing, in no tier.
 //!
-//! Exit codes: 0 all is well, 1 something is wrong with the instance, 2 wrong usage or configuration,
-//! 3 it could not be looked at.
+//! Exit codes: [`exit`].
 
 mod bench;
 mod instance;
 mod output;
 
 use clap::{Args, Parser, Subcommand};
+use instance::Instance;
 use std::process::ExitCode;
-use terrace_engine::check;
+use terrace_engine::check::{self, Options, Verdict};
+
+/// What the command leaves with.
+pub mod exit {
+    /// All was looked at, and nothing is wrong. Leaked room and damaged spare copies don't count as wrong.
+    pub const SOUND: u8 = 0;
+    /// Something is wrong with the instance.
+    pub const FAULTS: u8 = 1;
+    /// Wrong usage or configuration, or the instance cannot be opened (it runs, or it is another's store).
+    pub const UNUSABLE: u8 = 2;
+    /// Nothing is wrong in what was looked at, but not all could be: pages in objects without `--object`, a
+    /// store that does not answer.
+    pub const INCOMPLETE: u8 = 3;
+}
 
 #[derive(Parser)]
 #[command(name = "terrace", version, about = "Looks at a Terrace instance that is not running")]
@@ -19,10 +31,20 @@ struct Cli {
     command: Command,
 }
 
+const EXIT_CODES: &str = "Exit codes: 0 sound; 1 faults; 2 wrong usage, or the instance cannot be opened; 3 no fault, but not \
+                          all could be looked at (see `not checked`)";
+
 #[derive(Subcommand)]
 enum Command {
-    /// Verify every structure: map, pages on the volume, objects, trees
-    Check(Place),
+    /// Verify every structure and every checksum, and name what is wrong
+    #[command(after_help = EXIT_CODES)]
+    Check {
+        #[command(flatten)]
+        place: Place,
+        /// Checksums and the map only: no trees, no undo, no rows against entries
+        #[arg(long)]
+        quick: bool,
+    },
     /// What the instance is, its tables, and where their pages are
     Status(Place),
     /// Measure the devices and the engine on them, in empty places
@@ -50,6 +72,9 @@ pub struct Place {
     /// URL of an S3 server that is not Amazon's
     #[arg(long)]
     object_endpoint: Option<String>,
+    /// The flash directory: look at the copies there, too
+    #[arg(long)]
+    flash: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -57,14 +82,20 @@ pub struct Place {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Check(place) => with(&place, |engine| {
-            let report = check::check(engine, &mut output::progress);
-            output::check(&report, place.json);
-            if report.faults.is_empty() { 0 } else { 1 }
+        Command::Check { place, quick } => with(&place, |instance| {
+            let options = Options { quick, flash: instance.flash };
+            let report = check::check(&instance.look, &options, &mut output::progress);
+            let code = match report.verdict() {
+                Verdict::Sound => exit::SOUND,
+                Verdict::Faulty => exit::FAULTS,
+                Verdict::Incomplete => exit::INCOMPLETE,
+            };
+            output::check(&report, code, place.json);
+            code
         }),
-        Command::Status(place) => with(&place, |engine| {
-            output::status(engine, place.json);
-            0
+        Command::Status(place) => with(&place, |instance| {
+            output::status(&instance, &place);
+            exit::SOUND
         }),
         Command::Bench(settings) => match bench::run(&settings) {
             Ok(()) => ExitCode::SUCCESS,
@@ -88,13 +119,14 @@ fn main() -> ExitCode {
 }
 
 /// Opens the instance for looking, runs `work` and leaves with its exit code.
-fn with(place: &Place, work: impl FnOnce(&terrace_engine::Engine) -> u8) -> ExitCode {
+fn with(place: &Place, work: impl FnOnce(Instance) -> u8) -> ExitCode {
     match instance::open(place) {
-        Ok(engine) => {
-            let code = work(&engine);
-            engine.core().storage.stop();
-            ExitCode::from(code)
+        Ok(instance) => ExitCode::from(work(instance)),
+        Err(fault) => {
+            if place.json {
+                output::error(&fault.message, fault.code);
+            }
+            fault.exit()
         }
-        Err(fault) => fault.exit(),
     }
 }

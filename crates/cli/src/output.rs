@@ -1,9 +1,15 @@
 //! What is printed: for people, or as JSON.
 
+use crate::Place;
+use crate::instance::Instance;
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, Write};
-use terrace_engine::Engine;
-use terrace_engine::check::Report;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime};
+use terrace_engine::check::{self, Findings, Report};
+use terrace_engine::{SpaceInfo, superblock};
+use terrace_tier::page::PAGE_SIZE;
 
 /// A line on standard output. Whoever reads it may have gone (`| head`).
 macro_rules! out {
@@ -12,11 +18,17 @@ macro_rules! out {
     };
 }
 
-/// A line that is written over, on a terminal only.
+/// A line that is written over, on a terminal only and a few times a second.
 pub fn progress(what: &str, done: u64, all: u64) {
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut terminal = std::io::stderr();
-    if terminal.is_terminal() {
-        let _ = write!(terminal, "\r\x1b[K{what}: {done} of {all}");
+    if !terminal.is_terminal() {
+        return;
+    }
+    let Ok(mut last) = LAST.lock() else { return };
+    if last.is_none_or(|last| last.elapsed() > Duration::from_millis(100)) {
+        *last = Some(Instant::now());
+        let _ = write!(terminal, "\r\x1b[K{what} {done} of {all}");
         let _ = terminal.flush();
     }
 }
@@ -33,48 +45,149 @@ pub fn text(text: &str) {
     out!("{text}");
 }
 
-pub fn check(report: &Report, as_json: bool) {
+/// Why an instance cannot be looked at, as JSON.
+pub fn error(message: &str, code: u8) {
+    out!("{:#}", json!({"error": message, "exit": code}));
+}
+
+fn findings(what: &str, findings: &Findings) {
+    findings.first.iter().for_each(|one| out!("{what}: {one}"));
+    let more = findings.count.saturating_sub(findings.first.len() as u64);
+    if more > 0 {
+        out!("{what}: … and {more} more");
+    }
+}
+
+/// "1 fault", "2 faults".
+fn number(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+pub fn check(report: &Report, code: u8, as_json: bool) {
     end_progress();
-    let Report { pages_volume, pages_object, objects, trees, entries, faults, unchecked } = report;
+    let r = report;
     if as_json {
+        let list = |findings: &Findings| json!({"count": findings.count, "first": findings.first});
+        let flash = r.flash.as_ref().map(
+            |f| json!({"copies": f.copies, "current": f.current, "stale": f.stale, "damaged": f.damaged}),
+        );
         let value = json!({
-            "pages_volume": pages_volume, "pages_object": pages_object, "objects": objects, "trees": trees,
-            "entries": entries, "faults": faults, "unchecked": unchecked,
+            "exit": code,
+            "pages_volume": r.pages_volume,
+            "pages_object": r.pages_object,
+            "pages_not_checked": r.pages_out_of_reach,
+            "objects": r.objects,
+            "trees": r.trees,
+            "entries": r.entries,
+            "overflow_pages": r.overflow,
+            "undo_records": r.undo_records,
+            "unfinished_transactions": r.unfinished,
+            "leaked_object_bytes": r.leaked_object_bytes,
+            "flash": flash,
+            "faults": list(&r.faults),
+            "leaked": list(&r.leaked),
+            "notes": list(&r.notes),
+            "not_checked": list(&r.unchecked),
         });
         out!("{value:#}");
         return;
     }
-    faults.iter().for_each(|fault| out!("fault: {fault}"));
-    unchecked.iter().for_each(|what| out!("not checked: {what}"));
+    findings("fault", &r.faults);
+    findings("leaked", &r.leaked);
+    findings("note", &r.notes);
+    findings("not checked", &r.unchecked);
+    if let Some(f) = &r.flash {
+        out!(
+            "{} on flash: {} current, {} of another time, {} damaged",
+            number(f.copies, "copy").replace("copys", "copies"),
+            f.current,
+            f.stale,
+            f.damaged
+        );
+    }
+    let parts = [(&r.leaked, "leaked"), (&r.notes, "notes"), (&r.unchecked, "not checked")];
+    let rest: String =
+        parts.iter().filter(|(f, _)| f.count > 0).map(|(f, what)| format!(", {} {what}", f.count)).collect();
     out!(
-        "{pages_volume} pages on the volume, {pages_object} in {objects} objects, {trees} trees with {entries} entries: {}",
-        match faults.len() {
-            0 => "no fault".to_string(),
-            1 => "1 fault".to_string(),
-            n => format!("{n} faults"),
-        }
+        "{} on the volume, {} in {}, {} with {} entries: {}{rest}",
+        number(r.pages_volume, "page"),
+        r.pages_object,
+        number(r.objects, "object"),
+        number(r.trees, "tree"),
+        r.entries,
+        if r.faults.count == 0 { "no fault".to_string() } else { number(r.faults.count, "fault") },
     );
 }
 
-pub fn status(engine: &Engine, as_json: bool) {
-    let storage = &engine.core().storage;
-    let superblock = storage.checkpointer.superblock();
-    let spaces = engine.spaces();
-    let mut facts: Vec<(&str, Value)> = engine.notes().into_iter().map(|(name, text)| (name, json!(text))).collect();
+/// What the instance is, by name.
+fn facts(
+    instance: &Instance,
+    place: &Place,
+    tables: &check::Tables,
+    spaces: &[SpaceInfo],
+) -> Vec<(&'static str, Value)> {
+    let look = &instance.look;
+    let s = &look.superblock;
+    let undo = check::read_undo(look);
+    let written = Path::new(&look.volume.describe())
+        .join(superblock::FILE)
+        .metadata()
+        .and_then(|meta| meta.modified())
+        .ok();
+    let age = written.and_then(|at| SystemTime::now().duration_since(at).ok()).map(|age| age.as_secs());
+    let pages = |of: fn(&SpaceInfo) -> u64| spaces.iter().map(of).sum::<u64>();
+    let store = look.objects.as_ref().map(|objects| objects.store().describe());
+    let flash = instance.flash.as_ref().map(|flash| {
+        let file = flash.open(terrace_tier::bpe::chunk::FILE);
+        json!(file.map_or(0, |file| file.len()))
+    });
+    let mut facts = vec![
+        ("format_version", json!(superblock::VERSION)),
+        ("page_bytes", json!(PAGE_SIZE)),
+        ("instance", json!(format!("{:032x}", s.instance))),
+        ("lineage", json!(format!("{:032x}", s.lineage))),
+        ("volume", json!(look.volume.describe())),
+    ];
+    facts.extend(store.map(|store| ("object_store", json!(store))));
+    facts.extend(look.store_trouble.as_ref().map(|what| ("object_store_trouble", json!(what))));
+    facts.extend(look.store_fault.as_ref().map(|what| ("object_store_fault", json!(what))));
+    facts.extend(place.flash.as_ref().map(|flash| ("flash", json!(flash))));
     facts.extend([
-        ("closed_cleanly", json!(storage.was_clean)),
-        // The look itself is an epoch, in memory only.
-        ("writer_epoch", json!(superblock.epoch.saturating_sub(1))),
-        ("log_partitions", json!(superblock.starts.len())),
-        ("log_bytes", json!(superblock.log_blocks * 4096 * superblock.starts.len() as u64)),
-        ("slots", json!(storage.map.slots_total())),
-        ("slots_free", json!(storage.map.slots_free())),
-        ("objects", json!(storage.map.objects().len())),
-        ("tables", json!(engine.list_tables().len())),
-        ("prepared_transactions", json!(engine.prepared().len())),
+        ("closed_cleanly", json!(s.clean)),
+        ("writer_epoch", json!(s.epoch)),
+        ("superblock_age_seconds", json!(age)),
+        ("checkpoint_lsn", json!(s.checkpoint)),
+        ("log_end_lsn", json!(look.end)),
+        ("redo_bytes", json!(look.end - s.checkpoint)),
+        ("redo_records", json!(look.redo_records)),
+        ("redo_pages", json!(look.redo_pages())),
+        ("log_partitions", json!(s.starts.len())),
+        ("log_bytes", json!(s.log_blocks * 4096 * s.starts.len() as u64)),
+        ("slots", json!(look.map.slots_total())),
+        ("slots_free", json!(look.map.slots_free())),
+        ("objects", json!(look.map.objects().len())),
+        ("volume_bytes", json!(pages(|s| s.volume) * PAGE_SIZE as u64)),
+        ("object_bytes", json!(look.map.object_bytes())),
     ]);
-    if as_json {
-        let mut whole: Map<String, Value> = facts.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+    facts.extend(flash.map(|bytes| ("flash_bytes", bytes)));
+    facts.extend([
+        ("tables", json!(tables.listed.len())),
+        ("unfinished_transactions", json!(undo.unfinished.len())),
+        ("prepared_transactions", json!(undo.prepared)),
+    ]);
+    if !tables.whole {
+        facts.push(("catalog_trouble", json!("the catalog is damaged: run `terrace check`")));
+    }
+    facts
+}
+
+pub fn status(instance: &Instance, place: &Place) {
+    let tables = check::read_tables(&instance.look);
+    let spaces = check::spaces(&instance.look, &tables);
+    let facts = facts(instance, place, &tables, &spaces);
+    if place.json {
+        let mut whole: Map<String, Value> =
+            facts.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
         let spaces: Vec<Value> = spaces
             .iter()
             .map(|s| json!({"space": s.space, "table": s.table, "index": s.index, "pages": s.pages, "volume": s.volume, "object": s.object}))
@@ -87,8 +200,8 @@ pub fn status(engine: &Engine, as_json: bool) {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
         out!("{name:24}{text}");
     }
-    out!("\n{:40}{:24}{:>10}{:>10}{:>10}", "table", "index", "pages", "volume", "object");
+    out!("\n{:40}{:24}{:>10}{:>10}{:>10}{:>10}", "table", "index", "space", "pages", "volume", "object");
     for s in spaces {
-        out!("{:40}{:24}{:>10}{:>10}{:>10}", s.table, s.index, s.pages, s.volume, s.object);
+        out!("{:40}{:24}{:>10}{:>10}{:>10}{:>10}", s.table, s.index, s.space, s.pages, s.volume, s.object);
     }
 }

@@ -78,6 +78,22 @@ fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
     Some((name, Known { id, spaces, def, open: None }))
 }
 
+/// A table as its entry in the catalog says.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    pub id: u32,
+    pub name: String,
+    /// The trees, the primary one first.
+    pub indexes: Vec<(SpaceId, IndexDef)>,
+}
+
+/// Reads an entry of the catalog's tree, without opening anything. None: it cannot be read.
+pub fn listed(key: &[u8], value: &[u8]) -> Option<Listed> {
+    let id = key.try_into().map(u32::from_be_bytes).ok()?;
+    let (name, known) = decode(id, value)?;
+    Some(Listed { id, name, indexes: known.spaces.into_iter().zip(known.def.indexes).collect() })
+}
+
 impl Catalog {
     pub fn create(pages: &Arc<Pages>) -> Result<()> {
         Tree::create(pages, SpaceId::CATALOG, Urgency::Normal)?;
@@ -98,7 +114,7 @@ impl Catalog {
             }
         })?;
         if let Some(fault) = report.faults.first() {
-            return Err(Error::Corrupt(format!("the catalog: {fault:?}")));
+            return Err(Error::Corrupt(format!("the catalog: {fault}")));
         }
         if let Some(key) = bad {
             return Err(Error::Corrupt(format!("the catalog's entry {key:02x?} cannot be read")));

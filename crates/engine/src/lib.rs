@@ -12,6 +12,7 @@ pub mod engine;
 pub mod error;
 pub mod lock;
 pub mod log;
+pub mod look;
 pub mod planted;
 pub mod recovery;
 pub mod row;

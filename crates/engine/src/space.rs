@@ -22,6 +22,7 @@
 //! after the header, though it may once have been a tree page: whoever still comes to it finds it
 //! free and waits for nothing while holding it.
 
+pub mod check;
 pub mod limbo;
 
 use crate::btree::edit;
@@ -51,7 +52,7 @@ pub mod at {
 }
 
 /// Where a free page has the number of the next one.
-const CHAIN_AT: usize = 48;
+pub(crate) const CHAIN_AT: usize = 48;
 
 /// Log bytes that allocating or freeing one page takes, the page's own content aside.
 pub const ALLOCATION_LOG: u64 = 320;

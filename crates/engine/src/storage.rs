@@ -80,26 +80,8 @@ impl Storage {
         let volume = &*parts.volume;
         let lock = take_lock(volume)?;
         let is_new = create::if_absent(config, parts)?;
-        let read_by = Superblock::read(volume)?;
+        let Found { superblock: read_by, files, loading, pending, cut: found } = read(volume, config.redo_budget())?;
         let was_clean = read_by.clean;
-        let files = open_logs(volume, &read_by)?;
-
-        // Redo: the map's at once, the rest by page.
-        let mut loading = load_map(volume)?;
-        let pending = Arc::new(Pending::new(read_by.clone(), files.clone(), config.redo_budget()));
-        let found = cut::replay(&read_by, &files, &mut |header, ops, place| {
-            if header.id.space == SpaceId::MAP {
-                loading.apply(header.id.page, ops, header.first, header.end())?;
-            } else {
-                pending.add(header, ops, place);
-            }
-            Ok(())
-        })?;
-
-        if loading.newest() > found.end {
-            let (newest, end) = (loading.newest(), found.end);
-            return Err(Error::Corrupt(format!("the map was written at {newest}, but the log ends at {end}")));
-        }
 
         // The new writer's epoch, durable before its first append.
         let mut superblock = read_by;
@@ -284,7 +266,41 @@ impl Storage {
     }
 }
 
-fn take_lock(volume: &dyn Disk) -> Result<Box<dyn DiskLock>, Error> {
+/// What a start reads, before it changes anything.
+pub(crate) struct Found {
+    pub superblock: Superblock,
+    /// The log's.
+    pub files: Vec<Arc<dyn File>>,
+    /// The map, with its redo applied.
+    pub loading: home::Loading,
+    /// The redo of all other pages.
+    pub pending: Arc<Pending>,
+    pub cut: cut::Found,
+}
+
+/// Reads superblock, log and map. `budget` bounds the redo kept in memory, in bytes.
+pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
+    let superblock = Superblock::read(volume)?;
+    let files = open_logs(volume, &superblock)?;
+    // Redo: the map's at once, the rest by page.
+    let mut loading = load_map(volume)?;
+    let pending = Arc::new(Pending::new(superblock.clone(), files.clone(), budget));
+    let cut = cut::replay(&superblock, &files, &mut |header, ops, place| {
+        if header.id.space == SpaceId::MAP {
+            loading.apply(header.id.page, ops, header.first, header.end())?;
+        } else {
+            pending.add(header, ops, place);
+        }
+        Ok(())
+    })?;
+    if loading.newest() > cut.end {
+        let (newest, end) = (loading.newest(), cut.end);
+        return Err(Error::Corrupt(format!("the map was written at {newest}, but the log ends at {end}")));
+    }
+    Ok(Found { superblock, files, loading, pending, cut })
+}
+
+pub(crate) fn take_lock(volume: &dyn Disk) -> Result<Box<dyn DiskLock>, Error> {
     volume.lock().map_err(|error| match error {
         DiskError::Locked { .. } => {
             Error::Busy(format!("the volume {} (another instance runs on it)", volume.describe()))

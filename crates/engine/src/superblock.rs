@@ -36,7 +36,7 @@ pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
 const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
-const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -177,6 +177,14 @@ impl Superblock {
         best.ok_or_else(|| {
             Error::Corrupt(format!("{}: neither copy of the superblock is intact", volume.describe()))
         })
+    }
+
+    /// Which of the two copies are intact. One may be torn or not written yet.
+    pub fn intact(volume: &dyn Disk) -> Result<[bool; 2], Error> {
+        let mut buf = AlignedBuf::zeroed(2 * COPY);
+        volume.open(FILE)?.read(Class::Superblock, 0, &mut buf)?;
+        let (first, second) = buf.split_at(COPY);
+        Ok([Superblock::decode(first)?.is_some(), Superblock::decode(second)?.is_some()])
     }
 
     /// Makes the file `name` with its first copy; durable when it returns, the name after `sync_dir`.

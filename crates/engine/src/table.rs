@@ -140,7 +140,8 @@ impl Table {
             None => unreadable += 1,
         })?;
         if let Some(fault) = report.faults.first() {
-            return Err(Error::Corrupt(format!("table {} index {index}: {fault:?}", self.name())));
+            let more = if report.fault_count > 1 { format!(" (and {} more)", report.fault_count - 1) } else { String::new() };
+            return Err(Error::Corrupt(format!("table {} index {index}: {fault}{more}", self.name())));
         }
         if unreadable > 0 {
             return Err(Error::Corrupt(format!("table {} index {index}: {unreadable} values without a head", self.name())));

@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
+use terrace_engine::look::Look;
 use terrace_engine::{Access, Engine, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn};
 use terrace_sim::{SimDisk, SimWorld};
 
@@ -141,6 +143,11 @@ impl Run {
         self.sim.sched.drop_workers();
         self.disk.crash();
         self.sim.power_on();
+        if self.disk.exists("superblock").unwrap() {
+            let look = Look::open(self.disk.clone(), None).unwrap_or_else(|e| panic!("step {step}: look: {e}"));
+            let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+            assert!(report.verdict() == Verdict::Sound, "step {step}: {:?} {:?}", report.faults, report.unchecked);
+        }
         let engine = self.open(partitions).unwrap_or_else(|e| panic!("step {step}: open after the crash: {e}"));
         self.sim.sched.run_some(5000);
         let other = engine.open_table("db/other");

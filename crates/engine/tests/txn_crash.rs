@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
+use terrace_engine::look::Look;
 use terrace_engine::{Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Savepoint, Seek, Table, TableDef, Txn};
 use terrace_io::random::Random;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,6 +73,8 @@ struct Run {
     /// States after each commit since the last acknowledged one, which is the first.
     candidates: Vec<Model>,
     serial: u64,
+    /// How often the checker looked, at instances with unfinished transactions, with undo records.
+    looks: (u64, u64, u64),
 }
 
 impl Run {
@@ -78,7 +82,7 @@ impl Run {
         let sim = SimWorld::new(seed);
         let (disk, flash) = (sim.disk("volume"), sim.disk("flash"));
         let store = with_store.then(|| sim.store("store"));
-        Run { sim, disk, flash, store, sunk: 0, old_flash: None, partitions, committed: Model::new(), candidates: vec![Model::new()], serial: 0 }
+        Run { sim, disk, flash, store, sunk: 0, old_flash: None, partitions, committed: Model::new(), candidates: vec![Model::new()], serial: 0, looks: (0, 0, 0) }
     }
 
     fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
@@ -261,6 +265,23 @@ impl Run {
         Ok(())
     }
 
+    /// The checker finds nothing wrong with what the crash left, before anything is recovered.
+    fn look(&mut self) {
+        let store = self.store.clone().map(|store| store as Arc<dyn ObjectStore>);
+        if !self.disk.exists("superblock").unwrap() {
+            return;
+        }
+        let look = Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("seed {}: {e}", self.sim.seed));
+        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        assert!(report.verdict() == Verdict::Sound, "seed {}: {:?} {:?}", self.sim.seed, report.faults, report.unchecked);
+        self.looks.0 += 1;
+        self.looks.1 += u64::from(report.unfinished > 0);
+        self.looks.2 += u64::from(report.undo_records > 0);
+        if std::env::var("TERRACE_TRACE").is_ok() && report.leaked.count > 0 {
+            eprintln!("leaked: {:?}", report.leaked);
+        }
+    }
+
     fn check(&mut self) {
         self.sim.sched.drop_workers();
         self.disk.crash();
@@ -273,6 +294,7 @@ impl Run {
         }
         let seed = self.sim.seed;
         self.faults(false);
+        self.look();
         // An instance that has objects starts without its store; one that has none yet refuses to.
         let dead = self.store.clone().filter(|_| self.sim.random.one_in(3));
         dead.iter().for_each(|store| store.faults.dead.store(true, Ordering::SeqCst));
@@ -355,8 +377,13 @@ fn seeds() -> u64 {
 
 #[test]
 fn acknowledged_commits_survive_power_loss_and_nothing_else_does() {
-    let crashes: u64 = (0..seeds()).map(|seed| crash_often(seed, 1, false, 10).0).sum();
+    let runs: Vec<(u64, Run)> = (0..seeds()).map(|seed| crash_often(seed, 1, false, 10)).collect();
+    let crashes: u64 = runs.iter().map(|(crashes, _)| crashes).sum();
     assert!(crashes > seeds() * 3, "only {crashes} crashes");
+    let sum = |of: fn(&Run) -> u64| runs.iter().map(|(_, run)| of(run)).sum::<u64>();
+    let (looks, unfinished, past) = (sum(|r| r.looks.0), sum(|r| r.looks.1), sum(|r| r.looks.2));
+    eprintln!("the checker looked {looks} times, {unfinished} at unfinished transactions, {past} at undo records");
+    assert!(unfinished > seeds() && past > seeds() * 3, "{unfinished}, {past}: the looks prove little");
 }
 
 #[test]

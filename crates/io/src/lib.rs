@@ -12,7 +12,6 @@ pub mod disk;
 pub mod emulate;
 #[cfg(feature = "object-store")]
 pub mod object;
-pub mod overlay;
 pub mod random;
 pub mod real;
 pub mod sched;

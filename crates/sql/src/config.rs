@@ -5,7 +5,7 @@
 //! both is named at once.
 
 use crate::error::{Fault, Result};
-use crate::parts;
+use crate::parts::{self, Seen};
 use terrace_engine::{Config, Parts};
 use toml::{Table, Value};
 
@@ -130,6 +130,12 @@ pub fn assemble(text: &str, overrides: &str) -> Result<(Config, Parts)> {
     let (config, places) = read(text, overrides)?;
     let parts = parts::open(&config, &places)?;
     Ok((config, parts))
+}
+
+/// Reads both texts and opens the places for looking only.
+pub fn assemble_to_read(text: &str, overrides: &str) -> Result<Seen> {
+    let (_, places) = read(text, overrides)?;
+    parts::open_to_read(&places)
 }
 
 #[cfg(test)]

@@ -13,12 +13,31 @@ use terrace_io::real::disk::RealDisk;
 use terrace_io::real::world;
 use terrace_io::store::ObjectStore;
 
+/// The places of an instance that is only looked at. None of them is made or changed.
+pub struct Seen {
+    pub volume: Arc<dyn Disk>,
+    pub store: Option<Arc<dyn ObjectStore>>,
+    pub flash: Option<Arc<dyn Disk>>,
+}
+
+/// Opens the places for looking; one that is not there is an error. Flash only if the places name it.
+pub(crate) fn open_to_read(places: &Places) -> Result<Seen> {
+    let disk = |path: &str| -> Result<Arc<dyn Disk>> {
+        let disk = RealDisk::open_to_read(path).map_err(|error| Fault::invalid(format!("{path}: {error}")))?;
+        Ok(Arc::new(disk))
+    };
+    let volume = disk(places.volume_path.as_deref().unwrap_or_default())?;
+    let flash = places.flash_path.as_deref().map(disk).transpose()?;
+    let store = places.object.as_deref().map(|url| open_store(url, places, true)).transpose()?;
+    Ok(Seen { volume, store, flash })
+}
+
 /// Opens the places; what can't be had is named at once.
 pub(crate) fn open(config: &Config, places: &Places) -> Result<Parts> {
     let world = world();
     let profile = places.emulate.as_deref().map(profile).transpose()?;
     // The store first: a URL that can't be meant leaves no trace on the volume.
-    let mut store = places.object.as_deref().map(|url| open_store(url, places)).transpose()?;
+    let mut store = places.object.as_deref().map(|url| open_store(url, places, false)).transpose()?;
     let volume = places.volume_path.as_deref().unwrap_or_default();
     let mut volume: Arc<dyn Disk> = Arc::new(RealDisk::open(volume).map_err(terrace_engine::Error::from)?);
     let mut flash: Option<Arc<dyn Disk>> = match places.flash_path.as_deref().filter(|_| config.flash.0 > 0) {
@@ -41,7 +60,8 @@ fn profile(name: &str) -> Result<&'static Profile> {
 }
 
 /// Opens the object store. Nothing is asked of it yet.
-fn open_store(url: &str, places: &Places) -> Result<Arc<dyn ObjectStore>> {
-    let settings = object::Settings { endpoint: places.object_endpoint.clone(), ..object::Settings::new(url) };
+fn open_store(url: &str, places: &Places, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
+    let endpoint = places.object_endpoint.clone();
+    let settings = object::Settings { endpoint, read_only, ..object::Settings::new(url) };
     Ok(object::open(&settings).map_err(terrace_engine::Error::from)?)
 }

@@ -171,6 +171,17 @@ impl Fence {
         self.note(result, State::Taken)
     }
 
+    /// Who writes to the store now, without taking it; None: nobody ever did. For looking at an instance
+    /// that does not run: an error that [`FenceError::is_final`] says that it is not this instance's store.
+    pub fn look(&self) -> Result<Option<Writer>, FenceError> {
+        match self.store.get(Purpose::Epoch, KEY) {
+            Ok((bytes, _)) => self.read(&bytes).map(Some),
+            Err(StoreError::Absent { .. }) if self.bound => Err(FenceError::Empty { store: self.store.describe() }),
+            Err(StoreError::Absent { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn note(&self, result: Result<(), FenceError>, taken: State) -> Result<(), FenceError> {
         let mut state = self.state.lock();
         match &result {

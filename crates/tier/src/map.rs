@@ -80,6 +80,8 @@ pub(crate) struct MapPage {
     pub home: u8,
     /// No home has what the log goes on from: only an INIT in the log can save it.
     pub lost: bool,
+    /// A home was unreadable at the start, torn or damaged.
+    pub torn: bool,
     /// The other home is unreadable and may have been the newer one. A torn write is: the log then has
     /// the change that it was for. One that rotted later may have no more log.
     pub doubtful: bool,
@@ -193,6 +195,55 @@ impl Map {
         let mut keys = Vec::new();
         self.each_entry(|_, entry| keys.extend(entry.object()));
         keys
+    }
+
+    /// Every block that has an object, in order.
+    pub fn blocks_with_objects(&self) -> Vec<BlockId> {
+        let mut blocks = Vec::new();
+        self.each_entry(|block, entry| blocks.extend(entry.object().map(|_| block)));
+        blocks.sort_unstable();
+        blocks
+    }
+
+    /// Bytes of all current objects, what is newer in slots included.
+    pub fn object_bytes(&self) -> u64 {
+        let mut bytes = 0;
+        self.each_entry(|_, entry| {
+            if entry.object().is_some() {
+                bytes += (crate::object::format::HEADER + entry.offset(BLOCK_PAGES as usize)) as u64;
+            }
+        });
+        bytes
+    }
+
+    /// The highest page of each space that was ever flushed.
+    pub fn last_pages(&self) -> HashMap<SpaceId, u32> {
+        let mut last = HashMap::new();
+        self.each_entry(|block, entry| {
+            if let Some(i) = (0..BLOCK_PAGES as usize).rev().find(|i| entry.tag(*i) != 0) {
+                let page = last.entry(block.space).or_insert(0);
+                *page = block.page(i).page.max(*page);
+            }
+        });
+        last
+    }
+
+    /// Every page that has a slot, with its tag, in the order of slots: for reading them all.
+    pub fn slots_in_use(&self) -> Vec<(Slot, PageId, Tag)> {
+        let mut slots = Vec::new();
+        self.each_entry(|block, entry| {
+            let pages = (0..BLOCK_PAGES as usize).filter_map(|i| Some((entry.slot(i)?, block.page(i), entry.tag(i))));
+            slots.extend(pages);
+        });
+        slots.sort_unstable();
+        slots
+    }
+
+    /// Map pages one of whose homes cannot be read, as far as this was seen at the start. The other one has
+    /// all that counts.
+    pub fn homes_unreadable(&self) -> Vec<u32> {
+        let inner = self.inner.read();
+        (0u32..).zip(&inner.pages).filter(|(_, page)| page.torn).map(|(number, _)| number).collect()
     }
 
     /// Whether the map, as it is in memory, names the object as its block's current one.

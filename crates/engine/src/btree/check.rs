@@ -2,30 +2,18 @@
 //!
 //! Each inner node's children are followed from the first along the right links until the node's high
 //! fence is reached; so pages are found that a split or merge left without a parent's word, and these
-//! are whole: they are counted, not faults. Afterwards every page of the space must have been met,
-//! be on the free chain, or be an overflow page.
-//!
-//! Not here: what overflow pages belong to; the visitor of the entries can tell.
+//! are whole: they are counted, not faults. Where the way is lost (a page is damaged, or its fences are
+//! another's) it is taken up again at the parent's next child, so one bad page hides nothing but what hangs
+//! below it. Large values are followed from their entries. Afterwards every page of the space must have
+//! been met; see `space::check`.
 
 use super::node::{MAX_LEVEL, Node};
+use super::overflow::{self, Large};
 use super::{Result, Tree};
+use crate::space::check::SpaceCheck;
+pub use crate::space::check::{Fault, Faults, Source};
 use crate::space::{HEADER_PAGE, ROOT_PAGE};
-use std::fmt;
-use terrace_tier::page::{PageId, PageKind, PageRef};
-use terrace_tier::pool::Access;
-
-/// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    pub page: PageId,
-    pub what: String,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "page {}: {}", self.page, self.what)
-    }
-}
+use terrace_tier::page::{PageKind, PageRef, SpaceId};
 
 #[derive(Debug, Default, Clone)]
 pub struct Report {
@@ -42,115 +30,150 @@ pub struct Report {
     /// The first faults; see `fault_count`.
     pub faults: Vec<Fault>,
     pub fault_count: u64,
+    /// Pages that nothing leads to.
+    pub leaked: Faults,
+    /// Pages ever used, as the space's header says.
+    pub pages: Option<u32>,
+    /// Part of the tree could not be followed: entries are missing in what was shown, and nothing is said to
+    /// be leaked.
+    pub incomplete: bool,
+    /// Pages that are where nobody could look.
+    pub out_of_reach: u64,
 }
 
-const FAULTS_KEPT: usize = 100;
+/// Gets every entry's key and value; returns the large value that it names, if any.
+pub type OnEntry<'a> = dyn FnMut(&[u8], &[u8]) -> Option<Large> + 'a;
 
-struct Walk<'t, 'v> {
-    tree: &'t Tree,
-    report: Report,
-    /// A bit for each page of the space: met.
-    met: Vec<u64>,
-    /// For each level, where the node met last says its right sibling is.
-    links: Vec<Option<Option<u32>>>,
-    visit: &'v mut dyn FnMut(&[u8], &[u8]),
+/// What the walk shows, and to whom.
+pub struct Wanted<'a> {
+    pub entry: &'a mut OnEntry<'a>,
+    /// Large values that somebody else names (undo). What is left of them is no leak.
+    pub named: &'a [Large],
+    /// Every large value is shown by `entry` or in `named`, so an overflow page beside them is leaked.
+    pub all_named: bool,
+}
+
+/// Checks the tree in `space`, which nobody changes meanwhile.
+pub fn walk(source: &dyn Source, space: SpaceId, wanted: Wanted<'_>) -> Report {
+    let pages = SpaceCheck::begin(source, space);
+    let links = vec![Link::Unknown; usize::from(MAX_LEVEL) + 1];
+    let mut walk = Walk { pages, report: Report::default(), links, wanted };
+    if walk.pages.pages.is_some() && walk.pages.root != ROOT_PAGE {
+        walk.pages.fault(HEADER_PAGE, "the space has no tree");
+    }
+    walk.root();
+    for large in walk.wanted.named {
+        walk.leftovers(*large);
+    }
+    walk.the_rest();
+    walk.end()
 }
 
 impl Tree {
     /// Checks the tree, which nobody changes meanwhile, and shows every entry to `visit`.
-    /// Faults are in the report; an error means that the check itself could not go on.
+    /// Faults are in the report, pages that nothing leads to among them.
     pub fn check(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Report> {
-        let pages = self.space.counts().pages;
-        let mut walk = Walk {
-            tree: self,
-            report: Report::default(),
-            met: vec![0; pages as usize / 64 + 1],
-            links: vec![None; usize::from(MAX_LEVEL) + 1],
-            visit,
+        let mut entry = |key: &[u8], value: &[u8]| {
+            visit(key, value);
+            None
         };
-        walk.meet(HEADER_PAGE);
-        walk.root();
-        walk.the_rest(pages)?;
-        Ok(walk.report)
+        let wanted = Wanted { entry: &mut entry, named: &[], all_named: false };
+        let mut report = walk(&*self.pages, self.space.id(), wanted);
+        report.fault_count += report.leaked.count;
+        report.faults.append(&mut report.leaked.first);
+        Ok(report)
     }
+}
+
+/// What a level's node that was met last says of its right sibling.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Link {
+    /// None was met, or the way was lost.
+    Unknown,
+    To(Option<u32>),
+}
+
+/// Why a node cannot be followed.
+struct Lost;
+
+struct Walk<'s, 'v> {
+    pages: SpaceCheck<'s>,
+    report: Report,
+    links: Vec<Link>,
+    wanted: Wanted<'v>,
 }
 
 impl Walk<'_, '_> {
     fn fault(&mut self, page: u32, what: impl Into<String>) {
-        self.report.fault_count += 1;
-        if self.report.faults.len() < FAULTS_KEPT {
-            self.report.faults.push(Fault { page: self.tree.space.page_id(page), what: what.into() });
-        }
+        self.pages.fault(page, what);
     }
 
-    /// Marks a page as met. False if it was met before or is no page of the space.
-    fn meet(&mut self, page: u32) -> bool {
-        let (word, bit) = (page as usize / 64, 1 << (page % 64));
-        let new = self.met.get(word).is_some_and(|met| met & bit == 0);
-        if new {
-            self.met[word] |= bit;
-        } else {
-            self.fault(page, "the tree leads to it twice, or from outside the space");
-        }
-        new
-    }
-
-    fn copy(&mut self, page: u32) -> Option<Vec<u8>> {
-        match self.tree.pages.read(self.tree.space.page_id(page), Access::Internal) {
-            Ok(guard) => Some(guard.page().all().to_vec()),
-            Err(error) => {
-                self.fault(page, error.to_string());
-                None
-            }
-        }
+    /// The way is lost at this level and below: nothing is known of the next node's left neighbour.
+    fn lose(&mut self, level: u8) {
+        self.pages.incomplete = true;
+        self.links.iter_mut().take(usize::from(level) + 1).for_each(|link| *link = Link::Unknown);
     }
 
     fn root(&mut self) {
-        let Some(copy) = self.copy(ROOT_PAGE) else { return };
+        self.pages.meet(ROOT_PAGE);
+        let Some(copy) = self.pages.copy(ROOT_PAGE) else { return };
         let node = Node::new(PageRef::new(&copy));
         if !node.low().is_empty() || node.high().is_some() || node.right().is_some() {
             self.fault(ROOT_PAGE, "the root does not hold all keys");
         }
         self.report.levels = node.level();
-        if self.meet(ROOT_PAGE) {
-            self.node(ROOT_PAGE, &copy, node.level());
+        if self.node(ROOT_PAGE, &copy, node.level()).is_err() {
+            return self.lose(MAX_LEVEL);
+        }
+        for level in 0..self.links.len() {
+            if let Link::To(Some(page)) = self.links[level] {
+                self.fault(page, format!("the last node of level {level} links to it"));
+            }
         }
     }
 
-    /// Checks a node and everything below it.
-    fn node(&mut self, page: u32, copy: &[u8], level: u8) {
+    /// Checks a node and everything below it. Err: its own links mean nothing.
+    fn node(&mut self, page: u32, copy: &[u8], level: u8) -> std::result::Result<(), Lost> {
         let node = Node::new(PageRef::new(copy));
         if !node.is_live() || node.level() != level || level > MAX_LEVEL {
-            return self.fault(page, format!("not a node of level {level}"));
+            self.fault(page, format!("not a node of level {level}"));
+            return Err(Lost);
         }
         if let Err(what) = node.verify() {
-            return self.fault(page, what);
+            self.fault(page, what);
+            return Err(Lost);
         }
-        let link = self.links[usize::from(level)].replace(node.right());
-        if link.is_some_and(|link| link != Some(page)) {
+        let link = std::mem::replace(&mut self.links[usize::from(level)], Link::To(node.right()));
+        if link != Link::Unknown && link != Link::To(Some(page)) {
             self.fault(page, "its left neighbour's link leads elsewhere");
         }
-        if node.is_leaf() { self.leaf(node) } else { self.children(page, node) }
+        if node.is_leaf() {
+            self.leaf(page, node);
+        } else {
+            self.children(page, node);
+        }
+        Ok(())
     }
 
-    fn leaf(&mut self, node: Node<'_>) {
+    fn leaf(&mut self, page: u32, node: Node<'_>) {
         self.report.leaves += 1;
         self.report.rows += node.count() as u64;
         self.report.leaf_bytes += node.used() as u64;
         let mut key = Vec::new();
         for slot in 0..node.count() {
             node.key_into(slot, &mut key);
-            (self.visit)(&key, node.value(slot));
+            if let Some(large) = (self.wanted.entry)(&key, node.value(slot)) {
+                self.large(page, large);
+            }
         }
     }
 
     /// Follows the children of an inner node, from fence to fence.
     fn children(&mut self, page: u32, parent: Node<'_>) {
         self.report.inner += 1;
-        let mut low = parent.low().to_vec();
         let mut slot = 0;
-        let mut next = parent.child(0);
-        loop {
+        let mut at = Some((parent.child(0), parent.low().to_vec()));
+        while let Some((next, low)) = at {
             if slot < parent.count() && parent.child(slot) == next {
                 if parent.key(slot) != low {
                     self.fault(next, "its parent's separator is not its low fence");
@@ -159,50 +182,115 @@ impl Walk<'_, '_> {
             } else {
                 self.report.unposted.push(next);
             }
-            if !self.meet(next) {
-                return;
-            }
-            let Some(copy) = self.copy(next) else { return };
-            let child = Node::new(PageRef::new(&copy));
-            if child.low() != low {
-                return self.fault(next, "its low fence is not where its left neighbour ends");
-            }
-            self.node(next, &copy, parent.level() - 1);
-            match (child.high(), child.right()) {
-                (high, _) if high == parent.high() => break,
-                (Some(high), Some(right)) if parent.high().is_none_or(|end| high < end) => {
-                    low = high.to_vec();
-                    next = right;
+            at = match self.child(next, &low, parent) {
+                Ok(following) => following,
+                Err(Lost) => {
+                    self.lose(parent.level() - 1);
+                    (slot < parent.count()).then(|| (parent.child(slot), parent.key(slot)))
                 }
-                _ => return self.fault(next, "its high fence is beyond its parent's"),
-            }
+            };
         }
-        if slot < parent.count() {
+        for slot in slot..parent.count() {
+            self.pages.incomplete = true;
             self.fault(page, format!("no way to its child {}", parent.child(slot)));
         }
     }
 
+    /// Checks a child whose low fence is to be `low`. Returns the next one of the same parent and its low fence.
+    fn child(
+        &mut self,
+        page: u32,
+        low: &[u8],
+        parent: Node<'_>,
+    ) -> std::result::Result<Option<(u32, Vec<u8>)>, Lost> {
+        if !self.pages.meet(page) {
+            return Err(Lost);
+        }
+        let copy = self.pages.copy(page).ok_or(Lost)?;
+        let child = Node::new(PageRef::new(&copy));
+        if child.is_live() && child.low() != low {
+            self.fault(page, "its low fence is not where its left neighbour ends");
+            return Err(Lost);
+        }
+        self.node(page, &copy, parent.level() - 1)?;
+        match (child.high(), child.right()) {
+            (high, _) if high == parent.high() => Ok(None),
+            (Some(high), Some(right)) if parent.high().is_none_or(|end| high < end) => {
+                Ok(Some((right, high.to_vec())))
+            }
+            _ => {
+                self.fault(page, "its high fence is beyond its parent's");
+                Err(Lost)
+            }
+        }
+    }
+
+    /// Follows a large value that an entry in the leaf `named_in` names.
+    fn large(&mut self, named_in: u32, large: Large) {
+        let mut page = large.page;
+        for index in 0..large.pages() {
+            if !self.pages.meet(page) {
+                self.pages.incomplete = true;
+                return self.fault(named_in, format!("page {index} of a large value is said to be {page}"));
+            }
+            let Some(copy) = self.pages.copy(page) else { return };
+            if !large.owns(PageRef::new(&copy), index) {
+                self.pages.incomplete = true;
+                return self.fault(
+                    page,
+                    format!("it is not page {index} of the large value that leaf {named_in} names"),
+                );
+            }
+            self.report.overflow += 1;
+            page = overflow::next(PageRef::new(&copy));
+        }
+        if page != 0 {
+            self.fault(
+                page,
+                format!("a large value that leaf {named_in} names is longer than the entry says"),
+            );
+        }
+    }
+
+    /// Marks what there is of a large value that may have been freed, wholly or in part.
+    fn leftovers(&mut self, large: Large) {
+        let mut page = large.page;
+        for index in 0..large.pages() {
+            if page == 0 || self.pages.pages.is_some_and(|pages| page >= pages) {
+                return;
+            }
+            let Some(copy) = self.pages.copy(page) else { return };
+            if !large.owns(PageRef::new(&copy), index) {
+                return;
+            }
+            self.pages.meet_again(page);
+            page = overflow::next(PageRef::new(&copy));
+        }
+    }
+
     /// The pages that the tree does not lead to.
-    fn the_rest(&mut self, pages: u32) -> Result<()> {
-        match self.tree.space.free_chain() {
-            Ok(chain) => {
-                self.report.free = chain.len() as u64;
-                for page in chain {
-                    self.meet(page);
-                }
+    fn the_rest(&mut self) {
+        let (mut overflow, all_named) = (0, self.wanted.all_named);
+        self.pages.the_rest(|page| match page.kind() {
+            kind if kind == PageKind::Overflow as u8 => {
+                overflow += 1;
+                all_named.then_some("no row names the large value that it belongs to")
             }
-            Err(error) => self.fault(HEADER_PAGE, error.to_string()),
-        }
-        for page in 0..pages {
-            if self.met[page as usize / 64] & 1 << (page % 64) != 0 {
-                continue;
-            }
-            let Some(copy) = self.copy(page) else { continue };
-            match PageRef::new(&copy).kind() {
-                kind if kind == PageKind::Overflow as u8 => self.report.overflow += 1,
-                _ => self.fault(page, "nothing leads to it"),
-            }
-        }
-        Ok(())
+            kind if kind == PageKind::Free as u8 => Some("it is free, but not on the free chain"),
+            _ => Some("nothing leads to it"),
+        });
+        self.report.overflow += overflow;
+    }
+
+    fn end(self) -> Report {
+        let Walk { pages, mut report, .. } = self;
+        report.free = pages.free;
+        report.pages = pages.pages;
+        report.faults = pages.faults.first;
+        report.fault_count = pages.faults.count;
+        report.leaked = pages.leaked;
+        report.incomplete = pages.incomplete;
+        report.out_of_reach = pages.out_of_reach;
+        report
     }
 }

@@ -68,16 +68,21 @@ impl Large {
         })
     }
 
-    fn pages(self) -> u32 {
+    pub(super) fn pages(self) -> u32 {
         self.len.div_ceil(PAYLOAD as u32).max(1)
     }
 
     /// Whether the page is number `index` of this value.
-    fn owns(self, page: PageRef<'_>, index: u32) -> bool {
+    pub(super) fn owns(self, page: PageRef<'_>, index: u32) -> bool {
         page.kind() == PageKind::Overflow as u8
             && page.u64(at::SERIAL) == self.serial
             && page.u32(at::INDEX) == index
     }
+}
+
+/// The page after this one in its value's chain, 0 at the end.
+pub(super) fn next(page: PageRef<'_>) -> u32 {
+    page.u32(at::NEXT)
 }
 
 /// Writes a value into pages of its own. Durable with, or before, any later mini-transaction.

@@ -234,11 +234,18 @@ impl Pending {
         let ops = reader.ops(place, record.len as usize).map_err(|e: Error| bad(e.to_string()))?;
         ops.ok_or_else(|| bad(format!("the log's record at {} cannot be read any more", record.first)))
     }
-}
 
-impl PendingRedo for Pending {
-    fn apply(&self, id: PageId, image: &mut [u8]) -> Result<Option<Glsn>, ReadError> {
-        let Some(records) = self.look_up(id) else { return Ok(None) };
+    /// Applies what waits for the page to its image, and keeps it: for looking. The same in any number of
+    /// calls, as long as nobody applies it for good.
+    pub fn show(&self, id: PageId, image: &mut [u8]) -> Result<(), ReadError> {
+        match self.look_up(id) {
+            Some(records) => self.bring_up(id, records, image).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Applies the records to the image. Returns the first log position applied.
+    fn bring_up(&self, id: PageId, records: Vec<(Record, Option<Vec<u8>>)>, image: &mut [u8]) -> Result<Option<Glsn>, ReadError> {
         let mut first = None;
         let mut readers = Vec::new();
         for (record, ops) in records {
@@ -259,6 +266,14 @@ impl PendingRedo for Pending {
             redo::apply(image, id, &ops, record.end)
                 .map_err(|e| ReadError::BadRedo { id, cause: e.to_string() })?;
         }
+        Ok(first)
+    }
+}
+
+impl PendingRedo for Pending {
+    fn apply(&self, id: PageId, image: &mut [u8]) -> Result<Option<Glsn>, ReadError> {
+        let Some(records) = self.look_up(id) else { return Ok(None) };
+        let first = self.bring_up(id, records, image)?;
         self.counters.applied.fetch_add(1, Ordering::Relaxed);
         let mut inner = self.inner.lock();
         let inner = &mut *inner;

@@ -386,9 +386,28 @@ impl Stream {
     }
 }
 
+// --- for the checker, which reads pages itself ------------------------------------------------
 
-/// The end of the records on a page: for the checker.
-pub fn records_end(page: PageRef<'_>) -> usize {
-    usize::from(page.u16(END))
+/// Where the directory is.
+pub(crate) const DIRECTORY_PAGE: u32 = DIRECTORY;
+
+/// Where each stream that has pages begins, by the directory's page.
+pub(crate) fn heads(directory: PageRef<'_>) -> Vec<(usize, Mark)> {
+    let head = |number: usize| {
+        let at = DIRECTORY_AT + number * DIRECTORY_ENTRY;
+        Mark { page: directory.u32(at), end: usize::from(directory.u16(at + 4)) }
+    };
+    (0..STREAMS).map(|number| (number, head(number))).filter(|(_, head)| head.page != 0).collect()
 }
 
+/// The bytes of a page's records, up to their end, and where in the page they begin. None: the page says nothing sensible.
+pub(crate) fn records(page: PageRef<'_>) -> Option<(usize, &[u8])> {
+    let end = usize::from(page.u16(END));
+    let sensible = page.kind() == PageKind::Undo as u8 && (RECORDS..=PAGE_SIZE).contains(&end);
+    sensible.then(|| (RECORDS, page.bytes(RECORDS, end - RECORDS)))
+}
+
+/// The pages before and after this one, 0 if none.
+pub(crate) fn neighbours(page: PageRef<'_>) -> (u32, u32) {
+    (page.u32(BEFORE), page.u32(NEXT))
+}

@@ -63,14 +63,16 @@ fn sync_dir(dir: &FsPath) -> std::io::Result<()> {
 }
 
 impl Local {
-    /// Opens the directory, made if there is none.
-    pub(crate) fn open(root: &FsPath, in_flight_max: usize) -> Result<Local> {
+    /// Opens the directory, made if there is none unless it is opened to read only.
+    pub(crate) fn open(root: &FsPath, in_flight_max: usize, read_only: bool) -> Result<Local> {
         let refuse = |cause: String| StoreError::Refused { key: root.display().to_string(), cause };
         let absolute = std::path::absolute(root).map_err(|e| refuse(e.to_string()))?;
-        std::fs::create_dir_all(&absolute).map_err(|e| refuse(e.to_string()))?;
+        if !read_only {
+            std::fs::create_dir_all(&absolute).map_err(|e| refuse(e.to_string()))?;
+        }
         let root = absolute.canonicalize().map_err(|e| refuse(e.to_string()))?;
         // Those above may be new too; one that can't be opened was not made here.
-        for dir in root.ancestors() {
+        for dir in root.ancestors().filter(|_| !read_only) {
             let _ = sync_dir(dir);
         }
         let identity = identity(&root).map_err(|e| refuse(e.to_string()))?;

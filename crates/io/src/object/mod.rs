@@ -17,6 +17,7 @@ mod curl;
 mod local;
 mod patience;
 mod profile;
+mod read_only;
 mod verdict;
 mod wire;
 
@@ -53,6 +54,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// For one request with all its attempts.
     pub patience: Duration,
+    /// A local directory must be there and is not made; nothing is put or deleted.
+    pub read_only: bool,
 }
 
 impl Settings {
@@ -67,6 +70,7 @@ impl Settings {
             attempts_max: 4,
             timeout: Duration::from_secs(30),
             patience: Duration::from_secs(60),
+            read_only: false,
         }
     }
 
@@ -92,9 +96,14 @@ fn public(url: &str) -> String {
 /// Opens a store. Nothing is asked yet, so a wrong bucket shows at the first request; a URL that
 /// can't be meant is `Refused` here.
 pub fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
+    let store = open_any(settings)?;
+    Ok(if settings.read_only { Arc::new(read_only::ReadOnly(store)) } else { store })
+}
+
+fn open_any(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
     let text = settings.url.as_str();
     if !text.contains("://") {
-        return Ok(Arc::new(local::Local::open(Path::new(text), settings.in_flight_max)?));
+        return Ok(Arc::new(local::Local::open(Path::new(text), settings.in_flight_max, settings.read_only)?));
     }
     let url = Url::parse(text).map_err(|e| settings.refused(format!("not a URL: {e}")))?;
     match url.scheme() {
@@ -102,7 +111,7 @@ pub fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
             let path = url
                 .to_file_path()
                 .map_err(|()| settings.refused("a file:// URL names no local directory"))?;
-            Ok(Arc::new(local::Local::open(&path, settings.in_flight_max)?))
+            Ok(Arc::new(local::Local::open(&path, settings.in_flight_max, settings.read_only)?))
         }
         "s3" | "gs" | "az" => open_remote(settings, &url),
         other => Err(settings.refused(format!("`{other}` is not among s3, gs, az and file"))),

@@ -25,6 +25,8 @@ const LOCK_FILE: &str = "lock";
 
 pub struct RealDisk {
     path: PathBuf,
+    /// Nothing in the directory is made, changed or removed.
+    read_only: bool,
     tally: Arc<DiskTally>,
 }
 
@@ -33,7 +35,26 @@ impl RealDisk {
     pub fn open(path: impl AsRef<Path>) -> Result<RealDisk> {
         let path = path.as_ref().to_path_buf();
         fs::create_dir_all(&path).map_err(|e| failed("create", &path.display().to_string(), 0, 0, &e))?;
-        Ok(RealDisk { path, tally: Arc::default() })
+        Ok(RealDisk { path, read_only: false, tally: Arc::default() })
+    }
+
+    /// A directory that is there, to be read only: files are opened for reading, so whatever would change
+    /// one fails, and a sync does nothing.
+    pub fn open_to_read(path: impl AsRef<Path>) -> Result<RealDisk> {
+        let path = path.as_ref().to_path_buf();
+        let name = path.display().to_string();
+        match fs::metadata(&path) {
+            Ok(meta) if meta.is_dir() => Ok(RealDisk { path, read_only: true, tally: Arc::default() }),
+            Ok(_) => Err(failed("open", &name, 0, 0, &IoError::from(ErrorKind::NotADirectory))),
+            Err(e) => Err(failed("open", &name, 0, 0, &e)),
+        }
+    }
+
+    fn writable(&self, what: &'static str, name: &str) -> Result<()> {
+        if self.read_only {
+            return Err(failed(what, name, 0, 0, &IoError::from(ErrorKind::ReadOnlyFilesystem)));
+        }
+        Ok(())
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -43,7 +64,7 @@ impl RealDisk {
     fn open_with(&self, name: &str, create: bool) -> Result<Arc<dyn File>> {
         let open = |direct: bool| {
             let mut options = fs::OpenOptions::new();
-            options.read(true).write(true).create_new(create);
+            options.read(true).write(!self.read_only).create_new(create);
             if direct {
                 options.custom_flags(libc::O_DIRECT);
             }
@@ -62,7 +83,8 @@ impl RealDisk {
         match file {
             Ok(file) => {
                 let len = file.metadata().map_err(|e| failed("stat", name, 0, 0, &e))?.len();
-                Ok(Arc::new(RealFile { name: name.to_string(), file, len: AtomicU64::new(len), tally: self.tally.clone() }))
+                let (name, len) = (name.to_string(), AtomicU64::new(len));
+                Ok(Arc::new(RealFile { name, file, len, read_only: self.read_only, tally: self.tally.clone() }))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 Err(DiskError::Absent { name: self.at(name).display().to_string() })
@@ -95,18 +117,21 @@ impl Disk for RealDisk {
         self.open_with(name, false)
     }
     fn create(&self, name: &str) -> Result<Arc<dyn File>> {
+        self.writable("create", name)?;
         self.open_with(name, true)
     }
     fn exists(&self, name: &str) -> Result<bool> {
         self.at(name).try_exists().map_err(|e| failed("look up", name, 0, 0, &e))
     }
     fn remove(&self, name: &str) -> Result<()> {
+        self.writable("remove", name)?;
         fs::remove_file(self.at(name)).map_err(|e| match e.kind() {
             ErrorKind::NotFound => DiskError::Absent { name: name.to_string() },
             _ => failed("remove", name, 0, 0, &e),
         })
     }
     fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.writable("rename", from)?;
         fs::rename(self.at(from), self.at(to)).map_err(|e| failed("rename", from, 0, 0, &e))
     }
     fn list(&self) -> Result<Vec<String>> {
@@ -119,17 +144,23 @@ impl Disk for RealDisk {
         Ok(names)
     }
     fn sync_dir(&self) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
         let dir = fs::File::open(&self.path).map_err(|e| failed("open", "", 0, 0, &e))?;
         dir.sync_all().map_err(|e| failed("sync directory", "", 0, 0, &e))
     }
     fn lock(&self) -> Result<Box<dyn DiskLock>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(self.at(LOCK_FILE))
-            .map_err(|e| failed("open", LOCK_FILE, 0, 0, &e))?;
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(!self.read_only).create(!self.read_only).truncate(false);
+        let file = match options.open(self.at(LOCK_FILE)) {
+            Ok(file) => file,
+            // Without the file nobody runs here. Readers lock the directory, which keeps out other readers only.
+            Err(e) if self.read_only && e.kind() == ErrorKind::NotFound => {
+                fs::File::open(&self.path).map_err(|e| failed("open", LOCK_FILE, 0, 0, &e))?
+            }
+            Err(e) => return Err(failed("open", LOCK_FILE, 0, 0, &e)),
+        };
         // SAFETY: the descriptor is open for the call.
         let taken = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
         if taken {
@@ -157,6 +188,7 @@ impl Disk for RealDisk {
 struct RealFile {
     name: String,
     file: fs::File,
+    read_only: bool,
     len: AtomicU64,
     tally: Arc<DiskTally>,
 }
@@ -271,6 +303,9 @@ impl File for RealFile {
         results
     }
     fn sync(&self, _class: disk::Class) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
         let started = Instant::now();
         let result = self.file.sync_data().map_err(|e| failed("sync", &self.name, 0, 0, &e));
         self.tally.syncs.note(started, 0, result.is_ok());

@@ -53,6 +53,7 @@ impl Loading {
                 first_change: None,
                 home: 0,
                 lost: false,
+                torn: false,
                 doubtful: false,
             });
         }
@@ -85,8 +86,13 @@ impl Loading {
         for number in 0..inner.pages.len() as u32 {
             let map_page = &inner.pages[number as usize];
             if map_page.lost || map_page.doubtful {
-                let what = "a home is unreadable, and the log does not lead from what is left to the newest";
-                return Err(MapError::Corrupt { page: number, what: what.into() });
+                let mut what = "a home is unreadable, and the log does not lead from what is left to the newest".to_string();
+                let more: Vec<usize> =
+                    (number as usize + 1..inner.pages.len()).filter(|n| inner.pages[*n].lost || inner.pages[*n].doubtful).collect();
+                if !more.is_empty() {
+                    what += &format!(" (so with {} more map pages: {:?})", more.len(), &more[..more.len().min(100)]);
+                }
+                return Err(MapError::Corrupt { page: number, what });
             }
             let page = PageRef::new(&map_page.image);
             let owner = entry::owner(page);
@@ -141,10 +147,11 @@ fn newest(id: PageId, homes: &[u8]) -> MapPage {
             first_change: None,
             home,
             lost: false,
+            torn: bad.is_some(),
             doubtful: bad.is_some_and(|bad| bad.id() != id || bad.lsn() > image.lsn()),
         },
         // Never written, or torn in its first write: the log has its INIT.
-        None => MapPage { image: blank, first_change: None, home: 0, lost: bad.is_some(), doubtful: false },
+        None => MapPage { image: blank, first_change: None, home: 0, lost: bad.is_some(), torn: bad.is_some(), doubtful: false },
     }
 }
 

@@ -23,7 +23,7 @@ impl Inner {
         }
         let number = self.free_pages.pop().unwrap_or_else(|| {
             let image = vec![0; PAGE_SIZE].into_boxed_slice();
-            self.pages.push(MapPage { image, first_change: None, home: 0, lost: false, doubtful: false });
+            self.pages.push(MapPage { image, first_change: None, home: 0, lost: false, torn: false, doubtful: false });
             self.pages.len() as u32 - 1
         });
         let mut page = self.page_mut(number, ops);

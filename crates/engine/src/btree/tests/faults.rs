@@ -1,7 +1,7 @@
 //! Pages that are intact but wrong are named, not followed.
 
 use super::*;
-use terrace_tier::page::{PageId, PageKind};
+use terrace_tier::page::{PageId, PageKind, PageRef};
 
 /// A tree of two levels on disk, with a change made to the image of one of its pages.
 fn broken(page: u32, change: impl FnOnce(&mut [u8])) -> World {
@@ -104,4 +104,48 @@ fn garbage_in_any_page_never_panics_a_reader_a_writer_or_the_checker() {
             w.tree.check(&mut |_, _| ()).unwrap();
         }
     }
+}
+
+#[test]
+fn each_of_several_broken_pages_is_named_and_what_hangs_below_them_is_not_leaked() {
+    let w = broken(1, |_| ());
+    let pages = w.tree.space().counts().pages;
+    assert!(pages > 5, "{pages} pages");
+    let whole = w.tree.check(&mut |_, _| ()).unwrap();
+    assert!(whole.faults.is_empty() && whole.rows == 400, "{:?}", whole.faults);
+    let mut images = std::mem::take(&mut *w.below.images.lock());
+    for page in [2, 4] {
+        images.get_mut(&PageId::new(SPACE, page)).unwrap()[terrace_tier::page::at::LEVEL] = 3;
+    }
+    let (pages, below, _log) = testing::pages(200);
+    *below.images.lock() = images;
+    let tree = Tree::open(&pages, SPACE).unwrap();
+    let report = tree.check(&mut |_, _| ()).unwrap();
+    let mut named: Vec<u32> = report.faults.iter().map(|fault| fault.page.page).collect();
+    named.sort_unstable();
+    assert_eq!(named, [2, 4], "{:?}", report.faults);
+    assert!(report.incomplete && report.leaked.count == 0);
+    assert!((200..400).contains(&report.rows), "{} rows beside two bad leaves", report.rows);
+}
+
+#[test]
+fn a_bad_inner_page_hides_only_what_hangs_below_it() {
+    let w = world(2000);
+    for n in 0u64..3000 {
+        w.tree.put(&[&n.to_be_bytes()[..], &[7; 1500]].concat(), &[1; 100]).unwrap();
+    }
+    let levels = w.tree.check(&mut |_, _| ()).unwrap();
+    assert!(levels.levels >= 2 && levels.inner > 3, "{levels:?}");
+    testing::flush_all(&w.pages, &w.below);
+    let mut images = std::mem::take(&mut *w.below.images.lock());
+    let is_inner = |image: &[u8]| PageRef::new(image).kind() == PageKind::Inner as u8;
+    let mut inner: Vec<PageId> = images.iter().filter(|(id, image)| is_inner(image) && id.page != 1).map(|(id, _)| *id).collect();
+    inner.sort_unstable();
+    let bad = inner[inner.len() / 2];
+    images.get_mut(&bad).unwrap()[terrace_tier::page::at::KIND] = PageKind::Undo as u8;
+    let (pages, below, _log) = testing::pages(2000);
+    *below.images.lock() = images;
+    let report = Tree::open(&pages, SPACE).unwrap().check(&mut |_, _| ()).unwrap();
+    assert!(report.fault_count == 1 && report.faults[0].page == bad, "{:?}", report.faults);
+    assert!(report.rows > 1000 && report.rows < 3000, "{} rows", report.rows);
 }

@@ -52,3 +52,26 @@ fn names_and_locks_behave() {
     drop(disk.lock().unwrap());
     fs::remove_dir_all(path).unwrap();
 }
+
+#[test]
+fn a_directory_opened_to_read_is_not_made_and_nothing_in_it_changes() {
+    let (path, disk) = scratch("read-only");
+    assert!(RealDisk::open_to_read(path.join("absent")).is_err() && !path.join("absent").exists());
+    disk.create("a").unwrap().grow(SECTOR as u64, true).unwrap();
+    assert!(RealDisk::open_to_read(path.join("a")).is_err(), "a file is no directory");
+    let seen = RealDisk::open_to_read(&path).unwrap();
+    let file = seen.open("a").unwrap();
+    assert!(file.write(Class::PageFlush, 0, &AlignedBuf::from_slice(&[1; SECTOR])).is_err());
+    assert!(file.grow(2 * SECTOR as u64, false).is_err());
+    assert!(seen.create("b").is_err() && seen.remove("a").is_err() && seen.rename("a", "c").is_err());
+    // Without the lock's file nobody runs; with it, whoever has it keeps readers out.
+    drop(seen.lock().unwrap());
+    assert_eq!(seen.list().unwrap(), ["a"]);
+    assert!(!path.join(LOCK_FILE).exists());
+    let held = disk.lock().unwrap();
+    assert!(matches!(seen.lock(), Err(DiskError::Locked { .. })));
+    drop(held);
+    let _reading = seen.lock().unwrap();
+    assert!(matches!(disk.lock(), Err(DiskError::Locked { .. })));
+    fs::remove_dir_all(path).unwrap();
+}

@@ -1,0 +1,206 @@
+//! `terrace check` on instances whose pages are all intact, and which are wrong or wasteful all the same: entries
+//! without rows, rows without entries, and room that nothing names. And on what must not be mistaken for it.
+
+mod instance;
+
+use instance::{Instance, commit, create, insert, plain, plain_key, row};
+use std::sync::Arc;
+use terrace_engine::btree::{Tree, overflow};
+use terrace_engine::undo::{RollPtr, record::Record, stream::Mark};
+use terrace_engine::{Engine, Isolation, Lock, Table};
+use terrace_tier::page::{PageKind, SpaceId};
+use terrace_tier::redo::Urgency;
+
+#[test]
+fn entries_are_matched_with_rows_not_only_counted() {
+    let instance = Instance::new("entries", true);
+    let engine = instance.open();
+    let table = engine.open_table("d/t").unwrap();
+    // As many entries as rows: one entry without its row, one row without its entry.
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.delete(&table, &17u64.to_be_bytes(), &[]).unwrap();
+    txn.insert(&table, &5000u64.to_be_bytes(), &row(5000), &[]).unwrap();
+    commit(txn);
+    close(engine, table);
+    let (code, said) = instance.check();
+    let plain_index = "table d/t index plain";
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("8000 entries: 2 faults"), "{said}");
+    assert!(
+        said.contains(&format!("{plain_index}: 1 entries of row {:016x}, which is not there", 17)),
+        "{said}"
+    );
+    assert!(said.contains(&format!("{plain_index}: row {:016x} has no entry", 5000)), "{said}");
+    // Quick looks at no entry.
+    assert_eq!(instance.check_with(&["--quick"]).0, 0);
+
+    // A row with two entries.
+    let engine = instance.open();
+    let table = engine.open_table("d/t").unwrap();
+    let txn = engine.begin(Isolation::RepeatableRead);
+    let other = [&[9; 8][..], &40u64.to_be_bytes()].concat();
+    txn.update(&table, &40u64.to_be_bytes(), &row(40), &[], &[plain(&other)]).unwrap();
+    commit(txn);
+    close(engine, table);
+    let (_, said) = instance.check();
+    assert!(
+        said.contains(&format!("{plain_index}: row {:016x} has 2 entries", 40)) && said.contains("3 faults"),
+        "{said}"
+    );
+}
+
+fn close(engine: Arc<Engine>, table: Arc<Table>) {
+    engine.shutdown().unwrap();
+    drop((table, engine));
+}
+
+/// Leaves the instance as a crash would: the workers stop, nothing is closed.
+fn crash(engine: &Engine) {
+    engine.core().storage.checkpoint().unwrap();
+    engine.core().storage.stop();
+}
+
+#[test]
+fn unfinished_and_prepared_transactions_and_delete_marks_are_no_faults() {
+    let instance = Instance::new("unfinished", true);
+    let engine = instance.open();
+    let table = engine.open_table("d/t").unwrap();
+    // Purge cannot pass this view: deletes stay as marks.
+    let view = engine.begin(Isolation::RepeatableRead);
+    view.open_view();
+    let mut seen = Vec::new();
+    view.get(&table, &1u64.to_be_bytes(), Lock::None, &mut seen).unwrap();
+    let deletes = engine.begin(Isolation::RepeatableRead);
+    for n in (0..900u64).step_by(3) {
+        deletes.delete(&table, &n.to_be_bytes(), &[plain(&plain_key(n))]).unwrap();
+    }
+    commit(deletes);
+    // Changed, deleted, new, and a row in the middle of a statement: its entry is not there yet.
+    let open = engine.begin(Isolation::RepeatableRead);
+    for n in (1..900u64).step_by(3) {
+        open.delete(&table, &n.to_be_bytes(), &[plain(&plain_key(n))]).unwrap();
+    }
+    for n in (2..900u64).step_by(3) {
+        open.update(&table, &n.to_be_bytes(), &vec![1; 25_000], &[], &[]).unwrap();
+        open.update(&table, &n.to_be_bytes(), &[2; 5], &[], &[]).unwrap();
+    }
+    (10_000..10_200).for_each(|n| insert(&open, &table, n));
+    open.insert(&table, &11_000u64.to_be_bytes(), &vec![3; 30_000], &[]).unwrap();
+    open.delete(&table, &1000u64.to_be_bytes(), &[]).unwrap();
+    // An entry again after its delete, and one moved.
+    insert(&open, &table, 1);
+    let prepared = engine.begin(Isolation::RepeatableRead);
+    insert(&prepared, &table, 12_000);
+    prepared.prepare(b"xid").unwrap();
+    engine.make_durable().unwrap();
+    crash(&engine);
+    let running = instance;
+    let instance = running.copied();
+    let report = instance.json("check", &[]);
+    assert!(report["exit"] == 0 && report["leaked"]["count"] == 0, "{report:#}");
+    assert_eq!(report["unfinished_transactions"], 1, "{report:#}");
+    assert!(report["undo_records"].as_u64().unwrap() > 2000, "{report:#}");
+    // 4000 rows, 300 of them deleted, one prepared; each with its entry.
+    assert_eq!(report["entries"], 2 * (4000 - 300 + 1), "{report:#}");
+    let status = instance.json("status", &[]);
+    assert!(status["unfinished_transactions"] == 1 && status["prepared_transactions"] == 1, "{status:#}");
+    // Without its undo nobody can tell what they left: that is said, and no mismatch is made up.
+    instance.damage(|space, page| space == 2 && page > 1);
+    let (code, said) = instance.check();
+    assert!(
+        code == 1 && said.contains("undo is damaged") && said.contains("against the table's rows"),
+        "{said}"
+    );
+    assert!(!said.contains("has no entry") && !said.contains("which is not there"), "{said}");
+    std::mem::forget((view, open, prepared)); // dropped, they would roll back, and wait for workers
+}
+
+/// Found by killing: purge gives a transaction's undo back page by page, and a crash may come between.
+#[test]
+fn a_purge_cut_amid_a_transactions_undo_is_no_fault() {
+    let instance = Instance::new("purged", true);
+    let engine = instance.open();
+    let core = engine.core();
+    let table = engine.open_table("d/t").unwrap();
+    core.storage.stop_workers_but_flush(); // purge is ours
+    let txn = engine.begin(Isolation::RepeatableRead);
+    for n in 0..1000u64 {
+        txn.delete(&table, &n.to_be_bytes(), &[plain(&plain_key(n))]).unwrap();
+    }
+    commit(txn);
+    let past = *core.history.lock().back().unwrap();
+    let mut pages = Vec::new();
+    let each = |at: RollPtr, _: Record<'_>| {
+        pages.push(at.page());
+        Ok(true)
+    };
+    core.streams.walk(past.begin, Some(past.end), each).unwrap();
+    pages.dedup();
+    assert!(pages.len() > 5, "{pages:?}");
+    core.streams.forget_before(past.stream, Mark { page: pages[3], end: 80 }).unwrap();
+    engine.make_durable().unwrap();
+    crash(&engine);
+    drop((table, engine));
+    let report = instance.json("check", &[]);
+    assert!(report["exit"] == 0 && report["undo_records"].as_u64().unwrap() > 500, "{report:#}");
+}
+
+#[test]
+fn what_nothing_names_is_leaked_and_no_fault() {
+    let instance = Instance::new("leaked", true);
+    let engine = instance.open();
+    let storage = &engine.core().storage;
+    let table = engine.open_table("d/t").unwrap();
+    let tree = table.tree(0).unwrap();
+    // A large value whose row was never written.
+    overflow::write(tree.space(), &[5; 40_000], Urgency::Normal).unwrap();
+    // A page that was taken and put nowhere.
+    let mut ready = tree.space().ready(1).unwrap();
+    let mut mtr = storage.pages.begin(4096, 1, Urgency::Normal).unwrap();
+    let header = tree.space().latch_header(&mut mtr);
+    tree.space().allocate(&mut mtr, header, &mut ready, PageKind::Leaf, 0).unwrap();
+    mtr.commit();
+    // A tree that no table has, as a crash amid CREATE leaves it.
+    drop(Tree::create(&storage.pages, SpaceId(60), Urgency::Normal).unwrap());
+    crash(&engine);
+    drop((tree, table, engine));
+    // An object that was put and never published.
+    let object = instance.an_object();
+    std::fs::copy(&object, object.with_file_name("00000001-00000000000000ff")).unwrap();
+    let (code, said) = instance.check();
+    assert!(code == 0 && said.contains("no fault"), "{said}");
+    assert_eq!(said.matches("no row names the large value").count(), 3, "{said}");
+    assert_eq!(said.matches("nothing leads to it").count(), 1, "{said}");
+    assert!(said.contains("space 60 is no table's: 2 pages on the volume"), "{said}");
+    assert!(said.contains("00000001-00000000000000ff is named by nothing"), "{said}");
+    let report = instance.json("check", &[]);
+    assert!(
+        report["leaked"]["count"] == 6 && report["leaked_object_bytes"].as_u64().unwrap() > PAGES,
+        "{report:#}"
+    );
+}
+
+const PAGES: u64 = 16384;
+
+#[test]
+fn a_large_value_that_lost_a_page_is_a_fault_of_its_leaf() {
+    let instance = Instance::empty("large");
+    let engine = instance.open();
+    let table = create(&engine);
+    let txn = engine.begin(Isolation::RepeatableRead);
+    (0..200).for_each(|n| insert(&txn, &table, n));
+    commit(txn);
+    // Row 100's value is given back behind its back.
+    let tree = table.tree(0).unwrap();
+    let value = tree
+        .get(&100u64.to_be_bytes(), terrace_engine::Access::Normal, |value| value.map(<[u8]>::to_vec))
+        .unwrap()
+        .unwrap();
+    let large = overflow::Large::decode(&value[15..]).unwrap();
+    overflow::free(tree.space(), large, Urgency::Normal).unwrap();
+    drop(tree);
+    close(engine, table);
+    let (code, said) = instance.check();
+    assert!(code == 1 && said.contains("table d/t index PRIMARY") && said.contains("large value"), "{said}");
+    assert!(said.contains(&format!(":{}", large.page)), "{said}");
+}

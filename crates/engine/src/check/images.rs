@@ -1,0 +1,180 @@
+//! Every image that the map names: intact, of its page, the very one, and not ahead of the log.
+
+use super::{Progress, Report, Tables};
+use crate::look::{Look, no_object};
+use crate::space::check::NoPage;
+use terrace_io::AlignedBuf;
+use terrace_io::store::Purpose;
+use terrace_tier::map::entry::Slot;
+use terrace_tier::object::format;
+use terrace_tier::object::key::ObjectKey;
+use terrace_tier::object::{ObjectError, Objects};
+use terrace_tier::page::{self, BlockId, PAGE_SIZE, PageId, PageRef, Tag};
+
+/// Pages read at a time.
+const BATCH: usize = 64;
+/// Objects in a row that the store gave no answer about, after which it is not asked any more.
+const SILENT_MAX: u32 = 3;
+
+pub(super) fn check(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
+    report.begin_part();
+    volume(look, tables, progress, report);
+    report.begin_part();
+    objects(look, tables, progress, report);
+}
+
+/// What is wrong with an image, if anything.
+fn judge(look: &Look, image: &[u8], id: PageId, tag: Tag) -> Option<String> {
+    if let Err(bad) = page::check(image, id, Some(tag)) {
+        return Some(bad.to_string());
+    }
+    let lsn = PageRef::new(image).lsn();
+    (lsn > look.end).then(|| format!("it was written at {lsn}, but the log ends at {}", look.end))
+}
+
+fn fault(look: &Look, tables: &Tables, report: &mut Report, id: PageId, place: &str, bad: &str) {
+    if !look.is_reported(id) {
+        look.reported(id);
+        report.faults.add(format!("page {id}{} {place} is corrupt: {bad}", tables.of(id)));
+    }
+}
+
+/// Slots in their order, many at a time.
+fn volume(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
+    let used = look.map.slots_in_use();
+    let mut images = AlignedBuf::zeroed(BATCH * PAGE_SIZE);
+    for (n, part) in used.chunks(BATCH).enumerate() {
+        if n % 16 == 0 {
+            progress("reading pages on the volume", (n * BATCH) as u64, used.len() as u64);
+        }
+        let slots: Vec<Slot> = part.iter().map(|(slot, ..)| *slot).collect();
+        let read = look.buffer.read_many(&slots, &mut images[..part.len() * PAGE_SIZE]);
+        for (((slot, id, tag), image), read) in part.iter().zip(images.chunks_exact(PAGE_SIZE)).zip(read) {
+            report.pages_volume += 1;
+            let bad = match read {
+                Ok(()) => judge(look, image, *id, *tag),
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(bad) = bad {
+                fault(look, tables, report, *id, &format!("on the volume (slot {})", slot.0), &bad);
+            }
+        }
+    }
+}
+
+/// Objects whole, in the order of their blocks; those of which every page has a newer image, too.
+fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
+    let blocks = look.map.blocks_with_objects();
+    let Some(objects) = &look.objects else {
+        let far: u64 = blocks.iter().map(|block| in_object_only(look, *block).len() as u64).sum();
+        report.pages_out_of_reach += far;
+        if !blocks.is_empty() {
+            let why = match &look.store_trouble {
+                Some(trouble) => trouble.clone(),
+                None => "give --object".to_string(),
+            };
+            report.unchecked.add(format!("{far} pages in {} objects, {why}", blocks.len()));
+        }
+        return;
+    };
+    let (mut silent, mut far, mut first) = (0, (0, 0), None);
+    for (n, block) in blocks.iter().enumerate() {
+        progress("reading objects", n as u64, blocks.len() as u64);
+        if silent < SILENT_MAX {
+            match object(look, objects, tables, *block, report) {
+                Ok(()) => {
+                    silent = 0;
+                    continue;
+                }
+                Err(error) => {
+                    silent += 1;
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        far = (far.0 + in_object_only(look, *block).len() as u64, far.1 + 1);
+    }
+    report.pages_out_of_reach += far.0;
+    if let Some(error) = first {
+        report.unchecked.add(format!("{} pages in {} objects: {error}", far.0, far.1));
+    }
+    if silent >= SILENT_MAX {
+        look.give_up_store();
+    }
+}
+
+/// The block's pages that are in its object alone.
+fn in_object_only(look: &Look, block: BlockId) -> Vec<(PageId, Tag, usize)> {
+    let homes = look.map.block(block).homes;
+    let only = homes.into_iter().enumerate().filter_map(|(i, home)| {
+        let home = home.filter(|home| home.slot.is_none())?;
+        Some((block.page(i), home.tag, home.object?.offset))
+    });
+    only.collect()
+}
+
+/// Err: the store gives no answer, which says nothing about the object.
+fn object(
+    look: &Look,
+    objects: &Objects,
+    tables: &Tables,
+    block: BlockId,
+    report: &mut Report,
+) -> Result<(), String> {
+    let Some(key) = look.map.block(block).object else { return Ok(()) };
+    let pages = in_object_only(look, block);
+    match objects.read_block(Purpose::Scrub, &key) {
+        Ok((_, bytes)) => {
+            report.objects += 1;
+            each_page(look, tables, &key, &pages, &bytes, report);
+            return Ok(());
+        }
+        Err(ObjectError::Store(error)) if no_object(&error) == NoPage::OutOfReach => {
+            return Err(error.to_string());
+        }
+        Err(error) => {
+            report.objects += 1;
+            let lost = match pages.first() {
+                Some((first, ..)) => {
+                    format!("{} pages from page {first}{} on are only there", pages.len(), tables.of(*first))
+                }
+                None => format!("all its pages{} are on the volume", tables.of(block.page(0))),
+            };
+            report.faults.add(format!("{error} ({lost})"));
+            if matches!(error, ObjectError::Store(_)) {
+                pages.iter().for_each(|(id, ..)| look.reported(*id));
+                return Ok(());
+            }
+        }
+    }
+    // The object is damaged somewhere: which of its pages are?
+    if let Ok((bytes, _)) = objects.store().get(Purpose::Scrub, &key.to_string()) {
+        each_page(look, tables, &key, &pages, &bytes, report);
+    }
+    Ok(())
+}
+
+fn each_page(
+    look: &Look,
+    tables: &Tables,
+    key: &ObjectKey,
+    pages: &[(PageId, Tag, usize)],
+    bytes: &[u8],
+    report: &mut Report,
+) {
+    let mut image = AlignedBuf::zeroed(PAGE_SIZE);
+    for (id, tag, offset) in pages {
+        report.pages_object += 1;
+        let at = format::HEADER + offset;
+        let bad = match bytes.get(at..at + PAGE_SIZE) {
+            None => Some("the object is too short for it".to_string()),
+            Some(stored) => {
+                image.copy_from_slice(stored);
+                judge(look, &image, *id, *tag)
+            }
+        };
+        if let Some(bad) = bad {
+            fault(look, tables, report, *id, &format!("in object {key}"), &bad);
+        }
+    }
+}

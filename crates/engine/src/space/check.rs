@@ -1,0 +1,221 @@
+//! What the checkers of all spaces share: getting at pages, the header, the free chain, and what is left over.
+//!
+//! Each page of a space must be met once: as part of its structure or on the free chain. Pages that are met
+//! by nobody are leaked: nothing is wrong with what can be read, but their room is lost. When part of the
+//! structure could not be followed, what hangs below it was not met either; then nothing is said to be leaked.
+
+use super::{CHAIN_AT, HEADER_PAGE, at};
+use hashbrown::HashMap;
+use std::fmt;
+use terrace_io::AlignedBuf;
+use terrace_tier::page::{PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
+use terrace_tier::pages::Pages;
+use terrace_tier::pool::Access;
+
+/// Why a checker does not get a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoPage {
+    /// It is damaged or lost, and that has been said.
+    Reported,
+    /// It is where nobody can look now: that says nothing about it.
+    OutOfReach,
+    Wrong(String),
+}
+
+/// Where a checker has its pages from.
+pub trait Source {
+    /// Fills `image` with the page as it is now. May do I/O.
+    fn copy(&self, id: PageId, image: &mut [u8]) -> Result<(), NoPage>;
+}
+
+/// A running engine's pages. Called without a latch.
+impl Source for Pages {
+    fn copy(&self, id: PageId, image: &mut [u8]) -> Result<(), NoPage> {
+        let guard = self.read(id, Access::Internal).map_err(|error| NoPage::Wrong(error.to_string()))?;
+        image.copy_from_slice(guard.page().all());
+        Ok(())
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub page: PageId,
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "page {}: {}", self.page, self.what)
+    }
+}
+
+/// The first of them, and how many there are.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Faults {
+    pub first: Vec<Fault>,
+    pub count: u64,
+}
+
+const FAULTS_KEPT: usize = 100;
+
+impl Faults {
+    pub fn add(&mut self, page: PageId, what: impl Into<String>) {
+        self.count += 1;
+        if self.first.len() < FAULTS_KEPT {
+            self.first.push(Fault { page, what: what.into() });
+        }
+    }
+}
+
+/// Page numbers, sparse.
+#[derive(Default)]
+pub struct Met(HashMap<u32, Box<[u64; 64]>>);
+
+impl Met {
+    /// False if it was in already.
+    pub fn insert(&mut self, page: u32) -> bool {
+        let part = self.0.entry(page >> 12).or_insert_with(|| Box::new([0; 64]));
+        let (word, bit) = ((page >> 6 & 63) as usize, 1u64 << (page & 63));
+        let new = part[word] & bit == 0;
+        part[word] |= bit;
+        new
+    }
+    pub fn contains(&self, page: u32) -> bool {
+        self.0.get(&(page >> 12)).is_some_and(|part| part[(page >> 6 & 63) as usize] >> (page & 63) & 1 == 1)
+    }
+}
+
+/// The check of one space, in progress.
+pub struct SpaceCheck<'s> {
+    source: &'s dyn Source,
+    pub space: SpaceId,
+    /// Pages ever used, as the header says; None if it cannot be read.
+    pub pages: Option<u32>,
+    pub root: u32,
+    met: Met,
+    /// Not all of the structure could be followed.
+    pub incomplete: bool,
+    pub out_of_reach: u64,
+    pub free: u64,
+    pub faults: Faults,
+    pub leaked: Faults,
+}
+
+impl<'s> SpaceCheck<'s> {
+    /// Reads the header.
+    pub fn begin(source: &'s dyn Source, space: SpaceId) -> SpaceCheck<'s> {
+        let mut check = SpaceCheck {
+            source,
+            space,
+            pages: None,
+            root: 0,
+            met: Met::default(),
+            incomplete: false,
+            out_of_reach: 0,
+            free: 0,
+            faults: Faults::default(),
+            leaked: Faults::default(),
+        };
+        check.meet(HEADER_PAGE);
+        let Some(copy) = check.copy(HEADER_PAGE) else { return check };
+        let page = PageRef::new(&copy);
+        if page.kind() != PageKind::SpaceHeader as u8 {
+            check.incomplete = true;
+            check.fault(HEADER_PAGE, "not a space's header");
+            return check;
+        }
+        check.pages = Some(page.u32(at::NEXT));
+        check.root = page.u32(at::ROOT);
+        check.free_chain(page.u32(at::FREE_HEAD), page.u32(at::FREE_COUNT));
+        check
+    }
+
+    pub fn id(&self, page: u32) -> PageId {
+        PageId::new(self.space, page)
+    }
+
+    pub fn fault(&mut self, page: u32, what: impl Into<String>) {
+        self.faults.add(PageId::new(self.space, page), what);
+    }
+
+    /// Marks a page as met. False if it was met before or is no page of the space.
+    pub fn meet(&mut self, page: u32) -> bool {
+        if self.pages.is_some_and(|pages| page >= pages) {
+            self.fault(page, "the space leads to it, but has not so many pages");
+            return false;
+        }
+        let new = self.met.insert(page);
+        if !new {
+            self.fault(page, "two ways lead to it");
+        }
+        new
+    }
+
+    /// Marks a page as met, whether it was before or not.
+    pub fn meet_again(&mut self, page: u32) {
+        self.met.insert(page);
+    }
+
+    /// The page's content. None: it cannot be had, which is noted.
+    pub fn copy(&mut self, page: u32) -> Option<AlignedBuf> {
+        let mut image = AlignedBuf::zeroed(PAGE_SIZE);
+        let no = match self.source.copy(self.id(page), &mut image) {
+            Ok(()) => return Some(image),
+            Err(no) => no,
+        };
+        self.incomplete = true;
+        match no {
+            NoPage::Reported => {}
+            NoPage::OutOfReach => self.out_of_reach += 1,
+            NoPage::Wrong(what) => self.fault(page, what),
+        }
+        None
+    }
+
+    fn free_chain(&mut self, head: u32, length: u32) {
+        let mut next = head;
+        while next != 0 {
+            if self.free >= u64::from(length) {
+                self.incomplete = true;
+                return self.fault(next, "the free chain is longer than the header says");
+            }
+            if !self.meet(next) {
+                self.incomplete = true;
+                return;
+            }
+            self.free += 1;
+            let Some(copy) = self.copy(next) else { return };
+            if PageRef::new(&copy).kind() != PageKind::Free as u8 {
+                self.incomplete = true;
+                return self.fault(next, "a page of the free chain is in use");
+            }
+            next = PageRef::new(&copy).u32(CHAIN_AT);
+        }
+        if self.free != u64::from(length) {
+            self.fault(
+                HEADER_PAGE,
+                format!("the free chain has {} pages, the header says {length}", self.free),
+            );
+        }
+    }
+
+    /// The pages that nothing led to are shown to `each`, which says what is wrong with one. Call it last.
+    pub fn the_rest(&mut self, mut each: impl FnMut(PageRef<'_>) -> Option<&'static str>) {
+        for page in 0..self.pages.unwrap_or(0) {
+            if self.met.contains(page) {
+                continue;
+            }
+            let was_incomplete = self.incomplete;
+            match self.copy(page) {
+                Some(copy) => {
+                    if let Some(what) = each(PageRef::new(&copy)).filter(|_| !was_incomplete) {
+                        self.leaked.add(PageId::new(self.space, page), what);
+                    }
+                }
+                // That it is damaged or out of reach says nothing of what leads to the others.
+                None => self.incomplete = was_incomplete,
+            }
+        }
+    }
+}

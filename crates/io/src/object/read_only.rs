@@ -1,0 +1,44 @@
+//! A store that is only looked at: whatever would change it is refused before it is asked.
+
+use crate::stats::StoreStats;
+use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use std::sync::Arc;
+
+pub(super) struct ReadOnly(pub Arc<dyn ObjectStore>);
+
+fn refused<T>(key: &str) -> Result<T> {
+    Err(StoreError::Refused { key: key.into(), cause: "the store was opened to read only".into() })
+}
+
+impl ObjectStore for ReadOnly {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn put_if_absent(&self, _purpose: Purpose, key: &str, _parts: &[&[u8]]) -> Result<Version> {
+        refused(key)
+    }
+    fn put_if_match(
+        &self,
+        _purpose: Purpose,
+        key: &str,
+        _body: &[u8],
+        _expected: &Version,
+    ) -> Result<Version> {
+        refused(key)
+    }
+    fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.get_range(purpose, key, offset, buf)
+    }
+    fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
+        self.0.get(purpose, key)
+    }
+    fn delete(&self, _purpose: Purpose, key: &str) -> Result<()> {
+        refused(key)
+    }
+    fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
+        self.0.list(purpose, prefix, each)
+    }
+    fn stats(&self) -> Option<StoreStats> {
+        self.0.stats()
+    }
+}
