@@ -2,7 +2,7 @@
 //! with a large value: the pages of every space and the history stay flat; behind a long reader they
 //! grow, and are given back when it ends.
 //!
-//! `TERRACE_UPDATES` sets how many updates each test makes (default 120,000; the promise is about
+//! `TERRACE_UPDATES` sets how many updates each test makes (default 200,000; the promise is about
 //! 10,000,000).
 
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ const ROWS: u64 = 1000;
 const LARGE: usize = 20_000;
 
 fn updates() -> u64 {
-    std::env::var("TERRACE_UPDATES").ok().and_then(|n| n.parse().ok()).unwrap_or(120_000)
+    std::env::var("TERRACE_UPDATES").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000)
 }
 
 /// What may grow.
@@ -55,7 +55,8 @@ struct Rig {
     engine: Arc<Engine>,
     table: Arc<Table>,
     serial: AtomicU64,
-    waits: AtomicU64,
+    /// The longest history that a writer saw.
+    history: AtomicU64,
 }
 
 impl Drop for Rig {
@@ -66,16 +67,16 @@ impl Drop for Rig {
 }
 
 impl Rig {
-    fn new(name: &str) -> Rig {
+    fn new(name: &str, memory: u64) -> Rig {
         let directory = std::env::temp_dir().join(format!("terrace-flat-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         let volume = Arc::new(RealDisk::open(&directory).unwrap());
-        let config = Config { memory: Bytes(32 << 20), log: Bytes(64 << 20), object_buffer: Bytes(16 << 30), ..Config::default() };
+        let config = Config { memory: Bytes(memory), log: Bytes(64 << 20), object_buffer: Bytes(16 << 30), ..Config::default() };
         let engine = Engine::open(config, Parts { world: world(), volume, flash: None, store: None }).unwrap();
         let index = |name: &str, unique| IndexDef { name: name.into(), unique };
         let def = TableDef { indexes: vec![index("PRIMARY", true), index("serial", true)], properties: Vec::new() };
         let table = engine.create_table("d/t", &def).unwrap();
-        let rig = Rig { directory, engine, table, serial: AtomicU64::new(0), waits: AtomicU64::new(0) };
+        let rig = Rig { directory, engine, table, serial: AtomicU64::new(0), history: AtomicU64::new(0) };
         let txn = rig.engine.begin(Isolation::ReadCommitted);
         for key in 0..ROWS {
             let (row, entry) = rig.row(key);
@@ -108,9 +109,7 @@ impl Rig {
                     }
                     return;
                 }
-                Err(Error::Deadlock | Error::LockTimeout) => {
-                    self.waits.fetch_add(1, Ordering::Relaxed);
-                }
+                Err(Error::Deadlock | Error::LockTimeout) => {}
                 Err(error) => panic!("{error}"),
             }
         }
@@ -125,13 +124,14 @@ impl Rig {
 
     /// Makes `count` updates with `threads` threads. Returns the largest sizes seen, looking again and again.
     fn updates(&self, count: u64, threads: u64) -> Size {
+        self.history.store(0, Ordering::Relaxed);
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watch = scope.spawn(|| {
                 let mut most = self.size();
                 while !done.load(Ordering::SeqCst) {
                     most = most.max(self.size());
-                    std::thread::sleep(Duration::from_millis(20));
+                    std::thread::sleep(Duration::from_millis(2));
                 }
                 most
             });
@@ -145,13 +145,18 @@ impl Rig {
                             random ^= random >> 7;
                             random ^= random << 17;
                             self.update(random % ROWS, &mut old, n % 1000 == 0);
+                            if n % 64 == 0 {
+                                let history = self.engine.core().history.lock().len() as u64;
+                                self.history.fetch_max(history, Ordering::Relaxed);
+                            }
                         }
                     })
                 })
                 .collect();
             writers.into_iter().for_each(|writer| writer.join().unwrap());
             done.store(true, Ordering::SeqCst);
-            watch.join().unwrap()
+            let most = watch.join().unwrap();
+            most.max(Size { history: self.history.load(Ordering::Relaxed), ..most })
         })
     }
 
@@ -227,20 +232,29 @@ fn entry(key: &[u8; 16]) -> Entry<'_> {
     Entry { index: 1, key, unique_len: Some(8), primary_at: 8, value: b"" }
 }
 
-/// Ten parts, each as flat as the one before.
+/// How many pages so many transactions in the history may hold at the most, beside a fixed number: bounds
+/// that no number of updates goes beyond.
+const TABLE_MAX: u64 = 80;
+const UNDO_MAX: u64 = 40;
+const TRANSACTIONS_A_PAGE: u64 = 50;
+/// Purge runs beside the writers, who may be faster for a while.
+const HISTORY_MAX: u64 = 60_000;
+
 fn stays_flat(name: &str, threads: u64) {
-    let rig = Rig::new(name);
+    let rig = Rig::new(name, 32 << 20);
     let part = updates() / 10;
     let began = Instant::now();
     let mut most = Size::default();
-    for n in 0..10 {
-        let peak = rig.updates(part, threads);
-        let rest = rig.at_rest();
-        println!("{name} after {}: at most {peak:?}, at rest {rest:?}", (n + 1) * part);
-        most = most.max(peak);
+    for n in 1..=10 {
+        most = most.max(rig.updates(part, threads));
+        println!("{name}: {} updates, {:.1} s: at most {most:?}", n * part, began.elapsed().as_secs_f64());
+        let held = most.history / TRANSACTIONS_A_PAGE;
+        assert!(most.table <= TABLE_MAX + held && most.undo <= UNDO_MAX + held, "{most:?}");
+        assert!(most.history <= HISTORY_MAX && most.known <= HISTORY_MAX, "{most:?}");
     }
-    let rate = (10 * part) as f64 / began.elapsed().as_secs_f64();
-    println!("{name}: {} updates, {rate:.0} a second, at most {most:?}", 10 * part);
+    let rest = rig.at_rest();
+    println!("{name}: {:.0} updates a second; at rest {rest:?}", (10 * part) as f64 / began.elapsed().as_secs_f64());
+    assert!(rest.table_used <= TABLE_MAX && rest.undo_used <= UNDO_MAX / 2, "{rest:?}");
     rig.sound();
 }
 
@@ -256,22 +270,32 @@ fn updates_by_four_threads_leave_the_space_and_the_history_flat() {
 
 #[test]
 fn what_a_long_reader_held_back_is_given_back_when_it_ends() {
-    let rig = Rig::new("reader");
+    // The reader goes back over hundreds of versions of each row: not by reads of the volume.
+    let rig = Rig::new("reader", (32 << 20) + 100 * updates());
     let part = updates() / 10;
     rig.updates(2 * part, 1);
     let before = rig.at_rest();
     let reader = rig.engine.begin(Isolation::RepeatableRead);
     let seen = rig.rows(&reader);
     let began = Instant::now();
+    let seconds = || began.elapsed().as_secs_f64();
     rig.updates(3 * part, 1);
     let behind = rig.size();
-    println!("reader: {} updates behind it, {:.1} s: {behind:?}", 3 * part, began.elapsed().as_secs_f64());
+    println!("reader: {} updates behind it, {:.1} s: {behind:?}", 3 * part, seconds());
     assert_eq!(rig.rows(&reader), seen, "the reader sees what came after it");
+    println!("reader: read, {:.1} s", seconds());
     assert!(behind.history >= 3 * part, "purge took what the reader may see: {behind:?}");
+    assert!(behind.table_used > before.table_used * 2 && behind.undo_used > before.undo_used * 2, "{behind:?}");
     reader.commit().unwrap();
     let after = rig.at_rest();
-    println!("reader: at rest before {before:?}, after {after:?}, {:.1} s", began.elapsed().as_secs_f64());
+    println!("reader: at rest before {before:?}, after {after:?}, {:.1} s", seconds());
+    assert!(after.table_used <= TABLE_MAX && after.undo_used <= UNDO_MAX / 2, "not given back: {after:?}");
+    assert!(after.known <= ROWS, "remembered still: {after:?}");
+    // What was given back is used again: nothing grows further, but for free pages that all are in limbo when a
+    // thread stands still for long.
     let again = rig.updates(5 * part, 1);
     println!("reader: at most afterwards {again:?}");
+    assert!(again.table <= after.table + 8 && again.undo <= after.undo + 8, "{again:?} after {after:?}");
+    assert!(again.history <= HISTORY_MAX, "{again:?}");
     rig.sound();
 }
