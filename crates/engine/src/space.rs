@@ -52,9 +52,10 @@ pub mod at {
 /// Where a free page has the number of the next one.
 const CHAIN_AT: usize = 48;
 
-/// How far from the chain's first page an allocation looks for one that has left limbo and is in memory.
-/// Looking at the first alone, a space would grow for ever, a page now and then: those freed last come first.
-const CHAIN_LOOKS: usize = 16;
+/// How far from the chain's first page an allocation looks for one that has left limbo and is in memory. Those
+/// freed last come first, and wait in limbo as long as a traversal that stands still: looking at the first alone,
+/// a space would grow for ever, a page now and then.
+const CHAIN_LOOKS: usize = 256;
 /// Free pages that are made ready beyond those needed: others may be faster.
 const READY_MORE: usize = 2;
 
@@ -168,11 +169,14 @@ impl Space {
     /// Prepares `count` allocations in one mini-transaction. May do I/O; no latch is held.
     pub fn ready(&self, count: usize) -> Result<Ready> {
         let mut pins = Vec::new();
-        let mut usable = 0;
+        let (mut passed, mut usable) = (None, 0);
         let mut next = self.header.read().page().u32(at::FREE_HEAD);
-        while next != 0 && usable < count + READY_MORE && pins.len() < CHAIN_LOOKS {
+        for _ in 0..CHAIN_LOOKS {
+            if next == 0 || usable == count + READY_MORE {
+                break;
+            }
             let pin = self.pages.load(self.page_id(next), Access::Internal)?;
-            usable += usize::from(self.limbo.has_left(next));
+            let has_left = self.limbo.has_left(next);
             let is_free = {
                 let guard = pin.read();
                 next = guard.page().u32(CHAIN_AT);
@@ -181,7 +185,14 @@ impl Space {
             if !is_free {
                 break; // somebody was faster
             }
-            pins.push(pin);
+            if has_left {
+                // With the one before, which is to lead past it.
+                pins.extend(passed.take());
+                pins.push(pin);
+                usable += 1;
+            } else {
+                passed = Some(pin);
+            }
         }
         Ok(Ready { _pins: pins })
     }
@@ -248,7 +259,10 @@ impl Space {
                 mtr.page_mut(header).write_u32(at::FREE_COUNT, length.saturating_sub(1));
                 return Some(page);
             }
-            (before, number) = (Some(page), next);
+            if let Some(before) = before.replace(page) {
+                mtr.unlatch_unchanged(before);
+            }
+            number = next;
         }
         None
     }

@@ -221,6 +221,9 @@ impl Run {
 
 /// Runs until a crash at each of `cuts` steps in turn, and checks after each. Returns the crashes.
 fn crash_often(seed: u64, load: Load, cuts: u64) -> u64 {
+    if std::env::var("TERRACE_TRACE").is_ok() {
+        eprintln!("seed {seed}");
+    }
     let mut run = Run::new(seed, load);
     let mut crashes = 0;
     for _ in 0..cuts {
