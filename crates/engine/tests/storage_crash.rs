@@ -271,6 +271,27 @@ fn a_crash_at_any_step_of_the_first_start_leaves_a_volume_that_opens() {
     }
 }
 
+/// It waited for ever: the power failed at the only page that still was to be read, so nobody else noticed.
+#[test]
+fn a_checkpoint_that_waits_for_a_page_that_cannot_be_read_ends() {
+    assert!(crash_often(115, small(1), 12) > 0);
+
+    let left_redo = |seed| {
+        let mut run = Run::new(seed, small(1));
+        run.work(400);
+        run.sim.sched.drop_workers();
+        run.disk.crash();
+        let (storage, _) = run.open().unwrap();
+        (storage.pending.pages() > 0).then_some((run, storage))
+    };
+    let (run, storage) = (0..20).find_map(left_redo).unwrap();
+    run.disk.faults().fail_class(terrace_io::disk::Class::PageRead, true);
+    let ended = storage.checkpoint();
+    assert!(matches!(ended, Err(terrace_engine::Error::Unavailable(_))), "{ended:?}");
+    run.disk.faults().fail_class(terrace_io::disk::Class::PageRead, false);
+    storage.checkpoint().unwrap();
+}
+
 /// The control: a disk whose syncs lie must lose acknowledged changes, or this proves nothing.
 #[test]
 fn a_disk_that_lies_about_syncs_is_found_out() {
