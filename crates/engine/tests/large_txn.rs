@@ -17,7 +17,7 @@ type Model = BTreeMap<u64, Vec<u8>>;
 const BASE: u64 = 2000;
 const ROW: usize = 900;
 /// Points of the rollback at which it is killed.
-const POINTS: u64 = 4;
+const POINTS: u64 = 3;
 /// Rows that the transaction inserts.
 const INSERTED: u64 = 26_000;
 
