@@ -112,6 +112,32 @@ def run(connection, sql, arguments=None):
     return list(cursor.fetchall())
 
 
+def binlog_options(directory):
+    """The server's options for a binary log that is durable with every commit."""
+    return [f"--log-bin={directory}/binlog", "--binlog-format=ROW", "--sync-binlog=1", "--server-id=1"]
+
+
+def replayed(directory, database, tables):
+    """Replays a binary log into a fresh server. Returns what its tables hold, by name."""
+    names = [line.strip() for line in open(f"{directory}/binlog.index")]
+    logs = [os.path.join(directory, os.path.basename(name)) for name in names]
+    other = private(["--terrace-memory=16777216"])
+    try:
+        text = subprocess.run(["mariadb-binlog", "--no-defaults", *logs], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=180)
+        assert text.returncode == 0, text.stderr.decode()
+        client = ["mariadb", "--no-defaults", f"--socket={other.directory}/sock", "-uroot", "--binary-mode"]
+        done = subprocess.run(client, input=text.stdout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=180)
+        assert done.returncode == 0, done.stdout.decode()
+        return contents(other.connect(database=database), tables)
+    finally:
+        end(other)
+
+
+def contents(connection, tables):
+    """All rows of the tables, by name, in an order of their own."""
+    return {table: sorted(run(connection, f"SELECT * FROM {table}")) for table in tables}
+
+
 @pytest.fixture(name="run")
 def run_fixture():
     return run

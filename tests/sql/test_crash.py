@@ -1,4 +1,5 @@
-"""kill -9 under load: what was acknowledged is there, sums hold, the structures are sound."""
+"""kill -9 under load: what was acknowledged is there, sums hold, the structures are sound; and the binary log holds the
+same transactions as the engine."""
 
 import os
 import random
@@ -6,13 +7,15 @@ import threading
 import time
 
 import pymysql
+from conftest import binlog_options, contents, end, private, replayed
 
 KILLS = int(os.environ.get("TERRACE_KILLS", "5"))
 ACCOUNTS = 50
 
 
-def test_acknowledged_commits_survive_kill_9(own_server, engine, run):
-    connection = own_server.connect()
+def kill_often(server, engine, run, kills):
+    """Works, kills, starts again and checks, so many times."""
+    connection = server.connect()
     run(connection, "CREATE DATABASE d")
     connection.select_db("d")
     run(connection, f"CREATE TABLE d.account (id INT PRIMARY KEY, v INT NOT NULL) ENGINE={engine}")
@@ -20,12 +23,12 @@ def test_acknowledged_commits_survive_kill_9(own_server, engine, run):
     run(connection, f"INSERT INTO d.account SELECT seq, 1000 FROM seq_1_to_{ACCOUNTS}")
     acknowledged, next_n = set(), [0] * 4
     rng = random.Random(1)
-    for kill in range(KILLS):
+    for kill in range(kills):
         stop = threading.Event()
 
         def work(who):
             try:
-                mine = own_server.connect(database="d")
+                mine = server.connect(database="d")
                 mine.autocommit(False)
                 while not stop.is_set():
                     a, b = random.sample(range(1, ACCOUNTS + 1), 2)
@@ -48,18 +51,33 @@ def test_acknowledged_commits_survive_kill_9(own_server, engine, run):
         [t.start() for t in threads]
         time.sleep(0.5 + rng.random())
         before = len(acknowledged)
-        own_server.kill9()
+        server.kill9()
         stop.set()
         [t.join() for t in threads]
         if engine == "Terrace":
-            code, report = own_server.check()
+            code, report = server.check()
             assert code == 0, f"kill {kill}: {report}"
-        own_server.start()
-        connection = own_server.connect(database="d")
+        server.start()
+        connection = server.connect(database="d")
         found = set(run(connection, "SELECT who, n FROM ledger"))
         assert acknowledged <= found, f"kill {kill}: lost {sorted(acknowledged - found)[:5]}"
         assert before > 0
         assert run(connection, "SELECT COUNT(*), SUM(v) FROM account") == [(ACCOUNTS, 1000 * ACCOUNTS)]
         for row in run(connection, "CHECK TABLE account, ledger"):
             assert row[3] == "OK", row
-    assert len(acknowledged) > 20 * KILLS
+    assert len(acknowledged) > 20 * kills
+
+
+def test_acknowledged_commits_survive_kill_9(own_server, engine, run):
+    kill_often(own_server, engine, run, KILLS)
+
+
+def test_the_binary_log_and_the_engine_hold_the_same_transactions_after_kill_9(engine, run, tmp_path):
+    server = private(["--terrace-memory=16777216", *binlog_options(tmp_path)])
+    try:
+        kill_often(server, engine, run, max(2, KILLS // 2))
+        tables = ("account", "ledger")
+        ours = contents(server.connect(database="d"), tables)
+        assert replayed(tmp_path, "d", tables) == ours
+    finally:
+        end(server)

@@ -1,5 +1,6 @@
 """Power loss on a real file system: the volume's file system is cut off under load by its shutdown ioctl, mounted again
-and recovered. What was acknowledged is there. The control, with durability off, must lose something.
+and recovered. What was acknowledged is there, and the binary log, on the same volume, holds the same transactions. The
+control, with durability off, must lose something.
 
 TERRACE_POWER_CYCLES: cycles for each file system (default 1).
 """
@@ -15,7 +16,7 @@ import time
 
 import pymysql
 import pytest
-from conftest import Server, end
+from conftest import Server, binlog_options, contents, end, replayed
 
 CYCLES = int(os.environ.get("TERRACE_POWER_CYCLES", "1"))
 WRITERS = 4
@@ -138,6 +139,22 @@ def test_acknowledged_commits_survive_the_loss_of_power(volume, tmp_path, run):
             found = one_cycle(server, volume, run, acknowledged, next_n, 1 + 2 * random.random())
             assert len(acknowledged) > before + 20, "nothing was written: this proves little"
             assert acknowledged <= found, f"cycle {cycle}: lost {sorted(acknowledged - found)[:5]}"
+    finally:
+        end(server)
+
+
+def test_the_binary_log_and_the_engine_hold_the_same_transactions_after_the_loss_of_power(volume, tmp_path, run):
+    server = start(volume, tmp_path, *binlog_options(volume.at))
+    try:
+        prepare(server, run)
+        acknowledged, next_n = set(), [0] * WRITERS
+        for cycle in range(CYCLES):
+            before = len(acknowledged)
+            found = one_cycle(server, volume, run, acknowledged, next_n, 1 + 2 * random.random())
+            assert len(acknowledged) > before + 20, "nothing was written: this proves little"
+            assert acknowledged <= found, f"cycle {cycle}: lost {sorted(acknowledged - found)[:5]}"
+        tables = ("account", "ledger")
+        assert replayed(volume.at, "d", tables) == contents(server.connect(database="d"), tables)
     finally:
         end(server)
 

@@ -2,7 +2,7 @@
 //!
 //! Page 0 is the header, page 1 the root of the space's tree (if it has one) and stays it. Pages are
 //! numbered upward; freed ones form a chain through the pages themselves and are used again before new
-//! numbers are taken, unless the chain's first page is in [`limbo`] still.
+//! numbers are taken: the first of the chain that has left [`limbo`], if it is among the first few.
 //!
 //! | at | size | what |
 //! | --- | --- | --- |
@@ -28,7 +28,6 @@ pub mod limbo;
 use crate::btree::edit;
 use crate::btree::error::{Result, TreeError};
 use limbo::{Limbo, Visit};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::{PageId, PageKind, SpaceId};
@@ -54,8 +53,15 @@ pub mod at {
 /// Where a free page has the number of the next one.
 pub(crate) const CHAIN_AT: usize = 48;
 
+/// How far from the chain's first page an allocation looks for one that has left limbo and is in memory. Those
+/// freed last come first, and wait in limbo as long as a traversal that stands still: looking at the first alone,
+/// a space would grow for ever, a page now and then.
+const CHAIN_LOOKS: usize = 256;
+/// Free pages that are made ready beyond those needed: others may be faster.
+const READY_MORE: usize = 2;
+
 /// Log bytes that allocating or freeing one page takes, the page's own content aside.
-pub const ALLOCATION_LOG: u64 = 320;
+pub const ALLOCATION_LOG: u64 = 480;
 
 /// What a space is made with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,9 +100,11 @@ pub fn create_in(mtr: &mut Mtr<'_>, space: SpaceId, content: Content) -> PageNo 
     header
 }
 
-/// The free pages that the next allocations may take, brought into memory beforehand, in the chain's order.
+/// Keeps the free pages in memory that the next allocations may take.
 #[derive(Default)]
-pub struct Ready(VecDeque<Pin>);
+pub struct Ready {
+    _pins: Vec<Pin>,
+}
 
 /// Numbers from the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,21 +169,33 @@ impl Space {
 
     /// Prepares `count` allocations in one mini-transaction. May do I/O; no latch is held.
     pub fn ready(&self, count: usize) -> Result<Ready> {
-        let mut ready = Ready::default();
-        let mut head = self.header.read().page().u32(at::FREE_HEAD);
-        while head != 0 && ready.0.len() < count && self.limbo.has_left(head) {
-            let pin = self.pages.load(self.page_id(head), Access::Internal)?;
+        let mut pins = Vec::new();
+        let (mut passed, mut usable) = (None, 0);
+        let mut next = self.header.read().page().u32(at::FREE_HEAD);
+        for _ in 0..CHAIN_LOOKS {
+            if next == 0 || usable == count + READY_MORE {
+                break;
+            }
+            let pin = self.pages.load(self.page_id(next), Access::Internal)?;
+            let has_left = self.limbo.has_left(next);
             let is_free = {
                 let guard = pin.read();
-                head = guard.page().u32(CHAIN_AT);
+                next = guard.page().u32(CHAIN_AT);
                 guard.page().kind() == PageKind::Free as u8
             };
             if !is_free {
                 break; // somebody was faster
             }
-            ready.0.push_back(pin);
+            if has_left {
+                // With the one before, which is to lead past it.
+                pins.extend(passed.take());
+                pins.push(pin);
+                usable += 1;
+            } else {
+                passed = Some(pin);
+            }
         }
-        Ok(ready)
+        Ok(Ready { _pins: pins })
     }
 
     /// Whether so many pages can be allocated in a row. For whoever cannot stop between them.
@@ -197,36 +217,55 @@ impl Space {
     /// A page, latched and formatted. The mini-transaction has a frame reserved for it and the header
     /// latched. Nothing is changed when this fails.
     ///
-    /// A prepared page that is no longer the chain's first is passed over, and a new number taken: this
-    /// fails only where [`Space::can_allocate`] does.
+    /// A new number is taken if none of the first free pages can be used at once: this fails only where
+    /// [`Space::can_allocate`] does.
     pub fn allocate(
         &self,
         mtr: &mut Mtr<'_>,
         header: PageNo,
-        ready: &mut Ready,
+        _ready: &mut Ready,
         kind: PageKind,
         level: u8,
     ) -> Result<PageNo> {
-        let head = mtr.page(header).u32(at::FREE_HEAD);
-        if let Some(pin) = ready.0.pop_front()
-            && pin.id() == self.page_id(head)
-            && self.limbo.has_left(head)
-        {
-            let page = mtr.write_pinned(&pin);
-            if mtr.page(page).kind() == PageKind::Free as u8 {
-                let next = mtr.page(page).u32(CHAIN_AT);
-                let length = mtr.page(header).u32(at::FREE_COUNT);
-                let mut h = mtr.page_mut(header);
-                h.write_u32(at::FREE_HEAD, next);
-                h.write_u32(at::FREE_COUNT, length.saturating_sub(1));
-                mtr.page_mut(page).init(pin.id(), kind, level);
-                return Ok(page);
-            }
-            mtr.unlatch_unchanged(page); // the chain is corrupt: the checker will say so
+        if let Some(page) = self.take_free(mtr, header) {
+            let id = mtr.id(page);
+            mtr.page_mut(page).init(id, kind, level);
+            return Ok(page);
         }
         self.can_allocate(mtr, header, 1)?;
         let number = self.take_number(mtr, header);
         Ok(mtr.create(self.page_id(number), kind, level))
+    }
+
+    /// Unlinks the first page of the free chain that no traversal can be on its way to, latched; if there is
+    /// one in memory near the chain's start.
+    fn take_free(&self, mtr: &mut Mtr<'_>, header: PageNo) -> Option<PageNo> {
+        let mut before = None;
+        let mut number = mtr.page(header).u32(at::FREE_HEAD);
+        for _ in 0..CHAIN_LOOKS {
+            if number == 0 {
+                return None;
+            }
+            let page = mtr.write(self.page_id(number))?;
+            if mtr.page(page).kind() != PageKind::Free as u8 {
+                return None; // the chain is corrupt: the checker will say so
+            }
+            let next = mtr.page(page).u32(CHAIN_AT);
+            if self.limbo.has_left(number) {
+                match before {
+                    None => mtr.page_mut(header).write_u32(at::FREE_HEAD, next),
+                    Some(before) => mtr.page_mut(before).write_u32(CHAIN_AT, next),
+                }
+                let length = mtr.page(header).u32(at::FREE_COUNT);
+                mtr.page_mut(header).write_u32(at::FREE_COUNT, length.saturating_sub(1));
+                return Some(page);
+            }
+            if let Some(before) = before.replace(page) {
+                mtr.unlatch_unchanged(before);
+            }
+            number = next;
+        }
+        None
     }
 
     /// Gives a page back that nothing leads to any more. Both are latched by the mini-transaction.

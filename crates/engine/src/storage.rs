@@ -214,13 +214,21 @@ impl Storage {
         Ok(())
     }
 
-    /// Waits until a checkpoint has passed everything appended so far.
+    /// Waits until a checkpoint has passed everything appended so far. `Unavailable` if it does not move for
+    /// long: a page cannot be read now whose redo must be applied first, or the object buffer is full.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        self.checkpoint_past(self.log.appended(), None).map(|_| ())
+        let target = self.log.appended();
+        if self.checkpoint_past(target, CHECKPOINT_PATIENCE)? {
+            return Ok(());
+        }
+        let (position, pages) = (self.checkpointer.position(), self.pending.pages());
+        Err(Error::Unavailable(format!(
+            "the checkpoint stays at {position} and does not come to {target}: {pages} pages wait for their redo"
+        )))
     }
 
     /// False: `patience` nanoseconds have passed without the checkpoint moving.
-    fn checkpoint_past(&self, target: u64, patience: Option<Nanos>) -> Result<bool, Error> {
+    fn checkpoint_past(&self, target: u64, patience: Nanos) -> Result<bool, Error> {
         self.checkpointer.request(target);
         let clock = &self.world.clock;
         let (mut position, mut since) = (self.checkpointer.position(), clock.now());
@@ -233,7 +241,7 @@ impl Storage {
             if now > position {
                 (position, since) = (now, clock.now());
             }
-            if patience.is_some_and(|patience| clock.now() - since > patience) {
+            if clock.now() - since > patience {
                 return Ok(false);
             }
             if let Some(error) = self.checkpointer.failure() {
@@ -258,7 +266,7 @@ impl Storage {
         }
         // What a checkpoint itself logs lies above it: the next one needs to log no more.
         while self.checkpointer.position() < self.log.appended() {
-            if !self.checkpoint_past(self.log.appended(), Some(CLOSE_PATIENCE))? {
+            if !self.checkpoint_past(self.log.appended(), CLOSE_PATIENCE)? {
                 return Ok(self.log.make_durable(self.log.appended())?);
             }
         }
@@ -334,6 +342,9 @@ fn load_map(volume: &dyn Disk) -> Result<home::Loading, Error> {
 
 /// How long a close waits for a checkpoint that does not move, in nanoseconds.
 const CLOSE_PATIENCE: Nanos = 20_000_000_000;
+
+/// As long for one who asked for a checkpoint.
+const CHECKPOINT_PATIENCE: Nanos = 60_000_000_000;
 
 /// Images that may wait to be written to flash, each in memory meanwhile.
 const FLASH_QUEUE_MAX: usize = 256;

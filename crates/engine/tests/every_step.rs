@@ -1,22 +1,54 @@
 //! One small workload, crashed at each of its I/O steps in turn: transactions with commits that are
-//! waited for, a rollback, an unfinished transaction, flushes and checkpoints, a table made and dropped.
+//! waited for, a plain and a unique secondary index, a rollback, an unfinished transaction, flushes and
+//! checkpoints, a table made and dropped. Over flash and an object store it also sinks, reads what it sank,
+//! changes it, sinks it again, collects, and does more in a second life.
 //!
 //! Each run is the same up to its crash. `make test` takes every k-th step; `TERRACE_EVERY_STEP=1`
 //! takes all.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
-use terrace_engine::{Access, Engine, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn};
-use terrace_sim::{SimDisk, SimWorld};
+use terrace_engine::{Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Seek, Table, TableDef, Txn};
+use terrace_io::disk::Disk;
+use terrace_io::store::ObjectStore;
+use terrace_sim::disk::Snapshot;
+use terrace_sim::{SimDisk, SimStore, SimWorld};
 
 type Model = BTreeMap<u64, Vec<u8>>;
+
+/// The keys of a row's entries: the plain one, then the unique one.
+fn entry_keys(key: u64, row: &[u8]) -> [Vec<u8>; 2] {
+    let fill = row[0];
+    [[&[fill][..], &key.to_be_bytes()].concat(), [&(key << 8 | u64::from(fill)).to_be_bytes()[..], &key.to_be_bytes()].concat()]
+}
+
+fn entries(keys: &[Vec<u8>; 2]) -> [Entry<'_>; 2] {
+    [
+        Entry { index: 1, key: &keys[0], unique_len: None, primary_at: 1, value: b"" },
+        Entry { index: 2, key: &keys[1], unique_len: Some(8), primary_at: 8, value: b"x" },
+    ]
+}
+
+/// Flash and an object store.
+struct Tiers {
+    flash: Arc<SimDisk>,
+    store: Arc<SimStore>,
+    /// The flash as it was some time ago.
+    old_flash: Option<Snapshot>,
+    /// What the workload did with them.
+    seen: BTreeMap<String, u64>,
+}
+
+const TIERS_SEEN: [&str; 4] = ["sink_blocks", "objects_deleted", "reads_flash", "reads_object"];
 
 struct Run {
     sim: SimWorld,
     disk: Arc<SimDisk>,
+    tiers: Option<Tiers>,
     /// What was acknowledged; then each state committed since.
     candidates: Vec<Model>,
     /// The second table: acknowledged as made, being dropped, acknowledged as dropped.
@@ -26,28 +58,35 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Run {
+    fn new(seed: u64, with_tiers: bool) -> Run {
         let sim = SimWorld::new(seed);
         let disk = sim.disk("volume");
-        Run { sim, disk, candidates: vec![Model::new()], made: false, dropping: false, dropped: false }
+        let tiers =
+            || Tiers { flash: sim.disk("flash"), store: sim.store("store"), old_flash: None, seen: BTreeMap::new() };
+        let tiers = with_tiers.then(tiers);
+        Run { sim, disk, tiers, candidates: vec![Model::new()], made: false, dropping: false, dropped: false }
     }
 
     fn open(&self, partitions: usize) -> Result<Arc<Engine>, Error> {
         let config = Config {
-            memory: Bytes(4 << 20),
+            memory: Bytes(if self.tiers.is_some() { 10 << 20 } else { 4 << 20 }),
             log: Bytes((3 << 20) * partitions as u64),
             log_partitions: partitions,
             object_buffer: Bytes(128 << 20),
+            flash: Bytes(if self.tiers.is_some() { 64 << 20 } else { 0 }),
             ..Config::default()
         };
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store: None };
+        let flash = self.tiers.as_ref().map(|tiers| tiers.flash.clone() as Arc<dyn Disk>);
+        let store = self.tiers.as_ref().map(|tiers| tiers.store.clone() as Arc<dyn ObjectStore>);
+        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash, store };
         Engine::open(config, parts)
     }
 
     fn table(engine: &Arc<Engine>, name: &str) -> Result<Arc<Table>, Error> {
         match engine.open_table(name) {
             Err(Error::Absent(_)) => {
-                let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+                let index = |name: &str, unique| IndexDef { name: name.into(), unique };
+                let indexes = vec![index("PRIMARY", true), index("plain", false), index("number", true)];
                 engine.create_table(name, &TableDef { indexes, properties: Vec::new() })
             }
             other => other,
@@ -61,9 +100,13 @@ impl Run {
         for key in keys {
             txn.statement_begin();
             let row = vec![fill; len];
+            let new = entry_keys(key, &row);
             match state.insert(key, row.clone()) {
-                None => txn.insert(table, &key.to_be_bytes(), &row, &[])?,
-                Some(_) => txn.update(table, &key.to_be_bytes(), &row, &[], &[])?,
+                None => txn.insert(table, &key.to_be_bytes(), &row, &entries(&new))?,
+                Some(old) => {
+                    let old = entry_keys(key, &old);
+                    txn.update(table, &key.to_be_bytes(), &row, &entries(&old), &entries(&new))?;
+                }
             }
         }
         self.candidates.push(state.clone());
@@ -77,8 +120,9 @@ impl Run {
         txn.statement_begin();
         let mut state = self.candidates.last().cloned().unwrap_or_default();
         for key in keys {
-            txn.delete(table, &key.to_be_bytes(), &[])?;
-            state.remove(&key);
+            if let Some(row) = state.remove(&key) {
+                txn.delete(table, &key.to_be_bytes(), &entries(&entry_keys(key, &row)))?;
+            }
         }
         self.candidates.push(state.clone());
         txn.commit()?.wait()?;
@@ -87,6 +131,11 @@ impl Run {
     }
 
     fn work(&mut self, partitions: usize) -> Result<(), Error> {
+        self.first_life(partitions)?;
+        if self.tiers.is_some() { self.second_life(partitions) } else { Ok(()) }
+    }
+
+    fn first_life(&mut self, partitions: usize) -> Result<(), Error> {
         let engine = self.open(partitions)?;
         let table = Run::table(&engine, "db/t")?;
         self.commit(&engine, &table, 0..20, 1, 100)?;
@@ -102,7 +151,7 @@ impl Run {
         let back = engine.begin(Isolation::RepeatableRead);
         back.statement_begin();
         for key in 100..110u64 {
-            back.insert(&table, &key.to_be_bytes(), &[9; 500], &[])?;
+            back.insert(&table, &key.to_be_bytes(), &[9; 500], &entries(&entry_keys(key, &[9])))?;
         }
         engine.core().storage.checkpoint()?;
         back.rollback()?;
@@ -110,25 +159,80 @@ impl Run {
         let open = engine.begin(Isolation::RepeatableRead);
         open.statement_begin();
         for key in 200..210u64 {
-            open.insert(&table, &key.to_be_bytes(), &[8; 40_000], &[])?;
+            open.insert(&table, &key.to_be_bytes(), &[8; 40_000], &entries(&entry_keys(key, &[8])))?;
         }
         engine.core().storage.checkpoint()?;
         self.commit(&engine, &table, 0..5, 3, 30_000)?;
         self.sim.sched.run_some(200);
-        assert!(Run::rows(&table, &view)? == seen, "a view sees what was committed after it");
+        for index in 0..3 {
+            assert!(Run::rows(&table, &view, index)? == seen, "a view sees what was committed after it by index {index}");
+        }
         drop(view);
         self.dropping = true;
         engine.drop_table("db/other")?;
         self.dropped = true;
         self.commit(&engine, &table, 0..40, 4, 50)?;
         self.sim.sched.run_some(500);
+        if self.tiers.is_some() {
+            self.sink(&engine, &table)?;
+        }
         drop(open);
         engine.shutdown()
     }
 
-    fn rows(table: &Arc<Table>, txn: &Arc<Txn>) -> Result<Model, Error> {
+    fn second_life(&mut self, partitions: usize) -> Result<(), Error> {
+        let engine = self.open(partitions)?;
+        let table = Run::table(&engine, "db/t")?;
+        self.commit(&engine, &table, 295..302, 7, 300)?;
+        self.all_rows(&engine, &table)?;
+        self.count(&engine);
+        engine.shutdown()
+    }
+
+    /// More rows than the memory holds go to the object store, come back to flash, are changed, go there again;
+    /// superseded objects are deleted.
+    fn sink(&mut self, engine: &Arc<Engine>, table: &Arc<Table>) -> Result<(), Error> {
+        let storage = &engine.core().storage;
+        let cold = storage.cold.clone().unwrap();
+        let sink_all = || cold.sinker.sink_all().map_err(|e| Error::Unavailable(e.to_string()));
+        self.commit(engine, table, 250..300, 5, 60_000)?;
+        storage.checkpoint()?;
+        sink_all()?;
+        self.all_rows(engine, table)?;
+        self.sim.sched.run_some(200);
+        if let Some(tiers) = &mut self.tiers {
+            tiers.old_flash = Some(tiers.flash.snapshot());
+        }
+        self.commit(engine, table, 245..260, 6, 45_000)?;
+        self.delete(engine, table, 290..295)?;
+        self.all_rows(engine, table)?;
+        storage.checkpoint()?;
+        sink_all()?;
+        self.all_rows(engine, table)?;
+        self.sim.clock.advance(1_000_000_000);
+        self.sim.sched.run_some(1000);
+        self.count(engine);
+        Ok(())
+    }
+
+    fn count(&mut self, engine: &Arc<Engine>) {
+        let Some(tiers) = &mut self.tiers else { return };
+        for (name, value) in engine.status().into_iter().filter(|(name, _)| TIERS_SEEN.contains(&name.as_str())) {
+            *tiers.seen.entry(name).or_default() += value;
+        }
+    }
+
+    fn all_rows(&self, engine: &Arc<Engine>, table: &Arc<Table>) -> Result<(), Error> {
+        let txn = engine.begin(Isolation::RepeatableRead);
+        for index in 0..3 {
+            assert!(Run::rows(table, &txn, index)? == self.candidates[0], "index {index} has other rows");
+        }
+        Ok(())
+    }
+
+    fn rows(table: &Arc<Table>, txn: &Arc<Txn>, index: usize) -> Result<Model, Error> {
         let mut found = Model::new();
-        let mut cursor = txn.cursor(table, 0, Lock::None, Access::Scan)?;
+        let mut cursor = txn.cursor(table, index, Lock::None, Access::Scan)?;
         let mut valid = cursor.seek(&[], Seek::First)?;
         let mut row = Vec::new();
         while valid {
@@ -144,11 +248,33 @@ impl Run {
         self.disk.crash();
         self.sim.power_on();
         if self.disk.exists("superblock").unwrap() {
-            let look = Look::open(self.disk.clone(), None).unwrap_or_else(|e| panic!("step {step}: look: {e}"));
+            let store = self.tiers.as_ref().map(|tiers| tiers.store.clone() as Arc<dyn ObjectStore>);
+            let look = Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("step {step}: look: {e}"));
             let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
             assert!(report.verdict() == Verdict::Sound, "step {step}: {:?} {:?}", report.faults, report.unchecked);
         }
-        let engine = self.open(partitions).unwrap_or_else(|e| panic!("step {step}: open after the crash: {e}"));
+        let dead = |dead: bool| {
+            let Some(tiers) = &self.tiers else { return };
+            tiers.store.faults.dead.store(dead && step % 2 == 0, Ordering::SeqCst);
+        };
+        if let Some(tiers) = &self.tiers {
+            // What was on flash is there, or it is an old state of it, or it is lost.
+            tiers.flash.crash();
+            match (step % 3, &tiers.old_flash) {
+                (1, Some(old)) => tiers.flash.restore(old),
+                (2, _) => tiers.flash.restore(&self.sim.disk("none").snapshot()),
+                _ => {}
+            }
+        }
+        // An instance that has objects starts without its store; one that has none yet refuses to.
+        dead(true);
+        let opened = self.open(partitions);
+        dead(false);
+        let opened = match opened {
+            Err(error) if self.tiers.is_some() && error.kind() == Kind::Unavailable => self.open(partitions),
+            other => other,
+        };
+        let engine = opened.unwrap_or_else(|e| panic!("step {step}: open after the crash: {e}"));
         self.sim.sched.run_some(5000);
         let other = engine.open_table("db/other");
         let there = match &other {
@@ -160,22 +286,29 @@ impl Run {
         assert!(!(there && self.dropped), "step {step}: a table dropped is there");
         let table = Run::table(&engine, "db/t").unwrap_or_else(|e| panic!("step {step}: {e}"));
         let txn = engine.begin(Isolation::RepeatableRead);
-        let found = Run::rows(&table, &txn).unwrap();
+        let found = Run::rows(&table, &txn, 0).unwrap();
         assert!(self.candidates.contains(&found), "step {step}: {} rows are none of the {} states", found.len(), self.candidates.len());
-        table.check(0).unwrap_or_else(|e| panic!("step {step}: {e}"));
+        for index in 0..3 {
+            assert!(Run::rows(&table, &txn, index).unwrap() == found, "step {step}: index {index} has other rows");
+            table.check(index).unwrap_or_else(|e| panic!("step {step}: {e}"));
+        }
         assert_eq!(engine.core().storage.map.faults(), Vec::<String>::new(), "step {step}");
     }
 }
 
-fn every_step(seed: u64, partitions: usize, budget: u64) {
-    let mut whole = Run::new(seed);
+fn every_step(seed: u64, partitions: usize, tiers: bool, budget: u64) {
+    let mut whole = Run::new(seed, tiers);
     whole.work(partitions).unwrap();
+    for name in TIERS_SEEN.iter().filter(|_| tiers) {
+        let seen = whole.tiers.as_ref().and_then(|tiers| tiers.seen.get(*name));
+        assert!(seen.is_some_and(|n| *n > 3), "{name} is {seen:?}: this proves little");
+    }
     let steps = whole.sim.steps();
     assert!(steps > 100, "only {steps} steps");
     let stride = if std::env::var("TERRACE_EVERY_STEP").is_ok() { 1 } else { steps.div_ceil(budget) };
     println!("{steps} I/O steps, every {stride}");
     for step in (1..=steps).step_by(stride as usize) {
-        let mut run = Run::new(seed);
+        let mut run = Run::new(seed, tiers);
         run.sim.crash_at(step);
         let result = run.work(partitions);
         assert!(run.sim.crashed(), "step {step}: the run is not the one that was counted");
@@ -189,13 +322,19 @@ fn every_step(seed: u64, partitions: usize, budget: u64) {
 #[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn a_crash_at_each_step_with_one_partition() {
-    every_step(11, 1, 120);
+    every_step(11, 1, false, 120);
 }
 
 #[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn a_crash_at_each_step_with_four_partitions() {
-    every_step(12, 4, 120);
+    every_step(12, 4, false, 120);
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+#[test]
+fn a_crash_at_each_step_over_flash_and_an_object_store() {
+    every_step(13, 2, true, 150);
 }
 
 /// Each planted bug is found by the crashes of one workload; see `terrace_engine::planted`.
@@ -212,11 +351,11 @@ fn each_planted_bug_is_found_within_three_seeds() {
         ("UNFINISHED_KEPT", &engine::UNFINISHED_KEPT),
         ("CATALOG_NOT_WAITED", &engine::CATALOG_NOT_WAITED),
     ];
-    every_step(11, 1, 60);
+    every_step(11, 1, false, 60);
     let mut missed = Vec::new();
     for (name, switch) in bugs {
         switch.set(true);
-        let found = (11..14).find(|seed| std::panic::catch_unwind(|| every_step(*seed, 1, 120)).is_err());
+        let found = (11..14).find(|seed| std::panic::catch_unwind(|| every_step(*seed, 1, false, 120)).is_err());
         switch.set(false);
         println!("{name}: found with seed {found:?}");
         if found.is_none() {

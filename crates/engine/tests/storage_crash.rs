@@ -221,6 +221,9 @@ impl Run {
 
 /// Runs until a crash at each of `cuts` steps in turn, and checks after each. Returns the crashes.
 fn crash_often(seed: u64, load: Load, cuts: u64) -> u64 {
+    if std::env::var("TERRACE_TRACE").is_ok() {
+        eprintln!("seed {seed}");
+    }
     let mut run = Run::new(seed, load);
     let mut crashes = 0;
     for _ in 0..cuts {
@@ -266,6 +269,27 @@ fn a_crash_at_any_step_of_the_first_start_leaves_a_volume_that_opens() {
         run.work(40);
         run.check();
     }
+}
+
+/// It waited for ever: the power failed at the only page that still was to be read, so nobody else noticed.
+#[test]
+fn a_checkpoint_that_waits_for_a_page_that_cannot_be_read_ends() {
+    assert!(crash_often(115, small(1), 12) > 0);
+
+    let left_redo = |seed| {
+        let mut run = Run::new(seed, small(1));
+        run.work(400);
+        run.sim.sched.drop_workers();
+        run.disk.crash();
+        let (storage, _) = run.open().unwrap();
+        (storage.pending.pages() > 0).then_some((run, storage))
+    };
+    let (run, storage) = (0..20).find_map(left_redo).unwrap();
+    run.disk.faults().fail_class(terrace_io::disk::Class::PageRead, true);
+    let ended = storage.checkpoint();
+    assert!(matches!(ended, Err(terrace_engine::Error::Unavailable(_))), "{ended:?}");
+    run.disk.faults().fail_class(terrace_io::disk::Class::PageRead, false);
+    storage.checkpoint().unwrap();
 }
 
 /// The control: a disk whose syncs lie must lose acknowledged changes, or this proves nothing.

@@ -51,6 +51,36 @@ fn a_freed_page_is_not_used_while_a_traversal_may_come_to_it() {
 }
 
 #[test]
+fn pages_freed_just_now_do_not_keep_older_ones_from_use() {
+    let (_, space) = space(Content::Nothing);
+    (1..=60).for_each(|page| assert_eq!(take(&space), page));
+    give(&space, 2);
+    drop(space.ready(1).unwrap());
+    let visit = space.visit();
+    (3..60).for_each(|page| give(&space, page));
+    assert_eq!([take(&space), take(&space)], [2, 61]);
+    assert_eq!(space.free_chain().unwrap(), (3..60).rev().collect::<Vec<u32>>());
+    drop(visit);
+    (3..60).rev().for_each(|page| assert_eq!(take(&space), page));
+    assert_eq!(take(&space), 62);
+    assert_eq!(space.counts(), SpaceCounts { pages: 63, free: 0, rows: 0 });
+}
+
+#[test]
+fn an_allocation_does_without_the_free_page_that_was_ready_for_it() {
+    let (_, space) = space(Content::Nothing);
+    assert_eq!([take(&space), take(&space), take(&space)], [1, 2, 3]);
+    give(&space, 2);
+    let mut ready = space.ready(1).unwrap();
+    give(&space, 3);
+    let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
+    let header = space.latch_header(&mut mtr);
+    let page = space.allocate(&mut mtr, header, &mut ready, PageKind::Overflow, 0).unwrap();
+    assert_eq!(mtr.id(page).page, 3);
+    mtr.commit();
+}
+
+#[test]
 fn counters_are_never_handed_out_twice() {
     let (pages, space) = space(Content::Tree);
     assert_eq!(space.take_row_ids(100).unwrap(), 1);

@@ -35,6 +35,8 @@ pub struct Ids {
     views: Mutex<BTreeMap<u64, u32>>,
     /// Transactions that ended since [`Ids::settle`] last looked.
     ended: AtomicU64,
+    /// The oldest view when [`Ids::settle`] last passed over all that are known.
+    settled: AtomicU64,
     pub order: Mutex<()>,
 }
 
@@ -48,6 +50,7 @@ impl Ids {
             low: AtomicU64::new(0),
             views: Mutex::default(),
             ended: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
             order: Mutex::new(()),
         }
     }
@@ -134,10 +137,15 @@ impl Ids {
     pub fn wants_settling(&self) -> bool {
         self.ended.load(Ordering::Relaxed) >= SETTLE_AFTER
     }
-    /// Forgets the transactions that no view can doubt any more.
-    pub fn settle(&self) {
+    /// Forgets the transactions that no view can doubt any more. False if there can be none: the oldest view
+    /// is still the one of the last pass, and what ended since came after it. So a long reader does not make
+    /// every look go over all that ended behind it.
+    pub fn settle(&self) -> bool {
         self.ended.store(0, Ordering::Relaxed);
         let oldest = self.oldest_view();
+        if self.settled.swap(oldest, Ordering::AcqRel) == oldest {
+            return false;
+        }
         let mut fates = self.fates.write();
         fates.retain(|_, fate| match fate {
             Fate::Active => true,
@@ -145,8 +153,17 @@ impl Ids {
         });
         let low = fates.keys().min().copied().unwrap_or(oldest);
         self.low.fetch_max(low.min(oldest), Ordering::AcqRel);
+        // What a long reader held back leaves no memory behind, nor room to pass over.
+        if fates.capacity() > 8 * (fates.len() + SETTLE_AFTER as usize) {
+            let keep = 2 * (fates.len() + SETTLE_AFTER as usize);
+            fates.shrink_to(keep);
+        }
+        true
     }
     pub fn known(&self) -> usize {
         self.fates.read().len()
     }
 }
+
+#[cfg(test)]
+mod tests;

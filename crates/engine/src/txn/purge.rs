@@ -75,6 +75,10 @@ pub fn step(core: &Core) -> Result<bool> {
         let last = {
             let mut history = core.history.lock();
             history.pop_front();
+            if history.capacity() > 8 * (history.len() + PURGE_BATCH) {
+                let keep = 2 * (history.len() + PURGE_BATCH);
+                history.shrink_to(keep);
+            }
             !history.iter().any(|p| p.stream == past.stream)
         };
         core.streams.forget_before(past.stream, past.end)?;
