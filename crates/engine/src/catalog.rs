@@ -98,7 +98,7 @@ impl Catalog {
             }
         })?;
         if let Some(fault) = report.faults.first() {
-            return Err(Error::Corrupt(format!("the catalog: {fault:?}")));
+            return Err(Error::Corrupt(format!("the catalog: {fault}")));
         }
         if let Some(key) = bad {
             return Err(Error::Corrupt(format!("the catalog's entry {key:02x?} cannot be read")));

@@ -140,7 +140,7 @@ impl Table {
             None => unreadable += 1,
         })?;
         if let Some(fault) = report.faults.first() {
-            return Err(Error::Corrupt(format!("table {} index {index}: {fault:?}", self.name())));
+            return Err(Error::Corrupt(format!("table {} index {index}: {fault}", self.name())));
         }
         if unreadable > 0 {
             return Err(Error::Corrupt(format!("table {} index {index}: {unreadable} values without a head", self.name())));

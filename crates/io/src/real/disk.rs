@@ -36,7 +36,12 @@ impl RealDisk {
         Ok(RealDisk { path, tally: Arc::default() })
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    /// The directory as it is, looked at by nobody yet: if it is not there, what is done in it fails.
+    pub fn at(path: impl AsRef<Path>) -> RealDisk {
+        RealDisk { path: path.as_ref().to_path_buf(), tally: Arc::default() }
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
@@ -47,13 +52,13 @@ impl RealDisk {
             if direct {
                 options.custom_flags(libc::O_DIRECT);
             }
-            options.open(self.at(name))
+            options.open(self.path_of(name))
         };
         let file = match open(true) {
             // The file system has no direct I/O: a file made by the attempt is opened again.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 if create {
-                    let _ = fs::remove_file(self.at(name));
+                    let _ = fs::remove_file(self.path_of(name));
                 }
                 open(false)
             }
@@ -65,10 +70,10 @@ impl RealDisk {
                 Ok(Arc::new(RealFile { name: name.to_string(), file, len: AtomicU64::new(len), tally: self.tally.clone() }))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                Err(DiskError::Absent { name: self.at(name).display().to_string() })
+                Err(DiskError::Absent { name: self.path_of(name).display().to_string() })
             }
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                Err(DiskError::Exists { name: self.at(name).display().to_string() })
+                Err(DiskError::Exists { name: self.path_of(name).display().to_string() })
             }
             Err(e) => Err(failed(if create { "create" } else { "open" }, name, 0, 0, &e)),
         }
@@ -98,16 +103,16 @@ impl Disk for RealDisk {
         self.open_with(name, true)
     }
     fn exists(&self, name: &str) -> Result<bool> {
-        self.at(name).try_exists().map_err(|e| failed("look up", name, 0, 0, &e))
+        self.path_of(name).try_exists().map_err(|e| failed("look up", name, 0, 0, &e))
     }
     fn remove(&self, name: &str) -> Result<()> {
-        fs::remove_file(self.at(name)).map_err(|e| match e.kind() {
+        fs::remove_file(self.path_of(name)).map_err(|e| match e.kind() {
             ErrorKind::NotFound => DiskError::Absent { name: name.to_string() },
             _ => failed("remove", name, 0, 0, &e),
         })
     }
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        fs::rename(self.at(from), self.at(to)).map_err(|e| failed("rename", from, 0, 0, &e))
+        fs::rename(self.path_of(from), self.path_of(to)).map_err(|e| failed("rename", from, 0, 0, &e))
     }
     fn list(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
@@ -128,7 +133,7 @@ impl Disk for RealDisk {
             .write(true)
             .create(true)
             .truncate(false)
-            .open(self.at(LOCK_FILE))
+            .open(self.path_of(LOCK_FILE))
             .map_err(|e| failed("open", LOCK_FILE, 0, 0, &e))?;
         // SAFETY: the descriptor is open for the call.
         let taken = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
