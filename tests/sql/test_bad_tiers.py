@@ -4,13 +4,10 @@ acknowledged is there, or what is missing is named; a wrong row is never served.
 TERRACE_FLIPS: random flips in the whole volume (default 2; each is a start of the server).
 """
 
-import glob
 import os
 import random
 import shutil
 import struct
-import subprocess
-import time
 
 import pymysql
 import pytest
