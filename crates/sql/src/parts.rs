@@ -41,7 +41,8 @@ pub(crate) fn open(config: &Config, places: &Places) -> Result<Parts> {
     let volume = places.volume_path.as_deref().unwrap_or_default();
     let mut volume: Arc<dyn Disk> = Arc::new(RealDisk::open(volume).map_err(terrace_engine::Error::from)?);
     let mut flash: Option<Arc<dyn Disk>> = match places.flash_path.as_deref().filter(|_| config.flash.0 > 0) {
-        Some(path) => Some(Arc::new(RealDisk::open(path).map_err(terrace_engine::Error::from)?)),
+        // Flash that can't be had is a cache that is off: the engine finds it so, and says why in its status.
+        Some(path) => Some(Arc::new(RealDisk::open(path).unwrap_or_else(|_| RealDisk::at(path)))),
         None => None,
     };
     if let Some(profile) = profile {

@@ -57,7 +57,12 @@ impl RealDisk {
         Ok(())
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    /// The directory as it is, looked at by nobody yet: if it is not there, what is done in it fails.
+    pub fn at(path: impl AsRef<Path>) -> RealDisk {
+        RealDisk { path: path.as_ref().to_path_buf(), read_only: false, tally: Arc::default() }
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
@@ -68,13 +73,13 @@ impl RealDisk {
             if direct {
                 options.custom_flags(libc::O_DIRECT);
             }
-            options.open(self.at(name))
+            options.open(self.path_of(name))
         };
         let file = match open(true) {
             // The file system has no direct I/O: a file made by the attempt is opened again.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 if create {
-                    let _ = fs::remove_file(self.at(name));
+                    let _ = fs::remove_file(self.path_of(name));
                 }
                 open(false)
             }
@@ -87,10 +92,10 @@ impl RealDisk {
                 Ok(Arc::new(RealFile { name, file, len, read_only: self.read_only, tally: self.tally.clone() }))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                Err(DiskError::Absent { name: self.at(name).display().to_string() })
+                Err(DiskError::Absent { name: self.path_of(name).display().to_string() })
             }
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                Err(DiskError::Exists { name: self.at(name).display().to_string() })
+                Err(DiskError::Exists { name: self.path_of(name).display().to_string() })
             }
             Err(e) => Err(failed(if create { "create" } else { "open" }, name, 0, 0, &e)),
         }
@@ -121,18 +126,18 @@ impl Disk for RealDisk {
         self.open_with(name, true)
     }
     fn exists(&self, name: &str) -> Result<bool> {
-        self.at(name).try_exists().map_err(|e| failed("look up", name, 0, 0, &e))
+        self.path_of(name).try_exists().map_err(|e| failed("look up", name, 0, 0, &e))
     }
     fn remove(&self, name: &str) -> Result<()> {
         self.writable("remove", name)?;
-        fs::remove_file(self.at(name)).map_err(|e| match e.kind() {
+        fs::remove_file(self.path_of(name)).map_err(|e| match e.kind() {
             ErrorKind::NotFound => DiskError::Absent { name: name.to_string() },
             _ => failed("remove", name, 0, 0, &e),
         })
     }
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         self.writable("rename", from)?;
-        fs::rename(self.at(from), self.at(to)).map_err(|e| failed("rename", from, 0, 0, &e))
+        fs::rename(self.path_of(from), self.path_of(to)).map_err(|e| failed("rename", from, 0, 0, &e))
     }
     fn list(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
@@ -153,7 +158,7 @@ impl Disk for RealDisk {
     fn lock(&self) -> Result<Box<dyn DiskLock>> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(!self.read_only).create(!self.read_only).truncate(false);
-        let file = match options.open(self.at(LOCK_FILE)) {
+        let file = match options.open(self.path_of(LOCK_FILE)) {
             Ok(file) => file,
             // Without the file nobody runs here. Readers lock the directory, which keeps out other readers only.
             Err(e) if self.read_only && e.kind() == ErrorKind::NotFound => {
