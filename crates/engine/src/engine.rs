@@ -215,6 +215,7 @@ impl Engine {
             ("pool_frames_dirty", pool.dirty_frames() as u64),
             ("pool_read_requests", pool.hits()),
             ("pool_misses", get(&pool.counters.misses)),
+            ("pool_read_ahead", get(&pool.counters.read_ahead)),
             ("pool_evictions", get(&pool.counters.evictions)),
             ("pool_foreground_evictions", get(&pool.counters.foreground_evictions)),
             ("pool_frame_waits", get(&pool.counters.frame_waits)),

@@ -53,6 +53,16 @@ pub struct Fetched {
 pub trait Below: Send + Sync {
     /// Fills `image` with the current image of `id`, checked. May wait for I/O.
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError>;
+    /// The pages behind `id` that one request brings along with it, in order, at most `max`. None where each
+    /// page is a request of its own, or where it is cheap.
+    fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
+        let _ = (id, max);
+        Vec::new()
+    }
+    /// As `fetch`, for a page and those that [`Below::ahead`] named: one result a page, in order.
+    fn fetch_run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {
+        ids.iter().zip(images).map(|(id, image)| self.fetch(*id, image)).collect()
+    }
     /// The page that was fetched with a first change is known dirty now.
     fn admitted(&self, id: PageId) {
         let _ = id;

@@ -285,7 +285,7 @@ impl Bpe {
         }
     }
 
-    /// Whether a page of this name seems to be on flash: by its fingerprint, so for showing only.
+    /// Whether a page of this name seems to be on flash: by its fingerprint, so for guesses only.
     pub fn seems_to_have(&self, id: PageId) -> bool {
         !self.state.lock().index.matches(mark_of(id)).is_empty()
     }
@@ -377,6 +377,9 @@ enum Look {
 }
 
 impl FlashCache for Bpe {
+    fn seems_to_have(&self, id: PageId) -> bool {
+        Bpe::seems_to_have(self, id)
+    }
     fn find(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool {
         Bpe::find(self, id, tag, image) == Found::Found
     }

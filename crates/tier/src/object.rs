@@ -200,11 +200,11 @@ impl Objects {
         &self,
         purpose: Purpose,
         homes: &[InObject],
-        images: &mut [u8],
+        images: Vec<&mut [u8]>,
     ) -> Vec<Result<(), StoreError>> {
-        assert_eq!(images.len(), homes.len() * PAGE_SIZE);
+        assert_eq!(images.len(), homes.len());
         let mut results = Vec::with_capacity(homes.len());
-        let mut parts = images.chunks_exact_mut(PAGE_SIZE);
+        let mut parts = images.into_iter();
         for group in homes.chunk_by(|a, b| a.key == b.key) {
             let parts: Vec<&mut [u8]> = parts.by_ref().take(group.len()).collect();
             match self.read_group(purpose, group, parts) {
@@ -255,6 +255,10 @@ impl PageObjects for Objects {
     /// A miss: one request for one page (R4).
     fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), StoreError> {
         self.read_group(Purpose::PageMiss, &[*at], vec![image])
+    }
+
+    fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), StoreError>> {
+        self.read_run(Purpose::BlockRead, at, images)
     }
 }
 

@@ -42,9 +42,14 @@ impl ObjectBuffer {
 
     /// Fills one page-sized part of `buf` from each slot, many reads in flight.
     pub fn read_many(&self, slots: &[Slot], buf: &mut [u8]) -> Vec<Result<(), DiskError>> {
+        self.read_into(slots, buf.chunks_exact_mut(PAGE_SIZE).collect())
+    }
+
+    /// Fills one image from each slot, in one batch; one result a slot.
+    pub fn read_into(&self, slots: &[Slot], images: Vec<&mut [u8]>) -> Vec<Result<(), DiskError>> {
         let mut ops: Vec<Op<'_>> = slots
             .iter()
-            .zip(buf.chunks_exact_mut(PAGE_SIZE))
+            .zip(images)
             .map(|(slot, buf)| Op::Read { offset: ObjectBuffer::offset(*slot), buf })
             .collect();
         self.file.batch(Class::PageRead, &mut ops)

@@ -5,6 +5,8 @@
 //! 2 and 9). A corrupt image on flash is a miss. One on the volume is read from the object if the
 //! object has the same image; else it is an error that names tier, space and page.
 
+mod ahead;
+
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::map::entry::Slot;
 use crate::map::{Home, InObject, Located, Map};
@@ -16,6 +18,8 @@ use terrace_io::store::StoreError;
 
 /// The flash extension, as the path and the flusher see it.
 pub trait FlashCache: Send + Sync {
+    /// Whether the flash seems to have an image of the page; does no I/O.
+    fn seems_to_have(&self, id: PageId) -> bool;
     /// Fills `image` if the flash has the page's image with this tag, intact.
     fn find(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool;
     /// A clean page with this image leaves memory: take it or remember its name. Never waits.
@@ -28,6 +32,8 @@ pub trait FlashCache: Send + Sync {
 pub trait PageObjects: Send + Sync {
     /// Fills `image` with the page's image from its object: one range GET.
     fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), StoreError>;
+    /// Fills the images of pages of one object: one range GET. One result a page.
+    fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), StoreError>>;
 }
 
 /// Redo that recovery found and nobody has applied yet.
@@ -104,6 +110,15 @@ impl Path {
         Ok(Tier::Object)
     }
 
+    /// The image with what recovery left for the page.
+    fn with_redo(&self, id: PageId, from: Tier, image: &mut [u8]) -> Result<Fetched, ReadError> {
+        let first_change = match self.pending.get() {
+            Some(pending) => pending.apply(id, image)?,
+            None => None,
+        };
+        Ok(Fetched { from, first_change })
+    }
+
     fn counted(&self, error: ReadError) -> ReadError {
         if matches!(error, ReadError::Corrupt { .. }) {
             self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
@@ -131,14 +146,19 @@ impl Below for Path {
                 };
             }
         }
-        let first_change = match self.pending.get() {
-            Some(pending) => pending.apply(id, image)?,
-            None => None,
-        };
+        let fetched = self.with_redo(id, from, image)?;
         if from == Tier::Log && PageRef::new(image).lsn() == 0 {
             return Err(ReadError::Absent(id));
         }
-        Ok(Fetched { from, first_change })
+        Ok(fetched)
+    }
+
+    fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
+        self.pages_ahead(id, max)
+    }
+
+    fn fetch_run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {
+        self.run(ids, images)
     }
 
     fn admitted(&self, id: PageId) {

@@ -18,7 +18,9 @@
 //! Not here: where an image comes from (`below`), what is written where (`flush`), who evicts when
 //! (`evict`).
 
-use crate::below::{Below, ReadError};
+mod ahead;
+
+use crate::below::{Below, Fetched, ReadError};
 use crate::frame::{ACCESSES_MAX, Arena, Frame, FrameNo, State};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::queues::Queues;
@@ -39,9 +41,10 @@ const FRAME_WAIT_MAX: Nanos = 30_000_000_000;
 /// After how long a waiter looks again by itself, in nanoseconds.
 const PATIENCE: Nanos = 100_000_000;
 
-/// Dirty pages may take five eighths of the frames; then writers wait.
+/// Dirty pages may take five eighths of the frames; then writers wait. In a pool too small for an engine they may
+/// take all.
 fn dirty_max(frames: usize) -> usize {
-    frames * 5 / 8
+    if frames < 64 { frames } else { frames * 5 / 8 }
 }
 
 /// How a use of a page counts.
@@ -65,6 +68,8 @@ struct Shard {
 #[derive(Default, Debug)]
 pub struct PoolCounters {
     pub misses: AtomicU64,
+    /// Pages that came with another one, before anybody asked for them.
+    pub read_ahead: AtomicU64,
     pub evictions: AtomicU64,
     /// Evictions by a reader that found no free frame: the cleaners were late.
     pub foreground_evictions: AtomicU64,
@@ -214,6 +219,22 @@ impl Pool {
         }
     }
 
+    /// Forgets a claim: nothing was loaded.
+    fn unclaim(&self, id: PageId, no: FrameNo) {
+        self.shard(id).pages.write().remove(&id);
+        self.give_frame(no);
+        self.claims_ended.notify();
+    }
+
+    /// What was fetched into a claimed frame is in memory.
+    fn admit(&self, id: PageId, no: FrameNo, fetched: Fetched) {
+        if let Some(first) = fetched.first_change {
+            self.set_dirty(no, first);
+            self.below.admitted(id);
+        }
+        self.publish(no);
+    }
+
     /// Maps `id` to the free frame `no`, unless somebody was faster.
     fn claim(&self, id: PageId, no: FrameNo) -> bool {
         let mut pages = self.shard(id).pages.write();
@@ -230,24 +251,23 @@ impl Pool {
 
     fn load_claimed(&self, id: PageId, no: FrameNo, access: Access) -> Result<FrameNo, ReadError> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the claim makes this thread the frame's only owner.
-        let image = unsafe { self.arena.bytes_mut(no) };
-        match self.below.fetch(id, image) {
+        let ahead = if access == Access::Scan { self.claim_ahead(id) } else { Vec::new() };
+        let fetched = if ahead.is_empty() {
+            // SAFETY: the claim makes this thread the frame's only owner.
+            self.below.fetch(id, unsafe { self.arena.bytes_mut(no) })
+        } else {
+            self.fetch_with(id, no, &ahead)
+        };
+        match fetched {
             Ok(fetched) => {
                 let frame = self.frame(no);
                 frame.accesses.store(u8::from(access == Access::Normal), Ordering::Relaxed);
-                if let Some(first) = fetched.first_change {
-                    self.set_dirty(no, first);
-                    self.below.admitted(id);
-                }
                 frame.pins.fetch_add(1, Ordering::AcqRel);
-                self.publish(no);
+                self.admit(id, no, fetched);
                 Ok(no)
             }
             Err(error) => {
-                self.shard(id).pages.write().remove(&id);
-                self.give_frame(no);
-                self.claims_ended.notify();
+                self.unclaim(id, no);
                 Err(error)
             }
         }

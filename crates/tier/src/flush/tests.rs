@@ -24,6 +24,9 @@ struct Meddler {
 }
 
 impl FlashCache for Meddler {
+    fn seems_to_have(&self, _: PageId) -> bool {
+        false
+    }
     fn find(&self, _: PageId, _: Tag, _: &mut [u8]) -> bool {
         false
     }

@@ -66,7 +66,7 @@ fn a_run_within_an_object_is_one_request() {
     objects.put(&b).unwrap();
     let homes: Vec<_> = homes(a.header()).into_iter().chain(homes(b.header()).into_iter().skip(2)).collect();
     let mut buf = vec![0; homes.len() * PAGE_SIZE];
-    let results = objects.read_run(Purpose::BlockRead, &homes, &mut buf);
+    let results = objects.read_run(Purpose::BlockRead, &homes, buf.chunks_exact_mut(PAGE_SIZE).collect());
     assert!(results.iter().all(|r| r.is_ok()));
     let expected: Vec<_> = first.iter().chain(&second[2..]).flat_map(|(_, _, image)| image.clone()).collect();
     assert!(buf == expected);

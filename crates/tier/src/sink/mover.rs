@@ -229,14 +229,15 @@ impl Mover {
             wanted.push((*i, home.tag, home.object.ok_or((Some(*i), nowhere))?));
         }
         let homes: Vec<InObject> = wanted.iter().map(|(_, _, at)| *at).collect();
-        let mut buf = vec![0; homes.len() * PAGE_SIZE];
-        let results = self.objects.read_run(Purpose::Merge, &homes, &mut buf);
-        for (((i, tag, _), read), result) in wanted.iter().zip(buf.chunks_exact(PAGE_SIZE)).zip(results) {
+        let mut places = images.chunks_exact_mut(PAGE_SIZE).enumerate();
+        // Both are in the block's order.
+        let targets = wanted.iter().filter_map(|(i, _, _)| places.find(|(place, _)| place == i).map(|(_, image)| image));
+        let results = self.objects.read_run(Purpose::Merge, &homes, targets.collect());
+        for ((i, tag, _), result) in wanted.iter().zip(results) {
             result.map_err(|error| (Some(*i), error.into()))?;
-            let id = block.page(*i);
-            page::check(read, id, Some(*tag))
+            let (id, image) = (block.page(*i), &images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE]);
+            page::check(image, id, Some(*tag))
                 .map_err(|bad| (Some(*i), SinkError::Corrupt { id, tier: Tier::Object, bad }))?;
-            images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE].copy_from_slice(read);
         }
         Ok(())
     }
