@@ -13,6 +13,7 @@ use terrace_tier::fence::{Fence, Writer};
 use terrace_tier::map::Located;
 use terrace_tier::object_buffer;
 use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::pool::Access;
 use terrace_tier::sink::{SinkError, Sunk};
 
 #[test]
@@ -27,6 +28,30 @@ fn a_sunk_block_frees_its_slots_and_reads_from_its_object() {
     assert_eq!(rig.store.requests(Purpose::PageMiss), 100, "a miss is one request for one page");
     assert_eq!(rig.run.sinker.sink_block(block_of(0)).unwrap(), Sunk::Nothing);
     assert_eq!(rig.store.requests(Purpose::Sink), 1);
+}
+
+#[test]
+fn a_scan_brings_the_pages_behind_along_in_one_request() {
+    let rig = Rig::new(1, 200);
+    (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    // Newer, in a slot: a run ends before it, and goes on behind it.
+    assert!(rig.flush(page_of(0, 20)));
+    let read = |i: u32, access| {
+        let id = page_of(0, i);
+        let page = rig.run.pages.read(id, access).unwrap();
+        assert_eq!(page.page().all(), &rig::image(id, rig.version(id).unwrap()).0[..], "page {i}");
+    };
+    (0..40).for_each(|i| read(i, Access::Scan));
+    let requests = rig.store.requests(Purpose::PageMiss) + rig.store.requests(Purpose::BlockRead);
+    assert!(requests <= 5, "{requests} requests for 40 pages");
+    let ahead = rig.run.pages.pool().counters.read_ahead.load(Ordering::Relaxed);
+    assert!(ahead >= 34, "{ahead} pages came along");
+    // One that is not a scan takes what it wants.
+    let before = rig.store.requests(Purpose::PageMiss);
+    (60..64).for_each(|i| read(i, Access::Normal));
+    assert_eq!(rig.store.requests(Purpose::PageMiss), before + 4);
+    rig.run.pages.pool().check_invariants();
 }
 
 #[test]
