@@ -11,7 +11,7 @@ fn space(content: Content) -> (Arc<Pages>, Space) {
 }
 
 fn take(space: &Space) -> u32 {
-    let mut ready = space.ready(1).unwrap();
+    let mut ready = space.ready(1, Urgency::Normal).unwrap();
     let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
     let header = space.latch_header(&mut mtr);
     let page = space.allocate(&mut mtr, header, &mut ready, PageKind::Overflow, 0).unwrap();

@@ -69,7 +69,7 @@ pub fn create(pages: &Arc<Pages>) -> Result<()> {
         return Ok(());
     }
     let space = Space::open(pages, SpaceId::UNDO)?;
-    let mut ready = space.ready(1)?;
+    let mut ready = space.ready(1, Urgency::Normal)?;
     let mut mtr = pages.begin(PAGE_LOG, 1, Urgency::Normal)?;
     let header = space.latch_header(&mut mtr);
     let page = space.allocate(&mut mtr, header, &mut ready, PageKind::System, 0)?;
@@ -144,7 +144,7 @@ impl Streams {
 
     /// The first page of a stream that never had one.
     fn start(&self, number: usize) -> Result<Stream> {
-        let mut ready = self.space.ready(1)?;
+        let mut ready = self.space.ready(1, Urgency::Normal)?;
         let mut mtr = self.pages.begin(PAGE_LOG, 1, Urgency::Normal)?;
         let directory = mtr.write_pinned(&self.directory);
         let header = self.space.latch_header(&mut mtr);
@@ -165,7 +165,7 @@ impl Streams {
         if stream.end + len <= PAGE_SIZE {
             return Ok(());
         }
-        let mut ready = self.space.ready(1)?;
+        let mut ready = self.space.ready(1, urgency)?;
         let mut mtr = self.pages.begin(PAGE_LOG, 1, urgency)?;
         let old = mtr.write_pinned(&stream.tail);
         let header = self.space.latch_header(&mut mtr);
