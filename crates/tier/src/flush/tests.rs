@@ -307,7 +307,7 @@ fn a_full_device_gives_out_no_slot_and_new_pages_wait_for_one() {
     assert_eq!(pool.homeless(), 20);
     open.flush_all();
     assert_eq!((open.dirty(), pool.homeless()), (0, 0));
-    rig.disk.faults.full.store(true, Ordering::SeqCst);
+    rig.disk.faults().full.store(true, Ordering::SeqCst);
     let held = open.map.take_slots(open.map.slots_usable() as usize, 0).unwrap();
     create(&open.pages, 20..30);
     change(&open.pages, 3, 77);
@@ -316,7 +316,7 @@ fn a_full_device_gives_out_no_slot_and_new_pages_wait_for_one() {
     assert!(open.flusher.failure().is_none() && open.dirty() == 11);
     assert_eq!(open.map.slots_pressure(), (1024, 0), "sinking sees what the device allows");
     // Room on the device: the file grows again.
-    rig.disk.faults.full.store(false, Ordering::SeqCst);
+    rig.disk.faults().full.store(false, Ordering::SeqCst);
     open.flush_all();
     assert_eq!((open.dirty(), pool.homeless()), (0, 0));
     assert_eq!(open.map.slots_pressure().0, 4096);
