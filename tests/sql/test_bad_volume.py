@@ -42,9 +42,9 @@ class Full:
             self.server.options = self.small + ["--terrace-object-buffer=33554432"]
             self.server.start()
 
-    def insert(self, connection, i):
-        self.run(connection, f"INSERT INTO t VALUES ({i}, {i % 100}, REPEAT(CHAR({97 + i % 26}), {ROW}))")
-        self.rows[i] = i % 100
+    def insert(self, connection, first, last):
+        self.run(connection, f"INSERT INTO t SELECT seq, seq % 100, REPEAT(CHAR(97 + seq % 26), {ROW}) FROM seq_{first}_to_{last}")
+        self.rows.update((i, i % 100) for i in range(first, last + 1))
 
     def fill(self, connection, i):
         """Inserts until the volume is full. Returns the error, after how long it came, and the next row."""
@@ -125,11 +125,9 @@ def test_a_full_volume_refuses_growth_and_nothing_else(volume, run):
     for first in range(1, 200, 50):
         until_it_works(lambda: run(connection, f"DELETE FROM t WHERE id BETWEEN {first} AND {first + 49}"))
     volume.rows = {k: v for k, v in volume.rows.items() if k > 200}
-    for n in range(50000, 50050):
-        until_it_works(lambda: volume.insert(connection, n))
+    until_it_works(lambda: volume.insert(connection, 50000, 50050))
     run(connection, "TRUNCATE other")
-    for n in range(60000, 60020):
-        until_it_works(lambda: volume.insert(connection, n))
+    until_it_works(lambda: volume.insert(connection, 60000, 60020))
     volume.check(connection)
     code, seconds, i = volume.fill(connection, 70000)
     assert code == FULL
@@ -141,8 +139,7 @@ def test_a_full_volume_refuses_growth_and_nothing_else(volume, run):
     # Room from outside: writing goes on.
     volume.make_room()
     connection = volume.connect()
-    for n in range(80000, 80300):
-        until_it_works(lambda: volume.insert(connection, n))
+    until_it_works(lambda: volume.insert(connection, 80000, 80300))
     volume.check(connection)
     volume.server.kill9()
     volume.server.start()
