@@ -287,6 +287,8 @@ impl Worker for CheckpointWorker {
                 self.rest = (2 * self.rest).min(REST_MAX);
                 Step::IdleFor(self.rest)
             }
+            // The map's file finds no room on the device: others may make some.
+            Err(Error::Full(_)) => Step::IdleFor(REST_MAX),
             Err(error) => {
                 // Without checkpoints the log would fill up: better to stop now and say why.
                 self.checkpointer.log.poison(&format!("no checkpoint can be made: {error}"));

@@ -279,6 +279,10 @@ impl Engine {
         notes.extend(self.failure().map(|what| ("engine_trouble", what)));
         let off = s.bpe.as_ref().and_then(|bpe| bpe.status().off);
         notes.extend(off.map(|what| ("flash_trouble", what)));
+        let (slots, _) = s.map.slots_pressure();
+        notes.extend((slots < s.map.slots_total()).then(|| {
+            ("volume_trouble", format!("the device is full: it has room for {slots} pages of the object buffer's {}", s.map.slots_total()))
+        }));
         notes.extend(s.cold.iter().filter_map(|cold| cold.trouble()).map(|what| ("object_store_trouble", what)));
         notes
     }

@@ -8,6 +8,7 @@ use terrace_tier::fence::FenceError;
 use terrace_tier::flush::FlushError;
 use terrace_tier::map::MapError;
 use terrace_tier::mtr::MtrError;
+use terrace_tier::pages::NoRoom;
 use terrace_tier::redo::LogError;
 
 /// What the caller does next.
@@ -139,6 +140,9 @@ impl From<MtrError> for Error {
         match error {
             MtrError::Log(e) => e.into(),
             MtrError::Frame(e) => e.into(),
+            MtrError::Room(NoRoom::Full(what)) => Error::Full(what),
+            MtrError::Room(NoRoom::Log(e)) => e.into(),
+            MtrError::Room(NoRoom::Disk(e)) => e.into(),
         }
     }
 }

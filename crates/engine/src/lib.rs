@@ -10,6 +10,7 @@ pub mod core;
 mod create;
 pub mod engine;
 pub mod error;
+mod growth;
 pub mod lock;
 pub mod log;
 pub mod look;

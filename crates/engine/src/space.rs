@@ -74,6 +74,8 @@ pub enum Content {
 
 /// Makes a new space, as one mini-transaction.
 pub fn create(pages: &Pages, space: SpaceId, content: Content, urgency: Urgency) -> Result<LsnRange> {
+    // As little as undo, and it may be to make room: TRUNCATE makes a new space.
+    pages.ask_room(2, SpaceId::UNDO, urgency)?;
     let mut mtr = pages.begin(1024, 2, urgency)?;
     create_in(&mut mtr, space, content);
     Ok(mtr.commit())
@@ -167,8 +169,9 @@ impl Space {
         mtr.write_pinned(&self.header)
     }
 
-    /// Prepares `count` allocations in one mini-transaction. May do I/O; no latch is held.
-    pub fn ready(&self, count: usize) -> Result<Ready> {
+    /// Prepares `count` allocations in one mini-transaction, and asks for room for those that free pages
+    /// don't serve. May do I/O and wait; no latch is held.
+    pub fn ready(&self, count: usize, urgency: Urgency) -> Result<Ready> {
         let mut pins = Vec::new();
         let (mut passed, mut usable) = (None, 0);
         let mut next = self.header.read().page().u32(at::FREE_HEAD);
@@ -195,6 +198,7 @@ impl Space {
                 passed = Some(pin);
             }
         }
+        self.pages.ask_room(count.saturating_sub(usable), self.id, urgency)?;
         Ok(Ready { _pins: pins })
     }
 

@@ -17,6 +17,7 @@ use crate::cold::{Cold, ColdParts};
 use crate::config::Config;
 use crate::create;
 use crate::error::Error;
+use crate::growth::Growth;
 use crate::log::background::BackgroundWriter;
 use crate::log::{self, Log, LogSetup};
 use crate::recovery::cut;
@@ -125,7 +126,17 @@ impl Storage {
                 Some(Arc::new(Cold::open(config, cold, &superblock)?))
             }
         };
-        let flusher = Arc::new(Flusher::new(pool, map.clone(), buffer, redo, flash));
+        let flusher = Arc::new(Flusher::new(pool.clone(), map.clone(), buffer, redo.clone(), flash));
+        pages.set_room(Arc::new(Growth {
+            world: parts.world.clone(),
+            map: map.clone(),
+            pool,
+            flusher: flusher.clone(),
+            pending: pending.clone(),
+            redo,
+            sinks: cold.is_some(),
+            patience: config.log_wait_timeout_ms * 1_000_000,
+        }));
         let checkpointer = Arc::new(Checkpointer::new(
             parts.world.clone(),
             log.clone(),

@@ -73,6 +73,11 @@ pub trait File: Send + Sync {
     /// Makes the file at least `len` bytes long; the new part is zero-filled (really written, not
     /// merely allocated) when `zero` is set, else sparse. Not durable until `sync`.
     fn grow(&self, len: u64, zero: bool) -> Result<()>;
+    /// Makes the file at least `len` bytes long, with room on the device for the new part if the file system
+    /// can promise that: then `Full` comes here and not at a write. Not durable until `sync`.
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.grow(len, false)
+    }
     /// Fills `buf` from `offset`. A read past the end is an error.
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()>;
     fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()>;

@@ -121,6 +121,7 @@ impl Flusher {
         redo: Arc<dyn Redo>,
         flash: Option<Arc<dyn FlashCache>>,
     ) -> Flusher {
+        map.limit_slots(buffer.grown(), false);
         Flusher {
             pool,
             map,
@@ -228,7 +229,7 @@ impl Flusher {
         } else if !crate::planted::PAGE_BEFORE_LOG.on() {
             self.redo.make_durable(newest)?; // invariant 1: log first
         }
-        let slots = self.find_room(&mut copies, images);
+        let slots = self.find_room(&mut copies, images)?;
         if slots.is_empty() {
             return Err(FlushError::Full { total: self.map.slots_total() });
         }
@@ -257,7 +258,8 @@ impl Flusher {
 
     /// A free slot for each copy. Copies that get none leave the batch, and their images with them:
     /// a page that has no slot yet leaves the reserve to those whose rewriting gives one back.
-    fn find_room(&self, copies: &mut Vec<DirtyCopy>, images: &mut [u8]) -> Vec<Slot> {
+    fn find_room(&self, copies: &mut Vec<DirtyCopy>, images: &mut [u8]) -> Result<Vec<Slot>, DiskError> {
+        self.stretch(copies.len())?;
         let has_slot = |c: &DirtyCopy| matches!(self.map.locate(c.id), Located::At(Home { slot: Some(_), .. }));
         let rewrites: Vec<bool> = copies.iter().map(has_slot).collect();
         let again = rewrites.iter().filter(|again| **again).count();
@@ -276,7 +278,24 @@ impl Flusher {
             at += 1;
             slot.is_some()
         });
-        slots
+        Ok(slots)
+    }
+
+    /// Lets the object buffer's file grow until `n` new images find room, if the device has it.
+    pub fn stretch(&self, n: usize) -> Result<(), DiskError> {
+        let total = self.map.slots_total();
+        let wanted = n as u32 + self.map.slots_reserve();
+        while self.map.slots_usable() < wanted && self.buffer.grown() < total {
+            match self.buffer.grow(total) {
+                Ok(grown) => self.map.limit_slots(grown, false),
+                Err(DiskError::Full { .. }) => {
+                    self.map.limit_slots(self.buffer.grown(), true);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Frame {
     pub version: AtomicU64,
     /// First log position not on disk yet for this page; 0 when clean.
     pub first_change: AtomicU64,
+    /// No image of the page has a place below yet: its first flush takes a slot and gives none back.
+    pub homeless: AtomicBool,
     /// Moves on at each reuse, so that a stale entry in a queue is known.
     pub turn: AtomicU32,
 }
@@ -57,6 +59,7 @@ impl Frame {
             id: AtomicU64::new(0),
             version: AtomicU64::new(1),
             first_change: AtomicU64::new(0),
+            homeless: AtomicBool::new(false),
             turn: AtomicU32::new(0),
         }
     }

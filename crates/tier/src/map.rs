@@ -274,6 +274,23 @@ impl Map {
         self.inner.read().slots.free()
     }
 
+    /// Free slots that the object buffer's file has room for.
+    pub fn slots_usable(&self) -> u32 {
+        self.inner.read().slots.usable()
+    }
+    /// Slots and free slots as the device allows: for the choice of what to sink.
+    pub fn slots_pressure(&self) -> (u32, u32) {
+        self.inner.read().slots.pressure()
+    }
+    /// The object buffer's file has room for so many slots; `short`: and the device for no more.
+    pub fn limit_slots(&self, limit: u32, short: bool) {
+        self.inner.write().slots.set_limit(limit, short);
+    }
+    /// Whether slots wait for the log to be durable.
+    pub fn has_pending_slots(&self) -> bool {
+        self.inner.read().slots.has_pending()
+    }
+
     /// Slots that pages without one may not take, so that a page that has one can always be rewritten
     /// (which gives one back) and the checkpoint moves on in a full object buffer.
     pub fn slots_reserve(&self) -> u32 {
@@ -286,7 +303,8 @@ impl Map {
         let mut inner = self.inner.write();
         inner.slots.settle(durable);
         let taken = inner.slots.take(n, keep);
-        let low = inner.slots.free() < inner.slots.count() / 4;
+        let (slots, free) = inner.slots.pressure();
+        let low = free < slots / 4;
         drop(inner);
         if low || taken.len() < n {
             self.slots_wanted.notify();

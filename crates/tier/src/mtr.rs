@@ -13,7 +13,7 @@
 use crate::below::ReadError;
 use crate::frame::FrameNo;
 use crate::page::{self, PageId, PageKind, PageRef};
-use crate::pages::Pin;
+use crate::pages::{NoRoom, Pin};
 use crate::pool::{Access, Lookup, Pool};
 use crate::redo::{LogError, LogRoom, LsnRange, PageMut, PageRedo, Redo};
 use smallvec::SmallVec;
@@ -26,6 +26,8 @@ pub enum MtrError {
     Log(#[from] LogError),
     #[error(transparent)]
     Frame(#[from] ReadError),
+    #[error(transparent)]
+    Room(#[from] NoRoom),
 }
 
 /// A page of a mini-transaction.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use terrace_io::disk::{Class, Disk, DiskError, File, Op};
 
 pub const FILE: &str = "pages";
-/// The file grows in steps of so many slots: 16 MiB.
+/// The file grows in steps of so many slots, 16 MiB; on a device that has no more, down to so many.
 const GROWTH: u64 = 1024;
+const GROWTH_MIN: u64 = 16;
 
 pub struct ObjectBuffer {
     file: Arc<dyn File>,
@@ -29,6 +30,28 @@ impl ObjectBuffer {
         let file = volume.open(FILE)?;
         let grown = file.len() / PAGE_SIZE as u64;
         Ok(ObjectBuffer { file, grown: Mutex::new(grown) })
+    }
+
+    /// Slots that the file has room for.
+    pub fn grown(&self) -> u32 {
+        *self.grown.lock() as u32
+    }
+
+    /// Makes room for more slots, but no more than `total`. Returns how many there are.
+    pub fn grow(&self, total: u32) -> Result<u32, DiskError> {
+        let mut grown = self.grown.lock();
+        let mut step = GROWTH;
+        loop {
+            let to = (*grown + step).min(u64::from(total)).max(*grown);
+            match self.file.allocate(to * PAGE_SIZE as u64) {
+                Ok(()) => {
+                    *grown = to;
+                    return Ok(to as u32);
+                }
+                Err(DiskError::Full { .. }) if step > GROWTH_MIN => step /= 8,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn offset(slot: Slot) -> u64 {

@@ -8,21 +8,53 @@ use crate::below::{Below, ReadError};
 use crate::evict::Evictor;
 use crate::frame::FrameNo;
 use crate::mtr::{Mtr, MtrError};
-use crate::page::{PageId, PageRef};
+use crate::page::{PageId, PageRef, SpaceId};
 use crate::pool::{Access, Lookup, Pool};
-use crate::redo::{Redo, Urgency};
-use std::sync::Arc;
+use crate::redo::{LogError, Redo, Urgency};
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::Ordering;
 use terrace_io::World;
+use terrace_io::disk::DiskError;
+
+/// Whether new pages will find a place below when they are flushed.
+pub trait Room: Send + Sync {
+    /// Waits, bounded, until so many more pages of the space have; no latch is held.
+    fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom>;
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NoRoom {
+    #[error("{0}")]
+    Full(String),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
 
 pub struct Pages {
     pool: Arc<Pool>,
     redo: Arc<dyn Redo>,
+    room: OnceLock<Arc<dyn Room>>,
 }
 
 impl Pages {
     pub fn new(world: World, frames: usize, below: Arc<dyn Below>, redo: Arc<dyn Redo>) -> Pages {
-        Pages { pool: Arc::new(Pool::new(world, frames, below)), redo }
+        Pages { pool: Arc::new(Pool::new(world, frames, below)), redo, room: OnceLock::new() }
+    }
+
+    /// Set once, before pages are made that have to be asked for.
+    pub fn set_room(&self, room: Arc<dyn Room>) {
+        assert!(self.room.set(room).is_ok(), "the room is set twice");
+    }
+
+    /// Asks for a place for `pages` more pages of the space. What finishes or undoes something is not asked:
+    /// a reserve remains for it. Waits; no latch is held.
+    pub fn ask_room(&self, pages: usize, space: SpaceId, urgency: Urgency) -> Result<(), MtrError> {
+        match self.room.get() {
+            Some(room) if pages > 0 && urgency == Urgency::Normal => Ok(room.admit(pages, space)?),
+            _ => Ok(()),
+        }
     }
 
     pub fn pool(&self) -> &Arc<Pool> {

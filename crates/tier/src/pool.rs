@@ -20,7 +20,7 @@
 
 mod ahead;
 
-use crate::below::{Below, Fetched, ReadError};
+use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::frame::{ACCESSES_MAX, Arena, Frame, FrameNo, State};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::queues::Queues;
@@ -89,6 +89,7 @@ pub struct Pool {
     dirty: Mutex<BTreeSet<(Glsn, FrameNo)>>,
     /// As many as `dirty` has.
     dirty_count: AtomicUsize,
+    homeless: AtomicUsize,
     below: Arc<dyn Below>,
     /// A claim ended: loaded, failed or evicted.
     claims_ended: Event,
@@ -124,6 +125,7 @@ impl Pool {
             queues: Mutex::new(Queues::new(frames)),
             dirty: Mutex::new(BTreeSet::new()),
             dirty_count: AtomicUsize::new(0),
+            homeless: AtomicUsize::new(0),
             below,
             claims_ended: Event::new(),
             frames_freed: Event::new(),
@@ -229,6 +231,9 @@ impl Pool {
     /// What was fetched into a claimed frame is in memory.
     fn admit(&self, id: PageId, no: FrameNo, fetched: Fetched) {
         if let Some(first) = fetched.first_change {
+            if fetched.from == Tier::Log {
+                self.set_homeless(no);
+            }
             self.set_dirty(no, first);
             self.below.admitted(id);
         }
@@ -291,6 +296,7 @@ impl Pool {
         frame.pins.fetch_add(1, Ordering::AcqRel);
         // Free a moment ago: the flusher may still be letting go of the page that it made clean here.
         frame.latch.lock_exclusive();
+        self.set_homeless(no);
         // SAFETY: the claim makes this thread the frame's only owner.
         unsafe { self.arena.bytes_mut(no) }.fill(0);
         self.publish(no);
@@ -441,6 +447,23 @@ impl Pool {
         }
     }
 
+    fn set_homeless(&self, no: FrameNo) {
+        if !self.frame(no).homeless.swap(true, Ordering::AcqRel) {
+            self.homeless.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn clear_homeless(&self, no: FrameNo) {
+        if self.frame(no).homeless.swap(false, Ordering::AcqRel) {
+            self.homeless.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Pages in memory that no tier has an image of: each will take a slot.
+    pub fn homeless(&self) -> usize {
+        self.homeless.load(Ordering::Acquire)
+    }
+
     /// The smallest first change of a dirty page: no checkpoint may pass it.
     pub fn oldest_dirty(&self) -> Option<Glsn> {
         self.dirty.lock().first().map(|(first, _)| *first)
@@ -491,6 +514,7 @@ impl Pool {
             && frame.state() == State::Ready
             && frame.first_change() == Some(copy.first_change);
         if current {
+            self.clear_homeless(copy.frame);
             let changed = frame.version.load(Ordering::Acquire) != copy.version;
             let mut dirty = self.dirty.lock();
             dirty.remove(&(copy.first_change, copy.frame));
@@ -549,6 +573,7 @@ impl Pool {
                     dirty.remove(&(first, no));
                     self.dirty_count.store(dirty.len(), Ordering::Relaxed);
                 }
+                self.clear_homeless(no);
                 pages.remove(&id);
                 // SAFETY: locked above.
                 unsafe { frame.latch.unlock_exclusive() };

@@ -284,7 +284,8 @@ impl Sinker {
             state.ages.sample(now, end)
         };
         let cooled_before = if self.room_only.load(Ordering::Relaxed) { 0 } else { cooled_before };
-        let pressure = Pressure { slots: map.slots_total(), free: map.slots_free(), cooled_before };
+        let (slots, free) = map.slots_pressure();
+        let pressure = Pressure { slots, free, cooled_before };
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();
         let state = &mut *state;

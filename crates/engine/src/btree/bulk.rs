@@ -150,8 +150,9 @@ impl Bulk<'_> {
             keep -= 1;
             high = fence_at(keep);
         }
-        let mut mtr = self.tree.pages.begin(NODE_LOG, 1, self.urgency)?;
         let space = &self.tree.space;
+        self.tree.pages.ask_room(1, space.id(), self.urgency)?;
+        let mut mtr = self.tree.pages.begin(NODE_LOG, 1, self.urgency)?;
         let header = space.latch_header(&mut mtr);
         space.can_allocate(&mtr, header, 2)?;
         let page = node.page.unwrap_or_else(|| space.take_number(&mut mtr, header));
@@ -176,6 +177,7 @@ impl Bulk<'_> {
             }
             let Some(page) = self.levels[level].page else { break };
             let node = &self.levels[level];
+            self.tree.pages.ask_room(1, self.tree.space.id(), self.urgency)?;
             let mut mtr = self.tree.pages.begin(NODE_LOG, 1, self.urgency)?;
             let image = node.image(level as u8, 0..node.ends.len(), None, None);
             let id = self.tree.space.page_id(page);

@@ -117,7 +117,7 @@ fn write_batch(
     range: std::ops::Range<u32>,
     urgency: Urgency,
 ) -> Result<u32> {
-    let mut ready = space.ready(range.len())?;
+    let mut ready = space.ready(range.len(), urgency)?;
     let mut mtr = space.pages().begin(PAGE_LOG * BATCH as u64, BATCH, urgency)?;
     let header = space.latch_header(&mut mtr);
     space.can_allocate(&mtr, header, BATCH as u32)?;

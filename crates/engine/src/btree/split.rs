@@ -99,7 +99,7 @@ impl Tree {
         value_len: usize,
         urgency: Urgency,
     ) -> Result<()> {
-        let mut ready = self.space.ready(2)?;
+        let mut ready = self.space.ready(2, urgency)?;
         let mut mtr = self.pages.begin(SPLIT_LOG, 2, urgency)?;
         let no = mtr.write_pinned(pin);
         let node = Node::new(mtr.page(no));

@@ -11,7 +11,7 @@ fn space(content: Content) -> (Arc<Pages>, Space) {
 }
 
 fn take(space: &Space) -> u32 {
-    let mut ready = space.ready(1).unwrap();
+    let mut ready = space.ready(1, Urgency::Normal).unwrap();
     let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
     let header = space.latch_header(&mut mtr);
     let page = space.allocate(&mut mtr, header, &mut ready, PageKind::Overflow, 0).unwrap();
@@ -55,7 +55,7 @@ fn pages_freed_just_now_do_not_keep_older_ones_from_use() {
     let (_, space) = space(Content::Nothing);
     (1..=60).for_each(|page| assert_eq!(take(&space), page));
     give(&space, 2);
-    drop(space.ready(1).unwrap());
+    drop(space.ready(1, Urgency::Normal).unwrap());
     let visit = space.visit();
     (3..60).for_each(|page| give(&space, page));
     assert_eq!([take(&space), take(&space)], [2, 61]);
@@ -71,7 +71,7 @@ fn an_allocation_does_without_the_free_page_that_was_ready_for_it() {
     let (_, space) = space(Content::Nothing);
     assert_eq!([take(&space), take(&space), take(&space)], [1, 2, 3]);
     give(&space, 2);
-    let mut ready = space.ready(1).unwrap();
+    let mut ready = space.ready(1, Urgency::Normal).unwrap();
     give(&space, 3);
     let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
     let header = space.latch_header(&mut mtr);

@@ -60,24 +60,17 @@ fn id(page: u32) -> PageId {
     PageId::new(SpaceId::UNDO, page)
 }
 
-/// Makes the undo space with its directory, or what is missing of them: a crash may have come between.
+/// Makes the undo space with its directory, if it is not there: both or neither.
 pub fn create(pages: &Arc<Pages>) -> Result<()> {
-    if !pages.exists(id(0))? {
-        space::create(pages, SpaceId::UNDO, Content::Nothing, Urgency::Normal).map_err(TreeError::from)?;
-    }
-    if pages.exists(id(DIRECTORY))? {
+    if pages.exists(id(0))? {
         return Ok(());
     }
-    let space = Space::open(pages, SpaceId::UNDO)?;
-    let mut ready = space.ready(1)?;
-    let mut mtr = pages.begin(PAGE_LOG, 1, Urgency::Normal)?;
-    let header = space.latch_header(&mut mtr);
-    let page = space.allocate(&mut mtr, header, &mut ready, PageKind::System, 0)?;
-    let number = mtr.id(page).page;
+    pages.ask_room(2, SpaceId::UNDO, Urgency::Normal).map_err(TreeError::from)?;
+    let mut mtr = pages.begin(1024 + PAGE_LOG, 2, Urgency::Normal).map_err(TreeError::from)?;
+    let header = space::create_in(&mut mtr, SpaceId::UNDO, Content::Nothing);
+    mtr.page_mut(header).write_u32(space::at::NEXT, DIRECTORY + 1);
+    mtr.create(id(DIRECTORY), PageKind::System, 0);
     mtr.commit();
-    if number != DIRECTORY {
-        return Err(Error::Corrupt(format!("the undo space's first page is {number}")));
-    }
     Ok(())
 }
 
@@ -144,7 +137,7 @@ impl Streams {
 
     /// The first page of a stream that never had one.
     fn start(&self, number: usize) -> Result<Stream> {
-        let mut ready = self.space.ready(1)?;
+        let mut ready = self.space.ready(1, Urgency::Normal)?;
         let mut mtr = self.pages.begin(PAGE_LOG, 1, Urgency::Normal)?;
         let directory = mtr.write_pinned(&self.directory);
         let header = self.space.latch_header(&mut mtr);
@@ -165,7 +158,7 @@ impl Streams {
         if stream.end + len <= PAGE_SIZE {
             return Ok(());
         }
-        let mut ready = self.space.ready(1)?;
+        let mut ready = self.space.ready(1, urgency)?;
         let mut mtr = self.pages.begin(PAGE_LOG, 1, urgency)?;
         let old = mtr.write_pinned(&stream.tail);
         let header = self.space.latch_header(&mut mtr);

@@ -90,6 +90,9 @@ impl File for EmulatedFile {
     fn len(&self) -> u64 {
         self.inner.len()
     }
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.inner.allocate(len)
+    }
     fn grow(&self, len: u64, zero: bool) -> Result<()> {
         self.inner.grow(len, zero)
     }

@@ -283,6 +283,26 @@ impl File for RealFile {
         }
         Ok(())
     }
+    fn allocate(&self, len: u64) -> Result<()> {
+        let now = self.len();
+        if len <= now {
+            return Ok(());
+        }
+        loop {
+            // SAFETY: the descriptor is open for the call.
+            if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, now as libc::off_t, (len - now) as libc::off_t) } == 0 {
+                self.len.fetch_max(len, Ordering::AcqRel);
+                return Ok(());
+            }
+            let error = IoError::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // The file system promises nothing: a write may meet a full device.
+                Some(libc::EOPNOTSUPP | libc::ENOSYS) => return self.grow(len, false),
+                _ => return Err(failed("allocate", &self.name, now, len - now, &error)),
+            }
+        }
+    }
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         let started = Instant::now();
         let result = self.read_at(offset, buf);

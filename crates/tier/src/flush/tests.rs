@@ -299,3 +299,32 @@ fn the_choice_follows_need() {
     assert_eq!(choose(Pressure { dirty: 300, free: 60, ..calm }), Choice::Coldest);
     assert_eq!(choose(Pressure { dirty: 0, oldest: None, target: 99, ..calm }), Choice::Nothing);
 }
+
+/// What every tier lacks is counted, because it will take a slot; a full device is met where the file grows.
+#[test]
+fn a_full_device_gives_out_no_slot_and_new_pages_wait_for_one() {
+    let rig = Rig::new(4096);
+    let open = rig.open();
+    let pool = open.pages.pool();
+    create(&open.pages, 0..20);
+    assert_eq!(pool.homeless(), 20);
+    open.flush_all();
+    assert_eq!((open.dirty(), pool.homeless()), (0, 0));
+    rig.disk.faults().full.store(true, Ordering::SeqCst);
+    let held = open.map.take_slots(open.map.slots_usable() as usize, 0).unwrap();
+    create(&open.pages, 20..30);
+    change(&open.pages, 3, 77);
+    assert_eq!(pool.homeless(), 10, "a page that was flushed before has its slot");
+    assert_eq!(open.flush_all(), 0);
+    assert!(open.flusher.failure().is_none() && open.dirty() == 11);
+    assert_eq!(open.map.slots_pressure(), (1024, 0), "sinking sees what the device allows");
+    // Room on the device: the file grows again.
+    rig.disk.faults().full.store(false, Ordering::SeqCst);
+    open.flush_all();
+    assert_eq!((open.dirty(), pool.homeless()), (0, 0));
+    assert_eq!(open.map.slots_pressure().0, 4096);
+    open.map.give_back_slots(&held);
+    create(&open.pages, 30..35);
+    pool.discard_space(SPACE);
+    assert_eq!(pool.homeless(), 0);
+}

@@ -13,6 +13,11 @@ pub(crate) struct Slots {
     taken: Vec<u64>,
     count: u32,
     free: u32,
+    /// Slots that the file has room for, and those of them that are free.
+    limit: u32,
+    usable: u32,
+    /// The device has no room for more.
+    short: bool,
     hint: usize,
     pending: VecDeque<(Glsn, Slot)>,
     collect: VecDeque<(Glsn, ObjectKey)>,
@@ -26,7 +31,9 @@ impl Slots {
         if let (Some(last), true) = (taken.last_mut(), spare > 0) {
             *last = !0 << (64 - spare);
         }
-        Slots { taken, count, free: count, hint: 0, pending: VecDeque::new(), collect: VecDeque::new() }
+        let (limit, usable) = (count, count);
+        let (pending, collect) = (VecDeque::new(), VecDeque::new());
+        Slots { taken, count, free: count, limit, usable, short: false, hint: 0, pending, collect }
     }
 
     pub fn count(&self) -> u32 {
@@ -34,6 +41,28 @@ impl Slots {
     }
     pub fn free(&self) -> u32 {
         self.free
+    }
+    /// Free slots that the file has room for.
+    pub fn usable(&self) -> u32 {
+        self.usable
+    }
+    /// Slots, and free ones, as the device allows: all of them, while it has room.
+    pub fn pressure(&self) -> (u32, u32) {
+        if self.short { (self.limit, self.usable) } else { (self.count, self.free) }
+    }
+    /// The file has room for so many slots; `short`: and the device for no more.
+    pub fn set_limit(&mut self, limit: u32, short: bool) {
+        self.limit = limit.min(self.count);
+        self.short = short;
+        let free = |word: usize| (!(self.taken[word] | self.shut(word))).count_ones();
+        self.usable = (0..(self.limit as usize).div_ceil(64)).map(free).sum();
+    }
+    /// The slots of a word that lie beyond the limit.
+    fn shut(&self, word: usize) -> u64 {
+        match (self.limit as usize).saturating_sub(word * 64) {
+            open if open >= 64 => 0,
+            open => !0 << open,
+        }
     }
     pub fn is_taken(&self, slot: Slot) -> bool {
         self.taken.get(slot.0 as usize / 64).is_none_or(|w| w >> (slot.0 % 64) & 1 == 1)
@@ -46,25 +75,27 @@ impl Slots {
         }
         self.taken[slot.0 as usize / 64] |= 1 << (slot.0 % 64);
         self.free -= 1;
+        self.usable -= u32::from(slot.0 < self.limit);
         true
     }
 
     /// Up to `n` free slots; `keep` are left over.
     pub fn take(&mut self, n: usize, keep: u32) -> Vec<Slot> {
-        let n = n.min(self.free.saturating_sub(keep) as usize);
+        let n = n.min(self.usable.saturating_sub(keep) as usize);
         let mut slots = Vec::with_capacity(n);
         let words = self.taken.len();
         while slots.len() < n {
-            let word = &mut self.taken[self.hint];
-            if *word == !0 {
+            let word = self.taken[self.hint] | self.shut(self.hint);
+            if word == !0 {
                 self.hint = (self.hint + 1) % words;
                 continue;
             }
             let bit = word.trailing_ones();
-            *word |= 1 << bit;
+            self.taken[self.hint] |= 1 << bit;
             slots.push(Slot(self.hint as u32 * 64 + bit));
         }
         self.free -= n as u32;
+        self.usable -= n as u32;
         slots
     }
 
@@ -73,6 +104,7 @@ impl Slots {
         assert!(self.is_taken(slot) && slot.0 < self.count);
         self.taken[slot.0 as usize / 64] &= !(1 << (slot.0 % 64));
         self.free += 1;
+        self.usable += u32::from(slot.0 < self.limit);
         self.hint = self.hint.min(slot.0 as usize / 64);
     }
 

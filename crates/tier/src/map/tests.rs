@@ -376,3 +376,25 @@ fn a_map_after_any_crash_is_a_state_that_it_had_no_older_than_the_durable_one() 
     }
     assert!(crashes > 60, "only {crashes} crashes");
 }
+
+#[test]
+fn slots_that_the_file_has_no_room_for_are_not_given_out() {
+    let mut slots = slots::Slots::new(300);
+    assert!(slots.claim(Slot(250)) && slots.claim(Slot(3)));
+    slots.set_limit(70, true);
+    assert_eq!((slots.usable(), slots.free(), slots.pressure()), (69, 298, (70, 69)));
+    let taken = slots.take(100, 4);
+    assert_eq!(taken.len(), 65);
+    assert!(taken.iter().all(|slot| slot.0 < 70 && slot.0 != 3));
+    assert_eq!(slots.take(100, 0).len(), 4);
+    assert!(slots.take(1, 0).is_empty());
+    slots.give_back(Slot(250));
+    assert_eq!((slots.usable(), slots.free()), (0, 230));
+    slots.give_back(Slot(69));
+    assert_eq!(slots.take(2, 0), [Slot(69)]);
+    slots.set_limit(300, false);
+    assert_eq!((slots.usable(), slots.pressure()), (230, (300, 230)));
+    assert_eq!(slots.take(1000, 0).len(), 230);
+    slots.set_limit(0, true);
+    assert!(slots.take(1, 0).is_empty());
+}

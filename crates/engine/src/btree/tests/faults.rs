@@ -110,7 +110,7 @@ fn garbage_in_any_page_never_panics_a_reader_a_writer_or_the_checker() {
 fn each_of_several_broken_pages_is_named_and_what_hangs_below_them_is_not_leaked() {
     let w = broken(1, |_| ());
     let pages = w.tree.space().counts().pages;
-    assert!(pages >= 5, "{pages} pages");
+    assert!(pages > 4, "{pages} pages");
     let whole = w.tree.check(&mut |_, _| ()).unwrap();
     assert!(whole.faults.is_empty() && whole.rows == 400, "{:?}", whole.faults);
     let mut images = std::mem::take(&mut *w.below.images.lock());
@@ -125,18 +125,14 @@ fn each_of_several_broken_pages_is_named_and_what_hangs_below_them_is_not_leaked
     named.sort_unstable();
     assert_eq!(named, [2, 4], "{:?}", report.faults);
     assert!(report.incomplete && report.leaked.count == 0);
-    assert!((50..400).contains(&report.rows), "{} rows beside two bad leaves", report.rows);
+    assert!((100..400).contains(&report.rows), "{} rows beside two bad leaves", report.rows);
 }
 
 #[test]
 fn a_bad_inner_page_hides_only_what_hangs_below_it() {
-    let w = world(4000);
-    // A separator takes a few bytes only: many leaves hang below one node.
-    for n in 0u64..18_000 {
-        w.tree.put(&[&n.to_be_bytes()[..], &[7; 1500]].concat(), &[1; 100]).unwrap();
-        if n % 2000 == 0 {
-            testing::flush_all(&w.pages, &w.below);
-        }
+    let w = world(2000);
+    for n in 0u64..3000 {
+        w.tree.put(&[&[7; 1500][..], &n.to_be_bytes()].concat(), &[1; 100]).unwrap(); // fences as long as keys
     }
     let levels = w.tree.check(&mut |_, _| ()).unwrap();
     assert!(levels.levels >= 2 && levels.inner > 3, "{levels:?}");
@@ -151,5 +147,5 @@ fn a_bad_inner_page_hides_only_what_hangs_below_it() {
     *below.images.lock() = images;
     let report = Tree::open(&pages, SPACE).unwrap().check(&mut |_, _| ()).unwrap();
     assert!(report.fault_count == 1 && report.faults[0].page == bad, "{:?}", report.faults);
-    assert!(report.rows > 1000 && report.rows < 18_000, "{} rows", report.rows);
+    assert!(report.rows > 1000 && report.rows < 3000, "{} rows", report.rows);
 }

@@ -1,0 +1,93 @@
+//! Growth: a page is only made if there will be a slot for it.
+//!
+//! A page that was never flushed takes a slot at its first flush and gives none back. If more of them were made than
+//! slots are free, the flusher would be stuck on them, the checkpoint behind it, and the log would fill up: then
+//! nothing could be written any more, not even what makes room. So the promise is made when the page is made. What
+//! only changes pages (DELETE, most updates, commit) needs no promise: rewriting a page gives its old slot back.
+//!
+//! Free slots are those that the object buffer's file has room for; the file grows here, ahead of need, so that a full
+//! device shows here too and not in the middle of a flush.
+//!
+//! Who keeps what free: pages of tables leave a margin to undo and to new spaces (so that DELETE and TRUNCATE go on
+//! when INSERT does not), and all leave `Map::slots_reserve` to rollback, purge and the rewriting of pages.
+
+use crate::recovery::pending::Pending;
+use std::sync::Arc;
+use terrace_io::World;
+use terrace_io::clock::Nanos;
+use terrace_tier::flush::Flusher;
+use terrace_tier::map::Map;
+use terrace_tier::page::SpaceId;
+use terrace_tier::pages::{NoRoom, Room};
+use terrace_tier::pool::Pool;
+use terrace_tier::redo::Redo;
+
+/// How often a waiter looks again, in nanoseconds.
+const LOOK: Nanos = 20_000_000;
+/// How long to wait where nothing but a flush that is under way can give slots back, in nanoseconds.
+const SHORT_WAIT: Nanos = 200_000_000;
+
+pub struct Growth {
+    pub world: World,
+    pub map: Arc<Map>,
+    pub pool: Arc<Pool>,
+    pub flusher: Arc<Flusher>,
+    pub pending: Arc<Pending>,
+    pub redo: Arc<dyn Redo>,
+    /// Blocks sink to an object store, which gives slots back.
+    pub sinks: bool,
+    /// How long to wait for that, in nanoseconds.
+    pub patience: Nanos,
+}
+
+impl Growth {
+    /// Slots that stay free when a page of the space is made.
+    fn keep(&self, space: SpaceId) -> usize {
+        let margin = if space.sinks() { (self.map.slots_total() / 16).min(256) } else { 0 };
+        (margin + self.map.slots_reserve()) as usize
+    }
+
+    fn has_room(&self, pages: usize, keep: usize) -> bool {
+        let promised = self.pool.homeless() + self.pending.pages();
+        self.map.slots_usable() as usize >= promised + pages + keep
+    }
+
+    fn full(&self) -> NoRoom {
+        let (slots, _) = self.map.slots_pressure();
+        let total = self.map.slots_total();
+        NoRoom::Full(if slots < total {
+            format!("the volume's device is full: it has room for {slots} pages of the {total} of object_buffer")
+        } else {
+            format!("the object buffer is full: all {total} pages of object_buffer are in use")
+        })
+    }
+}
+
+impl Room for Growth {
+    fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom> {
+        let keep = self.keep(space);
+        let since = self.world.clock.now();
+        loop {
+            let freed = self.map.slots_freed.ticket();
+            if self.has_room(pages, keep) {
+                return Ok(());
+            }
+            self.flusher.stretch(self.pool.homeless() + self.pending.pages() + pages + keep)?;
+            if self.map.has_pending_slots() {
+                self.redo.make_durable(self.redo.appended())?;
+                self.map.settle();
+            }
+            if self.has_room(pages, keep) {
+                return Ok(());
+            }
+            self.map.slots_wanted.notify();
+            // Redo that waits is counted in full, though most of it is for pages that have a slot.
+            let helped = self.sinks || self.pending.pages() > 0;
+            let patience = if helped { self.patience } else { self.patience.min(SHORT_WAIT) };
+            if self.world.clock.now() - since > patience {
+                return Err(self.full());
+            }
+            self.world.sched.wait(&self.map.slots_freed, freed, Some(LOOK));
+        }
+    }
+}
