@@ -8,6 +8,8 @@ pub mod evict;
 pub mod fence;
 pub mod flush;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 pub mod ghost;
 pub mod map;
 pub mod mtr;
