@@ -10,6 +10,8 @@ pub mod core;
 mod create;
 pub mod engine;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 pub mod lock;
 pub mod log;
 pub mod look;

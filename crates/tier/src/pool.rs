@@ -187,6 +187,10 @@ impl Pool {
         Lookup::Pinned(no)
     }
 
+    pub(crate) fn has(&self, id: PageId) -> bool {
+        self.shard(id).pages.read().contains_key(&id)
+    }
+
     pub(crate) fn unpin(&self, no: FrameNo) {
         let before = self.frame(no).pins.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "unpinned more often than pinned");

@@ -228,6 +228,12 @@ fn map_samples() -> Vec<Sample> {
     [homes, with_records].map(|bytes| sample(bytes, (PAGE_SIZE, 1200))).into()
 }
 
+/// Seals all homes but those never written.
+pub(super) fn seal_homes(homes: &mut [u8]) {
+    let written = homes.chunks_exact_mut(PAGE_SIZE).filter(|image| image.iter().any(|b| *b != 0));
+    written.for_each(|image| _ = page::seal(image));
+}
+
 fn map(bytes: &[u8]) {
     let sim = SimWorld::new(1);
     let disk = sim.disk("volume");
@@ -236,7 +242,7 @@ fn map(bytes: &[u8]) {
     let mut homes = AlignedBuf::zeroed(HOMES * PAGE_SIZE);
     let (images, mut records) = bytes.split_at(bytes.len().min(homes.len()));
     homes[..images.len()].copy_from_slice(images);
-    homes.chunks_exact_mut(PAGE_SIZE).for_each(|image| _ = page::seal(image));
+    seal_homes(&mut homes);
     file.write(Class::MapWrite, 0, &homes).unwrap();
     let mut loading = Loading::open(&*disk).unwrap();
     let mut lsn = loading.newest().min(1 << 60);
