@@ -23,5 +23,6 @@ pub mod pool;
 mod queues;
 pub mod redo;
 pub mod sink;
+pub(crate) mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
