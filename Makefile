@@ -17,7 +17,7 @@ bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory or sql-first
 fuzz: ## one fuzz target under libFuzzer: NAME=tree, TIME=60 seconds
 	@scripts/fuzz.sh $(NAME)
 planted: ## each planted bug must be found
-	cargo test --release -p terrace-engine --features planted-bugs --test every_step --test storage_crash planted
-	cargo test --release -p terrace-tier --features planted-bugs --test flash_model planted
+	cargo test --release -p terrace-engine --features planted-bugs --test every_step --test storage_crash --test txn_crash --test txn_locks planted
+	cargo test --release -p terrace-tier --features planted-bugs --lib --test flash_model --test sink --test sink_lives planted
 clean:
 	rm -rf target

@@ -57,3 +57,7 @@ pub static LATCHED_FRAME_TAKEN: Switch = Switch::new();
 pub static CHANGE_AFTER_COPY_FORGOTTEN: Switch = Switch::new();
 /// A page that somebody else loads is handed out before it is loaded.
 pub static CLAIM_NOT_WAITED: Switch = Switch::new();
+/// An object is deleted while somebody reads it.
+pub static READER_IGNORED: Switch = Switch::new();
+/// A ghost hit does not take the identifier off the list: one eviction counts as evidence for ever.
+pub static GHOST_HIT_KEPT: Switch = Switch::new();
