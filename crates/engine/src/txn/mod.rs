@@ -182,7 +182,7 @@ impl Txn {
         self.cancel.clear();
         state.statement = state.last;
         if crate::planted::LOCK_RELEASED_EARLY.on() {
-            self.core.locks.release_all(self.session, std::mem::take(&mut state.locks).into_iter());
+            self.core.locks.release_all(self.session, &std::mem::take(&mut state.locks), &[]);
         }
         if matches!(self.isolation, Isolation::ReadCommitted) {
             self.close_view(&mut state);
