@@ -6,6 +6,8 @@ cd "$ROOT"
 "$ROOT/scripts/install.sh"
 say "Testing the crates"
 cargo test --workspace
+say "Testing the buffer pool under a model checker"
+SHUTTLE_SILENCE_WARNINGS=1 cargo test -p terrace-tier --features model --lib pool::model
 python3 scripts/licences.py
 # The S3 server for the SQL tests.
 cargo build -p terrace-io --features object-store --example s3_server

@@ -19,7 +19,7 @@ use terrace_tier::pages::Pages;
 use terrace_tier::redo::Urgency;
 
 #[derive(Clone)]
-struct Known {
+pub(crate) struct Known {
     id: u32,
     spaces: Vec<SpaceId>,
     def: TableDef,
@@ -39,7 +39,7 @@ pub struct Catalog {
 
 const IDS: u32 = 64;
 
-fn encode(name: &str, known: &Known) -> Vec<u8> {
+pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
     let mut out = Vec::new();
     let text = |out: &mut Vec<u8>, t: &str| {
         out.extend_from_slice(&(t.len() as u16).to_le_bytes());
@@ -56,7 +56,7 @@ fn encode(name: &str, known: &Known) -> Vec<u8> {
     out
 }
 
-fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
+pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
     let mut rest = bytes;
     let mut take = |n: usize| -> Option<&[u8]> {
         let (head, tail) = rest.split_at_checked(n)?;
@@ -70,9 +70,16 @@ fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
     let (mut spaces, mut indexes) = (Vec::new(), Vec::new());
     for _ in 0..count {
         spaces.push(SpaceId(u32::from_le_bytes(take(4)?.try_into().ok()?)));
-        let unique = take(1)?[0] == 1;
+        let unique = match take(1)?[0] {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
         let len = u16_of(take(2)?);
         indexes.push(IndexDef { name: String::from_utf8(take(len)?.to_vec()).ok()?, unique });
+    }
+    if indexes.is_empty() || spaces.iter().any(|space| *space < SpaceId::FIRST_USER) {
+        return None;
     }
     let def = TableDef { indexes, properties: rest.to_vec() };
     Some((name, Known { id, spaces, def, open: None }))
@@ -102,15 +109,21 @@ impl Catalog {
 
     pub fn open(pages: &Arc<Pages>, checkpointer: Arc<Checkpointer>) -> Result<Catalog> {
         let tree = Tree::open(pages, SpaceId::CATALOG)?;
-        let mut known = HashMap::new();
+        let next = checkpointer.superblock().spaces;
+        let mut known: HashMap<String, Known> = HashMap::new();
+        let mut taken = hashbrown::HashSet::new();
         let mut bad = None;
         let report = tree.check(&mut |key, value| {
             let id = key.try_into().map(u32::from_be_bytes).ok();
+            // Ids come from one counter and name one thing each.
+            let mut is_new = |id: u32| id < next && taken.insert(id);
             match id.and_then(|id| decode(id, value)) {
-                Some((name, one)) => {
+                Some((name, one))
+                    if is_new(one.id) && one.spaces.iter().all(|s| is_new(s.0)) && !known.contains_key(&name) =>
+                {
                     known.insert(name, one);
                 }
-                None => bad = Some(key.to_vec()),
+                _ => bad = Some(key.to_vec()),
             }
         })?;
         if let Some(fault) = report.faults.first() {
@@ -119,7 +132,6 @@ impl Catalog {
         if let Some(key) = bad {
             return Err(Error::Corrupt(format!("the catalog's entry {key:02x?} cannot be read")));
         }
-        let next = checkpointer.superblock().spaces;
         Ok(Catalog {
             pages: pages.clone(),
             tree,
@@ -155,7 +167,7 @@ impl Catalog {
     fn take_id(&self) -> Result<u32> {
         let mut ids = self.ids.lock();
         if ids.0 == ids.1 {
-            let end = ids.1 + IDS;
+            let end = ids.1.checked_add(IDS).ok_or_else(|| Error::Full("there are no more table ids".into()))?;
             self.checkpointer.write_both(|s| s.spaces = s.spaces.max(end))?;
             ids.1 = end;
         }
@@ -284,4 +296,17 @@ impl Catalog {
         }
         Ok(old)
     }
+}
+
+/// Definitions as they are stored: for the fuzz targets.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn samples() -> Vec<Vec<u8>> {
+    let of = |names: &[&str]| {
+        let index = |name: &&str| IndexDef { name: name.to_string(), unique: name.len() % 2 == 1 };
+        let indexes: Vec<IndexDef> = names.iter().map(index).collect();
+        let spaces = (16..).take(indexes.len()).map(SpaceId).collect();
+        let def = TableDef { indexes, properties: b"properties".to_vec() };
+        encode("db/table", &Known { id: 9, spaces, def, open: None })
+    };
+    vec![of(&["PRIMARY"]), of(&["PRIMARY", "a", "other"])]
 }

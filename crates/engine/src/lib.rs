@@ -10,6 +10,8 @@ pub mod core;
 mod create;
 pub mod engine;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod growth;
 pub mod lock;
 pub mod log;

@@ -22,3 +22,13 @@ pub static VIEW_IGNORED: Switch = Switch::new();
 pub static UNFINISHED_KEPT: Switch = Switch::new();
 /// A change of the catalog is acknowledged before it is durable.
 pub static CATALOG_NOT_WAITED: Switch = Switch::new();
+/// Rollback takes an update's record off and leaves the row as it is.
+pub static ROLLBACK_SKIPS: Switch = Switch::new();
+/// Purge removes a row that was deleted and has come back since.
+pub static REVIVED_ROW_PURGED: Switch = Switch::new();
+/// A start gives transaction ids out again that were given out before the crash.
+pub static ID_REUSED: Switch = Switch::new();
+/// The locks of locking reads are given back at the end of the statement, before the commit.
+pub static LOCK_RELEASED_EARLY: Switch = Switch::new();
+/// A writer doesn't look whether the row's last writer is active.
+pub static ROW_LOCK_IGNORED: Switch = Switch::new();

@@ -207,6 +207,9 @@ impl Space {
         match mtr.page(header).u32(at::NEXT) {
             0 => Err(self.corrupt(HEADER_PAGE, "the next page number is 0")),
             next if next > u32::MAX - count => Err(TreeError::SpaceFull(self.id)),
+            next if (next..next + count).any(|page| mtr.in_memory(self.page_id(page))) => {
+                Err(self.corrupt(HEADER_PAGE, "the next page number is in use"))
+            }
             _ => Ok(()),
         }
     }
@@ -282,7 +285,7 @@ impl Space {
         freed.write_u32(CHAIN_AT, head);
         let mut h = mtr.page_mut(header);
         h.write_u32(at::FREE_HEAD, id.page);
-        h.write_u32(at::FREE_COUNT, length + 1);
+        h.write_u32(at::FREE_COUNT, length.saturating_add(1));
         self.limbo.add(id.page);
     }
 
@@ -343,11 +346,11 @@ impl Space {
     }
     /// A serial number for a large value.
     pub fn take_serial(&self, urgency: Urgency) -> Result<u64> {
-        self.set_counter(at::SERIAL, urgency, |old| old + 1)
+        self.set_counter(at::SERIAL, urgency, |old| old.saturating_add(1))
     }
     /// Takes `count` hidden row ids and returns the first; never handed out again once this is durable.
     pub fn take_row_ids(&self, count: u64) -> Result<u64> {
-        self.set_counter(at::ROW_ID, Urgency::Normal, |old| old + count)
+        self.set_counter(at::ROW_ID, Urgency::Normal, |old| old.saturating_add(count))
     }
 }
 

@@ -330,7 +330,7 @@ pub(crate) fn take_lock(volume: &dyn Disk) -> Result<Box<dyn DiskLock>, Error> {
 
 /// Opens the log's files. What a killed process wrote but never synced becomes durable here, before
 /// anything is built upon it.
-fn open_logs(volume: &dyn Disk, superblock: &Superblock) -> Result<Vec<Arc<dyn File>>, Error> {
+pub(crate) fn open_logs(volume: &dyn Disk, superblock: &Superblock) -> Result<Vec<Arc<dyn File>>, Error> {
     let need = superblock.log_blocks * log::block::BLOCK as u64;
     let mut files = Vec::with_capacity(superblock.starts.len());
     for partition in 0..superblock.starts.len() {

@@ -34,9 +34,15 @@ use terrace_tier::page::{Glsn, PAGE_SIZE};
 pub const FILE: &str = "superblock";
 pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
-const COPY: usize = 4096;
+pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
 pub const VERSION: u32 = 1;
+/// No counter gets so far: 18 exabytes of log, or a million objects a second for a hundred thousand years.
+const NUMBER_MAX: u64 = 1 << 62;
+/// 16 TiB of log in a partition.
+const LOG_BLOCKS_MAX: u64 = 1 << 32;
+/// Records have six bytes for a transaction's id.
+const TRANSACTION_MAX: u64 = 1 << 48;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -93,7 +99,7 @@ impl Superblock {
         Ok(())
     }
 
-    fn encode(&self) -> AlignedBuf {
+    pub(crate) fn encode(&self) -> AlignedBuf {
         assert!(self.starts.len() <= PARTITIONS_MAX && self.history.len() <= HISTORY_MAX);
         let mut b = AlignedBuf::zeroed(COPY);
         let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
@@ -125,7 +131,7 @@ impl Superblock {
     }
 
     /// None: not an intact superblock. `Err`: intact, but of another format.
-    fn decode(b: &[u8]) -> Result<Option<Superblock>, Error> {
+    pub(crate) fn decode(b: &[u8]) -> Result<Option<Superblock>, Error> {
         let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
         let u128_at = |i: usize| u128::from(u64_at(i)) | u128::from(u64_at(i + 8)) << 64;
@@ -143,7 +149,7 @@ impl Superblock {
         if partitions == 0 || partitions > PARTITIONS_MAX || epochs > HISTORY_MAX {
             return Ok(None);
         }
-        Ok(Some(Superblock {
+        let found = Superblock {
             instance: u128_at(24),
             lineage: u128_at(40),
             generation: u64_at(56),
@@ -158,7 +164,19 @@ impl Superblock {
             log_blocks: u64_at(112),
             starts: (0..partitions).map(|i| u64_at(128 + 8 * i)).collect(),
             history: (0..epochs).map(|i| (u64_at(640 + 16 * i) as u32, u64_at(648 + 16 * i))).collect(),
-        }))
+        };
+        Ok((found.is_possible() && found.encode()[..] == *b).then_some(found))
+    }
+
+    /// Whether an instance can have come so far: what is built upon it does arithmetic.
+    fn is_possible(&self) -> bool {
+        let numbers = [self.generation, self.checkpoint, self.attested, self.sequences];
+        let ascend = self.history.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
+        numbers.iter().chain(&self.starts).all(|n| *n < NUMBER_MAX)
+            && self.history.iter().all(|(epoch, first)| *epoch <= self.epoch && *first < NUMBER_MAX)
+            && ascend
+            && (1..=LOG_BLOCKS_MAX).contains(&self.log_blocks)
+            && self.transactions < TRANSACTION_MAX
     }
 
     /// The newer intact copy.

@@ -406,3 +406,24 @@ fn acknowledged_commits_survive_power_loss_over_a_faulty_object_store() {
     assert!(crashes > seeds() * 3, "only {crashes} crashes");
     assert!(sunk > seeds() * 10 && gets > seeds() * 10, "{sunk} blocks sunk, {gets} reads: this proves little");
 }
+
+/// Each planted bug of undo and ids is found within so many seeds; see `terrace_engine::planted`.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_each_bug_of_undo_and_ids_is_found_within_ten_seeds() {
+    use terrace_engine::planted as engine;
+    let bugs = [
+        ("ROLLBACK_SKIPS", &engine::ROLLBACK_SKIPS),
+        ("REVIVED_ROW_PURGED", &engine::REVIVED_ROW_PURGED),
+        ("ID_REUSED", &engine::ID_REUSED),
+    ];
+    (20_000..20_003).for_each(|seed| _ = crash_often(seed, 1, false, 10));
+    for (name, switch) in bugs {
+        switch.set(true);
+        let find = |seed: &u64| std::panic::catch_unwind(|| crash_often(*seed, 1, false, 10)).is_err();
+        let found = (20_000..20_010).find(find);
+        switch.set(false);
+        println!("{name}: found with seed {found:?}");
+        assert!(found.is_some(), "{name} was not found");
+    }
+}

@@ -221,7 +221,8 @@ impl Collector {
 
     /// Whether somebody reads it or a snapshot names it.
     fn is_in_use(&self, key: &ObjectKey) -> bool {
-        let read = self.objects.is_read(key) && !planted::OBJECT_DELETED_EARLY.on();
+        let ignored = planted::OBJECT_DELETED_EARLY.on() || planted::READER_IGNORED.on();
+        let read = self.objects.is_read(key) && !ignored;
         read || self.snapshots.name(key)
     }
 

@@ -81,7 +81,7 @@ impl FenceError {
 }
 
 impl Writer {
-    fn encode(&self) -> [u8; LEN] {
+    pub(crate) fn encode(&self) -> [u8; LEN] {
         let mut b = [0; LEN];
         b[..8].copy_from_slice(&MAGIC);
         b[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -95,7 +95,7 @@ impl Writer {
     }
 
     /// Total over any bytes.
-    fn decode(bytes: &[u8]) -> Result<Writer, &'static str> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Writer, &'static str> {
         let Ok(b) = <[u8; LEN]>::try_from(bytes) else { return Err("its length is wrong") };
         let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
@@ -109,7 +109,8 @@ impl Writer {
         if u32_at(12) != crc32c::crc32c(&b[16..]) {
             return Err("its checksum is wrong");
         }
-        Ok(Writer { instance: u128_at(16), lineage: u128_at(32), nonce: u64_at(48), epoch: u32_at(56) })
+        let writer = Writer { instance: u128_at(16), lineage: u128_at(32), nonce: u64_at(48), epoch: u32_at(56) };
+        if writer.encode() != b { Err("it has bytes that nobody writes") } else { Ok(writer) }
     }
 }
 

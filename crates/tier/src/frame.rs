@@ -8,9 +8,8 @@
 //! Only `Ready` frames are latched by users. A pin keeps a `Ready` frame `Ready`.
 
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
-use parking_lot::RawRwLock;
-use parking_lot::lock_api::RawRwLock as _;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, RawLatch as _, RawRwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A frame's place in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -33,7 +32,7 @@ pub(crate) struct Frame {
     pub latch: RawRwLock,
     state: AtomicU8,
     /// Uses since the page came into memory, saturating.
-    pub accesses: AtomicU8,
+    pub accesses: std::sync::atomic::AtomicU8,
     /// It was used again in memory, some time since it came: evidence of reuse when it leaves.
     pub reused: AtomicBool,
     pub pins: AtomicU32,
@@ -53,7 +52,7 @@ impl Frame {
         Frame {
             latch: RawRwLock::INIT,
             state: AtomicU8::new(State::Free as u8),
-            accesses: AtomicU8::new(0),
+            accesses: Default::default(),
             reused: AtomicBool::new(false),
             pins: AtomicU32::new(0),
             id: AtomicU64::new(0),

@@ -58,6 +58,9 @@ impl Ghost {
     pub fn take(&mut self, id: PageId) -> bool {
         let Some((bucket, mark)) = self.bucket(id) else { return false };
         let Some(at) = bucket.iter().position(|m| *m == mark) else { return false };
+        if crate::planted::GHOST_HIT_KEPT.on() {
+            return true;
+        }
         bucket.copy_within(at + 1.., at);
         bucket[BUCKET - 1] = 0;
         true

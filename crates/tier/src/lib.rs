@@ -8,6 +8,8 @@ pub mod evict;
 pub mod fence;
 pub mod flush;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 pub mod ghost;
 pub mod map;
 pub mod mtr;
@@ -21,5 +23,6 @@ pub mod pool;
 mod queues;
 pub mod redo;
 pub mod sink;
+pub(crate) mod sync;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

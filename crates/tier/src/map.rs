@@ -353,20 +353,16 @@ impl Map {
         let mut seen = HashMap::new();
         let total = self.slots_total();
         self.each_entry(|block, entry| {
+            faults.extend(entry.fault().map(|(i, what)| format!("page {} {what}", block.page(i))));
             for i in 0..BLOCK_PAGES as usize {
-                let id = block.page(i);
                 if let Some(slot) = entry.slot(i) {
+                    let id = block.page(i);
                     if slot.0 >= total {
                         faults.push(format!("page {id} is in slot {}, but there are {total}", slot.0));
                     }
                     if let Some(other) = seen.insert(slot, id) {
                         faults.push(format!("pages {other} and {id} are both in slot {}", slot.0));
                     }
-                } else if entry.tag(i) != 0 && !entry.in_object(i) {
-                    faults.push(format!("page {id} has a tag but neither slot nor object"));
-                }
-                if entry.in_object(i) && entry.object().is_none() {
-                    faults.push(format!("page {id} is said to be in an object, but the block has none"));
                 }
             }
         });

@@ -71,6 +71,11 @@ impl<'p> Mtr<'p> {
         }
     }
 
+    /// Whether the page is in memory, or on its way there or out. [`Mtr::create`] panics if it is.
+    pub fn in_memory(&self, id: PageId) -> bool {
+        self.pool.has(id)
+    }
+
     /// Latches a pinned page: it cannot miss.
     pub fn write_pinned(&mut self, pin: &Pin) -> PageNo {
         if let Some(held) = self.held(pin.id()) {

@@ -49,3 +49,15 @@ pub static FLASH_TAG_IGNORED: Switch = Switch::new();
 pub static FILL_AFTER_INVALIDATION: Switch = Switch::new();
 /// An object is deleted as soon as it is superseded, in memory.
 pub static OBJECT_DELETED_EARLY: Switch = Switch::new();
+/// Eviction looks whether a page is pinned before it has the page table's lock.
+pub static PINS_SEEN_EARLY: Switch = Switch::new();
+/// A new page's frame is not waited for while the flusher still holds its latch.
+pub static LATCHED_FRAME_TAKEN: Switch = Switch::new();
+/// The flusher calls a page clean that changed since it copied it.
+pub static CHANGE_AFTER_COPY_FORGOTTEN: Switch = Switch::new();
+/// A page that somebody else loads is handed out before it is loaded.
+pub static CLAIM_NOT_WAITED: Switch = Switch::new();
+/// An object is deleted while somebody reads it.
+pub static READER_IGNORED: Switch = Switch::new();
+/// A ghost hit does not take the identifier off the list: one eviction counts as evidence for ever.
+pub static GHOST_HIT_KEPT: Switch = Switch::new();

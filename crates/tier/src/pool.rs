@@ -23,10 +23,10 @@ mod ahead;
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::frame::{ACCESSES_MAX, Arena, Frame, FrameNo, State};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
+use crate::planted;
 use crate::queues::Queues;
+use crate::sync::{Mutex, RawLatch as _, RwLock};
 use hashbrown::HashMap;
-use parking_lot::lock_api::RawRwLock as _;
-use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -182,7 +182,7 @@ impl Pool {
         let pages = shard.pages.read();
         let Some(&no) = pages.get(&id) else { return Lookup::Absent };
         let frame = self.frame(no);
-        if frame.state() != State::Ready {
+        if frame.state() != State::Ready && !planted::CLAIM_NOT_WAITED.on() {
             return Lookup::Claimed;
         }
         frame.pins.fetch_add(1, Ordering::AcqRel);
@@ -192,6 +192,10 @@ impl Pool {
         }
         shard.hits.fetch_add(1, Ordering::Relaxed);
         Lookup::Pinned(no)
+    }
+
+    pub(crate) fn has(&self, id: PageId) -> bool {
+        self.shard(id).pages.read().contains_key(&id)
     }
 
     pub(crate) fn unpin(&self, no: FrameNo) {
@@ -295,7 +299,11 @@ impl Pool {
         frame.accesses.store(1, Ordering::Relaxed);
         frame.pins.fetch_add(1, Ordering::AcqRel);
         // Free a moment ago: the flusher may still be letting go of the page that it made clean here.
-        frame.latch.lock_exclusive();
+        if planted::LATCHED_FRAME_TAKEN.on() {
+            frame.latch.try_lock_exclusive();
+        } else {
+            frame.latch.lock_exclusive();
+        }
         self.set_homeless(no);
         // SAFETY: the claim makes this thread the frame's only owner.
         unsafe { self.arena.bytes_mut(no) }.fill(0);
@@ -403,10 +411,12 @@ impl Pool {
     fn try_evict(&self, no: FrameNo) -> bool {
         let frame = self.frame(no);
         let id = frame.id();
+        let seen_early = planted::PINS_SEEN_EARLY.on().then(|| frame.pins.load(Ordering::Acquire));
         {
             let pages = self.shard(id).pages.write();
             let mine = pages.get(&id) == Some(&no) && frame.state() == State::Ready;
-            if !mine || frame.pins.load(Ordering::Acquire) != 0 || frame.is_dirty() {
+            let pins = seen_early.unwrap_or_else(|| frame.pins.load(Ordering::Acquire));
+            if !mine || pins != 0 || frame.is_dirty() {
                 if mine {
                     let turn = frame.turn.load(Ordering::Relaxed);
                     self.queues.lock().push_old(no, turn);
@@ -516,6 +526,7 @@ impl Pool {
         if current {
             self.clear_homeless(copy.frame);
             let changed = frame.version.load(Ordering::Acquire) != copy.version;
+            let changed = changed && !planted::CHANGE_AFTER_COPY_FORGOTTEN.on();
             let mut dirty = self.dirty.lock();
             dirty.remove(&(copy.first_change, copy.frame));
             if changed {
@@ -653,5 +664,7 @@ pub struct DirtyCopy {
     pub first_change: Glsn,
 }
 
+#[cfg(all(test, feature = "model"))]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -248,8 +248,7 @@ fn a_superseded_object_goes_when_its_successor_is_durable_and_not_before() {
     rig.read_all();
 }
 
-#[test]
-fn an_object_that_is_read_stays_until_the_reader_has_gone() {
+fn an_object_is_superseded_while_it_is_read() {
     let mut rig = Rig::new(1, 64);
     rig.flush(page_of(0, 0));
     rig.run.sinker.sink_all().unwrap();
@@ -268,6 +267,20 @@ fn an_object_that_is_read_stays_until_the_reader_has_gone() {
     drop(reading);
     rig.work();
     assert_eq!(rig.stored(), [rig.object(0).unwrap()]);
+}
+
+#[test]
+fn an_object_that_is_read_stays_until_the_reader_has_gone() {
+    an_object_is_superseded_while_it_is_read();
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_an_object_deleted_under_its_reader_is_found() {
+    terrace_tier::planted::READER_IGNORED.set(true);
+    let found = std::panic::catch_unwind(an_object_is_superseded_while_it_is_read).is_err();
+    terrace_tier::planted::READER_IGNORED.set(false);
+    assert!(found);
 }
 
 #[test]

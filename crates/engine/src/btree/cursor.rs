@@ -263,6 +263,9 @@ impl Cursor {
         let max = self.run_len();
         loop {
             let node = Node::new(leaf.page());
+            if !node.sound() {
+                return Err(tree.corrupt(leaf.id().page, "the node's areas overlap"));
+            }
             if slot < node.count() {
                 self.copy(&leaf, slot, node.count().min(slot.saturating_add(max)));
                 return Ok(true);
@@ -288,6 +291,9 @@ impl Cursor {
         let max = self.run_len();
         loop {
             let node = Node::new(leaf.page());
+            if !node.sound() {
+                return Err(tree.corrupt(leaf.id().page, "the node's areas overlap"));
+            }
             if end > 0 {
                 let end = end.min(node.count());
                 self.copy(&leaf, end.saturating_sub(max), end);

@@ -60,6 +60,9 @@ impl Target<'_> {
         };
         match node.right() {
             _ if !right => Fit::Here,
+            Some(_) if node.high().is_some_and(|high| high <= node.low()) => {
+                Fit::Bad("its high fence is not above its low fence")
+            }
             Some(page) => Fit::Right(page),
             None => Fit::Bad("it has a high fence but no right sibling"),
         }
@@ -139,6 +142,9 @@ impl Tree {
         let mut guard = self.root.read();
         let mut page = ROOT_PAGE;
         let mut at_level = guard.page().level();
+        // Where the node to the right must begin: so a way right has an end.
+        let mut ended: SmallVec<[u8; 64]> = SmallVec::new();
+        let mut moved = false;
         if at_level > MAX_LEVEL {
             return Err(self.corrupt(ROOT_PAGE, "its level is out of range"));
         }
@@ -146,6 +152,10 @@ impl Tree {
             return Ok(Way::NoLevel);
         }
         loop {
+            let node = Node::new(guard.page());
+            if std::mem::take(&mut moved) && node.is_live() && node.low() != &ended[..] {
+                return Err(self.corrupt(page, "its low fence is not where its left neighbour ends"));
+            }
             let next = match target.judge(guard.page(), at_level) {
                 Fit::Here if at_level == level => return Ok(Way::Arrived(guard)),
                 Fit::Here => {
@@ -154,6 +164,9 @@ impl Tree {
                 }
                 Fit::Right(right) => {
                     notes.unposted = Some(right);
+                    ended.clear();
+                    ended.extend_from_slice(node.high().unwrap_or(&[]));
+                    moved = true;
                     right
                 }
                 Fit::Free if page == ROOT_PAGE => return Err(self.corrupt(page, "the root is a free page")),

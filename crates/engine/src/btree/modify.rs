@@ -305,9 +305,16 @@ impl Tree {
                 }
                 Fit::Here => return Ok(Latched::Yes(leaf)),
                 Fit::Right(right) => {
+                    let high = Node::new(mtr.page(leaf)).high().unwrap_or(&[]).to_vec();
                     mtr.unlatch_unchanged(leaf);
                     match mtr.write(self.space.page_id(right)) {
-                        Some(next) => leaf = next,
+                        Some(next) => {
+                            let node = Node::new(mtr.page(next));
+                            if node.is_live() && node.low() != high {
+                                return Err(self.corrupt(right, "its low fence is not where its left neighbour ends"));
+                            }
+                            leaf = next;
+                        }
                         None => return Ok(Latched::Load(right)),
                     }
                 }

@@ -58,6 +58,8 @@ pub struct Faults {
 }
 
 const FAULTS_KEPT: usize = 100;
+/// Pages in a row that cannot be read, after which the rest is not tried: the header names more than there are.
+const WRONG_MAX: u64 = 10_000;
 
 impl Faults {
     pub fn add(&mut self, page: PageId, what: impl Into<String>) {
@@ -202,19 +204,28 @@ impl<'s> SpaceCheck<'s> {
 
     /// The pages that nothing led to are shown to `each`, which says what is wrong with one. Call it last.
     pub fn the_rest(&mut self, mut each: impl FnMut(PageRef<'_>) -> Option<&'static str>) {
+        let mut wrong = 0;
         for page in 0..self.pages.unwrap_or(0) {
             if self.met.contains(page) {
                 continue;
             }
             let was_incomplete = self.incomplete;
+            let faults = self.faults.count;
             match self.copy(page) {
                 Some(copy) => {
+                    wrong = 0;
                     if let Some(what) = each(PageRef::new(&copy)).filter(|_| !was_incomplete) {
                         self.leaked.add(PageId::new(self.space, page), what);
                     }
                 }
                 // That it is damaged or out of reach says nothing of what leads to the others.
-                None => self.incomplete = was_incomplete,
+                None => {
+                    self.incomplete = was_incomplete;
+                    wrong += self.faults.count - faults;
+                    if wrong > WRONG_MAX {
+                        return self.fault(page, "so many pages before it are not there that the rest is not tried");
+                    }
+                }
             }
         }
     }

@@ -85,10 +85,10 @@ fn several_pages_are_taken_past_those_in_limbo() {
     let (_, space) = space(Content::Nothing);
     (1..=20).for_each(|page| assert_eq!(take(&space), page));
     (2..8).for_each(|page| give(&space, page));
-    drop(space.ready(1).unwrap());
+    drop(space.ready(1, Urgency::Normal).unwrap());
     let visit = space.visit();
     (8..12).for_each(|page| give(&space, page));
-    let mut ready = space.ready(4).unwrap();
+    let mut ready = space.ready(4, Urgency::Normal).unwrap();
     let mut mtr = space.pages().begin(4000, 4, Urgency::Normal).unwrap();
     let header = space.latch_header(&mut mtr);
     for page in [7, 6, 5, 4] {

@@ -79,7 +79,7 @@ impl Txn {
                         None => None,
                     };
                     if let Some((head, _)) = parsed {
-                        if head.txn != me && core.ids.is_active(head.txn) {
+                        if head.txn != me && core.ids.is_active(head.txn) && !crate::planted::ROW_LOCK_IGNORED.on() {
                             return Err(Stop::InTheWay(InTheWay::Txn(head.txn)));
                         }
                     }

@@ -181,6 +181,9 @@ impl Txn {
         let mut state = self.state.lock();
         self.cancel.clear();
         state.statement = state.last;
+        if crate::planted::LOCK_RELEASED_EARLY.on() {
+            self.core.locks.release_all(self.session, &std::mem::take(&mut state.locks), &[]);
+        }
         if matches!(self.isolation, Isolation::ReadCommitted) {
             self.close_view(&mut state);
         }

@@ -114,7 +114,8 @@ fn purge_change(core: &Core, txn: TxnId, change: &Change<'_>) -> Result<()> {
         let plan = Plan { urgency: Urgency::Reserve, ..Plan::remove() };
         tree.modify(&mut Hint::default(), change.key, plan, |spot| {
             let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
-            if head.is_some_and(|head| head.deleted() && head.txn == txn) {
+            let is_ours = head.is_some_and(|head| head.deleted() && head.txn == txn);
+            if is_ours || crate::planted::REVIVED_ROW_PURGED.on() {
                 spot.remove();
                 free = large;
             }

@@ -106,7 +106,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let before = RollPtr(u64::from_le_bytes(r.get(9..17)?.try_into().ok()?));
     let rest = r.get(HEAD..)?;
     let body = match *r.get(2)? {
-        BEGIN => Body::Begin {
+        BEGIN if rest.len() == 9 => Body::Begin {
             state: match *rest.first()? {
                 0 => State::Active,
                 1 => State::Prepared,
@@ -119,6 +119,9 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
         kind @ (INSERT | UPDATE | DELETE) => {
             let key_len = usize::from(u16::from_le_bytes(rest.get(6..8)?.try_into().ok()?));
             let old = rest.get(8 + key_len..)?;
+            if kind == INSERT && !old.is_empty() {
+                return None;
+            }
             Body::Change(Change {
                 table: u32::from_le_bytes(rest.get(..4)?.try_into().ok()?),
                 index: u16::from_le_bytes(rest.get(4..6)?.try_into().ok()?),

@@ -86,6 +86,9 @@ impl Streams {
     pub fn open(pages: &Arc<Pages>) -> Result<(Streams, Vec<Found>)> {
         let space = Space::open(pages, SpaceId::UNDO)?;
         let directory = pages.load(id(DIRECTORY), Access::Normal)?;
+        if directory.read().page().kind() != PageKind::System as u8 {
+            return Err(Error::Corrupt(format!("page {} is not the directory of the undo streams", id(DIRECTORY))));
+        }
         let (mut unused, mut found) = (Vec::new(), Vec::new());
         {
             let guard = directory.read();
@@ -261,18 +264,28 @@ impl Streams {
     }
 
     /// A stream that recovery found, positioned at its end.
+    ///
+    /// Every page is checked on the way: each names the one before it, and the first names none. So the
+    /// chain has an end.
     pub fn at_end(&self, found: &Found) -> Result<Stream> {
-        let mut page = found.head.page;
+        let (mut page, mut before) = (found.head.page, 0);
         loop {
             let pin = self.pages.load(id(page), Access::Normal)?;
-            let (next, end) = {
+            let (next, end, links_back, is_undo) = {
                 let guard = pin.read();
-                (guard.page().u32(NEXT), usize::from(guard.page().u16(END)))
+                let read = guard.page();
+                let is_undo = read.kind() == PageKind::Undo as u8;
+                (read.u32(NEXT), usize::from(read.u16(END)), read.u32(BEFORE) == before, is_undo)
             };
+            let from = if before == 0 { found.head.end } else { RECORDS };
+            if !is_undo || !links_back || from < RECORDS || end < from || end > PAGE_SIZE {
+                let number = found.number;
+                return Err(Error::Corrupt(format!("page {} is not the next of undo stream {number}", id(page))));
+            }
             if next == 0 {
                 return Ok(Stream { number: found.number, tail: pin, end });
             }
-            page = next;
+            (before, page) = (page, next);
         }
     }
 

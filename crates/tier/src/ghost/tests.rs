@@ -18,6 +18,19 @@ fn an_identifier_is_found_once() {
 
 #[test]
 fn each_bucket_is_an_exact_fifo() {
+    beside_a_model();
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_a_ghost_hit_that_counts_twice_is_found() {
+    crate::planted::GHOST_HIT_KEPT.set(true);
+    let found = std::panic::catch_unwind(beside_a_model).is_err();
+    crate::planted::GHOST_HIT_KEPT.set(false);
+    assert!(found);
+}
+
+fn beside_a_model() {
     let mut ghost = Ghost::new(BUCKET);
     let mut model: VecDeque<u32> = VecDeque::new();
     let mut x = 1u64;

@@ -23,6 +23,8 @@ use crate::redo::PageMut;
 
 pub const ENTRY: usize = 1088;
 pub const ENTRIES: u32 = 15;
+/// Blocks of a space whose pages have numbers.
+pub const BLOCKS: u32 = u32::MAX / BLOCK_PAGES + 1;
 /// Stored lengths are multiples of this, in bytes.
 pub const LENGTH_UNIT: usize = 64;
 const PAGES: usize = BLOCK_PAGES as usize;
@@ -127,6 +129,19 @@ impl<'a> Entry<'a> {
     }
     pub fn is_unused(self) -> bool {
         self.page.bytes(self.at, ENTRY).iter().all(|b| *b == 0)
+    }
+    /// What is wrong with the entry by itself, and with which of its pages.
+    pub fn fault(self) -> Option<(usize, &'static str)> {
+        let has_object = self.object().is_some();
+        (0..PAGES).find_map(|i| {
+            let what = match (self.tag(i) != 0, self.slot(i).is_some(), self.in_object(i)) {
+                (_, _, true) if !has_object => "is said to be in an object, but the block has none",
+                (false, true, _) => "has a slot and no tag",
+                (true, false, false) => "has a tag but neither slot nor object",
+                _ => return None,
+            };
+            Some((i, what))
+        })
     }
 }
 

@@ -47,7 +47,12 @@ impl Loading {
 
     /// Applies a record of the log to map page `number`.
     pub fn apply(&mut self, number: u32, ops: &[u8], first: Glsn, end: Glsn) -> Result<(), MapError> {
-        while self.pages.len() <= number as usize {
+        // A new map page takes the next number, or one that is there.
+        if number as usize > self.pages.len() {
+            let what = format!("the log has it, but the {} before it are all there is", self.pages.len());
+            return Err(MapError::Corrupt { page: number, what });
+        }
+        if number as usize == self.pages.len() {
             self.pages.push(MapPage {
                 image: vec![0; PAGE_SIZE].into_boxed_slice(),
                 first_change: None,
@@ -100,8 +105,18 @@ impl Loading {
                 inner.free_pages.push(number);
                 continue;
             }
+            let corrupt = |what: String| Err(MapError::Corrupt { page: number, what });
+            if owner.0 == SpaceId::MAP || owner.1 > (entry::BLOCKS - 1) / ENTRIES {
+                return corrupt(format!("it says that it is of group {} of space {}", owner.1, owner.0));
+            }
             for index in 0..ENTRIES {
                 let entry = Entry::new(page, index);
+                if owner.1 * ENTRIES + index >= entry::BLOCKS && !entry.is_unused() {
+                    return corrupt(format!("its entry {index} is of a block that has no pages"));
+                }
+                if let Some((i, what)) = entry.fault() {
+                    return corrupt(format!("in its entry {index} page {i} {what}"));
+                }
                 for slot in (0..BLOCK_PAGES as usize).filter_map(|i| entry.slot(i)) {
                     inner.buffered.flushed(BlockId { space: owner.0, block: owner.1 * ENTRIES + index }, true, page.lsn());
                     if !inner.slots.claim(slot) {

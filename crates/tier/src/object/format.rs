@@ -61,6 +61,8 @@ pub enum BadObject {
     Name(ObjectKey),
     #[error("it is {found} bytes long, its header says {expected}")]
     Length { found: usize, expected: usize },
+    #[error("its header has bytes that nobody writes")]
+    Stray,
     #[error("its content hash differs from its header's")]
     Content,
 }
@@ -170,7 +172,8 @@ impl Header {
             epoch: u32_at(40),
             sequence: u64_at(48),
         };
-        Ok(Header { key, snapshot_version: u64_at(56), content: u128_at(CONTENT), tags, lengths })
+        let header = Header { key, snapshot_version: u64_at(56), content: u128_at(CONTENT), tags, lengths };
+        if header.encode() != *b { Err(BadObject::Stray) } else { Ok(header) }
     }
 }
 

@@ -30,7 +30,7 @@ impl ObjectKey {
         let epoch = u32::from_str_radix(epoch, 16).ok()?;
         let sequence = u64::from_str_radix(sequence, 16).ok()?;
         let key = ObjectKey { lineage, space, block, epoch, sequence };
-        (parts.next().is_none() && key.to_string() == text).then_some(key)
+        (parts.next().is_none() && sequence > 0 && key.to_string() == text).then_some(key)
     }
 }
 

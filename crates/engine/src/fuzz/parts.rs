@@ -1,0 +1,161 @@
+//! Single blocks, records and values.
+
+use super::{Sample, sample, sized};
+use crate::btree::overflow::Large;
+use crate::catalog;
+use crate::log::block::{self, BLOCK, BlockHeader, PAYLOAD};
+use crate::log::record::{self, Decoded, RecordHeader};
+use crate::row::{self, Head};
+use crate::superblock::{COPY, Superblock};
+use crate::undo::RollPtr;
+use crate::undo::record::{self as undo, Body, Change, Record, State};
+use terrace_tier::page::{PageId, SpaceId};
+
+const ID: PageId = PageId::new(SpaceId(16), 5);
+
+/// Puts the CRC-32C of what follows into the first four bytes.
+pub(super) fn reseal(bytes: &mut [u8]) {
+    let crc = crc32c::crc32c(&bytes[4..]);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+// --- the log ---------------------------------------------------------------------------------
+
+pub(super) fn records(first: u64, lens: &[usize]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let length: u64 = lens.iter().map(|len| record::size(*len)).sum();
+    let mut own = first;
+    for len in lens {
+        let header = RecordHeader { own, first, length: length as u32, ops_len: *len as u32, id: ID };
+        record::encode(&header, &vec![*len as u8; *len], &mut out);
+        own = header.own_end();
+    }
+    out
+}
+
+pub fn block_samples() -> Vec<Sample> {
+    let records = records(100, &[20, 9000, 3]);
+    let mut out = vec![0; block::blocks_for(records.len() as u64) as usize * BLOCK];
+    let header = BlockHeader { instance: 77, epoch: 3, partition: 1, sequence: 9, attested: 55, first: None };
+    block::encode(header, &records, 0, &mut out);
+    out.chunks(BLOCK).map(|block| sample(block.to_vec(), (BLOCK, 80))).collect()
+}
+
+pub fn block(bytes: &[u8]) {
+    let mut whole = sized(bytes, BLOCK);
+    if bytes.len() != BLOCK {
+        assert!(block::decode(bytes).is_none(), "a block of another length");
+    }
+    reseal(&mut whole);
+    if let Some((header, payload)) = block::decode(&whole) {
+        assert!(payload.len() <= PAYLOAD && header.first.is_none_or(|f| usize::from(f) < payload.len()));
+        record(payload);
+    }
+    whole[bytes.first().map_or(4, |at| 4 + usize::from(*at))] ^= 1;
+    assert!(block::decode(&whole).is_none(), "a block with a wrong checksum");
+}
+
+pub fn record_samples() -> Vec<Sample> {
+    vec![sample(records(100, &[20, 300, 0, 3]), (32, 32))]
+}
+
+/// Reads records one after the other, as a scan does.
+pub fn record(mut bytes: &[u8]) {
+    while let Decoded::Record(header, ops) = record::decode(bytes) {
+        assert!(header.first > 0 && header.own >= header.first && header.own_end() <= header.end());
+        let size = record::size(ops.len()) as usize;
+        let mut again = Vec::new();
+        record::encode(&header, ops, &mut again);
+        assert!(again == bytes[..size], "a record was accepted that nobody writes");
+        bytes = &bytes[size..];
+    }
+}
+
+// --- undo ------------------------------------------------------------------------------------
+
+pub(super) fn undo_bodies() -> Vec<Body<'static>> {
+    let change =
+        Change { table: 7, index: 1, key: b"some key", old: Some(b"an old value, longer"), marked: false };
+    vec![
+        Body::Begin { state: State::Active, csn: 0 },
+        Body::Prepare { xid: b"xid" },
+        Body::Change(change),
+        Body::Change(Change { old: None, ..change }),
+        Body::Change(Change { marked: true, ..change }),
+        Body::Begin { state: State::Committed, csn: 99 },
+    ]
+}
+
+pub fn undo_record_samples() -> Vec<Sample> {
+    let of = |body| undo::encode(&Record { txn: 3, before: RollPtr::new(2, 80), body });
+    undo_bodies().into_iter().map(|body| sample(of(body), (1, 1))).collect()
+}
+
+pub fn undo_record(mut bytes: &[u8]) {
+    while let Some((record, len)) = undo::decode(bytes) {
+        assert!(undo::encode(&record) == bytes[..len], "an undo record was accepted that nobody writes");
+        bytes = &bytes[len..];
+    }
+}
+
+// --- superblock, catalog, rows ---------------------------------------------------------------
+
+pub(super) fn a_superblock() -> Superblock {
+    Superblock {
+        instance: 77,
+        lineage: 2,
+        generation: 1,
+        epoch: 3,
+        clean: true,
+        checkpoint: 100,
+        attested: 100,
+        transactions: 6,
+        sequences: 7,
+        spaces: 18,
+        slots: 9,
+        log_blocks: 16,
+        starts: vec![0, 5],
+        history: vec![(2, 10), (3, 20)],
+    }
+}
+
+pub fn superblock_samples() -> Vec<Sample> {
+    vec![sample(a_superblock().encode().to_vec(), (1 << 20, 700))]
+}
+
+pub fn superblock(bytes: &[u8]) {
+    let mut copy = sized(bytes, COPY);
+    reseal(&mut copy);
+    let Ok(Some(mut found)) = Superblock::decode(&copy) else { return };
+    assert!(found.encode()[..] == copy[..], "a superblock was accepted that nobody writes");
+    // A start's arithmetic.
+    let _ = (0..4).map(|epoch| found.cut_of(epoch)).max();
+    let _ = found.begin_epoch(found.checkpoint);
+    found.prune_history();
+}
+
+pub fn catalog_samples() -> Vec<Sample> {
+    catalog::samples().into_iter().map(|bytes| sample(bytes, (1, 1))).collect()
+}
+
+pub fn catalog(bytes: &[u8]) {
+    if let Some((name, known)) = catalog::decode(9, bytes) {
+        assert!(catalog::encode(&name, &known) == bytes, "a definition was accepted that nobody writes");
+    }
+}
+
+pub fn row_samples() -> Vec<Sample> {
+    let head = Head { flags: row::LARGE, txn: 77, roll: RollPtr::new(4, 99).fresh() };
+    let large = Large { page: 3, len: 50_000, serial: 6 };
+    let entry = row::value(Head { flags: 0, ..head }, &row::entry_rest(3, b"extra"));
+    vec![sample(row::value(head, &large.encode()), (1, 1)), sample(entry, (1, 1))]
+}
+
+pub fn row(bytes: &[u8]) {
+    let Some((head, rest)) = Head::decode(bytes) else { return };
+    assert!(row::value(head, rest) == bytes && head.txn < 1 << 48);
+    let _ = (head.roll.page(), head.roll.at(), Large::decode(rest));
+    if let Some((at, extra)) = row::entry_parts(rest) {
+        assert!(row::entry_rest(at, extra) == rest);
+    }
+}

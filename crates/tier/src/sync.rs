@@ -1,0 +1,127 @@
+//! Locks, latches and atomics of the buffer pool: `parking_lot`'s and the machine's, or, with the feature
+//! `model`, those of a model checker (shuttle), which runs the pool's threads one at a time and chooses at
+//! each lock and atomic who goes on. See `pool/model.rs`.
+//!
+//! The model knows one order of all atomics: it finds races, not missing fences.
+
+#[cfg(not(feature = "model"))]
+pub use parking_lot::{Mutex, RawRwLock, RwLock, lock_api::RawRwLock as RawLatch};
+#[cfg(not(feature = "model"))]
+pub use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+#[cfg(feature = "model")]
+pub use model::{Mutex, RawLatch, RawRwLock, RwLock};
+#[cfg(feature = "model")]
+pub use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+#[cfg(feature = "model")]
+mod model {
+    use shuttle::sync::{Condvar, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+
+    // A schedule that failed is over: nobody looks at what it poisoned.
+    #[derive(Default)]
+    pub struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub const fn new(value: T) -> Mutex<T> {
+            Mutex(shuttle::sync::Mutex::new(value))
+        }
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(|e| e.into_inner())
+        }
+    }
+
+    #[derive(Default)]
+    pub struct RwLock<T>(shuttle::sync::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0.read().unwrap_or_else(|e| e.into_inner())
+        }
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+            self.0.write().unwrap_or_else(|e| e.into_inner())
+        }
+    }
+
+    #[derive(Default)]
+    struct Holders {
+        readers: u32,
+        writer: bool,
+        /// Writers that wait: new readers let them pass, as in `parking_lot`.
+        waiting: u32,
+    }
+
+    pub struct RawRwLock {
+        holders: Mutex<Holders>,
+        freed: Condvar,
+    }
+
+    /// What `parking_lot`'s trait gives its own raw lock.
+    pub trait RawLatch {
+        #[allow(clippy::declare_interior_mutable_const)]
+        const INIT: Self;
+        fn lock_shared(&self);
+        fn try_lock_shared(&self) -> bool;
+        /// # Safety
+        /// The caller holds it.
+        unsafe fn unlock_shared(&self);
+        fn lock_exclusive(&self);
+        fn try_lock_exclusive(&self) -> bool;
+        /// # Safety
+        /// The caller holds it.
+        unsafe fn unlock_exclusive(&self);
+    }
+
+    impl RawRwLock {
+        fn wait<'a>(&'a self, holders: MutexGuard<'a, Holders>) -> MutexGuard<'a, Holders> {
+            self.freed.wait(holders).unwrap_or_else(|e| e.into_inner())
+        }
+    }
+
+    impl RawLatch for RawRwLock {
+        const INIT: RawRwLock = RawRwLock {
+            holders: Mutex::new(Holders { readers: 0, writer: false, waiting: 0 }),
+            freed: Condvar::new(),
+        };
+        fn lock_shared(&self) {
+            let mut holders = self.holders.lock();
+            while holders.writer || holders.waiting > 0 {
+                holders = self.wait(holders);
+            }
+            holders.readers += 1;
+        }
+        fn try_lock_shared(&self) -> bool {
+            let mut holders = self.holders.lock();
+            let free = !holders.writer && holders.waiting == 0;
+            holders.readers += u32::from(free);
+            free
+        }
+        unsafe fn unlock_shared(&self) {
+            let mut holders = self.holders.lock();
+            assert!(holders.readers > 0, "a latch was given back that nobody holds");
+            holders.readers -= 1;
+            self.freed.notify_all();
+        }
+        fn lock_exclusive(&self) {
+            let mut holders = self.holders.lock();
+            holders.waiting += 1;
+            while holders.writer || holders.readers > 0 {
+                holders = self.wait(holders);
+            }
+            holders.waiting -= 1;
+            holders.writer = true;
+        }
+        fn try_lock_exclusive(&self) -> bool {
+            let mut holders = self.holders.lock();
+            let free = !holders.writer && holders.readers == 0;
+            holders.writer |= free;
+            free
+        }
+        unsafe fn unlock_exclusive(&self) {
+            let mut holders = self.holders.lock();
+            assert!(holders.writer, "a latch was given back that nobody holds");
+            holders.writer = false;
+            self.freed.notify_all();
+        }
+    }
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# One fuzz target under libFuzzer, guided by coverage: fuzz.sh <name>, for TIME seconds.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+name=${1:-}
+names=$(sed -n 's/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml | grep -vx -e terrace-fuzz -e samples)
+if ! grep -qx "$name" <<<"$names"; then
+    echo "NAME=one of: $(tr '\n' ' ' <<<"$names")" >&2
+    exit 2
+fi
+if ! cargo fuzz --version >/dev/null 2>&1 || ! rustc +nightly --version >/dev/null 2>&1; then
+    echo "needs a nightly compiler and cargo-fuzz: rustup toolchain install nightly; cargo install cargo-fuzz" >&2
+    exit 2
+fi
+cargo run --quiet --manifest-path fuzz/Cargo.toml --no-default-features --bin samples
+say "Fuzzing $name for ${TIME:-60} seconds"
+cargo +nightly fuzz run "$name" -- -max_total_time="${TIME:-60}" -timeout=60 -rss_limit_mb=2048 -len_control=0 \
+    -max_len=262144 -print_final_stats=1
