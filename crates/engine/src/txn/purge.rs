@@ -117,6 +117,9 @@ fn purge_change(core: &Core, txn: TxnId, change: &Change<'_>) -> Result<()> {
             if head.is_some_and(|head| head.deleted() && head.txn == txn) {
                 spot.remove();
                 free = large;
+            } else if spot.value().is_none() {
+                // A purge that was cut by a crash has removed the row, perhaps not yet its large value.
+                free = large;
             }
             Ok::<_, TreeError>(Flow::Done)
         })?;
