@@ -6,6 +6,7 @@ mod instance;
 use instance::{Instance, commit, create, insert, plain, plain_key, row};
 use std::sync::Arc;
 use terrace_engine::btree::{Tree, overflow};
+use terrace_engine::txn::purge;
 use terrace_engine::undo::{RollPtr, record::Record, stream::Mark};
 use terrace_engine::{Engine, Isolation, Lock, Table};
 use terrace_tier::page::{PageKind, SpaceId};
@@ -143,6 +144,28 @@ fn a_purge_cut_amid_a_transactions_undo_is_no_fault() {
     drop((table, engine));
     let report = instance.json("check", &[]);
     assert!(report["exit"] == 0 && report["undo_records"].as_u64().unwrap() > 500, "{report:#}");
+}
+
+/// Found by killing: a crash between the removal of a row and the freeing of its large value leaked the value.
+#[test]
+fn a_purge_cut_between_a_row_and_its_large_value_frees_it_when_it_comes_again() {
+    let instance = Instance::new("cut", true);
+    let engine = instance.open();
+    let core = engine.core();
+    let table = engine.open_table("d/t").unwrap();
+    core.storage.stop_workers_but_flush(); // purge is ours
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.delete(&table, &100u64.to_be_bytes(), &[plain(&plain_key(100))]).unwrap();
+    commit(txn);
+    // What the purge had done before the crash.
+    assert!(table.tree(0).unwrap().remove(&100u64.to_be_bytes()).is_ok());
+    while purge::step(core).unwrap() {}
+    assert_eq!(core.history.lock().len(), 0);
+    crash(&engine);
+    drop((table, engine));
+    let report = instance.json("check", &[]);
+    assert!(report["exit"] == 0 && report["leaked"]["count"] == 0, "{report:#}");
+    assert_eq!(report["entries"], 2 * 3999, "{report:#}");
 }
 
 #[test]

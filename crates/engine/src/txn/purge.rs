@@ -118,6 +118,9 @@ fn purge_change(core: &Core, txn: TxnId, change: &Change<'_>) -> Result<()> {
             if is_ours || crate::planted::REVIVED_ROW_PURGED.on() {
                 spot.remove();
                 free = large;
+            } else if spot.value().is_none() {
+                // A purge that was cut by a crash has removed the row, perhaps not yet its large value.
+                free = large;
             }
             Ok::<_, TreeError>(Flow::Done)
         })?;
