@@ -18,9 +18,9 @@
 //! Allocation and free are part of the caller's mini-transaction, so a crash leaves a page either in
 //! use or free. Overflow values take several; see `btree::overflow` for what a crash leaves there.
 //!
-//! Latch order: the header after all tree pages. The free page that an allocation takes is latched
-//! after the header, though it may once have been a tree page: whoever still comes to it finds it
-//! free and waits for nothing while holding it.
+//! Latch order: the header after all tree pages. The free pages that an allocation looks at are latched
+//! after the header, in the chain's order, though they may once have been tree pages: whoever still comes to
+//! one finds it free and waits for nothing while holding it.
 
 pub mod check;
 pub mod limbo;
@@ -260,8 +260,8 @@ impl Space {
                 mtr.page_mut(header).write_u32(at::FREE_COUNT, length.saturating_sub(1));
                 return Some(page);
             }
-            if let Some(before) = before.replace(page) {
-                mtr.unlatch_unchanged(before);
+            if let Some(passed) = before.replace(page).filter(|passed| !mtr.is_changed(*passed)) {
+                mtr.unlatch_unchanged(passed);
             }
             number = next;
         }

@@ -131,6 +131,10 @@ impl<'p> Mtr<'p> {
         self.pool.unpin(latched.no);
     }
 
+    pub fn is_changed(&self, page: PageNo) -> bool {
+        !self.pages[page.0].ops.is_empty()
+    }
+
     pub fn changed(&self) -> bool {
         self.pages.iter().any(|p| !p.ops.is_empty())
     }

@@ -195,6 +195,11 @@ impl Tree {
             let pin = self.load(child)?;
             let mut mtr = self.pages.begin(MERGE_LOG, 0, Urgency::Reserve)?;
             let child_no = mtr.write_pinned(&pin);
+            if !Node::new(mtr.page(child_no)).is_live() {
+                // Freed meanwhile: nobody waits for the root with a free page latched, for whoever splits the
+                // root may be about to take it.
+                return Ok(());
+            }
             let root_no = mtr.write_pinned(&self.root);
             if !self.lower_root_in(&mut mtr, root_no, child_no)? {
                 return Ok(());

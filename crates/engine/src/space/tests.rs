@@ -81,6 +81,26 @@ fn an_allocation_does_without_the_free_page_that_was_ready_for_it() {
 }
 
 #[test]
+fn several_pages_are_taken_past_those_in_limbo() {
+    let (_, space) = space(Content::Nothing);
+    (1..=20).for_each(|page| assert_eq!(take(&space), page));
+    (2..8).for_each(|page| give(&space, page));
+    drop(space.ready(1).unwrap());
+    let visit = space.visit();
+    (8..12).for_each(|page| give(&space, page));
+    let mut ready = space.ready(4).unwrap();
+    let mut mtr = space.pages().begin(4000, 4, Urgency::Normal).unwrap();
+    let header = space.latch_header(&mut mtr);
+    for page in [7, 6, 5, 4] {
+        let no = space.allocate(&mut mtr, header, &mut ready, PageKind::Overflow, 0).unwrap();
+        assert_eq!(mtr.id(no).page, page);
+    }
+    mtr.commit();
+    drop(visit);
+    assert_eq!(space.free_chain().unwrap(), [11, 10, 9, 8, 3, 2]);
+}
+
+#[test]
 fn counters_are_never_handed_out_twice() {
     let (pages, space) = space(Content::Tree);
     assert_eq!(space.take_row_ids(100).unwrap(), 1);
