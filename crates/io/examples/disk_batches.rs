@@ -1,5 +1,6 @@
 //! Reads a second of a real disk, by backend, batch length and threads; and what it takes to write
-//! and sync several files together.
+//! and sync several files together. Backends take turns in short slices, figures are medians of the
+//! slices, so that a busy machine is as hard on one as on the other.
 //!
 //!     cargo run --release -p terrace-io --example disk_batches -- [directory] [seconds a figure]
 
@@ -14,6 +15,8 @@ use terrace_io::real::disk::RealDisk;
 
 const PAGE: usize = 16 << 10;
 const PAGES: u64 = 32 << 10;
+/// Of the time of a figure.
+const SLICES: u32 = 10;
 const BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 64];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -30,35 +33,43 @@ fn main() -> Result<(), Box<dyn Error>> {
     made.create("pages")?.grow(PAGES * PAGE as u64, true)?;
 
     println!("reads/s of {PAGE} bytes at random places of {} MiB", (PAGES * PAGE as u64) >> 20);
-    println!("{:>8} {:>6} {}", "threads", "batch", columns(&disks, |b| b.name().to_string()));
+    println!(
+        "{:>8} {:>6} {}",
+        "threads",
+        "batch",
+        columns(&disks, |(backend, _)| backend.name().to_string())
+    );
+    let files: Vec<_> = disks.iter().map(|(_, disk)| disk.open("pages")).collect::<Result<_, _>>()?;
     for threads in [1, 4] {
         for batch in BATCHES {
-            let mut row = Vec::new();
-            for (_, disk) in &disks {
-                row.push(format!("{:.0}", reads(&*disk.open("pages")?, threads, batch, time)?));
+            let mut slices = vec![Vec::new(); files.len()];
+            for _ in 0..SLICES {
+                for (file, slices) in files.iter().zip(&mut slices) {
+                    slices.push(reads(&**file, threads, batch, time / SLICES)? as u128);
+                }
             }
-            println!(
-                "{threads:>8} {batch:>6} {}",
-                row.iter().map(|c| format!("{c:>10}")).collect::<String>()
-            );
+            println!("{threads:>8} {batch:>6} {}", columns(&slices, |s| at(s, 50).to_string()));
         }
     }
+    drop(files);
     made.remove("pages")?;
 
     println!("\nmicroseconds to write {} bytes to each of several files and sync them, p50 / p99", 4096);
     for files in [1, 2, 4, 8] {
-        let mut row = String::new();
-        for (_, disk) in &disks {
-            let (p50, p99) = synced(disk, files, time)?;
-            row += &format!("{:>16}", format!("{p50} / {p99}"));
-        }
-        println!("{files:>8} files {row}");
+        let took = synced(&disks, files, time)?;
+        println!("{files:>8} files  {}", columns(&took, |t| format!("{} / {}", at(t, 50), at(t, 99))));
     }
     Ok(std::fs::remove_dir(Path::new(&dir))?)
 }
 
-fn columns(disks: &[(Backend, RealDisk)], name: impl Fn(&Backend) -> String) -> String {
-    disks.iter().map(|(b, _)| format!("{:>10}", name(b))).collect()
+fn columns<T>(cells: impl IntoIterator<Item = T>, show: impl Fn(T) -> String) -> String {
+    cells.into_iter().map(|cell| format!("{:>16}", show(cell))).collect()
+}
+
+fn at(figures: &[u128], percent: usize) -> u128 {
+    let mut figures = figures.to_vec();
+    figures.sort_unstable();
+    figures[figures.len() * percent / 100]
 }
 
 fn reads(file: &dyn File, threads: u64, batch: usize, time: Duration) -> Result<f64, Box<dyn Error>> {
@@ -86,27 +97,35 @@ fn reads(file: &dyn File, threads: u64, batch: usize, time: Duration) -> Result<
     Ok(done.into_inner() as f64 / started.elapsed().as_secs_f64())
 }
 
-fn synced(disk: &RealDisk, count: usize, time: Duration) -> Result<(u128, u128), Box<dyn Error>> {
+/// What each backend took, in microseconds.
+fn synced(
+    disks: &[(Backend, RealDisk)],
+    count: usize,
+    time: Duration,
+) -> Result<Vec<Vec<u128>>, Box<dyn Error>> {
     const RING: u64 = 8 << 20;
     let names: Vec<String> = (0..count).map(|i| format!("log.{i}")).collect();
-    let mut files = Vec::new();
     for name in &names {
-        let file = disk.create(name)?;
+        let file = disks[0].1.create(name)?;
         file.grow(RING, true)?;
         file.sync(Class::LogWrite)?;
-        files.push(file);
+    }
+    let mut files = Vec::new();
+    for (_, disk) in disks {
+        files.push(names.iter().map(|name| disk.open(name)).collect::<Result<Vec<_>, _>>()?);
     }
     let buf = AlignedBuf::from_slice(&[1; 4096]);
-    let (mut took, started) = (Vec::new(), Instant::now());
-    while started.elapsed() < time {
-        let offset = took.len() as u64 * 4096 % RING;
-        let write = |file| FileWrite { file, ops: vec![Op::Write { offset, buf: &buf }] };
-        let mut writes: Vec<FileWrite<'_>> = files.iter().map(|file| write(&**file)).collect();
-        let before = Instant::now();
-        disk.write_synced(Class::LogWrite, &mut writes).into_iter().collect::<Result<(), _>>()?;
-        took.push(before.elapsed().as_micros());
+    let (mut took, started) = (vec![Vec::new(); disks.len()], Instant::now());
+    while started.elapsed() < time * disks.len() as u32 {
+        for (((_, disk), files), took) in disks.iter().zip(&files).zip(&mut took) {
+            let offset = took.len() as u64 * 4096 % RING;
+            let write = |file| FileWrite { file, ops: vec![Op::Write { offset, buf: &buf }] };
+            let mut writes: Vec<FileWrite<'_>> = files.iter().map(|file| write(&**file)).collect();
+            let before = Instant::now();
+            disk.write_synced(Class::LogWrite, &mut writes).into_iter().collect::<Result<(), _>>()?;
+            took.push(before.elapsed().as_micros());
+        }
     }
-    names.iter().try_for_each(|name| disk.remove(name))?;
-    took.sort_unstable();
-    Ok((took[took.len() / 2], took[took.len() * 99 / 100]))
+    names.iter().try_for_each(|name| disks[0].1.remove(name))?;
+    Ok(took)
 }

@@ -128,6 +128,10 @@ pub trait Disk: Send + Sync {
         places.zip(synced).for_each(|(place, synced)| *place = synced);
         results
     }
+    /// How the requests of a batch get to be in flight together, by name; None: nothing is to be said of it.
+    fn batches(&self) -> Option<&'static str> {
+        None
+    }
     /// Takes the directory for one instance; `Locked` if another has it.
     fn lock(&self) -> Result<Box<dyn DiskLock>>;
     /// Bytes still free on the device.

@@ -123,6 +123,9 @@ impl Disk for EmulatedDisk {
     fn sync_all(&self, class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
         self.inner.sync_all(class, &files.iter().map(|file| below(*file)).collect::<Vec<_>>())
     }
+    fn batches(&self) -> Option<&'static str> {
+        self.inner.batches()
+    }
     fn stats(&self) -> Option<DiskStats> {
         self.inner.stats()
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::AlignedBuf;
 use crate::clock::Clock;
-use crate::disk::{Class, Op};
+use crate::disk::{Class, Disk, File, FileWrite, Op};
 use crate::sched::{Sched, Ticket, Woken, WorkerHandle};
 use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
 use std::sync::Arc;
@@ -63,6 +63,42 @@ fn a_batch_is_one_latency_and_all_share_the_bandwidth() {
     let mut large = AlignedBuf::zeroed(64 << 20);
     let long = took(&clock, || file.read(Class::PageRead, 0, &mut large).unwrap());
     assert!((60 * MILLI..70 * MILLI).contains(&long), "{long}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn files_written_together_are_one_latency_and_all_their_bytes() {
+    let (world, clock) = still();
+    let dir = std::env::temp_dir().join(format!("terrace-emulate-together-{}", std::process::id()));
+    let device = Device { read: 100 * MICRO, write: 200 * MICRO, bandwidth: 1_000_000_000, rate: 1_000_000 };
+    let inner: Arc<dyn Disk> = Arc::new(crate::real::disk::RealDisk::open(&dir).unwrap());
+    let disk = disk(world, inner.clone(), device);
+    let files: Vec<Arc<dyn File>> = (0..4).map(|i| disk.create(&format!("f{i}")).unwrap()).collect();
+    let bufs: Vec<AlignedBuf> = (1..5u8).map(|i| AlignedBuf::from_slice(&[i; 4096])).collect();
+    let wrong = 1; // its write is refused
+    let place = |i: usize, file: usize| if i == file { 7 } else { 0 };
+    let mut writes: Vec<FileWrite<'_>> = (0..4)
+        .map(|i| FileWrite {
+            file: &*files[i],
+            ops: vec![Op::Write { offset: place(i, wrong), buf: &bufs[i] }],
+        })
+        .collect();
+    let mut results = Vec::new();
+    let small = took(&clock, || results = disk.write_synced(Class::LogWrite, &mut writes));
+    assert_eq!(small, 200 * MICRO, "four files are one latency");
+    assert!(matches!(results[..], [Ok(()), Err(_), Ok(()), Ok(())]), "{results:?}");
+    assert!(writes.iter().all(|w| w.ops.len() == 1), "the caller's requests are his still");
+    assert_eq!(disk.stats().unwrap().syncs.requests, 3);
+    let mut back = AlignedBuf::zeroed(4096);
+    inner.open("f3").unwrap().read(Class::LogRead, 0, &mut back).unwrap();
+    assert_eq!(back[0], 4);
+
+    let large = AlignedBuf::zeroed(16 << 20);
+    let write = |file| FileWrite { file, ops: vec![Op::Write { offset: 0, buf: &large }] };
+    let mut writes: Vec<FileWrite<'_>> = files.iter().map(|file| write(&**file)).collect();
+    let long =
+        took(&clock, || assert!(disk.write_synced(Class::LogWrite, &mut writes).iter().all(|r| r.is_ok())));
+    assert!((60 * MILLI..70 * MILLI).contains(&long), "64 MiB at 1 GB/s, less the burst: {long}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
 

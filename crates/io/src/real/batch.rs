@@ -15,15 +15,12 @@ use std::sync::{LazyLock, OnceLock};
 /// Names a backend, as [`Backend::name`] does: then that one is used or the disk does not open.
 pub const CHOICE: &str = "TERRACE_DISK_BATCHES";
 
-/// Batches of fewer requests are not worth waking threads for.
-const SPREAD_MIN: usize = 16;
-
 /// How several requests of one batch get to be in flight together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backend {
     /// `io_uring`.
     Rings,
-    /// A few threads; in turn as long as a batch is short.
+    /// A few threads.
     Threads,
     /// Not at all: one after the other.
     InTurn,
@@ -99,11 +96,19 @@ impl Carrier {
         })
     }
 
+    pub fn backend(self) -> Backend {
+        match self {
+            Carrier::Rings(_) => Backend::Rings,
+            Carrier::Threads(_) => Backend::Threads,
+            Carrier::InTurn => Backend::InTurn,
+        }
+    }
+
     /// All requests; one result each, in order.
     pub fn all(self, pieces: &mut [Piece<'_, '_>]) -> Vec<Result<()>> {
         let through = match self {
             Carrier::Rings(rings) if pieces.len() > 1 => through_ring(rings, pieces),
-            Carrier::Threads(pool) if pieces.len() >= SPREAD_MIN => Some(through_pool(pool, pieces)),
+            Carrier::Threads(pool) if pieces.len() > 1 => Some(through_pool(pool, pieces)),
             _ => None,
         };
         through.unwrap_or_else(|| pieces.iter_mut().map(|p| p.file.one(p.op)).collect())

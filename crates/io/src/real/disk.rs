@@ -201,6 +201,9 @@ impl Disk for RealDisk {
         results.iter().for_each(|result| self.tally.syncs.note(started, 0, result.is_ok()));
         results
     }
+    fn batches(&self) -> Option<&'static str> {
+        Some(self.carrier.backend().name())
+    }
     fn stats(&self) -> Option<DiskStats> {
         Some(self.tally.read())
     }

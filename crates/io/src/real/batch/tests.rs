@@ -33,7 +33,9 @@ fn each_backend(test: &str, run: impl Fn(&RealDisk)) {
         let scratch = Scratch(std::env::temp_dir().join(name));
         let _ = std::fs::remove_dir_all(&scratch.0);
         eprintln!("through {}", backend.name());
-        run(&RealDisk::open_through(&scratch.0, backend).unwrap());
+        let disk = RealDisk::open_through(&scratch.0, backend).unwrap();
+        assert_eq!(disk.batches(), Some(backend.name()));
+        run(&disk);
     }
 }
 
