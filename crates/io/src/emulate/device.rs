@@ -1,5 +1,6 @@
 //! An emulated disk around a real one.
 
+use super::spread::Draw;
 use super::{Device, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
@@ -12,6 +13,7 @@ struct Speed {
     world: World,
     device: Device,
     share: Share,
+    draw: Draw,
 }
 
 impl Speed {
@@ -37,11 +39,11 @@ struct Cost {
 }
 
 impl Cost {
-    fn of<'a, 'b: 'a>(device: &Device, ops: impl Iterator<Item = &'a Op<'b>>) -> Cost {
+    fn of<'a, 'b: 'a>(speed: &Speed, ops: impl Iterator<Item = &'a Op<'b>>) -> Cost {
         ops.fold(Cost::default(), |sum, op| {
             let (latency, len) = match op {
-                Op::Read { buf, .. } => (device.read, buf.len()),
-                Op::Write { buf, .. } => (device.write, buf.len()),
+                Op::Read { buf, .. } => (speed.draw.next(speed.device.read), buf.len()),
+                Op::Write { buf, .. } => (speed.draw.next(speed.device.write), buf.len()),
             };
             Cost {
                 latency: sum.latency.max(latency),
@@ -64,7 +66,15 @@ struct EmulatedFile {
 
 /// `inner`, as slow as `device`.
 pub fn disk(world: World, inner: Arc<dyn Disk>, device: Device) -> Arc<dyn Disk> {
-    Arc::new(EmulatedDisk { inner, speed: Arc::new(Speed { world, device, share: Share::new() }) })
+    Arc::new(EmulatedDisk {
+        inner,
+        speed: Arc::new(Speed {
+            world,
+            device,
+            share: Share::new(),
+            draw: Draw::new(device.spread, device.read),
+        }),
+    })
 }
 
 impl EmulatedDisk {
@@ -111,7 +121,7 @@ impl Disk for EmulatedDisk {
         self.inner.free_bytes()
     }
     fn write_all(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
-        let cost = Cost::of(&self.speed.device, writes.iter().flat_map(|w| &w.ops));
+        let cost = Cost::of(&self.speed, writes.iter().flat_map(|w| &w.ops));
         let mut inner: Vec<FileWrite<'_>> = writes
             .iter_mut()
             .map(|w| FileWrite { file: below(w.file), ops: std::mem::take(&mut w.ops) })
@@ -142,15 +152,17 @@ impl File for EmulatedFile {
         self.inner.grow(len, zero)
     }
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let cost = Cost { latency: self.speed.device.read, requests: 1, bytes: buf.len() as u64 };
+        let latency = self.speed.draw.next(self.speed.device.read);
+        let cost = Cost { latency, requests: 1, bytes: buf.len() as u64 };
         self.speed.take(cost, || self.inner.read(class, offset, buf))
     }
     fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
-        let cost = Cost { latency: self.speed.device.write, requests: 1, bytes: buf.len() as u64 };
+        let latency = self.speed.draw.next(self.speed.device.write);
+        let cost = Cost { latency, requests: 1, bytes: buf.len() as u64 };
         self.speed.take(cost, || self.inner.write(class, offset, buf))
     }
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
-        self.speed.take(Cost::of(&self.speed.device, ops.iter()), || self.inner.batch(class, ops))
+        self.speed.take(Cost::of(&self.speed, ops.iter()), || self.inner.batch(class, ops))
     }
     fn sync(&self, class: Class) -> Result<()> {
         self.inner.sync(class)
