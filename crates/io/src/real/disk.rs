@@ -47,9 +47,12 @@ impl RealDisk {
     pub fn open_to_read(path: impl AsRef<Path>) -> Result<RealDisk> {
         let path = path.as_ref().to_path_buf();
         let name = path.display().to_string();
-        let carrier = Carrier::of(backend()?).map_err(|cause| failed("open", &name, 0, 0, &IoError::other(cause)))?;
+        let carrier =
+            Carrier::of(backend()?).map_err(|cause| failed("open", &name, 0, 0, &IoError::other(cause)))?;
         match fs::metadata(&path) {
-            Ok(meta) if meta.is_dir() => Ok(RealDisk { path, read_only: true, tally: Arc::default(), carrier }),
+            Ok(meta) if meta.is_dir() => {
+                Ok(RealDisk { path, read_only: true, tally: Arc::default(), carrier })
+            }
             Ok(_) => Err(failed("open", &name, 0, 0, &IoError::from(ErrorKind::NotADirectory))),
             Err(e) => Err(failed("open", &name, 0, 0, &e)),
         }
@@ -93,7 +96,9 @@ impl RealDisk {
             other => other,
         };
         match file {
-            Ok(file) => Ok(Arc::new(RealFile::new(name, file, self.read_only, self.tally.clone(), self.carrier)?)),
+            Ok(file) => {
+                Ok(Arc::new(RealFile::new(name, file, self.read_only, self.tally.clone(), self.carrier)?))
+            }
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 Err(DiskError::Absent { name: self.path_of(name).display().to_string() })
             }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::disk::Op;
-use crate::disk::{Class, Disk, DiskError};
+
+use crate::disk::{Class, Disk, DiskError, Op};
 use crate::{AlignedBuf, SECTOR};
 
 fn scratch(name: &str) -> (PathBuf, RealDisk) {
