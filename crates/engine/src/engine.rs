@@ -276,6 +276,7 @@ impl Engine {
             ("lineage", format!("{:032x}", superblock.lineage)),
             ("volume", s.volume.describe()),
         ];
+        notes.extend(s.volume.batches().map(|how| ("disk_batches", how.to_string())));
         notes.extend(s.cold.iter().map(|cold| ("object_store", cold.store.describe())));
         notes.extend(self.failure().map(|what| ("engine_trouble", what)));
         let off = s.bpe.as_ref().and_then(|bpe| bpe.status().off);

@@ -5,6 +5,7 @@
 //! 512-byte sectors may be on the device after a crash, others hold what they held or garbage.
 //! A failed write or sync is final for the caller: it latches and never retries an fsync.
 
+use std::any::Any;
 use std::sync::Arc;
 
 /// Why the bytes move. Queues, counters and emulation are per class.
@@ -63,7 +64,7 @@ pub enum Op<'a> {
 
 /// An open file. Offsets and lengths of reads and writes are multiples of [`crate::SECTOR`];
 /// memory should be too (an implementation copies what isn't).
-pub trait File: Send + Sync {
+pub trait File: Any + Send + Sync {
     fn name(&self) -> &str;
     /// Current length in bytes.
     fn len(&self) -> u64;
@@ -89,7 +90,7 @@ pub trait File: Send + Sync {
 
 /// Writes to one of several files that are written and synced together.
 pub struct FileWrite<'a> {
-    pub file: &'a dyn File,
+    pub file: &'a (dyn File + 'static),
     pub ops: Vec<Op<'a>>,
 }
 
@@ -110,14 +111,31 @@ pub trait Disk: Send + Sync {
     /// All names, sorted.
     fn list(&self) -> Result<Vec<String>>;
     fn sync_dir(&self) -> Result<()>;
-    /// Writes to several files of this disk and syncs each; one result a file, in order. A device
-    /// that can does it side by side: the log's partitions are written so.
+    /// Writes to several files of this disk; one result a file, in order. A device that can does it side
+    /// by side.
+    fn write_all(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
+        writes.iter_mut().map(|w| w.file.batch(class, &mut w.ops).into_iter().collect()).collect()
+    }
+    /// Syncs several files of this disk, each as by [`File::sync`]; one result a file, in order. A device
+    /// that can does it side by side.
+    fn sync_all(&self, class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
+        files.iter().map(|file| file.sync(class)).collect()
+    }
+    /// Writes to several files of this disk and syncs each that was written; one result a file, in order:
+    /// the log's partitions are written so. A file's sync comes after its own writes; nothing is promised
+    /// of the order between files.
     fn write_synced(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
-        let written: Vec<Result<()>> = writes
-            .iter_mut()
-            .map(|w| w.file.batch(class, &mut w.ops).into_iter().collect::<Result<Vec<()>>>().map(drop))
-            .collect();
-        written.into_iter().zip(writes).map(|(result, w)| result.and_then(|()| w.file.sync(class))).collect()
+        let mut results = self.write_all(class, writes);
+        let written: Vec<&dyn File> =
+            writes.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|(w, _)| w.file).collect();
+        let synced = self.sync_all(class, &written);
+        let places = results.iter_mut().filter(|result| result.is_ok());
+        places.zip(synced).for_each(|(place, synced)| *place = synced);
+        results
+    }
+    /// How the requests of a batch get to be in flight together, by name; None: nothing is to be said of it.
+    fn batches(&self) -> Option<&'static str> {
+        None
     }
     /// Takes the directory for one instance; `Locked` if another has it.
     fn lock(&self) -> Result<Box<dyn DiskLock>>;

@@ -3,8 +3,8 @@
 //! A [`Profile`] says what local flash, a network volume and an object store do; [`disk`] and [`store`]
 //! put it around what is there. A request takes as long as the profile says, or as long as it really
 //! takes if that is longer, so the devices below should be faster than those emulated. Requests
-//! run side by side: each has its latency, all share the device's bandwidth and rate. A batch is one
-//! latency and the time of all its bytes.
+//! run side by side: each has its latency, drawn around the profile's mean ([`Spread`]), all share the
+//! device's bandwidth and rate. A batch is the latency of its slowest request and the time of all its bytes.
 //!
 //! Time is the world's: in the simulation the delays pass on the simulated clock.
 //!
@@ -12,9 +12,11 @@
 
 mod device;
 mod remote;
+mod spread;
 
 pub use device::disk;
 pub use remote::store;
+pub use spread::{EVEN, Spread, TAIL};
 
 use crate::World;
 use crate::clock::Nanos;
@@ -27,19 +29,20 @@ const MILLI: Nanos = 1_000_000;
 /// What a block device does.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Device {
-    /// Latency of a read and of a write, in nanoseconds. A sync costs what it really costs.
+    /// Mean latency of a read and of a write, in nanoseconds. A sync costs what it really costs.
     pub read: Nanos,
     pub write: Nanos,
     /// Bytes a second, reads and writes together.
     pub bandwidth: u64,
     /// Requests a second.
     pub rate: u64,
+    pub spread: Spread,
 }
 
 /// What an object store does.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Remote {
-    /// To the first byte, in nanoseconds; deletions, lists and small conditional writes as a put.
+    /// To the first byte, on the mean, in nanoseconds; deletions, lists and small conditional writes as a put.
     pub get: Nanos,
     pub put: Nanos,
     /// Bytes a second of one request.
@@ -47,6 +50,7 @@ pub struct Remote {
     /// Requests a second.
     pub gets: u64,
     pub puts: u64,
+    pub spread: Spread,
 }
 
 /// How the three tiers below memory behave.
@@ -61,9 +65,9 @@ pub struct Profile {
 /// Local NVMe, a network volume and an object store as a large cloud sells them.
 pub const CLOUD: Profile = Profile {
     name: "cloud",
-    flash: Device { read: 80 * MICRO, write: 30 * MICRO, bandwidth: 2_000_000_000, rate: 400_000 },
-    volume: Device { read: 250 * MICRO, write: 250 * MICRO, bandwidth: 1_000_000_000, rate: 50_000 },
-    store: Remote { get: 30 * MILLI, put: 60 * MILLI, stream: 100_000_000, gets: 5_500, puts: 3_500 },
+    flash: Device { read: 80 * MICRO, write: 30 * MICRO, bandwidth: 2_000_000_000, rate: 400_000, spread: TAIL },
+    volume: Device { read: 250 * MICRO, write: 250 * MICRO, bandwidth: 1_000_000_000, rate: 50_000, spread: TAIL },
+    store: Remote { get: 30 * MILLI, put: 60 * MILLI, stream: 100_000_000, gets: 5_500, puts: 3_500, spread: TAIL },
 };
 
 /// Every profile, for messages.
@@ -77,7 +81,7 @@ impl Profile {
     /// In words, to stand beside figures.
     pub fn describe(&self) -> String {
         let device = |d: &Device| {
-            let Device { read, write, bandwidth, rate } = *d;
+            let Device { read, write, bandwidth, rate, .. } = *d;
             format!(
                 "read {} µs, write {} µs, {} MB/s, {rate} requests/s",
                 read / MICRO,
@@ -85,15 +89,16 @@ impl Profile {
                 bandwidth / 1_000_000
             )
         };
-        let Remote { get, put, stream, gets, puts } = self.store;
+        let Remote { get, put, stream, gets, puts, spread } = self.store;
         format!(
-            "{}: flash {}; volume {}; object store GET {} ms, PUT {} ms, {} MB/s a stream, {gets} GET/s, {puts} PUT/s",
+            "{}: flash {}; volume {}; object store GET {} ms, PUT {} ms, {} MB/s a stream, {gets} GET/s, {puts} PUT/s; {}",
             self.name,
             device(&self.flash),
             device(&self.volume),
             get / MILLI,
             put / MILLI,
-            stream / 1_000_000
+            stream / 1_000_000,
+            spread.describe()
         )
     }
 }

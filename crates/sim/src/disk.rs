@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File, Op, Result};
+use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File, FileWrite, Op, Result};
 use terrace_io::random::Random;
 
 pub(crate) const SECTOR: usize = 512;
@@ -338,6 +338,31 @@ impl Disk for SimDisk {
         names.pending.clear();
         names.durable = names.now.clone();
         Ok(())
+    }
+    /// Files come forward side by side, in an order of the seed: one may be synced before another is written.
+    fn write_synced(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
+        let mut results: Vec<Result<()>> = writes.iter().map(|_| Ok(())).collect();
+        let mut under_way: Vec<(usize, usize)> = (0..writes.len()).map(|file| (file, 0)).collect();
+        while !under_way.is_empty() {
+            let turn = match under_way.len() {
+                1 => 0,
+                many => self.0.random.below(many as u64) as usize,
+            };
+            let (file, next) = under_way[turn];
+            let (write, result) = (&mut writes[file], &mut results[file]);
+            match write.ops.get_mut(next) {
+                Some(op) => {
+                    let written = write.file.batch(class, std::slice::from_mut(op)).into_iter().collect();
+                    *result = std::mem::replace(result, Ok(())).and(written);
+                    under_way[turn].1 += 1;
+                }
+                None => {
+                    *result = std::mem::replace(result, Ok(())).and_then(|()| write.file.sync(class));
+                    under_way.swap_remove(turn);
+                }
+            }
+        }
+        results
     }
     fn lock(&self) -> Result<Box<dyn DiskLock>> {
         let generation = self.0.generation.load(Ordering::SeqCst);

@@ -1,6 +1,7 @@
 //! What the simulated disk keeps, and that it does lose what was not synced.
 
-use terrace_io::disk::{Class, Disk, DiskError};
+use std::sync::Arc;
+use terrace_io::disk::{Class, Disk, DiskError, File, FileWrite, Op};
 use terrace_sim::SimWorld;
 
 const PAGE: usize = 4096;
@@ -43,6 +44,42 @@ fn unsynced_bytes_are_lost_torn_and_garbled_in_some_seeds() {
         garbled += usize::from(buf.iter().any(|b| *b != 0 && *b != 7));
     }
     assert!(torn > 20 && garbled > 10, "lost {lost}, torn {torn}, garbled {garbled}");
+}
+
+/// Whatever step the power goes at, a file that answered Ok has its bytes; and no file waits for another.
+#[test]
+fn files_written_and_synced_together_are_durable_one_by_one_in_any_order() {
+    let mut alone = [0; 2];
+    for seed in 0..100 {
+        let sim = SimWorld::new(seed);
+        let disk = sim.disk("volume");
+        let files: Vec<Arc<dyn File>> = ["a", "b"].iter().map(|name| disk.create(name).unwrap()).collect();
+        disk.sync_dir().unwrap();
+        let before = disk.syncs();
+        sim.crash_at(sim.steps() + 1 + seed % 7);
+        let mut writes: Vec<FileWrite<'_>> = files
+            .iter()
+            .map(|file| FileWrite {
+                file: &**file,
+                ops: [0, PAGE as u64].map(|offset| Op::Write { offset, buf: &[7; PAGE] }).into(),
+            })
+            .collect();
+        let results = disk.write_synced(Class::LogWrite, &mut writes);
+        let done = results.iter().filter(|result| result.is_ok()).count();
+        assert_eq!(done as u64, disk.syncs() - before, "seed {seed}: {results:?}");
+        assert!(done == 2 || seed % 7 < 6, "six steps were enough");
+        if done == 1 {
+            alone[usize::from(results[1].is_ok())] += 1;
+        }
+        sim.power_on();
+        disk.crash();
+        for (name, result) in ["a", "b"].iter().zip(&results) {
+            let mut buf = [0; 2 * PAGE];
+            let read = disk.open(name).unwrap().read(Class::LogRead, 0, &mut buf);
+            assert!(result.is_err() || read.is_ok() && buf == [7; 2 * PAGE], "seed {seed}: {name}");
+        }
+    }
+    assert!(alone[0] > 3 && alone[1] > 3, "which was first alone: {alone:?}");
 }
 
 #[test]

@@ -1,28 +1,56 @@
 //! An emulated disk around a real one.
 
+use super::spread::Draw;
 use super::{Device, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
-use crate::disk::{Class, Disk, DiskLock, File, Op, Result};
+use crate::disk::{Class, Disk, DiskLock, File, FileWrite, Op, Result};
 use crate::stats::DiskStats;
+use std::any::Any;
 use std::sync::Arc;
 
 struct Speed {
     world: World,
     device: Device,
     share: Share,
+    draw: Draw,
 }
 
 impl Speed {
-    /// Runs a request of `count` reads or writes with so many bytes; it takes `latency` at least.
-    fn take<T>(&self, latency: Nanos, count: u64, bytes: u64, request: impl FnOnce() -> T) -> T {
-        let by_rate = count * 1_000_000_000 / self.device.rate;
-        let by_bytes = (u128::from(bytes) * 1_000_000_000 / u128::from(self.device.bandwidth)) as Nanos;
+    /// Runs a request; it takes its latency at least.
+    fn take<T>(&self, cost: Cost, request: impl FnOnce() -> T) -> T {
+        let by_rate = cost.requests * 1_000_000_000 / self.device.rate;
+        let by_bytes = (u128::from(cost.bytes) * 1_000_000_000 / u128::from(self.device.bandwidth)) as Nanos;
         let now = self.world.clock.now();
-        let done = self.share.serve(now, by_rate.max(by_bytes)) + latency;
+        let done = self.share.serve(now, by_rate.max(by_bytes)) + cost.latency;
         let result = request();
         wait_until(&self.world, done);
         result
+    }
+}
+
+/// What requests that are in flight together ask of the device.
+#[derive(Default)]
+struct Cost {
+    /// Of the slowest, in nanoseconds.
+    latency: Nanos,
+    requests: u64,
+    bytes: u64,
+}
+
+impl Cost {
+    fn of<'a, 'b: 'a>(speed: &Speed, ops: impl Iterator<Item = &'a Op<'b>>) -> Cost {
+        ops.fold(Cost::default(), |sum, op| {
+            let (latency, len) = match op {
+                Op::Read { buf, .. } => (speed.draw.next(speed.device.read), buf.len()),
+                Op::Write { buf, .. } => (speed.draw.next(speed.device.write), buf.len()),
+            };
+            Cost {
+                latency: sum.latency.max(latency),
+                requests: sum.requests + 1,
+                bytes: sum.bytes + len as u64,
+            }
+        })
     }
 }
 
@@ -38,13 +66,27 @@ struct EmulatedFile {
 
 /// `inner`, as slow as `device`.
 pub fn disk(world: World, inner: Arc<dyn Disk>, device: Device) -> Arc<dyn Disk> {
-    Arc::new(EmulatedDisk { inner, speed: Arc::new(Speed { world, device, share: Share::new() }) })
+    Arc::new(EmulatedDisk {
+        inner,
+        speed: Arc::new(Speed {
+            world,
+            device,
+            share: Share::new(),
+            draw: Draw::new(device.spread, device.read),
+        }),
+    })
 }
 
 impl EmulatedDisk {
     fn wrap(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
         Arc::new(EmulatedFile { inner, speed: self.speed.clone() })
     }
+}
+
+/// The file below an emulated one.
+fn below<'a>(file: &'a (dyn File + 'static)) -> &'a (dyn File + 'static) {
+    let emulated = (file as &dyn Any).downcast_ref::<EmulatedFile>();
+    &*emulated.unwrap_or_else(|| panic!("{} is a file of another kind of disk", file.name())).inner
 }
 
 impl Disk for EmulatedDisk {
@@ -78,6 +120,22 @@ impl Disk for EmulatedDisk {
     fn free_bytes(&self) -> Result<u64> {
         self.inner.free_bytes()
     }
+    fn write_all(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
+        let cost = Cost::of(&self.speed, writes.iter().flat_map(|w| &w.ops));
+        let mut inner: Vec<FileWrite<'_>> = writes
+            .iter_mut()
+            .map(|w| FileWrite { file: below(w.file), ops: std::mem::take(&mut w.ops) })
+            .collect();
+        let results = self.speed.take(cost, || self.inner.write_all(class, &mut inner));
+        writes.iter_mut().zip(inner).for_each(|(w, inner)| w.ops = inner.ops);
+        results
+    }
+    fn sync_all(&self, class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
+        self.inner.sync_all(class, &files.iter().map(|file| below(*file)).collect::<Vec<_>>())
+    }
+    fn batches(&self) -> Option<&'static str> {
+        self.inner.batches()
+    }
     fn stats(&self) -> Option<DiskStats> {
         self.inner.stats()
     }
@@ -97,25 +155,17 @@ impl File for EmulatedFile {
         self.inner.grow(len, zero)
     }
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let bytes = buf.len() as u64;
-        self.speed.take(self.speed.device.read, 1, bytes, || self.inner.read(class, offset, buf))
+        let latency = self.speed.draw.next(self.speed.device.read);
+        let cost = Cost { latency, requests: 1, bytes: buf.len() as u64 };
+        self.speed.take(cost, || self.inner.read(class, offset, buf))
     }
     fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
-        let bytes = buf.len() as u64;
-        self.speed.take(self.speed.device.write, 1, bytes, || self.inner.write(class, offset, buf))
+        let latency = self.speed.draw.next(self.speed.device.write);
+        let cost = Cost { latency, requests: 1, bytes: buf.len() as u64 };
+        self.speed.take(cost, || self.inner.write(class, offset, buf))
     }
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
-        let device = &self.speed.device;
-        let (mut latency, mut bytes) = (0, 0);
-        for op in ops.iter() {
-            let (one, len) = match op {
-                Op::Read { buf, .. } => (device.read, buf.len()),
-                Op::Write { buf, .. } => (device.write, buf.len()),
-            };
-            latency = latency.max(one);
-            bytes += len as u64;
-        }
-        self.speed.take(latency, ops.len() as u64, bytes, || self.inner.batch(class, ops))
+        self.speed.take(Cost::of(&self.speed, ops.iter()), || self.inner.batch(class, ops))
     }
     fn sync(&self, class: Class) -> Result<()> {
         self.inner.sync(class)

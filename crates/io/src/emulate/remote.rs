@@ -1,5 +1,6 @@
 //! An emulated object store around another one.
 
+use super::spread::Draw;
 use super::{Remote, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
@@ -13,11 +14,13 @@ struct EmulatedStore {
     remote: Remote,
     gets: Share,
     puts: Share,
+    draw: Draw,
 }
 
 /// `inner`, as slow as `remote`.
 pub fn store(world: World, inner: Arc<dyn ObjectStore>, remote: Remote) -> Arc<dyn ObjectStore> {
-    Arc::new(EmulatedStore { inner, world, remote, gets: Share::new(), puts: Share::new() })
+    let draw = Draw::new(remote.spread, remote.get);
+    Arc::new(EmulatedStore { inner, world, remote, gets: Share::new(), puts: Share::new(), draw })
 }
 
 impl EmulatedStore {
@@ -36,7 +39,7 @@ impl EmulatedStore {
         let result = request();
         let bytes = result.as_ref().map_or(0, bytes);
         let stream = (u128::from(bytes) * 1_000_000_000 / u128::from(self.remote.stream)) as Nanos;
-        wait_until(&self.world, served + latency + stream);
+        wait_until(&self.world, served + self.draw.next(latency) + stream);
         result
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::AlignedBuf;
 use crate::clock::Clock;
-use crate::disk::{Class, Op};
+use crate::disk::{Class, Disk, File, FileWrite, Op};
 use crate::sched::{Sched, Ticket, Woken, WorkerHandle};
 use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
 use std::sync::Arc;
@@ -46,7 +46,13 @@ fn a_batch_is_one_latency_and_all_share_the_bandwidth() {
     let (world, clock) = still();
     let dir = std::env::temp_dir().join(format!("terrace-emulate-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
-    let device = Device { read: 100 * MICRO, write: 200 * MICRO, bandwidth: 1_000_000_000, rate: 1_000_000 };
+    let device = Device {
+        read: 100 * MICRO,
+        write: 200 * MICRO,
+        bandwidth: 1_000_000_000,
+        rate: 1_000_000,
+        spread: EVEN,
+    };
     let inner = crate::real::disk::RealDisk::open(dir.to_str().unwrap()).unwrap();
     let disk = disk(world, Arc::new(inner), device);
     let file = disk.create("f").unwrap();
@@ -63,6 +69,48 @@ fn a_batch_is_one_latency_and_all_share_the_bandwidth() {
     let mut large = AlignedBuf::zeroed(64 << 20);
     let long = took(&clock, || file.read(Class::PageRead, 0, &mut large).unwrap());
     assert!((60 * MILLI..70 * MILLI).contains(&long), "{long}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn files_written_together_are_one_latency_and_all_their_bytes() {
+    let (world, clock) = still();
+    let dir = std::env::temp_dir().join(format!("terrace-emulate-together-{}", std::process::id()));
+    let device = Device {
+        read: 100 * MICRO,
+        write: 200 * MICRO,
+        bandwidth: 1_000_000_000,
+        rate: 1_000_000,
+        spread: EVEN,
+    };
+    let inner: Arc<dyn Disk> = Arc::new(crate::real::disk::RealDisk::open(&dir).unwrap());
+    let disk = disk(world, inner.clone(), device);
+    let files: Vec<Arc<dyn File>> = (0..4).map(|i| disk.create(&format!("f{i}")).unwrap()).collect();
+    let bufs: Vec<AlignedBuf> = (1..5u8).map(|i| AlignedBuf::from_slice(&[i; 4096])).collect();
+    let wrong = 1; // its write is refused
+    let place = |i: usize, file: usize| if i == file { 7 } else { 0 };
+    let mut writes: Vec<FileWrite<'_>> = (0..4)
+        .map(|i| FileWrite {
+            file: &*files[i],
+            ops: vec![Op::Write { offset: place(i, wrong), buf: &bufs[i] }],
+        })
+        .collect();
+    let mut results = Vec::new();
+    let small = took(&clock, || results = disk.write_synced(Class::LogWrite, &mut writes));
+    assert_eq!(small, 200 * MICRO, "four files are one latency");
+    assert!(matches!(results[..], [Ok(()), Err(_), Ok(()), Ok(())]), "{results:?}");
+    assert!(writes.iter().all(|w| w.ops.len() == 1), "the caller's requests are his still");
+    assert_eq!(disk.stats().unwrap().syncs.requests, 3);
+    let mut back = AlignedBuf::zeroed(4096);
+    inner.open("f3").unwrap().read(Class::LogRead, 0, &mut back).unwrap();
+    assert_eq!(back[0], 4);
+
+    let large = AlignedBuf::zeroed(16 << 20);
+    let write = |file| FileWrite { file, ops: vec![Op::Write { offset: 0, buf: &large }] };
+    let mut writes: Vec<FileWrite<'_>> = files.iter().map(|file| write(&**file)).collect();
+    let long =
+        took(&clock, || assert!(disk.write_synced(Class::LogWrite, &mut writes).iter().all(|r| r.is_ok())));
+    assert!((60 * MILLI..70 * MILLI).contains(&long), "64 MiB at 1 GB/s, less the burst: {long}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
@@ -96,7 +144,7 @@ impl ObjectStore for Instant {
 #[test]
 fn a_store_takes_its_latency_and_its_streams_time() {
     let (world, clock) = still();
-    let store = store(world, Arc::new(Instant), CLOUD.store);
+    let store = store(world, Arc::new(Instant), Remote { spread: EVEN, ..CLOUD.store });
     let page = took(&clock, || store.get_range(Purpose::PageMiss, "k", 0, &mut [0; 16384]).unwrap());
     assert_eq!(page, 30 * MILLI + 163_840, "16 KiB at 100 MB/s");
     let block = vec![0; 2_000_000];
@@ -121,4 +169,56 @@ fn profiles_are_found_by_name_and_described() {
     assert_eq!(Profile::named("moon"), None);
     let text = CLOUD.describe();
     assert!(text.contains("volume read 250 µs") && text.contains("GET 30 ms"), "{text}");
+}
+
+#[test]
+fn a_spread_keeps_the_mean_and_has_its_tail() {
+    for spread in [EVEN, TAIL] {
+        let steps = 1_000_000;
+        let mean = (0..steps).map(|i| spread.at((i as f64 + 0.5) / steps as f64)).sum::<f64>() / steps as f64;
+        assert!((mean - 1.0).abs() < 1e-6, "{spread:?}: {mean}");
+    }
+    let draws = |seed| {
+        let draw = super::spread::Draw::new(TAIL, seed);
+        (0..200_000).map(|_| draw.next(MILLI)).collect::<Vec<Nanos>>()
+    };
+    let mut drawn = draws(7);
+    assert_eq!(drawn, draws(7), "one seed, one run");
+    assert_ne!(drawn, draws(8));
+    let mean = drawn.iter().sum::<Nanos>() / drawn.len() as Nanos;
+    assert!((990_000..1_010_000).contains(&mean), "{mean}");
+    drawn.sort_unstable();
+    let near = |quantile: f64, expected: f64| {
+        let share = drawn[(drawn.len() as f64 * quantile) as usize] as f64 / MILLI as f64;
+        assert!((share / expected - 1.0).abs() < 0.1, "p{quantile}: {share}, expected {expected}");
+    };
+    near(0.5, 0.9);
+    near(0.99, 2.0);
+    near(0.999, 5.0);
+    assert!(drawn[0] >= 737_000 && drawn[drawn.len() - 1] <= 10 * MILLI);
+}
+
+#[test]
+fn a_batch_waits_for_its_slowest_request() {
+    let (world, clock) = still();
+    let dir = std::env::temp_dir().join(format!("terrace-emulate-slowest-{}", std::process::id()));
+    let device = Device { bandwidth: u64::MAX, rate: 1_000_000_000, ..CLOUD.volume };
+    let disk = disk(world, Arc::new(crate::real::disk::RealDisk::open(&dir).unwrap()), device);
+    let file = disk.create("f").unwrap();
+    file.grow(4096, false).unwrap();
+    let mean_of = |length: usize, rounds: u64| {
+        let mut bufs: Vec<AlignedBuf> = (0..length).map(|_| AlignedBuf::zeroed(4096)).collect();
+        let all = took(&clock, || {
+            for _ in 0..rounds {
+                let mut ops: Vec<Op<'_>> = bufs.iter_mut().map(|buf| Op::Read { offset: 0, buf }).collect();
+                assert!(file.batch(Class::PageRead, &mut ops).iter().all(|r| r.is_ok()));
+            }
+        });
+        all / rounds
+    };
+    let (one, many) = (mean_of(1, 400), mean_of(32, 100));
+    assert!((225 * MICRO..275 * MICRO).contains(&one), "{one}");
+    // Of 32 draws the largest is on the mean near the quantile 32/33.
+    assert!((400 * MICRO..600 * MICRO).contains(&many), "{many}");
+    std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -1,26 +1,22 @@
 //! A directory on a real device.
 //!
 //! Files are opened with `O_DIRECT` where the file system allows it, else through the page cache;
-//! either way nothing counts as durable before `fdatasync`. A batch is submitted to a small pool of
-//! threads, so that many requests are in flight at a time.
+//! either way nothing counts as durable before `fdatasync`. The requests of a batch, and the syncs of
+//! files written together, are in flight together: see [`super::batch`].
 
-use crate::aligned::AlignedBuf;
-use crate::disk::{Class, Disk, DiskError, DiskLock, File, Op, Result};
+use super::batch::{Backend, Carrier, Piece, backend};
+use super::file::{RealFile, failed};
+use crate::disk::{Class, Disk, DiskError, DiskLock, File, FileWrite, Result};
 use crate::stats::{DiskStats, DiskTally};
-use crate::{SECTOR, disk};
+use std::any::Any;
 use std::fs;
 use std::io::{Error as IoError, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Zero-filling is written in pieces of this size.
-const FILL: usize = 1 << 20;
-/// Requests of one batch in flight at a time.
-const IN_FLIGHT: usize = 8;
 const LOCK_FILE: &str = "lock";
 
 pub struct RealDisk {
@@ -28,14 +24,22 @@ pub struct RealDisk {
     /// Nothing in the directory is made, changed or removed.
     read_only: bool,
     tally: Arc<DiskTally>,
+    carrier: Carrier,
 }
 
 impl RealDisk {
-    /// The directory, made if there is none.
+    /// The directory, made if there is none. Its batches go the way of this process's [`backend`].
     pub fn open(path: impl AsRef<Path>) -> Result<RealDisk> {
+        RealDisk::open_through(path, backend()?)
+    }
+
+    /// As [`RealDisk::open`], with batches through `backend`; an error if that is not to be had.
+    pub fn open_through(path: impl AsRef<Path>, backend: Backend) -> Result<RealDisk> {
         let path = path.as_ref().to_path_buf();
-        fs::create_dir_all(&path).map_err(|e| failed("create", &path.display().to_string(), 0, 0, &e))?;
-        Ok(RealDisk { path, read_only: false, tally: Arc::default() })
+        let fail = |what, e: &IoError| failed(what, &path.display().to_string(), 0, 0, e);
+        let carrier = Carrier::of(backend).map_err(|cause| fail(backend.name(), &IoError::other(cause)))?;
+        fs::create_dir_all(&path).map_err(|e| fail("create", &e))?;
+        Ok(RealDisk { path, read_only: false, tally: Arc::default(), carrier })
     }
 
     /// A directory that is there, to be read only: files are opened for reading, so whatever would change
@@ -43,8 +47,12 @@ impl RealDisk {
     pub fn open_to_read(path: impl AsRef<Path>) -> Result<RealDisk> {
         let path = path.as_ref().to_path_buf();
         let name = path.display().to_string();
+        let carrier =
+            Carrier::of(backend()?).map_err(|cause| failed("open", &name, 0, 0, &IoError::other(cause)))?;
         match fs::metadata(&path) {
-            Ok(meta) if meta.is_dir() => Ok(RealDisk { path, read_only: true, tally: Arc::default() }),
+            Ok(meta) if meta.is_dir() => {
+                Ok(RealDisk { path, read_only: true, tally: Arc::default(), carrier })
+            }
             Ok(_) => Err(failed("open", &name, 0, 0, &IoError::from(ErrorKind::NotADirectory))),
             Err(e) => Err(failed("open", &name, 0, 0, &e)),
         }
@@ -57,9 +65,11 @@ impl RealDisk {
         Ok(())
     }
 
-    /// The directory as it is, looked at by nobody yet: if it is not there, what is done in it fails.
+    /// The directory as it is, looked at by nobody yet: if it is not there, what is done in it fails. Its
+    /// batches are done in turn if the backend asked for is not to be had: the other disks do not open then.
     pub fn at(path: impl AsRef<Path>) -> RealDisk {
-        RealDisk { path: path.as_ref().to_path_buf(), read_only: false, tally: Arc::default() }
+        let carrier = backend().ok().and_then(|backend| Carrier::of(backend).ok()).unwrap_or(Carrier::InTurn);
+        RealDisk { path: path.as_ref().to_path_buf(), read_only: false, tally: Arc::default(), carrier }
     }
 
     fn path_of(&self, name: &str) -> PathBuf {
@@ -87,9 +97,7 @@ impl RealDisk {
         };
         match file {
             Ok(file) => {
-                let len = file.metadata().map_err(|e| failed("stat", name, 0, 0, &e))?.len();
-                let (name, len) = (name.to_string(), AtomicU64::new(len));
-                Ok(Arc::new(RealFile { name, file, len, read_only: self.read_only, tally: self.tally.clone() }))
+                Ok(Arc::new(RealFile::new(name, file, self.read_only, self.tally.clone(), self.carrier)?))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 Err(DiskError::Absent { name: self.path_of(name).display().to_string() })
@@ -102,11 +110,10 @@ impl RealDisk {
     }
 }
 
-fn failed(what: &'static str, name: &str, offset: u64, len: u64, error: &IoError) -> DiskError {
-    if error.raw_os_error() == Some(libc::ENOSPC) || error.raw_os_error() == Some(libc::EDQUOT) {
-        return DiskError::Full { name: name.to_string(), what };
-    }
-    DiskError::Failed { name: name.to_string(), what, offset, len, cause: error.to_string() }
+/// A file of a real disk as what it is.
+fn real<'a>(file: &'a (dyn File + 'static)) -> &'a RealFile {
+    let real = (file as &dyn Any).downcast_ref::<RealFile>();
+    real.unwrap_or_else(|| panic!("{} is a file of another kind of disk", file.name()))
 }
 
 struct RealLock {
@@ -174,6 +181,34 @@ impl Disk for RealDisk {
             Err(DiskError::Locked { name: self.describe() })
         }
     }
+    fn write_all(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
+        let started = Instant::now();
+        let files: Vec<&RealFile> = writes.iter().map(|w| real(w.file)).collect();
+        let mut pieces: Vec<Piece<'_, '_>> = Vec::new();
+        for (file, write) in files.iter().copied().zip(writes.iter_mut()) {
+            pieces.extend(write.ops.iter_mut().map(|op| Piece { file, op }));
+        }
+        let mut results = self.carrier.all(&mut pieces).into_iter();
+        let of_file = |(file, write): (&RealFile, &FileWrite<'_>)| {
+            let own: Vec<Result<()>> = results.by_ref().take(write.ops.len()).collect();
+            file.note(class, started, &write.ops, &own);
+            own.into_iter().collect()
+        };
+        files.into_iter().zip(writes.iter()).map(of_file).collect()
+    }
+    fn sync_all(&self, _class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
+        if self.read_only {
+            return files.iter().map(|_| Ok(())).collect();
+        }
+        let started = Instant::now();
+        let files: Vec<&RealFile> = files.iter().map(|file| real(*file)).collect();
+        let results = self.carrier.sync(&files);
+        results.iter().for_each(|result| self.tally.syncs.note(started, 0, result.is_ok()));
+        results
+    }
+    fn batches(&self) -> Option<&'static str> {
+        Some(self.carrier.backend().name())
+    }
     fn stats(&self) -> Option<DiskStats> {
         Some(self.tally.read())
     }
@@ -187,154 +222,6 @@ impl Disk for RealDisk {
             return Err(failed("stat", "", 0, 0, &IoError::last_os_error()));
         }
         Ok(stat.f_bavail * stat.f_frsize)
-    }
-}
-
-struct RealFile {
-    name: String,
-    file: fs::File,
-    read_only: bool,
-    len: AtomicU64,
-    tally: Arc<DiskTally>,
-}
-
-fn is_aligned(buf: &[u8]) -> bool {
-    (buf.as_ptr() as usize).is_multiple_of(SECTOR)
-}
-
-impl RealFile {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let fail = |len: usize, e: &IoError| failed("read", &self.name, offset, len as u64, e);
-        if is_aligned(buf) {
-            let len = buf.len();
-            return self.file.read_exact_at(buf, offset).map_err(|e| fail(len, &e));
-        }
-        let mut bounce = AlignedBuf::zeroed(buf.len());
-        let len = buf.len();
-        self.file.read_exact_at(&mut bounce[..len], offset).map_err(|e| fail(len, &e))?;
-        buf.copy_from_slice(&bounce[..len]);
-        Ok(())
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        let written = if is_aligned(buf) {
-            self.file.write_all_at(buf, offset)
-        } else {
-            self.file.write_all_at(&AlignedBuf::from_slice(buf)[..buf.len()], offset)
-        };
-        written.map_err(|e| failed("write", &self.name, offset, buf.len() as u64, &e))?;
-        self.len.fetch_max(offset + buf.len() as u64, Ordering::AcqRel);
-        Ok(())
-    }
-    fn one(&self, op: &mut Op<'_>) -> Result<()> {
-        match op {
-            Op::Read { offset, buf } => self.read_at(*offset, buf),
-            Op::Write { offset, buf } => self.write_at(*offset, buf),
-        }
-    }
-}
-
-impl RealFile {
-    /// All requests of a batch, side by side if they are many.
-    fn all(&self, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
-        if ops.len() < 4 {
-            return ops.iter_mut().map(|op| self.one(op)).collect();
-        }
-        let part = ops.len().div_ceil(IN_FLIGHT);
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = ops
-                .chunks_mut(part)
-                .map(|chunk| scope.spawn(move || chunk.iter_mut().map(|op| self.one(op)).collect::<Vec<_>>()))
-                .collect();
-            threads
-                .into_iter()
-                .flat_map(|t| {
-                    t.join().unwrap_or_else(|_| {
-                        vec![Err(failed("batch", &self.name, 0, 0, &IoError::from(ErrorKind::Other)))]
-                    })
-                })
-                .collect()
-        })
-    }
-}
-
-impl File for RealFile {
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn len(&self) -> u64 {
-        self.len.load(Ordering::Acquire)
-    }
-    fn grow(&self, len: u64, zero: bool) -> Result<()> {
-        let now = self.len();
-        if len <= now {
-            return Ok(());
-        }
-        if zero {
-            let zeros = AlignedBuf::zeroed(FILL);
-            let mut at = now;
-            while at < len {
-                let part = (len - at).min(FILL as u64) as usize;
-                self.write_at(at, &zeros[..part])?;
-                at += part as u64;
-            }
-        } else {
-            self.file.set_len(len).map_err(|e| failed("grow", &self.name, now, len - now, &e))?;
-            self.len.fetch_max(len, Ordering::AcqRel);
-        }
-        Ok(())
-    }
-    fn allocate(&self, len: u64) -> Result<()> {
-        let now = self.len();
-        if len <= now {
-            return Ok(());
-        }
-        loop {
-            // SAFETY: the descriptor is open for the call.
-            if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, now as libc::off_t, (len - now) as libc::off_t) } == 0 {
-                self.len.fetch_max(len, Ordering::AcqRel);
-                return Ok(());
-            }
-            let error = IoError::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                // The file system promises nothing: a write may meet a full device.
-                Some(libc::EOPNOTSUPP | libc::ENOSYS) => return self.grow(len, false),
-                _ => return Err(failed("allocate", &self.name, now, len - now, &error)),
-            }
-        }
-    }
-    fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let started = Instant::now();
-        let result = self.read_at(offset, buf);
-        self.tally.classes[class as usize].note(started, buf.len() as u64, result.is_ok());
-        result
-    }
-    fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
-        let started = Instant::now();
-        let result = self.write_at(offset, buf);
-        self.tally.classes[class as usize].note(started, buf.len() as u64, result.is_ok());
-        result
-    }
-    fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
-        let started = Instant::now();
-        let results = self.all(ops);
-        for (op, result) in ops.iter().zip(&results) {
-            let len = match op {
-                Op::Read { buf, .. } => buf.len(),
-                Op::Write { buf, .. } => buf.len(),
-            };
-            self.tally.classes[class as usize].note(started, len as u64, result.is_ok());
-        }
-        results
-    }
-    fn sync(&self, _class: disk::Class) -> Result<()> {
-        if self.read_only {
-            return Ok(());
-        }
-        let started = Instant::now();
-        let result = self.file.sync_data().map_err(|e| failed("sync", &self.name, 0, 0, &e));
-        self.tally.syncs.note(started, 0, result.is_ok());
-        result
     }
 }
 

@@ -1,6 +1,10 @@
 //! The real world: devices through direct I/O, the monotonic clock, threads.
 
+pub mod batch;
 pub mod disk;
+mod file;
+mod pool;
+mod ring;
 pub mod threads;
 
 use crate::World;

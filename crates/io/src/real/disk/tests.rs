@@ -1,5 +1,7 @@
 use super::*;
+
 use crate::disk::{Class, Disk, DiskError, Op};
+use crate::{AlignedBuf, SECTOR};
 
 fn scratch(name: &str) -> (PathBuf, RealDisk) {
     let path = std::env::temp_dir().join(format!("terrace-disk-{}-{name}", std::process::id()));

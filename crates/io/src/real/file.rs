@@ -1,0 +1,205 @@
+//! An open file of a real disk: requests done one at a time, and what a batch needs of it.
+
+use super::batch::{Carrier, Piece};
+use crate::SECTOR;
+use crate::aligned::AlignedBuf;
+use crate::disk::{Class, DiskError, File, Op, Result};
+use crate::stats::DiskTally;
+use std::fs;
+use std::io::Error as IoError;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Zero-filling is written in pieces of this size.
+const FILL: usize = 1 << 20;
+
+pub(super) fn failed(what: &'static str, name: &str, offset: u64, len: u64, error: &IoError) -> DiskError {
+    if error.raw_os_error() == Some(libc::ENOSPC) || error.raw_os_error() == Some(libc::EDQUOT) {
+        return DiskError::Full { name: name.to_string(), what };
+    }
+    DiskError::Failed { name: name.to_string(), what, offset, len, cause: error.to_string() }
+}
+
+pub(super) fn is_aligned(buf: &[u8]) -> bool {
+    (buf.as_ptr() as usize).is_multiple_of(SECTOR)
+}
+
+pub(super) struct RealFile {
+    name: String,
+    file: fs::File,
+    read_only: bool,
+    len: AtomicU64,
+    tally: Arc<DiskTally>,
+    carrier: Carrier,
+}
+
+impl AsFd for RealFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl RealFile {
+    pub fn new(
+        name: &str,
+        file: fs::File,
+        read_only: bool,
+        tally: Arc<DiskTally>,
+        carrier: Carrier,
+    ) -> Result<RealFile> {
+        let len = file.metadata().map_err(|e| failed("stat", name, 0, 0, &e))?.len();
+        Ok(RealFile { name: name.to_string(), file, read_only, len: AtomicU64::new(len), tally, carrier })
+    }
+
+    /// Its name, in errors.
+    pub fn label(&self) -> &str {
+        &self.name
+    }
+
+    /// A write came to its end at `end`.
+    pub fn reaches(&self, end: u64) {
+        self.len.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// Refuses what is not a multiple of a sector.
+    pub fn check(&self, op: &Op<'_>) -> Result<()> {
+        let (what, offset, len) = match op {
+            Op::Read { offset, buf } => ("read", *offset, buf.len()),
+            Op::Write { offset, buf } => ("write", *offset, buf.len()),
+        };
+        if offset.is_multiple_of(SECTOR as u64) && len.is_multiple_of(SECTOR) {
+            return Ok(());
+        }
+        let cause = format!("not a multiple of {SECTOR} bytes");
+        Err(DiskError::Failed { name: self.name.clone(), what, offset, len: len as u64, cause })
+    }
+
+    /// A request by itself.
+    pub fn one(&self, op: &mut Op<'_>) -> Result<()> {
+        self.check(op)?;
+        match op {
+            Op::Read { offset, buf } => self.read_at(*offset, buf),
+            Op::Write { offset, buf } => self.write_at(*offset, buf),
+        }
+    }
+
+    pub fn sync_data(&self) -> Result<()> {
+        self.file.sync_data().map_err(|e| failed("sync", &self.name, 0, 0, &e))
+    }
+
+    /// Counts what became of a batch's requests.
+    pub fn note(&self, class: Class, started: Instant, ops: &[Op<'_>], results: &[Result<()>]) {
+        for (op, result) in ops.iter().zip(results) {
+            let len = match op {
+                Op::Read { buf, .. } => buf.len(),
+                Op::Write { buf, .. } => buf.len(),
+            };
+            self.tally.classes[class as usize].note(started, len as u64, result.is_ok());
+        }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let len = buf.len();
+        let read = if is_aligned(buf) {
+            self.file.read_exact_at(buf, offset)
+        } else {
+            let mut bounce = AlignedBuf::zeroed(len);
+            let read = self.file.read_exact_at(&mut bounce[..len], offset);
+            buf.copy_from_slice(&bounce[..len]);
+            read
+        };
+        read.map_err(|e| failed("read", &self.name, offset, len as u64, &e))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        let written = if is_aligned(buf) {
+            self.file.write_all_at(buf, offset)
+        } else {
+            self.file.write_all_at(&AlignedBuf::from_slice(buf)[..buf.len()], offset)
+        };
+        written.map_err(|e| failed("write", &self.name, offset, buf.len() as u64, &e))?;
+        self.reaches(offset + buf.len() as u64);
+        Ok(())
+    }
+
+    fn noted(&self, class: Class, mut op: Op<'_>) -> Result<()> {
+        let started = Instant::now();
+        let result = self.one(&mut op);
+        self.note(class, started, &[op], std::slice::from_ref(&result));
+        result
+    }
+}
+
+impl File for RealFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+    fn grow(&self, len: u64, zero: bool) -> Result<()> {
+        let now = self.len();
+        if len <= now {
+            return Ok(());
+        }
+        if zero {
+            let zeros = AlignedBuf::zeroed(FILL);
+            let mut at = now;
+            while at < len {
+                let part = (len - at).min(FILL as u64) as usize;
+                self.write_at(at, &zeros[..part])?;
+                at += part as u64;
+            }
+        } else {
+            self.file.set_len(len).map_err(|e| failed("grow", &self.name, now, len - now, &e))?;
+            self.reaches(len);
+        }
+        Ok(())
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        let now = self.len();
+        if len <= now {
+            return Ok(());
+        }
+        loop {
+            // SAFETY: the descriptor is open for the call.
+            if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, now as libc::off_t, (len - now) as libc::off_t) } == 0 {
+                self.reaches(len);
+                return Ok(());
+            }
+            let error = IoError::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // The file system promises nothing: a write may meet a full device.
+                Some(libc::EOPNOTSUPP | libc::ENOSYS) => return self.grow(len, false),
+                _ => return Err(failed("allocate", &self.name, now, len - now, &error)),
+            }
+        }
+    }
+    fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.noted(class, Op::Read { offset, buf })
+    }
+    fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
+        self.noted(class, Op::Write { offset, buf })
+    }
+    fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
+        let started = Instant::now();
+        let mut pieces: Vec<Piece<'_, '_>> = ops.iter_mut().map(|op| Piece { file: self, op }).collect();
+        let results = self.carrier.all(&mut pieces);
+        drop(pieces);
+        self.note(class, started, ops, &results);
+        results
+    }
+    fn sync(&self, _class: Class) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let result = self.sync_data();
+        self.tally.syncs.note(started, 0, result.is_ok());
+        result
+    }
+}
