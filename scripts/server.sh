@@ -10,9 +10,14 @@ command=${1:?start, stop, kill9 or status}
 dir=$(realpath -m "${2:?a directory}")
 alive() { [ -s "$dir/pid" ] && kill -0 "$(cat "$dir/pid")" 2>/dev/null; }
 
-gone() { # waits until the process has ended
+ended() { # no such process, or one that only waits to be reaped, with no thread left
+  kill -0 "$1" 2>/dev/null || return 0
+  grep -qs '^State:.Z' "/proc/$1/status" && [ "$(ls "/proc/$1/task" 2>/dev/null | wc -l)" -le 1 ]
+}
+
+gone() { # waits until the process has ended, so many tenths of a second
   local pid=$1 i
-  for i in $(seq 1 "$2"); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
+  for i in $(seq 1 "$2"); do ended "$pid" && return 0; sleep 0.1; done
   return 1
 }
 

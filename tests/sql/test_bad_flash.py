@@ -43,9 +43,11 @@ class Flash(Instance):
         for _ in range(2):
             for i in range(1, WIDE, 14):
                 assert run(connection, f"SELECT v FROM t WHERE id = {i}") == [(self.model.rows[i],)]
+        run(connection, "BEGIN")
         for i in rng.sample(range(1, WIDE), 60):
-            self.model.rows[i] = i % 1000
-            run(connection, f"UPDATE t SET v = {i % 1000} WHERE id = {i}")
+            self.model.rows[i] = (i + seed) % 1000
+            run(connection, f"UPDATE t SET v = {self.model.rows[i]} WHERE id = {i}")
+        run(connection, "COMMIT")
         self.model.check(connection, run)
 
 
