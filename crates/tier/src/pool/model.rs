@@ -10,6 +10,7 @@
 
 mod bounded;
 
+use crate::below::{Below, Fetched, ReadError};
 use crate::page::{PageId, PageKind, SpaceId};
 use crate::pages::Pages;
 use crate::planted;
@@ -19,7 +20,7 @@ use crate::testing::{self, MemoryBelow, MemoryLog, flush_all};
 use bounded::Bounded;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
@@ -58,6 +59,20 @@ fn id(page: u32) -> PageId {
     PageId::new(SPACE, page)
 }
 
+/// Below memory, where the two pages behind one come with it.
+struct Runs(Arc<MemoryBelow>);
+impl Below for Runs {
+    fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError> {
+        self.0.fetch(id, image)
+    }
+    fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
+        (1..3).take(max).map(|n| PageId::new(id.space, id.page + n)).collect()
+    }
+    fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8) {
+        self.0.evicted(id, image, accesses);
+    }
+}
+
 #[derive(Clone)]
 struct Rig {
     pages: Arc<Pages>,
@@ -67,9 +82,12 @@ struct Rig {
 impl Rig {
     /// Pages `0..FILLED` in memory and clean; page 0 is the next to leave.
     fn new() -> Rig {
+        Rig::over(|below| below)
+    }
+    fn over(wrap: fn(Arc<MemoryBelow>) -> Arc<dyn Below>) -> Rig {
         let below = Arc::new(MemoryBelow::default());
         let world = World { sched: Arc::new(ModelSched), ..testing::world() };
-        let pages = Arc::new(Pages::new(world, FRAMES, below.clone(), Arc::new(MemoryLog::default())));
+        let pages = Arc::new(Pages::new(world, FRAMES, wrap(below.clone()), Arc::new(MemoryLog::default())));
         let rig = Rig { pages, below };
         (0..FILLED).for_each(|page| rig.create(page));
         rig.flush();
@@ -203,6 +221,28 @@ fn three_load_one_page() {
     assert_eq!(rig.below.fetches.load(Ordering::Relaxed), before + 1, "one loader a page");
 }
 
+static READ_AHEAD: AtomicU64 = AtomicU64::new(0);
+
+/// A scan reads pages ahead that another changes and a third evicts.
+fn read_ahead() {
+    let rig = Rig::over(|below| Arc::new(Runs(below)));
+    (0..4).for_each(|_| assert!(rig.evict()));
+    assert_eq!(rig.read(0), 0);
+    rig.run(vec![
+        Box::new(|rig| {
+            assert_eq!(rig.read(1), 0);
+            assert!(rig.read(2) <= 1);
+        }),
+        Box::new(|rig| rig.bump(2)),
+        Box::new(|rig| {
+            rig.flush();
+            rig.evict();
+        }),
+    ]);
+    READ_AHEAD.fetch_add(rig.pages.pool().counters.read_ahead.load(Ordering::Relaxed), Ordering::Relaxed);
+    assert_eq!((rig.read(1), rig.read(2), rig.read(3)), (0, 1, 0));
+}
+
 /// The flusher cleans a page, whose frame is evicted and taken for a new page before it lets go.
 fn a_frame_is_taken_anew() {
     let rig = Rig::new();
@@ -273,6 +313,11 @@ fn a_pinned_page_stays() {
 #[test]
 fn a_page_has_one_loader() {
     holds(three_load_one_page);
+}
+#[test]
+fn pages_read_ahead_are_claimed_like_all() {
+    holds(read_ahead);
+    assert!(READ_AHEAD.load(Ordering::Relaxed) > 1000, "this proves nothing");
 }
 #[test]
 fn a_frame_may_be_taken_anew_while_the_flusher_lets_go_of_it() {
