@@ -4,7 +4,7 @@
 //! changes it, sinks it again, collects, and does more in a second life.
 //!
 //! Each run is the same up to its crash. `make test` takes every k-th step; `TERRACE_EVERY_STEP=1`
-//! takes all.
+//! takes all. `TERRACE_SEEDS` sets how many workloads there are, each with waits in another order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -327,21 +327,26 @@ fn every_step(seed: u64, partitions: usize, tiers: bool, budget: u64) {
 }
 
 #[cfg(not(feature = "planted-bugs"))]
+fn seeds() -> u64 {
+    std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
+}
+
+#[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn a_crash_at_each_step_with_one_partition() {
-    every_step(11, 1, false, 120);
+    (0..seeds()).for_each(|n| every_step(11 + 10 * n, 1, false, 120));
 }
 
 #[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn a_crash_at_each_step_with_four_partitions() {
-    every_step(12, 4, false, 120);
+    (0..seeds()).for_each(|n| every_step(12 + 10 * n, 4, false, 120));
 }
 
 #[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn a_crash_at_each_step_over_flash_and_an_object_store() {
-    every_step(13, 2, true, 150);
+    (0..seeds()).for_each(|n| every_step(13 + 10 * n, 2, true, 150));
 }
 
 /// Each planted bug is found by the crashes of one workload; see `terrace_engine::planted`.
