@@ -166,7 +166,10 @@ impl File for RealFile {
         }
         loop {
             // SAFETY: the descriptor is open for the call.
-            if unsafe { libc::fallocate(self.file.as_raw_fd(), 0, now as libc::off_t, (len - now) as libc::off_t) } == 0 {
+            let done = unsafe {
+                libc::fallocate(self.file.as_raw_fd(), 0, now as libc::off_t, (len - now) as libc::off_t)
+            };
+            if done == 0 {
                 self.reaches(len);
                 return Ok(());
             }
