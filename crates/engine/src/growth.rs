@@ -8,8 +8,8 @@
 //! Free slots are those that the object buffer's file has room for; the file grows here, ahead of need, so that a full
 //! device shows here too and not in the middle of a flush.
 //!
-//! Who keeps what free: pages of tables leave a margin to undo and to new spaces (so that DELETE and TRUNCATE go on
-//! when INSERT does not), and all leave `Map::slots_reserve` to rollback, purge and the rewriting of pages.
+//! Who keeps what free: pages of tables leave a margin to undo, and undo half of it to the catalog and to new spaces
+//! (so that DELETE and TRUNCATE go on when INSERT does not), and all leave `Map::slots_reserve` to rollback, purge and the rewriting of pages.
 
 use crate::recovery::pending::Pending;
 use std::sync::Arc;
@@ -43,7 +43,12 @@ pub struct Growth {
 impl Growth {
     /// Slots that stay free when a page of the space is made.
     fn keep(&self, space: SpaceId) -> usize {
-        let margin = if space.sinks() { (self.map.slots_total() / 16).min(256) } else { 0 };
+        let margin = (self.map.slots_total() / 16).min(256);
+        let margin = match space {
+            SpaceId::CATALOG => 0,
+            SpaceId::UNDO => margin / 2,
+            _ => margin,
+        };
         (margin + self.map.slots_reserve()) as usize
     }
 

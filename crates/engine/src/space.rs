@@ -74,8 +74,8 @@ pub enum Content {
 
 /// Makes a new space, as one mini-transaction.
 pub fn create(pages: &Pages, space: SpaceId, content: Content, urgency: Urgency) -> Result<LsnRange> {
-    // As little as undo, and it may be to make room: TRUNCATE makes a new space.
-    pages.ask_room(2, SpaceId::UNDO, urgency)?;
+    // As little as the catalog, for it may be to make room: TRUNCATE makes a new space.
+    pages.ask_room(2, SpaceId::CATALOG, urgency)?;
     let mut mtr = pages.begin(1024, 2, urgency)?;
     create_in(&mut mtr, space, content);
     Ok(mtr.commit())
