@@ -204,6 +204,7 @@ pub fn undo(bytes: &[u8]) {
         return;
     }
     let Some((streams, found)) = allowed(Streams::open(&pages)) else { return };
+    let in_use = found.len();
     for found in found.into_iter().take(8) {
         let Some(mut one) = allowed(streams.at_end(&found)) else { continue };
         let mut last: Vec<_> = Vec::new();
@@ -234,7 +235,10 @@ pub fn undo(bytes: &[u8]) {
         allowed(streams.forget_before(number, upto));
         allowed(streams.rewind(number, upto));
     }
-    allowed(streams.take());
+    // With none left that never had a page, this would wait for one to be given back: a minute.
+    if in_use < stream::STREAMS {
+        allowed(streams.take());
+    }
 }
 
 // --- the log ---------------------------------------------------------------------------------
