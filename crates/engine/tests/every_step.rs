@@ -349,6 +349,16 @@ fn a_crash_at_each_step_over_flash_and_an_object_store() {
     (0..seeds()).for_each(|n| every_step(13 + 10 * n, 2, true, 150));
 }
 
+/// The checker missed the directory of undo streams that the first start had not made yet.
+#[cfg(not(feature = "planted-bugs"))]
+#[test]
+fn a_crash_between_undos_header_and_its_directory_is_no_fault() {
+    let mut run = Run::new(42, false);
+    run.sim.crash_at(133);
+    assert!(run.work(4).is_err());
+    run.check(4, 133);
+}
+
 /// Each planted bug is found by the crashes of one workload; see `terrace_engine::planted`.
 #[cfg(feature = "planted-bugs")]
 #[test]

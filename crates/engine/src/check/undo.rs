@@ -67,8 +67,9 @@ pub(super) fn check(look: &Look, tables: &Tables, report: &mut Report) -> Undo {
         return undo;
     }
     let mut pages = SpaceCheck::begin(look, SpaceId::UNDO);
-    let heads = match pages.copy(stream::DIRECTORY_PAGE) {
-        _ if pages.pages.is_some_and(|pages| pages <= stream::DIRECTORY_PAGE) => Vec::new(),
+    // A crash may have come between the header and the directory.
+    let begun = pages.pages.is_none_or(|pages| pages > stream::DIRECTORY_PAGE);
+    let heads = match begun.then(|| pages.copy(stream::DIRECTORY_PAGE)).flatten() {
         None => Vec::new(),
         Some(copy) => {
             pages.meet(stream::DIRECTORY_PAGE);
