@@ -396,7 +396,7 @@ impl SimFile {
             return Err(self.shared.failed(what, &self.name, offset, len, "a handle from before the crash"));
         }
         assert!(
-            offset % terrace_io::SECTOR as u64 == 0 && len % terrace_io::SECTOR as u64 == 0,
+            offset.is_multiple_of(terrace_io::SECTOR as u64) && len.is_multiple_of(terrace_io::SECTOR as u64),
             "{what} {} of {len} at {offset} is not aligned",
             self.name
         );
