@@ -2,8 +2,9 @@
 //!
 //! [`Path::fetch`] is the whole of it, a tier a line. The map says which image is current; an image
 //! from any tier is served only if it is intact, is this page, and carries the map's tag (invariants
-//! 2 and 9). A corrupt image on flash is a miss. One on the volume is read from the object if the
-//! object has the same image; else it is an error that names tier, space and page.
+//! 2 and 9). A corrupt image on flash is a miss. One on the volume or in an object is an error that names
+//! tier, space and page: flash was asked before, and nobody else has an image with the map's tag (an object
+//! of a page that has a slot is older).
 
 mod ahead;
 
@@ -50,7 +51,6 @@ pub struct PathCounters {
     pub flash: AtomicU64,
     pub volume: AtomicU64,
     pub object: AtomicU64,
-    pub repaired: AtomicU64,
     pub corrupt: AtomicU64,
 }
 
