@@ -232,10 +232,10 @@ impl Config {
         SETTINGS.iter().map(entry).collect::<Vec<_>>().join("\n")
     }
 
-    /// Workers that move blocks to the object store, each with its buffers: a quarter of the memory at the most,
-    /// but one.
+    /// Workers that move blocks to the object store, each with its buffers: a quarter of the memory, rounded up to a
+    /// worker.
     pub fn sinkers(&self) -> usize {
-        (self.memory.0 as usize / 4 / sink::BYTES_PER_WORKER).clamp(1, 16)
+        (self.memory.0 as usize / 4).div_ceil(sink::BYTES_PER_WORKER).clamp(1, 16)
     }
 
     /// Frames of the buffer pool: what memory leaves after log buffers, the map, fixed costs, and the sinkers'

@@ -32,11 +32,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
-use terrace_io::sched::Event;
+use terrace_io::sched::{Event, Woken};
 
 const SHARDS: usize = 64;
 
-/// How long a reader waits for a free frame before it gives up, in nanoseconds.
+/// How long a reader waits for a free frame while none becomes free, before it gives up, in nanoseconds.
 const FRAME_WAIT_MAX: Nanos = 30_000_000_000;
 /// After how long a waiter looks again by itself, in nanoseconds.
 const PATIENCE: Nanos = 100_000_000;
@@ -62,6 +62,8 @@ pub enum Access {
 struct Shard {
     pages: RwLock<HashMap<PageId, FrameNo>>,
     hits: AtomicU64,
+    /// A claim of one of its pages ended: loaded, failed or evicted.
+    claims_ended: Event,
 }
 
 /// What happened since the start.
@@ -91,8 +93,6 @@ pub struct Pool {
     dirty_count: AtomicUsize,
     homeless: AtomicUsize,
     below: Arc<dyn Below>,
-    /// A claim ended: loaded, failed or evicted.
-    claims_ended: Event,
     /// A frame became free.
     pub(crate) frames_freed: Event,
     /// A dirty page became clean.
@@ -127,7 +127,6 @@ impl Pool {
             dirty_count: AtomicUsize::new(0),
             homeless: AtomicUsize::new(0),
             below,
-            claims_ended: Event::new(),
             frames_freed: Event::new(),
             cleaned: Event::new(),
             frames_wanted: Arc::new(Event::new()),
@@ -206,13 +205,14 @@ impl Pool {
     /// The read, top half (R1): memory, or one loader's trip below. Pins the frame.
     /// Called with no latch held.
     pub(crate) fn pin(&self, id: PageId, access: Access) -> Result<FrameNo, ReadError> {
+        let claims_ended = &self.shard(id).claims_ended;
         loop {
-            let ended = self.claims_ended.ticket();
+            let ended = claims_ended.ticket();
             match self.lookup(id, access) {
                 Lookup::Pinned(no) => return Ok(no),
                 Lookup::Claimed => {
                     self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
-                    self.world.sched.wait(&self.claims_ended, ended, None);
+                    self.world.sched.wait(claims_ended, ended, None);
                     continue;
                 }
                 Lookup::Absent => {}
@@ -227,9 +227,10 @@ impl Pool {
 
     /// Forgets a claim: nothing was loaded.
     fn unclaim(&self, id: PageId, no: FrameNo) {
-        self.shard(id).pages.write().remove(&id);
+        let shard = self.shard(id);
+        shard.pages.write().remove(&id);
         self.give_frame(no);
-        self.claims_ended.notify();
+        shard.claims_ended.notify();
     }
 
     /// What was fetched into a claimed frame is in memory.
@@ -286,10 +287,10 @@ impl Pool {
     fn publish(&self, no: FrameNo) {
         let frame = self.frame(no);
         frame.version.fetch_add(1, Ordering::AcqRel);
-        let turn = frame.turn.load(Ordering::Relaxed);
+        let (id, turn) = (frame.id(), frame.turn.load(Ordering::Relaxed));
         self.queues.lock().push_old(no, turn);
         frame.set_state(State::Ready);
-        self.claims_ended.notify();
+        self.shard(id).claims_ended.notify();
     }
 
     /// Puts a page that exists nowhere else into the frame `no`, latched exclusively and pinned.
@@ -338,7 +339,9 @@ impl Pool {
             self.counters.frame_waits.fetch_add(1, Ordering::Relaxed);
             self.frames_wanted.notify();
             self.flush_wanted.notify();
-            self.world.sched.wait(&self.frames_freed, freed, Some(PATIENCE));
+            if self.world.sched.wait(&self.frames_freed, freed, Some(PATIENCE)) == Woken::Notified {
+                continue;
+            }
             waited += PATIENCE;
             if waited > FRAME_WAIT_MAX {
                 return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
@@ -357,7 +360,10 @@ impl Pool {
             }
             self.counters.writer_waits.fetch_add(1, Ordering::Relaxed);
             self.flush_wanted.notify();
-            self.world.sched.wait(&self.cleaned, cleaned, Some(PATIENCE));
+            // Whoever sees others go on is late, not stuck.
+            if self.world.sched.wait(&self.cleaned, cleaned, Some(PATIENCE)) == Woken::Notified {
+                continue;
+            }
             waited += PATIENCE;
             if waited > FRAME_WAIT_MAX {
                 return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
@@ -431,9 +437,10 @@ impl Pool {
         // A page that was young has had its count taken away, but it was used again.
         let accesses = if frame.reused.load(Ordering::Relaxed) { ACCESSES_MAX } else { accesses };
         self.below.evicted(id, image, accesses);
-        self.shard(id).pages.write().remove(&id);
+        let shard = self.shard(id);
+        shard.pages.write().remove(&id);
         self.give_frame(no);
-        self.claims_ended.notify();
+        shard.claims_ended.notify();
         self.counters.evictions.fetch_add(1, Ordering::Relaxed);
         true
     }

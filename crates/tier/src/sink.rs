@@ -47,8 +47,9 @@ const PLAN: usize = 64;
 /// Rests after the first failure and at the most, in nanoseconds.
 const REST_MIN: Nanos = 50_000_000;
 const REST_MAX: Nanos = 30_000_000_000;
-/// Memory of one worker while it moves a block, in bytes: the block, and what it reads for it.
-pub const BYTES_PER_WORKER: usize = 3 * (2 << 20);
+/// Memory of one worker while it moves a block, in bytes: the block, and what it gets or puts of it. (The answer of a
+/// remote store is a third copy for as long as it is taken apart.)
+pub const BYTES_PER_WORKER: usize = 2 * (2 << 20);
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SinkError {

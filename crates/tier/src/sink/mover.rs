@@ -197,18 +197,16 @@ impl Mover {
         images: &mut [u8],
     ) -> Result<(), (Option<usize>, SinkError)> {
         let slots: Vec<_> = missing.iter().filter_map(|(_, home)| home.slot).collect();
-        let mut buf = AlignedBuf::zeroed(slots.len() * PAGE_SIZE);
-        let end = slots.len() * PAGE_SIZE;
-        let results = self.buffer.read_many(&slots, &mut buf[..end]);
-        for (((i, home), read), result) in missing.iter().zip(buf.chunks_exact(PAGE_SIZE)).zip(results) {
+        let results = self.buffer.read_into(&slots, places(missing.iter().map(|(i, _)| *i), images));
+        for ((i, home), result) in missing.iter().zip(results) {
             let image = &mut images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE];
             let bad = match result {
-                Ok(()) => page::check(read, block.page(*i), Some(home.tag))
+                Ok(()) => page::check(image, block.page(*i), Some(home.tag))
                     .map_err(|bad| SinkError::Corrupt { id: block.page(*i), tier: Tier::Volume, bad }),
                 Err(error) => Err(SinkError::Disk(error)),
             };
             match bad {
-                Ok(()) => image.copy_from_slice(read),
+                Ok(()) => {}
                 // Flash may have the same image, intact (invariant 9).
                 Err(_) if self.on_flash(block, *i, home.tag, image) => {}
                 Err(error) => return Err((Some(*i), error)),
@@ -229,10 +227,8 @@ impl Mover {
             wanted.push((*i, home.tag, home.object.ok_or((Some(*i), nowhere))?));
         }
         let homes: Vec<InObject> = wanted.iter().map(|(_, _, at)| *at).collect();
-        let mut places = images.chunks_exact_mut(PAGE_SIZE).enumerate();
-        // Both are in the block's order.
-        let targets = wanted.iter().filter_map(|(i, _, _)| places.find(|(place, _)| place == i).map(|(_, image)| image));
-        let results = self.objects.read_run(Purpose::Merge, &homes, targets.collect());
+        let targets = places(wanted.iter().map(|(i, _, _)| *i), images);
+        let results = self.objects.read_run(Purpose::Merge, &homes, targets);
         for ((i, tag, _), result) in wanted.iter().zip(results) {
             result.map_err(|error| (Some(*i), error.into()))?;
             let (id, image) = (block.page(*i), &images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE]);
@@ -241,4 +237,10 @@ impl Mover {
         }
         Ok(())
     }
+}
+
+/// The images of these pages of a block, in the block's order.
+fn places(pages: impl Iterator<Item = usize>, images: &mut [u8]) -> Vec<&mut [u8]> {
+    let mut all = images.chunks_exact_mut(PAGE_SIZE).enumerate();
+    pages.filter_map(|i| all.find(|(place, _)| *place == i).map(|(_, image)| image)).collect()
 }
