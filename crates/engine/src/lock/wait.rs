@@ -73,6 +73,22 @@ impl Waiters {
         out.extend(first.map(|(other, _)| *other));
     }
 
+    /// The last in the line for a name, as far as it came before `arrival` and wants what conflicts.
+    fn before(&self, session: u64, name: &NameRef<'_>, want: Want, arrival: u64) -> Option<u64> {
+        self.waiters
+            .iter()
+            .filter(|(other, waiter)| {
+                **other != session
+                    && waiter.arrival < arrival
+                    && !waiter.victim
+                    && waiter.want.mode.max(want.mode) == Mode::Exclusive
+                    && waiter.name.space == name.space
+                    && *waiter.name.key == *name.key
+            })
+            .max_by_key(|(_, waiter)| waiter.arrival)
+            .map(|(other, _)| *other)
+    }
+
     /// Those in the circle that a wait of `session` for `targets` would close, but for itself.
     fn circle(&self, session: u64, targets: &[u64]) -> Option<Vec<u64>> {
         let mut seen = HashSet::new();
@@ -111,6 +127,17 @@ impl Waiters {
         }
         false
     }
+}
+
+/// Where a request that must wait stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Nothing is in the way any more.
+    Free,
+    /// It waits for those in the way.
+    First,
+    /// It waits for another that waits for the same name.
+    Behind,
 }
 
 /// One request of a session for one name, with all its waits, until it is dropped.
@@ -157,12 +184,12 @@ impl<'a> Request<'a> {
         let still = match way {
             InTheWay::Txn(txn) => {
                 let session = locks.sessions.lock().get(txn).copied();
-                self.line_up(Some((*txn, session)), event)?;
+                let place = self.line_up(Some((*txn, session)), event)?;
                 // Whoever ends from here on sees that somebody waits.
                 fence(Ordering::SeqCst);
-                is_active(*txn)
+                place == Place::Behind || is_active(*txn)
             }
-            InTheWay::Sessions(_) => self.line_up(None, event)?,
+            InTheWay::Sessions(_) => self.line_up(None, event)? != Place::Free,
         };
         let mut woken = Woken::Notified;
         if still && !self.cancel.is_asked() {
@@ -187,9 +214,9 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Puts the request where others see it, with whom it waits for: the transaction's session, or whoever has locks
-    /// in the way now. False: nobody has, look again.
-    fn line_up(&mut self, txn: Option<(TxnId, Option<u64>)>, event: &Arc<Event>) -> Result<bool> {
+    /// Puts the request where others see it, with whom it waits for: the one before it in the line for the name, or
+    /// else the transaction's session, or whoever has locks in the way now.
+    fn line_up(&mut self, txn: Option<(TxnId, Option<u64>)>, event: &Arc<Event>) -> Result<Place> {
         let locks = self.locks;
         let mut inner = locks.inner.lock();
         let targets = match txn {
@@ -197,11 +224,24 @@ impl<'a> Request<'a> {
             // Those found before may have gone and others come: whoever is waited for now is the one who wakes.
             None => match inner.in_the_way(self.session, NameRef { space: self.space, key: self.key }, self.want) {
                 Some(InTheWay::Sessions(sessions)) => sessions,
-                _ => return Ok(false),
+                _ => return Ok(Place::Free),
             },
         };
-        let txn = txn.map(|(txn, _)| txn);
+        let mut txn = txn.map(|(txn, _)| txn);
+        let mut targets: Vec<u64> = targets;
+        let mut place = Place::First;
         let waiters = &mut inner.waiters;
+        let arrival = match waiters.waiters.get(&self.session) {
+            Some(me) if self.in_line => me.arrival,
+            _ => u64::MAX,
+        };
+        let name = NameRef { space: self.space, key: self.key };
+        // Who waits for this session (which has a part of the name already) can't be waited for.
+        if let Some(before) = waiters.before(self.session, &name, self.want, arrival)
+            && waiters.circle(self.session, &[before]).is_none()
+        {
+            (targets, txn, place) = (vec![before], None, Place::Behind);
+        }
         if waiters.gives_up(self.session, &targets, self.weight) {
             locks.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
             return Err(Error::Deadlock);
@@ -210,11 +250,13 @@ impl<'a> Request<'a> {
             waiter.targets = targets;
             waiter.txn = txn;
             waiter.want = self.want;
-            waiter.losses += 1;
-            if waiter.losses == LOSSES_MAX {
-                locks.starving.fetch_add(1, Ordering::AcqRel);
+            if place == Place::First {
+                waiter.losses += 1;
+                if waiter.losses == LOSSES_MAX {
+                    locks.starving.fetch_add(1, Ordering::AcqRel);
+                }
             }
-            return Ok(true);
+            return Ok(place);
         }
         waiters.arrivals += 1;
         let waiter = Waiter {
@@ -231,7 +273,7 @@ impl<'a> Request<'a> {
         waiters.waiters.insert(self.session, waiter);
         self.in_line = true;
         locks.waiting.fetch_add(1, Ordering::SeqCst);
-        Ok(true)
+        Ok(place)
     }
 
     /// The wait is over, the request goes on. True if it is a circle's victim.
@@ -254,9 +296,9 @@ impl Drop for Request<'_> {
             self.locks.waiting.fetch_sub(1, Ordering::SeqCst);
             if waiter.losses >= LOSSES_MAX {
                 self.locks.starving.fetch_sub(1, Ordering::AcqRel);
-                // Those that it was served before look again.
-                inner.waiters.wake(Some(self.session), None);
             }
+            // The one behind it is the first now.
+            inner.waiters.wake(Some(self.session), None);
         }
     }
 }
