@@ -157,3 +157,32 @@ fn the_bound_counts_rows_and_gaps() {
     assert_eq!((locks.held(), locks.gaps_held()), (0, 0));
     assert_eq!(locks.in_the_way(2, SPACE, b"bb", inserts), None);
 }
+
+#[test]
+fn the_end_of_an_owner_wakes_one_of_those_that_wait() {
+    const WAITERS: u64 = 60;
+    let locks = locks(100);
+    locks.take(1000, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
+    std::thread::scope(|scope| {
+        for session in 1..=WAITERS {
+            let locks = &locks;
+            scope.spawn(move || {
+                let cancel = Cancel::default();
+                let mut request = Request::new(locks, session, 0, (SPACE, b"k"), Want::EXCLUSIVE, far(), &cancel);
+                while let Err(way) = locks.take(session, SPACE, b"k", Mode::Exclusive).unwrap() {
+                    request.wait(&way, |_| false).unwrap();
+                }
+                drop(request);
+                locks.release_all(session, &[(SPACE, b"k"[..].into())], &[]);
+            });
+        }
+        while locks.waiting.load(Ordering::SeqCst) < WAITERS as usize {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        locks.release_all(1000, &[(SPACE, b"k"[..].into())], &[]);
+    });
+    // Each waits for the one before it, and then perhaps for it as the owner. All waking all would be 1800 and more.
+    let waits = locks.counters.waits.load(Ordering::SeqCst);
+    assert!(waits <= 4 * WAITERS, "{waits} waits of {WAITERS}");
+    assert_eq!((locks.held(), locks.waiting.load(Ordering::SeqCst)), (0, 0));
+}
