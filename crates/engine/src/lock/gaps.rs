@@ -101,6 +101,12 @@ impl Gaps {
         &mut owners[at].1
     }
 
+    /// Whether nobody holds anything.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds the other sessions that keep the key free of inserts.
     pub fn others_at(&self, session: u64, space: SpaceId, key: &[u8], out: &mut Vec<u64>) {
         let owners = self.0.get(&space).map_or(&[][..], Vec::as_slice);

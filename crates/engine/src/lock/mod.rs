@@ -199,6 +199,9 @@ impl Locks {
     /// # Errors
     /// [`Error::TooManyLocks`] if as many are held as may be.
     pub fn keep(&self, session: u64, space: SpaceId, from: &[u8], to: Option<&[u8]>) -> Result<bool> {
+        if to.is_some_and(|to| to <= from) {
+            return Ok(false); // No key is in it: nothing is to be remembered of it, either.
+        }
         let mut inner = self.inner.lock();
         let ranges = inner.gaps.of(space, session);
         let before = ranges.count();

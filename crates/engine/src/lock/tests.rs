@@ -186,3 +186,16 @@ fn the_end_of_an_owner_wakes_one_of_those_that_wait() {
     assert!(waits <= 4 * WAITERS, "{waits} waits of {WAITERS}");
     assert_eq!((locks.held(), locks.waiting.load(Ordering::SeqCst)), (0, 0));
 }
+
+#[test]
+fn a_range_without_keys_leaves_nothing_behind() {
+    let locks = locks(100);
+    for session in 1..100 {
+        assert!(!locks.keep(session, SPACE, b"k", Some(b"k")).unwrap());
+        assert!(!locks.keep(session, SPACE, b"k", Some(b"a")).unwrap());
+    }
+    assert!(locks.inner.lock().gaps.is_empty(), "each session that only looked at a row made every later look slower");
+    assert!(locks.keep(1, SPACE, b"a", Some(b"b")).unwrap());
+    locks.release_all(1, &[], &[SPACE]);
+    assert!(locks.inner.lock().gaps.is_empty());
+}
