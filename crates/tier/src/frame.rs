@@ -5,10 +5,12 @@
 //! This file and `pool` are the tier's unsafe room: everything above sees slices behind guards.
 //!
 //! States: `Free` → (claim) `Claimed` → `Ready` → (eviction claims it) `Claimed` → `Free`.
-//! Only `Ready` frames are latched by users. A pin keeps a `Ready` frame `Ready`.
+//! Only `Ready` frames are latched by users. A pin keeps a `Ready` frame `Ready`: state and pins are one word, so
+//! that a pin and a claim cannot both succeed. Whoever looks for a page without a lock (`table`) may pin, for a moment,
+//! a frame that has become another page's or nobody's: pins of frames that are not `Ready` mean nothing.
 
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
-use crate::sync::{AtomicU8, AtomicU32, AtomicU64, RawLatch as _, RawRwLock};
+use crate::sync::{AtomicU32, AtomicU64, RawLatch as _, RawRwLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A frame's place in the arena.
@@ -24,18 +26,32 @@ pub enum State {
     Ready = 2,
 }
 
+/// Where the state stands in a frame's word; the pins are below.
+const STATE_AT: u32 = 30;
+const PINS: u32 = (1 << STATE_AT) - 1;
+
+fn state_of(hold: u32) -> State {
+    match hold >> STATE_AT {
+        0 => State::Free,
+        1 => State::Claimed,
+        _ => State::Ready,
+    }
+}
+
 /// Accesses are counted up to this.
 pub const ACCESSES_MAX: u8 = 3;
 
 #[repr(align(64))]
 pub(crate) struct Frame {
     pub latch: RawRwLock,
-    state: AtomicU8,
+    /// State and pins.
+    hold: AtomicU32,
+    /// The next frame of the page table's bucket (`table`).
+    pub next: AtomicU32,
     /// Uses since the page came into memory, saturating.
     pub accesses: std::sync::atomic::AtomicU8,
     /// It was used again in memory, some time since it came: evidence of reuse when it leaves.
     pub reused: AtomicBool,
-    pub pins: AtomicU32,
     id: AtomicU64,
     /// Moves on when the content changes and when the frame is used anew.
     pub version: AtomicU64,
@@ -51,10 +67,10 @@ impl Frame {
     fn new() -> Frame {
         Frame {
             latch: RawRwLock::INIT,
-            state: AtomicU8::new(State::Free as u8),
+            hold: AtomicU32::new(0),
+            next: AtomicU32::new(0),
             accesses: Default::default(),
             reused: AtomicBool::new(false),
-            pins: AtomicU32::new(0),
             id: AtomicU64::new(0),
             version: AtomicU64::new(1),
             first_change: AtomicU64::new(0),
@@ -71,14 +87,39 @@ impl Frame {
         self.id.store(id.as_u64(), Ordering::Release);
     }
     pub fn state(&self) -> State {
-        match self.state.load(Ordering::Acquire) {
-            0 => State::Free,
-            1 => State::Claimed,
-            _ => State::Ready,
-        }
+        state_of(self.hold.load(Ordering::Acquire))
     }
+    /// For whoever owns the frame: nobody else changes the state meanwhile.
     pub fn set_state(&self, state: State) {
-        self.state.store(state as u8, Ordering::Release);
+        let from = self.hold.load(Ordering::Relaxed) >> STATE_AT;
+        self.hold.fetch_add((state as u32).wrapping_sub(from) << STATE_AT, Ordering::AcqRel);
+    }
+    /// Takes the frame away from its page, unless it is pinned or somebody else's.
+    pub fn try_claim(&self) -> bool {
+        let (ready, claimed) = ((State::Ready as u32) << STATE_AT, (State::Claimed as u32) << STATE_AT);
+        self.hold.compare_exchange(ready, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+    pub fn pins(&self) -> u32 {
+        self.hold.load(Ordering::Acquire) & PINS
+    }
+    /// Pins the frame if it is `Ready`.
+    #[inline]
+    pub fn try_pin(&self) -> bool {
+        let ready = state_of(self.hold.fetch_add(1, Ordering::AcqRel)) == State::Ready;
+        if !ready {
+            self.unpin();
+        }
+        ready
+    }
+    /// One pin more, for who has one or owns the frame.
+    #[inline]
+    pub fn pin_again(&self) {
+        self.hold.fetch_add(1, Ordering::AcqRel);
+    }
+    #[inline]
+    pub fn unpin(&self) {
+        let before = self.hold.fetch_sub(1, Ordering::AcqRel);
+        assert!(before & PINS > 0, "unpinned more often than pinned");
     }
     pub fn first_change(&self) -> Option<Glsn> {
         Some(self.first_change.load(Ordering::Acquire)).filter(|g| *g != 0)
@@ -122,6 +163,10 @@ impl Arena {
 
     pub fn frame(&self, no: FrameNo) -> &Frame {
         &self.frames[no.0 as usize]
+    }
+
+    pub fn frames(&self) -> impl Iterator<Item = &Frame> {
+        self.frames.iter()
     }
 
     /// The frame's bytes.

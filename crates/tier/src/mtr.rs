@@ -82,7 +82,7 @@ impl<'p> Mtr<'p> {
             return held;
         }
         let no = pin.frame();
-        self.pool.frame(no).pins.fetch_add(1, Ordering::AcqRel);
+        self.pool.frame(no).pin_again();
         self.latch(pin.id(), no)
     }
 

@@ -11,8 +11,8 @@ use crate::mtr::{Mtr, MtrError};
 use crate::page::{PageId, PageRef, SpaceId};
 use crate::pool::{Access, Lookup, Pool};
 use crate::redo::{LogError, Redo, Urgency};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use terrace_io::World;
 use terrace_io::disk::DiskError;
 
@@ -152,7 +152,7 @@ impl ReadGuard<'_> {
     }
     /// Keeps the page in memory beyond the guard.
     pub fn pin(&self) -> Pin {
-        self.pool.frame(self.no).pins.fetch_add(1, Ordering::AcqRel);
+        self.pool.frame(self.no).pin_again();
         Pin { pool: self.pool.clone(), no: self.no, id: self.id() }
     }
 }
@@ -181,7 +181,7 @@ impl Pin {
     }
     /// Waits for the latch only.
     pub fn read(&self) -> ReadGuard<'_> {
-        self.pool.frame(self.no).pins.fetch_add(1, Ordering::AcqRel);
+        self.pool.frame(self.no).pin_again();
         self.pool.latch_shared(self.no);
         ReadGuard { pool: &self.pool, no: self.no }
     }
@@ -193,7 +193,7 @@ impl Pin {
 
 impl Clone for Pin {
     fn clone(&self) -> Pin {
-        self.pool.frame(self.no).pins.fetch_add(1, Ordering::AcqRel);
+        self.pool.frame(self.no).pin_again();
         Pin { pool: self.pool.clone(), no: self.no, id: self.id }
     }
 }

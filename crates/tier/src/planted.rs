@@ -49,8 +49,10 @@ pub static FLASH_TAG_IGNORED: Switch = Switch::new();
 pub static FILL_AFTER_INVALIDATION: Switch = Switch::new();
 /// An object is deleted as soon as it is superseded, in memory.
 pub static OBJECT_DELETED_EARLY: Switch = Switch::new();
-/// Eviction looks whether a page is pinned before it has the page table's lock.
+/// Eviction looks whether a page is pinned, and claims it a moment later.
 pub static PINS_SEEN_EARLY: Switch = Switch::new();
+/// A frame that was found without a lock is not asked again whose it is.
+pub static STALE_FRAME_TRUSTED: Switch = Switch::new();
 /// A new page's frame is not waited for while the flusher still holds its latch.
 pub static LATCHED_FRAME_TAKEN: Switch = Switch::new();
 /// The flusher calls a page clean that changed since it copied it.

@@ -1,7 +1,7 @@
 //! The buffer pool: which page is in which frame, and who may touch it.
 //!
-//! A page table of shards maps a page to its frame. A miss *claims*: under the shard's lock it maps
-//! the page to a free frame in state `Claimed`, and only then looks below. So a page has one loader,
+//! A page table maps a page to its frame (`table`). A miss *claims*: it maps the page to a free frame in
+//! state `Claimed`, and only then looks below. So a page has one loader,
 //! and nobody else loads, flushes or evicts it meanwhile; whoever else wants it waits for the claim
 //! to end and looks again. Eviction claims the frame in the same way while it offers the image to
 //! the BPE, so a page cannot be loaded anew between its eviction and its fill.
@@ -19,22 +19,22 @@
 //! (`evict`).
 
 mod ahead;
+mod table;
 
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::frame::{ACCESSES_MAX, Arena, Frame, FrameNo, State};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::planted;
 use crate::queues::Queues;
-use crate::sync::{Mutex, RawLatch as _, RwLock};
+use crate::sync::{Mutex, RawLatch as _};
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use table::{SHARDS, Table};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Woken};
-
-const SHARDS: usize = 64;
 
 /// How long a reader waits for a free frame while none becomes free, before it gives up, in nanoseconds.
 const FRAME_WAIT_MAX: Nanos = 30_000_000_000;
@@ -57,10 +57,10 @@ pub enum Access {
     Internal,
 }
 
+/// What is known of the pages of a shard of the page table.
 #[derive(Default)]
 #[repr(align(64))]
 struct Shard {
-    pages: RwLock<HashMap<PageId, FrameNo>>,
     hits: AtomicU64,
     /// A claim of one of its pages ended: loaded, failed or evicted.
     claims_ended: Event,
@@ -85,6 +85,7 @@ pub struct PoolCounters {
 pub struct Pool {
     pub(crate) world: World,
     arena: Arena,
+    table: Table,
     shards: Box<[Shard]>,
     free: Mutex<Vec<FrameNo>>,
     pub(crate) queues: Mutex<Queues>,
@@ -120,6 +121,7 @@ impl Pool {
         Pool {
             world,
             arena: Arena::new(frames),
+            table: Table::new(frames),
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             free: Mutex::new((0..frames as u32).rev().map(FrameNo).collect()),
             queues: Mutex::new(Queues::new(frames)),
@@ -157,17 +159,14 @@ impl Pool {
     /// Pages in memory of each space.
     pub fn pages_by_space(&self) -> HashMap<SpaceId, u64> {
         let mut counts = HashMap::new();
-        for shard in &self.shards {
-            for id in shard.pages.read().keys() {
-                *counts.entry(id.space).or_insert(0) += 1;
-            }
+        for frame in self.arena.frames().filter(|frame| frame.state() != State::Free) {
+            *counts.entry(frame.id().space).or_insert(0) += 1;
         }
         counts
     }
 
     fn shard(&self, id: PageId) -> &Shard {
-        let hash = id.as_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        &self.shards[(hash >> 58) as usize % SHARDS]
+        &self.shards[table::shard(id)]
     }
 
     pub(crate) fn frame(&self, no: FrameNo) -> &Frame {
@@ -177,29 +176,47 @@ impl Pool {
     /// Finds a page in memory and pins it.
     #[inline]
     pub(crate) fn lookup(&self, id: PageId, access: Access) -> Lookup {
-        let shard = self.shard(id);
-        let pages = shard.pages.read();
-        let Some(&no) = pages.get(&id) else { return Lookup::Absent };
-        let frame = self.frame(no);
-        if frame.state() != State::Ready && !planted::CLAIM_NOT_WAITED.on() {
-            return Lookup::Claimed;
-        }
-        frame.pins.fetch_add(1, Ordering::AcqRel);
-        drop(pages);
+        let found = self.table.find(&self.arena, id).filter(|no| {
+            let frame = self.frame(*no);
+            let pinned = frame.try_pin();
+            let mine = pinned && (frame.id() == id || planted::STALE_FRAME_TRUSTED.on());
+            if pinned && !mine {
+                frame.unpin();
+            }
+            mine
+        });
+        let no = match found {
+            Some(no) => no,
+            None => match self.lookup_locked(id) {
+                Lookup::Pinned(no) => no,
+                other => return other,
+            },
+        };
         if access == Access::Normal {
-            frame.touch();
+            self.frame(no).touch();
         }
-        shard.hits.fetch_add(1, Ordering::Relaxed);
+        self.shard(id).hits.fetch_add(1, Ordering::Relaxed);
         Lookup::Pinned(no)
     }
 
+    #[cold]
+    fn lookup_locked(&self, id: PageId) -> Lookup {
+        self.table.with(&self.arena, id, |no| {
+            let Some(no) = no else { return Lookup::Absent };
+            if planted::CLAIM_NOT_WAITED.on() {
+                self.frame(no).pin_again();
+                return Lookup::Pinned(no);
+            }
+            if self.frame(no).try_pin() { Lookup::Pinned(no) } else { Lookup::Claimed }
+        })
+    }
+
     pub(crate) fn has(&self, id: PageId) -> bool {
-        self.shard(id).pages.read().contains_key(&id)
+        self.table.with(&self.arena, id, |no| no.is_some())
     }
 
     pub(crate) fn unpin(&self, no: FrameNo) {
-        let before = self.frame(no).pins.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "unpinned more often than pinned");
+        self.frame(no).unpin();
     }
 
     /// The read, top half (R1): memory, or one loader's trip below. Pins the frame.
@@ -227,10 +244,9 @@ impl Pool {
 
     /// Forgets a claim: nothing was loaded.
     fn unclaim(&self, id: PageId, no: FrameNo) {
-        let shard = self.shard(id);
-        shard.pages.write().remove(&id);
+        self.table.remove(&self.arena, id, no);
         self.give_frame(no);
-        shard.claims_ended.notify();
+        self.shard(id).claims_ended.notify();
     }
 
     /// What was fetched into a claimed frame is in memory.
@@ -247,16 +263,12 @@ impl Pool {
 
     /// Maps `id` to the free frame `no`, unless somebody was faster.
     fn claim(&self, id: PageId, no: FrameNo) -> bool {
-        let mut pages = self.shard(id).pages.write();
-        if pages.contains_key(&id) {
-            return false;
-        }
-        let frame = self.frame(no);
-        assert_eq!(frame.state(), State::Free);
-        frame.set_id(id);
-        frame.set_state(State::Claimed);
-        pages.insert(id, no);
-        true
+        self.table.insert(&self.arena, id, no, || {
+            let frame = self.frame(no);
+            assert_eq!(frame.state(), State::Free);
+            frame.set_id(id);
+            frame.set_state(State::Claimed);
+        })
     }
 
     fn load_claimed(&self, id: PageId, no: FrameNo, access: Access) -> Result<FrameNo, ReadError> {
@@ -272,7 +284,7 @@ impl Pool {
             Ok(fetched) => {
                 let frame = self.frame(no);
                 frame.accesses.store(u8::from(access == Access::Normal), Ordering::Relaxed);
-                frame.pins.fetch_add(1, Ordering::AcqRel);
+                frame.pin_again();
                 self.admit(id, no, fetched);
                 Ok(no)
             }
@@ -298,7 +310,7 @@ impl Pool {
         assert!(self.claim(id, no), "page {id} is created but is in memory already");
         let frame = self.frame(no);
         frame.accesses.store(1, Ordering::Relaxed);
-        frame.pins.fetch_add(1, Ordering::AcqRel);
+        frame.pin_again();
         // Free a moment ago: the flusher may still be letting go of the page that it made clean here.
         if planted::LATCHED_FRAME_TAKEN.on() {
             frame.latch.try_lock_exclusive();
@@ -402,7 +414,7 @@ impl Pool {
             crate::queues::Look {
                 stale: frame.turn.load(Ordering::Acquire) != turn || frame.state() != State::Ready,
                 accesses: frame.accesses.load(Ordering::Relaxed),
-                evictable: frame.pins.load(Ordering::Acquire) == 0 && !frame.is_dirty(),
+                evictable: frame.pins() == 0 && !frame.is_dirty(),
             }
         });
         for no in queues.cooled.drain(..) {
@@ -416,31 +428,44 @@ impl Pool {
     /// Claims the frame away from its page, offers the image below, frees the frame.
     fn try_evict(&self, no: FrameNo) -> bool {
         let frame = self.frame(no);
-        let id = frame.id();
-        let seen_early = planted::PINS_SEEN_EARLY.on().then(|| frame.pins.load(Ordering::Acquire));
-        {
-            let pages = self.shard(id).pages.write();
-            let mine = pages.get(&id) == Some(&no) && frame.state() == State::Ready;
-            let pins = seen_early.unwrap_or_else(|| frame.pins.load(Ordering::Acquire));
-            if !mine || pins != 0 || frame.is_dirty() {
-                if mine {
-                    let turn = frame.turn.load(Ordering::Relaxed);
-                    self.queues.lock().push_old(no, turn);
-                }
-                return false;
+        let turn = frame.turn.load(Ordering::Acquire);
+        let claimed = if planted::PINS_SEEN_EARLY.on() {
+            let unpinned = frame.state() == State::Ready && frame.pins() == 0;
+            if unpinned {
+                frame.set_state(State::Claimed);
             }
-            frame.set_state(State::Claimed);
+            unpinned
+        } else {
+            frame.try_claim()
+        };
+        // Whoever made it dirty had it pinned, so that is known by now.
+        if claimed && frame.is_dirty() {
+            self.end_claim(no);
+        } else if claimed {
+            return self.evict_claimed(no);
         }
+        self.queues.lock().push_old(no, turn);
+        false
+    }
+
+    /// The claim of a page that stays in memory is over.
+    fn end_claim(&self, no: FrameNo) {
+        let frame = self.frame(no);
+        let id = frame.id();
+        frame.set_state(State::Ready);
+        self.shard(id).claims_ended.notify();
+    }
+
+    fn evict_claimed(&self, no: FrameNo) -> bool {
+        let frame = self.frame(no);
+        let id = frame.id();
         // SAFETY: claimed, unpinned and out of state Ready: nobody else reaches the bytes.
         let image = unsafe { self.arena.bytes_mut(no) };
         let accesses = frame.accesses.load(Ordering::Relaxed);
         // A page that was young has had its count taken away, but it was used again.
         let accesses = if frame.reused.load(Ordering::Relaxed) { ACCESSES_MAX } else { accesses };
         self.below.evicted(id, image, accesses);
-        let shard = self.shard(id);
-        shard.pages.write().remove(&id);
-        self.give_frame(no);
-        shard.claims_ended.notify();
+        self.unclaim(id, no);
         self.counters.evictions.fetch_add(1, Ordering::Relaxed);
         true
     }
@@ -572,31 +597,30 @@ impl Pool {
     /// caller lets go and calls again.
     pub fn discard_space(&self, space: SpaceId) -> usize {
         let mut pinned = 0;
-        for shard in &self.shards {
-            let mut pages = shard.pages.write();
-            let mine: Vec<_> =
-                pages.iter().filter(|(id, _)| id.space == space).map(|(i, n)| (*i, *n)).collect();
-            for (id, no) in mine {
-                let frame = self.frame(no);
-                if frame.pins.load(Ordering::Acquire) != 0 || frame.state() != State::Ready {
-                    pinned += 1;
-                    continue;
-                }
-                if !frame.latch.try_lock_exclusive() {
-                    pinned += 1; // the flusher copies it
-                    continue;
-                }
-                if let Some(first) = frame.first_change() {
-                    let mut dirty = self.dirty.lock();
-                    dirty.remove(&(first, no));
-                    self.dirty_count.store(dirty.len(), Ordering::Relaxed);
-                }
-                self.clear_homeless(no);
-                pages.remove(&id);
-                // SAFETY: locked above.
-                unsafe { frame.latch.unlock_exclusive() };
-                self.give_frame(no);
+        for no in (0..self.frames() as u32).map(FrameNo) {
+            let frame = self.frame(no);
+            if frame.state() == State::Free || frame.id().space != space {
+                continue;
             }
+            if !frame.try_claim() {
+                pinned += usize::from(frame.state() != State::Free);
+                continue;
+            }
+            let id = frame.id();
+            if id.space != space || !frame.latch.try_lock_exclusive() {
+                self.end_claim(no); // another page's by now, or the flusher copies it
+                pinned += usize::from(id.space == space);
+                continue;
+            }
+            if let Some(first) = frame.first_change() {
+                let mut dirty = self.dirty.lock();
+                dirty.remove(&(first, no));
+                self.dirty_count.store(dirty.len(), Ordering::Relaxed);
+            }
+            self.clear_homeless(no);
+            // SAFETY: locked above.
+            unsafe { frame.latch.unlock_exclusive() };
+            self.unclaim(id, no);
         }
         pinned
     }
@@ -642,17 +666,23 @@ impl Pool {
     /// Panics if the table, the queues and the frames disagree. For tests, at rest.
     pub fn check_invariants(&self) {
         let mut seen = std::collections::HashSet::new();
-        for shard in &self.shards {
-            for (id, no) in shard.pages.read().iter() {
-                let frame = self.frame(*no);
-                assert!(seen.insert(*no), "frame {no:?} has two pages");
-                assert_eq!(frame.id(), *id);
-                assert_eq!(frame.state(), State::Ready, "page {id} is claimed at rest");
-                assert_eq!(frame.pins.load(Ordering::Acquire), 0, "page {id} is pinned at rest");
-                let listed = frame.first_change().is_some_and(|f| self.dirty.lock().contains(&(f, *no)));
-                assert_eq!(frame.is_dirty(), listed, "page {id}: dirty set and frame disagree");
+        for no in (0..self.frames() as u32).map(FrameNo) {
+            let frame = self.frame(no);
+            if frame.state() == State::Free {
+                continue;
             }
+            let id = frame.id();
+            seen.insert(no);
+            assert!(
+                self.table.with(&self.arena, id, |found| found == Some(no)),
+                "page {id} is not found in its frame"
+            );
+            assert_eq!(frame.state(), State::Ready, "page {id} is claimed at rest");
+            assert_eq!(frame.pins(), 0, "page {id} is pinned at rest");
+            let listed = frame.first_change().is_some_and(|f| self.dirty.lock().contains(&(f, no)));
+            assert_eq!(frame.is_dirty(), listed, "page {id}: dirty set and frame disagree");
         }
+        assert_eq!(self.table.count(&self.arena), seen.len(), "the table maps pages that no frame has");
         let free = self.free.lock();
         assert!(free.iter().all(|no| !seen.contains(no)), "a free frame holds a page");
         assert_eq!(free.len() + seen.len(), self.frames());

@@ -5,18 +5,18 @@
 //! The model knows one order of all atomics: it finds races, not missing fences.
 
 #[cfg(not(feature = "model"))]
-pub use parking_lot::{Mutex, RawRwLock, RwLock, lock_api::RawRwLock as RawLatch};
+pub use parking_lot::{Mutex, RawRwLock, lock_api::RawRwLock as RawLatch};
 #[cfg(not(feature = "model"))]
-pub use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+pub use std::sync::atomic::{AtomicU32, AtomicU64};
 
 #[cfg(feature = "model")]
-pub use model::{Mutex, RawLatch, RawRwLock, RwLock};
+pub use model::{Mutex, RawLatch, RawRwLock};
 #[cfg(feature = "model")]
-pub use shuttle::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+pub use shuttle::sync::atomic::{AtomicU32, AtomicU64};
 
 #[cfg(feature = "model")]
 mod model {
-    use shuttle::sync::{Condvar, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+    use shuttle::sync::{Condvar, MutexGuard};
 
     // A schedule that failed is over: nobody looks at what it poisoned.
     #[derive(Default)]
@@ -28,18 +28,6 @@ mod model {
         }
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(|e| e.into_inner())
-        }
-    }
-
-    #[derive(Default)]
-    pub struct RwLock<T>(shuttle::sync::RwLock<T>);
-
-    impl<T> RwLock<T> {
-        pub fn read(&self) -> RwLockReadGuard<'_, T> {
-            self.0.read().unwrap_or_else(|e| e.into_inner())
-        }
-        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-            self.0.write().unwrap_or_else(|e| e.into_inner())
         }
     }
 

@@ -14,10 +14,9 @@ impl Pool {
     /// memory. Takes frames that are free beyond need, and waits for none.
     pub(super) fn claim_ahead(&self, id: PageId) -> Vec<(PageId, FrameNo)> {
         let near = |back: u32| {
-            id.page.checked_sub(back).is_some_and(|page| {
-                let before = PageId::new(id.space, page);
-                self.shard(before).pages.read().contains_key(&before)
-            })
+            id.page
+                .checked_sub(back)
+                .is_some_and(|page| self.table.find(&self.arena, PageId::new(id.space, page)).is_some())
         };
         if !near(1) && !near(2) {
             return Vec::new();
@@ -51,7 +50,12 @@ impl Pool {
     }
 
     /// Fetches a claimed page together with those claimed ahead, which become known to all, or are forgotten.
-    pub(super) fn fetch_with(&self, id: PageId, no: FrameNo, ahead: &[(PageId, FrameNo)]) -> Result<Fetched, ReadError> {
+    pub(super) fn fetch_with(
+        &self,
+        id: PageId,
+        no: FrameNo,
+        ahead: &[(PageId, FrameNo)],
+    ) -> Result<Fetched, ReadError> {
         let ids: Vec<PageId> = std::iter::once(id).chain(ahead.iter().map(|(id, _)| *id)).collect();
         let frames = std::iter::once(no).chain(ahead.iter().map(|(_, no)| *no));
         // SAFETY: the claims make this thread the only owner of these frames, which are all different.

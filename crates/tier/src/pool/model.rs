@@ -353,3 +353,7 @@ fn planted_a_change_after_the_copy_that_is_forgotten_is_found() {
 fn planted_a_second_loader_is_found() {
     is_found(&planted::CLAIM_NOT_WAITED, three_load_one_page, 3000);
 }
+#[test]
+fn planted_a_stale_frame_that_is_trusted_is_found() {
+    is_found(&planted::STALE_FRAME_TRUSTED, pinned_while_it_leaves, 3000);
+}

@@ -1,0 +1,123 @@
+//! The page table: which page is in which frame.
+//!
+//! Buckets of frames chained through [`Frame::next`]. Changes are made under the lock of the bucket's shard;
+//! [`Table::find`] walks without any lock, so that a hit waits for nobody who was put to sleep with a lock in hand, and
+//! writes nothing but the frame's pin. A walk may meet a frame that is moved meanwhile, and be led into another
+//! bucket: it then misses a page that is there, or names a frame that is another page's by now. So a frame found is
+//! pinned and its page compared again; and what was not found is looked for again under the lock.
+//!
+//! Locks: a shard's, for memory work only.
+
+use crate::frame::{Arena, FrameNo};
+use crate::page::PageId;
+use crate::sync::{AtomicU32, Mutex};
+use std::sync::atomic::Ordering;
+
+/// A power of two.
+pub(super) const SHARDS: usize = 64;
+const END: u32 = u32::MAX;
+/// Steps of a walk without a lock, at the most: more means that it was led astray.
+const STEPS_MAX: usize = 64;
+
+pub(super) struct Table {
+    heads: Box<[AtomicU32]>,
+    /// Of the hash, to have a bucket.
+    shift: u32,
+    locks: Box<[Lock]>,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Lock(Mutex<()>);
+
+fn hash(id: PageId) -> u64 {
+    id.as_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// The shard that a page belongs to, of [`SHARDS`].
+pub(super) fn shard(id: PageId) -> usize {
+    (hash(id) >> (64 - SHARDS.trailing_zeros())) as usize
+}
+
+impl Table {
+    /// A table for so many frames: eight bytes each, at most sixteen.
+    pub(super) fn new(frames: usize) -> Table {
+        let buckets = (2 * frames).next_power_of_two().max(SHARDS);
+        Table {
+            heads: (0..buckets).map(|_| AtomicU32::new(END)).collect(),
+            shift: 64 - buckets.trailing_zeros(),
+            locks: (0..SHARDS).map(|_| Lock::default()).collect(),
+        }
+    }
+
+    fn head(&self, id: PageId) -> &AtomicU32 {
+        &self.heads[(hash(id) >> self.shift) as usize]
+    }
+
+    fn walk(&self, arena: &Arena, id: PageId, steps: usize) -> Option<FrameNo> {
+        let mut no = self.head(id).load(Ordering::Acquire);
+        for _ in 0..steps {
+            if no == END {
+                return None;
+            }
+            let frame = arena.frame(FrameNo(no));
+            if frame.id() == id {
+                return Some(FrameNo(no));
+            }
+            no = frame.next.load(Ordering::Acquire);
+        }
+        None
+    }
+
+    /// The frame that seems to have the page: a hint, see above.
+    #[inline]
+    pub(super) fn find(&self, arena: &Arena, id: PageId) -> Option<FrameNo> {
+        self.walk(arena, id, STEPS_MAX)
+    }
+
+    /// Calls `f` with the page's frame; the page neither comes nor goes meanwhile.
+    pub(super) fn with<R>(&self, arena: &Arena, id: PageId, f: impl FnOnce(Option<FrameNo>) -> R) -> R {
+        let _lock = self.locks[shard(id)].0.lock();
+        f(self.walk(arena, id, usize::MAX))
+    }
+
+    /// Maps the page to a frame that `prepare` makes its own. False if the page is mapped already.
+    pub(super) fn insert(&self, arena: &Arena, id: PageId, no: FrameNo, prepare: impl FnOnce()) -> bool {
+        let _lock = self.locks[shard(id)].0.lock();
+        if self.walk(arena, id, usize::MAX).is_some() {
+            return false;
+        }
+        prepare();
+        let head = self.head(id);
+        arena.frame(no).next.store(head.load(Ordering::Relaxed), Ordering::Release);
+        head.store(no.0, Ordering::Release);
+        true
+    }
+
+    /// Forgets the page, which is mapped to `no`.
+    pub(super) fn remove(&self, arena: &Arena, id: PageId, no: FrameNo) {
+        let _lock = self.locks[shard(id)].0.lock();
+        let next = arena.frame(no).next.load(Ordering::Acquire);
+        let mut link = self.head(id);
+        loop {
+            let at = link.load(Ordering::Acquire);
+            assert_ne!(at, END, "page {id} is not in the page table");
+            if at == no.0 {
+                return link.store(next, Ordering::Release);
+            }
+            link = &arena.frame(FrameNo(at)).next;
+        }
+    }
+
+    /// Pages mapped. For tests, at rest.
+    pub(super) fn count(&self, arena: &Arena) -> usize {
+        let chain = |head: &AtomicU32| {
+            let next = |no: &u32| {
+                Some(arena.frame(FrameNo(*no)).next.load(Ordering::Acquire)).filter(|no| *no != END)
+            };
+            let first = Some(head.load(Ordering::Acquire)).filter(|no| *no != END);
+            std::iter::successors(first, next).count()
+        };
+        self.heads.iter().map(chain).sum()
+    }
+}
