@@ -39,7 +39,10 @@ fn open(directory: &Path, data: u64, flash_percent: Option<u64>) -> Terrace {
         let parts = Parts { world: world(), volume, flash: None, store: None };
         return Terrace::on(config, parts).expect("the engine opens");
     };
-    let real = object::open(&object::Settings::new(&directory.join("objects").display().to_string()));
+    // In memory where there is such a place: a real store's syncs don't hold up the volume's.
+    let memory_objects = Path::new("/dev/shm").join(format!("terrace-bench-{}-{percent}", std::process::id()));
+    let objects = if Path::new("/dev/shm").is_dir() { memory_objects } else { directory.join("objects") };
+    let real = object::open(&object::Settings::new(&objects.display().to_string()));
     let store = emulate::store(world(), real.expect("the object directory opens"), CLOUD.store);
     let config = Config {
         object_buffer: Bytes(data / 10),
@@ -128,6 +131,12 @@ name: name(*percent),
                     delta("pool_frame_waits"),
                     delta("pool_foreground_evictions"),
                 );
+                if setting("VERBOSE", 0) == 1 {
+                    let mut moved: Vec<_> = after.iter().map(|(name, at)| (name, at.wrapping_sub(before[name]) as i64)).collect();
+                    moved.retain(|(_, by)| *by != 0);
+                    moved.sort();
+                    eprintln!("  {}", moved.iter().map(|(name, by)| format!("{name} {by}")).collect::<Vec<_>>().join(", "));
+                }
                 for row in rows.iter_mut().filter(|row| match percent {
                     Some(percent) => row.name == name(*percent),
                     None => row.name.starts_with(&format!("Zipf {zipf},")),

@@ -61,6 +61,11 @@ pub fn dirty_limit(frames: usize) -> usize {
     frames * 3 / 8
 }
 
+/// Pages of a batch that nobody waits for: a sync for so many more in a larger pool.
+fn batch(frames: usize) -> usize {
+    (frames / 32).clamp(BATCH, 4 * BATCH)
+}
+
 /// The policy: a pure function.
 pub fn choose(p: Pressure) -> Choice {
     if p.dirty == 0 {
@@ -178,7 +183,7 @@ impl Flusher {
         self.map.settle();
         let frames = match choose(self.pressure()) {
             Choice::Nothing => return Step::Idle,
-            Choice::Oldest => self.pool.oldest_dirty_frames(BATCH),
+            Choice::Oldest => self.pool.oldest_dirty_frames(batch(self.pool.frames())),
             Choice::Coldest => {
                 let cold = self.pool.cold_dirty_frames(BATCH);
                 if cold.is_empty() { self.pool.oldest_dirty_frames(BATCH) } else { cold }
@@ -251,6 +256,7 @@ impl Flusher {
             }
             self.pool.flushed(copy);
         }
+        self.pool.batch_flushed();
         self.counters.pages.fetch_add(copies.len() as u64, Ordering::Relaxed);
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         Ok(())

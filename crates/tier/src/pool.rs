@@ -38,6 +38,10 @@ use terrace_io::sched::{Event, Woken};
 
 /// How long a reader waits for a free frame while none becomes free, before it gives up, in nanoseconds.
 const FRAME_WAIT_MAX: Nanos = 30_000_000_000;
+/// Who waits for a frame: a free one wakes all who may take the last ones, and one of the others.
+const RESERVED: u64 = 0;
+const OTHERS: u64 = 1;
+
 /// After how long a waiter looks again by itself, in nanoseconds.
 const PATIENCE: Nanos = 100_000_000;
 
@@ -351,7 +355,8 @@ impl Pool {
             self.counters.frame_waits.fetch_add(1, Ordering::Relaxed);
             self.frames_wanted.notify();
             self.flush_wanted.notify();
-            if self.world.sched.wait(&self.frames_freed, freed, Some(PATIENCE)) == Woken::Notified {
+            let who = if reserve { RESERVED } else { OTHERS };
+            if self.world.sched.wait_for(&self.frames_freed, freed, Some(PATIENCE), who) == Woken::Notified {
                 continue;
             }
             waited += PATIENCE;
@@ -391,7 +396,7 @@ impl Pool {
         frame.turn.fetch_add(1, Ordering::AcqRel);
         frame.set_state(State::Free);
         self.free.lock().push(no);
-        self.frames_freed.notify();
+        self.frames_freed.notify_until(RESERVED);
     }
 
     /// Evicts the clean page that the queues name next. False if there is none now.
@@ -571,6 +576,10 @@ impl Pool {
         }
         // SAFETY: locked above.
         unsafe { frame.latch.unlock_shared() };
+    }
+
+    /// After a batch of [`Pool::flushed`].
+    pub fn batch_flushed(&self) {
         self.cleaned.notify();
         self.frames_wanted.notify();
     }

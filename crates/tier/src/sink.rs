@@ -265,6 +265,7 @@ impl Sinker {
                 self.counters.blocks.fetch_add(1, Ordering::Relaxed);
                 self.counters.pages.fetch_add(u64::from(*pages), Ordering::Relaxed);
                 self.mover.map.slots_freed.notify();
+                self.mover.pool.flush_wanted.notify(); // a flusher that found no slot
             }
             Ok(Sunk::Nothing | Sunk::Gone) => {}
             Err(_) => _ = self.counters.errors.fetch_add(1, Ordering::Relaxed),

@@ -37,7 +37,7 @@ struct NoHandle;
 impl WorkerHandle for NoHandle {}
 impl Sched for TestSched {
     fn wait(&self, event: &Event, seen: Ticket, timeout: Option<Nanos>) -> Woken {
-        event.park(seen, timeout.map(Duration::from_nanos))
+        event.park(seen, timeout.map(Duration::from_nanos), 0)
     }
     /// Tests step their workers themselves.
     fn spawn(&self, _worker: Box<dyn Worker>) -> Box<dyn WorkerHandle> {
@@ -128,6 +128,7 @@ pub fn flush_all(pages: &Pages, below: &MemoryBelow) -> usize {
             flushed += 1;
         }
     }
+    pages.pool().batch_flushed();
     flushed
 }
 

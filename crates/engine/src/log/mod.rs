@@ -36,9 +36,10 @@ use parking_lot::Mutex;
 use space::Verdict;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use terrace_io::AlignedBuf;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
-use terrace_io::disk::{Disk, DiskError, File};
+use terrace_io::disk::{Class, Disk, DiskError, File};
 use terrace_io::sched::Event;
 use terrace_tier::page::{Glsn, PageId};
 use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
@@ -366,8 +367,15 @@ impl Redo for Log {
 pub fn create(volume: &dyn Disk, partitions: usize, blocks: u64) -> Result<(), DiskError> {
     for partition in 0..partitions {
         let file = volume.create(&file_name(partition))?;
-        file.grow(blocks * block::BLOCK as u64, true)?;
-        file.sync(terrace_io::disk::Class::LogWrite)?;
+        let end = blocks * block::BLOCK as u64;
+        file.grow(end, true)?;
+        // Written once, so that no commit of the first round makes the file system note that a block is in use.
+        let zeros = AlignedBuf::zeroed((1 << 20).min(end as usize));
+        for offset in (0..end).step_by(zeros.len()) {
+            let len = zeros.len().min((end - offset) as usize);
+            file.write(Class::LogWrite, offset, &zeros[..len])?;
+        }
+        file.sync(Class::LogWrite)?;
     }
     Ok(())
 }

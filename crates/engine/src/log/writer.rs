@@ -14,9 +14,13 @@ use super::{Log, LogCounters};
 use crate::planted;
 use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
+use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, DiskError, FileWrite, Op};
 use terrace_tier::page::Glsn;
 use terrace_tier::redo::{LogError, Redo};
+
+/// After how long a waiter looks again by itself, in nanoseconds.
+const PATIENCE: Nanos = 100_000_000;
 
 /// A partition's share of a write.
 struct Share {
@@ -41,7 +45,7 @@ impl Log {
             self.healthy()?;
             let shares = self.take(|_, ring| ring.can_write(upto));
             if shares.is_empty() {
-                self.world.sched.wait(&self.written, written, None);
+                self.world.sched.wait_for(&self.written, written, Some(PATIENCE), upto);
             } else {
                 self.write(shares)?;
             }
@@ -115,7 +119,8 @@ impl Log {
             horizon
         };
         debug_assert!(horizon >= attested);
-        self.written.notify();
+        // Who needs more than this waits for another write; one of them may have to make it.
+        self.written.notify_until(horizon);
         if planted::ACK_BEFORE_SYNC.on() {
             for partition in partitions {
                 if let Err(error) = self.files[partition].sync(Class::LogWrite) {

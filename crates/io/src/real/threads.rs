@@ -31,7 +31,11 @@ impl Drop for Handle {
 
 impl Sched for Threads {
     fn wait(&self, event: &Event, seen: Ticket, timeout: Option<Nanos>) -> Woken {
-        event.park(seen, timeout.map(Duration::from_nanos))
+        event.park(seen, timeout.map(Duration::from_nanos), 0)
+    }
+
+    fn wait_for(&self, event: &Event, seen: Ticket, timeout: Option<Nanos>, wanted: u64) -> Woken {
+        event.park(seen, timeout.map(Duration::from_nanos), wanted)
     }
 
     fn spawn(&self, mut worker: Box<dyn Worker>) -> Box<dyn WorkerHandle> {
@@ -60,6 +64,6 @@ impl Sched for Threads {
 
 fn wait_unless(event: &Event, ticket: Ticket, stop: &AtomicBool, nanos: Option<Nanos>) {
     if !stop.load(Ordering::SeqCst) {
-        event.park(ticket, nanos.map(Duration::from_nanos));
+        event.park(ticket, nanos.map(Duration::from_nanos), 0);
     }
 }
