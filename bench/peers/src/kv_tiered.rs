@@ -69,7 +69,7 @@ fn settle(store: &Terrace) {
 pub fn run(directory: &Path) -> Report {
     let records = setting("RECORDS", 800_000);
     let runs = setting("RUNS", 3);
-    let threads = setting("THREADS", 64);
+    let threads = setting("THREADS", 256);
     let time = Duration::from_millis(setting("MILLIS", 4000));
     let warm_up = Duration::from_millis(setting("WARM_UP_MILLIS", 15_000));
     let scattered = setting("SCATTER", 0) == 1;
