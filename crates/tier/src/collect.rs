@@ -7,7 +7,8 @@
 //! What waits to be deleted is in memory. A crash forgets it, and leaves objects that were put and never
 //! published. Both are found by [`Collector::scrub_orphans`], which lists the store: a key of an earlier
 //! writer epoch that the map does not name can never be named again, because a writer publishes only
-//! keys of its own epoch. So nothing needs to be logged before a put. Recovery itself never lists.
+//! keys of its own epoch. So nothing needs to be logged before a put. Recovery itself never lists. The same
+//! goes for what a put leaves that a kill cut off, in stores that leave something (a directory).
 //!
 //! A dead or throttling store: the rest is tried again later, after longer and longer rests.
 //!
@@ -76,6 +77,8 @@ pub struct Scrubbed {
     /// Objects of our lineage.
     pub listed: u64,
     pub deleted: u64,
+    /// Left by puts of earlier writer epochs that never ended, and removed.
+    pub staged: u64,
     /// Keys under our lineage that are no object keys; they are left alone.
     pub strangers: u64,
 }
@@ -279,6 +282,10 @@ impl Collector {
                 None => scrubbed.strangers += 1,
             }
         })?;
+        let is_dead = |text: &str| {
+            ObjectKey::parse(text).is_some_and(|key| key.lineage == writer.lineage && key.epoch < writer.epoch)
+        };
+        scrubbed.staged = self.objects.store().remove_staged(Purpose::Scrub, &prefix, &is_dead)?;
         if unnamed.is_empty() {
             return Ok(scrubbed);
         }
