@@ -288,6 +288,9 @@ impl Catalog {
         let known = self.known.lock().get(name).cloned();
         let Some(mut known) = known else { return Err(Error::Absent(format!("table {name}"))) };
         let (spaces, trees) = self.make_trees(known.spaces.len())?;
+        if !crate::planted::SERIALS_ANEW.on() {
+            trees[0].space().follow_serials(table.tree(0)?.space())?;
+        }
         let old = std::mem::replace(&mut known.spaces, spaces.clone());
         self.write(name, &known)?;
         drop(table.replace_trees(trees));

@@ -68,6 +68,11 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                         open.has_past |= change.old.is_some();
                     }
                 }
+                Body::Large { .. } => {
+                    if let Some(open) = &mut open {
+                        open.last = at;
+                    }
+                }
             }
             Ok(true)
         })?;
