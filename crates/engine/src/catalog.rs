@@ -132,6 +132,10 @@ impl Catalog {
         if let Some(key) = bad {
             return Err(Error::Corrupt(format!("the catalog's entry {key:02x?} cannot be read")));
         }
+        let next = match crate::planted::SPACE_ID_REUSED.on() {
+            true => taken.iter().max().map_or(SpaceId::FIRST_USER.0, |id| id + 1),
+            false => next,
+        };
         Ok(Catalog {
             pages: pages.clone(),
             tree,

@@ -47,6 +47,9 @@ impl History {
     pub fn first(&self) -> Option<Past> {
         self.pasts.front().copied()
     }
+    pub fn last(&self) -> Option<Past> {
+        self.pasts.back().copied()
+    }
     /// Whether purge is still to come to all that the transaction did.
     pub fn is_untouched(&self, txn: u64) -> bool {
         self.untouched.contains(&txn)

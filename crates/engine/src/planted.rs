@@ -38,3 +38,17 @@ pub static LARGE_NOT_NOTED: Switch = Switch::new();
 pub static PURGED_MARK_KEPT: Switch = Switch::new();
 /// A truncated table's large values are numbered from 1 again, while undo still names the old ones.
 pub static SERIALS_ANEW: Switch = Switch::new();
+/// A log that ends below what was acknowledged is taken for whole.
+pub static ATTESTED_IGNORED: Switch = Switch::new();
+/// A record of an epoch that did not own its place counts.
+pub static EPOCH_IGNORED: Switch = Switch::new();
+/// Redo is applied to an image that has it already.
+pub static REDO_APPLIED_TWICE: Switch = Switch::new();
+/// A start gives ids of spaces out again that a dropped table had.
+pub static SPACE_ID_REUSED: Switch = Switch::new();
+/// The superblock is written over its newest copy.
+pub static SUPERBLOCK_OVERWRITTEN: Switch = Switch::new();
+/// Inserts don't look for gap locks.
+pub static GAP_IGNORED: Switch = Switch::new();
+/// Recovery rolls prepared transactions back like unfinished ones.
+pub static PREPARED_FORGOTTEN: Switch = Switch::new();
