@@ -132,10 +132,6 @@ impl Catalog {
         if let Some(key) = bad {
             return Err(Error::Corrupt(format!("the catalog's entry {key:02x?} cannot be read")));
         }
-        let next = match crate::planted::SPACE_ID_REUSED.on() {
-            true => taken.iter().max().map_or(SpaceId::FIRST_USER.0, |id| id + 1),
-            false => next,
-        };
         Ok(Catalog {
             pages: pages.clone(),
             tree,
@@ -213,6 +209,10 @@ impl Catalog {
         let _one = self.changing.lock();
         if self.known.lock().contains_key(name) {
             return Err(Error::Exists(format!("table {name}")));
+        }
+        if crate::planted::SPACE_ID_REUSED.on() {
+            let top = self.spaces().iter().map(|space| space.0 + 1).max().unwrap_or(SpaceId::FIRST_USER.0);
+            *self.ids.lock() = (top, top);
         }
         let id = self.take_id()?;
         let (spaces, trees) = self.make_trees(def.indexes.len())?;

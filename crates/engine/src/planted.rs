@@ -42,9 +42,7 @@ pub static SERIALS_ANEW: Switch = Switch::new();
 pub static ATTESTED_IGNORED: Switch = Switch::new();
 /// A record of an epoch that did not own its place counts.
 pub static EPOCH_IGNORED: Switch = Switch::new();
-/// Redo is applied to an image that has it already.
-pub static REDO_APPLIED_TWICE: Switch = Switch::new();
-/// A start gives ids of spaces out again that a dropped table had.
+/// Ids of spaces are given out again that a dropped table had.
 pub static SPACE_ID_REUSED: Switch = Switch::new();
 /// The superblock is written over its newest copy.
 pub static SUPERBLOCK_OVERWRITTEN: Switch = Switch::new();

@@ -75,3 +75,5 @@ pub static FENCED_PUBLISHES: Switch = Switch::new();
 pub static LINEAGE_IGNORED: Switch = Switch::new();
 /// What a put left that was cut off is not removed.
 pub static STAGED_KEPT: Switch = Switch::new();
+/// Redo is applied to an image that has it already.
+pub static REDO_APPLIED_TWICE: Switch = Switch::new();
