@@ -366,21 +366,6 @@ mod planted {
         is_found("SLOT_REUSED_EARLY", &tier::SLOT_REUSED_EARLY, load, 300);
     }
     #[test]
-    fn a_page_written_at_its_own_partitions_horizon_is_found() {
-        // It bites where a batch has pages of few partitions only, and its map page is home before the others are
-        // written.
-        let load = Load {
-            partitions: 64,
-            keys: 20_000,
-            ops: 4000,
-            steps: 3000,
-            flush_every: 20,
-            sync_every: 4000,
-            checkpoint_every: 20,
-        };
-        is_found("OWN_HORIZON_ONLY", &tier::OWN_HORIZON_ONLY, load, 100);
-    }
-    #[test]
     fn a_map_page_written_over_its_newest_home_is_found() {
         is_found("HOME_OVERWRITTEN", &tier::HOME_OVERWRITTEN, small(1), 100);
     }
