@@ -3,10 +3,12 @@ same transactions as the engine."""
 
 import os
 import random
+import shutil
 import threading
 import time
 
 import pymysql
+import pytest
 from conftest import binlog_options, contents, end, private, replayed
 
 KILLS = int(os.environ.get("TERRACE_KILLS", "5"))
@@ -79,5 +81,44 @@ def test_the_binary_log_and_the_engine_hold_the_same_transactions_after_kill_9(e
         tables = ("account", "ledger")
         ours = contents(server.connect(database="d"), tables)
         assert replayed(tmp_path, "d", tables) == ours
+    finally:
+        end(server)
+
+
+def test_the_comparison_with_the_binary_log_notices_an_extra_and_a_lost_transaction(engine, run, tmp_path):
+    """The control: the comparison above must be able to fail, in both directions."""
+    if engine != "Terrace":
+        pytest.skip("the control puts a volume of Terrace back")
+    server = private(["--terrace-memory=16777216", *binlog_options(tmp_path)])
+    volume = os.path.join(server.directory, "data", "terrace")
+
+    def differences(database="d", tables=("ledger",)):
+        ours = {row for rows in contents(server.connect(database=database), tables).values() for row in rows}
+        log = {row for rows in replayed(tmp_path, database, tables).values() for row in rows}
+        return ours - log, log - ours
+
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        run(connection, "CREATE TABLE d.ledger (id INT PRIMARY KEY, note VARCHAR(20)) ENGINE=Terrace")
+        run(connection, "INSERT INTO d.ledger VALUES (1, 'both'), (2, 'both')")
+        assert differences() == (set(), set())
+        # In the engine, not in the log.
+        run(connection, "SET SESSION sql_log_bin = 0")
+        run(connection, "INSERT INTO d.ledger VALUES (3, 'extra')")
+        run(connection, "SET SESSION sql_log_bin = 1")
+        server.kill9()
+        server.start()
+        assert differences() == ({(3, "extra")}, set())
+        # In the log, not in the engine, which goes back to before it.
+        server.stop()
+        shutil.copytree(volume, f"{volume}.before")
+        server.start()
+        run(server.connect(database="d"), "INSERT INTO ledger VALUES (4, 'lost')")
+        server.kill9()
+        shutil.rmtree(volume)
+        os.rename(f"{volume}.before", volume)
+        server.start()
+        assert differences() == ({(3, "extra")}, {(4, "lost")})
     finally:
         end(server)

@@ -128,6 +128,10 @@ fn a_killed_instance_is_found_sound() {
         objects += u64::from(count("pages_object") > 0);
         most = most.max(count("entries"));
         leaked += u64::from(report["leaked"]["count"] != 0);
+        // An object put and not published, or superseded and not deleted yet; no page and no delete mark.
+        let first = report["leaked"]["first"].as_array().unwrap();
+        let objects_only = first.iter().all(|what| what.as_str().unwrap().starts_with("object "));
+        assert!(objects_only, "run {run}: {first:?}");
         if std::env::var("TERRACE_TRACE").is_ok() {
             eprintln!("{run}: {}", report["leaked"]);
         }

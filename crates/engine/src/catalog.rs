@@ -210,6 +210,10 @@ impl Catalog {
         if self.known.lock().contains_key(name) {
             return Err(Error::Exists(format!("table {name}")));
         }
+        if crate::planted::SPACE_ID_REUSED.on() {
+            let top = self.spaces().iter().map(|space| space.0 + 1).max().unwrap_or(SpaceId::FIRST_USER.0);
+            *self.ids.lock() = (top, top);
+        }
         let id = self.take_id()?;
         let (spaces, trees) = self.make_trees(def.indexes.len())?;
         let table = Arc::new(Table::new(id, name.to_string(), def.clone(), trees));
@@ -288,6 +292,9 @@ impl Catalog {
         let known = self.known.lock().get(name).cloned();
         let Some(mut known) = known else { return Err(Error::Absent(format!("table {name}"))) };
         let (spaces, trees) = self.make_trees(known.spaces.len())?;
+        if !crate::planted::SERIALS_ANEW.on() {
+            trees[0].space().follow_serials(table.tree(0)?.space())?;
+        }
         let old = std::mem::replace(&mut known.spaces, spaces.clone());
         self.write(name, &known)?;
         drop(table.replace_trees(trees));

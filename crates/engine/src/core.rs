@@ -8,6 +8,7 @@ use crate::storage::Storage;
 use crate::txn::ids::Ids;
 use crate::undo::stream::{Mark, Streams};
 use parking_lot::Mutex;
+use hashbrown::HashSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,56 @@ pub struct Past {
     pub stream: usize,
     pub begin: Mark,
     pub end: Mark,
+}
+
+/// Committed transactions that purge has not done with, in the order of their commits.
+#[derive(Default)]
+pub struct History {
+    pasts: VecDeque<Past>,
+    /// Those of them that purge has not begun with.
+    untouched: HashSet<u64>,
+}
+
+impl History {
+    pub fn push(&mut self, past: Past) {
+        self.untouched.insert(past.txn);
+        self.pasts.push_back(past);
+    }
+    pub fn len(&self) -> usize {
+        self.pasts.len()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.pasts.is_empty()
+    }
+    pub fn first(&self) -> Option<Past> {
+        self.pasts.front().copied()
+    }
+    pub fn last(&self) -> Option<Past> {
+        self.pasts.back().copied()
+    }
+    /// Whether purge is still to come to all that the transaction did.
+    pub fn is_untouched(&self, txn: u64) -> bool {
+        self.untouched.contains(&txn)
+    }
+    /// Purge begins with the first.
+    pub fn touch_first(&mut self) {
+        if let Some(past) = self.pasts.front() {
+            self.untouched.remove(&past.txn);
+        }
+    }
+    /// Purge has done with the first. True if it was the last one in its stream.
+    pub fn pop_first(&mut self) -> bool {
+        let Some(past) = self.pasts.pop_front() else { return false };
+        // What a long reader held back leaves no memory behind.
+        let keep = 2 * (self.pasts.len() + PURGE_BATCH);
+        if self.pasts.capacity() > 4 * keep {
+            self.pasts.shrink_to(keep);
+        }
+        if self.untouched.capacity() > 4 * keep {
+            self.untouched.shrink_to(keep);
+        }
+        !self.pasts.iter().any(|p| p.stream == past.stream)
+    }
 }
 
 #[derive(Default, Debug)]
@@ -39,8 +90,7 @@ pub struct Core {
     pub locks: Locks,
     pub streams: Streams,
     pub catalog: Catalog,
-    /// In the order of their commits.
-    pub history: Mutex<VecDeque<Past>>,
+    pub history: Mutex<History>,
     pub purge_wanted: Arc<Event>,
     /// Spaces dropped while somebody still used them.
     pub zombies: Mutex<Vec<SpaceId>>,
@@ -94,7 +144,7 @@ impl Core {
 
     /// The commit sequence number of what is purged next.
     pub fn next_past(&self) -> Option<u64> {
-        self.history.lock().front().map(|past| past.csn)
+        self.history.lock().first().map(|past| past.csn)
     }
 
     /// Wakes purge after a commit that is published, but not for each one: the first that waits, then
@@ -102,7 +152,7 @@ impl Core {
     pub fn wake_purge(&self, csn: u64) {
         let due = {
             let history = self.history.lock();
-            history.front().is_some_and(|past| past.csn == csn) || (!history.is_empty() && history.len() % PURGE_BATCH == 0)
+            history.first().is_some_and(|past| past.csn == csn) || (!history.is_empty() && history.len() % PURGE_BATCH == 0)
         };
         if due || self.ids.wants_settling() {
             self.purge_wanted.notify();

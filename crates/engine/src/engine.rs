@@ -65,7 +65,7 @@ impl Engine {
         let live = catalog.spaces();
         storage.start_redo(|space| live.contains(&space))?;
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
-        core.history.lock().extend(recovered.history);
+        recovered.history.into_iter().for_each(|past| core.history.lock().push(past));
         let sched = core.storage.world.sched.clone();
         if !recovered.unfinished.is_empty() {
             let worker = RollbackWorker::new(core.clone(), recovered.unfinished);

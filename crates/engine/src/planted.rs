@@ -1,6 +1,6 @@
 //! Planted bugs of the engine; see `terrace_tier::planted`.
 
-use terrace_tier::planted::Switch;
+pub use terrace_tier::planted::Switch;
 
 /// Commits are acknowledged before the log is synced.
 pub static ACK_BEFORE_SYNC: Switch = Switch::new();
@@ -32,3 +32,21 @@ pub static ID_REUSED: Switch = Switch::new();
 pub static LOCK_RELEASED_EARLY: Switch = Switch::new();
 /// A writer doesn't look whether the row's last writer is active.
 pub static ROW_LOCK_IGNORED: Switch = Switch::new();
+/// A large value is written without a word in undo.
+pub static LARGE_NOT_NOTED: Switch = Switch::new();
+/// Rollback puts a delete mark back that purge has passed already.
+pub static PURGED_MARK_KEPT: Switch = Switch::new();
+/// A truncated table's large values are numbered from 1 again, while undo still names the old ones.
+pub static SERIALS_ANEW: Switch = Switch::new();
+/// A log that ends below what was acknowledged is taken for whole.
+pub static ATTESTED_IGNORED: Switch = Switch::new();
+/// A record of an epoch that did not own its place counts.
+pub static EPOCH_IGNORED: Switch = Switch::new();
+/// Ids of spaces are given out again that a dropped table had.
+pub static SPACE_ID_REUSED: Switch = Switch::new();
+/// The superblock is written over its newest copy.
+pub static SUPERBLOCK_OVERWRITTEN: Switch = Switch::new();
+/// Inserts don't look for gap locks.
+pub static GAP_IGNORED: Switch = Switch::new();
+/// Recovery rolls prepared transactions back like unfinished ones.
+pub static PREPARED_FORGOTTEN: Switch = Switch::new();

@@ -348,6 +348,12 @@ impl Space {
     pub fn take_serial(&self, urgency: Urgency) -> Result<u64> {
         self.set_counter(at::SERIAL, urgency, |old| old.saturating_add(1))
     }
+    /// The space follows `other` as its table's: no serial number of that one is used again, for undo may still
+    /// name large values by page and serial number alone.
+    pub fn follow_serials(&self, other: &Space) -> Result<()> {
+        let next = other.counter(at::SERIAL);
+        self.set_counter(at::SERIAL, Urgency::Normal, |old| old.max(next)).map(drop)
+    }
     /// Takes `count` hidden row ids and returns the first; never handed out again once this is durable.
     pub fn take_row_ids(&self, count: u64) -> Result<u64> {
         self.set_counter(at::ROW_ID, Urgency::Normal, |old| old.saturating_add(count))

@@ -365,4 +365,20 @@ mod planted {
             Load { keys: 20_000, ops: 4000, steps: 1500, flush_every: 500, sync_every: 300, ..small(1) };
         is_found("SLOT_REUSED_EARLY", &tier::SLOT_REUSED_EARLY, load, 300);
     }
+    #[test]
+    fn a_map_page_written_over_its_newest_home_is_found() {
+        is_found("HOME_OVERWRITTEN", &tier::HOME_OVERWRITTEN, small(1), 100);
+    }
+    #[test]
+    fn a_superblock_written_over_its_newest_copy_is_found() {
+        is_found("SUPERBLOCK_OVERWRITTEN", &engine::SUPERBLOCK_OVERWRITTEN, small(1), 40);
+    }
+    #[test]
+    fn a_record_of_an_epoch_that_was_cut_is_found() {
+        is_found("EPOCH_IGNORED", &engine::EPOCH_IGNORED, small(8), 100);
+    }
+    #[test]
+    fn redo_applied_twice_is_found() {
+        is_found("REDO_APPLIED_TWICE", &tier::REDO_APPLIED_TWICE, small(1), 40);
+    }
 }

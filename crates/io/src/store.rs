@@ -73,6 +73,12 @@ pub trait ObjectStore: Send + Sync {
     /// Keys that start with `prefix`, in order, calling `each` with a key and its size in bytes.
     /// Only the scrubber and tests list.
     fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()>;
+    /// Removes what puts left that never ended, of the keys below `prefix` (a folder, with its slash) that `is_dead`
+    /// says nobody puts any more. Returns how many. Stores that leave nothing have nothing to do.
+    fn remove_staged(&self, purpose: Purpose, prefix: &str, is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
+        let _ = (purpose, prefix, is_dead);
+        Ok(0)
+    }
     /// Counters since the start, where they are kept.
     fn stats(&self) -> Option<crate::stats::StoreStats> {
         None

@@ -77,6 +77,50 @@ fn a_local_directory_leaves_no_empty_folders_and_shows_no_staged_files() {
     assert_eq!(store.get(Purpose::Merge, "a/d/c-3").unwrap().0, b"3");
 }
 
+/// A kill amid a put leaves `<key>#<number>`. Only what is said to be dead goes: another instance may have a place
+/// below this one, and this one's own puts go on.
+#[test]
+fn a_local_directory_removes_what_dead_puts_left_and_nothing_else() {
+    let scratch = Scratch::new("staged");
+    let root = scratch.0.to_str().unwrap();
+    let outer = open(&Settings::new(root)).unwrap();
+    let inner = open(&Settings::new(&format!("{root}/in"))).unwrap();
+    outer.put_if_absent(Purpose::Sink, "me/1/2-9", &[b"1"]).unwrap();
+    inner.put_if_absent(Purpose::Sink, "you/1/2-9", &[b"1"]).unwrap();
+    let dead = ["me/1/2-7#1", "me/1/2-9#12", "me/9/1/1-1#1"];
+    let stay = ["me/1/3-1#1", "me/1/2-8#x", "me/1/2-8#", "you/1/2-1#1", "in/you/1/2-1#1", "in/me/1/2-1#1"];
+    for file in dead.iter().chain(&stay) {
+        std::fs::create_dir_all(scratch.0.join(file).parent().unwrap()).unwrap();
+        std::fs::write(scratch.0.join(file), b"cut off").unwrap();
+    }
+    let is_dead = |key: &str| !key.contains("/3-");
+    assert_eq!(outer.remove_staged(Purpose::Scrub, "me/", &is_dead).unwrap(), 3);
+    assert!(dead.iter().all(|file| !scratch.0.join(file).exists()));
+    assert!(stay.iter().all(|file| scratch.0.join(file).exists()));
+    assert!(!scratch.0.join("me/9").exists(), "an empty directory is left");
+    assert_eq!(outer.get(Purpose::Merge, "me/1/2-9").unwrap().0, b"1");
+    assert_eq!(outer.remove_staged(Purpose::Scrub, "nobody/", &is_dead).unwrap(), 0);
+    let looking = open(&Settings { read_only: true, ..Settings::new(root) }).unwrap();
+    assert!(looking.remove_staged(Purpose::Scrub, "me/", &is_dead).is_err());
+}
+
+/// The epoch object is put under a lock: whoever has it knows that what others left is dead.
+#[test]
+fn a_put_of_the_epoch_object_removes_what_dead_ones_left() {
+    let scratch = Scratch::new("epochs");
+    let store = open(&Settings::new(scratch.0.to_str().unwrap())).unwrap();
+    let left = ["epoch#1", "epoch#27"].map(|name| scratch.0.join(name));
+    let leave = || left.iter().for_each(|file| std::fs::write(file, b"cut off").unwrap());
+    std::fs::write(scratch.0.join("epochs#1"), b"another's").unwrap();
+    leave();
+    let version = store.put_if_absent(Purpose::Epoch, "epoch", &[b"1"]).unwrap();
+    assert!(left.iter().all(|file| !file.exists()));
+    leave();
+    store.put_if_match(Purpose::Epoch, "epoch", b"2", &version).unwrap();
+    assert!(left.iter().all(|file| !file.exists()) && scratch.0.join("epochs#1").exists());
+    assert_eq!(store.get(Purpose::Epoch, "epoch").unwrap().0, b"2");
+}
+
 #[test]
 fn an_s3_server_keeps_the_contract_under_a_prefix_and_without() {
     let scratch = Scratch::new("s3");

@@ -35,6 +35,8 @@ struct Objects {
     next_version: u64,
     /// Puts whose reply was lost and that have not landed yet.
     late: Vec<(String, Vec<u8>)>,
+    /// Keys of puts that the loss of power cut off: what a directory keeps of them.
+    staged: Vec<String>,
 }
 
 impl Objects {
@@ -71,6 +73,10 @@ impl SimStore {
 
     pub fn keys(&self) -> Vec<String> {
         self.objects.lock().map.keys().cloned().collect()
+    }
+    /// Keys of puts that never ended and left something.
+    pub fn staged(&self) -> Vec<String> {
+        self.objects.lock().staged.clone()
     }
     pub fn requests(&self, purpose: Purpose) -> u64 {
         self.requests[purpose as usize].load(Ordering::SeqCst)
@@ -133,9 +139,12 @@ impl ObjectStore for SimStore {
         format!("sim:{}", self.name)
     }
     fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version> {
-        let lost = self.begin(purpose, key)?;
+        let begun = self.begin(purpose, key);
         let mut objects = self.objects.lock();
-        if lost {
+        if begun.is_err() && self.steps.crashed() {
+            objects.staged.push(key.to_string());
+        }
+        if begun? {
             match self.random.below(3) {
                 0 => {}
                 1 => objects.late.push((key.to_string(), parts.concat())),
@@ -206,5 +215,16 @@ impl ObjectStore for SimStore {
             each(key, object.body.len() as u64);
         }
         Ok(())
+    }
+    fn remove_staged(&self, purpose: Purpose, prefix: &str, is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
+        let goes = |key: &str| key.starts_with(prefix) && is_dead(key);
+        if !self.staged().iter().any(|key| goes(key)) {
+            return Ok(0);
+        }
+        self.begin(purpose, prefix)?;
+        let mut objects = self.objects.lock();
+        let before = objects.staged.len();
+        objects.staged.retain(|key| !goes(key));
+        Ok((before - objects.staged.len()) as u64)
     }
 }

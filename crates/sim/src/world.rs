@@ -71,6 +71,10 @@ impl Steps {
         let at = self.crash_at.load(Ordering::SeqCst);
         at == 0 || step < at
     }
+    pub(crate) fn crashed(&self) -> bool {
+        let at = self.crash_at.load(Ordering::SeqCst);
+        at != 0 && self.taken.load(Ordering::SeqCst) >= at
+    }
 }
 
 pub struct SimWorld {
@@ -117,7 +121,6 @@ impl SimWorld {
         self.steps.crash_at.store(0, Ordering::SeqCst);
     }
     pub fn crashed(&self) -> bool {
-        let at = self.steps.crash_at.load(Ordering::SeqCst);
-        at != 0 && self.steps() >= at
+        self.steps.crashed()
     }
 }

@@ -7,7 +7,8 @@
 //! What waits to be deleted is in memory. A crash forgets it, and leaves objects that were put and never
 //! published. Both are found by [`Collector::scrub_orphans`], which lists the store: a key of an earlier
 //! writer epoch that the map does not name can never be named again, because a writer publishes only
-//! keys of its own epoch. So nothing needs to be logged before a put. Recovery itself never lists.
+//! keys of its own epoch. So nothing needs to be logged before a put. Recovery itself never lists. The same
+//! goes for what a put leaves that a kill cut off, in stores that leave something (a directory).
 //!
 //! A dead or throttling store: the rest is tried again later, after longer and longer rests.
 //!
@@ -76,6 +77,8 @@ pub struct Scrubbed {
     /// Objects of our lineage.
     pub listed: u64,
     pub deleted: u64,
+    /// Left by puts of earlier writer epochs that never ended, and removed.
+    pub staged: u64,
     /// Keys under our lineage that are no object keys; they are left alone.
     pub strangers: u64,
 }
@@ -226,9 +229,14 @@ impl Collector {
         read || self.snapshots.name(key)
     }
 
+    /// Are we still the writer?
+    fn check_fence(&self) -> Result<(), FenceError> {
+        if planted::FENCE_NOT_READ.on() { self.fence.take() } else { self.fence.check() }
+    }
+
     /// Those that are not deleted, and are to be tried again, are in `later`.
     fn delete_batch(&self, batch: &[ObjectKey], later: &mut Vec<ObjectKey>) -> Result<(), CollectError> {
-        if let Err(error) = self.fence.check() {
+        if let Err(error) = self.check_fence() {
             later.extend(batch);
             return Err(error.into());
         }
@@ -247,7 +255,7 @@ impl Collector {
 
     /// The fence was checked. Deletes the object if nothing stands against it.
     fn delete(&self, key: &ObjectKey) -> Result<Fate, StoreError> {
-        if key.lineage != self.fence.writer().lineage {
+        if key.lineage != self.fence.writer().lineage && !planted::LINEAGE_IGNORED.on() {
             self.counters.foreign.fetch_add(1, Ordering::Relaxed);
             return Ok(Fate::Kept);
         }
@@ -267,10 +275,10 @@ impl Collector {
     /// For after an unclean stop, and on request.
     pub fn scrub_orphans(&self) -> Result<Scrubbed, CollectError> {
         let writer = self.fence.writer();
-        self.fence.check()?;
+        self.check_fence()?;
         let mut scrubbed = Scrubbed::default();
         let mut unnamed = Vec::new();
-        let prefix = format!("{:032x}/", writer.lineage);
+        let prefix = if planted::LINEAGE_IGNORED.on() { String::new() } else { format!("{:032x}/", writer.lineage) };
         self.objects.store().list(Purpose::Scrub, &prefix, &mut |text, _size| {
             scrubbed.listed += 1;
             match ObjectKey::parse(text) {
@@ -279,13 +287,18 @@ impl Collector {
                 None => scrubbed.strangers += 1,
             }
         })?;
+        let is_dead = |text: &str| {
+            let key = ObjectKey::parse(text).filter(|_| !planted::STAGED_KEPT.on());
+            key.is_some_and(|key| key.lineage == writer.lineage && key.epoch < writer.epoch)
+        };
+        scrubbed.staged = self.objects.store().remove_staged(Purpose::Scrub, &prefix, &is_dead)?;
         if unnamed.is_empty() {
             return Ok(scrubbed);
         }
         // What the map in memory no longer names, the log may still: until this.
         self.redo.make_durable(self.redo.appended())?;
         for batch in unnamed.chunks(BATCH) {
-            self.fence.check()?;
+            self.check_fence()?;
             for key in batch {
                 if let Fate::Deleted = self.delete(key)? {
                     scrubbed.deleted += 1;

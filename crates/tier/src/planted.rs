@@ -63,3 +63,19 @@ pub static CLAIM_NOT_WAITED: Switch = Switch::new();
 pub static READER_IGNORED: Switch = Switch::new();
 /// A ghost hit does not take the identifier off the list: one eviction counts as evidence for ever.
 pub static GHOST_HIT_KEPT: Switch = Switch::new();
+/// A map page is written over its newest home.
+pub static HOME_OVERWRITTEN: Switch = Switch::new();
+/// A block that is sunk again is put over its current object.
+pub static OBJECT_OVERWRITTEN: Switch = Switch::new();
+/// A put whose reply is lost counts as done.
+pub static REPLY_GUESSED: Switch = Switch::new();
+/// The epoch object is not read again before objects are deleted.
+pub static FENCE_NOT_READ: Switch = Switch::new();
+/// A fenced instance publishes what it has put.
+pub static FENCED_PUBLISHES: Switch = Switch::new();
+/// The scrub takes any lineage's objects for its own.
+pub static LINEAGE_IGNORED: Switch = Switch::new();
+/// What a put left that was cut off is not removed.
+pub static STAGED_KEPT: Switch = Switch::new();
+/// Redo is applied to an image that has it already.
+pub static REDO_APPLIED_TWICE: Switch = Switch::new();

@@ -276,11 +276,24 @@ fn an_object_that_is_read_stays_until_the_reader_has_gone() {
 
 #[cfg(feature = "planted-bugs")]
 #[test]
-fn planted_an_object_deleted_under_its_reader_is_found() {
-    terrace_tier::planted::READER_IGNORED.set(true);
-    let found = std::panic::catch_unwind(an_object_is_superseded_while_it_is_read).is_err();
-    terrace_tier::planted::READER_IGNORED.set(false);
-    assert!(found);
+fn planted_each_bug_of_readers_and_fences_is_found_by_one_run() {
+    use terrace_tier::planted;
+    let runs: [(&str, &planted::Switch, fn()); 4] = [
+        ("READER_IGNORED", &planted::READER_IGNORED, an_object_is_superseded_while_it_is_read),
+        ("FENCE_NOT_READ", &planted::FENCE_NOT_READ, a_fenced_instance_deletes_nothing),
+        ("FENCED_PUBLISHES", &planted::FENCED_PUBLISHES, a_fenced_instance_publishes_nothing),
+        (
+            "LINEAGE_IGNORED",
+            &planted::LINEAGE_IGNORED,
+            an_orphan_of_a_crash_is_found_by_the_scrub_and_nothing_else_is_touched,
+        ),
+    ];
+    for (name, switch, run) in runs {
+        switch.set(true);
+        let found = std::panic::catch_unwind(run).is_err();
+        switch.set(false);
+        assert!(found, "{name} was not found");
+    }
 }
 
 #[test]

@@ -252,19 +252,23 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Marks what there is of a large value that may have been freed, wholly or in part.
+    /// Marks what there is of a large value that may have been freed, wholly or in part, or whose first pages
+    /// are not written yet.
     fn leftovers(&mut self, large: Large) {
         let mut page = large.page;
-        for index in 0..large.pages() {
+        let mut first = None;
+        while first.is_none_or(|index| index < large.pages()) {
             if page == 0 || self.pages.pages.is_some_and(|pages| page >= pages) {
                 return;
             }
             let Some(copy) = self.pages.copy(page) else { return };
+            let index = first.unwrap_or_else(|| Large::index(PageRef::new(&copy)));
             if !large.owns(PageRef::new(&copy), index) {
                 return;
             }
-            self.pages.meet_again(page);
+            self.report.overflow += u64::from(self.pages.meet_again(page));
             page = overflow::next(PageRef::new(&copy));
+            first = Some(index.saturating_add(1));
         }
     }
 

@@ -14,12 +14,15 @@
 //! A value is written before the row that names it, from its end to its start, and freed from its end to
 //! its start, a few pages a mini-transaction. So at any moment what hangs together from the first page on
 //! can be walked, and a free cut short by a crash is simply done again. A *write* cut short, or one
-//! whose row was never written, leaves pages that nothing names; the checker counts them.
+//! whose row was never written, is the transaction's to free: each mini-transaction notes in its undo how far
+//! the value has come ([`write_noted`], `txn::large`).
 //!
-//! Latches: each page alone, then the header. Never together with a tree's pages.
+//! Latches: each page alone, then the header, then the undo page of the note. Never together with a tree's
+//! pages.
 
 use super::error::{Result, TreeError};
 use crate::space::{ALLOCATION_LOG, Space};
+use terrace_tier::mtr::Mtr;
 use terrace_tier::page::{PAGE_HEADER, PAGE_SIZE, PageKind, PageRef};
 use terrace_tier::pages::Pin;
 use terrace_tier::pool::Access;
@@ -72,6 +75,11 @@ impl Large {
         self.len.div_ceil(PAYLOAD as u32).max(1)
     }
 
+    /// The number in its value that the page says it has.
+    pub(super) fn index(page: PageRef<'_>) -> u32 {
+        page.u32(at::INDEX)
+    }
+
     /// Whether the page is number `index` of this value.
     pub(super) fn owns(self, page: PageRef<'_>, index: u32) -> bool {
         page.kind() == PageKind::Overflow as u8
@@ -85,8 +93,19 @@ pub(super) fn next(page: PageRef<'_>) -> u32 {
     page.u32(at::NEXT)
 }
 
-/// Writes a value into pages of its own. Durable with, or before, any later mini-transaction.
+/// Writes a value into pages of its own. Durable with, or before, any later mini-transaction. A crash on the
+/// way, or before something names it, leaks its pages.
 pub fn write(space: &Space, value: &[u8], urgency: Urgency) -> Result<Large> {
+    write_noted(space, value, urgency, &mut |_, _| ())
+}
+
+/// What notes, in the mini-transaction that writes a few of its pages, how far a value has come: at most
+/// [`NOTE_LOG`] bytes of log.
+pub type Note<'a> = dyn FnMut(&mut Mtr<'_>, Large) + 'a;
+pub const NOTE_LOG: u64 = record_bound(128);
+
+/// The same, and what is written can be found by what `note` was told last: see [`free_written`].
+pub fn write_noted(space: &Space, value: &[u8], urgency: Urgency, note: &mut Note<'_>) -> Result<Large> {
     let Ok(len) = u32::try_from(value.len()) else {
         return Err(TreeError::EntryTooLarge { len: value.len(), max: u32::MAX as usize });
     };
@@ -95,7 +114,7 @@ pub fn write(space: &Space, value: &[u8], urgency: Urgency) -> Result<Large> {
     let mut end = large.pages();
     while end > 0 {
         let start = end.saturating_sub(BATCH as u32);
-        match write_batch(space, value, large, start..end, urgency) {
+        match write_batch(space, value, large, start..end, urgency, note) {
             Ok(first) => large.page = first,
             Err(error) => {
                 // Best effort: what was written is given back.
@@ -116,9 +135,10 @@ fn write_batch(
     large: Large,
     range: std::ops::Range<u32>,
     urgency: Urgency,
+    note: &mut Note<'_>,
 ) -> Result<u32> {
     let mut ready = space.ready(range.len(), urgency)?;
-    let mut mtr = space.pages().begin(PAGE_LOG * BATCH as u64, BATCH, urgency)?;
+    let mut mtr = space.pages().begin(PAGE_LOG * BATCH as u64 + NOTE_LOG, BATCH, urgency)?;
     let header = space.latch_header(&mut mtr);
     space.can_allocate(&mtr, header, BATCH as u32)?;
     let mut pages = Vec::with_capacity(BATCH);
@@ -136,6 +156,7 @@ fn write_batch(
         page.write(PAGE_HEADER, &value[from..value.len().min(from + PAYLOAD)]);
         next = id.page;
     }
+    note(&mut mtr, Large { page: next, ..large });
     mtr.commit();
     Ok(next)
 }
@@ -156,9 +177,31 @@ pub fn read(space: &Space, large: Large, access: Access, out: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// Gives the value's pages back. Freeing again what is free, wholly or in part, is harmless.
+/// Gives the value's pages back. Freeing again what is free, wholly or in part, is harmless; so is freeing what
+/// was in the space that this one follows (a truncated table's), whose serial numbers are others.
 pub fn free(space: &Space, large: Large, urgency: Urgency) -> Result<()> {
     free_from(space, large, 0, urgency)
+}
+
+/// Whether the space has ever had that page.
+fn is_there(space: &Space, page: u32) -> bool {
+    page < space.counts().pages
+}
+
+/// Frees what is written of a value whose first page so far is `large.page`: all of it, or its end.
+pub fn free_written(space: &Space, large: Large, urgency: Urgency) -> Result<()> {
+    if !is_there(space, large.page) {
+        return Ok(());
+    }
+    let first = {
+        let guard = space.pages().read(space.page_id(large.page), Access::Scan)?;
+        let index = Large::index(guard.page());
+        if !large.owns(guard.page(), index) {
+            return Ok(());
+        }
+        index
+    };
+    free_from(space, large, first, urgency)
 }
 
 /// Frees what hangs together from page `large.page`, number `first` of the value.
@@ -166,7 +209,7 @@ fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Resul
     let mut chain = Vec::new();
     let mut page = large.page;
     for index in first..large.pages() {
-        if page == 0 {
+        if page == 0 || !is_there(space, page) {
             break;
         }
         let guard = space.pages().read(space.page_id(page), Access::Scan)?;

@@ -179,6 +179,12 @@ impl Undo {
                 return pages.fault(at.page(), what);
             }
         }
+        let is_open = open.as_ref().is_some_and(|open| open.state != State::Committed);
+        if let Body::Large { table, large } = record.body
+            && is_open
+        {
+            self.named.entry(table).or_default().push(large);
+        }
         if let Body::Change(Change { table, index: 0, old: Some(old), .. }) = record.body
             && let Some((_, rest)) = Head::decode(old).filter(|(head, _)| head.large())
         {

@@ -82,6 +82,7 @@ pub(super) fn undo_bodies() -> Vec<Body<'static>> {
         Body::Change(change),
         Body::Change(Change { old: None, ..change }),
         Body::Change(Change { marked: true, ..change }),
+        Body::Large { table: 7, large: Large { page: 9, len: 40_000, serial: 3 } },
         Body::Begin { state: State::Committed, csn: 99 },
     ]
 }

@@ -269,7 +269,7 @@ impl Inner {
         let conflicts = |other: u64, held: Mode| other != session && (want.mode.max(held) == Mode::Exclusive);
         let mut others: Vec<u64> =
             owners.iter().filter(|(owner, held)| conflicts(*owner, *held)).map(|(owner, _)| *owner).collect();
-        if want.inserts {
+        if want.inserts && !crate::planted::GAP_IGNORED.on() {
             self.gaps.others_at(session, name.space, name.key, &mut others);
         }
         // Who holds the lock in any mode, and only wants more, passes those who wait.

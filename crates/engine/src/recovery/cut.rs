@@ -106,7 +106,7 @@ fn finish(
             .extend(found.hole.map(|block| format!("block {block} of {}", crate::log::file_name(partition))));
         starts.push(found.start);
     }
-    if end < attested {
+    if end < attested && !planted::ATTESTED_IGNORED.on() {
         let suspects =
             if holes.is_empty() { String::new() } else { format!("; look at {}", holes.join(", ")) };
         return Err(Error::Corrupt(format!(

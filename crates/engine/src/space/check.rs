@@ -154,9 +154,9 @@ impl<'s> SpaceCheck<'s> {
         new
     }
 
-    /// Marks a page as met, whether it was before or not.
-    pub fn meet_again(&mut self, page: u32) {
-        self.met.insert(page);
+    /// Marks a page as met, whether it was before or not. True: it was not.
+    pub fn meet_again(&mut self, page: u32) -> bool {
+        self.met.insert(page)
     }
 
     /// The page's content. None: it cannot be had, which is noted.

@@ -12,6 +12,7 @@
 pub mod cancel;
 mod change;
 pub mod ids;
+mod large;
 pub mod purge;
 pub mod recover;
 mod rollback;
@@ -384,7 +385,7 @@ pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
         } else {
             Stream::write_state(&mut mtr, page, state.begin, record::State::Committed, csn);
             let end = core.streams.mark(stream);
-            core.history.lock().push_back(Past { csn, txn: state.id, stream: stream.number, begin, end });
+            core.history.lock().push(Past { csn, txn: state.id, stream: stream.number, begin, end });
         }
         let range = mtr.commit();
         core.ids.committed(state.id, csn);

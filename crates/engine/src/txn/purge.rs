@@ -2,6 +2,9 @@
 //!
 //! Of a transaction that every view sees: its delete marks become removals (if it is still the last
 //! to have touched the value), the large values that it replaced are freed, its undo is forgotten.
+//!
+//! A mark that another transaction has put a value over is that one's from then on: its commit makes it past,
+//! its rollback takes it away if purge has been there (`rollback`).
 
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, Plan, TreeError};
@@ -69,18 +72,18 @@ pub fn step(core: &Core) -> Result<bool> {
     let mut any = false;
     for _ in 0..BATCH {
         let oldest = core.ids.oldest_view();
-        let next = core.history.lock().front().copied().filter(|past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on());
+        let next = {
+            let mut history = core.history.lock();
+            let due = |past: &Past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on();
+            let next = history.first().filter(due);
+            if next.is_some() {
+                history.touch_first();
+            }
+            next
+        };
         let Some(past) = next else { break };
         purge(core, &past)?;
-        let last = {
-            let mut history = core.history.lock();
-            history.pop_front();
-            if history.capacity() > 8 * (history.len() + PURGE_BATCH) {
-                let keep = 2 * (history.len() + PURGE_BATCH);
-                history.shrink_to(keep);
-            }
-            !history.iter().any(|p| p.stream == past.stream)
-        };
+        let last = core.history.lock().pop_first();
         core.streams.forget_before(past.stream, past.end)?;
         if last {
             core.streams.rewind(past.stream, past.end)?;

@@ -68,6 +68,11 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                         open.has_past |= change.old.is_some();
                     }
                 }
+                Body::Large { .. } => {
+                    if let Some(open) = &mut open {
+                        open.last = at;
+                    }
+                }
             }
             Ok(true)
         })?;
@@ -93,7 +98,7 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                     prepared: open.state == record::State::Prepared,
                     ..State::default()
                 };
-                if state.prepared {
+                if state.prepared && !crate::planted::PREPARED_FORGOTTEN.on() {
                     recovered.prepared.push((open.xid, Left(state)));
                 } else {
                     recovered.unfinished.push(Left(state));

@@ -2,19 +2,27 @@
 //! in one mini-transaction. So a crash in mid-rollback leaves a shorter transaction to roll back.
 
 use super::State;
-use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, TreeError};
+use crate::btree::overflow::{self, Large};
+use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, Tree, TreeError};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::row::Head;
+use crate::row::{Head, TxnId};
 use crate::undo::RollPtr;
-use crate::undo::record::Body;
-use crate::undo::stream::append_log;
+use crate::undo::record::{Body, Change};
+use crate::undo::stream::{Stream, append_log};
+use std::sync::Arc;
 use terrace_tier::redo::{Urgency, record_bound};
 
-/// A change record, copied.
+/// A record, copied.
 struct Copy {
     before: RollPtr,
-    change: Option<(u32, u16, Vec<u8>, Option<Vec<u8>>, bool)>,
+    what: What,
+}
+
+enum What {
+    Change { table: u32, index: u16, key: Vec<u8>, old: Option<Vec<u8>>, marked: bool },
+    Large { table: u32, large: Large },
+    Nothing,
 }
 
 /// Undoes all records behind `to`. `to` may be none if the transaction had not begun: then its Begin
@@ -43,54 +51,96 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
     core.streams.back_to(stream, at)?;
     let copy = core.streams.read(at, |record| Copy {
         before: record.before,
-        change: match record.body {
-            Body::Change(c) => Some((c.table, c.index, c.key.to_vec(), c.old.map(<[u8]>::to_vec), c.marked)),
-            _ => None,
+        what: match record.body {
+            Body::Change(Change { table, index, key, old, marked }) => {
+                What::Change { table, index, key: key.to_vec(), old: old.map(<[u8]>::to_vec), marked }
+            }
+            Body::Large { table, large } => What::Large { table, large },
+            _ => What::Nothing,
         },
     })?;
     let Some(copy) = copy else { return Err(Error::Corrupt(format!("undo record {at:?} is not there"))) };
-    let table = match &copy.change {
-        Some((table, ..)) => core.catalog.by_id(*table)?,
-        None => None,
+    let table = match &copy.what {
+        What::Change { table, .. } | What::Large { table, .. } => core.catalog.by_id(*table)?,
+        What::Nothing => None,
     };
-    let mut large = None;
-    match (&copy.change, table) {
-        (Some((_, index, key, old, marked)), Some(table)) => {
-            let tree = table.tree(usize::from(*index))?;
-            let plan = Plan {
-                value_max: old.as_ref().map(Vec::len),
-                log_bytes: append_log(64) + record_bound(MAX_ENTRY),
-                new_pages: 0,
-                urgency: Urgency::Reserve,
-            };
-            tree.modify(&mut Hint::default(), key, plan, |spot| {
-                let head = spot.value().and_then(Head::decode).map(|(head, rest)| (head, rest.to_vec()));
-                if let Some((head, rest)) = head.filter(|(head, _)| head.roll.record() == at) {
-                    if head.large() && !*marked && *index == 0 {
-                        large = crate::btree::overflow::Large::decode(&rest);
-                    }
-                    match old {
-                        Some(_) if crate::planted::ROLLBACK_SKIPS.on() && !*marked => {}
-                        Some(old) => spot.put(old),
-                        None => spot.remove(),
-                    }
-                }
-                stream.take_off(spot.mtr(), at);
-                Ok::<_, TreeError>(Flow::Done)
-            })?;
-            stream.taken_off(at);
-            if let Some(large) = large {
-                crate::btree::overflow::free(tree.space(), large, Urgency::Reserve)?;
-            }
+    match (copy.what, table) {
+        (What::Change { index, key, old, marked, .. }, Some(table)) => {
+            let tree = table.tree(usize::from(index))?;
+            let undoing = Undoing { me: state.id, at, index, key: &key, old: old.as_deref(), marked };
+            undoing.run(core, stream, &tree)?;
         }
-        _ => {
-            let mut mtr = core.streams.pages().begin(append_log(64), 0, Urgency::Reserve)?;
-            stream.take_off(&mut mtr, at);
-            mtr.commit();
-            stream.taken_off(at);
+        (What::Large { large, .. }, Some(table)) => {
+            // The row that named it is undone already.
+            overflow::free_written(table.tree(0)?.space(), large, Urgency::Reserve)?;
+            take_off(core, stream, at)?;
         }
+        _ => take_off(core, stream, at)?,
     }
     Ok(copy.before)
+}
+
+/// A change that is undone.
+struct Undoing<'a> {
+    me: TxnId,
+    at: RollPtr,
+    index: u16,
+    key: &'a [u8],
+    old: Option<&'a [u8]>,
+    marked: bool,
+}
+
+impl Undoing<'_> {
+    /// Puts the value back that was there before. A delete mark that purge has passed meanwhile goes, as purge
+    /// would have made it go; if it has a large value, that is freed before the record is taken off.
+    fn run(&self, core: &Core, stream: &mut Stream, tree: &Arc<Tree>) -> Result<()> {
+        let mark = self.old.and_then(Head::decode).filter(|(head, _)| head.deleted() && head.txn != self.me);
+        let large = mark.filter(|(head, _)| head.large() && self.index == 0).and_then(|(_, rest)| Large::decode(rest));
+        let goes = || mark.is_some_and(|(head, _)| !core.history.lock().is_untouched(head.txn));
+        let plan = Plan {
+            value_max: self.old.map(<[u8]>::len),
+            log_bytes: append_log(64) + record_bound(MAX_ENTRY),
+            new_pages: 0,
+            urgency: Urgency::Reserve,
+        };
+        let mut freeing = None;
+        tree.modify(&mut Hint::default(), self.key, plan, |spot| {
+            let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
+            // If it isn't ours any more, an attempt before this one took a mark away and went no further.
+            let mut gone = true;
+            if head.is_some_and(|head| head.roll.record() == self.at) {
+                gone = false;
+                match self.old {
+                    Some(_) if crate::planted::ROLLBACK_SKIPS.on() && !self.marked => {}
+                    Some(old) if crate::planted::PURGED_MARK_KEPT.on() || !goes() => spot.put(old),
+                    _ => {
+                        spot.remove();
+                        gone = true;
+                    }
+                }
+            }
+            freeing = large.filter(|_| gone);
+            if freeing.is_none() {
+                stream.take_off(spot.mtr(), self.at);
+            }
+            Ok::<_, TreeError>(Flow::Done)
+        })?;
+        let Some(large) = freeing else {
+            stream.taken_off(self.at);
+            return Ok(());
+        };
+        overflow::free(tree.space(), large, Urgency::Reserve)?;
+        take_off(core, stream, self.at)
+    }
+}
+
+/// Takes a record off that is undone, or undoes nothing.
+fn take_off(core: &Core, stream: &mut Stream, at: RollPtr) -> Result<()> {
+    let mut mtr = core.streams.pages().begin(append_log(64), 0, Urgency::Reserve)?;
+    stream.take_off(&mut mtr, at);
+    mtr.commit();
+    stream.taken_off(at);
+    Ok(())
 }
 
 /// Takes the Begin record off: nothing is left of the transaction.
@@ -98,10 +148,7 @@ pub(super) fn erase(core: &Core, state: &mut State) -> Result<()> {
     assert_eq!(state.last, state.begin);
     if let Some(stream) = &mut state.stream {
         core.streams.back_to(stream, state.begin)?;
-        let mut mtr = core.streams.pages().begin(append_log(64), 0, Urgency::Reserve)?;
-        stream.take_off(&mut mtr, state.begin);
-        mtr.commit();
-        stream.taken_off(state.begin);
+        take_off(core, stream, state.begin)?;
     }
     core.ids.rolled_back(state.id);
     Ok(())

@@ -16,7 +16,6 @@ use std::borrow::Cow;
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pin;
 use terrace_tier::pool::Access;
-use terrace_tier::redo::Urgency;
 
 /// What a row has in a secondary index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,11 +78,10 @@ impl Txn {
         }
         let tree = table.tree(0)?;
         let inline = row.len() + row::HEAD <= max_inline_value(key.len());
-        let (flags, rest, large) = if inline {
-            (0, Cow::Borrowed(row), None)
+        let (flags, rest) = if inline {
+            (0, Cow::Borrowed(row))
         } else {
-            let large = overflow::write(tree.space(), row, Urgency::Normal)?;
-            (LARGE, Cow::Owned(large.encode().to_vec()), Some(large))
+            (LARGE, Cow::Owned(self.write_large(state, table, tree.space(), row)?.encode().to_vec()))
         };
         let mut past = false;
         let done = self.change(state, table, 0, key, Some(rest.len()), |old| {
@@ -96,9 +94,6 @@ impl Txn {
             }
         });
         state.has_past |= past;
-        if let (Err(_), Some(large)) = (&done, large) {
-            overflow::free(tree.space(), large, Urgency::Reserve)?;
-        }
         done
     }
 

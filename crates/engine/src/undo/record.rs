@@ -7,8 +7,11 @@
 //! * Change: `table u32 · index u16 · key length u16 · key · old value`. Kind Insert: the key was not
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
 //!   marked, what follows its head stayed.
+//! * Large: `table u32 · first page u32 · length u32 · serial u64`: a large value is written for a row that
+//!   the transaction's next Change, if it comes, puts. The page is the first one written so far.
 
 use super::RollPtr;
+use crate::btree::overflow::Large;
 use crate::row::TxnId;
 
 const BEGIN: u8 = 1;
@@ -16,6 +19,7 @@ const PREPARE: u8 = 2;
 const INSERT: u8 = 3;
 const UPDATE: u8 = 4;
 const DELETE: u8 = 5;
+const LARGE: u8 = 6;
 
 const HEAD: usize = 17;
 /// Where in a Begin record the state is.
@@ -48,6 +52,7 @@ pub enum Body<'a> {
     Begin { state: State, csn: u64 },
     Prepare { xid: &'a [u8] },
     Change(Change<'a>),
+    Large { table: u32, large: Large },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +71,7 @@ pub fn encode(record: &Record<'_>) -> Vec<u8> {
         Body::Change(Change { old: None, .. }) => INSERT,
         Body::Change(Change { marked: true, .. }) => DELETE,
         Body::Change(_) => UPDATE,
+        Body::Large { .. } => LARGE,
     };
     out.push(kind);
     out.extend_from_slice(&record.txn.to_le_bytes()[..6]);
@@ -82,6 +88,10 @@ pub fn encode(record: &Record<'_>) -> Vec<u8> {
             out.extend_from_slice(&(c.key.len() as u16).to_le_bytes());
             out.extend_from_slice(c.key);
             out.extend_from_slice(c.old.unwrap_or(&[]));
+        }
+        Body::Large { table, large } => {
+            out.extend_from_slice(&table.to_le_bytes());
+            out.extend_from_slice(&large.encode());
         }
     }
     let len = out.len() as u16;
@@ -129,6 +139,10 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
                 old: (kind != INSERT).then_some(old),
                 marked: kind == DELETE,
             })
+        }
+        LARGE if rest.len() == 4 + Large::ENCODED => {
+            let (table, large) = rest.split_first_chunk::<4>()?;
+            Body::Large { table: u32::from_le_bytes(*table), large: Large::decode(large)? }
         }
         _ => return None,
     };

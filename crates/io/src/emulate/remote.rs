@@ -68,6 +68,9 @@ impl ObjectStore for EmulatedStore {
     fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
         self.take(false, || self.inner.list(purpose, prefix, each), |()| 0)
     }
+    fn remove_staged(&self, purpose: Purpose, prefix: &str, is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
+        self.inner.remove_staged(purpose, prefix, is_dead)
+    }
     fn stats(&self) -> Option<StoreStats> {
         self.inner.stats()
     }

@@ -6,15 +6,18 @@
 //!   thread, or a process that died, may have made it and not synced it yet);
 //! * an object found to exist already is synced before that is told;
 //! * a deletion is synced;
-//! * a put on condition of a version compares and replaces under a lock on the root directory;
+//! * a put on condition of a version compares and replaces under a lock on the root directory; so does each
+//!   put of the epoch object, which removes what a put of it left that died;
 //! * a root that is no longer the directory that was opened (unmounted, moved away) answers nothing, unless
 //!   the other directory has an epoch object: an object put into the place below a mount would be gone
 //!   when the mount is back.
 //!
 //! Directories that became empty are removed when no put is under way (`gate`). Staged files of a
-//! process that died (`<key>#<number>`) stay; listings don't show them.
+//! process that died (`<key>#<number>`) stay until [`ObjectStore::remove_staged`]; listings don't show them.
 //!
 //! Locks: gate, then `durable`; the root's file lock inside the gate.
+
+mod staged;
 
 use crate::object::verdict::cause;
 use crate::share::{Share, Urgency};
@@ -163,6 +166,28 @@ impl Local {
         result
     }
 
+    /// The lock on the root directory, held until the file is closed.
+    fn lock_root(&self, key: &str) -> Result<File> {
+        let unavailable =
+            |e: std::io::Error| StoreError::Unavailable { key: key.into(), cause: e.to_string() };
+        let lock = File::open(&self.root).map_err(unavailable)?;
+        // SAFETY: the descriptor is open for the call; closing it frees the lock.
+        if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) } != 0 {
+            return Err(unavailable(std::io::Error::last_os_error()));
+        }
+        Ok(lock)
+    }
+
+    /// The same for a put, if it is one of the epoch object; what died putting that one is removed.
+    fn lock_epoch(&self, key: &str, file: &FsPath) -> Result<Option<File>> {
+        if key != EPOCH {
+            return Ok(None);
+        }
+        let lock = self.lock_root(key)?;
+        staged::remove_of(file).map_err(|e| refused_or_unavailable(key, e.kind(), e.to_string()))?;
+        Ok(Some(lock))
+    }
+
     fn put(
         &self,
         key: &str,
@@ -235,6 +260,7 @@ impl ObjectStore for Local {
             |_| length,
             || {
                 let _gate = self.gate.read();
+                let _lock = self.lock_epoch(key, &file)?;
                 self.put(key, &path, &file, payload, PutMode::Create)
             },
         )
@@ -248,13 +274,10 @@ impl ObjectStore for Local {
             |_| body.len() as u64,
             || {
                 let _gate = self.gate.read();
-                let unavailable =
-                    |e: std::io::Error| StoreError::Unavailable { key: key.into(), cause: e.to_string() };
-                let lock = File::open(&self.root).map_err(unavailable)?;
-                // SAFETY: the descriptor is open for the call; closing it frees the lock.
-                if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) } != 0 {
-                    return Err(unavailable(std::io::Error::last_os_error()));
-                }
+                let _lock = match self.lock_epoch(key, &file)? {
+                    Some(lock) => lock,
+                    None => self.lock_root(key)?,
+                };
                 let current = match block_on(self.inner.head(&path)) {
                     Ok(meta) => meta.e_tag,
                     Err(Error::NotFound { .. }) => None,
@@ -361,6 +384,30 @@ impl ObjectStore for Local {
         found.sort_unstable();
         found.iter().for_each(|(key, size)| each(key, *size));
         Ok(())
+    }
+
+    fn remove_staged(&self, purpose: Purpose, prefix: &str, is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
+        let failed = |e: std::io::Error| refused_or_unavailable(prefix, e.kind(), e.to_string());
+        let removed = self.counted(
+            purpose,
+            prefix,
+            |_| 0,
+            || {
+                let mut removed = Vec::new();
+                staged::below(&self.root.join(prefix), prefix, &mut removed).map_err(failed)?;
+                removed.retain(|(key, _)| is_dead(key));
+                let _gate = self.gate.read();
+                for (_, file) in &removed {
+                    match std::fs::remove_file(file) {
+                        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+                        _ => {}
+                    }
+                }
+                Ok(removed)
+            },
+        )?;
+        removed.iter().for_each(|(_, file)| self.remove_empty_directories(file));
+        Ok(removed.len() as u64)
     }
 
     fn stats(&self) -> Option<StoreStats> {

@@ -35,6 +35,9 @@ impl ObjectStore for ReadOnly {
     fn delete(&self, _purpose: Purpose, key: &str) -> Result<()> {
         refused(key)
     }
+    fn remove_staged(&self, _purpose: Purpose, prefix: &str, _is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
+        refused(prefix)
+    }
     fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
         self.0.list(purpose, prefix, each)
     }

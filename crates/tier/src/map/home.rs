@@ -200,7 +200,7 @@ impl Map {
                     let map_page = &inner.pages[*number as usize];
                     copy.copy_from_slice(&map_page.image);
                     page::seal(copy);
-                    let home = 1 - map_page.home;
+                    let home = if crate::planted::HOME_OVERWRITTEN.on() { map_page.home } else { 1 - map_page.home };
                     written.push((*number, home, PageRef::new(copy).lsn()));
                     offsets.push((u64::from(*number) * 2 + u64::from(home)) * PAGE_SIZE as u64);
                 }

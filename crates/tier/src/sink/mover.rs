@@ -84,7 +84,7 @@ impl Mover {
             .collect();
         let (key, shape) = self.put(block, gathered.snapshot_version, &pages)?;
         self.sched.point("sink-put");
-        if let Some(lost) = self.fence.lost() {
+        if let Some(lost) = self.fence.lost().filter(|_| !crate::planted::FENCED_PUBLISHES.on()) {
             return Err(lost.into()); // a fenced instance publishes nothing
         }
         let Some(range) = self.map.publish_object(block, &gathered.taken, &shape)? else {
@@ -109,7 +109,13 @@ impl Mover {
         for _ in 0..KEYS {
             let sequence = self.sequences.next()?;
             let BlockId { space, block } = block;
-            let key = ObjectKey { lineage: writer.lineage, space, block, epoch: writer.epoch, sequence };
+            let mut key = ObjectKey { lineage: writer.lineage, space, block, epoch: writer.epoch, sequence };
+            if crate::planted::OBJECT_OVERWRITTEN.on()
+                && let Some(current) = self.map.block(key.block_id()).object
+            {
+                key = current;
+                self.objects.store().delete(terrace_io::store::Purpose::Sink, &key.to_string())?;
+            }
             let draft = Draft::new(key, snapshot_version, pages);
             let mut tries = 0;
             loop {

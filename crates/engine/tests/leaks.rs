@@ -1,0 +1,227 @@
+//! What rollback, purge and crashes leave: nothing. When everything unfinished is rolled back and everything
+//! past is purged, the checker finds no page and no delete mark that nothing leads to.
+
+use std::sync::Arc;
+use terrace_engine::check::{self, Verdict};
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::look::Look;
+use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef};
+use terrace_io::disk::Disk;
+use terrace_sim::{SimDisk, SimWorld};
+
+struct Run {
+    sim: SimWorld,
+    disk: Arc<SimDisk>,
+}
+
+const KEY: [u8; 8] = [7; 8];
+const ENTRY: [Entry<'_>; 1] = [Entry { index: 1, key: &[1, 7, 7, 7, 7, 7, 7, 7, 7], unique_len: None, primary_at: 1, value: b"" }];
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let sim = SimWorld::new(seed);
+        let disk = sim.disk("volume");
+        Run { sim, disk }
+    }
+
+    fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
+        let config = Config { memory: Bytes(4 << 20), log: Bytes(3 << 20), object_buffer: Bytes(64 << 20), ..Config::default() };
+        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store: None };
+        let engine = Engine::open(config, parts)?;
+        let table = match engine.open_table("db/t") {
+            Err(Error::Absent(_)) => {
+                let index = |name: &str, unique| IndexDef { name: name.into(), unique };
+                let indexes = vec![index("PRIMARY", true), index("plain", false)];
+                engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })?
+            }
+            other => other?,
+        };
+        Ok((engine, table))
+    }
+
+    /// Power is lost and comes back.
+    fn crash(&self) {
+        self.sim.sched.drop_workers();
+        self.disk.crash();
+        self.sim.power_on();
+    }
+
+    /// Lets purge come to its end, as far as the open views let it.
+    fn purge(&self, engine: &Engine) {
+        for _ in 0..40 {
+            self.sim.clock.advance(10_000_000);
+            self.sim.sched.run_some(500);
+        }
+        assert!(engine.core().history.lock().is_empty(), "purge does not come to its end");
+    }
+
+    fn look(&self) -> check::Report {
+        let look = Look::open(self.disk.clone(), None).unwrap();
+        check::check(&look, &check::Options::default(), &mut |_, _, _| ())
+    }
+
+    /// At rest, nothing is left over. Returns the pages of large values.
+    fn rest(&self, engine: Arc<Engine>) -> u64 {
+        self.purge(&engine);
+        engine.shutdown().unwrap();
+        drop(engine);
+        self.crash();
+        let report = self.look();
+        assert_eq!((report.verdict(), report.unfinished), (Verdict::Sound, 0), "{:?}", report.faults);
+        assert!(report.leaked.is_empty(), "{:?}", report.leaked);
+        report.overflow
+    }
+}
+
+fn insert(engine: &Arc<Engine>, table: &Arc<Table>, row: &[u8]) -> Result<(), Error> {
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.insert(table, &KEY, row, &ENTRY)?;
+    txn.commit()?.wait()
+}
+
+/// A value larger than log and memory: much of it is on disk before it is whole. Whatever a crash cuts is freed.
+fn a_large_value_is_cut() -> u64 {
+    let work = |run: &Run| -> Result<(), Error> {
+        let (engine, table) = run.open()?;
+        let txn = engine.begin(Isolation::RepeatableRead);
+        txn.insert(&table, &KEY, &vec![5; 5_000_000], &ENTRY)?;
+        txn.rollback()?;
+        engine.shutdown()
+    };
+    let whole = Run::new(3);
+    work(&whole).unwrap();
+    let steps = whole.sim.steps();
+    let mut cut = 0;
+    for step in (1..=steps).step_by(steps.div_ceil(60) as usize) {
+        let run = Run::new(3);
+        run.sim.crash_at(step);
+        assert!(work(&run).is_err() || step + 10 > steps);
+        run.crash();
+        if run.disk.exists("superblock").unwrap() {
+            let report = run.look();
+            assert!(report.verdict() == Verdict::Sound, "step {step}: {:?}", report.faults);
+            assert!(report.leaked.is_empty(), "step {step}, before recovery: {:?}", report.leaked);
+            cut += u64::from(report.overflow > 0);
+        }
+        let (engine, _) = run.open().unwrap();
+        assert_eq!(run.rest(engine), 0, "step {step}");
+    }
+    cut
+}
+
+#[test]
+fn a_crash_amid_a_large_value_leaves_no_page() {
+    let cut = a_large_value_is_cut();
+    assert!(cut > 10, "only {cut} values were cut: this proves little");
+}
+
+/// A row is deleted, another transaction inserts it again, purge passes the deletion, and the second one goes
+/// back: wholly, or to a savepoint.
+fn an_insert_over_a_mark_goes_back(large: bool, to_savepoint: bool, crash_after: Option<u64>) -> bool {
+    let run = Run::new(5);
+    let row = vec![3; if large { 100_000 } else { 100 }];
+    let (engine, table) = run.open().unwrap();
+    insert(&engine, &table, &row).unwrap();
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.delete(&table, &KEY, &ENTRY).unwrap();
+    // A view holds purge back until the row is there again.
+    let reader = engine.begin(Isolation::RepeatableRead);
+    reader.open_view();
+    txn.commit().unwrap().wait().unwrap();
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.insert(&table, b"other", &row, &[Entry { key: b"xother", ..ENTRY[0] }]).unwrap();
+    let savepoint = txn.savepoint();
+    txn.insert(&table, &KEY, &row, &ENTRY).unwrap();
+    run.sim.clock.advance(10_000_000);
+    run.sim.sched.run_some(500);
+    let mut found = Vec::new();
+    assert!(reader.get(&table, &KEY, Lock::None, &mut found).unwrap() && found == row, "purge did not wait for the view");
+    drop(reader);
+    run.purge(&engine);
+    if let Some(steps) = crash_after {
+        engine.make_durable().unwrap();
+        run.sim.crash_at(run.sim.steps() + steps);
+    }
+    let back = match to_savepoint {
+        true => txn.rollback_to(savepoint).and_then(|()| txn.commit()?.wait()),
+        false => txn.rollback().and_then(|()| engine.make_durable()),
+    };
+    drop(txn);
+    let crashed = run.sim.crashed();
+    let engine = match crashed {
+        false => {
+            run.sim.power_on();
+            back.unwrap();
+            let txn = engine.begin(Isolation::RepeatableRead);
+            assert!(!txn.get(&table, &KEY, Lock::None, &mut found).unwrap());
+            assert_eq!(txn.get(&table, b"other", Lock::None, &mut found).unwrap(), to_savepoint);
+            drop(txn);
+            drop(table);
+            engine
+        }
+        true => {
+            drop((table, engine));
+            run.crash();
+            run.open().unwrap().0
+        }
+    };
+    run.rest(engine);
+    crashed
+}
+
+#[test]
+fn an_insert_over_a_purged_mark_that_goes_back_leaves_no_mark() {
+    for large in [false, true] {
+        for to_savepoint in [false, true] {
+            an_insert_over_a_mark_goes_back(large, to_savepoint, None);
+            let crashes = (1..30).filter(|n| an_insert_over_a_mark_goes_back(large, to_savepoint, Some(*n))).count();
+            assert!(crashes > 0, "it never crashed");
+        }
+    }
+}
+
+/// Undo names a large value by page and serial number; TRUNCATE gives the table another space.
+fn a_table_is_truncated_before_its_past_is_purged() {
+    let run = Run::new(9);
+    let (engine, table) = run.open().unwrap();
+    let (old, new) = (vec![1; 3_000_000], vec![2; 3_000_000]);
+    insert(&engine, &table, &old).unwrap();
+    let reader = engine.begin(Isolation::RepeatableRead);
+    reader.open_view();
+    for row in [&new, &old] {
+        let txn = engine.begin(Isolation::RepeatableRead);
+        txn.update(&table, &KEY, row, &[], &[]).unwrap();
+        txn.commit().unwrap().wait().unwrap();
+    }
+    engine.truncate_table("db/t").unwrap();
+    insert(&engine, &table, &new).unwrap();
+    drop(reader);
+    run.purge(&engine);
+    let txn = engine.begin(Isolation::RepeatableRead);
+    let mut found = Vec::new();
+    assert!(txn.get(&table, &KEY, Lock::None, &mut found).unwrap() && found == new, "purge took the new row's value");
+    drop((txn, table));
+    assert!(run.rest(engine) > 0);
+}
+
+#[test]
+fn purge_of_what_was_before_a_truncate_touches_nothing_that_came_after() {
+    a_table_is_truncated_before_its_past_is_purged();
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_each_leak_is_found_by_one_run() {
+    use terrace_engine::planted;
+    let runs: [(&str, &planted::Switch, fn()); 3] = [
+        ("LARGE_NOT_NOTED", &planted::LARGE_NOT_NOTED, || _ = a_large_value_is_cut()),
+        ("PURGED_MARK_KEPT", &planted::PURGED_MARK_KEPT, || _ = an_insert_over_a_mark_goes_back(true, false, None)),
+        ("SERIALS_ANEW", &planted::SERIALS_ANEW, a_table_is_truncated_before_its_past_is_purged),
+    ];
+    for (name, switch, run) in runs {
+        switch.set(true);
+        let found = std::panic::catch_unwind(run).is_err();
+        switch.set(false);
+        assert!(found, "{name} was not found");
+    }
+}
