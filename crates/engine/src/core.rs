@@ -5,24 +5,14 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::lock::Locks;
 use crate::storage::Storage;
+use crate::txn::history::History;
 use crate::txn::ids::Ids;
-use crate::undo::stream::{Mark, Streams};
+use crate::undo::stream::Streams;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::sched::Event;
 use terrace_tier::page::SpaceId;
-
-/// A committed transaction whose undo somebody may still need.
-#[derive(Clone, Copy, Debug)]
-pub struct Past {
-    pub csn: u64,
-    pub txn: u64,
-    pub stream: usize,
-    pub begin: Mark,
-    pub end: Mark,
-}
 
 #[derive(Default, Debug)]
 pub struct TxnCounters {
@@ -39,8 +29,7 @@ pub struct Core {
     pub locks: Locks,
     pub streams: Streams,
     pub catalog: Catalog,
-    /// In the order of their commits.
-    pub history: Mutex<VecDeque<Past>>,
+    pub history: Mutex<History>,
     pub purge_wanted: Arc<Event>,
     /// Spaces dropped while somebody still used them.
     pub zombies: Mutex<Vec<SpaceId>>,
@@ -55,7 +44,7 @@ const RESERVE: u64 = 1_000_000;
 const RESERVE_EARLY: u64 = 100_000;
 
 /// Transactions in history that are worth waking purge for.
-pub const PURGE_BATCH: usize = 64;
+pub const PURGE_BATCH: u64 = 64;
 
 impl Core {
     pub fn new(storage: Storage, config: Config, ids: Ids, locks: Locks, streams: Streams, catalog: Catalog) -> Core {
@@ -94,7 +83,7 @@ impl Core {
 
     /// The commit sequence number of what is purged next.
     pub fn next_past(&self) -> Option<u64> {
-        self.history.lock().front().map(|past| past.csn)
+        self.history.lock().first_csn()
     }
 
     /// Wakes purge after a commit that is published, but not for each one: the first that waits, then
@@ -102,11 +91,12 @@ impl Core {
     pub fn wake_purge(&self, csn: u64) {
         let due = {
             let history = self.history.lock();
-            history.front().is_some_and(|past| past.csn == csn) || (!history.is_empty() && history.len() % PURGE_BATCH == 0)
+            history.first_csn() == Some(csn) || (!history.is_empty() && history.len() % PURGE_BATCH == 0)
         };
         if due || self.ids.wants_settling() {
             self.purge_wanted.notify();
         }
+        self.ids.settle_if_late();
     }
 
     /// Forgets spaces that no table names any more, as far as nobody uses them.

@@ -11,6 +11,7 @@
 
 pub mod cancel;
 mod change;
+pub mod history;
 pub mod ids;
 pub mod purge;
 pub mod recover;
@@ -18,7 +19,7 @@ mod rollback;
 pub mod rows;
 
 use crate::btree::Hint;
-use crate::core::{Core, Past};
+use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::{Request, Want};
 use crate::row::TxnId;
@@ -27,6 +28,7 @@ use crate::undo::record::{self, Body, Record};
 use crate::undo::stream::{Mark, Stream, append_log};
 use crate::version::Reader;
 use cancel::Cancel;
+use history::Past;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -384,7 +386,7 @@ pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
         } else {
             Stream::write_state(&mut mtr, page, state.begin, record::State::Committed, csn);
             let end = core.streams.mark(stream);
-            core.history.lock().push_back(Past { csn, txn: state.id, stream: stream.number, begin, end });
+            core.history.lock().push(Past { csn, stream: stream.number, begin, end }, state.changes);
         }
         let range = mtr.commit();
         core.ids.committed(state.id, csn);

@@ -29,6 +29,7 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
             return Err(Error::Invalid("the savepoint is not one of this transaction".into()));
         }
         state.last = undo_one(core, state)?;
+        state.changes = state.changes.saturating_sub(1);
     }
     if state.last == state.begin {
         state.has_past = false;

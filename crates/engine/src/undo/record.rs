@@ -50,6 +50,16 @@ pub enum Body<'a> {
     Change(Change<'a>),
 }
 
+impl Body<'_> {
+    /// The commit sequence number, if this begins a committed transaction.
+    pub fn commit(&self) -> Option<u64> {
+        match self {
+            Body::Begin { state: State::Committed, csn } => Some(*csn),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
     pub txn: TxnId,
