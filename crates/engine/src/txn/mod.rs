@@ -150,6 +150,10 @@ impl Txn {
     pub fn isolation(&self) -> Isolation {
         self.isolation
     }
+    /// The transaction can be cancelled while this thread works for it.
+    pub(crate) fn cancellable(&self) -> cancel::Scope {
+        self.cancel.scope()
+    }
     pub fn cancel_handle(&self) -> Arc<Cancel> {
         self.cancel.clone()
     }

@@ -1,7 +1,7 @@
 //! Going back: records are undone from the last one, each together with its removal from the stream
 //! in one mini-transaction. So a crash in mid-rollback leaves a shorter transaction to roll back.
 
-use super::State;
+use super::{State, cancel};
 use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, TreeError};
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -23,6 +23,7 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
     if state.id == 0 {
         return Ok(());
     }
+    let _shield = cancel::shield();
     let to = if to.is_none() { state.begin } else { to };
     while state.last != to {
         if state.last == state.begin {
@@ -97,6 +98,7 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
 /// Takes the Begin record off: nothing is left of the transaction.
 pub(super) fn erase(core: &Core, state: &mut State) -> Result<()> {
     assert_eq!(state.last, state.begin);
+    let _shield = cancel::shield();
     if let Some(stream) = &mut state.stream {
         core.streams.back_to(stream, state.begin)?;
         let mut mtr = core.streams.pages().begin(append_log(64), 0, Urgency::Reserve)?;
