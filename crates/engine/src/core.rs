@@ -7,6 +7,7 @@ use crate::lock::Locks;
 use crate::storage::Storage;
 use crate::txn::history::History;
 use crate::txn::ids::Ids;
+use crate::txn::lag::Brake;
 use crate::undo::stream::Streams;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub struct Core {
     pub catalog: Catalog,
     pub history: Mutex<History>,
     pub purge_wanted: Arc<Event>,
+    pub brake: Brake,
     /// Spaces dropped while somebody still used them.
     pub zombies: Mutex<Vec<SpaceId>>,
     sessions: AtomicU64,
@@ -58,6 +60,7 @@ impl Core {
             catalog,
             history: Mutex::default(),
             purge_wanted: Arc::new(Event::new()),
+            brake: Brake::default(),
             zombies: Mutex::default(),
             sessions: AtomicU64::new(0),
             reserved: AtomicU64::new(reserved),
@@ -89,11 +92,14 @@ impl Core {
     /// Wakes purge after a commit that is published, but not for each one: the first that waits, then
     /// whenever a batch has come together. In between purge looks by itself.
     pub fn wake_purge(&self, csn: u64) {
-        let due = {
+        let (first, many) = {
             let history = self.history.lock();
-            history.first_csn() == Some(csn) || (!history.is_empty() && history.len() % PURGE_BATCH == 0)
+            (history.first_csn() == Some(csn), !history.is_empty() && history.len() % PURGE_BATCH == 0)
         };
-        if due || self.ids.wants_settling() {
+        if many {
+            self.set_brake();
+        }
+        if first || many || self.ids.wants_settling() {
             self.purge_wanted.notify();
         }
         self.ids.settle_if_late();

@@ -144,6 +144,10 @@ impl Ids {
         let published = self.published.load(Ordering::Acquire);
         views.keys().next().copied().unwrap_or(published).min(published)
     }
+    /// The newest number that views may take.
+    pub fn published(&self) -> u64 {
+        self.published.load(Ordering::Acquire)
+    }
     pub fn views(&self) -> usize {
         self.views.lock().values().map(|n| *n as usize).sum()
     }

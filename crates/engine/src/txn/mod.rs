@@ -13,6 +13,7 @@ pub mod cancel;
 mod change;
 pub mod history;
 pub mod ids;
+pub mod lag;
 pub mod purge;
 pub mod recover;
 mod rollback;
@@ -83,6 +84,8 @@ pub(crate) struct State {
     /// Undo records written.
     changes: u64,
     lock_wait_ms: u64,
+    /// What it owes for changes while purge is late, in nanoseconds.
+    owed: u64,
     prepared: bool,
     ended: bool,
     hints: Vec<(SpaceId, Hint)>,

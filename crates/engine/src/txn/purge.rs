@@ -45,7 +45,9 @@ impl Worker for PurgeWorker {
         if gathering && !self.core.ids.wants_settling() {
             return Step::IdleFor(self.purged_at + GATHER - now);
         }
-        match step(&self.core) {
+        let done = step(&self.core);
+        self.core.set_brake();
+        match done {
             Ok(true) => {
                 self.failed = 0;
                 self.purged_at = now;

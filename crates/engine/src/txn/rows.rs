@@ -64,6 +64,7 @@ impl Txn {
     fn row_operation(&self, work: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         let _scope = self.cancellable();
         let mut state = self.state.lock();
+        self.core.slow_down(&mut state.owed);
         self.start(&mut state)?;
         let before = state.last;
         let done = work(&mut state);
