@@ -24,7 +24,7 @@ terrace_engine *engine;
 
 static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile;
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
-static ulonglong locks_max, log_wait;
+static ulonglong locks_max, log_wait, purge_lag_max;
 static ulong flush_log_at_trx_commit;
 
 ulong flush_at_commit() { return flush_log_at_trx_commit; }
@@ -61,6 +61,7 @@ ENGINE_NUMBER(object_buffer, object_buffer_bytes, "Room for pages on the volume,
 ENGINE_NUMBER(sink_after_ms, sink_after, "A block left alone for so long goes to the object store, in milliseconds.");
 ENGINE_NUMBER(flash, flash_bytes, "Room for copies of pages on flash, in bytes.");
 ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactions together.");
+ENGINE_NUMBER(purge_lag_max, purge_lag_max, "Undo records that purge may be behind before writers are slowed.");
 ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log space, in milliseconds.");
 
 static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
@@ -75,7 +76,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(config), MYSQL_SYSVAR(volume_path), MYSQL_SYSVAR(flash_path), MYSQL_SYSVAR(object),
   MYSQL_SYSVAR(object_endpoint), MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(memory), MYSQL_SYSVAR(log),
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(locks_max),
-  MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
+  MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   nullptr};
 
 static void put_text(std::string *toml, const char *key, const char *value)
@@ -115,6 +116,7 @@ static std::string settings()
   put_number(&toml, "flash", flash_bytes);
   put_number(&toml, "locks_max", locks_max);
   put_number(&toml, "log_wait_timeout_ms", log_wait);
+  put_number(&toml, "purge_lag_max", purge_lag_max);
   return toml;
 }
 

@@ -53,6 +53,7 @@ pub struct Config {
     pub flash: Bytes,
     pub lock_wait_timeout_ms: u64,
     pub locks_max: usize,
+    pub purge_lag_max: usize,
 }
 
 impl Default for Config {
@@ -67,6 +68,7 @@ impl Default for Config {
             flash: Bytes(0),
             lock_wait_timeout_ms: 50_000,
             locks_max: 1_000_000,
+            purge_lag_max: 1_000_000,
         }
     }
 }
@@ -132,6 +134,12 @@ pub const SETTINGS: &[Setting] = &[
         name: "locks_max",
         meaning: "Row locks that may be held at a time, in all transactions together.",
         field: Field::Count(|c| &mut c.locks_max),
+    },
+    Setting {
+        name: "purge_lag_max",
+        meaning: "Undo records that nobody needs any more and that are not purged yet: beyond so many, writers are slowed,\n\
+                  the more, the longer purge stays behind. 0: never. What a long reader holds back does not count.",
+        field: Field::Count(|c| &mut c.purge_lag_max),
     },
 ];
 

@@ -56,16 +56,12 @@ impl Engine {
         let bound = if crate::planted::ID_REUSED.on() { 0 } else { bound };
         let ids = Ids::new(bound.max(recovered.highest));
         let locks = Locks::new(storage.world.clone(), config.locks_max);
-        for past in &recovered.history {
-            // Nobody doubts them: no view is older than this start.
-            debug_assert!(past.csn <= ids.peek());
-        }
         let left = recovered.unfinished.iter().chain(recovered.prepared.iter().map(|(_, l)| l));
         left.for_each(|one| ids.revive(one.id()));
         let live = catalog.spaces();
         storage.start_redo(|space| live.contains(&space))?;
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
-        recovered.history.into_iter().for_each(|past| core.history.lock().push(past));
+        *core.history.lock() = recovered.history;
         let sched = core.storage.world.sched.clone();
         if !recovered.unfinished.is_empty() {
             let worker = RollbackWorker::new(core.clone(), recovered.unfinished);
@@ -243,7 +239,10 @@ impl Engine {
             ("transactions_committed", get(&core.counters.committed)),
             ("transactions_rolled_back", get(&core.counters.rolled_back)),
             ("purge_transactions", get(&core.counters.purged)),
-            ("history_length", core.history.lock().len() as u64),
+            ("history_length", core.history.lock().len()),
+            ("purge_lag", core.purge_lag()),
+            ("purge_writer_waits", get(&core.brake.waits)),
+            ("purge_writer_wait_microseconds", get(&core.brake.nanos) / 1000),
             ("read_views", core.ids.views() as u64),
             ("row_locks", core.locks.held() as u64),
             ("gap_locks", core.locks.gaps_held() as u64),

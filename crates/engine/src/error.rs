@@ -97,6 +97,7 @@ impl From<StoreError> for Error {
     fn from(error: StoreError) -> Error {
         match error {
             StoreError::Absent { .. } => Error::Corrupt(error.to_string()),
+            StoreError::Cancelled { .. } => Error::Cancelled,
             StoreError::Conflict { .. } | StoreError::Refused { .. } => Error::Invalid(error.to_string()),
             _ => Error::Unavailable(error.to_string()),
         }
@@ -117,6 +118,7 @@ impl From<LogError> for Error {
     fn from(error: LogError) -> Error {
         match error {
             LogError::Poisoned(_) => Error::Poisoned(error.to_string()),
+            LogError::Cancelled => Error::Cancelled,
             LogError::Full { .. } => Error::Full(error.to_string()),
         }
     }
@@ -131,6 +133,7 @@ impl From<ReadError> for Error {
             ReadError::Disk { .. } => Error::Unavailable(error.to_string()),
             ReadError::Store { error, .. } => error.into(),
             ReadError::NoFrame { .. } => Error::Full(error.to_string()),
+            ReadError::Cancelled => Error::Cancelled,
         }
     }
 }
@@ -140,6 +143,7 @@ impl From<MtrError> for Error {
         match error {
             MtrError::Log(e) => e.into(),
             MtrError::Frame(e) => e.into(),
+            MtrError::Room(NoRoom::Cancelled) => Error::Cancelled,
             MtrError::Room(NoRoom::Full(what)) => Error::Full(what),
             MtrError::Room(NoRoom::Log(e)) => e.into(),
             MtrError::Room(NoRoom::Disk(e)) => e.into(),

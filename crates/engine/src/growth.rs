@@ -85,6 +85,9 @@ impl Room for Growth {
             if self.has_room(pages, keep) {
                 return Ok(());
             }
+            if terrace_io::cancel::asked() {
+                return Err(NoRoom::Cancelled);
+            }
             self.map.slots_wanted.notify();
             // Redo that waits is counted in full, though most of it is for pages that have a slot.
             let helped = self.sinks || self.pending.pages() > 0;

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::lock::Mode;
 use crate::row::{self, Head};
 use crate::table::Table;
+use crate::txn::cancel::Scope;
 use crate::txn::rows::{STALE_MAX, payload};
 use crate::txn::{Lock, Txn};
 use crate::version::{Reader, Seen, seen};
@@ -88,6 +89,7 @@ impl Cursor {
     }
 
     pub fn seek(&mut self, key: &[u8], seek: Seek) -> Result<bool> {
+        let _scope = self.txn.cancellable();
         let to = match seek {
             Seek::AtLeast => btree::Seek::AtLeast(key),
             Seek::After => btree::Seek::After(key),
@@ -119,12 +121,19 @@ impl Cursor {
     }
 
     pub fn next(&mut self) -> Result<bool> {
+        let _scope = self.scope_of_step(false);
         let valid = self.cursor.next()?;
         self.settle(valid, false)
     }
     pub fn prev(&mut self) -> Result<bool> {
+        let _scope = self.scope_of_step(true);
         let valid = self.cursor.prev()?;
         self.settle(valid, true)
+    }
+    /// A step that may wait can be cancelled. Most steps hand out what is copied already, in few instructions; those that
+    /// find more to do than that have a scope where they find it.
+    fn scope_of_step(&self, backward: bool) -> Option<Scope> {
+        (self.lock != Lock::None || self.cursor.leaves_run(backward)).then(|| self.txn.cancellable())
     }
 
     /// From here to [`Cursor::batch_end`] the reader is one: several rows are read in one go, in
@@ -164,6 +173,7 @@ impl Cursor {
             out.extend_from_slice(self.value());
             return Ok(());
         }
+        let _scope = self.txn.cancellable();
         let found = match self.lock {
             Lock::None => {
                 let reader = self.reader();
@@ -238,6 +248,7 @@ impl Cursor {
             if self.locks_gaps && self.keep_key()? {
                 continue; // Nothing was there, but something may have come before its place was kept.
             }
+            let _scope = self.scope_of_step(backward);
             valid = if backward { self.cursor.prev()? } else { self.cursor.next()? };
         }
         self.key.clear();
@@ -302,6 +313,7 @@ impl Cursor {
         if self.look_in_place(reader)? {
             return Ok(true);
         }
+        let _scope = self.txn.cancellable();
         self.take_key();
         self.value.clear();
         self.value.extend_from_slice(self.cursor.value());

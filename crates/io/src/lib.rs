@@ -1,12 +1,13 @@
 //! How bytes move: the seams through which everything else touches the world.
 //!
 //! Five seams: [`disk`] (files on one device), [`store`] (objects), [`clock`], [`random`] and
-//! [`sched`] (waiting, waking and background workers). The rest of the workspace takes them as
+//! [`sched`] (waiting, waking and background workers); [`cancel`] ends waits. The rest of the workspace takes them as
 //! trait objects, so the same engine runs on real devices, on emulated tiers and inside a
 //! deterministic simulation.
 //!
 //! Not here: what the bytes mean.
 
+pub mod cancel;
 pub mod clock;
 pub mod disk;
 pub mod emulate;

@@ -5,8 +5,10 @@
 //! long as fewer than its limit are taken by its kind. A device has no total (the kernel queues), a
 //! store has one: connections cost.
 
+use crate::cancel;
 use crate::store::Purpose;
 use parking_lot::{Condvar, Mutex};
+use std::time::Duration;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Urgency {
@@ -45,8 +47,8 @@ impl Share {
         Share { taken: Mutex::default(), freed: Condvar::new(), places, background_max }
     }
 
-    /// Takes up to `wanted` places, at least one; waits while there is none for its kind.
-    pub(crate) fn enter(&self, urgency: Urgency, wanted: usize) -> Places<'_> {
+    /// Takes up to `wanted` places, at least one; waits while there is none for its kind. None: cancelled.
+    pub(crate) fn enter(&self, urgency: Urgency, wanted: usize) -> Option<Places<'_>> {
         assert!(wanted > 0);
         let mut taken = self.taken.lock();
         loop {
@@ -61,9 +63,15 @@ impl Share {
                     Urgency::Urgent => taken.urgent += count,
                     Urgency::Background => taken.background += count,
                 }
-                return Places { share: self, urgency, count };
+                return Some(Places { share: self, urgency, count });
             }
-            self.freed.wait(&mut taken);
+            if cancel::asked() {
+                return None;
+            }
+            match cancel::patience() {
+                Some(look) => _ = self.freed.wait_for(&mut taken, Duration::from_nanos(look)),
+                None => self.freed.wait(&mut taken),
+            }
         }
     }
 }

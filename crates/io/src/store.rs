@@ -49,6 +49,9 @@ pub enum StoreError {
     /// Credentials, bucket or configuration are wrong; trying again will not help.
     #[error("the object store refuses ({key}): {cause}")]
     Refused { key: String, cause: String },
+    /// Whoever asked does not want to know any more (see [`crate::cancel`]). Only reads end so.
+    #[error("cancelled ({key})")]
+    Cancelled { key: String },
 }
 
 pub type Result<T> = std::result::Result<T, StoreError>;

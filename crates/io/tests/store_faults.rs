@@ -85,6 +85,11 @@ fn stage(acts: &'static [Act]) -> Stage {
 }
 
 fn store(stage: &Stage) -> Arc<dyn ObjectStore> {
+    patient(stage, Duration::from_millis(400))
+}
+
+/// A store that waits so long for an answer.
+fn patient(stage: &Stage, timeout: Duration) -> Arc<dyn ObjectStore> {
     // SAFETY: every test here sets the same values before its first request, none reads others.
     unsafe {
         std::env::set_var("AWS_ACCESS_KEY_ID", "KEY");
@@ -92,7 +97,7 @@ fn store(stage: &Stage) -> Arc<dyn ObjectStore> {
     }
     let settings = Settings {
         endpoint: Some(stage.endpoint.clone()),
-        timeout: Duration::from_millis(400),
+        timeout,
         attempts_max: 3,
         ..Settings::new("s3://bucket/p")
     };
@@ -195,4 +200,31 @@ fn an_absent_key_is_absent_and_a_missing_bucket_is_not() {
     assert!(matches!(store.get(Purpose::Merge, "a"), Err(StoreError::Refused { .. })));
     store.delete(Purpose::Collect, "a").unwrap();
     assert!(matches!(store.put_if_absent(Purpose::Sink, "a", &[]), Err(StoreError::Refused { .. })));
+}
+
+/// Reads in a scope that is cancelled after half a second. How it ended, and how long after that.
+fn cancelled(acts: &'static [Act]) -> (StoreError, Duration) {
+    let store = patient(&stage(acts), Duration::from_secs(30));
+    let cancel = Arc::new(terrace_io::cancel::Cancel::default());
+    let from = cancel.clone();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        from.cancel();
+        Instant::now()
+    });
+    let _scope = cancel.scope();
+    let error = store.get_range(Purpose::PageMiss, "o/1", 0, &mut [0; 100]).unwrap_err();
+    let ended = Instant::now();
+    (error, ended.saturating_duration_since(killer.join().unwrap()))
+}
+
+#[test]
+fn a_read_that_is_cancelled_ends_within_a_second_whether_it_waits_for_an_answer_or_to_try_again() {
+    let (error, late) = cancelled(&[Act::Silence]);
+    assert!(matches!(error, StoreError::Cancelled { .. }), "{error}");
+    assert!(late < Duration::from_millis(1300), "{late:?}");
+    const BUSY: Act = Act::Answer("503 Slow Down", "Retry-After: 20\r\n", "");
+    let (error, late) = cancelled(&[BUSY, BUSY, BUSY]);
+    assert!(matches!(error, StoreError::Cancelled { .. }), "{error}");
+    assert!(late < Duration::from_millis(300), "{late:?}");
 }

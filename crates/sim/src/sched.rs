@@ -103,7 +103,10 @@ impl SimSched {
             (slot.id, worker, ticket)
         };
         let name = worker.name();
-        let step = worker.step();
+        let step = {
+            let _shield = terrace_io::cancel::shield();
+            worker.step()
+        };
         let mut slots = self.slots.lock();
         if let Some(slot) = slots.iter_mut().find(|s| s.id == id) {
             slot.idle = match step {

@@ -40,6 +40,14 @@ pub enum ReadError {
     Store { id: PageId, error: StoreError },
     #[error("no free frame: {dirty} of {frames} are dirty and cannot be flushed now")]
     NoFrame { frames: usize, dirty: usize },
+    /// See [`terrace_io::cancel`].
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// For those who wait, before they go on.
+pub(crate) fn not_cancelled() -> Result<(), ReadError> {
+    if terrace_io::cancel::asked() { Err(ReadError::Cancelled) } else { Ok(()) }
 }
 
 /// An image that came from below.

@@ -26,6 +26,9 @@ pub trait Room: Send + Sync {
 pub enum NoRoom {
     #[error("{0}")]
     Full(String),
+    /// See [`terrace_io::cancel`].
+    #[error("cancelled")]
+    Cancelled,
     #[error(transparent)]
     Log(#[from] LogError),
     #[error(transparent)]

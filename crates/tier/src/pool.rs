@@ -21,7 +21,7 @@
 mod ahead;
 mod table;
 
-use crate::below::{Below, Fetched, ReadError, Tier};
+use crate::below::{Below, Fetched, ReadError, Tier, not_cancelled};
 use crate::frame::{ACCESSES_MAX, Arena, Frame, FrameNo, State};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::planted;
@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use table::{SHARDS, Table};
 use terrace_io::World;
+use terrace_io::cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Woken};
 
@@ -233,7 +234,8 @@ impl Pool {
                 Lookup::Pinned(no) => return Ok(no),
                 Lookup::Claimed => {
                     self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
-                    self.world.sched.wait(claims_ended, ended, None);
+                    self.world.sched.wait(claims_ended, ended, cancel::patience());
+                    not_cancelled()?;
                     continue;
                 }
                 Lookup::Absent => {}
@@ -355,6 +357,7 @@ impl Pool {
             self.counters.frame_waits.fetch_add(1, Ordering::Relaxed);
             self.frames_wanted.notify();
             self.flush_wanted.notify();
+            not_cancelled()?;
             let who = if reserve { RESERVED } else { OTHERS };
             if self.world.sched.wait_for(&self.frames_freed, freed, Some(PATIENCE), who) == Woken::Notified {
                 continue;
@@ -377,6 +380,7 @@ impl Pool {
             }
             self.counters.writer_waits.fetch_add(1, Ordering::Relaxed);
             self.flush_wanted.notify();
+            not_cancelled()?;
             // Whoever sees others go on is late, not stuck.
             if self.world.sched.wait(&self.cleaned, cleaned, Some(PATIENCE)) == Woken::Notified {
                 continue;

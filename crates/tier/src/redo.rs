@@ -39,6 +39,9 @@ pub enum LogError {
     Poisoned(String),
     #[error("no log space: the log of {capacity} bytes is full up to the checkpoint at {checkpoint}")]
     Full { capacity: u64, checkpoint: Glsn },
+    /// See [`terrace_io::cancel`].
+    #[error("cancelled")]
+    Cancelled,
 }
 
 /// Room in the log, taken before any latch. Dropping it gives the rest back.

@@ -111,6 +111,10 @@ impl Cursor {
             guard.version() == place.version && has_key(&guard, key)
         })
     }
+    /// Whether the next step goes beyond what was copied: then it may wait.
+    pub fn leaves_run(&self, backward: bool) -> bool {
+        if backward { self.at == 0 } else { self.at + 1 >= self.run.len() }
+    }
     /// The leaf that the run was copied from.
     pub fn leaf(&self) -> Option<&Pin> {
         self.place.as_ref().map(|place| &place.pin)

@@ -270,6 +270,9 @@ impl Log {
                 Some(Verdict::Wait) if self.world.clock.now() - since > self.room_wait_max => {
                     break Err(self.full());
                 }
+                Some(Verdict::Wait) if urgency == Urgency::Normal && terrace_io::cancel::asked() => {
+                    break Err(LogError::Cancelled);
+                }
                 Some(Verdict::Wait) => {
                     self.world.sched.wait(&self.room_freed, freed, Some(PATIENCE));
                 }

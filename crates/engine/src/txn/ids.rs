@@ -2,14 +2,18 @@
 //!
 //! One counter gives transaction ids and commit sequence numbers. A view is one number: it sees the
 //! transactions whose commit sequence number is at or below it. A transaction that the table does
-//! not know has committed before every open view began.
+//! not know has committed before every open view began. Those that ended are kept one by one for a while, then in
+//! few entries ([`past`]): a long reader makes nothing grow with the commits behind it.
 //!
 //! Commit: under `order`, the number is taken, the commit record appended and the number published;
 //! so the log has commits in the order of their numbers, and a view sees all up to its own.
 
+mod past;
+
 use crate::row::TxnId;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
+use past::{End, Past};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,12 +28,20 @@ enum Fate {
 
 /// Ended transactions that may be known beyond need.
 const SETTLE_AFTER: u64 = 1024;
+/// So many that whoever commits settles them, if purge is late.
+const SETTLE_NOW: u64 = 8 * SETTLE_AFTER;
+
+struct Known {
+    /// Those that are active, and those that ended of late.
+    fates: HashMap<TxnId, Fate>,
+    past: Past,
+}
 
 pub struct Ids {
     next: AtomicU64,
     /// The newest number that views may take.
     published: AtomicU64,
-    fates: RwLock<HashMap<TxnId, Fate>>,
+    known: RwLock<Known>,
     /// All below are committed and visible to every view, or never were.
     low: AtomicU64,
     views: Mutex<BTreeMap<u64, u32>>,
@@ -46,7 +58,7 @@ impl Ids {
         Ids {
             next: AtomicU64::new(next),
             published: AtomicU64::new(next),
-            fates: RwLock::default(),
+            known: RwLock::new(Known { fates: HashMap::default(), past: Past::new(next) }),
             low: AtomicU64::new(0),
             views: Mutex::default(),
             ended: AtomicU64::new(0),
@@ -61,13 +73,15 @@ impl Ids {
 
     /// A new number; for transactions it is known as active before anybody can see what they write.
     pub fn begin(&self) -> TxnId {
+        let mut known = self.known.write();
+        // Under the lock: else `low` could pass a number that is taken and not yet known as active.
         let id = self.next.fetch_add(1, Ordering::AcqRel) + 1;
-        self.fates.write().insert(id, Fate::Active);
+        known.fates.insert(id, Fate::Active);
         id
     }
     /// A transaction that recovery found unfinished.
     pub fn revive(&self, id: TxnId) {
-        self.fates.write().insert(id, Fate::Active);
+        self.known.write().fates.insert(id, Fate::Active);
     }
 
     /// A commit sequence number; the caller holds `order`.
@@ -76,20 +90,20 @@ impl Ids {
     }
     /// The commit record is in the log: views may see it. The caller holds `order`.
     pub fn committed(&self, id: TxnId, csn: u64) {
-        self.fates.write().insert(id, Fate::Committed(csn));
+        self.known.write().fates.insert(id, Fate::Committed(csn));
         self.ended.fetch_add(1, Ordering::Relaxed);
         self.published.store(csn, Ordering::Release);
     }
     pub fn rolled_back(&self, id: TxnId) {
         let _order = self.order.lock();
         let at = self.number();
-        self.fates.write().insert(id, Fate::RolledBack(at));
+        self.known.write().fates.insert(id, Fate::RolledBack(at));
         self.ended.fetch_add(1, Ordering::Relaxed);
         self.published.store(at, Ordering::Release);
     }
 
     pub fn is_active(&self, id: TxnId) -> bool {
-        id >= self.low.load(Ordering::Acquire) && self.fates.read().get(&id) == Some(&Fate::Active)
+        id >= self.low.load(Ordering::Acquire) && self.known.read().fates.get(&id) == Some(&Fate::Active)
     }
 
     /// Whether a view sees what `id` wrote.
@@ -97,8 +111,9 @@ impl Ids {
         if id < self.low.load(Ordering::Acquire) {
             return true;
         }
-        match self.fates.read().get(&id) {
-            None => true,
+        let known = self.known.read();
+        match known.fates.get(&id) {
+            None => known.past.sees(view, id),
             Some(Fate::Committed(csn)) => *csn <= view,
             Some(Fate::Active | Fate::RolledBack(_)) => false,
         }
@@ -129,6 +144,10 @@ impl Ids {
         let published = self.published.load(Ordering::Acquire);
         views.keys().next().copied().unwrap_or(published).min(published)
     }
+    /// The newest number that views may take.
+    pub fn published(&self) -> u64 {
+        self.published.load(Ordering::Acquire)
+    }
     pub fn views(&self) -> usize {
         self.views.lock().values().map(|n| *n as usize).sum()
     }
@@ -137,31 +156,59 @@ impl Ids {
     pub fn wants_settling(&self) -> bool {
         self.ended.load(Ordering::Relaxed) >= SETTLE_AFTER
     }
-    /// Forgets the transactions that no view can doubt any more. False if there can be none: the oldest view
-    /// is still the one of the last pass, and what ended since came after it. So a long reader does not make
-    /// every look go over all that ended behind it.
+    /// Settles if purge, which should have done so, is late: so what is known stays small. No latch is held.
+    pub fn settle_if_late(&self) {
+        if self.ended.load(Ordering::Relaxed) >= SETTLE_NOW {
+            self.settle();
+        }
+    }
+    /// Forgets the transactions that no view can doubt any more, and keeps those that ended in few entries. False if
+    /// there is nothing to do: the oldest view is still the one of the last pass, and few have ended since.
     pub fn settle(&self) -> bool {
-        self.ended.store(0, Ordering::Relaxed);
         let oldest = self.oldest_view();
-        if self.settled.swap(oldest, Ordering::AcqRel) == oldest {
+        let same = self.settled.swap(oldest, Ordering::AcqRel) == oldest;
+        if same && !self.wants_settling() {
             return false;
         }
-        let mut fates = self.fates.write();
-        fates.retain(|_, fate| match fate {
-            Fate::Active => true,
-            Fate::Committed(at) | Fate::RolledBack(at) => *at > oldest,
+        let mut known = self.known.write();
+        self.ended.store(0, Ordering::Relaxed);
+        // Under the lock: another pass must not know of newer views than this one.
+        let (views, published) = {
+            let views = self.views.lock();
+            (views.keys().copied().collect::<Vec<_>>(), self.published.load(Ordering::Acquire))
+        };
+        let oldest = views.first().copied().unwrap_or(published).min(published);
+        let Known { fates, past } = &mut *known;
+        let mut ended = Vec::new();
+        fates.retain(|id, fate| {
+            let (at, rolled_back) = match fate {
+                Fate::Active => return true,
+                Fate::Committed(at) => (*at, false),
+                Fate::RolledBack(at) => (*at, true),
+            };
+            // A view that is opened from here on sees what was published.
+            let settles = at <= published;
+            if settles {
+                ended.push(End { id: *id, at, rolled_back });
+            }
+            !settles
         });
-        let low = fates.keys().min().copied().unwrap_or(oldest);
-        self.low.fetch_max(low.min(oldest), Ordering::AcqRel);
-        // What a long reader held back leaves no memory behind, nor room to pass over.
+        ended.sort_unstable_by_key(|end| end.id);
+        past.add(&ended, &views);
+        past.tidy(&views, same);
+        let low = fates.keys().copied().chain(past.first()).chain([oldest]).min().unwrap_or(oldest);
+        self.low.fetch_max(low, Ordering::AcqRel);
+        // What came in a rush leaves no memory behind, nor room to pass over.
         if fates.capacity() > 8 * (fates.len() + SETTLE_AFTER as usize) {
             let keep = 2 * (fates.len() + SETTLE_AFTER as usize);
             fates.shrink_to(keep);
         }
         true
     }
+    /// Transactions that are known one by one, and entries for the others.
     pub fn known(&self) -> usize {
-        self.fates.read().len()
+        let known = self.known.read();
+        known.fates.len() + known.past.entries()
     }
 }
 

@@ -11,15 +11,17 @@
 
 pub mod cancel;
 mod change;
+pub mod history;
 pub mod ids;
 mod large;
+pub mod lag;
 pub mod purge;
 pub mod recover;
 mod rollback;
 pub mod rows;
 
 use crate::btree::Hint;
-use crate::core::{Core, Past};
+use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::{Request, Want};
 use crate::row::TxnId;
@@ -28,6 +30,7 @@ use crate::undo::record::{self, Body, Record};
 use crate::undo::stream::{Mark, Stream, append_log};
 use crate::version::Reader;
 use cancel::Cancel;
+use history::Past;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -82,6 +85,8 @@ pub(crate) struct State {
     /// Undo records written.
     changes: u64,
     lock_wait_ms: u64,
+    /// What it owes for changes while purge is late, in nanoseconds.
+    owed: u64,
     prepared: bool,
     ended: bool,
     hints: Vec<(SpaceId, Hint)>,
@@ -148,6 +153,10 @@ impl Txn {
 
     pub fn isolation(&self) -> Isolation {
         self.isolation
+    }
+    /// The transaction can be cancelled while this thread works for it.
+    pub(crate) fn cancellable(&self) -> cancel::Scope {
+        self.cancel.scope()
     }
     pub fn cancel_handle(&self) -> Arc<Cancel> {
         self.cancel.clone()
@@ -385,7 +394,7 @@ pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
         } else {
             Stream::write_state(&mut mtr, page, state.begin, record::State::Committed, csn);
             let end = core.streams.mark(stream);
-            core.history.lock().push(Past { csn, txn: state.id, stream: stream.number, begin, end });
+            core.history.lock().push(Past { csn, stream: stream.number, begin, end }, state.changes);
         }
         let range = mtr.commit();
         core.ids.committed(state.id, csn);

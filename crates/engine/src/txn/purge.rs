@@ -8,10 +8,12 @@
 
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, Plan, TreeError};
-use crate::core::{Core, PURGE_BATCH, Past};
-use crate::error::Result;
+use super::history::Past;
+use crate::core::{Core, PURGE_BATCH};
+use crate::error::{Error, Result};
 use crate::row::{Head, TxnId};
 use crate::undo::record::{Body, Change};
+use crate::undo::stream::Mark;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Nanos;
@@ -46,7 +48,9 @@ impl Worker for PurgeWorker {
         if gathering && !self.core.ids.wants_settling() {
             return Step::IdleFor(self.purged_at + GATHER - now);
         }
-        match step(&self.core) {
+        let done = step(&self.core);
+        self.core.set_brake();
+        match done {
             Ok(true) => {
                 self.failed = 0;
                 self.purged_at = now;
@@ -71,22 +75,15 @@ pub fn step(core: &Core) -> Result<bool> {
     core.drop_spaces(zombies)?;
     let mut any = false;
     for _ in 0..BATCH {
+        read_oldest(core)?;
         let oldest = core.ids.oldest_view();
-        let next = {
-            let mut history = core.history.lock();
-            let due = |past: &Past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on();
-            let next = history.first().filter(due);
-            if next.is_some() {
-                history.touch_first();
-            }
-            next
-        };
+        let next = core.history.lock().first().filter(|past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on());
         let Some(past) = next else { break };
-        purge(core, &past)?;
-        let last = core.history.lock().pop_first();
-        core.streams.forget_before(past.stream, past.end)?;
+        let Purged { end, next, records } = purge(core, &past)?;
+        let last = core.history.lock().purged(&past, end, next, records);
+        core.streams.forget_before(past.stream, end)?;
         if last {
-            core.streams.rewind(past.stream, past.end)?;
+            core.streams.rewind(past.stream, end)?;
         }
         core.counters.purged.fetch_add(1, Ordering::Relaxed);
         any = true;
@@ -94,14 +91,48 @@ pub fn step(core: &Core) -> Result<bool> {
     Ok(any)
 }
 
-fn purge(core: &Core, past: &Past) -> Result<()> {
-    core.streams.walk(past.begin, Some(past.end), |_, record| {
-        if let Body::Change(change) = record.body {
-            purge_change(core, past.txn, &change)?;
+/// Reads where the oldest transactions of streams begin, as far as it is not known.
+fn read_oldest(core: &Core) -> Result<()> {
+    loop {
+        let Some((stream, from)) = core.history.lock().unread() else { return Ok(()) };
+        let mut found = None;
+        core.streams.walk(from, None, |at, record| {
+            found = Some((Mark { page: at.page(), end: at.at() }, record.body.commit()));
+            Ok(false)
+        })?;
+        let Some((begin, Some(csn))) = found else {
+            return Err(Error::Corrupt(format!("undo stream {stream} has no committed transaction at {from:?}")));
+        };
+        core.history.lock().read(stream, begin, csn);
+    }
+}
+
+/// One transaction that was purged.
+struct Purged {
+    end: Mark,
+    /// The commit sequence number of the one behind it, if it was met there.
+    next: Option<u64>,
+    records: u64,
+}
+
+fn purge(core: &Core, past: &Past) -> Result<Purged> {
+    let (mut records, mut next) = (0, None);
+    let end = core.streams.walk(past.begin, Some(past.end), |at, record| {
+        match record.body {
+            Body::Begin { .. } if Mark { page: at.page(), end: at.at() } != past.begin => {
+                next = record.body.commit();
+                return Ok(false);
+            }
+            Body::Begin { .. } => {}
+            Body::Prepare { .. } | Body::Large { .. } => records += 1,
+            Body::Change(change) => {
+                records += 1;
+                purge_change(core, record.txn, &change)?;
+            }
         }
         Ok(true)
     })?;
-    Ok(())
+    Ok(Purged { end, next, records })
 }
 
 fn purge_change(core: &Core, txn: TxnId, change: &Change<'_>) -> Result<()> {

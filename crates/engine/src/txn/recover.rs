@@ -4,8 +4,9 @@
 //! what they changed stays locked, and are rolled back in the background. Prepared ones wait for the
 //! decision of whoever knows their XID.
 
+use super::history::{History, Past};
 use super::{State, commit_state, rollback};
-use crate::core::{Core, Past};
+use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body};
@@ -17,7 +18,7 @@ use terrace_io::sched::{Event, Step, Worker};
 /// What the streams hold.
 #[derive(Default)]
 pub struct Recovered {
-    pub history: Vec<Past>,
+    pub history: History,
     pub unfinished: Vec<Left>,
     pub prepared: Vec<(Vec<u8>, Left)>,
     /// The highest number seen.
@@ -35,6 +36,7 @@ struct Open {
     mark: Mark,
     last: RollPtr,
     has_past: bool,
+    records: u64,
     xid: Vec<u8>,
 }
 
@@ -54,23 +56,26 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                     }
                     recovered.highest = recovered.highest.max(csn);
                     let xid = Vec::new();
-                    open = Some(Open { txn: record.txn, state, csn, begin: at, mark, last: at, has_past: false, xid });
+                    open = Some(Open { txn: record.txn, state, csn, begin: at, mark, last: at, has_past: false, records: 0, xid });
                 }
                 Body::Prepare { xid } => {
                     if let Some(open) = &mut open {
                         open.last = at;
+                        open.records += 1;
                         open.xid = xid.to_vec();
                     }
                 }
                 Body::Change(change) => {
                     if let Some(open) = &mut open {
                         open.last = at;
+                        open.records += 1;
                         open.has_past |= change.old.is_some();
                     }
                 }
                 Body::Large { .. } => {
                     if let Some(open) = &mut open {
                         open.last = at;
+                        open.records += 1;
                     }
                 }
             }
@@ -95,6 +100,7 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                     begin_mark: Some(open.mark),
                     last: open.last,
                     has_past: open.has_past,
+                    changes: open.records,
                     prepared: open.state == record::State::Prepared,
                     ..State::default()
                 };
@@ -106,7 +112,6 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
             }
         }
     }
-    recovered.history.sort_unstable_by_key(|past| past.csn);
     Ok(recovered)
 }
 
@@ -114,7 +119,7 @@ fn close(recovered: &mut Recovered, stream: usize, open: Open, end: Mark) -> Res
     if open.state != record::State::Committed {
         return Err(Error::Corrupt(format!("transaction {} did not end, but its stream {stream} goes on", open.txn)));
     }
-    recovered.history.push(Past { csn: open.csn, txn: open.txn, stream, begin: open.mark, end });
+    recovered.history.push(Past { csn: open.csn, stream, begin: open.mark, end }, open.records);
     Ok(())
 }
 

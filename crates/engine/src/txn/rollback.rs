@@ -1,7 +1,7 @@
 //! Going back: records are undone from the last one, each together with its removal from the stream
 //! in one mini-transaction. So a crash in mid-rollback leaves a shorter transaction to roll back.
 
-use super::State;
+use super::{State, cancel};
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, Tree, TreeError};
 use crate::core::Core;
@@ -31,12 +31,14 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
     if state.id == 0 {
         return Ok(());
     }
+    let _shield = cancel::shield();
     let to = if to.is_none() { state.begin } else { to };
     while state.last != to {
         if state.last == state.begin {
             return Err(Error::Invalid("the savepoint is not one of this transaction".into()));
         }
         state.last = undo_one(core, state)?;
+        state.changes = state.changes.saturating_sub(1);
     }
     if state.last == state.begin {
         state.has_past = false;
@@ -91,12 +93,13 @@ struct Undoing<'a> {
 }
 
 impl Undoing<'_> {
-    /// Puts the value back that was there before. A delete mark that purge has passed meanwhile goes, as purge
-    /// would have made it go; if it has a large value, that is freed before the record is taken off.
+    /// Puts the value back that was there before. A delete mark that every reader sees goes, as purge makes it go,
+    /// which may have passed it by meanwhile; if it has a large value, that is freed before the record is taken off.
     fn run(&self, core: &Core, stream: &mut Stream, tree: &Arc<Tree>) -> Result<()> {
         let mark = self.old.and_then(Head::decode).filter(|(head, _)| head.deleted() && head.txn != self.me);
         let large = mark.filter(|(head, _)| head.large() && self.index == 0).and_then(|(_, rest)| Large::decode(rest));
-        let goes = || mark.is_some_and(|(head, _)| !core.history.lock().is_untouched(head.txn));
+        // What not every reader sees, purge has still to come to.
+        let goes = || mark.is_some_and(|(head, _)| core.ids.sees(core.ids.oldest_view(), head.txn));
         let plan = Plan {
             value_max: self.old.map(<[u8]>::len),
             log_bytes: append_log(64) + record_bound(MAX_ENTRY),
@@ -129,7 +132,10 @@ impl Undoing<'_> {
             stream.taken_off(self.at);
             return Ok(());
         };
-        overflow::free(tree.space(), large, Urgency::Reserve)?;
+        match overflow::free(tree.space(), large, Urgency::Reserve) {
+            Ok(()) | Err(TreeError::Gone { .. }) => {} // purge was faster
+            Err(error) => return Err(error.into()),
+        }
         take_off(core, stream, self.at)
     }
 }
@@ -146,6 +152,7 @@ fn take_off(core: &Core, stream: &mut Stream, at: RollPtr) -> Result<()> {
 /// Takes the Begin record off: nothing is left of the transaction.
 pub(super) fn erase(core: &Core, state: &mut State) -> Result<()> {
     assert_eq!(state.last, state.begin);
+    let _shield = cancel::shield();
     if let Some(stream) = &mut state.stream {
         core.streams.back_to(stream, state.begin)?;
         take_off(core, stream, state.begin)?;

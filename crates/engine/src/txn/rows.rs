@@ -61,7 +61,9 @@ impl Txn {
     }
 
     fn row_operation(&self, work: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+        let _scope = self.cancellable();
         let mut state = self.state.lock();
+        self.core.slow_down(&mut state.owed);
         self.start(&mut state)?;
         let before = state.last;
         let done = work(&mut state);
@@ -180,6 +182,7 @@ impl Txn {
     /// Reads the row at `key` into `out`. False if there is none. With a lock: the latest committed
     /// version, locked until the transaction ends.
     pub fn get(&self, table: &Table, key: &[u8], lock: Lock, out: &mut Vec<u8>) -> Result<bool> {
+        let _scope = self.cancellable();
         match lock {
             Lock::None => {
                 let reader = self.reader();

@@ -55,6 +55,16 @@ pub enum Body<'a> {
     Large { table: u32, large: Large },
 }
 
+impl Body<'_> {
+    /// The commit sequence number, if this begins a committed transaction.
+    pub fn commit(&self) -> Option<u64> {
+        match self {
+            Body::Begin { state: State::Committed, csn } => Some(*csn),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
     pub txn: TxnId,

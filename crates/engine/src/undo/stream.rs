@@ -128,6 +128,9 @@ impl Streams {
             if let Some(number) = number {
                 return self.start(number).inspect_err(|_| self.unused.lock().push(number));
             }
+            if terrace_io::cancel::asked() {
+                return Err(Error::Cancelled);
+            }
             self.pages.world().sched.wait(&self.given_back, given_back, Some(100_000_000));
         }
         Err(Error::Unavailable(format!("more than {STREAMS} transactions write at a time")))

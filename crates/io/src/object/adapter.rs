@@ -7,6 +7,7 @@
 //! Not here: the HTTP itself (see `curl`), what an error means (see `verdict`), durability of a local
 //! directory (see `local`).
 
+use crate::cancel;
 use crate::object::patience::{Budget, Next, Patience};
 use crate::object::verdict::{Kind, Verdict, judge};
 use crate::object::wire::{self, Wire};
@@ -84,13 +85,16 @@ impl Adapter {
         mut attempt: impl FnMut() -> object_store::Result<T>,
     ) -> Result<T> {
         let started = Instant::now();
-        let place = self.share.enter(Urgency::of_purpose(purpose), 1);
-        let result = self.attempts(key, kind, started, &mut attempt);
-        drop(place);
+        // What changes objects is seen to its end: nobody would know of it later.
+        let _shield = (kind != Kind::Read).then(cancel::shield);
+        let result = match self.share.enter(Urgency::of_purpose(purpose), 1) {
+            Some(_place) => self.attempts(key, kind, started, &mut attempt),
+            None => Err(StoreError::Cancelled { key: key.into() }),
+        };
         let bytes = result.as_ref().map_or(0, bytes_of);
         // “Absent” and “exists already” are answers, not failures of the store.
         let is_answer =
-            matches!(result, Ok(_) | Err(StoreError::Absent { .. } | StoreError::Conflict { .. }));
+            matches!(result, Ok(_) | Err(StoreError::Absent { .. } | StoreError::Conflict { .. } | StoreError::Cancelled { .. }));
         self.tally.purposes[purpose as usize].note(started, bytes, is_answer);
         result
     }
@@ -114,6 +118,9 @@ impl Adapter {
                 }
                 Err(error) => error,
             };
+            if cancel::asked() {
+                return Err(StoreError::Cancelled { key: key.into() });
+            }
             let (error, after) = match self.judge(key, kind, &error, &wire) {
                 Verdict::Final(error) => return Err(settle(error, key, in_doubt)),
                 Verdict::Again { error, after, in_doubt: now } => {
@@ -125,7 +132,9 @@ impl Adapter {
                 Next::GiveUp => return Err(settle(error, key, in_doubt)),
                 Next::Wait(wait) => {
                     self.tally.retries.fetch_add(1, Ordering::Relaxed);
-                    std::thread::sleep(wait);
+                    if !sleep(wait) {
+                        return Err(StoreError::Cancelled { key: key.into() });
+                    }
                 }
             }
         }
@@ -147,6 +156,18 @@ impl Adapter {
         let put = || block_on(self.remote.put_opts(&path, payload.clone(), options.clone()));
         let result: PutResult = self.request(purpose, key, Kind::Put, |_| length, put)?;
         Ok(to_version(result.e_tag, result.version))
+    }
+}
+
+/// False: cancelled.
+fn sleep(wait: Duration) -> bool {
+    let until = Instant::now() + wait;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if cancel::asked() || left.is_zero() {
+            return left.is_zero();
+        }
+        std::thread::sleep(cancel::patience().map_or(left, |look| left.min(Duration::from_nanos(look))));
     }
 }
 

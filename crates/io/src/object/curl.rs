@@ -6,6 +6,7 @@
 //!
 //! Not here: retries (see `adapter`) and signing (the crate's).
 
+use crate::cancel;
 use crate::object::wire;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -88,6 +89,10 @@ impl Handler for Exchange {
         }
         self.body.extend_from_slice(data);
         Ok(data.len())
+    }
+    /// Called about once a second, and whenever something comes or goes. False ends the request.
+    fn progress(&mut self, _: f64, _: f64, _: f64, _: f64) -> bool {
+        !cancel::asked()
     }
     fn header(&mut self, line: &[u8]) -> bool {
         let line = String::from_utf8_lossy(line);
@@ -200,6 +205,7 @@ impl Curl {
         easy.http_headers(headers)?;
         easy.connect_timeout(if is_metadata { METADATA_CONNECT } else { self.limits.connect })?;
         easy.timeout(self.limits.total)?;
+        easy.progress(true)?;
         easy.tcp_nodelay(true)?;
         easy.tcp_keepalive(true)?;
         easy.maxage_conn(IDLE)?;

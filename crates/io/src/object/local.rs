@@ -156,12 +156,13 @@ impl Local {
         request: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let started = Instant::now();
-        let place = self.share.enter(Urgency::of_purpose(purpose), 1);
-        let result = self.check_root(key).and_then(|()| request());
-        drop(place);
+        let result = match self.share.enter(Urgency::of_purpose(purpose), 1) {
+            Some(_place) => self.check_root(key).and_then(|()| request()),
+            None => Err(StoreError::Cancelled { key: key.into() }),
+        };
         let bytes = result.as_ref().map_or(0, bytes_of);
         let is_answer =
-            matches!(result, Ok(_) | Err(StoreError::Absent { .. } | StoreError::Conflict { .. }));
+            matches!(result, Ok(_) | Err(StoreError::Absent { .. } | StoreError::Conflict { .. } | StoreError::Cancelled { .. }));
         self.tally.purposes[purpose as usize].note(started, bytes, is_answer);
         result
     }

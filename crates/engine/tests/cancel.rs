@@ -1,0 +1,193 @@
+//! A transaction that is cancelled ends the wait that it is in at once, whatever it waits for; its roll back, which may
+//! need the same, is not cut off, and the next statement goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::{Access, Cancel, Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef, Txn};
+use terrace_io::World;
+use terrace_io::clock::Nanos;
+use terrace_io::sched::{Event, Step, Worker, WorkerHandle};
+use terrace_io::store::ObjectStore;
+use terrace_sim::{SimStore, SimWorld};
+use terrace_tier::page::PageId;
+use terrace_tier::redo::Urgency;
+
+const SECOND: Nanos = 1_000_000_000;
+/// A wait that nobody cancels takes at least so long before it gives up.
+const LONG: Nanos = 20 * SECOND;
+
+/// Cancels at a time on the world's clock.
+struct Killer {
+    world: World,
+    cancel: Arc<Cancel>,
+    at: Nanos,
+    wake: Arc<Event>,
+}
+
+impl Worker for Killer {
+    fn name(&self) -> &'static str {
+        "killer"
+    }
+    fn step(&mut self) -> Step {
+        let now = self.world.clock.now();
+        if now < self.at {
+            return Step::IdleFor(self.at - now);
+        }
+        self.cancel.cancel();
+        Step::Idle
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.wake.clone()
+    }
+}
+
+struct Rig {
+    sim: SimWorld,
+    store: Arc<SimStore>,
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+}
+
+impl Rig {
+    fn new(seed: u64, object_buffer: u64) -> Rig {
+        let sim = SimWorld::new(seed);
+        let store = sim.store("store");
+        let config = Config { memory: Bytes(10 << 20), log: Bytes(4 << 20), object_buffer: Bytes(object_buffer), ..Config::default() };
+        let parts =
+            Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: Some(store.clone() as Arc<dyn ObjectStore>) };
+        let engine = Engine::open(config, parts).unwrap();
+        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+        let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+        Rig { sim, store, engine, table }
+    }
+
+    fn now(&self) -> Nanos {
+        self.sim.world().clock.now()
+    }
+    fn insert(&self, txn: &Arc<Txn>, key: u64) -> Result<(), Error> {
+        txn.insert(&self.table, &key.to_be_bytes(), &[key as u8; 1500], &[])
+    }
+    fn fill(&self, keys: std::ops::Range<u64>) {
+        let txn = self.engine.begin(Isolation::ReadCommitted);
+        keys.for_each(|key| self.insert(&txn, key).unwrap());
+        txn.commit().unwrap().wait().unwrap();
+    }
+    fn has(&self, key: u64) -> bool {
+        let txn = self.engine.begin(Isolation::ReadCommitted);
+        let found = txn.get(&self.table, &key.to_be_bytes(), Lock::None, &mut Vec::new());
+        found.unwrap()
+    }
+    /// Who waits longer than a second from now is cancelled.
+    fn kill_soon(&self, txn: &Arc<Txn>) -> (Nanos, Box<dyn WorkerHandle>) {
+        let (world, at) = (self.sim.world(), self.now() + SECOND);
+        let killer = Killer { world: world.clone(), cancel: txn.cancel_handle(), at, wake: Arc::default() };
+        (at, world.sched.spawn(Box::new(killer)))
+    }
+    fn cancelled_at_once(&self, done: Result<(), Error>, at: Nanos) {
+        assert!(matches!(done, Err(Error::Cancelled)), "{done:?}");
+        let late = self.now().saturating_sub(at);
+        assert!(late <= SECOND / 5, "{late} ns after it was cancelled");
+    }
+    fn end(self) {
+        self.engine.core().storage.stop();
+    }
+}
+
+#[test]
+fn a_wait_for_a_slot_ends_and_the_roll_back_does_not() {
+    let rig = Rig::new(1, 5 << 20);
+    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    let txn = rig.engine.begin(Isolation::ReadCommitted);
+    let mut key = 0;
+    let (done, at) = loop {
+        txn.statement_begin();
+        let (at, _killer) = rig.kill_soon(&txn);
+        match rig.insert(&txn, key) {
+            Ok(()) => key += 1,
+            done => break (done, at),
+        }
+        assert!(key < 10_000, "the object buffer is never full");
+    };
+    rig.cancelled_at_once(done, at);
+    assert!(key > 500, "full after {key} rows");
+    // Still cancelled: rolling the statement back and the transaction do not mind.
+    txn.statement_rollback().unwrap();
+    txn.rollback().unwrap();
+    assert!(!rig.has(key - 1));
+    // Nobody cancels: it waits, and then says what is wrong.
+    let txn = rig.engine.begin(Isolation::ReadCommitted);
+    let (began, mut last) = (rig.now(), Ok(()));
+    for key in 0..key + 50 {
+        last = rig.insert(&txn, key);
+        if last.is_err() {
+            break;
+        }
+    }
+    assert!(matches!(last, Err(Error::Full(_))) && rig.now() - began > LONG, "{last:?}");
+    txn.rollback().unwrap();
+    rig.store.faults.dead.store(false, Ordering::SeqCst);
+    rig.fill(0..key + 50);
+    assert!(rig.has(0) && rig.has(key + 49));
+    rig.end();
+}
+
+#[test]
+fn a_wait_for_log_room_ends_and_the_roll_back_does_not() {
+    let rig = Rig::new(2, 64 << 20);
+    rig.fill(0..10);
+    let txn = rig.engine.begin(Isolation::ReadCommitted);
+    txn.statement_begin();
+    rig.insert(&txn, 100).unwrap();
+    // All the room that new work may have is taken.
+    let redo = rig.engine.core().storage.pages.redo().clone();
+    let mut rooms = Vec::new();
+    for bytes in [100_000, 10_000, 1000, 100] {
+        while let Ok(room) = redo.clone().reserve(bytes, Urgency::Normal) {
+            rooms.push(room);
+        }
+    }
+    txn.statement_begin();
+    let (at, _killer) = rig.kill_soon(&txn);
+    rig.cancelled_at_once(rig.insert(&txn, 101), at);
+    txn.statement_rollback().unwrap();
+    txn.rollback().unwrap();
+    drop(rooms);
+    assert!(!rig.has(100) && !rig.has(101) && rig.has(9));
+    rig.fill(100..110);
+    rig.end();
+}
+
+#[test]
+fn a_wait_for_a_frame_ends() {
+    let rig = Rig::new(3, 64 << 20);
+    rig.fill(0..4000);
+    let storage = &rig.engine.core().storage;
+    let space = rig.table.tree(0).unwrap().space().id();
+    // Every frame that a reader may have is pinned.
+    let pins: Vec<_> = (0..).map_while(|page| storage.pages.load(PageId::new(space, page), Access::Normal).ok()).collect();
+    assert!(pins.len() + 32 > storage.pages.pool().frames() && pins.len() < storage.pages.pool().frames(), "{}", pins.len());
+    let txn = rig.engine.begin(Isolation::ReadCommitted);
+    txn.statement_begin();
+    let (at, _killer) = rig.kill_soon(&txn);
+    let mut row = Vec::new();
+    let found = (0..4000u64).try_for_each(|key| txn.get(&rig.table, &key.to_be_bytes(), Lock::None, &mut row).map(|_| ()));
+    rig.cancelled_at_once(found, at);
+    // A cursor, too, from leaf to leaf.
+    txn.statement_begin();
+    let (at, _killer) = rig.kill_soon(&txn);
+    let scan = || {
+        let mut cursor = txn.cursor(&rig.table, 0, Lock::None, Access::Scan)?;
+        let mut valid = cursor.seek(&[], terrace_engine::Seek::First)?;
+        while valid {
+            valid = cursor.next()?;
+        }
+        Ok(())
+    };
+    rig.cancelled_at_once(scan(), at);
+    drop(pins);
+    txn.statement_begin();
+    scan().unwrap();
+    txn.rollback().unwrap();
+    rig.end();
+}
