@@ -28,7 +28,11 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
         if state.last == state.begin {
             return Err(Error::Invalid("the savepoint is not one of this transaction".into()));
         }
+        let undone = state.last;
         state.last = undo_one(core, state)?;
+        if state.statement == undone {
+            state.statement = state.last;
+        }
     }
     if state.last == state.begin {
         state.has_past = false;
