@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Other people's programs on a private server whose default engine is Terrace: go-tpc's TPC-C with its consistency check, TPC-H
-# beside InnoDB, a JDBC program, SQLAlchemy. WHAT="tpcc tpch jdbc orm" picks some; TIME and WAREHOUSES set TPC-C's size. TPCH=full
+# and the flights beside InnoDB, a JDBC program, SQLAlchemy. WHAT="tpcc tpch plans jdbc orm" picks some; TIME and WAREHOUSES set TPC-C's size. TPCH=full
 # loads all of scale factor 1 (8.7 million rows) and checks the answers with go-tpc's own.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
-WHAT=${WHAT:-tpcc tpch jdbc orm} PORT=${PORT:-3309} OUT=$TARGET/apps
+WHAT=${WHAT:-tpcc tpch plans jdbc orm} PORT=${PORT:-3309} OUT=$TARGET/apps
 mkdir -p "$OUT"
 "$ROOT/scripts/build.sh" >/dev/null
 
@@ -54,6 +54,11 @@ if wants tpch; then
     tpc tpch run -D tpch_terrace --sf 1 --check --count 22 | tee "$OUT/tpch-check.log" | tail -3
     ! grep -iE 'check .*failed|error|panic' "$OUT/tpch-check.log" || fail "an answer is not TPC-H's: $OUT/tpch-check.log"
   fi
+fi
+
+if wants plans; then
+  say "Plans"
+  "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/plans.py" --port "$PORT"
 fi
 
 if wants jdbc; then

@@ -33,7 +33,10 @@ class Grammar:
     def opening(self):
         rng = self.rng
         yield of("setting", f"SET sql_mode='{rng.choice(['STRICT_TRANS_TABLES', 'STRICT_TRANS_TABLES', ''])}'")
-        yield of("setting", f"SET SESSION TRANSACTION ISOLATION LEVEL {rng.choice(['READ COMMITTED', 'REPEATABLE READ', 'REPEATABLE READ', 'SERIALIZABLE'])}")
+        level = rng.choice(["READ COMMITTED", "REPEATABLE READ", "REPEATABLE READ", "SERIALIZABLE"])
+        yield of("setting", f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        # At READ COMMITTED InnoDB 10.11 overlooks duplicates in the hidden hash of a long unique key.
+        rng.long_unique = level != "READ COMMITTED"
         for _ in range(rng.randrange(1, 4)):
             yield self.create()
         for table in list(self.tables.values()):

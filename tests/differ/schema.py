@@ -78,7 +78,7 @@ def random_key(rng, columns, name, primary=False):
     if primary:
         return Key("PRIMARY", "PRIMARY KEY", parts)
     kind = "UNIQUE KEY" if rng.random() < 0.3 else "KEY"
-    if kind == "UNIQUE KEY" and rng.random() < 0.1:
+    if kind == "UNIQUE KEY" and rng.long_unique and rng.random() < 0.1:
         # Without a prefix a long column gets a hidden hash.
         parts = [(column, None, "") for column, _, _ in parts]
     return Key(name, kind, parts)
