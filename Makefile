@@ -1,5 +1,5 @@
 # One command per intent, the same for a person and for CI.
-.PHONY: run stop test lint simulate fuzz planted bench clean
+.PHONY: run stop test lint simulate fuzz planted bench differ apps clean
 
 run: ## installs, builds, starts MariaDB with Terrace on 127.0.0.1:3307, loads data, asks, shows
 	@scripts/run.sh
@@ -16,6 +16,10 @@ bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory or sql-first
 	@scripts/bench.sh $(NAME)
 fuzz: ## one fuzz target under libFuzzer: NAME=tree, TIME=60 seconds
 	@scripts/fuzz.sh $(NAME)
+differ: ## random SQL against InnoDB and Terrace: TIME=3600 seconds, SEED=1
+	@scripts/differ.sh
+apps: ## other people's programs on Terrace: go-tpc's TPC-C and TPC-H, a JDBC program, SQLAlchemy
+	@scripts/apps.sh
 planted: ## each planted bug must be found
 	cargo test --release -p terrace-engine --features planted-bugs --test every_step --test storage_crash --test txn_crash --test txn_locks planted
 	cargo test --release -p terrace-tier --features planted-bugs --lib --test flash_model --test sink --test sink_lives planted

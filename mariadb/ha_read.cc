@@ -119,10 +119,26 @@ int ha_terrace::unpack(uchar *buf)
                                              m_current.value_length, buf))
       return 0;
   }
-  else if (m_row.decode(m_current.value, m_current.value_length, buf, wanted()))
+  else if (unpack_row(buf))
     return 0;
   sql_print_error("Terrace: a row of %s is not of its table's layout", m_name.c_str());
   return HA_ERR_CRASHED;
+}
+
+/** The server takes an index-only read's virtual columns from the index; where the row was read, they are computed. */
+bool ha_terrace::unpack_row(uchar *buf)
+{
+  const bool computes= table->vfield && keyread_enabled() && buf == table->record[0];
+  if (!m_row.decode(m_current.value, m_current.value_length, buf, computes ? nullptr : wanted()))
+    return false;
+  if (computes)
+  {
+    const uint index= keyread;
+    keyread= MAX_KEY;
+    table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
+    keyread= index;
+  }
+  return true;
 }
 
 /** Only a hidden row id is not in the server's record. */

@@ -46,6 +46,7 @@ bool ha_terrace::lay_out()
     m_primary.prepare(table, 0, nullptr);
   for (uint at= 0; at < table->s->keys; at++)
     m_indexes[at].prepare(table, at, m_hidden || at == 0 ? nullptr : &m_primary);
+  m_entry_has_position= m_hidden || m_primary.is_whole();
   key_used_on_scan= m_hidden ? MAX_KEY : 0;
   ref_length= m_hidden ? 8 : table->key_info[0].key_length;
   return true;
@@ -155,6 +156,7 @@ int ha_terrace::reset()
 {
   park_cursor();
   free_retired();
+  m_auto_rows= 0;
   return 0;
 }
 
@@ -196,7 +198,7 @@ int ha_terrace::info(uint flags)
   if (flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
     refresh_statistics(flags & HA_STATUS_CONST);
   if (flags & HA_STATUS_ERRKEY)
-    errkey= m_duplicate_index;
+    errkey= m_session ? m_session->duplicate_index : MAX_KEY;
   if (flags & HA_STATUS_AUTO && table->found_next_number_field)
   {
     uint64_t next= 0;

@@ -124,7 +124,15 @@ private:
   int seek(uchar *buf, uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix);
   bool next_in_batch();
   int unpack(uchar *buf);
-  bool only_index() const { return keyread == active_index && active_index != MAX_KEY && inited == INDEX && m_tree != 0; }
+  bool unpack_row(uchar *buf);
+  /*
+    A merge of indexes switches this on for its first index and means all of them. Not if entries lack what position()
+    makes of the row: a primary key over a column's prefix.
+  */
+  bool only_index()
+  {
+    return keyread_enabled() && active_index != MAX_KEY && inited == INDEX && m_tree != 0 && m_entry_has_position;
+  }
   const MY_BITMAP *wanted() const { return m_lock_type_write ? nullptr : table->read_set; }
   void remember_position();
   void encode_primary(const uchar *record, terrace::Bytes *out);
@@ -141,6 +149,7 @@ private:
   terrace_table *m_table= nullptr;
   std::string m_name;
   bool m_hidden= false;                 // no primary key
+  bool m_entry_has_position= true;
   terrace::RowCodec m_row;
   terrace::KeyCodec m_primary;          // if there is a primary key
   std::vector<terrace::KeyCodec> m_indexes;
@@ -167,7 +176,7 @@ private:
   terrace::Bytes m_position;            // primary key of the row last returned
   bool m_prefix_set= false;
 
-  uint m_duplicate_index= MAX_KEY;      // of the last HA_ERR_FOUND_DUPP_KEY
+  ulonglong m_auto_rows= 0;             // rows of this statement for which numbers were last asked, not yet written
   terrace::Bytes m_row_bytes, m_old_row_bytes, m_primary_bytes, m_new_primary_bytes;
   /* The entries of a row, before and after an update. */
   struct Entries

@@ -62,7 +62,7 @@ int ha_terrace::write_failed(int32_t code)
   if (code == TERRACE_DUPLICATE)
   {
     uint32_t tree= terrace_error_index();
-    m_duplicate_index= m_hidden ? tree - 1 : tree;
+    m_session->duplicate_index= m_hidden ? tree - 1 : tree;
   }
   return map(code);
 }
@@ -91,8 +91,19 @@ int ha_terrace::write_row(const uchar *buf)
                                    bytes_of(m_primary_bytes.data(), m_primary_bytes.size()),
                                    bytes_of(m_row_bytes.data(), m_row_bytes.size()), m_entries[0].list.data(),
                                    m_entries[0].list.size());
+  if (generates && m_auto_rows)
+    m_auto_rows--;
   if (code)
-    return write_failed(code);
+  {
+    int error= write_failed(code);
+    // Statements that go on after a duplicate move the counter past its value, as InnoDB's do.
+    const int command= thd_sql_command(ha_thd());
+    if (code == TERRACE_DUPLICATE && generates && !insert_id_for_cur_row &&
+        (command == SQLCOM_REPLACE || command == SQLCOM_REPLACE_SELECT || command == SQLCOM_INSERT_SELECT))
+      if (int failed= raise_auto_increment(buf, table->next_number_field))
+        return failed;
+    return error;
+  }
   m_position.assign(m_primary_bytes.data(), m_primary_bytes.size());
   // A value that was given, not generated, moves the counter too.
   if (generates && !insert_id_for_cur_row)
@@ -183,8 +194,18 @@ void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulong
 {
   Field *field= table->next_number_field ? table->next_number_field : table->found_next_number_field;
   uint64_t start= ULONGLONG_MAX, count= 0;
-  int32_t code= terrace_table_auto_increment_take(m_table, offset, increment, wanted,
-                                                  field ? field->get_max_int_value() : ULONGLONG_MAX, &start, &count);
+  // Asked again in mid-statement, because a row gave its own: as many as rows are left.
+  if (!m_auto_rows)
+    m_auto_rows= wanted;
+  const ulonglong limit= field ? field->get_max_int_value() : ULONGLONG_MAX;
+  int32_t code= terrace_table_auto_increment_take(m_table, offset, increment, m_auto_rows, limit, &start, &count);
+  if (code == TERRACE_FULL && limit != ULONGLONG_MAX)
+  {
+    // The server finds that it doesn't fit, and names column and row (error 167).
+    *first= limit + 1;
+    *taken= 1;
+    return;
+  }
   *first= code ? ULONGLONG_MAX : start;
   *taken= code ? 0 : count;
 }

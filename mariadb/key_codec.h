@@ -121,6 +121,14 @@ public:
 
   uint own_parts() const { return (uint) parts.size(); }
   bool is_unique() const { return unique; }
+  /** Whether every part is a column's whole value. */
+  bool is_whole() const
+  {
+    for (const KeyPart &part : parts)
+      if (!part.is_whole())
+        return false;
+    return true;
+  }
 
 private:
   std::vector<KeyPart> parts;          // the index's own

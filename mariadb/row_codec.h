@@ -9,7 +9,8 @@
     variable  for each VARCHAR, CHAR of a character set, TEXT, BLOB, JSON, GEOMETRY, in column order and unless NULL:
               the length as the record has it (1 to 4 bytes; 2 for CHAR), then the bytes. CHAR without its trailing
               spaces.
-  Columns that are not stored (virtual ones) are not in it.
+  Columns that are not stored (virtual ones) are not in it. Equal rows have equal bytes: a NULL's place in the fixed part
+  has the column's default, as it has in a record that InnoDB fills (the server compares those places too).
 
   Decoding copies the fixed part always, and of the variable part only what is asked for. A BLOB's bytes are not
   copied: the record points into the row's bytes, which live until the cursor's next fetch.
@@ -51,9 +52,25 @@ private:
     uint8 length_bytes;
     uchar null_bit;
     uint16 number;
-    uint32 offset, null_offset, field_length;
+    uint32 offset, null_offset, field_length, default_length;
     CHARSET_INFO *cs;
+    const uchar *default_bytes;         // what a NULL's place has in a record; null: zeroes
   };
+  /* A virtual column's null bit, which is cleared in the stored row. */
+  struct NullBit
+  {
+    uint32 offset;
+    uchar mask;
+  };
+  /* A column of fixed length that may be NULL: then the stored row has its default's bytes. `at` is in the fixed part. */
+  struct Nullable
+  {
+    uint32 null_offset, at, length;
+    uchar null_bit;
+    const uchar *default_bytes;
+  };
+  std::vector<NullBit> absent;
+  std::vector<Nullable> nullables;
   std::vector<Run> runs;
   std::vector<Variable> variables;
   size_t fixed_length= 0;

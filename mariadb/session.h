@@ -36,6 +36,10 @@ public:
   terrace_txn *transaction() const { return txn; }
   uint isolation() const { return level; }
 
+  /** The server's number of the index of the last HA_ERR_FOUND_DUPP_KEY. A partitioned table asks another of its handlers than
+      the one that met it. */
+  uint duplicate_index= MAX_KEY;
+
 private:
   friend struct Calls;
   int begin(THD *thd);

@@ -172,3 +172,35 @@ fn planted_each_bug_of_locks_is_found_within_ten_seeds() {
         assert!(found.is_some(), "{name} was not found");
     }
 }
+
+#[test]
+fn a_savepoint_inside_a_statement_leaves_the_statements_start_where_it_is() {
+    let run = Run::new(1);
+    let txn = run.engine.begin(Isolation::RepeatableRead);
+    let set = |key: u64, value: u64| {
+        txn.update(&run.table, &key.to_be_bytes(), &value.to_be_bytes(), &[], &[]).unwrap();
+    };
+    let value = |key: u64| {
+        let mut row = Vec::new();
+        assert!(txn.get(&run.table, &key.to_be_bytes(), Lock::None, &mut row).unwrap());
+        number(&row)
+    };
+    txn.statement_begin();
+    let before = txn.savepoint();
+    set(0, 1);
+    txn.statement_begin();
+    set(1, 1);
+    let inside = txn.savepoint();
+    set(2, 1);
+    txn.rollback_to(inside).unwrap();
+    set(3, 1);
+    txn.statement_rollback().unwrap();
+    assert_eq!((0..KEYS).map(value).collect::<Vec<_>>(), [1, 0, 0, 0, 0]);
+    // Back behind the statement's start: then that is where it starts.
+    txn.statement_begin();
+    txn.rollback_to(before).unwrap();
+    set(4, 1);
+    txn.statement_rollback().unwrap();
+    assert_eq!((0..KEYS).map(value).collect::<Vec<_>>(), [0; KEYS as usize]);
+    txn.commit().unwrap();
+}

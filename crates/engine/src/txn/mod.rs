@@ -206,11 +206,10 @@ impl Txn {
     pub fn savepoint(&self) -> Savepoint {
         Savepoint { last: self.state.lock().last }
     }
+    /// The statement's start stays where it is, unless the savepoint lies before it.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<()> {
         let mut state = self.state.lock();
-        self.rollback_state(&mut state, savepoint.last)?;
-        state.statement = state.last;
-        Ok(())
+        self.rollback_state(&mut state, savepoint.last)
     }
 
     /// From here on, consistent reads see what is committed now.

@@ -37,8 +37,12 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
         if state.last == state.begin {
             return Err(Error::Invalid("the savepoint is not one of this transaction".into()));
         }
+        let undone = state.last;
         state.last = undo_one(core, state)?;
         state.changes = state.changes.saturating_sub(1);
+        if state.statement == undone {
+            state.statement = state.last;
+        }
     }
     if state.last == state.begin {
         state.has_past = false;

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Other people's programs on a private server whose default engine is Terrace: go-tpc's TPC-C with its consistency check, TPC-H
+# and the flights beside InnoDB, a JDBC program, SQLAlchemy. WHAT="tpcc tpch plans jdbc orm" picks some; TIME and WAREHOUSES set TPC-C's size. TPCH=full
+# loads all of scale factor 1 (8.7 million rows) and checks the answers with go-tpc's own.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+WHAT=${WHAT:-tpcc tpch plans jdbc orm} PORT=${PORT:-3309} OUT=$TARGET/apps
+mkdir -p "$OUT"
+"$ROOT/scripts/build.sh" >/dev/null
+
+debian() { # what a command needs
+  command -v "$1" >/dev/null || { say "Installing $2"; $SUDO apt-get update -qq; $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $2 >/dev/null; }
+}
+wants() { [[ " $WHAT " == *" $1 "* ]]; }
+
+"$ROOT/scripts/server.sh" start "$OUT/server" "$PORT" --default-storage-engine=Terrace --terrace-memory=268435456 --innodb-buffer-pool-size=256M
+trap '"$ROOT/scripts/server.sh" stop "$OUT/server"' EXIT
+sql() { mariadb --no-defaults -h127.0.0.1 -P"$PORT" -uroot "$@"; }
+
+if wants tpcc || wants tpch; then
+  debian go golang-go
+  (cd "$ROOT/tests/apps/tpc" && go build -o "$OUT/go-tpc" github.com/pingcap/go-tpc/cmd/go-tpc)
+  MODULE=$(cd "$ROOT/tests/apps/tpc" && go list -m -f '{{.Dir}}' github.com/pingcap/go-tpc)
+fi
+tpc() { "$OUT/go-tpc" -P "$PORT" "$@" 2>&1; }
+
+if wants tpcc; then
+  say "TPC-C, ${WAREHOUSES:-1} warehouse(s), ${TIME:-30} seconds"
+  sql -e 'DROP DATABASE IF EXISTS tpcc; CREATE DATABASE tpcc'
+  tpc tpcc prepare -D tpcc -T 2 --warehouses "${WAREHOUSES:-1}" --no-check | tail -1
+  # The check's last condition sums a customer's payments.
+  sql tpcc -e 'ALTER TABLE history ADD KEY customer (h_c_w_id, h_c_d_id, h_c_id)'
+  tpc tpcc check -D tpcc --warehouses "${WAREHOUSES:-1}" --check-all >"$OUT/tpcc.log" || true
+  tpc tpcc run -D tpcc -T 4 --warehouses "${WAREHOUSES:-1}" --time "${TIME:-30}s" | tee -a "$OUT/tpcc.log" | grep tpmC || fail "TPC-C did not finish: $OUT/tpcc.log"
+  # Condition 11 speaks of the data as they were loaded.
+  tpc tpcc check -D tpcc --warehouses "${WAREHOUSES:-1}" >>"$OUT/tpcc.log" || true
+  [ "$(grep -c 'begin to check' "$OUT/tpcc.log")" = $((23 * ${WAREHOUSES:-1})) ] || fail "TPC-C was not checked: $OUT/tpcc.log"
+  ! grep -iE 'check .*failed|panic' "$OUT/tpcc.log" || fail "TPC-C's data are not consistent"
+  [ "$(sql -N -e "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'tpcc' AND engine = 'Terrace'")" = 9 ] || fail "TPC-C did not run on Terrace"
+fi
+
+if wants tpch; then
+  say "TPC-H"
+  if [ ! -e "$OUT/tpch/complete" ]; then
+    mkdir -p "$OUT/tpch"
+    sql -e 'CREATE DATABASE IF NOT EXISTS tpch'
+    tpc tpch prepare -D tpch --sf 1 --output-type csv --output-dir "$OUT/tpch" -T 2 >"$OUT/tpch.log"
+    touch "$OUT/tpch/complete"
+  fi
+  PART=10
+  [ "${TPCH:-}" != full ] || PART=1
+  "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/tpch.py" --port "$PORT" --csv "$OUT/tpch" --module "$MODULE" --part $PART --plans "$OUT/tpch-plans.txt"
+  if [ $PART = 1 ]; then
+    tpc tpch run -D tpch_terrace --sf 1 --check --count 22 | tee "$OUT/tpch-check.log" | tail -3
+    ! grep -iE 'check .*failed|error|panic' "$OUT/tpch-check.log" || fail "an answer is not TPC-H's: $OUT/tpch-check.log"
+  fi
+fi
+
+if wants plans; then
+  say "Plans"
+  "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/plans.py" --port "$PORT"
+fi
+
+if wants jdbc; then
+  say "JDBC"
+  debian mvn "maven default-jdk-headless"
+  (cd "$ROOT/tests/apps/jdbc" && mvn -q -B compile exec:java -DbuildDirectory="$OUT/jdbc" -Dserver="127.0.0.1:$PORT" -Dengine=Terrace)
+fi
+
+if wants orm; then
+  say "SQLAlchemy"
+  [ -e "$OUT/venv/complete-1" ] || { python3 -m venv "$OUT/venv"; "$OUT/venv/bin/pip" install -q --disable-pip-version-check -r "$ROOT/tests/apps/orm/requirements.txt"; touch "$OUT/venv/complete-1"; }
+  "$OUT/venv/bin/python" "$ROOT/tests/apps/orm/shop.py" "$PORT" Terrace
+fi
+say "All well"

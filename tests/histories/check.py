@@ -1,0 +1,194 @@
+"""Checks a history of transactions over lists for what an isolation level forbids.
+
+Each key holds a list to which transactions append values that are never used twice, so the last list of a key tells the order of all
+its versions. The anomalies are Adya's, for items; a key that has no row is an empty list, so what a range read did not find counts too.
+
+    G0         writes of two transactions interleave: a cycle of ww
+    G1a        a value of a rolled-back transaction was read, or is left
+    G1b        a version was read that its writer replaced before its commit
+    G1c        a cycle of ww and wr
+    lost       a committed value is not in the last list
+    skew       the plain reads of one transaction are not of one moment
+    backwards  a later plain read of a transaction saw less of a key than an earlier one
+    stale      a value was not seen though its commit was answered before the reader's first statement
+    G-single   a cycle with one rw (what snapshot isolation forbids)
+    G2         a cycle with several rw (what only serializability forbids)
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Read:
+    key: int
+    values: tuple
+    locking: bool = False
+
+
+@dataclass
+class Append:
+    key: int
+    value: int
+
+
+@dataclass
+class Transaction:
+    """`committed`: None if the client can't know. Times are in seconds of one clock."""
+
+    name: int
+    steps: list = field(default_factory=list)
+    committed: bool = None
+    began: float = 0.0
+    answered: float = 0.0
+
+
+FORBIDDEN = {
+    "READ UNCOMMITTED": {"G0", "lost"},
+    "READ COMMITTED": {"G0", "G1a", "G1b", "G1c", "lost", "backwards", "stale"},
+    "REPEATABLE READ": {"G0", "G1a", "G1b", "G1c", "lost", "backwards", "stale", "skew"},
+    "SERIALIZABLE": {"G0", "G1a", "G1b", "G1c", "lost", "backwards", "stale", "skew", "G-single", "G2"},
+}
+
+
+def check(transactions, last):
+    """`last`: key to its list when all was over. Returns a Counter of anomalies and examples of each."""
+    found, examples = Counter(), defaultdict(list)
+
+    def report(name, text):
+        found[name] += 1
+        if len(examples[name]) < 3:
+            examples[name].append(text)
+
+    writer = {step.value: t for t in transactions for step in t.steps if isinstance(step, Append)}
+    appended = defaultdict(list)  # transaction and key to its values, in order
+    for t in transactions:
+        for step in t.steps:
+            if isinstance(step, Append):
+                appended[t.name, step.key].append(step.value)
+    place = {key: {value: at for at, value in enumerate(values)} for key, values in last.items()}
+
+    for t in transactions:
+        if t.committed:
+            for step in t.steps:
+                if isinstance(step, Append) and step.value not in place.get(step.key, {}):
+                    report("lost", f"{step.value} of transaction {t.name} is not in key {step.key}")
+    for key, values in last.items():
+        for value in values:
+            if writer[value].committed is False:
+                report("G1a", f"{value} of transaction {writer[value].name}, which was rolled back, is left in key {key}")
+
+    ww, wr, rw = defaultdict(set), defaultdict(set), defaultdict(set)
+    for values in last.values():
+        for before, after in zip(values, values[1:]):
+            if writer[before] is not writer[after]:
+                ww[writer[before].name].add(writer[after].name)
+
+    skewed = []  # (name, [whom its plain reads saw], [whom they did not])
+    for t in transactions:
+        if not t.committed:
+            continue
+        own, seen, saw, missed = set(), {}, set(), set()
+        for step in t.steps:
+            if isinstance(step, Append):
+                own.add(step.key)
+                continue
+            for value in step.values:
+                if writer[value].committed is False and writer[value] is not t:
+                    report("G1a", f"transaction {t.name} read {value} of transaction {writer[value].name}, which was rolled back")
+            others = [value for value in step.values if writer[value] is not t]
+            if others and step.key not in own:
+                final = appended[writer[others[-1]].name, step.key]
+                if others[-1] != final[-1]:
+                    report("G1b", f"transaction {t.name} read {others[-1]} as the end of key {step.key}, its writer went on to {final[-1]}")
+            if step.key in own:
+                continue
+            if not step.locking:
+                if len(step.values) < len(seen.get(step.key, ())):
+                    report("backwards", f"transaction {t.name} read {seen[step.key]}, then {step.values} of key {step.key}")
+                seen[step.key] = step.values
+                for value in last.get(step.key, ()):
+                    w = writer[value]
+                    if value not in step.values and w.committed and w.answered < t.began:
+                        report("stale", f"transaction {t.name} did not see {value} in key {step.key}, committed before it began")
+                        break
+            order = last.get(step.key, ())
+            at = len(step.values)
+            if at and writer[step.values[-1]].committed:
+                wr[writer[step.values[-1]].name].add(t.name)
+                if not step.locking:
+                    saw.add(writer[step.values[-1]].name)
+            if at < len(order) and writer[order[at]] is not t:
+                rw[t.name].add(writer[order[at]].name)
+                if not step.locking:
+                    missed.add(writer[order[at]].name)
+        skewed.append((t.name, saw, missed))
+
+    names = [t.name for t in transactions]
+    for group in cycles(names, ww):
+        report("G0", f"transactions {group}")
+    dependent = {name: ww[name] | wr[name] for name in names}
+    for group in cycles(names, dependent):
+        report("G1c", f"transactions {group}")
+    for name, saw, missed in skewed:
+        # Whoever was not seen, and all that depends on them, must not have been seen.
+        for start in missed:
+            late = reached(start, dependent, without=name) | {start}
+            if late & saw:
+                report("skew", f"transaction {name} saw {sorted(late & saw)} and not {start}, on which they depend")
+                break
+    for name in names:
+        for after in rw[name]:
+            if name in reached(after, dependent):
+                report("G-single", f"transaction {name} did not see {after}, and depends on it")
+                break
+    everything = {name: dependent[name] | rw[name] for name in names}
+    for group in cycles(names, everything):
+        report("G2", f"transactions {group}")
+    return found, examples
+
+
+def reached(start, edges, without=None):
+    """All nodes on a path from `start` that does not pass `without`."""
+    found, pending = set(), [start]
+    while pending:
+        for to in edges.get(pending.pop(), ()):
+            if to not in found and to != without:
+                found.add(to)
+                pending.append(to)
+    return found
+
+
+def cycles(names, edges):
+    """The strongly connected groups of more than one node (Tarjan, without recursion)."""
+    index, low, stack, on, groups = {}, {}, [], set(), []
+    for root in names:
+        if root in index:
+            continue
+        work = [(root, iter(edges.get(root, ())))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on.add(root)
+        while work:
+            node, following = work[-1]
+            for to in following:
+                if to not in index:
+                    index[to] = low[to] = len(index)
+                    stack.append(to)
+                    on.add(to)
+                    work.append((to, iter(edges.get(to, ()))))
+                    break
+                if to in on:
+                    low[node] = min(low[node], index[to])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    group = []
+                    while not group or group[-1] != node:
+                        group.append(stack.pop())
+                        on.discard(group[-1])
+                    if len(group) > 1:
+                        groups.append(sorted(group))
+    return groups
