@@ -49,3 +49,20 @@ def test_where_the_pages_are_can_be_seen(db, engine, run):
     found = run(db, "SELECT INDEX_NAME, PAGES FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = %s ORDER BY 1", (f"{db.name}/t",))
     assert [r[0] for r in found] == ["named", "PRIMARY"] and all(int(r[1]) > 2 for r in found)
     assert "pool_frames" in run(db, "SHOW ENGINE TERRACE STATUS")[0][2]
+
+
+def test_as_many_indexes_as_the_server_allows(db, engine, run):
+    """64 indexes, with names as long as people make them: the definition of the table holds them all."""
+    columns = [f"column_with_a_long_name_{i} INT" for i in range(64)]
+    keys = [f"UNIQUE INDEX index_on_the_column_with_a_long_name_{i} (column_with_a_long_name_{i})" for i in range(64)]
+    run(db, f"CREATE TABLE t ({', '.join(columns + keys)}) ENGINE={engine}")
+    run(db, f"INSERT INTO t SELECT {', '.join(f'seq + {i}' for i in range(64))} FROM seq_1_to_200")
+    run(db, "UPDATE t SET column_with_a_long_name_63 = column_with_a_long_name_63 + 1000 WHERE column_with_a_long_name_0 > 100")
+    index = "index_on_the_column_with_a_long_name_63"
+    assert run(db, f"SELECT COUNT(*), MIN(column_with_a_long_name_0) FROM t FORCE INDEX ({index}) WHERE column_with_a_long_name_63 > 1000") == [(100, 101)]
+    with pytest.raises(Exception) as refused:
+        run(db, "UPDATE t SET column_with_a_long_name_62 = 100")
+    assert refused.value.args[0] == 1062 and "long_name_62" in str(refused.value)
+    run(db, "RENAME TABLE t TO `a name that is öld`")
+    run(db, "TRUNCATE TABLE `a name that is öld`")
+    assert run(db, "CHECK TABLE `a name that is öld`")[0][3] == "OK"

@@ -176,11 +176,12 @@ impl Catalog {
     }
 
     fn write(&self, name: &str, known: &Known) -> Result<()> {
-        let value = encode(name, known);
-        if value.len() > crate::btree::MAX_INLINE_VALUE {
-            return Err(Error::TooLarge { what: "a table definition", len: value.len(), max: crate::btree::MAX_INLINE_VALUE });
+        let (key, value) = (known.id.to_be_bytes(), encode(name, known));
+        let max = crate::btree::max_inline_value(key.len());
+        if value.len() > max {
+            return Err(Error::TooLarge { what: "a table definition", len: value.len(), max });
         }
-        self.tree.put(&known.id.to_be_bytes(), &value)?;
+        self.tree.put(&key, &value)?;
         self.durable()
     }
 
