@@ -29,6 +29,20 @@ impl Purpose {
         Purpose::Epoch,
         Purpose::Scrub,
     ];
+
+    /// As figures are labelled.
+    pub fn name(self) -> &'static str {
+        match self {
+            Purpose::PageMiss => "page_miss",
+            Purpose::BlockRead => "block_read",
+            Purpose::Merge => "merge",
+            Purpose::Sink => "sink",
+            Purpose::Resolve => "resolve",
+            Purpose::Collect => "collect",
+            Purpose::Epoch => "epoch",
+            Purpose::Scrub => "scrub",
+        }
+    }
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -49,6 +63,13 @@ pub enum StoreError {
     /// Credentials, bucket or configuration are wrong; trying again will not help.
     #[error("the object store refuses ({key}): {cause}")]
     Refused { key: String, cause: String },
+}
+
+impl StoreError {
+    /// The store answered: that there is no such object or that there is one. No failure of the store.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, StoreError::Absent { .. } | StoreError::Conflict { .. })
+    }
 }
 
 pub type Result<T> = std::result::Result<T, StoreError>;

@@ -6,7 +6,9 @@
 
 use crate::error::{Fault, Result};
 use crate::parts::{self, Seen};
+use terrace_engine::cold::MEMORY_MIN;
 use terrace_engine::{Config, Parts};
+use terrace_io::emulate::{PROFILES, Profile};
 use toml::{Table, Value};
 
 /// A setting that says where something is.
@@ -82,6 +84,19 @@ impl Places {
         }
         if config.flash.0 > 0 && self.flash_path.is_none() {
             faults.push(format!("flash = {} has no flash_path", config.flash));
+        }
+        // Nothing is made or asked by opening these; a directory would be made.
+        if let Some(url) = self.object.as_deref().filter(|url| url.contains("://") && !url.starts_with("file:"))
+            && let Err(fault) = parts::open_store(url, self, true)
+        {
+            faults.push(fault.message);
+        }
+        if let Some(name) = self.emulate.as_deref().filter(|name| Profile::named(name).is_none()) {
+            let known: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
+            faults.push(format!("emulate = \"{name}\" is not among {}", known.join(", ")));
+        }
+        if self.object.is_some() && config.memory < MEMORY_MIN {
+            faults.push(format!("memory = {} is less than {MEMORY_MIN}, the least with an object store", config.memory));
         }
         if self.flash_path.is_some() && self.flash_path == self.volume_path {
             faults.push("flash_path and volume_path are the same directory".into());

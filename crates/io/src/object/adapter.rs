@@ -85,18 +85,17 @@ impl Adapter {
     ) -> Result<T> {
         let started = Instant::now();
         let place = self.share.enter(Urgency::of_purpose(purpose), 1);
-        let result = self.attempts(key, kind, started, &mut attempt);
+        let result = self.attempts(purpose, key, kind, started, &mut attempt);
         drop(place);
         let bytes = result.as_ref().map_or(0, bytes_of);
-        // “Absent” and “exists already” are answers, not failures of the store.
-        let is_answer =
-            matches!(result, Ok(_) | Err(StoreError::Absent { .. } | StoreError::Conflict { .. }));
+        let is_answer = result.as_ref().err().is_none_or(StoreError::is_answer);
         self.tally.purposes[purpose as usize].note(started, bytes, is_answer);
         result
     }
 
     fn attempts<T>(
         &self,
+        purpose: Purpose,
         key: &str,
         kind: Kind,
         started: Instant,
@@ -124,7 +123,7 @@ impl Adapter {
             match patience.next(attempts, started.elapsed(), after, self.random.next_u64()) {
                 Next::GiveUp => return Err(settle(error, key, in_doubt)),
                 Next::Wait(wait) => {
-                    self.tally.retries.fetch_add(1, Ordering::Relaxed);
+                    self.tally.purposes[purpose as usize].note_retry();
                     std::thread::sleep(wait);
                 }
             }

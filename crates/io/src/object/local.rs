@@ -157,8 +157,7 @@ impl Local {
         let result = self.check_root(key).and_then(|()| request());
         drop(place);
         let bytes = result.as_ref().map_or(0, bytes_of);
-        let is_answer =
-            matches!(result, Ok(_) | Err(StoreError::Absent { .. } | StoreError::Conflict { .. }));
+        let is_answer = result.as_ref().err().is_none_or(StoreError::is_answer);
         self.tally.purposes[purpose as usize].note(started, bytes, is_answer);
         result
     }
