@@ -1,5 +1,6 @@
 import pymysql
 import pytest
+from conftest import end, private
 
 
 def test_truncate_rename_drop(db, engine, run):
@@ -66,3 +67,33 @@ def test_as_many_indexes_as_the_server_allows(db, engine, run):
     run(db, "RENAME TABLE t TO `a name that is öld`")
     run(db, "TRUNCATE TABLE `a name that is öld`")
     assert run(db, "CHECK TABLE `a name that is öld`")[0][3] == "OK"
+
+
+def test_more_tables_than_memory_could_keep_open(engine, run):
+    """An open table keeps two pages of each index in memory: tables that the server has closed must not, and a start opens none."""
+    server = private(["--terrace-memory=8388608", "--table-open-cache=20", "--table-definition-cache=400"])
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        for i in range(180):
+            run(connection, f"CREATE TABLE t{i} (id INT AUTO_INCREMENT PRIMARY KEY, a INT, KEY (a)) ENGINE={engine}")
+            run(connection, f"INSERT INTO t{i} (a) VALUES ({i}), ({i}), ({i})")
+        for _ in range(2):
+            for i in range(180):
+                run(connection, f"INSERT INTO t{i} (a) VALUES ({i})")
+        for i in range(0, 180, 7):
+            assert run(connection, f"SELECT COUNT(*), MAX(id), MIN(a) FROM t{i}") == [(5, 5, i)]
+        server.restart()
+        connection = server.connect(database="d")
+        if engine != "InnoDB":
+            before = run(connection, "SHOW STATUS LIKE 'Terrace_pool_frames_free'")
+            frames = run(connection, "SHOW STATUS LIKE 'Terrace_pool_frames'")
+            assert int(before[0][1]) > int(frames[0][1]) * 3 // 4, (before, frames)
+        rows = run(connection, "SELECT TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'd'")
+        assert len(rows) == 180 and all(count == 5 for _, count in rows), rows
+        run(connection, "CREATE TABLE big (id INT PRIMARY KEY, pad VARCHAR(500))" + f" ENGINE={engine}")
+        run(connection, "INSERT INTO big SELECT seq, REPEAT('x', 400) FROM seq_1_to_20000")
+        assert run(connection, "SELECT COUNT(*) FROM big") == [(20000,)]
+    finally:
+        end(server)

@@ -78,6 +78,7 @@ impl Engine {
 
     /// Closes cleanly: everything is flushed and the next start has nothing to redo.
     pub fn shutdown(&self) -> Result<()> {
+        self.core.catalog.save_rows();
         self.core.storage.stop_workers_but_flush();
         self.core.storage.close()?;
         self.core.storage.stop();
@@ -120,6 +121,10 @@ impl Engine {
         self.core.drop_spaces(spaces)?;
         self.core.purge_wanted.notify();
         Ok(())
+    }
+    /// What the front keeps of the table, without opening it.
+    pub fn table_properties(&self, name: &str) -> Result<Vec<u8>> {
+        self.core.catalog.properties(name).ok_or_else(|| Error::Absent(format!("table {name}")))
     }
     pub fn list_tables(&self) -> Vec<String> {
         self.core.catalog.names()

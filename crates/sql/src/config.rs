@@ -114,8 +114,12 @@ pub(crate) fn read(text: &str, overrides: &str) -> Result<(Config, Places)> {
             Table::new()
         })
     };
-    let mut table = parse(text, "the configuration");
+    let mut table = parse(text, "the file");
     table.extend(parse(overrides, "the variables"));
+    if !faults.is_empty() {
+        // What a text that can't be read would have said is unknown.
+        return Err(Fault::invalid(format!("configuration: {}", faults.join("; "))));
+    }
     let mut config = Config::default();
     let mut places = Places::default();
     faults.extend(config.take_from(&mut table));

@@ -32,4 +32,6 @@ fn variables_go_before_the_file() {
 fn what_is_no_toml_says_which_text() {
     let fault = read("volume_path = \"a\"", "memory =").unwrap_err();
     assert!(fault.message.contains("the variables"), "{}", fault.message);
+    let fault = read("memory = 16M", "").unwrap_err();
+    assert!(fault.message.contains("the file") && !fault.message.contains("missing"), "{}", fault.message);
 }
