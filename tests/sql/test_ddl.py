@@ -97,3 +97,12 @@ def test_more_tables_than_memory_could_keep_open(engine, run):
         assert run(connection, "SELECT COUNT(*) FROM big") == [(20000,)]
     finally:
         end(server)
+
+
+def test_table_status_says_of_rows_what_innodb_says(db, engine, run):
+    shown = {}
+    for one in (engine, "InnoDB"):
+        run(db, f"CREATE TABLE of_{one} (id INT PRIMARY KEY, v VARCHAR(20)) ENGINE={one}")
+        run(db, f"INSERT INTO of_{one} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+        shown[one] = run(db, f"SELECT TABLE_ROWS, ROW_FORMAT, MAX_DATA_LENGTH, VERSION, CHECKSUM, CREATE_OPTIONS FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'of_{one}'")
+    assert shown[engine] == shown["InnoDB"]

@@ -27,7 +27,12 @@ const VOLUME: &[Class] = &[
 const VOLUME_SYNCS: &[Class] = &[Class::LogWrite, Class::PageFlush, Class::MapWrite, Class::Superblock];
 const FLASH: &[Class] = &[Class::BpeRead, Class::BpeFill];
 
-fn of_disk(tier: &'static str, stats: DiskStats, classes: &[Class], syncs: &[Class]) -> impl Iterator<Item = Requests> {
+fn of_disk(
+    tier: &'static str,
+    stats: DiskStats,
+    classes: &[Class],
+    syncs: &[Class],
+) -> impl Iterator<Item = Requests> {
     let moved = classes.iter().map(move |class| (class.name().to_string(), stats.of(*class)));
     let synced = syncs.iter().map(move |class| (format!("{}_sync", class.name()), stats.syncs_of(*class)));
     moved.chain(synced).map(move |(purpose, count)| Requests { tier, purpose, count })

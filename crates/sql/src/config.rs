@@ -86,7 +86,8 @@ impl Places {
             faults.push(format!("flash = {} has no flash_path", config.flash));
         }
         // Nothing is made or asked by opening these; a directory would be made.
-        if let Some(url) = self.object.as_deref().filter(|url| url.contains("://") && !url.starts_with("file:"))
+        if let Some(url) =
+            self.object.as_deref().filter(|url| url.contains("://") && !url.starts_with("file:"))
             && let Err(fault) = parts::open_store(url, self, true)
         {
             faults.push(fault.message);
@@ -96,7 +97,10 @@ impl Places {
             faults.push(format!("emulate = \"{name}\" is not among {}", known.join(", ")));
         }
         if self.object.is_some() && config.memory < MEMORY_MIN {
-            faults.push(format!("memory = {} is less than {MEMORY_MIN}, the least with an object store", config.memory));
+            faults.push(format!(
+                "memory = {} is less than {MEMORY_MIN}, the least with an object store",
+                config.memory
+            ));
         }
         if self.flash_path.is_some() && self.flash_path == self.volume_path {
             faults.push("flash_path and volume_path are the same directory".into());
@@ -135,7 +139,8 @@ pub(crate) fn read(text: &str, overrides: &str) -> Result<(Config, Places)> {
 
 /// Every setting with its meaning and its default, as a configuration file.
 pub fn document() -> String {
-    let places: Vec<String> = PLACES.iter().map(|p| format!("# {}\n# {} = \"\"\n", p.meaning, p.name)).collect();
+    let places: Vec<String> =
+        PLACES.iter().map(|p| format!("# {}\n# {} = \"\"\n", p.meaning, p.name)).collect();
     format!("{}\n{}", places.join("\n"), Config::document())
 }
 

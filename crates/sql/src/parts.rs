@@ -23,7 +23,8 @@ pub struct Seen {
 /// Opens the places for looking; one that is not there is an error. Flash only if the places name it.
 pub(crate) fn open_to_read(places: &Places) -> Result<Seen> {
     let disk = |path: &str| -> Result<Arc<dyn Disk>> {
-        let disk = RealDisk::open_to_read(path).map_err(|error| Fault::invalid(format!("{path}: {error}")))?;
+        let disk =
+            RealDisk::open_to_read(path).map_err(|error| Fault::invalid(format!("{path}: {error}")))?;
         Ok(Arc::new(disk))
     };
     let volume = disk(places.volume_path.as_deref().unwrap_or_default())?;

@@ -22,7 +22,15 @@ struct EmulatedStore {
 /// `inner`, as slow as `remote`.
 pub fn store(world: World, inner: Arc<dyn ObjectStore>, remote: Remote) -> Arc<dyn ObjectStore> {
     let draw = Draw::new(remote.spread, remote.get);
-    Arc::new(EmulatedStore { inner, world, remote, gets: Share::new(), puts: Share::new(), draw, tally: StoreTally::default() })
+    Arc::new(EmulatedStore {
+        inner,
+        world,
+        remote,
+        gets: Share::new(),
+        puts: Share::new(),
+        draw,
+        tally: StoreTally::default(),
+    })
 }
 
 impl EmulatedStore {
@@ -45,7 +53,11 @@ impl EmulatedStore {
         let stream = (u128::from(bytes) * 1_000_000_000 / u128::from(self.remote.stream)) as Nanos;
         wait_until(&self.world, served + self.draw.next(latency) + stream);
         let nanos = self.world.clock.now().saturating_sub(started);
-        self.tally.purposes[purpose as usize].note_taken(nanos, bytes, result.as_ref().err().is_none_or(StoreError::is_answer));
+        self.tally.purposes[purpose as usize].note_taken(
+            nanos,
+            bytes,
+            result.as_ref().err().is_none_or(StoreError::is_answer),
+        );
         result
     }
 }
@@ -59,7 +71,12 @@ impl ObjectStore for EmulatedStore {
         self.take(purpose, false, || self.inner.put_if_absent(purpose, key, parts), |_| bytes)
     }
     fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
-        self.take(purpose, false, || self.inner.put_if_match(purpose, key, body, expected), |_| body.len() as u64)
+        self.take(
+            purpose,
+            false,
+            || self.inner.put_if_match(purpose, key, body, expected),
+            |_| body.len() as u64,
+        )
     }
     fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
         let bytes = buf.len() as u64;

@@ -158,7 +158,11 @@ fn a_store_takes_its_latency_and_its_streams_time() {
     assert_eq!(absent, 30 * MILLI, "a refusal takes its time too");
     let stats = store.stats().unwrap();
     assert_eq!((stats.of(Purpose::Sink).bytes, stats.of(Purpose::Sink).nanos), (2_000_000, 80 * MILLI));
-    assert_eq!((stats.of(Purpose::Epoch).requests, stats.of(Purpose::Epoch).errors), (1, 0), "an answer is no error");
+    assert_eq!(
+        (stats.of(Purpose::Epoch).requests, stats.of(Purpose::Epoch).errors),
+        (1, 0),
+        "an answer is no error"
+    );
 }
 
 #[test]

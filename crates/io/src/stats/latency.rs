@@ -82,14 +82,18 @@ mod tests {
             assert_eq!(bucket_of(to * 1_000 - 1), bucket);
             assert!(from < STEPS || (to - from) * STEPS <= from, "{bucket} is wider than a quarter");
         }
-        assert!((100_000_000..200_000_000).contains(&start_of(BUCKETS - 1)), "the last begins at about two minutes");
+        assert!(
+            (100_000_000..200_000_000).contains(&start_of(BUCKETS - 1)),
+            "the last begins at about two minutes"
+        );
         assert_eq!(bucket_of(Nanos::MAX), BUCKETS - 1);
     }
 
     #[test]
     fn a_quantile_is_within_an_eighth_of_the_exact_one() {
         // From 5 µs to 5 s, evenly on a log scale.
-        let mut exact: Vec<Nanos> = (0..10_000).map(|i| (5_000.0 * 1e6f64.powf(f64::from(i) / 10_000.0)) as Nanos).collect();
+        let mut exact: Vec<Nanos> =
+            (0..10_000).map(|i| (5_000.0 * 1e6f64.powf(f64::from(i) / 10_000.0)) as Nanos).collect();
         let latency = of(exact.iter().copied());
         exact.sort_unstable();
         for share in [0.001, 0.01, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0] {
