@@ -193,7 +193,7 @@ int ha_terrace::info(uint flags)
   if (flags & HA_STATUS_CONST)
   {
     stats.block_size= 16384;
-    stats.max_data_file_length= ULONGLONG_MAX;
+    stats.max_data_file_length= 0;          // no bound of its own, as InnoDB says it
   }
   if (flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
     refresh_statistics(flags & HA_STATUS_CONST);

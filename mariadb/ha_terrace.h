@@ -42,6 +42,7 @@ public:
   uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
   uint max_supported_key_length() const override { return 3072; }
   uint max_supported_key_part_length() const override { return 3072; }
+  enum row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
   uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
   const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
 

@@ -18,6 +18,18 @@ static ST_FIELD_INFO terrace_spaces_fields[]= {
   Column("PAGES_OBJECT", ULonglong(), NOT_NULL),
   CEnd()};
 
+static ST_FIELD_INFO terrace_io_fields[]= {
+  Column("TIER", Varchar(16), NOT_NULL),
+  Column("PURPOSE", Varchar(32), NOT_NULL),
+  Column("REQUESTS", ULonglong(), NOT_NULL),
+  Column("BYTES", ULonglong(), NOT_NULL),
+  Column("ERRORS", ULonglong(), NOT_NULL),
+  Column("RETRIES", ULonglong(), NOT_NULL),
+  Column("MEAN_US", ULonglong(), NOT_NULL),
+  Column("P50_US", ULonglong(), NOT_NULL),
+  Column("P99_US", ULonglong(), NOT_NULL),
+  CEnd()};
+
 } // namespace Show
 
 namespace terrace {
@@ -73,6 +85,36 @@ static int fill_spaces(THD *thd, TABLE_LIST *tables, COND *)
   Filling filling= {thd, tables->table, false};
   terrace_engine_spaces(engine, fill_one, &filling);
   return filling.failed;
+}
+
+static void fill_requests(void *context, const terrace_requests *one)
+{
+  Filling *filling= static_cast<Filling *>(context);
+  if (filling->failed)
+    return;
+  Field **field= filling->table->field;
+  store_text(*field++, reinterpret_cast<const char *>(one->tier.data), one->tier.len);
+  store_text(*field++, reinterpret_cast<const char *>(one->purpose.data), one->purpose.len);
+  for (uint64_t number : {one->requests, one->bytes, one->errors, one->retries, one->mean, one->p50, one->p99})
+    (*field++)->store((longlong) number, true);
+  filling->failed= schema_table_store_record(filling->thd, filling->table);
+}
+
+static int fill_io(THD *thd, TABLE_LIST *tables, COND *)
+{
+  if (!engine || check_global_access(thd, PROCESS_ACL, true))
+    return 0;
+  Filling filling= {thd, tables->table, false};
+  terrace_engine_requests(engine, fill_requests, &filling);
+  return filling.failed;
+}
+
+int start_io(void *place)
+{
+  ST_SCHEMA_TABLE *schema= static_cast<ST_SCHEMA_TABLE *>(place);
+  schema->fields_info= Show::terrace_io_fields;
+  schema->fill_table= fill_io;
+  return 0;
 }
 
 int start_spaces(void *place)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* information_schema.TERRACE_SPACES: where the pages of each table and index are. */
+/*
+  information_schema.TERRACE_SPACES: where the pages of each table and index are. TERRACE_IO: what was asked of the
+  devices and the store.
+*/
 #ifndef TERRACE_INFO_SCHEMA_H
 #define TERRACE_INFO_SCHEMA_H
 
@@ -9,6 +12,7 @@ namespace terrace {
 
 extern struct st_mysql_information_schema info_schema_interface;
 int start_spaces(void *place);
+int start_io(void *place);
 
 } // namespace terrace
 #endif

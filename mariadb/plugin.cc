@@ -79,6 +79,21 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   nullptr};
 
+/** The variables that are numbers of the engine's configuration. */
+static const struct { const char *name; ulonglong *value; } numbers[]= {
+  {"memory", &memory_bytes}, {"log", &log_bytes}, {"log_partitions", &log_partitions},
+  {"object_buffer", &object_buffer_bytes}, {"sink_after_ms", &sink_after}, {"flash", &flash_bytes},
+  {"locks_max", &locks_max}, {"log_wait_timeout_ms", &log_wait},
+  {"purge_lag_max", &purge_lag_max}};
+
+/** SHOW VARIABLES tells what is in force: the file's values and the defaults, too. */
+static void take_setting(void *, terrace_bytes name, uint64_t value)
+{
+  for (const auto &one : numbers)
+    if (name.len == strlen(one.name) && !memcmp(name.data, one.name, name.len))
+      *one.value= value;
+}
+
 static void put_text(std::string *toml, const char *key, const char *value)
 {
   if (!value || !*value)
@@ -101,22 +116,18 @@ static void put_number(std::string *toml, const char *key, ulonglong value)
 
 static std::string settings()
 {
+  static char default_volume[]= "terrace";
   std::string toml;
   // Without a file the volume has a default: a directory in the data directory, which is where the server stands.
-  put_text(&toml, "volume_path", volume_path && *volume_path ? volume_path : config_path && *config_path ? "" : "terrace");
+  if (!(volume_path && *volume_path) && !(config_path && *config_path))
+    volume_path= default_volume;
+  put_text(&toml, "volume_path", volume_path);
   put_text(&toml, "flash_path", flash_path);
   put_text(&toml, "object", object_url);
   put_text(&toml, "object_endpoint", object_endpoint);
   put_text(&toml, "emulate", emulate_profile);
-  put_number(&toml, "memory", memory_bytes);
-  put_number(&toml, "log", log_bytes);
-  put_number(&toml, "log_partitions", log_partitions);
-  put_number(&toml, "object_buffer", object_buffer_bytes);
-  put_number(&toml, "sink_after_ms", sink_after);
-  put_number(&toml, "flash", flash_bytes);
-  put_number(&toml, "locks_max", locks_max);
-  put_number(&toml, "log_wait_timeout_ms", log_wait);
-  put_number(&toml, "purge_lag_max", purge_lag_max);
+  for (const auto &one : numbers)
+    put_number(&toml, one.name, *one.value);
   return toml;
 }
 
@@ -163,6 +174,7 @@ static int start(void *place)
   hton->show_status= show_status;
   if (!open_engine())
     return 1;
+  terrace_engine_settings(engine, take_setting, nullptr);
   drop_left_temporary_tables();
   start_watch();
   return 0;
@@ -207,6 +219,21 @@ maria_declare_plugin(terrace)
   "Where the pages of each table and index are",
   PLUGIN_LICENSE_GPL,
   terrace::start_spaces,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &terrace::info_schema_interface,
+  "TERRACE_IO",
+  "The Terrace authors",
+  "Requests to the tiers, by purpose",
+  PLUGIN_LICENSE_GPL,
+  terrace::start_io,
   nullptr,
   0x0001,
   nullptr,

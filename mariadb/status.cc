@@ -55,6 +55,25 @@ static void note_of(void *context, terrace_bytes name, terrace_bytes note)
   text->append(reinterpret_cast<const char *>(note.data), note.len).append("\n");
 }
 
+/** A line of the table of requests. Its first word tells tier and purpose; the numbers stand at the right. */
+static void requests_line(std::string *text, std::string name, std::initializer_list<std::string> numbers)
+{
+  name.resize(std::max<size_t>(name.size(), 24), ' ');
+  text->append(name);
+  for (const std::string &number : numbers)
+    text->append(number.size() < 14 ? 14 - number.size() : 1, ' ').append(number);
+  text->append("\n");
+}
+
+static void requests_of(void *context, const terrace_requests *one)
+{
+  auto text_of= [](terrace_bytes bytes) { return std::string(reinterpret_cast<const char *>(bytes.data), bytes.len); };
+  auto number= [](uint64_t value) { return std::to_string(value); };
+  requests_line(static_cast<std::string *>(context), text_of(one->tier) + "." + text_of(one->purpose),
+                {number(one->requests), number(one->bytes), number(one->errors), number(one->retries),
+                 number(one->mean), number(one->p50), number(one->p99)});
+}
+
 bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type)
 {
   if (type != HA_ENGINE_STATUS || !engine)
@@ -62,6 +81,8 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
   std::string text;
   terrace_engine_notes(engine, note_of, &text);
   terrace_engine_status(engine, line_of, &text);
+  requests_line(&text, "tier.purpose", {"requests", "bytes", "errors", "retries", "mean_us", "p50_us", "p99_us"});
+  terrace_engine_requests(engine, requests_of, &text);
   return print(thd, STRING_WITH_LEN("TERRACE"), STRING_WITH_LEN(""), text.data(), text.size());
 }
 

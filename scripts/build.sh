@@ -7,5 +7,5 @@ HEADERS=$("$ROOT/scripts/server-headers.sh")
 say "Building the engine" >&2
 (cd "$ROOT" && cargo build --release -p terrace-sql) >&2
 say "Building the handler" >&2
-make -C "$ROOT/mariadb" -j"$(nproc)" HEADERS="$HEADERS" OUT="$TARGET/mariadb" ENGINE="$TARGET/release/libterrace_sql.a" >&2
+make --no-print-directory -C "$ROOT/mariadb" -j"$(nproc)" HEADERS="$HEADERS" OUT="$TARGET/mariadb" ENGINE="$TARGET/release/libterrace_sql.a" >&2
 echo "$TARGET/mariadb"

@@ -1,5 +1,6 @@
 import pymysql
 import pytest
+from conftest import end, private
 
 
 def test_truncate_rename_drop(db, engine, run):
@@ -49,3 +50,59 @@ def test_where_the_pages_are_can_be_seen(db, engine, run):
     found = run(db, "SELECT INDEX_NAME, PAGES FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = %s ORDER BY 1", (f"{db.name}/t",))
     assert [r[0] for r in found] == ["named", "PRIMARY"] and all(int(r[1]) > 2 for r in found)
     assert "pool_frames" in run(db, "SHOW ENGINE TERRACE STATUS")[0][2]
+
+
+def test_as_many_indexes_as_the_server_allows(db, engine, run):
+    """64 indexes, with names as long as people make them: the definition of the table holds them all."""
+    columns = [f"column_with_a_long_name_{i} INT" for i in range(64)]
+    keys = [f"UNIQUE INDEX index_on_the_column_with_a_long_name_{i} (column_with_a_long_name_{i})" for i in range(64)]
+    run(db, f"CREATE TABLE t ({', '.join(columns + keys)}) ENGINE={engine}")
+    run(db, f"INSERT INTO t SELECT {', '.join(f'seq + {i}' for i in range(64))} FROM seq_1_to_200")
+    run(db, "UPDATE t SET column_with_a_long_name_63 = column_with_a_long_name_63 + 1000 WHERE column_with_a_long_name_0 > 100")
+    index = "index_on_the_column_with_a_long_name_63"
+    assert run(db, f"SELECT COUNT(*), MIN(column_with_a_long_name_0) FROM t FORCE INDEX ({index}) WHERE column_with_a_long_name_63 > 1000") == [(100, 101)]
+    with pytest.raises(Exception) as refused:
+        run(db, "UPDATE t SET column_with_a_long_name_62 = 100")
+    assert refused.value.args[0] == 1062 and "long_name_62" in str(refused.value)
+    run(db, "RENAME TABLE t TO `a name that is öld`")
+    run(db, "TRUNCATE TABLE `a name that is öld`")
+    assert run(db, "CHECK TABLE `a name that is öld`")[0][3] == "OK"
+
+
+def test_more_tables_than_memory_could_keep_open(engine, run):
+    """An open table keeps two pages of each index in memory: tables that the server has closed must not, and a start opens none."""
+    server = private(["--terrace-memory=8388608", "--table-open-cache=20", "--table-definition-cache=400"])
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        for i in range(180):
+            run(connection, f"CREATE TABLE t{i} (id INT AUTO_INCREMENT PRIMARY KEY, a INT, KEY (a)) ENGINE={engine}")
+            run(connection, f"INSERT INTO t{i} (a) VALUES ({i}), ({i}), ({i})")
+        for _ in range(2):
+            for i in range(180):
+                run(connection, f"INSERT INTO t{i} (a) VALUES ({i})")
+        for i in range(0, 180, 7):
+            assert run(connection, f"SELECT COUNT(*), MAX(id), MIN(a) FROM t{i}") == [(5, 5, i)]
+        server.restart()
+        connection = server.connect(database="d")
+        if engine != "InnoDB":
+            before = run(connection, "SHOW STATUS LIKE 'Terrace_pool_frames_free'")
+            frames = run(connection, "SHOW STATUS LIKE 'Terrace_pool_frames'")
+            assert int(before[0][1]) > int(frames[0][1]) * 3 // 4, (before, frames)
+        rows = run(connection, "SELECT TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'd'")
+        assert len(rows) == 180 and all(count == 5 for _, count in rows), rows
+        run(connection, "CREATE TABLE big (id INT PRIMARY KEY, pad VARCHAR(500))" + f" ENGINE={engine}")
+        run(connection, "INSERT INTO big SELECT seq, REPEAT('x', 400) FROM seq_1_to_20000")
+        assert run(connection, "SELECT COUNT(*) FROM big") == [(20000,)]
+    finally:
+        end(server)
+
+
+def test_table_status_says_of_rows_what_innodb_says(db, engine, run):
+    shown = {}
+    for one in (engine, "InnoDB"):
+        run(db, f"CREATE TABLE of_{one} (id INT PRIMARY KEY, v VARCHAR(20)) ENGINE={one}")
+        run(db, f"INSERT INTO of_{one} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+        shown[one] = run(db, f"SELECT TABLE_ROWS, ROW_FORMAT, MAX_DATA_LENGTH, VERSION, CHECKSUM, CREATE_OPTIONS FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'of_{one}'")
+    assert shown[engine] == shown["InnoDB"]

@@ -129,7 +129,7 @@ fn a_purge_cut_amid_a_transactions_undo_is_no_fault() {
         txn.delete(&table, &n.to_be_bytes(), &[plain(&plain_key(n))]).unwrap();
     }
     commit(txn);
-    let past = core.history.lock().last().unwrap();
+    let past = core.history.lock().first().unwrap();
     let mut pages = Vec::new();
     let each = |at: RollPtr, _: Record<'_>| {
         pages.push(at.page());

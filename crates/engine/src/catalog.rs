@@ -38,6 +38,10 @@ pub struct Catalog {
 }
 
 const IDS: u32 = 64;
+/// Frames that an open tree keeps: its header's and its root's.
+const FRAMES_PER_TREE: usize = 2;
+/// Open tables may keep one frame of so many before those that nobody uses are closed.
+const OPEN_SHARE: usize = 8;
 
 pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
     let mut out = Vec::new();
@@ -151,6 +155,10 @@ impl Catalog {
         names.sort_unstable();
         names
     }
+    /// What the front keeps of the table, without opening it. None: there is no such table.
+    pub fn properties(&self, name: &str) -> Option<Vec<u8>> {
+        self.known.lock().get(name).map(|known| known.def.properties.clone())
+    }
     /// Space, table, index of every tree.
     pub fn list(&self) -> Vec<(SpaceId, String, String)> {
         let known = self.known.lock();
@@ -176,11 +184,12 @@ impl Catalog {
     }
 
     fn write(&self, name: &str, known: &Known) -> Result<()> {
-        let value = encode(name, known);
-        if value.len() > crate::btree::MAX_INLINE_VALUE {
-            return Err(Error::TooLarge { what: "a table definition", len: value.len(), max: crate::btree::MAX_INLINE_VALUE });
+        let (key, value) = (known.id.to_be_bytes(), encode(name, known));
+        let max = crate::btree::max_inline_value(key.len());
+        if value.len() > max {
+            return Err(Error::TooLarge { what: "a table definition", len: value.len(), max });
         }
-        self.tree.put(&known.id.to_be_bytes(), &value)?;
+        self.tree.put(&key, &value)?;
         self.durable()
     }
 
@@ -190,6 +199,30 @@ impl Catalog {
         }
         let redo = self.pages.redo();
         Ok(redo.make_durable(redo.appended())?)
+    }
+
+    /// Closes tables that nobody uses if the open ones keep more than their share of the frames: an open tree
+    /// keeps its header and its root in memory. Before more are opened.
+    fn close_idle(&self) {
+        let idle: Vec<Arc<Table>> = {
+            let mut known = self.known.lock();
+            let open = known.values().filter(|k| k.open.is_some()).map(|k| k.spaces.len()).sum::<usize>();
+            if open * FRAMES_PER_TREE * OPEN_SHARE < self.pages.pool().frames() {
+                return;
+            }
+            // Under the lock, and only from what it guards, others come to a table that is not theirs already.
+            let is_idle = |table: &mut Arc<Table>| Arc::strong_count(table) == 1 && table.is_idle();
+            known.values_mut().filter_map(|k| k.open.take_if(is_idle)).collect()
+        };
+        // The counts are about right without it.
+        let _ = idle.iter().try_for_each(|table| table.save_rows());
+    }
+
+    /// Writes the row counts of the tables that are open, for a clean shutdown. They are about right without it, so
+    /// the first failure ends it and is nobody's concern.
+    pub fn save_rows(&self) {
+        let open: Vec<Arc<Table>> = self.known.lock().values().filter_map(|k| k.open.clone()).collect();
+        let _ = open.iter().try_for_each(|table| table.save_rows());
     }
 
     fn make_trees(&self, count: usize) -> Result<(Vec<SpaceId>, Vec<Arc<Tree>>)> {
@@ -214,6 +247,7 @@ impl Catalog {
             let top = self.spaces().iter().map(|space| space.0 + 1).max().unwrap_or(SpaceId::FIRST_USER.0);
             *self.ids.lock() = (top, top);
         }
+        self.close_idle();
         let id = self.take_id()?;
         let (spaces, trees) = self.make_trees(def.indexes.len())?;
         let table = Arc::new(Table::new(id, name.to_string(), def.clone(), trees));
@@ -229,6 +263,7 @@ impl Catalog {
         if let Some(table) = known.open {
             return Ok(table);
         }
+        self.close_idle();
         let trees: Vec<Arc<Tree>> =
             known.spaces.iter().map(|s| Ok(Arc::new(Tree::open(&self.pages, *s)?))).collect::<Result<_>>()?;
         let mut all = self.known.lock();

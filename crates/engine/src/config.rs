@@ -171,6 +171,14 @@ impl Setting {
         Ok(())
     }
 
+    fn number(&self, config: &mut Config) -> u64 {
+        match &self.field {
+            Field::Size(field) => field(config).0,
+            Field::Count(field) => *field(config) as u64,
+            Field::Millis(field) => *field(config),
+        }
+    }
+
     fn show(&self, config: &mut Config) -> String {
         match &self.field {
             Field::Size(field) => format!("\"{}\"", field(config)),
@@ -229,6 +237,12 @@ impl Config {
     /// Names every fault at once.
     pub fn check(&self) -> Result<(), Error> {
         settle(&self.faults())
+    }
+
+    /// Every setting's value by name; sizes in bytes.
+    pub fn values(&self) -> Vec<(&'static str, u64)> {
+        let mut config = self.clone();
+        SETTINGS.iter().map(|setting| (setting.name, setting.number(&mut config))).collect()
     }
 
     /// A configuration file with every setting at its default, and what it means.

@@ -1,10 +1,11 @@
 //! The engine: what fronts open.
 
 use crate::catalog::Catalog;
-use crate::config::Config;
+use crate::config::{Bytes, Config};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::Locks;
+use crate::requests::{self, Requests};
 use crate::row_cursor::Cursor;
 use crate::storage::{Parts, Storage};
 use crate::table::{Table, TableDef};
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::Class;
 use terrace_tier::collect::CollectCounters;
 use terrace_tier::object::ObjectCounters;
-use terrace_tier::page::{PageId, SpaceId};
+use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
 use terrace_tier::pool::Access;
 use terrace_tier::sink::SinkCounters;
 
@@ -73,6 +74,7 @@ impl Engine {
 
     /// Closes cleanly: everything is flushed and the next start has nothing to redo.
     pub fn shutdown(&self) -> Result<()> {
+        self.core.catalog.save_rows();
         self.core.storage.stop_workers_but_flush();
         self.core.storage.close()?;
         self.core.storage.stop();
@@ -115,6 +117,10 @@ impl Engine {
         self.core.drop_spaces(spaces)?;
         self.core.purge_wanted.notify();
         Ok(())
+    }
+    /// What the front keeps of the table, without opening it.
+    pub fn table_properties(&self, name: &str) -> Result<Vec<u8>> {
+        self.core.catalog.properties(name).ok_or_else(|| Error::Absent(format!("table {name}")))
     }
     pub fn list_tables(&self) -> Vec<String> {
         self.core.catalog.names()
@@ -259,10 +265,34 @@ impl Engine {
                 list.push((format!("volume_{name}_bytes"), count.bytes));
                 list.push((format!("volume_{name}_microseconds"), count.nanos / 1000));
             }
-            list.push(("volume_syncs".into(), device.syncs.requests));
-            list.push(("volume_sync_microseconds".into(), device.syncs.nanos / 1000));
+            let syncs = device.syncs();
+            list.push(("volume_syncs".into(), syncs.requests));
+            list.push(("volume_sync_microseconds".into(), syncs.nanos / 1000));
         }
+        list.extend(requests::totals(s));
         list
+    }
+
+    /// The settings in force, by name. Of the log and the object buffer what the volume has, which may be more
+    /// than what was asked for.
+    pub fn settings(&self) -> Vec<(&'static str, u64)> {
+        let s = &self.core.storage;
+        let superblock = s.checkpointer.superblock();
+        let partitions = superblock.starts.len();
+        let log = superblock.log_blocks * crate::log::block::BLOCK as u64 * partitions as u64;
+        let object_buffer = u64::from(superblock.slots) * PAGE_SIZE as u64;
+        let in_force = Config {
+            log: Bytes(log),
+            log_partitions: partitions,
+            object_buffer: Bytes(object_buffer),
+            ..s.config.clone()
+        };
+        in_force.values()
+    }
+
+    /// What was asked of the devices and the store, by tier and purpose.
+    pub fn requests(&self) -> Vec<Requests> {
+        requests::by_purpose(&self.core.storage)
     }
 
     /// What counters can't say, by name: which instance this is, where its tiers are, and what is wrong.

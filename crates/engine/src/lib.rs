@@ -18,6 +18,7 @@ pub mod log;
 pub mod look;
 pub mod planted;
 pub mod recovery;
+pub mod requests;
 pub mod row;
 pub mod row_cursor;
 pub mod space;

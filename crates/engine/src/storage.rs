@@ -26,7 +26,7 @@ use crate::recovery::worker::RedoWorker;
 use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use terrace_io::World;
+use terrace_io::{AlignedBuf, World};
 use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
 use terrace_io::sched::WorkerHandle;
@@ -58,7 +58,8 @@ pub struct Storage {
     pub map: Arc<Map>,
     pub flusher: Arc<Flusher>,
     pub path: Arc<Path>,
-    /// The flash extension, if there is flash.
+    /// Flash, if room there is asked for, and what is kept on it.
+    pub flash: Option<Arc<dyn Disk>>,
     pub bpe: Option<Arc<Bpe>>,
     /// The object store's side, if there is a store.
     pub cold: Option<Arc<Cold>>,
@@ -78,6 +79,9 @@ pub struct Storage {
 impl Storage {
     pub fn open(config: &Config, parts: &Parts) -> Result<Storage, Error> {
         config.check()?;
+        if !AlignedBuf::is_to_be_had(config.memory.0 as usize) {
+            return Err(Error::Invalid(format!("memory = {} is more than this machine gives", config.memory)));
+        }
         let volume = &*parts.volume;
         let lock = take_lock(volume)?;
         let is_new = create::if_absent(config, parts)?;
@@ -164,6 +168,7 @@ impl Storage {
             map,
             flusher,
             path,
+            flash: parts.flash.clone().filter(|_| config.flash.0 > 0),
             bpe,
             cold,
             pending,

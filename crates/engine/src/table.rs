@@ -6,6 +6,7 @@ use parking_lot::{Mutex, RwLock};
 use std::ops::Bound;
 use std::sync::Arc;
 use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::redo::Urgency;
 
 /// What a table is made of. The first index is the primary tree, which holds the rows.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -73,6 +74,15 @@ impl Table {
     }
     pub(crate) fn trees(&self) -> Arc<[Arc<Tree>]> {
         self.trees.read().clone()
+    }
+    /// Nobody holds a tree of the table. True for as long as nobody else holds the table.
+    pub(crate) fn is_idle(&self) -> bool {
+        let trees = self.trees.read();
+        Arc::strong_count(&trees) == 1 && trees.iter().all(|tree| Arc::strong_count(tree) == 1)
+    }
+    /// Writes the row counts that are in memory only.
+    pub(crate) fn save_rows(&self) -> Result<()> {
+        self.trees().iter().try_for_each(|tree| Ok(tree.save_rows(Urgency::Normal)?))
     }
     /// Other trees, empty ones: the table was truncated.
     pub(crate) fn replace_trees(&self, trees: Vec<Arc<Tree>>) -> Arc<[Arc<Tree>]> {

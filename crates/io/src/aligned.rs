@@ -39,6 +39,21 @@ impl AlignedBuf {
         AlignedBuf { ptr, len }
     }
 
+    /// Whether the kernel would give a buffer of `len` bytes now: to be asked before what is large and can be
+    /// refused in words.
+    pub fn is_to_be_had(len: usize) -> bool {
+        if len > isize::MAX as usize - SECTOR {
+            return false;
+        }
+        let len = len.max(1).next_multiple_of(SECTOR);
+        let place = map(len);
+        if place.is_null() {
+            return false;
+        }
+        // SAFETY: mapped just now with this length; nobody has seen it.
+        unsafe { libc::munmap(place.cast(), len) == 0 }
+    }
+
     /// A copy of `bytes`, padded with zeros.
     pub fn from_slice(bytes: &[u8]) -> AlignedBuf {
         let mut buf = AlignedBuf::zeroed(bytes.len());
@@ -89,4 +104,16 @@ fn map(len: usize) -> *mut u8 {
         unsafe { libc::madvise(place, len, libc::MADV_HUGEPAGE) };
     }
     place.cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_machine_has_is_not_to_be_had() {
+        assert!(AlignedBuf::is_to_be_had(1 << 20));
+        assert!(!AlignedBuf::is_to_be_had(1 << 60));
+        assert!(!AlignedBuf::is_to_be_had(usize::MAX));
+    }
 }

@@ -38,6 +38,22 @@ impl Class {
         Class::Superblock,
         Class::Spill,
     ];
+
+    /// As figures are labelled.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::LogWrite => "log_write",
+            Class::LogRead => "log_read",
+            Class::PageRead => "page_read",
+            Class::PageFlush => "page_flush",
+            Class::MapWrite => "map_write",
+            Class::MapRead => "map_read",
+            Class::BpeFill => "flash_fill",
+            Class::BpeRead => "flash_read",
+            Class::Superblock => "superblock",
+            Class::Spill => "spill",
+        }
+    }
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -50,11 +66,16 @@ pub enum DiskError {
     Full { name: String, what: &'static str },
     #[error("{name} is locked by another instance")]
     Locked { name: String },
-    #[error("{what} {name} at {offset} for {len} bytes: {cause}")]
+    /// `len` is 0 where no bytes are at issue.
+    #[error("{what} {name}{}: {cause}", place(*offset, *len))]
     Failed { name: String, what: &'static str, offset: u64, len: u64, cause: String },
 }
 
 pub type Result<T> = std::result::Result<T, DiskError>;
+
+fn place(offset: u64, len: u64) -> String {
+    if len == 0 { String::new() } else { format!(" at {offset} for {len} bytes") }
+}
 
 /// One request of a batch. `offset` and the buffer's length are multiples of [`crate::SECTOR`].
 pub enum Op<'a> {

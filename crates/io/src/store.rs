@@ -29,6 +29,20 @@ impl Purpose {
         Purpose::Epoch,
         Purpose::Scrub,
     ];
+
+    /// As figures are labelled.
+    pub fn name(self) -> &'static str {
+        match self {
+            Purpose::PageMiss => "page_miss",
+            Purpose::BlockRead => "block_read",
+            Purpose::Merge => "merge",
+            Purpose::Sink => "sink",
+            Purpose::Resolve => "resolve",
+            Purpose::Collect => "collect",
+            Purpose::Epoch => "epoch",
+            Purpose::Scrub => "scrub",
+        }
+    }
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -52,6 +66,13 @@ pub enum StoreError {
     /// Whoever asked does not want to know any more (see [`crate::cancel`]). Only reads end so.
     #[error("cancelled ({key})")]
     Cancelled { key: String },
+}
+
+impl StoreError {
+    /// No failure of the store: that there is no such object or that there is one, or nobody wants to know any more.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, StoreError::Absent { .. } | StoreError::Conflict { .. } | StoreError::Cancelled { .. })
+    }
 }
 
 pub type Result<T> = std::result::Result<T, StoreError>;

@@ -197,6 +197,27 @@ typedef struct {
 
 typedef void (*terrace_space_fn)(void *context, const terrace_space *space);
 
+// The requests of one purpose to one tier, since the start. The texts are borrowed for the callback; latencies are
+// in microseconds, queueing included.
+typedef struct {
+  size_t size;
+  // `volume`, `flash` or `object`.
+  terrace_bytes tier;
+  terrace_bytes purpose;
+  uint64_t requests;
+  // Of the requests that succeeded.
+  uint64_t bytes;
+  uint64_t errors;
+  // Attempts beyond a request's first.
+  uint64_t retries;
+  uint64_t mean;
+  // Known to about an eighth.
+  uint64_t p50;
+  uint64_t p99;
+} terrace_requests;
+
+typedef void (*terrace_requests_fn)(void *context, const terrace_requests *requests);
+
 // One index of a definition. The first is the primary one: it holds the rows.
 typedef struct {
   size_t size;
@@ -313,6 +334,11 @@ int32_t terrace_engine_close(terrace_engine *engine);
 // Calls `each` with every counter, by name.
 int32_t terrace_engine_status(const terrace_engine *engine, terrace_status_fn each, void *context);
 
+// Calls `each` with every setting that is a number, as it is in force; sizes in bytes.
+int32_t terrace_engine_settings(const terrace_engine *engine,
+                                terrace_status_fn each,
+                                void *context);
+
 // Calls `each` with what counters can't say: instance, places, and what is wrong. A name that ends in `_trouble`
 // is there only while there is trouble.
 int32_t terrace_engine_notes(const terrace_engine *engine,
@@ -321,6 +347,11 @@ int32_t terrace_engine_notes(const terrace_engine *engine,
 
 // Calls `each` with every space.
 int32_t terrace_engine_spaces(const terrace_engine *engine, terrace_space_fn each, void *context);
+
+// Calls `each` with every purpose of every tier there is.
+int32_t terrace_engine_requests(const terrace_engine *engine,
+                                terrace_requests_fn each,
+                                void *context);
 
 // Makes every commit so far durable; returns when it is.
 int32_t terrace_engine_sync(const terrace_engine *engine);

@@ -189,8 +189,8 @@ pub unsafe extern "C" fn terrace_table_list(
         // SAFETY: the caller's promise.
         let engine = unsafe { &*engine };
         for name in engine.engine.list_tables() {
-            let properties = match engine.engine.open_table(&name) {
-                Ok(table) => table.properties(),
+            let properties = match engine.engine.table_properties(&name) {
+                Ok(properties) => properties,
                 Err(terrace_engine::Error::Absent(_)) => continue, // dropped meanwhile
                 Err(error) => return Err(error.into()),
             };

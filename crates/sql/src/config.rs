@@ -6,7 +6,9 @@
 
 use crate::error::{Fault, Result};
 use crate::parts::{self, Seen};
+use terrace_engine::cold::MEMORY_MIN;
 use terrace_engine::{Config, Parts};
+use terrace_io::emulate::{PROFILES, Profile};
 use toml::{Table, Value};
 
 /// A setting that says where something is.
@@ -83,6 +85,23 @@ impl Places {
         if config.flash.0 > 0 && self.flash_path.is_none() {
             faults.push(format!("flash = {} has no flash_path", config.flash));
         }
+        // Nothing is made or asked by opening these; a directory would be made.
+        if let Some(url) =
+            self.object.as_deref().filter(|url| url.contains("://") && !url.starts_with("file:"))
+            && let Err(fault) = parts::open_store(url, self, true)
+        {
+            faults.push(fault.message);
+        }
+        if let Some(name) = self.emulate.as_deref().filter(|name| Profile::named(name).is_none()) {
+            let known: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
+            faults.push(format!("emulate = \"{name}\" is not among {}", known.join(", ")));
+        }
+        if self.object.is_some() && config.memory < MEMORY_MIN {
+            faults.push(format!(
+                "memory = {} is less than {MEMORY_MIN}, the least with an object store",
+                config.memory
+            ));
+        }
         if self.flash_path.is_some() && self.flash_path == self.volume_path {
             faults.push("flash_path and volume_path are the same directory".into());
         }
@@ -99,8 +118,12 @@ pub(crate) fn read(text: &str, overrides: &str) -> Result<(Config, Places)> {
             Table::new()
         })
     };
-    let mut table = parse(text, "the configuration");
+    let mut table = parse(text, "the file");
     table.extend(parse(overrides, "the variables"));
+    if !faults.is_empty() {
+        // What a text that can't be read would have said is unknown.
+        return Err(Fault::invalid(format!("configuration: {}", faults.join("; "))));
+    }
     let mut config = Config::default();
     let mut places = Places::default();
     faults.extend(config.take_from(&mut table));
@@ -116,7 +139,8 @@ pub(crate) fn read(text: &str, overrides: &str) -> Result<(Config, Places)> {
 
 /// Every setting with its meaning and its default, as a configuration file.
 pub fn document() -> String {
-    let places: Vec<String> = PLACES.iter().map(|p| format!("# {}\n# {} = \"\"\n", p.meaning, p.name)).collect();
+    let places: Vec<String> =
+        PLACES.iter().map(|p| format!("# {}\n# {} = \"\"\n", p.meaning, p.name)).collect();
     format!("{}\n{}", places.join("\n"), Config::document())
 }
 

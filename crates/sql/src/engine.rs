@@ -6,7 +6,7 @@ use crate::error::{Code, Fault, guard};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::{Engine, Txn};
+use terrace_engine::{Engine, Error, Txn};
 
 /// An open engine. Freed by `terrace_engine_close`.
 pub struct TerraceEngine {
@@ -66,6 +66,29 @@ pub struct TerraceSpace {
     pub object: u64,
 }
 
+/// The requests of one purpose to one tier, since the start. The texts are borrowed for the callback; latencies are
+/// in microseconds, queueing included.
+#[repr(C)]
+pub struct TerraceRequests {
+    pub size: usize,
+    /// `volume`, `flash` or `object`.
+    pub tier: TerraceBytes,
+    pub purpose: TerraceBytes,
+    pub requests: u64,
+    /// Of the requests that succeeded.
+    pub bytes: u64,
+    pub errors: u64,
+    /// Attempts beyond a request's first.
+    pub retries: u64,
+    pub mean: u64,
+    /// Known to about an eighth.
+    pub p50: u64,
+    pub p99: u64,
+}
+
+pub type TerraceRequestsFn =
+    Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, requests: *const TerraceRequests)>;
+
 pub type TerraceSpaceFn =
     Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, space: *const TerraceSpace)>;
 
@@ -93,7 +116,11 @@ pub unsafe extern "C" fn terrace_engine_open(
         // SAFETY: the caller's promise.
         let (text, overrides) = unsafe { (options.config.text()?, options.overrides.text()?) };
         let (engine_config, parts) = config::assemble(text, overrides)?;
-        let engine = Engine::open(engine_config, parts)?;
+        // Nothing ran that could have stopped: what failed is told by itself.
+        let engine = Engine::open(engine_config, parts).map_err(|error| match error {
+            Error::Poisoned(what) => Error::Invalid(what),
+            other => other,
+        })?;
         *out = Box::into_raw(Box::new(TerraceEngine { engine, prepared: Arc::default() }));
         Ok(Code::Ok)
     })
@@ -130,6 +157,27 @@ pub unsafe extern "C" fn terrace_engine_status(
         let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
         // SAFETY: the caller's promise.
         for (name, value) in unsafe { &*engine }.engine.status() {
+            // SAFETY: the caller's promise.
+            unsafe { each(context, TerraceBytes::of(name.as_bytes()), value) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Calls `each` with every setting that is a number, as it is in force; sizes in bytes.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_settings(
+    engine: *const TerraceEngine,
+    each: TerraceStatusFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        for (name, value) in unsafe { &*engine }.engine.settings() {
             // SAFETY: the caller's promise.
             unsafe { each(context, TerraceBytes::of(name.as_bytes()), value) };
         }
@@ -186,6 +234,40 @@ pub unsafe extern "C" fn terrace_engine_spaces(
             };
             // SAFETY: the caller's promise; the struct lives during the call.
             unsafe { each(context, &space) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Calls `each` with every purpose of every tier there is.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_requests(
+    engine: *const TerraceEngine,
+    each: TerraceRequestsFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        for line in unsafe { &*engine }.engine.requests() {
+            let count = line.count;
+            let requests = TerraceRequests {
+                size: size_of::<TerraceRequests>(),
+                tier: TerraceBytes::of(line.tier.as_bytes()),
+                purpose: TerraceBytes::of(line.purpose.as_bytes()),
+                requests: count.requests,
+                bytes: count.bytes,
+                errors: count.errors,
+                retries: count.retries,
+                mean: count.mean() / 1000,
+                p50: count.latency.quantile(0.5) / 1000,
+                p99: count.latency.quantile(0.99) / 1000,
+            };
+            // SAFETY: the caller's promise; the struct lives during the call.
+            unsafe { each(context, &requests) };
         }
         Ok(Code::Ok)
     })

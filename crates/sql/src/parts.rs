@@ -23,7 +23,8 @@ pub struct Seen {
 /// Opens the places for looking; one that is not there is an error. Flash only if the places name it.
 pub(crate) fn open_to_read(places: &Places) -> Result<Seen> {
     let disk = |path: &str| -> Result<Arc<dyn Disk>> {
-        let disk = RealDisk::open_to_read(path).map_err(|error| Fault::invalid(format!("{path}: {error}")))?;
+        let disk =
+            RealDisk::open_to_read(path).map_err(|error| Fault::invalid(format!("{path}: {error}")))?;
         Ok(Arc::new(disk))
     };
     let volume = disk(places.volume_path.as_deref().unwrap_or_default())?;
@@ -35,11 +36,13 @@ pub(crate) fn open_to_read(places: &Places) -> Result<Seen> {
 /// Opens the places; what can't be had is named at once.
 pub(crate) fn open(config: &Config, places: &Places) -> Result<Parts> {
     let world = world();
-    let profile = places.emulate.as_deref().map(profile).transpose()?;
+    let profile = places.emulate.as_deref().and_then(Profile::named);
     // The store first: a URL that can't be meant leaves no trace on the volume.
     let mut store = places.object.as_deref().map(|url| open_store(url, places, false)).transpose()?;
     let volume = places.volume_path.as_deref().unwrap_or_default();
-    let mut volume: Arc<dyn Disk> = Arc::new(RealDisk::open(volume).map_err(terrace_engine::Error::from)?);
+    let mut volume: Arc<dyn Disk> = Arc::new(
+        RealDisk::open(volume).map_err(|error| Fault::invalid(format!("volume_path = {volume}: {error}")))?,
+    );
     let mut flash: Option<Arc<dyn Disk>> = match places.flash_path.as_deref().filter(|_| config.flash.0 > 0) {
         // Flash that can't be had is a cache that is off: the engine finds it so, and says why in its status.
         Some(path) => Some(Arc::new(RealDisk::open(path).unwrap_or_else(|_| RealDisk::at(path)))),
@@ -53,15 +56,8 @@ pub(crate) fn open(config: &Config, places: &Places) -> Result<Parts> {
     Ok(Parts { world, volume, flash, store })
 }
 
-fn profile(name: &str) -> Result<&'static Profile> {
-    Profile::named(name).ok_or_else(|| {
-        let known: Vec<&str> = emulate::PROFILES.iter().map(|profile| profile.name).collect();
-        Fault::invalid(format!("configuration: emulate = \"{name}\" is not among {}", known.join(", ")))
-    })
-}
-
 /// Opens the object store. Nothing is asked of it yet.
-fn open_store(url: &str, places: &Places, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
+pub(crate) fn open_store(url: &str, places: &Places, read_only: bool) -> Result<Arc<dyn ObjectStore>> {
     let endpoint = places.object_endpoint.clone();
     let settings = object::Settings { endpoint, read_only, ..object::Settings::new(url) };
     Ok(object::open(&settings).map_err(terrace_engine::Error::from)?)

@@ -45,6 +45,19 @@ static void count_space(void *context, const terrace_space *space) {
   TRUE(space->size == sizeof *space);
   ++*(int *)context;
 }
+static void find_memory(void *context, terrace_bytes name, uint64_t value) {
+  if (equals(name.data, name.len, "memory"))
+    *(uint64_t *)context = value;
+}
+static void find_log_writes(void *context, const terrace_requests *requests) {
+  TRUE(requests->size == sizeof *requests);
+  TRUE(equals(requests->tier.data, requests->tier.len, "volume"));
+  if (!equals(requests->purpose.data, requests->purpose.len, "log_write"))
+    return;
+  TRUE(requests->requests > 0 && requests->bytes > 0 && requests->errors == 0 && requests->retries == 0);
+  TRUE(requests->p50 <= requests->p99);
+  ++*(int *)context;
+}
 static void count_table(void *context, terrace_bytes name, terrace_bytes properties) {
   TRUE(equals(name.data, name.len, "shop/orders"));
   TRUE(equals(properties.data, properties.len, "opaque"));
@@ -199,6 +212,12 @@ static void counters(terrace_engine *engine, terrace_table *table) {
   TRUE(calls > 0);
   calls = 0;
   OK(terrace_engine_spaces(engine, count_space, &calls));
+  uint64_t memory = 0;
+  OK(terrace_engine_settings(engine, find_memory, &memory));
+  TRUE(memory == 24 << 20);
+  int log_writes = 0;
+  OK(terrace_engine_requests(engine, find_log_writes, &log_writes));
+  TRUE(log_writes == 1);
   TRUE(calls >= 2);
   calls = 0;
   OK(terrace_table_list(engine, count_table, &calls));

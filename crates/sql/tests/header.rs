@@ -11,6 +11,8 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceNoteFn", "note_fn"),
     ("TerraceSpace", "space"),
     ("TerraceSpaceFn", "space_fn"),
+    ("TerraceRequests", "requests"),
+    ("TerraceRequestsFn", "requests_fn"),
     ("TerraceIndexDefinition", "index_definition"),
     ("TerraceTableDefinition", "table_definition"),
     ("TerraceEstimate", "estimate"),

@@ -5,7 +5,7 @@ use super::{Device, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
 use crate::disk::{Class, Disk, DiskLock, File, FileWrite, Op, Result};
-use crate::stats::DiskStats;
+use crate::stats::{DiskStats, DiskTally};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -14,9 +14,42 @@ struct Speed {
     device: Device,
     share: Share,
     draw: Draw,
+    /// Counted here and not below, with the time that passes here.
+    tally: DiskTally,
 }
 
 impl Speed {
+    /// Runs one request, of a mean latency, and counts it.
+    fn one(&self, class: Class, mean: Nanos, bytes: u64, request: impl FnOnce() -> Result<()>) -> Result<()> {
+        let started = self.world.clock.now();
+        let cost = Cost { latency: self.draw.next(mean), requests: 1, bytes };
+        let result = self.take(cost, request);
+        self.tally.classes[class as usize].note_taken(self.since(started), bytes, result.is_ok());
+        result
+    }
+
+    /// Counts requests that were in flight together.
+    fn note(&self, class: Class, started: Nanos, ops: &[Op<'_>], is_ok: impl Fn(usize) -> bool) {
+        let nanos = self.since(started);
+        for (i, op) in ops.iter().enumerate() {
+            let len = match op {
+                Op::Read { buf, .. } => buf.len(),
+                Op::Write { buf, .. } => buf.len(),
+            };
+            self.tally.classes[class as usize].note_taken(nanos, len as u64, is_ok(i));
+        }
+    }
+
+    fn note_syncs(&self, class: Class, started: Nanos, results: &[Result<()>]) {
+        let nanos = self.since(started);
+        let tally = &self.tally.syncs[class as usize];
+        results.iter().for_each(|result| tally.note_taken(nanos, 0, result.is_ok()));
+    }
+
+    fn since(&self, started: Nanos) -> Nanos {
+        self.world.clock.now().saturating_sub(started)
+    }
+
     /// Runs a request; it takes its latency at least.
     fn take<T>(&self, cost: Cost, request: impl FnOnce() -> T) -> T {
         let by_rate = cost.requests * 1_000_000_000 / self.device.rate;
@@ -73,6 +106,7 @@ pub fn disk(world: World, inner: Arc<dyn Disk>, device: Device) -> Arc<dyn Disk>
             device,
             share: Share::new(),
             draw: Draw::new(device.spread, device.read),
+            tally: DiskTally::default(),
         }),
     })
 }
@@ -121,6 +155,7 @@ impl Disk for EmulatedDisk {
         self.inner.free_bytes()
     }
     fn write_all(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
+        let started = self.speed.world.clock.now();
         let cost = Cost::of(&self.speed, writes.iter().flat_map(|w| &w.ops));
         let mut inner: Vec<FileWrite<'_>> = writes
             .iter_mut()
@@ -128,16 +163,22 @@ impl Disk for EmulatedDisk {
             .collect();
         let results = self.speed.take(cost, || self.inner.write_all(class, &mut inner));
         writes.iter_mut().zip(inner).for_each(|(w, inner)| w.ops = inner.ops);
+        for (write, result) in writes.iter().zip(&results) {
+            self.speed.note(class, started, &write.ops, |_| result.is_ok());
+        }
         results
     }
     fn sync_all(&self, class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
-        self.inner.sync_all(class, &files.iter().map(|file| below(*file)).collect::<Vec<_>>())
+        let started = self.speed.world.clock.now();
+        let results = self.inner.sync_all(class, &files.iter().map(|file| below(*file)).collect::<Vec<_>>());
+        self.speed.note_syncs(class, started, &results);
+        results
     }
     fn batches(&self) -> Option<&'static str> {
         self.inner.batches()
     }
     fn stats(&self) -> Option<DiskStats> {
-        self.inner.stats()
+        Some(self.speed.tally.read())
     }
 }
 
@@ -155,19 +196,23 @@ impl File for EmulatedFile {
         self.inner.grow(len, zero)
     }
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let latency = self.speed.draw.next(self.speed.device.read);
-        let cost = Cost { latency, requests: 1, bytes: buf.len() as u64 };
-        self.speed.take(cost, || self.inner.read(class, offset, buf))
+        let (mean, bytes) = (self.speed.device.read, buf.len() as u64);
+        self.speed.one(class, mean, bytes, || self.inner.read(class, offset, buf))
     }
     fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
-        let latency = self.speed.draw.next(self.speed.device.write);
-        let cost = Cost { latency, requests: 1, bytes: buf.len() as u64 };
-        self.speed.take(cost, || self.inner.write(class, offset, buf))
+        let (mean, bytes) = (self.speed.device.write, buf.len() as u64);
+        self.speed.one(class, mean, bytes, || self.inner.write(class, offset, buf))
     }
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
-        self.speed.take(Cost::of(&self.speed, ops.iter()), || self.inner.batch(class, ops))
+        let started = self.speed.world.clock.now();
+        let results = self.speed.take(Cost::of(&self.speed, ops.iter()), || self.inner.batch(class, ops));
+        self.speed.note(class, started, ops, |i| results[i].is_ok());
+        results
     }
     fn sync(&self, class: Class) -> Result<()> {
-        self.inner.sync(class)
+        let started = self.speed.world.clock.now();
+        let result = self.inner.sync(class);
+        self.speed.note_syncs(class, started, std::slice::from_ref(&result));
+        result
     }
 }

@@ -4,8 +4,8 @@ use super::spread::Draw;
 use super::{Remote, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
-use crate::stats::StoreStats;
-use crate::store::{ObjectStore, Purpose, Result, Version};
+use crate::stats::{StoreStats, StoreTally};
+use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
 use std::sync::Arc;
 
 struct EmulatedStore {
@@ -15,18 +15,29 @@ struct EmulatedStore {
     gets: Share,
     puts: Share,
     draw: Draw,
+    /// Counted here, with the time that passes here; retries are known below only.
+    tally: StoreTally,
 }
 
 /// `inner`, as slow as `remote`.
 pub fn store(world: World, inner: Arc<dyn ObjectStore>, remote: Remote) -> Arc<dyn ObjectStore> {
     let draw = Draw::new(remote.spread, remote.get);
-    Arc::new(EmulatedStore { inner, world, remote, gets: Share::new(), puts: Share::new(), draw })
+    Arc::new(EmulatedStore {
+        inner,
+        world,
+        remote,
+        gets: Share::new(),
+        puts: Share::new(),
+        draw,
+        tally: StoreTally::default(),
+    })
 }
 
 impl EmulatedStore {
     /// Runs the request, then waits until the emulated one would have been answered with `bytes`.
     fn take<T>(
         &self,
+        purpose: Purpose,
         is_get: bool,
         request: impl FnOnce() -> Result<T>,
         bytes: impl FnOnce(&T) -> u64,
@@ -35,11 +46,18 @@ impl EmulatedStore {
             true => (&self.gets, self.remote.gets, self.remote.get),
             false => (&self.puts, self.remote.puts, self.remote.put),
         };
-        let served = share.serve(self.world.clock.now(), 1_000_000_000 / rate);
+        let started = self.world.clock.now();
+        let served = share.serve(started, 1_000_000_000 / rate);
         let result = request();
         let bytes = result.as_ref().map_or(0, bytes);
         let stream = (u128::from(bytes) * 1_000_000_000 / u128::from(self.remote.stream)) as Nanos;
         wait_until(&self.world, served + self.draw.next(latency) + stream);
+        let nanos = self.world.clock.now().saturating_sub(started);
+        self.tally.purposes[purpose as usize].note_taken(
+            nanos,
+            bytes,
+            result.as_ref().err().is_none_or(StoreError::is_answer),
+        );
         result
     }
 }
@@ -50,28 +68,38 @@ impl ObjectStore for EmulatedStore {
     }
     fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version> {
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
-        self.take(false, || self.inner.put_if_absent(purpose, key, parts), |_| bytes)
+        self.take(purpose, false, || self.inner.put_if_absent(purpose, key, parts), |_| bytes)
     }
     fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
-        self.take(false, || self.inner.put_if_match(purpose, key, body, expected), |_| body.len() as u64)
+        self.take(
+            purpose,
+            false,
+            || self.inner.put_if_match(purpose, key, body, expected),
+            |_| body.len() as u64,
+        )
     }
     fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
         let bytes = buf.len() as u64;
-        self.take(true, || self.inner.get_range(purpose, key, offset, buf), |()| bytes)
+        self.take(purpose, true, || self.inner.get_range(purpose, key, offset, buf), |()| bytes)
     }
     fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
-        self.take(true, || self.inner.get(purpose, key), |(body, _)| body.len() as u64)
+        self.take(purpose, true, || self.inner.get(purpose, key), |(body, _)| body.len() as u64)
     }
     fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
-        self.take(false, || self.inner.delete(purpose, key), |()| 0)
+        self.take(purpose, false, || self.inner.delete(purpose, key), |()| 0)
     }
     fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
-        self.take(false, || self.inner.list(purpose, prefix, each), |()| 0)
+        self.take(purpose, false, || self.inner.list(purpose, prefix, each), |()| 0)
     }
     fn remove_staged(&self, purpose: Purpose, prefix: &str, is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
         self.inner.remove_staged(purpose, prefix, is_dead)
     }
     fn stats(&self) -> Option<StoreStats> {
-        self.inner.stats()
+        let mut stats = self.tally.read();
+        if let Some(below) = self.inner.stats() {
+            stats.throttled = below.throttled;
+            stats.purposes.iter_mut().zip(below.purposes).for_each(|(to, from)| to.retries = from.retries);
+        }
+        Some(stats)
     }
 }

@@ -100,7 +100,11 @@ fn files_written_together_are_one_latency_and_all_their_bytes() {
     assert_eq!(small, 200 * MICRO, "four files are one latency");
     assert!(matches!(results[..], [Ok(()), Err(_), Ok(()), Ok(())]), "{results:?}");
     assert!(writes.iter().all(|w| w.ops.len() == 1), "the caller's requests are his still");
-    assert_eq!(disk.stats().unwrap().syncs.requests, 3);
+    let stats = disk.stats().unwrap();
+    assert_eq!(stats.syncs_of(Class::LogWrite).requests, 3);
+    let writes_of = stats.of(Class::LogWrite);
+    assert_eq!((writes_of.requests, writes_of.errors, writes_of.bytes), (4, 1, 3 * 4096));
+    assert_eq!(writes_of.mean(), 200 * MICRO, "the emulated device's time is counted, not the real one's");
     let mut back = AlignedBuf::zeroed(4096);
     inner.open("f3").unwrap().read(Class::LogRead, 0, &mut back).unwrap();
     assert_eq!(back[0], 4);
@@ -152,6 +156,13 @@ fn a_store_takes_its_latency_and_its_streams_time() {
     assert_eq!(put, 80 * MILLI);
     let absent = took(&clock, || assert!(store.get(Purpose::Epoch, "k").is_err()));
     assert_eq!(absent, 30 * MILLI, "a refusal takes its time too");
+    let stats = store.stats().unwrap();
+    assert_eq!((stats.of(Purpose::Sink).bytes, stats.of(Purpose::Sink).nanos), (2_000_000, 80 * MILLI));
+    assert_eq!(
+        (stats.of(Purpose::Epoch).requests, stats.of(Purpose::Epoch).errors),
+        (1, 0),
+        "an answer is no error"
+    );
 }
 
 #[test]

@@ -88,19 +88,18 @@ impl Adapter {
         // What changes objects is seen to its end: nobody would know of it later.
         let _shield = (kind != Kind::Read).then(cancel::shield);
         let result = match self.share.enter(Urgency::of_purpose(purpose), 1) {
-            Some(_place) => self.attempts(key, kind, started, &mut attempt),
+            Some(_place) => self.attempts(purpose, key, kind, started, &mut attempt),
             None => Err(StoreError::Cancelled { key: key.into() }),
         };
         let bytes = result.as_ref().map_or(0, bytes_of);
-        // “Absent” and “exists already” are answers, not failures of the store.
-        let is_answer =
-            matches!(result, Ok(_) | Err(StoreError::Absent { .. } | StoreError::Conflict { .. } | StoreError::Cancelled { .. }));
+        let is_answer = result.as_ref().err().is_none_or(StoreError::is_answer);
         self.tally.purposes[purpose as usize].note(started, bytes, is_answer);
         result
     }
 
     fn attempts<T>(
         &self,
+        purpose: Purpose,
         key: &str,
         kind: Kind,
         started: Instant,
@@ -131,7 +130,7 @@ impl Adapter {
             match patience.next(attempts, started.elapsed(), after, self.random.next_u64()) {
                 Next::GiveUp => return Err(settle(error, key, in_doubt)),
                 Next::Wait(wait) => {
-                    self.tally.retries.fetch_add(1, Ordering::Relaxed);
+                    self.tally.purposes[purpose as usize].note_retry();
                     if !sleep(wait) {
                         return Err(StoreError::Cancelled { key: key.into() });
                     }

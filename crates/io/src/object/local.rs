@@ -161,8 +161,7 @@ impl Local {
             None => Err(StoreError::Cancelled { key: key.into() }),
         };
         let bytes = result.as_ref().map_or(0, bytes_of);
-        let is_answer =
-            matches!(result, Ok(_) | Err(StoreError::Absent { .. } | StoreError::Conflict { .. } | StoreError::Cancelled { .. }));
+        let is_answer = result.as_ref().err().is_none_or(StoreError::is_answer);
         self.tally.purposes[purpose as usize].note(started, bytes, is_answer);
         result
     }

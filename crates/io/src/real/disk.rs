@@ -196,14 +196,15 @@ impl Disk for RealDisk {
         };
         files.into_iter().zip(writes.iter()).map(of_file).collect()
     }
-    fn sync_all(&self, _class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
+    fn sync_all(&self, class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
         if self.read_only {
             return files.iter().map(|_| Ok(())).collect();
         }
         let started = Instant::now();
         let files: Vec<&RealFile> = files.iter().map(|file| real(*file)).collect();
         let results = self.carrier.sync(&files);
-        results.iter().for_each(|result| self.tally.syncs.note(started, 0, result.is_ok()));
+        let tally = &self.tally.syncs[class as usize];
+        results.iter().for_each(|result| tally.note(started, 0, result.is_ok()));
         results
     }
     fn batches(&self) -> Option<&'static str> {

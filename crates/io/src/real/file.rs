@@ -196,13 +196,13 @@ impl File for RealFile {
         self.note(class, started, ops, &results);
         results
     }
-    fn sync(&self, _class: Class) -> Result<()> {
+    fn sync(&self, class: Class) -> Result<()> {
         if self.read_only {
             return Ok(());
         }
         let started = Instant::now();
         let result = self.sync_data();
-        self.tally.syncs.note(started, 0, result.is_ok());
+        self.tally.syncs[class as usize].note(started, 0, result.is_ok());
         result
     }
 }

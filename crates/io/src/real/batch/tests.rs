@@ -193,12 +193,12 @@ fn files_written_and_synced_together_answer_for_themselves() {
             [Ok(()), Ok(()), Err(DiskError::Failed { what: "write", .. }), Ok(())]
         ));
         let stats = disk.stats().unwrap();
-        assert_eq!((stats.syncs.requests, stats.syncs.errors), (3, 0), "what was not written is not synced");
+        assert_eq!((stats.syncs().requests, stats.syncs().errors), (3, 0), "what was not written is not synced");
         assert_eq!((stats.of(Class::LogWrite).requests, stats.of(Class::LogWrite).errors), (8, 1));
 
         assert!(disk.write_synced(Class::LogWrite, &mut writes(None)).iter().all(Result::is_ok));
         assert!(disk.write_synced(Class::LogWrite, &mut []).is_empty());
-        assert_eq!(disk.stats().unwrap().syncs.requests, 7);
+        assert_eq!(disk.stats().unwrap().syncs_of(Class::LogWrite).requests, 7);
         for (i, file) in files.iter().enumerate() {
             let mut back = AlignedBuf::zeroed(4 * SECTOR);
             file.read(Class::LogRead, 0, &mut back).unwrap();

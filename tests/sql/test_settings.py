@@ -1,0 +1,91 @@
+"""Settings: what is in force is shown, what is wrong is named, all of it at once, and the server lives."""
+
+import os
+
+import pytest
+from conftest import Server, end
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def stopped(tmp_path, engine):
+    """A server that was not started yet, and whose options a test may change."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    server = Server(str(directory), ["--innodb=OFF", "--default-storage-engine=Aria"])
+    yield server
+    end(server)
+
+
+def said(server):
+    """What the engine said when it refused to start."""
+    return [line for line in open(os.path.join(server.directory, "error.log")) if "Terrace: the engine can't start" in line]
+
+
+def shown(server, run):
+    rows = run(server.connect(), "SHOW GLOBAL VARIABLES LIKE 'terrace%'")
+    return {name[len("terrace_"):]: value for name, value in rows}
+
+
+def test_variables_show_what_is_in_force(stopped, run, tmp_path):
+    stopped.start()
+    now = shown(stopped, run)
+    assert now["memory"] == str(128 * MIB) and now["object_buffer"] == str(8192 * MIB) and now["flash"] == "0"
+    assert now["volume_path"] == "terrace" and now["sink_after_ms"] == "300000" and int(now["locks_max"]) >= 1000
+    log, partitions = int(now["log"]), int(now["log_partitions"])
+    assert log >= 2 * MIB and partitions >= 1
+    stopped.stop()
+
+    # From a file; the variable goes before it. Log and partitions are the volume's: they stay.
+    file = tmp_path / "terrace.toml"
+    file.write_text(f'volume_path = "{stopped.directory}/data/terrace"\nmemory = "24M"\nlog = "{2 * log}"\nlog_partitions = 7\nlocks_max = 12345\n')
+    base = stopped.options
+    stopped.options = base + [f"--terrace-config={file}", "--terrace-memory=16M"]
+    stopped.start()
+    now = shown(stopped, run)
+    assert (now["memory"], now["locks_max"]) == (str(16 * MIB), "12345")
+    assert (int(now["log"]), int(now["log_partitions"])) == (log, partitions)
+    assert int(now["object_buffer"]) == 8192 * MIB
+    connection = stopped.connect()
+    for name in now:
+        if name not in ("flush_log_at_trx_commit", "lock_wait_timeout_ms"):
+            with pytest.raises(Exception) as refused:
+                run(connection, f"SET GLOBAL terrace_{name} = 1")
+            assert refused.value.args[0] == 1238, name
+    run(connection, "SET GLOBAL terrace_flush_log_at_trx_commit = 2")
+    run(connection, "SET SESSION terrace_lock_wait_timeout_ms = 10")
+
+
+def test_wrong_settings_are_named_at_once_and_the_server_lives(stopped, run):
+    base = stopped.options
+    wrong = ["memory=1M", "log-partitions=99", "flash=1G", "object=ftp://nowhere/x", "emulate=moon"]
+    stopped.options = base + [f"--terrace-{one}" for one in wrong]
+    stopped.start()
+    [line] = said(stopped)
+    for part in ("memory = 1M", "log_partitions = 99", "flash_path", "ftp", 'emulate = "moon"'):
+        assert part in line, (part, line)
+    connection = stopped.connect()
+    assert run(connection, "SELECT 1") == [(1,)]
+    run(connection, "CREATE DATABASE d")
+    with pytest.raises(Exception) as refused:
+        run(connection, "SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR CREATE TABLE d.t (a INT) ENGINE=Terrace")
+    assert refused.value.args[0] == 1286, refused.value
+
+
+@pytest.mark.parametrize(
+    "option, words",
+    [
+        ("memory=4096T", "memory = 4096T is more than this machine gives"),
+        ("volume-path=/proc/nowhere", "volume_path = /proc/nowhere: create /proc/nowhere: No such file"),
+        ("object=/proc/nowhere", "/proc/nowhere"),
+    ],
+)
+def test_what_the_machine_refuses_is_an_error_in_words(stopped, run, option, words):
+    stopped.options = stopped.options + [f"--terrace-{option}"]
+    stopped.start()
+    [line] = said(stopped)
+    assert words in line and "opened again" not in line and "0 bytes" not in line, line
+    assert run(stopped.connect(), "SELECT 1") == [(1,)]
