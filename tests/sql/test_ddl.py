@@ -49,3 +49,31 @@ def test_where_the_pages_are_can_be_seen(db, engine, run):
     found = run(db, "SELECT INDEX_NAME, PAGES FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = %s ORDER BY 1", (f"{db.name}/t",))
     assert [r[0] for r in found] == ["named", "PRIMARY"] and all(int(r[1]) > 2 for r in found)
     assert "pool_frames" in run(db, "SHOW ENGINE TERRACE STATUS")[0][2]
+
+
+def test_a_foreign_key_is_an_error_or_a_warning(db, engine, run):
+    if engine != "Terrace":
+        pytest.skip("a setting of Terrace")
+    run(db, "CREATE TABLE p (id INT PRIMARY KEY) ENGINE=Terrace")
+    child = "CREATE TABLE {} (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE=Terrace"
+    with pytest.raises(pymysql.err.Error) as refused:
+        run(db, child.format("a"))
+    assert refused.value.args[0] == 1178
+    run(db, "SET terrace_foreign_keys = 'warn'")
+    run(db, child.format("a"))
+    assert [(level, code) for level, code, _ in run(db, "SHOW WARNINGS")] == [("Warning", 1178)]
+    run(db, "INSERT INTO a VALUES (1, 100)")
+    assert "FOREIGN" not in run(db, "SHOW CREATE TABLE a")[0][1]
+
+
+def test_a_table_may_have_as_many_indexes_as_the_server_allows(db, engine, run):
+    """Their names alone are longer than an entry of a page."""
+    columns = [f"c{n} INT" for n in range(64)]
+    keys = [f"KEY {'a_long_name_of_an_index_' * 2}{n} (c{n})" for n in range(64)]
+    run(db, f"CREATE TABLE t ({', '.join(columns + keys)}) ENGINE={engine}")
+    run(db, f"INSERT INTO t VALUES ({', '.join(str(n) for n in range(64))})")
+    run(db, "RENAME TABLE t TO u")
+    assert run(db, f"SELECT c0 FROM u FORCE INDEX ({'a_long_name_of_an_index_' * 2}63) WHERE c63 = 63") == [(0,)]
+    run(db, "TRUNCATE u")
+    assert run(db, "SELECT COUNT(*) FROM u") == [(0,)]
+    run(db, "DROP TABLE u")
