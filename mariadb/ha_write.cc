@@ -173,20 +173,27 @@ int ha_terrace::raise_auto_increment(const uchar *, Field *field)
   longlong value= field->val_int();
   dbug_tmp_restore_column_map(&table->read_set, map_before);
   const bool negative= !(field->flags & UNSIGNED_FLAG) && value < 0;
-  if (negative || value == 0 || (ulonglong) value == ULONGLONG_MAX)
+  if (negative || value == 0)
     return 0;
-  return map(terrace_table_auto_increment_raise(m_table, (ulonglong) value + 1));
+  // The largest of all leaves no next one: the server takes ULONGLONG_MAX for an end.
+  const ulonglong next= (ulonglong) value == ULONGLONG_MAX ? ULONGLONG_MAX : (ulonglong) value + 1;
+  return map(terrace_table_auto_increment_raise(m_table, next));
 }
 
 void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
                                     ulonglong *taken)
 {
   Field *field= table->next_number_field ? table->next_number_field : table->found_next_number_field;
-  uint64_t start= ULONGLONG_MAX, count= 0;
-  int32_t code= terrace_table_auto_increment_take(m_table, offset, increment, wanted,
-                                                  field ? field->get_max_int_value() : ULONGLONG_MAX, &start, &count);
-  *first= code ? ULONGLONG_MAX : start;
-  *taken= code ? 0 : count;
+  const ulonglong limit= field ? field->get_max_int_value() : ULONGLONG_MAX;
+  uint64_t start= ULONGLONG_MAX, count= 0, next= 0;
+  int32_t code= terrace_table_auto_increment_take(m_table, offset, increment, wanted, limit, &start, &count);
+  if (code == TERRACE_FULL && limit < ULONGLONG_MAX && !terrace_table_auto_increment(m_table, &next) &&
+      (next > limit || limit - next < increment))
+    start= limit + 1, count= 0;         // used up: the server finds it out of the column's range, and says so
+  else if (code)
+    start= ULONGLONG_MAX, count= 0;
+  *first= start;
+  *taken= count;
 }
 
 int ha_terrace::reset_auto_increment(ulonglong value)
