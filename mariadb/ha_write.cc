@@ -94,8 +94,8 @@ int ha_terrace::write_row(const uchar *buf)
   if (code)
     return write_failed(code);
   m_position.assign(m_primary_bytes.data(), m_primary_bytes.size());
-  // A value that was given, not generated, moves the counter too.
-  if (generates && !insert_id_for_cur_row)
+  // A value that was given moves the counter too, by the user or, as INSERT_ID, by the one whose statement is replayed.
+  if (generates && (!insert_id_for_cur_row || insert_id_for_cur_row >= m_counter_past))
     return raise_auto_increment(buf, table->next_number_field);
   return 0;
 }
@@ -192,6 +192,7 @@ void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulong
     start= limit + 1, count= 0;         // used up: the server finds it out of the column's range, and says so
   else if (code)
     start= ULONGLONG_MAX, count= 0;
+  m_counter_past= count ? start + (count - 1) * increment + 1 : 0;
   *first= start;
   *taken= count;
 }

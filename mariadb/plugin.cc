@@ -210,7 +210,7 @@ maria_declare_plugin(terrace)
 {
   MYSQL_STORAGE_ENGINE_PLUGIN,
   &terrace::storage_engine,
-  "TERRACE",
+  "Terrace",
   "The Terrace authors",
   "Tiered storage: memory, flash, volume, object store; transactions, row locks",
   PLUGIN_LICENSE_GPL,

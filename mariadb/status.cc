@@ -62,7 +62,7 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
   std::string text;
   terrace_engine_notes(engine, note_of, &text);
   terrace_engine_status(engine, line_of, &text);
-  return print(thd, STRING_WITH_LEN("TERRACE"), STRING_WITH_LEN(""), text.data(), text.size());
+  return print(thd, STRING_WITH_LEN("Terrace"), STRING_WITH_LEN(""), text.data(), text.size());
 }
 
 } // namespace terrace

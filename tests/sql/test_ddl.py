@@ -77,3 +77,8 @@ def test_a_table_may_have_as_many_indexes_as_the_server_allows(db, engine, run):
     run(db, "TRUNCATE u")
     assert run(db, "SELECT COUNT(*) FROM u") == [(0,)]
     run(db, "DROP TABLE u")
+
+
+def test_the_engine_is_named_as_users_write_it(db, engine, run):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY) ENGINE={engine}")
+    assert f"ENGINE={engine} " in run(db, "SHOW CREATE TABLE t")[0][1]
