@@ -23,8 +23,14 @@ impl Rig {
     fn start(&mut self) {
         self.stop();
         let volume = Arc::new(RealDisk::open(&self.directory).unwrap());
-        let config = Config { memory: Bytes(16 << 20), log: Bytes(64 << 20), object_buffer: Bytes(1 << 30), ..Config::default() };
-        self.engine = Some(Engine::open(config, Parts { world: world(), volume, flash: None, store: None }).unwrap());
+        let config = Config {
+            memory: Bytes(16 << 20),
+            log: Bytes(64 << 20),
+            object_buffer: Bytes(1 << 30),
+            ..Config::default()
+        };
+        self.engine =
+            Some(Engine::open(config, Parts { world: world(), volume, flash: None, store: None }).unwrap());
     }
 
     fn stop(&mut self) {

@@ -82,3 +82,6 @@ impl Entries {
         (whole, left)
     }
 }
+
+#[cfg(test)]
+mod tests;
