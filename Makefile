@@ -1,5 +1,5 @@
 # One command per intent, the same for a person and for CI.
-.PHONY: run stop test lint simulate fuzz planted bench differ apps clean
+.PHONY: run stop test lint simulate fuzz planted bench suites differ apps clean
 
 run: ## installs, builds, starts MariaDB with Terrace on 127.0.0.1:3307, loads data, asks, shows
 	@scripts/run.sh
@@ -14,6 +14,8 @@ simulate: ## power loss in the simulation, for longer: SEEDS=1000
 	TERRACE_SEEDS=$(or $(SEEDS),500) cargo test --release -p terrace-engine --test storage_crash --test txn_crash
 bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory or sql-first
 	@scripts/bench.sh $(NAME)
+suites: ## the server's own test suites, InnoDB beside Terrace: SUITE=engines/iuds, or all that are known
+	@scripts/suites.sh $(SUITE)
 fuzz: ## one fuzz target under libFuzzer: NAME=tree, TIME=60 seconds
 	@scripts/fuzz.sh $(NAME)
 differ: ## random SQL against InnoDB and Terrace: TIME=3600 seconds, SEED=1

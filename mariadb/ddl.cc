@@ -107,8 +107,14 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
   while (Key *key= keys++)
     if (key->type == Key::FOREIGN_KEY)
     {
-      my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), "FOREIGN KEY constraints in Terrace tables");
-      return HA_ERR_UNSUPPORTED;
+      static const char what[]= "FOREIGN KEY constraints in Terrace tables";
+      if (foreign_keys(thd) == FOREIGN_KEYS_REFUSED)
+      {
+        my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), what);
+        return HA_ERR_UNSUPPORTED;
+      }
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_CHECK_NOT_IMPLEMENTED,
+                          ER_THD(thd, ER_CHECK_NOT_IMPLEMENTED), what);
     }
   if (info->data_file_name || info->index_file_name)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),

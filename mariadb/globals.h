@@ -17,6 +17,9 @@ enum Flush { FLUSH_NEVER_WAIT= 0, FLUSH_AT_COMMIT= 1, FLUSH_LATER= 2 };
 ulong flush_at_commit();
 /** How long a session waits for a row lock. */
 ulonglong lock_wait_ms(THD *thd);
+/** terrace_foreign_keys of the session. */
+enum Foreign_keys { FOREIGN_KEYS_REFUSED, FOREIGN_KEYS_WARNED };
+ulong foreign_keys(THD *thd);
 
 inline terrace_bytes bytes_of(const void *data, size_t length)
 {

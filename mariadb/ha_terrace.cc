@@ -154,6 +154,7 @@ int ha_terrace::extra(enum ha_extra_function)
 
 int ha_terrace::reset()
 {
+  m_counter_past= 0;
   park_cursor();
   free_retired();
   m_auto_rows= 0;

@@ -178,6 +178,8 @@ private:
   bool m_prefix_set= false;
 
   ulonglong m_auto_rows= 0;             // rows of this statement for which numbers were last asked, not yet written
+  ulonglong m_counter_past= 0;          // auto-increment values below were taken by this statement, or before it
+  uint m_duplicate_index= MAX_KEY;      // of the last HA_ERR_FOUND_DUPP_KEY
   terrace::Bytes m_row_bytes, m_old_row_bytes, m_primary_bytes, m_new_primary_bytes;
   /* The entries of a row, before and after an update. */
   struct Entries

@@ -105,8 +105,8 @@ int ha_terrace::write_row(const uchar *buf)
     return error;
   }
   m_position.assign(m_primary_bytes.data(), m_primary_bytes.size());
-  // A value that was given, not generated, moves the counter too.
-  if (generates && !insert_id_for_cur_row)
+  // A value that was given moves the counter too, by the user or, as INSERT_ID, by the one whose statement is replayed.
+  if (generates && (!insert_id_for_cur_row || insert_id_for_cur_row >= m_counter_past))
     return raise_auto_increment(buf, table->next_number_field);
   return 0;
 }
@@ -184,30 +184,31 @@ int ha_terrace::raise_auto_increment(const uchar *, Field *field)
   longlong value= field->val_int();
   dbug_tmp_restore_column_map(&table->read_set, map_before);
   const bool negative= !(field->flags & UNSIGNED_FLAG) && value < 0;
-  if (negative || value == 0 || (ulonglong) value == ULONGLONG_MAX)
+  if (negative || value == 0)
     return 0;
-  return map(terrace_table_auto_increment_raise(m_table, (ulonglong) value + 1));
+  // The largest of all leaves no next one: the server takes ULONGLONG_MAX for an end.
+  const ulonglong next= (ulonglong) value == ULONGLONG_MAX ? ULONGLONG_MAX : (ulonglong) value + 1;
+  return map(terrace_table_auto_increment_raise(m_table, next));
 }
 
 void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
                                     ulonglong *taken)
 {
   Field *field= table->next_number_field ? table->next_number_field : table->found_next_number_field;
-  uint64_t start= ULONGLONG_MAX, count= 0;
+  const ulonglong limit= field ? field->get_max_int_value() : ULONGLONG_MAX;
+  uint64_t start= ULONGLONG_MAX, count= 0, next= 0;
   // Asked again in mid-statement, because a row gave its own: as many as rows are left.
   if (!m_auto_rows)
     m_auto_rows= wanted;
-  const ulonglong limit= field ? field->get_max_int_value() : ULONGLONG_MAX;
   int32_t code= terrace_table_auto_increment_take(m_table, offset, increment, m_auto_rows, limit, &start, &count);
-  if (code == TERRACE_FULL && limit != ULONGLONG_MAX)
-  {
-    // The server finds that it doesn't fit, and names column and row (error 167).
-    *first= limit + 1;
-    *taken= 1;
-    return;
-  }
-  *first= code ? ULONGLONG_MAX : start;
-  *taken= code ? 0 : count;
+  m_counter_past= code ? 0 : start + (count - 1) * increment + 1;
+  if (code == TERRACE_FULL && limit < ULONGLONG_MAX && !terrace_table_auto_increment(m_table, &next) &&
+      (next > limit || limit - next < increment))
+    start= limit + 1, count= 1;         // used up: the server finds it out of the column's range, and names column and row
+  else if (code)
+    start= ULONGLONG_MAX, count= 0;
+  *first= start;
+  *taken= count;
 }
 
 int ha_terrace::reset_auto_increment(ulonglong value)

@@ -17,6 +17,9 @@
 #include <fstream>
 #include <sstream>
 
+/* The server exports it and declares it in no header. */
+extern void ignore_db_dirs_append(const char *name);
+
 namespace terrace {
 
 handlerton *hton;
@@ -70,6 +73,14 @@ static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUG
 static MYSQL_THDVAR_ULONGLONG(lock_wait_timeout_ms, PLUGIN_VAR_RQCMDARG, "Milliseconds to wait for a row lock", nullptr,
                               nullptr, 50000, 0, 100000000000ULL, 0);
 
+static const char *foreign_key_names[]= {"refuse", "warn", NullS};
+static TYPELIB foreign_key_choices= {array_elements(foreign_key_names) - 1, "", foreign_key_names, nullptr};
+static MYSQL_THDVAR_ENUM(foreign_keys, PLUGIN_VAR_RQCMDARG,
+                         "What a declared FOREIGN KEY is, which Terrace doesn't enforce: refuse (an error) or warn (a "
+                         "warning; the table has no constraint)",
+                         nullptr, nullptr, FOREIGN_KEYS_REFUSED, &foreign_key_choices);
+
+ulong foreign_keys(THD *thd) { return THDVAR(thd, foreign_keys); }
 ulonglong lock_wait_ms(THD *thd) { return THDVAR(thd, lock_wait_timeout_ms); }
 
 static struct st_mysql_sys_var *variables[]= {
@@ -77,6 +88,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(object_endpoint), MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(memory), MYSQL_SYSVAR(log),
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
+  MYSQL_SYSVAR(foreign_keys),
   nullptr};
 
 /** The variables that are numbers of the engine's configuration. */
@@ -157,6 +169,18 @@ static bool open_engine()
   return false;
 }
 
+/** The volume's directory, if it stands in the data directory, is no database. */
+static void hide_volume()
+{
+  if (!volume_path || !*volume_path)
+  {
+    if (!config_path || !*config_path)
+      ignore_db_dirs_append("terrace");
+  }
+  else if (!strchr(volume_path, FN_LIBCHAR))
+    ignore_db_dirs_append(volume_path);
+}
+
 static handler *make_handler(handlerton *into, TABLE_SHARE *share, MEM_ROOT *root)
 {
   return new (root) ha_terrace(into, share);
@@ -175,6 +199,7 @@ static int start(void *place)
   if (!open_engine())
     return 1;
   terrace_engine_settings(engine, take_setting, nullptr);
+  hide_volume();
   drop_left_temporary_tables();
   start_watch();
   return 0;
@@ -199,7 +224,7 @@ maria_declare_plugin(terrace)
 {
   MYSQL_STORAGE_ENGINE_PLUGIN,
   &terrace::storage_engine,
-  "TERRACE",
+  "Terrace",
   "The Terrace authors",
   "Tiered storage: memory, flash, volume, object store; transactions, row locks",
   PLUGIN_LICENSE_GPL,

@@ -222,6 +222,13 @@ struct Calls
       if (int error= session->begin(thd))
         return error;
     trans_register_ha(thd, true, hton, 0);
+    if (session->isolation() == ISO_READ_UNCOMMITTED)
+    {
+      // InnoDB's words and code.
+      push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_UNSUPPORTED,
+                   "Terrace: WITH CONSISTENT SNAPSHOT is ignored at READ UNCOMMITTED isolation level.");
+      return 0;
+    }
     return map_error(thd, terrace_txn_open_view(session->txn));
   }
 

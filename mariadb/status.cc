@@ -83,7 +83,7 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
   terrace_engine_status(engine, line_of, &text);
   requests_line(&text, "tier.purpose", {"requests", "bytes", "errors", "retries", "mean_us", "p50_us", "p99_us"});
   terrace_engine_requests(engine, requests_of, &text);
-  return print(thd, STRING_WITH_LEN("TERRACE"), STRING_WITH_LEN(""), text.data(), text.size());
+  return print(thd, STRING_WITH_LEN("Terrace"), STRING_WITH_LEN(""), text.data(), text.size());
 }
 
 } // namespace terrace

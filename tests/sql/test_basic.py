@@ -106,3 +106,7 @@ def test_a_blob_read_by_a_constant_key_is_there_when_it_is_used(db, engine, run)
             for _ in range(3):
                 found = run(db, f"SELECT MD5(b) = MD5(REPEAT(CHAR(97 + %s), %s)), LENGTH(b), MD5(b) = MD5(REPEAT(CHAR(97 + %s), %s)) FROM t WHERE {key} = %s", (n, size, n, size, n))
                 assert found == [(1, size, 1)], (key, size)
+
+
+def test_the_volume_in_the_data_directory_is_no_database(server, run):
+    assert ("terrace",) not in run(server.connect(), "SHOW DATABASES")

@@ -106,3 +106,34 @@ def test_table_status_says_of_rows_what_innodb_says(db, engine, run):
         run(db, f"INSERT INTO of_{one} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
         shown[one] = run(db, f"SELECT TABLE_ROWS, ROW_FORMAT, MAX_DATA_LENGTH, VERSION, CHECKSUM, CREATE_OPTIONS FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'of_{one}'")
     assert shown[engine] == shown["InnoDB"]
+def test_a_foreign_key_is_an_error_or_a_warning(db, engine, run):
+    if engine != "Terrace":
+        pytest.skip("a setting of Terrace")
+    run(db, "CREATE TABLE p (id INT PRIMARY KEY) ENGINE=Terrace")
+    child = "CREATE TABLE {} (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE=Terrace"
+    with pytest.raises(pymysql.err.Error) as refused:
+        run(db, child.format("a"))
+    assert refused.value.args[0] == 1178
+    run(db, "SET terrace_foreign_keys = 'warn'")
+    run(db, child.format("a"))
+    assert [(level, code) for level, code, _ in run(db, "SHOW WARNINGS")] == [("Warning", 1178)]
+    run(db, "INSERT INTO a VALUES (1, 100)")
+    assert "FOREIGN" not in run(db, "SHOW CREATE TABLE a")[0][1]
+
+
+def test_a_table_may_have_as_many_indexes_as_the_server_allows(db, engine, run):
+    """Their names alone are longer than an entry of a page."""
+    columns = [f"c{n} INT" for n in range(64)]
+    keys = [f"KEY {'a_long_name_of_an_index_' * 2}{n} (c{n})" for n in range(64)]
+    run(db, f"CREATE TABLE t ({', '.join(columns + keys)}) ENGINE={engine}")
+    run(db, f"INSERT INTO t VALUES ({', '.join(str(n) for n in range(64))})")
+    run(db, "RENAME TABLE t TO u")
+    assert run(db, f"SELECT c0 FROM u FORCE INDEX ({'a_long_name_of_an_index_' * 2}63) WHERE c63 = 63") == [(0,)]
+    run(db, "TRUNCATE u")
+    assert run(db, "SELECT COUNT(*) FROM u") == [(0,)]
+    run(db, "DROP TABLE u")
+
+
+def test_the_engine_is_named_as_users_write_it(db, engine, run):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY) ENGINE={engine}")
+    assert f"ENGINE={engine} " in run(db, "SHOW CREATE TABLE t")[0][1]

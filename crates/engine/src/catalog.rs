@@ -4,8 +4,11 @@
 //! nothing after a crash. The names are kept in memory as well; they are few beside the data.
 //!
 //! Value: `name length u16 · name · indexes u16 · for each: space u32 · unique u8 · name length u16 · name ·
-//! then the properties`. Table and space ids come from one counter in the superblock and are never
+//! then the properties`. A definition that is too long for an entry stands in entries of its own (`definition`).
+//! Table and space ids come from one counter in the superblock and are never
 //! reused. Spaces that no entry names are leftovers of a crash and are dropped at start.
+
+pub mod definition;
 
 use crate::btree::Tree;
 use crate::checkpoint::Checkpointer;
@@ -14,8 +17,10 @@ use crate::table::{IndexDef, Table, TableDef};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
+use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
 
 #[derive(Clone)]
@@ -24,6 +29,15 @@ pub(crate) struct Known {
     spaces: Vec<SpaceId>,
     def: TableDef,
     open: Option<Arc<Table>>,
+    /// When it was last opened, by the catalog's count.
+    used: u64,
+}
+
+impl Known {
+    /// Open, and nobody has it but the catalog.
+    fn is_unused(&self) -> bool {
+        self.open.as_ref().is_some_and(|table| Arc::strong_count(table) == 1 && table.is_idle())
+    }
 }
 
 pub struct Catalog {
@@ -35,13 +49,15 @@ pub struct Catalog {
     changing: Mutex<()>,
     /// Ids reserved in the superblock and not given out: next, end.
     ids: Mutex<(u32, u32)>,
+    /// Openings so far.
+    openings: AtomicU64,
 }
 
 const IDS: u32 = 64;
-/// Frames that an open tree keeps: its header's and its root's.
-const FRAMES_PER_TREE: usize = 2;
-/// Open tables may keep one frame of so many before those that nobody uses are closed.
-const OPEN_SHARE: usize = 8;
+
+/// An open tree keeps two pages in memory. While more than one frame in so many would be kept so, tables that nobody
+/// uses are closed.
+const FRAMES_A_TREE: usize = 8;
 
 pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
     let mut out = Vec::new();
@@ -86,7 +102,7 @@ pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
         return None;
     }
     let def = TableDef { indexes, properties: rest.to_vec() };
-    Some((name, Known { id, spaces, def, open: None }))
+    Some((name, Known { id, spaces, def, open: None, used: 0 }))
 }
 
 /// A table as its entry in the catalog says.
@@ -98,9 +114,8 @@ pub struct Listed {
     pub indexes: Vec<(SpaceId, IndexDef)>,
 }
 
-/// Reads an entry of the catalog's tree, without opening anything. None: it cannot be read.
-pub fn listed(key: &[u8], value: &[u8]) -> Option<Listed> {
-    let id = key.try_into().map(u32::from_be_bytes).ok()?;
+/// Reads a table's definition, without opening anything. None: it cannot be read.
+pub fn listed(id: u32, value: &[u8]) -> Option<Listed> {
     let (name, known) = decode(id, value)?;
     Some(Listed { id, name, indexes: known.spaces.into_iter().zip(known.def.indexes).collect() })
 }
@@ -116,25 +131,26 @@ impl Catalog {
         let next = checkpointer.superblock().spaces;
         let mut known: HashMap<String, Known> = HashMap::new();
         let mut taken = hashbrown::HashSet::new();
-        let mut bad = None;
-        let report = tree.check(&mut |key, value| {
-            let id = key.try_into().map(u32::from_be_bytes).ok();
+        let mut entries = definition::Entries::default();
+        let report = tree.check(&mut |key, value| entries.add(key, value))?;
+        if let Some(fault) = report.faults.first() {
+            return Err(Error::Corrupt(format!("the catalog: {fault}")));
+        }
+        let (definitions, left) = entries.put_together();
+        for (id, value) in definitions {
             // Ids come from one counter and name one thing each.
             let mut is_new = |id: u32| id < next && taken.insert(id);
-            match id.and_then(|id| decode(id, value)) {
+            match value.and_then(|value| decode(id, &value)) {
                 Some((name, one))
                     if is_new(one.id) && one.spaces.iter().all(|s| is_new(s.0)) && !known.contains_key(&name) =>
                 {
                     known.insert(name, one);
                 }
-                _ => bad = Some(key.to_vec()),
+                _ => return Err(Error::Corrupt(format!("the catalog's entry of table {id} cannot be read"))),
             }
-        })?;
-        if let Some(fault) = report.faults.first() {
-            return Err(Error::Corrupt(format!("the catalog: {fault}")));
         }
-        if let Some(key) = bad {
-            return Err(Error::Corrupt(format!("the catalog's entry {key:02x?} cannot be read")));
+        for key in left {
+            tree.remove(&key)?;
         }
         Ok(Catalog {
             pages: pages.clone(),
@@ -143,6 +159,7 @@ impl Catalog {
             known: Mutex::new(known),
             changing: Mutex::new(()),
             ids: Mutex::new((next, next)),
+            openings: AtomicU64::new(0),
         })
     }
 
@@ -184,13 +201,32 @@ impl Catalog {
     }
 
     fn write(&self, name: &str, known: &Known) -> Result<()> {
-        let (key, value) = (known.id.to_be_bytes(), encode(name, known));
-        let max = crate::btree::max_inline_value(key.len());
-        if value.len() > max {
-            return Err(Error::TooLarge { what: "a table definition", len: value.len(), max });
+        let value = encode(name, known);
+        let old = self.tree.get(&known.id.to_be_bytes(), Access::Internal, definition::parts_of)?;
+        if value.len() <= definition::ENTRY_MAX {
+            self.tree.put(&known.id.to_be_bytes(), &value)?;
+        } else {
+            // The parts first: the entry of the table's id, put last, makes them the table's.
+            let parts = definition::Parts { generation: self.take_id()?, count: value.len().div_ceil(definition::ENTRY_MAX) };
+            if parts.count > usize::from(u16::MAX) {
+                let max = usize::from(u16::MAX) * definition::ENTRY_MAX;
+                return Err(Error::TooLarge { what: "a table definition", len: value.len(), max });
+            }
+            for (key, part) in parts.keys(known.id).zip(value.chunks(definition::ENTRY_MAX)) {
+                self.tree.put(&key, part)?;
+            }
+            self.tree.put(&known.id.to_be_bytes(), &parts.encode())?;
         }
-        self.tree.put(&key, &value)?;
+        self.remove_parts(known.id, old)?;
         self.durable()
+    }
+
+    /// Removes entries that the table's own no longer names. What a crash leaves of them the next start removes.
+    fn remove_parts(&self, id: u32, parts: Option<definition::Parts>) -> Result<()> {
+        for key in parts.iter().flat_map(|parts| parts.keys(id)) {
+            self.tree.remove(&key)?;
+        }
+        Ok(())
     }
 
     fn durable(&self) -> Result<()> {
@@ -199,23 +235,6 @@ impl Catalog {
         }
         let redo = self.pages.redo();
         Ok(redo.make_durable(redo.appended())?)
-    }
-
-    /// Closes tables that nobody uses if the open ones keep more than their share of the frames: an open tree
-    /// keeps its header and its root in memory. Before more are opened.
-    fn close_idle(&self) {
-        let idle: Vec<Arc<Table>> = {
-            let mut known = self.known.lock();
-            let open = known.values().filter(|k| k.open.is_some()).map(|k| k.spaces.len()).sum::<usize>();
-            if open * FRAMES_PER_TREE * OPEN_SHARE < self.pages.pool().frames() {
-                return;
-            }
-            // Under the lock, and only from what it guards, others come to a table that is not theirs already.
-            let is_idle = |table: &mut Arc<Table>| Arc::strong_count(table) == 1 && table.is_idle();
-            known.values_mut().filter_map(|k| k.open.take_if(is_idle)).collect()
-        };
-        // The counts are about right without it.
-        let _ = idle.iter().try_for_each(|table| table.save_rows());
     }
 
     /// Writes the row counts of the tables that are open, for a clean shutdown. They are about right without it, so
@@ -247,11 +266,11 @@ impl Catalog {
             let top = self.spaces().iter().map(|space| space.0 + 1).max().unwrap_or(SpaceId::FIRST_USER.0);
             *self.ids.lock() = (top, top);
         }
-        self.close_idle();
+        self.close_unused(def.indexes.len());
         let id = self.take_id()?;
         let (spaces, trees) = self.make_trees(def.indexes.len())?;
         let table = Arc::new(Table::new(id, name.to_string(), def.clone(), trees));
-        let known = Known { id, spaces, def: def.clone(), open: Some(table.clone()) };
+        let known = Known { id, spaces, def: def.clone(), open: Some(table.clone()), used: self.opening() };
         self.write(name, &known)?;
         self.known.lock().insert(name.to_string(), known);
         Ok(table)
@@ -263,15 +282,55 @@ impl Catalog {
         if let Some(table) = known.open {
             return Ok(table);
         }
-        self.close_idle();
+        if let Some(_one) = self.changing.try_lock() {
+            self.close_unused(known.spaces.len());
+        }
         let trees: Vec<Arc<Tree>> =
             known.spaces.iter().map(|s| Ok(Arc::new(Tree::open(&self.pages, *s)?))).collect::<Result<_>>()?;
         let mut all = self.known.lock();
         let Some(entry) = all.get_mut(name) else { return Err(Error::Absent(format!("table {name}"))) };
+        entry.used = self.opening();
         let table = entry
             .open
             .get_or_insert_with(|| Arc::new(Table::new(known.id, name.to_string(), known.def, trees)));
         Ok(table.clone())
+    }
+
+    fn opening(&self) -> u64 {
+        self.openings.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes room for so many trees more: closes tables that nobody uses, those opened longest ago first, until open
+    /// trees keep no more than their share of the frames. The caller holds `changing`: no space is dropped meanwhile.
+    fn close_unused(&self, more: usize) {
+        let limit = (self.pages.pool().frames() / FRAMES_A_TREE).max(1);
+        let mut closed = Vec::new();
+        {
+            let mut all = self.known.lock();
+            let mut trees = more + all.values().filter(|k| k.open.is_some()).map(|k| k.spaces.len()).sum::<usize>();
+            if trees <= limit {
+                return;
+            }
+            let mut unused: Vec<_> =
+                all.iter().filter(|(_, k)| k.is_unused()).map(|(name, k)| (k.used, name.clone())).collect();
+            unused.sort_unstable();
+            for (_, name) in unused {
+                // Some more than needed, so that not each opening comes here.
+                if trees <= limit - limit / 4 {
+                    break;
+                }
+                if let Some(known) = all.get_mut(&name) {
+                    trees -= known.spaces.len().min(trees);
+                    closed.extend(known.open.take());
+                }
+            }
+        }
+        for table in closed {
+            for tree in table.trees().iter() {
+                // Without it the count of rows is off by what came since the last structure change, as after a crash.
+                let _ = tree.save_rows(Urgency::Normal);
+            }
+        }
     }
 
     /// The table with this id, if there is still one.
@@ -294,7 +353,9 @@ impl Catalog {
         let Some((id, spaces)) = self.known.lock().get(name).map(|k| (k.id, k.spaces.clone())) else {
             return Err(Error::Absent(format!("table {name}")));
         };
+        let parts = self.tree.get(&id.to_be_bytes(), Access::Internal, definition::parts_of)?;
         self.tree.remove(&id.to_be_bytes())?;
+        self.remove_parts(id, parts)?;
         self.durable()?;
         self.known.lock().remove(name);
         Ok(spaces)
@@ -348,7 +409,7 @@ pub(crate) fn samples() -> Vec<Vec<u8>> {
         let indexes: Vec<IndexDef> = names.iter().map(index).collect();
         let spaces = (16..).take(indexes.len()).map(SpaceId).collect();
         let def = TableDef { indexes, properties: b"properties".to_vec() };
-        encode("db/table", &Known { id: 9, spaces, def, open: None })
+        encode("db/table", &Known { id: 9, spaces, def, open: None, used: 0 })
     };
     vec![of(&["PRIMARY"]), of(&["PRIMARY", "a", "other"])]
 }

@@ -238,16 +238,21 @@ fn read_catalog(look: &Look, report: &mut Report) -> Tables {
         }
         return tables;
     }
-    let mut bad = 0;
+    let mut entries = catalog::definition::Entries::default();
     let mut entry = |key: &[u8], value: &[u8]| {
-        match catalog::listed(key, value) {
-            Some(one) => tables.listed.push(one),
-            None => bad += 1,
-        }
+        entries.add(key, value);
         None
     };
     let wanted = tree::Wanted { entry: &mut entry, named: &[], all_named: false };
     let found = tree::walk(look, SpaceId::CATALOG, wanted);
+    // Parts that no table names are what a crash left: the next start removes them.
+    let mut bad = 0;
+    for (id, value) in entries.put_together().0 {
+        match value.and_then(|value| catalog::listed(id, &value)) {
+            Some(one) => tables.listed.push(one),
+            None => bad += 1,
+        }
+    }
     add_tree(report, "the catalog", &found);
     if bad > 0 {
         report.faults.add(format!("the catalog: {bad} entries cannot be read"));

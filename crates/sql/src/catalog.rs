@@ -261,7 +261,8 @@ pub unsafe extern "C" fn terrace_table_auto_increment_take(
             let Some((start, count)) = series.take(next, wanted.max(1)) else {
                 return Err(Fault::new(Code::Full, "the auto-increment counter is exhausted".into()));
             };
-            let after = (start + (count - 1) * series.increment).saturating_add(1);
+            // As InnoDB does: the next of the same series, also for one who counts in smaller steps.
+            let after = start.saturating_add(count.saturating_mul(series.increment));
             if table.take_auto_increment(next, after)? {
                 break (start, count);
             }

@@ -1,0 +1,336 @@
+#!/usr/bin/env python3
+"""The server's own test suites (mtr), with InnoDB and with Terrace, and a table of what differs.
+
+Nothing of the server's suites stands in this repository. They come unpacked from its packages; each engine has a private copy:
+
+  InnoDB   as shipped; where the shipped result has drifted from what InnoDB does, it is recorded anew (`--record`)
+  Terrace  the copy of InnoDB, rewritten: what names InnoDB as an engine, in tests and in results, names Terrace
+
+So a test passes with Terrace if it says what InnoDB says, but for the name. What need not be so stands with its reason in
+differences.txt. The outcome of each test is kept in OUT/results/SUITE.json from run to run; `--table` writes them all to
+tests/mtr/results.tsv. The exit code is 0 if each test that InnoDB passes passes, or has a reason.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+TESTS = pathlib.Path("usr/share/mysql/mysql-test")
+ENGINES = ("InnoDB", "Terrace")
+
+# What the server runs with: as little memory as mtr gives InnoDB, more or less.
+SERVER = {"InnoDB": ["--innodb"],
+          "Terrace": ["--innodb", "--plugin-load-add=ha_terrace", "--loose-terrace-memory=33554432",
+                      "--loose-terrace-log=67108864", "--loose-terrace-foreign-keys=warn"]}
+
+# START TRANSACTION WITH CONSISTENT SNAPSHOT starts in all engines: there is to be one that says something.
+ALONE = {"InnoDB": [], "Terrace": ["--skip-innodb"]}
+
+# Suites of the bar, then those that are engine-independent only in part.
+SUITES = {
+    "engines/iuds": {}, "engines/funcs": {"rpl": False},
+    "storage_engine": {"engine_by_environment": True, "record": True},
+    "storage_engine/parts": {"engine_by_environment": True, "record": True},
+    "storage_engine/trx": {"engine_by_environment": True, "record": True,
+                           "options": ["--loose-innodb-lock-wait-timeout=1", "--loose-terrace-lock-wait-timeout-ms=1000"]},
+    "parts": {}, "gcol": {}, "vcol": {}, "sql_sequence": {}, "versioning": {}, "period": {},
+    "main": {"only_if_named": True}, "binlog": {"only_if_named": True}, "rpl": {"only_if_named": True},
+}
+
+# Raise it when the copies are made otherwise: then they are made anew, and what was recorded is lost.
+COPIES = 1
+
+# InnoDB as the name of an engine: a word of its own, and not part of a path, an option or a variable.
+NAME = re.compile(r"(?<![\w/\-\[.@])innodb(?![\w/\-\].])", re.IGNORECASE)
+TEXTS = (".test", ".inc", ".result", ".rdiff", ".opt", ".cnf", ".combinations")
+OUTCOME = re.compile(r"^(\S+\.\S+)(?: '([^']*)')?(?:\s+w\d+)?\s+\[ ([\w-]+) \]\s*(.*)$")
+
+
+def rewritten(text, name):
+    """The text of a test's file with Terrace where InnoDB was."""
+    if name.endswith((".opt", ".cnf")) or name.endswith("combinations"):
+        return re.sub(r"(?<==)\s*innodb\b", "Terrace", text, flags=re.IGNORECASE)
+    return NAME.sub("Terrace", text)
+
+
+def is_text(path):
+    return path.suffix in TEXTS or path.name == "combinations"
+
+
+class Tree:
+    """A private installation: the server's programs by link, its tests as a copy."""
+
+    def __init__(self, engine, packages, plugin, out):
+        self.engine, self.root = engine, out / f"tree-{engine.lower()}"
+        self.tests = self.root / TESTS
+        self.packages, self.plugin, self.out = packages, plugin, out
+
+    def make(self, origin=None):
+        stamp = self.root / "made"
+        want = f"{self.packages} {COPIES} {os.environ.get('REMAKE', '')}"
+        if stamp.exists() and stamp.read_text() == want:
+            self.link_plugin()
+            self.lay_over()
+            return
+        shutil.rmtree(self.root, ignore_errors=True)
+        usr = self.root / "usr"
+        for directory in ("bin", "sbin", "lib/mysql/plugin", "share/mysql"):
+            (usr / directory).mkdir(parents=True)
+        for directory in ("bin", "sbin"):
+            for source in (self.packages / "usr" / directory, pathlib.Path("/usr") / directory):
+                for program in source.glob("*") if source.exists() else ():
+                    wanted = source != pathlib.Path("/usr") / directory or \
+                        program.name.startswith(("maria", "mysql", "my_", "aria", "myisam", "inno", "perror", "replace", "resolve", "wsrep"))
+                    if wanted and not (usr / directory / program.name).exists():
+                        (usr / directory / program.name).symlink_to(program.resolve())
+        for source in (self.packages / "usr/lib/mysql/plugin", packaged_plugins()):
+            for plugin in source.glob("*.so"):
+                if not (usr / "lib/mysql/plugin" / plugin.name).exists():
+                    (usr / "lib/mysql/plugin" / plugin.name).symlink_to(plugin)
+        self.link_plugin()
+        for file in pathlib.Path("/usr/share/mysql").iterdir():
+            if file.name != "mysql-test":
+                (usr / "share/mysql" / file.name).symlink_to(file)
+        shutil.copytree(origin or self.packages / TESTS, self.tests, symlinks=True)
+        # One engine for suites that come in combinations of engines.
+        for file in self.tests.glob("suite/engines/*/combinations"):
+            file.write_text(re.sub(r"\[myisam\][^\[]*", "", file.read_text()))
+        if self.engine == "Terrace":
+            for file in self.tests.rglob("*"):
+                if is_text(file) and file.is_file():
+                    self.rewrite(file, file)
+        self.lay_over()
+        stamp.write_text(want)
+
+    def lay_over(self):
+        """What Terrace says and InnoDB doesn't, as differences from InnoDB's result."""
+        if self.engine == "Terrace":
+            shutil.copytree(HERE / "suite", self.tests / "suite", dirs_exist_ok=True)
+
+    def link_plugin(self):
+        link = self.root / "usr/lib/mysql/plugin/ha_terrace.so"
+        link.unlink(missing_ok=True)
+        link.symlink_to(self.plugin)
+
+    def rewrite(self, source, target):
+        text = source.read_bytes().decode("latin-1")
+        new = rewritten(text, source.name)
+        if new != text or source != target:
+            target.write_bytes(new.encode("latin-1"))
+
+    def directory(self, suite):
+        return self.tests / "main" if suite == "main" else self.tests / "suite" / suite
+
+    def names(self, suite):
+        directory = self.directory(suite)
+        inner = directory / "t"
+        return sorted(f.stem for f in (inner if inner.is_dir() else directory).glob("*.test"))
+
+    def names_engine(self, suite, test):
+        """Does the test, or what it includes, name InnoDB as an engine?"""
+        directory = self.directory(suite)
+        seen, todo = set(), [directory / "t" / f"{test}.test", directory / f"{test}.test"]
+        while todo:
+            file = todo.pop()
+            if file in seen or not file.is_file():
+                continue
+            seen.add(file)
+            text = file.read_text(encoding="latin-1")
+            if NAME.search(text) and "have_innodb" not in file.name:
+                return True
+            for name in re.findall(r"^\s*(?:--\s*)?source\s+(\S+?);?\s*$", text, re.MULTILINE | re.IGNORECASE):
+                todo += [file.parent / name, self.tests / name, directory / name]
+        return False
+
+    def run(self, suite, tests, traits, record=False):
+        """Runs tests; yields (name, outcome, text) as they end."""
+        where = self.out / f"var-{self.engine.lower()}"
+        command = ["perl", "./mysql-test-run.pl", f"--vardir={where}", "--parallel=2", "--force", "--max-test-fail=0", "--retry=0",
+                   f"--suite={suite}", "--nowarnings", "--skip-test-list=/dev/null", "--testcase-timeout=4", "--suite-timeout=600",
+                   "--mysqld=--loose-innodb-flush-log-at-trx-commit=2", "--mysqld=--loose-terrace-flush-log-at-trx-commit=2"]
+        command += [f"--mysqld={option}" for option in SERVER[self.engine] + traits.get("options", []) + (ALONE[self.engine] if traits.get("record") else [])]
+        command += ["--record"] if record else []
+        command += [] if traits.get("rpl", True) else ["--skip-rpl"]
+        environment = dict(os.environ)
+        if traits.get("engine_by_environment"):
+            environment["ENGINE"] = self.engine
+        process = subprocess.Popen(command + [f"{suite}.{t}" for t in tests], cwd=self.tests, env=environment, text=True,
+                                   encoding="latin-1", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        log = open(self.out / f"last-{self.engine.lower()}.log", "w", encoding="latin-1")
+        current = None
+        for line in process.stdout:
+            log.write(line)
+            log.flush()
+            found = OUTCOME.match(line)
+            if found:
+                if current:
+                    yield current[0], current[1], "".join(current[2])
+                name = found.group(1) + (f",{found.group(2)}" if found.group(2) else "")
+                current = (name, found.group(3), [found.group(4) + "\n"])
+            elif current:
+                current[2].append(line)
+        if current:
+            yield current[0], current[1], "".join(current[2])
+        process.wait()
+
+
+def packaged_plugins():
+    files = subprocess.run(["dpkg", "-L", "mariadb-server"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    return pathlib.Path(next(f for f in files if "/plugin/" in f and f.endswith(".so"))).parent
+
+
+def differences():
+    """Test to the reason why it may differ, from differences.txt; a test's name may end with *."""
+    reasons = {}
+    for line in (HERE / "differences.txt").read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            test, reason = line.split(None, 1)
+            reasons[test] = reason.strip()
+    return reasons
+
+
+def reason_of(test, reasons):
+    plain = test.split(",")[0]
+    for pattern, reason in reasons.items():
+        if test == pattern or plain == pattern or pattern.endswith("*") and plain.startswith(pattern[:-1]):
+            return reason
+    return ""
+
+
+def short(outcome, text):
+    """Why a test failed, in a line: what mtr says of it, or the first lines that differ."""
+    lines = text.splitlines()
+    notes = [l for l in lines if l.startswith("mysqltest:") or "Server [" in l or "timeout" in l.lower() or "signal" in l]
+    diff = [l for l in lines if re.match(r"^[-+](?![-+])", l)]
+    return " | ".join((notes[:1] + diff[:3]) or lines[:1])[:300] if outcome != "pass" else ""
+
+
+class Results:
+    def __init__(self, out, suite):
+        self.file = out / "results" / (suite.replace("/", "-") + ".json")
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.tests = json.loads(self.file.read_text()) if self.file.exists() else {}
+
+    def put(self, engine, test, outcome, text):
+        self.tests.setdefault(test, {})[engine] = {"outcome": outcome, "why": short(outcome, text), "text": text[-6000:] if outcome == "fail" else ""}
+        self.file.write_text(json.dumps(self.tests, indent=1, sort_keys=True))
+
+    def outcome(self, engine, test):
+        return self.tests.get(test, {}).get(engine, {}).get("outcome", "-")
+
+
+def run_innodb(tree, suite, tests, traits, results):
+    """InnoDB as shipped; what it says otherwise is recorded and run again."""
+    drifted = set()
+    todo = list(tests)
+    if traits.get("record"):
+        for _ in tree.run(suite, tests, traits, record=True):
+            pass
+    for name, outcome, text in tree.run(suite, todo, traits):
+        results.put("InnoDB", name, outcome, text)
+        if outcome == "fail" and ("content mismatch" in text or "length mismatch" in text):
+            drifted.add(name.split(",")[0].split(".", 1)[1])
+    if drifted:
+        for _ in tree.run(suite, sorted(drifted), traits, record=True):
+            pass
+        for name, outcome, text in tree.run(suite, sorted(drifted), traits):
+            results.put("InnoDB", name, outcome, text)
+            if outcome == "pass":
+                results.tests[name]["InnoDB"]["recorded"] = True
+
+
+def copy_results(innodb, terrace, suite, tests):
+    """What InnoDB's run recorded is what is expected of Terrace."""
+    directory = innodb.directory(suite)
+    for test in tests:
+        for file in list(directory.glob(f"{test}.result")) + list(directory.glob(f"r/{test}.result")) + \
+                list(directory.glob(f"{test},*.r*")) + list(directory.glob(f"r/{test},*.r*")):
+            terrace.rewrite(file, terrace.tests / file.relative_to(innodb.tests))
+
+
+def table(out, reasons):
+    """All results known, into results.tsv. Returns its lines by suite: counts."""
+    lines, counts = [], {}
+    for suite in SUITES:
+        results = Results(out, suite)
+        count = counts.setdefault(suite, {"tests": 0, "InnoDB": 0, "Terrace": 0, "reason": 0, "open": 0})
+        for test in sorted(results.tests):
+            innodb, terrace = (results.outcome(e, test) for e in ENGINES)
+            if {innodb, terrace} <= {"skipped", "disabled", "-"}:
+                continue
+            count["tests"] += 1
+            count["InnoDB"] += innodb == "pass"
+            count["Terrace"] += terrace == "pass"
+            why = ""
+            if innodb == "pass" and terrace != "pass":
+                why = reason_of(test, reasons)
+                count["reason" if why else "open"] += 1
+                why = why or "OPEN: " + results.tests[test].get("Terrace", {}).get("why", "")
+            lines.append("\t".join((suite, test, innodb, terrace, re.sub(r"\s+", " ", why))))
+        if not count["tests"]:
+            del counts[suite]
+    (HERE / "results.tsv").write_text("suite\ttest\tInnoDB\tTerrace\twhy they differ\n" + "".join(l + "\n" for l in lines))
+    return counts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("suites", nargs="*", help=f"of {', '.join(SUITES)}; none: all of them")
+    parser.add_argument("--packages", type=pathlib.Path, required=True)
+    parser.add_argument("--plugin", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--engine", choices=ENGINES, action="append", help="one engine only; the other's last results stay")
+    parser.add_argument("--test", action="append", help="these tests of the suite only")
+    parser.add_argument("--piece", default="1/1", help="i/n: the i-th n-th of the tests")
+    parser.add_argument("--again", action="store_true", help="only what failed the last time with Terrace")
+    parser.add_argument("--table", action="store_true", help="only write the table of all results known")
+    options = parser.parse_args()
+    reasons = differences()
+    trees = {engine: Tree(engine, options.packages, options.plugin, options.out) for engine in ENGINES}
+    if not options.table:
+        trees["InnoDB"].make()
+        trees["Terrace"].make(trees["InnoDB"].tests)
+    bad = 0
+    for suite in (options.suites or SUITES) if not options.table else ():
+        traits, results = SUITES[suite], Results(options.out, suite)
+        piece, pieces = map(int, options.piece.split("/"))
+        tests = options.test or trees["InnoDB"].names(suite)
+        if traits.get("only_if_named") and not options.test:
+            tests = [t for t in tests if trees["InnoDB"].names_engine(suite, t)]
+        if options.again:
+            tests = sorted({t.split(",")[0].split(".", 1)[1] for t, r in results.tests.items()
+                            if r.get("Terrace", {}).get("outcome") == "fail" and r.get("InnoDB", {}).get("outcome") == "pass"})
+        tests = tests[piece - 1::pieces]
+        for engine in (options.engine or ENGINES) if tests else ():
+            started = time.time()
+            print(f"== {suite}, {engine}: {len(tests)} tests", flush=True)
+            if engine == "InnoDB":
+                run_innodb(trees[engine], suite, tests, traits, results)
+                copy_results(trees["InnoDB"], trees["Terrace"], suite, tests)
+            else:
+                for name, outcome, text in trees[engine].run(suite, tests, traits):
+                    results.put(engine, name, outcome, text)
+                    if outcome == "fail" and results.outcome("InnoDB", name) == "pass":
+                        print(f"   {name}: {reason_of(name, reasons) or short(outcome, text)}", flush=True)
+            ours = [t for t in results.tests if t.split(",")[0].split(".", 1)[1] in set(tests)]
+            outcomes = [results.outcome(engine, t) for t in ours]
+            print(f"   {outcomes.count('pass')} pass, {outcomes.count('fail')} fail, {outcomes.count('skipped')} skipped, "
+                  f"{outcomes.count('disabled')} disabled; {time.time() - started:.0f} s", flush=True)
+        bad += sum(1 for t in results.tests if results.outcome("InnoDB", t) == "pass" and results.outcome("Terrace", t) != "pass"
+                   and not reason_of(t, reasons))
+    for suite, count in table(options.out, reasons).items():
+        print(f"{suite}: of {count['tests']} InnoDB passes {count['InnoDB']}, Terrace {count['Terrace']}; "
+              f"{count['reason']} differ with a reason, {count['open']} without")
+        bad += count["open"] if options.table else 0
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
