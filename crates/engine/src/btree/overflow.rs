@@ -206,6 +206,8 @@ pub fn free_written(space: &Space, large: Large, urgency: Urgency) -> Result<()>
 
 /// Frees what hangs together from page `large.page`, number `first` of the value.
 fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Result<()> {
+    // What a cancelled change wrote must go, too.
+    let _shield = terrace_io::cancel::shield();
     let mut chain = Vec::new();
     let mut page = large.page;
     for index in first..large.pages() {

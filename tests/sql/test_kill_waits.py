@@ -1,0 +1,122 @@
+"""KILL and max_statement_time end a statement at once when it waits for the store: for room in a full object buffer, or
+for a page. Its rows go, the transaction's and the server stay usable."""
+
+import signal
+import threading
+import time
+
+import pymysql
+import pytest
+from test_object import cold_server, is_mostly_far, load, status, store, wait_for  # noqa: F401 (fixtures)
+
+ROWS_A_STATEMENT = 40
+KILLED, TIMED_OUT, GONE = 1317, 1969, (1927, 2006, 2013)
+
+
+def insert(start):
+    end = start + ROWS_A_STATEMENT - 1
+    return f"INSERT INTO t SELECT seq, seq, -seq, REPEAT('x', 900) FROM seq_{start}_to_{end}"
+
+
+class Victim(threading.Thread):
+    """Runs statements until one fails; says with what, when, and which was under way since when."""
+
+    def __init__(self, connection, statements):
+        super().__init__(daemon=True)
+        self.connection, self.statements = connection, statements
+        self.error = self.ended = None
+        self.done, self.since = 0, time.time()
+        self.start()
+
+    def run(self):
+        try:
+            for statement in self.statements:
+                self.since = time.time()
+                cursor = self.connection.cursor()
+                cursor.execute(statement)
+                cursor.fetchall()
+                self.done += 1
+        except pymysql.Error as error:
+            self.error = error.args[0]
+        self.ended = time.time()
+
+    def waits(self):
+        assert self.ended is None, f"it ended with {self.error}"
+        return time.time() - self.since > 3
+
+
+def kill(control, victim, how, within=2.0):
+    """How the statement ended."""
+    wait_for(victim.waits)
+    began = time.time()
+    control.cursor().execute(f"KILL {how} {victim.connection.thread_id()}")
+    victim.join(20)
+    assert victim.ended, "the kill was not heard"
+    assert victim.ended - began < within, f"{victim.ended - began:.1f} s after the kill"
+    return victim.error
+
+
+def test_a_statement_that_waits_for_room_in_the_object_buffer_is_killed_at_once(cold_server, store, run):
+    control = cold_server.connect()
+    run(control, "CREATE DATABASE d")
+    control.select_db("d")
+    run(control, "CREATE TABLE t (id INT PRIMARY KEY, v INT, k INT, pad VARCHAR(1000), KEY (k)) ENGINE=Terrace")
+    store.die()
+    connection = cold_server.connect(database="d")
+    victim = Victim(connection, (insert(1 + n * ROWS_A_STATEMENT) for n in range(1000)))
+    assert kill(control, victim, "QUERY") == KILLED
+    rows = victim.done * ROWS_A_STATEMENT
+    assert rows > 1000 and run(control, "SELECT COUNT(*), SUM(v) FROM t") == [(rows, rows * (rows + 1) // 2)]
+    # In a transaction: the statement goes, what was before it stays, and a roll back takes all.
+    connection.cursor().execute("BEGIN")
+    connection.cursor().execute("UPDATE t SET v = v + 1 WHERE id = 7")
+    victim = Victim(connection, [insert(100_001 + n * ROWS_A_STATEMENT) for n in range(100)])
+    assert kill(control, victim, "QUERY") == KILLED
+    assert run(connection, "SELECT v FROM t WHERE id = 7") == [(8,)]
+    connection.rollback()
+    assert run(control, "SELECT COUNT(*), SUM(v) FROM t") == [(rows, rows * (rows + 1) // 2)]
+    # A statement's own time.
+    began = time.time()
+    with pytest.raises(pymysql.Error) as raised:
+        for n in range(100):
+            began = time.time()
+            run(connection, f"SET STATEMENT max_statement_time=3 FOR {insert(100_001 + n * ROWS_A_STATEMENT)}")
+    assert raised.value.args[0] == TIMED_OUT and time.time() - began < 5
+    rows = run(control, "SELECT COUNT(*) FROM t")[0][0]
+    # The connection.
+    victim = Victim(connection, [insert(200_001 + n * ROWS_A_STATEMENT) for n in range(100)])
+    assert kill(control, victim, "CONNECTION") in GONE
+    assert run(control, "SELECT COUNT(*) FROM t") == [(rows + victim.done * ROWS_A_STATEMENT,)]
+    store.live()
+    connection = cold_server.connect(database="d")
+    wait_for(lambda: int(status(control, run, "object_buffer_slots_free")) > 20)
+    connection.cursor().execute(insert(300_001))
+    connection.commit()
+    cold_server.restart()
+    found = run(cold_server.connect(database="d"), "SELECT COUNT(*) FROM t")
+    assert found == [(rows + (victim.done + 1) * ROWS_A_STATEMENT,)]
+
+
+def test_a_statement_that_waits_for_a_page_from_the_store_is_killed_at_once(cold_server, store, run):
+    if not store.s3:
+        pytest.skip("a directory answers at once")
+    control = cold_server.connect()
+    load(control, run)
+    wait_for(lambda: is_mostly_far(control, run))
+    whole = "SELECT COUNT(*), SUM(v), SUM(LENGTH(pad)) FROM t FORCE INDEX (PRIMARY)"
+    answer = run(control, whole)
+    cold_server.restart()
+    control, connection = cold_server.connect(database="d"), cold_server.connect(database="d")
+    store.s3.process.send_signal(signal.SIGSTOP)
+    try:
+        assert kill(control, Victim(connection, [whole]), "QUERY") == KILLED
+        began = time.time()
+        with pytest.raises(pymysql.Error) as raised:
+            run(connection, f"SET STATEMENT max_statement_time=2 FOR {whole}")
+        assert raised.value.args[0] == TIMED_OUT and time.time() - began < 4
+        # What is near is served; a roll back of what was changed there needs nothing that is far.
+        assert run(connection, "SELECT 1") == [(1,)]
+        assert kill(control, Victim(connection, [whole]), "CONNECTION") in GONE
+    finally:
+        store.s3.process.send_signal(signal.SIGCONT)
+    assert run(control, whole) == answer
