@@ -22,6 +22,8 @@ pub struct StoreFaults {
     /// Nanoseconds that a request takes on the simulated clock.
     pub delay: AtomicU64,
     pub dead: AtomicBool,
+    /// A directory without syncs: see [`SimStore::lose_unsynced`].
+    pub lying: AtomicBool,
 }
 
 struct Object {
@@ -37,6 +39,8 @@ struct Objects {
     late: Vec<(String, Vec<u8>)>,
     /// Keys of puts that the loss of power cut off: what a directory keeps of them.
     staged: Vec<String>,
+    /// Keys put while the store lies.
+    unsynced: Vec<String>,
 }
 
 impl Objects {
@@ -45,6 +49,13 @@ impl Objects {
         let version = self.next_version;
         self.map.insert(key.to_string(), Object { body, version });
         Version(version.to_string())
+    }
+
+    fn put_noted(&mut self, key: &str, body: Vec<u8>, lying: bool) -> Version {
+        if lying {
+            self.unsynced.push(key.to_string());
+        }
+        self.put(key, body)
     }
 }
 
@@ -97,6 +108,16 @@ impl SimStore {
         for (key, body) in std::mem::take(&mut objects.late) {
             if !objects.map.contains_key(&key) {
                 objects.put(&key, body);
+            }
+        }
+    }
+
+    /// Power was lost: of what was put while the store lied, half is gone.
+    pub fn lose_unsynced(&self) {
+        let mut objects = self.objects.lock();
+        for key in std::mem::take(&mut objects.unsynced) {
+            if self.random.one_in(2) {
+                objects.map.remove(&key);
             }
         }
     }
@@ -158,7 +179,8 @@ impl ObjectStore for SimStore {
         if objects.map.contains_key(key) {
             return Err(StoreError::Conflict { key: key.to_string() });
         }
-        Ok(objects.put(key, parts.concat()))
+        let lying = self.faults.lying.load(Ordering::SeqCst);
+        Ok(objects.put_noted(key, parts.concat(), lying))
     }
     fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
         let lost = self.begin(purpose, key)?;

@@ -166,6 +166,26 @@ fn a_fenced_instance_publishes_nothing() {
 }
 
 #[test]
+fn an_instance_that_is_fenced_during_its_put_publishes_nothing() {
+    let mut rig = Rig::new(1, 64);
+    rig.flush(page_of(0, 0));
+    rig.run.sinker.sink_all().unwrap();
+    let named = rig.object(0);
+    rig.flush(page_of(0, 0));
+    let (store, fence) = (rig.store.clone() as Arc<dyn ObjectStore>, rig.run.fence.clone());
+    let taken = move || {
+        let writer = Writer { epoch: 9, nonce: 1, ..fence.writer() };
+        Fence::new(store.clone(), writer, true).take().unwrap();
+        fence.check().unwrap_err(); // as the collector does
+    };
+    rig.sim.sched.hook("sink-put", Box::new(taken));
+    assert!(rig.run.sinker.sink_block(block_of(0)).is_err());
+    assert_eq!(rig.object(0), named);
+    assert_eq!(rig.work(), Step::Idle);
+    rig.read_all();
+}
+
+#[test]
 fn a_stopped_log_does_not_make_it_put_objects_for_ever() {
     let mut rig = Rig::new(1, 64);
     (0..60).for_each(|i| _ = rig.flush(page_of(0, i)));
@@ -281,7 +301,11 @@ fn planted_each_bug_of_readers_and_fences_is_found_by_one_run() {
     let runs: [(&str, &planted::Switch, fn()); 4] = [
         ("READER_IGNORED", &planted::READER_IGNORED, an_object_is_superseded_while_it_is_read),
         ("FENCE_NOT_READ", &planted::FENCE_NOT_READ, a_fenced_instance_deletes_nothing),
-        ("FENCED_PUBLISHES", &planted::FENCED_PUBLISHES, a_fenced_instance_publishes_nothing),
+        (
+            "FENCED_PUBLISHES",
+            &planted::FENCED_PUBLISHES,
+            an_instance_that_is_fenced_during_its_put_publishes_nothing,
+        ),
         (
             "LINEAGE_IGNORED",
             &planted::LINEAGE_IGNORED,
