@@ -116,6 +116,17 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
       push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_CHECK_NOT_IMPLEMENTED,
                           ER_THD(thd, ER_CHECK_NOT_IMPLEMENTED), what);
     }
+  if (info->used_fields & HA_CREATE_USED_ROW_FORMAT &&
+      (info->row_type == ROW_TYPE_FIXED || info->row_type == ROW_TYPE_PAGE))
+  {
+    // As InnoDB: this error of ALTER, a warning beside the server's own error of CREATE.
+    if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
+      my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "ROW_TYPE");
+    else
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION,
+                          ER_THD(thd, ER_ILLEGAL_HA_CREATE_OPTION), "Terrace", "ROW_TYPE");
+    return HA_WRONG_CREATE_OPTION;
+  }
   if (info->data_file_name || info->index_file_name)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),
                         info->data_file_name ? "DATA DIRECTORY" : "INDEX DIRECTORY");

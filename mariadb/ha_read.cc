@@ -292,11 +292,13 @@ int ha_terrace::index_next_same(uchar *buf, const uchar *key, uint length)
 
 int ha_terrace::rnd_init(bool scan)
 {
+  m_scan_ended= false;
   if (m_cursor && m_tree == 0 && scan == m_scan)
   {
     m_batch_left= 0;
     m_direction= NOWHERE;
     m_at_cursor= false;
+    m_current= Row();
     return 0;
   }
   return open_cursor(0, scan);
@@ -310,13 +312,21 @@ int ha_terrace::rnd_end()
 
 int ha_terrace::rnd_next(uchar *buf)
 {
-  if (m_direction == NOWHERE)
+  int error;
+  if (m_scan_ended)
+    return HA_ERR_END_OF_FILE;
+  if (m_direction == NOWHERE && !m_current.key)
+    error= seek(buf, TERRACE_SEEK_FIRST, nullptr, nullptr);
+  else
   {
-    int error= seek(buf, TERRACE_SEEK_FIRST, nullptr, nullptr);
-    return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
+    // Also behind the place of a scan that outlived its statement.
+    m_steps= SINGLE_STEPS;
+    error= step(buf, FORWARD, nullptr);
   }
-  m_steps= SINGLE_STEPS;
-  return step(buf, FORWARD, nullptr);
+  if (error == HA_ERR_KEY_NOT_FOUND)
+    error= HA_ERR_END_OF_FILE;
+  m_scan_ended= error == HA_ERR_END_OF_FILE;
+  return error;
 }
 
 int ha_terrace::rnd_pos(uchar *buf, uchar *place)

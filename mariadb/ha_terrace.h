@@ -165,6 +165,7 @@ private:
   terrace_cursor *m_retired= nullptr;
   uint m_tree= 0;
   bool m_scan= false;
+  bool m_scan_ended= false;             // a table scan came to its end
   terrace_batch m_batch= {};
   size_t m_batch_at= 0;
   uint m_batch_left= 0, m_steps= 0;
