@@ -7,6 +7,8 @@
 
 using namespace terrace;
 
+static const ulonglong INEXACT_ROWS= 4000;
+
 handler::Table_flags ha_terrace::table_flags() const
 {
   Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_CAN_SQL_HANDLER | HA_CAN_GEOMETRY |
@@ -254,5 +256,9 @@ ha_rows ha_terrace::records_in_range(uint index, const key_range *low, const key
   terrace_bytes to_bytes= no_high ? bytes_of(nullptr, 0) : bytes_of(to.size() ? to.data() : &nothing, to.size());
   if (terrace_table_records_in_range(m_table, tree_of(index), from_bytes, to_bytes, &count))
     return HA_POS_ERROR;
+  // What is more than some leaves' worth is an estimate, and InnoDB doubles its own, up to half of the table: the optimizer's
+  // costs are made for that, and scanning beats fetching a large part of the rows one by one.
+  if (count > INEXACT_ROWS)
+    count= MY_MAX(count, MY_MIN(count * 2, stats.records / 2));
   return MY_MAX(count, 1);
 }

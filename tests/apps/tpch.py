@@ -46,6 +46,9 @@ def load(options, tables, engine):
     connection = pymysql.connect(host="127.0.0.1", port=options.port, user="root", autocommit=True, local_infile=True)
     cursor = connection.cursor()
     database = f"tpch_{engine.lower()}"
+    if options.loaded:
+        connection.select_db(database)
+        return connection
     cursor.execute(f"DROP DATABASE IF EXISTS {database}")
     cursor.execute(f"CREATE DATABASE {database} CHARACTER SET latin1")
     connection.select_db(database)
@@ -95,6 +98,7 @@ def main():
     parser.add_argument("--csv", required=True)
     parser.add_argument("--module", required=True)
     parser.add_argument("--part", type=int, default=10)
+    parser.add_argument("--loaded", action="store_true", help="the tables are there")
     parser.add_argument("--plans", help="a file for the plans that differ")
     options = parser.parse_args()
     tables, queries = source(options.module)
@@ -123,4 +127,5 @@ def main():
     sys.exit(1 if wrong else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

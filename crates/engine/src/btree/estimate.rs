@@ -2,7 +2,8 @@
 //!
 //! A bound's place is found level by level as a fraction of the whole tree: in the root, slot by count; in
 //! the child, slot by count of that one share; and so on. The difference of two fractions times the
-//! number of rows is the estimate. A range of a few leaves is counted.
+//! number of rows is the estimate. A range of a few leaves is counted; of one that is not much longer the leaves are counted in
+//! the nodes above them.
 
 use super::descend::{Notes, Target};
 use super::node::Node;
@@ -16,7 +17,17 @@ const COUNTED_LEAVES: usize = 4;
 struct Spot {
     leaf: u32,
     slot: usize,
+    /// The node above the leaf and the leaf's place in it; none if the leaf is the root.
+    parent: Option<(u32, usize)>,
     fraction: f64,
+}
+
+/// What a walk along the leaves found.
+enum Counted {
+    Exactly(u64),
+    /// The end lies further; so many rows a leaf has on the way.
+    RowsPerLeaf(f64),
+    Unknown,
 }
 
 impl Tree {
@@ -32,8 +43,15 @@ impl Tree {
             Bound::Included(key) => Some(self.spot(key, true)?),
             Bound::Excluded(key) => Some(self.spot(key, false)?),
         };
-        if let Some(rows) = self.count(&from, to.as_ref())? {
-            return Ok(rows);
+        match self.count(&from, to.as_ref())? {
+            Counted::Exactly(rows) => return Ok(rows),
+            Counted::RowsPerLeaf(rows) => {
+                let leaves = to.as_ref().map_or(Ok(None), |to| self.leaves_between(&from, to))?;
+                if let Some(leaves) = leaves {
+                    return Ok((leaves as f64 * rows).round() as u64);
+                }
+            }
+            Counted::Unknown => {}
         }
         let end = to.map_or(1.0, |to| to.fraction);
         Ok(((end - from.fraction).max(0.0) * self.rows() as f64).round() as u64)
@@ -42,12 +60,13 @@ impl Tree {
     /// Where the first entry is that is not below the key, or, with `after`, above it.
     fn spot(&self, key: &[u8], after: bool) -> Result<Spot> {
         let (mut fraction, mut share) = (0.0, 1.0);
+        let mut parent = None;
         let mut level = self.root_level();
         loop {
             let guard = self.descend(Target::At(key), level, Access::Internal, &mut Notes::default())?;
             let Some(guard) = guard else {
                 level = self.root_level(); // the tree has lost a level meanwhile
-                (fraction, share) = (0.0, 1.0);
+                (fraction, share, parent) = (0.0, 1.0, None);
                 continue;
             };
             let node = Node::new(guard.page());
@@ -61,29 +80,53 @@ impl Tree {
             fraction += share * slot as f64 / count;
             share /= count;
             if level == 0 {
-                return Ok(Spot { leaf: guard.id().page, slot, fraction });
+                return Ok(Spot { leaf: guard.id().page, slot, parent, fraction });
+            }
+            if level == 1 {
+                parent = Some((guard.id().page, slot));
             }
             level -= 1;
         }
     }
 
     /// The exact count, if the two places are few leaves apart.
-    fn count(&self, from: &Spot, to: Option<&Spot>) -> Result<Option<u64>> {
-        let (mut leaf, mut slot, mut rows) = (from.leaf, from.slot, 0);
+    fn count(&self, from: &Spot, to: Option<&Spot>) -> Result<Counted> {
+        let (mut leaf, mut slot, mut rows, mut all) = (from.leaf, from.slot, 0, 0);
         for _ in 0..COUNTED_LEAVES {
             let guard = self.pages.read(self.space.page_id(leaf), Access::Internal)?;
             let node = Node::new(guard.page());
             if !node.is_live() || !node.is_leaf() {
-                return Ok(None);
+                return Ok(Counted::Unknown);
             }
             if let Some(to) = to.filter(|to| to.leaf == leaf) {
-                return Ok(Some(rows + to.slot.saturating_sub(slot) as u64));
+                return Ok(Counted::Exactly(rows + to.slot.saturating_sub(slot) as u64));
             }
             rows += node.count().saturating_sub(slot) as u64;
+            all += node.count();
             match node.right() {
                 Some(right) => (leaf, slot) = (right, 0),
-                None => return Ok(to.is_none().then_some(rows)),
+                None => return Ok(if to.is_none() { Counted::Exactly(rows) } else { Counted::Unknown }),
             }
+        }
+        Ok(Counted::RowsPerLeaf(all as f64 / COUNTED_LEAVES as f64))
+    }
+
+    /// How many leaves apart the two places are, if that takes a look at few of the nodes above them.
+    fn leaves_between(&self, from: &Spot, to: &Spot) -> Result<Option<u64>> {
+        let (Some((mut page, mut slot)), Some(end)) = (from.parent, to.parent) else { return Ok(None) };
+        let mut leaves = 0;
+        for _ in 0..COUNTED_LEAVES {
+            let guard = self.pages.read(self.space.page_id(page), Access::Internal)?;
+            let node = Node::new(guard.page());
+            if !node.is_live() || node.is_leaf() {
+                return Ok(None);
+            }
+            if end.0 == page {
+                return Ok(Some(leaves + end.1.saturating_sub(slot) as u64));
+            }
+            leaves += node.count().saturating_sub(slot) as u64;
+            let Some(right) = node.right() else { return Ok(None) };
+            (page, slot) = (right, 0);
         }
         Ok(None)
     }

@@ -98,6 +98,19 @@ fn small_ranges_are_counted_and_large_ones_estimated() {
 }
 
 #[test]
+fn ranges_are_estimated_by_their_own_leaves_where_rows_differ_in_size() {
+    let mut entries = numbers(25_000, 20);
+    entries.extend(numbers(50_000, 400).split_off(25_000));
+    let w = built(&entries, 90);
+    for (low, high) in [(5_000u64, 12_000u64), (30_000, 34_000)] {
+        let (from, to) = (low.to_be_bytes(), high.to_be_bytes());
+        let rows = w.tree.estimate_range(Bound::Included(&from[..]), Bound::Excluded(&to[..])).unwrap() as f64;
+        let exact = (high - low) as f64;
+        assert!((rows - exact).abs() <= exact * 0.1 + 200.0, "{rows} for {exact}");
+    }
+}
+
+#[test]
 fn large_values_come_back_and_their_pages_are_used_anew() {
     let w = world(400);
     let space = w.tree.space();
