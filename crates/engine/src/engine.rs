@@ -74,12 +74,9 @@ impl Engine {
 
     /// Closes cleanly: everything is flushed and the next start has nothing to redo.
     pub fn shutdown(&self) -> Result<()> {
-        self.core.catalog.save_rows();
         self.core.storage.stop_workers_but_flush();
-        // Counts serve estimates only: without them the instance is whole.
-        let counts = self.core.catalog.save_rows();
+        self.core.catalog.save_rows();
         self.core.storage.close()?;
-        counts?;
         self.core.storage.stop();
         Ok(())
     }
