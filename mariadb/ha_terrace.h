@@ -132,7 +132,13 @@ private:
   */
   bool only_index()
   {
-    return keyread_enabled() && active_index != MAX_KEY && inited == INDEX && m_tree != 0 && m_entry_has_position;
+    return keyread_enabled() && active_index != MAX_KEY && inited == INDEX && m_tree != 0 && m_entry_has_position &&
+           !needs_row();
+  }
+  /** WITHOUT OVERLAPS compares columns of which the index may have a prefix: an entry doesn't give it back. */
+  bool needs_row() const
+  {
+    return table->key_info[active_index].without_overlaps && !m_indexes[active_index].is_whole();
   }
   const MY_BITMAP *wanted() const { return m_lock_type_write ? nullptr : table->read_set; }
   void remember_position();
