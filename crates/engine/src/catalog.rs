@@ -347,15 +347,6 @@ impl Catalog {
         }
     }
 
-    /// Writes the row counts of the tables that were open to their headers, for a clean shutdown.
-    pub fn save_rows(&self) -> Result<()> {
-        let open: Vec<_> = self.known.lock().values().filter_map(|k| k.open.clone()).collect();
-        for tree in open.iter().flat_map(|table| table.trees().to_vec()) {
-            tree.save_rows(Urgency::Normal)?;
-        }
-        Ok(())
-    }
-
     /// Removes the table's entry, durably. Returns the spaces that nobody names any more.
     pub fn drop_table(&self, name: &str) -> Result<Vec<SpaceId>> {
         let _one = self.changing.lock();

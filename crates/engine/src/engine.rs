@@ -76,10 +76,7 @@ impl Engine {
     pub fn shutdown(&self) -> Result<()> {
         self.core.catalog.save_rows();
         self.core.storage.stop_workers_but_flush();
-        // Counts serve estimates only: without them the instance is whole.
-        let counts = self.core.catalog.save_rows();
         self.core.storage.close()?;
-        counts?;
         self.core.storage.stop();
         Ok(())
     }
