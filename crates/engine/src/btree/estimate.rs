@@ -46,9 +46,12 @@ impl Tree {
         match self.count(&from, to.as_ref())? {
             Counted::Exactly(rows) => return Ok(rows),
             Counted::RowsPerLeaf(rows) => {
-                let leaves = to.as_ref().map_or(Ok(None), |to| self.leaves_between(&from, to))?;
-                if let Some(leaves) = leaves {
-                    return Ok((leaves as f64 * rows).round() as u64);
+                if let Some(to) = &to
+                    && let Some(leaves) = self.leaves_between(&from, to)?
+                    && leaves > 0
+                {
+                    let whole = leaves as f64 * rows;
+                    return Ok((whole + to.slot as f64 - from.slot as f64).max(1.0).round() as u64);
                 }
             }
             Counted::Unknown => {}
