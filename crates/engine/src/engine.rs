@@ -183,8 +183,9 @@ impl Engine {
         let sunk = |of: fn(&SinkCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.sinker.counters)));
         let object = |of: fn(&ObjectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.objects.counters)));
         let collected = |of: fn(&CollectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.collector.counters)));
-        // Before the list: what is locked in it stays so to its end.
-        let (history_length, purge_lag) = (core.history.lock().len(), core.purge_lag());
+        // Before the list, and apart: what is locked in a statement stays so to its end.
+        let history_length = core.history.lock().len();
+        let purge_lag = core.purge_lag();
         let list: Vec<(&str, u64)> = vec![
             ("objects_put", object(|c| &c.puts)),
             ("objects_put_bytes", object(|c| &c.put_bytes)),
