@@ -189,8 +189,9 @@ impl Engine {
         let sunk = |of: fn(&SinkCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.sinker.counters)));
         let object = |of: fn(&ObjectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.objects.counters)));
         let collected = |of: fn(&CollectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.collector.counters)));
-        // Not in the list: the lock would be held to its end.
+        // Before the list, and apart: what is locked in a statement stays so to its end.
         let history_length = core.history.lock().len();
+        let purge_lag = core.purge_lag();
         let list: Vec<(&str, u64)> = vec![
             ("objects_put", object(|c| &c.puts)),
             ("objects_put_bytes", object(|c| &c.put_bytes)),
@@ -248,7 +249,7 @@ impl Engine {
             ("transactions_rolled_back", get(&core.counters.rolled_back)),
             ("purge_transactions", get(&core.counters.purged)),
             ("history_length", history_length),
-            ("purge_lag", core.purge_lag()),
+            ("purge_lag", purge_lag),
             ("purge_writer_waits", get(&core.brake.waits)),
             ("purge_writer_wait_microseconds", get(&core.brake.nanos) / 1000),
             ("read_views", core.ids.views() as u64),

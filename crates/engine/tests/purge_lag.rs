@@ -58,6 +58,10 @@ fn writers_wait_for_a_purge_that_is_late() {
         let rig = Rig::new(seed, LAG_MAX as usize);
         let most = rig.changes(20_000);
         println!("seed {seed}: a lag of {most} at most, {} waits", rig.waits());
+        let status = rig.engine.status();
+        let shown = |name: &str| status.iter().find(|(n, _)| n == name).unwrap().1;
+        assert_eq!((shown("purge_writer_waits"), shown("purge_lag")), (rig.waits(), rig.engine.core().purge_lag()));
+        assert!(shown("purge_writer_wait_microseconds") > 0 && shown("history_length") > 0);
         assert!(rig.waits() > 0 && most > LAG_MAX && most < 2 * LAG_MAX, "seed {seed}: {most}, {} waits", rig.waits());
         rig.engine.core().storage.stop();
         // Without it nothing keeps the history from growing.
