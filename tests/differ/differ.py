@@ -79,7 +79,9 @@ def scenario(pair, seed, statements):
     except TimedOut:
         return None
     except Died as died:
-        raise Died(f"seed {seed}: {died}, after:\n" + "\n".join(s.text() + ";" for s in done)) from died
+        died = Died(f"seed {seed}: {died}, after:\n" + "\n".join(s.text() + ";" for s in done))
+        died.seed = seed
+        raise died
     return None
 
 
