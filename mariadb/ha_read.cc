@@ -128,8 +128,9 @@ int ha_terrace::unpack(uchar *buf)
 /** The server takes an index-only read's virtual columns from the index; where the row was read, they are computed. */
 bool ha_terrace::unpack_row(uchar *buf)
 {
+  const bool all= keyread_enabled() && m_tree != 0;
   const bool computes= table->vfield && keyread_enabled() && buf == table->record[0];
-  if (!m_row.decode(m_current.value, m_current.value_length, buf, computes ? nullptr : wanted()))
+  if (!m_row.decode(m_current.value, m_current.value_length, buf, all || computes ? nullptr : wanted()))
     return false;
   if (computes)
   {

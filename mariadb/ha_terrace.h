@@ -135,11 +135,11 @@ private:
     return keyread_enabled() && active_index != MAX_KEY && inited == INDEX && m_tree != 0 && m_entry_has_position &&
            !needs_row();
   }
-  /** WITHOUT OVERLAPS compares columns of which the index may have a prefix: an entry doesn't give it back. */
-  bool needs_row() const
-  {
-    return table->key_info[active_index].without_overlaps && !m_indexes[active_index].is_whole();
-  }
+  /**
+    An entry doesn't give back a column of which it has a prefix, and the server may compare that: with the end of a range, in a
+    merge of indexes; of another row, for WITHOUT OVERLAPS.
+  */
+  bool needs_row() const { return !m_indexes[active_index].is_whole(); }
   const MY_BITMAP *wanted() const { return m_lock_type_write ? nullptr : table->read_set; }
   void remember_position();
   void encode_primary(const uchar *record, terrace::Bytes *out);

@@ -14,7 +14,11 @@ NAMES = re.compile(r"innodb|terrace|myisam|differ_[01]|#sql[-_0-9a-z]*", re.I)
 
 
 class Died(Exception):
-    """The server lost the connection."""
+    """The server lost the connection, in a statement on a table of this engine."""
+
+    def __init__(self, engine, text, seed=None):
+        super().__init__(text if seed is None else f"seed {seed}: {text}")
+        self.engine, self.seed = engine, seed
 
 
 class TimedOut(Exception):
@@ -43,7 +47,7 @@ class Side:
         except pymysql.err.Error as error:
             code = error.args[0]
             if code in LOST or isinstance(error, pymysql.err.InterfaceError):
-                raise Died(f"{self.engine}: {error}") from error
+                raise Died(self.engine, f"{self.engine}: {error}") from error
             if code in TIMED_OUT:
                 raise TimedOut(text) from error
             if statement.kind == "alter" and code in BY_COPY_OR_IN_PLACE:

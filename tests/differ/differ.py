@@ -79,9 +79,7 @@ def scenario(pair, seed, statements):
     except TimedOut:
         return None
     except Died as died:
-        died = Died(f"seed {seed}: {died}, after:\n" + "\n".join(s.text() + ";" for s in done))
-        died.seed = seed
-        raise died
+        raise Died(died.engine, f"{died}, after:\n" + "\n".join(s.text() + ";" for s in done), seed) from died
     return None
 
 

@@ -100,3 +100,12 @@ def test_a_small_table_is_as_large_after_a_restart(own_server, engine, run):
     own_server.restart()
     rows = run(own_server.connect(), "SELECT table_rows FROM information_schema.tables WHERE table_schema = 'd'")
     assert rows == [(25,)]
+
+
+def test_a_merge_of_indexes_compares_a_prefix_with_the_whole_column(db, engine, run):
+    """An index's entry has only a prefix of the text; the end of a range was compared with what the record held before."""
+    run(db, f"CREATE TABLE t (id INT, c MEDIUMTEXT, d INT NOT NULL, KEY k (d, c(2)), KEY l (c(1))) ENGINE={engine}")
+    run(db, "INSERT INTO t VALUES (1, 'aB', 1), (2, 'z', 1), (3, REPEAT('W', 70000), 2), (4, REPEAT('W', 70000), 3)")
+    where = "c = 'aaaaaaaaaa' OR (c BETWEEN '10' AND 'aB' OR c = 'z' OR d = 3)"
+    assert "sort_union" in run(db, f"EXPLAIN SELECT id FROM t WHERE {where}")[0][9]
+    assert sorted(run(db, f"SELECT id FROM t WHERE {where}")) == [(1,), (2,), (4,)]

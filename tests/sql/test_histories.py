@@ -63,7 +63,10 @@ def test_a_fault_planted_in_a_recorded_history_is_found(server, db, engine):
     readers = [(t, at) for t in transactions if t.committed for at, step in enumerate(t.steps) if isinstance(step, Read) and step.values and not step.locking]
     # A read that missed the last value it saw; a committed value that vanished; a value of a rolled-back transaction that was seen.
     planted = copy.deepcopy(transactions)
-    t, at = next((planted[transactions.index(t)], at) for t, at in readers if not any(isinstance(s, Append) for s in t.steps))
+    writers = {(s.key, s.value): t for t in transactions if t.committed for s in t.steps if isinstance(s, Append)}
+    # Of a value that was there before the reader began: else it may have come before its writer.
+    stale = ((t, at) for t, at in readers if writers[t.steps[at].key, t.steps[at].values[0]].answered < t.began)
+    t, at = next((planted[transactions.index(t)], at) for t, at in stale if not any(isinstance(s, Append) for s in t.steps))
     t.steps[at].values = ()
     assert check(planted, last)[0]
     key = max(last, key=lambda k: len(last[k]))
