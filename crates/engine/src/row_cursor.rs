@@ -98,6 +98,11 @@ impl Cursor {
             Seek::First => btree::Seek::First,
             Seek::Last => btree::Seek::Last,
         };
+        if self.lock == Lock::None && self.reader.is_none() {
+            // The view is older than what is copied under it: else a value could be rolled back in between, and forgotten
+            // before the view asks whose it was.
+            self.txn.reader();
+        }
         let valid = self.cursor.seek(to)?;
         let backward = matches!(seek, Seek::AtMost | Seek::Before | Seek::Last);
         if self.locks_gaps {
