@@ -239,6 +239,15 @@ def test_a_file_of_another_instance_is_not_taken_for_ones_own(stopped, instances
     for name, named in (("log.0", "log.0"), ("map", "map"), ("superblock", "log.0"), ("pages", "on volume")):
         shutil.move(stopped.file(name), stopped.file("own"))
         shutil.copy(instances[1].file(name), stopped.file(name))
+        if name == "pages":
+            mark = stopped.mark()
+            stopped.server.start()
+            if stopped.runs(run):
+                # The few pages that a start reads are the same in both. Those of the table are not.
+                assert isinstance(error_code(stopped.connect(), run, "SELECT SUM(LENGTH(pad)), SUM(v) FROM t"), int)
+                assert "on volume is corrupt" in stopped.log_since(mark)
+                return
+            stopped.server.kill9()
         said = stopped.starts_not(run)
         assert "corrupt: " in said and named in said, said
         shutil.move(stopped.file("own"), stopped.file(name))
