@@ -15,15 +15,19 @@
 //! Lock order: a shard's lock, then the free list, the queues or the dirty set; each held for memory
 //! work only. Page latches are taken with a pin and no lock. No wait and no I/O under any of them.
 //!
-//! Not here: where an image comes from (`below`), what is written where (`flush`), who evicts when
-//! (`evict`).
+//! Not here: free frames and eviction (`room`), dirty pages (`dirty`), where an image comes from
+//! (`below`), what is written where (`flush`), who evicts when (`evict`).
 
 mod ahead;
+mod dirty;
+mod room;
 mod table;
 
+pub use dirty::DirtyCopy;
+
 use crate::below::{Below, Fetched, ReadError, Tier, not_cancelled};
-use crate::frame::{ACCESSES_MAX, Arena, Frame, FrameNo, State};
-use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
+use crate::frame::{Arena, Frame, FrameNo, State};
+use crate::page::{Glsn, PageId, SpaceId};
 use crate::planted;
 use crate::queues::Queues;
 use crate::sync::{Mutex, RawLatch as _};
@@ -35,22 +39,12 @@ use table::{SHARDS, Table};
 use terrace_io::World;
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;
-use terrace_io::sched::{Event, Woken};
+use terrace_io::sched::Event;
 
 /// How long a reader waits for a free frame while none becomes free, before it gives up, in nanoseconds.
 const FRAME_WAIT_MAX: Nanos = 30_000_000_000;
-/// Who waits for a frame: a free one wakes all who may take the last ones, and one of the others.
-const RESERVED: u64 = 0;
-const OTHERS: u64 = 1;
-
 /// After how long a waiter looks again by itself, in nanoseconds.
 const PATIENCE: Nanos = 100_000_000;
-
-/// Dirty pages may take five eighths of the frames; then writers wait. In a pool too small for an engine they may
-/// take all.
-fn dirty_max(frames: usize) -> usize {
-    if frames < 64 { frames } else { frames * 5 / 8 }
-}
 
 /// How a use of a page counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -329,265 +323,6 @@ impl Pool {
         self.publish(no);
     }
 
-    /// A free frame; waits for one, evicting itself if the cleaners are late. `reserve` may take the
-    /// last ones. No latch is held.
-    pub(crate) fn take_frame(&self, reserve: bool) -> Result<FrameNo, ReadError> {
-        let keep = if reserve { 0 } else { self.reserve };
-        let mut waited = 0;
-        loop {
-            let freed = self.frames_freed.ticket();
-            {
-                let mut free = self.free.lock();
-                let left = free.len();
-                if left > keep {
-                    let no = free.pop();
-                    drop(free);
-                    if left <= self.free_low {
-                        self.frames_wanted.notify();
-                    }
-                    if let Some(no) = no {
-                        return Ok(no);
-                    }
-                }
-            }
-            if self.evict_one() {
-                self.counters.foreground_evictions.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-            self.counters.frame_waits.fetch_add(1, Ordering::Relaxed);
-            self.frames_wanted.notify();
-            self.flush_wanted.notify();
-            not_cancelled()?;
-            let who = if reserve { RESERVED } else { OTHERS };
-            if self.world.sched.wait_for(&self.frames_freed, freed, Some(PATIENCE), who) == Woken::Notified {
-                continue;
-            }
-            waited += PATIENCE;
-            if waited > FRAME_WAIT_MAX {
-                return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
-            }
-        }
-    }
-
-    /// Holds a writer back while so many pages are dirty that readers would run out of frames: as long as pages cannot
-    /// be flushed as fast as they are changed, it is the writers who wait. No latch is held.
-    pub(crate) fn wait_to_change(&self) -> Result<(), ReadError> {
-        let mut waited = 0;
-        loop {
-            let cleaned = self.cleaned.ticket();
-            if self.dirty_frames() <= dirty_max(self.frames()) {
-                return Ok(());
-            }
-            self.counters.writer_waits.fetch_add(1, Ordering::Relaxed);
-            self.flush_wanted.notify();
-            not_cancelled()?;
-            // Whoever sees others go on is late, not stuck.
-            if self.world.sched.wait(&self.cleaned, cleaned, Some(PATIENCE)) == Woken::Notified {
-                continue;
-            }
-            waited += PATIENCE;
-            if waited > FRAME_WAIT_MAX {
-                return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
-            }
-        }
-    }
-
-    pub(crate) fn give_frame(&self, no: FrameNo) {
-        let frame = self.frame(no);
-        frame.first_change.store(0, Ordering::Release);
-        frame.reused.store(false, Ordering::Relaxed);
-        frame.version.fetch_add(1, Ordering::AcqRel);
-        frame.turn.fetch_add(1, Ordering::AcqRel);
-        frame.set_state(State::Free);
-        self.free.lock().push(no);
-        self.frames_freed.notify_until(RESERVED);
-    }
-
-    /// Evicts the clean page that the queues name next. False if there is none now.
-    pub(crate) fn evict_one(&self) -> bool {
-        // A bounded walk: what it skips is requeued.
-        for _ in 0..64 {
-            let Some(no) = self.next_victim() else { return false };
-            if self.try_evict(no) {
-                return true;
-            }
-        }
-        false
-    }
-
-    fn next_victim(&self) -> Option<FrameNo> {
-        let mut queues = self.queues.lock();
-        let promoted = queues.promoted;
-        let victim = queues.next_victim(|no, turn| {
-            let frame = self.frame(no);
-            crate::queues::Look {
-                stale: frame.turn.load(Ordering::Acquire) != turn || frame.state() != State::Ready,
-                accesses: frame.accesses.load(Ordering::Relaxed),
-                evictable: frame.pins() == 0 && !frame.is_dirty(),
-            }
-        });
-        for no in queues.cooled.drain(..) {
-            self.frame(no).accesses.store(0, Ordering::Relaxed);
-            self.frame(no).reused.store(true, Ordering::Relaxed);
-        }
-        self.counters.promoted.fetch_add(queues.promoted - promoted, Ordering::Relaxed);
-        victim
-    }
-
-    /// Claims the frame away from its page, offers the image below, frees the frame.
-    fn try_evict(&self, no: FrameNo) -> bool {
-        let frame = self.frame(no);
-        let turn = frame.turn.load(Ordering::Acquire);
-        let claimed = if planted::PINS_SEEN_EARLY.on() {
-            let unpinned = frame.state() == State::Ready && frame.pins() == 0;
-            if unpinned {
-                frame.set_state(State::Claimed);
-            }
-            unpinned
-        } else {
-            frame.try_claim()
-        };
-        // Whoever made it dirty had it pinned, so that is known by now.
-        if claimed && frame.is_dirty() {
-            self.end_claim(no);
-        } else if claimed {
-            return self.evict_claimed(no);
-        }
-        self.queues.lock().push_old(no, turn);
-        false
-    }
-
-    /// The claim of a page that stays in memory is over.
-    fn end_claim(&self, no: FrameNo) {
-        let frame = self.frame(no);
-        let id = frame.id();
-        frame.set_state(State::Ready);
-        self.shard(id).claims_ended.notify();
-    }
-
-    fn evict_claimed(&self, no: FrameNo) -> bool {
-        let frame = self.frame(no);
-        let id = frame.id();
-        // SAFETY: claimed, unpinned and out of state Ready: nobody else reaches the bytes.
-        let image = unsafe { self.arena.bytes_mut(no) };
-        let accesses = frame.accesses.load(Ordering::Relaxed);
-        // A page that was young has had its count taken away, but it was used again.
-        let accesses = if frame.reused.load(Ordering::Relaxed) { ACCESSES_MAX } else { accesses };
-        self.below.evicted(id, image, accesses);
-        self.unclaim(id, no);
-        self.counters.evictions.fetch_add(1, Ordering::Relaxed);
-        true
-    }
-
-    // --- dirty pages -------------------------------------------------------------------------
-
-    /// The caller has the exclusive latch or the claim.
-    pub(crate) fn set_dirty(&self, no: FrameNo, first: Glsn) {
-        assert!(first > 0);
-        let frame = self.frame(no);
-        if !frame.is_dirty() {
-            frame.first_change.store(first, Ordering::Release);
-            let mut dirty = self.dirty.lock();
-            dirty.insert((first, no));
-            self.dirty_count.store(dirty.len(), Ordering::Relaxed);
-            let many = dirty.len() % 64 == 0 && dirty.len() > crate::flush::dirty_limit(self.frames());
-            drop(dirty);
-            if many {
-                self.flush_wanted.notify();
-            }
-        }
-    }
-
-    fn set_homeless(&self, no: FrameNo) {
-        if !self.frame(no).homeless.swap(true, Ordering::AcqRel) {
-            self.homeless.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    fn clear_homeless(&self, no: FrameNo) {
-        if self.frame(no).homeless.swap(false, Ordering::AcqRel) {
-            self.homeless.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
-    /// Pages in memory that no tier has an image of: each will take a slot.
-    pub fn homeless(&self) -> usize {
-        self.homeless.load(Ordering::Acquire)
-    }
-
-    /// The smallest first change of a dirty page: no checkpoint may pass it.
-    pub fn oldest_dirty(&self) -> Option<Glsn> {
-        self.dirty.lock().first().map(|(first, _)| *first)
-    }
-
-    /// Up to `max` dirty frames, the oldest first change first.
-    pub fn oldest_dirty_frames(&self, max: usize) -> Vec<FrameNo> {
-        self.dirty.lock().iter().take(max).map(|(_, no)| *no).collect()
-    }
-
-    /// Up to `max` dirty frames near the end of `old`: their eviction is near.
-    pub fn cold_dirty_frames(&self, max: usize) -> Vec<FrameNo> {
-        self.queues.lock().old_tail(4 * max).filter(|no| self.frame(*no).is_dirty()).take(max).collect()
-    }
-
-    /// Copies a dirty page's image into `buf`. None if it is not dirty (any more), or somebody holds
-    /// its exclusive latch: the flusher never waits for a latch.
-    pub fn copy_dirty(&self, no: FrameNo, buf: &mut [u8]) -> Option<DirtyCopy> {
-        assert_eq!(buf.len(), PAGE_SIZE);
-        let frame = self.frame(no);
-        if frame.state() != State::Ready || !frame.is_dirty() || !frame.latch.try_lock_shared() {
-            return None;
-        }
-        let first_change = frame.first_change();
-        let copy = first_change.filter(|_| frame.state() == State::Ready).map(|first_change| {
-            // SAFETY: under the shared latch.
-            buf.copy_from_slice(unsafe { self.arena.bytes(no) });
-            let page = PageRef::new(buf);
-            DirtyCopy {
-                frame: no,
-                id: frame.id(),
-                lsn: page.lsn(),
-                version: frame.version.load(Ordering::Acquire),
-                first_change,
-            }
-        });
-        // SAFETY: locked above.
-        unsafe { frame.latch.unlock_shared() };
-        copy
-    }
-
-    /// The copy is on disk and mapped. The page becomes clean, or, if it was changed meanwhile, its
-    /// first change becomes what came after the copy.
-    pub fn flushed(&self, copy: &DirtyCopy) {
-        let frame = self.frame(copy.frame);
-        frame.latch.lock_shared();
-        let current = frame.id() == copy.id
-            && frame.state() == State::Ready
-            && frame.first_change() == Some(copy.first_change);
-        if current {
-            self.clear_homeless(copy.frame);
-            let changed = frame.version.load(Ordering::Acquire) != copy.version;
-            let changed = changed && !planted::CHANGE_AFTER_COPY_FORGOTTEN.on();
-            let mut dirty = self.dirty.lock();
-            dirty.remove(&(copy.first_change, copy.frame));
-            if changed {
-                frame.first_change.store(copy.lsn, Ordering::Release);
-                dirty.insert((copy.lsn, copy.frame));
-            } else {
-                frame.first_change.store(0, Ordering::Release);
-            }
-            self.dirty_count.store(dirty.len(), Ordering::Relaxed);
-        }
-        // SAFETY: locked above.
-        unsafe { frame.latch.unlock_shared() };
-    }
-
-    /// After a batch of [`Pool::flushed`].
-    pub fn batch_flushed(&self) {
-        self.cleaned.notify();
-        self.frames_wanted.notify();
-    }
-
     /// Copies a page's image if it is in memory and clean, for a merge; does not heat it.
     pub fn copy_clean(&self, id: PageId, buf: &mut [u8]) -> bool {
         let Lookup::Pinned(no) = self.lookup(id, Access::Internal) else { return false };
@@ -700,18 +435,6 @@ impl Pool {
         assert!(free.iter().all(|no| !seen.contains(no)), "a free frame holds a page");
         assert_eq!(free.len() + seen.len(), self.frames());
     }
-}
-
-/// A dirty page as it was when copied.
-#[derive(Clone, Copy, Debug)]
-pub struct DirtyCopy {
-    pub frame: FrameNo,
-    pub id: PageId,
-    /// The page's LSN: the log must be durable up to here before the copy is written.
-    pub lsn: Glsn,
-    pub version: u64,
-    /// Until the copy's map record is durable, the checkpoint may not pass this.
-    pub first_change: Glsn,
 }
 
 #[cfg(all(test, feature = "model"))]

@@ -1,0 +1,160 @@
+//! Dirty pages: which there are and in what order they became so, copied for the flusher, clean again.
+
+use super::{FRAME_WAIT_MAX, PATIENCE, Pool};
+use crate::below::{ReadError, not_cancelled};
+use crate::frame::{FrameNo, State};
+use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef};
+use crate::planted;
+use crate::sync::RawLatch as _;
+use std::sync::atomic::Ordering;
+use terrace_io::sched::Woken;
+
+/// Dirty pages may take five eighths of the frames; then writers wait. In a pool too small for an engine they may
+/// take all.
+fn dirty_max(frames: usize) -> usize {
+    if frames < 64 { frames } else { frames * 5 / 8 }
+}
+
+/// A dirty page as it was when copied.
+#[derive(Clone, Copy, Debug)]
+pub struct DirtyCopy {
+    pub frame: FrameNo,
+    pub id: PageId,
+    /// The page's LSN: the log must be durable up to here before the copy is written.
+    pub lsn: Glsn,
+    pub version: u64,
+    /// Until the copy's map record is durable, the checkpoint may not pass this.
+    pub first_change: Glsn,
+}
+
+impl Pool {
+    /// Holds a writer back while so many pages are dirty that readers would run out of frames: as long as pages cannot
+    /// be flushed as fast as they are changed, it is the writers who wait. No latch is held.
+    pub(crate) fn wait_to_change(&self) -> Result<(), ReadError> {
+        let mut waited = 0;
+        loop {
+            let cleaned = self.cleaned.ticket();
+            if self.dirty_frames() <= dirty_max(self.frames()) {
+                return Ok(());
+            }
+            self.counters.writer_waits.fetch_add(1, Ordering::Relaxed);
+            self.flush_wanted.notify();
+            not_cancelled()?;
+            // Whoever sees others go on is late, not stuck.
+            if self.world.sched.wait(&self.cleaned, cleaned, Some(PATIENCE)) == Woken::Notified {
+                continue;
+            }
+            waited += PATIENCE;
+            if waited > FRAME_WAIT_MAX {
+                return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
+            }
+        }
+    }
+
+    /// The caller has the exclusive latch or the claim.
+    pub(crate) fn set_dirty(&self, no: FrameNo, first: Glsn) {
+        assert!(first > 0);
+        let frame = self.frame(no);
+        if !frame.is_dirty() {
+            frame.first_change.store(first, Ordering::Release);
+            let mut dirty = self.dirty.lock();
+            dirty.insert((first, no));
+            self.dirty_count.store(dirty.len(), Ordering::Relaxed);
+            let many = dirty.len() % 64 == 0 && dirty.len() > crate::flush::dirty_limit(self.frames());
+            drop(dirty);
+            if many {
+                self.flush_wanted.notify();
+            }
+        }
+    }
+
+    pub(super) fn set_homeless(&self, no: FrameNo) {
+        if !self.frame(no).homeless.swap(true, Ordering::AcqRel) {
+            self.homeless.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(super) fn clear_homeless(&self, no: FrameNo) {
+        if self.frame(no).homeless.swap(false, Ordering::AcqRel) {
+            self.homeless.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Pages in memory that no tier has an image of: each will take a slot.
+    pub fn homeless(&self) -> usize {
+        self.homeless.load(Ordering::Acquire)
+    }
+
+    /// The smallest first change of a dirty page: no checkpoint may pass it.
+    pub fn oldest_dirty(&self) -> Option<Glsn> {
+        self.dirty.lock().first().map(|(first, _)| *first)
+    }
+
+    /// Up to `max` dirty frames, the oldest first change first.
+    pub fn oldest_dirty_frames(&self, max: usize) -> Vec<FrameNo> {
+        self.dirty.lock().iter().take(max).map(|(_, no)| *no).collect()
+    }
+
+    /// Up to `max` dirty frames near the end of `old`: their eviction is near.
+    pub fn cold_dirty_frames(&self, max: usize) -> Vec<FrameNo> {
+        self.queues.lock().old_tail(4 * max).filter(|no| self.frame(*no).is_dirty()).take(max).collect()
+    }
+
+    /// Copies a dirty page's image into `buf`. None if it is not dirty (any more), or somebody holds
+    /// its exclusive latch: the flusher never waits for a latch.
+    pub fn copy_dirty(&self, no: FrameNo, buf: &mut [u8]) -> Option<DirtyCopy> {
+        assert_eq!(buf.len(), PAGE_SIZE);
+        let frame = self.frame(no);
+        if frame.state() != State::Ready || !frame.is_dirty() || !frame.latch.try_lock_shared() {
+            return None;
+        }
+        let first_change = frame.first_change();
+        let copy = first_change.filter(|_| frame.state() == State::Ready).map(|first_change| {
+            // SAFETY: under the shared latch.
+            buf.copy_from_slice(unsafe { self.arena.bytes(no) });
+            let page = PageRef::new(buf);
+            DirtyCopy {
+                frame: no,
+                id: frame.id(),
+                lsn: page.lsn(),
+                version: frame.version.load(Ordering::Acquire),
+                first_change,
+            }
+        });
+        // SAFETY: locked above.
+        unsafe { frame.latch.unlock_shared() };
+        copy
+    }
+
+    /// The copy is on disk and mapped. The page becomes clean, or, if it was changed meanwhile, its
+    /// first change becomes what came after the copy.
+    pub fn flushed(&self, copy: &DirtyCopy) {
+        let frame = self.frame(copy.frame);
+        frame.latch.lock_shared();
+        let current = frame.id() == copy.id
+            && frame.state() == State::Ready
+            && frame.first_change() == Some(copy.first_change);
+        if current {
+            self.clear_homeless(copy.frame);
+            let changed = frame.version.load(Ordering::Acquire) != copy.version;
+            let changed = changed && !planted::CHANGE_AFTER_COPY_FORGOTTEN.on();
+            let mut dirty = self.dirty.lock();
+            dirty.remove(&(copy.first_change, copy.frame));
+            if changed {
+                frame.first_change.store(copy.lsn, Ordering::Release);
+                dirty.insert((copy.lsn, copy.frame));
+            } else {
+                frame.first_change.store(0, Ordering::Release);
+            }
+            self.dirty_count.store(dirty.len(), Ordering::Relaxed);
+        }
+        // SAFETY: locked above.
+        unsafe { frame.latch.unlock_shared() };
+    }
+
+    /// After a batch of [`Pool::flushed`].
+    pub fn batch_flushed(&self) {
+        self.cleaned.notify();
+        self.frames_wanted.notify();
+    }
+}
