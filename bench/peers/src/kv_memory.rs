@@ -51,10 +51,22 @@ pub fn run(directory: &Path) -> Report {
                 // A durable load would measure the disk's syncs alone: batches of 100 share one.
                 let batch = if durable { 100 } else { 1 };
                 let load = Load { key: workload::key, records, value: VALUE, batch, durable };
-                note(format!("load, {kind}"), store, workload::load(&*open, load, |_| {}).expect("the load succeeds"));
+                note(
+                    format!("load, {kind}"),
+                    store,
+                    workload::load(&*open, load, |_| {}).expect("the load succeeds"),
+                );
                 for mix in mixes.iter().filter(|mix| !mix_of(mix)) {
-                    let plan =
-                        Plan { records, value: VALUE, threads, zipf: 0.99, durable, scattered: true, ordered: false, time };
+                    let plan = Plan {
+                        records,
+                        value: VALUE,
+                        threads,
+                        zipf: 0.99,
+                        durable,
+                        scattered: true,
+                        ordered: false,
+                        time,
+                    };
                     let run = workload::run(&*open, *mix, plan, round + 1).expect("the run succeeds");
                     note(format!("{}, {kind}", mix.name), store, run);
                 }

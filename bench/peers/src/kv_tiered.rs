@@ -40,7 +40,8 @@ fn open(directory: &Path, data: u64, flash_percent: Option<u64>) -> Terrace {
         return Terrace::on(config, parts).expect("the engine opens");
     };
     // In memory where there is such a place: a real store's syncs don't hold up the volume's.
-    let memory_objects = Path::new("/dev/shm").join(format!("terrace-bench-{}-{percent}", std::process::id()));
+    let memory_objects =
+        Path::new("/dev/shm").join(format!("terrace-bench-{}-{percent}", std::process::id()));
     let objects = if Path::new("/dev/shm").is_dir() { memory_objects } else { directory.join("objects") };
     let real = object::open(&object::Settings::new(&objects.display().to_string()));
     let store = emulate::store(world(), real.expect("the object directory opens"), CLOUD.store);
@@ -100,11 +101,11 @@ pub fn run(directory: &Path) -> Report {
         .collect();
     let mut rows: Vec<Row> = Vec::new();
     for zipf in exponents {
-        let plan = Plan { records, value: VALUE, threads, zipf, durable: true, scattered, ordered: true, time };
+        let plan =
+            Plan { records, value: VALUE, threads, zipf, durable: true, scattered, ordered: true, time };
         let name = |percent| format!("Zipf {zipf}, flash {percent} %");
         rows.extend(percents.iter().map(|percent| Row {
-            
-name: name(*percent),
+            name: name(*percent),
             runs: vec![(TIERED.into(), Vec::new()), (VOLUME.into(), Vec::new())],
         }));
         for (percent, store) in &stores {
@@ -132,10 +133,14 @@ name: name(*percent),
                     delta("pool_foreground_evictions"),
                 );
                 if setting("VERBOSE", 0) == 1 {
-                    let mut moved: Vec<_> = after.iter().map(|(name, at)| (name, at.wrapping_sub(before[name]) as i64)).collect();
+                    let mut moved: Vec<_> =
+                        after.iter().map(|(name, at)| (name, at.wrapping_sub(before[name]) as i64)).collect();
                     moved.retain(|(_, by)| *by != 0);
                     moved.sort();
-                    eprintln!("  {}", moved.iter().map(|(name, by)| format!("{name} {by}")).collect::<Vec<_>>().join(", "));
+                    eprintln!(
+                        "  {}",
+                        moved.iter().map(|(name, by)| format!("{name} {by}")).collect::<Vec<_>>().join(", ")
+                    );
                 }
                 for row in rows.iter_mut().filter(|row| match percent {
                     Some(percent) => row.name == name(*percent),

@@ -33,7 +33,16 @@ pub fn run(directory: &Path) -> Report {
         let load = Load { key: workload::ordered_key, records, value: VALUE, batch: 100, durable: false };
         let load = workload::load(&store, load, |_| {}).expect("the load succeeds");
         let time = Duration::from_secs(10);
-        let plan = Plan { records, value: VALUE, threads: 4, zipf: 0.99, durable: false, scattered: true, ordered: true, time };
+        let plan = Plan {
+            records,
+            value: VALUE,
+            threads: 4,
+            zipf: 0.99,
+            durable: false,
+            scattered: true,
+            ordered: true,
+            time,
+        };
         let run = workload::run(&store, B, plan, 1).expect("the run succeeds");
         done.store(true, Ordering::Relaxed);
         (load, run)
@@ -55,7 +64,10 @@ pub fn run(directory: &Path) -> Report {
             used >> 20,
             ratio
         )],
-        rows: vec![Row { name: "load".into(), runs: of(load.rate) }, Row { name: "reads and updates".into(), runs: of(run.rate) }],
+        rows: vec![
+            Row { name: "load".into(), runs: of(load.rate) },
+            Row { name: "reads and updates".into(), runs: of(run.rate) },
+        ],
         extra,
     }
 }

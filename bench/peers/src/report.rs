@@ -51,7 +51,10 @@ impl Row {
 
 impl Report {
     pub fn print(&self) {
-        println!("\n{}: operations a second, median of the runs; latencies p50/p99 in µs; ± the runs' spread", self.name);
+        println!(
+            "\n{}: operations a second, median of the runs; latencies p50/p99 in µs; ± the runs' spread",
+            self.name
+        );
         println!("emulation: {}; machine: {}", self.profile, machine());
         self.notes.iter().for_each(|note| println!("{note}"));
         for row in &self.rows {
@@ -61,7 +64,10 @@ impl Report {
                 let p50 = median(runs.iter().map(|run| run.p50));
                 let p99 = median(runs.iter().map(|run| run.p99));
                 let rate = row.rate(store);
-                println!("    {store:<22} {rate:>10.0}/s  {p50:>8.1} {p99:>9.1}   ±{:.0} %", 100.0 * spread(runs));
+                println!(
+                    "    {store:<22} {rate:>10.0}/s  {p50:>8.1} {p99:>9.1}   ±{:.0} %",
+                    100.0 * spread(runs)
+                );
             }
         }
     }
@@ -102,7 +108,8 @@ impl Report {
 
 fn machine() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| cpuinfo.lines().find_map(|l| l.strip_prefix(name)?.split(": ").nth(1)).unwrap_or("?");
+    let field =
+        |name: &str| cpuinfo.lines().find_map(|l| l.strip_prefix(name)?.split(": ").nth(1)).unwrap_or("?");
     let cores = std::thread::available_parallelism().map_or(0, |n| n.get());
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib: u64 = memory.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);

@@ -11,7 +11,12 @@ use terrace_workload::{Result, Store, Terrace};
 
 /// The engine on one directory.
 pub fn terrace(directory: &Path, memory: u64) -> Terrace {
-    let config = Config { memory: Bytes(memory), log: Bytes(1 << 30), object_buffer: Bytes(4 << 30), ..Config::default() };
+    let config = Config {
+        memory: Bytes(memory),
+        log: Bytes(1 << 30),
+        object_buffer: Bytes(4 << 30),
+        ..Config::default()
+    };
     let volume = RealDisk::open(directory).expect("the directory opens");
     let parts = Parts { world: world(), volume: Arc::new(volume), flash: None, store: None };
     Terrace::on(config, parts).expect("the engine opens")
@@ -105,6 +110,10 @@ impl Store for Lmdb {
         let txn = self.environment.read_txn().expect("LMDB begins");
         let from = (std::ops::Bound::Included(&key[..]), std::ops::Bound::Unbounded);
         let pairs = self.database.range(&txn, &from).expect("LMDB seeks");
-        Ok(pairs.take(n).map(|pair| pair.expect("LMDB reads")).map(|(key, value)| key.len() + value.len()).sum())
+        Ok(pairs
+            .take(n)
+            .map(|pair| pair.expect("LMDB reads"))
+            .map(|(key, value)| key.len() + value.len())
+            .sum())
     }
 }

@@ -85,7 +85,10 @@ impl Scratch {
         if made {
             std::fs::create_dir_all(path).map_err(named)?;
         } else if std::fs::read_dir(path).map_err(named)?.next().is_some() {
-            return Err(format!("{} is not empty: give the benchmark a directory of its own", path.display()));
+            return Err(format!(
+                "{} is not empty: give the benchmark a directory of its own",
+                path.display()
+            ));
         }
         Ok(Scratch { path: path.into(), made, keep })
     }
@@ -112,13 +115,18 @@ struct Objects<'a> {
 impl Objects<'_> {
     fn keys(&self) -> Result<Vec<String>> {
         let mut keys = Vec::new();
-        self.store.list(Purpose::Scrub, "", &mut |key, _| keys.push(key.to_string())).map_err(|e| e.to_string())?;
+        self.store
+            .list(Purpose::Scrub, "", &mut |key, _| keys.push(key.to_string()))
+            .map_err(|e| e.to_string())?;
         Ok(keys)
     }
     fn check_empty(&self) -> Result<()> {
         match self.keys()?.len() {
             0 => Ok(()),
-            n => Err(format!("{} has {n} objects: give the benchmark a prefix of its own", self.store.describe())),
+            n => Err(format!(
+                "{} has {n} objects: give the benchmark a prefix of its own",
+                self.store.describe()
+            )),
         }
     }
 }
@@ -208,7 +216,8 @@ fn engine(settings: &Settings, config: terrace_engine::config::Config, parts: Pa
         before = now;
         rows.push(Row { name: name.into(), run, reads });
     };
-    let load = Load { key: terrace_workload::key, records, value: settings.value as usize, batch: 100, durable };
+    let load =
+        Load { key: terrace_workload::key, records, value: settings.value as usize, batch: 100, durable };
     let loaded = terrace_workload::load(&store, load, |done| {
         if done % 1000 == 0 {
             progress(&format!("loading: {done} of {records} records"));
@@ -249,7 +258,8 @@ pub fn run(settings: &Settings) -> Result<()> {
     let _flash = settings.flash.as_deref().map(|path| Scratch::new(path, settings.keep)).transpose()?;
     // A store that is a directory is made by opening it.
     let directory = settings.object.as_deref().filter(|url| !url.contains("://")).map(PathBuf::from);
-    let _directory = directory.filter(|path| !path.exists()).map(|path| Scratch { path, made: true, keep: settings.keep });
+    let _directory =
+        directory.filter(|path| !path.exists()).map(|path| Scratch { path, made: true, keep: settings.keep });
     let (config, parts) = open(settings)?;
     let store = parts.store.clone();
     let objects = match &store {
@@ -260,7 +270,8 @@ pub fn run(settings: &Settings) -> Result<()> {
         }
         None => None,
     };
-    let profile = settings.set.iter().rfind(|(name, _)| name == "emulate").and_then(|(_, name)| Profile::named(name));
+    let profile =
+        settings.set.iter().rfind(|(name, _)| name == "emulate").and_then(|(_, name)| Profile::named(name));
     let emulated = profile.map(Profile::describe).unwrap_or_default();
     let measured = devices::measure(&parts, progress)?;
     progress("");
@@ -269,7 +280,8 @@ pub fn run(settings: &Settings) -> Result<()> {
     if settings.json {
         let device = |d: &devices::Figure| json!({"what": d.what, "p50_us": d.p50, "p99_us": d.p99, "mb_per_s": d.rate});
         let row = |r: &Row| {
-            let reads: serde_json::Map<String, Value> = r.reads.iter().map(|(tier, n)| (tier.to_string(), json!(n))).collect();
+            let reads: serde_json::Map<String, Value> =
+                r.reads.iter().map(|(tier, n)| (tier.to_string(), json!(n))).collect();
             json!({"workload": r.name, "per_s": r.run.rate, "p50_us": r.run.p50, "p99_us": r.run.p99, "reads": reads})
         };
         let whole = json!({

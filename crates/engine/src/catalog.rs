@@ -142,7 +142,9 @@ impl Catalog {
             let mut is_new = |id: u32| id < next && taken.insert(id);
             match value.and_then(|value| decode(id, &value)) {
                 Some((name, one))
-                    if is_new(one.id) && one.spaces.iter().all(|s| is_new(s.0)) && !known.contains_key(&name) =>
+                    if is_new(one.id)
+                        && one.spaces.iter().all(|s| is_new(s.0))
+                        && !known.contains_key(&name) =>
                 {
                     known.insert(name, one);
                 }
@@ -192,7 +194,8 @@ impl Catalog {
     fn take_id(&self) -> Result<u32> {
         let mut ids = self.ids.lock();
         if ids.0 == ids.1 {
-            let end = ids.1.checked_add(IDS).ok_or_else(|| Error::Full("there are no more table ids".into()))?;
+            let end =
+                ids.1.checked_add(IDS).ok_or_else(|| Error::Full("there are no more table ids".into()))?;
             self.checkpointer.write_both(|s| s.spaces = s.spaces.max(end))?;
             ids.1 = end;
         }
@@ -207,7 +210,10 @@ impl Catalog {
             self.tree.put(&known.id.to_be_bytes(), &value)?;
         } else {
             // The parts first: the entry of the table's id, put last, makes them the table's.
-            let parts = definition::Parts { generation: self.take_id()?, count: value.len().div_ceil(definition::ENTRY_MAX) };
+            let parts = definition::Parts {
+                generation: self.take_id()?,
+                count: value.len().div_ceil(definition::ENTRY_MAX),
+            };
             if parts.count > usize::from(u16::MAX) {
                 let max = usize::from(u16::MAX) * definition::ENTRY_MAX;
                 return Err(Error::TooLarge { what: "a table definition", len: value.len(), max });
@@ -307,7 +313,8 @@ impl Catalog {
         let mut closed = Vec::new();
         {
             let mut all = self.known.lock();
-            let mut trees = more + all.values().filter(|k| k.open.is_some()).map(|k| k.spaces.len()).sum::<usize>();
+            let mut trees =
+                more + all.values().filter(|k| k.open.is_some()).map(|k| k.spaces.len()).sum::<usize>();
             if trees <= limit {
                 return;
             }
@@ -335,7 +342,12 @@ impl Catalog {
 
     /// The table with this id, if there is still one.
     pub fn by_id(&self, id: u32) -> Result<Option<Arc<Table>>> {
-        let name = self.known.lock().iter().find(|(_, k)| k.id == id).map(|(name, k)| (name.clone(), k.open.clone()));
+        let name = self
+            .known
+            .lock()
+            .iter()
+            .find(|(_, k)| k.id == id)
+            .map(|(name, k)| (name.clone(), k.open.clone()));
         match name {
             None => Ok(None),
             Some((_, Some(table))) => Ok(Some(table)),

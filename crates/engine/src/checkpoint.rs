@@ -14,10 +14,10 @@
 //!
 //! Locks: `state`, for memory work; superblock writes take turns by a flag and an event.
 
-use crate::planted;
 use crate::error::Error;
 use crate::log::Log;
 use crate::log::block::BLOCK;
+use crate::planted;
 use crate::recovery::pending::Pending;
 use crate::superblock::Superblock;
 use parking_lot::Mutex;

@@ -52,11 +52,7 @@ pub struct ColdParts {
 
 impl Cold {
     /// `superblock` has this start's epoch already.
-    pub fn open(
-        config: &Config,
-        parts: ColdParts,
-        superblock: &Superblock,
-    ) -> Result<Cold, Error> {
+    pub fn open(config: &Config, parts: ColdParts, superblock: &Superblock) -> Result<Cold, Error> {
         if config.memory < MEMORY_MIN {
             let (memory, store) = (config.memory, parts.objects.store().describe());
             let what = "is too little beside the object store";

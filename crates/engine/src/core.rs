@@ -49,7 +49,14 @@ const RESERVE_EARLY: u64 = 100_000;
 pub const PURGE_BATCH: u64 = 64;
 
 impl Core {
-    pub fn new(storage: Storage, config: Config, ids: Ids, locks: Locks, streams: Streams, catalog: Catalog) -> Core {
+    pub fn new(
+        storage: Storage,
+        config: Config,
+        ids: Ids,
+        locks: Locks,
+        streams: Streams,
+        catalog: Catalog,
+    ) -> Core {
         let reserved = storage.checkpointer.superblock().transactions;
         Core {
             storage,

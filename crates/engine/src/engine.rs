@@ -135,7 +135,8 @@ impl Engine {
     fn take_prepared(&self, xid: &[u8]) -> Result<Left> {
         let mut prepared = self.prepared.lock();
         let at = prepared.iter().position(|(x, _)| x == xid);
-        at.map(|i| prepared.remove(i).1).ok_or_else(|| Error::Absent("a prepared transaction with this XID".into()))
+        at.map(|i| prepared.remove(i).1)
+            .ok_or_else(|| Error::Absent("a prepared transaction with this XID".into()))
     }
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
         self.take_prepared(xid)?.commit(&self.core)
@@ -188,7 +189,8 @@ impl Engine {
         let cold = s.cold.as_deref();
         let sunk = |of: fn(&SinkCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.sinker.counters)));
         let object = |of: fn(&ObjectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.objects.counters)));
-        let collected = |of: fn(&CollectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.collector.counters)));
+        let collected =
+            |of: fn(&CollectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.collector.counters)));
         // Before the list, and apart: what is locked in a statement stays so to its end.
         let history_length = core.history.lock().len();
         let purge_lag = core.purge_lag();
@@ -259,7 +261,8 @@ impl Engine {
             ("row_lock_deadlocks", get(&core.locks.counters.deadlocks)),
             ("row_lock_timeouts", get(&core.locks.counters.timeouts)),
         ];
-        let mut list: Vec<(String, u64)> = list.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        let mut list: Vec<(String, u64)> =
+            list.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
         if let Some(device) = s.volume.stats() {
             let classes = [("log", Class::LogWrite), ("flush", Class::PageFlush), ("page", Class::PageRead)];
             for (name, class) in classes {
@@ -315,9 +318,17 @@ impl Engine {
         notes.extend(off.map(|what| ("flash_trouble", what)));
         let (slots, _) = s.map.slots_pressure();
         notes.extend((slots < s.map.slots_total()).then(|| {
-            ("volume_trouble", format!("the device is full: it has room for {slots} pages of the object buffer's {}", s.map.slots_total()))
+            (
+                "volume_trouble",
+                format!(
+                    "the device is full: it has room for {slots} pages of the object buffer's {}",
+                    s.map.slots_total()
+                ),
+            )
         }));
-        notes.extend(s.cold.iter().filter_map(|cold| cold.trouble()).map(|what| ("object_store_trouble", what)));
+        notes.extend(
+            s.cold.iter().filter_map(|cold| cold.trouble()).map(|what| ("object_store_trouble", what)),
+        );
         notes
     }
 
@@ -339,7 +350,13 @@ impl Drop for Engine {
 
 impl Txn {
     /// A cursor over what the transaction sees of one of the table's indexes.
-    pub fn cursor(self: &Arc<Txn>, table: &Arc<Table>, index: usize, lock: Lock, access: Access) -> Result<Cursor> {
+    pub fn cursor(
+        self: &Arc<Txn>,
+        table: &Arc<Table>,
+        index: usize,
+        lock: Lock,
+        access: Access,
+    ) -> Result<Cursor> {
         Cursor::new(self.clone(), table.clone(), index, lock, access)
     }
 }

@@ -61,7 +61,9 @@ impl Growth {
         let (slots, _) = self.map.slots_pressure();
         let total = self.map.slots_total();
         NoRoom::Full(if slots < total {
-            format!("the volume's device is full: it has room for {slots} pages of the {total} of object_buffer")
+            format!(
+                "the volume's device is full: it has room for {slots} pages of the {total} of object_buffer"
+            )
         } else {
             format!("the object buffer is full: all {total} pages of object_buffer are in use")
         })

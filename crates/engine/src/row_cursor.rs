@@ -61,7 +61,13 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(txn: Arc<Txn>, table: Arc<Table>, index: usize, lock: Lock, access: Access) -> Result<Cursor> {
+    pub(crate) fn new(
+        txn: Arc<Txn>,
+        table: Arc<Table>,
+        index: usize,
+        lock: Lock,
+        access: Access,
+    ) -> Result<Cursor> {
         let mut cursor = btree::Cursor::new(table.tree(index)?, access);
         if lock != Lock::None {
             cursor.set_run_max(1);
@@ -182,7 +188,8 @@ impl Cursor {
         let found = match self.lock {
             Lock::None => {
                 let reader = self.reader();
-                self.row_nearby(reader, out)? || self.txn.read(&self.table, reader, self.primary_key(), out)?
+                self.row_nearby(reader, out)?
+                    || self.txn.read(&self.table, reader, self.primary_key(), out)?
             }
             // The row is locked since the entry was returned.
             lock => self.txn.get(&self.table, self.primary_key(), lock, out)?,
@@ -190,7 +197,11 @@ impl Cursor {
         if found {
             return Ok(());
         }
-        Err(Error::Corrupt(format!("table {}: an entry of index {} has no row", self.table.name(), self.index)))
+        Err(Error::Corrupt(format!(
+            "table {}: an entry of index {} has no row",
+            self.table.name(),
+            self.index
+        )))
     }
 
     /// The row if what the tree has now is what the reader sees, all of it in the leaf. False: it is to
@@ -202,8 +213,9 @@ impl Cursor {
         };
         let key = self.primary_key();
         let found = rows.seek(btree::Seek::AtLeast(key))? && rows.key() == key;
-        let row = Head::decode(rows.value())
-            .filter(|(head, _)| found && !head.deleted() && !head.large() && reader.sees(self.txn.core(), head.txn));
+        let row = Head::decode(rows.value()).filter(|(head, _)| {
+            found && !head.deleted() && !head.large() && reader.sees(self.txn.core(), head.txn)
+        });
         if let Some((_, row)) = row {
             out.clear();
             out.extend_from_slice(row);
@@ -366,7 +378,8 @@ impl Cursor {
     }
 
     fn read_again(&mut self) -> Result<bool> {
-        let value = self.table.tree(self.index)?.get(&self.key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
+        let value =
+            self.table.tree(self.index)?.get(&self.key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
         Ok(value.map(|value| self.value = value).is_some())
     }
 
@@ -378,7 +391,11 @@ impl Cursor {
         }
         let parts = Head::decode(&self.value).and_then(|(_, rest)| row::entry_parts(rest));
         let Some((at, extra)) = parts.filter(|(at, _)| *at <= self.key.len()) else {
-            return Err(Error::Corrupt(format!("table {}: an entry of index {}", self.table.name(), self.index)));
+            return Err(Error::Corrupt(format!(
+                "table {}: an entry of index {}",
+                self.table.name(),
+                self.index
+            )));
         };
         self.primary_at = at;
         self.rest.clear();
@@ -391,8 +408,9 @@ impl Cursor {
         self.take_key();
         loop {
             let near = self.cursor.leaf();
-            let locked =
-                self.txn.with_state(|state| self.txn.lock_row(state, &self.table, self.index, &self.key, mode, near))?;
+            let locked = self.txn.with_state(|state| {
+                self.txn.lock_row(state, &self.table, self.index, &self.key, mode, near)
+            })?;
             let Some((value, new)) = locked else { return Ok(false) };
             self.value = value;
             if new {
@@ -405,7 +423,9 @@ impl Cursor {
                 return Ok(true);
             }
             let primary = self.key[self.primary_at..].to_vec();
-            let row = self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, mode, None))?;
+            let row = self
+                .txn
+                .with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, mode, None))?;
             match row {
                 Some((_, new)) => {
                     if new {

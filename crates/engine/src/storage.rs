@@ -26,18 +26,18 @@ use crate::recovery::worker::RedoWorker;
 use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use terrace_io::{AlignedBuf, World};
 use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
 use terrace_io::sched::WorkerHandle;
 use terrace_io::store::ObjectStore;
+use terrace_io::{AlignedBuf, World};
+use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::flush::{FlushWorker, Flusher};
 use terrace_tier::map::{Map, home};
 use terrace_tier::object::Objects;
 use terrace_tier::object_buffer::ObjectBuffer;
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
-use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::path::{FlashCache, PageObjects, Path};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Redo;
@@ -80,12 +80,16 @@ impl Storage {
     pub fn open(config: &Config, parts: &Parts) -> Result<Storage, Error> {
         config.check()?;
         if !AlignedBuf::is_to_be_had(config.memory.0 as usize) {
-            return Err(Error::Invalid(format!("memory = {} is more than this machine gives", config.memory)));
+            return Err(Error::Invalid(format!(
+                "memory = {} is more than this machine gives",
+                config.memory
+            )));
         }
         let volume = &*parts.volume;
         let lock = take_lock(volume)?;
         let is_new = create::if_absent(config, parts)?;
-        let Found { superblock: read_by, files, loading, pending, cut: found } = read(volume, config.redo_budget())?;
+        let Found { superblock: read_by, files, loading, pending, cut: found } =
+            read(volume, config.redo_budget())?;
         let was_clean = read_by.clean;
 
         // The new writer's epoch, durable before its first append.

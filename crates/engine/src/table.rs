@@ -70,7 +70,10 @@ impl Table {
     }
     pub fn tree(&self, index: usize) -> Result<Arc<Tree>> {
         let trees = self.trees.read();
-        trees.get(index).cloned().ok_or_else(|| Error::Invalid(format!("table {} has no index {index}", self.name())))
+        trees
+            .get(index)
+            .cloned()
+            .ok_or_else(|| Error::Invalid(format!("table {} has no index {index}", self.name())))
     }
     pub(crate) fn trees(&self) -> Arc<[Arc<Tree>]> {
         self.trees.read().clone()
@@ -150,11 +153,18 @@ impl Table {
             None => unreadable += 1,
         })?;
         if let Some(fault) = report.faults.first() {
-            let more = if report.fault_count > 1 { format!(" (and {} more)", report.fault_count - 1) } else { String::new() };
+            let more = if report.fault_count > 1 {
+                format!(" (and {} more)", report.fault_count - 1)
+            } else {
+                String::new()
+            };
             return Err(Error::Corrupt(format!("table {} index {index}: {fault}{more}", self.name())));
         }
         if unreadable > 0 {
-            return Err(Error::Corrupt(format!("table {} index {index}: {unreadable} values without a head", self.name())));
+            return Err(Error::Corrupt(format!(
+                "table {} index {index}: {unreadable} values without a head",
+                self.name()
+            )));
         }
         Ok(live)
     }

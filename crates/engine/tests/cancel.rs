@@ -53,9 +53,18 @@ impl Rig {
     fn new(seed: u64, object_buffer: u64) -> Rig {
         let sim = SimWorld::new(seed);
         let store = sim.store("store");
-        let config = Config { memory: Bytes(10 << 20), log: Bytes(4 << 20), object_buffer: Bytes(object_buffer), ..Config::default() };
-        let parts =
-            Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: Some(store.clone() as Arc<dyn ObjectStore>) };
+        let config = Config {
+            memory: Bytes(10 << 20),
+            log: Bytes(4 << 20),
+            object_buffer: Bytes(object_buffer),
+            ..Config::default()
+        };
+        let parts = Parts {
+            world: sim.world(),
+            volume: sim.disk("volume"),
+            flash: None,
+            store: Some(store.clone() as Arc<dyn ObjectStore>),
+        };
         let engine = Engine::open(config, parts).unwrap();
         let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
         let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
@@ -165,13 +174,19 @@ fn a_wait_for_a_frame_ends() {
     let storage = &rig.engine.core().storage;
     let space = rig.table.tree(0).unwrap().space().id();
     // Every frame that a reader may have is pinned.
-    let pins: Vec<_> = (0..).map_while(|page| storage.pages.load(PageId::new(space, page), Access::Normal).ok()).collect();
-    assert!(pins.len() + 32 > storage.pages.pool().frames() && pins.len() < storage.pages.pool().frames(), "{}", pins.len());
+    let pins: Vec<_> =
+        (0..).map_while(|page| storage.pages.load(PageId::new(space, page), Access::Normal).ok()).collect();
+    assert!(
+        pins.len() + 32 > storage.pages.pool().frames() && pins.len() < storage.pages.pool().frames(),
+        "{}",
+        pins.len()
+    );
     let txn = rig.engine.begin(Isolation::ReadCommitted);
     txn.statement_begin();
     let (at, _killer) = rig.kill_soon(&txn);
     let mut row = Vec::new();
-    let found = (0..4000u64).try_for_each(|key| txn.get(&rig.table, &key.to_be_bytes(), Lock::None, &mut row).map(|_| ()));
+    let found = (0..4000u64)
+        .try_for_each(|key| txn.get(&rig.table, &key.to_be_bytes(), Lock::None, &mut row).map(|_| ()));
     rig.cancelled_at_once(found, at);
     // A cursor, too, from leaf to leaf.
     txn.statement_begin();

@@ -12,7 +12,9 @@ use std::sync::atomic::Ordering;
 use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
-use terrace_engine::{Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Seek, Table, TableDef, Txn};
+use terrace_engine::{
+    Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Seek, Table, TableDef, Txn,
+};
 use terrace_io::disk::Disk;
 use terrace_io::store::ObjectStore;
 use terrace_sim::disk::Snapshot;
@@ -23,7 +25,10 @@ type Model = BTreeMap<u64, Vec<u8>>;
 /// The keys of a row's entries: the plain one, then the unique one.
 fn entry_keys(key: u64, row: &[u8]) -> [Vec<u8>; 2] {
     let fill = row[0];
-    [[&[fill][..], &key.to_be_bytes()].concat(), [&(key << 8 | u64::from(fill)).to_be_bytes()[..], &key.to_be_bytes()].concat()]
+    [
+        [&[fill][..], &key.to_be_bytes()].concat(),
+        [&(key << 8 | u64::from(fill)).to_be_bytes()[..], &key.to_be_bytes()].concat(),
+    ]
 }
 
 fn entries(keys: &[Vec<u8>; 2]) -> [Entry<'_>; 2] {
@@ -61,8 +66,12 @@ impl Run {
     fn new(seed: u64, with_tiers: bool) -> Run {
         let sim = SimWorld::new(seed);
         let disk = sim.disk("volume");
-        let tiers =
-            || Tiers { flash: sim.disk("flash"), store: sim.store("store"), old_flash: None, seen: BTreeMap::new() };
+        let tiers = || Tiers {
+            flash: sim.disk("flash"),
+            store: sim.store("store"),
+            old_flash: None,
+            seen: BTreeMap::new(),
+        };
         let tiers = with_tiers.then(tiers);
         Run { sim, disk, tiers, candidates: vec![Model::new()], made: false, dropping: false, dropped: false }
     }
@@ -94,7 +103,14 @@ impl Run {
     }
 
     /// Puts the keys with rows of the given length; commits and waits.
-    fn commit(&mut self, engine: &Arc<Engine>, table: &Arc<Table>, keys: std::ops::Range<u64>, fill: u8, len: usize) -> Result<(), Error> {
+    fn commit(
+        &mut self,
+        engine: &Arc<Engine>,
+        table: &Arc<Table>,
+        keys: std::ops::Range<u64>,
+        fill: u8,
+        len: usize,
+    ) -> Result<(), Error> {
         let txn = engine.begin(Isolation::RepeatableRead);
         let mut state = self.candidates.last().cloned().unwrap_or_default();
         for key in keys {
@@ -115,7 +131,12 @@ impl Run {
         Ok(())
     }
 
-    fn delete(&mut self, engine: &Arc<Engine>, table: &Arc<Table>, keys: std::ops::Range<u64>) -> Result<(), Error> {
+    fn delete(
+        &mut self,
+        engine: &Arc<Engine>,
+        table: &Arc<Table>,
+        keys: std::ops::Range<u64>,
+    ) -> Result<(), Error> {
         let txn = engine.begin(Isolation::RepeatableRead);
         txn.statement_begin();
         let mut state = self.candidates.last().cloned().unwrap_or_default();
@@ -165,7 +186,10 @@ impl Run {
         self.commit(&engine, &table, 0..5, 3, 30_000)?;
         self.sim.sched.run_some(200);
         for index in 0..3 {
-            assert!(Run::rows(&table, &view, index)? == seen, "a view sees what was committed after it by index {index}");
+            assert!(
+                Run::rows(&table, &view, index)? == seen,
+                "a view sees what was committed after it by index {index}"
+            );
         }
         drop(view);
         self.dropping = true;
@@ -209,7 +233,8 @@ impl Run {
         storage.checkpoint()?;
         sink_all()?;
         self.all_rows(engine, table)?;
-        let deleted = || engine.status().into_iter().find(|(name, _)| name == "objects_deleted").map_or(0, |(_, n)| n);
+        let deleted =
+            || engine.status().into_iter().find(|(name, _)| name == "objects_deleted").map_or(0, |(_, n)| n);
         // What was superseded is deleted when the checkpoint has passed it and its readers are done.
         for _ in 0..20 {
             if deleted() > 3 {
@@ -224,7 +249,9 @@ impl Run {
 
     fn count(&mut self, engine: &Arc<Engine>) {
         let Some(tiers) = &mut self.tiers else { return };
-        for (name, value) in engine.status().into_iter().filter(|(name, _)| TIERS_SEEN.contains(&name.as_str())) {
+        for (name, value) in
+            engine.status().into_iter().filter(|(name, _)| TIERS_SEEN.contains(&name.as_str()))
+        {
             *tiers.seen.entry(name).or_default() += value;
         }
     }
@@ -256,9 +283,15 @@ impl Run {
         self.sim.power_on();
         if self.disk.exists("superblock").unwrap() {
             let store = self.tiers.as_ref().map(|tiers| tiers.store.clone() as Arc<dyn ObjectStore>);
-            let look = Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("step {step}: look: {e}"));
+            let look =
+                Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("step {step}: look: {e}"));
             let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
-            assert!(report.verdict() == Verdict::Sound, "step {step}: {:?} {:?}", report.faults, report.unchecked);
+            assert!(
+                report.verdict() == Verdict::Sound,
+                "step {step}: {:?} {:?}",
+                report.faults,
+                report.unchecked
+            );
         }
         let dead = |dead: bool| {
             let Some(tiers) = &self.tiers else { return };
@@ -294,9 +327,17 @@ impl Run {
         let table = Run::table(&engine, "db/t").unwrap_or_else(|e| panic!("step {step}: {e}"));
         let txn = engine.begin(Isolation::RepeatableRead);
         let found = Run::rows(&table, &txn, 0).unwrap();
-        assert!(self.candidates.contains(&found), "step {step}: {} rows are none of the {} states", found.len(), self.candidates.len());
+        assert!(
+            self.candidates.contains(&found),
+            "step {step}: {} rows are none of the {} states",
+            found.len(),
+            self.candidates.len()
+        );
         for index in 0..3 {
-            assert!(Run::rows(&table, &txn, index).unwrap() == found, "step {step}: index {index} has other rows");
+            assert!(
+                Run::rows(&table, &txn, index).unwrap() == found,
+                "step {step}: index {index} has other rows"
+            );
             table.check(index).unwrap_or_else(|e| panic!("step {step}: {e}"));
         }
         assert_eq!(engine.core().storage.map.faults(), Vec::<String>::new(), "step {step}");
@@ -377,7 +418,8 @@ fn each_planted_bug_is_found_within_three_seeds() {
     let mut missed = Vec::new();
     for (name, switch) in bugs {
         switch.set(true);
-        let found = (11..14).find(|seed| std::panic::catch_unwind(|| every_step(*seed, 1, false, 120)).is_err());
+        let found =
+            (11..14).find(|seed| std::panic::catch_unwind(|| every_step(*seed, 1, false, 120)).is_err());
         switch.set(false);
         println!("{name}: found with seed {found:?}");
         if found.is_none() {

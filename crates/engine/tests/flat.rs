@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn};
 use terrace_engine::space::{HEADER_PAGE, at};
+use terrace_engine::{
+    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn,
+};
 use terrace_io::real::{disk::RealDisk, world};
 use terrace_tier::page::{PageId, SpaceId};
 
@@ -71,10 +73,17 @@ impl Rig {
         let directory = std::env::temp_dir().join(format!("terrace-flat-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         let volume = Arc::new(RealDisk::open(&directory).unwrap());
-        let config = Config { memory: Bytes(memory), log: Bytes(64 << 20), object_buffer: Bytes(16 << 30), ..Config::default() };
-        let engine = Engine::open(config, Parts { world: world(), volume, flash: None, store: None }).unwrap();
+        let config = Config {
+            memory: Bytes(memory),
+            log: Bytes(64 << 20),
+            object_buffer: Bytes(16 << 30),
+            ..Config::default()
+        };
+        let engine =
+            Engine::open(config, Parts { world: world(), volume, flash: None, store: None }).unwrap();
         let index = |name: &str, unique| IndexDef { name: name.into(), unique };
-        let def = TableDef { indexes: vec![index("PRIMARY", true), index("serial", true)], properties: Vec::new() };
+        let def =
+            TableDef { indexes: vec![index("PRIMARY", true), index("serial", true)], properties: Vec::new() };
         let table = engine.create_table("d/t", &def).unwrap();
         let rig = Rig { directory, engine, table, serial: AtomicU64::new(0), history: AtomicU64::new(0) };
         let txn = rig.engine.begin(Isolation::ReadCommitted);
@@ -203,7 +212,11 @@ impl Rig {
                 let key = u64::from_be_bytes(cursor.primary_key().try_into().unwrap()) as usize;
                 let serial = u64::from_be_bytes(row[..8].try_into().unwrap());
                 assert!(row[8..].iter().all(|b| *b == serial as u8), "row {key} is not whole");
-                assert_eq!(std::mem::replace(&mut serials[key], serial), 0, "row {key} is twice in index {index}");
+                assert_eq!(
+                    std::mem::replace(&mut serials[key], serial),
+                    0,
+                    "row {key} is twice in index {index}"
+                );
                 valid = cursor.next().unwrap();
             }
         }
@@ -255,7 +268,10 @@ fn stays_flat(name: &str, threads: u64) {
         assert!(most.history <= HISTORY_MAX && most.known <= HISTORY_MAX, "{most:?}");
     }
     let rest = rig.at_rest();
-    println!("{name}: {:.0} updates a second; at rest {rest:?}", (10 * part) as f64 / began.elapsed().as_secs_f64());
+    println!(
+        "{name}: {:.0} updates a second; at rest {rest:?}",
+        (10 * part) as f64 / began.elapsed().as_secs_f64()
+    );
     assert!(rest.table_used <= TABLE_MAX && rest.undo_used <= UNDO_MAX / 2, "{rest:?}");
     rig.sound();
 }
@@ -287,7 +303,10 @@ fn what_a_long_reader_held_back_is_given_back_when_it_ends() {
     assert_eq!(rig.rows(&reader), seen, "the reader sees what came after it");
     println!("reader: read, {:.1} s", seconds());
     assert!(behind.history >= 3 * part, "purge took what the reader may see: {behind:?}");
-    assert!(behind.table_used > before.table_used * 2 && behind.undo_used > before.undo_used * 2, "{behind:?}");
+    assert!(
+        behind.table_used > before.table_used * 2 && behind.undo_used > before.undo_used * 2,
+        "{behind:?}"
+    );
     reader.commit().unwrap();
     let after = rig.at_rest();
     println!("reader: at rest before {before:?}, after {after:?}, {:.1} s", seconds());

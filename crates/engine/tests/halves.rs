@@ -3,9 +3,9 @@
 //! what is there must be what a prefix of the mini-transactions left, at least as long as what was durable.
 
 use std::sync::Arc;
+use terrace_engine::Error;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::storage::{Parts, Storage};
-use terrace_engine::Error;
 use terrace_io::random::Random;
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::{PAGE_HEADER, PageId, PageKind, SpaceId};
@@ -63,12 +63,17 @@ impl Run {
         let random = self.sim.random.clone();
         for _ in 0..20 + random.below(120) {
             self.version += 1;
-            let mut numbers: Vec<u32> = (0..2 + random.below(3)).map(|_| random.below(PAGES.into()) as u32).collect();
+            let mut numbers: Vec<u32> =
+                (0..2 + random.below(3)).map(|_| random.below(PAGES.into()) as u32).collect();
             numbers.sort_unstable();
             numbers.dedup();
             let mut pins: Vec<Option<Pin>> = Vec::new();
             for page in &numbers {
-                pins.push(if pages.exists(id(*page))? { Some(pages.load(id(*page), Access::Normal)?) } else { None });
+                pins.push(if pages.exists(id(*page))? {
+                    Some(pages.load(id(*page), Access::Normal)?)
+                } else {
+                    None
+                });
             }
             let new = pins.iter().filter(|pin| pin.is_none()).count();
             let mut mtr = pages.begin(1024, new, Urgency::Normal)?;
@@ -88,8 +93,12 @@ impl Run {
                 storage.checkpointer.request(storage.log.appended());
                 // Somebody has some of these pages, and is in no hurry.
                 let mut held = pages.begin(1024, 0, Urgency::Normal)?;
-                let held_pages: Vec<_> =
-                    pins.iter().flatten().filter(|_| random.one_in(2)).map(|pin| held.write_pinned(pin)).collect();
+                let held_pages: Vec<_> = pins
+                    .iter()
+                    .flatten()
+                    .filter(|_| random.one_in(2))
+                    .map(|pin| held.write_pinned(pin))
+                    .collect();
                 self.sim.sched.run_some(1 + random.below(12) as usize);
                 held_pages.into_iter().for_each(|no| held.unlatch_unchanged(no));
                 drop(held);
@@ -111,10 +120,16 @@ impl Run {
         let mut found = State::new();
         for page in 0..PAGES {
             let there = storage.pages.exists(id(page)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-            let read = || storage.pages.read(id(page), Access::Normal).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            let read = || {
+                storage.pages.read(id(page), Access::Normal).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
+            };
             found.push(if there { read().page().u64(AT) } else { 0 });
         }
-        assert!(self.states.contains(&found), "seed {seed}: {found:?} is none of the {} states", self.states.len());
+        assert!(
+            self.states.contains(&found),
+            "seed {seed}: {found:?} is none of the {} states",
+            self.states.len()
+        );
         assert_eq!(storage.map.faults(), Vec::<String>::new(), "seed {seed}");
         self.states = vec![found];
         drop(storage);

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_engine::config::{Bytes, Config, MEMORY_MIN};
 use terrace_engine::space::{HEADER_PAGE, at};
-use terrace_engine::{Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn};
+use terrace_engine::{
+    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn,
+};
 use terrace_io::random::Random;
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::{PageId, SpaceId};
@@ -49,7 +51,8 @@ impl Run {
         let mut run = Run { sim, disk, base: Model::new() };
         let engine = run.open().unwrap();
         let index = |name: &str, unique| IndexDef { name: name.into(), unique };
-        let def = TableDef { indexes: vec![index("PRIMARY", true), index("plain", false)], properties: Vec::new() };
+        let def =
+            TableDef { indexes: vec![index("PRIMARY", true), index("plain", false)], properties: Vec::new() };
         let table = engine.create_table("db/t", &def).unwrap();
         let txn = engine.begin(Isolation::RepeatableRead);
         for key in 0..BASE {
@@ -64,7 +67,13 @@ impl Run {
 
     fn config() -> Config {
         let object_buffer = Bytes(512 << 20);
-        Config { memory: Bytes(MEMORY_MIN), log: Bytes(8 << 20), log_partitions: 2, object_buffer, ..Config::default() }
+        Config {
+            memory: Bytes(MEMORY_MIN),
+            log: Bytes(8 << 20),
+            log_partitions: 2,
+            object_buffer,
+            ..Config::default()
+        }
     }
 
     fn open(&self) -> Result<Arc<Engine>, Error> {
@@ -135,7 +144,11 @@ impl Run {
                 return Ok(());
             }
         }
-        panic!("the rollback does not end: {} known, {} in the history", core.ids.known(), core.history.lock().len());
+        panic!(
+            "the rollback does not end: {} known, {} in the history",
+            core.ids.known(),
+            core.history.lock().len()
+        );
     }
 
     /// The power goes (it may be gone already) and comes back.
@@ -202,7 +215,8 @@ fn pages(engine: &Engine, table: &Table) -> [u64; 4] {
         size[0] += u64::from(counts.pages);
         size[1] += u64::from(counts.pages - counts.free);
     }
-    let header = engine.core().storage.pages.read(PageId::new(SpaceId::UNDO, HEADER_PAGE), Access::Internal).unwrap();
+    let header =
+        engine.core().storage.pages.read(PageId::new(SpaceId::UNDO, HEADER_PAGE), Access::Internal).unwrap();
     size[2] = u64::from(header.page().u32(at::NEXT));
     size[3] = size[2] - u64::from(header.page().u32(at::FREE_COUNT));
     size
@@ -226,7 +240,10 @@ fn a_transaction_ten_times_the_memory_is_rolled_back_and_its_space_used_again() 
         run.as_it_was(&engine, &table, "rolled back");
         *after = pages(&engine, &table);
         println!("round {round}: {bytes} bytes of rows; before {before:?}, then {large:?}, after {after:?}");
-        assert!(after[1] <= before[1] + before[1] / 4 && after[3] <= before[3] + 2, "{before:?} became {after:?}");
+        assert!(
+            after[1] <= before[1] + before[1] / 4 && after[3] <= before[3] + 2,
+            "{before:?} became {after:?}"
+        );
     }
     // The first round's pages are enough for the second.
     let [first, second] = after;

@@ -15,7 +15,8 @@ struct Run {
 }
 
 const KEY: [u8; 8] = [7; 8];
-const ENTRY: [Entry<'_>; 1] = [Entry { index: 1, key: &[1, 7, 7, 7, 7, 7, 7, 7, 7], unique_len: None, primary_at: 1, value: b"" }];
+const ENTRY: [Entry<'_>; 1] =
+    [Entry { index: 1, key: &[1, 7, 7, 7, 7, 7, 7, 7, 7], unique_len: None, primary_at: 1, value: b"" }];
 
 impl Run {
     fn new(seed: u64) -> Run {
@@ -25,7 +26,12 @@ impl Run {
     }
 
     fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
-        let config = Config { memory: Bytes(4 << 20), log: Bytes(3 << 20), object_buffer: Bytes(64 << 20), ..Config::default() };
+        let config = Config {
+            memory: Bytes(4 << 20),
+            log: Bytes(3 << 20),
+            object_buffer: Bytes(64 << 20),
+            ..Config::default()
+        };
         let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store: None };
         let engine = Engine::open(config, parts)?;
         let table = match engine.open_table("db/t") {
@@ -135,7 +141,10 @@ fn an_insert_over_a_mark_goes_back(large: bool, to_savepoint: bool, crash_after:
     run.sim.clock.advance(10_000_000);
     run.sim.sched.run_some(500);
     let mut found = Vec::new();
-    assert!(reader.get(&table, &KEY, Lock::None, &mut found).unwrap() && found == row, "purge did not wait for the view");
+    assert!(
+        reader.get(&table, &KEY, Lock::None, &mut found).unwrap() && found == row,
+        "purge did not wait for the view"
+    );
     drop(reader);
     run.purge(&engine);
     if let Some(steps) = crash_after {
@@ -174,7 +183,8 @@ fn an_insert_over_a_purged_mark_that_goes_back_leaves_no_mark() {
     for large in [false, true] {
         for to_savepoint in [false, true] {
             an_insert_over_a_mark_goes_back(large, to_savepoint, None);
-            let crashes = (1..30).filter(|n| an_insert_over_a_mark_goes_back(large, to_savepoint, Some(*n))).count();
+            let crashes =
+                (1..30).filter(|n| an_insert_over_a_mark_goes_back(large, to_savepoint, Some(*n))).count();
             assert!(crashes > 0, "it never crashed");
         }
     }
@@ -199,7 +209,10 @@ fn a_table_is_truncated_before_its_past_is_purged() {
     run.purge(&engine);
     let txn = engine.begin(Isolation::RepeatableRead);
     let mut found = Vec::new();
-    assert!(txn.get(&table, &KEY, Lock::None, &mut found).unwrap() && found == new, "purge took the new row's value");
+    assert!(
+        txn.get(&table, &KEY, Lock::None, &mut found).unwrap() && found == new,
+        "purge took the new row's value"
+    );
     drop((txn, table));
     assert!(run.rest(engine) > 0);
 }
@@ -215,7 +228,9 @@ fn planted_each_leak_is_found_by_one_run() {
     use terrace_engine::planted;
     let runs: [(&str, &planted::Switch, fn()); 3] = [
         ("LARGE_NOT_NOTED", &planted::LARGE_NOT_NOTED, || _ = a_large_value_is_cut()),
-        ("PURGED_MARK_KEPT", &planted::PURGED_MARK_KEPT, || _ = an_insert_over_a_mark_goes_back(true, false, None)),
+        ("PURGED_MARK_KEPT", &planted::PURGED_MARK_KEPT, || {
+            _ = an_insert_over_a_mark_goes_back(true, false, None)
+        }),
         ("SERIALS_ANEW", &planted::SERIALS_ANEW, a_table_is_truncated_before_its_past_is_purged),
     ];
     for (name, switch, run) in runs {

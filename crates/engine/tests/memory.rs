@@ -83,9 +83,15 @@ fn commits_behind_a_long_reader_take_no_memory() {
     let _ = std::fs::remove_dir_all(&directory);
     let volume = Arc::new(RealDisk::open(&directory).unwrap());
     // Undo stays in memory, so that the pages' own table grows at once.
-    let config = Config { memory: Bytes(64 << 20), log: Bytes(64 << 20), object_buffer: Bytes(64 << 30), ..Config::default() };
+    let config = Config {
+        memory: Bytes(64 << 20),
+        log: Bytes(64 << 20),
+        object_buffer: Bytes(64 << 30),
+        ..Config::default()
+    };
     let engine = Engine::open(config, Parts { world: world(), volume, flash: None, store: None }).unwrap();
-    let def = TableDef { indexes: vec![IndexDef { name: "PRIMARY".into(), unique: true }], properties: Vec::new() };
+    let def =
+        TableDef { indexes: vec![IndexDef { name: "PRIMARY".into(), unique: true }], properties: Vec::new() };
     let table = engine.create_table("d/t", &def).unwrap();
     let txn = engine.begin(Isolation::ReadCommitted);
     (0..ROWS).for_each(|key| txn.insert(&table, &key.to_be_bytes(), &row(key, 1), &[]).unwrap());
@@ -93,7 +99,8 @@ fn commits_behind_a_long_reader_take_no_memory() {
     let writers = |count: u64| {
         std::thread::scope(|scope| {
             let (engine, table) = (&engine, &table);
-            (0..WRITERS).for_each(|writer| _ = scope.spawn(move || write(engine, table, writer, count / WRITERS)));
+            (0..WRITERS)
+                .for_each(|writer| _ = scope.spawn(move || write(engine, table, writer, count / WRITERS)));
         });
     };
     let reader = engine.begin(Isolation::RepeatableRead);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn};
+use terrace_engine::{
+    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn,
+};
 use terrace_sim::SimWorld;
 
 const KEYS: u64 = 48;
@@ -23,12 +25,19 @@ impl Random {
 
 fn engine() -> (Arc<Engine>, Arc<Table>) {
     let sim = SimWorld::new(1);
-    let config = Config { memory: Bytes(16 << 20), log: Bytes(8 << 20), lock_wait_timeout_ms: 10_000, ..Config::default() };
+    let config = Config {
+        memory: Bytes(16 << 20),
+        log: Bytes(8 << 20),
+        lock_wait_timeout_ms: 10_000,
+        ..Config::default()
+    };
     // Threads of their own over disks in memory.
-    let parts = Parts { world: terrace_io::real::world(), volume: sim.disk("volume"), flash: None, store: None };
+    let parts =
+        Parts { world: terrace_io::real::world(), volume: sim.disk("volume"), flash: None, store: None };
     let engine = Engine::open(config, parts).unwrap();
     let index = |name: &str, unique| IndexDef { name: name.into(), unique };
-    let def = TableDef { indexes: vec![index("PRIMARY", true), index("group", false)], properties: Vec::new() };
+    let def =
+        TableDef { indexes: vec![index("PRIMARY", true), index("group", false)], properties: Vec::new() };
     let table = engine.create_table("d/t", &def).unwrap();
     (engine, table)
 }
@@ -42,11 +51,19 @@ fn entry(key: &[u8]) -> Entry<'_> {
 }
 
 /// Keys from `from` to `to` (exclusive) of an index, read with a lock.
-fn range(txn: &Arc<Txn>, table: &Arc<Table>, index: usize, (from, to): (u64, u64), lock: Lock, backward: bool) -> Result<Vec<Vec<u8>>, Error> {
+fn range(
+    txn: &Arc<Txn>,
+    table: &Arc<Table>,
+    index: usize,
+    (from, to): (u64, u64),
+    lock: Lock,
+    backward: bool,
+) -> Result<Vec<Vec<u8>>, Error> {
     let mut cursor = txn.cursor(table, index, lock, Access::Normal)?;
     let mut found = Vec::new();
     let (first, last) = (from.to_be_bytes(), to.to_be_bytes());
-    let mut valid = if backward { cursor.seek(&last, Seek::Before)? } else { cursor.seek(&first, Seek::AtLeast)? };
+    let mut valid =
+        if backward { cursor.seek(&last, Seek::Before)? } else { cursor.seek(&first, Seek::AtLeast)? };
     while valid && (if backward { cursor.key() >= &first[..] } else { cursor.key() < &last[..] }) {
         found.push(cursor.key().to_vec());
         valid = if backward { cursor.prev()? } else { cursor.next()? };
@@ -58,7 +75,12 @@ fn range(txn: &Arc<Txn>, table: &Arc<Table>, index: usize, (from, to): (u64, u64
 }
 
 /// One transaction of a thread. Reads a range twice, with its own and others' work in between.
-fn turn(engine: &Arc<Engine>, table: &Arc<Table>, random: &mut Random, phantoms: &AtomicU64) -> Result<(), Error> {
+fn turn(
+    engine: &Arc<Engine>,
+    table: &Arc<Table>,
+    random: &mut Random,
+    phantoms: &AtomicU64,
+) -> Result<(), Error> {
     let isolation = if random.below(4) == 0 { Isolation::Serializable } else { Isolation::RepeatableRead };
     let txn = engine.begin(isolation);
     if random.below(2) == 0 {
@@ -71,7 +93,9 @@ fn turn(engine: &Arc<Engine>, table: &Arc<Table>, random: &mut Random, phantoms:
         let after = range(&txn, table, index, (from, to), lock, random.below(2) == 0)?;
         if before != after {
             if phantoms.fetch_add(1, Ordering::Relaxed) < 5 {
-                println!("index {index} {from}..{to} {lock:?} backward {backward}: {before:?} then {after:?}");
+                println!(
+                    "index {index} {from}..{to} {lock:?} backward {backward}: {before:?} then {after:?}"
+                );
             }
         }
     } else {
@@ -86,7 +110,13 @@ fn turn(engine: &Arc<Engine>, table: &Arc<Table>, random: &mut Random, phantoms:
                     let group = random.below(KEYS);
                     let new = entry_key(group, key);
                     if new != old {
-                        txn.update(table, &key.to_be_bytes(), &[group as u8], &[entry(&old)], &[entry(&new)])?;
+                        txn.update(
+                            table,
+                            &key.to_be_bytes(),
+                            &[group as u8],
+                            &[entry(&old)],
+                            &[entry(&new)],
+                        )?;
                     }
                 }
             } else {
@@ -105,7 +135,8 @@ fn nothing_comes_into_a_range_that_was_read_with_a_lock() {
     let until = Instant::now() + Duration::from_secs(4);
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
-            let (engine, table, phantoms, turns, deadlocks) = (&engine, &table, &phantoms, &turns, &deadlocks);
+            let (engine, table, phantoms, turns, deadlocks) =
+                (&engine, &table, &phantoms, &turns, &deadlocks);
             scope.spawn(move || {
                 let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ (thread + 1));
                 while Instant::now() < until {

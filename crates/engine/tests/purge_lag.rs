@@ -25,7 +25,11 @@ impl Rig {
             purge_lag_max,
             ..Config::default()
         };
-        let engine = Engine::open(config, Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None }).unwrap();
+        let engine = Engine::open(
+            config,
+            Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None },
+        )
+        .unwrap();
         let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
         let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
         let txn = engine.begin(Isolation::ReadCommitted);
@@ -40,7 +44,8 @@ impl Rig {
         for n in 0..count / 10 {
             let txn = self.engine.begin(Isolation::ReadCommitted);
             for key in 0..10 {
-                txn.update(&self.table, &((n * 10 + key) % ROWS).to_be_bytes(), &n.to_be_bytes(), &[], &[]).unwrap();
+                txn.update(&self.table, &((n * 10 + key) % ROWS).to_be_bytes(), &n.to_be_bytes(), &[], &[])
+                    .unwrap();
             }
             txn.commit().unwrap();
             most = most.max(self.engine.core().purge_lag());
@@ -60,9 +65,16 @@ fn writers_wait_for_a_purge_that_is_late() {
         println!("seed {seed}: a lag of {most} at most, {} waits", rig.waits());
         let status = rig.engine.status();
         let shown = |name: &str| status.iter().find(|(n, _)| n == name).unwrap().1;
-        assert_eq!((shown("purge_writer_waits"), shown("purge_lag")), (rig.waits(), rig.engine.core().purge_lag()));
+        assert_eq!(
+            (shown("purge_writer_waits"), shown("purge_lag")),
+            (rig.waits(), rig.engine.core().purge_lag())
+        );
         assert!(shown("purge_writer_wait_microseconds") > 0 && shown("history_length") > 0);
-        assert!(rig.waits() > 0 && most > LAG_MAX && most < 2 * LAG_MAX, "seed {seed}: {most}, {} waits", rig.waits());
+        assert!(
+            rig.waits() > 0 && most > LAG_MAX && most < 2 * LAG_MAX,
+            "seed {seed}: {most}, {} waits",
+            rig.waits()
+        );
         rig.engine.core().storage.stop();
         // Without it nothing keeps the history from growing.
         let rig = Rig::new(seed, 0);
@@ -79,7 +91,11 @@ fn what_a_reader_holds_back_slows_nobody() {
     reader.open_view();
     let most = rig.changes(20_000);
     let history = rig.engine.core().history.lock().len();
-    assert!(history >= 2000 && most == 0 && rig.waits() == 0, "{history} in history, lag {most}, {} waits", rig.waits());
+    assert!(
+        history >= 2000 && most == 0 && rig.waits() == 0,
+        "{history} in history, lag {most}, {} waits",
+        rig.waits()
+    );
     reader.commit().unwrap();
     assert!(rig.changes(5_000) > LAG_MAX && rig.waits() > 0);
     rig.engine.core().storage.stop();

@@ -5,13 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
-use terrace_engine::{Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Savepoint, Seek, Table, TableDef, Txn};
-use terrace_io::random::Random;
-use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_engine::{
+    Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Savepoint, Seek, Table, TableDef,
+    Txn,
+};
 use terrace_io::disk::Disk;
+use terrace_io::random::Random;
 use terrace_io::store::{ObjectStore, Purpose};
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 
@@ -54,7 +57,9 @@ fn entries(keys: &Keys) -> [Entry<'_>; 2] {
 
 /// What the other table has in turn: nothing, its first rows, its last ones.
 fn other_states(generation: u64) -> [Model; 3] {
-    let row = |n: u64, last: u64| vec![(generation * 7 + n + 3 * last) as u8; if n % 4 == 3 { 30_000 } else { 2000 }];
+    let row = |n: u64, last: u64| {
+        vec![(generation * 7 + n + 3 * last) as u8; if n % 4 == 3 { 30_000 } else { 2000 }]
+    };
     let rows = |count: u64, last: u64| (0..count).map(|n| (n, row(n, last))).collect();
     [Model::new(), rows(14, 0), rows(12, 1)]
 }
@@ -113,14 +118,31 @@ impl Run {
         let sim = SimWorld::new(seed);
         let (disk, flash) = (sim.disk("volume"), sim.disk("flash"));
         let store = with_store.then(|| sim.store("store"));
-        Run { sim, disk, flash, store, sunk: 0, old_flash: None, partitions, committed: Model::new(), candidates: vec![Model::new()], serial: 0, prepared: Vec::new(), decided: 0, other: (Other::default(), None), looks: (0, 0, 0), rests: 0 }
+        Run {
+            sim,
+            disk,
+            flash,
+            store,
+            sunk: 0,
+            old_flash: None,
+            partitions,
+            committed: Model::new(),
+            candidates: vec![Model::new()],
+            serial: 0,
+            prepared: Vec::new(),
+            decided: 0,
+            other: (Other::default(), None),
+            looks: (0, 0, 0),
+            rests: 0,
+        }
     }
 
     fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
         let store = self.store.clone().map(|store| store as Arc<dyn ObjectStore>);
         let config = config(self.partitions, store.is_some());
         // Beside a store, every other run has no flash: then far pages are read from objects.
-        let flash = Some(self.flash.clone() as Arc<dyn Disk>).filter(|_| store.is_none() || self.sim.seed % 2 == 0);
+        let flash =
+            Some(self.flash.clone() as Arc<dyn Disk>).filter(|_| store.is_none() || self.sim.seed % 2 == 0);
         let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash, store };
         let engine = Engine::open(config, parts)?;
         let table = match engine.open_table("db/t") {
@@ -194,9 +216,14 @@ impl Run {
             Err(Error::Absent(_)) => None,
             table => Some(table.unwrap_or_else(|e| panic!("seed {seed}: the other table: {e}"))),
         };
-        let generation = table.as_ref().map(|table| u64::from_be_bytes(table.properties().try_into().unwrap()));
-        let known = generation == was.generation || becoming.is_some_and(|other| other.generation == generation);
-        assert!(known, "seed {seed}: the other table is {generation:?}, it was {was:?} and was becoming {becoming:?}");
+        let generation =
+            table.as_ref().map(|table| u64::from_be_bytes(table.properties().try_into().unwrap()));
+        let known =
+            generation == was.generation || becoming.is_some_and(|other| other.generation == generation);
+        assert!(
+            known,
+            "seed {seed}: the other table is {generation:?}, it was {was:?} and was becoming {becoming:?}"
+        );
         let mut found = Model::new();
         if let (Some(table), Some(generation)) = (&table, generation) {
             table.check(0).unwrap_or_else(|e| panic!("seed {seed}: the other table: {e}"));
@@ -285,7 +312,13 @@ impl Run {
         Ok(())
     }
 
-    fn one(&mut self, engine: &Arc<Engine>, table: &Arc<Table>, which: u64, s: &mut Session) -> Result<(), Error> {
+    fn one(
+        &mut self,
+        engine: &Arc<Engine>,
+        table: &Arc<Table>,
+        which: u64,
+        s: &mut Session,
+    ) -> Result<(), Error> {
         let random = self.sim.random.clone();
         let txn = match &s.txn {
             Some(txn) => txn.clone(),
@@ -378,7 +411,10 @@ impl Run {
             while valid {
                 cursor.row(&mut row)?;
                 let key = u64::from_be_bytes(cursor.primary_key().try_into().unwrap());
-                assert!(found.insert(key, row.clone()).is_none(), "seed {seed}: key {key} twice in index {index}");
+                assert!(
+                    found.insert(key, row.clone()).is_none(),
+                    "seed {seed}: key {key} twice in index {index}"
+                );
                 valid = if backward { cursor.prev()? } else { cursor.next()? };
             }
             assert_eq!(found.len(), sees.len(), "seed {seed}: index {index}");
@@ -393,9 +429,16 @@ impl Run {
         if !self.disk.exists("superblock").unwrap() {
             return;
         }
-        let look = Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("seed {}: {e}", self.sim.seed));
+        let look =
+            Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("seed {}: {e}", self.sim.seed));
         let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
-        assert!(report.verdict() == Verdict::Sound, "seed {}: {:?} {:?}", self.sim.seed, report.faults, report.unchecked);
+        assert!(
+            report.verdict() == Verdict::Sound,
+            "seed {}: {:?} {:?}",
+            self.sim.seed,
+            report.faults,
+            report.unchecked
+        );
         self.looks.0 += 1;
         self.looks.1 += u64::from(report.unfinished > 0);
         self.looks.2 += u64::from(report.undo_records > 0);
@@ -423,7 +466,8 @@ impl Run {
         let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
         assert_eq!(report.unfinished, 0, "seed {seed}");
         // Superseded objects go when the log's end is durable and the store answers.
-        let leaked: Vec<&String> = report.leaked.first.iter().filter(|what| !what.starts_with("object ")).collect();
+        let leaked: Vec<&String> =
+            report.leaked.first.iter().filter(|what| !what.starts_with("object ")).collect();
         assert!(leaked.is_empty(), "seed {seed}: {leaked:?}");
         self.rests += 1;
     }
@@ -439,7 +483,9 @@ impl Run {
             return prepared.iter().any(|one| one.done).then(|| self.candidates.split_off(1));
         };
         let at = prepared.iter().position(|one| one.xid == *xid);
-        let Some(Prepared { xid, changed, done }) = at.map(|at| prepared.swap_remove(at)).filter(|_| found.len() == 1) else {
+        let Some(Prepared { xid, changed, done }) =
+            at.map(|at| prepared.swap_remove(at)).filter(|_| found.len() == 1)
+        else {
             panic!("seed {seed}: {found:?} are prepared");
         };
         self.decided += 1;
@@ -503,7 +549,8 @@ impl Run {
             let last = &self.candidates[0];
             let missing: Vec<_> = last.keys().filter(|k| !found.contains_key(k)).collect();
             let extra: Vec<_> = found.keys().filter(|k| !last.contains_key(k)).collect();
-            let other: Vec<_> = found.iter().filter(|(k, v)| last.get(k).is_some_and(|l| l != *v)).map(|(k, _)| k).collect();
+            let other: Vec<_> =
+                found.iter().filter(|(k, v)| last.get(k).is_some_and(|l| l != *v)).map(|(k, _)| k).collect();
             eprintln!("against the acknowledged: missing {missing:?}, extra {extra:?}, different {other:?}");
         }
         assert!(
@@ -549,7 +596,12 @@ fn crash_often(seed: u64, partitions: usize, with_store: bool, cuts: u64) -> (u6
         }
         crashes += u64::from(run.sim.crashed());
         if std::env::var("TERRACE_TRACE").is_ok() {
-            eprintln!("crashed: {}, {} acknowledged, {} candidates", run.sim.crashed(), run.candidates[0].len(), run.candidates.len());
+            eprintln!(
+                "crashed: {}, {} acknowledged, {} candidates",
+                run.sim.crashed(),
+                run.candidates[0].len(),
+                run.candidates.len()
+            );
         }
         run.check();
     }
@@ -567,7 +619,9 @@ fn acknowledged_commits_survive_power_loss_and_nothing_else_does() {
     assert!(crashes > seeds() * 3, "only {crashes} crashes");
     let sum = |of: fn(&Run) -> u64| runs.iter().map(|(_, run)| of(run)).sum::<u64>();
     let (looks, unfinished, past) = (sum(|r| r.looks.0), sum(|r| r.looks.1), sum(|r| r.looks.2));
-    eprintln!("the checker looked {looks} times, {unfinished} at unfinished transactions, {past} at undo records");
+    eprintln!(
+        "the checker looked {looks} times, {unfinished} at unfinished transactions, {past} at undo records"
+    );
     assert!(unfinished > seeds() && past > seeds() * 3, "{unfinished}, {past}: the looks prove little");
     assert!(sum(|r| r.decided) > 0, "no prepared transaction was left");
     assert!(sum(|r| r.rests) > seeds(), "{} rests: this proves little", sum(|r| r.rests));
@@ -591,7 +645,10 @@ fn acknowledged_commits_survive_power_loss_over_a_faulty_object_store() {
     }
     eprintln!("{crashes} crashes, {sunk} blocks sunk, {gets} pages read from objects");
     assert!(crashes > seeds() * 3, "only {crashes} crashes");
-    assert!(sunk > seeds() * 10 && gets > seeds() * 10, "{sunk} blocks sunk, {gets} reads: this proves little");
+    assert!(
+        sunk > seeds() * 10 && gets > seeds() * 10,
+        "{sunk} blocks sunk, {gets} reads: this proves little"
+    );
 }
 
 /// Each planted bug of undo and ids is found within so many seeds; see `terrace_engine::planted`.

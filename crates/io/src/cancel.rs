@@ -66,7 +66,9 @@ fn enter(new: Option<Arc<Cancel>>) -> Scope {
 
 /// Whether the work of this thread is to end.
 pub fn asked() -> bool {
-    CURRENT.try_with(|current| current.borrow().as_ref().is_some_and(|cancel| cancel.is_asked())).unwrap_or(false)
+    CURRENT
+        .try_with(|current| current.borrow().as_ref().is_some_and(|cancel| cancel.is_asked()))
+        .unwrap_or(false)
 }
 
 /// How long to wait at a time where nothing else bounds it.

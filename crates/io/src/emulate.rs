@@ -65,9 +65,28 @@ pub struct Profile {
 /// Local NVMe, a network volume and an object store as a large cloud sells them.
 pub const CLOUD: Profile = Profile {
     name: "cloud",
-    flash: Device { read: 80 * MICRO, write: 30 * MICRO, bandwidth: 2_000_000_000, rate: 400_000, spread: TAIL },
-    volume: Device { read: 250 * MICRO, write: 250 * MICRO, bandwidth: 1_000_000_000, rate: 50_000, spread: TAIL },
-    store: Remote { get: 30 * MILLI, put: 60 * MILLI, stream: 100_000_000, gets: 5_500, puts: 3_500, spread: TAIL },
+    flash: Device {
+        read: 80 * MICRO,
+        write: 30 * MICRO,
+        bandwidth: 2_000_000_000,
+        rate: 400_000,
+        spread: TAIL,
+    },
+    volume: Device {
+        read: 250 * MICRO,
+        write: 250 * MICRO,
+        bandwidth: 1_000_000_000,
+        rate: 50_000,
+        spread: TAIL,
+    },
+    store: Remote {
+        get: 30 * MILLI,
+        put: 60 * MILLI,
+        stream: 100_000_000,
+        gets: 5_500,
+        puts: 3_500,
+        spread: TAIL,
+    },
 };
 
 /// Every profile, for messages.

@@ -63,7 +63,11 @@ impl Event {
         }
         let mut one = false;
         let wake = |ParkToken(wanted): ParkToken| {
-            if wanted as u64 <= reached || !std::mem::replace(&mut one, true) { FilterOp::Unpark } else { FilterOp::Skip }
+            if wanted as u64 <= reached || !std::mem::replace(&mut one, true) {
+                FilterOp::Unpark
+            } else {
+                FilterOp::Skip
+            }
         };
         // SAFETY: the key is this event's own memory; the callbacks neither panic nor park.
         unsafe { parking_lot_core::unpark_filter(self.key(), wake, |_| DEFAULT_UNPARK_TOKEN) };

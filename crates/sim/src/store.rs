@@ -207,7 +207,10 @@ impl ObjectStore for SimStore {
                 buf.copy_from_slice(bytes);
                 Ok(())
             }
-            None => Err(StoreError::Refused { key: key.to_string(), cause: "the range lies past the object".into() }),
+            None => Err(StoreError::Refused {
+                key: key.to_string(),
+                cause: "the range lies past the object".into(),
+            }),
         }
     }
     fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {

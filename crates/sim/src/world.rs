@@ -103,10 +103,19 @@ impl SimWorld {
         World { clock: self.clock.clone(), random: self.random.clone(), sched: self.sched.clone() }
     }
     pub fn disk(&self, name: &str) -> Arc<SimDisk> {
-        Arc::new(SimDisk::new(name, SimRandom::new(self.seed ^ name.len() as u64 ^ 0x0D15), self.steps.clone()))
+        Arc::new(SimDisk::new(
+            name,
+            SimRandom::new(self.seed ^ name.len() as u64 ^ 0x0D15),
+            self.steps.clone(),
+        ))
     }
     pub fn store(&self, name: &str) -> Arc<SimStore> {
-        Arc::new(SimStore::new(name, SimRandom::new(self.seed ^ 0x5708), self.clock.clone(), self.steps.clone()))
+        Arc::new(SimStore::new(
+            name,
+            SimRandom::new(self.seed ^ 0x5708),
+            self.clock.clone(),
+            self.steps.clone(),
+        ))
     }
     /// I/O steps taken since the start.
     pub fn steps(&self) -> u64 {

@@ -204,7 +204,12 @@ impl TerraceCursor {
     }
 
     /// Fills the buffer. How many rows, and whether the index or the prefix ended.
-    fn fill(&mut self, fetch: &TerraceFetch, key: &[u8], entry_only: bool) -> crate::error::Result<(u32, bool)> {
+    fn fill(
+        &mut self,
+        fetch: &TerraceFetch,
+        key: &[u8],
+        entry_only: bool,
+    ) -> crate::error::Result<(u32, bool)> {
         let (mut found, backward) = self.position(fetch.seek, key)?;
         let max_rows = if self.locking { 1 } else { fetch.max_rows.max(1) };
         let mut rows = 0;

@@ -38,7 +38,9 @@ pub enum ReadError {
     Disk { id: PageId, tier: Tier, error: DiskError },
     #[error("page {id}: {error}")]
     Store { id: PageId, error: StoreError },
-    #[error("no free frame: all {frames} are in use, {dirty} of them dirty; open tables keep two for each index")]
+    #[error(
+        "no free frame: all {frames} are in use, {dirty} of them dirty; open tables keep two for each index"
+    )]
     NoFrame { frames: usize, dirty: usize },
     /// See [`terrace_io::cancel`].
     #[error("cancelled")]

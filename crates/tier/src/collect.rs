@@ -123,7 +123,14 @@ impl Collector {
         fence: Arc<Fence>,
         snapshots: Arc<dyn Snapshots>,
     ) -> Collector {
-        let state = State { pending: VecDeque::new(), scrub: false, hurry_at: None, rest: 0, rest_until: 0, error: None };
+        let state = State {
+            pending: VecDeque::new(),
+            scrub: false,
+            hurry_at: None,
+            rest: 0,
+            rest_until: 0,
+            error: None,
+        };
         let state = Mutex::new(state);
         Collector { world, map, redo, objects, fence, snapshots, state, counters: CollectCounters::default() }
     }
@@ -278,7 +285,8 @@ impl Collector {
         self.check_fence()?;
         let mut scrubbed = Scrubbed::default();
         let mut unnamed = Vec::new();
-        let prefix = if planted::LINEAGE_IGNORED.on() { String::new() } else { format!("{:032x}/", writer.lineage) };
+        let prefix =
+            if planted::LINEAGE_IGNORED.on() { String::new() } else { format!("{:032x}/", writer.lineage) };
         self.objects.store().list(Purpose::Scrub, &prefix, &mut |text, _size| {
             scrubbed.listed += 1;
             match ObjectKey::parse(text) {

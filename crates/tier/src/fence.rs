@@ -109,7 +109,8 @@ impl Writer {
         if u32_at(12) != crc32c::crc32c(&b[16..]) {
             return Err("its checksum is wrong");
         }
-        let writer = Writer { instance: u128_at(16), lineage: u128_at(32), nonce: u64_at(48), epoch: u32_at(56) };
+        let writer =
+            Writer { instance: u128_at(16), lineage: u128_at(32), nonce: u64_at(48), epoch: u32_at(56) };
         if writer.encode() != b { Err("it has bytes that nobody writes") } else { Ok(writer) }
     }
 }
@@ -177,7 +178,9 @@ impl Fence {
     pub fn look(&self) -> Result<Option<Writer>, FenceError> {
         match self.store.get(Purpose::Epoch, KEY) {
             Ok((bytes, _)) => self.read(&bytes).map(Some),
-            Err(StoreError::Absent { .. }) if self.bound => Err(FenceError::Empty { store: self.store.describe() }),
+            Err(StoreError::Absent { .. }) if self.bound => {
+                Err(FenceError::Empty { store: self.store.describe() })
+            }
             Err(StoreError::Absent { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -266,7 +266,8 @@ impl Flusher {
     /// a page that has no slot yet leaves the reserve to those whose rewriting gives one back.
     fn find_room(&self, copies: &mut Vec<DirtyCopy>, images: &mut [u8]) -> Result<Vec<Slot>, DiskError> {
         self.stretch(copies.len())?;
-        let has_slot = |c: &DirtyCopy| matches!(self.map.locate(c.id), Located::At(Home { slot: Some(_), .. }));
+        let has_slot =
+            |c: &DirtyCopy| matches!(self.map.locate(c.id), Located::At(Home { slot: Some(_), .. }));
         let rewrites: Vec<bool> = copies.iter().map(has_slot).collect();
         let again = rewrites.iter().filter(|again| **again).count();
         let mut for_new = self.map.take_up_to(copies.len() - again, self.map.slots_reserve()).into_iter();

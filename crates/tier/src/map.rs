@@ -142,7 +142,13 @@ impl Map {
         let entry = Entry::new(PageRef::new(&inner.pages[*page as usize].image), index);
         BlockState {
             homes: (0..BLOCK_PAGES as usize)
-                .map(|i| (entry.tag(i) != 0).then(|| Home { tag: entry.tag(i), slot: entry.slot(i), object: in_object(entry, i) }))
+                .map(|i| {
+                    (entry.tag(i) != 0).then(|| Home {
+                        tag: entry.tag(i),
+                        slot: entry.slot(i),
+                        object: in_object(entry, i),
+                    })
+                })
                 .collect(),
             object: entry.object(),
             snapshot_version: entry.snapshot_version(),
@@ -232,7 +238,8 @@ impl Map {
     pub fn slots_in_use(&self) -> Vec<(Slot, PageId, Tag)> {
         let mut slots = Vec::new();
         self.each_entry(|block, entry| {
-            let pages = (0..BLOCK_PAGES as usize).filter_map(|i| Some((entry.slot(i)?, block.page(i), entry.tag(i))));
+            let pages =
+                (0..BLOCK_PAGES as usize).filter_map(|i| Some((entry.slot(i)?, block.page(i), entry.tag(i))));
             slots.extend(pages);
         });
         slots.sort_unstable();
@@ -368,7 +375,8 @@ impl Map {
         });
         let inner = self.inner.read();
         let free = seen.iter().filter(|(slot, _)| slot.0 < total && !inner.slots.is_taken(**slot));
-        faults.extend(free.map(|(slot, id)| format!("page {id} is in slot {}, which counts as free", slot.0)));
+        faults
+            .extend(free.map(|(slot, id)| format!("page {id} is in slot {}, which counts as free", slot.0)));
         faults
     }
 }

@@ -136,7 +136,8 @@ impl Objects {
         match self.store.get(Purpose::Epoch, fence::KEY) {
             Err(StoreError::Absent { .. }) => {
                 let store = self.store.describe();
-                let cause = format!("{store} holds nothing of this instance: is it the right place, and mounted?");
+                let cause =
+                    format!("{store} holds nothing of this instance: is it the right place, and mounted?");
                 StoreError::Unavailable { key: key.clone(), cause }
             }
             Err(other) => other,

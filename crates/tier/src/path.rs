@@ -95,7 +95,11 @@ impl Path {
 
     fn from_volume(&self, id: PageId, slot: Slot, tag: Tag, image: &mut [u8]) -> Result<Tier, ReadError> {
         self.buffer.read(slot, image).map_err(|error| ReadError::Disk { id, tier: Tier::Volume, error })?;
-        page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt { id, tier: Tier::Volume, bad })?;
+        page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt {
+            id,
+            tier: Tier::Volume,
+            bad,
+        })?;
         Ok(Tier::Volume)
     }
 
@@ -106,7 +110,11 @@ impl Path {
             return Err(ReadError::Store { id, error: StoreError::Refused { key, cause } });
         };
         objects.read_page(at, image).map_err(|error| ReadError::Store { id, error })?;
-        page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt { id, tier: Tier::Object, bad })?;
+        page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt {
+            id,
+            tier: Tier::Object,
+            bad,
+        })?;
         Ok(Tier::Object)
     }
 

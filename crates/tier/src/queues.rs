@@ -161,7 +161,9 @@ mod tests {
             assert!(!queues.young.is_empty() && !dirty.contains(&first));
             let mut left = frames - dirty.len() - 1;
             while left > 0 {
-                let no = (0..4).find_map(|_| victim(&mut queues, &dirty, &accesses)).expect("a clean page is found");
+                let no = (0..4)
+                    .find_map(|_| victim(&mut queues, &dirty, &accesses))
+                    .expect("a clean page is found");
                 assert!(!dirty.contains(&no));
                 left -= 1;
             }

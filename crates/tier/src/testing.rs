@@ -4,8 +4,8 @@
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::page::{Glsn, PAGE_SIZE, PageId};
 use crate::pages::Pages;
-use crate::sync::Mutex;
 use crate::redo::{self, LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
+use crate::sync::Mutex;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

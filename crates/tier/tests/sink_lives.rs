@@ -97,7 +97,8 @@ fn life_over(seed: u64, lying: bool) -> u64 {
     let mut named: Vec<String> = rig.run.map.objects().iter().map(|key| key.to_string()).collect();
     named.sort_unstable();
     assert_eq!(rig.stored(), named, "seed {seed}");
-    let staged: Vec<String> = rig.store.staged().into_iter().filter(|key| key != terrace_tier::fence::KEY).collect();
+    let staged: Vec<String> =
+        rig.store.staged().into_iter().filter(|key| key != terrace_tier::fence::KEY).collect();
     assert!(staged.is_empty(), "seed {seed}: what puts left that were cut off is there still: {staged:?}");
     assert_eq!(rig.run.collector.counters.named.load(Ordering::Relaxed), 0, "seed {seed}");
     crashes

@@ -148,11 +148,15 @@ pub struct Plan {
 pub fn run(store: &dyn Store, mix: Mix, plan: Plan, seed: u64) -> Result<Run> {
     let next_record = AtomicU64::new(plan.records + (seed << 32));
     let failed = AtomicBool::new(false);
-    let one = |thread| Client { store, mix, plan, next_record: &next_record, failed: &failed }.run(seed * 100 + thread);
+    let one = |thread| {
+        Client { store, mix, plan, next_record: &next_record, failed: &failed }.run(seed * 100 + thread)
+    };
     let results: Vec<Result<(u64, Histogram<u64>)>> = std::thread::scope(|threads| {
         let one = &one;
         let handles: Vec<_> = (0..plan.threads).map(|thread| threads.spawn(move || one(thread))).collect();
-        let ended = |h: std::thread::ScopedJoinHandle<'_, _>| h.join().unwrap_or(Err("a client's thread panicked".into()));
+        let ended = |h: std::thread::ScopedJoinHandle<'_, _>| {
+            h.join().unwrap_or(Err("a client's thread panicked".into()))
+        };
         handles.into_iter().map(ended).collect()
     });
     let results = results.into_iter().collect::<Result<Vec<_>>>()?;
@@ -173,7 +177,8 @@ struct Client<'a> {
 impl Client<'_> {
     fn run(&self, seed: u64) -> Result<(u64, Histogram<u64>)> {
         let mut random = SmallRng::seed_from_u64(seed);
-        let zipf = Zipf::new(self.plan.records as f64, self.plan.zipf).map_err(|e| format!("Zipf {}: {e}", self.plan.zipf))?;
+        let zipf = Zipf::new(self.plan.records as f64, self.plan.zipf)
+            .map_err(|e| format!("Zipf {}: {e}", self.plan.zipf))?;
         let mut latencies = histogram();
         let (mut value, mut into) = (vec![b'y'; self.plan.value], Vec::new());
         let until = Instant::now() + self.plan.time;

@@ -14,7 +14,10 @@ impl Terrace {
     /// Opens the engine in an empty place and makes the table.
     pub fn on(config: Config, parts: Parts) -> std::result::Result<Terrace, Error> {
         let engine = Engine::open(config, parts)?;
-        let def = TableDef { indexes: vec![IndexDef { name: "PRIMARY".into(), unique: true }], properties: Vec::new() };
+        let def = TableDef {
+            indexes: vec![IndexDef { name: "PRIMARY".into(), unique: true }],
+            properties: Vec::new(),
+        };
         let table = engine.create_table("bench/kv", &def)?;
         Ok(Terrace { engine, table })
     }

@@ -47,7 +47,14 @@ fn text(error: DiskError) -> String {
     error.to_string()
 }
 
-fn disk(tier: &str, disk: &Arc<dyn Disk>, random: &dyn Random, write: Class, read: Class, out: &mut Vec<Figure>) -> Result<()> {
+fn disk(
+    tier: &str,
+    disk: &Arc<dyn Disk>,
+    random: &dyn Random,
+    write: Class,
+    read: Class,
+    out: &mut Vec<Figure>,
+) -> Result<()> {
     let file = disk.create(NAME).map_err(text)?;
     let done = on_file(tier, &*file, random, (write, read), out);
     drop(file);
@@ -55,7 +62,13 @@ fn disk(tier: &str, disk: &Arc<dyn Disk>, random: &dyn Random, write: Class, rea
     done.and(removed)
 }
 
-fn on_file(tier: &str, file: &dyn File, random: &dyn Random, class: (Class, Class), out: &mut Vec<Figure>) -> Result<()> {
+fn on_file(
+    tier: &str,
+    file: &dyn File,
+    random: &dyn Random,
+    class: (Class, Class),
+    out: &mut Vec<Figure>,
+) -> Result<()> {
     let (write, read) = class;
     let mut buf = AlignedBuf::zeroed(LARGE);
     for chunk in buf.chunks_exact_mut(8) {
@@ -63,7 +76,9 @@ fn on_file(tier: &str, file: &dyn File, random: &dyn Random, class: (Class, Clas
     }
     file.grow(FILE, true).and_then(|()| file.sync(write)).map_err(text)?;
     out.push(repeat(format!("{tier}: write and sync 4 KiB"), 4096, |i| {
-        file.write(write, (i * 4096) as u64 % FILE, &buf[..4096]).and_then(|()| file.sync(write)).map_err(text)
+        file.write(write, (i * 4096) as u64 % FILE, &buf[..4096])
+            .and_then(|()| file.sync(write))
+            .map_err(text)
     })?);
     out.push(repeat(format!("{tier}: write 1 MiB and sync"), LARGE, |i| {
         file.write(write, (i * LARGE) as u64 % FILE, &buf).and_then(|()| file.sync(write)).map_err(text)
@@ -86,7 +101,9 @@ fn objects(store: &dyn ObjectStore, random: &dyn Random, out: &mut Vec<Figure>) 
     let mut page = vec![0; PAGE];
     out.push(repeat("object store: get 16 KiB of it".into(), PAGE, |_| {
         let (object, at) = (random.below(put as u64) as usize, random.below((LARGE / PAGE) as u64));
-        store.get_range(Purpose::PageMiss, &key(object), at * PAGE as u64, &mut page).map_err(|e| e.to_string())
+        store
+            .get_range(Purpose::PageMiss, &key(object), at * PAGE as u64, &mut page)
+            .map_err(|e| e.to_string())
     })?);
     out.push(repeat("object store: delete".into(), 0, |i| {
         store.delete(Purpose::Collect, &key(i % put)).map_err(|e| e.to_string())

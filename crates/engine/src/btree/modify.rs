@@ -264,7 +264,12 @@ impl Tree {
 
     /// As [`Tree::get`]; the hint's leaf is tried first, and becomes the key's: a change that follows
     /// need not go down again. May do I/O; no latch is held.
-    pub fn get_hinted<R>(&self, hint: &mut Hint, key: &[u8], with: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+    pub fn get_hinted<R>(
+        &self,
+        hint: &mut Hint,
+        key: &[u8],
+        with: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
         let pin = self.leaf_to_write(hint, key)?;
         let result = self.get_near(Some(&pin), key, Access::Normal, with);
         *hint = Hint(Some(pin));
@@ -311,7 +316,9 @@ impl Tree {
                         Some(next) => {
                             let node = Node::new(mtr.page(next));
                             if node.is_live() && node.low() != high {
-                                return Err(self.corrupt(right, "its low fence is not where its left neighbour ends"));
+                                return Err(
+                                    self.corrupt(right, "its low fence is not where its left neighbour ends")
+                                );
                             }
                             leaf = next;
                         }

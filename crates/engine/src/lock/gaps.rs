@@ -110,7 +110,12 @@ impl Gaps {
     /// Adds the other sessions that keep the key free of inserts.
     pub fn others_at(&self, session: u64, space: SpaceId, key: &[u8], out: &mut Vec<u64>) {
         let owners = self.0.get(&space).map_or(&[][..], Vec::as_slice);
-        out.extend(owners.iter().filter(|(owner, ranges)| *owner != session && ranges.has(key)).map(|(owner, _)| *owner));
+        out.extend(
+            owners
+                .iter()
+                .filter(|(owner, ranges)| *owner != session && ranges.has(key))
+                .map(|(owner, _)| *owner),
+        );
     }
 
     /// Forgets what the session holds in the tree. Returns how many ranges these were.

@@ -22,13 +22,21 @@ fn ranges_agree_with_a_set_of_keys() {
             let end = [to];
             let end = if open { None } else { Some(&end[..]) };
             let keys = usize::from(from)..if open { 40 } else { usize::from(to) };
-            assert_eq!(ranges.covers(&[from], end), model[keys.clone()].iter().all(|kept| *kept) && (!open || ranges.has(&[200])) || keys.is_empty() && !open, "round {round}");
+            assert_eq!(
+                ranges.covers(&[from], end),
+                model[keys.clone()].iter().all(|kept| *kept) && (!open || ranges.has(&[200]))
+                    || keys.is_empty() && !open,
+                "round {round}"
+            );
             if !ranges.covers(&[from], end) {
                 let before = ranges.count();
                 let touches = ranges.touches(&[from], end);
                 ranges.add(&[from], end);
                 model[keys].fill(true);
-                assert!(if touches { ranges.count() <= before } else { ranges.count() == before + 1 }, "round {round}");
+                assert!(
+                    if touches { ranges.count() <= before } else { ranges.count() == before + 1 },
+                    "round {round}"
+                );
             }
             for key in 0..40u8 {
                 assert_eq!(ranges.has(&[key]), model[usize::from(key)], "round {round}, key {key}");
@@ -70,7 +78,8 @@ fn circle(weights: [u64; 2]) -> [Result<()>; 2] {
     let ask = |session: u64, key: &[u8]| {
         let cancel = Cancel::default();
         let weight = weights[session as usize - 1];
-        let mut request = Request::new(&locks, session, weight, (SPACE, key), Want::EXCLUSIVE, deadline, &cancel);
+        let mut request =
+            Request::new(&locks, session, weight, (SPACE, key), Want::EXCLUSIVE, deadline, &cancel);
         let mut got = Ok(());
         while let Err(way) = locks.take(session, SPACE, key, Mode::Exclusive).unwrap() {
             got = request.wait(&way, |_| false);
@@ -168,7 +177,8 @@ fn the_end_of_an_owner_wakes_one_of_those_that_wait() {
             let locks = &locks;
             scope.spawn(move || {
                 let cancel = Cancel::default();
-                let mut request = Request::new(locks, session, 0, (SPACE, b"k"), Want::EXCLUSIVE, far(), &cancel);
+                let mut request =
+                    Request::new(locks, session, 0, (SPACE, b"k"), Want::EXCLUSIVE, far(), &cancel);
                 while let Err(way) = locks.take(session, SPACE, b"k", Mode::Exclusive).unwrap() {
                     request.wait(&way, |_| false).unwrap();
                 }
@@ -194,7 +204,10 @@ fn a_range_without_keys_leaves_nothing_behind() {
         assert!(!locks.keep(session, SPACE, b"k", Some(b"k")).unwrap());
         assert!(!locks.keep(session, SPACE, b"k", Some(b"a")).unwrap());
     }
-    assert!(locks.inner.lock().gaps.is_empty(), "each session that only looked at a row made every later look slower");
+    assert!(
+        locks.inner.lock().gaps.is_empty(),
+        "each session that only looked at a row made every later look slower"
+    );
     assert!(locks.keep(1, SPACE, b"a", Some(b"b")).unwrap());
     locks.release_all(1, &[], &[SPACE]);
     assert!(locks.inner.lock().gaps.is_empty());

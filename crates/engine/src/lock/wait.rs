@@ -114,7 +114,9 @@ impl Waiters {
     /// Breaks all circles that the wait would close. True if by giving up the wait itself.
     fn gives_up(&mut self, session: u64, targets: &[u64], weight: u64) -> bool {
         while let Some(circle) = self.circle(session, targets) {
-            let lightest = circle.into_iter().min_by_key(|member| self.waiters.get(member).map_or(u64::MAX, |w| w.weight));
+            let lightest = circle
+                .into_iter()
+                .min_by_key(|member| self.waiters.get(member).map_or(u64::MAX, |w| w.weight));
             match lightest.and_then(|member| self.waiters.get_mut(&member)) {
                 Some(other) if other.weight < weight => {
                     other.victim = true;
@@ -222,10 +224,13 @@ impl<'a> Request<'a> {
         let targets = match txn {
             Some((_, session)) => session.into_iter().collect(),
             // Those found before may have gone and others come: whoever is waited for now is the one who wakes.
-            None => match inner.in_the_way(self.session, NameRef { space: self.space, key: self.key }, self.want) {
-                Some(InTheWay::Sessions(sessions)) => sessions,
-                _ => return Ok(Place::Free),
-            },
+            None => {
+                match inner.in_the_way(self.session, NameRef { space: self.space, key: self.key }, self.want)
+                {
+                    Some(InTheWay::Sessions(sessions)) => sessions,
+                    _ => return Ok(Place::Free),
+                }
+            }
         };
         let mut txn = txn.map(|(txn, _)| txn);
         let mut targets: Vec<u64> = targets;

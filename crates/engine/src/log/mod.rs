@@ -20,12 +20,12 @@
 //!
 //! Not here: reading (`recovery`), how far back it must reach (`checkpoint`).
 
+pub mod background;
 pub mod block;
 mod order;
 mod partition;
 pub mod record;
 mod space;
-pub mod background;
 mod writer;
 
 pub use order::partition_of;

@@ -32,11 +32,7 @@ pub type Each<'a> = dyn FnMut(&RecordHeader, &[u8], Place) -> Result<(), Error> 
 type Held = (RecordHeader, Vec<u8>, Place);
 
 /// Reads the log from the superblock's checkpoint to its end; `each` gets the records in GLSN order.
-pub fn replay(
-    superblock: &Superblock,
-    files: &[Arc<dyn File>],
-    each: &mut Each<'_>,
-) -> Result<Found, Error> {
+pub fn replay(superblock: &Superblock, files: &[Arc<dyn File>], each: &mut Each<'_>) -> Result<Found, Error> {
     let mut streams: Vec<Stream<'_>> =
         files.iter().enumerate().map(|(i, file)| Stream::new(superblock, i, file.clone())).collect();
     let mut at = superblock.checkpoint;

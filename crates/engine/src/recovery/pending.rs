@@ -220,7 +220,12 @@ impl Pending {
 
     /// The ops of a record that is not kept in memory. `readers` are those of the page's records before:
     /// what changed a page often stands in few blocks of the log, and each is read once.
-    fn reread(&self, id: PageId, record: &Record, readers: &mut Vec<(usize, Reader)>) -> Result<Vec<u8>, ReadError> {
+    fn reread(
+        &self,
+        id: PageId,
+        record: &Record,
+        readers: &mut Vec<(usize, Reader)>,
+    ) -> Result<Vec<u8>, ReadError> {
         let Ops::InLog(place) = record.ops else { unreachable!("records in memory come with their ops") };
         self.counters.reread.fetch_add(1, Ordering::Relaxed);
         let number = place.partition as usize;
@@ -245,7 +250,12 @@ impl Pending {
     }
 
     /// Applies the records to the image. Returns the first log position applied.
-    fn bring_up(&self, id: PageId, records: Vec<(Record, Option<Vec<u8>>)>, image: &mut [u8]) -> Result<Option<Glsn>, ReadError> {
+    fn bring_up(
+        &self,
+        id: PageId,
+        records: Vec<(Record, Option<Vec<u8>>)>,
+        image: &mut [u8],
+    ) -> Result<Option<Glsn>, ReadError> {
         let mut first = None;
         let mut readers = Vec::new();
         for (record, ops) in records {

@@ -223,7 +223,8 @@ impl<'s> SpaceCheck<'s> {
                     self.incomplete = was_incomplete;
                     wrong += self.faults.count - faults;
                     if wrong > WRONG_MAX {
-                        return self.fault(page, "so many pages before it are not there that the rest is not tried");
+                        return self
+                            .fault(page, "so many pages before it are not there that the rest is not tried");
                     }
                 }
             }

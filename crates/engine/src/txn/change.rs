@@ -68,18 +68,25 @@ impl Txn {
             };
             let mut written = 0;
             let done = {
-                let stream = state.stream.as_ref().ok_or_else(|| Error::Invalid("the transaction has ended".into()))?;
+                let stream = state
+                    .stream
+                    .as_ref()
+                    .ok_or_else(|| Error::Invalid("the transaction has ended".into()))?;
                 let before = state.last;
                 tree.modify(&mut hint, key, plan, |spot| {
                     let old = spot.value().map(<[u8]>::to_vec);
-                    let parsed = match &old {
-                        Some(value) => {
-                            Some(Head::decode(value).ok_or_else(|| Stop::Error(Error::Corrupt("a value without a head".into())))?)
-                        }
-                        None => None,
-                    };
+                    let parsed =
+                        match &old {
+                            Some(value) => Some(Head::decode(value).ok_or_else(|| {
+                                Stop::Error(Error::Corrupt("a value without a head".into()))
+                            })?),
+                            None => None,
+                        };
                     if let Some((head, _)) = parsed {
-                        if head.txn != me && core.ids.is_active(head.txn) && !crate::planted::ROW_LOCK_IGNORED.on() {
+                        if head.txn != me
+                            && core.ids.is_active(head.txn)
+                            && !crate::planted::ROW_LOCK_IGNORED.on()
+                        {
                             return Err(Stop::InTheWay(InTheWay::Txn(head.txn)));
                         }
                     }
@@ -98,7 +105,8 @@ impl Txn {
                     if row::HEAD + rest.len() > value_max {
                         return Err(Stop::Again);
                     }
-                    let change = Change { table: table.id, index: index as u16, key, old: old.as_deref(), marked };
+                    let change =
+                        Change { table: table.id, index: index as u16, key, old: old.as_deref(), marked };
                     let bytes = record::encode(&Record { txn: me, before, body: Body::Change(change) });
                     let at = stream.next();
                     if at.at() + bytes.len() > PAGE_SIZE {

@@ -51,7 +51,8 @@ impl History {
     pub fn push(&mut self, past: Past, records: u64) {
         self.len += 1;
         self.records += records;
-        let line = self.lines.entry(past.stream).or_insert(Line { count: 0, begin: past.begin, end: past.end });
+        let line =
+            self.lines.entry(past.stream).or_insert(Line { count: 0, begin: past.begin, end: past.end });
         if line.count == 0 {
             line.begin = past.begin;
             self.oldest.insert(past.csn, past.stream);
@@ -109,7 +110,10 @@ impl History {
     /// Undo records that nobody needs any more and that are not purged, about: as many as transactions of even size
     /// have up to the number `oldest`, which every view sees, of all up to `newest`.
     pub fn lag(&self, oldest: u64, newest: u64) -> u64 {
-        let Some(first) = self.oldest.first_key_value().map(|(csn, _)| *csn).filter(|csn| *csn <= oldest) else { return 0 };
+        let Some(first) = self.oldest.first_key_value().map(|(csn, _)| *csn).filter(|csn| *csn <= oldest)
+        else {
+            return 0;
+        };
         let (held, all) = (u128::from(oldest - first + 1), u128::from(newest.max(oldest) - first + 1));
         (u128::from(self.records) * held / all) as u64
     }

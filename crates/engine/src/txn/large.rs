@@ -19,9 +19,17 @@ const RECORD: usize = 64;
 impl Txn {
     /// Writes the row into pages of its own, in the table's primary space. If it fails, what is written is
     /// undone with the row operation.
-    pub(super) fn write_large(&self, state: &mut State, table: &Table, space: &Space, row: &[u8]) -> Result<Large> {
+    pub(super) fn write_large(
+        &self,
+        state: &mut State,
+        table: &Table,
+        space: &Space,
+        row: &[u8],
+    ) -> Result<Large> {
         let (txn, before) = (state.id, state.last);
-        let Some(stream) = &mut state.stream else { return Err(Error::Invalid("the transaction has ended".into())) };
+        let Some(stream) = &mut state.stream else {
+            return Err(Error::Invalid("the transaction has ended".into()));
+        };
         self.core.streams.make_room(stream, RECORD, Urgency::Normal)?;
         let mut noted = 0;
         let written = overflow::write_noted(space, row, Urgency::Normal, &mut |mtr, large| {

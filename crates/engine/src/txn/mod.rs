@@ -13,8 +13,8 @@ pub mod cancel;
 mod change;
 pub mod history;
 pub mod ids;
-mod large;
 pub mod lag;
+mod large;
 pub mod purge;
 pub mod recover;
 mod rollback;
@@ -223,7 +223,9 @@ impl Txn {
         if let Some(view) = state.view.take() {
             let oldest = self.core.ids.close_view(view);
             // Only who kept purge from its next transaction wakes it.
-            if oldest.is_some_and(|oldest| self.core.next_past().is_some_and(|csn| view < csn && csn <= oldest)) {
+            if oldest
+                .is_some_and(|oldest| self.core.next_past().is_some_and(|csn| view < csn && csn <= oldest))
+            {
                 self.core.purge_wanted.notify();
             }
         }
@@ -291,8 +293,11 @@ impl Txn {
         if state.id == 0 {
             return Ok(());
         }
-        let bytes = record::encode(&Record { txn: state.id, before: state.last, body: Body::Prepare { xid } });
-        let Some(stream) = &mut state.stream else { return Err(Error::Invalid("the transaction has ended".into())) };
+        let bytes =
+            record::encode(&Record { txn: state.id, before: state.last, body: Body::Prepare { xid } });
+        let Some(stream) = &mut state.stream else {
+            return Err(Error::Invalid("the transaction has ended".into()));
+        };
         self.core.streams.make_room(stream, bytes.len(), Urgency::Reserve)?;
         let mut mtr = self.core.streams.pages().begin(2 * append_log(bytes.len()), 0, Urgency::Reserve)?;
         stream.append(&mut mtr, &bytes);
@@ -380,7 +385,8 @@ impl Drop for Txn {
 
 /// The commit record of a transaction that changed something. Returns the end of its range.
 pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
-    let (Some(stream), Some(page), Some(begin)) = (&mut state.stream, &state.begin_page, state.begin_mark) else {
+    let (Some(stream), Some(page), Some(begin)) = (&mut state.stream, &state.begin_page, state.begin_mark)
+    else {
         return Err(Error::Invalid("the transaction has ended".into()));
     };
     let mut mtr = core.streams.pages().begin(append_log(64), 0, Urgency::Reserve)?;

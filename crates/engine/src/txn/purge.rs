@@ -6,9 +6,9 @@
 //! A mark that another transaction has put a value over is that one's from then on: its commit makes it past,
 //! its rollback takes it away if purge has been there (`rollback`).
 
+use super::history::Past;
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, Plan, TreeError};
-use super::history::Past;
 use crate::core::{Core, PURGE_BATCH};
 use crate::error::{Error, Result};
 use crate::row::{Head, TxnId};
@@ -77,7 +77,11 @@ pub fn step(core: &Core) -> Result<bool> {
     for _ in 0..BATCH {
         read_oldest(core)?;
         let oldest = core.ids.oldest_view();
-        let next = core.history.lock().first().filter(|past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on());
+        let next = core
+            .history
+            .lock()
+            .first()
+            .filter(|past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on());
         let Some(past) = next else { break };
         let Purged { end, next, records } = purge(core, &past)?;
         let last = core.history.lock().purged(&past, end, next, records);
@@ -101,7 +105,9 @@ fn read_oldest(core: &Core) -> Result<()> {
             Ok(false)
         })?;
         let Some((begin, Some(csn))) = found else {
-            return Err(Error::Corrupt(format!("undo stream {stream} has no committed transaction at {from:?}")));
+            return Err(Error::Corrupt(format!(
+                "undo stream {stream} has no committed transaction at {from:?}"
+            )));
         };
         core.history.lock().read(stream, begin, csn);
     }
@@ -137,7 +143,9 @@ fn purge(core: &Core, past: &Past) -> Result<Purged> {
 
 fn purge_change(core: &Core, txn: TxnId, change: &Change<'_>) -> Result<()> {
     let Some(old) = change.old else { return Ok(()) };
-    let large = Head::decode(old).filter(|(head, _)| head.large() && change.index == 0).and_then(|(_, rest)| Large::decode(rest));
+    let large = Head::decode(old)
+        .filter(|(head, _)| head.large() && change.index == 0)
+        .and_then(|(_, rest)| Large::decode(rest));
     if !change.marked && large.is_none() {
         return Ok(());
     }

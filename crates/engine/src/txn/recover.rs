@@ -56,7 +56,17 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                     }
                     recovered.highest = recovered.highest.max(csn);
                     let xid = Vec::new();
-                    open = Some(Open { txn: record.txn, state, csn, begin: at, mark, last: at, has_past: false, records: 0, xid });
+                    open = Some(Open {
+                        txn: record.txn,
+                        state,
+                        csn,
+                        begin: at,
+                        mark,
+                        last: at,
+                        has_past: false,
+                        records: 0,
+                        xid,
+                    });
                 }
                 Body::Prepare { xid } => {
                     if let Some(open) = &mut open {
@@ -117,7 +127,10 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
 
 fn close(recovered: &mut Recovered, stream: usize, open: Open, end: Mark) -> Result<()> {
     if open.state != record::State::Committed {
-        return Err(Error::Corrupt(format!("transaction {} did not end, but its stream {stream} goes on", open.txn)));
+        return Err(Error::Corrupt(format!(
+            "transaction {} did not end, but its stream {stream} goes on",
+            open.txn
+        )));
     }
     recovered.history.push(Past { csn: open.csn, stream, begin: open.mark, end }, open.records);
     Ok(())

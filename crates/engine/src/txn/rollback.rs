@@ -53,7 +53,9 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
 /// Undoes the last record. Returns the one before it.
 pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
     let at = state.last;
-    let Some(stream) = &mut state.stream else { return Err(Error::Invalid("the transaction has ended".into())) };
+    let Some(stream) = &mut state.stream else {
+        return Err(Error::Invalid("the transaction has ended".into()));
+    };
     core.streams.back_to(stream, at)?;
     let copy = core.streams.read(at, |record| Copy {
         before: record.before,
@@ -101,7 +103,9 @@ impl Undoing<'_> {
     /// which may have passed it by meanwhile; if it has a large value, that is freed before the record is taken off.
     fn run(&self, core: &Core, stream: &mut Stream, tree: &Arc<Tree>) -> Result<()> {
         let mark = self.old.and_then(Head::decode).filter(|(head, _)| head.deleted() && head.txn != self.me);
-        let large = mark.filter(|(head, _)| head.large() && self.index == 0).and_then(|(_, rest)| Large::decode(rest));
+        let large = mark
+            .filter(|(head, _)| head.large() && self.index == 0)
+            .and_then(|(_, rest)| Large::decode(rest));
         // What not every reader sees, purge has still to come to.
         let goes = || mark.is_some_and(|(head, _)| core.ids.sees(core.ids.oldest_view(), head.txn));
         let plan = Plan {

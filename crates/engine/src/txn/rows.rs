@@ -44,7 +44,14 @@ impl Txn {
     }
 
     /// Changes a row that is there. Only the entries that change are given: the old ones, the new ones.
-    pub fn update(&self, table: &Table, key: &[u8], row: &[u8], old: &[Entry<'_>], new: &[Entry<'_>]) -> Result<()> {
+    pub fn update(
+        &self,
+        table: &Table,
+        key: &[u8],
+        row: &[u8],
+        old: &[Entry<'_>],
+        new: &[Entry<'_>],
+    ) -> Result<()> {
         self.row_operation(|state| {
             self.put_row(state, table, key, row, true)?;
             old.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key))?;
@@ -104,7 +111,9 @@ impl Txn {
         self.change(state, table, index, key, None, |old| match old {
             Some((head, _)) if !head.deleted() => Ok(Act::Mark),
             _ if index == 0 => Err(Error::Absent("the row".into())),
-            _ => Err(Error::Corrupt(format!("table {}: index {index} lacks the entry of a row", table.name()))),
+            _ => {
+                Err(Error::Corrupt(format!("table {}: index {index} lacks the entry of a row", table.name())))
+            }
         })
     }
 
@@ -141,7 +150,9 @@ impl Txn {
         let mut request = self.request(state, (tree.space().id(), prefix), Want::EXCLUSIVE);
         let is_active = |txn| self.core.ids.is_active(txn);
         loop {
-            if let Err(way) = self.core.locks.take(self.session, tree.space().id(), prefix, Mode::Exclusive)? {
+            if let Err(way) =
+                self.core.locks.take(self.session, tree.space().id(), prefix, Mode::Exclusive)?
+            {
                 request.wait(&way, is_active)?;
                 continue;
             }
@@ -163,7 +174,12 @@ impl Txn {
         }
     }
 
-    fn live_with_prefix(&self, state: &State, tree: &std::sync::Arc<crate::btree::Tree>, prefix: &[u8]) -> Result<Option<Live>> {
+    fn live_with_prefix(
+        &self,
+        state: &State,
+        tree: &std::sync::Arc<crate::btree::Tree>,
+        prefix: &[u8],
+    ) -> Result<Option<Live>> {
         let mut cursor = crate::btree::Cursor::new(tree.clone(), Access::Normal);
         let mut valid = cursor.seek(crate::btree::Seek::AtLeast(prefix))?;
         while valid && cursor.key().starts_with(prefix) {
@@ -252,7 +268,13 @@ impl Txn {
     }
 
     /// Keeps a range of a tree's keys free of others' inserts until the transaction ends (see `Locks::keep`).
-    pub(crate) fn keep(&self, state: &mut State, space: SpaceId, from: &[u8], to: Option<&[u8]>) -> Result<bool> {
+    pub(crate) fn keep(
+        &self,
+        state: &mut State,
+        space: SpaceId,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<bool> {
         let new = self.core.locks.keep(self.session, space, from, to)?;
         if new && !state.gaps.contains(&space) {
             state.gaps.push(space);
@@ -294,7 +316,8 @@ impl Txn {
                         if first {
                             state.locks.push((space, key.into()));
                         }
-                        let again = tree.get_near(near, key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
+                        let again =
+                            tree.get_near(near, key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
                         let head = again.as_deref().map(head_of).transpose()?;
                         let undecided = head.is_some_and(|h| h.txn != state.id && core.ids.is_active(h.txn));
                         match again {
@@ -349,13 +372,17 @@ enum Live {
 
 /// The row of a primary value. False: it is a large value that is gone, so the copy is stale.
 pub(crate) fn payload(table: &Table, value: &[u8], out: &mut Vec<u8>) -> Result<bool> {
-    let Some((head, rest)) = Head::decode(value) else { return Err(Error::Corrupt("a value without a head".into())) };
+    let Some((head, rest)) = Head::decode(value) else {
+        return Err(Error::Corrupt("a value without a head".into()));
+    };
     out.clear();
     if !head.large() {
         out.extend_from_slice(rest);
         return Ok(true);
     }
-    let Some(large) = Large::decode(rest) else { return Err(Error::Corrupt("a large value without a reference".into())) };
+    let Some(large) = Large::decode(rest) else {
+        return Err(Error::Corrupt("a large value without a reference".into()));
+    };
     match overflow::read(table.tree(0)?.space(), large, Access::Scan, out) {
         Ok(()) => Ok(true),
         Err(crate::btree::TreeError::Gone { .. }) => Ok(false),

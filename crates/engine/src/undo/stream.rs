@@ -87,7 +87,10 @@ impl Streams {
         let space = Space::open(pages, SpaceId::UNDO)?;
         let directory = pages.load(id(DIRECTORY), Access::Normal)?;
         if directory.read().page().kind() != PageKind::System as u8 {
-            return Err(Error::Corrupt(format!("page {} is not the directory of the undo streams", id(DIRECTORY))));
+            return Err(Error::Corrupt(format!(
+                "page {} is not the directory of the undo streams",
+                id(DIRECTORY)
+            )));
         }
         let (mut unused, mut found) = (Vec::new(), Vec::new());
         {
@@ -98,7 +101,10 @@ impl Streams {
                 if page == 0 {
                     unused.push(number);
                 } else {
-                    found.push(Found { number, head: Mark { page, end: usize::from(guard.page().u16(at + 4)) } });
+                    found.push(Found {
+                        number,
+                        head: Mark { page, end: usize::from(guard.page().u16(at + 4)) },
+                    });
                 }
             }
         }
@@ -209,7 +215,10 @@ impl Streams {
     pub fn back_to(&self, stream: &mut Stream, at: RollPtr) -> Result<()> {
         while stream.tail.id().page != at.page() {
             if stream.end != RECORDS {
-                return Err(Error::Corrupt(format!("undo stream {} goes on behind record {at:?}", stream.number)));
+                return Err(Error::Corrupt(format!(
+                    "undo stream {} goes on behind record {at:?}",
+                    stream.number
+                )));
             }
             self.step_back(stream)?;
         }
@@ -233,7 +242,12 @@ impl Streams {
 
     /// Walks the records from `from` on, at most to `to`. `each` says whether to go on. Returns where
     /// it stopped.
-    pub fn walk(&self, from: Mark, to: Option<Mark>, mut each: impl FnMut(RollPtr, Record<'_>) -> Result<bool>) -> Result<Mark> {
+    pub fn walk(
+        &self,
+        from: Mark,
+        to: Option<Mark>,
+        mut each: impl FnMut(RollPtr, Record<'_>) -> Result<bool>,
+    ) -> Result<Mark> {
         let mut at = from;
         loop {
             // One page's records are copied, so that `each` may do what it likes.
@@ -283,7 +297,10 @@ impl Streams {
             let from = if before == 0 { found.head.end } else { RECORDS };
             if !is_undo || !links_back || from < RECORDS || end < from || end > PAGE_SIZE {
                 let number = found.number;
-                return Err(Error::Corrupt(format!("page {} is not the next of undo stream {number}", id(page))));
+                return Err(Error::Corrupt(format!(
+                    "page {} is not the next of undo stream {number}",
+                    id(page)
+                )));
             }
             if next == 0 {
                 return Ok(Stream { number: found.number, tail: pin, end });

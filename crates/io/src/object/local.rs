@@ -200,9 +200,10 @@ impl Local {
         let options = PutOptions { mode, ..PutOptions::default() };
         match block_on(self.inner.put_opts(path, payload, options)) {
             // It may have gone into another directory just now.
-            Ok(_) if self.check_root(key).is_err() => {
-                Err(StoreError::Unknown { key: key.into(), cause: "the directory went away meanwhile".into() })
-            }
+            Ok(_) if self.check_root(key).is_err() => Err(StoreError::Unknown {
+                key: key.into(),
+                cause: "the directory went away meanwhile".into(),
+            }),
             Ok(result) => Ok(Version(result.e_tag.unwrap_or_default())),
             Err(Error::AlreadyExists { .. }) => {
                 // Whoever put it may have died before its name was synced.

@@ -103,7 +103,11 @@ pub fn open(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
 fn open_any(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
     let text = settings.url.as_str();
     if !text.contains("://") {
-        return Ok(Arc::new(local::Local::open(Path::new(text), settings.in_flight_max, settings.read_only)?));
+        return Ok(Arc::new(local::Local::open(
+            Path::new(text),
+            settings.in_flight_max,
+            settings.read_only,
+        )?));
     }
     let url = Url::parse(text).map_err(|e| settings.refused(format!("not a URL: {e}")))?;
     match url.scheme() {

@@ -290,8 +290,7 @@ fn a_failed_write_is_final() {
 
 #[test]
 fn the_choice_follows_need() {
-    let calm =
-        Pressure { frames: 1000, dirty: 100, free: 500, free_low: 50, oldest: Some(10), target: 0 };
+    let calm = Pressure { frames: 1000, dirty: 100, free: 500, free_low: 50, oldest: Some(10), target: 0 };
     assert_eq!(choose(calm), Choice::Nothing);
     assert_eq!(choose(Pressure { target: 11, ..calm }), Choice::Oldest);
     assert_eq!(choose(Pressure { target: 10, ..calm }), Choice::Nothing);

@@ -86,16 +86,29 @@ impl Loading {
 
     /// Derives the index, the free map pages and the free slots, of which there are `slots`.
     pub fn finish(self, slots: u32, redo: Arc<dyn Redo>) -> Result<Map, MapError> {
-        let mut inner =
-            Inner { pages: self.pages, index: HashMap::new(), free_pages: Vec::new(), dropped: Default::default(), slots: Slots::new(slots), buffered: Default::default() };
+        let mut inner = Inner {
+            pages: self.pages,
+            index: HashMap::new(),
+            free_pages: Vec::new(),
+            dropped: Default::default(),
+            slots: Slots::new(slots),
+            buffered: Default::default(),
+        };
         for number in 0..inner.pages.len() as u32 {
             let map_page = &inner.pages[number as usize];
             if map_page.lost || map_page.doubtful {
-                let mut what = "a home is unreadable, and the log does not lead from what is left to the newest".to_string();
-                let more: Vec<usize> =
-                    (number as usize + 1..inner.pages.len()).filter(|n| inner.pages[*n].lost || inner.pages[*n].doubtful).collect();
+                let mut what =
+                    "a home is unreadable, and the log does not lead from what is left to the newest"
+                        .to_string();
+                let more: Vec<usize> = (number as usize + 1..inner.pages.len())
+                    .filter(|n| inner.pages[*n].lost || inner.pages[*n].doubtful)
+                    .collect();
                 if !more.is_empty() {
-                    what += &format!(" (so with {} more map pages: {:?})", more.len(), &more[..more.len().min(100)]);
+                    what += &format!(
+                        " (so with {} more map pages: {:?})",
+                        more.len(),
+                        &more[..more.len().min(100)]
+                    );
                 }
                 return Err(MapError::Corrupt { page: number, what });
             }
@@ -118,9 +131,16 @@ impl Loading {
                     return corrupt(format!("in its entry {index} page {i} {what}"));
                 }
                 for slot in (0..BLOCK_PAGES as usize).filter_map(|i| entry.slot(i)) {
-                    inner.buffered.flushed(BlockId { space: owner.0, block: owner.1 * ENTRIES + index }, true, page.lsn());
+                    inner.buffered.flushed(
+                        BlockId { space: owner.0, block: owner.1 * ENTRIES + index },
+                        true,
+                        page.lsn(),
+                    );
                     if !inner.slots.claim(slot) {
-                        let what = format!("slot {} is named twice, or lies beyond the object buffer of {slots} slots", slot.0);
+                        let what = format!(
+                            "slot {} is named twice, or lies beyond the object buffer of {slots} slots",
+                            slot.0
+                        );
                         return Err(MapError::Corrupt { page: number, what });
                     }
                 }
@@ -166,7 +186,14 @@ fn newest(id: PageId, homes: &[u8]) -> MapPage {
             doubtful: bad.is_some_and(|bad| bad.id() != id || bad.lsn() > image.lsn()),
         },
         // Never written, or torn in its first write: the log has its INIT.
-        None => MapPage { image: blank, first_change: None, home: 0, lost: bad.is_some(), torn: bad.is_some(), doubtful: false },
+        None => MapPage {
+            image: blank,
+            first_change: None,
+            home: 0,
+            lost: bad.is_some(),
+            torn: bad.is_some(),
+            doubtful: false,
+        },
     }
 }
 
@@ -181,12 +208,16 @@ impl Map {
     pub fn write_homes(&self) -> Result<(), MapError> {
         let changed: Vec<u32> = {
             let inner = self.inner.read();
-            (0..inner.pages.len() as u32).filter(|n| inner.pages[*n as usize].first_change.is_some()).collect()
+            (0..inner.pages.len() as u32)
+                .filter(|n| inner.pages[*n as usize].first_change.is_some())
+                .collect()
         };
         if changed.is_empty() {
             return Ok(());
         }
-        let need = (u64::from(*changed.iter().max().unwrap_or(&0)) + 1).next_multiple_of(GROWTH) * 2 * PAGE_SIZE as u64;
+        let need = (u64::from(*changed.iter().max().unwrap_or(&0)) + 1).next_multiple_of(GROWTH)
+            * 2
+            * PAGE_SIZE as u64;
         if self.file.len() < need {
             self.file.grow(need, true)?;
         }
@@ -200,7 +231,8 @@ impl Map {
                     let map_page = &inner.pages[*number as usize];
                     copy.copy_from_slice(&map_page.image);
                     page::seal(copy);
-                    let home = if crate::planted::HOME_OVERWRITTEN.on() { map_page.home } else { 1 - map_page.home };
+                    let home =
+                        if crate::planted::HOME_OVERWRITTEN.on() { map_page.home } else { 1 - map_page.home };
                     written.push((*number, home, PageRef::new(copy).lsn()));
                     offsets.push((u64::from(*number) * 2 + u64::from(home)) * PAGE_SIZE as u64);
                 }
@@ -212,8 +244,11 @@ impl Map {
             } else if !crate::planted::PAGE_BEFORE_LOG.on() {
                 self.redo.make_durable(newest)?; // invariant 1
             }
-            let mut ops: Vec<Op<'_>> =
-                offsets.iter().zip(buf.chunks_exact(PAGE_SIZE)).map(|(offset, buf)| Op::Write { offset: *offset, buf }).collect();
+            let mut ops: Vec<Op<'_>> = offsets
+                .iter()
+                .zip(buf.chunks_exact(PAGE_SIZE))
+                .map(|(offset, buf)| Op::Write { offset: *offset, buf })
+                .collect();
             self.file.batch(Class::MapWrite, &mut ops).into_iter().collect::<Result<Vec<_>, _>>()?;
         }
         self.file.sync(Class::MapWrite)?;

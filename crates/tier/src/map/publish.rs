@@ -23,7 +23,14 @@ impl Inner {
         }
         let number = self.free_pages.pop().unwrap_or_else(|| {
             let image = vec![0; PAGE_SIZE].into_boxed_slice();
-            self.pages.push(MapPage { image, first_change: None, home: 0, lost: false, torn: false, doubtful: false });
+            self.pages.push(MapPage {
+                image,
+                first_change: None,
+                home: 0,
+                lost: false,
+                torn: false,
+                doubtful: false,
+            });
             self.pages.len() as u32 - 1
         });
         let mut page = self.page_mut(number, ops);
@@ -69,7 +76,8 @@ impl Map {
     /// superseded become free when the record is durable.
     pub fn publish_slots(&self, changes: &[(PageId, Slot, Tag)]) -> Result<LsnRange, MapError> {
         let groups = {
-            let mut groups: Vec<_> = changes.iter().map(|(id, ..)| (id.space, group_of(id.block()).0)).collect();
+            let mut groups: Vec<_> =
+                changes.iter().map(|(id, ..)| (id.space, group_of(id.block()).0)).collect();
             groups.sort_unstable();
             groups.dedup();
             groups.len() as u64
@@ -111,7 +119,12 @@ impl Map {
     /// The object is durable in the store: it becomes the block's current one. Of the pages `taken`
     /// into it (place in the block, tag), those whose tag is still the same need no slot any more;
     /// a page that changed meanwhile keeps its slot. None if the space was dropped meanwhile.
-    pub fn publish_object(&self, block: BlockId, taken: &[(usize, Tag)], shape: &ObjectShape) -> Result<Option<LsnRange>, MapError> {
+    pub fn publish_object(
+        &self,
+        block: BlockId,
+        taken: &[(usize, Tag)],
+        shape: &ObjectShape,
+    ) -> Result<Option<LsnRange>, MapError> {
         let mut room = self.redo.clone().reserve(OBJECT_REDO, Urgency::Checkpoint)?;
         let mut inner = self.inner.write();
         let (group, index) = group_of(block);
@@ -152,7 +165,8 @@ impl Map {
             let mut room = self.redo.clone().reserve(STEP as u64 * NEW_PAGE_REDO, Urgency::Reserve)?;
             let mut inner = self.inner.write();
             inner.dropped.insert(space);
-            let mine: Vec<(SpaceId, u32)> = inner.index.keys().filter(|(s, _)| *s == space).take(STEP).copied().collect();
+            let mine: Vec<(SpaceId, u32)> =
+                inner.index.keys().filter(|(s, _)| *s == space).take(STEP).copied().collect();
             if mine.is_empty() {
                 inner.buffered.forget(space);
                 drop(inner);

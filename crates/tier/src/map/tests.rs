@@ -226,7 +226,10 @@ fn a_torn_write_of_a_home_leaves_the_other() {
         rig.sim.power_on();
         rig.crash();
         let now = slot_of(&rig.load(), page(A, 0));
-        assert!(now == Some((slots[1], 2)) || (written.is_err() && now == Some((slots[0], 1))), "seed {seed}");
+        assert!(
+            now == Some((slots[1], 2)) || (written.is_err() && now == Some((slots[0], 1))),
+            "seed {seed}"
+        );
     }
     assert!(crashes >= 20, "only {crashes} crashes");
 }
@@ -321,7 +324,8 @@ fn live(rig: &Rig, map: &Map, mut state: Model, tag: &mut Tag) -> Vec<(Glsn, Mod
                 let n = 1 + random.below(5) as usize;
                 let mut changes: Vec<(PageId, Slot, Tag)> = Vec::new();
                 for slot in map.take_up_to(n, 0) {
-                    let acknowledged = states.iter().rposition(|(end, _)| *end <= rig.log.durable()).unwrap_or(0);
+                    let acknowledged =
+                        states.iter().rposition(|(end, _)| *end <= rig.log.durable()).unwrap_or(0);
                     let names = |(_, s): &(Glsn, Model)| s.values().any(|(named, _)| *named == Some(slot));
                     assert!(
                         !states[acknowledged..].iter().any(names),

@@ -58,7 +58,8 @@ impl Path {
             .enumerate()
             .filter_map(|(i, home)| home.filter(|home| same_place(&first, home)).map(|home| (i, home)))
             .collect();
-        let mut results: Vec<Result<Fetched, ReadError>> = ids.iter().map(|id| Err(ReadError::Absent(*id))).collect();
+        let mut results: Vec<Result<Fetched, ReadError>> =
+            ids.iter().map(|id| Err(ReadError::Absent(*id))).collect();
         let mut targets: Vec<Option<&mut [u8]>> = images.iter_mut().map(|image| Some(&mut **image)).collect();
         let parts: Vec<&mut [u8]> = together.iter().filter_map(|(i, _)| targets[*i].take()).collect();
         let (tier, read) = self.read_together(ids, &together, parts);
@@ -88,7 +89,10 @@ impl Path {
             self.counters.volume.fetch_add(count, Ordering::Relaxed);
             let read = self.buffer.read_into(&slots, images).into_iter().zip(pages);
             let failed = |i: usize, error| ReadError::Disk { id: ids[i], tier: Tier::Volume, error };
-            return (Tier::Volume, read.map(|(read, (i, _))| read.map_err(|error| failed(*i, error))).collect());
+            return (
+                Tier::Volume,
+                read.map(|(read, (i, _))| read.map_err(|error| failed(*i, error))).collect(),
+            );
         }
         let at: Vec<InObject> = pages.iter().filter_map(|(_, home)| home.object).collect();
         let Some(objects) = self.objects.as_ref().filter(|_| at.len() == pages.len()) else {
@@ -96,6 +100,10 @@ impl Path {
         };
         self.counters.object.fetch_add(count, Ordering::Relaxed);
         let read = objects.read_pages(&at, images).into_iter().zip(pages);
-        (Tier::Object, read.map(|(read, (i, _))| read.map_err(|error| ReadError::Store { id: ids[*i], error })).collect())
+        (
+            Tier::Object,
+            read.map(|(read, (i, _))| read.map_err(|error| ReadError::Store { id: ids[*i], error }))
+                .collect(),
+        )
     }
 }

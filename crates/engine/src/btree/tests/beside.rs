@@ -104,7 +104,8 @@ fn ranges_are_estimated_by_their_own_leaves_where_rows_differ_in_size() {
     let w = built(&entries, 90);
     for (low, high) in [(5_000u64, 12_000u64), (30_000, 34_000)] {
         let (from, to) = (low.to_be_bytes(), high.to_be_bytes());
-        let rows = w.tree.estimate_range(Bound::Included(&from[..]), Bound::Excluded(&to[..])).unwrap() as f64;
+        let rows =
+            w.tree.estimate_range(Bound::Included(&from[..]), Bound::Excluded(&to[..])).unwrap() as f64;
         let exact = (high - low) as f64;
         assert!((rows - exact).abs() <= exact * 0.1 + 200.0, "{rows} for {exact}");
     }

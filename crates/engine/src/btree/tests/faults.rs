@@ -146,7 +146,8 @@ fn a_bad_inner_page_hides_only_what_hangs_below_it() {
     testing::flush_all(&w.pages, &w.below);
     let mut images = std::mem::take(&mut *w.below.images.lock());
     let is_inner = |image: &[u8]| PageRef::new(image).kind() == PageKind::Inner as u8;
-    let mut inner: Vec<PageId> = images.iter().filter(|(id, image)| is_inner(image) && id.page != 1).map(|(id, _)| *id).collect();
+    let mut inner: Vec<PageId> =
+        images.iter().filter(|(id, image)| is_inner(image) && id.page != 1).map(|(id, _)| *id).collect();
     inner.sort_unstable();
     let bad = inner[inner.len() / 2];
     images.get_mut(&bad).unwrap()[terrace_tier::page::at::KIND] = PageKind::Undo as u8;

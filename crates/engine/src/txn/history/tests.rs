@@ -19,7 +19,10 @@ fn the_first_of_all_streams_is_known_and_the_next_of_its_stream_is_asked_for() {
     assert_eq!(first, Past { end: at(1, 17), ..past(10, 1) });
     assert!(!history.purged(&first, at(1, 11), None, 3));
     // Nobody knows whether stream 1 goes on before 12.
-    assert_eq!((history.first(), history.first_csn(), history.unread()), (None, Some(0), Some((1, at(1, 11)))));
+    assert_eq!(
+        (history.first(), history.first_csn(), history.unread()),
+        (None, Some(0), Some((1, at(1, 11))))
+    );
     history.read(1, at(1, 14), 14);
     assert_eq!(history.first_csn(), Some(12));
     let mut seen = Vec::new();

@@ -193,7 +193,11 @@ fn files_written_and_synced_together_answer_for_themselves() {
             [Ok(()), Ok(()), Err(DiskError::Failed { what: "write", .. }), Ok(())]
         ));
         let stats = disk.stats().unwrap();
-        assert_eq!((stats.syncs().requests, stats.syncs().errors), (3, 0), "what was not written is not synced");
+        assert_eq!(
+            (stats.syncs().requests, stats.syncs().errors),
+            (3, 0),
+            "what was not written is not synced"
+        );
         assert_eq!((stats.of(Class::LogWrite).requests, stats.of(Class::LogWrite).errors), (8, 1));
 
         assert!(disk.write_synced(Class::LogWrite, &mut writes(None)).iter().all(Result::is_ok));

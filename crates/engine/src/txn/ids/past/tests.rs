@@ -56,7 +56,8 @@ fn a_million_commits_behind_two_readers_are_a_few_entries() {
     let mut past = Past::new(0);
     let mut id = 0;
     let mut commit = |past: &mut Past, views: &[u64]| {
-        let ended: Vec<End> = (0..1000).map(|n| End { id: id + 2 * n + 1, at: id + 2 * n + 2, rolled_back: false }).collect();
+        let ended: Vec<End> =
+            (0..1000).map(|n| End { id: id + 2 * n + 1, at: id + 2 * n + 2, rolled_back: false }).collect();
         id += 2000;
         past.add(&ended, views);
         id
@@ -64,7 +65,9 @@ fn a_million_commits_behind_two_readers_are_a_few_entries() {
     let between = (0..500).map(|_| commit(&mut past, &[10])).last().unwrap();
     (0..500).for_each(|_| _ = commit(&mut past, &[10, between]));
     assert!(past.entries() <= 4, "{:?}", past.entries);
-    assert!(past.sees(10, 9) && !past.sees(10, 11) && past.sees(between, 11) && past.sees(between, between - 1));
+    assert!(
+        past.sees(10, 9) && !past.sees(10, 11) && past.sees(between, 11) && past.sees(between, between - 1)
+    );
     assert!(!past.sees(between, between + 1) && past.sees(2_000_000, between + 1));
     past.tidy(&[between], false);
     assert_eq!(past.entries(), 1);
