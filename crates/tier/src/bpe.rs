@@ -42,8 +42,10 @@ const ERRORS_MAX: u32 = 8;
 const BATCH: usize = 32;
 /// With less than one slot in so many free, flash counts as full for admission.
 const ROOM: u32 = 16;
+/// The ghost list remembers one page for so many that the flash has room for: a shorter one asks for more reuse.
+pub const GHOST_SHARE: usize = 2;
 /// Memory of the index and the ghost list for a page's room on flash, in bytes. A test measures it.
-pub const INDEX_BYTES_PER_PAGE: usize = 15;
+pub const INDEX_BYTES_PER_PAGE: usize = 13;
 
 #[derive(Clone, Copy, Debug)]
 pub struct BpeSettings {
@@ -145,7 +147,7 @@ impl Bpe {
         Bpe {
             state: Mutex::new(State {
                 index: Index::new(slots),
-                ghost: Ghost::new(slots as usize),
+                ghost: Ghost::new(slots as usize / GHOST_SHARE),
                 fills: Fills::new(settings.queue_pages.max(1)),
                 errors: 0,
                 off,
@@ -275,6 +277,8 @@ impl Bpe {
             }
             state.index.remove(slot);
             count(&self.counters.invalidated);
+            // It was worth a slot a moment ago: its next eviction finds the way open.
+            state.ghost.remember(id);
             if busy {
                 count(&self.counters.fill_cancelled);
                 // One that is being written already keeps its slot busy until the write has ended.

@@ -40,6 +40,10 @@ fn state_of(hold: u32) -> State {
 
 /// Accesses are counted up to this.
 pub const ACCESSES_MAX: u8 = 3;
+/// Of a frame's word of uses: their count below, the period above.
+const USES_BITS: u32 = 2;
+const USES: u32 = (1 << USES_BITS) - 1;
+const PERIODS: u32 = u32::MAX >> USES_BITS;
 
 #[repr(align(64))]
 pub(crate) struct Frame {
@@ -48,8 +52,8 @@ pub(crate) struct Frame {
     hold: AtomicU32,
     /// The next frame of the page table's bucket (`table`).
     pub next: AtomicU32,
-    /// Uses since the page came into memory, saturating.
-    pub accesses: std::sync::atomic::AtomicU8,
+    /// Uses since the page came into memory, and the period of the last one that counted.
+    uses: AtomicU32,
     /// It was used again in memory, some time since it came: evidence of reuse when it leaves.
     pub reused: AtomicBool,
     id: AtomicU64,
@@ -69,7 +73,7 @@ impl Frame {
             latch: RawRwLock::INIT,
             hold: AtomicU32::new(0),
             next: AtomicU32::new(0),
-            accesses: Default::default(),
+            uses: AtomicU32::new(0),
             reused: AtomicBool::new(false),
             id: AtomicU64::new(0),
             version: AtomicU64::new(1),
@@ -127,13 +131,28 @@ impl Frame {
     pub fn is_dirty(&self) -> bool {
         self.first_change.load(Ordering::Acquire) != 0
     }
-    /// Counts a use. A hot page's counter is full and is not written again.
+    /// Uses in different periods since the page came, or since `cool`; at most [`ACCESSES_MAX`].
+    pub fn accesses(&self) -> u8 {
+        (self.uses.load(Ordering::Relaxed) & USES) as u8
+    }
+    /// Counts a use in `period`; several uses in one period are one. So one operation that looks at a
+    /// page thrice, as one does that waited for it, is no evidence of reuse. A hot page's counter is full and
+    /// is not written again.
     #[inline]
-    pub fn touch(&self) {
-        let seen = self.accesses.load(Ordering::Relaxed);
-        if seen < ACCESSES_MAX {
-            self.accesses.store(seen + 1, Ordering::Relaxed);
+    pub fn touch(&self, period: u32) {
+        let seen = self.uses.load(Ordering::Relaxed);
+        if seen & USES < u32::from(ACCESSES_MAX) && seen >> USES_BITS != period & PERIODS {
+            self.uses.store((period & PERIODS) << USES_BITS | (seen & USES) + 1, Ordering::Relaxed);
         }
+    }
+    /// The page came into memory in `period`: for a use, or for none yet.
+    pub fn came(&self, period: u32, used: bool) {
+        let counted = if used { period } else { period.wrapping_sub(1) };
+        self.uses.store((counted & PERIODS) << USES_BITS | u32::from(used), Ordering::Relaxed);
+    }
+    /// Uses are counted from 0 again.
+    pub fn cool(&self) {
+        self.uses.fetch_and(!USES, Ordering::Relaxed);
     }
 }
 

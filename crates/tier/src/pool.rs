@@ -34,7 +34,7 @@ use crate::sync::{Mutex, RawLatch as _};
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use table::{SHARDS, Table};
 use terrace_io::World;
 use terrace_io::cancel;
@@ -88,6 +88,8 @@ pub struct Pool {
     shards: Box<[Shard]>,
     free: Mutex<Vec<FrameNo>>,
     pub(crate) queues: Mutex<Queues>,
+    /// Moves on as pages arrive (`Queues::arrived`). A use counts once a period.
+    period: AtomicU32,
     dirty: Mutex<BTreeSet<(Glsn, FrameNo)>>,
     /// As many as `dirty` has.
     dirty_count: AtomicUsize,
@@ -124,6 +126,7 @@ impl Pool {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             free: Mutex::new((0..frames as u32).rev().map(FrameNo).collect()),
             queues: Mutex::new(Queues::new(frames)),
+            period: AtomicU32::new(0),
             dirty: Mutex::new(BTreeSet::new()),
             dirty_count: AtomicUsize::new(0),
             homeless: AtomicUsize::new(0),
@@ -192,7 +195,7 @@ impl Pool {
             },
         };
         if access == Access::Normal {
-            self.frame(no).touch();
+            self.frame(no).touch(self.period.load(Ordering::Relaxed));
         }
         self.shard(id).hits.fetch_add(1, Ordering::Relaxed);
         Lookup::Pinned(no)
@@ -283,7 +286,7 @@ impl Pool {
         match fetched {
             Ok(fetched) => {
                 let frame = self.frame(no);
-                frame.accesses.store(u8::from(access == Access::Normal), Ordering::Relaxed);
+                frame.came(self.period.load(Ordering::Relaxed), access == Access::Normal);
                 frame.pin_again();
                 self.admit(id, no, fetched);
                 Ok(no)
@@ -300,7 +303,12 @@ impl Pool {
         let frame = self.frame(no);
         frame.version.fetch_add(1, Ordering::AcqRel);
         let (id, turn) = (frame.id(), frame.turn.load(Ordering::Relaxed));
-        self.queues.lock().push_old(no, turn);
+        let period = {
+            let mut queues = self.queues.lock();
+            queues.push_old(no, turn);
+            queues.arrived()
+        };
+        self.period.store(period, Ordering::Relaxed);
         frame.set_state(State::Ready);
         self.shard(id).claims_ended.notify();
     }
@@ -309,7 +317,7 @@ impl Pool {
     pub(crate) fn create(&self, id: PageId, no: FrameNo) {
         assert!(self.claim(id, no), "page {id} is created but is in memory already");
         let frame = self.frame(no);
-        frame.accesses.store(1, Ordering::Relaxed);
+        frame.came(self.period.load(Ordering::Relaxed), true);
         frame.pin_again();
         // Free a moment ago: the flusher may still be letting go of the page that it made clean here.
         if planted::LATCHED_FRAME_TAKEN.on() {

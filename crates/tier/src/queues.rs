@@ -12,7 +12,10 @@ use std::collections::VecDeque;
 const SKIPS_MAX: usize = 256;
 
 /// Share of the frames that `young` may hold, in eighths.
-const YOUNG_EIGHTHS: usize = 5;
+const YOUNG_EIGHTHS: usize = 7;
+
+/// While so many pages arrive as the pool has frames, this many periods pass.
+const PERIODS: usize = 32;
 
 /// What the pool says of a frame when its turn comes.
 pub(crate) struct Look {
@@ -30,6 +33,9 @@ pub(crate) struct Queues {
     /// Frames whose access count is to be reset by the caller.
     pub cooled: Vec<FrameNo>,
     pub promoted: u64,
+    arrivals: usize,
+    /// Arrivals in a period.
+    period: usize,
 }
 
 impl Queues {
@@ -40,7 +46,15 @@ impl Queues {
             young_max: frames * YOUNG_EIGHTHS / 8,
             cooled: Vec::new(),
             promoted: 0,
+            arrivals: 0,
+            period: (frames / PERIODS).max(1),
         }
+    }
+
+    /// Counts a page that came into memory. Returns the period that it is now: time as replacement knows it.
+    pub fn arrived(&mut self) -> u32 {
+        self.arrivals += 1;
+        (self.arrivals / self.period) as u32
     }
 
     pub fn push_old(&mut self, no: FrameNo, turn: u32) {

@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
 use terrace_sim::SimWorld;
 use terrace_tier::bpe::index::Index;
-use terrace_tier::bpe::{Bpe, BpeSettings, INDEX_BYTES_PER_PAGE};
+use terrace_tier::bpe::{Bpe, BpeSettings, GHOST_SHARE, INDEX_BYTES_PER_PAGE};
 use terrace_tier::ghost::Ghost;
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
 
@@ -50,7 +50,7 @@ fn a_page_of_flash_costs_at_most_16_bytes_of_memory() {
     // The same structures, full: with as many pages and as many ghosts as there is room for.
     let before = IN_USE.load(Ordering::SeqCst);
     let mut index = Index::new(PAGES as u32);
-    let mut ghost = Ghost::new(PAGES as usize);
+    let mut ghost = Ghost::new(PAGES as usize / GHOST_SHARE);
     for n in 0..2 * PAGES {
         let mark = (n as u32).wrapping_mul(0x9E37_79B1);
         let slot = index.fill(mark).expect("no slot is busy");
@@ -58,7 +58,7 @@ fn a_page_of_flash_costs_at_most_16_bytes_of_memory() {
         ghost.remember(PageId::new(SpaceId(20), n as u32));
     }
     assert_eq!(u64::from(index.in_use()), PAGES);
-    assert_eq!(ghost.capacity() as u64, PAGES);
+    assert_eq!(ghost.capacity(), PAGES as usize / GHOST_SHARE);
     let full = IN_USE.load(Ordering::SeqCst) - before;
 
     let per_page = |bytes: i64| bytes as f64 / PAGES as f64;

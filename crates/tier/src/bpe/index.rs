@@ -1,7 +1,7 @@
 //! Which slot of the flash holds which page: 32-bit fingerprints, a hash table of slots, and CLOCK.
 //!
 //! Memory a slot: 4 bytes for the fingerprint of the page in it, 6 for the table (open addressing
-//! with linear probing, two thirds full), 3 bits. With the ghost list's 4 bytes that is under 15
+//! with linear probing, two thirds full), 4 bits. With the ghost list's 2 bytes that is under 13
 //! bytes a page (CloudJump III §4.1.3 has 46).
 //!
 //! A fingerprint is not a name: several slots may match one. Who looks a page up reads each match and
@@ -17,7 +17,8 @@
 //! | 0 | 1 | removed while its image was being written: free when the write has ended |
 //!
 //! The hand goes round the slots in the order of the device. A slot that was used since it last came
-//! by is spared once; a new one starts unspared, so it must earn its stay. CloudJump III §4.1.3.
+//! by is spared, once for each use, at most three times; a new one starts unspared, so it must earn its
+//! stay. CloudJump III §4.1.3 with two bits for its one.
 //!
 //! Not here: I/O, locks (the owner's), images.
 
@@ -25,6 +26,9 @@ use smallvec::SmallVec;
 
 /// Slots the hand passes in one call before it takes the next one that is not busy.
 const WALK_MAX: u32 = 4096;
+
+/// Uses of a slot that are counted.
+const USES_MAX: u8 = 3;
 
 /// A place of one page on the flash.
 pub type FlashSlot = u32;
@@ -54,7 +58,9 @@ pub struct Index {
     table: Vec<u32>,
     used: Bits,
     busy: Bits,
-    referenced: Bits,
+    /// Uses since the hand came by, at most three, in two bits.
+    used_once: Bits,
+    used_twice: Bits,
     /// Slots at and above this are not used (any more).
     limit: u32,
     /// Slots at and above this were never used.
@@ -72,7 +78,8 @@ impl Index {
             table: vec![0; slots as usize + slots as usize / 2 + 1],
             used: Bits::new(slots),
             busy: Bits::new(slots),
-            referenced: Bits::new(slots),
+            used_once: Bits::new(slots),
+            used_twice: Bits::new(slots),
             limit: slots,
             fresh: 0,
             free: 0,
@@ -121,7 +128,7 @@ impl Index {
         self.marks[slot as usize] = mark;
         self.used.set(slot, true);
         self.busy.set(slot, true);
-        self.referenced.set(slot, false);
+        self.set_uses(slot, 0);
         self.in_use += 1;
         let mut at = self.home(mark);
         while self.table[at] != 0 {
@@ -151,14 +158,15 @@ impl Index {
 
     /// CLOCK. There is no free slot below the limit when this is called.
     fn take_old(&mut self) -> Option<FlashSlot> {
-        for step in 0..2 * self.limit {
+        for step in 0..(u32::from(USES_MAX) + 1) * self.limit {
             let slot = self.hand;
             self.hand = if slot + 1 >= self.limit { 0 } else { slot + 1 };
             if self.busy.get(slot) || !self.used.get(slot) {
                 continue;
             }
-            if self.referenced.get(slot) && step < WALK_MAX {
-                self.referenced.set(slot, false);
+            let uses = self.uses(slot);
+            if uses > 0 && step < WALK_MAX {
+                self.set_uses(slot, uses - 1);
                 continue;
             }
             self.unlink(slot);
@@ -172,11 +180,19 @@ impl Index {
         self.marks.get(slot as usize) == Some(&mark) && self.used.get(slot)
     }
 
-    /// The slot's page was found by a reader: spare it once. Does nothing if the slot has another by now.
+    /// The slot's page was found by a reader: spare it once more. Does nothing if the slot has another by now.
     pub fn touch(&mut self, slot: FlashSlot, mark: u32) {
         if self.holds(slot, mark) {
-            self.referenced.set(slot, true);
+            self.set_uses(slot, (self.uses(slot) + 1).min(USES_MAX));
         }
+    }
+
+    fn uses(&self, slot: FlashSlot) -> u8 {
+        u8::from(self.used_once.get(slot)) | u8::from(self.used_twice.get(slot)) << 1
+    }
+    fn set_uses(&mut self, slot: FlashSlot, uses: u8) {
+        self.used_once.set(slot, uses & 1 == 1);
+        self.used_twice.set(slot, uses & 2 == 2);
     }
 
     /// Takes the slot's page out of the table; the slot is free, or will be when it is no longer busy.

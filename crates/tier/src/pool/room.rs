@@ -82,12 +82,12 @@ impl Pool {
             let frame = self.frame(no);
             crate::queues::Look {
                 stale: frame.turn.load(Ordering::Acquire) != turn || frame.state() != State::Ready,
-                accesses: frame.accesses.load(Ordering::Relaxed),
+                accesses: frame.accesses(),
                 evictable: frame.pins() == 0 && !frame.is_dirty(),
             }
         });
         for no in queues.cooled.drain(..) {
-            self.frame(no).accesses.store(0, Ordering::Relaxed);
+            self.frame(no).cool();
             self.frame(no).reused.store(true, Ordering::Relaxed);
         }
         self.counters.promoted.fetch_add(queues.promoted - promoted, Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl Pool {
         let id = frame.id();
         // SAFETY: claimed, unpinned and out of state Ready: nobody else reaches the bytes.
         let image = unsafe { self.arena.bytes_mut(no) };
-        let accesses = frame.accesses.load(Ordering::Relaxed);
+        let accesses = frame.accesses();
         // A page that was young has had its count taken away, but it was used again.
         let accesses = if frame.reused.load(Ordering::Relaxed) { ACCESSES_MAX } else { accesses };
         self.below.evicted(id, image, accesses);

@@ -96,8 +96,10 @@ fn a_page_used_again_outlives_a_scan() {
         create(&pages, page);
         flush_all(&pages, &below);
     }
-    for _ in 0..3 {
+    // Used again, with other pages coming in between.
+    for page in 20..23 {
         drop(pages.read(id(7), Access::Normal).unwrap());
+        (0..2).for_each(|i| drop(pages.read(id(page + 10 * i), Access::Scan).unwrap()));
     }
     let before = below.fetches.load(Ordering::Relaxed);
     for page in 100..300 {
@@ -107,6 +109,24 @@ fn a_page_used_again_outlives_a_scan() {
     let before = below.fetches.load(Ordering::Relaxed);
     drop(pages.read(id(7), Access::Normal).unwrap());
     assert_eq!(below.fetches.load(Ordering::Relaxed), before, "page 7 had stayed");
+}
+
+#[test]
+fn a_page_that_one_operation_looks_at_thrice_leaves_with_the_scan() {
+    let (pages, below, _) = pages(64);
+    for page in 0..300 {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    for _ in 0..3 {
+        drop(pages.read(id(7), Access::Normal).unwrap());
+    }
+    for page in 100..300 {
+        drop(pages.read(id(page), Access::Scan).unwrap());
+    }
+    let before = below.fetches.load(Ordering::Relaxed);
+    drop(pages.read(id(7), Access::Normal).unwrap());
+    assert_eq!(below.fetches.load(Ordering::Relaxed), before + 1, "page 7 had left");
 }
 
 #[test]
