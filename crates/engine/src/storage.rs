@@ -158,10 +158,10 @@ impl Storage {
         let sched = &parts.world.sched;
         let mut workers = vec![
             sched.spawn(Box::new(BackgroundWriter::new(log.clone()))),
-            sched.spawn(Box::new(pages.evictor())),
             sched.spawn(Box::new(FlushWorker(flusher.clone()))),
             sched.spawn(Box::new(CheckpointWorker::new(checkpointer.clone()))),
         ];
+        workers.extend(pages.evictors().into_iter().map(|evictor| sched.spawn(Box::new(evictor))));
         workers.extend(bpe.iter().map(|bpe| sched.spawn(Box::new(BpeWorker(bpe.clone())))));
         workers.extend(cold.iter().flat_map(|cold| cold.workers()).map(|worker| sched.spawn(worker)));
         Ok(Storage {

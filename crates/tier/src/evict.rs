@@ -1,4 +1,4 @@
-//! The evictor: keeps frames free ahead of need, so that a miss does not have to make room itself.
+//! The evictors: keep frames free ahead of need, so that a miss does not have to make room itself.
 
 use crate::pool::Pool;
 use std::sync::Arc;
@@ -6,12 +6,21 @@ use terrace_io::sched::{Event, Step, Worker};
 
 /// Evictions a step makes at the most.
 const BATCH: usize = 64;
+/// Frames for each evictor, and the most evictors. One thread is enough for the work; but where hundreds of
+/// clients want the processors, one thread gets a hundredth of them, and the clients' misses need more.
+const FRAMES_EACH: usize = 1024;
+const EVICTORS_MAX: usize = 4;
 
 pub struct Evictor {
     pool: Arc<Pool>,
 }
 
 impl Evictor {
+    /// How many a pool of so many frames has.
+    pub fn count(frames: usize) -> usize {
+        (frames / FRAMES_EACH).clamp(1, EVICTORS_MAX)
+    }
+
     pub fn new(pool: Arc<Pool>) -> Evictor {
         Evictor { pool }
     }

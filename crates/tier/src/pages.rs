@@ -69,9 +69,9 @@ impl Pages {
     pub fn world(&self) -> &World {
         &self.pool.world
     }
-    /// The worker that keeps frames free; the owner spawns it.
-    pub fn evictor(&self) -> Evictor {
-        Evictor::new(self.pool.clone())
+    /// The workers that keep frames free; the owner spawns them.
+    pub fn evictors(&self) -> Vec<Evictor> {
+        (0..Evictor::count(self.pool.frames())).map(|_| Evictor::new(self.pool.clone())).collect()
     }
 
     /// The page under a shared latch, from wherever it is. May do I/O and wait; no latch is held.

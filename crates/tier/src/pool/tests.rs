@@ -172,7 +172,7 @@ fn no_update_is_lost_under_eviction_and_flush() {
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut evictor = pages.evictor();
+            let mut evictor = pages.evictors().remove(0);
             while !done.load(Ordering::Relaxed) {
                 flush_all(&pages, &below);
                 evictor.step();
