@@ -1,7 +1,8 @@
-"""Flash holds copies only: losing it, or getting an old one back, loses nothing and shows nothing old."""
+"""Flash holds copies only: losing it, or getting an old one back, loses nothing and shows nothing old. A restart finds it warm."""
 
 import os
 import shutil
+import time
 
 import pytest
 
@@ -19,6 +20,16 @@ def flash_server(tmp_path):
 def status(connection, run, name):
     text = run(connection, "SHOW ENGINE TERRACE STATUS")[0][2]
     return int(dict(line.split(" ", 1) for line in text.strip().splitlines())[name])
+
+
+def warm(connection, run):
+    until = time.time() + 10
+    while status(connection, run, "flash_pages_restored") < 500 and time.time() < until:
+        time.sleep(0.1)
+    before = status(connection, run, "reads_flash")
+    assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(20000, 200010000)]
+    assert status(connection, run, "flash_pages_restored") >= 500
+    assert status(connection, run, "reads_flash") > before + 200
 
 
 def test_flash_may_vanish_or_come_back_old(flash_server, engine, run):
@@ -45,6 +56,13 @@ def test_flash_may_vanish_or_come_back_old(flash_server, engine, run):
 
     server.start()
     connection = server.connect(database="d")
+    # What flash had is served again, after an orderly end and after a crash.
+    warm(connection, run)
+    time.sleep(3)  # the index is saved after two quiet seconds
+    server.kill9()
+    server.start()
+    connection = server.connect(database="d")
+    warm(connection, run)
     run(connection, "UPDATE t SET v = v + 1")
     assert run(connection, "SELECT SUM(v) FROM t") == [(200030000,)]
     server.stop()
@@ -59,5 +77,9 @@ def test_flash_may_vanish_or_come_back_old(flash_server, engine, run):
 
     server.start()
     connection = server.connect(database="d")
+    until = time.time() + 10
+    while status(connection, run, "flash_pages_restored") < 500 and time.time() < until:
+        time.sleep(0.1)
+    assert status(connection, run, "flash_pages_restored") >= 500, "the old copies are there, or this proves nothing"
     assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(20000, 200030000)]
     assert run(connection, "CHECK TABLE t")[0][3] == "OK"

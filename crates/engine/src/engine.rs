@@ -214,6 +214,7 @@ impl Engine {
             ("object_store_troubled", cold.map_or(0, |c| u64::from(c.trouble().is_some()))),
             ("flash_pages", flash.as_ref().map_or(0, |(status, _)| status.pages)),
             ("flash_pages_max", flash.as_ref().map_or(0, |(status, _)| status.pages_max)),
+            ("flash_pages_restored", flash.as_ref().map_or(0, |(status, _)| status.restored)),
             ("flash_off", flash.as_ref().map_or(0, |(status, _)| u64::from(status.off.is_some()))),
             ("flash_remembered", flash_count(|c| &c.remembered)),
             ("flash_invalidated", flash_count(|c| &c.invalidated)),

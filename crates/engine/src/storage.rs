@@ -116,7 +116,7 @@ impl Storage {
         let redo: Arc<dyn Redo> = log.clone();
         let map = Arc::new(loading.finish(superblock.slots, redo.clone())?);
         let buffer = Arc::new(ObjectBuffer::open(volume)?);
-        let bpe = open_flash(config, parts);
+        let bpe = open_flash(config, parts, superblock.instance);
         let flash = bpe.clone().map(|bpe| bpe as Arc<dyn FlashCache>);
         let objects = parts.store.clone().map(|store| Arc::new(Objects::new(store)));
         let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
@@ -276,6 +276,7 @@ impl Storage {
     /// and nothing sinks (the object store is dead), everything is made durable, and the next start redoes.
     pub fn close(&self) -> Result<(), Error> {
         drop(std::mem::take(&mut *self.kept.lock()));
+        self.bpe.iter().for_each(|bpe| bpe.save());
         self.cold.iter().for_each(|cold| cold.sinker.sink_for_room_only());
         while let Some(id) = self.pending.next_page() {
             if self.pages.load(id, Access::Internal).is_err() {
@@ -371,8 +372,8 @@ const FLASH_QUEUE_MAX: usize = 256;
 
 /// The flash extension, if there is a device and room on it is asked for. It starts cold; a device that
 /// does not work is a cache that is off.
-fn open_flash(config: &Config, parts: &Parts) -> Option<Arc<Bpe>> {
+fn open_flash(config: &Config, parts: &Parts, owner: u128) -> Option<Arc<Bpe>> {
     let flash = parts.flash.as_ref().filter(|_| config.flash.0 > 0)?;
     let queue_pages = (config.frames(parts.store.is_some()) / 16).clamp(8, FLASH_QUEUE_MAX);
-    Some(Arc::new(Bpe::open(&**flash, BpeSettings { flash_bytes: config.flash.0, queue_pages })))
+    Some(Arc::new(Bpe::open(&**flash, BpeSettings { owner, flash_bytes: config.flash.0, queue_pages })))
 }

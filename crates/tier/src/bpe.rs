@@ -2,7 +2,8 @@
 //!
 //! Filled only by eviction (`admission` decides), emptied by invalidation and by CLOCK (`index`).
 //! Nothing here is durable or needs to be: losing the flash, or getting an old one back, loses
-//! nothing. It starts cold.
+//! nothing. It starts with what the last run left: the index is saved now and then (`saved`) and put back by the
+//! worker, piece after piece, while pages are read already.
 //!
 //! Clean cache (invariant 2). A page is served only if its image is intact, says that it is this
 //! page, and has the tag that the map names now. A checksum alone would not do: an old image
@@ -21,19 +22,23 @@
 pub mod chunk;
 mod fill;
 pub mod index;
+pub mod saved;
 
 use crate::admission::{self, Admission};
 use crate::ghost::{Ghost, spread};
-use crate::page::{self, BadImage, PAGE_SIZE, PageId, Tag};
+use crate::page::{self, BadImage, PAGE_SIZE, PageId, PageRef, Tag};
 use crate::path::FlashCache;
 use crate::planted;
 use chunk::Chunks;
 use fill::{Fill, Fills};
 use index::{FlashSlot, Index, Matches};
 use parking_lot::Mutex;
+use saved::Saved;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_io::disk::{Disk, DiskError};
+use terrace_io::clock::Nanos;
+use terrace_io::disk::{Disk, DiskError, File};
 use terrace_io::sched::{Event, Step, Worker};
 
 /// Errors in a row after which the flash is not used any more.
@@ -47,8 +52,17 @@ pub const GHOST_SHARE: usize = 2;
 /// Memory of the index and the ghost list for a page's room on flash, in bytes. A test measures it.
 pub const INDEX_BYTES_PER_PAGE: usize = 13;
 
+/// Pieces of the saved index that one step puts back, or saves.
+const PIECES: u32 = 8;
+/// So many fills after the last save, the index is saved again even if there is more to do.
+const SAVE_AFTER: u32 = 1024;
+/// Without fills for so long, in nanoseconds, it is saved too.
+const SAVE_IDLE: Nanos = 2_000_000_000;
+
 #[derive(Clone, Copy, Debug)]
 pub struct BpeSettings {
+    /// Whose pages they are: another owner's flash is begun anew.
+    pub owner: u128,
     /// Flash to use, in bytes.
     pub flash_bytes: u64,
     /// Images that may wait to be written, each in memory meanwhile.
@@ -105,6 +119,8 @@ pub struct BpeStatus {
     pub pages_max: u64,
     /// Bytes that the file spans.
     pub file_bytes: u64,
+    /// Pages that the last run left and this one has found again, so far.
+    pub restored: u64,
     /// Why the flash is not used, if so.
     pub off: Option<String>,
 }
@@ -113,15 +129,44 @@ struct State {
     index: Index,
     ghost: Ghost,
     fills: Fills,
+    /// The next piece of the saved index to put back, while that goes on.
+    restoring: Option<u32>,
+    restored: u64,
+    /// Pieces whose slots were filled since they were saved.
+    unsaved: BTreeSet<u32>,
+    /// Fills since then.
+    unsaved_fills: u32,
+    /// The worker had nothing to do when it looked last.
+    idle: bool,
     /// In a row.
     errors: u32,
     off: Option<String>,
 }
 
+struct Files {
+    chunks: Chunks,
+    saved: Saved,
+}
+
+impl Files {
+    /// Takes the flash directory. True: there is something to put back.
+    fn open(flash: &dyn Disk, settings: &BpeSettings) -> Result<(Files, bool), DiskError> {
+        let lock = flash.lock()?;
+        // A file that is longer than it may be is given back.
+        let fits = |file: Arc<dyn File>| file.len() <= settings.flash_bytes.next_multiple_of(chunk::CHUNK);
+        let kept = Saved::open(flash, settings.owner).filter(|_| flash.open(chunk::FILE).is_ok_and(fits));
+        let chunks = Chunks::open(flash, lock, kept.is_some())?;
+        match kept {
+            Some(saved) => Ok((Files { chunks, saved }, true)),
+            None => Ok((Files { chunks, saved: Saved::begin(flash, settings.owner)? }, false)),
+        }
+    }
+}
+
 pub struct Bpe {
     state: Mutex<State>,
     /// None if the flash could not even be opened.
-    chunks: Option<Chunks>,
+    files: Option<Files>,
     wake: Arc<Event>,
     pub counters: BpeCounters,
 }
@@ -135,24 +180,33 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Bpe {
-    /// Begins with an empty flash. If the flash cannot be used, the extension is off, and says why in
-    /// its status: that is no reason not to start.
+    /// Takes the flash. If it cannot be used, the extension is off, and says why in its status: that is no reason
+    /// not to start.
     pub fn open(flash: &dyn Disk, settings: BpeSettings) -> Bpe {
         let slots = (settings.flash_bytes / PAGE_SIZE as u64).min(u64::from(u32::MAX / 4)) as u32;
-        let (chunks, off) = match Chunks::begin(flash) {
-            Ok(chunks) => (Some(chunks), None),
-            Err(error) => (None, Some(format!("{}: {error}", flash.describe()))),
+        let (files, warm, off) = match Files::open(flash, &settings) {
+            Ok((files, warm)) => (Some(files), warm, None),
+            Err(error) => (None, false, Some(format!("{}: {error}", flash.describe()))),
         };
         let slots = if off.is_some() { 0 } else { slots };
+        let mut index = Index::new(slots);
+        if warm {
+            index.begin_restore();
+        }
         Bpe {
             state: Mutex::new(State {
-                index: Index::new(slots),
+                index,
                 ghost: Ghost::new(slots as usize / GHOST_SHARE),
                 fills: Fills::new(settings.queue_pages.max(1)),
+                restoring: warm.then_some(0),
+                restored: 0,
+                unsaved: BTreeSet::new(),
+                unsaved_fills: 0,
+                idle: false,
                 errors: 0,
                 off,
             }),
-            chunks,
+            files,
             wake: Arc::new(Event::new()),
             counters: BpeCounters::default(),
         }
@@ -190,8 +244,8 @@ impl Bpe {
 
     /// Reads the slot. True if it has the image.
     fn read(&self, id: PageId, mark: u32, slot: FlashSlot, expected: Tag, image: &mut [u8]) -> bool {
-        let Some(chunks) = &self.chunks else { return false };
-        if let Err(error) = chunks.read(slot, image) {
+        let Some(files) = &self.files else { return false };
+        if let Err(error) = files.chunks.read(slot, image) {
             self.failed(&error);
             self.state.lock().index.remove_if(slot, mark);
             return false;
@@ -213,6 +267,10 @@ impl Bpe {
             }
             Err(BadImage::Name { .. }) => {
                 count(&self.counters.false_matches);
+                // The saved index may be older than the image: then nobody else is meant by this entry.
+                if mark_of(PageRef::new(image).id()) != mark {
+                    state.index.remove_if(slot, mark);
+                }
                 return false;
             }
             Err(BadImage::Tag { .. }) => count(&self.counters.stale),
@@ -299,17 +357,38 @@ impl Bpe {
         BpeStatus {
             pages: u64::from(state.index.in_use()),
             pages_max: u64::from(state.index.limit()),
-            file_bytes: self.chunks.as_ref().map_or(0, Chunks::grown),
+            file_bytes: self.files.as_ref().map_or(0, |files| files.chunks.grown()),
+            restored: state.restored,
             off: state.off.clone(),
         }
     }
 
-    /// One batch of fills. Only the worker calls it.
+    /// One batch of fills, and a piece of what else is to be done. Only the worker calls it.
     fn step(&self) -> Step {
-        let Some(chunks) = &self.chunks else { return Step::Idle };
+        let Some(files) = &self.files else { return Step::Idle };
+        let filled = self.write_fills(&files.chunks);
+        if self.put_back(files) {
+            return Step::Worked;
+        }
+        let mut state = self.state.lock();
+        let waited = std::mem::replace(&mut state.idle, !filled) && !filled;
+        if state.unsaved_fills >= SAVE_AFTER || (waited && !state.unsaved.is_empty()) {
+            drop(state);
+            self.save_some(files);
+            return Step::Worked;
+        }
+        match (filled, state.unsaved.is_empty()) {
+            (true, _) => Step::Worked,
+            (false, true) => Step::Idle,
+            (false, false) => Step::IdleFor(SAVE_IDLE),
+        }
+    }
+
+    /// True if there was something to write.
+    fn write_fills(&self, chunks: &Chunks) -> bool {
         let fills = self.state.lock().fills.start(BATCH);
         if fills.is_empty() {
-            return Step::Idle;
+            return false;
         }
         let images: Vec<(FlashSlot, &[u8])> = fills.iter().map(|f| (f.slot, &f.image[..])).collect();
         let results = chunks.write(&images);
@@ -319,7 +398,59 @@ impl Bpe {
             self.settle(*slot, result);
         }
         self.state.lock().fills.written();
-        Step::Worked
+        true
+    }
+
+    /// Puts some of the saved index back. True while there may be more of it.
+    fn put_back(&self, files: &Files) -> bool {
+        let Some(first) = self.state.lock().restoring else { return false };
+        let pieces = files.saved.load(first, PIECES);
+        let next = first + pieces.len() as u32;
+        // The file of images may be shorter: slots that it does not have were never filled.
+        let there = |piece: u32| {
+            let slots = files.chunks.slots().saturating_sub(u64::from(piece) * saved::MARKS as u64);
+            slots.min(saved::MARKS as u64) as usize
+        };
+        for (marks, piece) in pieces.iter().zip(first..) {
+            let mut state = self.state.lock();
+            let before = state.index.in_use();
+            let marks = marks.iter().copied().chain(std::iter::repeat(0));
+            state.index.restore(marks.take(there(piece)));
+            state.restored += u64::from(state.index.in_use() - before);
+        }
+        let more = !pieces.is_empty() && there(next) > 0;
+        let mut state = self.state.lock();
+        state.restoring = more.then_some(next);
+        if !more {
+            state.index.end_restore();
+        }
+        more
+    }
+
+    /// Saves some of the index. What cannot be saved is not saved: the next start has fewer hits.
+    fn save_some(&self, files: &Files) {
+        let pieces: Vec<(u32, Vec<u32>)> = {
+            let mut state = self.state.lock();
+            let numbers: Vec<u32> = state.unsaved.iter().copied().take(PIECES as usize).collect();
+            numbers.iter().for_each(|number| _ = state.unsaved.remove(number));
+            if state.unsaved.is_empty() {
+                state.unsaved_fills = 0;
+            }
+            let marks = |number: u32| state.index.marks(number * saved::MARKS as u32, saved::MARKS);
+            numbers.into_iter().map(|number| (number, marks(number))).collect()
+        };
+        match files.saved.save(&pieces) {
+            Ok(()) | Err(DiskError::Full { .. }) => {}
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Saves what is not saved yet: for an orderly end, when the worker has ended.
+    pub fn save(&self) {
+        let Some(files) = &self.files else { return };
+        while !self.state.lock().unsaved.is_empty() {
+            self.save_some(files);
+        }
     }
 
     /// A fill's write has ended.
@@ -337,6 +468,8 @@ impl Bpe {
                 Ok(()) => {
                     count(&self.counters.fills);
                     state.errors = 0;
+                    state.unsaved.insert(saved::piece_of(slot));
+                    state.unsaved_fills += 1;
                     return;
                 }
                 Err(DiskError::Full { .. }) => {
@@ -363,6 +496,10 @@ impl Bpe {
             state.index = Index::new(0);
             state.ghost = Ghost::new(0);
             state.fills.clear();
+            state.unsaved.clear();
+            if std::mem::take(&mut state.restoring).is_some() {
+                state.index.end_restore();
+            }
         }
     }
 

@@ -43,7 +43,7 @@ fn a_page_of_flash_costs_at_most_16_bytes_of_memory() {
     let sim = SimWorld::new(1);
     let disk = sim.disk("flash");
     let before = IN_USE.load(Ordering::SeqCst);
-    let bpe = Bpe::open(&*disk, BpeSettings { flash_bytes: FLASH, queue_pages: 256 });
+    let bpe = Bpe::open(&*disk, BpeSettings { owner: 1, flash_bytes: FLASH, queue_pages: 256 });
     let opened = IN_USE.load(Ordering::SeqCst) - before;
     drop(bpe);
 

@@ -33,7 +33,7 @@ struct Flash {
 
 impl Flash {
     fn open(disk: &SimDisk, slots: u64) -> Flash {
-        let settings = BpeSettings { flash_bytes: slots * PAGE_SIZE as u64, queue_pages: 16 };
+        let settings = BpeSettings { owner: 1, flash_bytes: slots * PAGE_SIZE as u64, queue_pages: 16 };
         let bpe = Arc::new(Bpe::open(disk, settings));
         Flash { worker: BpeWorker(bpe.clone()), bpe }
     }
@@ -44,15 +44,22 @@ impl Flash {
     }
 }
 
+#[derive(Default)]
+struct Hits {
+    all: u64,
+    /// Of images that an earlier start wrote.
+    warm: u64,
+}
+
 /// A random run; Err says what was served that should not have been.
-fn one_run(seed: u64) -> Result<u64, String> {
+fn one_run(seed: u64) -> Result<Hits, String> {
     let sim = SimWorld::new(seed);
     let random = sim.random.clone();
     let disk = sim.disk("flash");
     let slots = 1 + random.below(40);
     let mut flash = Flash::open(&disk, slots);
     let mut current: HashMap<PageId, u64> = HashMap::new();
-    let (mut hits, mut old_flash) = (0, None);
+    let (mut hits, mut old_flash) = (Hits::default(), None);
     for _ in 0..400 {
         let id = page(random.below(60) as u32);
         let version = *current.entry(id).or_insert(0);
@@ -66,7 +73,8 @@ fn one_run(seed: u64) -> Result<u64, String> {
             }
             50..85 => {
                 if let Some(served) = flash.find(id, version) {
-                    hits += 1;
+                    hits.all += 1;
+                    hits.warm += u64::from(flash.bpe.counters.fills.load(Ordering::Relaxed) == 0);
                     if served != image(id, version).0 {
                         return Err(format!("page {id} is served as it was"));
                     }
@@ -76,10 +84,16 @@ fn one_run(seed: u64) -> Result<u64, String> {
             95 => disk.faults().write_errors.store(random.one_in(2), Ordering::SeqCst),
             96 => disk.faults().read_errors.store(random.one_in(3), Ordering::SeqCst),
             97 => old_flash = Some(disk.snapshot()),
-            // The machine loses power; perhaps somebody puts an old flash directory back.
+            // The machine loses power, or there is an orderly end; perhaps somebody puts an old flash directory back.
             98 => {
+                let orderly = random.one_in(2);
+                if orderly {
+                    flash.bpe.save();
+                }
                 drop(flash);
-                disk.crash();
+                if !orderly {
+                    disk.crash();
+                }
                 if let (Some(old), true) = (&old_flash, random.one_in(2)) {
                     disk.restore(old);
                 }
@@ -124,8 +138,8 @@ mod sound {
     #[test]
     fn nothing_but_the_current_image_is_ever_served() {
         let runs = (0..300).map(|seed| one_run(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}")));
-        let hits: u64 = runs.sum();
-        assert!(hits > 2000, "only {hits} hits: this proves little");
+        let (all, warm) = runs.fold((0, 0), |(all, warm), hits| (all + hits.all, warm + hits.warm));
+        assert!(all > 2000 && warm > 100, "only {all} hits, {warm} after a restart: this proves little");
     }
 
     #[test]

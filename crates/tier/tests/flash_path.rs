@@ -40,7 +40,8 @@ fn pages_used_again_in_memory_are_on_flash_when_they_have_left_and_a_scan_is_not
     (0..300).for_each(|n| assert!(rig.flush(page(n))));
     let before_fills = rig.run.bpe.counters.fills.load(Ordering::Relaxed);
     for n in 0..90 {
-        (0..3).for_each(|_| read(&rig, n, Access::Normal));
+        // Each is used again after others have come.
+        (0..3).for_each(|ago| read(&rig, u32::saturating_sub(n, ago), Access::Normal));
         fill(&mut rig.run);
     }
     for n in 90..300 {
@@ -48,9 +49,9 @@ fn pages_used_again_in_memory_are_on_flash_when_they_have_left_and_a_scan_is_not
         fill(&mut rig.run);
     }
     let fills = rig.run.bpe.counters.fills.load(Ordering::Relaxed) - before_fills;
-    assert!((50..=90).contains(&fills), "{fills} of 90 pages that were used again are on flash");
+    assert!((40..=90).contains(&fills), "{fills} of 90 pages that were used again are on flash");
     let before = found(&rig);
-    (0..90).for_each(|n| read(&rig, n, Access::Normal));
+    (0..88).for_each(|n| read(&rig, n, Access::Normal)); // all that were used thrice
     let now = found(&rig);
     assert!(now[0] - before[0] >= 40, "they come from flash");
     assert_eq!(now[1], before[1], "and none from the volume: the others had stayed in memory");

@@ -1,8 +1,8 @@
 //! The flash file: slots of one page image each, grown sparsely in chunks of 64 MiB.
 //!
-//! A slot is the page's image alone; nothing on flash says which slot is used (the index is in
-//! memory and starts empty). So a file that was deleted, or put back from last week, is a cold start.
-//! Nothing is ever synced: what a crash leaves is not read. CloudJump III §4.1.3.
+//! A slot is the page's image alone; which slot is used stands in the index, in memory and, as a hint for the
+//! next start, in a file (`saved`). Nothing is ever synced: what a crash leaves is served only if it is intact and
+//! current. CloudJump III §4.1.3.
 
 use super::index::FlashSlot;
 use crate::page::PAGE_SIZE;
@@ -22,13 +22,24 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Takes the flash directory and begins an empty file in it, whatever was there.
-    pub fn begin(flash: &dyn Disk) -> Result<Chunks, DiskError> {
-        let lock = flash.lock()?;
-        if flash.exists(FILE)? {
-            flash.remove(FILE)?;
-        }
-        Ok(Chunks { file: flash.create(FILE)?, grown: AtomicU64::new(0), _lock: lock })
+    /// Takes the flash directory. With `keep`, what is in the file stays if there is one; else it begins empty.
+    pub fn open(flash: &dyn Disk, lock: Box<dyn DiskLock>, keep: bool) -> Result<Chunks, DiskError> {
+        let kept = if keep { flash.open(FILE).ok() } else { None };
+        let file = match kept {
+            Some(file) => file,
+            None => {
+                if flash.exists(FILE)? {
+                    flash.remove(FILE)?;
+                }
+                flash.create(FILE)?
+            }
+        };
+        Ok(Chunks { grown: AtomicU64::new(file.len()), file, _lock: lock })
+    }
+
+    /// Slots that the file has whole.
+    pub fn slots(&self) -> u64 {
+        self.grown() / PAGE_SIZE as u64
     }
 
     fn offset(slot: FlashSlot) -> u64 {

@@ -63,8 +63,10 @@ pub struct Index {
     used_twice: Bits,
     /// Slots at and above this are not used (any more).
     limit: u32,
-    /// Slots at and above this were never used.
+    /// Slots at and above this were never used, or (with `restoring`) are not known yet.
     fresh: u32,
+    /// What an earlier start left is being put back, slot after slot.
+    restoring: bool,
     /// First of the free list, plus 1.
     free: u32,
     hand: u32,
@@ -82,6 +84,7 @@ impl Index {
             used_twice: Bits::new(slots),
             limit: slots,
             fresh: 0,
+            restoring: false,
             free: 0,
             hand: 0,
             in_use: 0,
@@ -125,9 +128,14 @@ impl Index {
     /// from its page. It is in the table and busy. None if there is no slot to be had.
     pub fn fill(&mut self, mark: u32) -> Option<FlashSlot> {
         let slot = self.take_free().or_else(|| self.take_fresh()).or_else(|| self.take_old())?;
+        self.busy.set(slot, true);
+        self.link(slot, mark);
+        Some(slot)
+    }
+
+    fn link(&mut self, slot: FlashSlot, mark: u32) {
         self.marks[slot as usize] = mark;
         self.used.set(slot, true);
-        self.busy.set(slot, true);
         self.set_uses(slot, 0);
         self.in_use += 1;
         let mut at = self.home(mark);
@@ -135,7 +143,42 @@ impl Index {
             at = self.after(at);
         }
         self.table[at] = slot + 1;
-        Some(slot)
+    }
+
+    /// From now on slots are known only as far as `restore` has come.
+    pub fn begin_restore(&mut self) {
+        assert_eq!(self.fresh, 0, "an index that was used is not put back");
+        self.restoring = true;
+    }
+
+    /// The next slots have pages of these fingerprints; 0 is none.
+    pub fn restore(&mut self, marks: impl Iterator<Item = u32>) {
+        assert!(self.restoring, "slots are put back that are known");
+        for mark in marks {
+            let slot = self.fresh;
+            if slot >= self.limit {
+                return;
+            }
+            self.fresh += 1;
+            if mark == 0 {
+                self.release(slot);
+            } else {
+                self.link(slot, mark);
+            }
+        }
+    }
+
+    /// All is put back; the slots above were never used.
+    pub fn end_restore(&mut self) {
+        self.restoring = false;
+    }
+
+    /// Fingerprints of the pages whose images are on flash, from slot `from` on; 0 for the others.
+    pub fn marks(&self, from: FlashSlot, count: usize) -> Vec<u32> {
+        let here = |slot: u32| {
+            if self.used.get(slot) && !self.busy.get(slot) { self.marks[slot as usize] } else { 0 }
+        };
+        (from..self.fresh.min(self.limit)).take(count).map(here).collect()
     }
 
     fn take_free(&mut self) -> Option<FlashSlot> {
@@ -150,17 +193,18 @@ impl Index {
 
     fn take_fresh(&mut self) -> Option<FlashSlot> {
         let slot = self.fresh;
-        (slot < self.limit).then(|| {
+        (slot < self.limit && !self.restoring).then(|| {
             self.fresh += 1;
             slot
         })
     }
 
-    /// CLOCK. There is no free slot below the limit when this is called.
+    /// CLOCK. There is no free slot among the known ones when this is called.
     fn take_old(&mut self) -> Option<FlashSlot> {
-        for step in 0..(u32::from(USES_MAX) + 1) * self.limit {
+        let known = self.fresh.min(self.limit);
+        for step in 0..(u32::from(USES_MAX) + 1).saturating_mul(known) {
             let slot = self.hand;
-            self.hand = if slot + 1 >= self.limit { 0 } else { slot + 1 };
+            self.hand = if slot + 1 >= known { 0 } else { slot + 1 };
             if self.busy.get(slot) || !self.used.get(slot) {
                 continue;
             }

@@ -9,7 +9,7 @@ use terrace_sim::{SimDisk, SimWorld};
 const SLOTS: u64 = 64;
 
 fn settings(slots: u64) -> BpeSettings {
-    BpeSettings { flash_bytes: slots * PAGE_SIZE as u64, queue_pages: 16 }
+    BpeSettings { owner: 1, flash_bytes: slots * PAGE_SIZE as u64, queue_pages: 16 }
 }
 
 fn page(n: u32) -> PageId {
@@ -301,4 +301,131 @@ fn a_flash_that_cannot_be_opened_is_no_reason_to_stop() {
     assert_eq!(evict(&second, page(1), 0), Evicted::Off);
     assert!(!found(&second, page(1), 0));
     assert_eq!(second.step(), Step::Idle);
+}
+
+#[test]
+fn a_restart_finds_what_flash_had() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let slots = 3000;
+    let bpe = Bpe::open(&*disk, settings(slots));
+    for n in 0..2500 {
+        evict(&bpe, page(n), 0);
+        bpe.step();
+    }
+    run(&bpe);
+    bpe.save();
+    drop(bpe);
+    let bpe = Bpe::open(&*disk, settings(slots));
+    assert!(!found(&bpe, page(3), 0), "nothing is put back before the worker has begun");
+    run(&bpe);
+    assert_eq!(bpe.status().restored, 2500);
+    for n in 0..2500 {
+        assert!(found(&bpe, page(n), 0), "page {n}");
+    }
+    bpe.check_invariants();
+    // It goes on where it was: the rest of the slots, then those that nobody used.
+    for n in 3000..6000 {
+        evict(&bpe, page(n), 0);
+        run(&bpe);
+    }
+    assert_eq!(bpe.status().pages, slots);
+    bpe.check_invariants();
+}
+
+#[test]
+fn fills_while_the_index_is_put_back_use_known_slots_only() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let slots = 10_000;
+    let bpe = Bpe::open(&*disk, settings(slots));
+    for n in 0..9_500 {
+        evict(&bpe, page(n), 0);
+        bpe.step();
+    }
+    run(&bpe);
+    bpe.save();
+    drop(bpe);
+    let bpe = Bpe::open(&*disk, settings(slots));
+    assert_eq!(evict(&bpe, page(200_000), 0), Evicted::Dropped, "no slot is known yet");
+    assert_eq!(bpe.step(), Step::Worked);
+    let part = bpe.status().restored;
+    assert!(part > 0 && part < 9_500, "{part} of 9500 after one step");
+    assert_eq!(evict(&bpe, page(200_000), 0), Evicted::Queued);
+    bpe.check_invariants();
+    run(&bpe);
+    assert!(found(&bpe, page(200_000), 0));
+    assert_eq!((bpe.status().restored, bpe.status().pages), (9_500, 9_500), "one of them made room");
+    bpe.check_invariants();
+}
+
+#[test]
+fn an_old_image_is_not_served_after_a_restart() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let bpe = Bpe::open(&*disk, settings(SLOTS));
+    evict(&bpe, page(1), 0);
+    evict(&bpe, page(2), 0);
+    run(&bpe);
+    bpe.save();
+    drop(bpe);
+    // Meanwhile the map has gone on: it names another image of page 1.
+    let bpe = Bpe::open(&*disk, settings(SLOTS));
+    run(&bpe);
+    assert!(!found(&bpe, page(1), 1));
+    assert_eq!(bpe.counters.stale.load(Ordering::Relaxed), 1);
+    assert!(found(&bpe, page(2), 0));
+    assert_eq!(evict(&bpe, page(1), 1), Evicted::Queued, "the stale one keeps nobody out");
+}
+
+#[test]
+fn an_index_older_than_the_images_loses_its_entry() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let bpe = Bpe::open(&*disk, settings(1));
+    evict(&bpe, page(1), 0);
+    run(&bpe);
+    bpe.save();
+    evict(&bpe, page(2), 0);
+    run(&bpe);
+    assert!(found(&bpe, page(2), 0));
+    drop(bpe); // in disorder: the slot's new page is not saved
+    let bpe = Bpe::open(&*disk, settings(1));
+    run(&bpe);
+    assert_eq!(bpe.status().pages, 1);
+    assert!(!found(&bpe, page(1), 0));
+    assert_eq!(bpe.status().pages, 0);
+}
+
+#[test]
+fn anothers_flash_or_half_a_flash_is_a_cold_start() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let begin = |owner| {
+        let bpe = Bpe::open(&*disk, BpeSettings { owner, ..settings(SLOTS) });
+        run(&bpe);
+        bpe
+    };
+    let fill = |owner| {
+        let bpe = begin(owner);
+        evict(&bpe, page(1), 0);
+        run(&bpe);
+        bpe.save();
+        assert_eq!(bpe.status().pages, 1);
+    };
+    fill(1);
+    assert_eq!(begin(2).status().pages, 0, "another instance's");
+    fill(1);
+    assert_eq!(begin(1).status().pages, 1);
+    disk.remove(chunk::FILE).unwrap();
+    assert_eq!(begin(1).status().pages, 0, "without its images");
+    fill(1);
+    disk.remove(saved::FILE).unwrap();
+    assert_eq!(begin(1).status().pages, 0, "without its index");
+    fill(1);
+    disk.open(saved::FILE).unwrap().sync(Class::BpeFill).unwrap();
+    assert!(disk.flip(saved::FILE, 5000, 1));
+    assert_eq!(begin(1).status().pages, 0, "with a broken piece of index");
+    let small = Bpe::open(&*disk, settings(0));
+    assert_eq!(small.status().file_bytes, 0, "with less room than it takes");
 }

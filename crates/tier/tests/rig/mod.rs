@@ -301,7 +301,7 @@ fn open(
     }
     let map = Arc::new(loading.finish(slots, redo.clone()).unwrap());
     let buffer = Arc::new(ObjectBuffer::open(&**volume).unwrap());
-    let settings = BpeSettings { flash_bytes: flash_slots * PAGE_SIZE as u64, queue_pages: 16 };
+    let settings = BpeSettings { owner: 1, flash_bytes: flash_slots * PAGE_SIZE as u64, queue_pages: 16 };
     let bpe = Arc::new(Bpe::open(&**flash, settings));
     let objects = Arc::new(Objects::new(store.clone()));
     let writer = Writer { instance: 1, lineage: LINEAGE, epoch, nonce: world.random.next_u64() };
