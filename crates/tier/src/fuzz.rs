@@ -5,6 +5,7 @@
 //! them are reached. The same functions are called by `cargo test` ([`soak`]: samples changed field by field,
 //! repeatable by seed) and by the targets under `fuzz/` (libFuzzer, guided by coverage).
 
+mod flash;
 pub mod mutate;
 mod targets;
 

@@ -26,7 +26,7 @@ use crate::page::PAGE_SIZE;
 use std::sync::Arc;
 
 pub const FILE: &str = "bpe.index";
-const PIECE: usize = 4096;
+pub(crate) const PIECE: usize = 4096;
 /// Fingerprints of one piece.
 pub(crate) const MARKS: usize = (PIECE - 8) / 4;
 const MAGIC: [u8; 4] = *b"TFX1";
@@ -39,7 +39,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-fn sealed(mut piece: AlignedBuf) -> AlignedBuf {
+pub(crate) fn sealed(mut piece: AlignedBuf) -> AlignedBuf {
     let crc = crc32c::crc32c(&piece[4..]);
     piece[..4].copy_from_slice(&crc.to_le_bytes());
     piece

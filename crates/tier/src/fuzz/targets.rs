@@ -1,6 +1,6 @@
 //! The tier's targets.
 
-use super::{Sample, Target};
+use super::{Sample, Target, flash};
 use crate::fence::Writer;
 use crate::map::entry::{self, ENTRIES, LENGTH_UNIT, ObjectShape, Slot};
 use crate::map::home::{self, Loading};
@@ -20,6 +20,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "object", run: object, samples: object_samples, rounds: 10_000 },
     Target { name: "key", run: object_key, samples: key_samples, rounds: 50_000 },
     Target { name: "epoch", run: epoch, samples: epoch_samples, rounds: 50_000 },
+    Target { name: "flash", run: flash::run, samples: flash::samples, rounds: 2000 },
     Target { name: "map", run: map, samples: map_samples, rounds: 2000 },
 ];
 

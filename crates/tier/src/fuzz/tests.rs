@@ -25,6 +25,10 @@ fn epoch_objects() {
     run("epoch");
 }
 #[test]
+fn flash_indexes() {
+    run("flash");
+}
+#[test]
 fn map_pages() {
     run("map");
 }
