@@ -55,8 +55,8 @@ pub struct Catalog {
 
 const IDS: u32 = 64;
 
-/// An open tree keeps two pages in memory. While more than one frame in so many would be kept so, tables that nobody
-/// uses are closed.
+/// One open tree for each eight frames, because each keeps two pages in memory: a quarter of the frames. Beyond it,
+/// tables that nobody uses are closed.
 const FRAMES_A_TREE: usize = 8;
 
 pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
@@ -333,10 +333,8 @@ impl Catalog {
             }
         }
         for table in closed {
-            for tree in table.trees().iter() {
-                // Without it the count of rows is off by what came since the last structure change, as after a crash.
-                let _ = tree.save_rows(Urgency::Normal);
-            }
+            // Without it the count of rows is off by what came since the last structure change, as after a crash.
+            let _ = table.save_rows();
         }
     }
 
