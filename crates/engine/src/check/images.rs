@@ -86,6 +86,8 @@ fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Re
         }
         let mut read = read.into_iter();
         for (block, key) in wanted {
+            // Each object that is damaged is named, however many pages of the others are.
+            report.begin_part();
             let answer = read.next().map(|read| object(look, objects, tables, (block, key), read, report));
             match answer {
                 Some(Ok(())) => silent = 0,
