@@ -14,6 +14,8 @@
 #include "session.h"
 #include "status.h"
 #include "watch.h"
+#include "set_var.h"
+#include "sys_vars_shared.h"
 #include <fstream>
 #include <sstream>
 
@@ -98,12 +100,26 @@ static const struct { const char *name; ulonglong *value; } numbers[]= {
   {"locks_max", &locks_max}, {"log_wait_timeout_ms", &log_wait},
   {"purge_lag_max", &purge_lag_max}};
 
+/** Whether the variable was given at the start, on the command line or in one of the server's option files. */
+static bool is_given(const char *name)
+{
+  mysql_prlock_rdlock(&LOCK_system_variables_hash);
+  const sys_var *variable= intern_find_sys_var(name, strlen(name));
+  const bool given= variable && variable->value_origin != sys_var::COMPILE_TIME;
+  mysql_prlock_unlock(&LOCK_system_variables_hash);
+  return given;
+}
+
 /** SHOW VARIABLES tells what is in force: the file's values and the defaults, too. */
 static void take_setting(void *, terrace_bytes name, uint64_t value)
 {
+  auto is= [&](const char *other) { return name.len == strlen(other) && !memcmp(name.data, other, name.len); };
   for (const auto &one : numbers)
-    if (name.len == strlen(one.name) && !memcmp(name.data, one.name, name.len))
+    if (is(one.name))
       *one.value= value;
+  // The one that sessions have for themselves: what they begin with.
+  if (is("lock_wait_timeout_ms") && !is_given("terrace_lock_wait_timeout_ms"))
+    THDVAR(nullptr, lock_wait_timeout_ms)= value;
 }
 
 static void put_text(std::string *toml, const char *key, const char *value)
@@ -113,6 +129,13 @@ static void put_text(std::string *toml, const char *key, const char *value)
   toml->append(key).append(" = \"");
   for (; *value; value++)
   {
+    char escaped[8];
+    if (static_cast<unsigned char>(*value) < 0x20 || *value == 0x7f)
+    {
+      snprintf(escaped, sizeof escaped, "\\u%04X", *value);
+      toml->append(escaped);
+      continue;
+    }
     if (*value == '"' || *value == '\\')
       toml->push_back('\\');
     toml->push_back(*value);

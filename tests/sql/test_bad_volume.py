@@ -98,6 +98,9 @@ def test_a_full_volume_refuses_growth_and_nothing_else(volume, run):
     run(connection, "CREATE TABLE t (id INT PRIMARY KEY, v INT, pad VARCHAR(4000), KEY (v)) ENGINE=Terrace")
     run(connection, "CREATE TABLE other (id INT PRIMARY KEY, pad VARCHAR(4000)) ENGINE=Terrace")
     run(connection, f"INSERT INTO other SELECT seq, REPEAT('o', {ROW}) FROM seq_1_to_100")
+    run(connection, "CREATE TABLE small (id INT PRIMARY KEY, pad VARCHAR(1000)) ENGINE=Terrace")
+    run(connection, "INSERT INTO small SELECT seq, REPEAT('o', 290 + seq % 17) FROM seq_1_to_1000")
+    run(connection, "UPDATE small SET pad = LEFT(pad, 100) WHERE id % 3 = 0")
     code, seconds, i = volume.fill(connection, 1)
     assert code == FULL and seconds < 5, (code, seconds)
     assert "full" in [row for row in run(connection, "SHOW WARNINGS") if row[0] == "Warning"][0][2]
@@ -109,6 +112,9 @@ def test_a_full_volume_refuses_growth_and_nothing_else(volume, run):
         assert error.value.args[0] == FULL
     # What does not grow goes on: updates in place, rollback, reads, other sessions.
     run(connection, "UPDATE t SET pad = REPEAT(CHAR(97 + id % 26), 3000) WHERE id BETWEEN 5 AND 9")
+    # Rows grow into what others of their pages have left: pages are repacked, none is made.
+    run(connection, "UPDATE small SET pad = RPAD(pad, 295, 'o') WHERE id % 6 = 0")
+    assert run(connection, "SELECT COUNT(*), SUM(LENGTH(pad) = 295) FROM small WHERE id % 6 = 0") == [(166, 166)]
     run(connection, "BEGIN")
     run(connection, "UPDATE t SET v = v + 1 WHERE id <= 20")
     run(connection, "DELETE FROM t WHERE id BETWEEN 21 AND 40")
@@ -145,4 +151,4 @@ def test_a_full_volume_refuses_growth_and_nothing_else(volume, run):
     volume.server.start()
     connection = volume.connect()
     volume.check(connection)
-    assert [row[3] for row in run(connection, "CHECK TABLE t, other")] == ["OK", "OK"]
+    assert [row[3] for row in run(connection, "CHECK TABLE t, other, small")] == ["OK", "OK", "OK"]

@@ -72,17 +72,22 @@ class Store:
             self.s3.kill()
 
 
-@pytest.fixture(params=["directory", "s3"])
-def store(request, tmp_path, monkeypatch, engine):
+def a_store(kind, tmp_path, monkeypatch, engine):
+    """A store of the kind, and its keys in the environment; ended with the test. For fixtures."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
-    one = Store(request.param, tmp_path)
+    one = Store(kind, tmp_path)
     if one.s3:
         for name, value in one.s3.keys.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("AWS_REGION", "us-east-1")
     yield one
     one.end()
+
+
+@pytest.fixture(params=["directory", "s3"])
+def store(request, tmp_path, monkeypatch, engine):
+    yield from a_store(request.param, tmp_path, monkeypatch, engine)
 
 
 @pytest.fixture

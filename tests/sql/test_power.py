@@ -108,6 +108,8 @@ def one_cycle(server, volume, run, acknowledged, next_n, seconds):
     time.sleep(seconds)
     # What is answered while the file system is cut does not count: power that is gone answers nobody, but an fsync of the
     # server's binary log that waits while its journal's transaction is aborted may say that all is well.
+    # Proven without Terrace: under ext4's shutdown a plain program that appends and calls fdatasync loses acknowledged
+    # writes too, in 21 of 150 cuts, when the answers that come after the cut began are counted.
     counted = set(acknowledged)
     volume.cut()
     stop.set()

@@ -5,21 +5,14 @@ import os
 import pymysql
 import pytest
 from conftest import Server, end
-from test_object import SIZES, Store, is_mostly_far, load, wait_for
+from test_object import SIZES, a_store, is_mostly_far, load, wait_for
 
 COLUMNS = ["requests", "bytes", "errors", "retries", "mean", "p50", "p99"]
 
 
 @pytest.fixture
 def store(tmp_path, monkeypatch, engine):
-    if engine == "InnoDB":
-        pytest.skip("Terrace's own")
-    one = Store("s3", tmp_path)
-    for name, value in one.s3.keys.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    yield one
-    one.end()
+    yield from a_store("s3", tmp_path, monkeypatch, engine)
 
 
 @pytest.fixture

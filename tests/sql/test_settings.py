@@ -1,6 +1,7 @@
 """Settings: what is in force is shown, what is wrong is named, all of it at once, and the server lives."""
 
 import os
+import time
 
 import pytest
 from conftest import Server, end
@@ -41,12 +42,12 @@ def test_variables_show_what_is_in_force(stopped, run, tmp_path):
 
     # From a file; the variable goes before it. Log and partitions are the volume's: they stay.
     file = tmp_path / "terrace.toml"
-    file.write_text(f'volume_path = "{stopped.directory}/data/terrace"\nmemory = "24M"\nlog = "{2 * log}"\nlog_partitions = 7\nlocks_max = 12345\n')
+    file.write_text(f'volume_path = "{stopped.directory}/data/terrace"\nmemory = "24M"\nlog = "{2 * log}"\nlog_partitions = 7\nlocks_max = 12345\nlock_wait_timeout_ms = 700\n')
     base = stopped.options
     stopped.options = base + [f"--terrace-config={file}", "--terrace-memory=16M"]
     stopped.start()
     now = shown(stopped, run)
-    assert (now["memory"], now["locks_max"]) == (str(16 * MIB), "12345")
+    assert (now["memory"], now["locks_max"], now["lock_wait_timeout_ms"]) == (str(16 * MIB), "12345", "700")
     assert (int(now["log"]), int(now["log_partitions"])) == (log, partitions)
     assert int(now["object_buffer"]) == 8192 * MIB
     connection = stopped.connect()
@@ -56,7 +57,23 @@ def test_variables_show_what_is_in_force(stopped, run, tmp_path):
                 run(connection, f"SET GLOBAL terrace_{name} = 1")
             assert refused.value.args[0] == 1238, name
     run(connection, "SET GLOBAL terrace_flush_log_at_trx_commit = 2")
+    # The file's limit is what sessions begin with.
+    other = stopped.connect(database="mysql")
+    run(connection, "CREATE DATABASE d")
+    run(connection, "CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE=Terrace")
+    run(connection, "BEGIN")
+    run(connection, "INSERT INTO d.t VALUES (1)")
+    since = time.monotonic()
+    with pytest.raises(Exception) as late:
+        run(other, "INSERT INTO d.t VALUES (1)")
+    assert late.value.args[0] == 1205 and 0.6 < time.monotonic() - since < 10
+    run(connection, "ROLLBACK")
     run(connection, "SET SESSION terrace_lock_wait_timeout_ms = 10")
+    stopped.stop()
+    # A variable that is given goes before the file, also with the value of the default.
+    stopped.options = base + [f"--terrace-config={file}", "--terrace-lock-wait-timeout-ms=50000"]
+    stopped.start()
+    assert shown(stopped, run)["lock_wait_timeout_ms"] == "50000"
 
 
 def test_wrong_settings_are_named_at_once_and_the_server_lives(stopped, run):
@@ -81,11 +98,13 @@ def test_wrong_settings_are_named_at_once_and_the_server_lives(stopped, run):
         ("memory=4096T", "memory = 4096T is more than this machine gives"),
         ("volume-path=/proc/nowhere", "volume_path = /proc/nowhere: create /proc/nowhere: No such file"),
         ("object=/proc/nowhere", "/proc/nowhere"),
+        ("flash-path=somewhere", "flash_path = somewhere is set, flash (how much room it has) is not"),
+        ("object=s3://key:hush@bucket/p", "(s3://bucket/p): the URL holds more than a place"),
     ],
 )
 def test_what_the_machine_refuses_is_an_error_in_words(stopped, run, option, words):
     stopped.options = stopped.options + [f"--terrace-{option}"]
     stopped.start()
     [line] = said(stopped)
-    assert words in line and "opened again" not in line and "0 bytes" not in line, line
+    assert words in line and "opened again" not in line and "0 bytes" not in line and "hush" not in line, line
     assert run(stopped.connect(), "SELECT 1") == [(1,)]

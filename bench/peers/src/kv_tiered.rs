@@ -9,7 +9,7 @@ use crate::report::{Report, Row};
 use crate::setting;
 use serde_json::json;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_engine::Parts;
@@ -23,6 +23,21 @@ use terrace_workload::{self as workload, B, Load, Plan, Terrace, VALUE};
 
 const TIERED: &str = "tiered";
 const VOLUME: &str = "all on the volume";
+
+/// A directory in memory for the objects, where there is such a place: a real store's syncs don't hold up the volume's.
+fn objects_in_memory() -> Option<PathBuf> {
+    let memory = Path::new("/dev/shm");
+    memory.is_dir().then(|| memory.join(format!("terrace-bench-{}", std::process::id())))
+}
+
+/// Removes the objects in memory in the end, whatever comes before it.
+struct Objects;
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        let _ = objects_in_memory().map(std::fs::remove_dir_all);
+    }
+}
 
 fn open(directory: &Path, data: u64, flash_percent: Option<u64>) -> Terrace {
     let disk = |name: &str, device| {
@@ -39,10 +54,8 @@ fn open(directory: &Path, data: u64, flash_percent: Option<u64>) -> Terrace {
         let parts = Parts { world: world(), volume, flash: None, store: None };
         return Terrace::on(config, parts).expect("the engine opens");
     };
-    // In memory where there is such a place: a real store's syncs don't hold up the volume's.
-    let memory_objects =
-        Path::new("/dev/shm").join(format!("terrace-bench-{}-{percent}", std::process::id()));
-    let objects = if Path::new("/dev/shm").is_dir() { memory_objects } else { directory.join("objects") };
+    let objects =
+        objects_in_memory().unwrap_or_else(|| directory.to_owned()).join(format!("objects-{percent}"));
     let real = object::open(&object::Settings::new(&objects.display().to_string()));
     let store = emulate::store(world(), real.expect("the object directory opens"), CLOUD.store);
     let config = Config {
@@ -86,6 +99,7 @@ pub fn run(directory: &Path) -> Report {
     // A leaf holds fifteen records of a thousand bytes.
     let data = records / 15 * 16384;
     let _ = std::fs::remove_dir_all(directory);
+    let _objects = Objects;
     let stores: Vec<(Option<u64>, Terrace)> = std::iter::once(None)
         .chain(percents.iter().copied().map(Some))
         .map(|percent| {
@@ -158,6 +172,9 @@ pub fn run(directory: &Path) -> Report {
         data >> 20,
         warm_up.as_secs()
     )];
+    if objects_in_memory().is_some() {
+        notes.push("the objects lie in memory, behind the emulated store's latency and limits".into());
+    }
     for (percent, store) in &stores {
         let Some(percent) = percent else { continue };
         let s = status(store);

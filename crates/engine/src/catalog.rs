@@ -40,11 +40,30 @@ impl Known {
     }
 }
 
+/// The tables by name, and their names by id.
+#[derive(Default)]
+struct Tables {
+    by_name: HashMap<String, Known>,
+    names: HashMap<u32, String>,
+}
+
+impl Tables {
+    fn insert(&mut self, name: &str, known: Known) {
+        self.names.insert(known.id, name.to_string());
+        self.by_name.insert(name.to_string(), known);
+    }
+    fn remove(&mut self, name: &str) -> Option<Known> {
+        let known = self.by_name.remove(name)?;
+        self.names.remove(&known.id);
+        Some(known)
+    }
+}
+
 pub struct Catalog {
     pages: Arc<Pages>,
     tree: Tree,
     checkpointer: Arc<Checkpointer>,
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<Tables>,
     /// One definition change at a time.
     changing: Mutex<()>,
     /// Ids reserved in the superblock and not given out: next, end.
@@ -55,8 +74,8 @@ pub struct Catalog {
 
 const IDS: u32 = 64;
 
-/// An open tree keeps two pages in memory. While more than one frame in so many would be kept so, tables that nobody
-/// uses are closed.
+/// One open tree for each eight frames, because each keeps two pages in memory: a quarter of the frames. Beyond it,
+/// tables that nobody uses are closed.
 const FRAMES_A_TREE: usize = 8;
 
 pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
@@ -129,7 +148,7 @@ impl Catalog {
     pub fn open(pages: &Arc<Pages>, checkpointer: Arc<Checkpointer>) -> Result<Catalog> {
         let tree = Tree::open(pages, SpaceId::CATALOG)?;
         let next = checkpointer.superblock().spaces;
-        let mut known: HashMap<String, Known> = HashMap::new();
+        let mut known = Tables::default();
         let mut taken = hashbrown::HashSet::new();
         let mut entries = definition::Entries::default();
         let report = tree.check(&mut |key, value| entries.add(key, value))?;
@@ -144,9 +163,9 @@ impl Catalog {
                 Some((name, one))
                     if is_new(one.id)
                         && one.spaces.iter().all(|s| is_new(s.0))
-                        && !known.contains_key(&name) =>
+                        && !known.by_name.contains_key(&name) =>
                 {
-                    known.insert(name, one);
+                    known.insert(&name, one);
                 }
                 _ => return Err(Error::Corrupt(format!("the catalog's entry of table {id} cannot be read"))),
             }
@@ -167,21 +186,22 @@ impl Catalog {
 
     /// Every space that a table has.
     pub fn spaces(&self) -> hashbrown::HashSet<SpaceId> {
-        self.known.lock().values().flat_map(|k| k.spaces.iter().copied()).collect()
+        self.known.lock().by_name.values().flat_map(|k| k.spaces.iter().copied()).collect()
     }
     pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.known.lock().keys().cloned().collect();
+        let mut names: Vec<_> = self.known.lock().by_name.keys().cloned().collect();
         names.sort_unstable();
         names
     }
     /// What the front keeps of the table, without opening it. None: there is no such table.
     pub fn properties(&self, name: &str) -> Option<Vec<u8>> {
-        self.known.lock().get(name).map(|known| known.def.properties.clone())
+        self.known.lock().by_name.get(name).map(|known| known.def.properties.clone())
     }
     /// Space, table, index of every tree.
     pub fn list(&self) -> Vec<(SpaceId, String, String)> {
         let known = self.known.lock();
         let mut all: Vec<_> = known
+            .by_name
             .iter()
             .flat_map(|(name, k)| {
                 k.spaces.iter().zip(&k.def.indexes).map(|(s, i)| (*s, name.clone(), i.name.clone()))
@@ -246,7 +266,8 @@ impl Catalog {
     /// Writes the row counts of the tables that are open, for a clean shutdown. They are about right without it, so
     /// the first failure ends it and is nobody's concern.
     pub fn save_rows(&self) {
-        let open: Vec<Arc<Table>> = self.known.lock().values().filter_map(|k| k.open.clone()).collect();
+        let open: Vec<Arc<Table>> =
+            self.known.lock().by_name.values().filter_map(|k| k.open.clone()).collect();
         let _ = open.iter().try_for_each(|table| table.save_rows());
     }
 
@@ -265,7 +286,7 @@ impl Catalog {
             return Err(Error::Invalid(format!("table {name}: no primary index, or the name is too long")));
         }
         let _one = self.changing.lock();
-        if self.known.lock().contains_key(name) {
+        if self.known.lock().by_name.contains_key(name) {
             return Err(Error::Exists(format!("table {name}")));
         }
         if crate::planted::SPACE_ID_REUSED.on() {
@@ -278,12 +299,12 @@ impl Catalog {
         let table = Arc::new(Table::new(id, name.to_string(), def.clone(), trees));
         let known = Known { id, spaces, def: def.clone(), open: Some(table.clone()), used: self.opening() };
         self.write(name, &known)?;
-        self.known.lock().insert(name.to_string(), known);
+        self.known.lock().insert(name, known);
         Ok(table)
     }
 
     pub fn open_table(&self, name: &str) -> Result<Arc<Table>> {
-        let known = self.known.lock().get(name).cloned();
+        let known = self.known.lock().by_name.get(name).cloned();
         let Some(known) = known else { return Err(Error::Absent(format!("table {name}"))) };
         if let Some(table) = known.open {
             return Ok(table);
@@ -294,7 +315,9 @@ impl Catalog {
         let trees: Vec<Arc<Tree>> =
             known.spaces.iter().map(|s| Ok(Arc::new(Tree::open(&self.pages, *s)?))).collect::<Result<_>>()?;
         let mut all = self.known.lock();
-        let Some(entry) = all.get_mut(name) else { return Err(Error::Absent(format!("table {name}"))) };
+        let Some(entry) = all.by_name.get_mut(name) else {
+            return Err(Error::Absent(format!("table {name}")));
+        };
         entry.used = self.opening();
         let table = entry
             .open
@@ -313,56 +336,53 @@ impl Catalog {
         let mut closed = Vec::new();
         {
             let mut all = self.known.lock();
-            let mut trees =
-                more + all.values().filter(|k| k.open.is_some()).map(|k| k.spaces.len()).sum::<usize>();
+            let mut trees = more
+                + all.by_name.values().filter(|k| k.open.is_some()).map(|k| k.spaces.len()).sum::<usize>();
             if trees <= limit {
                 return;
             }
-            let mut unused: Vec<_> =
-                all.iter().filter(|(_, k)| k.is_unused()).map(|(name, k)| (k.used, name.clone())).collect();
+            let mut unused: Vec<_> = all
+                .by_name
+                .iter()
+                .filter(|(_, k)| k.is_unused())
+                .map(|(name, k)| (k.used, name.clone()))
+                .collect();
             unused.sort_unstable();
             for (_, name) in unused {
                 // Some more than needed, so that not each opening comes here.
                 if trees <= limit - limit / 4 {
                     break;
                 }
-                if let Some(known) = all.get_mut(&name) {
+                if let Some(known) = all.by_name.get_mut(&name) {
                     trees -= known.spaces.len().min(trees);
                     closed.extend(known.open.take());
                 }
             }
         }
         for table in closed {
-            for tree in table.trees().iter() {
-                // Without it the count of rows is off by what came since the last structure change, as after a crash.
-                let _ = tree.save_rows(Urgency::Normal);
-            }
+            // Without it the count of rows is off by what came since the last structure change, as after a crash.
+            let _ = table.save_rows();
         }
     }
 
     /// The table with this id, if there is still one.
     pub fn by_id(&self, id: u32) -> Result<Option<Arc<Table>>> {
-        let name = self
-            .known
-            .lock()
-            .iter()
-            .find(|(_, k)| k.id == id)
-            .map(|(name, k)| (name.clone(), k.open.clone()));
-        match name {
-            None => Ok(None),
-            Some((_, Some(table))) => Ok(Some(table)),
-            Some((name, None)) => match self.open_table(&name) {
-                Ok(table) => Ok(Some(table)),
-                Err(Error::Absent(_)) => Ok(None),
-                Err(error) => Err(error),
-            },
+        let (name, open) = {
+            let known = self.known.lock();
+            let Some(name) = known.names.get(&id) else { return Ok(None) };
+            (name.clone(), known.by_name.get(name).and_then(|k| k.open.clone()))
+        };
+        match open.map_or_else(|| self.open_table(&name), Ok) {
+            Ok(table) => Ok(Some(table)),
+            Err(Error::Absent(_)) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
     /// Removes the table's entry, durably. Returns the spaces that nobody names any more.
     pub fn drop_table(&self, name: &str) -> Result<Vec<SpaceId>> {
         let _one = self.changing.lock();
-        let Some((id, spaces)) = self.known.lock().get(name).map(|k| (k.id, k.spaces.clone())) else {
+        let Some((id, spaces)) = self.known.lock().by_name.get(name).map(|k| (k.id, k.spaces.clone())) else {
             return Err(Error::Absent(format!("table {name}")));
         };
         let parts = self.tree.get(&id.to_be_bytes(), Access::Internal, definition::parts_of)?;
@@ -377,10 +397,10 @@ impl Catalog {
         let _one = self.changing.lock();
         let known = {
             let all = self.known.lock();
-            if all.contains_key(to) {
+            if all.by_name.contains_key(to) {
                 return Err(Error::Exists(format!("table {to}")));
             }
-            all.get(from).cloned().ok_or_else(|| Error::Absent(format!("table {from}")))?
+            all.by_name.get(from).cloned().ok_or_else(|| Error::Absent(format!("table {from}")))?
         };
         self.write(to, &known)?;
         let mut all = self.known.lock();
@@ -388,7 +408,7 @@ impl Catalog {
             if let Some(table) = &known.open {
                 table.set_name(to);
             }
-            all.insert(to.to_string(), known);
+            all.insert(to, known);
         }
         Ok(())
     }
@@ -397,7 +417,7 @@ impl Catalog {
     pub fn truncate_table(&self, name: &str) -> Result<Vec<SpaceId>> {
         let table = self.open_table(name)?;
         let _one = self.changing.lock();
-        let known = self.known.lock().get(name).cloned();
+        let known = self.known.lock().by_name.get(name).cloned();
         let Some(mut known) = known else { return Err(Error::Absent(format!("table {name}"))) };
         let (spaces, trees) = self.make_trees(known.spaces.len())?;
         if !crate::planted::SERIALS_ANEW.on() {
@@ -406,7 +426,7 @@ impl Catalog {
         let old = std::mem::replace(&mut known.spaces, spaces.clone());
         self.write(name, &known)?;
         drop(table.replace_trees(trees));
-        if let Some(entry) = self.known.lock().get_mut(name) {
+        if let Some(entry) = self.known.lock().by_name.get_mut(name) {
             entry.spaces = spaces;
         }
         Ok(old)

@@ -228,6 +228,15 @@ impl Config {
             let max = Bytes(slots_max / 1024 * 1024 * PAGE_SIZE as u64);
             faults.push(format!("object_buffer = {} is more than {max}", self.object_buffer));
         }
+        let index = self.flash_index();
+        if index > self.memory.0 / 2 {
+            faults.push(format!(
+                "flash = {} takes {} MiB of memory for its index, more than half of memory = {}",
+                self.flash,
+                index.div_ceil(MIB),
+                self.memory
+            ));
+        }
         if self.locks_max < 1000 {
             faults.push(format!("locks_max = {} is less than 1000", self.locks_max));
         }
@@ -261,17 +270,26 @@ impl Config {
     }
 
     /// Frames of the buffer pool: what memory leaves after log buffers, the map, fixed costs, and the sinkers'
-    /// buffers if there is an object store.
-    pub fn frames(&self, has_store: bool) -> usize {
-        // An eighth (at most 32 MiB) stays for the log's buffers, locks, read buffers and the map.
-        let rest = (self.memory.0 / 8).min(32 * MIB) + 4 * self.log_waiting() as u64;
-        // A frame costs its page and about 200 bytes of table, queues and metadata.
-        // The flash extension's index and ghost list, and the images that wait to be written there.
-        let flash_pages = self.flash.0 / PAGE_SIZE as u64;
-        let index = flash_pages * terrace_tier::bpe::INDEX_BYTES_PER_PAGE as u64;
+    /// buffers if there is an object store. `map`: bytes of the map at the start.
+    pub fn frames(&self, has_store: bool, map: u64) -> usize {
+        // An eighth (at most 32 MiB) stays for the log's buffers, locks, read buffers and the map, which may grow: a
+        // quarter of it is the map's. What the map takes beyond that, pages cannot have.
+        let eighth = (self.memory.0 / 8).min(32 * MIB);
+        let rest = eighth + map.saturating_sub(eighth / 4) + 4 * self.log_waiting() as u64;
         let sinkers = if has_store { self.sinkers() * sink::BYTES_PER_WORKER } else { 0 };
-        let left = self.memory.0.saturating_sub(rest).saturating_sub(index).saturating_sub(sinkers as u64);
+        let left = self
+            .memory
+            .0
+            .saturating_sub(rest)
+            .saturating_sub(self.flash_index())
+            .saturating_sub(sinkers as u64);
+        // A frame costs its page and about 200 bytes of table, queues and metadata.
         (left / (PAGE_SIZE as u64 + 200)).max(64) as usize
+    }
+
+    /// Bytes of the flash extension's index and ghost list.
+    fn flash_index(&self) -> u64 {
+        self.flash.0 / PAGE_SIZE as u64 * terrace_tier::bpe::INDEX_BYTES_PER_PAGE as u64
     }
 
     /// Bytes of redo that recovery keeps in memory until it is applied; more is read again.

@@ -201,6 +201,7 @@ impl Engine {
             ("objects_got_bytes", object(|c| &c.get_bytes)),
             ("objects_put_resolved", object(|c| &c.resolved)),
             ("objects_deleted", collected(|c| &c.deleted)),
+            ("map_bytes", s.map.bytes()),
             ("objects_to_delete", cold.map_or(0, |c| c.collector.status().0 as u64)),
             ("collect_errors", collected(|c| &c.errors)),
             ("sink_blocks", sunk(|c| &c.blocks)),

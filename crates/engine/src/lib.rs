@@ -37,5 +37,5 @@ pub use storage::Parts;
 pub use table::{Estimate, IndexDef, Table, TableDef};
 pub use terrace_tier::pool::Access;
 pub use txn::cancel::Cancel;
-pub use txn::rows::Entry;
+pub use txn::rows::{Entry, TryGet};
 pub use txn::{Isolation, Lock, Savepoint, Ticket, Txn};

@@ -9,9 +9,14 @@
 //! [`NoPage::OutOfReach`].
 //!
 //! Pages of an object come one by one; an object asked for twice in a row is read whole and kept, within a
-//! budget. Memory: the map, the log's redo up to a budget, the objects kept.
+//! budget. What a checker says it will ask for next comes ahead of it ([`ahead`]). Memory: the map, the log's redo up
+//! to a budget, the objects and pages kept.
 //!
-//! Locks: for memory work only. One thread uses a `Look`.
+//! Locks: for memory work only. One thread uses a `Look`; the store's objects are read from several.
+
+mod ahead;
+
+pub(crate) use ahead::{AT_ONCE, side_by_side};
 
 use crate::error::Error;
 use crate::recovery::pending::Pending;
@@ -19,9 +24,9 @@ use crate::space::check::{NoPage, Source};
 use crate::storage;
 use crate::superblock::Superblock;
 use parking_lot::Mutex;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Disk, DiskLock};
 use terrace_io::store::{ObjectStore, Purpose, StoreError};
@@ -37,6 +42,8 @@ use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 
 /// Redo and objects kept in memory, in bytes each.
 const BUDGET: usize = 64 << 20;
+/// Requests in a row that the store gave no answer to, after which it is not asked any more.
+pub(crate) const SILENT_MAX: u32 = 3;
 
 pub struct Look {
     pub volume: Arc<dyn Disk>,
@@ -56,6 +63,8 @@ pub struct Look {
     pub store_fault: Option<String>,
     /// The store stopped answering: nothing more is asked of it.
     gave_up: AtomicBool,
+    /// Requests in a row that it gave no answer to.
+    silent: AtomicU32,
     pending: Arc<Pending>,
     /// Pages that are known to be damaged.
     bad: Mutex<HashSet<PageId>>,
@@ -70,6 +79,23 @@ struct Recent {
     bytes: usize,
     /// The object that a single page came from last.
     asked: Option<ObjectKey>,
+    /// Pages that are asked for soon, unchecked.
+    pages: HashMap<PageId, AlignedBuf>,
+}
+
+impl Recent {
+    /// Keeps an object, in place of those used longest ago.
+    fn keep(&mut self, key: ObjectKey, bytes: Vec<u8>) {
+        self.bytes += bytes.len();
+        self.whole.push_back((key, bytes));
+        while self.bytes > BUDGET && self.whole.len() > 1 {
+            let oldest = self.whole.pop_front();
+            self.bytes -= oldest.map_or(0, |(_, bytes)| bytes.len());
+        }
+    }
+    fn has(&self, key: &ObjectKey) -> bool {
+        self.whole.iter().any(|(kept, _)| kept == key)
+    }
 }
 
 impl Look {
@@ -91,6 +117,7 @@ impl Look {
             store_trouble: None,
             store_fault: None,
             gave_up: AtomicBool::new(false),
+            silent: AtomicU32::new(0),
             pending: found.pending,
             bad: Mutex::default(),
             recent: Mutex::default(),
@@ -156,19 +183,29 @@ impl Look {
         self.bad.lock().insert(id);
     }
 
-    fn read_object(&self, objects: &Objects, at: &InObject, image: &mut [u8]) -> Result<(), StoreError> {
+    fn read_object(
+        &self,
+        objects: &Objects,
+        id: PageId,
+        at: &InObject,
+        image: &mut [u8],
+    ) -> Result<(), StoreError> {
         let mut recent = self.recent.lock();
+        if let Some(page) = recent.pages.remove(&id) {
+            image.copy_from_slice(&page);
+            return Ok(());
+        }
         let kept = recent.whole.iter().position(|(key, _)| *key == at.key);
         if kept.is_none() && recent.asked.replace(at.key) != Some(at.key) {
             return objects.read_page(at, image);
         }
         let whole = match kept.and_then(|i| recent.whole.remove(i)) {
-            Some(whole) => whole,
+            Some((_, bytes)) => {
+                recent.bytes -= bytes.len();
+                bytes
+            }
             None => match objects.read_block(Purpose::Scrub, &at.key) {
-                Ok((_, bytes)) => {
-                    recent.bytes += bytes.len();
-                    (at.key, bytes)
-                }
+                Ok((_, bytes)) => bytes,
                 Err(ObjectError::Store(error)) => return Err(error),
                 // Damaged somewhere: the page itself may be whole.
                 Err(ObjectError::Corrupt { .. }) => return objects.read_page(at, image),
@@ -176,16 +213,22 @@ impl Look {
         };
         let body = HEADER + at.offset;
         let found = whole
-            .1
             .get(body..body + PAGE_SIZE)
             .filter(|_| at.length == PAGE_SIZE)
             .map(|body| image.copy_from_slice(body));
-        recent.whole.push_back(whole);
-        while recent.bytes > BUDGET && recent.whole.len() > 1 {
-            let oldest = recent.whole.pop_front();
-            recent.bytes -= oldest.map_or(0, |(_, bytes)| bytes.len());
-        }
+        recent.keep(at.key, whole);
         found.ok_or_else(|| StoreError::Absent { key: format!("{} (the page at {})", at.key, at.offset) })
+    }
+
+    /// Notes whether the store gave an answer. If it is silent again and again, it is given up.
+    fn heard<T>(&self, answer: Result<T, StoreError>) -> Result<T, NoPage> {
+        let answer = answer.map_err(|error| no_object(&error));
+        if !matches!(answer, Err(NoPage::OutOfReach)) {
+            self.silent.store(0, Ordering::Relaxed);
+        } else if self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= SILENT_MAX {
+            self.give_up_store();
+        }
+        answer
     }
 
     /// The image that the map names, checked.
@@ -197,7 +240,7 @@ impl Look {
             (None, Some(_), _) if self.gave_up.load(Ordering::Relaxed) => return Err(NoPage::OutOfReach),
             (None, Some(_), None) => return Err(NoPage::OutOfReach),
             (None, Some(at), Some(objects)) => {
-                self.read_object(objects, &at, image).map_err(|error| no_object(&error))?;
+                self.heard(self.read_object(objects, id, &at, image))?;
             }
         }
         page::check(image, id, Some(home.tag)).map_err(|bad| match (home.slot, home.object) {
@@ -219,6 +262,10 @@ pub(crate) fn no_object(error: &StoreError) -> NoPage {
 }
 
 impl Source for Look {
+    fn soon(&self, ids: &[PageId]) {
+        self.fetch_ahead(ids);
+    }
+
     fn copy(&self, id: PageId, image: &mut [u8]) -> Result<(), NoPage> {
         if self.bad.lock().contains(&id) {
             return Err(NoPage::Reported);

@@ -122,7 +122,7 @@ impl Storage {
         let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
         let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far));
         path.set_pending(pending.clone());
-        let frames = config.frames(objects.is_some());
+        let frames = config.frames(objects.is_some(), map.bytes());
         let pages = Arc::new(Pages::new(parts.world.clone(), frames, path.clone(), redo.clone()));
         let pool = pages.pool().clone();
         let cold = match objects {
@@ -197,6 +197,7 @@ impl Storage {
         self.stop_workers_but_flush();
         let workers = std::mem::take(&mut *self.workers.lock());
         drop(workers);
+        self.log.end_promises();
     }
 
     /// Keeps a worker running until the storage is closed.
@@ -370,10 +371,10 @@ const CHECKPOINT_PATIENCE: Nanos = 60_000_000_000;
 /// Images that may wait to be written to flash, each in memory meanwhile.
 const FLASH_QUEUE_MAX: usize = 256;
 
-/// The flash extension, if there is a device and room on it is asked for. It starts cold; a device that
+/// The flash extension, if there is a device and room on it is asked for. A device that
 /// does not work is a cache that is off.
 fn open_flash(config: &Config, parts: &Parts, owner: u128) -> Option<Arc<Bpe>> {
     let flash = parts.flash.as_ref().filter(|_| config.flash.0 > 0)?;
-    let queue_pages = (config.frames(parts.store.is_some()) / 16).clamp(8, FLASH_QUEUE_MAX);
+    let queue_pages = (config.frames(parts.store.is_some(), 0) / 16).clamp(8, FLASH_QUEUE_MAX);
     Some(Arc::new(Bpe::open(&**flash, BpeSettings { owner, flash_bytes: config.flash.0, queue_pages })))
 }

@@ -74,7 +74,8 @@ impl Places {
         faults
     }
 
-    fn faults(&self, config: &Config) -> Vec<String> {
+    /// What is wrong with the places, alone and together with the other settings.
+    fn faults(&self, config: &Config, purpose: Purpose) -> Vec<String> {
         let mut faults = Vec::new();
         if self.volume_path.is_none() {
             faults.push(format!("volume_path is missing ({})", PLACES[0].meaning));
@@ -84,6 +85,10 @@ impl Places {
         }
         if config.flash.0 > 0 && self.flash_path.is_none() {
             faults.push(format!("flash = {} has no flash_path", config.flash));
+        }
+        // Who looks at the copies there needs no room for more.
+        if let (Some(path), 0, Purpose::Run) = (&self.flash_path, config.flash.0, purpose) {
+            faults.push(format!("flash_path = {path} is set, flash (how much room it has) is not"));
         }
         // Nothing is made or asked by opening these; a directory would be made.
         if let Some(url) =
@@ -109,8 +114,15 @@ impl Places {
     }
 }
 
+/// What the places are opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    Run,
+    Look,
+}
+
 /// Reads both texts.
-pub(crate) fn read(text: &str, overrides: &str) -> Result<(Config, Places)> {
+pub(crate) fn read(text: &str, overrides: &str, purpose: Purpose) -> Result<(Config, Places)> {
     let mut faults = Vec::new();
     let mut parse = |text: &str, what: &str| {
         text.parse::<Table>().unwrap_or_else(|error| {
@@ -130,7 +142,7 @@ pub(crate) fn read(text: &str, overrides: &str) -> Result<(Config, Places)> {
     faults.extend(places.take_from(&mut table));
     faults.extend(table.keys().map(|name| format!("`{name}` is not a setting")));
     faults.extend(config.faults());
-    faults.extend(places.faults(&config));
+    faults.extend(places.faults(&config, purpose));
     if faults.is_empty() {
         return Ok((config, places));
     }
@@ -146,19 +158,19 @@ pub fn document() -> String {
 
 /// Reads a configuration without opening anything. Every fault is named at once.
 pub fn read_only(text: &str) -> Result<()> {
-    read(text, "").map(|_| ())
+    read(text, "", Purpose::Run).map(|_| ())
 }
 
 /// Reads both texts and opens the places.
 pub fn assemble(text: &str, overrides: &str) -> Result<(Config, Parts)> {
-    let (config, places) = read(text, overrides)?;
+    let (config, places) = read(text, overrides, Purpose::Run)?;
     let parts = parts::open(&config, &places)?;
     Ok((config, parts))
 }
 
 /// Reads both texts and opens the places for looking only.
 pub fn assemble_to_read(text: &str, overrides: &str) -> Result<Seen> {
-    let (_, places) = read(text, overrides)?;
+    let (_, places) = read(text, overrides, Purpose::Look)?;
     parts::open_to_read(&places)
 }
 

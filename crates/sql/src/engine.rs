@@ -143,6 +143,25 @@ pub unsafe extern "C" fn terrace_engine_close(engine: *mut TerraceEngine) -> i32
     })
 }
 
+/// Calls `each` with every name and number of `numbers`.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+unsafe fn each_number<N: AsRef<str>>(
+    each: TerraceStatusFn,
+    context: *mut std::ffi::c_void,
+    numbers: impl FnOnce() -> Vec<(N, u64)>,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        for (name, value) in numbers() {
+            // SAFETY: the caller's promise.
+            unsafe { each(context, TerraceBytes::of(name.as_ref().as_bytes()), value) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
 /// Calls `each` with every counter, by name.
 ///
 /// # Safety
@@ -153,15 +172,8 @@ pub unsafe extern "C" fn terrace_engine_status(
     each: TerraceStatusFn,
     context: *mut std::ffi::c_void,
 ) -> i32 {
-    guard(|| {
-        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
-        // SAFETY: the caller's promise.
-        for (name, value) in unsafe { &*engine }.engine.status() {
-            // SAFETY: the caller's promise.
-            unsafe { each(context, TerraceBytes::of(name.as_bytes()), value) };
-        }
-        Ok(Code::Ok)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { each_number(each, context, || (&*engine).engine.status()) }
 }
 
 /// Calls `each` with every setting that is a number, as it is in force; sizes in bytes.
@@ -174,15 +186,8 @@ pub unsafe extern "C" fn terrace_engine_settings(
     each: TerraceStatusFn,
     context: *mut std::ffi::c_void,
 ) -> i32 {
-    guard(|| {
-        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
-        // SAFETY: the caller's promise.
-        for (name, value) in unsafe { &*engine }.engine.settings() {
-            // SAFETY: the caller's promise.
-            unsafe { each(context, TerraceBytes::of(name.as_bytes()), value) };
-        }
-        Ok(Code::Ok)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { each_number(each, context, || (&*engine).engine.settings()) }
 }
 
 /// Calls `each` with what counters can't say: instance, places, and what is wrong. A name that ends in `_trouble`

@@ -27,7 +27,7 @@ pub(crate) mod slots;
 pub use buffered::BufferedBlock;
 
 use crate::object::key::ObjectKey;
-use crate::page::{BLOCK_PAGES, BlockId, Glsn, PageId, PageRef, SpaceId, Tag};
+use crate::page::{BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId, Tag};
 use crate::redo::{LogError, Redo};
 use entry::{ENTRIES, Entry, Slot};
 use hashbrown::HashMap;
@@ -281,6 +281,10 @@ impl Map {
         self.inner.read().slots.free()
     }
 
+    /// Bytes of the map's pages, all of them in memory.
+    pub fn bytes(&self) -> u64 {
+        self.inner.read().pages.len() as u64 * PAGE_SIZE as u64
+    }
     /// Free slots that the object buffer's file has room for.
     pub fn slots_usable(&self) -> u32 {
         self.inner.read().slots.usable()

@@ -171,6 +171,7 @@ impl Walk<'_, '_> {
     /// Follows the children of an inner node, from fence to fence.
     fn children(&mut self, page: u32, parent: Node<'_>) {
         self.report.inner += 1;
+        self.pages.soon((0..parent.count()).map(|slot| parent.child(slot)));
         let mut slot = 0;
         let mut at = Some((parent.child(0), parent.low().to_vec()));
         while let Some((next, low)) = at {

@@ -192,6 +192,28 @@ impl Tree {
         Ok(with(place.found.then(|| node.value(place.slot))))
     }
 
+    /// As [`Tree::get`], without I/O: None if a page on the way is not in memory.
+    pub fn try_get<R>(
+        &self,
+        key: &[u8],
+        access: Access,
+        with: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<Option<R>> {
+        for _ in 0..RESTARTS_MAX {
+            match self.try_descend(Target::At(key), 0, access, &mut Notes::default())? {
+                Way::Arrived(leaf) => {
+                    let node = Node::new(leaf.page());
+                    let place = node.find(key);
+                    return Ok(Some(with(place.found.then(|| node.value(place.slot)))));
+                }
+                Way::NoLevel => return Err(self.corrupt(ROOT_PAGE, "the root is below the leaves")),
+                Way::Missing(_) => return Ok(None),
+                Way::Again => _ = self.counters.restarts.fetch_add(1, Ordering::Relaxed),
+            }
+        }
+        Err(self.corrupt(ROOT_PAGE, "its traversals lead to free pages"))
+    }
+
     /// As [`Tree::get`], without the way down if `near`, a page of this tree, is the key's leaf.
     pub fn get_near<R>(
         &self,

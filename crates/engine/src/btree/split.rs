@@ -8,12 +8,12 @@ use super::build::Image;
 use super::descend::{Notes, Target};
 use super::edit::{self, Keep};
 use super::node::{CAPACITY, FENCE_HEAD, MAX_KEY, MAX_LEVEL, Node, common_prefix, prefix_of};
-use super::{Result, Tree};
+use super::{Result, Tree, TreeError};
 use crate::space::{ALLOCATION_LOG, ROOT_PAGE, Ready};
 use std::sync::atomic::Ordering;
-use terrace_tier::mtr::{Mtr, PageNo};
+use terrace_tier::mtr::{Mtr, MtrError, PageNo};
 use terrace_tier::page::{PAGE_SIZE, PageKind};
-use terrace_tier::pages::Pin;
+use terrace_tier::pages::{NoRoom, Pin};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::{Urgency, record_bound};
 
@@ -99,7 +99,21 @@ impl Tree {
         value_len: usize,
         urgency: Urgency,
     ) -> Result<()> {
-        let mut ready = self.space.ready(2, urgency)?;
+        // A repack takes no page: none is asked for where it is enough, and where there is none it does without gain.
+        let is_enough = |gain| {
+            let guard = pin.read();
+            let node = Node::new(guard.page());
+            let is_node = node.is_live() && node.level() == level && node.verify().is_ok();
+            is_node && node.free() >= node.need(key.len(), value_len) + gain
+        };
+        let (ready, gain) = match is_enough(REPACK_GAIN) {
+            true => (None, REPACK_GAIN),
+            false => match self.space.ready(2, urgency) {
+                Ok(ready) => (Some(ready), REPACK_GAIN),
+                Err(TreeError::Mtr(MtrError::Room(NoRoom::Full(_)))) if is_enough(0) => (None, 0),
+                Err(error) => return Err(error),
+            },
+        };
         let mut mtr = self.pages.begin(SPLIT_LOG, 2, urgency)?;
         let no = mtr.write_pinned(pin);
         let node = Node::new(mtr.page(no));
@@ -111,12 +125,13 @@ impl Tree {
             return Ok(());
         }
         node.verify().map_err(|what| self.corrupt(pin.id().page, what))?;
-        if node.free() >= need + REPACK_GAIN || node.count() < 2 {
+        if node.free() >= need + gain || node.count() < 2 {
             let keep = Keep { count: node.count(), cut: None, prefix: prefix_of(node.low(), node.high()) };
             repack_or_rewrite(&mut mtr, no, &keep);
             mtr.commit();
             return Ok(());
         }
+        let Some(mut ready) = ready else { return Ok(()) };
         let cut = Cut::choose(node, key);
         self.counters.splits.fetch_add(1, Ordering::Relaxed);
         if pin.id().page == ROOT_PAGE {

@@ -1,7 +1,7 @@
 //! Every image that the map names: intact, of its page, the very one, and not ahead of the log.
 
 use super::{Progress, Report, Tables};
-use crate::look::{Look, no_object};
+use crate::look::{AT_ONCE, Look, SILENT_MAX, no_object, side_by_side};
 use crate::space::check::NoPage;
 use terrace_io::AlignedBuf;
 use terrace_io::store::Purpose;
@@ -13,8 +13,6 @@ use terrace_tier::page::{self, BlockId, PAGE_SIZE, PageId, PageRef, Tag};
 
 /// Pages read at a time.
 const BATCH: usize = 64;
-/// Objects in a row that the store gave no answer about, after which it is not asked any more.
-const SILENT_MAX: u32 = 3;
 
 pub(super) fn check(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
     report.begin_part();
@@ -62,7 +60,7 @@ fn volume(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Rep
     }
 }
 
-/// Objects whole, in the order of their blocks; those of which every page has a newer image, too.
+/// Objects whole, several at a time, in the order of their blocks; those of which every page has a newer image, too.
 fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Report) {
     let blocks = look.map.blocks_with_objects();
     let Some(objects) = &look.objects else {
@@ -78,21 +76,30 @@ fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Re
         return;
     };
     let (mut silent, mut far, mut first) = (0, (0, 0), None);
-    for (n, block) in blocks.iter().enumerate() {
-        progress("reading objects", n as u64, blocks.len() as u64);
+    for (n, part) in blocks.chunks(AT_ONCE).enumerate() {
+        progress("reading objects", (n * AT_ONCE) as u64, blocks.len() as u64);
+        let mut wanted: Vec<(BlockId, ObjectKey)> = Vec::new();
+        wanted.extend(part.iter().filter_map(|block| Some((*block, look.map.block(*block).object?))));
+        let mut read = Vec::new();
         if silent < SILENT_MAX {
-            match object(look, objects, tables, *block, report) {
-                Ok(()) => {
-                    silent = 0;
-                    continue;
-                }
-                Err(error) => {
-                    silent += 1;
-                    first.get_or_insert(error);
+            read = side_by_side(&wanted, |(_, key)| objects.read_block(Purpose::Scrub, key));
+        }
+        let mut read = read.into_iter();
+        for (block, key) in wanted {
+            // Each object that is damaged is named, however many pages of the others are.
+            report.begin_part();
+            let answer = read.next().map(|read| object(look, objects, tables, (block, key), read, report));
+            match answer {
+                Some(Ok(())) => silent = 0,
+                other => {
+                    if let Some(Err(error)) = other {
+                        silent += 1;
+                        first.get_or_insert(error);
+                    }
+                    far = (far.0 + in_object_only(look, block).len() as u64, far.1 + 1);
                 }
             }
         }
-        far = (far.0 + in_object_only(look, *block).len() as u64, far.1 + 1);
     }
     report.pages_out_of_reach += far.0;
     if let Some(error) = first {
@@ -118,12 +125,12 @@ fn object(
     look: &Look,
     objects: &Objects,
     tables: &Tables,
-    block: BlockId,
+    (block, key): (BlockId, ObjectKey),
+    read: Result<(format::Header, Vec<u8>), ObjectError>,
     report: &mut Report,
 ) -> Result<(), String> {
-    let Some(key) = look.map.block(block).object else { return Ok(()) };
     let pages = in_object_only(look, block);
-    match objects.read_block(Purpose::Scrub, &key) {
+    match read {
         Ok((_, bytes)) => {
             report.objects += 1;
             each_page(look, tables, &key, &pages, &bytes, report);

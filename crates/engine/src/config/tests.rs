@@ -32,3 +32,23 @@ fn settings_of_others_are_left_alone() {
     assert_eq!(config.memory, Bytes(32 << 20));
     assert_eq!(table.keys().collect::<Vec<_>>(), ["volume"]);
 }
+
+#[test]
+fn a_map_larger_than_its_share_of_the_memory_takes_frames() {
+    let config = Config { memory: Bytes(128 << 20), ..Config::default() };
+    let frames = config.frames(true, 0);
+    assert_eq!(config.frames(true, 4 << 20), frames, "as much is counted anyway");
+    // 64 GiB of data: a map of 36 MiB.
+    let less = frames - config.frames(true, 36 << 20);
+    assert!((1950..2050).contains(&less), "{less} frames of {frames}");
+    assert_eq!(config.frames(true, 4 << 30), 64, "the least");
+}
+
+#[test]
+fn flash_whose_index_takes_most_of_the_memory_is_refused() {
+    let with =
+        |flash: u64| Config { memory: Bytes(128 << 20), flash: Bytes(flash << 30), ..Config::default() };
+    assert!(with(64).check().is_ok());
+    let Err(Error::Invalid(message)) = with(100).check() else { panic!("accepted") };
+    assert!(message.contains("flash = 100G takes 94 MiB of memory"), "{message}");
+}

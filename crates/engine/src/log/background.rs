@@ -1,4 +1,5 @@
-//! The background writer: writes the log when much of it waits, and what is a second old.
+//! The background writer: writes the log when much of it waits, what is a second old, and for those who want to be
+//! called when their commit is durable.
 //!
 //! Commits that wait for their durability write the log themselves and find little left here. Those that
 //! don't (a relaxed setting, a bulk load) would else stop and write whenever the memory for waiting
@@ -33,6 +34,9 @@ impl Worker for BackgroundWriter {
 
     fn step(&mut self) -> Step {
         let log = &self.log;
+        if log.keep_promises() {
+            return Step::Worked;
+        }
         let now = log.world.clock.now();
         let much = log.order.lock().waiting > log.waiting_max / super::WRITE_AT;
         let old = now >= self.looked.0 + OLD;

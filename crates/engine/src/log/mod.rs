@@ -93,6 +93,9 @@ pub struct LogSetup {
     pub waiting_max: usize,
 }
 
+/// Called once, by a thread that writes the log: it must not wait.
+pub type Promise = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+
 pub struct Log {
     world: World,
     volume: Arc<dyn Disk>,
@@ -118,6 +121,8 @@ pub struct Log {
     checkpoint_asked: AtomicBool,
     /// The checkpoint worker rests until something is appended.
     at_rest: AtomicBool,
+    /// Who wants to be called when the log is durable to a place.
+    promises: Mutex<Vec<(Glsn, Promise)>>,
     poisoned: Mutex<Option<String>>,
     is_poisoned: AtomicBool,
     pub counters: LogCounters,
@@ -159,6 +164,7 @@ impl Log {
             much_waits: Arc::new(Event::new()),
             checkpoint_asked: AtomicBool::new(false),
             at_rest: AtomicBool::new(false),
+            promises: Mutex::default(),
             poisoned: Mutex::new(None),
             is_poisoned: AtomicBool::new(false),
             counters: LogCounters::default(),
@@ -178,6 +184,34 @@ impl Log {
             return Ok(());
         }
         Err(LogError::Poisoned(self.failure().unwrap_or_default()))
+    }
+
+    /// Calls `promise` when the log is durable to `upto`, or has stopped: at once if that is so now, else the background
+    /// writer does, which writes the log for it. Returns without waiting.
+    pub fn when_durable(&self, upto: Glsn, promise: Promise) {
+        if self.durable() >= upto {
+            return promise(Ok(()));
+        }
+        self.promises.lock().push((upto, promise));
+        self.much_waits.notify();
+    }
+
+    /// Makes the log durable as far as somebody wants to be told, and tells. False if nobody does.
+    pub fn keep_promises(&self) -> bool {
+        let promises = std::mem::take(&mut *self.promises.lock());
+        let Some(upto) = promises.iter().map(|(upto, _)| *upto).max() else { return false };
+        let done = self.make_durable(upto);
+        promises.into_iter().for_each(|(_, promise)| promise(done.clone()));
+        true
+    }
+
+    /// Nobody writes the log any more: tells who still wants to be called what became of it.
+    pub fn end_promises(&self) {
+        let durable = self.durable();
+        for (upto, promise) in std::mem::take(&mut *self.promises.lock()) {
+            let closed = || LogError::Poisoned("the engine was closed".into());
+            promise(if upto <= durable { Ok(()) } else { Err(closed()) });
+        }
     }
 
     /// Why the log stopped, if it did.

@@ -26,6 +26,8 @@ pub enum NoPage {
 pub trait Source {
     /// Fills `image` with the page as it is now. May do I/O.
     fn copy(&self, id: PageId, image: &mut [u8]) -> Result<(), NoPage>;
+    /// These will be asked for next: a source that is far away may get them side by side.
+    fn soon(&self, _ids: &[PageId]) {}
 }
 
 /// A running engine's pages. Called without a latch.
@@ -157,6 +159,11 @@ impl<'s> SpaceCheck<'s> {
     /// Marks a page as met, whether it was before or not. True: it was not.
     pub fn meet_again(&mut self, page: u32) -> bool {
         self.met.insert(page)
+    }
+
+    /// These pages will be asked for next.
+    pub fn soon(&self, pages: impl Iterator<Item = u32>) {
+        self.source.soon(&pages.map(|page| self.id(page)).collect::<Vec<_>>());
     }
 
     /// The page's content. None: it cannot be had, which is noted.

@@ -181,15 +181,11 @@ impl Ids {
         let Known { fates, past } = &mut *known;
         let mut ended = Vec::new();
         fates.retain(|id, fate| {
-            let (at, rolled_back) = match fate {
-                Fate::Active => return true,
-                Fate::Committed(at) => (*at, false),
-                Fate::RolledBack(at) => (*at, true),
-            };
+            let (Fate::Committed(at) | Fate::RolledBack(at)) = *fate else { return true };
             // A view that is opened from here on sees what was published.
             let settles = at <= published;
             if settles {
-                ended.push(End { id: *id, at, rolled_back });
+                ended.push(End { id: *id, at });
             }
             !settles
         });

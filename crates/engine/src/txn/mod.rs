@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_tier::page::{Glsn, SpaceId};
 use terrace_tier::pages::Pin;
-use terrace_tier::redo::Urgency;
+use terrace_tier::redo::{LogError, Urgency};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Isolation {
@@ -123,7 +123,7 @@ pub struct Txn {
     state: Mutex<State>,
 }
 
-/// A commit's promise: [`Ticket::wait`] returns when it is durable.
+/// A commit's promise: [`Ticket::wait`] returns when it is durable, [`Ticket::then`] calls back.
 pub struct Ticket {
     core: Arc<Core>,
     end: Glsn,
@@ -135,6 +135,14 @@ impl Ticket {
             self.core.storage.pages.redo().make_durable(self.end)?;
         }
         Ok(())
+    }
+
+    /// Returns without waiting; `done` is called once when the commit is durable, or when that fails: at once, or by the
+    /// thread that writes the log, which waits for nothing else. So it must not wait. If the engine is dropped and was
+    /// not shut down it may never be called.
+    pub fn then(&self, done: impl FnOnce(Result<()>) + Send + 'static) {
+        let promise = move |durable: std::result::Result<(), LogError>| done(durable.map_err(Error::from));
+        self.core.storage.log.when_durable(self.end, Box::new(promise));
     }
 }
 

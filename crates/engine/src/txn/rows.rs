@@ -34,6 +34,16 @@ pub struct Entry<'a> {
 /// Tries before a reader that always finds stale copies gives up: each try needs another writer.
 pub(crate) const STALE_MAX: usize = 10_000;
 
+/// What [`Txn::try_get`] can tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TryGet {
+    /// The row is in the caller's buffer.
+    Hit,
+    Absent,
+    /// It takes I/O, or may: nothing is known.
+    WouldBlock,
+}
+
 impl Txn {
     /// Inserts a row with its entries.
     pub fn insert(&self, table: &Table, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
@@ -207,6 +217,30 @@ impl Txn {
             Lock::Shared => self.get_locked(table, key, Mode::Shared, out),
             Lock::Exclusive => self.get_locked(table, key, Mode::Exclusive, out),
         }
+    }
+
+    /// A consistent read of one row that never waits: for fronts without a thread a request. A miss is theirs to hand to
+    /// a thread that may wait, in [`Txn::get`]. The transaction is used by nobody else meanwhile.
+    pub fn try_get(&self, table: &Table, key: &[u8], out: &mut Vec<u8>) -> Result<TryGet> {
+        let reader = self.reader();
+        let found = table.tree(0)?.try_get(key, Access::Normal, |value| {
+            let Some((head, row)) = value.and_then(Head::decode) else {
+                // What makes no sense is the waiting reader's to name.
+                return if value.is_none() { TryGet::Absent } else { TryGet::WouldBlock };
+            };
+            match reader.sees(&self.core, head.txn) {
+                true if head.deleted() => TryGet::Absent,
+                true if !head.large() => {
+                    out.clear();
+                    out.extend_from_slice(row);
+                    TryGet::Hit
+                }
+                false if head.roll.is_fresh() => TryGet::Absent,
+                // Its past or the pages of a large value may be anywhere.
+                _ => TryGet::WouldBlock,
+            }
+        })?;
+        Ok(found.unwrap_or(TryGet::WouldBlock))
     }
 
     /// A consistent read of one row.

@@ -117,6 +117,20 @@ pub fn encode_state(state: State, csn: u64) -> [u8; 9] {
     out
 }
 
+/// The length of the records at the start of `bytes` that are whole and together not much longer than `about`: all of
+/// `bytes` where a length makes no sense, for [`decode`] to say so.
+pub fn whole(bytes: &[u8], about: usize) -> usize {
+    let mut end = 0;
+    while end < bytes.len().min(about) {
+        let len = bytes.get(end..end + 2).map_or(0, |len| usize::from(u16::from_le_bytes([len[0], len[1]])));
+        if len == 0 || end + len > bytes.len() {
+            return bytes.len();
+        }
+        end += len;
+    }
+    end
+}
+
 /// The record at the start of `bytes` and its length; None if it makes no sense.
 pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let len = usize::from(u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?));

@@ -26,6 +26,9 @@ const BEFORE: usize = 68;
 const END: usize = 72;
 const RECORDS: usize = 80;
 
+/// Bytes of a page's records that a walk copies first, about; then twice as many, and so on.
+const PIECE: usize = 512;
+
 /// Log bytes that appending a record of so many bytes takes, beside the change's own.
 pub fn append_log(len: usize) -> u64 {
     record_bound(len + 32)
@@ -248,20 +251,22 @@ impl Streams {
         to: Option<Mark>,
         mut each: impl FnMut(RollPtr, Record<'_>) -> Result<bool>,
     ) -> Result<Mark> {
-        let mut at = from;
+        let (mut at, mut piece) = (from, PIECE);
         loop {
-            // One page's records are copied, so that `each` may do what it likes.
-            let (bytes, end, next) = {
+            // Records are copied, so that `each` may do what it likes: some at first, for whoever wants few of a page.
+            let (bytes, is_all, next) = {
                 let guard = self.pages.read(id(at.page), Access::Internal)?;
                 let page = guard.page();
                 if page.kind() != PageKind::Undo as u8 {
                     return Err(Error::Corrupt(format!("page {} is not an undo page", id(at.page))));
                 }
                 let end = usize::from(page.u16(END));
-                (page.bytes(at.end, end.saturating_sub(at.end)).to_vec(), end, page.u32(NEXT))
+                let bytes = page.bytes(at.end, end.saturating_sub(at.end));
+                let len = record::whole(bytes, piece);
+                (bytes[..len].to_vec(), len == bytes.len(), page.u32(NEXT))
             };
             let start = at.end;
-            while at.end < end {
+            while at.end - start < bytes.len() {
                 if Some(at) == to {
                     return Ok(at);
                 }
@@ -272,6 +277,10 @@ impl Streams {
                     return Ok(at);
                 }
                 at.end += len;
+            }
+            if !is_all {
+                piece *= 2;
+                continue;
             }
             if Some(at) == to || next == 0 {
                 return Ok(at);

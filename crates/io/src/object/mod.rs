@@ -89,8 +89,25 @@ fn public(url: &str) -> String {
             url.set_fragment(None);
             url.to_string().trim_end_matches('/').to_string()
         }
-        Err(_) => url.to_string(),
+        Err(_) => match url.split_once("://") {
+            Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit('@').next().unwrap_or_default()),
+            None => url.to_string(),
+        },
     }
+}
+
+/// Keys have their own places; in a URL they would do nothing, and be shown.
+fn check_public(settings: &Settings, what: &str, url: &Url) -> Result<()> {
+    if url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none()
+    {
+        return Ok(());
+    }
+    Err(settings.refused(format!(
+        "{what} holds more than a place: keys come from the environment or the provider's own files"
+    )))
 }
 
 /// Opens a store. Nothing is asked yet, so a wrong bucket shows at the first request; a URL that
@@ -110,6 +127,7 @@ fn open_any(settings: &Settings) -> Result<Arc<dyn ObjectStore>> {
         )?));
     }
     let url = Url::parse(text).map_err(|e| settings.refused(format!("not a URL: {e}")))?;
+    check_public(settings, "the URL", &url)?;
     match url.scheme() {
         "file" => {
             let path = url
@@ -208,14 +226,16 @@ fn s3(settings: &Settings, bucket: &str) -> Result<object_store::aws::AmazonS3> 
 
 /// Plain HTTP is for this machine, or when it is asked for.
 fn check_endpoint(settings: &Settings, endpoint: &str) -> Result<()> {
-    let url = Url::parse(endpoint).map_err(|e| settings.refused(format!("endpoint {endpoint}: {e}")))?;
+    let shown = public(endpoint);
+    let url = Url::parse(endpoint).map_err(|e| settings.refused(format!("endpoint {shown}: {e}")))?;
+    check_public(settings, "the endpoint", &url)?;
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     match url.scheme() {
         "https" => Ok(()),
         "http" if is_here || settings.allow_http || env_allows_http() => Ok(()),
         "http" => Err(settings.refused("the endpoint is plain HTTP to another host; allow it, or use https")),
-        other => Err(settings.refused(format!("endpoint {endpoint}: `{other}` is neither https nor http"))),
+        other => Err(settings.refused(format!("endpoint {shown}: `{other}` is neither https nor http"))),
     }
 }
 

@@ -1,5 +1,9 @@
 use super::*;
 
+fn read(text: &str, overrides: &str) -> Result<(Config, Places)> {
+    super::read(text, overrides, Purpose::Run)
+}
+
 #[test]
 fn every_fault_is_named_at_once() {
     let fault =
@@ -34,4 +38,28 @@ fn what_is_no_toml_says_which_text() {
     assert!(fault.message.contains("the variables"), "{}", fault.message);
     let fault = read("memory = 16M", "").unwrap_err();
     assert!(fault.message.contains("the file") && !fault.message.contains("missing"), "{}", fault.message);
+}
+
+#[test]
+fn a_place_on_flash_without_room_is_a_fault_unless_one_only_looks() {
+    let text = "volume_path = \"a\"\nflash_path = \"b\"";
+    let fault = read(text, "").unwrap_err();
+    assert!(fault.message.contains("flash_path = b is set, flash"), "{}", fault.message);
+    assert!(super::read(text, "", Purpose::Look).is_ok());
+    assert!(read(text, "flash = \"1G\"").is_ok());
+}
+
+#[test]
+fn keys_in_a_url_are_refused_and_not_shown() {
+    for object in ["s3://key:hush@bucket/p", "s3://bucket/p?sig=hush", "s3://key:hu/hush@bucket"] {
+        let fault = read(&format!("volume_path = \"a\"\nobject = \"{object}\""), "").unwrap_err();
+        assert!(
+            fault.message.contains("object store") && !fault.message.contains("hush"),
+            "{}",
+            fault.message
+        );
+    }
+    let text = "volume_path = \"a\"\nobject = \"s3://bucket\"\nobject_endpoint = \"https://key:hush@host:9\"";
+    let fault = read(text, "").unwrap_err();
+    assert!(fault.message.contains("keys") && !fault.message.contains("hush"), "{}", fault.message);
 }

@@ -3,12 +3,13 @@
 //! Of a commit sequence number only the place among the open views counts: views that are opened later see it anyway.
 //! So the numbers between two views are one ([`rounded`]), and transactions whose ids follow each other and whose
 //! numbers are one are one entry. Behind a long reader one entry stands for any number of commits; a view costs a few
-//! for each transaction that was active when it was opened; a roll back between commits costs two, of 16 bytes each.
+//! for each transaction that was active when it was opened.
+//!
+//! A roll back is one of them: views that are older than it may hold copies of what it took back, and do not see that;
+//! those that are opened later find nothing of it, whatever is said here.
 
 use crate::row::TxnId;
 
-/// Set in the number of those that were rolled back: no view sees them.
-const UNDONE: u64 = 1 << 63;
 /// The number of what every view sees.
 const SEEN: u64 = 0;
 /// Entries that are not worth a pass over all.
@@ -20,7 +21,6 @@ pub(super) struct End {
     pub id: TxnId,
     /// Its commit sequence number, or the number of its roll back.
     pub at: u64,
-    pub rolled_back: bool,
 }
 
 pub(super) struct Past {
@@ -68,9 +68,7 @@ impl Past {
                 around = number;
                 self.push(from, number);
             }
-            let number = rounded(end.at, views);
-            let mark = if end.rolled_back && number != SEEN { UNDONE } else { 0 };
-            self.push(end.id, number | mark);
+            self.push(end.id, rounded(end.at, views));
             if end.id < self.highest {
                 self.push(end.id + 1, around);
             }
@@ -87,8 +85,7 @@ impl Past {
         }
         let mut last = SEEN;
         self.entries.retain_mut(|(_, number)| {
-            let less = rounded(*number & !UNDONE, views);
-            *number = if less == SEEN { SEEN } else { less | *number & UNDONE };
+            *number = rounded(*number, views);
             std::mem::replace(&mut last, *number) != *number
         });
         self.left = self.entries.len();

@@ -57,3 +57,23 @@ fn one_that_is_active_is_remembered_until_no_view_doubts_it() {
     assert!(ids.settle());
     assert_eq!(ids.known(), 0);
 }
+
+#[test]
+fn behind_a_long_reader_any_number_of_rollbacks_is_a_few_entries_and_it_sees_none() {
+    let ids = Ids::new(1);
+    let view = ids.open_view();
+    let mut undone = Vec::new();
+    for _ in 0..50_000 {
+        commit(&ids);
+        let id = ids.begin();
+        ids.rolled_back(id);
+        ids.settle_if_late();
+        undone.push(id);
+    }
+    ids.settle();
+    assert!(ids.known() < 4, "{}", ids.known());
+    assert!(undone.iter().all(|id| !ids.sees(view, *id) && !ids.is_active(*id)));
+    ids.close_view(view);
+    ids.settle();
+    assert_eq!(ids.known(), 0);
+}

@@ -21,7 +21,7 @@ fn says_what_a_table_of_all_that_ended_would_say() {
                 0..=3 => active.push(number),
                 4..=7 if !active.is_empty() => {
                     let id = active.swap_remove(random(&mut seed, active.len() as u64) as usize);
-                    waiting.push(End { id, at: number, rolled_back: random(&mut seed, 5) == 0 });
+                    waiting.push(End { id, at: number });
                 }
                 8 => views.push(number),
                 9 if !views.is_empty() => _ = views.remove(random(&mut seed, views.len() as u64) as usize),
@@ -33,12 +33,9 @@ fn says_what_a_table_of_all_that_ended_would_say() {
                 11 => past.tidy(&views, random(&mut seed, 2) == 0),
                 _ => {}
             }
-            // Nobody holds a copy of what was rolled back before every view.
-            let oldest = views.first().copied().unwrap_or(number);
             for view in views.iter().copied().chain([number]) {
-                for end in all.values().filter(|end| end.at > oldest || !end.rolled_back) {
-                    let wanted = !end.rolled_back && end.at <= view;
-                    assert_eq!(past.sees(view, end.id), wanted, "{end:?} at {view} of {views:?}");
+                for end in all.values() {
+                    assert_eq!(past.sees(view, end.id), end.at <= view, "{end:?} at {view} of {views:?}");
                 }
             }
             assert!(past.entries.is_sorted_by(|a, b| a.0 < b.0 && a.1 != b.1));
@@ -56,8 +53,7 @@ fn a_million_commits_behind_two_readers_are_a_few_entries() {
     let mut past = Past::new(0);
     let mut id = 0;
     let mut commit = |past: &mut Past, views: &[u64]| {
-        let ended: Vec<End> =
-            (0..1000).map(|n| End { id: id + 2 * n + 1, at: id + 2 * n + 2, rolled_back: false }).collect();
+        let ended: Vec<End> = (0..1000).map(|n| End { id: id + 2 * n + 1, at: id + 2 * n + 2 }).collect();
         id += 2000;
         past.add(&ended, views);
         id
@@ -76,6 +72,6 @@ fn a_million_commits_behind_two_readers_are_a_few_entries() {
 #[test]
 fn one_that_a_crash_left_and_that_is_rolled_back_hides_none_of_those_before_the_crash() {
     let mut past = Past::new(100);
-    past.add(&[End { id: 50, at: 102, rolled_back: true }], &[101]);
+    past.add(&[End { id: 50, at: 102 }], &[101]);
     assert!(past.sees(101, 49) && !past.sees(101, 50) && past.sees(101, 51) && past.sees(101, 99));
 }

@@ -1,0 +1,161 @@
+//! What a front without a thread a request needs: reads that never wait, and commits that call back.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::{Engine, IndexDef, Isolation, Lock, Parts, Table, TableDef, TryGet};
+use terrace_io::real::{disk::RealDisk, world};
+
+struct Rig(PathBuf);
+
+impl Rig {
+    fn new(name: &str) -> Rig {
+        let directory = std::env::temp_dir().join(format!("terrace-front-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        Rig(directory)
+    }
+    fn open(&self) -> Arc<Engine> {
+        let config = Config {
+            memory: Bytes(8 << 20),
+            log: Bytes(32 << 20),
+            object_buffer: Bytes(256 << 20),
+            ..Config::default()
+        };
+        let volume = Arc::new(RealDisk::open(&self.0).unwrap());
+        Engine::open(config, Parts { world: world(), volume, flash: None, store: None }).unwrap()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn create(engine: &Engine) -> Arc<Table> {
+    let primary = IndexDef { name: "PRIMARY".into(), unique: true };
+    engine.create_table("d/t", &TableDef { indexes: vec![primary], properties: Vec::new() }).unwrap()
+}
+
+fn row(n: u64) -> Vec<u8> {
+    vec![n as u8; if n == 3 { 20_000 } else { 1000 }]
+}
+
+fn insert(engine: &Engine, table: &Table, rows: std::ops::Range<u64>) {
+    let txn = engine.begin(Isolation::RepeatableRead);
+    rows.for_each(|n| txn.insert(table, &n.to_be_bytes(), &row(n), &[]).unwrap());
+    txn.commit().unwrap().wait().unwrap();
+}
+
+fn reads(engine: &Engine) -> u64 {
+    engine.status().into_iter().collect::<HashMap<_, _>>()["pool_misses"]
+}
+
+#[test]
+fn a_read_that_would_wait_says_so_and_one_that_need_not_is_right() {
+    let rig = Rig::new("reads");
+    let engine = rig.open();
+    let table = create(&engine);
+    // Three times the memory.
+    (0..24u64).for_each(|part| insert(&engine, &table, part * 1000..(part + 1) * 1000));
+    let txn = engine.begin(Isolation::RepeatableRead);
+    let (mut out, mut hits, mut later) = (Vec::new(), 0, Vec::new());
+    for n in 0..24_000u64 {
+        let before = reads(&engine);
+        match txn.try_get(&table, &n.to_be_bytes(), &mut out).unwrap() {
+            TryGet::Hit => {
+                assert!(out == row(n));
+                hits += 1;
+            }
+            TryGet::Absent => panic!("row {n} is there"),
+            TryGet::WouldBlock => later.push(n),
+        }
+        assert_eq!(reads(&engine), before, "it has read a page");
+    }
+    assert!(hits > 1000 && later.len() > 8000, "{hits} hits, {} would block", later.len());
+    for n in later.into_iter().step_by(997).filter(|n| *n != 3) {
+        assert!(txn.get(&table, &n.to_be_bytes(), Lock::None, &mut out).unwrap() && out == row(n));
+        assert_eq!(txn.try_get(&table, &n.to_be_bytes(), &mut out).unwrap(), TryGet::Hit);
+    }
+    assert!(txn.get(&table, &30_000u64.to_be_bytes(), Lock::None, &mut out).is_ok_and(|found| !found));
+    assert_eq!(txn.try_get(&table, &30_000u64.to_be_bytes(), &mut out).unwrap(), TryGet::Absent);
+    // A large value is elsewhere.
+    assert!(txn.get(&table, &3u64.to_be_bytes(), Lock::None, &mut out).unwrap());
+    assert_eq!(txn.try_get(&table, &3u64.to_be_bytes(), &mut out).unwrap(), TryGet::WouldBlock);
+
+    // Others' changes: what came later is not seen, whether they are committed or not; one's own is.
+    let other = engine.begin(Isolation::RepeatableRead);
+    let (changed, new) = (7u64.to_be_bytes(), 40_000u64.to_be_bytes());
+    assert!(txn.get(&table, &changed, Lock::None, &mut out).unwrap());
+    assert!(other.get(&table, &changed, Lock::Exclusive, &mut out).unwrap());
+    other.update(&table, &changed, b"changed", &[], &[]).unwrap();
+    other.insert(&table, &new, b"new", &[]).unwrap();
+    for committed in [false, true] {
+        assert_eq!(txn.try_get(&table, &changed, &mut out).unwrap(), TryGet::WouldBlock);
+        assert_eq!(txn.try_get(&table, &new, &mut out).unwrap(), TryGet::Absent);
+        assert!(txn.get(&table, &changed, Lock::None, &mut out).unwrap() && out == row(7));
+        if !committed {
+            assert_eq!(other.try_get(&table, &changed, &mut out).unwrap(), TryGet::Hit);
+            assert!(out == b"changed");
+            other.commit().unwrap().wait().unwrap();
+        }
+    }
+    let after = engine.begin(Isolation::ReadCommitted);
+    assert_eq!(after.try_get(&table, &new, &mut out).unwrap(), TryGet::Hit);
+    assert!(out == b"new");
+    txn.rollback().unwrap();
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn a_commit_calls_back_when_it_is_durable() {
+    let rig = Rig::new("commits");
+    let engine = rig.open();
+    let table = create(&engine);
+    let (told, heard) = mpsc::channel();
+    for n in 0..500u64 {
+        let txn = engine.begin(Isolation::RepeatableRead);
+        txn.insert(&table, &n.to_be_bytes(), &n.to_le_bytes(), &[]).unwrap();
+        let told = told.clone();
+        txn.commit().unwrap().then(move |durable| told.send((n, durable.is_ok())).unwrap());
+    }
+    let mut all: Vec<(u64, bool)> = (0..500)
+        .map(|_| heard.recv_timeout(Duration::from_secs(20)).expect("each commit calls back"))
+        .collect();
+    all.sort_unstable();
+    assert!(all.into_iter().eq((0..500).map(|n| (n, true))));
+    // Nothing is written any more: what was told is there.
+    engine.core().storage.stop();
+    drop(table);
+    drop(engine);
+    let engine = rig.open();
+    let table = engine.open_table("d/t").unwrap();
+    let txn = engine.begin(Isolation::RepeatableRead);
+    let mut out = Vec::new();
+    for n in 0..500u64 {
+        assert!(txn.get(&table, &n.to_be_bytes(), Lock::None, &mut out).unwrap() && out == n.to_le_bytes());
+    }
+    // What changed nothing is durable.
+    txn.commit().unwrap().then(move |durable| told.send((1, durable.is_ok())).unwrap());
+    assert_eq!(heard.try_recv(), Ok((1, true)));
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn a_commit_that_cannot_be_durable_calls_back_with_the_error() {
+    let rig = Rig::new("poisoned");
+    let engine = rig.open();
+    let table = create(&engine);
+    let failed = Arc::new(AtomicUsize::new(0));
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.insert(&table, b"key", b"row", &[]).unwrap();
+    let ticket = txn.commit().unwrap();
+    engine.core().storage.log.poison("a device that failed");
+    let told = failed.clone();
+    ticket.then(move |durable| _ = told.fetch_add(usize::from(durable.is_err()), Ordering::SeqCst));
+    engine.core().storage.stop();
+    assert_eq!(failed.load(Ordering::SeqCst), 1);
+}
