@@ -273,6 +273,8 @@ typedef struct {
   uint32_t lock;
   // A long scan: it doesn't push other pages out of memory.
   bool scan;
+  // Rows that others have locked are left out instead of waited for.
+  bool skip_locked;
 } terrace_cursor_options;
 
 // What to fetch.
