@@ -38,7 +38,7 @@ SUITES = {
     "engines/iuds": {}, "engines/funcs": {"rpl": False},
     "storage_engine": {"engine_by_environment": True, "record": True},
     "storage_engine/parts": {"engine_by_environment": True, "record": True},
-    "storage_engine/trx": {"engine_by_environment": True, "record": True,
+    "storage_engine/trx": {"engine_by_environment": True, "record": True, "alone": True,
                            "options": ["--loose-innodb-lock-wait-timeout=1", "--loose-terrace-lock-wait-timeout-ms=1000"]},
     "parts": {"only_if_named": True}, "gcol": {"only_if_named": True}, "vcol": {"only_if_named": True}, "sql_sequence": {"default_engine": True},
     "versioning": {}, "period": {},
@@ -156,10 +156,12 @@ class Tree:
         command = ["perl", "./mysql-test-run.pl", f"--vardir={where}", "--parallel=2", "--force", "--max-test-fail=0", "--retry=0",
                    f"--suite={suite}", "--nowarnings", "--skip-test-list=/dev/null", "--testcase-timeout=4", "--suite-timeout=600",
                    "--mysqld=--loose-innodb-flush-log-at-trx-commit=2", "--mysqld=--loose-terrace-flush-log-at-trx-commit=2"]
-        command += [f"--mysqld={option}" for option in SERVER[self.engine] + traits.get("options", []) + (ALONE[self.engine] if traits.get("record") else [])]
+        command += [f"--mysqld={option}" for option in SERVER[self.engine] + traits.get("options", []) + (ALONE[self.engine] if traits.get("alone") else [])]
         command += [f"--mysqld=--default-storage-engine={self.engine}"] if traits.get("default_engine") else []
         command += ["--record"] if record else []
         command += [] if traits.get("rpl", True) else ["--skip-rpl"]
+        # What is disabled because the shipped results have drifted runs, too, where they are recorded anew.
+        command += ["--enable-disabled"] if traits.get("record") else []
         environment = dict(os.environ)
         if traits.get("engine_by_environment"):
             environment["ENGINE"] = self.engine

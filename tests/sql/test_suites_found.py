@@ -27,3 +27,33 @@ def test_a_sequence_works_under_lock_tables(db, engine, run):
     assert run(db, "SELECT NEXTVAL(s)") == [(2,)]
     assert run(db, "SELECT start_value FROM s") == [(1,)]
     run(db, "UNLOCK TABLES")
+
+
+def test_check_table_warns_of_indexed_virtual_columns_only(db, engine, run):
+    seen = []
+    for name in ("InnoDB", engine):
+        run(db, "SET sql_mode = ''")
+        run(db, f"""CREATE TABLE t (id INT PRIMARY KEY, c VARCHAR(10), n INT AS (c + 0) VIRTUAL, m INT AS (c * 2) VIRTUAL,
+                o INT AS (m + 1) VIRTUAL, p INT AS (n + id) VIRTUAL, KEY (n), KEY (p)) ENGINE={name}""")
+        run(db, "INSERT INTO t (id, c) VALUES (1, '1'), (2, '3y'), (3, '3')")
+        checked = run(db, "CHECK TABLE t EXTENDED")
+        seen.append((set(checked), run(db, "SELECT id FROM t WHERE n = 3"), run(db, "SELECT id FROM t WHERE p = 5")))
+        run(db, "DROP TABLE t")
+    assert seen[0] == seen[1]
+    assert len(seen[0][0]) == 2
+
+
+def test_flush_for_export_is_refused(db, engine, run):
+    """A Terrace table is no file that could be copied."""
+    if engine == "InnoDB":
+        pytest.skip("InnoDB's tables are files")
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY) ENGINE={engine}")
+    with pytest.raises(pymysql.err.MySQLError) as error:
+        run(db, "FLUSH TABLES t FOR EXPORT")
+    assert error.value.args[0] == 1031 and engine in error.value.args[1]
+    run(db, "INSERT INTO t VALUES (1)")
+    for sql in ("ALTER TABLE t DISCARD TABLESPACE", "ALTER TABLE t IMPORT TABLESPACE"):
+        with pytest.raises(pymysql.err.MySQLError) as error:
+            run(db, sql)
+        assert error.value.args[0] == 1031, sql
+    assert run(db, "SELECT * FROM t") == [(1,)]
