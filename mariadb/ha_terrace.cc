@@ -20,7 +20,7 @@ handler::Table_flags ha_terrace::table_flags() const
                      HA_CAN_VIRTUAL_COLUMNS | HA_PARTIAL_COLUMN_READ | HA_TABLE_SCAN_ON_INDEX |
                      HA_PRIMARY_KEY_IN_READ_INDEX | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
                      HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE | HA_ONLINE_ANALYZE |
-                     HA_CAN_SKIP_LOCKED | HA_CAN_TABLES_WITHOUT_ROLLBACK;
+                     HA_CAN_SKIP_LOCKED | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS;
   // Below REPEATABLE READ statements don't lock what they read: only rows can be logged.
   THD *thd= current_thd;
   if (thd && thd_tx_isolation(thd) > ISO_READ_COMMITTED)

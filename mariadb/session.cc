@@ -172,6 +172,9 @@ struct Calls
     }
     if (!session->txn || !terrace_txn_has_changes(session->txn))
       return 0;
+    // Changes of temporary tables alone don't outlive the server, nor the connection: the server takes them for none.
+    if (!thd->ha_data[hton->slot].ha_info[all].is_trx_read_write())
+      return 0;
     MYSQL_XID raw;
     thd_get_xid(thd, &raw);
     std::string name= name_of(reinterpret_cast<const XID *>(&raw));

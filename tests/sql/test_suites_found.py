@@ -2,6 +2,7 @@
 
 import pymysql
 import pytest
+from conftest import end, private
 
 
 def test_an_update_makes_the_next_partition_by_system_time(db, engine, run):
@@ -57,3 +58,48 @@ def test_flush_for_export_is_refused(db, engine, run):
             run(db, sql)
         assert error.value.args[0] == 1031, sql
     assert run(db, "SELECT * FROM t") == [(1,)]
+
+
+def test_a_prepared_transaction_of_temporary_tables_alone_ends_with_the_server(engine, run):
+    """It was found again after a kill, and nobody could end it but by name."""
+    server = private(["--terrace-memory=16777216"])
+    try:
+        one, other = server.connect(), server.connect()
+        run(one, "CREATE DATABASE d")
+        run(one, f"CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE={engine}")
+        run(one, f"CREATE TEMPORARY TABLE d.tmp (id INT PRIMARY KEY) ENGINE={engine}")
+        for sql in ("XA START 'only'", "INSERT INTO d.tmp VALUES (1)", "XA END 'only'", "XA PREPARE 'only'"):
+            run(one, sql)
+        for sql in ("XA START 'both'", "INSERT INTO d.t VALUES (1)", "XA END 'both'", "XA PREPARE 'both'"):
+            run(other, sql)
+        run(one, "XA COMMIT 'only'")
+        assert run(one, "SELECT * FROM d.tmp") == [(1,)]
+        for sql in ("XA START 'only'", "INSERT INTO d.tmp VALUES (2)", "XA END 'only'", "XA PREPARE 'only'"):
+            run(one, sql)
+        server.kill9()
+        server.start()
+        again = server.connect()
+        assert [row[3] for row in run(again, "XA RECOVER")] == [b"both"]
+        run(again, "XA COMMIT 'both'")
+        assert run(again, "SELECT * FROM d.t") == [(1,)]
+    finally:
+        end(server)
+
+
+def test_a_backup_stage_lets_transactions_go_on(server, db, engine, run):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY) ENGINE={engine}")
+    other = server.connect(database=db.name)
+    run(other, "SET SESSION lock_wait_timeout = 2")
+    try:
+        run(db, "BACKUP STAGE START")
+        run(db, "BACKUP STAGE FLUSH")
+        run(other, "INSERT INTO t VALUES (1)")
+        run(db, "BACKUP STAGE BLOCK_DDL")
+        run(other, "INSERT INTO t VALUES (2)")
+        run(db, "BACKUP STAGE BLOCK_COMMIT")
+        with pytest.raises(pymysql.err.OperationalError) as error:
+            run(other, "INSERT INTO t VALUES (3)")
+        assert error.value.args[0] == 1205
+    finally:
+        run(db, "BACKUP STAGE END")
+    assert run(db, "SELECT * FROM t") == [(1,), (2,)]
