@@ -77,7 +77,16 @@ int ha_terrace::compare_trees(THD *thd)
   terrace_txn *txn= m_session->transaction();
   const uint first= m_hidden ? 0 : 1, keys= table->s->keys;
   std::vector<Sum> expected(keys), found(keys);
-  MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
+  // All that is stored and what indexes need of the rest: evaluating a virtual column may warn.
+  MY_BITMAP *before= table->read_set;
+  table->read_set= &table->tmp_set;
+  bitmap_clear_all(&table->tmp_set);
+  for (Field **field= table->field; *field; field++)
+    if ((*field)->stored_in_db())
+      bitmap_set_bit(&table->tmp_set, (*field)->field_index);
+  for (uint at= 0; at < keys; at++)
+    for (uint part= 0; part < table->key_info[at].user_defined_key_parts; part++)
+      table->mark_virtual_column_with_deps(table->key_info[at].key_part[part].field);
   int32_t code= walk(txn, m_table, 0, thd,
                      [&](const uchar *key, size_t key_length, const uchar *value, size_t value_length) {
     if (!m_row.decode(value, value_length, table->record[0], nullptr))
@@ -96,7 +105,7 @@ int ha_terrace::compare_trees(THD *thd)
     }
     return true;
   });
-  tmp_restore_column_map(&table->read_set, before);
+  table->read_set= before;
   if (code == TERRACE_CORRUPT)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "Terrace: a row of %s can't be read",
                         m_name.c_str());

@@ -103,7 +103,11 @@ void fill_definition_calls(handlerton *into)
 /** What the server lets through and the engine doesn't do. */
 static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
-  List_iterator<Key> keys(thd->lex->alter_info.key_list);
+  // Other statements, which make a table as well (a partition by system time comes with an UPDATE), leave the list unset.
+  const int command= thd_sql_command(thd);
+  const bool declares= command == SQLCOM_CREATE_TABLE || command == SQLCOM_ALTER_TABLE;
+  List<Key> none;
+  List_iterator<Key> keys(declares ? thd->lex->alter_info.key_list : none);
   while (Key *key= keys++)
     if (key->type == Key::FOREIGN_KEY)
     {

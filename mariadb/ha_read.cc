@@ -11,16 +11,23 @@ static const uint BATCH_ROWS= 256, BATCH_BYTES= 48 * 1024, SINGLE_STEPS= 3;
 int ha_terrace::open_cursor(uint tree, bool scan)
 {
   close_cursor();
-  if (!m_session || !m_session->transaction())
+  if (is_sequence())
+  {
+    if (int error= begin_own_read())
+      return error;
+  }
+  else if (!m_session || !m_session->transaction())
     return HA_ERR_WRONG_COMMAND;
   terrace_cursor_options options= {};
   options.size= sizeof options;
   options.index= tree;
-  options.lock= m_lock;
+  options.lock= m_own_read ? TERRACE_LOCK_NONE : m_lock;
   options.scan= scan;
+  options.skip_locked= m_skip_locked;
   m_tree= tree;
   m_scan= scan;
-  return map(terrace_cursor_open(m_session->transaction(), m_table, &options, &m_cursor));
+  terrace_txn *txn= m_own_read ? m_own_read : m_session->transaction();
+  return map(terrace_cursor_open(txn, m_table, &options, &m_cursor));
 }
 
 void ha_terrace::close_cursor()

@@ -5,6 +5,11 @@
 #include "globals.h"
 #include "ddl.h"
 
+/* The server exports them and declares them in no header. */
+extern "C" int thd_binlog_format(const MYSQL_THD thd);
+extern "C" bool thd_binlog_filter_ok(const MYSQL_THD thd);
+extern "C" bool thd_sqlcom_can_generate_row_events(const MYSQL_THD thd);
+
 using namespace terrace;
 
 static const ulonglong INEXACT_ROWS= 4000;
@@ -14,7 +19,8 @@ handler::Table_flags ha_terrace::table_flags() const
   Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_CAN_SQL_HANDLER | HA_CAN_GEOMETRY |
                      HA_CAN_VIRTUAL_COLUMNS | HA_PARTIAL_COLUMN_READ | HA_TABLE_SCAN_ON_INDEX |
                      HA_PRIMARY_KEY_IN_READ_INDEX | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
-                     HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE | HA_ONLINE_ANALYZE;
+                     HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE | HA_ONLINE_ANALYZE |
+                     HA_CAN_SKIP_LOCKED | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS;
   // Below REPEATABLE READ statements don't lock what they read: only rows can be logged.
   THD *thd= current_thd;
   if (thd && thd_tx_isolation(thd) > ISO_READ_COMMITTED)
@@ -77,6 +83,7 @@ int ha_terrace::close()
 {
   close_cursor();
   free_retired();
+  end_own_read();
   terrace_table_close(m_table);
   m_table= nullptr;
   return 0;
@@ -102,7 +109,8 @@ THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lo
     return to;
   const int command= thd_sql_command(thd);
   const bool reads_for_write= command != SQLCOM_SELECT;
-  if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_NO_INSERT || (type == TL_READ && thd_in_lock_tables(thd)) ||
+  m_skip_locked= type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
+  if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED || type == TL_READ_NO_INSERT || (type == TL_READ && thd_in_lock_tables(thd)) ||
       reads_for_write)
   {
     const bool plain= type == TL_READ || type == TL_READ_NO_INSERT;
@@ -124,7 +132,16 @@ int ha_terrace::external_lock(THD *thd, int type)
   if (type == F_UNLCK)
   {
     park_cursor();
+    end_own_read();
     return 0;
+  }
+  // The server refuses it, too, but can't say why.
+  if (type == F_WRLCK && !(table_flags() & HA_BINLOG_STMT_CAPABLE) && thd_binlog_format(thd) == BINLOG_FORMAT_STMT &&
+      thd_binlog_filter_ok(thd) && thd_sqlcom_can_generate_row_events(thd))
+  {
+    my_error(ER_BINLOG_STMT_MODE_AND_ROW_ENGINE, MYF(0),
+             " Terrace is limited to row-logging when transaction isolation level is READ COMMITTED or READ UNCOMMITTED.");
+    return HA_ERR_LOGGING_IMPOSSIBLE;
   }
   m_lock= m_stored_lock;
   m_lock_type_write= type == F_WRLCK;
@@ -159,6 +176,7 @@ int ha_terrace::reset()
   m_counter_past= 0;
   park_cursor();
   free_retired();
+  end_own_read();
   m_auto_rows= 0;
   return 0;
 }
@@ -184,9 +202,9 @@ int ha_terrace::info(uint flags)
     if (int error= map(terrace_table_estimate(m_table, &estimate)))
       return error;
     stats.records= estimate.rows;
-    // 0 and 1 make the optimizer believe the table is a constant.
-    if (stats.records < 2 && !(flags & (HA_STATUS_TIME | HA_STATUS_OPEN)))
-      stats.records= 2;
+    // 0 makes the optimizer believe the table is empty for sure.
+    if (!stats.records && !(flags & (HA_STATUS_TIME | HA_STATUS_OPEN)))
+      stats.records= 1;
     stats.deleted= 0;
     stats.data_file_length= estimate.data_bytes;
     stats.index_file_length= estimate.index_bytes;

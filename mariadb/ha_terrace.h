@@ -5,6 +5,7 @@
     ha_terrace.cc   open, close, what the engine can do, locks and statements, costs and statistics
     ha_read.cc      scans, index reads, positions
     ha_write.cc     insert, update, delete, auto-increment
+    sequence.cc     sequences: changes and reads outside of the session's transaction
     ddl.cc          create, drop, rename, truncate, check, analyze
 
   Indexes. Number 0 in the engine is the tree of the rows. It is the server's primary key (number 0 there too) or, for
@@ -145,6 +146,11 @@ private:
   void encode_primary(const uchar *record, terrace::Bytes *out);
   void encode_reference(const uchar *position, terrace::Bytes *out);
 
+  bool is_sequence() const { return table_share->table_type == TABLE_TYPE_SEQUENCE; }
+  int begin_own_read();
+  void end_own_read();
+  int write_sequence(const uchar *old_data, const uchar *new_data);
+
   int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
   int write_failed(int32_t code);
   int raise_auto_increment(const uchar *record, Field *field);
@@ -164,7 +170,8 @@ private:
   terrace::Statistics *m_statistics= nullptr;
   terrace::Session *m_session= nullptr;
   uint32_t m_lock= TERRACE_LOCK_NONE, m_stored_lock= TERRACE_LOCK_NONE;
-  bool m_lock_type_write= false;
+  bool m_lock_type_write= false, m_skip_locked= false;
+  terrace_txn *m_own_read= nullptr;     // of a sequence's reads: it sees what is committed now
 
   terrace_cursor *m_cursor= nullptr;
   /* Closed, but the BLOBs of the last row read point into its buffer until the next row or the statement's end. */

@@ -69,6 +69,8 @@ int ha_terrace::write_failed(int32_t code)
 
 int ha_terrace::write_row(const uchar *buf)
 {
+  if (is_sequence())
+    return write_sequence(nullptr, buf);
   const bool generates= table->next_number_field && buf == table->record[0];
   if (generates)
     if (int error= update_auto_increment())
@@ -113,6 +115,8 @@ int ha_terrace::write_row(const uchar *buf)
 
 int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
 {
+  if (is_sequence())
+    return write_sequence(old_data, new_data);
   encode_primary(old_data, &m_primary_bytes);
   encode_primary(new_data, &m_new_primary_bytes);
   m_row_bytes.clear();

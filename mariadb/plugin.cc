@@ -222,6 +222,7 @@ static int start(void *place)
   if (!open_engine())
     return 1;
   terrace_engine_settings(engine, take_setting, nullptr);
+  tell_lock_waits();
   hide_volume();
   drop_left_temporary_tables();
   start_watch();

@@ -4,7 +4,25 @@
 #include "globals.h"
 #include "xid.h"
 
+/* The server exports them and declares them in no header. */
+extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
+extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other_thd);
+
 namespace terrace {
+
+/*
+  A lock wait. Workers of parallel replication commit in the source's order: the server kills a later one that an earlier one waits
+  for, and applies it again.
+*/
+static void on_lock_wait(void *waiter, void *holder)
+{
+  thd_rpl_deadlock_check(static_cast<THD *>(waiter), static_cast<THD *>(holder));
+}
+
+void tell_lock_waits()
+{
+  terrace_engine_tell_lock_waits(engine, on_lock_wait);
+}
 
 static bool is_whole(THD *thd, bool all)
 {
@@ -28,6 +46,8 @@ int Session::begin(THD *thd)
   int32_t code= terrace_txn_begin(engine, level, &txn);
   if (code)
     return map_error(thd, code);
+  if (thd_need_wait_reports(thd))
+    terrace_txn_set_owner(txn, thd);
   std::lock_guard<std::mutex> lock(guard);
   terrace_txn_cancel_handle(txn, &cancel);
   return 0;
@@ -151,6 +171,9 @@ struct Calls
       return 0;
     }
     if (!session->txn || !terrace_txn_has_changes(session->txn))
+      return 0;
+    // Changes of temporary tables alone don't outlive the server, nor the connection: the server takes them for none.
+    if (!thd->ha_data[hton->slot].ha_info[all].is_trx_read_write())
       return 0;
     MYSQL_XID raw;
     thd_get_xid(thd, &raw);

@@ -56,6 +56,8 @@ private:
   terrace_cancel *cancel= nullptr;
 };
 
+/** From now on the server is told of lock waits. */
+void tell_lock_waits();
 /** Puts the transaction calls into the handlerton. */
 void fill_transaction_calls(handlerton *hton);
 

@@ -38,9 +38,10 @@ SUITES = {
     "engines/iuds": {}, "engines/funcs": {"rpl": False},
     "storage_engine": {"engine_by_environment": True, "record": True},
     "storage_engine/parts": {"engine_by_environment": True, "record": True},
-    "storage_engine/trx": {"engine_by_environment": True, "record": True,
+    "storage_engine/trx": {"engine_by_environment": True, "record": True, "alone": True,
                            "options": ["--loose-innodb-lock-wait-timeout=1", "--loose-terrace-lock-wait-timeout-ms=1000"]},
-    "parts": {}, "gcol": {}, "vcol": {}, "sql_sequence": {}, "versioning": {}, "period": {},
+    "parts": {"only_if_named": True}, "gcol": {"only_if_named": True}, "vcol": {"only_if_named": True}, "sql_sequence": {"default_engine": True},
+    "versioning": {}, "period": {},
     "main": {"only_if_named": True}, "binlog": {"only_if_named": True}, "rpl": {"only_if_named": True},
 }
 
@@ -151,13 +152,16 @@ class Tree:
 
     def run(self, suite, tests, traits, record=False):
         """Runs tests; yields (name, outcome, text) as they end."""
-        where = self.out / f"var-{self.engine.lower()}"
+        where = pathlib.Path(os.environ.get("TERRACE_SUITES_VAR", self.out)) / f"var-{self.engine.lower()}"
         command = ["perl", "./mysql-test-run.pl", f"--vardir={where}", "--parallel=2", "--force", "--max-test-fail=0", "--retry=0",
                    f"--suite={suite}", "--nowarnings", "--skip-test-list=/dev/null", "--testcase-timeout=4", "--suite-timeout=600",
                    "--mysqld=--loose-innodb-flush-log-at-trx-commit=2", "--mysqld=--loose-terrace-flush-log-at-trx-commit=2"]
-        command += [f"--mysqld={option}" for option in SERVER[self.engine] + traits.get("options", []) + (ALONE[self.engine] if traits.get("record") else [])]
+        command += [f"--mysqld={option}" for option in SERVER[self.engine] + traits.get("options", []) + (ALONE[self.engine] if traits.get("alone") else [])]
+        command += [f"--mysqld=--default-storage-engine={self.engine}"] if traits.get("default_engine") else []
         command += ["--record"] if record else []
         command += [] if traits.get("rpl", True) else ["--skip-rpl"]
+        # What is disabled because the shipped results have drifted runs, too, where they are recorded anew.
+        command += ["--enable-disabled"] if traits.get("record") else []
         environment = dict(os.environ)
         if traits.get("engine_by_environment"):
             environment["ENGINE"] = self.engine
@@ -207,7 +211,8 @@ def reason_of(test, reasons):
 def short(outcome, text):
     """Why a test failed, in a line: what mtr says of it, or the first lines that differ."""
     lines = text.splitlines()
-    notes = [l for l in lines if l.startswith("mysqltest:") or "Server [" in l or "timeout" in l.lower() or "signal" in l]
+    notes = [l for l in lines if re.search(r"' (failed|succeeded)[ :]", l) or "Server [" in l or "timeout" in l.lower() or "signal" in l] or \
+        [l for l in lines if l.startswith("mysqltest:")]
     diff = [l for l in lines if re.match(r"^[-+](?![-+])", l)]
     return " | ".join((notes[:1] + diff[:3]) or lines[:1])[:300] if outcome != "pass" else ""
 

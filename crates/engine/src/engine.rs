@@ -4,7 +4,7 @@ use crate::catalog::Catalog;
 use crate::config::{Bytes, Config};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::Locks;
+use crate::lock::{Locks, OnWait};
 use crate::requests::{self, Requests};
 use crate::row_cursor::Cursor;
 use crate::storage::{Parts, Storage};
@@ -83,6 +83,13 @@ impl Engine {
 
     pub fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    /// Calls `on_wait` before each lock wait with the owners (`Txn::set_owner`) of who waits and of whom it waits for, if both
+    /// have one. It must not call the engine, but it may cause a transaction to be cancelled by another thread. The first
+    /// call of this function counts.
+    pub fn tell_lock_waits(&self, on_wait: OnWait) {
+        self.core.locks.owners.tell(on_wait);
     }
 
     pub fn begin(&self, isolation: Isolation) -> Arc<Txn> {

@@ -12,7 +12,7 @@ use crate::lock::Mode;
 use crate::row::{self, Head};
 use crate::table::Table;
 use crate::txn::cancel::Scope;
-use crate::txn::rows::{STALE_MAX, payload};
+use crate::txn::rows::{Locked, STALE_MAX, payload};
 use crate::txn::{Lock, Txn};
 use crate::version::{Reader, Seen, seen};
 use std::sync::Arc;
@@ -27,6 +27,15 @@ pub enum Seek {
     Before,
     First,
     Last,
+}
+
+/// What there is at an entry for the reader.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Seen,
+    Nothing,
+    /// Something, but somebody else has locked it.
+    Skipped,
 }
 
 pub struct Cursor {
@@ -49,6 +58,8 @@ pub struct Cursor {
     /// The row or the extra bytes.
     rest: Vec<u8>,
     primary_at: usize,
+    /// Rows that others have locked are left out instead of waited for.
+    skips_locked: bool,
     /// Locks that the last row returned took: (index, key).
     taken: Vec<(usize, Vec<u8>)>,
     /// Whether the gaps between rows are locked.
@@ -90,8 +101,14 @@ impl Cursor {
             value: Vec::new(),
             rest: Vec::new(),
             primary_at: 0,
+            skips_locked: false,
             taken: Vec::new(),
         })
+    }
+
+    /// From now on rows that others have locked are left out (`SKIP LOCKED`). Nothing for a cursor that locks nothing.
+    pub fn skip_locked(&mut self) {
+        self.skips_locked = true;
     }
 
     pub fn seek(&mut self, key: &[u8], seek: Seek) -> Result<bool> {
@@ -253,7 +270,7 @@ impl Cursor {
                 Lock::Shared => self.look_locked(Mode::Shared)?,
                 Lock::Exclusive => self.look_locked(Mode::Exclusive)?,
             };
-            if seen {
+            if seen == Look::Seen {
                 if self.locks_gaps {
                     let edge = self.edge.get_or_insert_default();
                     edge.clear();
@@ -262,7 +279,7 @@ impl Cursor {
                 }
                 return Ok(true);
             }
-            if self.locks_gaps && self.keep_key()? {
+            if self.locks_gaps && seen == Look::Nothing && self.keep_key()? {
                 continue; // Nothing was there, but something may have come before its place was kept.
             }
             let _scope = self.scope_of_step(backward);
@@ -325,10 +342,10 @@ impl Cursor {
     }
 
     /// What the view sees of the current entry.
-    fn look(&mut self) -> Result<bool> {
+    fn look(&mut self) -> Result<Look> {
         let reader = self.reader();
         if self.look_in_place(reader)? {
-            return Ok(true);
+            return Ok(Look::Seen);
         }
         let _scope = self.txn.cancellable();
         self.take_key();
@@ -338,19 +355,19 @@ impl Cursor {
             match seen(self.txn.core(), reader, self.table.id, self.index as u16, &self.key, &self.value)? {
                 Seen::Current => {}
                 Seen::Past(past) => self.value = past,
-                Seen::Nothing => return Ok(false),
+                Seen::Nothing => return Ok(Look::Nothing),
                 Seen::Stale => {
                     if !self.read_again()? {
-                        return Ok(false);
+                        return Ok(Look::Nothing);
                     }
                     continue;
                 }
             }
             if self.open_value()? {
-                return Ok(true);
+                return Ok(Look::Seen);
             }
             if !self.read_again()? {
-                return Ok(false);
+                return Ok(Look::Nothing);
             }
         }
         // Each try needs another writer, unless the history that the view needs is gone.
@@ -404,14 +421,19 @@ impl Cursor {
     }
 
     /// Locks the current entry and its row, and sees their newest version.
-    fn look_locked(&mut self, mode: Mode) -> Result<bool> {
+    fn look_locked(&mut self, mode: Mode) -> Result<Look> {
         self.take_key();
         loop {
             let near = self.cursor.leaf();
+            let want = (mode, !self.skips_locked);
             let locked = self.txn.with_state(|state| {
-                self.txn.lock_row(state, &self.table, self.index, &self.key, mode, near)
+                self.txn.lock_row(state, &self.table, self.index, &self.key, want, near)
             })?;
-            let Some((value, new)) = locked else { return Ok(false) };
+            let (value, new) = match locked {
+                Locked::Row(value, new) => (value, new),
+                Locked::Nothing => return Ok(Look::Nothing),
+                Locked::InTheWay => return Ok(Look::Skipped),
+            };
             self.value = value;
             if new {
                 self.taken.push((self.index, self.key.clone()));
@@ -420,21 +442,25 @@ impl Cursor {
                 continue;
             }
             if self.index == 0 {
-                return Ok(true);
+                return Ok(Look::Seen);
             }
             let primary = self.key[self.primary_at..].to_vec();
             let row = self
                 .txn
-                .with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, mode, None))?;
+                .with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, want, None))?;
             match row {
-                Some((_, new)) => {
+                Locked::Row(_, new) => {
                     if new {
                         self.taken.push((0, primary));
                     }
-                    return Ok(true);
+                    return Ok(Look::Seen);
                 }
                 // The row went while its entry was locked: the entry's mark comes.
-                None => self.unlock_last(),
+                Locked::Nothing => self.unlock_last(),
+                Locked::InTheWay => {
+                    self.unlock_last();
+                    return Ok(Look::Skipped);
+                }
             }
         }
     }

@@ -179,6 +179,9 @@ typedef struct {
 // One counter of `terrace_engine_status`.
 typedef void (*terrace_status_fn)(void *context, terrace_bytes name, uint64_t value);
 
+// A lock wait: who waits, and for whom.
+typedef void (*terrace_wait_fn)(void *waiter, void *holder);
+
 // One note of `terrace_engine_notes`. Both texts are borrowed for the callback.
 typedef void (*terrace_note_fn)(void *context, terrace_bytes name, terrace_bytes text);
 
@@ -273,6 +276,8 @@ typedef struct {
   uint32_t lock;
   // A long scan: it doesn't push other pages out of memory.
   bool scan;
+  // Rows that others have locked are left out instead of waited for.
+  bool skip_locked;
 } terrace_cursor_options;
 
 // What to fetch.
@@ -338,6 +343,10 @@ int32_t terrace_engine_status(const terrace_engine *engine, terrace_status_fn ea
 int32_t terrace_engine_settings(const terrace_engine *engine,
                                 terrace_status_fn each,
                                 void *context);
+
+// Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
+// have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
+int32_t terrace_engine_tell_lock_waits(const terrace_engine *engine, terrace_wait_fn on_wait);
 
 // Calls `each` with what counters can't say: instance, places, and what is wrong. A name that ends in `_trouble`
 // is there only while there is trouble.
@@ -436,6 +445,9 @@ int32_t terrace_txn_open_view(terrace_txn *txn);
 
 // How long this transaction waits for a row lock, in milliseconds; 0 is not at all.
 int32_t terrace_txn_set_lock_wait(terrace_txn *txn, uint64_t milliseconds);
+
+// Who is named to the function of `terrace_engine_tell_lock_waits` until `terrace_txn_close` returns.
+int32_t terrace_txn_set_owner(terrace_txn *txn, void *owner);
 
 int32_t terrace_txn_savepoint(terrace_txn *txn, terrace_savepoint **out);
 

@@ -28,6 +28,8 @@ pub struct TerraceCursorOptions {
     pub lock: u32,
     /// A long scan: it doesn't push other pages out of memory.
     pub scan: bool,
+    /// Rows that others have locked are left out instead of waited for.
+    pub skip_locked: bool,
 }
 
 /// Where to go.
@@ -114,8 +116,12 @@ pub unsafe extern "C" fn terrace_cursor_open(
         }
         let lock = lock_of(options.lock)?;
         let access = if options.scan { Access::Scan } else { Access::Normal };
+        let mut cursor = txn.txn.cursor(&table.table, options.index as usize, lock, access)?;
+        if options.skip_locked {
+            cursor.skip_locked();
+        }
         let cursor = TerraceCursor {
-            cursor: txn.txn.cursor(&table.table, options.index as usize, lock, access)?,
+            cursor,
             primary: options.index == 0,
             locking: lock != Lock::None,
             buffer: Vec::new(),

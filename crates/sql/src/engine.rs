@@ -48,6 +48,10 @@ pub struct TerraceOpenOptions {
 pub type TerraceStatusFn =
     Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, name: TerraceBytes, value: u64)>;
 
+/// A lock wait: who waits, and for whom.
+pub type TerraceWaitFn =
+    Option<unsafe extern "C" fn(waiter: *mut std::ffi::c_void, holder: *mut std::ffi::c_void)>;
+
 /// One note of `terrace_engine_notes`. Both texts are borrowed for the callback.
 pub type TerraceNoteFn =
     Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, name: TerraceBytes, text: TerraceBytes)>;
@@ -188,6 +192,28 @@ pub unsafe extern "C" fn terrace_engine_settings(
 ) -> i32 {
     // SAFETY: the caller's promise.
     unsafe { each_number(each, context, || (&*engine).engine.settings()) }
+}
+
+/// Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
+/// have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
+///
+/// # Safety
+/// `engine` is open; `on_wait` may be called from any thread until the engine is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_tell_lock_waits(
+    engine: *const TerraceEngine,
+    on_wait: TerraceWaitFn,
+) -> i32 {
+    guard(|| {
+        let Some(on_wait) = on_wait else { return Err(Fault::invalid("no function to call".into())) };
+        let call = move |waiter: u64, holder: u64| {
+            // SAFETY: both were given by `terrace_txn_set_owner`, and the engine forgets them before they go.
+            unsafe { on_wait(waiter as usize as *mut _, holder as usize as *mut _) }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { &*engine }.engine.tell_lock_waits(Box::new(call));
+        Ok(Code::Ok)
+    })
 }
 
 /// Calls `each` with what counters can't say: instance, places, and what is wrong. A name that ends in `_trouble`

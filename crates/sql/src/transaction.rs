@@ -152,6 +152,7 @@ pub unsafe extern "C" fn terrace_txn_close(txn: *mut TerraceTxn) {
         if !txn.is_null() {
             // SAFETY: the caller's promise.
             let TerraceTxn { txn, prepared, xid, .. } = *unsafe { Box::from_raw(txn) };
+            txn.disown();
             if let Some(xid) = xid {
                 prepared.leave(xid, txn);
             }
@@ -208,6 +209,19 @@ pub unsafe extern "C" fn terrace_txn_set_lock_wait(txn: *mut TerraceTxn, millise
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe { &*txn }.txn.set_lock_wait_timeout_ms(milliseconds);
+        Ok(Code::Ok)
+    })
+}
+
+/// Who is named to the function of `terrace_engine_tell_lock_waits` until `terrace_txn_close` returns.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_set_owner(txn: *mut TerraceTxn, owner: *mut c_void) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.set_owner(owner as usize as u64);
         Ok(Code::Ok)
     })
 }

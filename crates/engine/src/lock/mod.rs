@@ -8,10 +8,12 @@
 //! Who finds something in the way waits for its owner (`wait`).
 
 mod gaps;
+mod owners;
 #[cfg(test)]
 mod tests;
 mod wait;
 
+pub use owners::{OnWait, Owners};
 pub use wait::Request;
 
 use crate::error::{Error, Result};
@@ -91,6 +93,7 @@ pub struct Locks {
     max: usize,
     /// Transaction id → the session that runs it.
     sessions: Mutex<HashMap<TxnId, u64>>,
+    pub owners: Owners,
     pub counters: LockCounters,
 }
 
@@ -114,6 +117,7 @@ impl Locks {
             starving: AtomicUsize::new(0),
             max,
             sessions: Mutex::default(),
+            owners: Owners::default(),
             counters: LockCounters::default(),
         }
     }

@@ -154,6 +154,8 @@ pub struct Request<'a> {
     deadline: u64,
     cancel: &'a Cancel,
     in_line: bool,
+    /// Whom it waits for, if somebody outside wants to know.
+    told: Vec<u64>,
 }
 
 impl<'a> Request<'a> {
@@ -167,7 +169,18 @@ impl<'a> Request<'a> {
         deadline: u64,
         cancel: &'a Cancel,
     ) -> Request<'a> {
-        Request { locks, session, weight, space, key, want, deadline, cancel, in_line: false }
+        Request {
+            locks,
+            session,
+            weight,
+            space,
+            key,
+            want,
+            deadline,
+            cancel,
+            in_line: false,
+            told: Vec::new(),
+        }
     }
 
     /// What the request is for turns out to be more or less than was thought.
@@ -194,6 +207,9 @@ impl<'a> Request<'a> {
             InTheWay::Sessions(_) => self.line_up(None, event)? != Place::Free,
         };
         let mut woken = Woken::Notified;
+        if still && !self.told.is_empty() {
+            locks.owners.report(self.session, &std::mem::take(&mut self.told));
+        }
         if still && !self.cancel.is_asked() {
             locks.counters.waits.fetch_add(1, Ordering::Relaxed);
             let now = locks.world.clock.now();
@@ -246,6 +262,9 @@ impl<'a> Request<'a> {
             && waiters.circle(self.session, &[before]).is_none()
         {
             (targets, txn, place) = (vec![before], None, Place::Behind);
+        }
+        if locks.owners.is_told() {
+            self.told.clone_from(&targets);
         }
         if waiters.gives_up(self.session, &targets, self.weight) {
             locks.counters.deadlocks.fetch_add(1, Ordering::Relaxed);

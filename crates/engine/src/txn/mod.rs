@@ -33,7 +33,7 @@ use cancel::Cancel;
 use history::Past;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_tier::page::{Glsn, SpaceId};
 use terrace_tier::pages::Pin;
 use terrace_tier::redo::{LogError, Urgency};
@@ -120,6 +120,8 @@ pub struct Txn {
     session: u64,
     isolation: Isolation,
     cancel: Arc<Cancel>,
+    /// Has an owner that is told of waits. Set and unset by who runs the transaction.
+    owned: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -155,6 +157,7 @@ impl Txn {
             session: core.new_session(),
             isolation,
             cancel: Arc::default(),
+            owned: AtomicBool::default(),
             state: Mutex::new(state),
         })
     }
@@ -172,6 +175,17 @@ impl Txn {
     /// How long this transaction waits for a lock; 0: not at all.
     pub fn set_lock_wait_timeout_ms(&self, ms: u64) {
         self.state.lock().lock_wait_ms = ms;
+    }
+    /// Whom lock waits of this transaction, and for it, are told of (see `Engine::tell_lock_waits`). Until `disown`.
+    pub fn set_owner(&self, owner: u64) {
+        self.core.locks.owners.set(self.session, owner);
+        self.owned.store(true, Ordering::Relaxed);
+    }
+    /// The owner may go: no call names it any more.
+    pub fn disown(&self) {
+        if self.owned.swap(false, Ordering::Relaxed) {
+            self.core.locks.owners.forget(self.session);
+        }
     }
     pub fn has_changes(&self) -> bool {
         self.state.lock().id != 0

@@ -284,7 +284,7 @@ impl Txn {
         let found = {
             let mut state = self.state.lock();
             loop {
-                let found = self.lock_row(&mut state, table, 0, key, mode, None)?;
+                let found = self.lock_row(&mut state, table, 0, key, (mode, true), None)?.row();
                 if found.is_some() || !self.locks_gaps() {
                     break found;
                 }
@@ -316,17 +316,17 @@ impl Txn {
         Ok(new)
     }
 
-    /// Locks the key of one of the table's trees and returns the newest value, and whether the lock is
-    /// new; None, and no new lock, if there is no live value. `near` may be the key's leaf in that tree.
+    /// Locks the key of one of the table's trees, if a live value is there. `near` may be the key's leaf in that tree.
+    /// If `waits` is false, what somebody else has locked is not waited for.
     pub(crate) fn lock_row(
         &self,
         state: &mut State,
         table: &Table,
         index: usize,
         key: &[u8],
-        mode: Mode,
+        (mode, waits): (Mode, bool),
         near: Option<&Pin>,
-    ) -> Result<Option<(Vec<u8>, bool)>> {
+    ) -> Result<Locked> {
         let tree = table.tree(index)?;
         let space = tree.space().id();
         let core = &self.core;
@@ -340,9 +340,15 @@ impl Txn {
             let active = head.filter(|h| !mine && core.ids.is_active(h.txn)).map(|h| h.txn);
             let gone = head.is_none_or(Head::deleted);
             match (active, value) {
+                (Some(_), _) if !waits => {
+                    if new {
+                        self.unlock(state, space, key);
+                    }
+                    return Ok(Locked::InTheWay);
+                }
                 (Some(txn), _) => request.wait(&InTheWay::Txn(txn), is_active)?,
                 (None, Some(value)) if mine || (new && !gone) => {
-                    return Ok((!gone).then_some((value, new)));
+                    return Ok(if gone { Locked::Nothing } else { Locked::Row(value, new) });
                 }
                 (None, Some(_)) if !gone => match core.locks.take(self.session, space, key, mode)? {
                     // Locked: once more, for what may have changed before.
@@ -356,18 +362,19 @@ impl Txn {
                         let undecided = head.is_some_and(|h| h.txn != state.id && core.ids.is_active(h.txn));
                         match again {
                             Some(value) if !undecided && !head.is_none_or(Head::deleted) => {
-                                return Ok(Some((value, first || new)));
+                                return Ok(Locked::Row(value, first || new));
                             }
                             _ => new |= first,
                         }
                     }
+                    Err(_) if !waits => return Ok(Locked::InTheWay),
                     Err(way) => request.wait(&way, is_active)?,
                 },
                 _ => {
                     if new {
                         self.unlock(state, space, key);
                     }
-                    return Ok(None);
+                    return Ok(Locked::Nothing);
                 }
             }
         }
@@ -386,6 +393,25 @@ impl Txn {
     }
     pub(crate) fn core(&self) -> &crate::core::Core {
         &self.core
+    }
+}
+
+/// What a locking read found at a key.
+pub(crate) enum Locked {
+    /// The newest value, locked, and whether the lock is new.
+    Row(Vec<u8>, bool),
+    /// No live value, and no new lock.
+    Nothing,
+    /// Somebody else has it, and it was not to be waited for. No new lock.
+    InTheWay,
+}
+
+impl Locked {
+    fn row(self) -> Option<(Vec<u8>, bool)> {
+        match self {
+            Locked::Row(value, new) => Some((value, new)),
+            Locked::Nothing | Locked::InTheWay => None,
+        }
     }
 }
 
