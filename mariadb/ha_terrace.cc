@@ -24,7 +24,10 @@ handler::Table_flags ha_terrace::table_flags() const
 
 ulong ha_terrace::index_flags(uint number, uint, bool) const
 {
-  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY;
+  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY | HA_DO_INDEX_COND_PUSHDOWN;
+  // A filter asks for positions, which must be in the index's entries.
+  if (m_entry_has_position)
+    flags|= HA_DO_RANGE_FILTER_PUSHDOWN;
   if (table_share && number == table_share->primary_key)
     flags|= HA_CLUSTERED_INDEX;
   return flags;
@@ -75,6 +78,7 @@ int ha_terrace::open(const char *name, int, uint)
 
 int ha_terrace::close()
 {
+  m_multi_range.dsmrr_close();
   close_cursor();
   free_retired();
   terrace_table_close(m_table);
@@ -160,6 +164,7 @@ int ha_terrace::reset()
   park_cursor();
   free_retired();
   m_auto_rows= 0;
+  m_multi_range.dsmrr_close();
   return 0;
 }
 

@@ -9,12 +9,14 @@ void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary)
   parts.clear();
   tail.clear();
   extension.clear();
+  on_virtual= false;
   const KEY *key= table->key_info + key_number;
   unique= (key->flags & HA_NOSAME) && key->algorithm != HA_KEY_ALG_LONG_HASH;
   for (uint at= 0; at < key->user_defined_key_parts; at++)
   {
     parts.emplace_back();
     parts.back().prepare(table, key->key_part + at);
+    on_virtual|= !table->field[key->key_part[at].fieldnr - 1]->stored_in_db();
   }
   if (!primary)
     return;

@@ -121,6 +121,8 @@ public:
 
   uint own_parts() const { return (uint) parts.size(); }
   bool is_unique() const { return unique; }
+  /** Whether one of the index's columns is not stored. */
+  bool has_virtual() const { return on_virtual; }
   /** Whether every part is a column's whole value. */
   bool is_whole() const
   {
@@ -134,7 +136,7 @@ private:
   std::vector<KeyPart> parts;          // the index's own
   std::vector<KeyPart> tail;           // the primary key's
   std::vector<int> extension;          // for each of the tail's: which own part has the column whole, or -1
-  bool unique= false;
+  bool unique= false, on_virtual= false;
 };
 
 /** The smallest bytes greater than all that start with these; false if there are none. */

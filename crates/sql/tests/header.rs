@@ -20,6 +20,7 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceEntry", "entry"),
     ("TerraceXidFn", "xid_fn"),
     ("TerraceCursorOptions", "cursor_options"),
+    ("TerraceFilterFn", "filter_fn"),
     ("TerraceFetch", "fetch"),
     ("TerraceBatch", "batch"),
     ("TerraceRowHead", "row_head"),
@@ -54,6 +55,7 @@ fn generate() -> String {
         ("TerraceLock", "TERRACE_LOCK"),
         ("TerraceSeek", "TERRACE_SEEK"),
         ("TerraceWant", "TERRACE_WANT"),
+        ("TerraceVerdict", "TERRACE_VERDICT"),
     ] {
         config.export.include.push(rust.to_string());
         names.insert(rust.to_string(), c.to_string());
