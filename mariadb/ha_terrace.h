@@ -175,6 +175,7 @@ private:
   std::string m_name;
   bool m_hidden= false;                 // no primary key
   bool m_entry_has_position= true;
+  uint m_row_length_min= 1;
   terrace::RowCodec m_row;
   terrace::KeyCodec m_primary;          // if there is a primary key
   std::vector<terrace::KeyCodec> m_indexes;

@@ -140,11 +140,19 @@ bool KeyCodec::decode_entry(const uchar *key, size_t key_length, const uchar *va
 
 size_t KeyCodec::prefix_length(const uchar *key, size_t length, uint count) const
 {
-  const uchar *at= key;
-  for (uint part= 0; part < count; part++)
+  const uchar *at= key, *end= key + length;
+  for (const KeyPart &part : parts)
   {
-    const KeyPart *one= part < parts.size() ? &parts[part] : nullptr;
-    if (!one || !one->skip(&at, key + length))
+    if (!count)
+      return (size_t) (at - key);
+    count--;
+    if (!part.skip(&at, end))
+      return 0;
+  }
+  for (uint one= 0; one < tail.size() && count; one++)
+  {
+    count-= extension[one] < 0;
+    if (!tail[one].skip(&at, end))
       return 0;
   }
   return (size_t) (at - key);

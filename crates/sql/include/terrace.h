@@ -273,6 +273,8 @@ typedef struct {
   uint64_t pages;
 } terrace_estimate;
 
+typedef void (*terrace_key_fn)(void *context, terrace_bytes key);
+
 // An entry of a secondary index.
 typedef struct {
   size_t size;
@@ -443,12 +445,22 @@ int32_t terrace_table_auto_increment_raise(const terrace_table *table, uint64_t 
 // What is roughly true now. Cheap; takes no lock.
 int32_t terrace_table_estimate(const terrace_table *table, terrace_estimate *out);
 
-// About how many entries of `index` have keys in [`low`, `high`). A null `data` is no bound.
+// About how many entries of `index` have keys in [`low`, `high`). A null `data` is no bound. `*near` tells whether the
+// range is so short that the entries were counted, or nearly so.
 int32_t terrace_table_records_in_range(const terrace_table *table,
                                        uint32_t index,
                                        terrace_bytes low,
                                        terrace_bytes high,
-                                       uint64_t *out);
+                                       uint64_t *out,
+                                       bool *near);
+
+// Hands over the keys, in order, of the entries in one leaf of `index`: the leaf that lies at this fraction (0 to 1) of
+// the tree.
+int32_t terrace_table_sample(const terrace_table *table,
+                             uint32_t index,
+                             double fraction,
+                             terrace_key_fn each,
+                             void *context);
 
 // Walks one index of the table from end to end and checks its structure. `TERRACE_CORRUPT` says what is wrong;
 // `*entries` is the number of entries that count.

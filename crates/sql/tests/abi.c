@@ -127,6 +127,11 @@ static int32_t judge(void *context, terrace_bytes key, uint32_t primary_at, terr
   return ((int32_t *)context)[key.data[0] == 'e'];
 }
 
+static void count_key(void *context, terrace_bytes key) {
+  TRUE(key.len > 0);
+  ++*(int *)context;
+}
+
 static void reads(terrace_engine *engine, terrace_table *table) {
   terrace_txn *txn = begin(engine);
   OK(terrace_txn_open_view(txn));
@@ -234,8 +239,13 @@ static void counters(terrace_engine *engine, terrace_table *table) {
   terrace_estimate estimate = {sizeof estimate, 0, 0, 0, 0};
   OK(terrace_table_estimate(table, &estimate));
   TRUE(estimate.rows <= 10);
-  OK(terrace_table_records_in_range(table, 0, bytes("k1"), bytes("k9"), &a));
-  TRUE(a >= 1 && a <= 10);
+  bool near = false;
+  OK(terrace_table_records_in_range(table, 0, bytes("k1"), bytes("k9"), &a, &near));
+  TRUE(a >= 1 && a <= 10 && near);
+  int keys = 0;
+  OK(terrace_table_sample(table, 0, 0.5, count_key, &keys));
+  TRUE(keys >= 1 && keys <= 10);
+  IS(TERRACE_INVALID, terrace_table_sample(table, 9, 0.5, count_key, &keys));
   OK(terrace_table_check(table, 0, &a));
   OK(terrace_table_check(table, 1, &a));
   int calls = 0;

@@ -17,6 +17,7 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceTableDefinition", "table_definition"),
     ("TerraceEstimate", "estimate"),
     ("TerraceTableFn", "table_fn"),
+    ("TerraceKeyFn", "key_fn"),
     ("TerraceEntry", "entry"),
     ("TerraceXidFn", "xid_fn"),
     ("TerraceCursorOptions", "cursor_options"),
