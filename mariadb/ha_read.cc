@@ -6,7 +6,7 @@
 
 using namespace terrace;
 
-static const uint BATCH_ROWS= 256, BATCH_BYTES= 48 * 1024, SINGLE_STEPS= 3;
+static const uint BATCH_ROWS= 256, BATCH_BYTES= 48 * 1024, FIRST_OF_RANGE= 16, GROWTH= 4;
 
 int ha_terrace::open_cursor(uint tree, bool scan)
 {
@@ -40,7 +40,7 @@ void ha_terrace::close_cursor()
   m_cursor= nullptr;
   m_batch_left= m_steps= 0;
   m_direction= NOWHERE;
-  m_at_cursor= m_prefix_set= false;
+  m_at_cursor= m_prefix_set= m_ends= m_ends_next= false;
   m_current= Row();
 }
 
@@ -83,6 +83,13 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
     fetch.key= bytes_of(key->data(), key->size());
   if (prefix)
     fetch.prefix= bytes_of(prefix->data(), prefix->size());
+  if (m_ends)
+    fetch.end= bytes_of(m_end.data(), m_end.size());
+  if (judges_entries())
+  {
+    fetch.filter= judge_entry;
+    fetch.context= this;
+  }
   fetch.max_rows= max_rows;
   fetch.max_bytes= BATCH_BYTES;
   m_batch.size= sizeof m_batch;
@@ -96,6 +103,21 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   m_batch_left= m_batch.rows;
   m_at_cursor= true;
   return next_in_batch() ? 0 : HA_ERR_CRASHED;
+}
+
+/**
+  How many rows to fetch at once. The first fetches after a seek are small, so that a short look-up reads no more than it
+  needs; where a range is known to end, the first of it are more, if they don't need a second tree.
+*/
+uint ha_terrace::batch_rows() const
+{
+  if (m_scan)
+    return BATCH_ROWS;
+  const bool near= m_ends && (m_tree == 0 || m_batch_want == TERRACE_WANT_ENTRY);
+  uint rows= near ? FIRST_OF_RANGE : 1;
+  for (uint step= 0; step < m_steps && rows < BATCH_ROWS; step++)
+    rows*= GROWTH;
+  return MY_MIN(rows, BATCH_ROWS);
 }
 
 bool ha_terrace::next_in_batch()
@@ -164,7 +186,10 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
                                                                                                            : FORWARD;
   m_steps= 0;
   m_current= Row();
-  if (int error= fetch(where, key, prefix, m_scan ? BATCH_ROWS : 1))
+  m_ends= m_ends_next;
+  m_ends_next= false;
+  m_batch_want= only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW;
+  if (int error= fetch(where, key, prefix, batch_rows()))
     return error;
   return unpack(buf);
 }
@@ -182,9 +207,10 @@ int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
   }
   if (!m_current.key)
     return HA_ERR_END_OF_FILE;
-  if (m_direction == direction && m_at_cursor && m_batch.ended && prefix)
+  if (m_direction == direction && m_at_cursor && m_batch.ended && (prefix || (m_ends && direction == FORWARD)))
     return HA_ERR_END_OF_FILE;
-  uint rows= ++m_steps > SINGLE_STEPS ? BATCH_ROWS : 1;
+  m_steps++;
+  const uint rows= batch_rows();
   bool here= m_direction == direction && m_at_cursor && !m_batch.ended && !m_batch_left;
   m_direction= direction;
   int error;
@@ -219,6 +245,8 @@ int ha_terrace::index_init(uint number, bool)
 
 int ha_terrace::index_end()
 {
+  in_range_check_pushed_down= false;
+  m_multi_range.dsmrr_close();
   close_cursor();
   return 0;
 }
@@ -327,8 +355,6 @@ int ha_terrace::rnd_next(uchar *buf)
     error= seek(buf, TERRACE_SEEK_FIRST, nullptr, nullptr);
   else
   {
-    // Also behind the place of a scan that outlived its statement.
-    m_steps= SINGLE_STEPS;
     error= step(buf, FORWARD, nullptr);
   }
   if (error == HA_ERR_KEY_NOT_FOUND)

@@ -12,8 +12,6 @@ extern "C" bool thd_sqlcom_can_generate_row_events(const MYSQL_THD thd);
 
 using namespace terrace;
 
-static const ulonglong INEXACT_ROWS= 4000;
-
 handler::Table_flags ha_terrace::table_flags() const
 {
   Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_CAN_SQL_HANDLER | HA_CAN_GEOMETRY |
@@ -30,7 +28,10 @@ handler::Table_flags ha_terrace::table_flags() const
 
 ulong ha_terrace::index_flags(uint number, uint, bool) const
 {
-  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY;
+  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY | HA_DO_INDEX_COND_PUSHDOWN;
+  // A filter asks for positions, which must be in the index's entries.
+  if (m_entry_has_position)
+    flags|= HA_DO_RANGE_FILTER_PUSHDOWN;
   if (table_share && number == table_share->primary_key)
     flags|= HA_CLUSTERED_INDEX;
   return flags;
@@ -41,6 +42,24 @@ int ha_terrace::map(int32_t code)
   return code == TERRACE_OK ? 0 : map_error(ha_thd(), code);
 }
 
+/** Bytes of the shortest row, as InnoDB's compact format has it: its costs are made for that. */
+static uint shortest_row(const TABLE *table)
+{
+  uint bytes= 5 + 6 + 7, nullable= 0;   // the record's head, and who wrote it
+  for (Field **at= table->field; *at; at++)
+  {
+    const Field *field= *at;
+    if (!field->stored_in_db())
+      continue;
+    nullable+= field->real_maybe_null();
+    const enum_field_types type= field->real_type();
+    const bool varies= field->flags & BLOB_FLAG || type == MYSQL_TYPE_VARCHAR || type == MYSQL_TYPE_VARCHAR_COMPRESSED ||
+                       (type == MYSQL_TYPE_STRING && field->charset()->mbmaxlen > field->charset()->mbminlen);
+    bytes+= !varies ? field->pack_length() : field->pack_length() < 128 ? 1 : 2;
+  }
+  return bytes + (nullable + 7) / 8;
+}
+
 /** The codecs for this table's columns and indexes. */
 bool ha_terrace::lay_out()
 {
@@ -48,6 +67,7 @@ bool ha_terrace::lay_out()
   if (!m_hidden && table->s->primary_key != 0)
     return false;
   m_row.prepare(table);
+  m_row_length_min= shortest_row(table);
   m_indexes.clear();
   m_indexes.resize(table->s->keys);
   if (!m_hidden)
@@ -81,6 +101,7 @@ int ha_terrace::open(const char *name, int, uint)
 
 int ha_terrace::close()
 {
+  m_multi_range.dsmrr_close();
   close_cursor();
   free_retired();
   end_own_read();
@@ -178,6 +199,7 @@ int ha_terrace::reset()
   free_retired();
   end_own_read();
   m_auto_rows= 0;
+  m_multi_range.dsmrr_close();
   return 0;
 }
 
@@ -230,9 +252,12 @@ int ha_terrace::info(uint flags)
   return 0;
 }
 
+/*
+  Costs are InnoDB's, so that plans are. In pages: the first page of a tree is its header.
+*/
 double ha_terrace::scan_time()
 {
-  return (double) stats.data_file_length / 16384 + 2;
+  return MY_MAX(1.0, (double) stats.data_file_length / stats.block_size - 1);
 }
 
 double ha_terrace::read_time(uint index, uint ranges, ha_rows rows)
@@ -240,16 +265,15 @@ double ha_terrace::read_time(uint index, uint ranges, ha_rows rows)
   if (index != table->s->primary_key)
     return handler::read_time(index, ranges, rows);
   // Rows of the primary tree lie side by side: a share of the scan.
-  double scan= scan_time();
-  ha_rows all= estimate_rows_upper_bound();
-  if (all < rows)
-    return scan;
-  return rows <= 2 ? (double) rows : ranges + (double) rows / (double) all * scan;
+  const double scan= scan_time();
+  const ha_rows all= estimate_rows_upper_bound();
+  return all < rows ? scan : ranges + (double) rows / (double) all * scan;
 }
 
+/** What would fit into the tree's pages twice, if all rows were as short as they can be. */
 ha_rows ha_terrace::estimate_rows_upper_bound()
 {
-  return stats.records + stats.records / 4 + 10;
+  return 2 * (ha_rows) (scan_time() * stats.block_size) / m_row_length_min;
 }
 
 ha_rows ha_terrace::records_in_range(uint index, const key_range *low, const key_range *high, page_range *)
@@ -269,14 +293,14 @@ ha_rows ha_terrace::records_in_range(uint index, const key_range *low, const key
       no_high= true;
   }
   uint64_t count= 0;
+  bool near= false;
   static const uchar nothing= 0;        // an empty key still has an address: it is a bound
   terrace_bytes from_bytes= no_low ? bytes_of(nullptr, 0) : bytes_of(from.size() ? from.data() : &nothing, from.size());
   terrace_bytes to_bytes= no_high ? bytes_of(nullptr, 0) : bytes_of(to.size() ? to.data() : &nothing, to.size());
-  if (terrace_table_records_in_range(m_table, tree_of(index), from_bytes, to_bytes, &count))
+  if (terrace_table_records_in_range(m_table, tree_of(index), from_bytes, to_bytes, &count, &near))
     return HA_POS_ERROR;
-  // What is more than some leaves' worth is an estimate, and InnoDB doubles its own, up to half of the table: the optimizer's
-  // costs are made for that, and scanning beats fetching a large part of the rows one by one.
-  if (count > INEXACT_ROWS)
-    count= MY_MAX(count, MY_MIN(count * 2, stats.records / 2));
+  // InnoDB doubles what it hasn't counted, up to half of the table: the optimizer's costs are made for that.
+  if (!near)
+    count= MY_MIN(count * 2, stats.records / 2);
   return MY_MAX(count, 1);
 }

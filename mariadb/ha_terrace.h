@@ -4,6 +4,7 @@
 
     ha_terrace.cc   open, close, what the engine can do, locks and statements, costs and statistics
     ha_read.cc      scans, index reads, positions
+    ha_push.cc      what the optimizer hands down: index conditions, rowid filters, ranges, multi-range reads
     ha_write.cc     insert, update, delete, auto-increment
     sequence.cc     sequences: changes and reads outside of the session's transaction
     ddl.cc          create, drop, rename, truncate, check, analyze
@@ -13,7 +14,7 @@
 
   Reads. A cursor belongs to a scan, from index_init or rnd_init to its end. Rows come in batches (see terrace_cursor_fetch)
   and lie in the cursor's buffer; `m_batch` walks over them, so most calls of next() don't leave this library. The first
-  three rows of an index scan come one by one, so a short look-up reads no more than it needs; a table scan starts with a batch.
+  batches of an index scan are small, so a short look-up reads no more than it needs.
   A change of direction, or whatever leaves the cursor elsewhere than the row last returned, positions again by its key.
 
   Locks. No server-side table lock (lock_count is 0); metadata locks protect definitions. What a read locks is settled in
@@ -84,6 +85,19 @@ public:
   int cmp_ref(const uchar *one, const uchar *other) override;
   void unlock_row() override;
 
+  /* What the optimizer hands down. */
+  Item *idx_cond_push(uint number, Item *condition) override;
+  bool rowid_filter_push(Rowid_filter *filter) override;
+  int read_range_first(const key_range *start, const key_range *end, bool equal, bool sorted) override;
+  int multi_range_read_init(RANGE_SEQ_IF *ranges, void *context, uint count, uint mode, HANDLER_BUFFER *buffer) override;
+  int multi_range_read_next(range_id_t *range) override;
+  ha_rows multi_range_read_info_const(uint number, RANGE_SEQ_IF *ranges, void *context, uint count, uint *size,
+                                      uint *flags, Cost_estimate *cost) override;
+  ha_rows multi_range_read_info(uint number, uint count, uint keys, uint parts, uint *size, uint *flags,
+                                Cost_estimate *cost) override;
+  int multi_range_read_explain_info(uint mode, char *text, size_t size) override;
+  handler *clone(const char *name, MEM_ROOT *root) override;
+
   /* Writes. */
   int write_row(const uchar *buf) override;
   int update_row(const uchar *old_data, const uchar *new_data) override;
@@ -124,7 +138,11 @@ private:
   int fetch(uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix, uint max_rows);
   int step(uchar *buf, Direction direction, const terrace::Bytes *prefix);
   int seek(uchar *buf, uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix);
+  uint batch_rows() const;
   bool next_in_batch();
+  bool judges_entries() const;
+  static int32_t judge_entry(void *context, terrace_bytes key, uint32_t primary_at, terrace_bytes value);
+  bool encode_end(const key_range *end, terrace::Bytes *out) const;
   int unpack(uchar *buf);
   bool unpack_row(uchar *buf);
   /*
@@ -163,6 +181,7 @@ private:
   std::string m_name;
   bool m_hidden= false;                 // no primary key
   bool m_entry_has_position= true;
+  uint m_row_length_min= 1;
   terrace::RowCodec m_row;
   terrace::KeyCodec m_primary;          // if there is a primary key
   std::vector<terrace::KeyCodec> m_indexes;
@@ -190,6 +209,10 @@ private:
   terrace::Bytes m_key;
   terrace::Bytes m_position;            // primary key of the row last returned
   bool m_prefix_set= false;
+  terrace::Bytes m_end;                 // where the range being read ends: the first key that isn't in it
+  bool m_ends= false;                   // there is such an end
+  bool m_ends_next= false;              // the next read is the first of the range that has it
+  DsMrr_impl m_multi_range;
 
   ulonglong m_auto_rows= 0;             // rows of this statement for which numbers were last asked, not yet written
   ulonglong m_counter_past= 0;          // auto-increment values below were taken by this statement, or before it

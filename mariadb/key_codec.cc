@@ -9,12 +9,14 @@ void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary)
   parts.clear();
   tail.clear();
   extension.clear();
+  on_virtual= false;
   const KEY *key= table->key_info + key_number;
   unique= (key->flags & HA_NOSAME) && key->algorithm != HA_KEY_ALG_LONG_HASH;
   for (uint at= 0; at < key->user_defined_key_parts; at++)
   {
     parts.emplace_back();
     parts.back().prepare(table, key->key_part + at);
+    on_virtual|= !table->field[key->key_part[at].fieldnr - 1]->stored_in_db();
   }
   if (!primary)
     return;
@@ -138,11 +140,19 @@ bool KeyCodec::decode_entry(const uchar *key, size_t key_length, const uchar *va
 
 size_t KeyCodec::prefix_length(const uchar *key, size_t length, uint count) const
 {
-  const uchar *at= key;
-  for (uint part= 0; part < count; part++)
+  const uchar *at= key, *end= key + length;
+  for (const KeyPart &part : parts)
   {
-    const KeyPart *one= part < parts.size() ? &parts[part] : nullptr;
-    if (!one || !one->skip(&at, key + length))
+    if (!count)
+      return (size_t) (at - key);
+    count--;
+    if (!part.skip(&at, end))
+      return 0;
+  }
+  for (uint one= 0; one < tail.size() && count; one++)
+  {
+    count-= extension[one] < 0;
+    if (!tail[one].skip(&at, end))
       return 0;
   }
   return (size_t) (at - key);

@@ -116,11 +116,14 @@ public:
   void originals(const uchar *record, Bytes *out) const;
   /** Fills the index's columns, and the primary key's, into `record`. */
   bool decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length, uchar *record) const;
-  /** Bytes of the first `parts` parts of an entry's key; 0 if it is none. */
+  /** Bytes of the first `parts` parts of an entry's key, extended by the primary key's as the server counts them; 0 if it is
+      none. */
   size_t prefix_length(const uchar *key, size_t length, uint parts) const;
 
   uint own_parts() const { return (uint) parts.size(); }
   bool is_unique() const { return unique; }
+  /** Whether one of the index's columns is not stored. */
+  bool has_virtual() const { return on_virtual; }
   /** Whether every part is a column's whole value. */
   bool is_whole() const
   {
@@ -134,7 +137,7 @@ private:
   std::vector<KeyPart> parts;          // the index's own
   std::vector<KeyPart> tail;           // the primary key's
   std::vector<int> extension;          // for each of the tail's: which own part has the column whole, or -1
-  bool unique= false;
+  bool unique= false, on_virtual= false;
 };
 
 /** The smallest bytes greater than all that start with these; false if there are none. */

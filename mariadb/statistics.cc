@@ -5,41 +5,55 @@
 
 namespace terrace {
 
-/** Distinct values of an index's first `parts` parts, met by skipping. */
-static double skip_through(terrace_cursor *cursor, terrace_table *handle, uint tree, const KeyCodec &index, uint parts,
-                           ulonglong rows)
+/** The keys of one leaf, in order. */
+struct Leaf
 {
-  terrace_fetch fetch= {};
-  fetch.size= sizeof fetch;
-  fetch.want= TERRACE_WANT_ENTRY;
-  fetch.max_rows= 1;
-  fetch.seek= TERRACE_SEEK_FIRST;
-  terrace_batch batch= {};
-  batch.size= sizeof batch;
-  Bytes key;
-  uint values= 0;
-  uint64_t passed= rows;
-  while (terrace_cursor_fetch(cursor, &fetch, &batch) == TERRACE_OK)
+  std::vector<std::string> keys;
+};
+
+static void take_key(void *context, terrace_bytes key)
+{
+  static_cast<Leaf *>(context)->keys.emplace_back(reinterpret_cast<const char *>(key.data), key.len);
+}
+
+static const uchar *bytes_in(const std::string &key)
+{
+  return reinterpret_cast<const uchar *>(key.data());
+}
+
+/** Rows whose key starts as this one does, about. */
+static double group_size(terrace_table *handle, uint tree, const std::string &key, size_t length)
+{
+  uint64_t rows= 0;
+  bool near= false;
+  Bytes end;
+  end.assign(key.data(), length);
+  terrace_bytes high= successor(&end) ? bytes_of(end.data(), end.size()) : bytes_of(nullptr, 0);
+  if (terrace_table_records_in_range(handle, tree, bytes_of(key.data(), length), high, &rows, &near))
+    return 0;
+  return (double) rows;
+}
+
+/**
+  For each row of the leaf, one part in the size of its group, added up.
+  @param edges  whether the first and the last group may go on in other leaves
+*/
+static double values_in(const Leaf &leaf, terrace_table *handle, uint tree, const KeyCodec &index, uint parts, bool edges)
+{
+  double sum= 0;
+  const size_t count= leaf.keys.size();
+  for (size_t from= 0, to; from < count; from= to)
   {
-    terrace_row_head head;
-    memcpy(&head, batch.data.data, sizeof head);
-    const uchar *entry= batch.data.data + sizeof head;
-    size_t length= index.prefix_length(entry, head.key_len, parts);
-    if (!length)
-      return 1;
-    values++;
-    key.assign(entry, length);
-    if (!successor(&key))
-      break;
-    if (values >= Statistics::SKIPS)
-    {
-      terrace_table_records_in_range(handle, tree, bytes_of(nullptr, 0), bytes_of(key.data(), key.size()), &passed);
-      break;
-    }
-    fetch.seek= TERRACE_SEEK_AT_LEAST;
-    fetch.key= bytes_of(key.data(), key.size());
+    const std::string &first= leaf.keys[from];
+    const size_t length= index.prefix_length(bytes_in(first), first.size(), parts);
+    to= from + 1;
+    while (to < count && length && !leaf.keys[to].compare(0, length, first, 0, length))
+      to++;
+    const double here= (double) (to - from);
+    const double all= edges && (from == 0 || to == count) ? group_size(handle, tree, first, length) : here;
+    sum+= here / MY_MAX(here, all);
   }
-  return values ? MY_MAX(1.0, (double) passed / values) : 1;
+  return sum;
 }
 
 void Statistics::sample(TABLE *table, terrace_table *handle, const std::vector<KeyCodec> &indexes, bool hidden,
@@ -47,50 +61,53 @@ void Statistics::sample(TABLE *table, terrace_table *handle, const std::vector<K
 {
   std::lock_guard<std::mutex> lock(guard);
   std::vector<std::vector<double>> found(indexes.size());
-  terrace_txn *txn= nullptr;
-  if (terrace_txn_begin(engine, TERRACE_ISOLATION_READ_COMMITTED, &txn))
-    return;
-  terrace_txn_statement_begin(txn);
   for (uint at= 0; at < indexes.size(); at++)
   {
-    uint tree= hidden ? at + 1 : at, parts= indexes[at].own_parts();
-    terrace_cursor_options options= {};
-    options.size= sizeof options;
-    options.index= tree;
-    options.scan= true;
-    terrace_cursor *cursor= nullptr;
-    if (terrace_cursor_open(txn, handle, &options, &cursor))
-      break;
-    double last= (double) rows;
+    const uint tree= hidden ? at + 1 : at, own= indexes[at].own_parts(), parts= table->key_info[at].ext_key_parts;
+    std::vector<Leaf> leaves;
+    size_t sampled= 0;
+    for (uint place= 0; place < LEAVES; place++)
+    {
+      Leaf leaf;
+      if (terrace_table_sample(handle, tree, (place + 0.5) / LEAVES, take_key, &leaf))
+        return;
+      // A tree of few leaves gives the same leaf again.
+      if (!leaves.empty() && leaf.keys == leaves.back().keys)
+        continue;
+      sampled+= leaf.keys.size();
+      leaves.push_back(std::move(leaf));
+    }
+    const bool whole= leaves.size() == 1 && sampled >= rows;
+    double last= 1;
     for (uint part= 1; part <= parts; part++)
     {
-      bool one= last <= 1.01 || (part == parts && indexes[at].is_unique());
-      double sampled= one ? 1 : skip_through(cursor, handle, tree, indexes[at], part, rows);
-      last= MY_MIN(last, sampled);
+      double sum= 0;
+      if (last < (double) rows && !(part >= own && indexes[at].is_unique()))
+        for (const Leaf &leaf : leaves)
+          sum+= values_in(leaf, handle, tree, indexes[at], part, !whole);
+      const double all= sum && sampled ? sum / (double) sampled * (double) rows : (double) rows;
+      last= MY_MIN(MY_MAX(last, all), MY_MAX(1.0, (double) rows));
       found[at].push_back(last);
     }
-    terrace_cursor_close(cursor);
   }
-  terrace_txn_rollback(txn);
-  terrace_txn_close(txn);
-  rows_per_value.swap(found);
+  values.swap(found);
   sampled_rows.store(rows, std::memory_order_relaxed);
 }
 
-void Statistics::fill(TABLE *table, ulonglong)
+void Statistics::fill(TABLE *table, ulonglong rows)
 {
   std::lock_guard<std::mutex> lock(guard);
-  for (uint at= 0; at < table->s->keys && at < rows_per_value.size(); at++)
+  for (uint at= 0; at < table->s->keys && at < values.size(); at++)
   {
     KEY *key= table->key_info + at;
     if (!key->rec_per_key)
       continue;
-    const std::vector<double> &sampled= rows_per_value[at];
+    const std::vector<double> &sampled= values[at];
     for (uint part= 0; part < key->ext_key_parts; part++)
     {
       // Half of it, as InnoDB says: the optimizer takes scans for cheaper, and look-ups for dearer, than they are.
-      ulong rows= part < sampled.size() ? (ulong) (sampled[part] + 0.5) / 2 : 1;
-      key->rec_per_key[part]= MY_MAX(1, rows);
+      ulong share= part < sampled.size() ? (ulong) ((double) rows / sampled[part] + 0.5) / 2 : 1;
+      key->rec_per_key[part]= MY_MAX(1, share);
     }
   }
 }

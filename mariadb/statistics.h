@@ -2,10 +2,13 @@
 /*
   How many rows share a value, for each prefix of each index, as the optimizer wants to know.
 
-  Sampled by skipping: from the first entry, seek behind all entries with its prefix, and so on, at most SKIPS times; the
-  values met divide the entries passed (the engine's estimate for that range). A sample is made when a table is first
-  used, when it has grown or shrunk to twice or half, and by ANALYZE TABLE; it is shared by all handlers of the table and kept
-  in memory only (ANALYZE TABLE … PERSISTENT keeps the server's own statistics).
+  Sampled by LEAVES leaves of each index, spread over the whole tree. Each row in them counts for one part in the size of its group
+  (the rows that share its value): the mean of that, times the rows of the table, is the number of values. Groups that
+  lie within a leaf are counted there; those that reach beyond it, two in each leaf at most, are estimated as a range. So many small
+  groups and a few large ones are both seen as they are.
+
+  A sample is made when a table is first used, when it has grown or shrunk to twice or half, and by ANALYZE TABLE; it is
+  shared by all handlers of the table and kept in memory only (ANALYZE TABLE … PERSISTENT keeps the server's own statistics).
 */
 #ifndef TERRACE_STATISTICS_H
 #define TERRACE_STATISTICS_H
@@ -21,7 +24,7 @@ namespace terrace {
 class Statistics : public Handler_share
 {
 public:
-  static const uint SKIPS= 32;
+  static const uint LEAVES= 20;
 
   /** Whether the sample is of a table of about this size. */
   bool is_current(ulonglong rows) const
@@ -36,8 +39,8 @@ public:
 private:
   static const ulonglong NEVER= ~0ULL;
   std::atomic<ulonglong> sampled_rows{NEVER};
-  std::mutex guard;                     // of `rows_per_value`
-  std::vector<std::vector<double>> rows_per_value;
+  std::mutex guard;                     // of `values`
+  std::vector<std::vector<double>> values;      // of each index, of each prefix: how many there are
 };
 
 } // namespace terrace

@@ -21,6 +21,10 @@ INDEXES = {
     "orders": ["KEY (O_CUSTKEY)", "KEY (O_ORDERDATE)"],
     "lineitem": ["KEY (L_PARTKEY, L_SUPPKEY)", "KEY (L_SUPPKEY)", "KEY (L_SHIPDATE)"],
 }
+# Of the fifteenth query, as TPC-H has it; go-tpc asks for it and does not make it.
+VIEW = """CREATE OR REPLACE VIEW revenue0 (supplier_no, total_revenue) AS
+    SELECT l_suppkey, SUM(l_extendedprice * (1 - l_discount)) FROM lineitem
+    WHERE l_shipdate >= '1997-07-01' AND l_shipdate < DATE_ADD('1997-07-01', INTERVAL 3 MONTH) GROUP BY l_suppkey"""
 ENGINES = ("InnoDB", "Terrace")
 
 
@@ -64,6 +68,7 @@ def load(options, tables, engine):
     for name in TABLES:
         cursor.execute(f"ANALYZE TABLE {name}")
         cursor.fetchall()
+    cursor.execute(VIEW)
     print(f"{engine}: {count} rows loaded in {time.monotonic() - started:.0f} s", flush=True)
     return connection
 
@@ -99,6 +104,7 @@ def main():
     parser.add_argument("--module", required=True)
     parser.add_argument("--part", type=int, default=10)
     parser.add_argument("--loaded", action="store_true", help="the tables are there")
+    parser.add_argument("--explain", action="store_true", help="only the plans")
     parser.add_argument("--plans", help="a file for the plans that differ")
     options = parser.parse_args()
     tables, queries = source(options.module)
@@ -110,6 +116,10 @@ def main():
         for at, connection in enumerate(connections):
             cursor = connection.cursor()
             plans.append(plan(cursor, queries[name]))
+            if options.explain:
+                answers.append([])
+                took.append(0)
+                continue
             started = time.monotonic()
             answers.append(run(cursor, queries[name]))
             took.append(time.monotonic() - started)

@@ -48,6 +48,8 @@ pub struct Cursor {
     rows: Option<btree::Cursor>,
     /// Keys that don't start with it are the end (see [`Cursor::set_prefix`]).
     prefix: Vec<u8>,
+    /// Keys from it on are the end, upward (see [`Cursor::set_end`]); empty: none are.
+    end: Vec<u8>,
     /// The row is as the tree's cursor has it: its key and value are read there, not copied.
     in_place: bool,
     /// Who reads, for as long as a batch is handed over; None outside of one.
@@ -95,6 +97,7 @@ impl Cursor {
             cursor,
             rows: None,
             prefix: Vec::new(),
+            end: Vec::new(),
             in_place: false,
             reader: None,
             key: Vec::new(),
@@ -146,6 +149,13 @@ impl Cursor {
     pub fn set_prefix(&mut self, prefix: &[u8]) {
         self.prefix.clear();
         self.prefix.extend_from_slice(prefix);
+    }
+
+    /// From now on the first key that is not below `end` ends the way up of a cursor that locks nothing. Empty: none does.
+    pub fn set_end(&mut self, end: &[u8]) {
+        debug_assert!(end.is_empty() || self.lock == Lock::None);
+        self.end.clear();
+        self.end.extend_from_slice(end);
     }
 
     pub fn next(&mut self) -> Result<bool> {
@@ -254,6 +264,13 @@ impl Cursor {
         });
     }
 
+    /// As [`Cursor::unlock_last`], if the isolation level keeps no locks on what is not wanted.
+    pub fn unlock_unwanted(&mut self) {
+        if self.lock != Lock::None && !self.locks_gaps {
+            self.unlock_last();
+        }
+    }
+
     /// Goes on in the direction until there is something to see.
     fn settle(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
         self.taken.clear();
@@ -262,7 +279,7 @@ impl Cursor {
             if self.locks_gaps {
                 valid = self.lock_gap(valid, backward)?;
             }
-            if !valid || !self.is_wanted() {
+            if !valid || !self.is_wanted() || (!backward && self.is_past_end()) {
                 break;
             }
             let seen = match self.lock {
@@ -295,6 +312,10 @@ impl Cursor {
     /// instructions more than one.
     fn is_wanted(&self) -> bool {
         self.prefix.is_empty() || self.cursor.key().starts_with(&self.prefix)
+    }
+
+    fn is_past_end(&self) -> bool {
+        !self.end.is_empty() && self.cursor.key() >= &self.end[..]
     }
 
     /// Locks the place of an entry that is not live. True if it was not locked before.

@@ -1,6 +1,7 @@
 //! An open table: its trees, its counters.
 
 use crate::btree::Tree;
+use crate::btree::estimate::RangeEstimate;
 use crate::error::{Error, Result};
 use parking_lot::{Mutex, RwLock};
 use std::ops::Bound;
@@ -140,8 +141,19 @@ impl Table {
     }
 
     /// Entries of the index between two keys, about.
-    pub fn records_in_range(&self, index: usize, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<u64> {
+    pub fn records_in_range(
+        &self,
+        index: usize,
+        low: Bound<&[u8]>,
+        high: Bound<&[u8]>,
+    ) -> Result<RangeEstimate> {
         Ok(self.tree(index)?.estimate_range(low, high)?)
+    }
+
+    /// The keys in one leaf of the index, without those of deleted entries: the leaf at this fraction of the tree.
+    pub fn sample(&self, index: usize, fraction: f64) -> Result<Vec<Vec<u8>>> {
+        let live = |value: &[u8]| crate::row::Head::decode(value).is_some_and(|(head, _)| !head.deleted());
+        Ok(self.tree(index)?.sample_leaf(fraction, live)?)
     }
 
     /// Walks the index's tree and returns how many live entries it has, or what is wrong with it.

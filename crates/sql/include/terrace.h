@@ -139,6 +139,31 @@ typedef uint32_t TERRACE_WANT;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What a filter says of an entry.
+enum TERRACE_VERDICT
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Not this one; on to the next.
+  TERRACE_VERDICT_SKIP = 0,
+  // Its row is wanted.
+  TERRACE_VERDICT_KEEP = 1,
+  // Nothing is wanted from here on.
+  TERRACE_VERDICT_END = 2,
+  // The call ends with `TERRACE_CANCELLED`.
+  TERRACE_VERDICT_CANCEL = 3,
+  // It is no entry of this index; the call ends with `TERRACE_CORRUPT`.
+  TERRACE_VERDICT_DAMAGED = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum TERRACE_VERDICT TERRACE_VERDICT;
+#else
+typedef int32_t TERRACE_VERDICT;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // Ends the waits of a transaction from another thread. Freed by `terrace_cancel_close`.
 typedef struct terrace_cancel terrace_cancel;
 
@@ -251,6 +276,8 @@ typedef struct {
   uint64_t pages;
 } terrace_estimate;
 
+typedef void (*terrace_key_fn)(void *context, terrace_bytes key);
+
 // An entry of a secondary index.
 typedef struct {
   size_t size;
@@ -280,6 +307,13 @@ typedef struct {
   bool skip_locked;
 } terrace_cursor_options;
 
+// Judges an entry before its row is read: a `terrace_verdict`. All that is passed is borrowed for the callback, which
+// must not use the cursor. `primary_at` is where in the key the primary key starts.
+typedef int32_t (*terrace_filter_fn)(void *context,
+                                     terrace_bytes key,
+                                     uint32_t primary_at,
+                                     terrace_bytes value);
+
 // What to fetch.
 typedef struct {
   size_t size;
@@ -290,6 +324,12 @@ typedef struct {
   terrace_bytes key;
   // Stop after the first row whose key doesn't start with these bytes (that row is not handed over). Empty: never.
   terrace_bytes prefix;
+  // As with `prefix`, the first key that is not below these bytes ends a read upward that locks nothing. Empty: none does.
+  terrace_bytes end;
+  // Null: every entry is wanted.
+  terrace_filter_fn filter;
+  // For the filter.
+  void *context;
   // At most so many rows (at least one is tried); a cursor that locks hands over one.
   uint32_t max_rows;
   // No further row is begun once the batch is so large.
@@ -414,12 +454,22 @@ int32_t terrace_table_auto_increment_raise(const terrace_table *table, uint64_t 
 // What is roughly true now. Cheap; takes no lock.
 int32_t terrace_table_estimate(const terrace_table *table, terrace_estimate *out);
 
-// About how many entries of `index` have keys in [`low`, `high`). A null `data` is no bound.
+// About how many entries of `index` have keys in [`low`, `high`). A null `data` is no bound. `*near` tells whether the
+// range is so short that the entries were counted, or nearly so.
 int32_t terrace_table_records_in_range(const terrace_table *table,
                                        uint32_t index,
                                        terrace_bytes low,
                                        terrace_bytes high,
-                                       uint64_t *out);
+                                       uint64_t *out,
+                                       bool *near);
+
+// Hands over the keys, in order, of the entries in one leaf of `index`: the leaf that lies at this fraction (0 to 1) of
+// the tree.
+int32_t terrace_table_sample(const terrace_table *table,
+                             uint32_t index,
+                             double fraction,
+                             terrace_key_fn each,
+                             void *context);
 
 // Walks one index of the table from end to end and checks its structure. `TERRACE_CORRUPT` says what is wrong;
 // `*entries` is the number of entries that count.
@@ -538,7 +588,7 @@ int32_t terrace_cursor_open(terrace_txn *txn,
 // Frees the cursor; null is fine.
 void terrace_cursor_close(terrace_cursor *cursor);
 
-// Positions and fetches. `TERRACE_NO_ROW` if the first row is not there; a batch that is not full doesn't mean the end.
+// Positions and fetches. A row that a filter skips in READ COMMITTED gives its lock back. `TERRACE_NO_ROW` if the first row is not there; a batch that is not full doesn't mean the end.
 int32_t terrace_cursor_fetch(terrace_cursor *cursor,
                              const terrace_fetch *fetch,
                              terrace_batch *batch);

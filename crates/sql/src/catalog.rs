@@ -339,10 +339,11 @@ pub unsafe extern "C" fn terrace_table_estimate(
     })
 }
 
-/// About how many entries of `index` have keys in [`low`, `high`). A null `data` is no bound.
+/// About how many entries of `index` have keys in [`low`, `high`). A null `data` is no bound. `*near` tells whether the
+/// range is so short that the entries were counted, or nearly so.
 ///
 /// # Safety
-/// `table` is open, the bytes live during the call, `out` is valid.
+/// `table` is open, the bytes live during the call, `out` and `near` are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_table_records_in_range(
     table: *const TerraceTable,
@@ -350,14 +351,40 @@ pub unsafe extern "C" fn terrace_table_records_in_range(
     low: TerraceBytes,
     high: TerraceBytes,
     out: *mut u64,
+    near: *mut bool,
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         let (table, low, high) =
             unsafe { (&*table, bound(low, Bound::Included), bound(high, Bound::Excluded)) };
-        let count = table.table.records_in_range(index as usize, low, high)?;
+        let found = table.table.records_in_range(index as usize, low, high)?;
         // SAFETY: the caller's promise.
-        unsafe { *out = count };
+        unsafe { (*out, *near) = (found.rows, found.near) };
+        Ok(Code::Ok)
+    })
+}
+
+pub type TerraceKeyFn = Option<unsafe extern "C" fn(context: *mut c_void, key: TerraceBytes)>;
+
+/// Hands over the keys, in order, of the entries in one leaf of `index`: the leaf that lies at this fraction (0 to 1) of
+/// the tree.
+///
+/// # Safety
+/// `table` is open; `each` may be called with `context` during the call, and doesn't keep the key.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_sample(
+    table: *const TerraceTable,
+    index: u32,
+    fraction: f64,
+    each: TerraceKeyFn,
+    context: *mut c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function for the keys".into())) };
+        // SAFETY: the caller's promise.
+        let keys = unsafe { &(*table).table }.sample(index as usize, fraction)?;
+        // SAFETY: the caller's promise.
+        keys.iter().for_each(|key| unsafe { each(context, TerraceBytes::of(key)) });
         Ok(Code::Ok)
     })
 }

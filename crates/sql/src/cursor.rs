@@ -8,6 +8,7 @@ use crate::bytes::TerraceBytes;
 use crate::catalog::TerraceTable;
 use crate::error::{Code, Fault, guard};
 use crate::transaction::{TerraceTxn, lock_of};
+use std::ffi::c_void;
 use terrace_engine::{Access, Cursor, Lock, Seek};
 
 /// A position in one index. Freed by `terrace_cursor_close`, before its transaction.
@@ -62,6 +63,33 @@ pub enum TerraceWant {
     Entry = 1,
 }
 
+/// What a filter says of an entry.
+#[repr(i32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TerraceVerdict {
+    /// Not this one; on to the next.
+    Skip = 0,
+    /// Its row is wanted.
+    Keep = 1,
+    /// Nothing is wanted from here on.
+    End = 2,
+    /// The call ends with `TERRACE_CANCELLED`.
+    Cancel = 3,
+    /// It is no entry of this index; the call ends with `TERRACE_CORRUPT`.
+    Damaged = 4,
+}
+
+/// Judges an entry before its row is read: a `terrace_verdict`. All that is passed is borrowed for the callback, which
+/// must not use the cursor. `primary_at` is where in the key the primary key starts.
+pub type TerraceFilterFn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        key: TerraceBytes,
+        primary_at: u32,
+        value: TerraceBytes,
+    ) -> i32,
+>;
+
 /// What to fetch.
 #[repr(C)]
 pub struct TerraceFetch {
@@ -73,6 +101,12 @@ pub struct TerraceFetch {
     pub key: TerraceBytes,
     /// Stop after the first row whose key doesn't start with these bytes (that row is not handed over). Empty: never.
     pub prefix: TerraceBytes,
+    /// As with `prefix`, the first key that is not below these bytes ends a read upward that locks nothing. Empty: none does.
+    pub end: TerraceBytes,
+    /// Null: every entry is wanted.
+    pub filter: TerraceFilterFn,
+    /// For the filter.
+    pub context: *mut c_void,
     /// At most so many rows (at least one is tried); a cursor that locks hands over one.
     pub max_rows: u32,
     /// No further row is begun once the batch is so large.
@@ -148,7 +182,7 @@ pub unsafe extern "C" fn terrace_cursor_close(cursor: *mut TerraceCursor) {
     });
 }
 
-/// Positions and fetches. `TERRACE_NO_ROW` if the first row is not there; a batch that is not full doesn't mean the end.
+/// Positions and fetches. A row that a filter skips in READ COMMITTED gives its lock back. `TERRACE_NO_ROW` if the first row is not there; a batch that is not full doesn't mean the end.
 ///
 /// # Safety
 /// `cursor` is open, `fetch` and what it points to are valid during the call, `batch` is valid and its `size` set.
@@ -165,11 +199,12 @@ pub unsafe extern "C" fn terrace_cursor_fetch(
             return Err(Fault::invalid("terrace_fetch or terrace_batch of another version".into()));
         }
         // SAFETY: the caller's promise.
-        let (key, prefix) = unsafe { (fetch.key.get(), fetch.prefix.get()) };
+        let (key, prefix, end) = unsafe { (fetch.key.get(), fetch.prefix.get(), fetch.end.get()) };
         let entry_only = fetch.want == TerraceWant::Entry as u32 || cursor.primary;
         (batch.rows, batch.ended, batch.data) = (0, false, TerraceBytes::EMPTY);
         cursor.buffer.clear();
         cursor.cursor.set_prefix(prefix);
+        cursor.cursor.set_end(if cursor.locking { &[] } else { end });
         cursor.cursor.batch_begin();
         let filled = cursor.fill(fetch, key, entry_only);
         cursor.cursor.batch_end();
@@ -191,6 +226,8 @@ pub unsafe extern "C" fn terrace_cursor_unlock_last(cursor: *mut TerraceCursor) 
         Ok(Code::Ok)
     })
 }
+
+use TerraceVerdict as Verdict;
 
 impl TerraceCursor {
     /// Goes where it is told; whether a row is there, and whether a batch goes on backward.
@@ -220,14 +257,37 @@ impl TerraceCursor {
         let max_rows = if self.locking { 1 } else { fetch.max_rows.max(1) };
         let mut rows = 0;
         while found {
-            self.append(entry_only)?;
-            rows += 1;
-            if rows >= max_rows || self.buffer.len() >= fetch.max_bytes as usize {
-                return Ok((rows, false));
+            match self.judge(fetch)? {
+                Verdict::Keep => {
+                    self.append(entry_only)?;
+                    rows += 1;
+                    if rows >= max_rows || self.buffer.len() >= fetch.max_bytes as usize {
+                        return Ok((rows, false));
+                    }
+                }
+                Verdict::End => break,
+                _ => self.cursor.unlock_unwanted(),
             }
             found = if backward { self.cursor.prev()? } else { self.cursor.next()? };
         }
         Ok((rows, true))
+    }
+
+    /// What the filter, if there is one, says of the entry at hand.
+    fn judge(&self, fetch: &TerraceFetch) -> crate::error::Result<Verdict> {
+        let Some(filter) = fetch.filter else { return Ok(Verdict::Keep) };
+        let key = self.cursor.key();
+        let primary_at = if self.primary { 0 } else { key.len() - self.cursor.primary_key().len() };
+        let (key, value) = (TerraceBytes::of(key), TerraceBytes::of(self.cursor.value()));
+        // SAFETY: the caller's promise about the callback; what it is given lives as long as the cursor stays.
+        match unsafe { filter(fetch.context, key, primary_at as u32, value) } {
+            0 => Ok(Verdict::Skip),
+            1 => Ok(Verdict::Keep),
+            2 => Ok(Verdict::End),
+            3 => Err(Fault::new(Code::Cancelled, "the filter ended the read".into())),
+            4 => Err(Fault::new(Code::Corrupt, "an entry is not of its index's layout".into())),
+            other => Err(Fault::invalid(format!("no verdict {other}"))),
+        }
     }
 
     fn append(&mut self, entry_only: bool) -> crate::error::Result<()> {

@@ -121,6 +121,17 @@ static void writes(terrace_engine *engine, terrace_table *table) {
   terrace_txn_close(txn);
 }
 
+/* The first verdict for the first entry, bb → k2, the second for the other. */
+static int32_t judge(void *context, terrace_bytes key, uint32_t primary_at, terrace_bytes value) {
+  TRUE(primary_at == 2 && value.len <= 5);
+  return ((int32_t *)context)[key.data[0] == 'e'];
+}
+
+static void count_key(void *context, terrace_bytes key) {
+  TRUE(key.len > 0);
+  ++*(int *)context;
+}
+
 static void reads(terrace_engine *engine, terrace_table *table) {
   terrace_txn *txn = begin(engine);
   OK(terrace_txn_open_view(txn));
@@ -133,7 +144,7 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   terrace_cursor_options options = {sizeof options, 1, TERRACE_LOCK_NONE, false, false};
   terrace_cursor *cursor = NULL;
   OK(terrace_cursor_open(txn, table, &options, &cursor));
-  terrace_fetch fetch = {sizeof fetch, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, 10, 10000};
+  terrace_fetch fetch = {sizeof fetch, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, 10, 10000};
   terrace_batch batch = {sizeof batch, 0, false, {NULL, 0}};
   OK(terrace_cursor_fetch(cursor, &fetch, &batch));
   TRUE(batch.rows == 2 && batch.ended);
@@ -162,13 +173,38 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   IS(TERRACE_NO_ROW, terrace_cursor_fetch(cursor, &fetch, &batch));
   fetch.size = 1;
   IS(TERRACE_INVALID, terrace_cursor_fetch(cursor, &fetch, &batch));
+
+  /* Filtered before the row is read: what is skipped, ended, cancelled. An end that is a key. */
+  int32_t verdicts[2] = {TERRACE_VERDICT_SKIP, TERRACE_VERDICT_KEEP};
+  terrace_fetch filtered = {sizeof filtered, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, judge, verdicts, 10, 10000};
+  OK(terrace_cursor_fetch(cursor, &filtered, &batch));
+  memcpy(&head, batch.data.data, sizeof head);
+  TRUE(batch.rows == 1 && batch.ended && equals(batch.data.data + sizeof head, head.key_len, "eek1"));
+  verdicts[0] = TERRACE_VERDICT_END;
+  IS(TERRACE_NO_ROW, terrace_cursor_fetch(cursor, &filtered, &batch));
+  verdicts[0] = TERRACE_VERDICT_KEEP, verdicts[1] = TERRACE_VERDICT_END;
+  OK(terrace_cursor_fetch(cursor, &filtered, &batch));
+  TRUE(batch.rows == 1 && batch.ended);
+  verdicts[1] = TERRACE_VERDICT_CANCEL;
+  IS(TERRACE_CANCELLED, terrace_cursor_fetch(cursor, &filtered, &batch));
+  verdicts[1] = TERRACE_VERDICT_DAMAGED;
+  IS(TERRACE_CORRUPT, terrace_cursor_fetch(cursor, &filtered, &batch));
+  verdicts[1] = 77;
+  IS(TERRACE_INVALID, terrace_cursor_fetch(cursor, &filtered, &batch));
+  filtered.filter = NULL;
+  filtered.end = bytes("eek1");
+  OK(terrace_cursor_fetch(cursor, &filtered, &batch));
+  TRUE(batch.rows == 1 && batch.ended);
+  filtered.end = bytes("eek10");
+  OK(terrace_cursor_fetch(cursor, &filtered, &batch));
+  TRUE(batch.rows == 2 && batch.ended);
   terrace_cursor_close(cursor);
 
   /* A lock of one is a wait of another. */
   options.index = 0;
   options.lock = TERRACE_LOCK_EXCLUSIVE;
   OK(terrace_cursor_open(txn, table, &options, &cursor));
-  terrace_fetch first = {sizeof first, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, 10, 10000};
+  terrace_fetch first = {sizeof first, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, 10, 10000};
   OK(terrace_cursor_fetch(cursor, &first, &batch));
   TRUE(batch.rows == 1);
   terrace_txn *other = begin(engine);
@@ -203,8 +239,13 @@ static void counters(terrace_engine *engine, terrace_table *table) {
   terrace_estimate estimate = {sizeof estimate, 0, 0, 0, 0};
   OK(terrace_table_estimate(table, &estimate));
   TRUE(estimate.rows <= 10);
-  OK(terrace_table_records_in_range(table, 0, bytes("k1"), bytes("k9"), &a));
-  TRUE(a >= 1 && a <= 10);
+  bool near = false;
+  OK(terrace_table_records_in_range(table, 0, bytes("k1"), bytes("k9"), &a, &near));
+  TRUE(a >= 1 && a <= 10 && near);
+  int keys = 0;
+  OK(terrace_table_sample(table, 0, 0.5, count_key, &keys));
+  TRUE(keys >= 1 && keys <= 10);
+  IS(TERRACE_INVALID, terrace_table_sample(table, 9, 0.5, count_key, &keys));
   OK(terrace_table_check(table, 0, &a));
   OK(terrace_table_check(table, 1, &a));
   int calls = 0;

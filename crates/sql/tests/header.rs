@@ -18,9 +18,11 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceTableDefinition", "table_definition"),
     ("TerraceEstimate", "estimate"),
     ("TerraceTableFn", "table_fn"),
+    ("TerraceKeyFn", "key_fn"),
     ("TerraceEntry", "entry"),
     ("TerraceXidFn", "xid_fn"),
     ("TerraceCursorOptions", "cursor_options"),
+    ("TerraceFilterFn", "filter_fn"),
     ("TerraceFetch", "fetch"),
     ("TerraceBatch", "batch"),
     ("TerraceRowHead", "row_head"),
@@ -55,6 +57,7 @@ fn generate() -> String {
         ("TerraceLock", "TERRACE_LOCK"),
         ("TerraceSeek", "TERRACE_SEEK"),
         ("TerraceWant", "TERRACE_WANT"),
+        ("TerraceVerdict", "TERRACE_VERDICT"),
     ] {
         config.export.include.push(rust.to_string());
         names.insert(rust.to_string(), c.to_string());

@@ -4,6 +4,8 @@
 //! the child, slot by count of that one share; and so on. The difference of two fractions times the
 //! number of rows is the estimate. A range of a few leaves is counted; of one that is not much longer the leaves are counted in
 //! the nodes above them.
+//!
+//! A sample of a tree's entries is some of its leaves, each found as a fraction of the tree in the same way.
 
 use super::descend::{Notes, Target};
 use super::node::Node;
@@ -13,6 +15,17 @@ use terrace_tier::pool::Access;
 
 /// Leaves that are counted rather than estimated.
 const COUNTED_LEAVES: usize = 4;
+
+/// Up to so many leaves a range is told apart from one that is only estimated: InnoDB walks along as many.
+const NEAR_LEAVES: u64 = 9;
+
+/// About how many rows a range has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeEstimate {
+    pub rows: u64,
+    /// The range is short: counted, or nearly so.
+    pub near: bool,
+}
 
 struct Spot {
     leaf: u32,
@@ -32,7 +45,7 @@ enum Counted {
 
 impl Tree {
     /// Rows in the range, about.
-    pub fn estimate_range(&self, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<u64> {
+    pub fn estimate_range(&self, low: Bound<&[u8]>, high: Bound<&[u8]>) -> Result<RangeEstimate> {
         let from = match low {
             Bound::Unbounded => self.spot(&[], false)?,
             Bound::Included(key) => self.spot(key, false)?,
@@ -44,20 +57,46 @@ impl Tree {
             Bound::Excluded(key) => Some(self.spot(key, false)?),
         };
         match self.count(&from, to.as_ref())? {
-            Counted::Exactly(rows) => return Ok(rows),
+            Counted::Exactly(rows) => return Ok(RangeEstimate { rows, near: true }),
             Counted::RowsPerLeaf(rows) => {
                 if let Some(to) = &to
                     && let Some(leaves) = self.leaves_between(&from, to)?
                     && leaves > 0
                 {
                     let whole = leaves as f64 * rows;
-                    return Ok((whole + to.slot as f64 - from.slot as f64).max(1.0).round() as u64);
+                    let rows = (whole + to.slot as f64 - from.slot as f64).max(1.0).round() as u64;
+                    return Ok(RangeEstimate { rows, near: leaves <= NEAR_LEAVES });
                 }
             }
             Counted::Unknown => {}
         }
         let end = to.map_or(1.0, |to| to.fraction);
-        Ok(((end - from.fraction).max(0.0) * self.rows() as f64).round() as u64)
+        let rows = ((end - from.fraction).max(0.0) * self.rows() as f64).round() as u64;
+        Ok(RangeEstimate { rows, near: false })
+    }
+
+    /// The keys of the leaf that lies at this fraction (0 to 1) of the tree, of entries whose value `counts` says yes to.
+    pub fn sample_leaf(&self, fraction: f64, counts: fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>> {
+        let (mut key, mut rest, mut level) = (Vec::new(), fraction, self.root_level());
+        loop {
+            let guard = self.descend(Target::At(&key), level, Access::Internal, &mut Notes::default())?;
+            let Some(guard) = guard else {
+                (rest, level) = (fraction, self.root_level()); // the tree has lost a level meanwhile
+                key.clear();
+                continue;
+            };
+            let node = Node::new(guard.page());
+            if level == 0 {
+                let counted = (0..node.count()).filter(|slot| counts(node.value(*slot)));
+                return Ok(counted.map(|slot| node.key(slot)).collect());
+            }
+            let count = node.count().max(1);
+            let place = rest.clamp(0.0, 1.0) * count as f64;
+            let slot = (place as usize).min(count - 1);
+            node.key_into(slot, &mut key);
+            rest = place - slot as f64;
+            level -= 1;
+        }
     }
 
     /// Where the first entry is that is not below the key, or, with `after`, above it.

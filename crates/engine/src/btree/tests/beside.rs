@@ -80,7 +80,7 @@ fn small_ranges_are_counted_and_large_ones_estimated() {
     let w = built(&numbers(50_000, 100), 90);
     let estimate = |low: u64, high: u64| {
         let (low, high) = (low.to_be_bytes(), high.to_be_bytes());
-        w.tree.estimate_range(Bound::Included(&low[..]), Bound::Excluded(&high[..])).unwrap()
+        w.tree.estimate_range(Bound::Included(&low[..]), Bound::Excluded(&high[..])).unwrap().rows
     };
     assert_eq!(estimate(700, 700), 0);
     assert_eq!(estimate(700, 701), 1);
@@ -91,10 +91,27 @@ fn small_ranges_are_counted_and_large_ones_estimated() {
         let (rows, exact) = (estimate(low, high) as f64, (high - low) as f64);
         assert!((rows - exact).abs() <= exact * 0.1 + 200.0, "{rows} for {exact}");
     }
-    assert_eq!(w.tree.estimate_range(Bound::Unbounded, Bound::Unbounded).unwrap(), 50_000);
+    let all = w.tree.estimate_range(Bound::Unbounded, Bound::Unbounded).unwrap();
+    assert_eq!((all.rows, all.near), (50_000, false));
     let at = |n: u64| n.to_be_bytes();
     let both = w.tree.estimate_range(Bound::Excluded(&at(10)), Bound::Included(&at(12))).unwrap();
-    assert_eq!(both, 2);
+    assert_eq!((both.rows, both.near), (2, true));
+}
+
+#[test]
+fn a_sample_is_spread_over_the_whole_tree() {
+    let w = built(&numbers(50_000, 100), 90);
+    let mut firsts = Vec::new();
+    for part in 0..20 {
+        let keys = w.tree.sample_leaf((part as f64 + 0.5) / 20.0, |value| value.len() == 100).unwrap();
+        assert!(keys.len() > 50 && keys.is_sorted());
+        let first = u64::from_be_bytes(keys[0][..8].try_into().unwrap());
+        assert!(first.abs_diff(part * 2500 + 1250) < 1000, "{first} in part {part}");
+        firsts.push(first);
+    }
+    assert!(firsts.is_sorted());
+    assert!(w.tree.sample_leaf(1.0, |_| true).unwrap().last().unwrap()[..8] == 49_999u64.to_be_bytes());
+    assert!(w.tree.sample_leaf(0.0, |_| false).unwrap().is_empty());
 }
 
 #[test]
@@ -105,7 +122,7 @@ fn ranges_are_estimated_by_their_own_leaves_where_rows_differ_in_size() {
     for (low, high) in [(5_000u64, 12_000u64), (30_000, 34_000)] {
         let (from, to) = (low.to_be_bytes(), high.to_be_bytes());
         let rows =
-            w.tree.estimate_range(Bound::Included(&from[..]), Bound::Excluded(&to[..])).unwrap() as f64;
+            w.tree.estimate_range(Bound::Included(&from[..]), Bound::Excluded(&to[..])).unwrap().rows as f64;
         let exact = (high - low) as f64;
         assert!((rows - exact).abs() <= exact * 0.1 + 200.0, "{rows} for {exact}");
     }
