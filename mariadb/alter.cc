@@ -104,6 +104,13 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
 
 typedef Alter_context Context;
 
+/** A longer VARCHAR, if same_columns finds it so: a row has its length and its bytes. */
+bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition &changed) const
+{
+  return field.real_type() == MYSQL_TYPE_VARCHAR && !field.vcol_info &&
+         changed.type_handler() == field.type_handler() && changed.charset == field.charset();
+}
+
 enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   const HA_CREATE_INFO *create= info->create_info;

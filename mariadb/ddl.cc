@@ -216,3 +216,9 @@ int ha_terrace::optimize(THD *, HA_CHECK_OPT *)
 {
   return HA_ADMIN_TRY_ALTER;            // rebuild by copy, then analyze
 }
+
+/* Asked by EXCHANGE PARTITION, of tables that the server has compared. */
+bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *, uint changes)
+{
+  return changes == IS_EQUAL_YES ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
+}
