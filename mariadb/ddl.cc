@@ -10,6 +10,7 @@
              definition the engine's table has
 */
 #include "ha_terrace.h"
+#include "alter.h"
 #include "ddl.h"
 #include "errors.h"
 #include "globals.h"
@@ -23,6 +24,14 @@ static const size_t PROPERTIES_HEAD= 2;
 std::string table_name(const char *path)
 {
   return path[0] == FN_CURLIB && path[1] == FN_LIBCHAR ? path + 2 : path;
+}
+
+std::string make_properties(bool temporary, const TABLE *table)
+{
+  const LEX_CUSTRING &version= table->s->tabledef_version;
+  std::string properties(1, PROPERTIES_VERSION);
+  properties+= temporary ? TEMPORARY : 0;
+  return properties.append(reinterpret_cast<const char *>(version.str), version.length);
 }
 
 static int drop(THD *thd, const char *path)
@@ -78,14 +87,21 @@ void drop_left_temporary_tables()
   drop_listed(&listed);
 }
 
-/** 0: the engine's table has this version. */
+/** 0: the engine's table has this version. Of a partitioned table all partitions have the same. */
 static int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong)
 {
   if (!engine)
     return 2;
+  std::string name= table_name(path);
   terrace_table *table= nullptr;
-  if (terrace_table_open(engine, bytes_of(table_name(path)), &table))
-    return 2;
+  if (int32_t code= terrace_table_open(engine, bytes_of(name), &table))
+  {
+    Listed listed= {name + "#P#", false, {}};
+    terrace_table_list(engine, list_one, &listed);
+    if (code != TERRACE_ABSENT || listed.names.empty() ||
+        terrace_table_open(engine, bytes_of(listed.names[0]), &table))
+      return 2;
+  }
   terrace_bytes properties= terrace_table_properties(table);
   bool same= properties.len == PROPERTIES_HEAD + version->length &&
              !memcmp(properties.data + PROPERTIES_HEAD, version->str, version->length);
@@ -161,9 +177,7 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     const bool unique= key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
     indexes.push_back({sizeof(terrace_index_definition), bytes_of(key->name.str, key->name.length), unique});
   }
-  std::string properties(1, PROPERTIES_VERSION);
-  properties+= info->options & HA_LEX_CREATE_TMP_TABLE ? TEMPORARY : 0;
-  properties.append(reinterpret_cast<const char *>(form->s->tabledef_version.str), form->s->tabledef_version.length);
+  const std::string properties= make_properties(info->options & HA_LEX_CREATE_TMP_TABLE, form);
   const std::string engine_name= table_name(name);
   terrace_table_definition definition= {};
   definition.size= sizeof definition;
@@ -207,12 +221,8 @@ int ha_terrace::optimize(THD *, HA_CHECK_OPT *)
   return HA_ADMIN_TRY_ALTER;            // rebuild by copy, then analyze
 }
 
-/* Changes of the definition alone (comments, defaults) need no copy. */
-bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *info, uint changes)
+/* Asked by EXCHANGE PARTITION, of tables that the server has compared. */
+bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *, uint changes)
 {
-  if (changes != IS_EQUAL_YES)
-    return COMPATIBLE_DATA_NO;
-  if (info->used_fields & HA_CREATE_USED_AUTO && info->auto_increment_value)
-    return COMPATIBLE_DATA_NO;
-  return COMPATIBLE_DATA_YES;
+  return changes == IS_EQUAL_YES ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
 }

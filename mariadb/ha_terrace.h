@@ -8,6 +8,7 @@
     ha_write.cc     insert, update, delete, auto-increment
     sequence.cc     sequences: changes and reads outside of the session's transaction
     ddl.cc          create, drop, rename, truncate, check, analyze
+    alter.cc        ALTER TABLE in place
 
   Indexes. Number 0 in the engine is the tree of the rows. It is the server's primary key (number 0 there too) or, for
   a table without one, a hidden row id of 8 bytes; then the server's index n is the engine's n + 1.
@@ -29,6 +30,8 @@
 #include "session.h"
 #include "statistics.h"
 #include <memory>
+
+namespace terrace { struct Alter_context; }
 
 class ha_terrace final : public handler
 {
@@ -117,6 +120,11 @@ public:
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
+  bool can_convert_nocopy(const Field &field, const Column_definition &changed) const override;
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
+  bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
 
 private:
   /* One row of the batch. */
@@ -176,6 +184,11 @@ private:
   bool attach_statistics();
   void refresh_statistics(bool fill);
   int compare_trees(THD *thd);
+  bool alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *info);
+  bool read_into_record(const uchar *at);
+  template <class Each>
+  int32_t for_each_new_entry(terrace::Alter_context *context, const terrace_batch &batch, Each each);
+  int32_t alter_round(terrace::Alter_context *context, bool last);
 
   terrace_table *m_table= nullptr;
   std::string m_name;

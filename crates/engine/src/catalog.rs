@@ -3,17 +3,21 @@
 //! So that create, drop, rename and truncate each are one change of one entry, and thus whole or
 //! nothing after a crash. The names are kept in memory as well; they are few beside the data.
 //!
-//! Value: `name length u16 · name · indexes u16 · for each: space u32 · unique u8 · name length u16 · name ·
-//! then the properties`. A definition that is too long for an entry stands in entries of its own (`definition`).
+//! The value is a definition (`entry`); one that is too long for an entry stands in entries of its own (`definition`).
 //! Table and space ids come from one counter in the superblock and are never
 //! reused. Spaces that no entry names are leftovers of a crash and are dropped at start.
 
+mod alter;
 pub mod definition;
+pub mod entry;
 
 use crate::btree::Tree;
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
-use crate::table::{IndexDef, Table, TableDef};
+use crate::table::{Table, TableDef};
+pub(crate) use alter::{Alter, Source};
+pub use entry::{Listed, listed};
+use entry::{decode, encode};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -27,6 +31,8 @@ use terrace_tier::redo::Urgency;
 pub(crate) struct Known {
     id: u32,
     spaces: Vec<SpaceId>,
+    /// What undo calls each index.
+    numbers: Vec<u16>,
     def: TableDef,
     open: Option<Arc<Table>>,
     /// When it was last opened, by the catalog's count.
@@ -78,67 +84,6 @@ const IDS: u32 = 64;
 /// tables that nobody uses are closed.
 const FRAMES_A_TREE: usize = 8;
 
-pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
-    let mut out = Vec::new();
-    let text = |out: &mut Vec<u8>, t: &str| {
-        out.extend_from_slice(&(t.len() as u16).to_le_bytes());
-        out.extend_from_slice(t.as_bytes());
-    };
-    text(&mut out, name);
-    out.extend_from_slice(&(known.spaces.len() as u16).to_le_bytes());
-    for (space, index) in known.spaces.iter().zip(&known.def.indexes) {
-        out.extend_from_slice(&space.0.to_le_bytes());
-        out.push(u8::from(index.unique));
-        text(&mut out, &index.name);
-    }
-    out.extend_from_slice(&known.def.properties);
-    out
-}
-
-pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
-    let mut rest = bytes;
-    let mut take = |n: usize| -> Option<&[u8]> {
-        let (head, tail) = rest.split_at_checked(n)?;
-        rest = tail;
-        Some(head)
-    };
-    let u16_of = |b: &[u8]| usize::from(u16::from_le_bytes([b[0], b[1]]));
-    let len = u16_of(take(2)?);
-    let name = String::from_utf8(take(len)?.to_vec()).ok()?;
-    let count = u16_of(take(2)?);
-    let (mut spaces, mut indexes) = (Vec::new(), Vec::new());
-    for _ in 0..count {
-        spaces.push(SpaceId(u32::from_le_bytes(take(4)?.try_into().ok()?)));
-        let unique = match take(1)?[0] {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
-        let len = u16_of(take(2)?);
-        indexes.push(IndexDef { name: String::from_utf8(take(len)?.to_vec()).ok()?, unique });
-    }
-    if indexes.is_empty() || spaces.iter().any(|space| *space < SpaceId::FIRST_USER) {
-        return None;
-    }
-    let def = TableDef { indexes, properties: rest.to_vec() };
-    Some((name, Known { id, spaces, def, open: None, used: 0 }))
-}
-
-/// A table as its entry in the catalog says.
-#[derive(Clone, Debug)]
-pub struct Listed {
-    pub id: u32,
-    pub name: String,
-    /// The trees, the primary one first.
-    pub indexes: Vec<(SpaceId, IndexDef)>,
-}
-
-/// Reads a table's definition, without opening anything. None: it cannot be read.
-pub fn listed(id: u32, value: &[u8]) -> Option<Listed> {
-    let (name, known) = decode(id, value)?;
-    Some(Listed { id, name, indexes: known.spaces.into_iter().zip(known.def.indexes).collect() })
-}
-
 impl Catalog {
     pub fn create(pages: &Arc<Pages>) -> Result<()> {
         Tree::create(pages, SpaceId::CATALOG, Urgency::Normal)?;
@@ -155,7 +100,7 @@ impl Catalog {
         if let Some(fault) = report.faults.first() {
             return Err(Error::Corrupt(format!("the catalog: {fault}")));
         }
-        let (definitions, left) = entries.put_together();
+        let (definitions, left, group) = entries.put_together();
         for (id, value) in definitions {
             // Ids come from one counter and name one thing each.
             let mut is_new = |id: u32| id < next && taken.insert(id);
@@ -173,7 +118,7 @@ impl Catalog {
         for key in left {
             tree.remove(&key)?;
         }
-        Ok(Catalog {
+        let catalog = Catalog {
             pages: pages.clone(),
             tree,
             checkpointer,
@@ -181,7 +126,9 @@ impl Catalog {
             changing: Mutex::new(()),
             ids: Mutex::new((next, next)),
             openings: AtomicU64::new(0),
-        })
+        };
+        catalog.finish_group(&group)?;
+        Ok(catalog)
     }
 
     /// Every space that a table has.
@@ -224,10 +171,14 @@ impl Catalog {
     }
 
     fn write(&self, name: &str, known: &Known) -> Result<()> {
-        let value = encode(name, known);
-        let old = self.tree.get(&known.id.to_be_bytes(), Access::Internal, definition::parts_of)?;
+        self.write_value(known.id, &encode(name, known))
+    }
+
+    /// Puts the value of the id, whole or nothing after a crash. Durable when it returns.
+    fn write_value(&self, id: u32, value: &[u8]) -> Result<()> {
+        let old = self.tree.get(&id.to_be_bytes(), Access::Internal, definition::parts_of)?;
         if value.len() <= definition::ENTRY_MAX {
-            self.tree.put(&known.id.to_be_bytes(), &value)?;
+            self.tree.put(&id.to_be_bytes(), value)?;
         } else {
             // The parts first: the entry of the table's id, put last, makes them the table's.
             let parts = definition::Parts {
@@ -238,12 +189,12 @@ impl Catalog {
                 let max = usize::from(u16::MAX) * definition::ENTRY_MAX;
                 return Err(Error::TooLarge { what: "a table definition", len: value.len(), max });
             }
-            for (key, part) in parts.keys(known.id).zip(value.chunks(definition::ENTRY_MAX)) {
+            for (key, part) in parts.keys(id).zip(value.chunks(definition::ENTRY_MAX)) {
                 self.tree.put(&key, part)?;
             }
-            self.tree.put(&known.id.to_be_bytes(), &parts.encode())?;
+            self.tree.put(&id.to_be_bytes(), &parts.encode())?;
         }
-        self.remove_parts(known.id, old)?;
+        self.remove_parts(id, old)?;
         self.durable()
     }
 
@@ -253,6 +204,12 @@ impl Catalog {
             self.tree.remove(&key)?;
         }
         Ok(())
+    }
+
+    fn remove_value(&self, id: u32) -> Result<()> {
+        let parts = self.tree.get(&id.to_be_bytes(), Access::Internal, definition::parts_of)?;
+        self.tree.remove(&id.to_be_bytes())?;
+        self.remove_parts(id, parts)
     }
 
     fn durable(&self) -> Result<()> {
@@ -271,7 +228,7 @@ impl Catalog {
         let _ = open.iter().try_for_each(|table| table.save_rows());
     }
 
-    fn make_trees(&self, count: usize) -> Result<(Vec<SpaceId>, Vec<Arc<Tree>>)> {
+    pub(crate) fn make_trees(&self, count: usize) -> Result<(Vec<SpaceId>, Vec<Arc<Tree>>)> {
         let (mut spaces, mut trees) = (Vec::new(), Vec::new());
         for _ in 0..count {
             let space = SpaceId(self.take_id()?);
@@ -296,8 +253,11 @@ impl Catalog {
         self.close_unused(def.indexes.len());
         let id = self.take_id()?;
         let (spaces, trees) = self.make_trees(def.indexes.len())?;
-        let table = Arc::new(Table::new(id, name.to_string(), def.clone(), trees));
-        let known = Known { id, spaces, def: def.clone(), open: Some(table.clone()), used: self.opening() };
+        let numbers: Vec<u16> = (0..).take(spaces.len()).collect();
+        let built = vec![0; spaces.len()];
+        let table = Arc::new(Table::new(id, name.to_string(), def.clone(), numbers.clone(), built, trees));
+        let open = Some(table.clone());
+        let known = Known { id, spaces, numbers, def: def.clone(), open, used: self.opening() };
         self.write(name, &known)?;
         self.known.lock().insert(name, known);
         Ok(table)
@@ -319,9 +279,14 @@ impl Catalog {
             return Err(Error::Absent(format!("table {name}")));
         };
         entry.used = self.opening();
-        let table = entry
-            .open
-            .get_or_insert_with(|| Arc::new(Table::new(known.id, name.to_string(), known.def, trees)));
+        if entry.spaces != known.spaces {
+            drop(all); // altered meanwhile
+            return self.open_table(name);
+        }
+        let built = vec![0; trees.len()];
+        let table = entry.open.get_or_insert_with(|| {
+            Arc::new(Table::new(known.id, name.to_string(), known.def, known.numbers, built, trees))
+        });
         Ok(table.clone())
     }
 
@@ -385,9 +350,7 @@ impl Catalog {
         let Some((id, spaces)) = self.known.lock().by_name.get(name).map(|k| (k.id, k.spaces.clone())) else {
             return Err(Error::Absent(format!("table {name}")));
         };
-        let parts = self.tree.get(&id.to_be_bytes(), Access::Internal, definition::parts_of)?;
-        self.tree.remove(&id.to_be_bytes())?;
-        self.remove_parts(id, parts)?;
+        self.remove_value(id)?;
         self.durable()?;
         self.known.lock().remove(name);
         Ok(spaces)
@@ -431,17 +394,4 @@ impl Catalog {
         }
         Ok(old)
     }
-}
-
-/// Definitions as they are stored: for the fuzz targets.
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn samples() -> Vec<Vec<u8>> {
-    let of = |names: &[&str]| {
-        let index = |name: &&str| IndexDef { name: name.to_string(), unique: name.len() % 2 == 1 };
-        let indexes: Vec<IndexDef> = names.iter().map(index).collect();
-        let spaces = (16..).take(indexes.len()).map(SpaceId).collect();
-        let def = TableDef { indexes, properties: b"properties".to_vec() };
-        encode("db/table", &Known { id: 9, spaces, def, open: None, used: 0 })
-    };
-    vec![of(&["PRIMARY"]), of(&["PRIMARY", "a", "other"])]
 }

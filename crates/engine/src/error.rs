@@ -58,6 +58,9 @@ pub enum Error {
     TooManyLocks { held: usize, max: usize },
     #[error("{0} is in use")]
     Busy(String),
+    /// What the transaction sees is older than an index.
+    #[error("{0} was changed since the transaction's view was opened")]
+    Changed(String),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -65,7 +68,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     pub fn kind(&self) -> Kind {
         match self {
-            Error::LockTimeout | Error::Deadlock => Kind::Conflict,
+            Error::LockTimeout | Error::Deadlock | Error::Changed(_) => Kind::Conflict,
             Error::Unavailable(_)
             | Error::Full(_)
             | Error::TooManyLocks { .. }

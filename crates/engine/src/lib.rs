@@ -1,6 +1,7 @@
 //! What a key is, what a commit is: trees, transactions, log, recovery.
 
 pub mod btree;
+pub mod build;
 pub mod catalog;
 pub mod check;
 pub mod checkpoint;
@@ -29,6 +30,7 @@ pub mod txn;
 pub mod undo;
 pub mod version;
 
+pub use build::{Alteration, NewIndex, Side};
 pub use config::Config;
 pub use engine::{Engine, SpaceInfo};
 pub use error::{Error, Kind, Result};

@@ -81,6 +81,9 @@ impl Cursor {
         lock: Lock,
         access: Access,
     ) -> Result<Cursor> {
+        if lock == Lock::None && txn.view().is_some_and(|view| !table.is_usable(index, view)) {
+            return Err(Error::Changed(format!("table {}", table.name())));
+        }
         let mut cursor = btree::Cursor::new(table.tree(index)?, access);
         if lock != Lock::None {
             cursor.set_run_max(1);
@@ -373,7 +376,14 @@ impl Cursor {
         self.value.clear();
         self.value.extend_from_slice(self.cursor.value());
         for _ in 0..STALE_MAX {
-            match seen(self.txn.core(), reader, self.table.id, self.index as u16, &self.key, &self.value)? {
+            match seen(
+                self.txn.core(),
+                reader,
+                self.table.id,
+                self.table.number(self.index),
+                &self.key,
+                &self.value,
+            )? {
                 Seen::Current => {}
                 Seen::Past(past) => self.value = past,
                 Seen::Nothing => return Ok(Look::Nothing),

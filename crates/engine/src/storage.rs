@@ -88,6 +88,7 @@ impl Storage {
         let volume = &*parts.volume;
         let lock = take_lock(volume)?;
         let is_new = create::if_absent(config, parts)?;
+        crate::build::spill::remove_left(volume)?;
         let Found { superblock: read_by, files, loading, pending, cut: found } =
             read(volume, config.redo_budget())?;
         let was_clean = read_by.clean;

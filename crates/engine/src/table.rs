@@ -2,10 +2,12 @@
 
 use crate::btree::Tree;
 use crate::btree::estimate::RangeEstimate;
+use crate::build::watch::Watch;
 use crate::error::{Error, Result};
 use parking_lot::{Mutex, RwLock};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::redo::Urgency;
 
@@ -30,9 +32,15 @@ pub struct Table {
     pub(crate) id: u32,
     name: RwLock<String>,
     def: TableDef,
+    /// What undo calls each index: its place when the table was made, then whatever was free when it was added.
+    numbers: Vec<u16>,
+    /// The newest number of a view that is too old for each index: it was built from rows committed later.
+    built: Vec<u64>,
     trees: RwLock<Arc<[Arc<Tree>]>>,
     counter: Mutex<()>,
     row_ids: Mutex<(u64, u64)>,
+    watch: RwLock<Option<Arc<Watch>>>,
+    is_watched: AtomicBool,
 }
 
 /// About how large a table is.
@@ -45,15 +53,28 @@ pub struct Estimate {
 }
 
 impl Table {
-    pub(crate) fn new(id: u32, name: String, def: TableDef, trees: Vec<Arc<Tree>>) -> Table {
-        assert_eq!(def.indexes.len(), trees.len());
+    pub(crate) fn new(
+        id: u32,
+        name: String,
+        def: TableDef,
+        numbers: Vec<u16>,
+        built: Vec<u64>,
+        trees: Vec<Arc<Tree>>,
+    ) -> Table {
+        assert!(
+            def.indexes.len() == trees.len() && numbers.len() == trees.len() && built.len() == trees.len()
+        );
         Table {
             id,
             name: RwLock::new(name),
             def,
+            numbers,
+            built,
             trees: RwLock::new(trees.into()),
             counter: Mutex::new(()),
             row_ids: Mutex::new((0, 0)),
+            watch: RwLock::default(),
+            is_watched: AtomicBool::new(false),
         }
     }
 
@@ -76,6 +97,35 @@ impl Table {
             .cloned()
             .ok_or_else(|| Error::Invalid(format!("table {} has no index {index}", self.name())))
     }
+    /// What undo calls the index.
+    pub(crate) fn number(&self, index: usize) -> u16 {
+        self.numbers.get(index).copied().unwrap_or(u16::MAX)
+    }
+    /// The tree that undo means; None: the index was dropped since.
+    pub(crate) fn numbered(&self, number: u16) -> Option<Arc<Tree>> {
+        let index = self.numbers.iter().position(|n| *n == number)?;
+        self.trees.read().get(index).cloned()
+    }
+    pub(crate) fn built(&self) -> &[u64] {
+        &self.built
+    }
+    /// Whether the index holds all that a view sees.
+    pub(crate) fn is_usable(&self, index: usize, view: u64) -> bool {
+        self.built.get(index).is_none_or(|built| *built <= view)
+    }
+
+    /// From now on `watch` is told the keys of rows that change; None: nobody is.
+    pub(crate) fn set_watch(&self, watch: Option<Arc<Watch>>) {
+        let mut place = self.watch.write();
+        self.is_watched.store(watch.is_some(), Ordering::Release);
+        *place = watch;
+    }
+    /// Who is told the keys of rows that change.
+    #[inline]
+    pub(crate) fn watch(&self) -> Option<Arc<Watch>> {
+        if self.is_watched.load(Ordering::Acquire) { self.watch.read().clone() } else { None }
+    }
+
     pub(crate) fn trees(&self) -> Arc<[Arc<Tree>]> {
         self.trees.read().clone()
     }

@@ -45,6 +45,8 @@ enum TERRACE
   TERRACE_PANIC = 15,
   // The volume or the table is in use by somebody else.
   TERRACE_BUSY = 16,
+  // What the transaction sees is older than an index of the table: it must begin anew to use it.
+  TERRACE_CHANGED = 17,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -163,6 +165,9 @@ typedef enum TERRACE_VERDICT TERRACE_VERDICT;
 typedef int32_t TERRACE_VERDICT;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
+
+// A table's change under way. Freed by `terrace_alter_close`; without a commit the table stays as it was.
+typedef struct terrace_alter terrace_alter;
 
 // Ends the waits of a transaction from another thread. Freed by `terrace_cancel_close`.
 typedef struct terrace_cancel terrace_cancel;
@@ -344,6 +349,18 @@ typedef struct {
   bool ended;
   terrace_bytes data;
 } terrace_batch;
+
+// An index of the table as it is to be.
+typedef struct {
+  size_t size;
+  terrace_bytes name;
+  bool unique;
+  // The place of the table's index that it is; all ones: it is built. New indexes are counted in their order, from 0.
+  uint32_t from;
+} terrace_new_index;
+
+// How many entries of an index are built; false ends it with `TERRACE_CANCELLED`.
+typedef bool (*terrace_progress_fn)(void *context, uint64_t entries);
 
 // Stands before each row of a batch, in the machine's byte order.
 typedef struct {
@@ -595,6 +612,65 @@ int32_t terrace_cursor_fetch(terrace_cursor *cursor,
 
 // Gives back the lock on the row fetched last (READ COMMITTED: the row didn't match).
 int32_t terrace_cursor_unlock_last(terrace_cursor *cursor);
+
+// Begins to change a table's indexes; the first stays what it is. If there are indexes to build, nobody has changed rows of
+// the table in a transaction that is not over. `owner` is for whom it waits; its cancel handle ends it.
+int32_t terrace_alter_begin(const terrace_engine *engine,
+                            terrace_bytes name,
+                            const terrace_new_index *indexes,
+                            size_t count,
+                            const terrace_txn *owner,
+                            terrace_alter **out);
+
+// Frees the handle; null is fine.
+void terrace_alter_close(terrace_alter *alter);
+
+// The next rows that are to get entries, about `max_bytes` of them. `TERRACE_NO_ROW` behind the last.
+int32_t terrace_alter_rows(terrace_alter *alter,
+                           uint32_t max_bytes,
+                           terrace_batch *batch);
+
+// Takes entries of a row. `index`: which of the new indexes. `TERRACE_TOO_LARGE` if one does not fit.
+int32_t terrace_alter_add(terrace_alter *alter,
+                          const terrace_entry *entries,
+                          size_t count);
+
+// Builds one of the new indexes of the entries it got. `TERRACE_DUPLICATE`: see `terrace_alter_duplicate`.
+int32_t terrace_alter_load(terrace_alter *alter,
+                           uint32_t which,
+                           terrace_progress_fn progress,
+                           void *context);
+
+// The row that the last `TERRACE_DUPLICATE` was about.
+int32_t terrace_alter_duplicate(terrace_alter *alter, terrace_batch *batch);
+
+// How many rows changed since the trees were built or the last round began.
+uint64_t terrace_alter_behind(const terrace_alter *alter);
+
+// Begins a round over the rows that changed. `last`: nobody else uses the table any more.
+int32_t terrace_alter_round(terrace_alter *alter, bool last);
+
+// The round's next rows: first, with `after` false, all as they were, whose entries go; then, with `after` true, all as
+// they are. `TERRACE_NO_ROW` behind the last of a kind.
+int32_t terrace_alter_round_rows(terrace_alter *alter,
+                                 bool after,
+                                 uint32_t max_bytes,
+                                 terrace_batch *batch);
+
+// Takes the entries of one of the round's rows out of the new indexes or, with `after` true, puts them in.
+int32_t terrace_alter_change(terrace_alter *alter,
+                             bool after,
+                             const terrace_entry *entries,
+                             size_t count);
+
+int32_t terrace_alter_round_end(terrace_alter *alter);
+
+// Makes the tables what is prepared, all of them or none after a crash, each with its new properties. Nobody else uses
+// them, and each has had its last round. Durable when it returns.
+int32_t terrace_alter_commit(const terrace_engine *engine,
+                             terrace_alter *const *all,
+                             const terrace_bytes *properties,
+                             size_t count);
 
 #ifdef __cplusplus
 }  // extern "C"

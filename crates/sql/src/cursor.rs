@@ -297,14 +297,20 @@ impl TerraceCursor {
         let (key, primary) = (self.cursor.key(), self.cursor.primary_key());
         let value = if entry_only { self.cursor.value() } else { &self.row[..] };
         let primary_at = if self.primary { 0 } else { key.len() - primary.len() };
-        let mut head = [0; size_of::<TerraceRowHead>()];
-        for (to, part) in head.chunks_exact_mut(4).zip([key.len(), primary_at, value.len()]) {
-            to.copy_from_slice(&(part as u32).to_ne_bytes());
-        }
-        self.buffer.reserve(head.len() + key.len() + value.len());
-        self.buffer.extend_from_slice(&head);
-        self.buffer.extend_from_slice(key);
-        self.buffer.extend_from_slice(value);
+        append_row(&mut self.buffer, key, primary_at, value);
         Ok(())
     }
+}
+
+/// Appends a row to a batch's buffer.
+#[inline]
+pub(crate) fn append_row(buffer: &mut Vec<u8>, key: &[u8], primary_at: usize, value: &[u8]) {
+    let mut head = [0; size_of::<TerraceRowHead>()];
+    for (to, part) in head.chunks_exact_mut(4).zip([key.len(), primary_at, value.len()]) {
+        to.copy_from_slice(&(part as u32).to_ne_bytes());
+    }
+    buffer.reserve(head.len() + key.len() + value.len());
+    buffer.extend_from_slice(&head);
+    buffer.extend_from_slice(key);
+    buffer.extend_from_slice(value);
 }

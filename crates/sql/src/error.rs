@@ -41,6 +41,8 @@ pub enum TerraceCode {
     Panic = 15,
     /// The volume or the table is in use by somebody else.
     Busy = 16,
+    /// What the transaction sees is older than an index of the table: it must begin anew to use it.
+    Changed = 17,
 }
 
 pub use TerraceCode as Code;
@@ -86,6 +88,7 @@ impl From<Error> for Fault {
             Error::Cancelled => Code::Cancelled,
             Error::TooManyLocks { .. } => Code::TooManyLocks,
             Error::Busy(_) => Code::Busy,
+            Error::Changed(_) => Code::Changed,
         };
         Fault { code, index, message }
     }

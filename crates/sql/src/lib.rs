@@ -18,6 +18,7 @@
 //!
 //! Not here: SQL. Keys and rows are bytes; the handler in `mariadb/` makes them.
 
+mod alter;
 mod bytes;
 mod catalog;
 pub mod config;
@@ -27,6 +28,7 @@ mod error;
 mod parts;
 mod transaction;
 
+pub use alter::*;
 pub use bytes::{Bytes, TerraceBytes};
 pub use catalog::*;
 pub use cursor::*;

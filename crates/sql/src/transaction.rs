@@ -83,7 +83,7 @@ const FEW: usize = 16;
 ///
 /// # Safety
 /// `entries` points to `count` valid entries whose bytes live during the call.
-unsafe fn with_entries<T>(
+pub(crate) unsafe fn with_entries<T>(
     entries: *const TerraceEntry,
     count: usize,
     body: impl FnOnce(&[Entry<'_>]) -> Result<T>,

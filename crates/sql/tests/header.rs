@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-const OPAQUE: &[&str] = &["engine", "table", "txn", "ticket", "savepoint", "cancel", "cursor"];
+const OPAQUE: &[&str] = &["engine", "table", "txn", "ticket", "savepoint", "cancel", "cursor", "alter"];
 const OPEN: &[(&str, &str)] = &[
     ("TerraceBytes", "bytes"),
     ("TerraceOpenOptions", "open_options"),
@@ -26,6 +26,8 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceFetch", "fetch"),
     ("TerraceBatch", "batch"),
     ("TerraceRowHead", "row_head"),
+    ("TerraceNewIndex", "new_index"),
+    ("TerraceProgressFn", "progress_fn"),
 ];
 
 fn generate() -> String {
@@ -64,7 +66,7 @@ fn generate() -> String {
     }
     config.export.include.push("TerraceRowHead".into());
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["error", "bytes", "engine", "catalog", "transaction", "cursor"] {
+    for file in ["error", "bytes", "engine", "catalog", "transaction", "cursor", "alter"] {
         builder = builder.with_src(root.join(format!("src/{file}.rs")));
     }
     let mut text = Vec::new();

@@ -345,7 +345,7 @@ fn is_worth_merging(node: Node<'_>, was_used: usize) -> bool {
     node.used() < SPARSE && (was_used >= SPARSE || node.count().is_multiple_of(8))
 }
 
-pub(super) fn check_sizes(key: &[u8], value_max: usize) -> Result<()> {
+pub(crate) fn check_sizes(key: &[u8], value_max: usize) -> Result<()> {
     if key.len() > MAX_KEY {
         return Err(TreeError::KeyTooLong { len: key.len(), max: MAX_KEY });
     }

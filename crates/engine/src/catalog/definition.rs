@@ -4,6 +4,10 @@
 //! definition, which lies in entries with the keys `id · generation · part number u16`, all big-endian. A generation is
 //! a number of the counter of table ids: a changed definition is put beside the old one, and one put of the table's own
 //! entry changes from one to the other. Parts that no table names are leftovers of a crash.
+//!
+//! Definitions of several tables change together through the entry of id 0, the group: `1 u8 · for each table: id u32 ·
+//! length u32 · its new definition`. While it is there, what it says of a table is what holds; then each table gets its
+//! own entry, and the group goes.
 
 use hashbrown::HashMap;
 
@@ -48,10 +52,41 @@ pub fn parts_of(value: Option<&[u8]>) -> Option<Parts> {
     Some(Parts { generation: u32::from_le_bytes(*generation), count: usize::from(count) })
 }
 
+/// The id under which the group stands: no table has it.
+pub const GROUP: u32 = 0;
+const GROUP_VERSION: u8 = 1;
+
+/// The group's value.
+pub fn encode_group<'a>(all: impl Iterator<Item = (u32, &'a [u8])>) -> Vec<u8> {
+    let mut out = vec![GROUP_VERSION];
+    for (id, value) in all {
+        out.extend_from_slice(&id.to_le_bytes());
+        out.extend_from_slice(&(value.len() as u32).to_le_bytes());
+        out.extend_from_slice(value);
+    }
+    out
+}
+
+fn decode_group(bytes: &[u8]) -> Option<Vec<(u32, Vec<u8>)>> {
+    let mut rest = bytes.strip_prefix(&[GROUP_VERSION])?;
+    let mut all = Vec::new();
+    while !rest.is_empty() {
+        let (id, after) = rest.split_first_chunk::<4>()?;
+        let (len, after) = after.split_first_chunk::<4>()?;
+        let (value, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        all.push((u32::from_le_bytes(*id), value.to_vec()));
+        rest = after;
+    }
+    Some(all)
+}
+
+/// Ids with their definitions; None: it cannot be read.
+pub type Definitions = Vec<(u32, Option<Vec<u8>>)>;
+
 /// The catalog's entries, as a walk through its tree meets them.
 #[derive(Default)]
 pub struct Entries {
-    tables: Vec<(u32, Option<Vec<u8>>)>,
+    tables: Definitions,
     parts: HashMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -66,8 +101,9 @@ impl Entries {
         }
     }
 
-    /// The definition of each table, None if it or a part of it cannot be read, and the keys of parts that no table names.
-    pub fn put_together(mut self) -> (Vec<(u32, Option<Vec<u8>>)>, Vec<Vec<u8>>) {
+    /// The definition of each table, None if it or a part of it cannot be read; the keys of parts that no table names; the
+    /// tables whose definition is the group's.
+    pub fn put_together(mut self) -> (Definitions, Vec<Vec<u8>>, Vec<u32>) {
         let mut whole = Vec::new();
         for (id, value) in self.tables {
             let Some(parts) = parts_of(value.as_deref()) else {
@@ -79,7 +115,24 @@ impl Entries {
         }
         let mut left: Vec<_> = self.parts.into_keys().collect();
         left.sort_unstable();
-        (whole, left)
+        let mut changed = Vec::new();
+        if let Some(at) = whole.iter().position(|(id, value)| *id == GROUP && value.is_some()) {
+            let group = whole[at].1.as_deref().and_then(decode_group);
+            // One that cannot be read stays as what it is: an entry of no table.
+            for (id, value) in group.into_iter().flatten() {
+                let Some(table) = whole.iter_mut().find(|(table, _)| *table == id && id != GROUP) else {
+                    return (vec![(GROUP, None)], left, Vec::new());
+                };
+                table.1 = Some(value);
+                changed.push(id);
+            }
+            if changed.is_empty() {
+                whole[at].1 = None;
+            } else {
+                whole.remove(at);
+            }
+        }
+        (whole, left, changed)
     }
 }
 

@@ -42,6 +42,7 @@ struct Entries<'a> {
     look: &'a Look,
     undo: &'a Undo,
     table: u32,
+    /// The index's number.
     index: u16,
     live: u64,
     headless: u64,
@@ -56,8 +57,7 @@ struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    fn new(look: &'a Look, undo: &'a Undo, table: u32, index: usize) -> Entries<'a> {
-        let index = index as u16;
+    fn new(look: &'a Look, undo: &'a Undo, table: u32, index: u16) -> Entries<'a> {
         Entries {
             look,
             undo,
@@ -162,7 +162,7 @@ fn one(
     for (index, (space, def)) in table.indexes.iter().enumerate() {
         let name = format!("table {} index {}", table.name, def.name);
         progress(&format!("walking {name}: table"));
-        let mut entries = Entries::new(look, undo, table.id, index);
+        let mut entries = Entries::new(look, undo, table.id, table.numbers[index]);
         let mut tally = Tally::new();
         let named: &[Large] = undo.named.get(&table.id).filter(|_| index == 0).map_or(&[], Vec::as_slice);
         let mut entry = |key: &[u8], value: &[u8]| entries.entry(key, value, &mut |row| tally.add(row));
@@ -212,7 +212,7 @@ fn name_differences(
     report: &mut Report,
 ) {
     for (side, which) in [(0, 0), (1, index)] {
-        let mut entries = Entries::new(look, undo, table.id, which);
+        let mut entries = Entries::new(look, undo, table.id, table.numbers[which]);
         let mut entry =
             |key: &[u8], value: &[u8]| entries.entry(key, value, &mut |row| difference.add(side, row));
         walk(look, table.indexes[which].0, &mut entry, None);

@@ -136,12 +136,15 @@ pub fn superblock(bytes: &[u8]) {
 }
 
 pub fn catalog_samples() -> Vec<Sample> {
-    catalog::samples().into_iter().map(|bytes| sample(bytes, (1, 1))).collect()
+    catalog::entry::samples().into_iter().map(|bytes| sample(bytes, (1, 1))).collect()
 }
 
 pub fn catalog(bytes: &[u8]) {
-    if let Some((name, known)) = catalog::decode(9, bytes) {
-        assert!(catalog::encode(&name, &known) == bytes, "a definition was accepted that nobody writes");
+    if let Some((name, known)) = catalog::entry::decode(9, bytes) {
+        assert!(
+            catalog::entry::encode(&name, &known) == bytes,
+            "a definition was accepted that nobody writes"
+        );
     }
 }
 

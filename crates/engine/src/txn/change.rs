@@ -105,8 +105,13 @@ impl Txn {
                     if row::HEAD + rest.len() > value_max {
                         return Err(Stop::Again);
                     }
-                    let change =
-                        Change { table: table.id, index: index as u16, key, old: old.as_deref(), marked };
+                    let change = Change {
+                        table: table.id,
+                        index: table.number(index),
+                        key,
+                        old: old.as_deref(),
+                        marked,
+                    };
                     let bytes = record::encode(&Record { txn: me, before, body: Body::Change(change) });
                     let at = stream.next();
                     if at.at() + bytes.len() > PAGE_SIZE {
@@ -125,6 +130,9 @@ impl Txn {
                     state.put_hint(tree.space().id(), hint);
                     if written > 0 {
                         state.appended(written);
+                        if let Some(watch) = table.watch().filter(|_| index == 0) {
+                            watch.add(key, me);
+                        }
                     }
                     return Ok(());
                 }

@@ -198,7 +198,7 @@ impl Txn {
 
     /// A request for a lock on a key, with all its waits. What would be lost by giving up counts as InnoDB counts it:
     /// changes and locks.
-    fn request<'a>(&'a self, state: &State, name: (SpaceId, &'a [u8]), want: Want) -> Request<'a> {
+    pub(crate) fn request<'a>(&'a self, state: &State, name: (SpaceId, &'a [u8]), want: Want) -> Request<'a> {
         let weight = state.changes + state.locks.len() as u64;
         let deadline = self.deadline(state);
         Request::new(&self.core.locks, self.session, weight, name, want, deadline, &self.cancel)
@@ -251,6 +251,10 @@ impl Txn {
                 self.core.purge_wanted.notify();
             }
         }
+    }
+    /// The view, if there is one.
+    pub(crate) fn view(&self) -> Option<u64> {
+        self.state.lock().view
     }
     /// Who reads, for consistent reads.
     pub(crate) fn reader(&self) -> Reader {

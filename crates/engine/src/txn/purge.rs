@@ -150,7 +150,7 @@ fn purge_change(core: &Core, txn: TxnId, change: &Change<'_>) -> Result<()> {
         return Ok(());
     }
     let Some(table) = core.catalog.by_id(change.table)? else { return Ok(()) };
-    let tree = table.tree(usize::from(change.index))?;
+    let Some(tree) = table.numbered(change.index) else { return Ok(()) };
     let mut free = large.filter(|_| !change.marked);
     if change.marked {
         let plan = Plan { urgency: Urgency::Reserve, ..Plan::remove() };

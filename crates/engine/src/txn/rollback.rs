@@ -73,11 +73,13 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
         What::Nothing => None,
     };
     match (copy.what, table) {
-        (What::Change { index, key, old, marked, .. }, Some(table)) => {
-            let tree = table.tree(usize::from(index))?;
-            let undoing = Undoing { me: state.id, at, index, key: &key, old: old.as_deref(), marked };
-            undoing.run(core, stream, &tree)?;
-        }
+        (What::Change { index, key, old, marked, .. }, Some(table)) => match table.numbered(index) {
+            Some(tree) => {
+                let undoing = Undoing { me: state.id, at, index, key: &key, old: old.as_deref(), marked };
+                undoing.run(core, stream, &tree)?;
+            }
+            None => take_off(core, stream, at)?,
+        },
         (What::Large { large, .. }, Some(table)) => {
             // The row that named it is undone already.
             overflow::free_written(table.tree(0)?.space(), large, Urgency::Reserve)?;

@@ -15,7 +15,8 @@ fn long() -> Entries {
 fn parts_are_put_together_in_their_order() {
     let mut entries = long();
     entries.add(&10u32.to_be_bytes(), b"short");
-    let (whole, left) = entries.put_together();
+    let (whole, left, group) = entries.put_together();
+    assert!(group.is_empty());
     assert_eq!(whole, [(9, Some(b"onetwothree".to_vec())), (10, Some(b"short".to_vec()))]);
     assert!(left.is_empty());
 }
@@ -28,7 +29,8 @@ fn parts_of_another_generation_or_of_no_table_are_left_over() {
     for key in old.iter().chain(&dropped) {
         entries.add(key, b"old");
     }
-    let (whole, left) = entries.put_together();
+    let (whole, left, group) = entries.put_together();
+    assert!(group.is_empty());
     assert_eq!(whole, [(9, Some(b"onetwothree".to_vec()))]);
     assert_eq!(left, [dropped, old].concat());
 }
@@ -44,14 +46,41 @@ fn a_missing_part_and_a_key_that_nobody_writes_cannot_be_read() {
     entries.add(b"what is this", b"");
     assert_eq!(
         entries.put_together(),
-        (vec![(u32::from_be_bytes(*b"what"), Some(Vec::new())), (0, None)], Vec::new())
+        (vec![(u32::from_be_bytes(*b"what"), Some(Vec::new())), (0, None)], Vec::new(), Vec::new())
     );
 }
 
 #[test]
 fn a_definition_is_not_taken_for_a_mark() {
     assert_eq!(parts_of(Some(&PARTS.encode())), Some(PARTS));
-    for sample in crate::catalog::samples() {
+    for sample in crate::catalog::entry::samples() {
         assert_eq!(parts_of(Some(&sample)), None);
     }
+}
+
+#[test]
+fn while_there_is_a_group_it_says_what_its_tables_are() {
+    let tables = || {
+        let mut entries = long();
+        entries.add(&10u32.to_be_bytes(), b"old");
+        entries
+    };
+    let new = [(9, &b"new nine"[..]), (10, b"new ten")];
+    let group = encode_group(new.into_iter());
+    let mut entries = tables();
+    entries.add(&GROUP.to_be_bytes(), &group);
+    let (mut whole, left, changed) = entries.put_together();
+    whole.sort_unstable();
+    assert_eq!(whole, [(9, Some(b"new nine".to_vec())), (10, Some(b"new ten".to_vec()))]);
+    assert_eq!((left, changed), (Vec::new(), vec![9, 10]));
+    for bad in [&group[..group.len() - 1], &b"\x02"[..], b"\x01", b""] {
+        let mut entries = tables();
+        entries.add(&GROUP.to_be_bytes(), bad);
+        let (whole, _, changed) = entries.put_together();
+        assert!(whole.contains(&(GROUP, None)) && changed.is_empty(), "{bad:?}");
+    }
+    // A group of a table that there is not.
+    let mut entries = long();
+    entries.add(&GROUP.to_be_bytes(), &group);
+    assert_eq!(entries.put_together().0, [(GROUP, None)]);
 }

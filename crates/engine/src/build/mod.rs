@@ -1,0 +1,420 @@
+//! A table's indexes and properties change while its rows stay where they are.
+//!
+//! An index that is added is built from the rows that one view sees, beside whoever reads and writes the table: entries are
+//! sorted (`sort`) and a tree is built of them, in a space that the catalog does not name. Keys of rows that others change
+//! meanwhile are told to a `watch`. In rounds the tree is brought from its view to a newer one, by the rows of those keys in
+//! both views; what changed by transactions that the newer view does not see is left to the next round. The last
+//! round comes when nobody uses the table any more. Then one change of the catalog names the new trees and no longer those
+//! dropped: a crash before it leaves spaces that nobody names, which the next start forgets.
+//!
+//! Entries in a built tree have no past: whose view is older than the last round's cannot use the index
+//! (`Table::is_usable`).
+//!
+//! Not here: what the entries of a row are; the front makes them from the rows that it is handed.
+
+pub mod sort;
+pub mod spill;
+pub mod watch;
+
+use crate::btree::{self, Tree};
+use crate::catalog::{Alter, Source};
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::lock::{InTheWay, Want};
+use crate::row::{self, Head, TxnId};
+use crate::table::{IndexDef, Table, TableDef};
+use crate::txn::rows::Entry;
+use crate::txn::{Isolation, Txn};
+use crate::undo::RollPtr;
+use hashbrown::HashMap;
+use sort::Sort;
+use spill::Spill;
+use std::sync::Arc;
+use terrace_io::cancel;
+use terrace_tier::page::SpaceId;
+use terrace_tier::pool::Access;
+use terrace_tier::redo::Urgency;
+use watch::Watch;
+
+/// An index of the table as it is to be.
+pub struct NewIndex {
+    pub def: IndexDef,
+    /// The place of the table's index that it is; None: it is built.
+    pub from: Option<usize>,
+}
+
+/// How full nodes of a built tree are: some room for what comes.
+const FILL_PERCENT: usize = 94;
+/// Entries between two looks at whether to go on.
+const LOOK_EVERY: u64 = 1024;
+/// Part of the engine's memory that sorting takes beside it, and the most it takes, in bytes.
+const SORT_SHARE: usize = 16;
+const SORT_MAX: usize = 64 << 20;
+/// The same for the keys of rows that change meanwhile.
+const WATCH_SHARE: usize = 8;
+const WATCH_MAX: usize = 128 << 20;
+
+struct Built {
+    space: SpaceId,
+    tree: Arc<Tree>,
+    /// None: the tree holds the entries.
+    sort: Option<Sort>,
+}
+
+/// Which rows of the keys at hand are handed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// As they are in the built trees: their entries go.
+    Before,
+    /// As they are in the round's view: their entries come.
+    After,
+}
+
+/// A table's change under way. Dropped without [`Engine::commit_alterations`], it leaves the table as it was.
+pub struct Alteration {
+    core: Arc<Core>,
+    table: Arc<Table>,
+    /// For whose sake it waits, and who can cancel it.
+    owner: Arc<Txn>,
+    indexes: Vec<NewIndex>,
+    built: Vec<Built>,
+    watch: Arc<Watch>,
+    /// Whose rows the trees hold.
+    view: Arc<Txn>,
+    /// The view of the round at hand, and the keys that differ.
+    round: Option<(Arc<Txn>, Vec<Box<[u8]>>)>,
+    cursor: Option<btree::Cursor>,
+    /// The last duplicate's row.
+    duplicate: Vec<u8>,
+    done: bool,
+}
+
+impl Engine {
+    /// Begins to change a table. Nobody has changed rows of it in a transaction that is not over, unless a crash has left
+    /// the transaction; from here on anybody may.
+    pub fn alter(&self, name: &str, indexes: Vec<NewIndex>, owner: &Arc<Txn>) -> Result<Alteration> {
+        let core = self.core();
+        let table = core.catalog.open_table(name)?;
+        let new = indexes.iter().filter(|index| index.from.is_none()).count();
+        let mut alteration = Alteration {
+            core: core.clone(),
+            watch: Arc::new(Watch::new((core.config.memory.0 as usize / WATCH_SHARE).min(WATCH_MAX))),
+            view: Txn::begin(core, Isolation::RepeatableRead),
+            table,
+            owner: owner.clone(),
+            indexes,
+            built: Vec::new(),
+            round: None,
+            cursor: None,
+            duplicate: Vec::new(),
+            done: false,
+        };
+        if new == 0 {
+            return Ok(alteration);
+        }
+        let _scope = owner.cancellable();
+        let spill = Spill::new(core.storage.volume.clone());
+        let budget = (core.config.memory.0 as usize / SORT_SHARE).min(SORT_MAX) / new;
+        for _ in 0..new {
+            let (spaces, trees) = core.catalog.make_trees(1)?;
+            for (space, tree) in spaces.into_iter().zip(trees) {
+                alteration.built.push(Built { space, tree, sort: Some(Sort::new(spill.clone(), budget)) });
+            }
+        }
+        alteration.table.set_watch(Some(alteration.watch.clone()));
+        alteration.view.open_view();
+        Ok(alteration)
+    }
+
+    /// Makes tables what their alterations have prepared, all or none after a crash; each comes with its new properties.
+    /// Nobody uses the tables. Durable when it returns; on an error the tables are as they were.
+    pub fn commit_alterations(&self, all: &mut [(&mut Alteration, Vec<u8>)]) -> Result<()> {
+        let core = self.core();
+        let mut alters = Vec::new();
+        // Who has a view older than any of these has one that is too old for each.
+        let mut built = 0;
+        for (one, properties) in all.iter() {
+            one.check_caught_up()?;
+            built = built.max(one.view.reader().view.unwrap_or(0));
+            let mut made = one.built.iter();
+            let mut sources = Vec::new();
+            for index in &one.indexes {
+                sources.push(match (index.from, index.from.is_none().then(|| made.next()).flatten()) {
+                    (Some(at), _) => Source::Kept(at),
+                    (None, Some(built)) => Source::Built(built.space, built.tree.clone()),
+                    (None, None) => return Err(Error::Invalid("an index was not built".into())),
+                });
+            }
+            let indexes = one.indexes.iter().map(|index| index.def.clone()).collect();
+            let def = TableDef { indexes, properties: properties.clone() };
+            alters.push(Alter { name: one.table.name(), def, sources });
+        }
+        let dropped = core.catalog.alter_tables(alters, built)?;
+        for (one, _) in all.iter_mut() {
+            one.table.set_watch(None);
+            one.done = true;
+        }
+        core.drop_spaces(dropped)?;
+        core.purge_wanted.notify();
+        Ok(())
+    }
+}
+
+fn value_of(entry: &Entry<'_>) -> Vec<u8> {
+    let head = Head { flags: 0, txn: 0, roll: RollPtr::NONE };
+    row::value(head, &row::entry_rest(entry.primary_at, entry.value))
+}
+
+fn go_on() -> Result<()> {
+    if cancel::asked() { Err(Error::Cancelled) } else { Ok(()) }
+}
+
+impl Alteration {
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+    /// How many indexes are built.
+    pub fn new_indexes(&self) -> usize {
+        self.built.len()
+    }
+
+    fn built(&mut self, which: usize) -> Result<&mut Built> {
+        self.built.get_mut(which).ok_or_else(|| Error::Invalid(format!("no index {which} is being built")))
+    }
+
+    /// The next row that the view sees, at first the first. False: there is none.
+    pub fn next_row(&mut self, key: &mut Vec<u8>, row: &mut Vec<u8>) -> Result<bool> {
+        let _scope = self.owner.cancellable();
+        let reader = self.view.reader();
+        loop {
+            let valid = match &mut self.cursor {
+                Some(cursor) => cursor.next()?,
+                None => {
+                    let cursor = btree::Cursor::new(self.table.tree(0)?, Access::Scan);
+                    self.cursor.insert(cursor).seek(btree::Seek::First)?
+                }
+            };
+            let Some(cursor) = self.cursor.as_ref().filter(|_| valid) else { return Ok(false) };
+            let Some((head, rest)) = Head::decode(cursor.value()) else {
+                return Err(Error::Corrupt(format!("table {}: a row without a head", self.table.name())));
+            };
+            key.clear();
+            key.extend_from_slice(cursor.key());
+            let sees = reader.sees(&self.core, head.txn);
+            if sees && !head.large() {
+                if head.deleted() {
+                    continue;
+                }
+                row.clear();
+                row.extend_from_slice(rest);
+                return Ok(true);
+            }
+            if !sees {
+                // It may be a transaction that a crash has left, which nobody tells of.
+                self.watch.add(key, head.txn);
+            }
+            if self.view.read(&self.table, reader, key, row)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Takes the entry of a row of the view. `entry.index`: which of the indexes that are built.
+    pub fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let _scope = self.owner.clone();
+        let _scope = _scope.cancellable();
+        btree::modify::check_sizes(entry.key, row::ENTRY_HEAD + entry.value.len())?;
+        let built = self.built(entry.index)?;
+        let Some(sort) = &mut built.sort else {
+            return Err(Error::Invalid("the index is built already".into()));
+        };
+        sort.push(entry.key, entry.unique_len, &value_of(entry))
+    }
+
+    /// Builds the tree of the entries that were added. `progress` gets how many are in it, from time to time; false ends
+    /// it. [`Error::Duplicate`] names which of the new indexes; then [`Alteration::duplicate`] is a row of it.
+    pub fn load(&mut self, which: usize, progress: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+        let owner = self.owner.clone();
+        let _scope = owner.cancellable();
+        let built = self.built(which)?;
+        let tree = built.tree.clone();
+        let Some(sort) = built.sort.take() else {
+            return Err(Error::Invalid("the index is built already".into()));
+        };
+        let mut look = |done: u64| {
+            go_on()?;
+            if progress(done) { Ok(()) } else { Err(Error::Cancelled) }
+        };
+        let mut sorted = sort.finish(&mut || look(0))?;
+        let mut bulk = tree.bulk(FILL_PERCENT, Urgency::Normal)?;
+        let (mut done, mut last) = (0, None::<Vec<u8>>);
+        while sorted.advance()? {
+            if let Some(unique) = sorted.unique() {
+                if last.as_deref() == Some(unique) {
+                    let primary_at = row::entry_parts(&sorted.value()[row::HEAD..]).map_or(0, |(at, _)| at);
+                    self.duplicate = sorted.key()[primary_at..].to_vec();
+                    return Err(Error::Duplicate { index: which });
+                }
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(unique);
+            }
+            bulk.push(sorted.key(), sorted.value())?;
+            done += 1;
+            if done % LOOK_EVERY == 0 {
+                look(done)?;
+            }
+        }
+        look(done)?;
+        Ok(bulk.finish()?)
+    }
+
+    /// The row that the last duplicate is of.
+    pub fn duplicate(&self, key: &mut Vec<u8>, row: &mut Vec<u8>) -> Result<bool> {
+        key.clear();
+        key.extend_from_slice(&self.duplicate);
+        let view = self.round.as_ref().map_or(&self.view, |(view, _)| view);
+        view.read(&self.table, view.reader(), key, row)
+    }
+
+    /// Keys of rows that changed and are in no round yet.
+    pub fn behind(&self) -> usize {
+        self.watch.len()
+    }
+
+    /// Begins a round. Returns how many keys it has. `last`: nobody changes rows any more; it waits for transactions that a
+    /// crash has left, as long as the owner waits for locks.
+    pub fn begin_round(&mut self, last: bool) -> Result<usize> {
+        let owner = self.owner.clone();
+        let _scope = owner.cancellable();
+        if self.round.is_some() || self.built.iter().any(|built| built.sort.is_some()) {
+            return Err(Error::Invalid("a round amid another, or before the trees are built".into()));
+        }
+        if last {
+            let told = self.told()?;
+            for (key, txn) in &told {
+                self.wait(key, *txn)?;
+            }
+            told.iter().for_each(|(key, txn)| self.watch.add(key, *txn));
+        }
+        // The view first: a change that it does not see is told by now, or by a transaction that goes on.
+        let view = Txn::begin(&self.core, Isolation::RepeatableRead);
+        view.open_view();
+        let reader = view.reader();
+        let mut keys = Vec::new();
+        for (key, txn) in self.told()? {
+            // One that rolled back is seen by nobody: it stays for the last round, which comes after all of them.
+            if !last && !reader.sees(&self.core, txn) {
+                self.watch.add(&key, txn);
+            }
+            keys.push(key);
+        }
+        keys.sort_unstable();
+        let count = keys.len();
+        self.round = Some((view, keys));
+        Ok(count)
+    }
+
+    fn told(&self) -> Result<HashMap<Box<[u8]>, TxnId>> {
+        let too_many = || Error::TooLarge {
+            what: "the rows that changed while the index was built: a list",
+            len: self.core.config.memory.0 as usize,
+            max: (self.core.config.memory.0 as usize / WATCH_SHARE).min(WATCH_MAX),
+        };
+        self.watch.take().ok_or_else(too_many)
+    }
+
+    /// Waits until the transaction is over.
+    fn wait(&self, key: &[u8], txn: TxnId) -> Result<()> {
+        let space = self.table.tree(0)?.space().id();
+        let is_active = |txn| self.core.ids.is_active(txn);
+        self.owner.with_state(|state| {
+            let mut request = self.owner.request(state, (space, key), Want::EXCLUSIVE);
+            while is_active(txn) {
+                request.wait(&InTheWay::Txn(txn), is_active)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// One of the round's rows, before or after. False: there is no row on that side.
+    pub fn round_row(&self, at: usize, side: Side, key: &mut Vec<u8>, row: &mut Vec<u8>) -> Result<bool> {
+        let _scope = self.owner.cancellable();
+        let Some((view, keys)) = &self.round else { return Err(Error::Invalid("there is no round".into())) };
+        let Some(found) = keys.get(at) else {
+            return Err(Error::Invalid(format!("the round has no key {at}")));
+        };
+        key.clear();
+        key.extend_from_slice(found);
+        let view = if side == Side::Before { &self.view } else { view };
+        view.read(&self.table, view.reader(), key, row)
+    }
+
+    /// Takes the entry of a row that is no longer so out of the built tree.
+    pub fn remove(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let owner = self.owner.clone();
+        let _scope = owner.cancellable();
+        if !self.built(entry.index)?.tree.remove(entry.key)? {
+            let name = self.table.name();
+            return Err(Error::Corrupt(format!(
+                "table {name}: an index that is built lacks the entry of a row"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Puts the entry of a row as the round's view sees it. All that goes has gone before.
+    pub fn put(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let owner = self.owner.clone();
+        let _scope = owner.cancellable();
+        let tree = self.built(entry.index)?.tree.clone();
+        if let Some(unique) = entry.unique_len.and_then(|len| entry.key.get(..len)) {
+            let mut cursor = btree::Cursor::new(tree.clone(), Access::Normal);
+            if cursor.seek(btree::Seek::AtLeast(unique))? && cursor.key().starts_with(unique) {
+                self.duplicate = entry.key.get(entry.primary_at..).unwrap_or(&[]).to_vec();
+                return Err(Error::Duplicate { index: entry.index });
+            }
+        }
+        tree.put(entry.key, &value_of(entry))?;
+        Ok(())
+    }
+
+    /// The round's rows are in the trees.
+    pub fn end_round(&mut self) -> Result<()> {
+        let Some((view, _)) = self.round.take() else {
+            return Err(Error::Invalid("there is no round".into()));
+        };
+        self.view = view;
+        Ok(())
+    }
+
+    fn check_caught_up(&self) -> Result<()> {
+        let behind = self.round.is_some() || self.watch.len() > 0;
+        if behind || self.built.iter().any(|built| built.sort.is_some()) {
+            return Err(Error::Invalid("an index lacks rows that changed while it was built".into()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Alteration {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        if !self.built.is_empty() {
+            self.table.set_watch(None);
+        }
+        let _shield = cancel::shield();
+        self.cursor = None;
+        // Pages in memory are kept as long as a tree is open.
+        let spaces: Vec<SpaceId> = self.built.drain(..).map(|built| built.space).collect();
+        if let Err(error) = self.core.drop_spaces(spaces.clone()) {
+            // Purge tries again; if the engine has stopped, the next start forgets them.
+            drop(error);
+            self.core.zombies.lock().extend(spaces);
+        }
+        self.core.purge_wanted.notify();
+    }
+}

@@ -1,0 +1,266 @@
+//! Sorting entries by key: in memory as far as its budget goes, then in sorted runs on the volume that are merged.
+//!
+//! An entry in memory and in a run: `key length u16 · unique length u16 (all ones: none) · value length u16 · key ·
+//! value`. Keys are distinct, because each ends in its row's key.
+
+use super::spill::{self, Run, Spill, Writer};
+use crate::error::Result;
+use std::sync::Arc;
+
+const HEAD: usize = 6;
+const NOT_UNIQUE: u16 = u16::MAX;
+
+/// An entry in memory: the key's first bytes, which mostly decide, and where it is.
+#[derive(Clone, Copy)]
+struct Ref {
+    head: u64,
+    at: u32,
+}
+
+fn len_at(bytes: &[u8], at: usize) -> usize {
+    usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+fn key_of(entry: &[u8]) -> &[u8] {
+    &entry[HEAD..HEAD + len_at(entry, 0)]
+}
+fn len_of(head: &[u8]) -> usize {
+    HEAD + len_at(head, 0) + len_at(head, 4)
+}
+/// The first bytes as a number that compares as they do.
+fn head_of(key: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let len = key.len().min(8);
+    head[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(head)
+}
+
+pub struct Sort {
+    spill: Arc<Spill>,
+    budget: usize,
+    bytes: Vec<u8>,
+    refs: Vec<Ref>,
+    runs: Vec<Run>,
+    entries: u64,
+}
+
+impl Sort {
+    /// `budget`: bytes of memory, about.
+    pub fn new(spill: Arc<Spill>, budget: usize) -> Sort {
+        let budget = budget.clamp(4 * spill::CHUNK, 1 << 30);
+        Sort { spill, budget, bytes: Vec::new(), refs: Vec::new(), runs: Vec::new(), entries: 0 }
+    }
+
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+    /// Runs written so far.
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// `unique`: how much of the key is not to come twice. Lengths fit a page.
+    pub fn push(&mut self, key: &[u8], unique: Option<usize>, value: &[u8]) -> Result<()> {
+        let len = HEAD + key.len() + value.len();
+        if !self.refs.is_empty()
+            && self.bytes.len() + len + (self.refs.len() + 1) * size_of::<Ref>() > self.budget
+        {
+            self.write_run()?;
+        }
+        if self.bytes.capacity() == 0 {
+            // Its pages become real as they are filled.
+            self.bytes.reserve_exact(self.budget);
+        }
+        self.refs.push(Ref { head: head_of(key), at: self.bytes.len() as u32 });
+        self.bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(&unique.map_or(NOT_UNIQUE, |len| len as u16).to_le_bytes());
+        self.bytes.extend_from_slice(&(value.len() as u16).to_le_bytes());
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.entries += 1;
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        let bytes = &self.bytes;
+        self.refs.sort_unstable_by(|a, b| {
+            a.head
+                .cmp(&b.head)
+                .then_with(|| key_of(&bytes[a.at as usize..]).cmp(key_of(&bytes[b.at as usize..])))
+        });
+    }
+
+    fn write_run(&mut self) -> Result<()> {
+        self.sort();
+        let mut writer = Writer::new(self.spill.clone());
+        for one in &self.refs {
+            let entry = &self.bytes[one.at as usize..];
+            writer.write(&entry[..len_of(entry)])?;
+        }
+        self.runs.push(writer.finish()?);
+        self.bytes.clear();
+        self.refs.clear();
+        Ok(())
+    }
+
+    /// Runs that are merged at a time: each has a chunk in memory, and what was read of it.
+    fn ways(&self) -> usize {
+        (self.budget / (2 * spill::CHUNK)).max(2)
+    }
+
+    /// `go_on` is asked from time to time; what it fails with ends the sort.
+    pub fn finish(mut self, go_on: &mut dyn FnMut() -> Result<()>) -> Result<Sorted> {
+        if self.runs.is_empty() {
+            self.sort();
+            return Ok(Sorted { source: Source::Memory { bytes: self.bytes, refs: self.refs, next: 0 } });
+        }
+        if !self.refs.is_empty() {
+            self.write_run()?;
+        }
+        (self.bytes, self.refs) = (Vec::new(), Vec::new());
+        while self.runs.len() > self.ways() {
+            let some: Vec<Run> = self.runs.drain(..self.ways()).collect();
+            let mut merge = Merge::new(&self.spill, &some)?;
+            let mut writer = Writer::new(self.spill.clone());
+            let mut count = 0u64;
+            while merge.advance()? {
+                writer.write(merge.entry())?;
+                count += 1;
+                if count.is_multiple_of(1024) {
+                    go_on()?;
+                }
+            }
+            self.runs.push(writer.finish()?);
+        }
+        Ok(Sorted { source: Source::Merge(Merge::new(&self.spill, &self.runs)?) })
+    }
+}
+
+enum Source {
+    Memory { bytes: Vec<u8>, refs: Vec<Ref>, next: usize },
+    Merge(Merge),
+}
+
+/// The entries in the order of their keys.
+pub struct Sorted {
+    source: Source,
+}
+
+impl Sorted {
+    /// Goes to the next entry, at first to the first. False: there is none.
+    pub fn advance(&mut self) -> Result<bool> {
+        match &mut self.source {
+            Source::Memory { refs, next, .. } => {
+                *next = (*next + 1).min(refs.len() + 1);
+                Ok(*next <= refs.len())
+            }
+            Source::Merge(merge) => merge.advance(),
+        }
+    }
+    fn entry(&self) -> &[u8] {
+        match &self.source {
+            Source::Memory { bytes, refs, next } => {
+                let entry = &bytes[refs[*next - 1].at as usize..];
+                &entry[..len_of(entry)]
+            }
+            Source::Merge(merge) => merge.entry(),
+        }
+    }
+    pub fn key(&self) -> &[u8] {
+        key_of(self.entry())
+    }
+    /// The part of the key that is not to come twice.
+    pub fn unique(&self) -> Option<&[u8]> {
+        let entry = self.entry();
+        match len_at(entry, 2) as u16 {
+            NOT_UNIQUE => None,
+            len => key_of(entry).get(..usize::from(len)),
+        }
+    }
+    pub fn value(&self) -> &[u8] {
+        let entry = self.entry();
+        &entry[HEAD + len_at(entry, 0)..]
+    }
+}
+
+/// A run under way.
+struct Way {
+    reader: spill::Reader,
+    /// Bytes of the entry at hand.
+    len: usize,
+}
+
+impl Way {
+    fn entry(&self) -> &[u8] {
+        self.reader.peeked(self.len)
+    }
+    fn key(&self) -> &[u8] {
+        key_of(self.entry())
+    }
+    /// Goes to the next entry. False: there is none.
+    fn advance(&mut self) -> Result<bool> {
+        self.reader.take(self.len);
+        self.len = 0;
+        if self.reader.is_at_end() {
+            return Ok(false);
+        }
+        let len = len_of(self.reader.peek(HEAD)?);
+        self.reader.peek(len)?;
+        self.len = len;
+        Ok(true)
+    }
+}
+
+/// A heap of runs, the one with the least key on top.
+struct Merge {
+    ways: Vec<Way>,
+    /// The top's entry was handed out.
+    begun: bool,
+}
+
+impl Merge {
+    fn new(spill: &Arc<Spill>, runs: &[Run]) -> Result<Merge> {
+        let mut ways = Vec::with_capacity(runs.len());
+        for run in runs {
+            let mut way = Way { reader: spill::Reader::new(spill.clone(), *run), len: 0 };
+            if way.advance()? {
+                ways.push(way);
+            }
+        }
+        ways.sort_by(|a, b| a.key().cmp(b.key()));
+        Ok(Merge { ways, begun: false })
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        if self.begun && !self.ways.is_empty() {
+            if !self.ways[0].advance()? {
+                self.ways.swap_remove(0);
+            }
+            self.sink_top();
+        }
+        self.begun = true;
+        Ok(!self.ways.is_empty())
+    }
+    fn sink_top(&mut self) {
+        let ways = &mut self.ways;
+        let mut at = 0;
+        loop {
+            let mut least = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < ways.len() && ways[child].key() < ways[least].key() {
+                    least = child;
+                }
+            }
+            if least == at {
+                return;
+            }
+            ways.swap(at, least);
+            at = least;
+        }
+    }
+    fn entry(&self) -> &[u8] {
+        self.ways[0].entry()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Changed definitions: the indexes and properties of tables whose rows stay where they are.
+
+use super::definition::{GROUP, encode_group};
+use super::{Catalog, Known, encode};
+use crate::btree::Tree;
+use crate::error::{Error, Result};
+use crate::table::{Table, TableDef};
+use std::sync::Arc;
+use terrace_tier::page::SpaceId;
+
+/// Where an index of a changed table comes from.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// It is the table's index with this place.
+    Kept(usize),
+    /// It was built.
+    Built(SpaceId, Arc<Tree>),
+}
+
+/// What becomes of a table.
+pub(crate) struct Alter {
+    pub name: String,
+    pub def: TableDef,
+    /// For each index of `def`.
+    pub sources: Vec<Source>,
+}
+
+/// A table that is to be changed: what it will be, and the trees it loses.
+struct Changed {
+    name: String,
+    known: Known,
+    dropped: Vec<SpaceId>,
+}
+
+impl Catalog {
+    /// Changes definitions, all of them or none after a crash; durable when it returns. Nobody uses the tables. Views below
+    /// `built` do not see what the built indexes hold. Returns the spaces that nobody names any more.
+    pub(crate) fn alter_tables(&self, all: Vec<Alter>, built: u64) -> Result<Vec<SpaceId>> {
+        let tables: Vec<Arc<Table>> =
+            all.iter().map(|one| self.open_table(&one.name)).collect::<Result<_>>()?;
+        let _one = self.changing.lock();
+        let changed: Vec<Changed> = all
+            .into_iter()
+            .zip(&tables)
+            .map(|(one, table)| self.changed(one, table, built))
+            .collect::<Result<_>>()?;
+        match &changed[..] {
+            [] => return Ok(Vec::new()),
+            [one] => self.write(&one.name, &one.known)?,
+            several => {
+                let values: Vec<(u32, Vec<u8>)> =
+                    several.iter().map(|one| (one.known.id, encode(&one.name, &one.known))).collect();
+                self.write_value(GROUP, &encode_group(values.iter().map(|(id, value)| (*id, &value[..]))))?;
+                for (id, value) in &values {
+                    self.write_value(*id, value)?;
+                }
+                self.remove_value(GROUP)?;
+            }
+        }
+        let mut known = self.known.lock();
+        let mut dropped = Vec::new();
+        for one in changed {
+            known.insert(&one.name, one.known);
+            dropped.extend(one.dropped);
+        }
+        Ok(dropped)
+    }
+
+    fn changed(&self, one: Alter, table: &Arc<Table>, built: u64) -> Result<Changed> {
+        let Alter { name, def, sources } = one;
+        let invalid = |what: &str| Error::Invalid(format!("table {name}: {what}"));
+        let old =
+            self.known.lock().by_name.get(&name).cloned().ok_or_else(|| Error::Absent(format!("table {name}")))?;
+        if sources.len() != def.indexes.len() || !matches!(sources.first(), Some(Source::Kept(0))) {
+            return Err(invalid("the rows must stay its first index"));
+        }
+        let trees = table.trees();
+        let mut new = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        // Numbers of indexes that are dropped are free: undo that names them finds nothing of its own in another tree.
+        let mut free = (1..=u16::MAX).filter(|n| !old.numbers.contains(n));
+        for source in sources {
+            let (space, tree, number, since) = match source {
+                Source::Kept(at) if at < old.spaces.len() && !new.0.contains(&old.spaces[at]) => {
+                    (old.spaces[at], trees[at].clone(), old.numbers[at], table.built()[at])
+                }
+                Source::Kept(_) => {
+                    return Err(invalid("an index that is not there, or is there twice, is kept"));
+                }
+                Source::Built(space, tree) => {
+                    let number = free.next().ok_or_else(|| invalid("it has had too many indexes"))?;
+                    (space, tree, number, built)
+                }
+            };
+            new.0.push(space);
+            new.1.push(tree);
+            new.2.push(number);
+            new.3.push(since);
+        }
+        let (spaces, trees, numbers, built) = new;
+        let dropped = old.spaces.iter().copied().filter(|space| !spaces.contains(space)).collect();
+        let open = Arc::new(Table::new(old.id, name.clone(), def.clone(), numbers.clone(), built, trees));
+        let known = Known { id: old.id, spaces, numbers, def, open: Some(open), used: old.used };
+        Ok(Changed { name, known, dropped })
+    }
+
+    /// Goes on where a crash left a change of several tables: `group` are those that it names.
+    pub(super) fn finish_group(&self, group: &[u32]) -> Result<()> {
+        if group.is_empty() {
+            return Ok(());
+        }
+        let values: Vec<(u32, Vec<u8>)> = {
+            let known = self.known.lock();
+            let in_group = known.by_name.iter().filter(|(_, one)| group.contains(&one.id));
+            in_group.map(|(name, one)| (one.id, encode(name, one))).collect()
+        };
+        for (id, value) in &values {
+            self.write_value(*id, value)?;
+        }
+        self.remove_value(GROUP)?;
+        self.durable()
+    }
+}

@@ -1,0 +1,106 @@
+//! A table's definition, as the catalog stores it.
+//!
+//! `name length u16 · name · indexes u16 · for each: space u32 · flags u8 · its number u16, if flagged so · name length
+//! u16 · name · then the properties`. Flags: 1 unique, 2 with a number. An index's number is what undo calls it, for as
+//! long as it lives; without one it is its place, as in every table whose indexes were never added or dropped.
+
+use super::Known;
+use crate::table::{IndexDef, TableDef};
+use terrace_tier::page::SpaceId;
+
+const UNIQUE: u8 = 1;
+const NUMBERED: u8 = 2;
+
+pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
+    let mut out = Vec::new();
+    let text = |out: &mut Vec<u8>, t: &str| {
+        out.extend_from_slice(&(t.len() as u16).to_le_bytes());
+        out.extend_from_slice(t.as_bytes());
+    };
+    text(&mut out, name);
+    out.extend_from_slice(&(known.spaces.len() as u16).to_le_bytes());
+    for (place, (space, index)) in known.spaces.iter().zip(&known.def.indexes).enumerate() {
+        out.extend_from_slice(&space.0.to_le_bytes());
+        let number = known.numbers[place];
+        let numbered = usize::from(number) != place;
+        out.push(if index.unique { UNIQUE } else { 0 } | if numbered { NUMBERED } else { 0 });
+        if numbered {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        text(&mut out, &index.name);
+    }
+    out.extend_from_slice(&known.def.properties);
+    out
+}
+
+pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
+    let mut rest = bytes;
+    let mut take = |n: usize| -> Option<&[u8]> {
+        let (head, tail) = rest.split_at_checked(n)?;
+        rest = tail;
+        Some(head)
+    };
+    let u16_of = |b: &[u8]| usize::from(u16::from_le_bytes([b[0], b[1]]));
+    let len = u16_of(take(2)?);
+    let name = String::from_utf8(take(len)?.to_vec()).ok()?;
+    let count = u16_of(take(2)?);
+    let (mut spaces, mut numbers, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
+    for place in 0..count {
+        spaces.push(SpaceId(u32::from_le_bytes(take(4)?.try_into().ok()?)));
+        let flags = take(1)?[0];
+        if flags & !(UNIQUE | NUMBERED) != 0 {
+            return None;
+        }
+        let unique = flags & UNIQUE != 0;
+        let numbered = flags & NUMBERED != 0;
+        let number = if numbered { u16_of(take(2)?) } else { place };
+        // Nobody numbers an index by its place, or gives another one the rows' number.
+        if numbered && (number == place || place == 0) || number == 0 && place != 0 {
+            return None;
+        }
+        let number = number as u16;
+        if numbers.contains(&number) {
+            return None;
+        }
+        numbers.push(number);
+        let len = u16_of(take(2)?);
+        indexes.push(IndexDef { name: String::from_utf8(take(len)?.to_vec()).ok()?, unique });
+    }
+    if indexes.is_empty() || spaces.iter().any(|space| *space < SpaceId::FIRST_USER) {
+        return None;
+    }
+    let def = TableDef { indexes, properties: rest.to_vec() };
+    Some((name, Known { id, spaces, numbers, def, open: None, used: 0 }))
+}
+
+/// A table as its entry in the catalog says.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    pub id: u32,
+    pub name: String,
+    /// The trees, the primary one first.
+    pub indexes: Vec<(SpaceId, IndexDef)>,
+    /// What undo calls each.
+    pub numbers: Vec<u16>,
+}
+
+/// Reads a table's definition, without opening anything. None: it cannot be read.
+pub fn listed(id: u32, value: &[u8]) -> Option<Listed> {
+    let (name, known) = decode(id, value)?;
+    let indexes = known.spaces.into_iter().zip(known.def.indexes).collect();
+    Some(Listed { id, name, indexes, numbers: known.numbers })
+}
+
+/// Definitions as they are stored: for the fuzz targets.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn samples() -> Vec<Vec<u8>> {
+    let of = |names: &[&str]| {
+        let index = |name: &&str| IndexDef { name: name.to_string(), unique: name.len() % 2 == 1 };
+        let indexes: Vec<IndexDef> = names.iter().map(index).collect();
+        let spaces = (16..).take(indexes.len()).map(SpaceId).collect();
+        let numbers = (0..).take(indexes.len()).map(|n: u16| n * 2).collect();
+        let def = TableDef { indexes, properties: b"properties".to_vec() };
+        encode("db/table", &Known { id: 9, spaces, numbers, def, open: None, used: 0 })
+    };
+    vec![of(&["PRIMARY"]), of(&["PRIMARY", "a", "other"])]
+}

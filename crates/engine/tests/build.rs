@@ -1,0 +1,682 @@
+//! Indexes are added and dropped while the rows stay where they are: with writers beside, with duplicates, with views that
+//! are older, with undo that names indexes of before; crashed at each I/O step in turn.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use terrace_engine::check::{self, Verdict};
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::look::Look;
+use terrace_engine::{
+    Access, Alteration, Engine, Entry, Error, IndexDef, Isolation, Lock, NewIndex, Parts, Seek, Side, Table,
+    TableDef, Txn,
+};
+use terrace_io::disk::Disk;
+use terrace_sim::{SimDisk, SimWorld};
+
+type Model = BTreeMap<u64, Vec<u8>>;
+
+fn open(sim: &SimWorld, disk: &Arc<SimDisk>) -> Result<Arc<Engine>, Error> {
+    let config = Config {
+        memory: Bytes(4 << 20),
+        log: Bytes(8 << 20),
+        log_partitions: 2,
+        object_buffer: Bytes(64 << 20),
+        ..Config::default()
+    };
+    Engine::open(config, Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None })
+}
+
+fn def(names: &[(&str, bool)]) -> Vec<IndexDef> {
+    names.iter().map(|(name, unique)| IndexDef { name: name.to_string(), unique: *unique }).collect()
+}
+
+/// What an index has of a row: by its name.
+fn entry_key(name: &str, key: u64, row: &[u8]) -> (Vec<u8>, usize) {
+    let own = match name {
+        "first" => vec![row[0]],
+        "pair" => vec![row[0], row[1]],
+        "unique" => [&row[2..4], &key.to_be_bytes()].concat(),
+        // Not unique if two rows begin alike.
+        "clash" => row[..4].to_vec(),
+        _ => panic!("no index {name}"),
+    };
+    let at = own.len();
+    ([&own[..], &key.to_be_bytes()].concat(), at)
+}
+
+struct Owned {
+    index: usize,
+    unique: bool,
+    key: Vec<u8>,
+    at: usize,
+}
+
+impl Owned {
+    fn entry(&self) -> Entry<'_> {
+        let unique_len = self.unique.then_some(self.at);
+        Entry { index: self.index, key: &self.key, unique_len, primary_at: self.at, value: b"v" }
+    }
+}
+
+/// The entries of a row in all secondary indexes of the table.
+fn entries(table: &Table, key: u64, row: &[u8]) -> Vec<Owned> {
+    let all = table.def().indexes.iter().enumerate().skip(1);
+    all.map(|(index, def)| {
+        let (key, at) = entry_key(&def.name, key, row);
+        Owned { index, unique: def.unique, key, at }
+    })
+    .collect()
+}
+
+fn put(txn: &Txn, table: &Table, key: u64, old: Option<&Vec<u8>>, row: &[u8]) -> Result<(), Error> {
+    let new = entries(table, key, row);
+    let new: Vec<_> = new.iter().map(Owned::entry).collect();
+    match old {
+        None => txn.insert(table, &key.to_be_bytes(), row, &new),
+        Some(old) => {
+            let old = entries(table, key, old);
+            let old: Vec<_> = old.iter().map(Owned::entry).collect();
+            txn.update(table, &key.to_be_bytes(), row, &old, &new)
+        }
+    }
+}
+
+fn remove(txn: &Txn, table: &Table, key: u64, row: &[u8]) -> Result<(), Error> {
+    let old = entries(table, key, row);
+    let old: Vec<_> = old.iter().map(Owned::entry).collect();
+    txn.delete(table, &key.to_be_bytes(), &old)
+}
+
+fn row(n: u64, fill: u8) -> Vec<u8> {
+    let len = if n % 97 == 0 { 9000 } else { 40 };
+    let mut row = vec![fill; len];
+    row[..4].copy_from_slice(&(n as u32).wrapping_mul(2_654_435_761).to_be_bytes());
+    row
+}
+
+fn commit(engine: &Engine, work: impl FnOnce(&Txn) -> Result<(), Error>) -> Result<(), Error> {
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.statement_begin();
+    work(&txn)?;
+    txn.commit()?.wait()
+}
+
+fn fill(engine: &Engine, table: &Table, model: &mut Model, keys: std::ops::Range<u64>) -> Result<(), Error> {
+    commit(engine, |txn| {
+        keys.into_iter().try_for_each(|key| {
+            let row = row(key, 1);
+            put(txn, table, key, model.get(&key), &row)?;
+            model.insert(key, row);
+            Ok(())
+        })
+    })
+}
+
+/// The rows that a transaction sees by an index.
+fn seen(table: &Arc<Table>, txn: &Arc<Txn>, index: usize) -> Result<Model, Error> {
+    let mut found = Model::new();
+    let mut cursor = txn.cursor(table, index, Lock::None, Access::Scan)?;
+    let mut valid = cursor.seek(&[], Seek::First)?;
+    let (mut row, mut last) = (Vec::new(), Vec::new());
+    while valid {
+        assert!(cursor.key() > &last[..], "index {index} is out of order");
+        last = cursor.key().to_vec();
+        cursor.row(&mut row)?;
+        let key = u64::from_be_bytes(cursor.primary_key().try_into().unwrap());
+        if index > 0 {
+            let (expected, _) = entry_key(&table.def().indexes[index].name, key, &row);
+            assert!(cursor.key() == expected, "index {index} has another entry than its row");
+        }
+        assert!(found.insert(key, row.clone()).is_none(), "index {index} has row {key} twice");
+        valid = cursor.next()?;
+    }
+    Ok(found)
+}
+
+fn check_all(engine: &Engine, table: &Arc<Table>, model: &Model) {
+    let txn = engine.begin(Isolation::RepeatableRead);
+    for index in 0..table.def().indexes.len() {
+        assert!(seen(table, &txn, index).unwrap() == *model, "index {index} has other rows");
+        table.check(index).unwrap();
+    }
+}
+
+/// The built indexes' entries of a row.
+fn new_entries(new: &[IndexDef], key: u64, row: &[u8]) -> Vec<Owned> {
+    let all = new.iter().enumerate();
+    all.map(|(index, def)| {
+        let (key, at) = entry_key(&def.name, key, row);
+        Owned { index, unique: def.unique, key, at }
+    })
+    .collect()
+}
+
+fn number(key: &[u8]) -> u64 {
+    u64::from_be_bytes(key.try_into().unwrap())
+}
+
+fn scan(alteration: &mut Alteration, new: &[IndexDef], mut beside: impl FnMut(usize)) -> Result<(), Error> {
+    let (mut key, mut row) = (Vec::new(), Vec::new());
+    let mut rows = 0;
+    while alteration.next_row(&mut key, &mut row)? {
+        for entry in new_entries(new, number(&key), &row) {
+            alteration.add(&entry.entry())?;
+        }
+        rows += 1;
+        beside(rows);
+    }
+    (0..new.len()).try_for_each(|which| alteration.load(which, &mut |_| true))
+}
+
+fn round(alteration: &mut Alteration, new: &[IndexDef], last: bool) -> Result<usize, Error> {
+    let count = alteration.begin_round(last)?;
+    let (mut key, mut row) = (Vec::new(), Vec::new());
+    for side in [Side::Before, Side::After] {
+        for at in 0..count {
+            if alteration.round_row(at, side, &mut key, &mut row)? {
+                for entry in new_entries(new, number(&key), &row) {
+                    match side {
+                        Side::Before => alteration.remove(&entry.entry())?,
+                        Side::After => alteration.put(&entry.entry())?,
+                    }
+                }
+            }
+        }
+    }
+    alteration.end_round()?;
+    Ok(count)
+}
+
+/// Makes the table have these indexes behind its first; those that it has by name are kept.
+fn alter(
+    engine: &Arc<Engine>,
+    name: &str,
+    indexes: &[(&str, bool)],
+    beside: impl FnMut(usize),
+) -> Result<(), Error> {
+    let table = engine.open_table(name)?;
+    let mut all = vec![NewIndex { def: table.def().indexes[0].clone(), from: Some(0) }];
+    let mut new = Vec::new();
+    for index in def(indexes) {
+        let from = table.def().indexes.iter().position(|old| *old == index);
+        if from.is_none() {
+            new.push(index.clone());
+        }
+        all.push(NewIndex { def: index, from });
+    }
+    drop(table);
+    let owner = engine.begin(Isolation::ReadCommitted);
+    let mut alteration = engine.alter(name, all, &owner)?;
+    if !new.is_empty() {
+        scan(&mut alteration, &new, beside)?;
+        round(&mut alteration, &new, false)?;
+        round(&mut alteration, &new, true)?;
+    }
+    engine.commit_alterations(&mut [(&mut alteration, b"new".to_vec())])
+}
+
+fn spaces(engine: &Engine) -> usize {
+    engine.core().storage.map.spaces().into_iter().filter(|space| space.sinks()).count()
+}
+
+#[test]
+fn indexes_come_and_go_and_undo_finds_its_own() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let indexes = def(&[("PRIMARY", true), ("first", false), ("unique", true)]);
+    let table = engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+    let mut model = Model::new();
+    fill(&engine, &table, &mut model, 0..2000).unwrap();
+    // Undo that purge has still to come to, of an index that goes and of one that moves.
+    let reader = engine.begin(Isolation::RepeatableRead);
+    reader.open_view();
+    commit(&engine, |txn| {
+        (0..2000).step_by(3).try_for_each(|key| remove(txn, &table, key, &model.remove(&key).unwrap()))
+    })
+    .unwrap();
+    drop(table);
+    alter(&engine, "db/t", &[("unique", true), ("pair", false)], |_| ()).unwrap();
+    let table = engine.open_table("db/t").unwrap();
+    assert_eq!(table.properties(), b"new");
+    check_all(&engine, &table, &model);
+    // The old view sees what it saw, by the indexes that it knows; the new one is too young for it.
+    assert_eq!(seen(&table, &reader, 0).unwrap().len(), 2000);
+    assert_eq!(seen(&table, &reader, 1).unwrap().len(), 2000);
+    assert!(matches!(seen(&table, &reader, 2), Err(Error::Changed(_))));
+    drop(reader);
+    fill(&engine, &table, &mut model, 500..1500).unwrap();
+    sim.sched.run_some(20_000);
+    check_all(&engine, &table, &model);
+    // A rolled back change of an added index.
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.statement_begin();
+    put(&txn, &table, 700, model.get(&700), &row(70_000, 9)).unwrap();
+    txn.rollback().unwrap();
+    check_all(&engine, &table, &model);
+    drop((txn, table));
+    alter(&engine, "db/t", &[("pair", false)], |_| ()).unwrap();
+    alter(&engine, "db/t", &[("first", false), ("pair", false)], |_| ()).unwrap();
+    let table = engine.open_table("db/t").unwrap();
+    fill(&engine, &table, &mut model, 1000..2500).unwrap();
+    check_all(&engine, &table, &model);
+    drop(table);
+    sim.sched.run_some(20_000);
+    engine.shutdown().unwrap();
+    drop(engine);
+    let look = Look::open(disk.clone(), None).unwrap();
+    let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+    assert!(
+        report.verdict() == Verdict::Sound,
+        "{:?} {:?} {:?}",
+        report.faults,
+        report.leaked,
+        report.unchecked
+    );
+    drop(look);
+    let engine = open(&sim, &disk).unwrap();
+    let table = engine.open_table("db/t").unwrap();
+    check_all(&engine, &table, &model);
+    assert_eq!(spaces(&engine), 3, "spaces of dropped indexes are left");
+}
+
+#[test]
+fn rows_that_change_while_the_index_is_built_are_in_it_as_they_end() {
+    for seed in 0..8 {
+        let sim = SimWorld::new(seed);
+        let disk = sim.disk("volume");
+        let engine = open(&sim, &disk).unwrap();
+        let indexes = def(&[("PRIMARY", true), ("first", false)]);
+        let table = engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+        let mut model = Model::new();
+        fill(&engine, &table, &mut model, 0..3000).unwrap();
+        let random = sim.world().random;
+        // Several sessions beside; each in a transaction of some changes that ends either way.
+        let mut open: Vec<(Arc<Txn>, Model)> = Vec::new();
+        let mut changes = 0;
+        let mut write = |_: usize| {
+            if random.below(3) > 0 {
+                return;
+            }
+            changes += 1;
+            if open.len() < 4 || random.below(4) > 0 {
+                let txn = engine.begin(Isolation::ReadCommitted);
+                txn.statement_begin();
+                let mut after = model.clone();
+                for _ in 0..random.below(5) + 1 {
+                    // A range of its own for each session: nobody waits.
+                    let key = random.below(1200) * 5 + open.len() as u64;
+                    let Some(place) = (open.len() < 5).then_some(key) else { break };
+                    match (model.get(&place), after.get(&place).cloned()) {
+                        (_, Some(old)) if random.below(3) == 0 => {
+                            remove(&txn, &table, place, &old).unwrap();
+                            after.remove(&place);
+                        }
+                        (_, old) => {
+                            let new = row(random.next_u64() >> 40, 7);
+                            put(&txn, &table, place, old.as_ref(), &new).unwrap();
+                            after.insert(place, new);
+                        }
+                    }
+                }
+                if random.below(3) == 0 && open.len() < 4 {
+                    // It stays open; what it changed is nobody else's.
+                    open.push((txn, after));
+                    let (txn, _) = open.pop().unwrap();
+                    txn.rollback().unwrap();
+                } else {
+                    drop(txn.commit().unwrap());
+                    model = after;
+                }
+            }
+        };
+        alter_with(&engine, &mut write);
+        drop(write);
+        assert!(changes > 300, "{changes} changes prove little");
+        drop(table);
+        let table = engine.open_table("db/t").unwrap();
+        assert_eq!(table.def().indexes.len(), 4);
+        check_all(&engine, &table, &model);
+        sim.sched.run_some(50_000);
+        check_all(&engine, &table, &model);
+    }
+}
+
+fn alter_with(engine: &Arc<Engine>, write: &mut dyn FnMut(usize)) {
+    alter(engine, "db/t", &[("pair", false), ("first", false), ("unique", true)], write).unwrap();
+}
+
+/// A transaction open over a round is in none of them until it ends.
+#[test]
+fn a_transaction_that_spans_rounds_is_in_the_one_that_sees_it() {
+    let sim = SimWorld::new(3);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let table = engine
+        .create_table("db/t", &TableDef { indexes: def(&[("PRIMARY", true)]), properties: Vec::new() })
+        .unwrap();
+    let mut model = Model::new();
+    fill(&engine, &table, &mut model, 0..100).unwrap();
+    let new = def(&[("pair", false), ("unique", true)]);
+    let mut all = vec![NewIndex { def: table.def().indexes[0].clone(), from: Some(0) }];
+    all.extend(new.iter().map(|def| NewIndex { def: def.clone(), from: None }));
+    let owner = engine.begin(Isolation::ReadCommitted);
+    let mut alteration = engine.alter("db/t", all, &owner).unwrap();
+    let begin = || {
+        let txn = engine.begin(Isolation::RepeatableRead);
+        txn.statement_begin();
+        txn
+    };
+    let (commits, rolls_back) = (begin(), begin());
+    put(&commits, &table, 5, model.get(&5), &row(1005, 2)).unwrap();
+    put(&rolls_back, &table, 6, model.get(&6), &row(1006, 2)).unwrap();
+    scan(&mut alteration, &new, |_| ()).unwrap();
+    remove(&commits, &table, 7, &model[&7]).unwrap();
+    put(&commits, &table, 200, None, &row(200, 2)).unwrap();
+    assert_eq!(round(&mut alteration, &new, false).unwrap(), 4);
+    assert_eq!(round(&mut alteration, &new, false).unwrap(), 4, "they are still open");
+    drop(commits.commit().unwrap());
+    rolls_back.rollback().unwrap();
+    model.insert(5, row(1005, 2));
+    model.remove(&7);
+    model.insert(200, row(200, 2));
+    // Not caught up: it is refused, and still can be caught up.
+    let refused = engine.commit_alterations(&mut [(&mut alteration, Vec::new())]);
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert_eq!(round(&mut alteration, &new, true).unwrap(), 4);
+    engine.commit_alterations(&mut [(&mut alteration, Vec::new())]).unwrap();
+    drop((alteration, table));
+    check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
+}
+
+#[test]
+fn a_duplicate_names_its_row_and_leaves_the_table_as_it_was() {
+    let sim = SimWorld::new(4);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let indexes = def(&[("PRIMARY", true), ("first", false)]);
+    let table = engine.create_table("db/t", &TableDef { indexes, properties: b"old".to_vec() }).unwrap();
+    let mut model = Model::new();
+    fill(&engine, &table, &mut model, 0..5000).unwrap();
+    commit(&engine, |txn| put(txn, &table, 9000, None, &row(77, 3))).unwrap();
+    model.insert(9000, row(77, 3));
+    let clash = [("first", false), ("clash", true)];
+    let failed = alter(&engine, "db/t", &clash, |_| ());
+    assert!(matches!(failed, Err(Error::Duplicate { index: 0 })), "{failed:?}");
+    // One that comes while it is built.
+    commit(&engine, |txn| remove(txn, &table, 9000, &model[&9000])).unwrap();
+    model.remove(&9000);
+    let mut once = true;
+    let failed = alter(&engine, "db/t", &clash, |_| {
+        if std::mem::take(&mut once) {
+            commit(&engine, |txn| put(txn, &table, 9001, None, &row(78, 3))).unwrap();
+        }
+    });
+    assert!(matches!(failed, Err(Error::Duplicate { index: 0 })), "{failed:?}");
+    model.insert(9001, row(78, 3));
+    check_all(&engine, &table, &model);
+    assert_eq!(table.properties(), b"old");
+    // A value that goes from one row to another while it is built is no duplicate.
+    commit(&engine, |txn| remove(txn, &table, 9001, &model[&9001])).unwrap();
+    model.remove(&9001);
+    let mut once = true;
+    alter(&engine, "db/t", &clash, |_| {
+        if std::mem::take(&mut once) {
+            commit(&engine, |txn| {
+                put(txn, &table, 10, Some(&row(10, 1)), &row(20_010, 1))?;
+                put(txn, &table, 4, Some(&row(4, 1)), &row(10, 1))
+            })
+            .unwrap();
+        }
+    })
+    .unwrap();
+    model.insert(10, row(20_010, 1));
+    model.insert(4, row(10, 1));
+    drop(table);
+    check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
+    sim.sched.run_some(20_000);
+    engine.core().storage.checkpoint().unwrap();
+    assert_eq!(spaces(&engine), 3, "what failed left its trees");
+    assert!(disk.list().unwrap().iter().all(|name| !name.starts_with("sort.")));
+}
+
+#[test]
+fn a_full_volume_a_cancel_and_a_failing_disk_leave_the_table_as_it_was() {
+    let sim = SimWorld::new(5);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let table = engine
+        .create_table("db/t", &TableDef { indexes: def(&[("PRIMARY", true)]), properties: Vec::new() })
+        .unwrap();
+    let mut model = Model::new();
+    // More than the sort keeps in memory.
+    for n in 0..30 {
+        fill(&engine, &table, &mut model, n * 500..(n + 1) * 500).unwrap();
+    }
+    let with = |from: usize, fault: &dyn Fn()| {
+        alter(&engine, "db/t", &[("pair", false)], |n| {
+            if n == from {
+                fault();
+            }
+        })
+    };
+    let spill = terrace_io::disk::Class::Spill;
+    let failed = with(10, &|| disk.faults().fail_class(spill, true));
+    disk.faults().fail_class(spill, false);
+    assert!(matches!(failed, Err(Error::Unavailable(_))), "{failed:?}");
+    let owner = engine.begin(Isolation::ReadCommitted);
+    let new = def(&[("pair", false)]);
+    let all = vec![
+        NewIndex { def: table.def().indexes[0].clone(), from: Some(0) },
+        NewIndex { def: new[0].clone(), from: None },
+    ];
+    let mut alteration = engine.alter("db/t", all, &owner).unwrap();
+    let cancel = owner.cancel_handle();
+    scan_only(&mut alteration, &new);
+    cancel.cancel();
+    let failed = alteration.load(0, &mut |_| true);
+    assert!(matches!(failed, Err(Error::Cancelled)), "{failed:?}");
+    drop(alteration);
+    assert!(disk.list().unwrap().iter().all(|name| !name.starts_with("sort.")));
+    with(usize::MAX, &|| ()).unwrap();
+    drop(table);
+    check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
+    sim.sched.run_some(20_000);
+    engine.core().storage.checkpoint().unwrap();
+    assert_eq!(spaces(&engine), 2);
+}
+
+fn scan_only(alteration: &mut Alteration, new: &[IndexDef]) {
+    let (mut key, mut row) = (Vec::new(), Vec::new());
+    while alteration.next_row(&mut key, &mut row).unwrap() {
+        for entry in new_entries(new, number(&key), &row) {
+            alteration.add(&entry.entry()).unwrap();
+        }
+    }
+}
+
+// --- crashes -------------------------------------------------------------------------------------
+
+struct Run {
+    sim: SimWorld,
+    disk: Arc<SimDisk>,
+    /// What may be there: rows acknowledged, or with the transaction in doubt.
+    rows: Vec<Model>,
+    /// The index names that may be there, for each of the two tables.
+    indexes: [Vec<Vec<String>>; 2],
+}
+
+const TABLES: [&str; 2] = ["db/t", "db/u"];
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let sim = SimWorld::new(seed);
+        let disk = sim.disk("volume");
+        Run { sim, disk, rows: vec![Model::new()], indexes: [vec![vec![]], vec![vec![]]] }
+    }
+
+    fn is_to_be(&mut self, table: usize, names: &[&str]) {
+        self.indexes[table].push(names.iter().map(|name| name.to_string()).collect());
+    }
+    fn is_now(&mut self) {
+        for all in &mut self.indexes {
+            all.drain(..all.len() - 1);
+        }
+    }
+
+    fn commit(
+        &mut self,
+        engine: &Engine,
+        table: &Table,
+        keys: std::ops::Range<u64>,
+        fill: u8,
+    ) -> Result<(), Error> {
+        let mut after = self.rows[0].clone();
+        let txn = engine.begin(Isolation::RepeatableRead);
+        txn.statement_begin();
+        for key in keys {
+            let new = row(key + u64::from(fill), fill);
+            put(&txn, table, key, after.get(&key), &new)?;
+            after.insert(key, new);
+        }
+        self.rows.push(after.clone());
+        txn.commit()?.wait()?;
+        self.rows = vec![after];
+        Ok(())
+    }
+
+    fn alter(&mut self, engine: &Arc<Engine>, indexes: &[(&str, bool)]) -> Result<(), Error> {
+        let names: Vec<&str> = ["PRIMARY"].into_iter().chain(indexes.iter().map(|(name, _)| *name)).collect();
+        self.is_to_be(0, &names);
+        let table = engine.open_table("db/t")?;
+        let mut once = true;
+        let mut wrote = Ok(());
+        let mut this = std::mem::replace(self, Run::new(0));
+        let done = alter(engine, "db/t", indexes, |n| {
+            if n > 30 && std::mem::take(&mut once) {
+                wrote = this.commit(engine, &table, 20..40, 5);
+            }
+        });
+        *self = this;
+        wrote?;
+        done?;
+        self.is_now();
+        Ok(())
+    }
+
+    fn work(&mut self) -> Result<(), Error> {
+        let engine = open(&self.sim, &self.disk)?;
+        self.is_to_be(0, &["PRIMARY", "first"]);
+        let make =
+            |name: &str, indexes| engine.create_table(name, &TableDef { indexes, properties: Vec::new() });
+        let table = make("db/t", def(&[("PRIMARY", true), ("first", false)]))?;
+        self.is_to_be(1, &["PRIMARY", "first"]);
+        make("db/u", def(&[("PRIMARY", true), ("first", false)]))?;
+        self.is_now();
+        self.commit(&engine, &table, 0..120, 1)?;
+        engine.core().storage.checkpoint()?;
+        self.commit(&engine, &table, 50..80, 2)?;
+        drop(table);
+        self.alter(&engine, &[("first", false), ("pair", false), ("unique", true)])?;
+        let table = engine.open_table("db/t")?;
+        self.commit(&engine, &table, 60..90, 3)?;
+        drop(table);
+        self.sim.sched.run_some(200);
+        self.alter(&engine, &[("unique", true)])?;
+        engine.core().storage.checkpoint()?;
+        // Both at once.
+        let owner = engine.begin(Isolation::ReadCommitted);
+        let kept = |name: &str, unique, from| NewIndex {
+            def: IndexDef { name: name.into(), unique },
+            from: Some(from),
+        };
+        let mut one =
+            engine.alter("db/t", vec![kept("PRIMARY", true, 0), kept("unique", true, 1)], &owner)?;
+        let mut other = engine.alter("db/u", vec![kept("PRIMARY", true, 0)], &owner)?;
+        self.is_to_be(0, &["PRIMARY", "unique"]);
+        self.is_to_be(1, &["PRIMARY"]);
+        engine.commit_alterations(&mut [(&mut one, vec![7; 2000]), (&mut other, vec![7; 2000])])?;
+        self.is_now();
+        drop((one, other));
+        let table = engine.open_table("db/t")?;
+        self.commit(&engine, &table, 10..30, 4)?;
+        drop((table, owner));
+        engine.shutdown()
+    }
+
+    fn check(&self, step: u64) {
+        self.sim.sched.drop_workers();
+        self.disk.crash();
+        self.sim.power_on();
+        if self.disk.exists("superblock").unwrap() {
+            let look =
+                Look::open(self.disk.clone(), None).unwrap_or_else(|e| panic!("step {step}: look: {e}"));
+            let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+            assert!(
+                report.verdict() == Verdict::Sound,
+                "step {step}: {:?} {:?}",
+                report.faults,
+                report.unchecked
+            );
+        }
+        let engine = open(&self.sim, &self.disk).unwrap_or_else(|e| panic!("step {step}: open: {e}"));
+        self.sim.sched.run_some(5000);
+        let (mut changed, mut named) = (0, 0);
+        for (name, allowed) in TABLES.iter().zip(&self.indexes) {
+            let table = match engine.open_table(name) {
+                Ok(table) => table,
+                Err(Error::Absent(_)) => {
+                    assert!(allowed.contains(&Vec::new()), "step {step}: {name} is gone");
+                    continue;
+                }
+                Err(error) => panic!("step {step}: {error}"),
+            };
+            let has: Vec<String> = table.def().indexes.iter().map(|index| index.name.clone()).collect();
+            assert!(allowed.contains(&has), "step {step}: {name} has {has:?}, not one of {allowed:?}");
+            changed += usize::from(table.properties() == [7; 2000]);
+            named += has.len();
+            if *name == "db/t" {
+                let txn = engine.begin(Isolation::RepeatableRead);
+                let found = seen(&table, &txn, 0).unwrap();
+                assert!(
+                    self.rows.contains(&found),
+                    "step {step}: {} rows are none that there were",
+                    found.len()
+                );
+                drop(txn);
+                check_all(&engine, &table, &found);
+                commit(&engine, |txn| put(txn, &table, 5000, None, &row(5000, 9))).unwrap();
+            }
+        }
+        assert!(changed == 0 || changed == 2, "step {step}: one table of two was changed");
+        self.sim.sched.run_some(5000);
+        // An empty space may have no page on the volume yet.
+        assert!(spaces(&engine) <= named, "step {step}: {} spaces, {named} indexes", spaces(&engine));
+        assert!(self.disk.list().unwrap().iter().all(|name| !name.starts_with("sort.")), "step {step}");
+        assert_eq!(engine.core().storage.map.faults(), Vec::<String>::new(), "step {step}");
+    }
+}
+
+/// `make test` takes some steps; `TERRACE_EVERY_STEP=1` all of them, `TERRACE_SEEDS` more orders of waits.
+#[test]
+fn a_crash_at_any_step_leaves_the_old_or_the_new() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
+    for seed in 20..20 + number("TERRACE_SEEDS").unwrap_or(1) {
+        let mut whole = Run::new(seed);
+        whole.work().unwrap();
+        let steps = whole.sim.steps();
+        assert!(steps > 100, "only {steps} steps");
+        let stride = if number("TERRACE_EVERY_STEP").is_some() { 1 } else { steps.div_ceil(150) };
+        println!("{steps} I/O steps, every {stride}");
+        for step in (1..=steps).step_by(stride as usize) {
+            let mut run = Run::new(seed);
+            run.sim.crash_at(step);
+            let result = run.work();
+            assert!(run.sim.crashed(), "step {step}: the run is not the one that was counted");
+            if step < steps / 2 {
+                assert!(result.is_err(), "step {step}: work went on after the crash");
+            }
+            run.check(step);
+        }
+    }
+}

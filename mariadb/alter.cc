@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  ALTER TABLE without copying the table: definitions alone, indexes dropped and renamed, and indexes added while others read
+  and write.
+
+  Whatever the server's flags say, a table is altered in place only if its stored rows mean the same before and after
+  (same_columns), and an index is kept only if its entries do (KeyCodec::makes_same).
+
+  prepare   alone with the table: the engine begins to note which rows change
+  inplace   beside everybody: the rows of one view, their entries, sorted and built; then rounds over the rows that changed
+  commit    alone again: the last round, then one change of the engine's catalog, for all of a table's partitions at once
+*/
+#include "ha_terrace.h"
+#include "alter.h"
+#include "ddl.h"
+#include "errors.h"
+#include "globals.h"
+
+using namespace terrace;
+
+namespace {
+
+const uint32 BATCH_BYTES= 65536;
+/* Rounds beside writers that never stop; what is left then is the last round's. */
+const uint ROUNDS_MAX= 20;
+const uint64_t FEW_ROWS= 1000;
+
+/* What changes definitions only. */
+const alter_table_operations INSTANT=
+  ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX | ALTER_RENAME_INDEX | ALTER_INDEX_IGNORABILITY |
+  ALTER_INDEX_ORDER | ALTER_CHANGE_INDEX_COMMENT | ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_COLUMN_DEFAULT |
+  ALTER_COLUMN_OPTION | ALTER_COLUMN_COLUMN_FORMAT | ALTER_CHANGE_CREATE_OPTION | ALTER_DROP_CHECK_CONSTRAINT |
+  ALTER_PARTITIONED | ALTER_VIRTUAL_GCOL_EXPR | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
+  ALTER_COLUMN_INDEX_LENGTH;
+const alter_table_operations BUILT= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
+
+/** Whether a column's stored bytes mean the same in both tables. */
+bool same_column(const TABLE *before, const Field *one, const TABLE *after, const Field *other)
+{
+  if (one->real_type() != other->real_type() || one->stored_in_db() != other->stored_in_db() ||
+      one->charset() != other->charset() || (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
+      one->real_maybe_null() != other->real_maybe_null())
+    return false;
+  if (one->null_ptr && (one->null_bit != other->null_bit || one->null_ptr - before->record[0] !=
+                                                            other->null_ptr - after->record[0]))
+    return false;
+  if (one->real_type() == MYSQL_TYPE_VARCHAR)
+    return one->field_length <= other->field_length && static_cast<const Field_varstring *>(one)->length_bytes ==
+                                                       static_cast<const Field_varstring *>(other)->length_bytes;
+  // is_equal of the server compares members of ENUM and SET, decimals, fractions of seconds.
+  return one->pack_length() == other->pack_length() && one->field_length == other->field_length &&
+         one->decimals() == other->decimals();
+}
+
+bool same_columns(const TABLE *before, const TABLE *after)
+{
+  if (before->s->fields != after->s->fields || before->s->null_bytes != after->s->null_bytes)
+    return false;
+  for (uint at= 0; at < before->s->fields; at++)
+    if (!same_column(before, before->field[at], after, after->field[at]))
+      return false;
+  return true;
+}
+
+bool has_virtual_parts(const KEY *key)
+{
+  for (uint part= 0; part < key->user_defined_key_parts; part++)
+    if (!key->key_part[part].field->stored_in_db())
+      return true;
+  return false;
+}
+
+/** The old table's key that `key` of the new one is; MAX_KEY: it is new. */
+uint kept_key(const TABLE *table, const Alter_inplace_info *info, uint number, const KEY *key)
+{
+  for (uint at= 0; at < info->index_add_count; at++)
+    if (info->index_add_buffer[at] == number)
+      return MAX_KEY;
+  const LEX_CSTRING *name= &key->name;
+  for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
+    if (!my_strcasecmp(system_charset_info, pair.new_key->name.str, key->name.str))
+      name= &pair.old_key->name;
+  for (uint at= 0; at < table->s->keys; at++)
+    if (!my_strcasecmp(system_charset_info, table->key_info[at].name.str, name->str))
+      return at;
+  return MAX_KEY;
+}
+
+} // namespace
+
+/** What the server passes from one call to the next. */
+struct terrace::Alter_context : public inplace_alter_handler_ctx
+{
+  ~Alter_context() override { terrace_alter_close(alter); }
+
+  ha_terrace *owner= nullptr;
+  terrace_alter *alter= nullptr;
+  KeyCodec primary;
+  /* The new indexes: their codecs, and their numbers in the altered table. */
+  std::vector<KeyCodec> codecs;
+  std::vector<uint> numbers;
+  Bytes bytes;
+};
+
+typedef Alter_context Context;
+
+/** A longer VARCHAR, if same_columns finds it so: a row has its length and its bytes. */
+bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition &changed) const
+{
+  return field.real_type() == MYSQL_TYPE_VARCHAR && !field.vcol_info &&
+         changed.type_handler() == field.type_handler() && changed.charset == field.charset();
+}
+
+enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
+{
+  const HA_CREATE_INFO *create= info->create_info;
+  const alter_table_operations flags= info->handler_flags;
+  if (flags & ALTER_STORED_COLUMN_TYPE)
+    info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
+  if (create->sequence)
+    info->unsupported_reason= "SEQUENCE";
+  if ((flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX)) == ALTER_DROP_PK_INDEX)
+    info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);
+  if (info->ignore && flags & ALTER_ADD_UNIQUE_INDEX)
+  {
+    info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  if (!m_table || create->sequence || flags & ~(INSTANT | BUILT) || !same_columns(table, altered))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (create->used_fields & (HA_CREATE_USED_CHARSET | HA_CREATE_USED_DEFAULT_CHARSET | HA_CREATE_USED_ROW_FORMAT) ||
+      table->s->row_type != create->row_type)
+  {
+    info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_TABLE_OPTIONS_NEED_REBUILD);
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  uint64_t next= 0;
+  if (create->used_fields & HA_CREATE_USED_AUTO &&
+      (!table->found_next_number_field || terrace_table_auto_increment(m_table, &next) ||
+       create->auto_increment_value < next))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;      // down: the copy finds the largest value
+
+  // The rows stay where they are: under the same key.
+  if ((table->s->primary_key == MAX_KEY) != (altered->s->primary_key == MAX_KEY) ||
+      (altered->s->primary_key != MAX_KEY && altered->s->primary_key != 0))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  KeyCodec primary;
+  if (!m_hidden)
+    primary.prepare(altered, 0, nullptr);
+  bool builds= false;
+  for (uint at= 0; at < altered->s->keys; at++)
+  {
+    const KEY *key= altered->key_info + at;
+    const uint kept= kept_key(table, info, at, key);
+    if (kept == MAX_KEY)
+    {
+      // The server compares periods of rows as they are written, not as they are.
+      if (key->without_overlaps || key->algorithm == HA_KEY_ALG_LONG_HASH || (!m_hidden && at == 0))
+        return HA_ALTER_INPLACE_NOT_SUPPORTED;
+      builds= true;
+      continue;
+    }
+    KeyCodec codec;
+    codec.prepare(altered, at, m_hidden || at == 0 ? nullptr : &primary);
+    if (!m_indexes[kept].makes_same(codec) || (!m_hidden && (at == 0) != (kept == 0)) ||
+        table->key_info[kept].without_overlaps != key->without_overlaps)
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    if (flags & ALTER_VIRTUAL_GCOL_EXPR && has_virtual_parts(key))
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  if (!builds)
+    return HA_ALTER_INPLACE_INSTANT;
+  // Rows are read by one layout and indexed by the other.
+  if (table->s->reclength != altered->s->reclength || flags & ALTER_VIRTUAL_GCOL_EXPR)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
+}
+
+/** Raises an error of the engine's. Always true. */
+bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *info)
+{
+  THD *thd= ha_thd();
+  Context *context= static_cast<Context *>(info->handler_ctx);
+  if (thd->killed)
+    thd->send_kill_message();
+  if (thd->is_error())
+    return true;
+  if (code == TERRACE_DUPLICATE && context)
+  {
+    KEY *key= altered->key_info + context->numbers[terrace_error_index()];
+    terrace_batch batch= {};
+    batch.size= sizeof batch;
+    if (!terrace_alter_duplicate(context->alter, &batch) && read_into_record(batch.data.data))
+    {
+      memcpy(altered->record[0], table->record[0], table->s->reclength);
+      print_keydup_error(altered, key, MYF(0));
+      return true;
+    }
+  }
+  print_error(map(code), MYF(0));
+  return true;
+}
+
+/** A row of a batch, its head first, to record[0], with its virtual columns. */
+bool ha_terrace::read_into_record(const uchar *at)
+{
+  terrace_row_head head;
+  memcpy(&head, at, sizeof head);
+  at+= sizeof head;
+  m_position.assign(at, head.key_len);
+  return m_row.decode(at + head.key_len, head.value_len, table->record[0], nullptr) &&
+         !(table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
+}
+
+/** Calls `each` for every row of the batch, with its entries in the new indexes. */
+template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, const terrace_batch &batch, Each each)
+{
+  const uchar *at= batch.data.data;
+  std::vector<terrace_entry> &list= m_entries[0].list;
+  for (uint row= 0; row < batch.rows; row++)
+  {
+    terrace_row_head head;
+    memcpy(&head, at, sizeof head);
+    if (!read_into_record(at))
+      return TERRACE_CORRUPT;
+    at+= sizeof head + head.key_len + head.value_len;
+    Bytes &bytes= context->bytes;
+    bytes.clear();
+    list.clear();
+    struct Span { size_t key, primary_at, value, end; bool unique; };
+    Span spans[MAX_KEY];
+    for (uint index= 0; index < context->codecs.size(); index++)
+    {
+      const KeyCodec &codec= context->codecs[index];
+      Span &span= spans[index];
+      bool has_null;
+      span.key= bytes.size();
+      codec.encode_record(table->record[0], &bytes, &has_null);
+      span.primary_at= bytes.size();
+      span.unique= codec.is_unique() && !has_null;
+      bytes.append(m_position.data(), m_position.size());
+      span.value= bytes.size();
+      codec.originals(table->record[0], &bytes);
+      span.end= bytes.size();
+    }
+    for (uint index= 0; index < context->codecs.size(); index++)
+    {
+      const Span &span= spans[index];
+      terrace_entry entry= {};
+      entry.size= sizeof entry;
+      entry.index= index;
+      entry.key= bytes_of(bytes.data() + span.key, span.value - span.key);
+      entry.unique_len= span.unique ? span.primary_at - span.key : SIZE_MAX;
+      entry.primary_at= span.primary_at - span.key;
+      entry.value= bytes_of(bytes.data() + span.value, span.end - span.value);
+      list.push_back(entry);
+    }
+    if (int32_t code= each(list.data(), list.size()))
+      return code;
+  }
+  return TERRACE_OK;
+}
+
+bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  Context *context= new Context;
+  if (!context)
+    return true;
+  context->owner= this;
+  info->handler_ctx= context;
+  std::vector<terrace_new_index> indexes;
+  if (m_hidden)
+    indexes.push_back({sizeof(terrace_new_index), bytes_of("(rows)", 6), true, 0});
+  else
+    context->primary.prepare(altered, 0, nullptr);
+  for (uint at= 0; at < altered->s->keys; at++)
+  {
+    const KEY *key= altered->key_info + at;
+    const uint kept= kept_key(table, info, at, key);
+    const bool unique= key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
+    indexes.push_back({sizeof(terrace_new_index), bytes_of(key->name.str, key->name.length), unique,
+                       kept == MAX_KEY ? UINT32_MAX : tree_of(kept)});
+    if (kept != MAX_KEY)
+      continue;
+    context->codecs.emplace_back();
+    context->codecs.back().prepare(altered, at, m_hidden ? nullptr : &context->primary);
+    context->numbers.push_back(at);
+  }
+  int32_t code= terrace_alter_begin(engine, bytes_of(m_name), indexes.data(), indexes.size(),
+                                    m_session->transaction(), &context->alter);
+  return code ? alter_failed(code, altered, info) : false;
+}
+
+namespace {
+
+/** How far ALTER is, for SHOW PROCESSLIST: rows read, then each index built. */
+struct Progress
+{
+  Progress(THD *thd, uint indexes, ulonglong rows) : thd(thd), rows(rows) { thd_progress_init(thd, 1 + indexes); }
+  ~Progress() { thd_progress_end(thd); }
+
+  static bool is_built(void *self, uint64_t entries)
+  {
+    Progress *progress= static_cast<Progress *>(self);
+    thd_progress_report(progress->thd, entries, MY_MAX(progress->rows, entries));
+    return !thd_killed(progress->thd);
+  }
+
+  THD *thd;
+  ulonglong rows;
+};
+
+} // namespace
+
+/** One round over the rows that changed. */
+int32_t ha_terrace::alter_round(Context *context, bool last)
+{
+  THD *thd= ha_thd();
+  if (int32_t code= terrace_alter_round(context->alter, last))
+    return code;
+  terrace_batch batch= {};
+  batch.size= sizeof batch;
+  for (bool after : {false, true})
+  {
+    int32_t code;
+    while (!(code= terrace_alter_round_rows(context->alter, after, BATCH_BYTES, &batch)))
+    {
+      code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
+        return terrace_alter_change(context->alter, after, list, count);
+      });
+      if (!code && thd_killed(thd))
+        code= TERRACE_CANCELLED;
+      if (code)
+        return code;
+    }
+    if (code != TERRACE_NO_ROW)
+      return code;
+  }
+  return terrace_alter_round_end(context->alter);
+}
+
+bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  Context *context= static_cast<Context *>(info->handler_ctx);
+  if (context->codecs.empty())
+    return false;
+  THD *thd= ha_thd();
+  Progress progress(thd, (uint) context->codecs.size(), stats.records);
+  MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
+  terrace_batch batch= {};
+  batch.size= sizeof batch;
+  ulonglong rows= 0;
+  int32_t code;
+  while (!(code= terrace_alter_rows(context->alter, BATCH_BYTES, &batch)))
+  {
+    code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
+      return terrace_alter_add(context->alter, list, count);
+    });
+    rows+= batch.rows;
+    if (!code && !Progress::is_built(&progress, rows))
+      code= TERRACE_CANCELLED;
+    if (code)
+      break;
+  }
+  progress.rows= rows;
+  if (code == TERRACE_NO_ROW)
+    code= TERRACE_OK;
+  for (uint index= 0; index < context->codecs.size() && !code; index++)
+  {
+    thd_progress_next_stage(thd);
+    code= terrace_alter_load(context->alter, index, Progress::is_built, &progress);
+  }
+  // What comes while a round goes on is the next one's; each is shorter, unless writers are faster.
+  for (uint round= 0; !code && round < ROUNDS_MAX && (round == 0 || terrace_alter_behind(context->alter) > FEW_ROWS); round++)
+    code= alter_round(context, false);
+  tmp_restore_column_map(&table->read_set, before);
+  return code ? alter_failed(code, altered, info) : false;
+}
+
+bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
+{
+  if (!commit)
+  {
+    delete info->handler_ctx;
+    info->handler_ctx= nullptr;
+    return false;
+  }
+  // Of a partitioned table all partitions are committed here.
+  inplace_alter_handler_ctx *mine[]= {info->handler_ctx, nullptr};
+  inplace_alter_handler_ctx **all= info->group_commit_ctx ? info->group_commit_ctx : mine;
+  std::vector<terrace_alter *> alters;
+  for (uint at= 0; all[at]; at++)
+  {
+    Context *context= static_cast<Context *>(all[at]);
+    ha_terrace *owner= context->owner;
+    info->handler_ctx= context;
+    MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
+    int32_t code= context->codecs.empty() ? TERRACE_OK : owner->alter_round(context, true);
+    tmp_restore_column_map(&table->read_set, before);
+    if (!code && info->create_info->used_fields & HA_CREATE_USED_AUTO)
+      code= terrace_table_auto_increment_raise(owner->m_table, info->create_info->auto_increment_value);
+    if (code)
+      return owner->alter_failed(code, altered, info);
+    alters.push_back(context->alter);
+  }
+  const std::string properties= make_properties(table->s->tmp_table != NO_TMP_TABLE, altered);
+  std::vector<terrace_bytes> each(alters.size(), bytes_of(properties));
+  info->handler_ctx= all[0];
+  if (int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size()))
+    return alter_failed(code, altered, info);
+  info->group_commit_ctx= nullptr;
+  return false;
+}

@@ -1,0 +1,320 @@
+"""ALTER TABLE without a copy: what is done in place, beside whom, and what a failure or a crash leaves."""
+
+import threading
+import time
+
+import pymysql
+import pytest
+from conftest import contents, run
+
+
+def refused(db, sql):
+    with pytest.raises(pymysql.err.Error) as error:
+        run(db, sql)
+    return error.value.args
+
+
+def indexes(db, table="t"):
+    return sorted({row[2] for row in run(db, f"SHOW INDEX FROM {table}")})
+
+
+def is_whole(db, table="t"):
+    return [row[3] for row in run(db, f"CHECK TABLE {table}")] == ["OK"]
+
+
+def filled(db, engine, rows=3000):
+    run(db, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a INT, b VARCHAR(40), c VARCHAR(300) COLLATE utf8mb4_unicode_ci, d DOUBLE, j TEXT) ENGINE={engine}")
+    run(db, f"INSERT INTO t (a, b, c, d, j) SELECT seq % 100, CONCAT('b', seq), IF(seq % 7, CONCAT('Wert ', seq % 50), NULL), -seq / 3, REPEAT('x', IF(seq % 500, 10, 20000)) FROM seq_1_to_{rows}")
+
+
+INSTANT = [
+    "ALTER COLUMN a SET DEFAULT 7",
+    "CHANGE a a2 INT COMMENT 'renamed'",
+    "CHANGE a2 a INT",
+    "RENAME INDEX ka TO kb",
+    "ALTER INDEX kb IGNORED",
+    "ALTER INDEX kb NOT IGNORED",
+    "COMMENT 'of the table'",
+    "AUTO_INCREMENT = 100000",
+    "MODIFY c VARCHAR(350) COLLATE utf8mb4_unicode_ci",
+]
+
+
+@pytest.mark.parametrize("how", INSTANT)
+def test_definitions_alone_are_instant(db, engine, how):
+    filled(db, engine, 300)
+    run(db, "ALTER TABLE t ADD KEY ka (a), ADD KEY kc (c, a)")
+    if "a2 a" in how:
+        run(db, "ALTER TABLE t CHANGE a a2 INT, ALGORITHM=INSTANT")
+    if " kb " in how:
+        run(db, "ALTER TABLE t RENAME INDEX ka TO kb, ALGORITHM=INSTANT")
+    before = contents(db, ["t"])
+    run(db, f"ALTER TABLE t {how}, ALGORITHM=INSTANT")
+    assert contents(db, ["t"]) == before and is_whole(db)
+    run(db, "INSERT INTO t (id) VALUES (NULL)")
+    assert ("AUTO" in how) == (run(db, "SELECT MAX(id) FROM t") == [(100000,)])
+    assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (kc) WHERE c LIKE 'Wert 1%'") == run(db, "SELECT COUNT(*) FROM t IGNORE INDEX (kc) WHERE c LIKE 'Wert 1%'")
+
+
+def test_indexes_are_added_and_dropped_in_place(db, engine):
+    filled(db, engine)
+    run(db, "ALTER TABLE t ADD KEY a (a), ADD UNIQUE b (b), ADD KEY c (c, d DESC), ADD KEY j (j(20)), ALGORITHM=NOCOPY, LOCK=NONE")
+    assert is_whole(db)
+    assert run(db, "SELECT COUNT(*), MIN(id) FROM t FORCE INDEX (a) WHERE a = 42") == [(30, 42)]
+    assert run(db, "SELECT id FROM t FORCE INDEX (b) WHERE b = 'b777'") == [(777,)]
+    assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (c) WHERE c = 'wert 3'") == run(db, "SELECT COUNT(*) FROM t FORCE INDEX (PRIMARY) WHERE c = 'wert 3'")
+    assert refused(db, "INSERT INTO t (b) VALUES ('b5')")[0] == 1062
+    run(db, "UPDATE t SET a = a + 1, c = CONCAT(c, '!') WHERE id % 3 = 0")
+    run(db, "DELETE FROM t WHERE id % 5 = 0")
+    run(db, "ALTER TABLE t DROP KEY a, ADD KEY da (d, a), DROP KEY j, RENAME KEY c TO c2, ALGORITHM=INPLACE")
+    assert indexes(db) == ["PRIMARY", "b", "c2", "da"] and is_whole(db)
+    run(db, "DROP INDEX c2 ON t")
+    run(db, "CREATE INDEX c ON t (c)")
+    run(db, "UPDATE t SET c = 'x' WHERE id < 100")
+    assert is_whole(db)
+    assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (c) WHERE c = 'x'") == [(80,)]
+
+
+def test_a_table_without_a_primary_key_and_virtual_columns(db, engine):
+    run(db, f"CREATE TABLE t (a INT, v INT AS (a * 2) VIRTUAL, s VARCHAR(20) AS (CONCAT('s', a)) STORED) ENGINE={engine}")
+    run(db, "INSERT INTO t (a) SELECT seq % 77 FROM seq_1_to_1000")
+    run(db, "ALTER TABLE t ADD KEY v (v), ADD KEY s (s), ALGORITHM=NOCOPY")
+    assert is_whole(db)
+    assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (v) WHERE v = 20") == run(db, "SELECT COUNT(*) FROM t FORCE INDEX (s) WHERE s = 's10'") == [(13,)]
+    run(db, "UPDATE t SET a = a + 100 WHERE a < 10")
+    assert is_whole(db)
+    # The rows would lie under it: that is a copy.
+    run(db, "ALTER TABLE t DROP KEY v, DROP KEY s, DROP COLUMN v, DROP COLUMN s, ADD id INT AUTO_INCREMENT PRIMARY KEY")
+    assert is_whole(db) and run(db, "SELECT COUNT(*) FROM t WHERE id <= 1000") == [(1000,)]
+
+
+def test_a_duplicate_names_the_key_and_leaves_the_table(db, engine):
+    filled(db, engine, 500)
+    run(db, "UPDATE t SET b = 'B7' WHERE id = 300")
+    before = contents(db, ["t"])
+    error = refused(db, "ALTER TABLE t ADD KEY a (a), ADD UNIQUE doppelt (b), ALGORITHM=INPLACE")
+    assert error[0] == 1062 and "for key 'doppelt'" in error[1] and "b7" in error[1].lower()
+    assert indexes(db) == ["PRIMARY"] and contents(db, ["t"]) == before and is_whole(db)
+    # NULLs are no duplicates.
+    run(db, "UPDATE t SET b = NULL WHERE id IN (7, 300, 400)")
+    run(db, "ALTER TABLE t ADD UNIQUE doppelt (b), ALGORITHM=INPLACE")
+    assert is_whole(db)
+    run(db, "ALTER TABLE t DROP KEY doppelt")
+    run(db, "UPDATE t SET b = 'same' WHERE id < 10")
+    run(db, "ALTER IGNORE TABLE t ADD UNIQUE doppelt (b)")
+    assert run(db, "SELECT COUNT(*) FROM t WHERE b = 'same'") == [(1,)] and is_whole(db)
+
+
+def test_what_cannot_be_done_in_place_is_refused_as_innodb_refuses_it(db, engine):
+    filled(db, engine, 10)
+    reasons = [
+        ("MODIFY a VARCHAR(20), ALGORITHM=INPLACE", "Cannot change column type"),
+        ("MODIFY a BIGINT, ALGORITHM=INSTANT", "Cannot change column type"),
+        ("DROP PRIMARY KEY, MODIFY id INT, ALGORITHM=INPLACE", "Dropping a primary key is not allowed without also adding a new primary key"),
+        ("MODIFY a BIGINT, LOCK=NONE", "Cannot change column type"),
+    ]
+    for how, reason in reasons:
+        error = refused(db, f"ALTER TABLE t {how}")
+        assert error[0] == 1846 and reason in error[1], error
+    error = refused(db, "ALTER IGNORE TABLE t ADD UNIQUE (b), ALGORITHM=INPLACE")
+    assert error[0] == 1846 and "IGNORE" in error[1], error
+    assert refused(db, "ALTER TABLE t ADD KEY (a), ALGORITHM=INSTANT")[0] in (1845, 1846)
+    run(db, "ALTER TABLE t MODIFY a BIGINT, ALGORITHM=COPY, LOCK=SHARED")
+    assert is_whole(db)
+
+
+def test_writers_beside_an_index_that_is_built(db, server, engine):
+    """Several sessions insert, update, delete and roll back while indexes come and go, one of them unique."""
+    filled(db, engine, 4000)
+    run(db, "ALTER TABLE t ADD KEY a (a)")
+    stop, failures, counts = threading.Event(), [], []
+
+    def write(n):
+        one = server.connect(database=db.name)
+        cursor, count = one.cursor(), 0
+        try:
+            while not stop.is_set():
+                count += 1
+                key = (count * 7 + n) % 5000
+                cursor.execute("BEGIN")
+                try:
+                    cursor.execute(f"INSERT INTO t (a, b, c) VALUES ({count % 100}, 'w{n}-{count}', 'neu')")
+                    cursor.execute(f"UPDATE t SET a = a + 1, b = CONCAT(b, '-{n}'), c = '{count}' WHERE id = {key}")
+                    cursor.execute(f"DELETE FROM t WHERE id = {key + 2500}")
+                    cursor.execute("ROLLBACK" if count % 4 == 0 else "COMMIT")
+                except pymysql.err.OperationalError as error:
+                    if error.args[0] not in (1205, 1213, 1412):
+                        raise
+                    cursor.execute("ROLLBACK")
+        except Exception as error:
+            failures.append(error)
+        counts.append(count)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for n in range(6):
+            run(db, f"ALTER TABLE t ADD UNIQUE b{n} (b), ADD KEY c{n} (c, a), ALGORITHM=NOCOPY, LOCK=NONE")
+            if n:
+                run(db, f"ALTER TABLE t DROP KEY b{n - 1}, DROP KEY c{n - 1}, ALGORITHM=INSTANT")
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures and min(counts) > 20, (failures, counts)
+    assert is_whole(db) and indexes(db) == ["PRIMARY", "a", "b5", "c5"]
+
+
+def test_who_sees_an_older_state_cannot_use_a_new_index(db, server, engine):
+    filled(db, engine, 200)
+    old = server.connect(database=db.name)
+    run(old, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    run(db, "UPDATE t SET a = 5")
+    run(db, "ALTER TABLE t ADD KEY a (a)")
+    assert refused(old, "SELECT COUNT(*) FROM t FORCE INDEX (a) WHERE a = 5")[0] == 1412
+    assert run(old, "SELECT COUNT(*) FROM t FORCE INDEX (PRIMARY) WHERE a = 5 AND id > 0") == [(2,)]
+    run(old, "COMMIT")
+    assert run(old, "SELECT COUNT(*) FROM t FORCE INDEX (a) WHERE a = 5") == [(200,)]
+
+
+def test_a_killed_alter_leaves_the_table(db, server, engine):
+    filled(db, engine, 40000)
+    victim = server.connect(database=db.name)
+    number = run(victim, "SELECT CONNECTION_ID()")[0][0]
+    errors = []
+
+    def alter():
+        errors.append(refused(victim, "ALTER TABLE t ADD KEY (a, b, c), ADD KEY (c, b), ADD KEY (d, b, c), ADD KEY (b, c, a)"))
+
+    thread = threading.Thread(target=alter)
+    thread.start()
+    seen = 0
+    while thread.is_alive() and seen < 3:
+        state = run(db, f"SELECT PROGRESS FROM information_schema.PROCESSLIST WHERE ID = {number} AND INFO LIKE 'ALTER%'")
+        seen += bool(state and state[0][0] > 0)
+    assert seen, "no progress was shown"
+    run(db, f"KILL QUERY {number}")
+    thread.join()
+    assert errors[0][0] == 1317 and indexes(db) == ["PRIMARY"] and is_whole(db)
+    assert refused(victim, "SET STATEMENT max_statement_time = 0.01 FOR ALTER TABLE t ADD KEY (a, b, c), ADD KEY (c, b), ADD KEY (b, c)")[0] == 1969
+    assert indexes(db) == ["PRIMARY"] and is_whole(db)
+    run(db, "ALTER TABLE t ADD KEY (a)")
+
+
+PARTITIONS = [
+    "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN (200), PARTITION p2 VALUES LESS THAN MAXVALUE)",
+    "PARTITION BY LIST (id % 3) (PARTITION p0 VALUES IN (0), PARTITION p1 VALUES IN (1), PARTITION p2 VALUES IN (2))",
+    "PARTITION BY HASH (id) PARTITIONS 3",
+    "PARTITION BY LINEAR HASH (id) PARTITIONS 3",
+    "PARTITION BY KEY (id) PARTITIONS 3",
+    "PARTITION BY RANGE COLUMNS (id, a) (PARTITION p0 VALUES LESS THAN (100, 5), PARTITION p1 VALUES LESS THAN (MAXVALUE, MAXVALUE))",
+    "PARTITION BY LIST COLUMNS (a) (PARTITION p0 VALUES IN (0, 1, 2), PARTITION p1 DEFAULT)",
+    "PARTITION BY RANGE (id) SUBPARTITION BY HASH (a) SUBPARTITIONS 2 (PARTITION p0 VALUES LESS THAN (150), PARTITION p1 VALUES LESS THAN MAXVALUE)",
+]
+
+
+@pytest.mark.parametrize("how", PARTITIONS)
+def test_partitions_of_every_kind(db, engine, how):
+    run(db, f"CREATE TABLE t (id INT NOT NULL, a INT NOT NULL, b VARCHAR(20), PRIMARY KEY (id, a), KEY b (b)) ENGINE={engine} {how}")
+    run(db, "CREATE TABLE m (id INT NOT NULL, a INT NOT NULL, b VARCHAR(20), PRIMARY KEY (id, a)) ENGINE=MEMORY")
+    for table in "t", "m":
+        run(db, f"INSERT INTO {table} SELECT seq, seq % 10, CONCAT('b', seq % 20) FROM seq_1_to_300")
+    run(db, "ALTER TABLE t ADD KEY ab (a, b), DROP KEY b, ALGORITHM=NOCOPY, LOCK=NONE")
+    for table in "t", "m":
+        run(db, f"UPDATE {table} SET id = id + 1000, b = 'x' WHERE id % 4 = 1")
+        run(db, f"DELETE FROM {table} WHERE a = 7")
+    assert contents(db, ["t"])["t"] == contents(db, ["m"])["m"] and is_whole(db)
+    assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (ab) WHERE a = 5 AND b = 'x'") == run(db, "SELECT COUNT(*) FROM m WHERE a = 5 AND b = 'x'")
+    part = run(db, "SELECT PARTITION_NAME FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 't' ORDER BY 1")[0][0]
+    rows = run(db, f"SELECT COUNT(*) FROM t PARTITION ({part})")[0][0]
+    assert 0 < rows < 270
+    if "SUBPARTITION" not in how:
+        run(db, f"CREATE TABLE x (id INT NOT NULL, a INT NOT NULL, b VARCHAR(20), PRIMARY KEY (id, a), KEY ab (a, b)) ENGINE={engine}")
+        run(db, f"ALTER TABLE t EXCHANGE PARTITION {part} WITH TABLE x")
+        assert run(db, "SELECT COUNT(*) FROM x") == [(rows,)] and run(db, f"SELECT COUNT(*) FROM t PARTITION ({part})") == [(0,)]
+        assert is_whole(db) and is_whole(db, "x")
+        run(db, f"ALTER TABLE t EXCHANGE PARTITION {part} WITH TABLE x")
+        assert contents(db, ["t"])["t"] == contents(db, ["m"])["m"]
+    run(db, f"ALTER TABLE t TRUNCATE PARTITION {part}")
+    assert run(db, "SELECT COUNT(*) FROM t") == [(len(contents(db, ["m"])["m"]) - rows,)]
+    run(db, "ALTER TABLE t REMOVE PARTITIONING")
+    assert is_whole(db)
+
+
+def test_rename_of_many_tables_swaps_them(db, engine):
+    for name in "a", "b", "c":
+        run(db, f"CREATE TABLE {name} (v VARCHAR(5)) ENGINE={engine}")
+        run(db, f"INSERT INTO {name} VALUES ('{name}')")
+    run(db, "RENAME TABLE a TO tmp, b TO a, c TO b, tmp TO c")
+    assert [run(db, f"SELECT v FROM {name}")[0][0] for name in "abc"] == ["b", "c", "a"]
+    assert refused(db, "RENAME TABLE a TO x, b TO y, c TO x")[0] == 1050
+    assert [run(db, f"SELECT v FROM {name}")[0][0] for name in "abc"] == ["b", "c", "a"]
+
+
+def test_temporary_tables_are_altered_too(db, engine):
+    run(db, f"CREATE TEMPORARY TABLE t (id INT PRIMARY KEY, a INT) ENGINE={engine}")
+    run(db, "INSERT INTO t SELECT seq, seq % 7 FROM seq_1_to_500")
+    run(db, "ALTER TABLE t ADD KEY a (a), ADD COLUMN b INT DEFAULT 3")
+    run(db, "ALTER TABLE t ADD KEY b (b, a)")
+    assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (b) WHERE b = 3 AND a = 2") == [(72,)]
+    run(db, "ALTER TABLE t DROP KEY a, RENAME KEY b TO ab")
+    assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (ab) WHERE b = 3 AND a = 2") == [(72,)]
+
+
+def test_killed_servers_leave_the_old_or_the_new(own_server, engine):
+    """The server is killed amid ALTERs that follow each other, with writers beside."""
+    connection = own_server.connect()
+    run(connection, "CREATE DATABASE d")
+    connection.select_db("d")
+    filled(connection, engine, 3000)
+    run(connection, f"CREATE TABLE p (id INT PRIMARY KEY, a INT, KEY a (a)) ENGINE={engine} PARTITION BY HASH (id) PARTITIONS 4")
+    run(connection, "INSERT INTO p SELECT seq, seq % 10 FROM seq_1_to_1000")
+    steps = 0
+    for delay in (0.05, 0.4, 0.9, 1.5):
+        stop = threading.Event()
+
+        def alter():
+            one = own_server.connect(database="d")
+            nonlocal steps
+            try:
+                while not stop.is_set():
+                    for table, has in ("t", "da"), ("p", "k"):
+                        if has in indexes(one, table):
+                            run(one, f"ALTER TABLE {table} DROP KEY {has}")
+                        else:
+                            run(one, f"ALTER TABLE {table} ADD KEY {has} ({'d, a' if table == 't' else 'a, id'})")
+                        steps += 1
+            except pymysql.err.Error:
+                pass
+
+        def write():
+            one = own_server.connect(database="d")
+            try:
+                while not stop.is_set():
+                    run(one, "UPDATE t SET a = a + 1, d = d / 2 WHERE id % 50 = FLOOR(RAND() * 50)")
+            except pymysql.err.Error:
+                pass
+
+        threads = [threading.Thread(target=work) for work in (alter, write)]
+        for thread in threads:
+            thread.start()
+        time.sleep(delay)
+        own_server.kill9()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        own_server.start()
+        connection = own_server.connect(database="d")
+        assert is_whole(connection) and is_whole(connection, "p")
+        assert run(connection, "SELECT COUNT(*) FROM t") == [(3000,)] and run(connection, "SELECT COUNT(*) FROM p") == [(1000,)]
+        for table in "t", "p":
+            for index in indexes(connection, table):
+                assert run(connection, f"SELECT COUNT(*) FROM {table} FORCE INDEX ({index}) WHERE {'d < 1000 OR d IS NULL' if index == 'da' else 'id > 0'}")[0][0] in (3000, 1000)
+        if engine != "InnoDB":
+            named = run(connection, "SELECT TABLE_NAME, INDEX_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME LIKE 'd/%'")
+            t_and_p = len(indexes(connection)) + 4 * len(indexes(connection, "p"))
+            assert len(named) == t_and_p, named
+        run(connection, "ALTER TABLE t ADD KEY after (a)")
+        run(connection, "ALTER TABLE t DROP KEY after")
+    assert steps > 4, f"{steps} steps prove little"
