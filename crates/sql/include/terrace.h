@@ -403,7 +403,8 @@ int32_t terrace_engine_settings(const terrace_engine *engine,
 
 // Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
 // have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
-int32_t terrace_engine_tell_lock_waits(const terrace_engine *engine, terrace_wait_fn on_wait);
+int32_t terrace_engine_tell_lock_waits(const terrace_engine *engine,
+                                       terrace_wait_fn on_wait);
 
 // Calls `each` with what counters can't say: instance, places, and what is wrong. A name that ends in `_trouble`
 // is there only while there is trouble.
@@ -514,7 +515,8 @@ int32_t terrace_txn_open_view(terrace_txn *txn);
 int32_t terrace_txn_set_lock_wait(terrace_txn *txn, uint64_t milliseconds);
 
 // Who is named to the function of `terrace_engine_tell_lock_waits` until `terrace_txn_close` returns.
-int32_t terrace_txn_set_owner(terrace_txn *txn, void *owner);
+int32_t terrace_txn_set_owner(terrace_txn *txn,
+                              void *owner);
 
 int32_t terrace_txn_savepoint(terrace_txn *txn, terrace_savepoint **out);
 
