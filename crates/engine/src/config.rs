@@ -273,16 +273,14 @@ impl Config {
     /// buffers if there is an object store. `map`: bytes of the map at the start.
     pub fn frames(&self, has_store: bool, map: u64) -> usize {
         // An eighth (at most 32 MiB) stays for the log's buffers, locks, read buffers and the map, which may grow: a
-        // quarter of it is the map's. What the map takes beyond that, pages cannot have.
+        // quarter of it is the map's. What the map takes beyond that, pages cannot have; but half of what there is stays
+        // theirs, for open tables keep some of them. A map that is larger than that (thousands of tables with a
+        // few megabytes of memory) comes on top of the setting.
         let eighth = (self.memory.0 / 8).min(32 * MIB);
-        let rest = eighth + map.saturating_sub(eighth / 4) + 4 * self.log_waiting() as u64;
         let sinkers = if has_store { self.sinkers() * sink::BYTES_PER_WORKER } else { 0 };
-        let left = self
-            .memory
-            .0
-            .saturating_sub(rest)
-            .saturating_sub(self.flash_index())
-            .saturating_sub(sinkers as u64);
+        let rest = eighth + 4 * self.log_waiting() as u64 + self.flash_index() + sinkers as u64;
+        let left = self.memory.0.saturating_sub(rest);
+        let left = left - map.saturating_sub(eighth / 4).min(left / 2);
         // A frame costs its page and about 200 bytes of table, queues and metadata.
         (left / (PAGE_SIZE as u64 + 200)).max(64) as usize
     }
