@@ -20,7 +20,6 @@ pub mod stats;
 pub mod store;
 
 mod aligned;
-#[cfg(feature = "object-store")]
 mod share;
 pub use aligned::AlignedBuf;
 

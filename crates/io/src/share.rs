@@ -2,10 +2,11 @@
 //! a commit or a reader waits for never queues behind it.
 //!
 //! Two kinds of work. *Urgent* work takes a place as long as any is free; *background* work only as
-//! long as fewer than its limit are taken by its kind. A device has no total (the kernel queues), a
-//! store has one: connections cost.
+//! long as fewer than its limit are taken by its kind. A store has a total: connections cost. A device has none (the
+//! kernel queues): there urgent work takes no place at all, and background batches go in pieces ([`in_pieces`]).
 
 use crate::cancel;
+use crate::disk::Class;
 use crate::store::Purpose;
 use parking_lot::{Condvar, Mutex};
 use std::time::Duration;
@@ -16,7 +17,21 @@ pub(crate) enum Urgency {
     Background,
 }
 
+/// Requests of background classes that a device has in flight at a time.
+pub(crate) const DEVICE_BACKGROUND: usize = 64;
+/// Requests of a background batch after which a device that serves what comes first first has a pause: few enough that
+/// a log write behind them waits about as long as it takes itself.
+pub(crate) const PIECE: usize = 16;
+
 impl Urgency {
+    /// Of what commits and readers wait for nothing is background.
+    pub(crate) fn of_class(class: Class) -> Urgency {
+        match class {
+            Class::LogWrite | Class::LogRead | Class::PageRead | Class::MapRead => Urgency::Urgent,
+            Class::BpeRead | Class::Superblock => Urgency::Urgent,
+            Class::PageFlush | Class::MapWrite | Class::BpeFill | Class::Spill => Urgency::Background,
+        }
+    }
     #[cfg_attr(not(feature = "object-store"), allow(dead_code))]
     pub(crate) fn of_purpose(purpose: Purpose) -> Urgency {
         match purpose {
@@ -45,6 +60,11 @@ impl Share {
     pub(crate) fn new(places: usize, background_max: usize) -> Share {
         assert!(background_max > 0 && background_max <= places);
         Share { taken: Mutex::default(), freed: Condvar::new(), places, background_max }
+    }
+
+    /// A device's.
+    pub(crate) fn of_device() -> Share {
+        Share::new(usize::MAX, DEVICE_BACKGROUND)
     }
 
     /// Takes up to `wanted` places, at least one; waits while there is none for its kind. None: cancelled.
@@ -93,6 +113,29 @@ impl Drop for Places<'_> {
         drop(taken);
         self.share.freed.notify_all();
     }
+}
+
+/// Runs a batch of a class: urgent work at once, background work piece by piece, each as large as there are places.
+/// One result an item, in order.
+pub(crate) fn in_pieces<T, R>(
+    share: &Share,
+    class: Class,
+    items: &mut [T],
+    mut run: impl FnMut(&mut [T]) -> Vec<R>,
+) -> Vec<R> {
+    if Urgency::of_class(class) == Urgency::Urgent {
+        return run(items);
+    }
+    let mut results = Vec::with_capacity(items.len());
+    let mut rest = items;
+    while !rest.is_empty() {
+        // Who is cancelled does not wait for a place; what it is in the middle of comes to its end.
+        let places = share.enter(Urgency::Background, rest.len());
+        let (piece, more) = rest.split_at_mut(places.as_ref().map_or(rest.len(), |places| places.count));
+        results.extend(run(piece));
+        rest = more;
+    }
+    results
 }
 
 #[cfg(test)]

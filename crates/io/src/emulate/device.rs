@@ -5,6 +5,7 @@ use super::{Device, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
 use crate::disk::{Class, Disk, DiskLock, File, FileWrite, Op, Result};
+use crate::share::{PIECE, Urgency};
 use crate::stats::{DiskStats, DiskTally};
 use std::any::Any;
 use std::sync::Arc;
@@ -205,7 +206,16 @@ impl File for EmulatedFile {
     }
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
         let started = self.speed.world.clock.now();
-        let results = self.speed.take(Cost::of(&self.speed, ops.iter()), || self.inner.batch(class, ops));
+        // What is served first comes first here: background work leaves the others their turn between its pieces.
+        let piece = match Urgency::of_class(class) {
+            Urgency::Urgent => ops.len(),
+            Urgency::Background => PIECE,
+        };
+        let mut results = Vec::with_capacity(ops.len());
+        for ops in ops.chunks_mut(piece.max(1)) {
+            let cost = Cost::of(&self.speed, ops.iter());
+            results.extend(self.speed.take(cost, || self.inner.batch(class, ops)));
+        }
         self.speed.note(class, started, ops, |i| results[i].is_ok());
         results
     }

@@ -233,3 +233,23 @@ fn a_batch_waits_for_its_slowest_request() {
     assert!((400 * MICRO..600 * MICRO).contains(&many), "{many}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+#[test]
+fn a_background_batch_pauses_for_others_and_a_readers_does_not() {
+    let (world, clock) = still();
+    let dir = std::env::temp_dir().join(format!("terrace-emulate-pauses-{}", std::process::id()));
+    let device =
+        Device { read: MICRO, write: 200 * MICRO, bandwidth: u64::MAX, rate: 1_000_000_000, spread: EVEN };
+    let disk = disk(world, Arc::new(crate::real::disk::RealDisk::open(&dir).unwrap()), device);
+    let file = disk.create("f").unwrap();
+    let buf = AlignedBuf::zeroed(4096);
+    let batch = |class| {
+        let mut ops: Vec<Op<'_>> = (0..64).map(|i| Op::Write { offset: 4096 * i, buf: &buf }).collect();
+        let results = file.batch(class, &mut ops);
+        assert!(results.len() == 64 && results.iter().all(|r| r.is_ok()));
+    };
+    assert_eq!(took(&clock, || batch(Class::PageFlush)), 800 * MICRO, "four pieces");
+    assert_eq!(took(&clock, || batch(Class::LogWrite)), 200 * MICRO, "one");
+    assert_eq!(disk.stats().unwrap().of(Class::PageFlush).requests, 64);
+    std::fs::remove_dir_all(&dir).unwrap();
+}

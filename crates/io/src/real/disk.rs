@@ -7,6 +7,7 @@
 use super::batch::{Backend, Carrier, Piece, backend};
 use super::file::{RealFile, failed};
 use crate::disk::{Class, Disk, DiskError, DiskLock, File, FileWrite, Result};
+use crate::share::Share;
 use crate::stats::{DiskStats, DiskTally};
 use std::any::Any;
 use std::fs;
@@ -25,6 +26,8 @@ pub struct RealDisk {
     read_only: bool,
     tally: Arc<DiskTally>,
     carrier: Carrier,
+    /// What background classes may have in flight, in all files.
+    share: Arc<Share>,
 }
 
 impl RealDisk {
@@ -39,7 +42,13 @@ impl RealDisk {
         let fail = |what, e: &IoError| failed(what, &path.display().to_string(), 0, 0, e);
         let carrier = Carrier::of(backend).map_err(|cause| fail(backend.name(), &IoError::other(cause)))?;
         fs::create_dir_all(&path).map_err(|e| fail("create", &e))?;
-        Ok(RealDisk { path, read_only: false, tally: Arc::default(), carrier })
+        Ok(RealDisk {
+            path,
+            read_only: false,
+            tally: Arc::default(),
+            carrier,
+            share: Arc::new(Share::of_device()),
+        })
     }
 
     /// A directory that is there, to be read only: files are opened for reading, so whatever would change
@@ -50,9 +59,13 @@ impl RealDisk {
         let carrier =
             Carrier::of(backend()?).map_err(|cause| failed("open", &name, 0, 0, &IoError::other(cause)))?;
         match fs::metadata(&path) {
-            Ok(meta) if meta.is_dir() => {
-                Ok(RealDisk { path, read_only: true, tally: Arc::default(), carrier })
-            }
+            Ok(meta) if meta.is_dir() => Ok(RealDisk {
+                path,
+                read_only: true,
+                tally: Arc::default(),
+                carrier,
+                share: Arc::new(Share::of_device()),
+            }),
             Ok(_) => Err(failed("open", &name, 0, 0, &IoError::from(ErrorKind::NotADirectory))),
             Err(e) => Err(failed("open", &name, 0, 0, &e)),
         }
@@ -69,7 +82,13 @@ impl RealDisk {
     /// batches are done in turn if the backend asked for is not to be had: the other disks do not open then.
     pub fn at(path: impl AsRef<Path>) -> RealDisk {
         let carrier = backend().ok().and_then(|backend| Carrier::of(backend).ok()).unwrap_or(Carrier::InTurn);
-        RealDisk { path: path.as_ref().to_path_buf(), read_only: false, tally: Arc::default(), carrier }
+        RealDisk {
+            path: path.as_ref().to_path_buf(),
+            read_only: false,
+            tally: Arc::default(),
+            carrier,
+            share: Arc::new(Share::of_device()),
+        }
     }
 
     fn path_of(&self, name: &str) -> PathBuf {
@@ -96,9 +115,14 @@ impl RealDisk {
             other => other,
         };
         match file {
-            Ok(file) => {
-                Ok(Arc::new(RealFile::new(name, file, self.read_only, self.tally.clone(), self.carrier)?))
-            }
+            Ok(file) => Ok(Arc::new(RealFile::new(
+                name,
+                file,
+                self.read_only,
+                self.tally.clone(),
+                self.carrier,
+                self.share.clone(),
+            )?)),
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 Err(DiskError::Absent { name: self.path_of(name).display().to_string() })
             }

@@ -4,6 +4,7 @@ use super::batch::{Carrier, Piece};
 use crate::SECTOR;
 use crate::aligned::AlignedBuf;
 use crate::disk::{Class, DiskError, File, Op, Result};
+use crate::share::{Share, in_pieces};
 use crate::stats::DiskTally;
 use std::fs;
 use std::io::Error as IoError;
@@ -34,6 +35,8 @@ pub(super) struct RealFile {
     len: AtomicU64,
     tally: Arc<DiskTally>,
     carrier: Carrier,
+    /// The disk's: what background classes may have in flight.
+    share: Arc<Share>,
 }
 
 impl AsFd for RealFile {
@@ -49,9 +52,11 @@ impl RealFile {
         read_only: bool,
         tally: Arc<DiskTally>,
         carrier: Carrier,
+        share: Arc<Share>,
     ) -> Result<RealFile> {
         let len = file.metadata().map_err(|e| failed("stat", name, 0, 0, &e))?.len();
-        Ok(RealFile { name: name.to_string(), file, read_only, len: AtomicU64::new(len), tally, carrier })
+        let len = AtomicU64::new(len);
+        Ok(RealFile { name: name.to_string(), file, read_only, len, tally, carrier, share })
     }
 
     /// Its name, in errors.
@@ -127,9 +132,10 @@ impl RealFile {
 
     fn noted(&self, class: Class, mut op: Op<'_>) -> Result<()> {
         let started = Instant::now();
-        let result = self.one(&mut op);
-        self.note(class, started, &[op], std::slice::from_ref(&result));
-        result
+        let result =
+            in_pieces(&self.share, class, std::slice::from_mut(&mut op), |ops| vec![self.one(&mut ops[0])]);
+        self.note(class, started, &[op], &result);
+        result.into_iter().collect()
     }
 }
 
@@ -190,9 +196,10 @@ impl File for RealFile {
     }
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
         let started = Instant::now();
-        let mut pieces: Vec<Piece<'_, '_>> = ops.iter_mut().map(|op| Piece { file: self, op }).collect();
-        let results = self.carrier.all(&mut pieces);
-        drop(pieces);
+        let results = in_pieces(&self.share, class, ops, |ops| {
+            let mut pieces: Vec<Piece<'_, '_>> = ops.iter_mut().map(|op| Piece { file: self, op }).collect();
+            self.carrier.all(&mut pieces)
+        });
         self.note(class, started, ops, &results);
         results
     }

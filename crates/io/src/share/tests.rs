@@ -28,3 +28,38 @@ fn a_waiter_goes_on_when_a_place_is_given_back() {
     assert_eq!(has_entered.recv_timeout(Duration::from_secs(10)), Ok(1));
     waiter.join().unwrap();
 }
+
+#[test]
+fn background_batches_go_in_pieces_within_the_limit_and_the_log_never_waits_for_them() {
+    use crate::disk::Class;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let share = Share::of_device();
+    let (now, most, held) = (AtomicUsize::new(0), AtomicUsize::new(0), parking_lot::RwLock::new(()));
+    std::thread::scope(|scope| {
+        let hold = held.write();
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut items: Vec<usize> = (0..100).collect();
+                let results = in_pieces(&share, Class::PageFlush, &mut items, |piece| {
+                    assert!(piece.len() <= DEVICE_BACKGROUND);
+                    let there = now.fetch_add(piece.len(), Ordering::SeqCst) + piece.len();
+                    most.fetch_max(there, Ordering::SeqCst);
+                    drop(held.read());
+                    now.fetch_sub(piece.len(), Ordering::SeqCst);
+                    piece.iter().map(|item| item * 2).collect()
+                });
+                assert!(results.into_iter().eq((0..100).map(|item| item * 2)));
+            });
+        }
+        while now.load(Ordering::SeqCst) < DEVICE_BACKGROUND {
+            std::thread::yield_now();
+        }
+        // Every place of the background is taken, and stays so.
+        let mut log = [1, 2, 3];
+        assert_eq!(in_pieces(&share, Class::LogWrite, &mut log, |all| all.to_vec()), [1, 2, 3]);
+        assert_eq!(in_pieces(&share, Class::PageRead, &mut [7; 99], |all| vec![all.len(); 99]), [99; 99]);
+        drop(hold);
+    });
+    assert_eq!(most.load(Ordering::SeqCst), DEVICE_BACKGROUND);
+    assert_eq!(now.load(Ordering::SeqCst), 0);
+}
