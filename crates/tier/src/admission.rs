@@ -6,6 +6,18 @@
 //!
 //! While flash has room, everything is admitted: an empty slot keeps nobody out, and a page that is not
 //! there costs a read of the volume or the store. The paper's filter begins when flash is nearly full.
+//!
+//! Other rules, for comparison: `filter`. Whole policies, admission and replacement together: `policy`.
+//! What the engine's queues in memory make of a sequence of uses: `memory`.
+
+mod clock;
+pub mod filter;
+pub mod memory;
+pub mod policy;
+mod queues;
+pub mod sketch;
+mod slots;
+mod window;
 
 /// What to do with an evicted page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +35,8 @@ pub fn choose(accesses: u8, in_ghost: bool, has_room: bool) -> Admission {
     if accesses > 1 || in_ghost || has_room { Admission::Admit } else { Admission::Remember }
 }
 
+#[cfg(test)]
+mod policies;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,156 @@
+//! What of the pages that leave memory is written to flash: the named rules, and what they remember.
+
+use super::sketch::Sketch;
+use super::{Admission, choose};
+use crate::ghost::{Ghost, spread};
+use crate::page::PageId;
+
+/// Which evidence buys a flash write, once flash is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// None is asked for.
+    AdmitAll,
+    /// More than one use in memory.
+    OneHitDiscard,
+    /// That, or the ghost list has the identifier (CloudJump III).
+    Ghost,
+    /// It was asked for more often than the page that would leave for it (TinyLFU).
+    TinyLfu,
+    /// Both of the last two.
+    GhostTinyLfu,
+}
+
+impl Rule {
+    fn remembers(self) -> bool {
+        matches!(self, Rule::Ghost | Rule::GhostTinyLfu)
+    }
+    fn counts(self) -> bool {
+        matches!(self, Rule::TinyLfu | Rule::GhostTinyLfu)
+    }
+}
+
+/// Numbers of a filter, in multiples of the pages that flash holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Identifiers of the ghost list, in hundredths.
+    pub ghost_percent: usize,
+    /// Misses of memory after which a count of the sketch has halved.
+    pub window: usize,
+}
+
+impl Default for Memory {
+    /// The ghost list as the paper bounds it.
+    fn default() -> Memory {
+        Memory { ghost_percent: 100, window: 50 }
+    }
+}
+
+pub struct Filter {
+    rule: Rule,
+    ghost: Ghost,
+    sketch: Option<Sketch>,
+}
+
+/// A page's name as the sketch knows it, and the flash index.
+pub fn mark(id: PageId) -> u32 {
+    (spread(id) >> 32) as u32
+}
+
+impl Filter {
+    /// For a flash of `pages`.
+    pub fn new(rule: Rule, pages: usize, memory: Memory) -> Filter {
+        let ghost = if rule.remembers() { pages * memory.ghost_percent / 100 } else { 0 };
+        let sketch = rule.counts().then(|| Sketch::new(pages, memory.window));
+        Filter { rule, ghost: Ghost::new(ghost), sketch }
+    }
+
+    /// Memory missed the page, wherever it was then.
+    pub fn missed(&mut self, id: PageId) {
+        if let Some(sketch) = &mut self.sketch {
+            sketch.note(mark(id));
+        }
+    }
+
+    /// A page that flash does not have leaves memory after `accesses` uses there. `victim` tells the mark
+    /// of the page that would leave flash for it, with the sketch's help if it likes; it is asked only if the rule
+    /// wants to know, and none means that nobody would have to.
+    pub fn judge(
+        &mut self,
+        id: PageId,
+        accesses: u8,
+        has_room: bool,
+        victim: impl FnOnce(&Sketch) -> Option<u32>,
+    ) -> Admission {
+        let in_ghost = self.ghost.take(id);
+        let reused = match self.rule {
+            Rule::AdmitAll | Rule::TinyLfu => true,
+            Rule::OneHitDiscard | Rule::Ghost | Rule::GhostTinyLfu => {
+                choose(accesses, in_ghost, has_room) == Admission::Admit
+            }
+        };
+        let worth = |sketch: &Sketch| {
+            victim(sketch).is_none_or(|victim| sketch.estimate(mark(id)) > sketch.estimate(victim))
+        };
+        let admitted = reused && (has_room || self.sketch.as_ref().is_none_or(worth));
+        if !admitted {
+            self.remember(id);
+            return Admission::Remember;
+        }
+        Admission::Admit
+    }
+
+    /// The page was to be written or had a copy on flash, and has none: that it was worth one is remembered.
+    pub fn remember(&mut self, id: PageId) {
+        self.ghost.remember(id);
+    }
+
+    /// Memory that it has, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.ghost.capacity() * size_of::<u32>() + self.sketch.as_ref().map_or(0, Sketch::bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::SpaceId;
+
+    fn page(n: u32) -> PageId {
+        PageId::new(SpaceId(20), n)
+    }
+
+    fn judged(filter: &mut Filter, n: u32, accesses: u8, victim: u32) -> bool {
+        filter.judge(page(n), accesses, false, |_| Some(mark(page(victim)))) == Admission::Admit
+    }
+
+    #[test]
+    fn each_rule_asks_for_its_evidence() {
+        for (rule, once, twice, again) in [
+            (Rule::AdmitAll, true, true, true),
+            (Rule::OneHitDiscard, false, true, false),
+            (Rule::Ghost, false, true, true),
+            (Rule::TinyLfu, false, false, false),
+            (Rule::GhostTinyLfu, false, false, false),
+        ] {
+            let mut filter = Filter::new(rule, 1000, Memory::default());
+            assert_eq!(judged(&mut filter, 1, 1, 9), once, "{rule:?}: one use");
+            assert_eq!(judged(&mut filter, 2, 2, 9), twice, "{rule:?}: two uses");
+            assert_eq!(judged(&mut filter, 1, 1, 9), again, "{rule:?}: one use, after it was turned away");
+            let room = filter.judge(page(3), 1, true, |_| panic!("nobody has to leave"));
+            assert_eq!(room == Admission::Admit, true, "{rule:?}: there is room");
+        }
+    }
+
+    #[test]
+    fn the_sketch_compares_with_the_page_that_would_leave() {
+        for rule in [Rule::TinyLfu, Rule::GhostTinyLfu] {
+            let mut filter = Filter::new(rule, 1000, Memory::default());
+            (0..3).for_each(|_| filter.missed(page(1)));
+            (0..2).for_each(|_| filter.missed(page(2)));
+            assert!(judged(&mut filter, 1, 2, 2), "{rule:?}: 3 against 2");
+            assert!(!judged(&mut filter, 2, 2, 1), "{rule:?}: 2 against 3");
+            assert!(!judged(&mut filter, 2, 2, 2), "{rule:?}: who has the slot keeps it");
+            assert_eq!(judged(&mut filter, 1, 1, 3), rule == Rule::TinyLfu, "{rule:?}: without reuse");
+        }
+    }
+}

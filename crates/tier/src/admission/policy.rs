@@ -1,0 +1,156 @@
+//! Whole policies: which pages flash holds, from what happens to them. Pure: no clock, no device, and
+//! what they draw by lot comes from a seed of their own, so the same calls give the same answers.
+//!
+//! The order of the calls is the engine's. Memory misses a page: [`Policy::read`]. A page leaves memory, clean:
+//! [`Policy::left`]. A page was flushed: [`Policy::invalidate`].
+
+use super::clock::Clocked;
+use super::filter::{Memory, Rule};
+use super::queues::{Lru, S3Fifo, TwoQueues};
+use super::window::WTinyLfu;
+use crate::page::PageId;
+use std::fmt;
+use std::str::FromStr;
+
+/// What became of a page that left memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// Flash had it already.
+    Kept,
+    /// It was written to flash.
+    Written,
+    /// It was not worth a write.
+    Declined,
+    /// It was worth a write, and none was allowed.
+    Dropped,
+}
+
+pub trait Policy {
+    /// Memory missed the page. True if flash has it.
+    fn read(&mut self, id: PageId) -> bool;
+    /// The page leaves memory after `accesses` uses there. Without `may_write`, flash takes no writes now.
+    fn left(&mut self, id: PageId, accesses: u8, may_write: bool) -> Fate;
+    /// The page has newer content than flash could have. True if flash had it.
+    fn invalidate(&mut self, id: PageId) -> bool;
+    /// Whether flash has the page; no use of it.
+    fn has(&self, id: PageId) -> bool;
+    fn pages(&self) -> usize;
+    /// Memory that the policy has, in bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// A policy by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Named {
+    Fifo,
+    Lru,
+    /// A rule of admission before a CLOCK of so many bits a page, and the ghost list's length in percent
+    /// of the pages on flash.
+    Clock {
+        rule: Rule,
+        bits: u8,
+        ghost_percent: u16,
+    },
+    /// As `Clock`, but the one asked for least of a sample leaves, by the sketch.
+    Sampled {
+        rule: Rule,
+        ghost_percent: u16,
+    },
+    TwoQueues,
+    S3Fifo,
+    WTinyLfu,
+}
+
+const RULES: [(&str, Rule); 5] = [
+    ("admit-all", Rule::AdmitAll),
+    ("one-hit-discard", Rule::OneHitDiscard),
+    ("ghost-tiny-lfu", Rule::GhostTinyLfu),
+    ("ghost", Rule::Ghost),
+    ("tiny-lfu", Rule::TinyLfu),
+];
+
+/// What a name may be, for people.
+pub const NAMES: &str = "fifo, lru, 2q, s3-fifo, w-tiny-lfu, or a rule of admission (admit-all, one-hit-discard, ghost, tiny-lfu, \
+                         ghost-tiny-lfu) with what follows it: /1 or /2 or /3 bits of CLOCK (1 if none is named), /sampled eviction by \
+                         the sketch (rules with tiny-lfu only), and @50 for a ghost list of 50 % of flash's pages";
+
+impl Named {
+    /// Those that are compared when none is named.
+    pub fn usual() -> Vec<Named> {
+        let clock = |rule, bits| Named::Clock { rule, bits, ghost_percent: 100 };
+        let mut usual = vec![Named::Fifo, Named::Lru, Named::TwoQueues, Named::S3Fifo, Named::WTinyLfu];
+        for rule in [Rule::AdmitAll, Rule::OneHitDiscard, Rule::Ghost, Rule::TinyLfu, Rule::GhostTinyLfu] {
+            usual.extend([clock(rule, 1), clock(rule, 2)]);
+        }
+        let sampled = |rule| Named::Sampled { rule, ghost_percent: 100 };
+        usual.extend([sampled(Rule::TinyLfu), sampled(Rule::GhostTinyLfu)]);
+        usual
+    }
+
+    /// The policy for a flash of `pages`, empty. What it draws by lot comes from `seed`.
+    pub fn build(self, pages: usize, seed: u64) -> Box<dyn Policy> {
+        let memory = |percent: u16| Memory { ghost_percent: percent.into(), ..Memory::default() };
+        match self {
+            Named::Fifo => Box::new(Clocked::fifo(pages)),
+            Named::Lru => Box::new(Lru::new(pages)),
+            Named::Clock { rule, bits, ghost_percent } => {
+                Box::new(Clocked::new(pages, rule, bits, memory(ghost_percent)))
+            }
+            Named::Sampled { rule, ghost_percent } => {
+                Box::new(Clocked::sampled(pages, rule, memory(ghost_percent), seed))
+            }
+            Named::TwoQueues => Box::new(TwoQueues::new(pages)),
+            Named::S3Fifo => Box::new(S3Fifo::new(pages)),
+            Named::WTinyLfu => Box::new(WTinyLfu::new(pages)),
+        }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rule, how, ghost) = match *self {
+            Named::Fifo => return f.write_str("fifo"),
+            Named::Lru => return f.write_str("lru"),
+            Named::TwoQueues => return f.write_str("2q"),
+            Named::S3Fifo => return f.write_str("s3-fifo"),
+            Named::WTinyLfu => return f.write_str("w-tiny-lfu"),
+            Named::Clock { rule, bits, ghost_percent } => (rule, bits.to_string(), ghost_percent),
+            Named::Sampled { rule, ghost_percent } => (rule, "sampled".into(), ghost_percent),
+        };
+        let name = RULES.iter().find(|(_, r)| *r == rule).map_or("", |(name, _)| name);
+        write!(f, "{name}/{how}")?;
+        if ghost == 100 { Ok(()) } else { write!(f, "@{ghost}") }
+    }
+}
+
+impl FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Named, String> {
+        let whole = match text {
+            "fifo" => Some(Named::Fifo),
+            "lru" => Some(Named::Lru),
+            "2q" => Some(Named::TwoQueues),
+            "s3-fifo" => Some(Named::S3Fifo),
+            "w-tiny-lfu" => Some(Named::WTinyLfu),
+            _ => None,
+        };
+        if let Some(whole) = whole {
+            return Ok(whole);
+        }
+        let wrong = || format!("there is no policy `{text}`: {NAMES}");
+        let (rest, percent) = text.split_once('@').unwrap_or((text, "100"));
+        let ghost_percent = percent.parse().ok().filter(|p| *p <= 1000).ok_or_else(wrong)?;
+        let (name, how) = rest.split_once('/').unwrap_or((rest, "1"));
+        let rule = RULES.iter().find(|(n, _)| *n == name).ok_or_else(wrong)?.1;
+        match how {
+            "1" | "2" | "3" => {
+                Ok(Named::Clock { rule, bits: how.parse().map_err(|_| wrong())?, ghost_percent })
+            }
+            "sampled" if matches!(rule, Rule::TinyLfu | Rule::GhostTinyLfu) => {
+                Ok(Named::Sampled { rule, ghost_percent })
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
