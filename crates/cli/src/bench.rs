@@ -1,9 +1,10 @@
 //! `terrace bench`: what the devices can do, and what the engine makes of them. It needs places of its own: whatever
 //! is not empty is refused, and what it put there is removed at the end.
 
+pub mod cache;
 mod devices;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
@@ -15,11 +16,27 @@ use terrace_io::store::{ObjectStore, Purpose};
 use terrace_sql::config;
 use terrace_workload::{A, B, C, E, Load, Mix, Plan, Run, Terrace};
 
+/// What is measured: places and the engine on them, unless something else is named.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Bench {
+    #[command(subcommand)]
+    pub what: Option<What>,
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+#[derive(Subcommand)]
+pub enum What {
+    /// Play traces of page uses through policies for flash: hits, writes and bytes moved
+    Cache(cache::Settings),
+}
+
 #[derive(Args)]
 pub struct Settings {
     /// A directory on the volume to measure; empty, or made
-    #[arg(long)]
-    volume: PathBuf,
+    #[arg(long, required = true)]
+    volume: Option<PathBuf>,
     /// A directory on local flash; empty, or made
     #[arg(long)]
     flash: Option<PathBuf>,
@@ -62,6 +79,12 @@ pub struct Settings {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Settings {
+    fn volume(&self) -> Result<&Path> {
+        self.volume.as_deref().ok_or_else(|| "--volume is wanted".into())
+    }
 }
 
 fn name_and_value(text: &str) -> Result<(String, String), String> {
@@ -164,7 +187,7 @@ fn toml_value(text: &str) -> String {
 fn open(settings: &Settings) -> Result<(terrace_engine::config::Config, Parts)> {
     let mut text = String::new();
     let mut put = |name: &str, value: &str| text.push_str(&format!("{name} = {}\n", toml_value(value)));
-    put("volume_path", &settings.volume.to_string_lossy());
+    put("volume_path", &settings.volume()?.to_string_lossy());
     if let Some(flash) = &settings.flash {
         put("flash_path", &flash.to_string_lossy());
         if !settings.set.iter().any(|(name, _)| name == "flash") {
@@ -249,12 +272,16 @@ fn rows_seed(mix: Mix) -> u64 {
     1 + [A, B, C, E].iter().position(|other| other.name == mix.name).unwrap_or(0) as u64
 }
 
-pub fn run(settings: &Settings) -> Result<()> {
+pub fn run(bench: &Bench) -> Result<()> {
+    let settings = &bench.settings;
+    if let Some(What::Cache(settings)) = &bench.what {
+        return cache::run(settings);
+    }
     mixes(&settings.workloads)?;
     if !(settings.zipf.is_finite() && settings.zipf > 0.0) {
         return Err(format!("zipf = {}: a number above 0 is wanted", settings.zipf));
     }
-    let _volume = Scratch::new(&settings.volume, settings.keep)?;
+    let _volume = Scratch::new(settings.volume()?, settings.keep)?;
     let _flash = settings.flash.as_deref().map(|path| Scratch::new(path, settings.keep)).transpose()?;
     // A store that is a directory is made by opening it.
     let directory = settings.object.as_deref().filter(|url| !url.contains("://")).map(PathBuf::from);

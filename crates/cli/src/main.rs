@@ -48,7 +48,7 @@ enum Command {
     /// What the instance is, its tables, and where their pages are
     Status(Place),
     /// Measure the devices and the engine on them, in empty places
-    Bench(bench::Settings),
+    Bench(bench::Bench),
     /// Print every setting with its default, or check a configuration file
     Config {
         /// A file to check; nothing is opened
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
             output::status(&instance, &place);
             exit::SOUND
         }),
-        Command::Bench(settings) => match bench::run(&settings) {
+        Command::Bench(bench) => match bench::run(&bench) {
             Ok(()) => ExitCode::SUCCESS,
             Err(message) => {
                 eprintln!("error: {message}");
