@@ -78,11 +78,11 @@ def test_variables_show_what_is_in_force(stopped, run, tmp_path):
 
 def test_wrong_settings_are_named_at_once_and_the_server_lives(stopped, run):
     base = stopped.options
-    wrong = ["memory=1M", "log-partitions=99", "flash=1G", "object=ftp://nowhere/x", "emulate=moon"]
+    wrong = ["memory=1M", "log-partitions=99", "flash=1G", "object=ftp://nowhere/x", "emulate=moon", "flash-admission=never"]
     stopped.options = base + [f"--terrace-{one}" for one in wrong]
     stopped.start()
     [line] = said(stopped)
-    for part in ("memory = 1M", "log_partitions = 99", "flash_path", "ftp", 'emulate = "moon"'):
+    for part in ("memory = 1M", "log_partitions = 99", "flash_path", "ftp", 'emulate = "moon"', 'flash_admission = "never"'):
         assert part in line, (part, line)
     connection = stopped.connect()
     assert run(connection, "SELECT 1") == [(1,)]

@@ -76,3 +76,59 @@ fn a_place_that_is_not_empty_is_refused_and_left_alone() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(files_below(&root.0), 0);
 }
+
+#[test]
+fn a_trace_is_played_through_policies() {
+    let root = Root::new("cache");
+    let trace = root.at("t.csv");
+    let uses: String = (0..3000)
+        .map(|n: u64| format!("{},{}\n", n * n % 97, if n % 10 == 0 { "write" } else { "read" }))
+        .collect();
+    std::fs::write(&trace, format!("key,op\n{uses}")).unwrap();
+    let cache = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+        command.args(["bench", "cache"]).args(more).output().unwrap()
+    };
+    let file = trace.to_str().unwrap();
+    let out = cache(&[
+        "--trace",
+        file,
+        "--policy",
+        "lru,ghost/2@50,optimal",
+        "--size",
+        "20%,100",
+        "--memory",
+        "4",
+        "--json",
+    ]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let rows = json[0]["rows"].as_array().unwrap();
+    assert_eq!((json[0]["accesses"].as_u64(), json[0]["objects"].as_u64()), (Some(3000), Some(49)));
+    let names: Vec<&str> = rows.iter().map(|row| row["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["lru", "ghost/2@50", "optimal", "lru", "ghost/2@50", "optimal"]);
+    let of = |row: usize, what: &str| rows[row][what].as_f64().unwrap();
+    // Room for all: each object misses once, but for what a write takes away; nobody hits more than who knows the future.
+    assert_eq!((of(0, "flash_pages"), of(3, "flash_pages")), (10.0, 100.0));
+    assert_eq!(of(5, "flash_reads") - of(5, "flash_hits"), 49.0);
+    assert!(of(2, "flash_hits") >= of(0, "flash_hits") && of(2, "flash_hits") >= of(1, "flash_hits"));
+    assert!(of(1, "flash_writes") < of(0, "flash_writes"));
+    assert_eq!(of(0, "bytes_written"), of(0, "flash_writes") * 16384.0);
+    // The same as a table, and what is wrong is said.
+    let table = cache(&["--trace", file, "zipf:1:100:1000", "--policy", "fifo"]);
+    let text = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(
+        text.contains("3000 accesses of 49 objects, 300 change them") && text.contains("1000 accesses of"),
+        "{text}"
+    );
+    for wrong in [
+        &["--trace", "none.csv"][..],
+        &["--trace", file, "--policy", "mru"],
+        &["--trace", file, "--size", "101%"],
+        &[],
+    ] {
+        let out = cache(wrong);
+        assert_eq!(out.status.code(), Some(2), "{wrong:?}");
+        assert!(!out.stderr.is_empty());
+    }
+}

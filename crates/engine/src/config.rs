@@ -4,6 +4,7 @@
 //! is unknown. Sizes are numbers of bytes or text with a unit (`"128M"`).
 
 use crate::error::Error;
+use terrace_tier::admission::filter::Rule;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::sink;
 use toml::{Table, Value};
@@ -51,6 +52,7 @@ pub struct Config {
     pub object_buffer: Bytes,
     pub sink_after_ms: u64,
     pub flash: Bytes,
+    pub flash_admission: Rule,
     pub lock_wait_timeout_ms: u64,
     pub locks_max: usize,
     pub purge_lag_max: usize,
@@ -66,6 +68,7 @@ impl Default for Config {
             object_buffer: Bytes(8 << 30),
             sink_after_ms: 300_000,
             flash: Bytes(0),
+            flash_admission: Rule::Ghost,
             lock_wait_timeout_ms: 50_000,
             locks_max: 1_000_000,
             purge_lag_max: 1_000_000,
@@ -78,6 +81,7 @@ enum Field {
     Size(fn(&mut Config) -> &mut Bytes),
     Count(fn(&mut Config) -> &mut usize),
     Millis(fn(&mut Config) -> &mut u64),
+    Rule(fn(&mut Config) -> &mut Rule),
 }
 
 pub struct Setting {
@@ -126,6 +130,13 @@ pub const SETTINGS: &[Setting] = &[
         field: Field::Size(|c| &mut c.flash),
     },
     Setting {
+        name: "flash_admission",
+        meaning: "Which pages that leave memory are copied to flash once it is full: admit-all; one-hit-discard (those used\n\
+                  again in memory); ghost (those, and those that had left lately); tiny-lfu (those asked for more often than\n\
+                  what would leave for them); ghost-tiny-lfu (both of the last two: about half the writes of ghost).",
+        field: Field::Rule(|c| &mut c.flash_admission),
+    },
+    Setting {
         name: "lock_wait_timeout_ms",
         meaning: "How long a statement waits for a row lock, in milliseconds.",
         field: Field::Millis(|c| &mut c.lock_wait_timeout_ms),
@@ -167,15 +178,24 @@ impl Setting {
                 *field(config) = whole(value)
                     .ok_or_else(|| format!("{} = {value} is not a number of milliseconds", self.name))?;
             }
+            Field::Rule(field) => {
+                let known = || Rule::NAMES.map(|(name, _)| name).join(", ");
+                *field(config) = value
+                    .as_str()
+                    .and_then(Rule::named)
+                    .ok_or_else(|| format!("{} = {value} is not among {}", self.name, known()))?;
+            }
         }
         Ok(())
     }
 
-    fn number(&self, config: &mut Config) -> u64 {
+    /// None: its value is a name.
+    fn number(&self, config: &mut Config) -> Option<u64> {
         match &self.field {
-            Field::Size(field) => field(config).0,
-            Field::Count(field) => *field(config) as u64,
-            Field::Millis(field) => *field(config),
+            Field::Size(field) => Some(field(config).0),
+            Field::Count(field) => Some(*field(config) as u64),
+            Field::Millis(field) => Some(*field(config)),
+            Field::Rule(_) => None,
         }
     }
 
@@ -184,6 +204,7 @@ impl Setting {
             Field::Size(field) => format!("\"{}\"", field(config)),
             Field::Count(field) => field(config).to_string(),
             Field::Millis(field) => field(config).to_string(),
+            Field::Rule(field) => format!("\"{}\"", field(config).name()),
         }
     }
 }
@@ -248,10 +269,10 @@ impl Config {
         settle(&self.faults())
     }
 
-    /// Every setting's value by name; sizes in bytes.
+    /// The value of every setting that is a number, by name; sizes in bytes.
     pub fn values(&self) -> Vec<(&'static str, u64)> {
         let mut config = self.clone();
-        SETTINGS.iter().map(|setting| (setting.name, setting.number(&mut config))).collect()
+        SETTINGS.iter().filter_map(|s| Some((s.name, s.number(&mut config)?))).collect()
     }
 
     /// A configuration file with every setting at its default, and what it means.
@@ -287,7 +308,7 @@ impl Config {
 
     /// Bytes of the flash extension's index and ghost list.
     fn flash_index(&self) -> u64 {
-        self.flash.0 / PAGE_SIZE as u64 * terrace_tier::bpe::INDEX_BYTES_PER_PAGE as u64
+        self.flash.0 / PAGE_SIZE as u64 * terrace_tier::bpe::bytes_per_page(self.flash_admission) as u64
     }
 
     /// Bytes of redo that recovery keeps in memory until it is applied; more is read again.

@@ -377,5 +377,6 @@ const FLASH_QUEUE_MAX: usize = 256;
 fn open_flash(config: &Config, parts: &Parts, owner: u128) -> Option<Arc<Bpe>> {
     let flash = parts.flash.as_ref().filter(|_| config.flash.0 > 0)?;
     let queue_pages = (config.frames(parts.store.is_some(), 0) / 16).clamp(8, FLASH_QUEUE_MAX);
-    Some(Arc::new(Bpe::open(&**flash, BpeSettings { owner, flash_bytes: config.flash.0, queue_pages })))
+    let (flash_bytes, admission) = (config.flash.0, config.flash_admission);
+    Some(Arc::new(Bpe::open(&**flash, BpeSettings { owner, flash_bytes, queue_pages, admission })))
 }

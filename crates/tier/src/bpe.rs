@@ -24,8 +24,8 @@ mod fill;
 pub mod index;
 pub mod saved;
 
-use crate::admission::{self, Admission};
-use crate::ghost::{Ghost, spread};
+use crate::admission::Admission;
+use crate::admission::filter::{self, Filter, Rule, mark as mark_of};
 use crate::page::{self, BadImage, PAGE_SIZE, PageId, PageRef, Tag};
 use crate::path::FlashCache;
 use crate::planted;
@@ -49,8 +49,12 @@ const BATCH: usize = 32;
 const ROOM: u32 = 16;
 /// The ghost list remembers one page for so many that the flash has room for: a shorter one asks for more reuse.
 pub const GHOST_SHARE: usize = 2;
-/// Memory of the index and the ghost list for a page's room on flash, in bytes. A test measures it.
-pub const INDEX_BYTES_PER_PAGE: usize = 13;
+/// Misses of memory for a page of flash after which a count of uses has halved.
+const WINDOW: usize = 10;
+/// Memory of the index and of what admission remembers for a page's room on flash, in bytes. A test measures it.
+pub fn bytes_per_page(admission: Rule) -> usize {
+    if admission.counts() { 16 } else { 13 }
+}
 
 /// Pieces of the saved index that one step puts back, or saves.
 const PIECES: u32 = 8;
@@ -67,6 +71,8 @@ pub struct BpeSettings {
     pub flash_bytes: u64,
     /// Images that may wait to be written, each in memory meanwhile.
     pub queue_pages: usize,
+    /// Which evidence buys a flash write.
+    pub admission: Rule,
 }
 
 /// What a look into the flash gave.
@@ -127,7 +133,7 @@ pub struct BpeStatus {
 
 struct State {
     index: Index,
-    ghost: Ghost,
+    filter: Filter,
     fills: Fills,
     /// The next piece of the saved index to put back, while that goes on.
     restoring: Option<u32>,
@@ -171,8 +177,9 @@ pub struct Bpe {
     pub counters: BpeCounters,
 }
 
-fn mark_of(id: PageId) -> u32 {
-    (spread(id) >> 32) as u32
+/// What admission remembers for a flash of so many slots.
+pub fn filter_of(rule: Rule, slots: usize) -> Filter {
+    Filter::new(rule, slots, filter::Memory { ghost_percent: 100 / GHOST_SHARE, window: WINDOW })
 }
 
 fn count(counter: &AtomicU64) {
@@ -196,7 +203,7 @@ impl Bpe {
         Bpe {
             state: Mutex::new(State {
                 index,
-                ghost: Ghost::new(slots as usize / GHOST_SHARE),
+                filter: filter_of(settings.admission, slots as usize),
                 fills: Fills::new(settings.queue_pages.max(1)),
                 restoring: warm.then_some(0),
                 restored: 0,
@@ -229,7 +236,8 @@ impl Bpe {
 
     /// The index's answer. A queued image is copied at once.
     fn look(&self, id: PageId, mark: u32, image: &mut [u8]) -> Look {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.filter.missed(id);
         let mut on_flash = Matches::new();
         for slot in state.index.matches(mark) {
             if !state.index.is_busy(slot) {
@@ -285,26 +293,33 @@ impl Bpe {
     pub fn evicted(&self, id: PageId, image: &[u8], accesses: u8) -> Evicted {
         let mark = mark_of(id);
         let spare = {
-            let mut state = self.state.lock();
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
             if state.off.is_some() {
                 return Evicted::Off;
             }
             if !state.index.matches(mark).is_empty() {
                 return Evicted::Kept;
             }
-            let in_ghost = state.ghost.take(id);
             let has_room = state.index.in_use() < state.index.limit() / ROOM * (ROOM - 1);
-            match admission::choose(accesses, in_ghost, has_room) {
+            let mut candidate = None;
+            let admission = state.filter.judge(id, accesses, has_room, |_| {
+                candidate = state.index.candidate();
+                candidate.map(|(_, mark)| mark)
+            });
+            match admission {
                 Admission::Admit => match state.fills.promise() {
                     Some(spare) => spare,
                     None => {
-                        state.ghost.remember(id);
+                        state.filter.remember(id);
                         count(&self.counters.fill_dropped);
                         return Evicted::Dropped;
                     }
                 },
                 Admission::Remember => {
-                    state.ghost.remember(id);
+                    if let Some((slot, _)) = candidate {
+                        state.index.pass(slot);
+                    }
                     count(&self.counters.remembered);
                     return Evicted::Remembered;
                 }
@@ -336,7 +351,7 @@ impl Bpe {
             state.index.remove(slot);
             count(&self.counters.invalidated);
             // It was worth a slot a moment ago: its next eviction finds the way open.
-            state.ghost.remember(id);
+            state.filter.remember(id);
             if busy {
                 count(&self.counters.fill_cancelled);
                 // One that is being written already keeps its slot busy until the write has ended.
@@ -494,7 +509,7 @@ impl Bpe {
         if state.errors >= ERRORS_MAX && state.off.is_none() {
             state.off = Some(format!("{ERRORS_MAX} errors in a row, the last: {error}"));
             state.index = Index::new(0);
-            state.ghost = Ghost::new(0);
+            state.filter = filter_of(Rule::AdmitAll, 0);
             state.fills.clear();
             state.unsaved.clear();
             if std::mem::take(&mut state.restoring).is_some() {

@@ -4,9 +4,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
 use terrace_sim::SimWorld;
+use terrace_tier::admission::filter::Rule;
 use terrace_tier::bpe::index::Index;
-use terrace_tier::bpe::{Bpe, BpeSettings, GHOST_SHARE, INDEX_BYTES_PER_PAGE};
-use terrace_tier::ghost::Ghost;
+use terrace_tier::bpe::{Bpe, BpeSettings, bytes_per_page, filter_of};
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
 
 struct Counting;
@@ -40,29 +40,38 @@ const PAGES: u64 = FLASH / PAGE_SIZE as u64;
 
 #[test]
 fn a_page_of_flash_costs_at_most_16_bytes_of_memory() {
+    // One after the other: all of them count in the same allocator.
+    [Rule::Ghost, Rule::GhostTinyLfu].into_iter().for_each(costs_at_most_16_bytes);
+}
+
+fn costs_at_most_16_bytes(rule: Rule) {
     let sim = SimWorld::new(1);
     let disk = sim.disk("flash");
     let before = IN_USE.load(Ordering::SeqCst);
-    let bpe = Bpe::open(&*disk, BpeSettings { owner: 1, flash_bytes: FLASH, queue_pages: 256 });
+    let settings = BpeSettings { owner: 1, flash_bytes: FLASH, queue_pages: 256, admission: rule };
+    let bpe = Bpe::open(&*disk, settings);
     let opened = IN_USE.load(Ordering::SeqCst) - before;
     drop(bpe);
 
     // The same structures, full: with as many pages and as many ghosts as there is room for.
     let before = IN_USE.load(Ordering::SeqCst);
     let mut index = Index::new(PAGES as u32);
-    let mut ghost = Ghost::new(PAGES as usize / GHOST_SHARE);
+    let mut filter = filter_of(rule, PAGES as usize);
     for n in 0..2 * PAGES {
         let mark = (n as u32).wrapping_mul(0x9E37_79B1);
         let slot = index.fill(mark).expect("no slot is busy");
         index.settle(slot);
-        ghost.remember(PageId::new(SpaceId(20), n as u32));
+        filter.remember(PageId::new(SpaceId(20), n as u32));
     }
     assert_eq!(u64::from(index.in_use()), PAGES);
-    assert_eq!(ghost.capacity(), PAGES as usize / GHOST_SHARE);
     let full = IN_USE.load(Ordering::SeqCst) - before;
 
     let per_page = |bytes: i64| bytes as f64 / PAGES as f64;
-    println!("64 GiB of flash: {:.2} bytes a page opened, {:.2} full", per_page(opened), per_page(full));
+    println!(
+        "64 GiB of flash, {rule:?}: {:.2} bytes a page opened, {:.2} full",
+        per_page(opened),
+        per_page(full)
+    );
     assert!(per_page(opened) <= 16.0 && per_page(full) <= 16.0);
-    assert!(per_page(full) <= INDEX_BYTES_PER_PAGE as f64, "the ledger counts too little");
+    assert!(per_page(full) <= bytes_per_page(rule) as f64, "the ledger counts too little");
 }

@@ -9,6 +9,7 @@ use terrace_io::disk::{Class, Disk};
 use terrace_io::random::Random;
 use terrace_io::sched::Worker;
 use terrace_sim::{SimDisk, SimWorld};
+use terrace_tier::admission::filter::Rule;
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker, Evicted, Found, chunk};
 use terrace_tier::page::{self, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
 
@@ -33,7 +34,10 @@ struct Flash {
 
 impl Flash {
     fn open(disk: &SimDisk, slots: u64) -> Flash {
-        let settings = BpeSettings { owner: 1, flash_bytes: slots * PAGE_SIZE as u64, queue_pages: 16 };
+        // What is admitted must not matter.
+        let admission = Rule::NAMES[slots as usize % Rule::NAMES.len()].1;
+        let flash_bytes = slots * PAGE_SIZE as u64;
+        let settings = BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission };
         let bpe = Arc::new(Bpe::open(disk, settings));
         Flash { worker: BpeWorker(bpe.clone()), bpe }
     }

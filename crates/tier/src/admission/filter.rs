@@ -21,10 +21,27 @@ pub enum Rule {
 }
 
 impl Rule {
+    /// All rules, as settings and traces name them.
+    pub const NAMES: [(&str, Rule); 5] = [
+        ("admit-all", Rule::AdmitAll),
+        ("one-hit-discard", Rule::OneHitDiscard),
+        ("ghost", Rule::Ghost),
+        ("tiny-lfu", Rule::TinyLfu),
+        ("ghost-tiny-lfu", Rule::GhostTinyLfu),
+    ];
+
+    pub fn named(name: &str) -> Option<Rule> {
+        Rule::NAMES.iter().find(|(n, _)| *n == name).map(|(_, rule)| *rule)
+    }
+    pub fn name(self) -> &'static str {
+        Rule::NAMES.iter().find(|(_, rule)| *rule == self).map_or("", |(name, _)| name)
+    }
+
     fn remembers(self) -> bool {
         matches!(self, Rule::Ghost | Rule::GhostTinyLfu)
     }
-    fn counts(self) -> bool {
+    /// Whether it needs the sketch.
+    pub fn counts(self) -> bool {
         matches!(self, Rule::TinyLfu | Rule::GhostTinyLfu)
     }
 }
@@ -41,7 +58,7 @@ pub struct Memory {
 impl Default for Memory {
     /// The ghost list as the paper bounds it.
     fn default() -> Memory {
-        Memory { ghost_percent: 100, window: 50 }
+        Memory { ghost_percent: 100, window: 10 }
     }
 }
 

@@ -14,6 +14,8 @@ const TRIES: usize = 64;
 struct Frame {
     turn: u32,
     accesses: u8,
+    /// Of the last use that counted.
+    period: u32,
     reused: bool,
     dirty: bool,
 }
@@ -38,6 +40,8 @@ pub enum Use {
 
 pub struct Memory {
     queues: Queues,
+    /// The queues' time: several uses of a page in one period count as one.
+    period: u32,
     frames: Vec<Frame>,
     slots: Slots,
 }
@@ -47,6 +51,7 @@ impl Memory {
     pub fn new(frames: usize) -> Memory {
         Memory {
             queues: Queues::new(frames),
+            period: 0,
             frames: vec![Frame::default(); frames],
             slots: Slots::new(frames),
         }
@@ -58,15 +63,18 @@ impl Memory {
         }
         if let Some(slot) = self.slots.find(id) {
             let frame = &mut self.frames[slot as usize];
-            frame.accesses = (frame.accesses + 1).min(ACCESSES_MAX);
+            if frame.period != self.period {
+                (frame.accesses, frame.period) = ((frame.accesses + 1).min(ACCESSES_MAX), self.period);
+            }
             frame.dirty |= write;
             return Use::Hit;
         }
         let left = self.slots.is_full().then(|| self.evict());
         let slot = self.slots.insert(id);
         let frame = &mut self.frames[slot as usize];
-        *frame = Frame { turn: frame.turn, accesses: 1, reused: false, dirty: write };
+        *frame = Frame { turn: frame.turn, accesses: 1, period: self.period, reused: false, dirty: write };
         self.queues.push_old(FrameNo(slot), frame.turn);
+        self.period = self.queues.arrived();
         Use::Missed(left)
     }
 

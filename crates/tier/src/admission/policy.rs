@@ -61,14 +61,6 @@ pub enum Named {
     WTinyLfu,
 }
 
-const RULES: [(&str, Rule); 5] = [
-    ("admit-all", Rule::AdmitAll),
-    ("one-hit-discard", Rule::OneHitDiscard),
-    ("ghost-tiny-lfu", Rule::GhostTinyLfu),
-    ("ghost", Rule::Ghost),
-    ("tiny-lfu", Rule::TinyLfu),
-];
-
 /// What a name may be, for people.
 pub const NAMES: &str = "fifo, lru, 2q, s3-fifo, w-tiny-lfu, or a rule of admission (admit-all, one-hit-discard, ghost, tiny-lfu, \
                          ghost-tiny-lfu) with what follows it: /1 or /2 or /3 bits of CLOCK (1 if none is named), /sampled eviction by \
@@ -79,7 +71,7 @@ impl Named {
     pub fn usual() -> Vec<Named> {
         let clock = |rule, bits| Named::Clock { rule, bits, ghost_percent: 100 };
         let mut usual = vec![Named::Fifo, Named::Lru, Named::TwoQueues, Named::S3Fifo, Named::WTinyLfu];
-        for rule in [Rule::AdmitAll, Rule::OneHitDiscard, Rule::Ghost, Rule::TinyLfu, Rule::GhostTinyLfu] {
+        for (_, rule) in Rule::NAMES {
             usual.extend([clock(rule, 1), clock(rule, 2)]);
         }
         let sampled = |rule| Named::Sampled { rule, ghost_percent: 100 };
@@ -117,8 +109,7 @@ impl fmt::Display for Named {
             Named::Clock { rule, bits, ghost_percent } => (rule, bits.to_string(), ghost_percent),
             Named::Sampled { rule, ghost_percent } => (rule, "sampled".into(), ghost_percent),
         };
-        let name = RULES.iter().find(|(_, r)| *r == rule).map_or("", |(name, _)| name);
-        write!(f, "{name}/{how}")?;
+        write!(f, "{}/{how}", rule.name())?;
         if ghost == 100 { Ok(()) } else { write!(f, "@{ghost}") }
     }
 }
@@ -142,7 +133,7 @@ impl FromStr for Named {
         let (rest, percent) = text.split_once('@').unwrap_or((text, "100"));
         let ghost_percent = percent.parse().ok().filter(|p| *p <= 1000).ok_or_else(wrong)?;
         let (name, how) = rest.split_once('/').unwrap_or((rest, "1"));
-        let rule = RULES.iter().find(|(n, _)| *n == name).ok_or_else(wrong)?.1;
+        let rule = Rule::named(name).ok_or_else(wrong)?;
         match how {
             "1" | "2" | "3" => {
                 Ok(Named::Clock { rule, bits: how.parse().map_err(|_| wrong())?, ghost_percent })

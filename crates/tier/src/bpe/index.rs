@@ -201,6 +201,13 @@ impl Index {
 
     /// CLOCK. There is no free slot among the known ones when this is called.
     fn take_old(&mut self) -> Option<FlashSlot> {
+        let slot = self.find_old()?;
+        self.unlink(slot);
+        Some(slot)
+    }
+
+    /// The hand's next page to leave; the hand is beyond it then.
+    fn find_old(&mut self) -> Option<FlashSlot> {
         let known = self.fresh.min(self.limit);
         for step in 0..(u32::from(USES_MAX) + 1).saturating_mul(known) {
             let slot = self.hand;
@@ -213,13 +220,30 @@ impl Index {
                 self.set_uses(slot, uses - 1);
                 continue;
             }
-            self.unlink(slot);
             return Some(slot);
         }
         None
     }
 
     /// False too for a slot that there is not.
+    /// The slot whose page would leave for the next one, and its fingerprint; None if a slot is free or all are
+    /// busy. The hand stays there: it is the next to leave, unless it is passed.
+    pub fn candidate(&mut self) -> Option<(FlashSlot, u32)> {
+        if self.free != 0 || self.fresh < self.limit && !self.restoring {
+            return None;
+        }
+        let slot = self.find_old()?;
+        self.hand = slot;
+        Some((slot, self.marks[slot as usize]))
+    }
+
+    /// The hand goes on, if it is still there: the candidate stays.
+    pub fn pass(&mut self, slot: FlashSlot) {
+        if self.hand == slot {
+            self.hand = if slot + 1 >= self.fresh.min(self.limit) { 0 } else { slot + 1 };
+        }
+    }
+
     fn holds(&self, slot: FlashSlot, mark: u32) -> bool {
         self.marks.get(slot as usize) == Some(&mark) && self.used.get(slot)
     }

@@ -9,7 +9,7 @@ use terrace_sim::{SimDisk, SimWorld};
 const SLOTS: u64 = 64;
 
 fn settings(slots: u64) -> BpeSettings {
-    BpeSettings { owner: 1, flash_bytes: slots * PAGE_SIZE as u64, queue_pages: 16 }
+    BpeSettings { owner: 1, flash_bytes: slots * PAGE_SIZE as u64, queue_pages: 16, admission: Rule::Ghost }
 }
 
 fn page(n: u32) -> PageId {
@@ -428,4 +428,33 @@ fn anothers_flash_or_half_a_flash_is_a_cold_start() {
     assert_eq!(begin(1).status().pages, 0, "with a broken piece of index");
     let small = Bpe::open(&*disk, settings(0));
     assert_eq!(small.status().file_bytes, 0, "with less room than it takes");
+}
+
+#[test]
+fn a_page_asked_for_more_often_takes_the_place_of_one_asked_for_less() {
+    let sim = SimWorld::new(1);
+    let settings = BpeSettings { admission: Rule::GhostTinyLfu, ..settings(SLOTS) };
+    let bpe = Bpe::open(&*sim.disk("flash"), settings);
+    let ask = |n: u32, times: usize| {
+        let (mut buffer, (_, tag)) = (vec![0; PAGE_SIZE], image(page(n), 0));
+        (0..times).for_each(|_| _ = bpe.find(page(n), tag, &mut buffer));
+    };
+    for n in 0..SLOTS as u32 {
+        ask(n, 2);
+        assert_eq!(bpe.evicted(page(n), &image(page(n), 0).0, 2), Evicted::Queued);
+        run(&bpe);
+    }
+    // Used again in memory, which the ghost rule alone would take for enough.
+    ask(1000, 1);
+    assert_eq!(bpe.evicted(page(1000), &image(page(1000), 0).0, 2), Evicted::Remembered);
+    ask(1001, 6);
+    assert_eq!(bpe.evicted(page(1001), &image(page(1001), 0).0, 2), Evicted::Queued);
+    // And often asked for, but neither used again nor remembered.
+    ask(1002, 6);
+    assert_eq!(bpe.evicted(page(1002), &image(page(1002), 0).0, 1), Evicted::Remembered);
+    assert_eq!(bpe.evicted(page(1002), &image(page(1002), 0).0, 1), Evicted::Queued);
+    run(&bpe);
+    assert!(found(&bpe, page(1001), 0) && found(&bpe, page(1002), 0) && !found(&bpe, page(1000), 0));
+    assert_eq!(bpe.status().pages, SLOTS);
+    bpe.check_invariants();
 }

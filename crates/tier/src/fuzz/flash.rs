@@ -1,6 +1,7 @@
 //! Flash that comes from somewhere: any index, any images.
 
 use super::Sample;
+use crate::admission::filter::Rule;
 use crate::bpe::{Bpe, BpeSettings, BpeWorker, Found, chunk, saved};
 use crate::page::{self, PAGE_SIZE, PageId, PageKind, SpaceId};
 use std::sync::Arc;
@@ -13,7 +14,12 @@ const SLOTS: u64 = 12;
 const OWNER: u128 = 5;
 
 fn settings() -> BpeSettings {
-    BpeSettings { owner: OWNER, flash_bytes: SLOTS * PAGE_SIZE as u64, queue_pages: 16 }
+    BpeSettings {
+        owner: OWNER,
+        flash_bytes: SLOTS * PAGE_SIZE as u64,
+        queue_pages: 16,
+        admission: Rule::GhostTinyLfu,
+    }
 }
 
 fn id(n: u32) -> PageId {

@@ -13,6 +13,7 @@ use terrace_io::disk::Disk;
 use terrace_io::random::Random;
 use terrace_io::sched::{Step, Worker};
 use terrace_sim::{SimDisk, SimStore, SimWorld};
+use terrace_tier::admission::filter::Rule;
 use terrace_tier::below::{Below, ReadError};
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::collect::{Collector, NoSnapshots};
@@ -301,7 +302,12 @@ fn open(
     }
     let map = Arc::new(loading.finish(slots, redo.clone()).unwrap());
     let buffer = Arc::new(ObjectBuffer::open(&**volume).unwrap());
-    let settings = BpeSettings { owner: 1, flash_bytes: flash_slots * PAGE_SIZE as u64, queue_pages: 16 };
+    let settings = BpeSettings {
+        owner: 1,
+        flash_bytes: flash_slots * PAGE_SIZE as u64,
+        queue_pages: 16,
+        admission: Rule::Ghost,
+    };
     let bpe = Arc::new(Bpe::open(&**flash, settings));
     let objects = Arc::new(Objects::new(store.clone()));
     let writer = Writer { instance: 1, lineage: LINEAGE, epoch, nonce: world.random.next_u64() };

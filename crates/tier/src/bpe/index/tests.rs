@@ -123,3 +123,26 @@ fn an_index_without_slots_holds_nothing() {
     assert_eq!(index.fill(7), None);
     assert!(index.matches(7).is_empty());
 }
+
+#[test]
+fn the_candidate_is_the_one_that_leaves_unless_it_is_passed() {
+    let mut index = Index::new(4);
+    let slots: Vec<FlashSlot> = (0..3).map(|n| filled(&mut index, mark(n))).collect();
+    assert_eq!(index.candidate(), None, "a slot is free");
+    filled(&mut index, mark(3));
+    index.touch(slots[0], mark(0));
+    assert_eq!(index.candidate(), Some((slots[1], mark(1))), "the first one was used");
+    assert_eq!(index.candidate(), Some((slots[1], mark(1))), "asking again moves nothing");
+    assert_eq!(filled(&mut index, mark(9)), slots[1]);
+    assert_eq!(index.candidate(), Some((slots[2], mark(2))));
+    index.pass(slots[2]);
+    index.pass(slots[0]);
+    assert_eq!(
+        index.candidate().map(|(_, mark)| mark),
+        Some(mark(3)),
+        "only where the hand is can be passed"
+    );
+    index.check_invariants();
+    let mut none = Index::new(0);
+    assert_eq!(none.candidate(), None);
+}
