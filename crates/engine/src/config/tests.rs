@@ -52,3 +52,15 @@ fn flash_whose_index_takes_most_of_the_memory_is_refused() {
     let Err(Error::Invalid(message)) = with(100).check() else { panic!("accepted") };
     assert!(message.contains("flash = 100G takes 82 MiB of memory"), "{message}");
 }
+
+#[test]
+fn the_rule_of_admission_is_one_of_those_that_there_are() {
+    for (name, rule) in Rule::NAMES {
+        let config = Config::from_toml(&format!("flash_admission = \"{name}\"")).unwrap();
+        assert_eq!(config.flash_admission, rule);
+    }
+    for wrong in ["flash_admission = \"never\"", "flash_admission = 1"] {
+        let Err(Error::Invalid(message)) = Config::from_toml(wrong) else { panic!("accepted: {wrong}") };
+        assert!(message.contains("is not among admit-all, one-hit-discard, ghost, tiny-lfu"), "{message}");
+    }
+}
