@@ -154,7 +154,7 @@ class Tree:
         """Runs tests; yields (name, outcome, text) as they end."""
         where = pathlib.Path(os.environ.get("TERRACE_SUITES_VAR", self.out)) / f"var-{self.engine.lower()}"
         command = ["perl", "./mysql-test-run.pl", f"--vardir={where}", "--parallel=2", "--force", "--max-test-fail=0", "--retry=0",
-                   f"--suite={suite}", "--nowarnings", "--skip-test-list=/dev/null", "--testcase-timeout=4", "--suite-timeout=600",
+                   f"--suite={suite}", "--nowarnings", "--skip-test-list=/dev/null", "--testcase-timeout=2", "--suite-timeout=600",
                    "--mysqld=--loose-innodb-flush-log-at-trx-commit=2", "--mysqld=--loose-terrace-flush-log-at-trx-commit=2"]
         command += [f"--mysqld={option}" for option in SERVER[self.engine] + traits.get("options", []) + (ALONE[self.engine] if traits.get("alone") else [])]
         command += [f"--mysqld=--default-storage-engine={self.engine}"] if traits.get("default_engine") else []
@@ -294,7 +294,7 @@ def main():
     parser.add_argument("--engine", choices=ENGINES, action="append", help="one engine only; the other's last results stay")
     parser.add_argument("--test", action="append", help="these tests of the suite only")
     parser.add_argument("--piece", default="1/1", help="i/n: the i-th n-th of the tests")
-    parser.add_argument("--again", action="store_true", help="only what failed the last time with Terrace")
+    parser.add_argument("--again", action="store_true", help="only what failed the last time with Terrace, and not with InnoDB as far as known")
     parser.add_argument("--table", action="store_true", help="only write the table of all results known")
     options = parser.parse_args()
     reasons = differences()
@@ -311,7 +311,7 @@ def main():
             tests = [t for t in tests if trees["InnoDB"].names_engine(suite, t)]
         if options.again:
             tests = sorted({t.split(",")[0].split(".", 1)[1] for t, r in results.tests.items()
-                            if r.get("Terrace", {}).get("outcome") == "fail" and r.get("InnoDB", {}).get("outcome") == "pass"})
+                            if r.get("Terrace", {}).get("outcome") == "fail" and r.get("InnoDB", {}).get("outcome", "pass") == "pass"})
         tests = tests[piece - 1::pieces]
         for engine in (options.engine or ENGINES) if tests else ():
             started = time.time()
