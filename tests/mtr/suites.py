@@ -289,7 +289,7 @@ def table(out, reasons):
             if innodb == "pass" and terrace != "pass" or innodb == "-" and terrace == "fail":
                 why = reason_of(test, reasons)
                 count["reason" if why else "open"] += 1
-                why = why or "OPEN: " + results.tests.get(test, {}).get("Terrace", {}).get("why", "")
+                why = why or "not run with Terrace" * (terrace == "-") or "OPEN: " + results.tests.get(test, {}).get("Terrace", {}).get("why", "")
             lines.append("\t".join((suite, test, innodb, terrace, re.sub(r"\s+", " ", why))))
         if not count["tests"]:
             del counts[suite]
