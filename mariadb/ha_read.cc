@@ -27,7 +27,10 @@ int ha_terrace::open_cursor(uint tree, bool scan)
   m_tree= tree;
   m_scan= scan;
   terrace_txn *txn= m_own_read ? m_own_read : m_session->transaction();
-  return map(terrace_cursor_open(txn, m_table, &options, &m_cursor));
+  int32_t code= terrace_cursor_open(txn, m_table, &options, &m_cursor);
+  if (!code && m_semi_wanted)
+    code= terrace_cursor_set_semi_consistent(m_cursor, true);
+  return map(code);
 }
 
 void ha_terrace::close_cursor()
@@ -40,7 +43,7 @@ void ha_terrace::close_cursor()
   m_cursor= nullptr;
   m_batch_left= m_steps= 0;
   m_direction= NOWHERE;
-  m_at_cursor= m_prefix_set= m_ends= m_ends_next= false;
+  m_at_cursor= m_prefix_set= m_ends= m_ends_next= m_semi_read= false;
   m_current= Row();
 }
 
@@ -96,12 +99,13 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   m_batch_want= fetch.want;
   m_batch_at= 0;
   m_batch_left= 0;
-  m_at_cursor= false;
+  m_at_cursor= m_semi_read= false;
   int32_t code= terrace_cursor_fetch(m_cursor, &fetch, &m_batch);
   if (code)
     return code == TERRACE_NO_ROW ? HA_ERR_END_OF_FILE : map(code);
   m_batch_left= m_batch.rows;
   m_at_cursor= true;
+  m_semi_read= m_semi_wanted && terrace_cursor_is_semi_consistent(m_cursor);
   return next_in_batch() ? 0 : HA_ERR_CRASHED;
 }
 
@@ -197,6 +201,8 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
 /** The row after (before) the current one. */
 int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
 {
+  if (m_semi_read)
+    return read_again(buf, direction, prefix);
   if (m_batch_want != (only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW))
     m_at_cursor= false;                 // index-only reading was switched on or off in mid-scan
   if (m_direction == direction && m_batch_left && m_at_cursor)
@@ -262,9 +268,16 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
   switch (flag) {
   case HA_READ_KEY_EXACT:
   case HA_READ_PREFIX:
+  {
     m_prefix_set= true;
+    const bool waits= m_semi_wanted && m_tree == 0 && is_whole_key(parts);
+    if (waits)
+      terrace_cursor_set_semi_consistent(m_cursor, false);
     error= seek(buf, TERRACE_SEEK_AT_LEAST, &m_prefix, &m_prefix);
+    if (waits)
+      terrace_cursor_set_semi_consistent(m_cursor, true);
     break;
+  }
   case HA_READ_KEY_OR_NEXT:
     error= seek(buf, TERRACE_SEEK_AT_LEAST, &m_prefix, nullptr);
     break;
@@ -420,6 +433,8 @@ int ha_terrace::cmp_ref(const uchar *one, const uchar *other)
 /* READ COMMITTED: a row that didn't match gives its lock back. */
 void ha_terrace::unlock_row()
 {
-  if (m_cursor && m_lock != TERRACE_LOCK_NONE && m_session && m_session->isolation() <= ISO_READ_COMMITTED)
+  if (m_semi_read)
+    m_semi_read= false;                 // nothing was locked
+  else if (m_cursor && m_lock != TERRACE_LOCK_NONE && m_session && m_session->isolation() <= ISO_READ_COMMITTED)
     terrace_cursor_unlock_last(m_cursor);
 }

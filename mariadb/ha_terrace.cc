@@ -198,6 +198,7 @@ int ha_terrace::reset()
   park_cursor();
   free_retired();
   end_own_read();
+  m_semi_wanted= false;
   m_auto_rows= 0;
   m_multi_range.dsmrr_close();
   return 0;

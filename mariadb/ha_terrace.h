@@ -6,6 +6,7 @@
     ha_read.cc      scans, index reads, positions
     ha_push.cc      what the optimizer hands down: index conditions, rowid filters, ranges, multi-range reads
     ha_write.cc     insert, update, delete, auto-increment
+    semi_read.cc    semi-consistent reads
     sequence.cc     sequences: changes and reads outside of the session's transaction
     ddl.cc          create, drop, rename, truncate, check, analyze
     alter.cc        ALTER TABLE in place
@@ -87,6 +88,8 @@ public:
   void position(const uchar *record) override;
   int cmp_ref(const uchar *one, const uchar *other) override;
   void unlock_row() override;
+  void try_semi_consistent_read(bool wanted) override;
+  bool was_semi_consistent_read() override { return m_semi_read; }
 
   /* What the optimizer hands down. */
   Item *idx_cond_push(uint number, Item *condition) override;
@@ -173,6 +176,12 @@ private:
   void encode_reference(const uchar *position, terrace::Bytes *out);
 
   bool is_sequence() const { return table_share->table_type == TABLE_TYPE_SEQUENCE; }
+  bool is_whole_key(key_part_map parts) const
+  {
+    const key_part_map whole= make_prev_keypart_map(table->key_info[active_index].user_defined_key_parts);
+    return (parts & whole) == whole;
+  }
+  int read_again(uchar *buf, Direction direction, const terrace::Bytes *prefix);
   int begin_own_read();
   void end_own_read();
   int write_sequence(const uchar *old_data, const uchar *new_data);
@@ -203,6 +212,7 @@ private:
   terrace::Session *m_session= nullptr;
   uint32_t m_lock= TERRACE_LOCK_NONE, m_stored_lock= TERRACE_LOCK_NONE;
   bool m_lock_type_write= false, m_skip_locked= false;
+  bool m_semi_wanted= false, m_semi_read= false; // the row last returned is a committed version, not locked
   terrace_txn *m_own_read= nullptr;     // of a sequence's reads: it sees what is committed now
 
   terrace_cursor *m_cursor= nullptr;

@@ -46,10 +46,11 @@ SUITES = {
 }
 
 # Raise it when the copies are made otherwise: then they are made anew, and what was recorded is lost.
-COPIES = 1
+COPIES = 2
 
 # InnoDB as the name of an engine: a word of its own, and not part of a path, an option or a variable.
 NAME = re.compile(r"(?<![\w/\-\[.@])innodb(?![\w/\-\].])", re.IGNORECASE)
+LOCK_WAIT = re.compile(r"(?:loose[-_])?innodb[-_]lock[-_]wait[-_]timeout\s*=\s*(\d+)", re.IGNORECASE)
 TEXTS = (".test", ".inc", ".result", ".rdiff", ".opt", ".cnf", ".combinations")
 OUTCOME = re.compile(r"^(\S+\.\S+)(?: '([^']*)')?(?:\s+w\d+)?\s+\[ ([\w-]+) \]\s*(.*)$")
 
@@ -57,7 +58,10 @@ OUTCOME = re.compile(r"^(\S+\.\S+)(?: '([^']*)')?(?:\s+w\d+)?\s+\[ ([\w-]+) \]\s
 def rewritten(text, name):
     """The text of a test's file with Terrace where InnoDB was."""
     if name.endswith((".opt", ".cnf")) or name.endswith("combinations"):
-        return re.sub(r"(?<==)\s*innodb\b", "Terrace", text, flags=re.IGNORECASE)
+        text = re.sub(r"(?<==)\s*innodb\b", "Terrace", text, flags=re.IGNORECASE)
+        # How long a test lets a row lock be waited for: both engines are told.
+        between = " --" if name.endswith(".opt") else "\n"
+        return LOCK_WAIT.sub(lambda found: f"{found.group(0)}{between}loose-terrace-lock-wait-timeout-ms={found.group(1)}000", text)
     return NAME.sub("Terrace", text)
 
 
@@ -154,7 +158,7 @@ class Tree:
         """Runs tests; yields (name, outcome, text) as they end."""
         where = pathlib.Path(os.environ.get("TERRACE_SUITES_VAR", self.out)) / f"var-{self.engine.lower()}"
         command = ["perl", "./mysql-test-run.pl", f"--vardir={where}", "--parallel=2", "--force", "--max-test-fail=0", "--retry=0",
-                   f"--suite={suite}", "--nowarnings", "--skip-test-list=/dev/null", "--testcase-timeout=4", "--suite-timeout=600",
+                   f"--suite={suite}", "--nowarnings", "--skip-test-list=/dev/null", "--testcase-timeout=2", "--suite-timeout=600",
                    "--mysqld=--loose-innodb-flush-log-at-trx-commit=2", "--mysqld=--loose-terrace-flush-log-at-trx-commit=2"]
         command += [f"--mysqld={option}" for option in SERVER[self.engine] + traits.get("options", []) + (ALONE[self.engine] if traits.get("alone") else [])]
         command += [f"--mysqld=--default-storage-engine={self.engine}"] if traits.get("default_engine") else []
@@ -260,24 +264,32 @@ def copy_results(innodb, terrace, suite, tests):
             terrace.rewrite(file, terrace.tests / file.relative_to(innodb.tests))
 
 
+def written():
+    """What results.tsv has from former runs, perhaps elsewhere: (suite, test) to both outcomes."""
+    file = HERE / "results.tsv"
+    rows = [line.split("\t") for line in file.read_text().splitlines()[1:]] if file.exists() else []
+    return {(row[0], row[1]): (row[2], row[3]) for row in rows}
+
+
 def table(out, reasons):
-    """All results known, into results.tsv. Returns its lines by suite: counts."""
-    lines, counts = [], {}
+    """All results known into results.tsv, those of this machine before those that stand there. Returns counts by suite."""
+    lines, counts, before = [], {}, written()
     for suite in SUITES:
         results = Results(out, suite)
         count = counts.setdefault(suite, {"tests": 0, "InnoDB": 0, "Terrace": 0, "reason": 0, "open": 0})
-        for test in sorted(results.tests):
-            innodb, terrace = (results.outcome(e, test) for e in ENGINES)
+        for test in sorted(set(results.tests) | {t for s, t in before if s == suite}):
+            here = [results.outcome(e, test) for e in ENGINES]
+            innodb, terrace = (h if h != "-" else b for h, b in zip(here, before.get((suite, test), ("-", "-"))))
             if {innodb, terrace} <= {"skipped", "disabled", "-"}:
                 continue
             count["tests"] += 1
             count["InnoDB"] += innodb == "pass"
             count["Terrace"] += terrace == "pass"
             why = ""
-            if innodb == "pass" and terrace != "pass":
+            if innodb == "pass" and terrace != "pass" or innodb == "-" and terrace == "fail":
                 why = reason_of(test, reasons)
                 count["reason" if why else "open"] += 1
-                why = why or "OPEN: " + results.tests[test].get("Terrace", {}).get("why", "")
+                why = why or "not run with Terrace" * (terrace == "-") or "OPEN: " + results.tests.get(test, {}).get("Terrace", {}).get("why", "")
             lines.append("\t".join((suite, test, innodb, terrace, re.sub(r"\s+", " ", why))))
         if not count["tests"]:
             del counts[suite]
@@ -294,7 +306,7 @@ def main():
     parser.add_argument("--engine", choices=ENGINES, action="append", help="one engine only; the other's last results stay")
     parser.add_argument("--test", action="append", help="these tests of the suite only")
     parser.add_argument("--piece", default="1/1", help="i/n: the i-th n-th of the tests")
-    parser.add_argument("--again", action="store_true", help="only what failed the last time with Terrace")
+    parser.add_argument("--again", action="store_true", help="only what failed the last time with Terrace, and not with InnoDB as far as known")
     parser.add_argument("--table", action="store_true", help="only write the table of all results known")
     options = parser.parse_args()
     reasons = differences()
@@ -311,7 +323,7 @@ def main():
             tests = [t for t in tests if trees["InnoDB"].names_engine(suite, t)]
         if options.again:
             tests = sorted({t.split(",")[0].split(".", 1)[1] for t, r in results.tests.items()
-                            if r.get("Terrace", {}).get("outcome") == "fail" and r.get("InnoDB", {}).get("outcome") == "pass"})
+                            if r.get("Terrace", {}).get("outcome") == "fail" and r.get("InnoDB", {}).get("outcome", "pass") == "pass"})
         tests = tests[piece - 1::pieces]
         for engine in (options.engine or ENGINES) if tests else ():
             started = time.time()

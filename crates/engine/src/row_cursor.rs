@@ -62,6 +62,10 @@ pub struct Cursor {
     primary_at: usize,
     /// Rows that others have locked are left out instead of waited for.
     skips_locked: bool,
+    /// Of a row that somebody else has locked, the committed version is returned, not locked.
+    wants_semi: bool,
+    /// The row at hand is such a version.
+    semi: bool,
     /// Locks that the last row returned took: (index, key).
     taken: Vec<(usize, Vec<u8>)>,
     /// Whether the gaps between rows are locked.
@@ -108,6 +112,8 @@ impl Cursor {
             rest: Vec::new(),
             primary_at: 0,
             skips_locked: false,
+            wants_semi: false,
+            semi: false,
             taken: Vec::new(),
         })
     }
@@ -115,6 +121,19 @@ impl Cursor {
     /// From now on rows that others have locked are left out (`SKIP LOCKED`). Nothing for a cursor that locks nothing.
     pub fn skip_locked(&mut self) {
         self.skips_locked = true;
+    }
+
+    /// From now on, or no longer, a row that somebody else has locked is returned as it was last committed, and not locked: who
+    /// doesn't want that version needn't wait for the row. For cursors over rows that lock no gaps; others wait as ever.
+    pub fn set_semi_consistent(&mut self, on: bool) {
+        self.wants_semi = on;
+    }
+    /// Whether the row at hand is a committed version that is not locked.
+    pub fn is_semi_consistent(&self) -> bool {
+        self.semi
+    }
+    fn semi_consistent(&self) -> bool {
+        self.wants_semi && self.index == 0 && !self.locks_gaps
     }
 
     pub fn seek(&mut self, key: &[u8], seek: Seek) -> Result<bool> {
@@ -278,6 +297,7 @@ impl Cursor {
     fn settle(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
         self.taken.clear();
         self.in_place = false;
+        self.semi = false;
         loop {
             if self.locks_gaps {
                 valid = self.lock_gap(valid, backward)?;
@@ -375,6 +395,11 @@ impl Cursor {
         self.take_key();
         self.value.clear();
         self.value.extend_from_slice(self.cursor.value());
+        self.look_closely(reader)
+    }
+
+    /// What the reader sees of the entry whose key and value were copied.
+    fn look_closely(&mut self, reader: Reader) -> Result<Look> {
         for _ in 0..STALE_MAX {
             match seen(
                 self.txn.core(),
@@ -451,19 +476,31 @@ impl Cursor {
         Ok(true)
     }
 
+    /// The row that somebody else has locked, as it was last committed.
+    fn look_committed(&mut self) -> Result<Look> {
+        let txn = self.txn.clone();
+        let seen = txn.with_view_of_now(|reader| match self.read_again()? {
+            true => self.look_closely(reader),
+            false => Ok(Look::Nothing),
+        })?;
+        self.semi = seen == Look::Seen;
+        Ok(seen)
+    }
+
     /// Locks the current entry and its row, and sees their newest version.
     fn look_locked(&mut self, mode: Mode) -> Result<Look> {
         self.take_key();
         loop {
             let near = self.cursor.leaf();
-            let want = (mode, !self.skips_locked);
+            let want = (mode, !(self.skips_locked || self.semi_consistent()));
             let locked = self.txn.with_state(|state| {
                 self.txn.lock_row(state, &self.table, self.index, &self.key, want, near)
             })?;
             let (value, new) = match locked {
                 Locked::Row(value, new) => (value, new),
                 Locked::Nothing => return Ok(Look::Nothing),
-                Locked::InTheWay => return Ok(Look::Skipped),
+                Locked::InTheWay if self.skips_locked => return Ok(Look::Skipped),
+                Locked::InTheWay => return self.look_committed(),
             };
             self.value = value;
             if new {

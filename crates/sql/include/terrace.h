@@ -612,6 +612,13 @@ int32_t terrace_cursor_fetch(terrace_cursor *cursor,
                              const terrace_fetch *fetch,
                              terrace_batch *batch);
 
+// From now on, or no longer, a row that somebody else has locked is fetched as it was last committed, and not locked
+// (a semi-consistent read, below REPEATABLE READ and in the primary index).
+int32_t terrace_cursor_set_semi_consistent(terrace_cursor *cursor, bool on);
+
+// Whether the row fetched last is a committed version that is not locked.
+bool terrace_cursor_is_semi_consistent(const terrace_cursor *cursor);
+
 // Gives back the lock on the row fetched last (READ COMMITTED: the row didn't match).
 int32_t terrace_cursor_unlock_last(terrace_cursor *cursor);
 

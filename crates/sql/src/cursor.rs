@@ -214,6 +214,30 @@ pub unsafe extern "C" fn terrace_cursor_fetch(
     })
 }
 
+/// From now on, or no longer, a row that somebody else has locked is fetched as it was last committed, and not locked
+/// (a semi-consistent read, below REPEATABLE READ and in the primary index).
+///
+/// # Safety
+/// `cursor` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_cursor_set_semi_consistent(cursor: *mut TerraceCursor, on: bool) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *cursor }.cursor.set_semi_consistent(on);
+        Ok(Code::Ok)
+    })
+}
+
+/// Whether the row fetched last is a committed version that is not locked.
+///
+/// # Safety
+/// `cursor` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_cursor_is_semi_consistent(cursor: *const TerraceCursor) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { &*cursor }.cursor.is_semi_consistent()
+}
+
 /// Gives back the lock on the row fetched last (READ COMMITTED: the row didn't match).
 ///
 /// # Safety

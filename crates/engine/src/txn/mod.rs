@@ -243,18 +243,27 @@ impl Txn {
     }
     fn close_view(&self, state: &mut State) {
         if let Some(view) = state.view.take() {
-            let oldest = self.core.ids.close_view(view);
-            // Only who kept purge from its next transaction wakes it.
-            if oldest
-                .is_some_and(|oldest| self.core.next_past().is_some_and(|csn| view < csn && csn <= oldest))
-            {
-                self.core.purge_wanted.notify();
-            }
+            self.forget_view(view);
         }
     }
     /// The view, if there is one.
     pub(crate) fn view(&self) -> Option<u64> {
         self.state.lock().view
+    }
+    fn forget_view(&self, view: u64) {
+        let oldest = self.core.ids.close_view(view);
+        // Only who kept purge from its next transaction wakes it.
+        if oldest.is_some_and(|oldest| self.core.next_past().is_some_and(|csn| view < csn && csn <= oldest)) {
+            self.core.purge_wanted.notify();
+        }
+    }
+    /// Reads what is committed now, whatever the transaction's own view is. What is read is to be fetched in `work`.
+    pub(crate) fn with_view_of_now<R>(&self, work: impl FnOnce(Reader) -> R) -> R {
+        let me = self.state.lock().id;
+        let view = self.core.ids.open_view();
+        let result = work(Reader { view: Some(view), me });
+        self.forget_view(view);
+        result
     }
     /// Who reads, for consistent reads.
     pub(crate) fn reader(&self) -> Reader {
