@@ -202,6 +202,7 @@ def test_a_large_tables_sample_outlives_a_restart_and_not_its_table(own_server):
     """Values that came since the sample change nothing until ANALYZE: only a kept sample can say the old number."""
     db = own_server.connect()
     run(db, "CREATE DATABASE d")
+    db.select_db("d")
     run(db, "CREATE TABLE d.t (id INT PRIMARY KEY, v INT, KEY v (v)) ENGINE=Terrace")
     run(db, "INSERT INTO d.t SELECT seq, seq % 50 FROM seq_1_to_5000")
     run(db, "ANALYZE TABLE d.t")
@@ -211,7 +212,7 @@ def test_a_large_tables_sample_outlives_a_restart_and_not_its_table(own_server):
     run(db, "RENAME TABLE d.t TO d.u, d.u TO d.t")
     own_server.restart()
     assert cardinality() == [5000, 100]
-    db = own_server.connect()
+    db = own_server.connect(database="d")
     run(db, "ANALYZE TABLE d.t")
     assert cardinality() == [5000, 5000]
     run(db, "DROP TABLE d.t")
