@@ -14,6 +14,7 @@
 #include "ddl.h"
 #include "errors.h"
 #include "globals.h"
+#include "kept_statistics.h"
 #include "sql_table.h"
 
 namespace terrace {
@@ -34,11 +35,35 @@ std::string make_properties(bool temporary, const TABLE *table)
   return properties.append(reinterpret_cast<const char *>(version.str), version.length);
 }
 
+std::string plain_properties()
+{
+  return std::string(1, PROPERTIES_VERSION) + '\0';
+}
+
+/** Under what a table's sample is kept; empty if it isn't. */
+static std::string statistics_of(const std::string &name)
+{
+  terrace_table *table= nullptr;
+  if (terrace_table_open(engine, bytes_of(name), &table))
+    return "";
+  const terrace_bytes properties= terrace_table_properties(table);
+  std::string key;
+  if (properties.len > PROPERTIES_HEAD && !(properties.data[1] & TEMPORARY))
+    key= statistics_key(properties.data + PROPERTIES_HEAD, properties.len - PROPERTIES_HEAD, name);
+  terrace_table_close(table);
+  return key;
+}
+
 static int drop(THD *thd, const char *path)
 {
   if (!engine)
     return HA_ERR_NO_CONNECTION;
-  return map_error(thd, terrace_table_drop(engine, bytes_of(table_name(path))));
+  const std::string name= table_name(path);
+  const std::string kept= statistics_of(name);
+  const int32_t code= terrace_table_drop(engine, bytes_of(name));
+  if (!code && !kept.empty())
+    forget_statistics(kept);
+  return map_error(thd, code);
 }
 
 static int drop_table(handlerton *, const char *path)

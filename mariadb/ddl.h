@@ -11,6 +11,8 @@ namespace terrace {
 std::string table_name(const char *path);
 /** Puts the calls about definitions into the handlerton. */
 void fill_definition_calls(handlerton *into);
+/** The properties of a table that is not the server's. */
+std::string plain_properties();
 void drop_left_temporary_tables();
 
 } // namespace terrace

@@ -6,7 +6,7 @@
 
 using namespace terrace;
 
-static const uint BATCH_ROWS= 256, BATCH_BYTES= 48 * 1024, FIRST_OF_RANGE= 16, GROWTH= 4;
+static const uint BATCH_ROWS= 256, BATCH_BYTES= 48 * 1024, FIRST_OF_RANGE= 64, GROWTH= 4;
 
 int ha_terrace::open_cursor(uint tree, bool scan)
 {
@@ -100,10 +100,10 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   m_batch_at= 0;
   m_batch_left= 0;
   m_at_cursor= m_semi_read= false;
-  int32_t code= terrace_cursor_fetch(m_cursor, &fetch, &m_batch);
+  int32_t code= terrace_cursor_fetch_rows(m_cursor, &fetch, &m_batch);
   if (code)
     return code == TERRACE_NO_ROW ? HA_ERR_END_OF_FILE : map(code);
-  m_batch_left= m_batch.rows;
+  m_batch_left= m_batch.count;
   m_at_cursor= true;
   m_semi_read= m_semi_wanted && terrace_cursor_is_semi_consistent(m_cursor);
   return next_in_batch() ? 0 : HA_ERR_CRASHED;
@@ -126,18 +126,14 @@ uint ha_terrace::batch_rows() const
 
 bool ha_terrace::next_in_batch()
 {
-  terrace_row_head head;
-  if (m_batch_at + sizeof head > m_batch.data.len)
+  if (!m_batch_left)
     return false;
-  memcpy(&head, m_batch.data.data + m_batch_at, sizeof head);
-  m_batch_at+= sizeof head;
-  m_current.key= m_batch.data.data + m_batch_at;
-  m_current.key_length= head.key_len;
-  m_current.primary_at= head.primary_at;
-  m_batch_at+= head.key_len;
-  m_current.value= m_batch.data.data + m_batch_at;
-  m_current.value_length= head.value_len;
-  m_batch_at+= head.value_len;
+  const terrace_row &row= m_batch.first[m_batch_at++];
+  m_current.key= row.key.data;
+  m_current.key_length= (uint32) row.key.len;
+  m_current.primary_at= (uint32) row.primary_at;
+  m_current.value= row.value.data;
+  m_current.value_length= (uint32) row.value.len;
   m_batch_left--;
   return true;
 }

@@ -14,8 +14,8 @@
   Indexes. Number 0 in the engine is the tree of the rows. It is the server's primary key (number 0 there too) or, for
   a table without one, a hidden row id of 8 bytes; then the server's index n is the engine's n + 1.
 
-  Reads. A cursor belongs to a scan, from index_init or rnd_init to its end. Rows come in batches (see terrace_cursor_fetch)
-  and lie in the cursor's buffer; `m_batch` walks over them, so most calls of next() don't leave this library. The first
+  Reads. A cursor belongs to a scan, from index_init or rnd_init to its end. Rows come in batches (see terrace_cursor_fetch_rows)
+  and lie in the cursor's memory; `m_batch` walks over them, so most calls of next() don't leave this library. The first
   batches of an index scan are small, so a short look-up reads no more than it needs.
   A change of direction, or whatever leaves the cursor elsewhere than the row last returned, positions again by its key.
 
@@ -191,6 +191,8 @@ private:
   int raise_auto_increment(const uchar *record, Field *field);
   int reopen();
   bool attach_statistics();
+  std::string statistics_key() const;
+  void sample_statistics(bool durable);
   void refresh_statistics(bool fill);
   int compare_trees(THD *thd);
   bool alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *info);
@@ -221,7 +223,7 @@ private:
   uint m_tree= 0;
   bool m_scan= false;
   bool m_scan_ended= false;             // a table scan came to its end
-  terrace_batch m_batch= {};
+  terrace_rows m_batch= {};
   size_t m_batch_at= 0;
   uint m_batch_left= 0, m_steps= 0;
   uint32_t m_batch_want= TERRACE_WANT_ROW;

@@ -2,6 +2,7 @@
 #include "statistics.h"
 #include "ha_terrace.h"
 #include "globals.h"
+#include "kept_statistics.h"
 
 namespace terrace {
 
@@ -94,6 +95,68 @@ void Statistics::sample(TABLE *table, terrace_table *handle, const std::vector<K
   sampled_rows.store(rows, std::memory_order_relaxed);
 }
 
+/*
+  Kept: a version (1 byte), the rows (8 bytes), for each index the number of its prefixes (1 byte) and for each of them
+  the number of values (8 bytes, a double). Little-endian.
+*/
+static const uchar KEPT_VERSION= 1;
+
+bool Statistics::load(const std::string &key, TABLE *table)
+{
+  std::string row;
+  if (!read_statistics(key, &row) || row.size() < 9 || (uchar) row[0] != KEPT_VERSION)
+    return false;
+  const uchar *at= bytes_in(row) + 1, *end= bytes_in(row) + row.size();
+  const ulonglong rows= uint8korr(at);
+  at+= 8;
+  std::vector<std::vector<double>> found;
+  for (uint index= 0; index < table->s->keys; index++)
+  {
+    if (at >= end || *at != table->key_info[index].ext_key_parts || (size_t) (end - at - 1) < *at * 8U)
+      return false;
+    found.emplace_back();
+    const uint parts= *at++;
+    for (uint part= 0; part < parts; part++, at+= 8)
+    {
+      double number;
+      float8get(number, at);
+      if (!(number >= 1))
+        return false;
+      found.back().push_back(number);
+    }
+  }
+  if (at != end)
+    return false;
+  std::lock_guard<std::mutex> lock(guard);
+  values.swap(found);
+  sampled_rows.store(rows, std::memory_order_relaxed);
+  return true;
+}
+
+void Statistics::keep(const std::string &key, bool durable)
+{
+  std::string row(1, (char) KEPT_VERSION);
+  {
+    std::lock_guard<std::mutex> lock(guard);
+    const ulonglong rows= sampled_rows.load(std::memory_order_relaxed);
+    if (rows == NEVER || rows < LARGE)
+      return;
+    uchar bytes[8];
+    int8store(bytes, rows);
+    row.append(reinterpret_cast<char *>(bytes), 8);
+    for (const std::vector<double> &index : values)
+    {
+      row+= (char) index.size();
+      for (double number : index)
+      {
+        float8store(bytes, number);
+        row.append(reinterpret_cast<char *>(bytes), 8);
+      }
+    }
+  }
+  keep_statistics(key, row, durable);
+}
+
 void Statistics::fill(TABLE *table, ulonglong rows)
 {
   std::lock_guard<std::mutex> lock(guard);
@@ -129,11 +192,28 @@ bool ha_terrace::attach_statistics()
   return true;
 }
 
+std::string ha_terrace::statistics_key() const
+{
+  const LEX_CUSTRING &version= table->s->tabledef_version;
+  return terrace::statistics_key(version.str, version.length, m_name);
+}
+
+/** Also keeps the sample. */
+void ha_terrace::sample_statistics(bool durable)
+{
+  m_statistics->sample(table, m_table, m_indexes, m_hidden, stats.records);
+  if (table->s->tmp_table == NO_TMP_TABLE && table->s->tabledef_version.length)
+    m_statistics->keep(statistics_key(), durable);
+}
+
 void ha_terrace::refresh_statistics(bool fill)
 {
   if (!m_statistics->is_current(stats.records))
   {
-    m_statistics->sample(table, m_table, m_indexes, m_hidden, stats.records);
+    const bool kept= stats.records >= Statistics::LARGE && table->s->tabledef_version.length &&
+                     m_statistics->load(statistics_key(), table) && m_statistics->is_current(stats.records);
+    if (!kept)
+      sample_statistics(false);
     fill= true;
   }
   if (fill)
@@ -144,7 +224,7 @@ int ha_terrace::analyze(THD *, HA_CHECK_OPT *)
 {
   if (int error= info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_TIME))
     return error;
-  m_statistics->sample(table, m_table, m_indexes, m_hidden, stats.records);
+  sample_statistics(true);
   m_statistics->fill(table, stats.records);
   return HA_ADMIN_OK;
 }

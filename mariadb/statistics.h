@@ -8,7 +8,8 @@
   groups and a few large ones are both seen as they are.
 
   A sample is made when a table is first used, when it has grown or shrunk to twice or half, and by ANALYZE TABLE; it is
-  shared by all handlers of the table and kept in memory only (ANALYZE TABLE … PERSISTENT keeps the server's own statistics).
+  shared by all handlers of the table. Those of large tables outlive the server (kept_statistics.h); a small table's is the
+  same when it is made again. ANALYZE TABLE … PERSISTENT keeps the server's own statistics and histograms beside them.
 */
 #ifndef TERRACE_STATISTICS_H
 #define TERRACE_STATISTICS_H
@@ -17,6 +18,7 @@
 #include "key_codec.h"
 #include <atomic>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -25,6 +27,7 @@ class Statistics : public Handler_share
 {
 public:
   static const uint LEAVES= 20;
+  static const ulonglong LARGE= 4096;   // rows
 
   /** Whether the sample is of a table of about this size. */
   bool is_current(ulonglong rows) const
@@ -33,6 +36,9 @@ public:
     return then != NEVER && rows <= then * 2 + 100 && then <= rows * 2 + 100;
   }
   void sample(TABLE *table, terrace_table *handle, const std::vector<KeyCodec> &indexes, bool hidden, ulonglong rows);
+  /** From what was kept under the key. False: nothing was, or not of these indexes. */
+  bool load(const std::string &key, TABLE *table);
+  void keep(const std::string &key, bool durable);
   /** Into the server's table. */
   void fill(TABLE *table, ulonglong rows);
 

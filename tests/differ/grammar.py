@@ -9,7 +9,7 @@ from values import Type, quoted
 SETTINGS = [
     "SET optimizer_switch='mrr=on,mrr_sort_keys=on,mrr_cost_based=off'", "SET optimizer_switch='mrr=off'",
     "SET optimizer_switch='index_merge=off'", "SET optimizer_switch='index_merge_sort_intersection=on'", "SET optimizer_switch='default'",
-    "SET optimizer_switch='rowid_filter=off'", "SET optimizer_switch='index_condition_pushdown=off'", "SET optimizer_switch='materialization=off'",
+    "SET optimizer_switch='rowid_filter=off'", "SET optimizer_switch='join_cache_bka=on,mrr=on,mrr_sort_keys=on', join_cache_level=8, join_buffer_size=2048", "SET optimizer_switch='index_condition_pushdown=off'", "SET optimizer_switch='materialization=off'",
     "SET optimizer_switch='semijoin=off'", "SET optimizer_switch='firstmatch=off,loosescan=on'", "SET optimizer_switch='split_materialized=off'",
     "SET join_cache_level=0", "SET join_cache_level=2", "SET join_cache_level=6", "SET join_cache_level=8", "SET max_length_for_sort_data=8", "SET max_length_for_sort_data=default",
     "SET tmp_memory_table_size=1024", "SET tmp_memory_table_size=default", "SET use_stat_tables='preferably'", "SET optimizer_use_condition_selectivity=1",
@@ -80,8 +80,10 @@ class Grammar:
             return self.handler_read(table)
         if pick < 0.70:
             return of("analyze", f"ANALYZE TABLE {table.name}{rng.choice(['', ' PERSISTENT FOR ALL'])}", rows="bag")
-        if pick < 0.82:
+        if pick < 0.79:
             return self.select(table)
+        if pick < 0.82:
+            return self.pushed(table)
         if pick < 0.9:
             return self.join(table)
         return self.grouped(table)
@@ -310,6 +312,31 @@ class Grammar:
         word = rng.choice(["UNION", "UNION ALL", "INTERSECT", "EXCEPT"])
         column = rng.choice(table.columns)
         return of("select", f"SELECT {column.deterministic} x FROM {table.name}", *self.where(table), f" {word} SELECT {column.deterministic} FROM {table.name}", *self.where(table))
+
+    def pushed(self, table):
+        """A range of an index with conditions on its other columns, which the engine judges before it reads a row; alone, or met by another table's rows."""
+        rng = self.rng
+        keys = [key for key in table.keys if len(key.parts) > 1]
+        if not keys:
+            return self.join(table)
+        key = rng.choice(keys)
+        columns = [c for c in (table.column(part[0]) for part in key.parts) if c]
+        if len(columns) < 2:
+            return self.join(table)
+
+        def on(column, alias=""):
+            value = lambda: column.type.value(rng)  # noqa: E731
+            like = [f"LIKE '%{rng.choice('abkxz')}%'"] if column.type.family == "text" else []
+            return f"{alias}{column.name} " + rng.choice(like + [f"<> {value()}", f">= {value()}", f"BETWEEN {value()} AND {value()}", f"IN ({value()}, {value()}, {value()})", "IS NOT NULL"])
+
+        name = "PRIMARY" if key.kind == "PRIMARY KEY" else key.name
+        force = f"{table.name} b FORCE INDEX ({name})"
+        later = Parts([on(column, "b.") for column in columns[1:]], " AND ")
+        joined = self.comparable(columns[0]) if rng.random() < 0.4 else None
+        if joined:
+            other, theirs = joined
+            return of("select", f"SELECT a.{theirs.name}, b.* FROM {other.name} a STRAIGHT_JOIN {force} ON b.{columns[0].name} = a.{theirs.name} WHERE ", later)
+        return of("select", f"SELECT * FROM {force} WHERE {on(columns[0], 'b.')} AND ", later, self.lock())
 
     def join(self, table):
         rng = self.rng

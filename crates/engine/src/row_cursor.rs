@@ -210,6 +210,22 @@ impl Cursor {
         self.reader.unwrap_or_else(|| self.txn.reader())
     }
 
+    /// About how many entries the reader is going to ask for before it does something else; 0: it doesn't know.
+    pub fn expect(&mut self, entries: usize) {
+        self.cursor.expect(entries);
+    }
+    /// Whether key and value lie in what was copied of a leaf, which [`Cursor::hold`] keeps.
+    pub fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+    /// What was copied with this entry stays where it is, up to [`Cursor::release`]. How many copies do so.
+    pub fn hold(&mut self) -> usize {
+        self.cursor.hold()
+    }
+    pub fn release(&mut self) {
+        self.cursor.release();
+    }
+
     /// The entry's key.
     pub fn key(&self) -> &[u8] {
         if self.in_place { self.cursor.key() } else { &self.key }

@@ -341,6 +341,23 @@ typedef struct {
   uint32_t max_bytes;
 } terrace_fetch;
 
+// One of the rows fetched.
+typedef struct {
+  terrace_bytes key;
+  terrace_bytes value;
+  // Where in the key the primary key starts.
+  size_t primary_at;
+} terrace_row;
+
+// The rows fetched, where they lie.
+typedef struct {
+  size_t size;
+  uint32_t count;
+  // As in `terrace_batch`.
+  bool ended;
+  const terrace_row *first;
+} terrace_rows;
+
 // The rows fetched.
 typedef struct {
   size_t size;
@@ -607,14 +624,21 @@ int32_t terrace_cursor_open(terrace_txn *txn,
 // Frees the cursor; null is fine.
 void terrace_cursor_close(terrace_cursor *cursor);
 
-// Positions and fetches. A row that a filter skips in READ COMMITTED gives its lock back. `TERRACE_NO_ROW` if the first row is not there; a batch that is not full doesn't mean the end.
+// Positions and fetches. A row that a filter skips in READ COMMITTED gives its lock back. `TERRACE_NO_ROW` if the first row
+// is not there; fewer rows than asked for doesn't mean the end.
+int32_t terrace_cursor_fetch_rows(terrace_cursor *cursor,
+                                  const terrace_fetch *fetch,
+                                  terrace_rows *rows);
+
+// As `terrace_cursor_fetch_rows`, the rows one behind the other in one run of bytes.
 int32_t terrace_cursor_fetch(terrace_cursor *cursor,
                              const terrace_fetch *fetch,
                              terrace_batch *batch);
 
 // From now on, or no longer, a row that somebody else has locked is fetched as it was last committed, and not locked
 // (a semi-consistent read, below REPEATABLE READ and in the primary index).
-int32_t terrace_cursor_set_semi_consistent(terrace_cursor *cursor, bool on);
+int32_t terrace_cursor_set_semi_consistent(terrace_cursor *cursor,
+                                           bool on);
 
 // Whether the row fetched last is a committed version that is not locked.
 bool terrace_cursor_is_semi_consistent(const terrace_cursor *cursor);

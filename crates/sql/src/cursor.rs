@@ -1,8 +1,9 @@
 //! Cursors at the border. One call positions, one call hands over a batch of rows.
 //!
-//! A batch lies in the cursor's own buffer: for each row a head of 16 bytes (`terrace_row_head`, not aligned), then
-//! the entry's key, then the value. It lives until the cursor's next call. A cursor that locks hands over one row at
-//! a time, so that no row is locked that nobody asked for.
+//! The rows handed over are an array that points into the cursor's own memory: what it copied of a leaf, as a rule, else
+//! a buffer. A batch has the same rows in one run of bytes: for each a head of 16 bytes (`terrace_row_head`, not aligned),
+//! then the entry's key, then the value. Both live until the cursor's next call. A cursor that locks hands over one row
+//! at a time, so that no row is locked that nobody asked for.
 
 use crate::bytes::TerraceBytes;
 use crate::catalog::TerraceTable;
@@ -16,9 +17,21 @@ pub struct TerraceCursor {
     cursor: Cursor,
     primary: bool,
     locking: bool,
+    rows: Vec<TerraceRow>,
+    /// Of `rows`.
+    bytes: usize,
+    /// Copies of leaves that the rows lie in.
+    copies: usize,
+    /// What is not in the copy of the leaf.
     buffer: Vec<u8>,
     row: Vec<u8>,
 }
+
+/// Room for so many rows of a batch is made at once.
+const ROWS_AT_ONCE: usize = 64;
+
+/// A batch ends when its rows lie in so many copies of leaves.
+const COPIES_MAX: usize = 8;
 
 /// How to open a cursor.
 #[repr(C)]
@@ -133,6 +146,25 @@ pub struct TerraceRowHead {
     pub reserved: u32,
 }
 
+/// The rows fetched, where they lie.
+#[repr(C)]
+pub struct TerraceRows {
+    pub size: usize,
+    pub count: u32,
+    /// As in `terrace_batch`.
+    pub ended: bool,
+    pub first: *const TerraceRow,
+}
+
+/// One of the rows fetched.
+#[repr(C)]
+pub struct TerraceRow {
+    pub key: TerraceBytes,
+    pub value: TerraceBytes,
+    /// Where in the key the primary key starts.
+    pub primary_at: usize,
+}
+
 /// # Safety
 /// The handles are open, `options` and `out` are valid.
 #[unsafe(no_mangle)]
@@ -158,6 +190,9 @@ pub unsafe extern "C" fn terrace_cursor_open(
             cursor,
             primary: options.index == 0,
             locking: lock != Lock::None,
+            rows: Vec::new(),
+            bytes: 0,
+            copies: 0,
             buffer: Vec::new(),
             row: Vec::new(),
         };
@@ -182,7 +217,32 @@ pub unsafe extern "C" fn terrace_cursor_close(cursor: *mut TerraceCursor) {
     });
 }
 
-/// Positions and fetches. A row that a filter skips in READ COMMITTED gives its lock back. `TERRACE_NO_ROW` if the first row is not there; a batch that is not full doesn't mean the end.
+/// Positions and fetches. A row that a filter skips in READ COMMITTED gives its lock back. `TERRACE_NO_ROW` if the first row
+/// is not there; fewer rows than asked for doesn't mean the end.
+///
+/// # Safety
+/// `cursor` is open, `fetch` and what it points to are valid during the call, `rows` is valid and its `size` set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_cursor_fetch_rows(
+    cursor: *mut TerraceCursor,
+    fetch: *const TerraceFetch,
+    rows: *mut TerraceRows,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (cursor, fetch, rows) = unsafe { (&mut *cursor, &*fetch, &mut *rows) };
+        if fetch.size != size_of::<TerraceFetch>() || rows.size != size_of::<TerraceRows>() {
+            return Err(Fault::invalid("terrace_fetch or terrace_rows of another version".into()));
+        }
+        (rows.count, rows.ended, rows.first) = (0, false, std::ptr::null());
+        // SAFETY: the caller's promise.
+        rows.ended = unsafe { cursor.fetch(fetch)? };
+        (rows.count, rows.first) = (cursor.rows.len() as u32, cursor.rows.as_ptr());
+        Ok(if rows.count > 0 { Code::Ok } else { Code::NoRow })
+    })
+}
+
+/// As `terrace_cursor_fetch_rows`, the rows one behind the other in one run of bytes.
 ///
 /// # Safety
 /// `cursor` is open, `fetch` and what it points to are valid during the call, `batch` is valid and its `size` set.
@@ -198,19 +258,19 @@ pub unsafe extern "C" fn terrace_cursor_fetch(
         if fetch.size != size_of::<TerraceFetch>() || batch.size != size_of::<TerraceBatch>() {
             return Err(Fault::invalid("terrace_fetch or terrace_batch of another version".into()));
         }
-        // SAFETY: the caller's promise.
-        let (key, prefix, end) = unsafe { (fetch.key.get(), fetch.prefix.get(), fetch.end.get()) };
-        let entry_only = fetch.want == TerraceWant::Entry as u32 || cursor.primary;
         (batch.rows, batch.ended, batch.data) = (0, false, TerraceBytes::EMPTY);
-        cursor.buffer.clear();
-        cursor.cursor.set_prefix(prefix);
-        cursor.cursor.set_end(if cursor.locking { &[] } else { end });
-        cursor.cursor.batch_begin();
-        let filled = cursor.fill(fetch, key, entry_only);
-        cursor.cursor.batch_end();
-        let (rows, ended) = filled?;
-        (batch.rows, batch.ended, batch.data) = (rows, ended, TerraceBytes::of(&cursor.buffer));
-        Ok(if rows > 0 { Code::Ok } else { Code::NoRow })
+        // SAFETY: the caller's promise.
+        batch.ended = unsafe { cursor.fetch(fetch)? };
+        let mut packed = std::mem::take(&mut cursor.row);
+        packed.clear();
+        for row in &cursor.rows {
+            // SAFETY: the cursor's memory stays until its next call.
+            let (key, value) = unsafe { (row.key.get(), row.value.get()) };
+            append_row(&mut packed, key, row.primary_at, value);
+        }
+        cursor.row = packed;
+        (batch.rows, batch.data) = (cursor.rows.len() as u32, TerraceBytes::of(&cursor.row));
+        Ok(if batch.rows > 0 { Code::Ok } else { Code::NoRow })
     })
 }
 
@@ -254,6 +314,31 @@ pub unsafe extern "C" fn terrace_cursor_unlock_last(cursor: *mut TerraceCursor) 
 use TerraceVerdict as Verdict;
 
 impl TerraceCursor {
+    /// Fills `rows`. Whether the index or the prefix ended.
+    ///
+    /// # Safety
+    /// What `fetch` points to is valid during the call.
+    unsafe fn fetch(&mut self, fetch: &TerraceFetch) -> crate::error::Result<bool> {
+        // SAFETY: the caller's promise.
+        let (key, prefix, end) = unsafe { (fetch.key.get(), fetch.prefix.get(), fetch.end.get()) };
+        let entry_only = fetch.want == TerraceWant::Entry as u32 || self.primary;
+        self.rows.clear();
+        self.buffer.clear();
+        (self.bytes, self.copies) = (0, 0);
+        self.cursor.release();
+        self.cursor.expect(if fetch.filter.is_some() { 0 } else { fetch.max_rows as usize });
+        self.cursor.set_prefix(prefix);
+        self.cursor.set_end(if self.locking { &[] } else { end });
+        self.cursor.batch_begin();
+        let filled = self.fill(fetch, key, entry_only);
+        self.cursor.batch_end();
+        if filled.is_err() {
+            self.rows.clear();
+        }
+        self.point_into_buffer();
+        filled
+    }
+
     /// Goes where it is told; whether a row is there, and whether a batch goes on backward.
     fn position(&mut self, seek: u32, key: &[u8]) -> crate::error::Result<(bool, bool)> {
         let (seek, backward) = match seek {
@@ -270,23 +355,20 @@ impl TerraceCursor {
         Ok((self.cursor.seek(key, seek)?, backward))
     }
 
-    /// Fills the buffer. How many rows, and whether the index or the prefix ended.
-    fn fill(
-        &mut self,
-        fetch: &TerraceFetch,
-        key: &[u8],
-        entry_only: bool,
-    ) -> crate::error::Result<(u32, bool)> {
+    /// Puts the rows found behind one another. Whether the index or the prefix ended.
+    fn fill(&mut self, fetch: &TerraceFetch, key: &[u8], entry_only: bool) -> crate::error::Result<bool> {
         let (mut found, backward) = self.position(fetch.seek, key)?;
-        let max_rows = if self.locking { 1 } else { fetch.max_rows.max(1) };
-        let mut rows = 0;
+        let max_rows = if self.locking { 1 } else { fetch.max_rows.max(1) as usize };
+        self.rows.reserve(max_rows.min(ROWS_AT_ONCE));
         while found {
             match self.judge(fetch)? {
                 Verdict::Keep => {
                     self.append(entry_only)?;
-                    rows += 1;
-                    if rows >= max_rows || self.buffer.len() >= fetch.max_bytes as usize {
-                        return Ok((rows, false));
+                    if self.rows.len() >= max_rows
+                        || self.bytes >= fetch.max_bytes as usize
+                        || self.copies >= COPIES_MAX
+                    {
+                        return Ok(false);
                     }
                 }
                 Verdict::End => break,
@@ -294,7 +376,7 @@ impl TerraceCursor {
             }
             found = if backward { self.cursor.prev()? } else { self.cursor.next()? };
         }
-        Ok((rows, true))
+        Ok(true)
     }
 
     /// What the filter, if there is one, says of the entry at hand.
@@ -318,12 +400,44 @@ impl TerraceCursor {
         if !entry_only {
             self.cursor.row(&mut self.row)?;
         }
-        let (key, primary) = (self.cursor.key(), self.cursor.primary_key());
-        let value = if entry_only { self.cursor.value() } else { &self.row[..] };
-        let primary_at = if self.primary { 0 } else { key.len() - primary.len() };
-        append_row(&mut self.buffer, key, primary_at, value);
+        let in_place = self.cursor.is_in_place();
+        if in_place {
+            self.copies = self.cursor.hold();
+        }
+        let key = self.cursor.key();
+        let primary_at = if self.primary { 0 } else { key.len() - self.cursor.primary_key().len() };
+        self.bytes += key.len();
+        let key = if in_place { TerraceBytes::of(key) } else { kept(&mut self.buffer, key) };
+        let value = match (entry_only, in_place) {
+            (true, true) => TerraceBytes::of(self.cursor.value()),
+            (true, false) => kept(&mut self.buffer, self.cursor.value()),
+            (false, _) => kept(&mut self.buffer, &self.row),
+        };
+        self.bytes += value.len;
+        self.rows.push(TerraceRow { key, value, primary_at });
         Ok(())
     }
+
+    /// What was [`kept`] points to its place, now that the buffer stays where it is.
+    fn point_into_buffer(&mut self) {
+        if self.buffer.is_empty() {
+            return;
+        }
+        let start = self.buffer.as_ptr();
+        for bytes in self.rows.iter_mut().flat_map(|row| [&mut row.key, &mut row.value]) {
+            let at = bytes.data as usize;
+            if bytes.len > 0 && at < self.buffer.len() {
+                bytes.data = start.wrapping_add(at);
+            }
+        }
+    }
+}
+
+/// Appends to the buffer. The pointer is only the place in it as yet: no address is so low.
+fn kept(buffer: &mut Vec<u8>, bytes: &[u8]) -> TerraceBytes {
+    let at = buffer.len();
+    buffer.extend_from_slice(bytes);
+    TerraceBytes { data: std::ptr::without_provenance(at), len: bytes.len() }
 }
 
 /// Appends a row to a batch's buffer.

@@ -147,7 +147,7 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   terrace_fetch fetch = {sizeof fetch, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, 10, 10000};
   terrace_batch batch = {sizeof batch, 0, false, {NULL, 0}};
   OK(terrace_cursor_fetch(cursor, &fetch, &batch));
-  TRUE(batch.rows == 2 && batch.ended);
+  TRUE(batch.rows == 2);
   terrace_row_head head;
   const uint8_t *at = batch.data.data;
   memcpy(&head, at, sizeof head);
@@ -159,6 +159,14 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   at += sizeof head;
   TRUE(equals(at, head.key_len, "eek1"));
   TRUE(equals(at + head.key_len, head.value_len, "row 1"));
+
+  terrace_rows rows = {sizeof rows, 0, false, NULL};
+  OK(terrace_cursor_fetch_rows(cursor, &fetch, &rows));
+  TRUE(rows.count == 2);
+  TRUE(equals(rows.first[0].key.data, rows.first[0].key.len, "bbk2") && rows.first[0].primary_at == 2);
+  TRUE(equals(rows.first[0].value.data, rows.first[0].value.len, "row two"));
+  TRUE(equals(rows.first[1].key.data, rows.first[1].key.len, "eek1"));
+  TRUE(equals(rows.first[1].value.data, rows.first[1].value.len, "row 1"));
 
   /* The index alone, backward, within a prefix. */
   fetch.seek = TERRACE_SEEK_LAST;
@@ -179,12 +187,12 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   terrace_fetch filtered = {sizeof filtered, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, judge, verdicts, 10, 10000};
   OK(terrace_cursor_fetch(cursor, &filtered, &batch));
   memcpy(&head, batch.data.data, sizeof head);
-  TRUE(batch.rows == 1 && batch.ended && equals(batch.data.data + sizeof head, head.key_len, "eek1"));
+  TRUE(batch.rows == 1 && equals(batch.data.data + sizeof head, head.key_len, "eek1"));
   verdicts[0] = TERRACE_VERDICT_END;
   IS(TERRACE_NO_ROW, terrace_cursor_fetch(cursor, &filtered, &batch));
-  verdicts[0] = TERRACE_VERDICT_KEEP, verdicts[1] = TERRACE_VERDICT_END;
-  OK(terrace_cursor_fetch(cursor, &filtered, &batch));
-  TRUE(batch.rows == 1 && batch.ended);
+  verdicts[0] = TERRACE_VERDICT_SKIP, verdicts[1] = TERRACE_VERDICT_END;
+  IS(TERRACE_NO_ROW, terrace_cursor_fetch(cursor, &filtered, &batch));
+  TRUE(batch.ended);
   verdicts[1] = TERRACE_VERDICT_CANCEL;
   IS(TERRACE_CANCELLED, terrace_cursor_fetch(cursor, &filtered, &batch));
   verdicts[1] = TERRACE_VERDICT_DAMAGED;
@@ -197,7 +205,10 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   TRUE(batch.rows == 1 && batch.ended);
   filtered.end = bytes("eek10");
   OK(terrace_cursor_fetch(cursor, &filtered, &batch));
-  TRUE(batch.rows == 2 && batch.ended);
+  TRUE(batch.rows == 2);
+  filtered.seek = TERRACE_SEEK_NEXT;
+  IS(TERRACE_NO_ROW, terrace_cursor_fetch(cursor, &filtered, &batch));
+  TRUE(batch.ended);
   terrace_cursor_close(cursor);
 
   /* A lock of one is a wait of another. */

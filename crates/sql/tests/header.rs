@@ -26,6 +26,8 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceFetch", "fetch"),
     ("TerraceBatch", "batch"),
     ("TerraceRowHead", "row_head"),
+    ("TerraceRows", "rows"),
+    ("TerraceRow", "row"),
     ("TerraceNewIndex", "new_index"),
     ("TerraceProgressFn", "progress_fn"),
 ];

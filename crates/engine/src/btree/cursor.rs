@@ -2,7 +2,7 @@
 //!
 //! A cursor copies a *run* of neighbouring entries under one shared latch and hands them out from its own
 //! memory: one entry at a time at first, so that a look-up copies one row, and all the rest of the leaf
-//! from the third step on. It remembers the leaf by pin, version and slot: if the version is the
+//! from the third step on, unless it is told how many are expected. It remembers the leaf by pin, version and slot: if the version is the
 //! same at the end of the run, it goes on at the next slot; if not, it looks its last key up again.
 //! Forward it follows the right link; backward, there being no left links, it descends again just
 //! below the leaf's low fence.
@@ -53,9 +53,14 @@ pub struct Cursor {
     tree: Arc<Tree>,
     access: Access,
     run_max: usize,
+    /// Entries that the reader is going to ask for; 0: it doesn't know.
+    expected: usize,
     /// Runs copied since the last seek.
     runs: u32,
     bytes: Vec<u8>,
+    /// Earlier runs' bytes, and whether the run's are to be kept too.
+    held: Vec<Vec<u8>>,
+    holds: bool,
     run: Vec<Copied>,
     at: usize,
     place: Option<Place>,
@@ -71,8 +76,11 @@ impl Cursor {
             tree,
             access,
             run_max: usize::MAX,
+            expected: 0,
             runs: 0,
             bytes: Vec::new(),
+            held: Vec::new(),
+            holds: false,
             run: Vec::new(),
             at: 0,
             place: None,
@@ -87,6 +95,10 @@ impl Cursor {
     /// Copies at most so many entries at a time.
     pub fn set_run_max(&mut self, entries: usize) {
         self.run_max = entries.max(1);
+    }
+    /// From now on runs are so long; 0: as long as they grow by themselves.
+    pub fn expect(&mut self, entries: usize) {
+        self.expected = entries;
     }
     /// Whether the cursor is on an entry.
     pub fn is_valid(&self) -> bool {
@@ -125,10 +137,23 @@ impl Cursor {
         self.place = None;
     }
 
+    /// The run's bytes stay where they are, up to [`Cursor::release`], also when the cursor leaves it. How many runs do so.
+    pub fn hold(&mut self) -> usize {
+        self.holds = true;
+        self.held.len() + 1
+    }
+    pub fn release(&mut self) {
+        self.holds = false;
+        self.held.clear();
+    }
+
     fn clear(&mut self) {
         self.run.clear();
-        self.bytes.clear();
         self.at = 0;
+        if std::mem::take(&mut self.holds) {
+            self.held.push(std::mem::take(&mut self.bytes));
+        }
+        self.bytes.clear();
     }
 
     /// Goes to an entry. False if there is none there; then the cursor is on none.
@@ -259,7 +284,11 @@ impl Cursor {
     fn run_len(&mut self) -> usize {
         let runs = self.runs;
         self.runs = runs.saturating_add(1);
-        if runs < SINGLE_STEPS { 1 } else { self.run_max }
+        match self.expected {
+            0 if runs < SINGLE_STEPS => 1,
+            0 => self.run_max,
+            expected => expected.min(self.run_max),
+        }
     }
 
     /// Copies the run that starts at `slot` of the leaf, or at its right neighbours' first.

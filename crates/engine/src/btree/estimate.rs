@@ -7,10 +7,11 @@
 //!
 //! A sample of a tree's entries is some of its leaves, each found as a fraction of the tree in the same way.
 
-use super::descend::{Notes, Target};
+use super::descend::{Fit, Notes, Target};
 use super::node::Node;
 use super::{Result, Tree};
 use std::ops::Bound;
+use terrace_tier::pages::ReadGuard;
 use terrace_tier::pool::Access;
 
 /// Leaves that are counted rather than estimated.
@@ -102,10 +103,13 @@ impl Tree {
     /// Where the first entry is that is not below the key, or, with `after`, above it.
     fn spot(&self, key: &[u8], after: bool) -> Result<Spot> {
         let (mut fraction, mut share) = (0.0, 1.0);
-        let mut parent = None;
+        let (mut parent, mut child) = (None, None);
         let mut level = self.root_level();
         loop {
-            let guard = self.descend(Target::At(key), level, Access::Internal, &mut Notes::default())?;
+            let guard = match child.take() {
+                Some(page) => self.child(page, key, level)?,
+                None => self.descend(Target::At(key), level, Access::Internal, &mut Notes::default())?,
+            };
             let Some(guard) = guard else {
                 level = self.root_level(); // the tree has lost a level meanwhile
                 (fraction, share, parent) = (0.0, 1.0, None);
@@ -127,7 +131,17 @@ impl Tree {
             if level == 1 {
                 parent = Some((guard.id().page, slot));
             }
+            child = Some(node.child(slot));
             level -= 1;
+        }
+    }
+
+    /// The node of a level that has the key: this page, if it is in memory and still is that node.
+    fn child(&self, page: u32, key: &[u8], level: u8) -> Result<Option<ReadGuard<'_>>> {
+        let target = Target::At(key);
+        match self.pages.try_read(self.space.page_id(page), Access::Internal) {
+            Some(guard) if matches!(target.judge(guard.page(), level), Fit::Here) => Ok(Some(guard)),
+            _ => self.descend(target, level, Access::Internal, &mut Notes::default()),
         }
     }
 
