@@ -121,6 +121,8 @@ public:
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   bool can_convert_nocopy(const Field &field, const Column_definition &changed) const override;
+  Compare_keys compare_key_parts(const Field &field, const Column_definition &changed, const KEY_PART_INFO &old_part,
+                                 const KEY_PART_INFO &new_part) const override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
   bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
