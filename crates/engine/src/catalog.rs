@@ -335,7 +335,7 @@ impl Catalog {
 
     /// Views below `view` are too old for the table.
     pub(crate) fn set_built(&self, table: &Table, view: u64) {
-        if let Some(known) = self.known.lock().values_mut().find(|known| known.id == table.id) {
+        if let Some(known) = self.known.lock().by_name.values_mut().find(|known| known.id == table.id) {
             known.built.fill(view);
         }
         table.set_built(view);

@@ -69,8 +69,13 @@ impl Catalog {
     fn changed(&self, one: Alter, table: &Arc<Table>, built: u64) -> Result<Changed> {
         let Alter { name, def, sources } = one;
         let invalid = |what: &str| Error::Invalid(format!("table {name}: {what}"));
-        let old =
-            self.known.lock().by_name.get(&name).cloned().ok_or_else(|| Error::Absent(format!("table {name}")))?;
+        let old = self
+            .known
+            .lock()
+            .by_name
+            .get(&name)
+            .cloned()
+            .ok_or_else(|| Error::Absent(format!("table {name}")))?;
         if sources.len() != def.indexes.len() || !matches!(sources.first(), Some(Source::Kept(0))) {
             return Err(invalid("the rows must stay its first index"));
         }
