@@ -111,6 +111,19 @@ bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition 
          changed.type_handler() == field.type_handler() && changed.charset == field.charset();
 }
 
+/** A longer part of a longer VARCHAR, if KeyCodec::makes_same finds it so: both are the whole column. */
+Compare_keys ha_terrace::compare_key_parts(const Field &field, const Column_definition &changed,
+                                           const KEY_PART_INFO &old_part, const KEY_PART_INFO &new_part) const
+{
+  const bool converts= can_convert_nocopy(field, changed);
+  if (!converts && !field.is_equal(changed))
+    return Compare_keys::NotEqual;
+  if (old_part.length == new_part.length)
+    return Compare_keys::Equal;
+  const bool longer= old_part.length == field.key_length() && old_part.length < new_part.length;
+  return converts && longer ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
+}
+
 enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   const HA_CREATE_INFO *create= info->create_info;

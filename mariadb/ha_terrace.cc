@@ -105,6 +105,7 @@ int ha_terrace::close()
   close_cursor();
   free_retired();
   end_own_read();
+  end_load();
   terrace_table_close(m_table);
   m_table= nullptr;
   return 0;
@@ -187,10 +188,6 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
   return m_session->enter(thd);
 }
 
-int ha_terrace::extra(enum ha_extra_function)
-{
-  return 0;
-}
 
 int ha_terrace::reset()
 {

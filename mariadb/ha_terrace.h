@@ -10,6 +10,7 @@
     sequence.cc     sequences: changes and reads outside of the session's transaction
     ddl.cc          create, drop, rename, truncate, check, analyze
     alter.cc        ALTER TABLE in place
+    load.cc         the first filling of a table, by ALTER by copy and CREATE … SELECT
 
   Indexes. Number 0 in the engine is the tree of the rows. It is the server's primary key (number 0 there too) or, for
   a table without one, a hidden row id of 8 bytes; then the server's index n is the engine's n + 1.
@@ -124,6 +125,8 @@ public:
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   bool can_convert_nocopy(const Field &field, const Column_definition &changed) const override;
+  Compare_keys compare_key_parts(const Field &field, const Column_definition &changed, const KEY_PART_INFO &old_part,
+                                 const KEY_PART_INFO &new_part) const override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
   bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
@@ -188,6 +191,9 @@ private:
 
   int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
   int write_failed(int32_t code);
+  void begin_load();
+  int finish_load();
+  void end_load();
   int raise_auto_increment(const uchar *record, Field *field);
   int reopen();
   bool attach_statistics();
@@ -202,6 +208,8 @@ private:
   int32_t alter_round(terrace::Alter_context *context, bool last);
 
   terrace_table *m_table= nullptr;
+  terrace_load *m_load= nullptr;        // the table's first filling
+  ulonglong m_load_counter= 0;          // where the auto-increment counter will be after it
   std::string m_name;
   bool m_hidden= false;                 // no primary key
   bool m_entry_has_position= true;

@@ -89,10 +89,12 @@ int ha_terrace::write_row(const uchar *buf)
   m_row_bytes.clear();
   m_row.encode(buf, &m_row_bytes);
   make_entries(buf, m_primary_bytes, nullptr, 0);
-  int32_t code= terrace_row_insert(m_session->transaction(), m_table,
-                                   bytes_of(m_primary_bytes.data(), m_primary_bytes.size()),
-                                   bytes_of(m_row_bytes.data(), m_row_bytes.size()), m_entries[0].list.data(),
-                                   m_entries[0].list.size());
+  const terrace_bytes key= bytes_of(m_primary_bytes.data(), m_primary_bytes.size());
+  const terrace_bytes row= bytes_of(m_row_bytes.data(), m_row_bytes.size());
+  const std::vector<terrace_entry> &entries= m_entries[0].list;
+  int32_t code= m_load
+    ? terrace_load_row(m_load, key, row, entries.data(), entries.size())
+    : terrace_row_insert(m_session->transaction(), m_table, key, row, entries.data(), entries.size());
   if (generates && m_auto_rows)
     m_auto_rows--;
   if (code)
@@ -192,6 +194,11 @@ int ha_terrace::raise_auto_increment(const uchar *, Field *field)
     return 0;
   // The largest of all leaves no next one: the server takes ULONGLONG_MAX for an end.
   const ulonglong next= (ulonglong) value == ULONGLONG_MAX ? ULONGLONG_MAX : (ulonglong) value + 1;
+  if (m_load)
+  {
+    m_load_counter= MY_MAX(m_load_counter, next);
+    return 0;
+  }
   return map(terrace_table_auto_increment_raise(m_table, next));
 }
 

@@ -28,6 +28,10 @@ sql-first)
   need sysbench
   "$("$ROOT/scripts/python.sh")" bench/sql_first.py "$OUT"
   ;;
-*) fail "NAME=$NAME is not among kv-memory, kv-tiered, memory, sql-first" ;;
+sql-load)
+  "$ROOT/scripts/build.sh" >/dev/null
+  "$("$ROOT/scripts/python.sh")" bench/sql_load.py "$OUT"
+  ;;
+*) fail "NAME=$NAME is not among kv-memory, kv-tiered, memory, sql-first, sql-load" ;;
 esac
 say "Written: $OUT/$NAME.json"

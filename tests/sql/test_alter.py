@@ -318,3 +318,50 @@ def test_killed_servers_leave_the_old_or_the_new(own_server, engine):
         run(connection, "ALTER TABLE t ADD KEY after (a)")
         run(connection, "ALTER TABLE t DROP KEY after")
     assert steps > 4, f"{steps} steps prove little"
+
+
+def test_a_copy_has_all_rows_in_whatever_order_they_come(db, engine):
+    filled(db, engine, 5000)
+    run(db, "ALTER TABLE t ADD KEY a (a), ADD UNIQUE b (b), ADD KEY c (c)")
+    before = contents(db, ["t"])
+    run(db, "ALTER TABLE t FORCE, ALGORITHM=COPY")
+    assert contents(db, ["t"]) == before and is_whole(db)
+    # Another key than the one they lie under: first in its order, then not at all, then the rest of it.
+    run(db, "ALTER TABLE t ADD e INT NOT NULL DEFAULT 0")
+    run(db, "UPDATE t SET e = IF(id < 3000, id, 5001 - id + 3000)")
+    run(db, "ALTER TABLE t MODIFY id INT, DROP PRIMARY KEY, ADD PRIMARY KEY (e, id), MODIFY a BIGINT")
+    run(db, "ALTER TABLE t ENGINE=InnoDB")
+    run(db, f"ALTER TABLE t ENGINE={engine}")
+    run(db, "ALTER TABLE t DROP COLUMN e, DROP PRIMARY KEY, MODIFY id INT AUTO_INCREMENT PRIMARY KEY")
+    assert contents(db, ["t"]) == before and is_whole(db)
+    run(db, "INSERT INTO t (a) VALUES (1)")
+    assert run(db, "SELECT MAX(id) FROM t") > [(5000,)]
+    run(db, f"CREATE TABLE s (KEY (c), UNIQUE (b)) ENGINE={engine} SELECT * FROM t")
+    assert contents(db, ["s"])["s"] == contents(db, ["t"])["t"] and is_whole(db, "s")
+
+
+def test_a_duplicate_in_a_copy_is_named(db, engine):
+    filled(db, engine, 3000)
+    run(db, "UPDATE t SET b = 'b7' WHERE id = 2500")
+    before = contents(db, ["t"])
+    error = refused(db, "ALTER TABLE t MODIFY a BIGINT, ADD UNIQUE b (b), ALGORITHM=COPY")
+    assert error[0] == 1062 and "'b7' for key 'b'" in error[1], error
+    error = refused(db, "ALTER TABLE t MODIFY id INT, DROP PRIMARY KEY, MODIFY b VARCHAR(40) PRIMARY KEY")
+    assert error[0] == 1062 and "'b7' for key 'PRIMARY'" in error[1], error
+    error = refused(db, f"CREATE TABLE s (UNIQUE u (b)) ENGINE={engine} SELECT * FROM t")
+    assert error[0] == 1062 and "'b7' for key 'u'" in error[1], error
+    assert contents(db, ["t"]) == before and is_whole(db) and run(db, "SHOW TABLES") == [("t",)]
+    run(db, "ALTER IGNORE TABLE t MODIFY a BIGINT, ADD UNIQUE b (b), ALGORITHM=COPY")
+    assert run(db, "SELECT COUNT(*) FROM t") == [(2999,)] and is_whole(db)
+
+
+def test_who_sees_an_older_state_cannot_read_a_copied_table(db, server, engine):
+    filled(db, engine, 200)
+    run(db, f"CREATE TABLE other (id INT PRIMARY KEY) ENGINE={engine}")
+    old = server.connect(database=db.name)
+    run(old, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    run(db, "UPDATE t SET a = 5")
+    run(db, "ALTER TABLE t MODIFY a BIGINT, ALGORITHM=COPY")
+    assert refused(old, "SELECT COUNT(*) FROM t WHERE a = 5")[0] == 1412
+    run(old, "COMMIT")
+    assert run(old, "SELECT COUNT(*) FROM t WHERE a = 5") == [(200,)]

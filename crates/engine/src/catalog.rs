@@ -33,6 +33,8 @@ pub(crate) struct Known {
     spaces: Vec<SpaceId>,
     /// What undo calls each index.
     numbers: Vec<u16>,
+    /// The oldest view that sees each index as it is; see `Table::is_usable`. Views do not outlive the process.
+    built: Vec<u64>,
     def: TableDef,
     open: Option<Arc<Table>>,
     /// When it was last opened, by the catalog's count.
@@ -255,9 +257,10 @@ impl Catalog {
         let (spaces, trees) = self.make_trees(def.indexes.len())?;
         let numbers: Vec<u16> = (0..).take(spaces.len()).collect();
         let built = vec![0; spaces.len()];
-        let table = Arc::new(Table::new(id, name.to_string(), def.clone(), numbers.clone(), built, trees));
+        let table =
+            Arc::new(Table::new(id, name.to_string(), def.clone(), numbers.clone(), built.clone(), trees));
         let open = Some(table.clone());
-        let known = Known { id, spaces, numbers, def: def.clone(), open, used: self.opening() };
+        let known = Known { id, spaces, numbers, built, def: def.clone(), open, used: self.opening() };
         self.write(name, &known)?;
         self.known.lock().insert(name, known);
         Ok(table)
@@ -283,7 +286,7 @@ impl Catalog {
             drop(all); // altered meanwhile
             return self.open_table(name);
         }
-        let built = vec![0; trees.len()];
+        let built = entry.built.clone();
         let table = entry.open.get_or_insert_with(|| {
             Arc::new(Table::new(known.id, name.to_string(), known.def, known.numbers, built, trees))
         });
@@ -328,6 +331,14 @@ impl Catalog {
             // Without it the count of rows is off by what came since the last structure change, as after a crash.
             let _ = table.save_rows();
         }
+    }
+
+    /// Views below `view` are too old for the table.
+    pub(crate) fn set_built(&self, table: &Table, view: u64) {
+        if let Some(known) = self.known.lock().by_name.values_mut().find(|known| known.id == table.id) {
+            known.built.fill(view);
+        }
+        table.set_built(view);
     }
 
     /// The table with this id, if there is still one.

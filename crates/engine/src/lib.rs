@@ -30,6 +30,7 @@ pub mod txn;
 pub mod undo;
 pub mod version;
 
+pub use build::load::Load;
 pub use build::{Alteration, NewIndex, Side};
 pub use config::Config;
 pub use engine::{Engine, SpaceInfo};

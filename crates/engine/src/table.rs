@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use parking_lot::{Mutex, RwLock};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::redo::Urgency;
 
@@ -35,7 +35,7 @@ pub struct Table {
     /// What undo calls each index: its place when the table was made, then whatever was free when it was added.
     numbers: Vec<u16>,
     /// The newest number of a view that is too old for each index: it was built from rows committed later.
-    built: Vec<u64>,
+    built: Vec<AtomicU64>,
     trees: RwLock<Arc<[Arc<Tree>]>>,
     counter: Mutex<()>,
     row_ids: Mutex<(u64, u64)>,
@@ -69,7 +69,7 @@ impl Table {
             name: RwLock::new(name),
             def,
             numbers,
-            built,
+            built: built.into_iter().map(AtomicU64::new).collect(),
             trees: RwLock::new(trees.into()),
             counter: Mutex::new(()),
             row_ids: Mutex::new((0, 0)),
@@ -106,12 +106,13 @@ impl Table {
         let index = self.numbers.iter().position(|n| *n == number)?;
         self.trees.read().get(index).cloned()
     }
-    pub(crate) fn built(&self) -> &[u64] {
-        &self.built
+    /// Views below the number are too old for the whole table.
+    pub(crate) fn set_built(&self, view: u64) {
+        self.built.iter().for_each(|built| built.store(view, Ordering::Release));
     }
     /// Whether the index holds all that a view sees.
     pub(crate) fn is_usable(&self, index: usize, view: u64) -> bool {
-        self.built.get(index).is_none_or(|built| *built <= view)
+        self.built.get(index).is_none_or(|built| built.load(Ordering::Acquire) <= view)
     }
 
     /// From now on `watch` is told the keys of rows that change; None: nobody is.

@@ -680,3 +680,78 @@ fn a_crash_at_any_step_leaves_the_old_or_the_new() {
         }
     }
 }
+
+// --- the first filling of a table ------------------------------------------------------------------
+
+/// Fills a new table with the keys in this order. Returns what it should hold.
+fn load(engine: &Arc<Engine>, name: &str, keys: impl Iterator<Item = u64>) -> Result<Model, Error> {
+    let indexes = def(&[("PRIMARY", true), ("first", false), ("unique", true)]);
+    let table = engine.create_table(name, &TableDef { indexes, properties: Vec::new() })?;
+    let owner = engine.begin(Isolation::ReadCommitted);
+    let mut load = engine.load(&table, &owner)?;
+    let mut model = Model::new();
+    for key in keys {
+        let row = row(key, 1);
+        let new = entries(&table, key, &row);
+        let new: Vec<_> = new.iter().map(Owned::entry).collect();
+        load.add(&key.to_be_bytes(), &row, &new)?;
+        model.insert(key, row);
+    }
+    load.finish()?;
+    Ok(model)
+}
+
+#[test]
+fn a_table_is_filled_in_whatever_order_its_rows_come() {
+    let sim = SimWorld::new(6);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let old = engine.begin(Isolation::RepeatableRead);
+    old.open_view();
+    commit(&engine, |_| Ok(())).unwrap();
+    // In order; backward; in order and then not; nothing; one.
+    let orders: [(&str, Vec<u64>); 5] = [
+        ("db/up", (0..12_000).collect()),
+        ("db/down", (0..12_000).rev().collect()),
+        ("db/late", (0..9000).map(|n| n * 2).chain((0..3000).map(|n| n * 2 + 1)).collect()),
+        ("db/none", Vec::new()),
+        ("db/one", vec![7]),
+    ];
+    for (name, keys) in &orders {
+        let model = load(&engine, name, keys.iter().copied()).unwrap();
+        let table = engine.open_table(name).unwrap();
+        check_all(&engine, &table, &model);
+        let txn = engine.begin(Isolation::RepeatableRead);
+        put(&txn, &table, 4001, model.get(&4001), &row(99_999, 3)).unwrap();
+        drop(txn.commit().unwrap());
+    }
+    sim.sched.run_some(20_000);
+    engine.shutdown().unwrap();
+    drop((engine, old));
+    let look = Look::open(disk.clone(), None).unwrap();
+    let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+    assert!(report.verdict() == Verdict::Sound, "{:?} {:?}", report.faults, report.leaked);
+}
+
+#[test]
+fn a_key_that_comes_twice_is_found_wherever_it_comes() {
+    let sim = SimWorld::new(7);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let all = |n: u64| (0..n).map(|n| n * 2);
+    let orders: [(&str, Vec<u64>); 4] = [
+        ("db/next", all(5000).chain([9998]).collect()),
+        ("db/early", all(10).chain([4]).chain((20..5000).map(|n| n * 2)).collect()),
+        ("db/late", all(9000).chain([4]).collect()),
+        ("db/lates", all(9000).chain([5, 3, 5]).collect()),
+    ];
+    for (name, keys) in orders {
+        let failed = load(&engine, name, keys.into_iter()).map(|model| model.len());
+        assert!(matches!(failed, Err(Error::Duplicate { index: 0 })), "{name}: {failed:?}");
+        engine.drop_table(name).unwrap();
+    }
+    sim.sched.run_some(20_000);
+    engine.core().storage.checkpoint().unwrap();
+    assert_eq!(spaces(&engine), 0);
+    assert!(disk.list().unwrap().iter().all(|name| !name.starts_with("sort.")));
+}

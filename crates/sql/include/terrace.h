@@ -178,6 +178,9 @@ typedef struct terrace_cursor terrace_cursor;
 // An open engine. Freed by `terrace_engine_close`.
 typedef struct terrace_engine terrace_engine;
 
+// A table under its first filling. Freed by `terrace_load_close`.
+typedef struct terrace_load terrace_load;
+
 // A savepoint. Freed by `terrace_savepoint_close`.
 typedef struct terrace_savepoint terrace_savepoint;
 
@@ -704,6 +707,29 @@ int32_t terrace_alter_commit(const terrace_engine *engine,
                              terrace_alter *const *all,
                              const terrace_bytes *properties,
                              size_t count);
+
+// Begins to fill a table that is empty (`TERRACE_INVALID` if it is not), and that nobody else knows of. There is no way
+// back: if it fails, or `terrace_load_finish` is not reached, the table is to be dropped. `owner`'s cancel handle ends it.
+int32_t terrace_load_begin(const terrace_engine *engine,
+                           const terrace_table *table,
+                           const terrace_txn *owner,
+                           terrace_load **out);
+
+// Takes a row with its entries in all indexes. `TERRACE_DUPLICATE` may come here or in the end.
+int32_t terrace_load_row(terrace_load *load,
+                         terrace_bytes key,
+                         terrace_bytes row,
+                         const terrace_entry *entries,
+                         size_t count);
+
+// Builds the table of its rows.
+int32_t terrace_load_finish(terrace_load *load);
+
+// The row that the last `TERRACE_DUPLICATE` was about.
+int32_t terrace_load_duplicate(terrace_load *load, terrace_batch *batch);
+
+// Frees the handle; null is fine.
+void terrace_load_close(terrace_load *load);
 
 #ifdef __cplusplus
 }  // extern "C"

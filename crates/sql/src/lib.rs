@@ -25,6 +25,7 @@ pub mod config;
 mod cursor;
 mod engine;
 mod error;
+mod load;
 mod parts;
 mod transaction;
 
@@ -34,4 +35,5 @@ pub use catalog::*;
 pub use cursor::*;
 pub use engine::*;
 pub use error::*;
+pub use load::*;
 pub use transaction::*;

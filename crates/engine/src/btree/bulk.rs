@@ -19,7 +19,8 @@ use super::node::{CAPACITY, ENTRY_HEAD, FENCE_HEAD, Node, SLOT, common_prefix, p
 use super::split::separator;
 use super::{Result, Tree, TreeError};
 use crate::space::ALLOCATION_LOG;
-use std::ops::Range;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_tier::redo::{Urgency, record_bound};
 
@@ -82,8 +83,8 @@ impl Growing {
 }
 
 /// A tree under construction.
-pub struct Bulk<'t> {
-    tree: &'t Tree,
+pub struct Bulk<T: Deref<Target = Tree>> {
+    tree: T,
     urgency: Urgency,
     /// Bytes of a node at which the next one is begun.
     full: usize,
@@ -95,19 +96,29 @@ pub struct Bulk<'t> {
 impl Tree {
     /// Begins to build this tree, which is empty and used by nobody else. Nodes are filled to
     /// `fill_percent`.
-    pub fn bulk(&self, fill_percent: usize, urgency: Urgency) -> Result<Bulk<'_>> {
-        let root = self.root.read();
-        let node = Node::new(root.page());
-        if !node.is_leaf() || node.count() > 0 {
-            return Err(TreeError::Bulk("the tree is not empty"));
-        }
-        let full = CAPACITY * fill_percent.clamp(50, 100) / 100;
-        let levels = vec![Growing::default()];
-        Ok(Bulk { tree: self, urgency, full, levels, last_key: Vec::new(), rows: 0 })
+    pub fn bulk(&self, fill_percent: usize, urgency: Urgency) -> Result<Bulk<&Tree>> {
+        Bulk::new(self, fill_percent, urgency)
+    }
+    /// The same, to be kept.
+    pub fn bulk_of(tree: Arc<Tree>, fill_percent: usize, urgency: Urgency) -> Result<Bulk<Arc<Tree>>> {
+        Bulk::new(tree, fill_percent, urgency)
     }
 }
 
-impl Bulk<'_> {
+impl<T: Deref<Target = Tree>> Bulk<T> {
+    fn new(tree: T, fill_percent: usize, urgency: Urgency) -> Result<Bulk<T>> {
+        {
+            let root = tree.root.read();
+            let node = Node::new(root.page());
+            if !node.is_leaf() || node.count() > 0 {
+                return Err(TreeError::Bulk("the tree is not empty"));
+            }
+        }
+        let full = CAPACITY * fill_percent.clamp(50, 100) / 100;
+        let levels = vec![Growing::default()];
+        Ok(Bulk { tree, urgency, full, levels, last_key: Vec::new(), rows: 0 })
+    }
+
     /// Appends an entry; its key is above all before it.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_sizes(key, value.len())?;

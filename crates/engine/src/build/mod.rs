@@ -12,6 +12,7 @@
 //!
 //! Not here: what the entries of a row are; the front makes them from the rows that it is handed.
 
+pub mod load;
 pub mod sort;
 pub mod spill;
 pub mod watch;
@@ -115,7 +116,7 @@ impl Engine {
         }
         let _scope = owner.cancellable();
         let spill = Spill::new(core.storage.volume.clone());
-        let budget = (core.config.memory.0 as usize / SORT_SHARE).min(SORT_MAX) / new;
+        let budget = sort_budget(core, new);
         for _ in 0..new {
             let (spaces, trees) = core.catalog.make_trees(1)?;
             for (space, tree) in spaces.into_iter().zip(trees) {
@@ -161,9 +162,20 @@ impl Engine {
     }
 }
 
+/// Bytes of memory for each of so many sorts.
+fn sort_budget(core: &Core, sorts: usize) -> usize {
+    (core.config.memory.0 as usize / SORT_SHARE).min(SORT_MAX) / sorts.max(1)
+}
+
 fn value_of(entry: &Entry<'_>) -> Vec<u8> {
     let head = Head { flags: 0, txn: 0, roll: RollPtr::NONE };
     row::value(head, &row::entry_rest(entry.primary_at, entry.value))
+}
+
+/// Whether a key starts so.
+fn has_prefix(tree: &Arc<Tree>, prefix: &[u8]) -> Result<bool> {
+    let mut cursor = btree::Cursor::new(tree.clone(), Access::Normal);
+    Ok(cursor.seek(btree::Seek::AtLeast(prefix))? && cursor.key().starts_with(prefix))
 }
 
 fn go_on() -> Result<()> {
@@ -370,8 +382,7 @@ impl Alteration {
         let _scope = owner.cancellable();
         let tree = self.built(entry.index)?.tree.clone();
         if let Some(unique) = entry.unique_len.and_then(|len| entry.key.get(..len)) {
-            let mut cursor = btree::Cursor::new(tree.clone(), Access::Normal);
-            if cursor.seek(btree::Seek::AtLeast(unique))? && cursor.key().starts_with(unique) {
+            if has_prefix(&tree, unique)? {
                 self.duplicate = entry.key.get(entry.primary_at..).unwrap_or(&[]).to_vec();
                 return Err(Error::Duplicate { index: entry.index });
             }

@@ -50,6 +50,11 @@ impl Sort {
         Sort { spill, budget, bytes: Vec::new(), refs: Vec::new(), runs: Vec::new(), entries: 0 }
     }
 
+    /// Whether an entry with so many bytes of key and value would be too much for its memory.
+    pub fn is_full(&self, len: usize) -> bool {
+        let refs = (self.refs.len() + 1) * size_of::<Ref>();
+        !self.refs.is_empty() && self.bytes.len() + HEAD + len + refs > self.budget
+    }
     pub fn entries(&self) -> u64 {
         self.entries
     }
@@ -60,10 +65,7 @@ impl Sort {
 
     /// `unique`: how much of the key is not to come twice. Lengths fit a page.
     pub fn push(&mut self, key: &[u8], unique: Option<usize>, value: &[u8]) -> Result<()> {
-        let len = HEAD + key.len() + value.len();
-        if !self.refs.is_empty()
-            && self.bytes.len() + len + (self.refs.len() + 1) * size_of::<Ref>() > self.budget
-        {
+        if self.is_full(key.len() + value.len()) {
             self.write_run()?;
         }
         if self.bytes.capacity() == 0 {

@@ -86,7 +86,7 @@ impl Catalog {
         for source in sources {
             let (space, tree, number, since) = match source {
                 Source::Kept(at) if at < old.spaces.len() && !new.0.contains(&old.spaces[at]) => {
-                    (old.spaces[at], trees[at].clone(), old.numbers[at], table.built()[at])
+                    (old.spaces[at], trees[at].clone(), old.numbers[at], old.built[at])
                 }
                 Source::Kept(_) => {
                     return Err(invalid("an index that is not there, or is there twice, is kept"));
@@ -103,8 +103,9 @@ impl Catalog {
         }
         let (spaces, trees, numbers, built) = new;
         let dropped = old.spaces.iter().copied().filter(|space| !spaces.contains(space)).collect();
-        let open = Arc::new(Table::new(old.id, name.clone(), def.clone(), numbers.clone(), built, trees));
-        let known = Known { id: old.id, spaces, numbers, def, open: Some(open), used: old.used };
+        let open =
+            Arc::new(Table::new(old.id, name.clone(), def.clone(), numbers.clone(), built.clone(), trees));
+        let known = Known { id: old.id, spaces, numbers, built, def, open: Some(open), used: old.used };
         Ok(Changed { name, known, dropped })
     }
 

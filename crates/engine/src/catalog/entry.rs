@@ -70,7 +70,8 @@ pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
         return None;
     }
     let def = TableDef { indexes, properties: rest.to_vec() };
-    Some((name, Known { id, spaces, numbers, def, open: None, used: 0 }))
+    let built = vec![0; spaces.len()];
+    Some((name, Known { id, spaces, numbers, built, def, open: None, used: 0 }))
 }
 
 /// A table as its entry in the catalog says.
@@ -100,7 +101,7 @@ pub(crate) fn samples() -> Vec<Vec<u8>> {
         let spaces = (16..).take(indexes.len()).map(SpaceId).collect();
         let numbers = (0..).take(indexes.len()).map(|n: u16| n * 2).collect();
         let def = TableDef { indexes, properties: b"properties".to_vec() };
-        encode("db/table", &Known { id: 9, spaces, numbers, def, open: None, used: 0 })
+        encode("db/table", &Known { id: 9, spaces, numbers, built: Vec::new(), def, open: None, used: 0 })
     };
     vec![of(&["PRIMARY"]), of(&["PRIMARY", "a", "other"])]
 }

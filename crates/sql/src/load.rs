@@ -1,0 +1,106 @@
+//! The first filling of a table, at the border.
+
+use crate::bytes::TerraceBytes;
+use crate::catalog::TerraceTable;
+use crate::cursor::{TerraceBatch, append_row};
+use crate::engine::TerraceEngine;
+use crate::error::{Code, Fault, guard};
+use crate::transaction::{TerraceEntry, TerraceTxn, with_entries};
+use terrace_engine::Load;
+
+/// A table under its first filling. Freed by `terrace_load_close`.
+pub struct TerraceLoad {
+    load: Load,
+    buffer: Vec<u8>,
+}
+
+/// Begins to fill a table that is empty (`TERRACE_INVALID` if it is not), and that nobody else knows of. There is no way
+/// back: if it fails, or `terrace_load_finish` is not reached, the table is to be dropped. `owner`'s cancel handle ends it.
+///
+/// # Safety
+/// `engine`, `table` and `owner` are open, `out` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_load_begin(
+    engine: *const TerraceEngine,
+    table: *const TerraceTable,
+    owner: *const TerraceTxn,
+    out: *mut *mut TerraceLoad,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (engine, table, owner) = unsafe { (&*engine, &*table, &*owner) };
+        let load = engine.engine.load(&table.table, &owner.txn)?;
+        // SAFETY: the caller's promise.
+        unsafe { *out = Box::into_raw(Box::new(TerraceLoad { load, buffer: Vec::new() })) };
+        Ok(Code::Ok)
+    })
+}
+
+/// Takes a row with its entries in all indexes. `TERRACE_DUPLICATE` may come here or in the end.
+///
+/// # Safety
+/// `load` is open, key and row live during the call, `entries` are `count` valid entries.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_load_row(
+    load: *mut TerraceLoad,
+    key: TerraceBytes,
+    row: TerraceBytes,
+    entries: *const TerraceEntry,
+    count: usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (load, key, row) = unsafe { (&mut *load, key.get(), row.get()) };
+        // SAFETY: the caller's promise.
+        unsafe { with_entries(entries, count, |all| Ok(load.load.add(key, row, all)?)) }?;
+        Ok(Code::Ok)
+    })
+}
+
+/// Builds the table of its rows.
+///
+/// # Safety
+/// `load` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_load_finish(load: *mut TerraceLoad) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *load }.load.finish()?;
+        Ok(Code::Ok)
+    })
+}
+
+/// The row that the last `TERRACE_DUPLICATE` was about.
+///
+/// # Safety
+/// `load` is open, `batch` is valid and its `size` set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_load_duplicate(load: *mut TerraceLoad, batch: *mut TerraceBatch) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (load, batch) = unsafe { (&mut *load, &mut *batch) };
+        if batch.size != size_of::<TerraceBatch>() {
+            return Err(Fault::invalid("terrace_batch of another version".into()));
+        }
+        let (key, row) = load.load.duplicate();
+        load.buffer.clear();
+        append_row(&mut load.buffer, key, 0, row);
+        (batch.rows, batch.ended, batch.data) = (1, true, TerraceBytes::of(&load.buffer));
+        Ok(Code::Ok)
+    })
+}
+
+/// Frees the handle; null is fine.
+///
+/// # Safety
+/// `load` came from this library and is used by nobody else any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_load_close(load: *mut TerraceLoad) {
+    guard(|| {
+        if !load.is_null() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(load) });
+        }
+        Ok(Code::Ok)
+    });
+}
