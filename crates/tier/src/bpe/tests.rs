@@ -4,6 +4,7 @@
 use super::*;
 use crate::page::{PageKind, SpaceId, format, seal, set_lsn};
 use terrace_io::disk::{Class, DiskLock, File, Op, Result};
+use terrace_io::sched::Step;
 use terrace_sim::{SimDisk, SimWorld};
 
 const SLOTS: u64 = 64;
@@ -456,5 +457,26 @@ fn a_page_asked_for_more_often_takes_the_place_of_one_asked_for_less() {
     run(&bpe);
     assert!(found(&bpe, page(1001), 0) && found(&bpe, page(1002), 0) && !found(&bpe, page(1000), 0));
     assert_eq!(bpe.status().pages, SLOTS);
+    bpe.check_invariants();
+}
+
+#[test]
+fn a_flash_that_is_turned_off_while_its_index_is_put_back_stays_off() {
+    let sim = SimWorld::new(1);
+    let disk = OddDisk::new(sim.disk("flash"));
+    let bpe = Bpe::open(&disk, settings(SLOTS));
+    evict(&bpe, page(1), 0);
+    run(&bpe);
+    bpe.save();
+    drop(bpe);
+    let bpe = Arc::new(Bpe::open(&disk, settings(SLOTS)));
+    let inside = bpe.clone();
+    disk.once(move || {
+        let error = DiskError::Absent { name: "flash".into() };
+        (0..ERRORS_MAX).for_each(|_| inside.failed(&error));
+    });
+    run(&bpe);
+    assert!(bpe.status().off.is_some());
+    assert_eq!(bpe.status().pages, 0);
     bpe.check_invariants();
 }
