@@ -19,7 +19,7 @@ pub(crate) use alter::{Alter, Source};
 pub use entry::{Listed, listed};
 use entry::{decode, encode};
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_tier::page::SpaceId;
@@ -72,8 +72,9 @@ pub struct Catalog {
     tree: Tree,
     checkpointer: Arc<Checkpointer>,
     known: Mutex<Tables>,
-    /// One definition change at a time.
-    changing: Mutex<()>,
+    /// One definition change at a time. Holds the tables whose definition is still the group's: they get their own entries
+    /// before anything else changes.
+    changing: Mutex<Vec<u32>>,
     /// Ids reserved in the superblock and not given out: next, end.
     ids: Mutex<(u32, u32)>,
     /// Openings so far.
@@ -125,11 +126,12 @@ impl Catalog {
             tree,
             checkpointer,
             known: Mutex::new(known),
-            changing: Mutex::new(()),
+            changing: Mutex::new(group),
             ids: Mutex::new((next, next)),
             openings: AtomicU64::new(0),
         };
-        catalog.finish_group(&group)?;
+        // What a crash left to do; if it fails, the next change does it.
+        let _ = catalog.change();
         Ok(catalog)
     }
 
@@ -158,6 +160,13 @@ impl Catalog {
             .collect();
         all.sort_unstable();
         all
+    }
+
+    /// The right to change definitions.
+    fn change(&self) -> Result<MutexGuard<'_, Vec<u32>>> {
+        let mut group = self.changing.lock();
+        self.finish_group(&mut group)?;
+        Ok(group)
     }
 
     fn take_id(&self) -> Result<u32> {
@@ -196,7 +205,8 @@ impl Catalog {
             }
             self.tree.put(&id.to_be_bytes(), &parts.encode())?;
         }
-        self.remove_parts(id, old)?;
+        // The put has changed the definition: what is left of the old one is nobody's, and the next start removes it.
+        let _ = self.remove_parts(id, old);
         self.durable()
     }
 
@@ -211,7 +221,8 @@ impl Catalog {
     fn remove_value(&self, id: u32) -> Result<()> {
         let parts = self.tree.get(&id.to_be_bytes(), Access::Internal, definition::parts_of)?;
         self.tree.remove(&id.to_be_bytes())?;
-        self.remove_parts(id, parts)
+        let _ = self.remove_parts(id, parts); // as above
+        Ok(())
     }
 
     fn durable(&self) -> Result<()> {
@@ -244,7 +255,7 @@ impl Catalog {
         if def.indexes.is_empty() || name.len() > 1000 {
             return Err(Error::Invalid(format!("table {name}: no primary index, or the name is too long")));
         }
-        let _one = self.changing.lock();
+        let _one = self.change()?;
         if self.known.lock().by_name.contains_key(name) {
             return Err(Error::Exists(format!("table {name}")));
         }
@@ -286,11 +297,13 @@ impl Catalog {
             drop(all); // altered meanwhile
             return self.open_table(name);
         }
-        let built = entry.built.clone();
-        let table = entry.open.get_or_insert_with(|| {
-            Arc::new(Table::new(known.id, name.to_string(), known.def, known.numbers, built, trees))
-        });
-        Ok(table.clone())
+        if let Some(table) = &entry.open {
+            return Ok(table.clone());
+        }
+        let (def, numbers, built) = (entry.def.clone(), entry.numbers.clone(), entry.built.clone());
+        let table = Arc::new(Table::new(entry.id, name.to_string(), def, numbers, built, trees));
+        entry.open = Some(table.clone());
+        Ok(table)
     }
 
     fn opening(&self) -> u64 {
@@ -343,21 +356,24 @@ impl Catalog {
 
     /// The table with this id, if there is still one.
     pub fn by_id(&self, id: u32) -> Result<Option<Arc<Table>>> {
-        let (name, open) = {
-            let known = self.known.lock();
-            let Some(name) = known.names.get(&id) else { return Ok(None) };
-            (name.clone(), known.by_name.get(name).and_then(|k| k.open.clone()))
-        };
-        match open.map_or_else(|| self.open_table(&name), Ok) {
-            Ok(table) => Ok(Some(table)),
-            Err(Error::Absent(_)) => Ok(None),
-            Err(error) => Err(error),
+        loop {
+            let (name, open) = {
+                let known = self.known.lock();
+                let Some(name) = known.names.get(&id) else { return Ok(None) };
+                (name.clone(), known.by_name.get(name).and_then(|k| k.open.clone()))
+            };
+            match open.map_or_else(|| self.open_table(&name), Ok) {
+                Ok(table) if table.id == id => return Ok(Some(table)),
+                // It was renamed or dropped meanwhile, and another may have its name: its id says.
+                Ok(_) | Err(Error::Absent(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
     /// Removes the table's entry, durably. Returns the spaces that nobody names any more.
     pub fn drop_table(&self, name: &str) -> Result<Vec<SpaceId>> {
-        let _one = self.changing.lock();
+        let _one = self.change()?;
         let Some((id, spaces)) = self.known.lock().by_name.get(name).map(|k| (k.id, k.spaces.clone())) else {
             return Err(Error::Absent(format!("table {name}")));
         };
@@ -368,7 +384,7 @@ impl Catalog {
     }
 
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        let _one = self.changing.lock();
+        let _one = self.change()?;
         let known = {
             let all = self.known.lock();
             if all.by_name.contains_key(to) {
@@ -390,7 +406,7 @@ impl Catalog {
     /// Gives the table empty trees. Returns the spaces that nobody names any more.
     pub fn truncate_table(&self, name: &str) -> Result<Vec<SpaceId>> {
         let table = self.open_table(name)?;
-        let _one = self.changing.lock();
+        let _one = self.change()?;
         let known = self.known.lock().by_name.get(name).cloned();
         let Some(mut known) = known else { return Err(Error::Absent(format!("table {name}"))) };
         let (spaces, trees) = self.make_trees(known.spaces.len())?;

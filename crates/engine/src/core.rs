@@ -112,15 +112,18 @@ impl Core {
         self.ids.settle_if_late();
     }
 
-    /// Forgets spaces that no table names any more, as far as nobody uses them.
+    /// Forgets spaces that no table names any more, as far as nobody uses them. Those that are left are zombies, which
+    /// purge comes to: the error is only the first that was not for being in use.
     pub fn drop_spaces(&self, spaces: Vec<SpaceId>) -> Result<()> {
+        let mut first = None;
         for space in spaces {
-            match self.storage.drop_space(space) {
-                Ok(()) => {}
-                Err(crate::error::Error::Busy(_)) => self.zombies.lock().push(space),
-                Err(error) => return Err(error),
+            if let Err(error) = self.storage.drop_space(space) {
+                self.zombies.lock().push(space);
+                if !matches!(error, crate::error::Error::Busy(_)) {
+                    first.get_or_insert(error);
+                }
             }
         }
-        Ok(())
+        first.map_or(Ok(()), Err)
     }
 }

@@ -755,3 +755,213 @@ fn a_key_that_comes_twice_is_found_wherever_it_comes() {
     assert_eq!(spaces(&engine), 0);
     assert!(disk.list().unwrap().iter().all(|name| !name.starts_with("sort.")));
 }
+
+// --- what is late, and what fails half way -------------------------------------------------------
+
+/// The scan meets a copy of a row as the first of two transactions left it, when the second has told of its change.
+#[test]
+fn a_row_that_changes_again_behind_the_scan_is_in_the_index_as_it_ends() {
+    let sim = SimWorld::new(6);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let table = engine
+        .create_table("db/t", &TableDef { indexes: def(&[("PRIMARY", true)]), properties: Vec::new() })
+        .unwrap();
+    let mut model = Model::new();
+    fill(&engine, &table, &mut model, 1..60).unwrap();
+    let new = def(&[("pair", false)]);
+    let all = vec![
+        NewIndex { def: table.def().indexes[0].clone(), from: Some(0) },
+        NewIndex { def: new[0].clone(), from: None },
+    ];
+    let owner = engine.begin(Isolation::ReadCommitted);
+    let mut alteration = engine.alter("db/t", all, &owner).unwrap();
+    let begin = || {
+        let txn = engine.begin(Isolation::RepeatableRead);
+        txn.statement_begin();
+        txn
+    };
+    let (first, second) = (begin(), begin());
+    put(&first, &table, 50, model.get(&50), &row(1050, 2)).unwrap();
+    // The cursor copies some rows of a leaf at a time.
+    scan(&mut alteration, &new, |n| {
+        if n == 45 {
+            drop(first.commit().unwrap());
+            put(&second, &table, 50, Some(&row(1050, 2)), &row(2050, 3)).unwrap();
+        }
+    })
+    .unwrap();
+    round(&mut alteration, &new, false).unwrap();
+    drop(second.commit().unwrap());
+    model.insert(50, row(2050, 3));
+    round(&mut alteration, &new, true).unwrap();
+    engine.commit_alterations(&mut [(&mut alteration, Vec::new())]).unwrap();
+    drop((alteration, table));
+    check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
+}
+
+/// A table that nobody uses is closed and opened again: its new index is still too young for an old view.
+#[test]
+fn a_built_index_stays_too_young_for_an_old_view_when_its_table_was_closed() {
+    let sim = SimWorld::new(7);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let make = |name: &str| {
+        engine.create_table(name, &TableDef { indexes: def(&[("PRIMARY", true)]), properties: Vec::new() })
+    };
+    let table = make("db/t").unwrap();
+    let mut model = Model::new();
+    fill(&engine, &table, &mut model, 1..60).unwrap();
+    let reader = engine.begin(Isolation::RepeatableRead);
+    reader.open_view();
+    commit(&engine, |txn| remove(txn, &table, 50, &row(50, 1))).unwrap();
+    drop(table);
+    alter(&engine, "db/t", &[("pair", false)], |_| ()).unwrap();
+    let open = Arc::downgrade(&engine.open_table("db/t").unwrap());
+    sim.sched.run_some(1000);
+    // Other tables take the room that open ones have.
+    for n in 0.. {
+        assert!(n < 500, "the table is never closed");
+        drop(make(&format!("db/other{n}")).unwrap());
+        if open.upgrade().is_none() {
+            break;
+        }
+    }
+    let table = engine.open_table("db/t").unwrap();
+    assert_eq!(seen(&table, &reader, 0).unwrap().len(), 59);
+    let by_index = seen(&table, &reader, 1);
+    assert!(matches!(by_index, Err(Error::Changed(_))), "{:?} rows", by_index.map(|rows| rows.len()));
+    drop((reader, table));
+    model.remove(&50);
+    check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
+}
+
+/// A last round that gave up waiting for a transaction that a crash has left is made again, and knows of its rows.
+#[test]
+fn a_last_round_that_gave_up_waiting_leaves_its_rows_behind() {
+    let sim = SimWorld::new(8);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let table = engine
+        .create_table("db/t", &TableDef { indexes: def(&[("PRIMARY", true)]), properties: Vec::new() })
+        .unwrap();
+    let mut model = Model::new();
+    fill(&engine, &table, &mut model, 1..60).unwrap();
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.statement_begin();
+    put(&txn, &table, 50, model.get(&50), &row(1050, 2)).unwrap();
+    remove(&txn, &table, 51, &model[&51]).unwrap();
+    txn.prepare(b"xid").unwrap();
+    drop((txn, table));
+    sim.sched.drop_workers();
+    drop(engine);
+    disk.crash();
+    sim.power_on();
+    let engine = open(&sim, &disk).unwrap();
+    let table = engine.open_table("db/t").unwrap();
+    let new = def(&[("pair", false)]);
+    let all = vec![
+        NewIndex { def: table.def().indexes[0].clone(), from: Some(0) },
+        NewIndex { def: new[0].clone(), from: None },
+    ];
+    let owner = engine.begin(Isolation::ReadCommitted);
+    owner.set_lock_wait_timeout_ms(10);
+    let mut alteration = engine.alter("db/t", all, &owner).unwrap();
+    scan(&mut alteration, &new, |_| ()).unwrap();
+    let failed = round(&mut alteration, &new, true);
+    assert!(matches!(failed, Err(Error::LockTimeout)), "{failed:?}");
+    let refused = engine.commit_alterations(&mut [(&mut alteration, Vec::new())]);
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    engine.commit_prepared(b"xid").unwrap();
+    model.insert(50, row(1050, 2));
+    model.remove(&51);
+    assert_eq!(round(&mut alteration, &new, true).unwrap(), 2);
+    engine.commit_alterations(&mut [(&mut alteration, Vec::new())]).unwrap();
+    drop((alteration, table));
+    check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
+}
+
+/// A change of two tables that fails when it is in the catalog's tree for one of them: it has happened to both, now and
+/// after a restart, and other changes wait until it is done.
+#[test]
+fn a_change_of_two_tables_that_fails_half_way_is_whole() {
+    for crashes in [false, true] {
+        let sim = SimWorld::new(9);
+        let disk = sim.disk("volume");
+        let engine = open(&sim, &disk).unwrap();
+        let make = |name: &str| {
+            let indexes = def(&[("PRIMARY", true), ("first", false)]);
+            engine.create_table(name, &TableDef { indexes, properties: vec![1; 600] })
+        };
+        let mut model = Model::new();
+        let table = make("db/t").unwrap();
+        drop(make("db/near").unwrap());
+        // Their entries are far apart in the catalog's tree.
+        (0..200).for_each(|n| drop(make(&format!("db/other{n}")).unwrap()));
+        drop(make("db/u").unwrap());
+        // Its pages leave memory.
+        for n in 0..30 {
+            fill(&engine, &table, &mut model, n * 500..(n + 1) * 500).unwrap();
+        }
+        drop(table);
+        sim.sched.run_some(20_000);
+        engine.core().storage.checkpoint().unwrap();
+        alter(&engine, "db/near", &[("first", false)], |_| ()).unwrap();
+        let owner = engine.begin(Isolation::ReadCommitted);
+        let begin = |name: &str| {
+            let all = ["PRIMARY", "first"].iter().enumerate();
+            let kept = all.map(|(at, index)| NewIndex {
+                def: IndexDef { name: index.to_string(), unique: at == 0 },
+                from: Some(at),
+            });
+            let built = NewIndex { def: IndexDef { name: "pair".into(), unique: false }, from: None };
+            engine.alter(name, kept.chain([built]).collect(), &owner)
+        };
+        let new = def(&[("pair", false)]);
+        let (mut one, mut other) = (begin("db/t").unwrap(), begin("db/u").unwrap());
+        for alteration in [&mut one, &mut other] {
+            scan(alteration, &new, |_| ()).unwrap();
+            round(alteration, &new, true).unwrap();
+        }
+        let page_read = terrace_io::disk::Class::PageRead;
+        disk.faults().fail_class(page_read, true);
+        let changed =
+            engine.commit_alterations(&mut [(&mut one, vec![7; 2000]), (&mut other, vec![7; 2000])]);
+        let next = engine.rename_table("db/near", "db/nearer");
+        disk.faults().fail_class(page_read, false);
+        assert!(next.is_err(), "the fault met nothing of the change");
+        changed.unwrap();
+        drop((one, other, owner));
+        sim.sched.run_some(2000);
+        let is_whole = |engine: &Arc<Engine>, names: [&str; 2]| {
+            for name in names {
+                let table = engine.open_table(name).unwrap();
+                assert_eq!((table.properties(), table.def().indexes.len()), (vec![7; 2000], 3), "{name}");
+            }
+            check_all(engine, &engine.open_table(names[0]).unwrap(), &model);
+        };
+        is_whole(&engine, ["db/t", "db/u"]);
+        let again = |engine: Arc<Engine>| {
+            if crashes {
+                sim.sched.drop_workers();
+                drop(engine);
+                disk.crash();
+                sim.power_on();
+            } else {
+                engine.shutdown().unwrap();
+                drop(engine);
+            }
+            open(&sim, &disk).unwrap()
+        };
+        let engine = if crashes { again(engine) } else { engine };
+        is_whole(&engine, ["db/t", "db/u"]);
+        engine.rename_table("db/t", "db/v").unwrap();
+        engine.drop_table("db/near").unwrap();
+        let engine = again(engine);
+        is_whole(&engine, ["db/v", "db/u"]);
+        engine.drop_table("db/u").unwrap();
+        let engine = again(engine);
+        check_all(&engine, &engine.open_table("db/v").unwrap(), &model);
+        assert!(matches!(engine.open_table("db/u"), Err(Error::Absent(_))));
+    }
+}

@@ -156,7 +156,8 @@ impl Engine {
             one.table.set_watch(None);
             one.done = true;
         }
-        core.drop_spaces(dropped)?;
+        // The tables are changed: what fails here is tried again by purge, or done by the next start.
+        let _ = core.drop_spaces(dropped);
         core.purge_wanted.notify();
         Ok(())
     }
@@ -224,7 +225,7 @@ impl Alteration {
             }
             if !sees {
                 // It may be a transaction that a crash has left, which nobody tells of.
-                self.watch.add(key, head.txn);
+                self.watch.add_found(key, head.txn);
             }
             if self.view.read(&self.table, reader, key, row)? {
                 return Ok(true);
@@ -305,10 +306,10 @@ impl Alteration {
         }
         if last {
             let told = self.told()?;
-            for (key, txn) in &told {
-                self.wait(key, *txn)?;
-            }
-            told.iter().for_each(|(key, txn)| self.watch.add(key, *txn));
+            let waited = told.iter().try_for_each(|(key, txn)| self.wait(key, *txn));
+            // Also if one did not end: then there is no round yet, and the keys are behind.
+            told.iter().for_each(|(key, txn)| self.watch.add_found(key, *txn));
+            waited?;
         }
         // The view first: a change that it does not see is told by now, or by a transaction that goes on.
         let view = Txn::begin(&self.core, Isolation::RepeatableRead);
@@ -318,7 +319,7 @@ impl Alteration {
         for (key, txn) in self.told()? {
             // One that rolled back is seen by nobody: it stays for the last round, which comes after all of them.
             if !last && !reader.sees(&self.core, txn) {
-                self.watch.add(&key, txn);
+                self.watch.add_found(&key, txn);
             }
             keys.push(key);
         }
@@ -401,7 +402,7 @@ impl Alteration {
     }
 
     fn check_caught_up(&self) -> Result<()> {
-        let behind = self.round.is_some() || self.watch.len() > 0;
+        let behind = self.round.is_some() || !self.watch.is_empty();
         if behind || self.built.iter().any(|built| built.sort.is_some()) {
             return Err(Error::Invalid("an index lacks rows that changed while it was built".into()));
         }
@@ -421,11 +422,8 @@ impl Drop for Alteration {
         self.cursor = None;
         // Pages in memory are kept as long as a tree is open.
         let spaces: Vec<SpaceId> = self.built.drain(..).map(|built| built.space).collect();
-        if let Err(error) = self.core.drop_spaces(spaces.clone()) {
-            // Purge tries again; if the engine has stopped, the next start forgets them.
-            drop(error);
-            self.core.zombies.lock().extend(spaces);
-        }
+        // If it fails, purge tries again; if the engine has stopped, the next start forgets them.
+        let _ = self.core.drop_spaces(spaces);
         self.core.purge_wanted.notify();
     }
 }

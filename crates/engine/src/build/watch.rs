@@ -16,6 +16,17 @@ struct Inner {
     overflowed: bool,
 }
 
+impl Inner {
+    fn insert(&mut self, key: &[u8], txn: TxnId, bytes_max: usize) {
+        if self.overflowed || self.bytes + key.len() + KEY_OVERHEAD > bytes_max {
+            *self = Inner { overflowed: true, ..Inner::default() };
+            return;
+        }
+        self.bytes += key.len() + KEY_OVERHEAD;
+        self.keys.insert(key.into(), txn);
+    }
+}
+
 pub struct Watch {
     inner: Mutex<Inner>,
     /// Bytes of memory that keys may take.
@@ -33,12 +44,15 @@ impl Watch {
             *last = txn;
             return;
         }
-        if inner.overflowed || inner.bytes + key.len() + KEY_OVERHEAD > self.bytes_max {
-            *inner = Inner { overflowed: true, ..Inner::default() };
-            return;
+        inner.insert(key, txn, self.bytes_max);
+    }
+
+    /// Adds a key as somebody found it a while ago: what was told of it since is newer and stays.
+    pub(crate) fn add_found(&self, key: &[u8], txn: TxnId) {
+        let mut inner = self.inner.lock();
+        if !inner.keys.contains_key(key) {
+            inner.insert(key, txn, self.bytes_max);
         }
-        inner.bytes += key.len() + KEY_OVERHEAD;
-        inner.keys.insert(key.into(), txn);
     }
 
     /// Hands over what was gathered. None: it was too much.
@@ -51,6 +65,11 @@ impl Watch {
         Some(std::mem::take(&mut inner.keys))
     }
 
+    /// No key was told that is not handed over.
+    pub(crate) fn is_empty(&self) -> bool {
+        let inner = self.inner.lock();
+        !inner.overflowed && inner.keys.is_empty()
+    }
     pub(crate) fn len(&self) -> usize {
         self.inner.lock().keys.len()
     }
@@ -73,12 +92,24 @@ mod tests {
     }
 
     #[test]
+    fn a_key_found_earlier_does_not_hide_a_later_change() {
+        let watch = Watch::new(1000);
+        watch.add(b"a", 1);
+        let taken = watch.take().unwrap();
+        watch.add(b"a", 2);
+        taken.iter().for_each(|(key, txn)| watch.add_found(key, *txn));
+        watch.add_found(b"b", 1);
+        let taken = watch.take().unwrap();
+        assert_eq!((taken[&b"a"[..]], taken[&b"b"[..]]), (2, 1));
+    }
+
+    #[test]
     fn too_many_keys_are_said_for_good() {
         let watch = Watch::new(10 * (KEY_OVERHEAD + 1));
         (0..10).for_each(|n| watch.add(&[n], 1));
         watch.add(b"a", 1);
         assert_eq!(watch.len(), 0);
         watch.add(b"b", 1);
-        assert!(watch.take().is_none() && watch.take().is_none());
+        assert!(watch.take().is_none() && watch.take().is_none() && !watch.is_empty());
     }
 }

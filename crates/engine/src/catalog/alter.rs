@@ -38,7 +38,7 @@ impl Catalog {
     pub(crate) fn alter_tables(&self, all: Vec<Alter>, built: u64) -> Result<Vec<SpaceId>> {
         let tables: Vec<Arc<Table>> =
             all.iter().map(|one| self.open_table(&one.name)).collect::<Result<_>>()?;
-        let _one = self.changing.lock();
+        let mut group = self.change()?;
         let changed: Vec<Changed> = all
             .into_iter()
             .zip(&tables)
@@ -51,18 +51,20 @@ impl Catalog {
                 let values: Vec<(u32, Vec<u8>)> =
                     several.iter().map(|one| (one.known.id, encode(&one.name, &one.known))).collect();
                 self.write_value(GROUP, &encode_group(values.iter().map(|(id, value)| (*id, &value[..]))))?;
-                for (id, value) in &values {
-                    self.write_value(*id, value)?;
-                }
-                self.remove_value(GROUP)?;
+                // That is the change. Whatever fails from here on, the group says what holds.
+                *group = values.iter().map(|(id, _)| *id).collect();
             }
         }
-        let mut known = self.known.lock();
         let mut dropped = Vec::new();
-        for one in changed {
-            known.insert(&one.name, one.known);
-            dropped.extend(one.dropped);
+        {
+            let mut known = self.known.lock();
+            for one in changed {
+                known.insert(&one.name, one.known);
+                dropped.extend(one.dropped);
+            }
         }
+        // If it fails, the next change or start does it.
+        let _ = self.finish_group(&mut group);
         Ok(dropped)
     }
 
@@ -109,8 +111,9 @@ impl Catalog {
         Ok(Changed { name, known, dropped })
     }
 
-    /// Goes on where a crash left a change of several tables: `group` are those that it names.
-    pub(super) fn finish_group(&self, group: &[u32]) -> Result<()> {
+    /// Goes on with a change of several tables, where it was or where a crash or an error left it: `group` are those that
+    /// it names, none when it is done.
+    pub(super) fn finish_group(&self, group: &mut Vec<u32>) -> Result<()> {
         if group.is_empty() {
             return Ok(());
         }
@@ -123,6 +126,8 @@ impl Catalog {
             self.write_value(*id, value)?;
         }
         self.remove_value(GROUP)?;
-        self.durable()
+        self.durable()?;
+        group.clear();
+        Ok(())
     }
 }
