@@ -362,12 +362,21 @@ impl Catalog {
                 let Some(name) = known.names.get(&id) else { return Ok(None) };
                 (name.clone(), known.by_name.get(name).and_then(|k| k.open.clone()))
             };
-            match open.map_or_else(|| self.open_table(&name), Ok) {
-                Ok(table) if table.id == id => return Ok(Some(table)),
-                // It was renamed or dropped meanwhile, and another may have its name: its id says.
-                Ok(_) | Err(Error::Absent(_)) => {}
-                Err(error) => return Err(error),
+            if let Some(table) = open {
+                return Ok(Some(table));
             }
+            if let Some(table) = self.open_as(&name, id)? {
+                return Ok(Some(table));
+            }
+        }
+    }
+
+    /// The table with this id, if it has this name. None: it was renamed or dropped, and another may have its name.
+    fn open_as(&self, name: &str, id: u32) -> Result<Option<Arc<Table>>> {
+        match self.open_table(name) {
+            Ok(table) => Ok(Some(table).filter(|table| table.id == id)),
+            Err(Error::Absent(_)) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -422,3 +431,6 @@ impl Catalog {
         Ok(old)
     }
 }
+
+#[cfg(test)]
+mod tests;

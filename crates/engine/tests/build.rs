@@ -476,6 +476,11 @@ fn a_full_volume_a_cancel_and_a_failing_disk_leave_the_table_as_it_was() {
     cancel.cancel();
     let failed = alteration.load(0, &mut |_| true);
     assert!(matches!(failed, Err(Error::Cancelled)), "{failed:?}");
+    cancel.clear();
+    let refused = round(&mut alteration, &new, true);
+    assert!(matches!(refused, Err(Error::Invalid(_))), "a round on half an index: {refused:?}");
+    let refused = engine.commit_alterations(&mut [(&mut alteration, Vec::new())]);
+    assert!(matches!(refused, Err(Error::Invalid(_))), "half an index: {refused:?}");
     drop(alteration);
     assert!(disk.list().unwrap().iter().all(|name| !name.starts_with("sort.")));
     with(usize::MAX, &|| ()).unwrap();

@@ -59,8 +59,9 @@ const WATCH_MAX: usize = 128 << 20;
 struct Built {
     space: SpaceId,
     tree: Arc<Tree>,
-    /// None: the tree holds the entries.
     sort: Option<Sort>,
+    /// The tree holds the entries.
+    loaded: bool,
 }
 
 /// Which rows of the keys at hand are handed over.
@@ -120,7 +121,12 @@ impl Engine {
         for _ in 0..new {
             let (spaces, trees) = core.catalog.make_trees(1)?;
             for (space, tree) in spaces.into_iter().zip(trees) {
-                alteration.built.push(Built { space, tree, sort: Some(Sort::new(spill.clone(), budget)) });
+                alteration.built.push(Built {
+                    space,
+                    tree,
+                    sort: Some(Sort::new(spill.clone(), budget)),
+                    loaded: false,
+                });
             }
         }
         alteration.table.set_watch(Some(alteration.watch.clone()));
@@ -280,7 +286,9 @@ impl Alteration {
             }
         }
         look(done)?;
-        Ok(bulk.finish()?)
+        bulk.finish()?;
+        self.built(which)?.loaded = true;
+        Ok(())
     }
 
     /// The row that the last duplicate is of.
@@ -301,7 +309,7 @@ impl Alteration {
     pub fn begin_round(&mut self, last: bool) -> Result<usize> {
         let owner = self.owner.clone();
         let _scope = owner.cancellable();
-        if self.round.is_some() || self.built.iter().any(|built| built.sort.is_some()) {
+        if self.round.is_some() || !self.built.iter().all(|built| built.loaded) {
             return Err(Error::Invalid("a round amid another, or before the trees are built".into()));
         }
         if last {
@@ -403,7 +411,7 @@ impl Alteration {
 
     fn check_caught_up(&self) -> Result<()> {
         let behind = self.round.is_some() || !self.watch.is_empty();
-        if behind || self.built.iter().any(|built| built.sort.is_some()) {
+        if behind || !self.built.iter().all(|built| built.loaded) {
             return Err(Error::Invalid("an index lacks rows that changed while it was built".into()));
         }
         Ok(())
