@@ -201,7 +201,10 @@ impl Log {
         let promises = std::mem::take(&mut *self.promises.lock());
         let Some(upto) = promises.iter().map(|(upto, _)| *upto).max() else { return false };
         let done = self.make_durable(upto);
-        promises.into_iter().for_each(|(_, promise)| promise(done.clone()));
+        // If the log stopped, some of it was durable before.
+        let durable = self.durable();
+        let kept = |upto| if upto <= durable { Ok(()) } else { done.clone() };
+        promises.into_iter().for_each(|(upto, promise)| promise(kept(upto)));
         true
     }
 

@@ -248,3 +248,22 @@ fn stamps_come_before_the_end_is_known() {
     });
     assert_eq!(seen, Some((range, before)));
 }
+
+#[test]
+fn who_is_called_hears_of_what_was_durable_before_the_log_stopped() {
+    let mut rig = Rig::new(1, 2, 64);
+    let log = rig.open().log;
+    let (told, answers) = std::sync::mpsc::channel();
+    let want = |upto| {
+        let told = told.clone();
+        log.when_durable(upto, Box::new(move |answer| told.send((upto, answer.is_ok())).unwrap()));
+    };
+    let first = rig::append(&log, &[(id(1), 100)], Urgency::Normal).unwrap().end;
+    want(first);
+    log.make_durable(first).unwrap();
+    let second = rig::append(&log, &[(id(2), 100)], Urgency::Normal).unwrap().end;
+    want(second);
+    rig.disk.faults().fail_class(terrace_io::disk::Class::LogWrite, true);
+    assert!(log.keep_promises());
+    assert_eq!(answers.try_iter().collect::<Vec<_>>(), [(first, true), (second, false)]);
+}
