@@ -6,7 +6,7 @@
 use super::change::Act;
 use super::{Lock, State, Txn};
 use crate::btree::overflow::{self, Large};
-use crate::btree::{MAX_KEY, max_inline_value};
+use crate::btree::{MAX_KEY, Tree, max_inline_value};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
 use crate::row::{self, Head, LARGE};
@@ -187,22 +187,41 @@ impl Txn {
     fn live_with_prefix(
         &self,
         state: &State,
-        tree: &std::sync::Arc<crate::btree::Tree>,
+        tree: &std::sync::Arc<Tree>,
         prefix: &[u8],
     ) -> Result<Option<Live>> {
         let mut cursor = crate::btree::Cursor::new(tree.clone(), Access::Normal);
         let mut valid = cursor.seek(crate::btree::Seek::AtLeast(prefix))?;
         while valid && cursor.key().starts_with(prefix) {
-            let head = head_of(cursor.value())?;
-            if head.txn != state.id && self.core.ids.is_active(head.txn) {
-                return Ok(Some(Live::Undecided(InTheWay::Txn(head.txn))));
-            }
-            if !head.deleted() {
-                return Ok(Some(Live::Entry));
+            // The cursor's copy may be older than a roll back.
+            if let Some((head, active)) = self.newest(state, tree, cursor.key(), None)?.0 {
+                if active {
+                    return Ok(Some(Live::Undecided(InTheWay::Txn(head.txn))));
+                }
+                if !head.deleted() {
+                    return Ok(Some(Live::Entry));
+                }
             }
             valid = cursor.next()?;
         }
         Ok(None)
+    }
+
+    /// The head and the value at `key`, and whether another transaction that wrote it is active. That is asked under the
+    /// leaf's latch, which a roll back needs too: so what nobody active wrote is committed, or this transaction's own.
+    fn newest(
+        &self,
+        state: &State,
+        tree: &Tree,
+        key: &[u8],
+        near: Option<&Pin>,
+    ) -> Result<(Option<(Head, bool)>, Option<Vec<u8>>)> {
+        tree.get_near(near, key, Access::Normal, |value| {
+            let Some(value) = value else { return Ok((None, None)) };
+            let head = head_of(value)?;
+            let active = head.txn != state.id && self.core.ids.is_active(head.txn);
+            Ok((Some((head, active)), Some(value.to_vec())))
+        })?
     }
 
     /// Reads the row at `key` into `out`. False if there is none. With a lock: the latest committed
@@ -334,11 +353,10 @@ impl Txn {
         let mut request = self.request(state, (space, key), Want { mode, inserts: false });
         let mut new = false;
         loop {
-            let value = tree.get_near(near, key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
-            let head = value.as_deref().map(head_of).transpose()?;
-            let mine = head.is_some_and(|h: Head| h.txn == state.id && state.id != 0);
-            let active = head.filter(|h| !mine && core.ids.is_active(h.txn)).map(|h| h.txn);
-            let gone = head.is_none_or(Head::deleted);
+            let (head, value) = self.newest(state, &tree, key, near)?;
+            let mine = head.is_some_and(|(h, _)| h.txn == state.id && state.id != 0);
+            let active = head.filter(|(_, active)| *active).map(|(h, _)| h.txn);
+            let gone = head.is_none_or(|(h, _)| h.deleted());
             match (active, value) {
                 (Some(_), _) if !waits => {
                     if new {
@@ -356,12 +374,8 @@ impl Txn {
                         if first {
                             state.locks.push((space, key.into()));
                         }
-                        let again =
-                            tree.get_near(near, key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
-                        let head = again.as_deref().map(head_of).transpose()?;
-                        let undecided = head.is_some_and(|h| h.txn != state.id && core.ids.is_active(h.txn));
-                        match again {
-                            Some(value) if !undecided && !head.is_none_or(Head::deleted) => {
+                        match self.newest(state, &tree, key, near)? {
+                            (Some((head, false)), Some(value)) if !head.deleted() => {
                                 return Ok(Locked::Row(value, first || new));
                             }
                             _ => new |= first,
