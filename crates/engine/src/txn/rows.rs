@@ -194,7 +194,7 @@ impl Txn {
         let mut valid = cursor.seek(crate::btree::Seek::AtLeast(prefix))?;
         while valid && cursor.key().starts_with(prefix) {
             // The cursor's copy may be older than a roll back.
-            if let Some((head, active)) = self.newest(state, tree, cursor.key(), None)?.0 {
+            if let Some((head, active, _)) = self.newest(state, tree, cursor.key(), None)? {
                 if active {
                     return Ok(Some(Live::Undecided(InTheWay::Txn(head.txn))));
                 }
@@ -207,7 +207,7 @@ impl Txn {
         Ok(None)
     }
 
-    /// The head and the value at `key`, and whether another transaction that wrote it is active. That is asked under the
+    /// The head of the value at `key`, whether another transaction that wrote it is active, and the value. It is asked under the
     /// leaf's latch, which a roll back needs too: so what nobody active wrote is committed, or this transaction's own.
     fn newest(
         &self,
@@ -215,12 +215,12 @@ impl Txn {
         tree: &Tree,
         key: &[u8],
         near: Option<&Pin>,
-    ) -> Result<(Option<(Head, bool)>, Option<Vec<u8>>)> {
+    ) -> Result<Option<(Head, bool, Vec<u8>)>> {
         tree.get_near(near, key, Access::Normal, |value| {
-            let Some(value) = value else { return Ok((None, None)) };
+            let Some(value) = value else { return Ok(None) };
             let head = head_of(value)?;
             let active = head.txn != state.id && self.core.ids.is_active(head.txn);
-            Ok((Some((head, active)), Some(value.to_vec())))
+            Ok(Some((head, active, value.to_vec())))
         })?
     }
 
@@ -353,10 +353,12 @@ impl Txn {
         let mut request = self.request(state, (space, key), Want { mode, inserts: false });
         let mut new = false;
         loop {
-            let (head, value) = self.newest(state, &tree, key, near)?;
-            let mine = head.is_some_and(|(h, _)| h.txn == state.id && state.id != 0);
-            let active = head.filter(|(_, active)| *active).map(|(h, _)| h.txn);
-            let gone = head.is_none_or(|(h, _)| h.deleted());
+            let newest = self.newest(state, &tree, key, near)?;
+            let head = newest.as_ref().map(|(head, _, _)| *head);
+            let mine = head.is_some_and(|h| h.txn == state.id && state.id != 0);
+            let active = newest.as_ref().filter(|(_, active, _)| *active).map(|(h, _, _)| h.txn);
+            let gone = head.is_none_or(Head::deleted);
+            let value = newest.map(|(_, _, value)| value);
             match (active, value) {
                 (Some(_), _) if !waits => {
                     if new {
@@ -375,7 +377,7 @@ impl Txn {
                             state.locks.push((space, key.into()));
                         }
                         match self.newest(state, &tree, key, near)? {
-                            (Some((head, false)), Some(value)) if !head.deleted() => {
+                            Some((head, false, value)) if !head.deleted() => {
                                 return Ok(Locked::Row(value, first || new));
                             }
                             _ => new |= first,
