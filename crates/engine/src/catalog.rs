@@ -131,7 +131,7 @@ impl Catalog {
             openings: AtomicU64::new(0),
         };
         // What a crash left to do; if it fails, the next change does it.
-        let _ = catalog.change();
+        drop(catalog.change());
         Ok(catalog)
     }
 
