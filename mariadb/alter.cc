@@ -91,7 +91,12 @@ uint kept_key(const TABLE *table, const Alter_inplace_info *info, uint number, c
 /** What the server passes from one call to the next. */
 struct terrace::Alter_context : public inplace_alter_handler_ctx
 {
-  ~Alter_context() override { terrace_alter_close(alter); }
+  ~Alter_context() override { give_up(); }
+  void give_up()
+  {
+    terrace_alter_close(alter);
+    alter= nullptr;
+  }
 
   ha_terrace *owner= nullptr;
   terrace_alter *alter= nullptr;
@@ -394,8 +399,9 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
 {
   if (!commit)
   {
-    delete info->handler_ctx;
-    info->handler_ctx= nullptr;
+    // The server frees the context, a partition's from a list of its own: here only the change ends.
+    if (Context *context= static_cast<Context *>(info->handler_ctx))
+      context->give_up();
     return false;
   }
   // Of a partitioned table all partitions are committed here.
