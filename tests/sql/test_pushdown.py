@@ -130,6 +130,19 @@ def test_a_filtered_read_that_locks_gives_unwanted_locks_back_in_read_committed(
     run(other, "ROLLBACK")
 
 
+def test_the_row_that_ends_a_range_gives_its_lock_back_in_read_committed(db, server, engine):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, s VARCHAR(50), KEY ab (a, b)) ENGINE={engine}")
+    run(db, "INSERT INTO t SELECT seq, seq % 20, seq % 7, REPEAT('x', 50) FROM seq_1_to_400")
+    run(db, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    sql = "SELECT * FROM t FORCE INDEX (ab) WHERE a BETWEEN 5 AND 7 AND b % 7 = 100 FOR UPDATE"
+    assert "Using index condition" in explained(db, sql)[0]["Extra"]
+    run(db, "BEGIN")
+    found = run(db, sql)
+    free = run(server.connect(database=db.name), "SELECT id FROM t FORCE INDEX (PRIMARY) WHERE id > 0 FOR UPDATE SKIP LOCKED")
+    run(db, "ROLLBACK")
+    assert found == [] and len(free) == 400
+
+
 def test_rowid_filters(pair):
     """A filter by the range of one index over the rows of another, as InnoDB has it."""
     found = []
