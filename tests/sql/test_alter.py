@@ -242,6 +242,21 @@ def test_partitions_of_every_kind(db, engine, how):
     assert is_whole(db)
 
 
+def test_an_index_takes_no_virtual_column_that_cannot_be_computed(db, engine):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT, d INT AS (1000 DIV (a - 3)) VIRTUAL, s TINYINT AS (a * 100) VIRTUAL) ENGINE={engine}")
+    run(db, "INSERT INTO t (id, a) VALUES (1, 1)")
+    run(db, "SET SESSION sql_mode = ''")
+    run(db, "INSERT INTO t (id, a) VALUES (2, 3), (3, 9)")
+    run(db, "SET SESSION sql_mode = DEFAULT")
+    assert refused(db, "ALTER TABLE t ADD KEY d (d)")[0] == 1365
+    assert refused(db, "ALTER TABLE t ADD KEY s (s)")[0] == 1264
+    assert indexes(db) == ["PRIMARY"]
+    run(db, "SET SESSION sql_mode = ''")
+    run(db, "ALTER TABLE t ADD KEY s (s), ADD KEY d (d)")
+    assert run(db, "SELECT id FROM t FORCE INDEX (s) WHERE s = 127 ORDER BY id") == [(2,), (3,)]
+    assert run(db, "SELECT id FROM t FORCE INDEX (d) WHERE d IS NULL") == [(2,)]
+
+
 def test_a_failed_alter_leaves_every_partition(db, server, engine):
     """Each partition has its own part of the change, and each part is given up once."""
     run(db, f"CREATE TABLE t (id INT, p INT, v INT, PRIMARY KEY (id, p)) ENGINE={engine} PARTITION BY LIST (p) (PARTITION p0 VALUES IN (0), PARTITION p1 VALUES IN (1), PARTITION p2 VALUES IN (2))")
