@@ -91,7 +91,12 @@ uint kept_key(const TABLE *table, const Alter_inplace_info *info, uint number, c
 /** What the server passes from one call to the next. */
 struct terrace::Alter_context : public inplace_alter_handler_ctx
 {
-  ~Alter_context() override { terrace_alter_close(alter); }
+  ~Alter_context() override { give_up(); }
+  void give_up()
+  {
+    terrace_alter_close(alter);
+    alter= nullptr;
+  }
 
   ha_terrace *owner= nullptr;
   terrace_alter *alter= nullptr;
@@ -99,6 +104,8 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
   /* The new indexes: their codecs, and their numbers in the altered table. */
   std::vector<KeyCodec> codecs;
   std::vector<uint> numbers;
+  /* Their virtual columns: reads ignore what is wrong with a value, an index does not. */
+  std::vector<uint> computed;
   Bytes bytes;
 };
 
@@ -236,6 +243,9 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
     memcpy(&head, at, sizeof head);
     if (!read_into_record(at))
       return TERRACE_CORRUPT;
+    for (uint column : context->computed)
+      if (table->update_virtual_field(table->field[column], false))
+        return TERRACE_CORRUPT;         // the server has the error
     at+= sizeof head + head.key_len + head.value_len;
     Bytes &bytes= context->bytes;
     bytes.clear();
@@ -298,6 +308,9 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     context->codecs.emplace_back();
     context->codecs.back().prepare(altered, at, m_hidden ? nullptr : &context->primary);
     context->numbers.push_back(at);
+    for (uint part= 0; part < key->user_defined_key_parts; part++)
+      if (!key->key_part[part].field->stored_in_db())
+        context->computed.push_back(key->key_part[part].fieldnr - 1);
   }
   int32_t code= terrace_alter_begin(engine, bytes_of(m_name), indexes.data(), indexes.size(),
                                     m_session->transaction(), &context->alter);
@@ -394,8 +407,9 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
 {
   if (!commit)
   {
-    delete info->handler_ctx;
-    info->handler_ctx= nullptr;
+    // The server frees the context, a partition's from a list of its own: here only the change ends.
+    if (Context *context= static_cast<Context *>(info->handler_ctx))
+      context->give_up();
     return false;
   }
   // Of a partitioned table all partitions are committed here.

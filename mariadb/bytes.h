@@ -62,6 +62,13 @@ public:
   {
     return used == length && (!length || !memcmp(start, bytes, length));
   }
+  /** Whether these bytes sort before those, or are the same. */
+  bool not_above(const unsigned char *bytes, size_t length) const
+  {
+    const size_t both= used < length ? used : length;
+    const int order= both ? memcmp(start, bytes, both) : 0;
+    return order ? order < 0 : used <= length;
+  }
 
 private:
   unsigned char *start= nullptr;

@@ -66,11 +66,21 @@ int32_t ha_terrace::judge_entry(void *context, terrace_bytes key, uint32_t prima
   // position() takes it from here.
   if (self->m_hidden)
     self->m_position.assign(key.data + primary_at, key.len - primary_at);
+  // Where the server compares the entry with the range's end, the record lacks what the index has a prefix of: the key's
+  // bytes are compared instead.
+  key_range *const end= self->end_range;
+  if (end && !index.is_whole())
+  {
+    if (self->m_in_range && self->m_direction == FORWARD && self->m_end.not_above(key.data, key.len))
+      return TERRACE_VERDICT_END;
+    self->end_range= nullptr;
+  }
   check_result_t result= CHECK_POS;
   if (self->pushed_idx_cond && self->pushed_idx_cond_keyno == self->active_index)
     result= handler_index_cond_check(self);
   if (result == CHECK_POS && self->pushed_rowid_filter && self->rowid_filter_is_active)
     result= handler_rowid_filter_check(self);
+  self->end_range= end;
   return verdict(result);
 }
 
@@ -85,7 +95,8 @@ bool ha_terrace::encode_end(const key_range *end, Bytes *out) const
 int ha_terrace::read_range_first(const key_range *start, const key_range *end, bool equal, bool sorted)
 {
   // The next read is the range's first, and the steps after it are the range's.
-  m_ends_next= end && !equal && m_lock == TERRACE_LOCK_NONE && encode_end(end, &m_end);
+  m_in_range_next= end && encode_end(end, &m_end);
+  m_ends_next= m_in_range_next && !equal && m_lock == TERRACE_LOCK_NONE;
   return handler::read_range_first(start, end, equal, sorted);
 }
 
@@ -123,6 +134,9 @@ handler *ha_terrace::clone(const char *, MEM_ROOT *root)
 {
   handler *copy= handler::clone(m_name.c_str(), root);
   if (copy)
+  {
     static_cast<ha_terrace *>(copy)->m_stored_lock= m_lock;
+    static_cast<ha_terrace *>(copy)->m_skip_locked= m_skip_locked;
+  }
   return copy;
 }

@@ -43,7 +43,7 @@ void ha_terrace::close_cursor()
   m_cursor= nullptr;
   m_batch_left= m_steps= 0;
   m_direction= NOWHERE;
-  m_at_cursor= m_prefix_set= m_ends= m_ends_next= m_semi_read= false;
+  m_at_cursor= m_prefix_set= m_ends= m_in_range= m_ends_next= m_in_range_next= m_semi_read= false;
   m_current= Row();
 }
 
@@ -187,7 +187,8 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
   m_steps= 0;
   m_current= Row();
   m_ends= m_ends_next;
-  m_ends_next= false;
+  m_in_range= m_in_range_next;
+  m_ends_next= m_in_range_next= false;
   m_batch_want= only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW;
   if (int error= fetch(where, key, prefix, batch_rows()))
     return error;
@@ -351,6 +352,8 @@ int ha_terrace::rnd_init(bool scan)
 
 int ha_terrace::rnd_end()
 {
+  // A multi-range read's rows are read by position; the next one may be of another index.
+  m_multi_range.dsmrr_close();
   close_cursor();
   return 0;
 }

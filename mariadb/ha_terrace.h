@@ -244,7 +244,8 @@ private:
   bool m_prefix_set= false;
   terrace::Bytes m_end;                 // where the range being read ends: the first key that isn't in it
   bool m_ends= false;                   // there is such an end
-  bool m_ends_next= false;              // the next read is the first of the range that has it
+  bool m_in_range= false;               // what is read is of the range that m_end is of, whether it ends the engine's read or not
+  bool m_ends_next= false, m_in_range_next= false;  // the next read is the first of the range that has it
   DsMrr_impl m_multi_range;
 
   ulonglong m_auto_rows= 0;             // rows of this statement for which numbers were last asked, not yet written

@@ -242,6 +242,53 @@ def test_partitions_of_every_kind(db, engine, how):
     assert is_whole(db)
 
 
+def test_an_index_takes_no_virtual_column_that_cannot_be_computed(db, engine):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT, d INT AS (1000 DIV (a - 3)) VIRTUAL, s TINYINT AS (a * 100) VIRTUAL) ENGINE={engine}")
+    run(db, "INSERT INTO t (id, a) VALUES (1, 1)")
+    run(db, "SET SESSION sql_mode = ''")
+    run(db, "INSERT INTO t (id, a) VALUES (2, 3), (3, 9)")
+    run(db, "SET SESSION sql_mode = DEFAULT")
+    assert refused(db, "ALTER TABLE t ADD KEY d (d)")[0] == 1365
+    assert refused(db, "ALTER TABLE t ADD KEY s (s)")[0] == 1264
+    assert indexes(db) == ["PRIMARY"]
+    run(db, "SET SESSION sql_mode = ''")
+    run(db, "ALTER TABLE t ADD KEY s (s), ADD KEY d (d)")
+    assert run(db, "SELECT id FROM t FORCE INDEX (s) WHERE s = 127 ORDER BY id") == [(2,), (3,)]
+    assert run(db, "SELECT id FROM t FORCE INDEX (d) WHERE d IS NULL") == [(2,)]
+
+
+def test_a_failed_alter_leaves_every_partition(db, server, engine):
+    """Each partition has its own part of the change, and each part is given up once."""
+    run(db, f"CREATE TABLE t (id INT, p INT, v INT, PRIMARY KEY (id, p)) ENGINE={engine} PARTITION BY LIST (p) (PARTITION p0 VALUES IN (0), PARTITION p1 VALUES IN (1), PARTITION p2 VALUES IN (2))")
+    run(db, "INSERT INTO t SELECT seq, seq % 3, seq FROM seq_1_to_60000")
+    for p in range(3):
+        run(db, f"INSERT INTO t VALUES (100000, {p}, {3 + p})")
+        assert refused(db, "ALTER TABLE t ADD KEY v (v), ADD UNIQUE KEY u (v, p)")[0] == 1062
+        assert indexes(db) == ["PRIMARY"] and is_whole(db)
+        run(db, "DELETE FROM t WHERE id = 100000")
+    # A duplicate that comes while the index is built, and stays until the last round.
+    victim, errors = server.connect(database=db.name), []
+    thread = threading.Thread(target=lambda: errors.append(refused(victim, "ALTER TABLE t ADD UNIQUE KEY u (v, p)")))
+    number = run(victim, "SELECT CONNECTION_ID()")[0][0]
+    thread.start()
+    seen = False
+    while thread.is_alive() and not seen:
+        state = run(db, f"SELECT PROGRESS FROM information_schema.PROCESSLIST WHERE ID = {number} AND INFO LIKE 'ALTER%'")
+        seen = bool(state and state[0][0] > 0)
+    assert seen, "no progress was shown"
+    run(db, "BEGIN")
+    run(db, "INSERT INTO t VALUES (100000, 2, 50)")
+    while not run(db, f"SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {number} AND STATE LIKE 'Waiting for table metadata lock'"):
+        assert thread.is_alive(), errors
+        time.sleep(0.01)
+    run(db, "COMMIT")
+    thread.join()
+    assert errors[0][0] == 1062 and indexes(db) == ["PRIMARY"] and is_whole(db)
+    run(db, "DELETE FROM t WHERE id = 100000")
+    run(db, "ALTER TABLE t ADD UNIQUE KEY u (v, p)")
+    assert is_whole(db)
+
+
 def test_rename_of_many_tables_swaps_them(db, engine):
     for name in "a", "b", "c":
         run(db, f"CREATE TABLE {name} (v VARCHAR(5)) ENGINE={engine}")

@@ -130,6 +130,19 @@ def test_a_filtered_read_that_locks_gives_unwanted_locks_back_in_read_committed(
     run(other, "ROLLBACK")
 
 
+def test_the_row_that_ends_a_range_gives_its_lock_back_in_read_committed(db, server, engine):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, s VARCHAR(50), KEY ab (a, b)) ENGINE={engine}")
+    run(db, "INSERT INTO t SELECT seq, seq % 20, seq % 7, REPEAT('x', 50) FROM seq_1_to_400")
+    run(db, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    sql = "SELECT * FROM t FORCE INDEX (ab) WHERE a BETWEEN 5 AND 7 AND b % 7 = 100 FOR UPDATE"
+    assert "Using index condition" in explained(db, sql)[0]["Extra"]
+    run(db, "BEGIN")
+    found = run(db, sql)
+    free = run(server.connect(database=db.name), "SELECT id FROM t FORCE INDEX (PRIMARY) WHERE id > 0 FOR UPDATE SKIP LOCKED")
+    run(db, "ROLLBACK")
+    assert found == [] and len(free) == 400
+
+
 def test_rowid_filters(pair):
     """A filter by the range of one index over the rows of another, as InnoDB has it."""
     found = []
@@ -220,3 +233,73 @@ def test_a_large_tables_sample_outlives_a_restart_and_not_its_table(own_server):
     run(db, "INSERT INTO d.t SELECT seq, seq % 50 FROM seq_1_to_5000")
     own_server.restart()
     assert cardinality() == [5000, 100]
+
+
+def test_conditions_beside_a_prefix_of_a_column(db, server, engine):
+    """Where the range of a column's prefix ends is told by the entry's key: the record lacks the column while the entry is judged."""
+    keys = "KEY cb (c(3), b), KEY db (d(2) DESC, b), KEY tb (t(4), b), KEY bc (b, c(2))"
+    for name, other in ("t", engine), ("m", "MyISAM"):
+        run(db, f"CREATE TABLE {name} (id INT PRIMARY KEY, b INT, c VARCHAR(20), d CHAR(10) NOT NULL, t TEXT, {keys}) ENGINE={other}")
+        run(db, f"INSERT INTO {name} SELECT seq, seq % 30, IF(seq % 9, CONCAT(ELT(1 + seq % 5, 'a', 'ab', 'abcd', 'b ', 'z'), seq % 7), NULL), ELT(1 + seq % 4, 'a', 'abc', 'ab', 'x'), CONCAT(ELT(1 + seq % 3, 'text', 'tex', 'u'), seq % 11) FROM seq_1_to_2000")
+    run(db, "ANALYZE TABLE t, m")
+    questions = []
+    for key, column, ranges in (
+        ("cb", "c", ["= 'a1'", "< 'b'", "> 'ab'", "BETWEEN 'ab' AND 'abcd3'", "IN ('a1', 'abcd2', 'z0')", "IS NULL", "LIKE 'ab%'"]),
+        ("db", "d", ["= 'ab'", "< 'b'", "> 'ab'", ">= 'abc'", "IN ('a', 'x')"]),
+        ("tb", "t", ["= 'text3'", "< 'text5'", "> 'tex1'", "IN ('text1', 'tex2', 'u')"]),
+    ):
+        for one in ranges:
+            questions += [f"FORCE INDEX ({key}) WHERE {column} {one} AND {also}" for also in ("b < 9", "b IN (3, 12, 25)", "b % 7 = 2")]
+    questions += [f"FORCE INDEX (bc) WHERE b BETWEEN 5 AND 9 AND b % 2 = 1 AND c > '{c}'" for c in ("a", "ab", "abcd1", "z")]
+    assert "Using index condition" in explained(db, f"SELECT * FROM t {questions[1]}")[0]["Extra"]
+    for question in questions:
+        for more in "", " ORDER BY id", f" ORDER BY {'c' if '(cb)' in question else 'b'} DESC, id", " FOR UPDATE":
+            answers = [sorted(run(db, f"SELECT * FROM {table} {question}{more}")) for table in "mt"]
+            assert answers[0] == answers[1], question + more
+    # What a writing statement finds.
+    for table in "m", "t":
+        run(db, f"UPDATE {table} FORCE INDEX (cb) SET d = 'upd' WHERE c >= 'ab' AND c < 'abcd5' AND b IN (4, 8, 15)")
+        run(db, f"DELETE FROM {table} WHERE t IN ('text3', 'tex4') AND b < 20")
+    assert sorted(run(db, "SELECT * FROM t")) == sorted(run(db, "SELECT * FROM m"))
+    # A range that nothing in it matches locks nothing far behind its end.
+    other = server.connect(database=db.name)
+    run(other, "SET SESSION terrace_lock_wait_timeout_ms = 500")
+    run(db, "BEGIN")
+    found = run(db, "SELECT * FROM t FORCE INDEX (cb) WHERE c > 'a0' AND c < 'abc' AND b = 77 FOR UPDATE")
+    behind = run(other, "SELECT id FROM t WHERE c LIKE 'z%' FOR UPDATE SKIP LOCKED")
+    run(db, "ROLLBACK")
+    assert found == [] and len(behind) == run(db, "SELECT COUNT(*) FROM t WHERE c LIKE 'z%'")[0][0] > 10
+
+
+def test_locked_rows_are_left_out_of_merges_and_multi_range_reads(db, server, engine):
+    """The second handler, which reads the index, leaves out what the first would."""
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, c INT, KEY a (a), KEY b (b)) ENGINE={engine}")
+    run(db, "INSERT INTO t SELECT seq, seq % 20, seq % 7, seq FROM seq_1_to_2000")
+    run(db, "ANALYZE TABLE t")
+    other = server.connect(database=db.name)
+    run(other, "BEGIN")
+    run(other, "SELECT * FROM t WHERE id = 25 FOR UPDATE")
+    run(db, "SET SESSION terrace_lock_wait_timeout_ms = 500")
+    for switch, where, plan in (
+        ("mrr=on,mrr_sort_keys=on,mrr_cost_based=off", "FORCE INDEX (a) WHERE a IN (5, 6, 7) AND c > 0", "Rowid-ordered scan"),
+        ("index_merge_union=on", "FORCE INDEX (a, b) WHERE a = 5 OR b = 4", "union"),
+        ("index_merge_intersection=on", "FORCE INDEX (a, b) WHERE a = 5 AND b = 4", "intersect"),
+    ):
+        run(db, "SET optimizer_switch = DEFAULT")
+        run(db, f"SET optimizer_switch = '{switch}'")
+        want = [row for row in run(db, f"SELECT * FROM t {where} ORDER BY id") if row[0] != 25]
+        assert plan in explained(db, f"SELECT * FROM t {where} FOR UPDATE SKIP LOCKED")[0]["Extra"]
+        assert sorted(run(db, f"SELECT * FROM t {where} FOR UPDATE SKIP LOCKED")) == want
+    run(other, "ROLLBACK")
+
+
+def test_a_merge_reads_many_ranges_of_each_of_its_indexes(db, engine):
+    """Of a partitioned table: there the server reads each index of the merge by multi-range reads, one after the other."""
+    for name, other in ("t", engine), ("m", "MyISAM"):
+        run(db, f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT, b INT, c VARCHAR(20), KEY ab (a, b), KEY cb (c, b)) ENGINE={other} PARTITION BY HASH (id) PARTITIONS 3")
+        run(db, f"INSERT INTO {name} SELECT seq, seq * 7 % 20, seq * 13 % 31, CONCAT('c', seq % 17) FROM seq_1_to_3000")
+    run(db, "ANALYZE TABLE t, m")
+    run(db, "SET optimizer_switch = 'index_merge_sort_intersection=on,index_merge_intersection=off,mrr=on,mrr_sort_keys=on,mrr_cost_based=off'")
+    sql = "SELECT id FROM {} FORCE INDEX (cb, ab) WHERE c = 'c6' AND b > 13 AND a = 18 AND b < 30 ORDER BY id"
+    assert "sort_intersect" in explained(db, sql.format("t"))[0]["Extra"]
+    assert run(db, sql.format("t")) == run(db, sql.format("m")) != []

@@ -371,7 +371,10 @@ impl TerraceCursor {
                         return Ok(false);
                     }
                 }
-                Verdict::End => break,
+                Verdict::End => {
+                    self.cursor.unlock_unwanted();
+                    break;
+                }
                 _ => self.cursor.unlock_unwanted(),
             }
             found = if backward { self.cursor.prev()? } else { self.cursor.next()? };
