@@ -4,16 +4,15 @@ Both engines have 256 MiB, sync at each commit, and their tables stay loaded; th
 SECONDS, ROWS (of each of two tables).
 """
 
-import json
 import os
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "sql"))
+import report  # noqa: E402
 from conftest import Server, end  # noqa: E402
 
 RUNS, SECONDS, ROWS = (int(os.environ.get(name, default)) for name, default in (("RUNS", 3), ("TIME", 8), ("ROWS", 100000)))
@@ -61,19 +60,12 @@ def main():
                 for _ in range(RUNS):
                     for engine in ENGINES:
                         runs[engine].append(one_run(server, test, engine, threads))
-                rates = {engine: statistics.median(run["rate"] for run in runs[engine]) for engine in ENGINES}
-                figures[row], ratios[row] = runs, rates["Terrace"] / rates["InnoDB"]
-                spread = {e: (max(r["rate"] for r in runs[e]) - min(r["rate"] for r in runs[e])) / rates[e] for e in ENGINES}
-                print(f"{row:32}{ratios[row]:6.2f} of InnoDB   "
-                      + "   ".join(f"{e} {rates[e]:8.0f}/s ±{100 * spread[e]:.0f} %" for e in ENGINES), flush=True)
+                figures[row] = runs
+                ratios[row] = report.row(row, {e: [run["rate"] for run in runs[e]] for e in ENGINES}, "/s", 32, 8)
     finally:
         end(server)
-    cpu = next((line.split(": ")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    report = {"name": "sql-first", "of": "Terrace", "against": "InnoDB", "profile": "none: the machine's own disk",
-              "machine": f"{cpu}, {os.cpu_count()} cores", "ratios": ratios, "figures": figures,
-              "notes": [f"2 tables of {ROWS} rows, {MEMORY >> 20} MiB for each engine, a sync at each commit, {RUNS} runs of {SECONDS} s"]}
-    with open(os.path.join(out, "sql-first.json"), "w") as file:
-        json.dump(report, file, indent=2)
+    report.write(out, "sql-first", ratios, figures,
+                 [f"2 tables of {ROWS} rows, {MEMORY >> 20} MiB for each engine, a sync at each commit, {RUNS} runs of {SECONDS} s"])
 
 
 if __name__ == "__main__":

@@ -5,16 +5,15 @@ three), ALTER … FORCE (a copy), DROP INDEX. Both engines have 256 MiB and sync
 Environment: RUNS, ROWS.
 """
 
-import json
 import os
 import random
 import shutil
-import statistics
 import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "sql"))
+import report  # noqa: E402
 from conftest import Server, end, run  # noqa: E402
 
 RUNS, ROWS = (int(os.environ.get(name, default)) for name, default in (("RUNS", 3), ("ROWS", 400000)))
@@ -107,16 +106,9 @@ def main():
     figures, ratios = {}, {}
     for step in rounds["Terrace"][0]:
         rates = {e: [steps[step][0] / max(steps[step][1], 1e-6) for steps in rounds[e]] for e in ENGINES}
-        middle = {e: statistics.median(rates[e]) for e in ENGINES}
-        figures[step], ratios[step] = rates, middle["Terrace"] / middle["InnoDB"]
-        print(f"{step:38}{ratios[step]:7.2f} of InnoDB   "
-              + "   ".join(f"{e} {middle[e]:9.0f} rows/s ±{100 * (max(rates[e]) - min(rates[e])) / middle[e]:.0f} %" for e in ENGINES), flush=True)
-    cpu = next((line.split(": ")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
-    report = {"name": "sql-load", "of": "Terrace", "against": "InnoDB", "profile": "none: the machine's own disk",
-              "machine": f"{cpu}, {os.cpu_count()} cores", "ratios": ratios, "figures": figures,
-              "notes": [f"{ROWS} rows of about 140 bytes, {MEMORY >> 20} MiB for each engine, a sync at each commit, medians of {RUNS} rounds"]}
-    with open(os.path.join(out, "sql-load.json"), "w") as file:
-        json.dump(report, file, indent=2)
+        figures[step], ratios[step] = rates, report.row(step, rates, "rows/s", 38, 9)
+    report.write(out, "sql-load", ratios, figures,
+                 [f"{ROWS} rows of about 140 bytes, {MEMORY >> 20} MiB for each engine, a sync at each commit, medians of {RUNS} rounds"])
 
 
 if __name__ == "__main__":
