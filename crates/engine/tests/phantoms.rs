@@ -1,14 +1,12 @@
 //! Phantoms: what a locking read of REPEATABLE READ has counted stays so until its transaction ends, beside threads
 //! that insert, delete and move entries in the same ranges.
 
+mod threads;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn,
-};
-use terrace_sim::SimWorld;
+use terrace_engine::{Access, Engine, Entry, Error, Isolation, Lock, Seek, Table, Txn};
 
 const KEYS: u64 = 48;
 
@@ -21,25 +19,6 @@ impl Random {
         self.0 ^= self.0 << 17;
         (self.0 >> 11) % n
     }
-}
-
-fn engine() -> (Arc<Engine>, Arc<Table>) {
-    let sim = SimWorld::new(1);
-    let config = Config {
-        memory: Bytes(16 << 20),
-        log: Bytes(8 << 20),
-        lock_wait_timeout_ms: 10_000,
-        ..Config::default()
-    };
-    // Threads of their own over disks in memory.
-    let parts =
-        Parts { world: terrace_io::real::world(), volume: sim.disk("volume"), flash: None, store: None };
-    let engine = Engine::open(config, parts).unwrap();
-    let index = |name: &str, unique| IndexDef { name: name.into(), unique };
-    let def =
-        TableDef { indexes: vec![index("PRIMARY", true), index("group", false)], properties: Vec::new() };
-    let table = engine.create_table("d/t", &def).unwrap();
-    (engine, table)
 }
 
 fn entry_key(group: u64, key: u64) -> Vec<u8> {
@@ -130,7 +109,7 @@ fn turn(
 
 #[test]
 fn nothing_comes_into_a_range_that_was_read_with_a_lock() {
-    let (engine, table) = engine();
+    let (engine, table) = threads::engine("group", false);
     let (phantoms, turns, deadlocks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let until = Instant::now() + Duration::from_secs(4);
     std::thread::scope(|scope| {
@@ -158,7 +137,7 @@ fn nothing_comes_into_a_range_that_was_read_with_a_lock() {
 
 #[test]
 fn read_committed_locks_no_gaps() {
-    let (engine, table) = engine();
+    let (engine, table) = threads::engine("group", false);
     let reader = engine.begin(Isolation::ReadCommitted);
     assert!(range(&reader, &table, 0, (0, 10), Lock::Exclusive, false).unwrap().is_empty());
     let writer = engine.begin(Isolation::ReadCommitted);
@@ -170,7 +149,7 @@ fn read_committed_locks_no_gaps() {
 
 #[test]
 fn a_gap_ends_where_the_condition_ends() {
-    let (engine, table) = engine();
+    let (engine, table) = threads::engine("group", false);
     let reader = engine.begin(Isolation::RepeatableRead);
     let mut row = Vec::new();
     assert!(!reader.get(&table, &5u64.to_be_bytes(), Lock::Exclusive, &mut row).unwrap());

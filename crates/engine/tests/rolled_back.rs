@@ -3,30 +3,12 @@
 //!
 //! `TERRACE_MS` sets how long each race goes on, in milliseconds (default 500).
 
+mod threads;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef, Txn};
-use terrace_sim::SimWorld;
-
-fn engine() -> (Arc<Engine>, Arc<Table>) {
-    let sim = SimWorld::new(1);
-    let config = Config {
-        memory: Bytes(16 << 20),
-        log: Bytes(8 << 20),
-        lock_wait_timeout_ms: 10_000,
-        ..Config::default()
-    };
-    // Threads of their own over disks in memory.
-    let parts =
-        Parts { world: terrace_io::real::world(), volume: sim.disk("volume"), flash: None, store: None };
-    let engine = Engine::open(config, parts).unwrap();
-    let index = |name: &str| IndexDef { name: name.into(), unique: true };
-    let def = TableDef { indexes: vec![index("PRIMARY"), index("unique")], properties: Vec::new() };
-    let table = engine.create_table("d/t", &def).unwrap();
-    (engine, table)
-}
+use terrace_engine::{Entry, Error, Isolation, Lock, Table, Txn};
 
 fn entry_key(key: u64) -> Vec<u8> {
     [&b"value"[..], &key.to_be_bytes()].concat()
@@ -45,7 +27,7 @@ fn race(
     look: impl Fn(&Arc<Txn>, &Table, u64) + Sync,
     before: impl Fn(&Txn, &Table),
 ) {
-    let (engine, table) = engine();
+    let (engine, table) = threads::engine("unique", true);
     let txn = engine.begin(Isolation::ReadCommitted);
     before(&txn, &table);
     txn.commit().unwrap().wait().unwrap();
