@@ -2,6 +2,7 @@
 
 use crate::pool::Pool;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use terrace_io::sched::{Event, Step, Worker};
 
 /// Evictions a step makes at the most.
@@ -13,6 +14,8 @@ const EVICTORS_MAX: usize = 4;
 
 pub struct Evictor {
     pool: Arc<Pool>,
+    /// In the middle of making room.
+    busy: bool,
 }
 
 impl Evictor {
@@ -22,7 +25,7 @@ impl Evictor {
     }
 
     pub fn new(pool: Arc<Pool>) -> Evictor {
-        Evictor { pool }
+        Evictor { pool, busy: false }
     }
 }
 
@@ -32,12 +35,18 @@ impl Worker for Evictor {
     }
 
     fn step(&mut self) -> Step {
-        let target = 2 * self.pool.free_low;
+        if !std::mem::replace(&mut self.busy, true) {
+            let late = self.pool.counters.foreground_evictions.load(Ordering::Relaxed);
+            self.pool.headroom.begin(late);
+        }
+        let target = self.pool.headroom.target();
         for _ in 0..BATCH {
             if self.pool.free_frames() >= target {
+                self.busy = false;
                 return Step::Idle;
             }
             if !self.pool.evict_one() {
+                self.busy = false;
                 self.pool.flush_wanted.notify();
                 return Step::Idle;
             }

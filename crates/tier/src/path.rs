@@ -176,7 +176,8 @@ impl Below for Path {
     }
 
     fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8) {
-        if let Some(flash) = &self.flash {
+        // An image that it has already is current: a new one would have been called back.
+        if let Some(flash) = self.flash.as_ref().filter(|flash| !flash.seems_to_have(id)) {
             let tag = page::seal(image);
             // Only the current image may be kept; a clean page is the current one.
             if matches!(self.map.locate(id), Located::At(home) if home.tag == tag) {

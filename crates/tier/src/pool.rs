@@ -20,6 +20,7 @@
 
 mod ahead;
 mod dirty;
+mod headroom;
 mod room;
 mod table;
 
@@ -32,6 +33,7 @@ use crate::planted;
 use crate::queues::Queues;
 use crate::sync::{Mutex, RawLatch as _};
 use hashbrown::HashMap;
+use headroom::Headroom;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -104,7 +106,7 @@ pub struct Pool {
     /// Clean frames are few, or the checkpoint waits: for the flusher.
     pub flush_wanted: Arc<Event>,
     pub counters: PoolCounters,
-    pub(crate) free_low: usize,
+    pub(crate) headroom: Headroom,
     reserve: usize,
 }
 
@@ -136,7 +138,7 @@ impl Pool {
             frames_wanted: Arc::new(Event::new()),
             flush_wanted: Arc::new(Event::new()),
             counters: PoolCounters::default(),
-            free_low: (frames / 16).clamp(4, 512),
+            headroom: Headroom::new(frames),
             reserve: (frames / 32).clamp(2, 64),
         }
     }
@@ -149,7 +151,7 @@ impl Pool {
     }
     /// Below this many free frames, room is made ahead of need.
     pub fn free_low(&self) -> usize {
-        self.free_low
+        self.headroom.low()
     }
     pub fn dirty_frames(&self) -> usize {
         self.dirty_count.load(Ordering::Relaxed)

@@ -21,7 +21,7 @@ impl Pool {
         if !near(1) && !near(2) {
             return Vec::new();
         }
-        let spare = self.free_frames().saturating_sub(self.free_low / 2).min(AHEAD_MAX);
+        let spare = self.free_frames().saturating_sub(self.free_low() / 2).min(AHEAD_MAX);
         if spare == 0 {
             return Vec::new();
         }
@@ -41,9 +41,9 @@ impl Pool {
     fn spare_frame(&self) -> Option<FrameNo> {
         let mut free = self.free.lock();
         let left = free.len();
-        let no = if left > self.free_low / 2 { free.pop() } else { None };
+        let no = if left > self.free_low() / 2 { free.pop() } else { None };
         drop(free);
-        if left <= self.free_low {
+        if left <= self.headroom.wake() {
             self.frames_wanted.notify();
         }
         no

@@ -25,7 +25,7 @@ impl Pool {
                 if left > keep {
                     let no = free.pop();
                     drop(free);
-                    if left <= self.free_low {
+                    if left <= self.headroom.wake() {
                         self.frames_wanted.notify();
                     }
                     if let Some(no) = no {

@@ -1,0 +1,70 @@
+//! How many frames are kept free ahead of need: more where the evictors came late.
+//!
+//! The processor time an evictor gets depends on who else wants it, and so does the number of frames that are
+//! taken before it comes; nobody can set that number beforehand.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+pub(crate) struct Headroom {
+    target: AtomicUsize,
+    low: usize,
+    /// Foreground evictions when an evictor last began.
+    late: AtomicU64,
+}
+
+impl Headroom {
+    /// For a pool of so many frames: 1/8 of them, at most 1024 (16 MiB); half as many again where evictors come late.
+    pub fn new(frames: usize) -> Headroom {
+        let low = (frames / 16).clamp(4, 512);
+        Headroom { target: AtomicUsize::new(2 * low), low, late: AtomicU64::new(0) }
+    }
+
+    /// Below this many free frames nobody reads ahead, and pages are flushed to make room.
+    pub fn low(&self) -> usize {
+        self.low
+    }
+
+    /// Free frames that the evictors stop at.
+    pub fn target(&self) -> usize {
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// Free frames that the evictors are woken at: soon after they stopped, for what they come too late for is the
+    /// frames that are left then.
+    pub fn wake(&self) -> usize {
+        self.target() - (self.low / 4).min(64)
+    }
+
+    /// An evictor begins: `late` pages were evicted in the foreground until now.
+    pub fn begin(&self, late: u64) {
+        let target = self.target();
+        // Two evictors at once: one of them is heard.
+        let next = if self.late.swap(late, Ordering::Relaxed) == late {
+            (target - 1).max(2 * self.low)
+        } else {
+            (target + self.low / 8 + 1).min(3 * self.low)
+        };
+        self.target.store(next, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_where_evictors_come_late_and_shrinks_where_they_come_in_time() {
+        let headroom = Headroom::new(6400);
+        assert_eq!((headroom.low(), headroom.wake(), headroom.target()), (400, 736, 800));
+        for late in 1..100 {
+            headroom.begin(late);
+        }
+        assert_eq!((headroom.wake(), headroom.target()), (1136, 1200));
+        for _ in 0..1000 {
+            headroom.begin(99);
+        }
+        assert_eq!(headroom.target(), 800);
+        let least = Headroom::new(16);
+        assert!(least.wake() < least.target() && least.target() < 16);
+    }
+}
