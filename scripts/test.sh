@@ -14,4 +14,4 @@ cargo build -p terrace-io --features object-store --example s3_server
 "$ROOT/scripts/build.sh" >/dev/null
 say "Testing SQL"
 "$ROOT/scripts/python.sh" >/dev/null
-"$CACHE/venv/bin/python" -m pytest -q "$ROOT/tests/sql" "$@"
+"$CACHE/venv/bin/python" -m pytest -q -n "${TERRACE_TEST_PROCESSES:-2}" --dist worksteal "$ROOT/tests/sql" "$@"

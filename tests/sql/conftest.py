@@ -20,12 +20,28 @@ def pytest_addoption(parser):
     parser.addoption("--engine", default="Terrace", help="the engine to test; InnoDB proves the tests themselves")
 
 
+def ports():
+    """Ports that are free now, below those of outgoing connections; each of the processes that test has its own."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    low, count = 10000 + 2000 * (worker % 10), 2000
+    at = random.randrange(count)
+    while True:
+        at = (at + 1) % count
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", low + at))
+            except OSError:
+                continue
+        yield low + at
+
+
+PORTS = ports()
+
+
 class Server:
     def __init__(self, directory, options=()):
         self.directory, self.options = directory, list(options)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = next(PORTS)
 
     def _run(self, *arguments):
         done = subprocess.run([SCRIPT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=180)
