@@ -15,6 +15,7 @@
 #include "ddl.h"
 #include "errors.h"
 #include "globals.h"
+#include "kept_statistics.h"
 
 using namespace terrace;
 
@@ -30,7 +31,7 @@ const alter_table_operations INSTANT=
   ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX | ALTER_RENAME_INDEX | ALTER_INDEX_IGNORABILITY |
   ALTER_INDEX_ORDER | ALTER_CHANGE_INDEX_COMMENT | ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_COLUMN_DEFAULT |
   ALTER_COLUMN_OPTION | ALTER_COLUMN_COLUMN_FORMAT | ALTER_CHANGE_CREATE_OPTION | ALTER_DROP_CHECK_CONSTRAINT |
-  ALTER_PARTITIONED | ALTER_VIRTUAL_GCOL_EXPR | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
+  ALTER_PARTITIONED | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_VIRTUAL_GCOL_EXPR | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
   ALTER_COLUMN_INDEX_LENGTH;
 const alter_table_operations BUILT= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 
@@ -52,9 +53,34 @@ bool same_column(const TABLE *before, const Field *one, const TABLE *after, cons
          one->decimals() == other->decimals();
 }
 
+/** The next column that is stored; null: there is none. */
+const Field *stored_from(Field **&at)
+{
+  while (*at && !(*at)->stored_in_db())
+    at++;
+  return *at ? *at++ : nullptr;
+}
+
+/** Virtual columns come and go: a row has nothing of them, and zero in their null bits. */
 bool same_columns(const TABLE *before, const TABLE *after)
 {
-  if (before->s->fields != after->s->fields || before->s->null_bytes != after->s->null_bytes)
+  if (before->s->null_bytes != after->s->null_bytes)
+    return false;
+  Field **ones= before->field, **others= after->field;
+  for (;;)
+  {
+    const Field *one= stored_from(ones), *other= stored_from(others);
+    if (!one || !other)
+      return one == other;
+    if (!same_column(before, one, after, other))
+      return false;
+  }
+}
+
+/** Whether rows of the one can be read as rows of the other, their virtual columns with them. */
+bool same_records(const TABLE *before, const TABLE *after)
+{
+  if (before->s->reclength != after->s->reclength || before->s->fields != after->s->fields)
     return false;
   for (uint at= 0; at < before->s->fields; at++)
     if (!same_column(before, before->field[at], after, after->field[at]))
@@ -191,7 +217,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   if (!builds)
     return HA_ALTER_INPLACE_INSTANT;
   // Rows are read by one layout and indexed by the other.
-  if (table->s->reclength != altered->s->reclength || flags & ALTER_VIRTUAL_GCOL_EXPR)
+  if (!same_records(table, altered) || flags & ALTER_VIRTUAL_GCOL_EXPR)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
@@ -430,11 +456,18 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       return owner->alter_failed(code, altered, info);
     alters.push_back(context->alter);
   }
+  // What is kept of the old definition's indexes goes with it.
+  std::vector<std::string> samples;
+  for (uint at= 0; all[at]; at++)
+    samples.push_back(static_cast<Context *>(all[at])->owner->statistics_key());
   const std::string properties= make_properties(table->s->tmp_table != NO_TMP_TABLE, altered);
   std::vector<terrace_bytes> each(alters.size(), bytes_of(properties));
   info->handler_ctx= all[0];
   if (int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size()))
     return alter_failed(code, altered, info);
+  for (const std::string &sample : samples)
+    if (!sample.empty())
+      forget_statistics(sample);
   info->group_commit_ctx= nullptr;
   return false;
 }

@@ -16,6 +16,7 @@
 #include "globals.h"
 #include "kept_statistics.h"
 #include "sql_table.h"
+#include <set>
 
 namespace terrace {
 
@@ -40,16 +41,24 @@ std::string plain_properties()
   return std::string(1, PROPERTIES_VERSION) + '\0';
 }
 
-/** Under what a table's sample is kept; empty if it isn't. */
+static std::string statistics_of(const terrace_bytes &properties, const std::string &name)
+{
+  if (properties.len <= PROPERTIES_HEAD || properties.data[1] & TEMPORARY)
+    return "";
+  return statistics_key(properties.data + PROPERTIES_HEAD, properties.len - PROPERTIES_HEAD, name);
+}
+
+std::string statistics_of(const terrace_table *table, const std::string &name)
+{
+  return statistics_of(terrace_table_properties(table), name);
+}
+
 static std::string statistics_of(const std::string &name)
 {
   terrace_table *table= nullptr;
   if (terrace_table_open(engine, bytes_of(name), &table))
     return "";
-  const terrace_bytes properties= terrace_table_properties(table);
-  std::string key;
-  if (properties.len > PROPERTIES_HEAD && !(properties.data[1] & TEMPORARY))
-    key= statistics_key(properties.data + PROPERTIES_HEAD, properties.len - PROPERTIES_HEAD, name);
+  const std::string key= statistics_of(table, name);
   terrace_table_close(table);
   return key;
 }
@@ -110,6 +119,19 @@ void drop_left_temporary_tables()
 {
   Listed listed= {"", true, {}};
   drop_listed(&listed);
+}
+
+static void list_statistics(void *context, terrace_bytes name, terrace_bytes properties)
+{
+  const std::string text(reinterpret_cast<const char *>(name.data), name.len);
+  static_cast<std::set<std::string> *>(context)->insert(statistics_of(properties, text));
+}
+
+void drop_left_statistics()
+{
+  std::set<std::string> wanted;
+  if (!terrace_table_list(engine, list_statistics, &wanted))
+    keep_statistics_of(wanted);
 }
 
 /** 0: the engine's table has this version. Of a partitioned table all partitions have the same. */
@@ -227,16 +249,25 @@ int ha_terrace::rename_table(const char *from, const char *to)
 {
   if (!engine)
     return HA_ERR_NO_CONNECTION;
-  return map_error(ha_thd(), terrace_table_rename(engine, bytes_of(table_name(from)), bytes_of(table_name(to))));
+  // A partition's sample has its name in its key.
+  const std::string before= table_name(from), after= table_name(to);
+  const std::string kept= statistics_suffix(before) != statistics_suffix(after) ? statistics_of(before) : "";
+  const int32_t code= terrace_table_rename(engine, bytes_of(before), bytes_of(after));
+  if (!code && !kept.empty())
+    forget_statistics(kept);
+  return map_error(ha_thd(), code);
 }
 
 int ha_terrace::truncate()
 {
   close_cursor();
   free_retired();
+  const std::string kept= statistics_key();
   terrace_table_close(m_table);
   m_table= nullptr;
   int error= map(terrace_table_truncate(engine, bytes_of(m_name)));
+  if (!error && !kept.empty())
+    forget_statistics(kept);
   int opened= reopen();
   return error ? error : opened;
 }

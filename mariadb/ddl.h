@@ -14,6 +14,9 @@ void fill_definition_calls(handlerton *into);
 /** The properties of a table that is not the server's. */
 std::string plain_properties();
 void drop_left_temporary_tables();
+/** Under what a table's sample is kept; empty: it isn't. `name` is the engine's. */
+std::string statistics_of(const terrace_table *table, const std::string &name);
+void drop_left_statistics();
 
 } // namespace terrace
 #endif

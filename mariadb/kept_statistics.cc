@@ -70,11 +70,15 @@ private:
 
 } // namespace
 
-std::string statistics_key(const uchar *version, size_t length, const std::string &name)
+std::string statistics_suffix(const std::string &name)
 {
   const size_t partition= name.find("#P#");
-  return std::string(reinterpret_cast<const char *>(version), length) +
-         (partition == std::string::npos ? "" : name.substr(partition));
+  return partition == std::string::npos ? "" : name.substr(partition);
+}
+
+std::string statistics_key(const uchar *version, size_t length, const std::string &name)
+{
+  return std::string(reinterpret_cast<const char *>(version), length) + statistics_suffix(name);
 }
 
 bool read_statistics(const std::string &key, std::string *row)
@@ -103,6 +107,54 @@ void forget_statistics(const std::string &key)
 {
   Kept kept(false);
   if (kept.is_open() && !terrace_row_delete(kept.txn, kept.table, bytes_of(key), nullptr, 0))
+    kept.commit(false);
+}
+
+/** All keys that are kept. */
+static std::vector<std::string> kept_keys(const Kept &kept)
+{
+  std::vector<std::string> keys;
+  terrace_cursor_options options= {};
+  options.size= sizeof options;
+  options.scan= true;
+  terrace_cursor *cursor= nullptr;
+  if (terrace_cursor_open(kept.txn, kept.table, &options, &cursor))
+    return keys;
+  terrace_fetch fetch= {};
+  fetch.size= sizeof fetch;
+  fetch.seek= TERRACE_SEEK_FIRST;
+  fetch.want= TERRACE_WANT_ENTRY;
+  fetch.max_rows= 256;
+  fetch.max_bytes= 65536;
+  terrace_batch batch= {};
+  batch.size= sizeof batch;
+  while (!terrace_cursor_fetch(cursor, &fetch, &batch))
+  {
+    const uchar *at= batch.data.data;
+    for (uint row= 0; row < batch.rows; row++)
+    {
+      terrace_row_head head;
+      memcpy(&head, at, sizeof head);
+      at+= sizeof head;
+      keys.emplace_back(reinterpret_cast<const char *>(at), head.key_len);
+      at+= head.key_len + head.value_len;
+    }
+    fetch.seek= TERRACE_SEEK_NEXT;
+  }
+  terrace_cursor_close(cursor);
+  return keys;
+}
+
+void keep_statistics_of(const std::set<std::string> &wanted)
+{
+  Kept kept(false);
+  if (!kept.is_open())
+    return;
+  bool changed= false;
+  for (const std::string &key : kept_keys(kept))
+    if (!wanted.count(key))
+      changed|= !terrace_row_delete(kept.txn, kept.table, bytes_of(key), nullptr, 0);
+  if (changed)
     kept.commit(false);
 }
 

@@ -13,18 +13,23 @@
 #define TERRACE_KEPT_STATISTICS_H
 
 #include "server.h"
+#include <set>
 #include <string>
 
 namespace terrace {
 
+/** What of the engine's name of a table is in its key. */
+std::string statistics_suffix(const std::string &name);
 /** Under what the sample of a table is kept. `name` is the engine's. */
 std::string statistics_key(const uchar *version, size_t length, const std::string &name);
 /** False: there is none. */
 bool read_statistics(const std::string &key, std::string *row);
 /** @param durable  waits until it is */
 void keep_statistics(const std::string &key, const std::string &row, bool durable);
-/** Of a table that was dropped. */
+/** Of a table that was dropped, emptied or changed. */
 void forget_statistics(const std::string &key);
+/** Forgets all others: of tables that went in a crash. */
+void keep_statistics_of(const std::set<std::string> &wanted);
 
 } // namespace terrace
 #endif

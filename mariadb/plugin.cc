@@ -76,8 +76,10 @@ ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log sp
 static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
                           "1: a commit returns when it is durable; 0 and 2: at once, and a crash may lose the last ones",
                           nullptr, nullptr, FLUSH_AT_COMMIT, 0, 2, 0);
-static MYSQL_THDVAR_ULONGLONG(lock_wait_timeout_ms, PLUGIN_VAR_RQCMDARG, "Milliseconds to wait for a row lock", nullptr,
-                              nullptr, 50000, 0, 100000000000ULL, 0);
+static const ulonglong LOCK_WAIT_DEFAULT= 50000;
+static MYSQL_THDVAR_ULONGLONG(lock_wait_timeout_ms, PLUGIN_VAR_RQCMDARG,
+                              "Milliseconds to wait for a row lock. 50000, the default: as long as innodb_lock_wait_timeout says",
+                              nullptr, nullptr, LOCK_WAIT_DEFAULT, 0, 100000000000ULL, 0);
 
 static const char *foreign_key_names[]= {"refuse", "warn", NullS};
 static TYPELIB foreign_key_choices= {array_elements(foreign_key_names) - 1, "", foreign_key_names, nullptr};
@@ -87,7 +89,31 @@ static MYSQL_THDVAR_ENUM(foreign_keys, PLUGIN_VAR_RQCMDARG,
                          nullptr, nullptr, FOREIGN_KEYS_REFUSED, &foreign_key_choices);
 
 ulong foreign_keys(THD *thd) { return THDVAR(thd, foreign_keys); }
-ulonglong lock_wait_ms(THD *thd) { return THDVAR(thd, lock_wait_timeout_ms); }
+
+/** innodb_lock_wait_timeout; null if the server hasn't InnoDB built in: what is loaded could be unloaded. */
+static const sys_var *find_innodb_lock_wait()
+{
+  const LEX_CSTRING engine_name= {STRING_WITH_LEN("InnoDB")};
+  plugin_ref innodb= ha_resolve_by_name(nullptr, &engine_name, false);
+  const bool stays= innodb && !plugin_dlib(innodb);
+  plugin_unlock(nullptr, innodb);
+  static const char name[]= "innodb_lock_wait_timeout";
+  mysql_prlock_rdlock(&LOCK_system_variables_hash);
+  const sys_var *variable= stays ? intern_find_sys_var(name, sizeof name - 1) : nullptr;
+  mysql_prlock_unlock(&LOCK_system_variables_hash);
+  return variable && variable->show_type() == SHOW_UINT && variable->scope() == sys_var::SESSION ? variable : nullptr;
+}
+
+/** Scripts made for InnoDB set its variable, in seconds; who sets ours means it. */
+ulonglong lock_wait_ms(THD *thd)
+{
+  const ulonglong own= THDVAR(thd, lock_wait_timeout_ms);
+  if (own != LOCK_WAIT_DEFAULT)
+    return own;
+  static const sys_var *const innodb= find_innodb_lock_wait();     // asked by a statement: all plugins have started
+  static const LEX_CSTRING no_base= {nullptr, 0};
+  return innodb ? 1000ULL * *reinterpret_cast<const uint *>(innodb->value_ptr(thd, OPT_SESSION, &no_base)) : own;
+}
 
 static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(config), MYSQL_SYSVAR(volume_path), MYSQL_SYSVAR(flash_path), MYSQL_SYSVAR(object),
@@ -231,6 +257,7 @@ static int start(void *place)
   tell_lock_waits();
   hide_volume();
   drop_left_temporary_tables();
+  drop_left_statistics();
   start_watch();
   return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "statistics.h"
 #include "ha_terrace.h"
+#include "ddl.h"
 #include "globals.h"
 #include "kept_statistics.h"
 
@@ -194,24 +195,24 @@ bool ha_terrace::attach_statistics()
 
 std::string ha_terrace::statistics_key() const
 {
-  const LEX_CUSTRING &version= table->s->tabledef_version;
-  return terrace::statistics_key(version.str, version.length, m_name);
+  return terrace::statistics_of(m_table, m_name);
 }
 
 /** Also keeps the sample. */
 void ha_terrace::sample_statistics(bool durable)
 {
   m_statistics->sample(table, m_table, m_indexes, m_hidden, stats.records);
-  if (table->s->tmp_table == NO_TMP_TABLE && table->s->tabledef_version.length)
-    m_statistics->keep(statistics_key(), durable);
+  const std::string key= statistics_key();
+  if (!key.empty())
+    m_statistics->keep(key, durable);
 }
 
 void ha_terrace::refresh_statistics(bool fill)
 {
   if (!m_statistics->is_current(stats.records))
   {
-    const bool kept= stats.records >= Statistics::LARGE && table->s->tabledef_version.length &&
-                     m_statistics->load(statistics_key(), table) && m_statistics->is_current(stats.records);
+    const std::string key= stats.records >= Statistics::LARGE ? statistics_key() : "";
+    const bool kept= !key.empty() && m_statistics->load(key, table) && m_statistics->is_current(stats.records);
     if (!kept)
       sample_statistics(false);
     fill= true;

@@ -130,6 +130,32 @@ def test_a_filtered_read_that_locks_gives_unwanted_locks_back_in_read_committed(
     run(other, "ROLLBACK")
 
 
+def test_a_row_that_a_condition_rejects_is_not_locked_in_repeatable_read_and_its_entry_is(db, server, engine):
+    """As InnoDB: the index's entries and gaps are locked before they are judged, rows after that."""
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, s VARCHAR(50), KEY ab (a, b)) ENGINE={engine}")
+    run(db, "INSERT INTO t SELECT seq, seq % 20, seq % 7, REPEAT('x', 50) FROM seq_1_to_400")
+    sql = "SELECT id, s FROM t FORCE INDEX (ab) WHERE a BETWEEN 5 AND 7 AND b % 7 = 3 FOR UPDATE"
+    assert "Using index condition" in explained(db, sql)[0]["Extra"]
+    other = server.connect(database=db.name)
+    run(other, "SET SESSION innodb_lock_wait_timeout = 1")
+    run(db, "BEGIN")
+    try:
+        held = {row[0] for row in run(db, sql)}
+        inside = {row[0] for row in run(other, "SELECT id FROM t WHERE a BETWEEN 5 AND 7")}
+        assert held and inside > held
+        free = {row[0] for row in run(other, "SELECT id FROM t FORCE INDEX (PRIMARY) WHERE id > 0 FOR UPDATE SKIP LOCKED")}
+        assert free == set(range(1, 401)) - held
+        rejected = min(inside - held)
+        run(other, f"UPDATE t SET s = 'y' WHERE id = {rejected}")
+        for blocked in (f"UPDATE t SET b = 3 WHERE id = {rejected}", f"DELETE FROM t WHERE id = {rejected}", "INSERT INTO t VALUES (1000, 6, 3, 'new')"):
+            with pytest.raises(pymysql.err.OperationalError, match="1205"):
+                run(other, blocked)
+        assert {row[0] for row in run(db, sql)} == held
+    finally:
+        run(db, "ROLLBACK")
+    run(other, f"UPDATE t SET b = 3 WHERE id = {rejected}")
+
+
 def test_the_row_that_ends_a_range_gives_its_lock_back_in_read_committed(db, server, engine):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, s VARCHAR(50), KEY ab (a, b)) ENGINE={engine}")
     run(db, "INSERT INTO t SELECT seq, seq % 20, seq % 7, REPEAT('x', 50) FROM seq_1_to_400")

@@ -108,3 +108,34 @@ def test_what_the_machine_refuses_is_an_error_in_words(stopped, run, option, wor
     [line] = said(stopped)
     assert words in line and "opened again" not in line and "0 bytes" not in line and "hush" not in line, line
     assert run(stopped.connect(), "SELECT 1") == [(1,)]
+
+
+def test_a_lock_wait_ends_when_the_settings_of_innodb_say_so(server, db, run):
+    """Scripts made for InnoDB set innodb_lock_wait_timeout; who sets Terrace's own means that."""
+    run(db, "CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
+    run(db, "INSERT INTO t VALUES (1, 1)")
+    run(db, "BEGIN")
+    run(db, "UPDATE t SET v = 2")
+
+    def waited(*settings, sql="UPDATE t SET v = 3"):
+        connection = server.connect(database=db.name)
+        for setting in settings:
+            run(connection, setting)
+        since = time.monotonic()
+        with pytest.raises(Exception) as late:
+            run(connection, sql)
+        assert late.value.args[0] == 1205
+        return time.monotonic() - since
+
+    assert 0.9 < waited("SET SESSION innodb_lock_wait_timeout = 1") < 8
+    assert waited("SET SESSION innodb_lock_wait_timeout = 0") < 0.9
+    assert waited(sql="SET STATEMENT innodb_lock_wait_timeout = 0 FOR UPDATE t SET v = 3") < 0.9
+    assert 0.2 < waited("SET SESSION innodb_lock_wait_timeout = 30", "SET SESSION terrace_lock_wait_timeout_ms = 300") < 8
+    assert 1.9 < waited("SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION terrace_lock_wait_timeout_ms = 2000")
+    before = run(db, "SELECT @@GLOBAL.innodb_lock_wait_timeout")[0][0]
+    try:
+        run(db, "SET GLOBAL innodb_lock_wait_timeout = 0")
+        assert waited() < 0.9
+    finally:
+        run(db, f"SET GLOBAL innodb_lock_wait_timeout = {before}")
+    run(db, "ROLLBACK")

@@ -29,6 +29,16 @@ pub enum Seek {
     Last,
 }
 
+/// What came of [`Cursor::lock_row`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RowLock {
+    Locked,
+    /// It went meanwhile: [`Cursor::again`] looks at its entry anew.
+    Gone,
+    /// Somebody else has it, and rows that are locked are left out.
+    Skipped,
+}
+
 /// What there is at an entry for the reader.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
@@ -75,6 +85,10 @@ pub struct Cursor {
     edge: Option<Vec<u8>>,
     /// The edge is the key of the row at hand.
     on_edge: bool,
+    /// Rows of entries are locked by [`Cursor::lock_row`], not when their entries are found.
+    rows_later: bool,
+    /// The entry at hand is locked, and its row not yet.
+    row_open: bool,
 }
 
 impl Cursor {
@@ -115,6 +129,8 @@ impl Cursor {
             wants_semi: false,
             semi: false,
             taken: Vec::new(),
+            rows_later: false,
+            row_open: false,
         })
     }
 
@@ -151,6 +167,7 @@ impl Cursor {
             // before the view asks whose it was.
             self.txn.reader();
         }
+        self.row_open = false;
         let valid = self.cursor.seek(to)?;
         let backward = matches!(seek, Seek::AtMost | Seek::Before | Seek::Last);
         if self.locks_gaps {
@@ -180,13 +197,46 @@ impl Cursor {
         self.end.extend_from_slice(end);
     }
 
+    /// From now on, or no longer, the entry of a secondary index is returned when it is locked, and its row is locked by
+    /// [`Cursor::lock_row`]: who judges entries by what they hold locks no rows that it doesn't want. For cursors that lock.
+    pub fn lock_rows_later(&mut self, on: bool) {
+        self.rows_later = on && self.lock != Lock::None && self.index != 0;
+    }
+
+    /// Locks the row of the entry at hand, if that is still to be done.
+    pub fn lock_row(&mut self) -> Result<RowLock> {
+        if !self.row_open {
+            return Ok(RowLock::Locked);
+        }
+        let _scope = self.txn.cancellable();
+        let mode = if self.lock == Lock::Shared { Mode::Shared } else { Mode::Exclusive };
+        Ok(match self.lock_row_of_entry(mode)? {
+            Look::Seen => {
+                self.row_open = false;
+                self.pass_edge();
+                RowLock::Locked
+            }
+            Look::Nothing => RowLock::Gone,
+            Look::Skipped => RowLock::Skipped,
+        })
+    }
+
+    /// Looks again at the entry at hand, whose row is gone; if there is nothing any more, it goes on to the next.
+    pub fn again(&mut self, backward: bool) -> Result<bool> {
+        let _scope = self.scope_of_step(backward);
+        self.row_open = false;
+        self.settle(true, backward)
+    }
+
     pub fn next(&mut self) -> Result<bool> {
         let _scope = self.scope_of_step(false);
+        self.leave_entry();
         let valid = self.cursor.next()?;
         self.settle(valid, false)
     }
     pub fn prev(&mut self) -> Result<bool> {
         let _scope = self.scope_of_step(true);
+        self.leave_entry();
         let valid = self.cursor.prev()?;
         self.settle(valid, true)
     }
@@ -327,11 +377,8 @@ impl Cursor {
                 Lock::Exclusive => self.look_locked(Mode::Exclusive)?,
             };
             if seen == Look::Seen {
-                if self.locks_gaps {
-                    let edge = self.edge.get_or_insert_default();
-                    edge.clear();
-                    edge.extend_from_slice(&self.key);
-                    self.on_edge = true;
+                if !self.row_open {
+                    self.pass_edge();
                 }
                 return Ok(true);
             }
@@ -345,6 +392,24 @@ impl Cursor {
         self.rest.clear();
         self.primary_at = 0;
         Ok(false)
+    }
+
+    /// Gaps up to the entry at hand are locked.
+    fn pass_edge(&mut self) {
+        if self.locks_gaps {
+            let edge = self.edge.get_or_insert_default();
+            edge.clear();
+            edge.extend_from_slice(&self.key);
+            self.on_edge = true;
+        }
+    }
+
+    /// The entry at hand was not wanted, nor its row.
+    fn leave_entry(&mut self) {
+        if self.row_open {
+            self.row_open = false;
+            self.pass_edge();
+        }
     }
 
     /// Whether the entry's key starts with the prefix. Without a prefix no comparison is called, for a row takes few
@@ -528,25 +593,40 @@ impl Cursor {
             if self.index == 0 {
                 return Ok(Look::Seen);
             }
-            let primary = self.key[self.primary_at..].to_vec();
-            let row = self
-                .txn
-                .with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, want, None))?;
-            match row {
-                Locked::Row(_, new) => {
-                    if new {
-                        self.taken.push((0, primary));
-                    }
-                    return Ok(Look::Seen);
-                }
-                // The row went while its entry was locked: the entry's mark comes.
-                Locked::Nothing => self.unlock_last(),
-                Locked::InTheWay => {
-                    self.unlock_last();
-                    return Ok(Look::Skipped);
-                }
+            if self.rows_later {
+                self.row_open = true;
+                return Ok(Look::Seen);
+            }
+            let row = self.lock_row_of_entry(mode)?;
+            // The row went while its entry was locked: the entry's mark comes.
+            if row != Look::Nothing {
+                return Ok(row);
             }
         }
+    }
+
+    /// Locks the row of the entry at hand, or gives the entry's lock back.
+    fn lock_row_of_entry(&mut self, mode: Mode) -> Result<Look> {
+        let want = (mode, !self.skips_locked);
+        let primary = self.key[self.primary_at..].to_vec();
+        let row =
+            self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, want, None))?;
+        Ok(match row {
+            Locked::Row(_, new) => {
+                if new {
+                    self.taken.push((0, primary));
+                }
+                Look::Seen
+            }
+            Locked::Nothing => {
+                self.unlock_last();
+                Look::Nothing
+            }
+            Locked::InTheWay => {
+                self.unlock_last();
+                Look::Skipped
+            }
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::catalog::TerraceTable;
 use crate::error::{Code, Fault, guard};
 use crate::transaction::{TerraceTxn, lock_of};
 use std::ffi::c_void;
-use terrace_engine::{Access, Cursor, Lock, Seek};
+use terrace_engine::{Access, Cursor, Lock, RowLock, Seek};
 
 /// A position in one index. Freed by `terrace_cursor_close`, before its transaction.
 pub struct TerraceCursor {
@@ -329,6 +329,7 @@ impl TerraceCursor {
         self.cursor.expect(if fetch.filter.is_some() { 0 } else { fetch.max_rows as usize });
         self.cursor.set_prefix(prefix);
         self.cursor.set_end(if self.locking { &[] } else { end });
+        self.cursor.lock_rows_later(fetch.filter.is_some());
         self.cursor.batch_begin();
         let filled = self.fill(fetch, key, entry_only);
         self.cursor.batch_end();
@@ -363,6 +364,17 @@ impl TerraceCursor {
         while found {
             match self.judge(fetch)? {
                 Verdict::Keep => {
+                    match self.cursor.lock_row()? {
+                        RowLock::Locked => {}
+                        RowLock::Gone => {
+                            found = self.cursor.again(backward)?;
+                            continue;
+                        }
+                        RowLock::Skipped => {
+                            found = if backward { self.cursor.prev()? } else { self.cursor.next()? };
+                            continue;
+                        }
+                    }
                     self.append(entry_only)?;
                     if self.rows.len() >= max_rows
                         || self.bytes >= fetch.max_bytes as usize
