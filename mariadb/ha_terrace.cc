@@ -3,6 +3,7 @@
 #include "ha_terrace.h"
 #include "errors.h"
 #include "globals.h"
+#include "alter.h"
 #include "ddl.h"
 
 /* The server exports them and declares them in no header. */
@@ -91,6 +92,12 @@ int ha_terrace::open(const char *name, int, uint)
   int32_t code= terrace_table_open(engine, bytes_of(m_name), &m_table);
   if (code)
     return map_error(ha_thd(), code);
+  RowLayouts layouts;
+  if (!read_layouts(m_table, &layouts) || !m_row.know(layouts))
+  {
+    close();
+    return HA_ERR_CRASHED;
+  }
   if (!attach_statistics())
   {
     close();

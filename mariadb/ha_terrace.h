@@ -33,7 +33,7 @@
 #include "statistics.h"
 #include <memory>
 
-namespace terrace { struct Alter_context; }
+namespace terrace { struct Alter_context; struct ColumnChange; }
 
 class ha_terrace final : public handler
 {
@@ -205,6 +205,7 @@ private:
   bool read_into_record(const uchar *at);
   template <class Each>
   int32_t for_each_new_entry(terrace::Alter_context *context, const terrace_batch &batch, Each each);
+  bool layouts_after(const terrace::ColumnChange &columns, TABLE *altered, std::string *bytes) const;
   int32_t alter_round(terrace::Alter_context *context, bool last);
 
   terrace_table *m_table= nullptr;
