@@ -77,17 +77,6 @@ bool same_columns(const TABLE *before, const TABLE *after)
   }
 }
 
-/** Whether rows of the one can be read as rows of the other, their virtual columns with them. */
-bool same_records(const TABLE *before, const TABLE *after)
-{
-  if (before->s->reclength != after->s->reclength || before->s->fields != after->s->fields)
-    return false;
-  for (uint at= 0; at < before->s->fields; at++)
-    if (!same_column(before, before->field[at], after, after->field[at]))
-      return false;
-  return true;
-}
-
 bool has_virtual_parts(const KEY *key)
 {
   for (uint part= 0; part < key->user_defined_key_parts; part++)
@@ -126,6 +115,9 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
 
   ha_terrace *owner= nullptr;
   terrace_alter *alter= nullptr;
+  /* Stored rows are read as rows of the altered table: a new index may be of a new virtual column. */
+  TABLE *altered= nullptr;
+  RowCodec row;
   KeyCodec primary;
   /* The new indexes: their codecs, and their numbers in the altered table. */
   std::vector<KeyCodec> codecs;
@@ -216,8 +208,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   }
   if (!builds)
     return HA_ALTER_INPLACE_INSTANT;
-  // Rows are read by one layout and indexed by the other.
-  if (!same_records(table, altered) || flags & ALTER_VIRTUAL_GCOL_EXPR)
+  if (flags & ALTER_VIRTUAL_GCOL_EXPR)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
@@ -236,9 +227,8 @@ bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *
     KEY *key= altered->key_info + context->numbers[terrace_error_index()];
     terrace_batch batch= {};
     batch.size= sizeof batch;
-    if (!terrace_alter_duplicate(context->alter, &batch) && read_into_record(batch.data.data))
+    if (!terrace_alter_duplicate(context->alter, &batch) && read_altered(context, batch.data.data))
     {
-      memcpy(altered->record[0], table->record[0], table->s->reclength);
       print_keydup_error(altered, key, MYF(0));
       return true;
     }
@@ -247,15 +237,16 @@ bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *
   return true;
 }
 
-/** A row of a batch, its head first, to record[0], with its virtual columns. */
-bool ha_terrace::read_into_record(const uchar *at)
+/** A row of a batch, its head first, to the altered table's record[0], with its virtual columns. */
+bool ha_terrace::read_altered(Context *context, const uchar *at)
 {
+  TABLE *altered= context->altered;
   terrace_row_head head;
   memcpy(&head, at, sizeof head);
   at+= sizeof head;
   m_position.assign(at, head.key_len);
-  return m_row.decode(at + head.key_len, head.value_len, table->record[0], nullptr) &&
-         !(table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
+  return context->row.decode(at + head.key_len, head.value_len, altered->record[0], nullptr) &&
+         !(altered->vfield && altered->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
 }
 
 /** Calls `each` for every row of the batch, with its entries in the new indexes. */
@@ -267,10 +258,10 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
   {
     terrace_row_head head;
     memcpy(&head, at, sizeof head);
-    if (!read_into_record(at))
+    if (!read_altered(context, at))
       return TERRACE_CORRUPT;
     for (uint column : context->computed)
-      if (table->update_virtual_field(table->field[column], false))
+      if (context->altered->update_virtual_field(context->altered->field[column], false))
         return TERRACE_CORRUPT;         // the server has the error
     at+= sizeof head + head.key_len + head.value_len;
     Bytes &bytes= context->bytes;
@@ -284,12 +275,12 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
       Span &span= spans[index];
       bool has_null;
       span.key= bytes.size();
-      codec.encode_record(table->record[0], &bytes, &has_null);
+      codec.encode_record(context->altered->record[0], &bytes, &has_null);
       span.primary_at= bytes.size();
       span.unique= codec.is_unique() && !has_null;
       bytes.append(m_position.data(), m_position.size());
       span.value= bytes.size();
-      codec.originals(table->record[0], &bytes);
+      codec.originals(context->altered->record[0], &bytes);
       span.end= bytes.size();
     }
     for (uint index= 0; index < context->codecs.size(); index++)
@@ -316,6 +307,8 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   if (!context)
     return true;
   context->owner= this;
+  context->altered= altered;
+  context->row.prepare(altered);
   info->handler_ctx= context;
   std::vector<terrace_new_index> indexes;
   if (m_hidden)

@@ -203,6 +203,7 @@ private:
   int compare_trees(THD *thd);
   bool alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *info);
   bool read_into_record(const uchar *at);
+  bool read_altered(terrace::Alter_context *context, const uchar *at);
   template <class Each>
   int32_t for_each_new_entry(terrace::Alter_context *context, const terrace_batch &batch, Each each);
   int32_t alter_round(terrace::Alter_context *context, bool last);
