@@ -74,6 +74,10 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
 
   ha_terrace *owner= nullptr;
   terrace_alter *alter= nullptr;
+  /* Stored rows are read as rows of the altered table: a new index may be of a new virtual column. */
+  TABLE *altered= nullptr;
+  RowCodec row;
+  RowLayouts layouts;
   KeyCodec primary;
   /* The new indexes: their codecs, and their numbers in the altered table. */
   std::vector<KeyCodec> codecs;
@@ -123,7 +127,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   if (!m_table || create->sequence || flags & ~(INSTANT | COLUMNS | BUILT))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   ColumnChange columns;
-  std::string layouts;
+  RowLayouts layouts;
   if (!columns.follow(table, altered, info) || (!columns.added.empty() && info->error_if_not_empty) ||
       (flags & COLUMNS && (table->versioned() || altered->versioned())) || !layouts_after(columns, altered, &layouts))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -169,8 +173,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   }
   if (!builds)
     return HA_ALTER_INPLACE_INSTANT;
-  // Rows are read by one layout and indexed by the other.
-  if (!same_records(table, altered) || flags & (COLUMNS | ALTER_VIRTUAL_GCOL_EXPR))
+  if (flags & ALTER_VIRTUAL_GCOL_EXPR)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
@@ -189,9 +192,8 @@ bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *
     KEY *key= altered->key_info + context->numbers[terrace_error_index()];
     terrace_batch batch= {};
     batch.size= sizeof batch;
-    if (!terrace_alter_duplicate(context->alter, &batch) && read_into_record(batch.data.data))
+    if (!terrace_alter_duplicate(context->alter, &batch) && read_altered(context, batch.data.data))
     {
-      memcpy(altered->record[0], table->record[0], table->s->reclength);
       print_keydup_error(altered, key, MYF(0));
       return true;
     }
@@ -200,15 +202,16 @@ bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *
   return true;
 }
 
-/** A row of a batch, its head first, to record[0], with its virtual columns. */
-bool ha_terrace::read_into_record(const uchar *at)
+/** A row of a batch, its head first, to the altered table's record[0], with its virtual columns. */
+bool ha_terrace::read_altered(Context *context, const uchar *at)
 {
+  TABLE *altered= context->altered;
   terrace_row_head head;
   memcpy(&head, at, sizeof head);
   at+= sizeof head;
   m_position.assign(at, head.key_len);
-  return m_row.decode(at + head.key_len, head.value_len, table->record[0], nullptr) &&
-         !(table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
+  return context->row.decode(at + head.key_len, head.value_len, altered->record[0], nullptr) &&
+         !(altered->vfield && altered->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
 }
 
 /** Calls `each` for every row of the batch, with its entries in the new indexes. */
@@ -220,10 +223,10 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
   {
     terrace_row_head head;
     memcpy(&head, at, sizeof head);
-    if (!read_into_record(at))
+    if (!read_altered(context, at))
       return TERRACE_CORRUPT;
     for (uint column : context->computed)
-      if (table->update_virtual_field(table->field[column], false))
+      if (context->altered->update_virtual_field(context->altered->field[column], false))
         return TERRACE_CORRUPT;         // the server has the error
     at+= sizeof head + head.key_len + head.value_len;
     Bytes &bytes= context->bytes;
@@ -237,12 +240,12 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
       Span &span= spans[index];
       bool has_null;
       span.key= bytes.size();
-      codec.encode_record(table->record[0], &bytes, &has_null);
+      codec.encode_record(context->altered->record[0], &bytes, &has_null);
       span.primary_at= bytes.size();
       span.unique= codec.is_unique() && !has_null;
       bytes.append(m_position.data(), m_position.size());
       span.value= bytes.size();
-      codec.originals(table->record[0], &bytes);
+      codec.originals(context->altered->record[0], &bytes);
       span.end= bytes.size();
     }
     for (uint index= 0; index < context->codecs.size(); index++)
@@ -263,19 +266,17 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
   return TERRACE_OK;
 }
 
-/** The layouts that the table's rows have after the change, as bytes. False: rows must be copied. */
-bool ha_terrace::layouts_after(const ColumnChange &columns, TABLE *altered, std::string *bytes) const
+/** The layouts that the table's rows have after the change. False: rows must be copied. */
+bool ha_terrace::layouts_after(const ColumnChange &columns, TABLE *altered, RowLayouts *layouts) const
 {
   static const size_t BYTES_MAX= 65536;
-  RowLayouts layouts;
   std::vector<RowLayouts::Added> values;
-  if (!read_layouts(m_table, &layouts) || layouts.current >= RowLayouts::LAYOUTS_MAX || !columns.values(altered, &values))
+  if (!read_layouts(m_table, layouts) || layouts->current >= RowLayouts::LAYOUTS_MAX || !columns.values(altered, &values))
     return false;
   RowCodec codec;
   codec.prepare(altered);
-  layouts.change(m_row.layout(), codec.layout(), columns.moved, std::move(values));
-  *bytes= layouts.bytes();
-  return bytes->size() <= BYTES_MAX;
+  layouts->change(m_row.layout(), codec.layout(), columns.moved, std::move(values));
+  return layouts->bytes().size() <= BYTES_MAX;
 }
 
 bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
@@ -284,7 +285,13 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   if (!context)
     return true;
   context->owner= this;
+  context->altered= altered;
+  context->row.prepare(altered);
   info->handler_ctx= context;
+  ColumnChange columns;
+  if (!columns.follow(table, altered, info) || !layouts_after(columns, altered, &context->layouts) ||
+      !context->row.know(context->layouts))
+    return alter_failed(TERRACE_CORRUPT, altered, info);
   std::vector<terrace_new_index> indexes;
   if (m_hidden)
     indexes.push_back({sizeof(terrace_new_index), bytes_of("(rows)", 6), true, 0});
@@ -424,16 +431,10 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       return owner->alter_failed(code, altered, info);
     alters.push_back(context->alter);
   }
-  ColumnChange columns;
   std::vector<std::string> properties;
   for (uint at= 0; all[at]; at++)
-  {
-    ha_terrace *owner= static_cast<Context *>(all[at])->owner;
-    std::string layouts;
-    if (!columns.follow(table, altered, info) || !owner->layouts_after(columns, altered, &layouts))
-      return owner->alter_failed(TERRACE_CORRUPT, altered, info);
-    properties.push_back(make_properties(table->s->tmp_table != NO_TMP_TABLE, altered, layouts));
-  }
+    properties.push_back(make_properties(table->s->tmp_table != NO_TMP_TABLE, altered,
+                                         static_cast<Context *>(all[at])->layouts.bytes()));
   // What is kept of the old definition's indexes goes with it.
   std::vector<std::string> samples;
   for (uint at= 0; all[at]; at++)

@@ -60,7 +60,6 @@ bool same_records(const TABLE *before, const TABLE *after)
   return true;
 }
 
-
 /** Whether a column's values are the same bytes in both tables, and the new one takes all that the old one has. */
 static bool same_values(const Field *one, const Field *other)
 {

@@ -111,9 +111,18 @@ static int drop(THD *thd, const char *path)
   return map_error(thd, code);
 }
 
+/** Also of a table that the server doesn't know: its partitions may be left. */
 static int drop_table(handlerton *, const char *path)
 {
-  return drop(current_thd, path);
+  const int error= drop(current_thd, path);
+  if (error != HA_ERR_NO_SUCH_TABLE)
+    return error;
+  const std::vector<std::string> left= left_partitions(table_name(path));
+  int failed= 0;
+  for (const std::string &name : left)
+    if (int again= drop(current_thd, name.c_str()))
+      failed= again;
+  return left.empty() ? error : failed;
 }
 
 struct Listed
@@ -196,6 +205,7 @@ void fill_definition_calls(handlerton *into)
   into->drop_table= drop_table;
   into->drop_database= drop_database;
   into->check_version= check_version;
+  fill_partition_calls(into);
 }
 
 /** What the server lets through and the engine doesn't do. */

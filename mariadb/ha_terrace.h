@@ -203,9 +203,10 @@ private:
   int compare_trees(THD *thd);
   bool alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *info);
   bool read_into_record(const uchar *at);
+  bool read_altered(terrace::Alter_context *context, const uchar *at);
   template <class Each>
   int32_t for_each_new_entry(terrace::Alter_context *context, const terrace_batch &batch, Each each);
-  bool layouts_after(const terrace::ColumnChange &columns, TABLE *altered, std::string *bytes) const;
+  bool layouts_after(const terrace::ColumnChange &columns, TABLE *altered, terrace::RowLayouts *layouts) const;
   int32_t alter_round(terrace::Alter_context *context, bool last);
 
   terrace_table *m_table= nullptr;

@@ -9,6 +9,17 @@
 
 using namespace terrace;
 
+/** A row of a batch, its head first, to record[0], with its virtual columns. */
+bool ha_terrace::read_into_record(const uchar *at)
+{
+  terrace_row_head head;
+  memcpy(&head, at, sizeof head);
+  at+= sizeof head;
+  m_position.assign(at, head.key_len);
+  return m_row.decode(at + head.key_len, head.value_len, table->record[0], nullptr) &&
+         !(table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
+}
+
 int ha_terrace::extra(enum ha_extra_function operation)
 {
   switch (operation) {

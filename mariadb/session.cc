@@ -3,6 +3,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "xid.h"
+#include "sql_parse.h"
 
 /* The server exports them and declares them in no header. */
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
@@ -102,7 +103,8 @@ struct Calls
     if (!session->txn)
       return 0;
     int32_t code= session->ordered_code;
-    bool wait= !session->ordered && flush_at_commit() == FLUSH_AT_COMMIT;
+    // What ALTER has copied is durable whatever is set: after a crash the server goes on from there, and drops the original.
+    bool wait= !session->ordered && (flush_at_commit() == FLUSH_AT_COMMIT || sql_command_flags[thd_sql_command(thd)] & CF_AUTO_COMMIT_TRANS);
     if (!session->ordered)
       code= terrace_txn_commit(session->txn, &session->ticket);
     if (code)

@@ -181,7 +181,7 @@ impl Load {
         added
     }
 
-    /// Builds the trees. Then the table is whole, for views that are opened from here on.
+    /// Builds the trees. Then the table is whole and durable, for views that are opened from here on.
     pub fn finish(&mut self) -> Result<()> {
         let owner = self.owner.clone();
         let _scope = owner.cancellable();
@@ -212,7 +212,9 @@ impl Load {
             }
         }
         self.core.catalog.set_built(&self.table, self.core.ids.published());
-        Ok(())
+        // No transaction's commit waits for it, and who copies a table takes the copy for safe: it drops the original.
+        let redo = self.core.storage.pages.redo();
+        Ok(redo.make_durable(redo.appended())?)
     }
 
     /// Remembers the row of an entry that comes twice. The rows are built before the entries.
