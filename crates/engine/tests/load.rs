@@ -129,7 +129,7 @@ fn fill(
     let done = done.and_then(|()| load.finish());
     drop(load);
     if let Err(error) = done {
-        txn.statement_rollback().unwrap();
+        txn.statement_rollback()?;
         return Err(error);
     }
     Ok(model)

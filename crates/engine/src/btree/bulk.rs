@@ -155,8 +155,11 @@ impl Tree {
     /// Begins to build this tree, which is empty and used by nobody else, through the log. Nodes are filled to
     /// `fill_percent`.
     pub fn bulk(&self, fill_percent: usize, urgency: Urgency) -> Result<Bulk<&Tree>> {
+        if !self.is_empty() {
+            return Err(TreeError::Bulk("the tree is not empty").into());
+        }
         let numbers = Box::new(Unnamed(urgency));
-        Bulk::new(self, Build { fill: fill_percent, urgency, numbers, bypass: None })
+        Ok(Bulk::new(self, Build { fill: fill_percent, urgency, numbers, bypass: None }))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -171,12 +174,10 @@ fn is_empty(root: PageRef<'_>) -> bool {
 }
 
 impl<T: Deref<Target = Tree>> Bulk<T> {
-    pub fn new(tree: T, build: Build) -> Result<Bulk<T>> {
-        if !tree.is_empty() {
-            return Err(TreeError::Bulk("the tree is not empty").into());
-        }
+    /// Begins to build a tree. That it is empty counts when it is installed.
+    pub fn new(tree: T, build: Build) -> Bulk<T> {
         let full = CAPACITY * build.fill.clamp(50, 100) / 100;
-        Ok(Bulk {
+        Bulk {
             tree,
             build,
             full,
@@ -186,7 +187,12 @@ impl<T: Deref<Target = Tree>> Bulk<T> {
             run: 0..0,
             run_len: RUN_MIN,
             first_leaf: None,
-        })
+        }
+    }
+
+    /// The key that was appended last.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        (self.rows > 0).then_some(&self.last_key[..])
     }
 
     /// Appends an entry; its key is above all before it.

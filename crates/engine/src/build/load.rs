@@ -39,7 +39,7 @@ struct Maker {
 }
 
 impl Maker {
-    fn bulk(&self, tree: &Arc<Tree>, numbers: Box<dyn Numbers>) -> Result<Bulk<Arc<Tree>>> {
+    fn bulk(&self, tree: &Arc<Tree>, numbers: Box<dyn Numbers>) -> Bulk<Arc<Tree>> {
         Bulk::new(tree.clone(), self.core.build(numbers, Urgency::Normal))
     }
 }
@@ -125,7 +125,7 @@ impl Stage {
         } else {
             Box::new(Unnamed(Urgency::Normal))
         };
-        self.bulk = Some(maker.bulk(&self.tree, numbers)?);
+        self.bulk = Some(maker.bulk(&self.tree, numbers));
         Ok(())
     }
 

@@ -266,7 +266,7 @@ impl Alteration {
             if progress(done) { Ok(()) } else { Err(Error::Cancelled) }
         };
         let mut sorted = sort.finish(&mut || look(0))?;
-        let mut bulk = Bulk::new(&*tree, core.build(Box::new(Unnamed(Urgency::Normal)), Urgency::Normal))?;
+        let mut bulk = Bulk::new(&*tree, core.build(Box::new(Unnamed(Urgency::Normal)), Urgency::Normal));
         let (mut done, mut last) = (0, None::<Vec<u8>>);
         while sorted.advance()? {
             if let Some(unique) = sorted.unique() {

@@ -77,7 +77,8 @@ impl Load {
             return Err(Error::Invalid("the load has failed, or is done".into()));
         }
         let has_begun = self.stages.iter().any(|stage| stage.bulk.is_some() || stage.sort.runs() > 0);
-        let builds = has_begun || self.rows >= ROWS_MIN;
+        let is_empty = self.stages.iter().all(|stage| stage.tree.is_empty());
+        let builds = is_empty && (has_begun || self.rows >= ROWS_MIN);
         let mut parts: Vec<Part> = Vec::new();
         let done = (|| {
             for index in 0..self.stages.len() {
@@ -106,7 +107,12 @@ impl Load {
         }
         let mut sorted = stage.take_sort().finish(&mut go_on)?;
         stage.begin()?;
-        let built = each(index, &mut sorted, &mut |key, _, value| stage.build(key, value));
+        // An entry ends in its row's key: both come twice. If these rows did not come in order, it is not known yet.
+        let mut same_row = false;
+        let built = each(index, &mut sorted, &mut |key, _, value| {
+            same_row = stage.bulk.as_ref().is_some_and(|bulk| bulk.last_key() == Some(key));
+            if same_row { Err(Error::Duplicate { index }) } else { stage.build(key, value) }
+        });
         let failed = match built {
             Ok(()) => match stage.bulk.take().map(|bulk| bulk.complete()).transpose() {
                 Ok(whole) => {
@@ -116,7 +122,7 @@ impl Load {
             },
             Err((error, twice)) => {
                 self.note_twice(index, twice, parts)?;
-                error
+                if same_row { Error::Duplicate { index: 0 } } else { error }
             }
         };
         // Its pages go with those of the others.
