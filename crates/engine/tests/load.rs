@@ -367,7 +367,11 @@ fn rows_that_others_put_beside_a_load_stay_and_its_own_go_in_between() {
             let txn = begin(&engine);
             delete(&txn, &table, 50, &row(50, 2)).unwrap();
             txn.commit().unwrap().wait().unwrap();
-            sim.sched.run_some(20_000); // purge comes by
+            drop(txn);
+            for _ in 0..20 {
+                sim.clock.advance(10_000_000);
+                sim.sched.run_some(500); // purge comes by
+            }
         } else {
             other.rollback().unwrap();
         }

@@ -1,14 +1,17 @@
 //! Bypass (CloudJump III §3.3): pages that are built in one go get their images on the volume at once. They pass by
-//! the log and by the pool, and their maker alone waits for them: small commits never queue behind them, and the
-//! flusher does not know of them.
+//! the log, the dirty pages and the flusher, and their maker alone waits for them: small commits never queue behind
+//! them.
 //!
 //! What is written is nobody's until [`Bypass::publish`]: then one sync, and one map record that names the images. So
 //! a reference to such a page, logged after that, is never durable without it. A crash before leaves images in slots
 //! that are free again; whoever took the pages' numbers gives those back.
 //!
+//! A copy stays in memory if frames are plenty.
+//!
 //! The pages are new: no tier has them, and no redo is of them. Nobody else knows their numbers yet.
 
 use crate::flush::{FlushError, Flusher};
+use crate::frame::FrameNo;
 use crate::map::entry::Slot;
 use crate::page::{self, PAGE_SIZE, PageId, PageKind, Tag};
 use std::sync::Arc;
@@ -36,12 +39,21 @@ pub struct Bypass {
     /// Written, not named yet.
     written: Vec<(PageId, Slot, Tag)>,
     has_written: bool,
+    /// Those of them that are in memory, pinned.
+    kept: Vec<(PageId, FrameNo)>,
 }
 
 impl Bypass {
     pub fn new(flusher: Arc<Flusher>) -> Bypass {
         let images = AlignedBuf::zeroed(BATCH * PAGE_SIZE);
-        Bypass { flusher, images, ids: Vec::with_capacity(BATCH), written: Vec::new(), has_written: false }
+        Bypass {
+            flusher,
+            images,
+            ids: Vec::with_capacity(BATCH),
+            written: Vec::new(),
+            has_written: false,
+            kept: Vec::new(),
+        }
     }
 
     /// Takes a page: `fill` writes behind the header of an empty one. May write, sync and wait; no latch is held.
@@ -99,6 +111,10 @@ impl Bypass {
             return Err(self.flusher.disk_failed(error));
         }
         self.has_written = true;
+        let pool = self.flusher.pool();
+        for ((id, ..), image) in self.ids.iter().zip(images.chunks_exact(PAGE_SIZE)) {
+            self.kept.extend(pool.keep_made(*id, image).map(|no| (*id, no)));
+        }
         let all = self.ids.drain(..).zip(slots).zip(tags);
         self.written.extend(all.map(|(((id, ..), slot), tag)| (id, slot, tag)));
         Ok(())
@@ -119,6 +135,7 @@ impl Bypass {
         flusher.bypass.pages.fetch_add(self.written.len() as u64, Ordering::Relaxed);
         flusher.bypass.syncs.fetch_add(1, Ordering::Relaxed);
         self.written.clear();
+        self.kept.drain(..).for_each(|(_, no)| flusher.pool().unpin(no));
         Ok(())
     }
 }
@@ -127,6 +144,7 @@ impl Drop for Bypass {
     fn drop(&mut self) {
         let slots: Vec<Slot> = self.written.iter().map(|(_, slot, _)| *slot).collect();
         self.flusher.map().give_back_slots(&slots);
+        self.kept.drain(..).for_each(|(id, no)| self.flusher.pool().forget_made(id, no));
     }
 }
 

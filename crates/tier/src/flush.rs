@@ -145,6 +145,9 @@ impl Flusher {
     }
 
     // For `bypass`, which writes to the same file and names images in the same map.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
     pub(crate) fn map(&self) -> &Map {
         &self.map
     }
