@@ -18,6 +18,9 @@ int ha_terrace::open_cursor(uint tree, bool scan)
   }
   else if (!m_session || !m_session->transaction())
     return HA_ERR_WRONG_COMMAND;
+  else if (!m_session->loads.empty())
+    if (int error= finish_other_loads())
+      return error;
   terrace_cursor_options options= {};
   options.size= sizeof options;
   options.index= tree;

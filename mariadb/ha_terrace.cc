@@ -113,6 +113,7 @@ int ha_terrace::close()
   free_retired();
   end_own_read();
   end_load();
+  free_retired_load();
   terrace_table_close(m_table);
   m_table= nullptr;
   return 0;
@@ -199,6 +200,9 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
 int ha_terrace::reset()
 {
   m_counter_past= 0;
+  if (m_load_within)
+    end_load();
+  free_retired_load();
   park_cursor();
   free_retired();
   end_own_read();

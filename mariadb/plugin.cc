@@ -31,6 +31,7 @@ static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoi
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
 static ulonglong locks_max, log_wait, purge_lag_max;
 static ulong flush_log_at_trx_commit;
+static my_bool bypass;
 
 ulong flush_at_commit() { return flush_log_at_trx_commit; }
 
@@ -73,6 +74,16 @@ ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactio
 ENGINE_NUMBER(purge_lag_max, purge_lag_max, "Undo records that purge may be behind before writers are slowed.");
 ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log space, in milliseconds.");
 
+static void set_bypass(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  bypass= *static_cast<const my_bool *>(from);
+  *static_cast<my_bool *>(to)= bypass;
+  terrace_engine_set_bypass(engine, bypass);
+}
+static MYSQL_SYSVAR_BOOL(bypass, bypass, PLUGIN_VAR_OPCMDARG,
+                         "Pages that are built in bulk (loads, ALTER, new indexes) go straight to the volume, past the log and "
+                         "memory. It counts for statements that begin afterwards",
+                         nullptr, set_bypass, TRUE);
 static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
                           "1: a commit returns when it is durable; 0 and 2: at once, and a crash may lose the last ones",
                           nullptr, nullptr, FLUSH_AT_COMMIT, 0, 2, 0);
@@ -121,7 +132,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
-  MYSQL_SYSVAR(foreign_keys),
+  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(bypass),
   nullptr};
 
 /** The variables that are numbers of the engine's configuration. */
@@ -254,6 +265,7 @@ static int start(void *place)
   if (!open_engine())
     return 1;
   terrace_engine_settings(engine, take_setting, nullptr);
+  terrace_engine_set_bypass(engine, bypass);
   tell_lock_waits();
   hide_volume();
   drop_left_temporary_tables();

@@ -22,6 +22,8 @@
 #include <mutex>
 #include <vector>
 
+class ha_terrace;
+
 namespace terrace {
 
 class Session
@@ -39,6 +41,8 @@ public:
   /** The server's number of the index of the last HA_ERR_FOUND_DUPP_KEY. A partitioned table asks another of its handlers than
       the one that met it. */
   uint duplicate_index= MAX_KEY;
+  /** Those that fill a table in bulk in the statement at hand. */
+  std::vector<ha_terrace *> loads;
 
 private:
   friend struct Calls;

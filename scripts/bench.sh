@@ -32,6 +32,10 @@ sql-load)
   "$ROOT/scripts/build.sh" >/dev/null
   "$("$ROOT/scripts/python.sh")" bench/sql_load.py "$OUT"
   ;;
-*) fail "NAME=$NAME is not among kv-memory, kv-tiered, memory, sql-first, sql-load" ;;
+sql-bypass)
+  "$ROOT/scripts/build.sh" >/dev/null
+  "$("$ROOT/scripts/python.sh")" bench/sql_bypass.py "$OUT"
+  ;;
+*) fail "NAME=$NAME is not among kv-memory, kv-tiered, memory, sql-first, sql-load, sql-bypass" ;;
 esac
 say "Written: $OUT/$NAME.json"

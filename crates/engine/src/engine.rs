@@ -92,6 +92,12 @@ impl Engine {
         self.core.locks.owners.tell(on_wait);
     }
 
+    /// Whether pages of trees that are built in bulk pass by the log and memory (`terrace_tier::bypass`), for builds that begin
+    /// from here on.
+    pub fn set_bypass(&self, on: bool) {
+        self.core.bypass.store(on, Ordering::Relaxed);
+    }
+
     pub fn begin(&self, isolation: Isolation) -> Arc<Txn> {
         Txn::begin(&self.core, isolation)
     }
@@ -247,6 +253,8 @@ impl Engine {
             ("flush_pages", get(&s.flusher.counters.pages)),
             ("flush_batches", get(&s.flusher.counters.batches)),
             ("flush_full", get(&s.flusher.counters.full)),
+            ("bypass_pages", get(&s.flusher.bypass.pages)),
+            ("bypass_syncs", get(&s.flusher.bypass.syncs)),
             ("object_buffer_slots", u64::from(s.map.slots_total())),
             ("object_buffer_slots_free", u64::from(s.map.slots_free())),
             ("log_bytes_written", get(&s.log.counters.bytes)),

@@ -32,6 +32,8 @@ pub static ID_REUSED: Switch = Switch::new();
 pub static LOCK_RELEASED_EARLY: Switch = Switch::new();
 /// A writer doesn't look whether the row's last writer is active.
 pub static ROW_LOCK_IGNORED: Switch = Switch::new();
+/// A build in bulk takes page numbers without a word in undo.
+pub static EXTENT_NOT_NOTED: Switch = Switch::new();
 /// A large value is written without a word in undo.
 pub static LARGE_NOT_NOTED: Switch = Switch::new();
 /// Rollback puts a delete mark back that purge has passed already.

@@ -24,10 +24,13 @@
 
 pub mod check;
 pub mod limbo;
+pub mod run;
 
 use crate::btree::edit;
 use crate::btree::error::{Result, TreeError};
 use limbo::{Limbo, Visit};
+use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::{PageId, PageKind, SpaceId};
@@ -125,12 +128,15 @@ pub struct Space {
     id: SpaceId,
     header: Pin,
     limbo: Limbo,
+    /// Page numbers that are taken for trees under construction, for the checker.
+    pub(crate) building: Mutex<Vec<Range<u32>>>,
 }
 
 impl Space {
     pub fn open(pages: &Arc<Pages>, id: SpaceId) -> Result<Space> {
         let header = pages.load(PageId::new(id, HEADER_PAGE), Access::Normal)?;
-        let space = Space { pages: pages.clone(), id, header, limbo: Limbo::default() };
+        let space =
+            Space { pages: pages.clone(), id, header, limbo: Limbo::default(), building: Mutex::default() };
         if space.header.read().page().kind() != PageKind::SpaceHeader as u8 {
             return Err(space.corrupt(HEADER_PAGE, "not a space's header"));
         }

@@ -41,6 +41,17 @@ pub struct Table {
     row_ids: Mutex<(u64, u64)>,
     watch: RwLock<Option<Arc<Watch>>>,
     is_watched: AtomicBool,
+    /// Somebody is about to fill it in one change.
+    is_filled: AtomicBool,
+}
+
+/// The right to fill a table in one change; given back when dropped.
+pub(crate) struct TurnToFill<'t>(&'t AtomicBool);
+
+impl Drop for TurnToFill<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// About how large a table is.
@@ -75,6 +86,7 @@ impl Table {
             row_ids: Mutex::new((0, 0)),
             watch: RwLock::default(),
             is_watched: AtomicBool::new(false),
+            is_filled: AtomicBool::new(false),
         }
     }
 
@@ -125,6 +137,11 @@ impl Table {
     #[inline]
     pub(crate) fn watch(&self) -> Option<Arc<Watch>> {
         if self.is_watched.load(Ordering::Acquire) { self.watch.read().clone() } else { None }
+    }
+
+    /// None: somebody else has it. It is never waited for.
+    pub(crate) fn take_turn_to_fill(&self) -> Option<TurnToFill<'_>> {
+        (!self.is_filled.swap(true, Ordering::AcqRel)).then(|| TurnToFill(&self.is_filled))
     }
 
     pub(crate) fn trees(&self) -> Arc<[Arc<Tree>]> {

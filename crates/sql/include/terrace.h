@@ -421,6 +421,11 @@ int32_t terrace_engine_settings(const terrace_engine *engine,
                                 terrace_status_fn each,
                                 void *context);
 
+// Whether pages that are built in bulk pass by the log and memory, straight to the volume (they do at the start). It counts for
+// what begins from here on.
+int32_t terrace_engine_set_bypass(const terrace_engine *engine,
+                                  bool on);
+
 // Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
 // have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
 int32_t terrace_engine_tell_lock_waits(const terrace_engine *engine,
@@ -714,6 +719,16 @@ int32_t terrace_load_begin(const terrace_engine *engine,
                            const terrace_table *table,
                            const terrace_txn *owner,
                            terrace_load **out);
+
+// Begins to fill a table within a transaction, as if `terrace_row_insert` were called for each row: others may use the table
+// meanwhile, and see nothing of it before the commit; the transaction itself sees the rows from `terrace_load_finish` on.
+// If a call fails, the statement is to be rolled back, after `terrace_load_close`. `share`: how many loads of the statement
+// there may be, as of partitions. `TERRACE_INVALID`: the table is not empty, or is indexed anew; insert row by row.
+int32_t terrace_load_begin_within(const terrace_engine *engine,
+                                  const terrace_table *table,
+                                  const terrace_txn *txn,
+                                  size_t share,
+                                  terrace_load **out);
 
 // Takes a row with its entries in all indexes. `TERRACE_DUPLICATE` may come here or in the end.
 int32_t terrace_load_row(terrace_load *load,

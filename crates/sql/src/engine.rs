@@ -194,6 +194,20 @@ pub unsafe extern "C" fn terrace_engine_settings(
     unsafe { each_number(each, context, || (&*engine).engine.settings()) }
 }
 
+/// Whether pages that are built in bulk pass by the log and memory, straight to the volume (they do at the start). It counts for
+/// what begins from here on.
+///
+/// # Safety
+/// `engine` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_set_bypass(engine: *const TerraceEngine, on: bool) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*engine }.engine.set_bypass(on);
+        Ok(Code::Ok)
+    })
+}
+
 /// Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
 /// have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
 ///

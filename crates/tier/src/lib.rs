@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod below;
 pub mod bpe;
+pub mod bypass;
 pub mod collect;
 pub mod evict;
 pub mod fence;

@@ -37,6 +37,8 @@ impl Switch {
 pub static SLOT_REUSED_EARLY: Switch = Switch::new();
 /// The checkpoint passes images that are written but whose map record is not durable.
 pub static UNMAPPED_IMAGE_PASSED: Switch = Switch::new();
+/// Images that pass by the log are named before they are synced.
+pub static BYPASS_NOT_SYNCED: Switch = Switch::new();
 /// A page is written before the log is durable up to its LSN.
 pub static PAGE_BEFORE_LOG: Switch = Switch::new();
 /// A page is written when its own log partition is durable, not the global horizon.

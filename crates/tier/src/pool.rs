@@ -21,6 +21,7 @@
 mod ahead;
 mod dirty;
 mod headroom;
+mod made;
 mod room;
 mod table;
 

@@ -118,6 +118,16 @@ impl Gaps {
         );
     }
 
+    /// The other sessions that hold anything in the tree.
+    pub fn others_in(&self, session: u64, space: SpaceId) -> Vec<u64> {
+        let owners = self.0.get(&space).map_or(&[][..], Vec::as_slice);
+        owners
+            .iter()
+            .filter(|(owner, ranges)| *owner != session && ranges.count() > 0)
+            .map(|(owner, _)| *owner)
+            .collect()
+    }
+
     /// Forgets what the session holds in the tree. Returns how many ranges these were.
     pub fn remove(&mut self, space: SpaceId, session: u64) -> usize {
         let Some(owners) = self.0.get_mut(&space) else { return 0 };

@@ -227,6 +227,14 @@ impl Locks {
         Ok(true)
     }
 
+    /// The other sessions that keep any of a tree's keys free of inserts.
+    pub fn others_keep(&self, session: u64, space: SpaceId) -> Vec<u64> {
+        if self.gaps.load(Ordering::Acquire) == 0 || crate::planted::GAP_IGNORED.on() {
+            return Vec::new();
+        }
+        self.inner.lock().gaps.others_in(session, space)
+    }
+
     pub fn release(&self, session: u64, space: SpaceId, key: &[u8]) {
         self.release_in(&mut self.inner.lock(), session, NameRef { space, key });
         self.wake(Some(session), None);

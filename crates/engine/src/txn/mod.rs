@@ -11,6 +11,7 @@
 
 pub mod cancel;
 mod change;
+pub(crate) mod fill;
 pub mod history;
 pub mod ids;
 pub mod lag;
@@ -82,6 +83,8 @@ pub(crate) struct State {
     locks: Vec<(SpaceId, Box<[u8]>)>,
     /// The trees in which it holds gap locks.
     gaps: Vec<SpaceId>,
+    /// The Load records that stand in undo (`fill`).
+    loads: Vec<RollPtr>,
     /// Undo records written.
     changes: u64,
     lock_wait_ms: u64,

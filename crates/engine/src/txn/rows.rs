@@ -131,18 +131,30 @@ impl Txn {
         if entry.key.len() > MAX_KEY {
             return Err(Error::TooLarge { what: "a key", len: entry.key.len(), max: MAX_KEY });
         }
-        let space = table.tree(entry.index)?.space().id();
-        let unique = entry.unique_len.and_then(|len| entry.key.get(..len));
-        if let Some(prefix) = unique {
-            self.check_unique(state, table, entry.index, prefix)?;
-        }
         let rest = row::entry_rest(entry.primary_at, entry.value);
+        self.insert_sorted_entry(state, table, entry.index, entry.key, entry.unique_len, &rest)
+    }
+
+    fn insert_sorted_entry(
+        &self,
+        state: &mut State,
+        table: &Table,
+        index: usize,
+        key: &[u8],
+        unique: Option<usize>,
+        rest: &[u8],
+    ) -> Result<()> {
+        let space = table.tree(index)?.space().id();
+        let unique = unique.and_then(|len| key.get(..len));
+        if let Some(prefix) = unique {
+            self.check_unique(state, table, index, prefix)?;
+        }
         let mut past = false;
-        let done = self.change(state, table, entry.index, entry.key, Some(rest.len()), |old| {
+        let done = self.change(state, table, index, key, Some(rest.len()), |old| {
             past = old.is_some();
             match old {
-                Some((head, _)) if !head.deleted() => Err(Error::Duplicate { index: entry.index }),
-                _ => Ok(Act::Put(0, &rest)),
+                Some((head, _)) if !head.deleted() => Err(Error::Duplicate { index }),
+                _ => Ok(Act::Put(0, rest)),
             }
         });
         state.has_past |= past;
@@ -151,6 +163,43 @@ impl Txn {
             self.core.locks.release(self.session, space, prefix);
         }
         done
+    }
+
+    /// Inserts a value as a load has sorted it: of the primary tree, or an entry of which `unique` must not come twice.
+    pub(crate) fn insert_value(
+        &self,
+        table: &Table,
+        index: usize,
+        key: &[u8],
+        unique: Option<usize>,
+        value: &[u8],
+    ) -> Result<()> {
+        let Some((head, rest)) = Head::decode(value) else {
+            return Err(Error::Corrupt("a value without a head".into()));
+        };
+        self.row_operation(|state| {
+            if index > 0 {
+                return self.insert_sorted_entry(state, table, index, key, unique, rest);
+            }
+            let mut past = false;
+            let done = self.change(state, table, 0, key, Some(rest.len()), |old| {
+                past = old.is_some();
+                match old {
+                    Some((head, _)) if !head.deleted() => Err(Error::Duplicate { index: 0 }),
+                    _ => Ok(Act::Put(head.flags, rest)),
+                }
+            });
+            state.has_past |= past;
+            done
+        })
+    }
+
+    /// Writes a large row of a load; the reference to it.
+    pub(crate) fn write_large_of_load(&self, table: &Table, row: &[u8]) -> Result<overflow::Large> {
+        let tree = table.tree(0)?;
+        let mut state = self.state.lock();
+        self.start(&mut state)?;
+        self.write_large(&mut state, table, tree.space(), row)
     }
 
     /// Makes sure that no live entry has this prefix, and that none can come before ours is in: a short

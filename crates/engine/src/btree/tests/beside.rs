@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::btree::overflow::{self, Large, PAYLOAD};
+use crate::error::Error;
 use std::ops::Bound;
 
 fn built(entries: &[(Vec<u8>, Vec<u8>)], fill: usize) -> World {
@@ -69,10 +70,10 @@ fn a_bulk_build_refuses_keys_that_do_not_ascend_and_trees_that_are_not_empty() {
     let w = world(100);
     let mut bulk = w.tree.bulk(90, Urgency::Normal).unwrap();
     bulk.push(b"b", b"").unwrap();
-    assert!(matches!(bulk.push(b"b", b""), Err(TreeError::Bulk(_))));
-    assert!(matches!(bulk.push(b"a", b""), Err(TreeError::Bulk(_))));
+    assert!(matches!(bulk.push(b"b", b""), Err(Error::Invalid(_))));
+    assert!(matches!(bulk.push(b"a", b""), Err(Error::Invalid(_))));
     bulk.finish().unwrap();
-    assert!(matches!(w.tree.bulk(90, Urgency::Normal), Err(TreeError::Bulk(_))));
+    assert!(matches!(w.tree.bulk(90, Urgency::Normal), Err(Error::Invalid(_))));
 }
 
 #[test]
