@@ -2,7 +2,7 @@
 //! to its first byte is most of what a page costs; from the volume it is one batch. Flash is near: pages there are read
 //! one by one, when they are wanted.
 
-use super::Path;
+use super::{Path, from_body};
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::map::entry::Slot;
 use crate::map::{Home, InObject, Located};
@@ -100,10 +100,6 @@ impl Path {
         };
         self.counters.object.fetch_add(count, Ordering::Relaxed);
         let read = objects.read_pages(&at, images).into_iter().zip(pages);
-        (
-            Tier::Object,
-            read.map(|(read, (i, _))| read.map_err(|error| ReadError::Store { id: ids[*i], error }))
-                .collect(),
-        )
+        (Tier::Object, read.map(|(read, (i, _))| read.map_err(|error| from_body(ids[*i], error))).collect())
     }
 }
