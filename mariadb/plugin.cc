@@ -13,6 +13,7 @@
 #include "info_schema.h"
 #include "session.h"
 #include "status.h"
+#include "table_options.h"
 #include "watch.h"
 #include "set_var.h"
 #include "sys_vars_shared.h"
@@ -28,6 +29,7 @@ handlerton *hton;
 terrace_engine *engine;
 
 static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission;
+static char *compression;
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
 static ulonglong locks_max, log_wait, purge_lag_max;
 static ulong flush_log_at_trx_commit;
@@ -54,6 +56,10 @@ static MYSQL_SYSVAR_STR(object, object_url, FIXED,
                         "Where cold blocks go: s3://bucket/prefix or a directory. Default: none", nullptr, nullptr,
                         nullptr);
 static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED, "URL of an S3 server that is not Amazon's",
+                        nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_STR(compression, compression, FIXED,
+                        "How pages are compressed in objects: zstd, lz4, none; for tables without the option COMPRESSION. "
+                        "Default: zstd",
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(emulate, emulate_profile, FIXED,
                         "Give the devices the latencies and limits of a profile (cloud); for trials and benchmarks",
@@ -121,7 +127,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
-  MYSQL_SYSVAR(foreign_keys),
+  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(compression),
   nullptr};
 
 /** The variables that are numbers of the engine's configuration. */
@@ -190,6 +196,7 @@ static std::string settings()
   put_text(&toml, "volume_path", volume_path);
   put_text(&toml, "flash_path", flash_path);
   put_text(&toml, "flash_admission", flash_admission);
+  put_text(&toml, "compression", compression);
   put_text(&toml, "object", object_url);
   put_text(&toml, "object_endpoint", object_endpoint);
   put_text(&toml, "emulate", emulate_profile);
@@ -250,6 +257,7 @@ static int start(void *place)
   hton->tablefile_extensions= hton_no_exts;
   fill_transaction_calls(hton);
   fill_definition_calls(hton);
+  fill_table_options(hton);
   hton->show_status= show_status;
   if (!open_engine())
     return 1;

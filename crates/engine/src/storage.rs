@@ -41,6 +41,7 @@ use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
 use terrace_tier::path::{FlashCache, PageObjects, Path};
 use terrace_tier::pool::Access;
+use terrace_tier::prefetch::{PREFETCHERS, Prefetcher};
 use terrace_tier::redo::Redo;
 
 /// What an instance is opened on.
@@ -165,6 +166,8 @@ impl Storage {
             sched.spawn(Box::new(CheckpointWorker::new(checkpointer.clone()))),
         ];
         workers.extend(pages.evictors().into_iter().map(|evictor| sched.spawn(Box::new(evictor))));
+        let prefetchers = (0..PREFETCHERS).map(|_| Prefetcher(pages.pool().clone()));
+        workers.extend(prefetchers.map(|one| sched.spawn(Box::new(one))));
         workers.extend(bpe.iter().map(|bpe| sched.spawn(Box::new(BpeWorker(bpe.clone())))));
         workers.extend(cold.iter().flat_map(|cold| cold.workers()).map(|worker| sched.spawn(worker)));
         Ok(Storage {

@@ -174,6 +174,10 @@ impl Below for Path {
         self.pages_ahead(id, max)
     }
 
+    fn stretch(&self, from: PageId, max: usize) -> Vec<Vec<PageId>> {
+        self.block_stretch(from, max)
+    }
+
     fn fetch_run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {
         self.run(ids, images)
     }

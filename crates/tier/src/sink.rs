@@ -278,16 +278,16 @@ impl Sinker {
     fn next(&self) -> Option<(BlockId, Reason)> {
         let map = &self.mover.map;
         let (now, end) = (self.world.clock.now(), self.mover.redo.appended());
-        let cooled_before = {
+        let (cooled_before, recent_after) = {
             let mut state = self.state.lock();
             if let Some(next) = take_planned(&mut state) {
                 return Some(next);
             }
-            state.ages.sample(now, end)
+            (state.ages.sample(now, end), state.ages.recent())
         };
         let cooled_before = if self.room_only.load(Ordering::Relaxed) { 0 } else { cooled_before };
         let (slots, free) = map.slots_pressure();
-        let pressure = Pressure { slots, free, cooled_before };
+        let pressure = Pressure { slots, free, cooled_before, recent_after };
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();
         let state = &mut *state;
