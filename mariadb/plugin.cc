@@ -31,6 +31,7 @@ terrace_engine *engine;
 static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission;
 static char *compression;
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
+static ulonglong sink_requests_max;
 static ulonglong locks_max, log_wait, purge_lag_max;
 static ulong flush_log_at_trx_commit;
 
@@ -74,6 +75,7 @@ ENGINE_NUMBER(log, log_bytes, "Size of the log on the volume, all partitions tog
 ENGINE_NUMBER(log_partitions, log_partitions, "Log files written side by side.");
 ENGINE_NUMBER(object_buffer, object_buffer_bytes, "Room for pages on the volume, in bytes.");
 ENGINE_NUMBER(sink_after_ms, sink_after, "A block left alone for so long goes to the object store, in milliseconds.");
+ENGINE_NUMBER(sink_requests_max, sink_requests_max, "Requests a second to the object store that sinking may make.");
 ENGINE_NUMBER(flash, flash_bytes, "Room for copies of pages on flash, in bytes.");
 ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactions together.");
 ENGINE_NUMBER(purge_lag_max, purge_lag_max, "Undo records that purge may be behind before writers are slowed.");
@@ -127,7 +129,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
-  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(compression),
+  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   nullptr};
 
 /** The variables that are numbers of the engine's configuration. */
@@ -135,7 +137,7 @@ static const struct { const char *name; ulonglong *value; } numbers[]= {
   {"memory", &memory_bytes}, {"log", &log_bytes}, {"log_partitions", &log_partitions},
   {"object_buffer", &object_buffer_bytes}, {"sink_after_ms", &sink_after}, {"flash", &flash_bytes},
   {"locks_max", &locks_max}, {"log_wait_timeout_ms", &log_wait},
-  {"purge_lag_max", &purge_lag_max}};
+  {"purge_lag_max", &purge_lag_max}, {"sink_requests_max", &sink_requests_max}};
 
 /** Whether the variable was given at the start, on the command line or in one of the server's option files. */
 static bool is_given(const char *name)

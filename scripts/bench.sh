@@ -32,6 +32,10 @@ sql-load)
   "$ROOT/scripts/build.sh" >/dev/null
   "$("$ROOT/scripts/python.sh")" bench/sql_load.py "$OUT"
   ;;
-*) fail "NAME=$NAME is not among kv-memory, kv-tiered, memory, sql-first, sql-load" ;;
+sql-cold)
+  "$ROOT/scripts/build.sh" >/dev/null
+  "$("$ROOT/scripts/python.sh")" bench/sql_cold.py "$OUT"
+  ;;
+*) fail "NAME=$NAME is not among kv-memory, kv-tiered, memory, sql-cold, sql-first, sql-load" ;;
 esac
 say "Written: $OUT/$NAME.json"

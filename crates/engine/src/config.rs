@@ -52,6 +52,7 @@ pub struct Config {
     pub log_wait_timeout_ms: u64,
     pub object_buffer: Bytes,
     pub sink_after_ms: u64,
+    pub sink_requests_max: usize,
     pub compression: Codec,
     pub flash: Bytes,
     pub flash_admission: Rule,
@@ -69,6 +70,7 @@ impl Default for Config {
             log_wait_timeout_ms: 60_000,
             object_buffer: Bytes(8 << 30),
             sink_after_ms: 300_000,
+            sink_requests_max: 0,
             compression: Codec::Zstd,
             flash: Bytes(0),
             flash_admission: Rule::Ghost,
@@ -127,6 +129,12 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "A block that nothing was flushed to for so long goes to the object store, in milliseconds.\n\
                   Sooner if the object buffer runs low.",
         field: Field::Millis(|c| &mut c.sink_after_ms),
+    },
+    Setting {
+        name: "sink_requests_max",
+        meaning: "Requests a second to the object store that sinking may make; 0: no limit but what the store takes. Writers are\n\
+                  slowed to what this lets through.",
+        field: Field::Count(|c| &mut c.sink_requests_max),
     },
     Setting {
         name: "compression",

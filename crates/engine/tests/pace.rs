@@ -2,8 +2,8 @@
 //! while the store works. In the simulation others work only while somebody waits, so blocks sink by the writers' own
 //! waits.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Engine, IndexDef, Isolation, Lock, Parts, Table, TableDef};
 use terrace_sim::{SimStore, SimWorld};
@@ -87,6 +87,7 @@ impl Drop for Rig {
 
 #[test]
 fn writers_slow_down_before_slots_run_out() {
+    let _one = ONE.lock().unwrap();
     for seed in 1..=3 {
         let rig = Rig::new(seed, 50_000_000);
         let met = rig.load(12_000);
@@ -105,9 +106,13 @@ fn writers_slow_down_before_slots_run_out() {
     }
 }
 
+/// Planted bugs are switched on for all.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// A store that turns away two requests of three, and says when to come again: late, not lost.
 #[test]
 fn a_store_that_throttles_slows_writers_and_fails_none() {
+    let _one = ONE.lock().unwrap();
     let rig = Rig::new(7, 10_000_000);
     rig.store.faults.throttled.store(2, Ordering::SeqCst);
     let met = rig.load(12_000);
@@ -135,6 +140,7 @@ const LEAST: u32 = 16;
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn writers_that_are_not_paced_take_the_last_slots() {
+    let _one = ONE.lock().unwrap();
     terrace_engine::planted::WRITERS_NOT_PACED.set(true);
     let found = (1..=3).find(|seed| Rig::new(*seed, 50_000_000).load(12_000).least < LEAST);
     terrace_engine::planted::WRITERS_NOT_PACED.set(false);

@@ -339,7 +339,7 @@ fn open(
         sequences: Arc::new(EpochSequences::new()),
         collector: collector.clone(),
     };
-    let sinker = Arc::new(Sinker::new(parts, SinkSettings { cool: COOL }));
+    let sinker = Arc::new(Sinker::new(parts, SinkSettings { cool: COOL, ..SinkSettings::default() }));
     Running {
         map,
         buffer,
