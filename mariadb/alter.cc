@@ -17,6 +17,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "kept_statistics.h"
+#include "table_options.h"
 
 using namespace terrace;
 
@@ -427,6 +428,10 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     tmp_restore_column_map(&table->read_set, before);
     if (!code && info->create_info->used_fields & HA_CREATE_USED_AUTO)
       code= terrace_table_auto_increment_raise(owner->m_table, info->create_info->auto_increment_value);
+    if (code)
+      return owner->alter_failed(code, altered, info);
+    if (info->handler_flags & ALTER_CHANGE_CREATE_OPTION)
+      code= apply_table_options(owner->m_name, altered);
     if (code)
       return owner->alter_failed(code, altered, info);
     alters.push_back(context->alter);

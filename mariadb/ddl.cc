@@ -16,6 +16,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "kept_statistics.h"
+#include "table_options.h"
 #include "sql_table.h"
 #include <set>
 
@@ -282,6 +283,8 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   if (!code && info->auto_increment_value > 1)
     code= terrace_table_auto_increment_raise(table, info->auto_increment_value);
   terrace_table_close(table);
+  if (!code)
+    code= apply_table_options(engine_name, form);
   return map_error(thd, code);
 }
 

@@ -13,6 +13,7 @@
 #include "info_schema.h"
 #include "session.h"
 #include "status.h"
+#include "table_options.h"
 #include "watch.h"
 #include "set_var.h"
 #include "sys_vars_shared.h"
@@ -28,7 +29,9 @@ handlerton *hton;
 terrace_engine *engine;
 
 static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission;
+static char *compression;
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
+static ulonglong sink_requests_max;
 static ulonglong locks_max, log_wait, purge_lag_max;
 static ulong flush_log_at_trx_commit;
 static my_bool bypass;
@@ -56,6 +59,10 @@ static MYSQL_SYSVAR_STR(object, object_url, FIXED,
                         nullptr);
 static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED, "URL of an S3 server that is not Amazon's",
                         nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_STR(compression, compression, FIXED,
+                        "How pages are compressed in objects: zstd, lz4, none; for tables without the option COMPRESSION. "
+                        "Default: zstd",
+                        nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(emulate, emulate_profile, FIXED,
                         "Give the devices the latencies and limits of a profile (cloud); for trials and benchmarks",
                         nullptr, nullptr, nullptr);
@@ -69,6 +76,7 @@ ENGINE_NUMBER(log, log_bytes, "Size of the log on the volume, all partitions tog
 ENGINE_NUMBER(log_partitions, log_partitions, "Log files written side by side.");
 ENGINE_NUMBER(object_buffer, object_buffer_bytes, "Room for pages on the volume, in bytes.");
 ENGINE_NUMBER(sink_after_ms, sink_after, "A block left alone for so long goes to the object store, in milliseconds.");
+ENGINE_NUMBER(sink_requests_max, sink_requests_max, "Requests a second to the object store that sinking may make.");
 ENGINE_NUMBER(flash, flash_bytes, "Room for copies of pages on flash, in bytes.");
 ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactions together.");
 ENGINE_NUMBER(purge_lag_max, purge_lag_max, "Undo records that purge may be behind before writers are slowed.");
@@ -132,7 +140,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
-  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(bypass),
+  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   nullptr};
 
 /** The variables that are numbers of the engine's configuration. */
@@ -140,7 +148,7 @@ static const struct { const char *name; ulonglong *value; } numbers[]= {
   {"memory", &memory_bytes}, {"log", &log_bytes}, {"log_partitions", &log_partitions},
   {"object_buffer", &object_buffer_bytes}, {"sink_after_ms", &sink_after}, {"flash", &flash_bytes},
   {"locks_max", &locks_max}, {"log_wait_timeout_ms", &log_wait},
-  {"purge_lag_max", &purge_lag_max}};
+  {"purge_lag_max", &purge_lag_max}, {"sink_requests_max", &sink_requests_max}};
 
 /** Whether the variable was given at the start, on the command line or in one of the server's option files. */
 static bool is_given(const char *name)
@@ -201,6 +209,7 @@ static std::string settings()
   put_text(&toml, "volume_path", volume_path);
   put_text(&toml, "flash_path", flash_path);
   put_text(&toml, "flash_admission", flash_admission);
+  put_text(&toml, "compression", compression);
   put_text(&toml, "object", object_url);
   put_text(&toml, "object_endpoint", object_endpoint);
   put_text(&toml, "emulate", emulate_profile);
@@ -261,6 +270,7 @@ static int start(void *place)
   hton->tablefile_extensions= hton_no_exts;
   fill_transaction_calls(hton);
   fill_definition_calls(hton);
+  fill_table_options(hton);
   hton->show_status= show_status;
   if (!open_engine())
     return 1;

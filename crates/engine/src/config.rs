@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use terrace_tier::admission::filter::Rule;
+use terrace_tier::object::codec::Codec;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::sink;
 use toml::{Table, Value};
@@ -51,6 +52,8 @@ pub struct Config {
     pub log_wait_timeout_ms: u64,
     pub object_buffer: Bytes,
     pub sink_after_ms: u64,
+    pub sink_requests_max: usize,
+    pub compression: Codec,
     pub flash: Bytes,
     pub flash_admission: Rule,
     pub lock_wait_timeout_ms: u64,
@@ -67,6 +70,8 @@ impl Default for Config {
             log_wait_timeout_ms: 60_000,
             object_buffer: Bytes(8 << 30),
             sink_after_ms: 300_000,
+            sink_requests_max: 0,
+            compression: Codec::Zstd,
             flash: Bytes(0),
             flash_admission: Rule::Ghost,
             lock_wait_timeout_ms: 50_000,
@@ -82,6 +87,7 @@ enum Field {
     Count(fn(&mut Config) -> &mut usize),
     Millis(fn(&mut Config) -> &mut u64),
     Rule(fn(&mut Config) -> &mut Rule),
+    Codec(fn(&mut Config) -> &mut Codec),
 }
 
 pub struct Setting {
@@ -123,6 +129,18 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "A block that nothing was flushed to for so long goes to the object store, in milliseconds.\n\
                   Sooner if the object buffer runs low.",
         field: Field::Millis(|c| &mut c.sink_after_ms),
+    },
+    Setting {
+        name: "sink_requests_max",
+        meaning: "Requests a second to the object store that sinking may make; 0: no limit but what the store takes. Writers are\n\
+                  slowed to what this lets through.",
+        field: Field::Count(|c| &mut c.sink_requests_max),
+    },
+    Setting {
+        name: "compression",
+        meaning: "How pages are compressed in objects, one by one, where it saves a sixteenth: zstd, lz4 or none. For tables\n\
+                  that do not say it themselves; what is stored already stays as it is.",
+        field: Field::Codec(|c| &mut c.compression),
     },
     Setting {
         name: "flash",
@@ -178,6 +196,12 @@ impl Setting {
                 *field(config) = whole(value)
                     .ok_or_else(|| format!("{} = {value} is not a number of milliseconds", self.name))?;
             }
+            Field::Codec(field) => {
+                *field(config) = value.as_str().and_then(Codec::named).ok_or_else(|| {
+                    let known = Codec::NAMES.map(|(name, _)| name).join(", ");
+                    format!("{} = {value} is not among {known}", self.name)
+                })?;
+            }
             Field::Rule(field) => {
                 let known = || Rule::NAMES.map(|(name, _)| name).join(", ");
                 *field(config) = value
@@ -195,7 +219,7 @@ impl Setting {
             Field::Size(field) => Some(field(config).0),
             Field::Count(field) => Some(*field(config) as u64),
             Field::Millis(field) => Some(*field(config)),
-            Field::Rule(_) => None,
+            Field::Rule(_) | Field::Codec(_) => None,
         }
     }
 
@@ -205,6 +229,7 @@ impl Setting {
             Field::Count(field) => field(config).to_string(),
             Field::Millis(field) => field(config).to_string(),
             Field::Rule(field) => format!("\"{}\"", field(config).name()),
+            Field::Codec(field) => format!("\"{}\"", field(config).name()),
         }
     }
 }

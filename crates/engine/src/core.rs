@@ -5,6 +5,7 @@ use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::error::Result;
 use crate::lock::Locks;
+use crate::pace::Pace;
 use crate::storage::Storage;
 use crate::txn::history::History;
 use crate::txn::ids::Ids;
@@ -36,6 +37,7 @@ pub struct Core {
     pub history: Mutex<History>,
     pub purge_wanted: Arc<Event>,
     pub brake: Brake,
+    pub pace: Pace,
     /// Spaces dropped while somebody still used them.
     pub zombies: Mutex<Vec<SpaceId>>,
     sessions: AtomicU64,
@@ -76,6 +78,7 @@ impl Core {
             history: Mutex::default(),
             purge_wanted: Arc::new(Event::new()),
             brake: Brake::default(),
+            pace: Pace::default(),
             zombies: Mutex::default(),
             sessions: AtomicU64::new(0),
             bypass: AtomicBool::new(true),

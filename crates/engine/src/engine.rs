@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::Class;
 use terrace_tier::collect::CollectCounters;
 use terrace_tier::object::ObjectCounters;
+use terrace_tier::object::codec::{Codec, PackCounters};
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
 use terrace_tier::pool::Access;
 use terrace_tier::sink::SinkCounters;
@@ -50,7 +51,7 @@ impl Engine {
         if !storage.pages.exists(PageId::new(SpaceId::CATALOG, 0))? {
             Catalog::create(&storage.pages)?;
         }
-        let catalog = Catalog::open(&storage.pages, storage.checkpointer.clone())?;
+        let catalog = Catalog::open(&storage.pages, storage.checkpointer.clone(), storage.codecs())?;
         let (streams, found) = Streams::open(&storage.pages)?;
         let recovered = read_streams(&streams, found)?;
         let bound = storage.checkpointer.superblock().transactions;
@@ -125,6 +126,10 @@ impl Engine {
     }
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.core.catalog.rename_table(from, to)
+    }
+    /// How the table's pages are compressed in objects from now on; None: as the instance's are. Durable when it returns.
+    pub fn set_compression(&self, name: &str, codec: Option<Codec>) -> Result<()> {
+        self.core.catalog.set_compression(name, codec)
     }
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         let spaces = self.core.catalog.truncate_table(name)?;
@@ -204,6 +209,8 @@ impl Engine {
         let cold = s.cold.as_deref();
         let sunk = |of: fn(&SinkCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.sinker.counters)));
         let object = |of: fn(&ObjectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.objects.counters)));
+        let packed =
+            |of: fn(&PackCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.objects.packer.counters)));
         let collected =
             |of: fn(&CollectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.collector.counters)));
         // Before the list, and apart: what is locked in a statement stays so to its end.
@@ -215,6 +222,11 @@ impl Engine {
             ("objects_got", object(|c| &c.gets)),
             ("objects_got_bytes", object(|c| &c.get_bytes)),
             ("objects_put_resolved", object(|c| &c.resolved)),
+            ("objects_pages_put", packed(|c| &c.pages)),
+            ("objects_pages_compressed", packed(|c| &c.compressed)),
+            ("objects_raw_bytes", packed(|c| &c.raw_bytes)),
+            ("objects_stored_bytes", packed(|c| &c.stored_bytes)),
+            ("objects_pages_decompressed", packed(|c| &c.unpacked)),
             ("objects_deleted", collected(|c| &c.deleted)),
             ("map_bytes", s.map.bytes()),
             ("objects_to_delete", cold.map_or(0, |c| c.collector.status().0 as u64)),
@@ -241,6 +253,7 @@ impl Engine {
             ("pool_read_requests", pool.hits()),
             ("pool_misses", get(&pool.counters.misses)),
             ("pool_read_ahead", get(&pool.counters.read_ahead)),
+            ("pool_prefetched", get(&pool.counters.prefetched)),
             ("pool_evictions", get(&pool.counters.evictions)),
             ("pool_foreground_evictions", get(&pool.counters.foreground_evictions)),
             ("pool_frame_waits", get(&pool.counters.frame_waits)),
@@ -271,6 +284,8 @@ impl Engine {
             ("purge_transactions", get(&core.counters.purged)),
             ("history_length", history_length),
             ("purge_lag", purge_lag),
+            ("slot_writer_waits", get(&core.pace.waits)),
+            ("slot_writer_wait_microseconds", get(&core.pace.nanos) / 1000),
             ("purge_writer_waits", get(&core.brake.waits)),
             ("purge_writer_wait_microseconds", get(&core.brake.nanos) / 1000),
             ("read_views", core.ids.views() as u64),

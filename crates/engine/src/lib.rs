@@ -17,6 +17,7 @@ mod growth;
 pub mod lock;
 pub mod log;
 pub mod look;
+pub mod pace;
 pub mod planted;
 pub mod recovery;
 pub mod requests;

@@ -50,5 +50,7 @@ pub static SPACE_ID_REUSED: Switch = Switch::new();
 pub static SUPERBLOCK_OVERWRITTEN: Switch = Switch::new();
 /// Inserts don't look for gap locks.
 pub static GAP_IGNORED: Switch = Switch::new();
+/// Writers take slots as fast as they can, until none is free.
+pub static WRITERS_NOT_PACED: Switch = Switch::new();
 /// Recovery rolls prepared transactions back like unfinished ones.
 pub static PREPARED_FORGOTTEN: Switch = Switch::new();

@@ -467,6 +467,12 @@ int32_t terrace_table_rename(const terrace_engine *engine, terrace_bytes from, t
 int32_t terrace_table_truncate(const terrace_engine *engine,
                                terrace_bytes name);
 
+// How the table's pages are compressed in objects from now on: `none`, `lz4`, `zstd`, or empty: as the instance's are.
+// Durable when it returns.
+int32_t terrace_table_set_compression(const terrace_engine *engine,
+                                      terrace_bytes name,
+                                      terrace_bytes compression);
+
 // Calls `each` with every table's name and properties.
 int32_t terrace_table_list(const terrace_engine *engine,
                            terrace_table_fn each,

@@ -21,6 +21,7 @@ pub mod pages;
 pub mod path;
 pub mod planted;
 pub mod pool;
+pub mod prefetch;
 mod queues;
 pub mod redo;
 pub mod sink;

@@ -34,6 +34,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 use slots::Slots;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::{DiskError, File};
 use terrace_io::sched::Event;
 
@@ -104,6 +105,10 @@ pub struct Map {
     pub(crate) redo: Arc<dyn Redo>,
     /// Slots became free.
     pub slots_freed: Event,
+    /// Slots that blocks gave up by sinking, since the start.
+    pub(crate) sunk: AtomicU64,
+    /// Slots and, in the upper half, free ones, when some were taken or came free last; all ones: not yet.
+    pub(crate) pressure: AtomicU64,
     /// Slots are few, or there is a first block that could sink, or objects to collect: for the sinker.
     pub slots_wanted: Arc<Event>,
 }
@@ -277,6 +282,10 @@ impl Map {
     pub fn slots_total(&self) -> u32 {
         self.inner.read().slots.count()
     }
+    /// Slots that blocks gave up by sinking, since the start: it moves while sinking makes room.
+    pub fn slots_sunk(&self) -> u64 {
+        self.sunk.load(Ordering::Relaxed)
+    }
     pub fn slots_free(&self) -> u32 {
         self.inner.read().slots.free()
     }
@@ -293,9 +302,22 @@ impl Map {
     pub fn slots_pressure(&self) -> (u32, u32) {
         self.inner.read().slots.pressure()
     }
+    /// As `slots_pressure`, a moment ago; without the lock: for each change.
+    pub fn slots_pressure_lately(&self) -> (u32, u32) {
+        match self.pressure.load(Ordering::Relaxed) {
+            u64::MAX => self.slots_pressure(),
+            both => (both as u32, (both >> 32) as u32),
+        }
+    }
+    fn note_pressure(&self, inner: &Inner) {
+        let (slots, free) = inner.slots.pressure();
+        self.pressure.store(u64::from(free) << 32 | u64::from(slots), Ordering::Relaxed);
+    }
     /// The object buffer's file has room for so many slots; `short`: and the device for no more.
     pub fn limit_slots(&self, limit: u32, short: bool) {
-        self.inner.write().slots.set_limit(limit, short);
+        let mut inner = self.inner.write();
+        inner.slots.set_limit(limit, short);
+        self.note_pressure(&inner);
     }
     /// Whether slots wait for the log to be durable.
     pub fn has_pending_slots(&self) -> bool {
@@ -316,6 +338,7 @@ impl Map {
         let taken = inner.slots.take(n, keep);
         let (slots, free) = inner.slots.pressure();
         let low = free < slots / 4;
+        self.note_pressure(&inner);
         drop(inner);
         if low || taken.len() < n {
             self.slots_wanted.notify();
@@ -337,12 +360,20 @@ impl Map {
     pub fn give_back_slots(&self, slots: &[Slot]) {
         let mut inner = self.inner.write();
         slots.iter().for_each(|slot| inner.slots.give_back(*slot));
+        self.note_pressure(&inner);
     }
 
     /// Frees the slots whose releasing record is durable by now.
     pub fn settle(&self) {
         let durable = self.redo.durable();
-        if self.inner.read().slots.has_pending() && self.inner.write().slots.settle(durable) > 0 {
+        if !self.inner.read().slots.has_pending() {
+            return;
+        }
+        let mut inner = self.inner.write();
+        let freed = inner.slots.settle(durable);
+        self.note_pressure(&inner);
+        drop(inner);
+        if freed > 0 {
             self.slots_freed.notify();
         }
     }

@@ -11,13 +11,15 @@
 //!
 //! Not here: which blocks become objects (`sink`), which objects go (`collect`).
 
+pub mod codec;
 pub mod format;
 pub mod key;
 
 use crate::fence;
 use crate::map::InObject;
-use crate::page::{PAGE_SIZE, Tag};
+use crate::page::{BadImage, PAGE_SIZE, Tag};
 use crate::path::PageObjects;
+use codec::{BadBody, Codec, Codecs, Packer};
 use format::{BadObject, HEADER, Header};
 use hashbrown::HashMap;
 use key::ObjectKey;
@@ -32,6 +34,22 @@ pub enum ObjectError {
     Store(#[from] StoreError),
     #[error("object {key} is corrupt: {bad}")]
     Corrupt { key: ObjectKey, bad: BadObject },
+}
+
+/// Why a page's image does not come from its object.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum BodyError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The object has the page, and its bytes there are no image.
+    #[error(transparent)]
+    Corrupt(#[from] BadImage),
+}
+
+impl From<BadBody> for BodyError {
+    fn from(bad: BadBody) -> BodyError {
+        BodyError::Corrupt(BadImage::Stored(bad))
+    }
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -58,6 +76,9 @@ pub struct ObjectCounters {
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
     readers: Mutex<HashMap<ObjectKey, u32>>,
+    pub packer: Packer,
+    /// How each space's pages are compressed in the next object.
+    pub codecs: Arc<Codecs>,
     pub counters: ObjectCounters,
 }
 
@@ -68,7 +89,7 @@ pub struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// `pages` are (place in the block, tag, sealed image), in order.
+    /// `pages` are (place in the block, tag, stored body), in order. A sealed image is a body, too.
     pub fn new(key: ObjectKey, snapshot_version: u64, pages: &[(usize, Tag, &'a [u8])]) -> Draft<'a> {
         let header = Header::new(key, snapshot_version, pages);
         Draft { header, bodies: pages.iter().map(|(_, _, image)| *image).collect() }
@@ -98,7 +119,9 @@ impl Drop for Reading<'_> {
 
 impl Objects {
     pub fn new(store: Arc<dyn ObjectStore>) -> Objects {
-        Objects { store, readers: Mutex::default(), counters: ObjectCounters::default() }
+        let codecs = Arc::new(Codecs::new(Codec::default()));
+        let (readers, counters) = (Mutex::default(), ObjectCounters::default());
+        Objects { store, readers, packer: Packer::default(), codecs, counters }
     }
 
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
@@ -197,23 +220,23 @@ impl Objects {
         Ok((header, bytes))
     }
 
-    /// Fills a page-sized part of `images` for each of `homes`, unchecked. Neighbours in `homes` that
-    /// are in the same object come with one request for the range that spans them: for a scan that
+    /// Fills a page-sized part of `images` for each of `homes`; what image it is, is not looked at. Neighbours in `homes`
+    /// that are in the same object come with one request for the range that spans them: for a scan that
     /// will use the pages between, and for merges.
     pub fn read_run(
         &self,
         purpose: Purpose,
         homes: &[InObject],
         images: Vec<&mut [u8]>,
-    ) -> Vec<Result<(), StoreError>> {
+    ) -> Vec<Result<(), BodyError>> {
         assert_eq!(images.len(), homes.len());
         let mut results = Vec::with_capacity(homes.len());
         let mut parts = images.into_iter();
         for group in homes.chunk_by(|a, b| a.key == b.key) {
             let parts: Vec<&mut [u8]> = parts.by_ref().take(group.len()).collect();
             match self.read_group(purpose, group, parts) {
-                Ok(()) => results.extend(group.iter().map(|_| Ok(()))),
-                Err(error) => results.extend(group.iter().map(|_| Err(error.clone()))),
+                Ok(read) => results.extend(read),
+                Err(error) => results.extend(group.iter().map(|_| Err(error.clone().into()))),
             }
         }
         results
@@ -225,7 +248,7 @@ impl Objects {
         purpose: Purpose,
         homes: &[InObject],
         images: Vec<&mut [u8]>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<Result<(), BodyError>>, StoreError> {
         let key = homes[0].key;
         let _reading = self.reading(key);
         let from = homes.iter().map(|h| h.offset).min().unwrap_or(0);
@@ -234,34 +257,23 @@ impl Objects {
         if let ([home], [image]) = (homes, &mut images[..])
             && home.length == PAGE_SIZE
         {
-            return self.get_range(purpose, &key, (HEADER + home.offset) as u64, image);
+            self.get_range(purpose, &key, (HEADER + home.offset) as u64, image)?;
+            return Ok(vec![Ok(())]);
         }
         let mut span = vec![0; to - from];
         self.get_range(purpose, &key, (HEADER + from) as u64, &mut span)?;
-        for (home, image) in homes.iter().zip(images) {
-            unpack(home, &span[home.offset - from..][..home.length], image)?;
-        }
-        Ok(())
+        let bodies = homes.iter().map(|home| &span[home.offset - from..][..home.length]);
+        Ok(bodies.zip(images).map(|(body, image)| Ok(self.packer.unpack(body, image)?)).collect())
     }
-}
-
-/// A page's image from its stored body.
-fn unpack(home: &InObject, body: &[u8], image: &mut [u8]) -> Result<(), StoreError> {
-    if body.len() != PAGE_SIZE {
-        let cause = format!("a page is stored in {} bytes, which this build does not know", body.len());
-        return Err(StoreError::Refused { key: home.key.to_string(), cause });
-    }
-    image.copy_from_slice(body);
-    Ok(())
 }
 
 impl PageObjects for Objects {
     /// A miss: one request for one page (R4).
-    fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), StoreError> {
-        self.read_group(Purpose::PageMiss, &[*at], vec![image])
+    fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), BodyError> {
+        self.read_group(Purpose::PageMiss, &[*at], vec![image])?.into_iter().collect()
     }
 
-    fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), StoreError>> {
+    fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), BodyError>> {
         self.read_run(Purpose::BlockRead, at, images)
     }
 }

@@ -23,6 +23,7 @@ mod dirty;
 mod headroom;
 mod made;
 mod room;
+mod scans;
 mod table;
 
 pub use dirty::DirtyCopy;
@@ -35,6 +36,7 @@ use crate::queues::Queues;
 use crate::sync::{Mutex, RawLatch as _};
 use hashbrown::HashMap;
 use headroom::Headroom;
+use scans::Scans;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -74,6 +76,8 @@ pub struct PoolCounters {
     pub misses: AtomicU64,
     /// Pages that came with another one, before anybody asked for them.
     pub read_ahead: AtomicU64,
+    /// Those of them that a prefetcher fetched.
+    pub prefetched: AtomicU64,
     pub evictions: AtomicU64,
     /// Evictions by a reader that found no free frame: the cleaners were late.
     pub foreground_evictions: AtomicU64,
@@ -98,6 +102,7 @@ pub struct Pool {
     dirty_count: AtomicUsize,
     homeless: AtomicUsize,
     below: Arc<dyn Below>,
+    pub(crate) scans: Scans,
     /// A frame became free.
     pub(crate) frames_freed: Event,
     /// A dirty page became clean.
@@ -134,6 +139,7 @@ impl Pool {
             dirty_count: AtomicUsize::new(0),
             homeless: AtomicUsize::new(0),
             below,
+            scans: Scans::default(),
             frames_freed: Event::new(),
             cleaned: Event::new(),
             frames_wanted: Arc::new(Event::new()),
@@ -199,6 +205,8 @@ impl Pool {
         };
         if access == Access::Normal {
             self.frame(no).touch(self.period.load(Ordering::Relaxed));
+        } else if access == Access::Scan {
+            self.scans.read(id);
         }
         self.shard(id).hits.fetch_add(1, Ordering::Relaxed);
         Lookup::Pinned(no)
@@ -280,6 +288,9 @@ impl Pool {
     fn load_claimed(&self, id: PageId, no: FrameNo, access: Access) -> Result<FrameNo, ReadError> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         let ahead = if access == Access::Scan { self.claim_ahead(id) } else { Vec::new() };
+        if let Some((last, _)) = ahead.last() {
+            self.scans.missed(id, last.page - id.page + 1);
+        }
         let fetched = if ahead.is_empty() {
             // SAFETY: the claim makes this thread the frame's only owner.
             self.below.fetch(id, unsafe { self.arena.bytes_mut(no) })

@@ -90,6 +90,8 @@ pub(crate) struct State {
     lock_wait_ms: u64,
     /// What it owes for changes while purge is late, in nanoseconds.
     owed: u64,
+    /// The same while slots are few.
+    owed_for_slots: u64,
     prepared: bool,
     ended: bool,
     hints: Vec<(SpaceId, Hint)>,

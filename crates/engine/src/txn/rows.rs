@@ -81,6 +81,7 @@ impl Txn {
         let _scope = self.cancellable();
         let mut state = self.state.lock();
         self.core.slow_down(&mut state.owed);
+        self.core.keep_pace(&mut state.owed_for_slots);
         self.start(&mut state)?;
         let before = state.last;
         let done = work(&mut state);

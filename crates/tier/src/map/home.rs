@@ -156,6 +156,8 @@ impl Loading {
             file: self.file,
             redo,
             slots_freed: Event::new(),
+            sunk: 0.into(),
+            pressure: u64::MAX.into(),
             slots_wanted: Arc::new(Event::new()),
         })
     }
