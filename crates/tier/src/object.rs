@@ -14,6 +14,7 @@
 pub mod format;
 pub mod key;
 
+use crate::by_space::{BySpace, StoreCounts, add};
 use crate::fence;
 use crate::map::InObject;
 use crate::page::{PAGE_SIZE, Tag};
@@ -59,6 +60,7 @@ pub struct Objects {
     store: Arc<dyn ObjectStore>,
     readers: Mutex<HashMap<ObjectKey, u32>>,
     pub counters: ObjectCounters,
+    pub by_space: BySpace<StoreCounts>,
 }
 
 /// An object on its way into the store.
@@ -98,7 +100,12 @@ impl Drop for Reading<'_> {
 
 impl Objects {
     pub fn new(store: Arc<dyn ObjectStore>) -> Objects {
-        Objects { store, readers: Mutex::default(), counters: ObjectCounters::default() }
+        Objects {
+            store,
+            readers: Mutex::default(),
+            counters: ObjectCounters::default(),
+            by_space: BySpace::default(),
+        }
     }
 
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
@@ -116,6 +123,16 @@ impl Objects {
         self.readers.lock().contains_key(key)
     }
 
+    fn count_get(&self, key: &ObjectKey, bytes: usize) {
+        let of_space = self.by_space.of(key.space);
+        for (count, sum) in
+            [(&self.counters.gets, &self.counters.get_bytes), (&of_space.gets, &of_space.get_bytes)]
+        {
+            add(count, 1);
+            add(sum, bytes as u64);
+        }
+    }
+
     fn get_range(
         &self,
         purpose: Purpose,
@@ -123,8 +140,7 @@ impl Objects {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<(), StoreError> {
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        self.counters.get_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.count_get(key, buf.len());
         let result = self.store.get_range(purpose, &key.to_string(), offset, buf);
         result.map_err(|error| self.explain(error))
     }
@@ -151,8 +167,13 @@ impl Objects {
         let mut parts: Vec<&[u8]> = vec![&header];
         parts.extend(&draft.bodies);
         let key = draft.header.key;
-        self.counters.puts.fetch_add(1, Ordering::Relaxed);
-        self.counters.put_bytes.fetch_add(draft.header.object_len() as u64, Ordering::Relaxed);
+        let of_space = self.by_space.of(key.space);
+        for (count, bytes) in
+            [(&self.counters.puts, &self.counters.put_bytes), (&of_space.puts, &of_space.put_bytes)]
+        {
+            add(count, 1);
+            add(bytes, draft.header.object_len() as u64);
+        }
         let error = match self.store.put_if_absent(Purpose::Sink, &key.to_string(), &parts) {
             Ok(_) => return Ok(()),
             Err(error @ (StoreError::Unknown { .. } | StoreError::Conflict { .. })) => error,
@@ -191,8 +212,7 @@ impl Objects {
     pub fn read_block(&self, purpose: Purpose, key: &ObjectKey) -> Result<(Header, Vec<u8>), ObjectError> {
         let _reading = self.reading(*key);
         let (bytes, _) = self.store.get(purpose, &key.to_string()).map_err(|error| self.explain(error))?;
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        self.counters.get_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.count_get(key, bytes.len());
         let header = format::check(key, &bytes).map_err(|bad| ObjectError::Corrupt { key: *key, bad })?;
         Ok((header, bytes))
     }

@@ -26,7 +26,9 @@ mod table;
 pub use dirty::DirtyCopy;
 
 use crate::below::{Below, Fetched, ReadError, Tier, not_cancelled};
+use crate::by_space::{BySpace, PageReads, add};
 use crate::frame::{Arena, Frame, FrameNo, State};
+use crate::meter;
 use crate::page::{Glsn, PageId, SpaceId};
 use crate::planted;
 use crate::queues::Queues;
@@ -60,6 +62,7 @@ pub enum Access {
 #[derive(Default)]
 #[repr(align(64))]
 struct Shard {
+    /// Reads that found one of its pages in memory, of those that have left it.
     hits: AtomicU64,
     /// A claim of one of its pages ended: loaded, failed or evicted.
     claims_ended: Event,
@@ -104,8 +107,22 @@ pub struct Pool {
     /// Clean frames are few, or the checkpoint waits: for the flusher.
     pub flush_wanted: Arc<Event>,
     pub counters: PoolCounters,
+    reads: BySpace<PageReads>,
+    /// What `hits` told at the most.
+    hits_told: AtomicU64,
     pub(crate) free_low: usize,
     reserve: usize,
+}
+
+/// What was read of a space, by where the page was: see [`PageReads`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Reads {
+    pub memory: u64,
+    pub flash: u64,
+    pub volume: u64,
+    pub object: u64,
+    pub log: u64,
+    pub ahead: u64,
 }
 
 /// Result of looking for a page in memory.
@@ -136,6 +153,8 @@ impl Pool {
             frames_wanted: Arc::new(Event::new()),
             flush_wanted: Arc::new(Event::new()),
             counters: PoolCounters::default(),
+            reads: BySpace::default(),
+            hits_told: AtomicU64::new(0),
             free_low: (frames / 16).clamp(4, 512),
             reserve: (frames / 32).clamp(2, 64),
         }
@@ -154,8 +173,13 @@ impl Pool {
     pub fn dirty_frames(&self) -> usize {
         self.dirty_count.load(Ordering::Relaxed)
     }
+    /// Reads that found their page in memory. Looks at every frame.
     pub fn hits(&self) -> u64 {
-        self.shards.iter().map(|s| s.hits.load(Ordering::Relaxed)).sum()
+        let left: u64 = self.shards.iter().map(|s| s.hits.load(Ordering::Relaxed)).sum();
+        let here: u64 = self.arena.frames().map(Frame::hits).sum();
+        // A page that leaves meanwhile is counted nowhere for a moment: a counter never goes back.
+        let told = self.hits_told.fetch_max(left + here, Ordering::Relaxed);
+        told.max(left + here)
     }
 
     /// Pages in memory of each space.
@@ -165,6 +189,36 @@ impl Pool {
             *counts.entry(frame.id().space).or_insert(0) += 1;
         }
         counts
+    }
+
+    /// What was read of each space. Looks at every frame.
+    pub fn reads_by_space(&self, spaces: &[SpaceId]) -> HashMap<SpaceId, Reads> {
+        let mut here: HashMap<SpaceId, u64> = HashMap::new();
+        for frame in self.arena.frames().filter(|frame| frame.state() != State::Free) {
+            *here.entry(frame.id().space).or_insert(0) += frame.hits();
+        }
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let of = |space: &SpaceId| {
+            let here = here.get(space).copied().unwrap_or(0);
+            let Some(counts) = self.reads.get(*space) else {
+                return Reads { memory: here, ..Reads::default() };
+            };
+            let memory = here + get(&counts.memory);
+            Reads {
+                memory: counts.memory_told.fetch_max(memory, Ordering::Relaxed).max(memory),
+                flash: get(&counts.flash),
+                volume: get(&counts.volume),
+                object: get(&counts.object),
+                log: get(&counts.log),
+                ahead: get(&counts.ahead),
+            }
+        };
+        spaces.iter().map(|space| (*space, of(space))).collect()
+    }
+
+    /// Spaces that something was read of, and that are not `live`, are forgotten.
+    pub fn retain_reads(&self, live: impl Fn(SpaceId) -> bool) {
+        self.reads.retain(live);
     }
 
     fn shard(&self, id: PageId) -> &Shard {
@@ -194,10 +248,14 @@ impl Pool {
                 other => return other,
             },
         };
-        if access == Access::Normal {
-            self.frame(no).touch(self.period.load(Ordering::Relaxed));
+        if access != Access::Internal {
+            let frame = self.frame(no);
+            frame.hit();
+            meter::hit();
+            if access == Access::Normal {
+                frame.touch(self.period.load(Ordering::Relaxed));
+            }
         }
-        self.shard(id).hits.fetch_add(1, Ordering::Relaxed);
         Lookup::Pinned(no)
     }
 
@@ -231,7 +289,9 @@ impl Pool {
                 Lookup::Pinned(no) => return Ok(no),
                 Lookup::Claimed => {
                     self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
+                    let since = self.world.clock.now();
                     self.world.sched.wait(claims_ended, ended, cancel::patience());
+                    meter::waited(self.world.clock.now() - since);
                     not_cancelled()?;
                     continue;
                 }
@@ -247,6 +307,11 @@ impl Pool {
 
     /// Forgets a claim: nothing was loaded.
     fn unclaim(&self, id: PageId, no: FrameNo) {
+        let hits = self.frame(no).take_hits();
+        if hits > 0 {
+            add(&self.reads.of(id.space).memory, hits);
+            self.shard(id).hits.fetch_add(hits, Ordering::Relaxed);
+        }
         self.table.remove(&self.arena, id, no);
         self.give_frame(no);
         self.shard(id).claims_ended.notify();
@@ -276,6 +341,7 @@ impl Pool {
 
     fn load_claimed(&self, id: PageId, no: FrameNo, access: Access) -> Result<FrameNo, ReadError> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
+        let since = self.world.clock.now();
         let ahead = if access == Access::Scan { self.claim_ahead(id) } else { Vec::new() };
         let fetched = if ahead.is_empty() {
             // SAFETY: the claim makes this thread the frame's only owner.
@@ -285,6 +351,10 @@ impl Pool {
         };
         match fetched {
             Ok(fetched) => {
+                if access != Access::Internal {
+                    add(self.reads.of(id.space).from(fetched.from), 1);
+                    meter::read(fetched.from, self.world.clock.now() - since);
+                }
                 let frame = self.frame(no);
                 frame.came(self.period.load(Ordering::Relaxed), access == Access::Normal);
                 frame.pin_again();

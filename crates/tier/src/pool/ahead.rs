@@ -2,7 +2,9 @@
 
 use super::Pool;
 use crate::below::{Fetched, ReadError};
+use crate::by_space::add;
 use crate::frame::FrameNo;
+use crate::meter;
 use crate::page::PageId;
 use std::sync::atomic::Ordering;
 
@@ -69,6 +71,8 @@ impl Pool {
                     self.frame(*no).came(self.period.load(Ordering::Relaxed), false);
                     self.admit(*id, *no, fetched);
                     self.counters.read_ahead.fetch_add(1, Ordering::Relaxed);
+                    add(&self.reads.of(id.space).ahead, 1);
+                    meter::ahead();
                 }
                 Err(_) => self.unclaim(*id, *no),
             }
