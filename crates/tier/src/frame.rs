@@ -67,6 +67,9 @@ pub(crate) struct Frame {
     pub turn: AtomicU32,
     /// Reads of the page that found it here. Only who has pinned the page adds to it.
     hits: std::sync::atomic::AtomicU64,
+    /// Its reads are noted for the miss-ratio curve (`pool/sample`), the last one as this note.
+    pub sampled: AtomicBool,
+    pub noted_at: std::sync::atomic::AtomicU32,
 }
 
 // A hit writes one cache line: what it counts stands beside the pin.
@@ -87,6 +90,8 @@ impl Frame {
             homeless: AtomicBool::new(false),
             turn: AtomicU32::new(0),
             hits: std::sync::atomic::AtomicU64::new(0),
+            sampled: AtomicBool::new(false),
+            noted_at: std::sync::atomic::AtomicU32::new(0),
         }
     }
 

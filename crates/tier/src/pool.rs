@@ -21,6 +21,7 @@
 mod ahead;
 mod dirty;
 mod room;
+mod sample;
 mod table;
 
 pub use dirty::DirtyCopy;
@@ -34,6 +35,7 @@ use crate::planted;
 use crate::queues::Queues;
 use crate::sync::{Mutex, RawLatch as _};
 use hashbrown::HashMap;
+use sample::Sample;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -72,6 +74,8 @@ struct Shard {
 #[derive(Default, Debug)]
 pub struct PoolCounters {
     pub misses: AtomicU64,
+    /// Reads that found their page below, of those that count (not the engine's own).
+    pub reads_below: AtomicU64,
     /// Pages that came with another one, before anybody asked for them.
     pub read_ahead: AtomicU64,
     pub evictions: AtomicU64,
@@ -110,6 +114,7 @@ pub struct Pool {
     reads: BySpace<PageReads>,
     /// What `hits` told at the most.
     hits_told: AtomicU64,
+    sample: Sample,
     pub(crate) free_low: usize,
     reserve: usize,
 }
@@ -155,6 +160,7 @@ impl Pool {
             counters: PoolCounters::default(),
             reads: BySpace::default(),
             hits_told: AtomicU64::new(0),
+            sample: Sample::new(frames),
             free_low: (frames / 16).clamp(4, 512),
             reserve: (frames / 32).clamp(2, 64),
         }
@@ -252,6 +258,9 @@ impl Pool {
             let frame = self.frame(no);
             frame.hit();
             meter::hit();
+            if frame.sampled.load(Ordering::Relaxed) {
+                self.sample_hit(no, id);
+            }
             if access == Access::Normal {
                 frame.touch(self.period.load(Ordering::Relaxed));
             }
@@ -353,8 +362,10 @@ impl Pool {
             Ok(fetched) => {
                 if access != Access::Internal {
                     add(self.reads.of(id.space).from(fetched.from), 1);
+                    add(&self.counters.reads_below, 1);
                     meter::read(fetched.from, self.world.clock.now() - since);
                 }
+                self.sample_arrival(no, id, access != Access::Internal);
                 let frame = self.frame(no);
                 frame.came(self.period.load(Ordering::Relaxed), access == Access::Normal);
                 frame.pin_again();
@@ -388,6 +399,7 @@ impl Pool {
         assert!(self.claim(id, no), "page {id} is created but is in memory already");
         let frame = self.frame(no);
         frame.came(self.period.load(Ordering::Relaxed), true);
+        self.sample_made(no, id);
         frame.pin_again();
         // Free a moment ago: the flusher may still be letting go of the page that it made clean here.
         if planted::LATCHED_FRAME_TAKEN.on() {
@@ -422,6 +434,7 @@ impl Pool {
     /// Forgets all pages of a dropped space, dirty ones too. Returns how many are still pinned: the
     /// caller lets go and calls again.
     pub fn discard_space(&self, space: SpaceId) -> usize {
+        self.sample_forget(space);
         let mut pinned = 0;
         for no in (0..self.frames() as u32).map(FrameNo) {
             let frame = self.frame(no);

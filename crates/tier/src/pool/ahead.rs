@@ -68,6 +68,7 @@ impl Pool {
         for ((id, no), result) in ahead.iter().zip(results) {
             match result {
                 Ok(fetched) => {
+                    self.sample_arrival(*no, *id, false);
                     self.frame(*no).came(self.period.load(Ordering::Relaxed), false);
                     self.admit(*id, *no, fetched);
                     self.counters.read_ahead.fetch_add(1, Ordering::Relaxed);
