@@ -109,6 +109,8 @@ pub struct FlashCounts {
 /// Requests to the store for a space's objects, sent by pages and sinks. Retries below are not counted.
 #[derive(Default, Debug)]
 pub struct StoreCounts {
+    /// Blocks that were sunk: whose object was put and published.
+    pub sinks: AtomicU64,
     pub gets: AtomicU64,
     pub get_bytes: AtomicU64,
     pub puts: AtomicU64,
