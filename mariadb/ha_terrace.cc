@@ -163,6 +163,7 @@ int ha_terrace::external_lock(THD *thd, int type)
   {
     park_cursor();
     end_own_read();
+    Session::of(thd)->take_reads();
     return 0;
   }
   // The server refuses it, too, but can't say why.

@@ -4,6 +4,7 @@
 #include "globals.h"
 #include "xid.h"
 #include "sql_parse.h"
+#include <atomic>
 
 /* The server exports them and declares them in no header. */
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
@@ -28,6 +29,12 @@ void tell_lock_waits()
 static bool is_whole(THD *thd, bool all)
 {
   return all || !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+
+ulonglong Session::next_serial()
+{
+  static std::atomic<ulonglong> last;
+  return ++last;
 }
 
 Session *Session::of(THD *thd)
@@ -65,6 +72,7 @@ void Session::ended()
   for (terrace_savepoint *savepoint : savepoints)
     terrace_savepoint_close(savepoint);
   savepoints.clear();
+  take_reads();
   terrace_txn_close(txn);
   txn= nullptr;
   in_statement= in_phases= ordered= false;
@@ -79,6 +87,7 @@ int Session::enter(THD *thd)
       return error;
   if (in_statement)
     return 0;
+  begin_reads();
   in_statement= true;
   trans_register_ha(thd, false, hton, 0);
   if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
@@ -98,6 +107,7 @@ struct Calls
     if (!is_whole(thd, all))
     {
       session->in_statement= false;
+      session->take_reads();
       return 0;
     }
     if (!session->txn)

@@ -36,6 +36,12 @@ public:
   int enter(THD *thd);
   /** The open transaction, or null. */
   terrace_txn *transaction() const { return txn; }
+  /** From now on what this thread reads is the session's. */
+  void begin_reads();
+  /** Adds what this thread has read to `reads`; returns it. */
+  terrace_reads take_reads();
+  /** What the session has read. */
+  terrace_reads reads= {};
   uint isolation() const { return level; }
 
   /** The server's number of the index of the last HA_ERR_FOUND_DUPP_KEY. A partitioned table asks another of its handlers than
@@ -49,6 +55,9 @@ private:
   int begin(THD *thd);
   void ended();
 
+  /** Differs from that of every other session there ever was; never 0. */
+  const ulonglong serial= next_serial();
+  static ulonglong next_serial();
   terrace_txn *txn= nullptr;
   uint level= 0;
   bool in_statement= false, in_phases= false, ordered= false;

@@ -4,9 +4,11 @@ use crate::catalog::Catalog;
 use crate::config::{Bytes, Config};
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::kept_curve::Kept;
 use crate::lock::{Locks, OnWait};
 use crate::requests::{self, Requests};
 use crate::row_cursor::Cursor;
+use crate::seen::{self, Value};
 use crate::storage::{Parts, Storage};
 use crate::table::{Table, TableDef};
 use crate::txn::ids::Ids;
@@ -78,6 +80,8 @@ impl Engine {
         self.core.storage.stop_workers_but_flush();
         self.core.catalog.save_rows();
         self.core.storage.close()?;
+        // Advice is no reason to fail: without it there is only none.
+        let _ = Kept::of(&self.core).save(&*self.core.storage.volume);
         self.core.storage.stop();
         Ok(())
     }
@@ -166,6 +170,11 @@ impl Engine {
     }
 
     // --- seeing it ---------------------------------------------------------------------------
+
+    /// A table of what there is to see, by name (`seen`). None: there is none of that name.
+    pub fn seen(&self, name: &str) -> Option<Vec<Vec<Value>>> {
+        seen::rows(&self.core, &self.spaces(), name)
+    }
 
     pub fn spaces(&self) -> Vec<SpaceInfo> {
         let storage = &self.core.storage;

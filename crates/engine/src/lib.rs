@@ -14,15 +14,18 @@ pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod growth;
+pub mod kept_curve;
 pub mod lock;
 pub mod log;
 pub mod look;
+pub mod metrics;
 pub mod pace;
 pub mod planted;
 pub mod recovery;
 pub mod requests;
 pub mod row;
 pub mod row_cursor;
+pub mod seen;
 pub mod space;
 pub mod storage;
 pub mod superblock;

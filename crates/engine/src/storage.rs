@@ -72,6 +72,8 @@ pub struct Storage {
     pub was_clean: bool,
     /// The instance was made by this start.
     pub is_new: bool,
+    /// When this start was, in nanoseconds of the world's clock.
+    pub since: Nanos,
     // Dropped in this order: workers first, the lock last.
     kept: Mutex<Vec<Box<dyn WorkerHandle>>>,
     workers: Mutex<Vec<Box<dyn WorkerHandle>>>,
@@ -186,6 +188,7 @@ impl Storage {
             config: config.clone(),
             was_clean,
             is_new,
+            since: parts.world.clock.now(),
             kept: Mutex::new(Vec::new()),
             workers: Mutex::new(workers),
             _lock: lock,
@@ -246,6 +249,9 @@ impl Storage {
             self.world.sched.wait(&self.flusher.progress, progress, Some(1_000_000));
         }
         self.map.drop_space(space)?;
+        self.pages.pool().retain_reads(|s| s != space);
+        self.bpe.iter().for_each(|bpe| bpe.by_space.forget(space));
+        self.cold.iter().for_each(|cold| cold.objects.by_space.forget(space));
         Ok(())
     }
 

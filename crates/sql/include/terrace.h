@@ -9,6 +9,17 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#define TERRACE_VALUE_NULL 0
+
+#define TERRACE_VALUE_NUMBER 1
+
+#define TERRACE_VALUE_REAL 2
+
+#define TERRACE_VALUE_TEXT 3
+
+// A table's name as it was given when the table was created.
+#define TERRACE_VALUE_TABLE 4
+
 // What a call returns. 0 and 1 are no errors.
 enum TERRACE
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -382,6 +393,32 @@ typedef struct {
 // How many entries of an index are built; false ends it with `TERRACE_CANCELLED`.
 typedef bool (*terrace_progress_fn)(void *context, uint64_t entries);
 
+// One column's value. The text is borrowed for the callback.
+typedef struct {
+  // One of `TERRACE_VALUE_…`: which of the others counts.
+  uint32_t kind;
+  uint64_t number;
+  double real;
+  terrace_bytes text;
+} terrace_value;
+
+typedef void (*terrace_row_fn)(void *context, const terrace_value *values, size_t count);
+
+// Pages that a thread read, and the time until they were in memory, in nanoseconds: see `docs/observability.md`.
+typedef struct {
+  uint64_t pages_memory;
+  uint64_t pages_flash;
+  uint64_t pages_volume;
+  uint64_t pages_object;
+  uint64_t pages_log;
+  uint64_t pages_ahead;
+  uint64_t nanos_wait;
+  uint64_t nanos_flash;
+  uint64_t nanos_volume;
+  uint64_t nanos_object;
+  uint64_t nanos_log;
+} terrace_reads;
+
 // Stands before each row of a batch, in the machine's byte order.
 typedef struct {
   uint32_t key_len;
@@ -751,6 +788,16 @@ int32_t terrace_load_duplicate(terrace_load *load, terrace_batch *batch);
 
 // Frees the handle; null is fine.
 void terrace_load_close(terrace_load *load);
+
+// Calls `each` with every row of a table of what there is to see: `index_statistics`, `table_statistics`,
+// `miss_ratio_curve`, `advice`.
+int32_t terrace_engine_seen(const terrace_engine *engine,
+                            terrace_bytes name,
+                            terrace_row_fn each,
+                            void *context);
+
+// What the calling thread has read since its last call of this function, through any engine.
+terrace_reads terrace_reads_take(void);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -3,6 +3,7 @@
 use crate::bytes::TerraceBytes;
 use crate::config;
 use crate::error::{Code, Fault, guard};
+use crate::metrics::Listener;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use terrace_engine::{Engine, Error, Txn};
 pub struct TerraceEngine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) prepared: Arc<Prepared>,
+    metrics: Option<Listener>,
 }
 
 /// Prepared transactions whose handle was closed: they wait to be decided by name. (Those that a crash left are
@@ -125,7 +127,16 @@ pub unsafe extern "C" fn terrace_engine_open(
             Error::Poisoned(what) => Error::Invalid(what),
             other => other,
         })?;
-        *out = Box::into_raw(Box::new(TerraceEngine { engine, prepared: Arc::default() }));
+        let metrics = match config::metrics_listen(text, overrides)? {
+            None => None,
+            Some(address) => {
+                let seen = engine.clone();
+                let started = Listener::start(address, move || terrace_engine::metrics::running(&seen));
+                // Nobody would close the engine of a start that failed.
+                Some(started.inspect_err(|_| drop(engine.shutdown()))?)
+            }
+        };
+        *out = Box::into_raw(Box::new(TerraceEngine { engine, prepared: Arc::default(), metrics }));
         Ok(Code::Ok)
     })
 }
@@ -140,7 +151,8 @@ pub unsafe extern "C" fn terrace_engine_close(engine: *mut TerraceEngine) -> i32
     guard(|| {
         if !engine.is_null() {
             // SAFETY: the caller's promise.
-            let engine = unsafe { Box::from_raw(engine) };
+            let mut engine = unsafe { Box::from_raw(engine) };
+            drop(engine.metrics.take());
             engine.engine.shutdown()?;
         }
         Ok(Code::Ok)

@@ -26,7 +26,9 @@ mod cursor;
 mod engine;
 mod error;
 mod load;
+mod metrics;
 mod parts;
+mod seen;
 mod transaction;
 
 pub use alter::*;
@@ -36,4 +38,5 @@ pub use cursor::*;
 pub use engine::*;
 pub use error::*;
 pub use load::*;
+pub use seen::*;
 pub use transaction::*;

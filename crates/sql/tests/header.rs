@@ -31,6 +31,9 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceRow", "row"),
     ("TerraceNewIndex", "new_index"),
     ("TerraceProgressFn", "progress_fn"),
+    ("TerraceValue", "value"),
+    ("TerraceRowFn", "row_fn"),
+    ("TerraceReads", "reads"),
 ];
 
 fn generate() -> String {
@@ -69,7 +72,7 @@ fn generate() -> String {
     }
     config.export.include.push("TerraceRowHead".into());
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["error", "bytes", "engine", "catalog", "transaction", "cursor", "alter", "load"] {
+    for file in ["error", "bytes", "engine", "catalog", "transaction", "cursor", "alter", "load", "seen"] {
         builder = builder.with_src(root.join(format!("src/{file}.rs")));
     }
     let mut text = Vec::new();

@@ -29,6 +29,7 @@ pub use worker::BpeWorker;
 
 use crate::admission::Admission;
 use crate::admission::filter::{self, Filter, Rule, mark as mark_of};
+use crate::by_space::{BySpace, FlashCounts};
 use crate::page::{self, BadImage, PAGE_SIZE, PageId, PageRef, Tag};
 use crate::path::FlashCache;
 use crate::planted;
@@ -168,6 +169,7 @@ pub struct Bpe {
     files: Option<Files>,
     wake: Arc<Event>,
     pub counters: BpeCounters,
+    pub by_space: BySpace<FlashCounts>,
 }
 
 /// What admission remembers for a flash of so many slots.
@@ -209,6 +211,7 @@ impl Bpe {
             files,
             wake: Arc::new(Event::new()),
             counters: BpeCounters::default(),
+            by_space: BySpace::default(),
         }
     }
 
@@ -285,6 +288,7 @@ impl Bpe {
     /// for the device.
     pub fn evicted(&self, id: PageId, image: &[u8], accesses: u8) -> Evicted {
         let mark = mark_of(id);
+        let of_space = self.by_space.of(id.space);
         let spare = {
             let mut guard = self.state.lock();
             let state = &mut *guard;
@@ -296,10 +300,14 @@ impl Bpe {
             }
             let has_room = state.index.in_use() < state.index.limit() / ROOM * (ROOM - 1);
             let mut candidate = None;
+            let ghost_hits = state.filter.ghost_hits();
             let admission = state.filter.judge(id, accesses, has_room, |_| {
                 candidate = state.index.candidate();
                 candidate.map(|(_, mark)| mark)
             });
+            if state.filter.ghost_hits() > ghost_hits {
+                count(&of_space.ghost_hits);
+            }
             match admission {
                 Admission::Admit => match state.fills.promise() {
                     Some(spare) => spare,
@@ -314,6 +322,7 @@ impl Bpe {
                         state.index.pass(slot);
                     }
                     count(&self.counters.remembered);
+                    count(&of_space.remembered);
                     return Evicted::Remembered;
                 }
             }
@@ -327,6 +336,7 @@ impl Bpe {
             count(&self.counters.fill_dropped);
             return Evicted::Dropped;
         }
+        count(&of_space.admitted);
         self.wake.notify();
         Evicted::Queued
     }

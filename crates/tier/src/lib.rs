@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod below;
 pub mod bpe;
+pub mod by_space;
 pub mod bypass;
 pub mod collect;
 pub mod evict;
@@ -13,6 +14,7 @@ pub mod frame;
 pub mod fuzz;
 pub mod ghost;
 pub mod map;
+pub mod meter;
 pub mod mtr;
 pub mod object;
 pub mod object_buffer;

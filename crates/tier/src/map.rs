@@ -120,6 +120,8 @@ pub struct SpaceCounts {
     pub volume: u64,
     pub object: u64,
     pub objects: u64,
+    /// What the objects take in the store.
+    pub object_bytes: u64,
 }
 
 pub(crate) fn group_of(block: BlockId) -> (u32, u32) {
@@ -169,7 +171,10 @@ impl Map {
         let mut counts: HashMap<SpaceId, SpaceCounts> = HashMap::new();
         self.each_entry(|block, entry| {
             let c = counts.entry(block.space).or_default();
-            c.objects += u64::from(entry.object().is_some());
+            if entry.object().is_some() {
+                c.objects += 1;
+                c.object_bytes += (crate::object::format::HEADER + entry.offset(BLOCK_PAGES as usize)) as u64;
+            }
             for i in (0..BLOCK_PAGES as usize).filter(|i| entry.tag(*i) != 0) {
                 c.pages += 1;
                 if entry.slot(i).is_some() {
@@ -185,11 +190,12 @@ impl Map {
     /// Every page of the space that was ever flushed.
     pub fn pages_of(&self, space: SpaceId) -> Vec<PageId> {
         let mut pages = Vec::new();
-        self.each_entry(|block, entry| {
-            if block.space == space {
+        self.each_entry_of(
+            |found| found == space,
+            |block, entry| {
                 pages.extend((0..BLOCK_PAGES as usize).filter(|i| entry.tag(*i) != 0).map(|i| block.page(i)));
-            }
-        });
+            },
+        );
         pages
     }
 
@@ -267,9 +273,13 @@ impl Map {
         Entry::new(PageRef::new(&inner.pages[*page as usize].image), index).object() == Some(*key)
     }
 
-    fn each_entry(&self, mut each: impl FnMut(BlockId, Entry<'_>)) {
+    fn each_entry(&self, each: impl FnMut(BlockId, Entry<'_>)) {
+        self.each_entry_of(|_| true, each);
+    }
+
+    fn each_entry_of(&self, wanted: impl Fn(SpaceId) -> bool, mut each: impl FnMut(BlockId, Entry<'_>)) {
         let inner = self.inner.read();
-        for ((space, group), page) in &inner.index {
+        for ((space, group), page) in inner.index.iter().filter(|((space, _), _)| wanted(*space)) {
             let page = PageRef::new(&inner.pages[*page as usize].image);
             for index in 0..ENTRIES {
                 each(BlockId { space: *space, block: group * ENTRIES + index }, Entry::new(page, index));

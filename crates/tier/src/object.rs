@@ -15,6 +15,7 @@ pub mod codec;
 pub mod format;
 pub mod key;
 
+use crate::by_space::{BySpace, StoreCounts, add};
 use crate::fence;
 use crate::map::InObject;
 use crate::page::{BadImage, PAGE_SIZE, Tag};
@@ -80,6 +81,7 @@ pub struct Objects {
     /// How each space's pages are compressed in the next object.
     pub codecs: Arc<Codecs>,
     pub counters: ObjectCounters,
+    pub by_space: BySpace<StoreCounts>,
 }
 
 /// An object on its way into the store.
@@ -121,7 +123,7 @@ impl Objects {
     pub fn new(store: Arc<dyn ObjectStore>) -> Objects {
         let codecs = Arc::new(Codecs::new(Codec::default()));
         let (readers, counters) = (Mutex::default(), ObjectCounters::default());
-        Objects { store, readers, packer: Packer::default(), codecs, counters }
+        Objects { store, readers, packer: Packer::default(), codecs, counters, by_space: BySpace::default() }
     }
 
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
@@ -139,6 +141,16 @@ impl Objects {
         self.readers.lock().contains_key(key)
     }
 
+    fn count_get(&self, key: &ObjectKey, bytes: usize) {
+        let of_space = self.by_space.of(key.space);
+        for (count, sum) in
+            [(&self.counters.gets, &self.counters.get_bytes), (&of_space.gets, &of_space.get_bytes)]
+        {
+            add(count, 1);
+            add(sum, bytes as u64);
+        }
+    }
+
     fn get_range(
         &self,
         purpose: Purpose,
@@ -146,8 +158,7 @@ impl Objects {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<(), StoreError> {
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        self.counters.get_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.count_get(key, buf.len());
         let result = self.store.get_range(purpose, &key.to_string(), offset, buf);
         result.map_err(|error| self.explain(error))
     }
@@ -174,8 +185,13 @@ impl Objects {
         let mut parts: Vec<&[u8]> = vec![&header];
         parts.extend(&draft.bodies);
         let key = draft.header.key;
-        self.counters.puts.fetch_add(1, Ordering::Relaxed);
-        self.counters.put_bytes.fetch_add(draft.header.object_len() as u64, Ordering::Relaxed);
+        let of_space = self.by_space.of(key.space);
+        for (count, bytes) in
+            [(&self.counters.puts, &self.counters.put_bytes), (&of_space.puts, &of_space.put_bytes)]
+        {
+            add(count, 1);
+            add(bytes, draft.header.object_len() as u64);
+        }
         let error = match self.store.put_if_absent(Purpose::Sink, &key.to_string(), &parts) {
             Ok(_) => return Ok(()),
             Err(error @ (StoreError::Unknown { .. } | StoreError::Conflict { .. })) => error,
@@ -214,8 +230,7 @@ impl Objects {
     pub fn read_block(&self, purpose: Purpose, key: &ObjectKey) -> Result<(Header, Vec<u8>), ObjectError> {
         let _reading = self.reading(*key);
         let (bytes, _) = self.store.get(purpose, &key.to_string()).map_err(|error| self.explain(error))?;
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        self.counters.get_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.count_get(key, bytes.len());
         let header = format::check(key, &bytes).map_err(|bad| ObjectError::Corrupt { key: *key, bad })?;
         Ok((header, bytes))
     }

@@ -272,6 +272,7 @@ impl Sinker {
         match &result {
             Ok(Sunk::Put { pages }) => {
                 self.counters.blocks.fetch_add(1, Ordering::Relaxed);
+                self.mover.objects.by_space.of(block.space).sinks.fetch_add(1, Ordering::Relaxed);
                 self.counters.pages.fetch_add(u64::from(*pages), Ordering::Relaxed);
                 self.mover.map.slots_freed.notify();
                 self.mover.pool.flush_wanted.notify(); // a flusher that found no slot

@@ -3,7 +3,9 @@
 use super::Pool;
 use super::scans::Stretch;
 use crate::below::{Fetched, ReadError};
+use crate::by_space::add;
 use crate::frame::FrameNo;
+use crate::meter;
 use crate::page::{BLOCK_PAGES, PageId};
 use std::sync::atomic::Ordering;
 
@@ -105,9 +107,12 @@ impl Pool {
 
     /// A page that nobody asked for yet is in memory.
     fn came_ahead(&self, id: PageId, no: FrameNo, fetched: Fetched) {
+        self.sample_arrival(no, id, false);
         self.frame(no).came(self.period.load(Ordering::Relaxed), false);
         self.admit(id, no, fetched);
         self.counters.read_ahead.fetch_add(1, Ordering::Relaxed);
+        add(&self.reads.of(id.space).ahead, 1);
+        meter::ahead();
     }
 
     /// A free frame if some would be left.
