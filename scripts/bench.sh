@@ -28,10 +28,15 @@ sql-first)
   need sysbench
   "$("$ROOT/scripts/python.sh")" bench/sql_first.py "$OUT"
   ;;
+sql-memory)
+  "$ROOT/scripts/build.sh" >/dev/null
+  need sysbench
+  MYROCKS=$("$ROOT/scripts/myrocks.sh") "$("$ROOT/scripts/python.sh")" bench/sql_memory.py "$OUT"
+  ;;
 sql-load)
   "$ROOT/scripts/build.sh" >/dev/null
   "$("$ROOT/scripts/python.sh")" bench/sql_load.py "$OUT"
   ;;
-*) fail "NAME=$NAME is not among kv-memory, kv-tiered, memory, sql-first, sql-load" ;;
+*) fail "NAME=$NAME is not among kv-memory, kv-tiered, memory, sql-first, sql-memory, sql-load" ;;
 esac
 say "Written: $OUT/$NAME.json"
