@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::kept_curve::Kept;
 use crate::lock::{Locks, OnWait};
 use crate::requests::{self, Requests};
-use crate::row_cursor::Cursor;
+use crate::row_cursor::{Buffers, Cursor};
 use crate::seen::{self, Value};
 use crate::storage::{Parts, Storage};
 use crate::table::{Table, TableDef};
@@ -400,6 +400,17 @@ impl Txn {
         lock: Lock,
         access: Access,
     ) -> Result<Cursor> {
-        Cursor::new(self.clone(), table.clone(), index, lock, access)
+        self.cursor_in(table, index, lock, access, Buffers::default())
+    }
+    /// As [`Txn::cursor`], in the memory of an earlier one.
+    pub fn cursor_in(
+        self: &Arc<Txn>,
+        table: &Arc<Table>,
+        index: usize,
+        lock: Lock,
+        access: Access,
+        buffers: Buffers,
+    ) -> Result<Cursor> {
+        Cursor::new(self.clone(), table.clone(), index, lock, access, buffers)
     }
 }
