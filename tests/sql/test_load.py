@@ -18,7 +18,22 @@ NAMES = "(id, k, u, c, j)"
 @pytest.fixture
 def source(db):
     """A table of rows that another engine keeps."""
-    run(db, f"CREATE TABLE source ENGINE=Aria AS {SELECT.format(rows=ROWS)}")
+    run(db, f"CREATE TABLE source ENGINE=InnoDB AS {SELECT.format(rows=ROWS)}")
+
+
+@pytest.fixture
+def others(db, server):
+    """Makes other connections to the database, which end with the test."""
+    made = []
+
+    def other():
+        made.append(server.connect(database=db.name))
+        return made[-1]
+
+    yield other
+    for connection in made:
+        connection.close()
+    db.rollback()
 
 
 def passed(db):
@@ -107,9 +122,9 @@ def test_duplicates_leave_an_empty_table_and_name_key_and_row(db, engine, source
     assert count(db) == ROWS and is_whole(db)
 
 
-def test_the_transaction_sees_its_rows_and_others_see_none_before_the_commit(db, engine, source, server):
+def test_the_transaction_sees_its_rows_and_others_see_none_before_the_commit(db, engine, source, others):
     made(db, engine)
-    other = server.connect(database=db.name)
+    other = others()
     run(other, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
     run(db, "BEGIN")
     run(db, "SAVEPOINT a")
@@ -118,7 +133,7 @@ def test_the_transaction_sees_its_rows_and_others_see_none_before_the_commit(db,
     run(db, "UPDATE t SET c = 'changed', u = -id WHERE id <= 100")
     run(db, "DELETE FROM t WHERE id > 100 AND id <= 200")
     assert count(other) == 0
-    assert count(server.connect(database=db.name)) == 0
+    assert count(others()) == 0
     run(db, "ROLLBACK TO a")
     assert count(db) == 0
     assert fill(db) > 100
@@ -127,7 +142,7 @@ def test_the_transaction_sees_its_rows_and_others_see_none_before_the_commit(db,
     run(db, "ROLLBACK TO b")
     run(db, "INSERT INTO t (id, k, c) VALUES (1000000, 1, '')")
     # Another session's row beside them, and one that must wait.
-    third = server.connect(database=db.name)
+    third = others()
     run(third, "INSERT INTO t (id, k, c) VALUES (2000000, 1, '')")
     run(third, "SET terrace_lock_wait_timeout_ms = 100")
     assert refused(third, "INSERT INTO t (id, k, c) VALUES (5, 1, '')")[0] == 1205
@@ -139,9 +154,9 @@ def test_the_transaction_sees_its_rows_and_others_see_none_before_the_commit(db,
     run(db, "ANALYZE TABLE t")
 
 
-def test_rows_that_come_beside_a_load_stay(db, engine, source, server):
+def test_rows_that_come_beside_a_load_stay(db, engine, source, others):
     made(db, engine)
-    other = server.connect(database=db.name)
+    other = others()
     running = threading.Thread(target=lambda: run(db, f"INSERT INTO t {NAMES} SELECT * FROM source WHERE SLEEP(IF(`seq` = 15000, 1.5, 0)) = 0"))
     running.start()
     time.sleep(0.7)
