@@ -138,13 +138,13 @@ def test_the_transaction_sees_its_rows_and_others_see_none_before_the_commit(db,
     assert count(db) == 0
     assert fill(db) > 100
     run(db, "SAVEPOINT b")
-    run(db, "DELETE FROM t WHERE id % 2")
+    run(db, "DELETE FROM t WHERE id < 1000")
     run(db, "ROLLBACK TO b")
     run(db, "INSERT INTO t (id, k, c) VALUES (1000000, 1, '')")
     # Another session's row beside them, and one that must wait.
     third = others()
-    run(third, "INSERT INTO t (id, k, c) VALUES (2000000, 1, '')")
     run(third, "SET terrace_lock_wait_timeout_ms = 100")
+    run(third, "INSERT INTO t (id, k, c) VALUES (2000000, 1, '')")
     assert refused(third, "INSERT INTO t (id, k, c) VALUES (5, 1, '')")[0] == 1205
     run(db, "COMMIT")
     assert count(other) == 0
@@ -275,5 +275,5 @@ def test_killed_in_mid_load_the_server_comes_back_with_an_empty_table(own_server
     assert count(db) == 20000 and is_whole(db)
     own_server.stop()
     code, report = own_server.check()
-    assert code == 0 and not report.get("leaked"), report
+    assert code == 0 and report["leaked"]["count"] == 0, report
     own_server.start()
