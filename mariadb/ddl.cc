@@ -71,6 +71,12 @@ std::string plain_properties()
   return make_properties(false, nullptr, 0, "");
 }
 
+std::string version_of(const terrace_bytes &bytes)
+{
+  const Properties properties(bytes);
+  return std::string(reinterpret_cast<const char *>(properties.version.data), properties.version.len);
+}
+
 bool read_layouts(const terrace_table *table, RowLayouts *layouts)
 {
   const Properties properties(terrace_table_properties(table));
@@ -300,7 +306,12 @@ int ha_terrace::rename_table(const char *from, const char *to)
   // A partition's sample has its name in its key.
   const std::string before= table_name(from), after= table_name(to);
   const std::string kept= statistics_suffix(before) != statistics_suffix(after) ? statistics_of(before) : "";
-  const int32_t code= terrace_table_rename(engine, bytes_of(before), bytes_of(after));
+  int32_t code= terrace_table_rename(engine, bytes_of(before), bytes_of(after));
+  // The server renames all partitions again, also those that were renamed before the crash.
+  terrace_table *renamed= nullptr;
+  if (code == TERRACE_ABSENT && server_recovers() && !terrace_table_open(engine, bytes_of(after), &renamed))
+    code= TERRACE_OK;
+  terrace_table_close(renamed);
   if (!code && !kept.empty())
     forget_statistics(kept);
   return map_error(ha_thd(), code);

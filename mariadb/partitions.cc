@@ -4,7 +4,8 @@
   of them (.par) before or after them; its own recovery looks at the list, and so leaves what lies between, with any engine.
 
   After the server's recovery, partitions whose table has no list are looked at: where another table's list names a partition that the
-  engine lacks, a rename was interrupted, and it is brought back. What an ALTER made for its own time is dropped. What belongs to nobody is named in the error log and stays until
+  engine lacks, a rename was interrupted, and it is brought back. A list without a definition (.frm) was parted from it: it and its
+  partitions follow the definition that has their version and no list. What belongs to nobody is named in the error log and stays until
   DROP TABLE or DROP DATABASE is told of it: a data directory may be lost for other reasons, and the rows not with it.
 */
 #include "ddl.h"
@@ -12,10 +13,10 @@
 #include "globals.h"
 #include "mysqld.h"
 #include "handler.h"
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <set>
 #include <sstream>
 #include <vector>
 
@@ -28,10 +29,11 @@ static const size_t WORD= 4, COUNT_AT= 8, ENGINES_AT= 12;
 
 namespace fs= std::filesystem;
 
-bool has_partition_list(const std::string &table)
+/** Whether the server has such a file of a table; if that can't be known, it has. */
+static bool has_file(const std::string &table, const char *extension)
 {
   std::error_code error;
-  return fs::exists(fs::path(mysql_real_data_home) / (table + ".par"), error) || error;
+  return fs::exists(fs::path(mysql_real_data_home) / (table + extension), error) || error;
 }
 
 static size_t words(size_t bytes) { return (bytes + WORD - 1) / WORD * WORD; }
@@ -59,94 +61,168 @@ static std::vector<std::string> names_in(const fs::path &file)
   return names;
 }
 
-static void list_name(void *context, terrace_bytes name, terrace_bytes)
+/* The engine's tables, each with the version of its definition. */
+typedef std::map<std::string, std::string> Tables;
+
+static void list_name(void *context, terrace_bytes name, terrace_bytes properties)
 {
-  static_cast<std::set<std::string> *>(context)->emplace(reinterpret_cast<const char *>(name.data), name.len);
+  (*static_cast<Tables *>(context))[std::string(reinterpret_cast<const char *>(name.data), name.len)]= version_of(properties);
+}
+
+/** The version in a definition of the server's; empty: there is none. */
+static std::string version_in(const fs::path &frm)
+{
+  static const size_t HEAD= 64;
+  std::ifstream in(frm, std::ios::binary);
+  std::string text(4096, 0);
+  in.read(&text[0], text.size());
+  text.resize(in.gcount());
+  const uchar *bytes= reinterpret_cast<const uchar *>(text.data());
+  // Fields of a type, a length and so many bytes; the version is the first, of type 0.
+  if (text.size() < HEAD + 2 || bytes[0] != 0xfe || bytes[1] != 1 || bytes[HEAD] != 0 || text.size() < HEAD + 2 + bytes[HEAD + 1])
+    return "";
+  return text.substr(HEAD + 2, bytes[HEAD + 1]);
 }
 
 /** Partitions without a list, by what follows the table's name. */
-static std::multimap<std::string, std::string> strays(const std::set<std::string> &tables)
+static std::multimap<std::string, std::string> strays(const Tables &tables)
 {
   std::multimap<std::string, std::string> found;
-  for (const std::string &name : tables)
+  for (const auto &one : tables)
   {
+    const std::string &name= one.first;
     const size_t mark= name.find(MARK);
-    if (mark != std::string::npos && !has_partition_list(name.substr(0, mark)))
+    if (mark != std::string::npos && !has_file(name.substr(0, mark), ".par"))
       found.emplace(name.substr(mark), name);
   }
   return found;
 }
 
-/** Whether a partition is of a table that the server makes for the time of an ALTER; its database is there. */
-static bool is_passing(const std::string &name)
-{
-  const size_t slash= name.find('/');
-  std::error_code error;
-  return slash != std::string::npos && !name.compare(slash + 1, 5, "#sql-") &&
-         fs::is_directory(fs::path(mysql_real_data_home) / name.substr(0, slash), error);
-}
+static std::atomic<bool> recovering{true};
 
-static void drop_passing(const std::string &name)
-{
-  if (terrace_table_drop(engine, bytes_of(name)))
-    sql_print_warning("Terrace: can't drop %s: %s", name.c_str(), last_message().c_str());
-}
+bool server_recovers() { return recovering; }
 
-static int bring_back_partitions(handlerton *)
+/** Calls `each` with every file of this extension in a database, and its table. */
+template <class Each> static void for_each_file(const char *extension, Each each)
 {
-  std::set<std::string> tables;
-  if (!engine || terrace_table_list(engine, list_name, &tables))
-    return 0;
-  std::multimap<std::string, std::string> stray= strays(tables);
-  if (stray.empty())
-    return 0;
   std::error_code error;
   for (const fs::directory_entry &database : fs::directory_iterator(mysql_real_data_home, error))
+    if (database.is_directory(error))
+      for (const fs::directory_entry &file : fs::directory_iterator(database.path(), error))
+        if (file.path().extension() == extension)
+          each(file.path(), database.path().filename().string() + "/" + file.path().stem().string());
+}
+
+/** Whether each partition has this version, by the name of the list or by that of the definition. */
+static bool are_of(const std::vector<std::string> &names, const std::string &listed, const std::string &defined,
+                   const std::string &version, const Tables &tables)
+{
+  for (const std::string &name : names)
   {
-    if (!database.is_directory(error))
-      continue;
-    for (const fs::directory_entry &file : fs::directory_iterator(database.path(), error))
-    {
-      if (file.path().extension() != ".par")
-        continue;
-      const std::string table= database.path().filename().string() + "/" + file.path().stem().string();
-      for (const std::string &partition : names_in(file.path()))
-      {
-        const std::string suffix= MARK + partition, name= table + suffix;
-        // Which of several it would be is not known.
-        if (tables.count(name) || stray.count(suffix) != 1)
-          continue;
-        const std::string from= stray.find(suffix)->second;
-        if (terrace_table_rename(engine, bytes_of(from), bytes_of(name)))
-          sql_print_warning("Terrace: can't rename %s back to %s: %s", from.c_str(), name.c_str(), last_message().c_str());
-        else
-          sql_print_information("Terrace: a rename was interrupted: %s is %s again", from.c_str(), name.c_str());
-        stray.erase(suffix);
-      }
-    }
+    const auto one= tables.find(listed + MARK + name), other= tables.find(defined + MARK + name);
+    if ((one == tables.end()) == (other == tables.end()) || (one == tables.end() ? other : one)->second != version)
+      return false;
   }
+  return !names.empty() && !version.empty();
+}
+
+/** A list without a definition, and its partitions, follow the definition. */
+static void follow_definition(const fs::path &list, const std::string &listed, Tables *tables)
+{
+  const std::vector<std::string> names= names_in(list);
+  std::vector<std::string> fitting;
+  for_each_file(".frm", [&](const fs::path &frm, const std::string &table) {
+    if (!names.empty() && !has_file(table, ".par") && are_of(names, listed, table, version_in(frm), *tables))
+      fitting.push_back(table);
+  });
+  if (fitting.size() != 1)
+    return;
+  const std::string &defined= fitting[0];
+  for (const std::string &name : names)
+  {
+    const std::string from= listed + MARK + name, to= defined + MARK + name;
+    if (!tables->count(from))
+      continue;
+    if (terrace_table_rename(engine, bytes_of(from), bytes_of(to)))
+    {
+      sql_print_warning("Terrace: can't rename %s to %s: %s", from.c_str(), to.c_str(), last_message().c_str());
+      return;
+    }
+    (*tables)[to]= (*tables)[from];
+    tables->erase(from);
+  }
+  std::error_code error;
+  fs::rename(list, fs::path(mysql_real_data_home) / (defined + ".par"), error);
+  if (error)
+    sql_print_warning("Terrace: can't rename %s: %s", list.c_str(), error.message().c_str());
+  else
+    sql_print_information("Terrace: a rename was interrupted: the partitions of %s are those of %s", listed.c_str(), defined.c_str());
+}
+
+static void bring_back_partitions()
+{
+  Tables tables;
+  if (terrace_table_list(engine, list_name, &tables))
+    return;
+  std::vector<std::pair<fs::path, std::string>> lists;
+  for_each_file(".par", [&](const fs::path &list, const std::string &table) {
+    if (!has_file(table, ".frm"))
+      lists.emplace_back(list, table);
+  });
+  for (const auto &one : lists)
+    follow_definition(one.first, one.second, &tables);
+  std::multimap<std::string, std::string> stray= strays(tables);
+  if (stray.empty())
+    return;
+  for_each_file(".par", [&](const fs::path &list, const std::string &table) {
+    for (const std::string &partition : names_in(list))
+    {
+      const std::string suffix= MARK + partition, name= table + suffix;
+      // Which of several it would be is not known.
+      if (tables.count(name) || stray.count(suffix) != 1)
+        continue;
+      const std::string from= stray.find(suffix)->second;
+      if (terrace_table_rename(engine, bytes_of(from), bytes_of(name)))
+        sql_print_warning("Terrace: can't rename %s back to %s: %s", from.c_str(), name.c_str(), last_message().c_str());
+      else
+        sql_print_information("Terrace: a rename was interrupted: %s is %s again", from.c_str(), name.c_str());
+      stray.erase(suffix);
+    }
+  });
   for (const auto &one : stray)
-    if (is_passing(one.second))
-      drop_passing(one.second);
-    else
-      sql_print_warning("Terrace: %s is a partition of no table of the server; DROP TABLE of its table removes it", one.second.c_str());
+    sql_print_warning("Terrace: %s is a partition of no table of the server; DROP TABLE of its table removes it", one.second.c_str());
+}
+
+static int recovered(handlerton *)
+{
+  recovering= false;
+  try
+  {
+    if (engine)
+      bring_back_partitions();
+  }
+  catch (const fs::filesystem_error &error)
+  {
+    sql_print_warning("Terrace: can't look for partitions that a crash left: %s", error.what());
+  }
   return 0;
 }
 
 std::vector<std::string> left_partitions(const std::string &table)
 {
-  std::set<std::string> tables;
+  Tables tables;
   std::vector<std::string> left;
-  if (has_partition_list(table) || terrace_table_list(engine, list_name, &tables))
+  if (has_file(table, ".frm") || terrace_table_list(engine, list_name, &tables))
     return left;
-  for (auto at= tables.lower_bound(table + MARK); at != tables.end() && !at->compare(0, table.size() + sizeof MARK - 1, table + MARK); ++at)
-    left.push_back(*at);
+  const std::string start= table + MARK;
+  for (auto at= tables.lower_bound(start); at != tables.end() && !at->first.compare(0, start.size(), start); ++at)
+    left.push_back(at->first);
   return left;
 }
 
 void fill_partition_calls(handlerton *into)
 {
-  into->signal_ddl_recovery_done= bring_back_partitions;
+  into->signal_ddl_recovery_done= recovered;
 }
 
 } // namespace terrace
