@@ -153,7 +153,7 @@ const LEAST: u32 = 16;
 
 #[cfg(feature = "planted-bugs")]
 #[test]
-fn writers_that_are_not_paced_take_the_last_slots() {
+fn planted_writers_that_are_not_paced_take_the_last_slots() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     terrace_engine::planted::WRITERS_NOT_PACED.set(true);
     let found = (1..=3).find(|seed| Rig::new(*seed, 50_000_000).load(12_000).least < LEAST);
