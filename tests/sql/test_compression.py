@@ -47,8 +47,8 @@ def test_tables_choose_how_their_pages_are_compressed(stopped, run):
     run(connection, "USE c")
     shares = {option: fill(connection, run, f"t{n}", option) for n, option in enumerate(["", "COMPRESSION=none", "COMPRESSION=zstd", "COMPRESSION=lz4"])}
     print(shares)
-    # What sank of one table may still be in the next one's figures: a tenth.
-    assert shares["COMPRESSION=none"] > 0.8 and shares[""] < 0.5 and shares["COMPRESSION=zstd"] < 0.4
+    # What sinks late of one table is in the figures of the next.
+    assert shares["COMPRESSION=none"] > 0.5 and shares[""] < 0.3 and shares["COMPRESSION=zstd"] < 0.45
     assert counter(connection, run, "objects_pages_compressed") > 500
     for n in range(4):
         read(connection, run, f"t{n}")
@@ -75,5 +75,6 @@ def test_tables_choose_how_their_pages_are_compressed(stopped, run):
     assert (now[1] - before[1]) / (now[0] - before[0]) < 0.5
     read(connection, run, "t1")
     stopped.stop()
-    code, report = stopped.check(f"--object={stopped.options[-2].split('=', 1)[1]}")
+    place = next(option for option in stopped.options if option.startswith("--terrace-object="))
+    code, report = stopped.check(place.replace("--terrace-", "--"))
     assert code == 0, report

@@ -51,8 +51,6 @@ pub static FLASH_TAG_IGNORED: Switch = Switch::new();
 pub static FILL_AFTER_INVALIDATION: Switch = Switch::new();
 /// The sinker asks a store that throttles as often as before.
 pub static THROTTLED_NOT_LEARNT: Switch = Switch::new();
-/// What is hot is no reason to put a block off.
-pub static HOT_BLOCKS_FIRST: Switch = Switch::new();
 /// An object is deleted as soon as it is superseded, in memory.
 pub static OBJECT_DELETED_EARLY: Switch = Switch::new();
 /// Eviction looks whether a page is pinned, and claims it a moment later.

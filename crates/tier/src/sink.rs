@@ -52,6 +52,8 @@ const REQUESTS: u64 = 2;
 /// Rests after the first failure and at the most, in nanoseconds.
 const REST_MIN: Nanos = 50_000_000;
 const REST_MAX: Nanos = 30_000_000_000;
+/// A store that says to come later than this is asked by then.
+const RETRY_AFTER_MAX: Nanos = 600_000_000_000;
 /// Memory of one worker while it moves a block, in bytes: the block, and what it gets or puts of it. (The answer of a
 /// remote store is a third copy for as long as it is taken apart.)
 pub const BYTES_PER_WORKER: usize = 2 * (2 << 20);
@@ -347,7 +349,7 @@ impl Sinker {
     }
 
     fn failed(&self, block: BlockId, error: &SinkError) -> Step {
-        let mut at_least = 0;
+        let mut throttled = None;
         match error {
             SinkError::Corrupt { .. } | SinkError::Nowhere { .. } => {
                 self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
@@ -365,14 +367,21 @@ impl Sinker {
             | SinkError::Fence(FenceError::Store(StoreError::Throttled { retry_after_ms, .. })) => {
                 self.counters.throttled.fetch_add(1, Ordering::Relaxed);
                 self.state.lock().rate.throttled(self.world.clock.now());
-                at_least = (retry_after_ms * 1_000_000).min(REST_MAX);
+                throttled = Some(retry_after_ms.saturating_mul(1_000_000).min(RETRY_AFTER_MAX));
             }
             _ => {}
         }
         let mut state = self.state.lock();
-        state.rest = (2 * state.rest).clamp(REST_MIN, REST_MAX);
         // Half of it by chance, so that many instances do not come back at once.
-        let rest = at_least.max(state.rest / 2 + self.world.random.below(state.rest / 2));
+        let spread = |rest: Nanos| rest / 2 + self.world.random.below(rest / 2);
+        let rest = match throttled {
+            // The store is there, and said when: what it takes is found by the rate.
+            Some(after) => after + spread(state.rate.spacing().max(REST_MIN)),
+            None => {
+                state.rest = (2 * state.rest).clamp(REST_MIN, REST_MAX);
+                spread(state.rest)
+            }
+        };
         state.rest_until = self.world.clock.now() + rest;
         state.plan.clear();
         Step::IdleFor(rest)

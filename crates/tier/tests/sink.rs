@@ -175,7 +175,7 @@ fn sinking_after_throttling() -> u64 {
 }
 
 #[test]
-fn a_store_that_throttled_is_asked_less_often_for_a_while() {
+fn planted_or_not_a_store_that_throttled_is_asked_less_often_for_a_while() {
     let spaced = sinking_after_throttling();
     assert!((200_000_000..2_000_000_000).contains(&spaced), "seven blocks in {spaced} ns");
     #[cfg(feature = "planted-bugs")]

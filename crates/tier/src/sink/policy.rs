@@ -53,8 +53,7 @@ pub fn choose(p: Pressure, blocks: Vec<BufferedBlock>, max: usize) -> (Reason, V
     able.retain(|b| {
         b.block.space.sinks() && (reason == Reason::Watermark || b.last_change <= p.cooled_before)
     });
-    let hot = |b: &BufferedBlock| is_hot(b, p) && !crate::planted::HOT_BLOCKS_FIRST.on();
-    let order = |b: &BufferedBlock| (hot(b), Reverse(b.slots.max(1).ilog2()), b.last_change, b.block);
+    let order = |b: &BufferedBlock| (is_hot(b, p), Reverse(b.slots.max(1).ilog2()), b.last_change, b.block);
     if able.len() > max {
         able.select_nth_unstable_by_key(max, order);
         able.truncate(max);

@@ -1,7 +1,7 @@
 //! How often the store is asked: pure. Not more often than the setting allows, and less often while the store throttles.
 //!
 //! Requests are spaced evenly, with a short burst after a rest. A store that throttles (429, 503) doubles the spacing, from
-//! a little to a second; each block that goes through takes a sixteenth off it, until nothing is left. So the sinker
+//! a little to a second; each block that goes through takes a quarter off it, until nothing is left. So the sinker
 //! finds the rate that the store takes, and writers are slowed to it as slots become few.
 
 use terrace_io::clock::Nanos;
@@ -31,7 +31,8 @@ impl Rate {
         Rate { setting: SECOND.checked_div(per_second).unwrap_or(0), learnt: 0, next: 0 }
     }
 
-    fn spacing(&self) -> Nanos {
+    /// Of requests now.
+    pub fn spacing(&self) -> Nanos {
         self.setting.max(self.learnt)
     }
 
@@ -55,7 +56,7 @@ impl Rate {
     }
 
     pub fn succeeded(&mut self) {
-        self.learnt -= self.learnt / 16;
+        self.learnt -= self.learnt / 4;
         if self.learnt < NONE {
             self.learnt = 0;
         }
