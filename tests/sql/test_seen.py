@@ -171,7 +171,7 @@ def test_analyze_and_the_slow_log_tell_pages_and_time(tiered, run, tmp_path):
     log = tmp_path / "slow.log"
     run(connection, f"SET GLOBAL slow_query_log_file = '{log}'")
     run(connection, "SET GLOBAL slow_query_log = 1")
-    run(connection, "SET SESSION long_query_time = 0, log_slow_verbosity = 'engine'")
+    run(connection, "SET SESSION slow_query_log = 1, long_query_time = 0, log_slow_verbosity = 'engine'")
     run(connection, sql)
     run(connection, "SET SESSION long_query_time = 10")
     entry = log.read_text().split(sql)[0]
