@@ -85,18 +85,20 @@ def test_tables_and_indexes_say_where_pages_are_what_was_read_and_what_it_costs(
         assert (row["COST_REQUESTS"] > 0) == (row["STORE_GETS"] + row["STORE_PUTS"] > 0)
     far = next(row for row in indexes if row["TABLE_NAME"] == table and row["INDEX_NAME"] == "PRIMARY")
     assert far["PAGES_OBJECT"] > 0 and far["BYTES_OBJECT"] > 0 and far["SINKS"] > 0
-    assert far["STORE_PUTS"] >= far["SINKS"] and far["STORE_PUT_BYTES"] >= far["SINKS"] * PAGE
-    assert far["READS_OBJECT"] + far["PAGES_AHEAD"] > 0 and far["STORE_GETS"] > 0 and far["STORE_GET_BYTES"] >= far["READS_OBJECT"] * PAGE
+    assert far["STORE_PUTS"] >= far["SINKS"] and far["STORE_PUT_BYTES"] > far["BYTES_OBJECT"] / 2
+    assert far["READS_OBJECT"] + far["PAGES_AHEAD"] > 0 and far["STORE_GETS"] > 0 and far["STORE_GET_BYTES"] > 0
     assert far["FLASH_ADMITTED"] > 0
 
-    # A table is its indexes, and all that is asked of the store is some table's (a fence and the catalogue aside).
+    # A table is its indexes, and all that is asked of the store is some table's (what sinks between two looks aside).
     for name, row in tables.items():
         parts = [index for index in indexes if index["TABLE_NAME"] == name]
         for column in ("PAGES_OBJECT", "SINKS", "STORE_PUTS", "STORE_PUT_BYTES", "FLASH_ADMITTED"):
             assert row[column] >= sum(part[column] for part in parts), (name, column)
-    status = {name.lower(): int(value) for name, value in run(connection, "SHOW GLOBAL STATUS LIKE 'Terrace_objects_put'")}
     everywhere = rows(connection, "TERRACE_TABLE_STATISTICS")
-    assert sum(row["STORE_PUTS"] for row in everywhere) == status["terrace_objects_put"]
+    status = {name.lower(): int(value) for name, value in run(connection, "SHOW GLOBAL STATUS LIKE 'Terrace_objects_%'")}
+    for column, counter in (("PUTS", "put"), ("PUT_BYTES", "put_bytes"), ("GETS", "got"), ("GET_BYTES", "got_bytes")):
+        told = sum(row[f"STORE_{column}"] for row in everywhere)
+        assert 0 < told <= status[f"terrace_objects_{counter}"], column
 
     # What is read of one index is counted there, and is not counted elsewhere.
     def seen():
@@ -171,7 +173,7 @@ def test_analyze_and_the_slow_log_tell_pages_and_time(tiered, run, tmp_path):
     log = tmp_path / "slow.log"
     run(connection, f"SET GLOBAL slow_query_log_file = '{log}'")
     run(connection, "SET GLOBAL slow_query_log = 1")
-    run(connection, "SET SESSION long_query_time = 0, log_slow_verbosity = 'engine'")
+    run(connection, "SET SESSION slow_query_log = 1, long_query_time = 0, log_slow_verbosity = 'engine'")
     run(connection, sql)
     run(connection, "SET SESSION long_query_time = 10")
     entry = log.read_text().split(sql)[0]

@@ -67,7 +67,7 @@ pub(crate) struct Frame {
     pub turn: AtomicU32,
     /// Reads of the page that found it here. Only who has pinned the page adds to it.
     hits: std::sync::atomic::AtomicU64,
-    /// Its reads are noted for the miss-ratio curve (`pool/sample`), the last one as this note.
+    /// Its reads are noted for the miss-ratio curve (`pool/sample`), the last one in this period.
     pub sampled: AtomicBool,
     pub noted_at: std::sync::atomic::AtomicU32,
 }

@@ -267,7 +267,9 @@ impl Pool {
             let frame = self.frame(no);
             frame.hit();
             meter::hit();
-            if frame.sampled.load(Ordering::Relaxed) {
+            if frame.sampled.load(Ordering::Relaxed)
+                && frame.noted_at.load(Ordering::Relaxed) != self.period.load(Ordering::Relaxed)
+            {
                 self.sample_hit(no, id);
             }
             if access == Access::Normal {

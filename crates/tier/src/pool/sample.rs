@@ -1,33 +1,28 @@
 //! A sample of the reads, for the miss-ratio curve (`terrace_cost::shards`).
 //!
 //! Whether a page is sampled stands in its frame, so a hit on one that is not costs one look at a cache line that the
-//! pin has just written. A sampled page that was seen a moment ago is not noted again: it is near the top of
-//! the stack either way, and most hits are of such pages. Who finds the sample busy goes on without: a hit is
-//! never worth a wait.
+//! pin has just written. Hits of a page are noted once in a period of the pool (a thirty-second of its turnover): a pool
+//! that has everything notes nothing, and one that misses pays with its misses. So the curve is too kind to less
+//! memory than there is, and right about more. Who finds the sample busy goes on without: a hit is never worth a wait.
 //!
 //! Locks: the sample's, for memory work only, after no other.
 
 use super::Pool;
-use crate::frame::{Frame, FrameNo};
+use crate::frame::FrameNo;
 use crate::ghost::spread;
 use crate::page::{PageId, SpaceId};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_cost::{Curve, Shards};
 
 /// Sampled pages, at the most.
 const SAMPLES_MAX: usize = 8192;
 const SAMPLES_MIN: usize = 1024;
-/// One noted page in so many samples has to lie between two notes of a page.
-const NEAR: u32 = 512;
 
 pub(super) struct Sample {
     shards: Mutex<Shards>,
     /// Pages whose hash is below it are sampled.
     threshold: AtomicU64,
-    /// Notes so far.
-    noted: AtomicU32,
-    near: u32,
     /// Notes that found the sample busy.
     skipped: AtomicU64,
 }
@@ -40,8 +35,6 @@ impl Sample {
         Sample {
             threshold: AtomicU64::new(shards.threshold()),
             shards: Mutex::new(shards),
-            noted: AtomicU32::new(0),
-            near: samples as u32 / NEAR,
             skipped: AtomicU64::new(0),
         }
     }
@@ -51,7 +44,7 @@ impl Sample {
     }
 
     /// Notes a read, or that a page was made. Returns whether the page is (still) sampled.
-    fn note(&self, frame: &Frame, id: PageId, was_read: bool) -> bool {
+    fn note(&self, id: PageId, was_read: bool) -> bool {
         let hash = spread(id);
         if !self.samples(hash) {
             return false;
@@ -63,7 +56,6 @@ impl Sample {
         let page = id.as_u64();
         let sampled = if was_read { shards.read(page, hash) } else { shards.made(page, hash) };
         self.threshold.store(shards.threshold(), Ordering::Relaxed);
-        frame.noted_at.store(self.noted.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         sampled
     }
 }
@@ -73,9 +65,8 @@ impl Pool {
     #[cold]
     pub(super) fn sample_hit(&self, no: FrameNo, id: PageId) {
         let frame = self.frame(no);
-        let since =
-            self.sample.noted.load(Ordering::Relaxed).wrapping_sub(frame.noted_at.load(Ordering::Relaxed));
-        if since > self.sample.near && !self.sample.note(frame, id, true) {
+        frame.noted_at.store(self.period.load(Ordering::Relaxed), Ordering::Relaxed);
+        if !self.sample.note(id, true) {
             frame.sampled.store(false, Ordering::Relaxed);
         }
     }
@@ -83,15 +74,16 @@ impl Pool {
     /// A page came into memory: `was_read` says whether for a read that counts.
     pub(super) fn sample_arrival(&self, no: FrameNo, id: PageId, was_read: bool) {
         let frame = self.frame(no);
-        let sampled =
-            if was_read { self.sample.note(frame, id, true) } else { self.sample.samples(spread(id)) };
+        let sampled = if was_read { self.sample.note(id, true) } else { self.sample.samples(spread(id)) };
         frame.sampled.store(sampled, Ordering::Relaxed);
+        frame.noted_at.store(self.period.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// A page was made in memory.
     pub(super) fn sample_made(&self, no: FrameNo, id: PageId) {
         let frame = self.frame(no);
-        frame.sampled.store(self.sample.note(frame, id, false), Ordering::Relaxed);
+        frame.sampled.store(self.sample.note(id, false), Ordering::Relaxed);
+        frame.noted_at.store(self.period.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     pub(super) fn sample_forget(&self, space: SpaceId) {
