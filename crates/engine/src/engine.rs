@@ -6,6 +6,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::{Locks, OnWait};
 use crate::requests::{self, Requests};
+use crate::resize::Size;
 use crate::row_cursor::Cursor;
 use crate::storage::{Parts, Storage};
 use crate::table::{Table, TableDef};
@@ -229,6 +230,14 @@ impl Engine {
             ("flash_remembered", flash_count(|c| &c.remembered)),
             ("flash_invalidated", flash_count(|c| &c.invalidated)),
             ("flash_fill_dropped", flash_count(|c| &c.fill_dropped)),
+            ("memory_bytes", s.memory().0),
+            ("memory_bytes_max", s.config.memory_max_bytes().0),
+            ("flash_bytes", s.flash_size().0),
+            ("flash_bytes_file", flash.as_ref().map_or(0, |(status, _)| status.file_bytes)),
+            ("object_buffer_bytes", s.object_buffer_size().0),
+            ("object_buffer_bytes_file", u64::from(s.buffer.grown()) * PAGE_SIZE as u64),
+            ("resize_pages_moved", get(&s.resizing.moved)),
+            ("resize_bytes_left", s.resizing.progress().map_or(0, |resize| resize.left.0)),
             ("pool_frames", pool.frames() as u64),
             ("pool_frames_free", pool.free_frames() as u64),
             ("pool_frames_dirty", pool.dirty_frames() as u64),
@@ -290,6 +299,11 @@ impl Engine {
         list
     }
 
+    /// Gives memory, flash or object buffer another size; see [`Storage::resize`].
+    pub fn resize(&self, what: Size, to: Bytes, stop: &dyn Fn() -> bool) -> Result<()> {
+        self.core.storage.resize(what, to, stop)
+    }
+
     /// The settings in force, by name. Of the log and the object buffer what the volume has, which may be more
     /// than what was asked for.
     pub fn settings(&self) -> Vec<(&'static str, u64)> {
@@ -297,11 +311,13 @@ impl Engine {
         let superblock = s.checkpointer.superblock();
         let partitions = superblock.starts.len();
         let log = superblock.log_blocks * crate::log::block::BLOCK as u64 * partitions as u64;
-        let object_buffer = u64::from(superblock.slots) * PAGE_SIZE as u64;
         let in_force = Config {
+            memory: s.memory(),
+            memory_max: s.config.memory_max_bytes(),
+            flash: s.flash_size(),
             log: Bytes(log),
             log_partitions: partitions,
-            object_buffer: Bytes(object_buffer),
+            object_buffer: s.object_buffer_size(),
             ..s.config.clone()
         };
         in_force.values()
@@ -322,6 +338,11 @@ impl Engine {
             ("lineage", format!("{:032x}", superblock.lineage)),
             ("volume", s.volume.describe()),
         ];
+        notes.extend(s.resizing.progress().map(|resize| {
+            let (name, seconds) = (resize.what.name(), (s.world.clock.now() - resize.since) as f64 / 1e9);
+            let (from, to, left) = (resize.from, resize.to, resize.left);
+            ("resize", format!("{name} from {from} to {to}: {left} left after {seconds:.1} s"))
+        }));
         notes.extend(s.volume.batches().map(|how| ("disk_batches", how.to_string())));
         notes.extend(s.cold.iter().map(|cold| ("object_store", cold.store.describe())));
         notes.extend(self.failure().map(|what| ("engine_trouble", what)));

@@ -10,7 +10,7 @@
 //! A crash at any point of a start repeats it: until the new epoch is in the superblock nothing was
 //! changed; after it the old log stays as it was read until a checkpoint has passed it.
 //!
-//! Not here: making a new instance (`create`).
+//! Not here: making a new instance (`create`), other sizes while it runs (`resize`).
 
 use crate::checkpoint::{CheckpointWorker, Checkpointer};
 use crate::cold::{Cold, ColdParts};
@@ -23,6 +23,7 @@ use crate::log::{self, Log, LogSetup};
 use crate::recovery::cut;
 use crate::recovery::pending::Pending;
 use crate::recovery::worker::RedoWorker;
+use crate::resize::Resizing;
 use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -65,7 +66,10 @@ pub struct Storage {
     pub cold: Option<Arc<Cold>>,
     pub pending: Arc<Pending>,
     pub checkpointer: Arc<Checkpointer>,
+    /// As it was at the start; sizes may be others by now (`resize`).
     pub config: Config,
+    pub buffer: Arc<ObjectBuffer>,
+    pub resizing: Resizing,
     /// The instance was closed cleanly before this start.
     pub was_clean: bool,
     /// The instance was made by this start.
@@ -124,7 +128,9 @@ impl Storage {
         let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far));
         path.set_pending(pending.clone());
         let frames = config.frames(objects.is_some(), map.bytes());
-        let pages = Arc::new(Pages::new(parts.world.clone(), frames, path.clone(), redo.clone()));
+        let most = config.frames_max(objects.is_some());
+        let (world, below) = (parts.world.clone(), path.clone());
+        let pages = Arc::new(Pages::that_grow(world, frames, most, below, redo.clone()));
         let pool = pages.pool().clone();
         let cold = match objects {
             None => None,
@@ -135,7 +141,7 @@ impl Storage {
                 Some(Arc::new(Cold::open(config, cold, &superblock)?))
             }
         };
-        let flusher = Arc::new(Flusher::new(pool.clone(), map.clone(), buffer, redo.clone(), flash));
+        let flusher = Arc::new(Flusher::new(pool.clone(), map.clone(), buffer.clone(), redo.clone(), flash));
         pages.set_room(Arc::new(Growth {
             world: parts.world.clone(),
             map: map.clone(),
@@ -179,6 +185,8 @@ impl Storage {
             pending,
             checkpointer,
             config: config.clone(),
+            buffer,
+            resizing: Resizing::new(config),
             was_clean,
             is_new,
             kept: Mutex::new(Vec::new()),

@@ -212,6 +212,9 @@ typedef struct {
 // One counter of `terrace_engine_status`.
 typedef void (*terrace_status_fn)(void *context, terrace_bytes name, uint64_t value);
 
+// Whether to give up; asked every few milliseconds.
+typedef bool (*TerraceStopFn)(void *context);
+
 // A lock wait: who waits, and for whom.
 typedef void (*terrace_wait_fn)(void *waiter, void *holder);
 
@@ -420,6 +423,15 @@ int32_t terrace_engine_status(const terrace_engine *engine, terrace_status_fn ea
 int32_t terrace_engine_settings(const terrace_engine *engine,
                                 terrace_status_fn each,
                                 void *context);
+
+// Gives `memory`, `flash` or `object_buffer` (a name of `terrace_engine_settings`) another size, in bytes, and waits until it has it. After an
+// error the old size is in force: the new one is impossible, another resize is under way, nothing has moved for
+// `resize_wait_timeout_ms`, or `stop` (may be null) said so.
+int32_t terrace_engine_resize(const terrace_engine *engine,
+                              terrace_bytes name,
+                              uint64_t bytes,
+                              TerraceStopFn stop,
+                              void *context);
 
 // Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
 // have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.

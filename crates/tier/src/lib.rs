@@ -11,6 +11,7 @@ pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod ghost;
+mod growing;
 pub mod map;
 pub mod mtr;
 pub mod object;
@@ -21,6 +22,7 @@ pub mod path;
 pub mod planted;
 pub mod pool;
 mod queues;
+pub mod quota;
 pub mod redo;
 pub mod sink;
 pub(crate) mod sync;

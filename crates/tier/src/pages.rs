@@ -43,7 +43,19 @@ pub struct Pages {
 
 impl Pages {
     pub fn new(world: World, frames: usize, below: Arc<dyn Below>, redo: Arc<dyn Redo>) -> Pages {
-        Pages { pool: Arc::new(Pool::new(world, frames, below)), redo, room: OnceLock::new() }
+        Pages::that_grow(world, frames, frames, below, redo)
+    }
+
+    /// Pages in a pool of `frames` that can grow to `max`.
+    pub fn that_grow(
+        world: World,
+        frames: usize,
+        max: usize,
+        below: Arc<dyn Below>,
+        redo: Arc<dyn Redo>,
+    ) -> Pages {
+        let pool = Arc::new(Pool::that_grows(world, frames, max, below));
+        Pages { pool, redo, room: OnceLock::new() }
     }
 
     /// Set once, before pages are made that have to be asked for.

@@ -286,7 +286,7 @@ impl Sinker {
             state.ages.sample(now, end)
         };
         let cooled_before = if self.room_only.load(Ordering::Relaxed) { 0 } else { cooled_before };
-        let (slots, free) = map.slots_pressure();
+        let (slots, free) = map.slots_to_aim_at();
         let pressure = Pressure { slots, free, cooled_before };
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();

@@ -101,7 +101,7 @@ impl Engine {
         let new = indexes.iter().filter(|index| index.from.is_none()).count();
         let mut alteration = Alteration {
             core: core.clone(),
-            watch: Arc::new(Watch::new((core.config.memory.0 as usize / WATCH_SHARE).min(WATCH_MAX))),
+            watch: Arc::new(Watch::new((core.storage.memory().0 as usize / WATCH_SHARE).min(WATCH_MAX))),
             view: Txn::begin(core, Isolation::RepeatableRead),
             table,
             owner: owner.clone(),
@@ -171,7 +171,7 @@ impl Engine {
 
 /// Bytes of memory for each of so many sorts.
 fn sort_budget(core: &Core, sorts: usize) -> usize {
-    (core.config.memory.0 as usize / SORT_SHARE).min(SORT_MAX) / sorts.max(1)
+    (core.storage.memory().0 as usize / SORT_SHARE).min(SORT_MAX) / sorts.max(1)
 }
 
 fn value_of(entry: &Entry<'_>) -> Vec<u8> {
@@ -340,8 +340,8 @@ impl Alteration {
     fn told(&self) -> Result<HashMap<Box<[u8]>, TxnId>> {
         let too_many = || Error::TooLarge {
             what: "the rows that changed while the index was built: a list",
-            len: self.core.config.memory.0 as usize,
-            max: (self.core.config.memory.0 as usize / WATCH_SHARE).min(WATCH_MAX),
+            len: self.core.storage.memory().0 as usize,
+            max: (self.core.storage.memory().0 as usize / WATCH_SHARE).min(WATCH_MAX),
         };
         self.watch.take().ok_or_else(too_many)
     }
