@@ -16,6 +16,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "kept_statistics.h"
+#include "table_options.h"
 
 using namespace terrace;
 
@@ -454,6 +455,11 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       code= terrace_table_auto_increment_raise(owner->m_table, info->create_info->auto_increment_value);
     if (code)
       return owner->alter_failed(code, altered, info);
+    if (apply_table_options(owner->m_name, altered))
+    {
+      my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", MYF(0), last_message().c_str());
+      return true;
+    }
     alters.push_back(context->alter);
   }
   // What is kept of the old definition's indexes goes with it.

@@ -14,6 +14,7 @@
 #include "resize.h"
 #include "session.h"
 #include "status.h"
+#include "table_options.h"
 #include "watch.h"
 #include "set_var.h"
 #include "sys_vars_shared.h"
@@ -258,6 +259,7 @@ static int start(void *place)
   hton->tablefile_extensions= hton_no_exts;
   fill_transaction_calls(hton);
   fill_definition_calls(hton);
+  fill_table_options(hton);
   hton->show_status= show_status;
   if (!open_engine())
     return 1;
@@ -324,6 +326,21 @@ maria_declare_plugin(terrace)
   "Requests to the tiers, by purpose",
   PLUGIN_LICENSE_GPL,
   terrace::start_io,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &terrace::info_schema_interface,
+  "TERRACE_RULES",
+  "The Terrace authors",
+  "Quotas, limits and placement of tables",
+  PLUGIN_LICENSE_GPL,
+  terrace::start_rules,
   nullptr,
   0x0001,
   nullptr,

@@ -64,6 +64,7 @@ impl Engine {
         storage.start_redo(|space| live.contains(&space))?;
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
         *core.history.lock() = recovered.history;
+        core.push_rules();
         let sched = core.storage.world.sched.clone();
         if !recovered.unfinished.is_empty() {
             let worker = RollbackWorker::new(core.clone(), recovered.unfinished);
@@ -115,6 +116,7 @@ impl Engine {
         let spaces = self.core.catalog.drop_table(name)?;
         // The catalog names them no more: what fails here purge tries again, or the next start does.
         let _ = self.core.drop_spaces(spaces);
+        self.core.push_rules();
         self.core.purge_wanted.notify();
         Ok(())
     }
@@ -125,6 +127,7 @@ impl Engine {
         let spaces = self.core.catalog.truncate_table(name)?;
         // The catalog names them no more: what fails here purge tries again, or the next start does.
         let _ = self.core.drop_spaces(spaces);
+        self.core.push_rules();
         self.core.purge_wanted.notify();
         Ok(())
     }
@@ -228,6 +231,7 @@ impl Engine {
             ("flash_pages_restored", flash.as_ref().map_or(0, |(status, _)| status.restored)),
             ("flash_off", flash.as_ref().map_or(0, |(status, _)| u64::from(status.off.is_some()))),
             ("flash_remembered", flash_count(|c| &c.remembered)),
+            ("flash_refused", flash_count(|c| &c.refused)),
             ("flash_invalidated", flash_count(|c| &c.invalidated)),
             ("flash_fill_dropped", flash_count(|c| &c.fill_dropped)),
             ("memory_bytes", s.memory().0),
@@ -301,6 +305,9 @@ impl Engine {
 
     /// Gives memory, flash or object buffer another size; see [`Storage::resize`].
     pub fn resize(&self, what: Size, to: Bytes, stop: &dyn Fn() -> bool) -> Result<()> {
+        if what == Size::Flash {
+            self.core.check_guaranteed("", 0, to.0)?;
+        }
         self.core.storage.resize(what, to, stop)
     }
 

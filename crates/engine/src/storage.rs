@@ -41,6 +41,7 @@ use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
 use terrace_tier::path::{FlashCache, PageObjects, Path};
 use terrace_tier::pool::Access;
+use terrace_tier::quota::Rules;
 use terrace_tier::redo::Redo;
 
 /// What an instance is opened on.
@@ -70,6 +71,8 @@ pub struct Storage {
     pub config: Config,
     pub buffer: Arc<ObjectBuffer>,
     pub resizing: Resizing,
+    /// Quotas, limits and placement of tables.
+    pub rules: Arc<Rules>,
     /// The instance was closed cleanly before this start.
     pub was_clean: bool,
     /// The instance was made by this start.
@@ -127,6 +130,9 @@ impl Storage {
         let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
         let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far));
         path.set_pending(pending.clone());
+        let rules = Arc::new(Rules::default());
+        path.set_rules(parts.world.clone(), rules.clone());
+        bpe.iter().for_each(|bpe| bpe.set_rules(rules.clone()));
         let frames = config.frames(objects.is_some(), map.bytes());
         let most = config.frames_max(objects.is_some());
         let (world, below) = (parts.world.clone(), path.clone());
@@ -187,6 +193,7 @@ impl Storage {
             config: config.clone(),
             buffer,
             resizing: Resizing::new(config),
+            rules,
             was_clean,
             is_new,
             kept: Mutex::new(Vec::new()),

@@ -27,6 +27,7 @@ mod engine;
 mod error;
 mod load;
 mod parts;
+mod rules;
 mod transaction;
 
 pub use alter::*;
@@ -36,4 +37,5 @@ pub use cursor::*;
 pub use engine::*;
 pub use error::*;
 pub use load::*;
+pub use rules::*;
 pub use transaction::*;

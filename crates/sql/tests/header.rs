@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 const OPAQUE: &[&str] =
-    &["engine", "table", "txn", "ticket", "savepoint", "cancel", "cursor", "alter", "load"];
+    &["engine", "table", "txn", "ticket", "savepoint", "cancel", "cursor", "alter", "load", "rules"];
 const OPEN: &[(&str, &str)] = &[
     ("TerraceBytes", "bytes"),
     ("TerraceOpenOptions", "open_options"),
@@ -31,6 +31,11 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceRow", "row"),
     ("TerraceNewIndex", "new_index"),
     ("TerraceProgressFn", "progress_fn"),
+    ("TerraceStopFn", "stop_fn"),
+    ("TerraceRules", "rules"),
+    ("TerracePlacement", "placement"),
+    ("TerraceRuleLine", "rule_line"),
+    ("TerraceRuleFn", "rule_fn"),
 ];
 
 fn generate() -> String {

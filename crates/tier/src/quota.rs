@@ -208,6 +208,8 @@ pub struct SpaceRule {
 /// The rules of all spaces that have any.
 #[derive(Default)]
 pub struct Rules {
+    /// Held by whoever brings new rules, from before it asks what they are.
+    pub turn: Mutex<()>,
     any: AtomicBool,
     spaces: RwLock<HashMap<SpaceId, SpaceRule>>,
 }

@@ -164,6 +164,7 @@ impl Engine {
         }
         // The tables are changed: what fails here is tried again by purge, or done by the next start.
         let _ = core.drop_spaces(dropped);
+        core.push_rules();
         core.purge_wanted.notify();
         Ok(())
     }

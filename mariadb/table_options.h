@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Options of a table and of an index in CREATE and ALTER. */
+#ifndef TERRACE_TABLE_OPTIONS_H
+#define TERRACE_TABLE_OPTIONS_H
+
+#include "server.h"
+#include <string>
+
+/* The server's names for them. */
+struct ha_table_option_struct
+{
+  ulonglong flash_min, flash_max;
+  ulonglong flash_iops, flash_bandwidth, volume_iops, volume_bandwidth, object_iops, object_bandwidth;
+  /* PLACEMENT: a place in the list of its values. */
+  uint placement;
+};
+struct ha_index_option_struct
+{
+  uint placement;
+};
+
+namespace terrace {
+
+void fill_table_options(handlerton *into);
+/** Tells the engine what the definition says of the engine's table `name`. A code of the engine's. */
+int32_t apply_table_options(const std::string &name, const TABLE *definition);
+
+} // namespace terrace
+
+#endif
