@@ -192,7 +192,8 @@ impl Run {
         let random = &self.sim.random;
         let (what, to) = match random.below(3) {
             0 => (Size::Memory, (4 << 20) + (random.below(5) << 20)),
-            _ => (Size::ObjectBuffer, (6 << 20) + (random.below(4) << 22)),
+            // Hardly more than the pages need, so that some are in slots that are to go.
+            _ => (Size::ObjectBuffer, (4 << 20) + (random.below(16) << 18)),
         };
         // Sometimes somebody ends it.
         let looks = AtomicU64::new(if random.one_in(4) { random.below(20) } else { u64::MAX });
@@ -300,12 +301,12 @@ fn acknowledged_changes_survive_power_loss_under_memory_pressure() {
 #[test]
 fn acknowledged_changes_survive_power_loss_in_the_middle_of_a_resize() {
     let load = Load {
-        keys: 12_000,
-        ops: 3000,
-        steps: 3000,
+        keys: 20_000,
+        ops: 8000,
+        steps: 6000,
         flush_every: 100,
         sync_every: 100,
-        resize_every: 60,
+        resize_every: 100,
         ..small(1)
     };
     let (mut crashes, mut resized, mut moved) = (0, 0, 0);

@@ -213,7 +213,7 @@ typedef struct {
 typedef void (*terrace_status_fn)(void *context, terrace_bytes name, uint64_t value);
 
 // Whether to give up; asked every few milliseconds.
-typedef bool (*TerraceStopFn)(void *context);
+typedef bool (*terrace_stop_fn)(void *context);
 
 // A lock wait: who waits, and for whom.
 typedef void (*terrace_wait_fn)(void *waiter, void *holder);
@@ -430,7 +430,7 @@ int32_t terrace_engine_settings(const terrace_engine *engine,
 int32_t terrace_engine_resize(const terrace_engine *engine,
                               terrace_bytes name,
                               uint64_t bytes,
-                              TerraceStopFn stop,
+                              terrace_stop_fn stop,
                               void *context);
 
 // Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
