@@ -15,6 +15,8 @@ static ST_FIELD_INFO terrace_rules_fields[]= {
   Column("FLASH_MIN", ULonglong(), NOT_NULL),
   Column("FLASH_MAX", ULonglong(), NOT_NULL),
   Column("FLASH_PAGES", ULonglong(), NOT_NULL),
+  Column("BUFFER_MIN", ULonglong(), NOT_NULL),
+  Column("BUFFER_MAX", ULonglong(), NOT_NULL),
   Column("FLASH_IOPS", ULonglong(), NOT_NULL),
   Column("FLASH_BANDWIDTH", ULonglong(), NOT_NULL),
   Column("VOLUME_IOPS", ULonglong(), NOT_NULL),
@@ -49,7 +51,7 @@ static void fill_rule(void *context, const terrace_rule_line *line)
   put(*field++, text(line->index));
   put(*field++, placements[line->placement]);
   const terrace_rules &rules= line->rules;
-  for (uint64_t number : {rules.flash_min, rules.flash_max, line->flash_pages, rules.flash_iops, rules.flash_bandwidth,
+  for (uint64_t number : {rules.flash_min, rules.flash_max, line->flash_pages, rules.buffer_min, rules.buffer_max, rules.flash_iops, rules.flash_bandwidth,
                           rules.volume_iops, rules.volume_bandwidth, rules.object_iops, rules.object_bandwidth,
                           line->waits, line->wait_microseconds})
     (*field++)->store((longlong) number, true);

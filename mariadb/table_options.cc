@@ -6,6 +6,7 @@
     PLACEMENT                    KEEP: pages are kept on flash ahead of others; NONE: they never come there; of a table or an
                                  index, which without one has its table's
     FLASH_MIN, FLASH_MAX         bytes of flash that are the table's whatever others read, and that it may have at the most
+    BUFFER_MIN, BUFFER_MAX       the same of the object buffer
     FLASH_IOPS, VOLUME_IOPS, OBJECT_IOPS                 reads a second from each tier
     FLASH_BANDWIDTH, VOLUME_BANDWIDTH, OBJECT_BANDWIDTH  and bytes
 
@@ -21,6 +22,8 @@ static ha_create_table_option table_options[]= {
   HA_TOPTION_ENUM("PLACEMENT", placement, "DEFAULT,KEEP,NONE", 0),
   HA_TOPTION_NUMBER("FLASH_MIN", flash_min, 0, 0, ULONGLONG_MAX, 1),
   HA_TOPTION_NUMBER("FLASH_MAX", flash_max, 0, 0, ULONGLONG_MAX, 1),
+  HA_TOPTION_NUMBER("BUFFER_MIN", buffer_min, 0, 0, ULONGLONG_MAX, 1),
+  HA_TOPTION_NUMBER("BUFFER_MAX", buffer_max, 0, 0, ULONGLONG_MAX, 1),
   HA_TOPTION_NUMBER("FLASH_IOPS", flash_iops, 0, 0, ULONGLONG_MAX, 1),
   HA_TOPTION_NUMBER("FLASH_BANDWIDTH", flash_bandwidth, 0, 0, ULONGLONG_MAX, 1),
   HA_TOPTION_NUMBER("VOLUME_IOPS", volume_iops, 0, 0, ULONGLONG_MAX, 1),
@@ -49,6 +52,8 @@ int32_t apply_table_options(const std::string &name, const TABLE *definition)
     rules.placement= static_cast<uint8_t>(given->placement);
     rules.flash_min= given->flash_min;
     rules.flash_max= given->flash_max;
+    rules.buffer_min= given->buffer_min;
+    rules.buffer_max= given->buffer_max;
     rules.flash_iops= given->flash_iops;
     rules.flash_bandwidth= given->flash_bandwidth;
     rules.volume_iops= given->volume_iops;

@@ -9,7 +9,7 @@
 /* The server's names for them. */
 struct ha_table_option_struct
 {
-  ulonglong flash_min, flash_max;
+  ulonglong flash_min, flash_max, buffer_min, buffer_max;
   ulonglong flash_iops, flash_bandwidth, volume_iops, volume_bandwidth, object_iops, object_bandwidth;
   /* PLACEMENT: a place in the list of its values. */
   uint placement;

@@ -8,14 +8,14 @@ from conftest import end, private
 from test_flash import status
 
 MIB = 1 << 20
-ROWS = 16000
+FLASH, ROWS, HOT = 32 * MIB, 10000, 2000
 
 
 @pytest.fixture
 def ruled(tmp_path, engine):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
-    flash = ["--terrace-flash=67108864", f"--terrace-flash-path={tmp_path}/flash"]
+    flash = [f"--terrace-flash={FLASH}", f"--terrace-flash-path={tmp_path}/flash"]
     server = private(["--terrace-memory=8388608"] + flash)
     connection = server.connect()
     connection.cursor().execute("CREATE DATABASE d")
@@ -73,12 +73,16 @@ def test_options_are_kept_shown_and_changed_online(ruled, run, engine):
 def test_what_contradicts_itself_names_both(ruled, run, engine):
     connection = ruled.connect(database="d")
     columns = f"(id INT PRIMARY KEY) ENGINE={engine}"
-    run(connection, f"CREATE TABLE t {columns} FLASH_MIN={40 * MIB}")
+    run(connection, f"CREATE TABLE t {columns} FLASH_MIN={20 * MIB}")
     for options, parts in [
         (f"FLASH_MIN={2 * MIB} FLASH_MAX={MIB}", ("FLASH_MIN = 2097152", "FLASH_MAX = 1048576")),
         (f"PLACEMENT=NONE FLASH_MIN={MIB}", ("PLACEMENT = NONE", "FLASH_MIN = 1048576")),
         (f"PLACEMENT=NONE FLASH_MAX={MIB}", ("PLACEMENT = NONE", "FLASH_MAX = 1048576")),
-        (f"FLASH_MIN={30 * MIB}", (f"{70 * MIB} bytes", f"flash = {64 * MIB}", "d/t")),
+        ("VOLUME_BANDWIDTH=1000", ("VOLUME_BANDWIDTH = 1000", "a page of 16384")),
+        (f"FLASH_MIN={15 * MIB}", (f"{35 * MIB} bytes", f"flash = {FLASH}", "d/t")),
+        (f"BUFFER_MIN={4 * MIB} BUFFER_MAX={3 * MIB}", ("BUFFER_MIN = 4194304", "BUFFER_MAX = 3145728")),
+        (f"BUFFER_MIN={1 << 50}", ("BUFFER_MIN", "object_buffer = 8589934592")),
+        (f"BUFFER_MAX={4 * MIB}", ("BUFFER_MAX = 4194304", "object is not set")),
         ("PLACEMENT=SOMEWHERE", ("PLACEMENT", "SOMEWHERE")),
     ]:
         with pytest.raises(Exception) as refused:
@@ -91,23 +95,23 @@ def test_what_contradicts_itself_names_both(ruled, run, engine):
     assert "NONE" not in run(connection, "SHOW CREATE TABLE t")[0][1]
     # What is guaranteed must stay there.
     with pytest.raises(Exception) as refused:
-        run(connection, f"SET GLOBAL terrace_flash = {32 * MIB}")
-    assert str(40 * MIB) in str(refused.value) and str(32 * MIB) in str(refused.value)
+        run(connection, f"SET GLOBAL terrace_flash = {16 * MIB}")
+    assert str(20 * MIB) in str(refused.value) and str(16 * MIB) in str(refused.value)
 
 
 def hot_reads(connection, run):
     """Reads of the hot table's pages, and how many of them flash served."""
     before, flash = status(connection, run, "pool_misses"), status(connection, run, "reads_flash")
-    for at in range(1, 4000, 4):
+    for at in range(1, HOT, 4):
         run(connection, "SELECT v FROM hot WHERE id = %s", (at,))
     misses = status(connection, run, "pool_misses") - before
     return (status(connection, run, "reads_flash") - flash) / max(misses, 1), misses
 
 
-@pytest.mark.parametrize("rule", ["", f"FLASH_MIN={24 * MIB}", "PLACEMENT=KEEP"])
+@pytest.mark.parametrize("rule", ["", f"FLASH_MIN={12 * MIB}", "PLACEMENT=KEEP"])
 def test_a_table_that_is_scanned_over_and_over_does_not_push_out_a_hot_one(ruled, run, engine, rule):
     connection = ruled.connect(database="d")
-    for table, rows, options in [("hot", 4000, rule), ("big", ROWS, "")]:
+    for table, rows, options in [("hot", HOT, rule), ("big", ROWS, "")]:
         run(connection, f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT, pad VARCHAR(6000)) ENGINE={engine} {options}")
         for start in range(1, rows + 1, 2000):
             run(connection, f"INSERT INTO {table} SELECT seq, seq, REPEAT('x', 3900) FROM seq_{start}_to_{start + 1999}")
@@ -120,7 +124,7 @@ def test_a_table_that_is_scanned_over_and_over_does_not_push_out_a_hot_one(ruled
                 run(connection, "SELECT v FROM big WHERE id = %s", (max(at - again, 1),))
     ratio, misses = hot_reads(connection, run)
     print(f"{rule or 'no rule'}: flash serves {ratio:.1%} of {misses} misses of the hot table after three scans")
-    assert misses > 300
+    assert misses > 150
     if rule:
         assert ratio > 0.9
     else:
@@ -149,9 +153,8 @@ def test_a_limit_of_reads_holds(ruled, run, engine):
     print(f"{reads} reads in {free:.1f} s without")
     assert reads > 300 and free < took / 2
     # KILL ends the wait for one's turn.
-    run(connection, "ALTER TABLE t VOLUME_BANDWIDTH=1000, ALGORITHM=INSTANT")
+    run(connection, "ALTER TABLE t VOLUME_BANDWIDTH=16384, ALGORITHM=INSTANT")
     other = ruled.connect(database="d", read_timeout=30)
-    run(other, "SET STATEMENT max_statement_time = 1 FOR SELECT 1")
     since = time.monotonic()
     with pytest.raises(Exception):
         run(other, "SET STATEMENT max_statement_time = 1 FOR SELECT SUM(v) FROM t")

@@ -251,10 +251,10 @@ impl Config {
             }
         };
         least("memory", self.memory, MEMORY_MIN);
-        if self.memory_max.0 > 0 {
-            least("memory_max", self.memory_max, self.memory.0);
-        }
         least("object_buffer", self.object_buffer, OBJECT_BUFFER_MIN);
+        if (1..self.memory.0).contains(&self.memory_max.0) {
+            faults.push(format!("memory_max = {} is less than memory = {}", self.memory_max, self.memory));
+        }
         let partitions_max = crate::superblock::PARTITIONS_MAX;
         if self.log_partitions == 0 || self.log_partitions > partitions_max {
             faults.push(format!("log_partitions = {} is not in 1..={partitions_max}", self.log_partitions));

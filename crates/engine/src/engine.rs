@@ -1,6 +1,7 @@
 //! The engine: what fronts open.
 
 use crate::catalog::Catalog;
+use crate::catalog::rules::TableRules;
 use crate::config::{Bytes, Config};
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -221,6 +222,7 @@ impl Engine {
             ("sink_pages", sunk(|c| &c.pages)),
             ("sink_blocks_by_watermark", sunk(|c| &c.by_watermark)),
             ("sink_blocks_by_cooling", sunk(|c| &c.by_cooling)),
+            ("sink_blocks_by_share", sunk(|c| &c.by_share)),
             ("sink_blocks_waiting", cold.map_or(0, |c| c.sinker.status().blocks_buffered)),
             ("sink_errors", sunk(|c| &c.errors)),
             ("sink_throttled", sunk(|c| &c.throttled)),
@@ -305,8 +307,8 @@ impl Engine {
 
     /// Gives memory, flash or object buffer another size; see [`Storage::resize`].
     pub fn resize(&self, what: Size, to: Bytes, stop: &dyn Fn() -> bool) -> Result<()> {
-        if what == Size::Flash {
-            self.core.check_guaranteed("", 0, to.0)?;
+        if what != Size::Memory {
+            self.core.check_guaranteed("", &TableRules::default(), what, to)?;
         }
         self.core.storage.resize(what, to, stop)
     }

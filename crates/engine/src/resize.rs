@@ -178,6 +178,13 @@ impl Storage {
             // Whole pages: that is what the superblock counts.
             Size::ObjectBuffer => then.object_buffer = Bytes(to.0 / PAGE_SIZE as u64 * PAGE_SIZE as u64),
         }
+        if then.memory > self.config.memory_max_bytes() {
+            return Err(Error::Invalid(format!(
+                "memory = {} is more than memory_max = {}, which counts at the start",
+                then.memory,
+                self.config.memory_max_bytes()
+            )));
+        }
         then.check()?;
         {
             let mut turn = self.resizing.now.lock();
@@ -229,13 +236,6 @@ impl Storage {
             return Err(Error::Invalid(format!(
                 "memory = {} is less than {least}, the least with an object store",
                 then.memory
-            )));
-        }
-        if then.memory > self.config.memory_max_bytes() {
-            return Err(Error::Invalid(format!(
-                "memory = {} is more than memory_max = {}, which counts at the start",
-                then.memory,
-                self.config.memory_max_bytes()
             )));
         }
         let more = then.memory.0.saturating_sub(self.memory().0);

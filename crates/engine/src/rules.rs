@@ -4,9 +4,11 @@
 //! what they have to agree with: what is guaranteed to all tables must fit on flash.
 
 use crate::catalog::rules::TableRules;
+use crate::config::Bytes;
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::resize::Size;
 use std::sync::atomic::Ordering;
 use terrace_tier::quota::{Placement, Rules, too_much_guaranteed};
 
@@ -45,15 +47,26 @@ impl Core {
         }
     }
 
-    /// What is guaranteed to tables on flash, the table `name` having `min`, against a flash of so many bytes.
-    pub(crate) fn check_guaranteed(&self, name: &str, min: u64, flash: u64) -> Result<()> {
-        let mut minimums: Vec<(String, u64)> =
-            self.catalog.all_rules().into_iter().map(|(name, rules)| (name, rules.rule.flash.min)).collect();
-        minimums.retain(|(other, min)| other != name && *min > 0);
-        if min > 0 {
-            minimums.push((name.to_string(), min));
-        }
-        too_much_guaranteed(&minimums, flash).map_or(Ok(()), |fault| Err(Error::Invalid(fault)))
+    /// What is guaranteed to tables, `name` having these rules, against a tier of this size.
+    pub(crate) fn check_guaranteed(
+        &self,
+        name: &str,
+        rules: &TableRules,
+        what: Size,
+        has: Bytes,
+    ) -> Result<()> {
+        let least = |rules: &TableRules| match what {
+            Size::Flash => rules.rule.flash.min,
+            Size::ObjectBuffer => rules.rule.buffer.min,
+            Size::Memory => 0,
+        };
+        let others = self.catalog.all_rules().into_iter().filter(|(other, _)| other != name);
+        let mut minimums: Vec<(String, u64)> = others.map(|(name, rules)| (name, least(&rules))).collect();
+        minimums.push((name.to_string(), least(rules)));
+        minimums.retain(|(_, min)| *min > 0);
+        let option = if what == Size::Flash { "FLASH_MIN" } else { "BUFFER_MIN" };
+        let fault = too_much_guaranteed(&minimums, (option, what.name(), has.0));
+        fault.map_or(Ok(()), |fault| Err(Error::Invalid(fault)))
     }
 }
 
@@ -67,7 +80,16 @@ impl Engine {
             return Err(Error::Invalid(format!("table {name}: {}", faults.join("; "))));
         }
         if rules.rule.flash.min > 0 {
-            core.check_guaranteed(name, rules.rule.flash.min, core.storage.flash_size().0)?;
+            core.check_guaranteed(name, &rules, Size::Flash, core.storage.flash_size())?;
+        }
+        if rules.rule.buffer.min > 0 {
+            core.check_guaranteed(name, &rules, Size::ObjectBuffer, core.storage.object_buffer_size())?;
+        }
+        if rules.rule.buffer.max > 0 && core.storage.cold.is_none() {
+            return Err(Error::Invalid(format!(
+                "table {name}: BUFFER_MAX = {} sends pages to an object store, and object is not set",
+                rules.rule.buffer.max
+            )));
         }
         core.catalog.set_rules(name, rules)?;
         core.push_rules();

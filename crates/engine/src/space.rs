@@ -129,7 +129,7 @@ pub struct Space {
 
 impl Space {
     pub fn open(pages: &Arc<Pages>, id: SpaceId) -> Result<Space> {
-        let header = pages.load(PageId::new(id, HEADER_PAGE), Access::Normal)?;
+        let header = pages.load_to_keep(PageId::new(id, HEADER_PAGE), Access::Normal)?;
         let space = Space { pages: pages.clone(), id, header, limbo: Limbo::default() };
         if space.header.read().page().kind() != PageKind::SpaceHeader as u8 {
             return Err(space.corrupt(HEADER_PAGE, "not a space's header"));

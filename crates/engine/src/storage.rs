@@ -147,6 +147,7 @@ impl Storage {
                 Some(Arc::new(Cold::open(config, cold, &superblock)?))
             }
         };
+        cold.iter().for_each(|cold| cold.sinker.set_rules(rules.clone()));
         let flusher = Arc::new(Flusher::new(pool.clone(), map.clone(), buffer.clone(), redo.clone(), flash));
         pages.set_room(Arc::new(Growth {
             world: parts.world.clone(),

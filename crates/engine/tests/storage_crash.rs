@@ -316,7 +316,8 @@ fn acknowledged_changes_survive_power_loss_in_the_middle_of_a_resize() {
     }
     println!("{crashes} crashes, {resized} sizes, {moved} pages moved");
     let seeds = seeds() / 4;
-    assert!(crashes > 2 * seeds && resized > 10 * seeds && moved > 10 * seeds, "this proves little");
+    // Pages move in `sink_lives`, where slots are few; here hardly ever.
+    assert!(crashes > 2 * seeds && resized > 10 * seeds, "this proves little");
 }
 
 /// Each I/O step of the first start and of a little work, in turn.

@@ -13,6 +13,9 @@ pub struct TerraceRules {
     /// Bytes of flash that are the table's whatever others read, and that it may have at the most.
     pub flash_min: u64,
     pub flash_max: u64,
+    /// The same of the object buffer.
+    pub buffer_min: u64,
+    pub buffer_max: u64,
     /// Reads from each tier in a second, and bytes.
     pub flash_iops: u64,
     pub flash_bandwidth: u64,
@@ -90,6 +93,7 @@ pub unsafe extern "C" fn terrace_table_set_rules(
         let limit = |requests, bytes| Limit { requests, bytes };
         let rule = TableRule {
             flash: Share { min: rules.flash_min, max: rules.flash_max },
+            buffer: Share { min: rules.buffer_min, max: rules.buffer_max },
             flash_limit: limit(rules.flash_iops, rules.flash_bandwidth),
             volume_limit: limit(rules.volume_iops, rules.volume_bandwidth),
             object_limit: limit(rules.object_iops, rules.object_bandwidth),
@@ -128,11 +132,13 @@ pub unsafe extern "C" fn terrace_engine_rules(
         let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
         // SAFETY: the caller's promise.
         for line in unsafe { &*engine }.engine.rules() {
-            let TableRule { flash, flash_limit, volume_limit, object_limit } = line.rules.rule;
+            let TableRule { flash, buffer, flash_limit, volume_limit, object_limit } = line.rules.rule;
             let rules = TerraceRules {
                 size: size_of::<TerraceRules>(),
                 flash_min: flash.min,
                 flash_max: flash.max,
+                buffer_min: buffer.min,
+                buffer_max: buffer.max,
                 flash_iops: flash_limit.requests,
                 flash_bandwidth: flash_limit.bytes,
                 volume_iops: volume_limit.requests,

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 const OPAQUE: &[&str] =
-    &["engine", "table", "txn", "ticket", "savepoint", "cancel", "cursor", "alter", "load", "rules"];
+    &["engine", "table", "txn", "ticket", "savepoint", "cancel", "cursor", "alter", "load"];
 const OPEN: &[(&str, &str)] = &[
     ("TerraceBytes", "bytes"),
     ("TerraceOpenOptions", "open_options"),
@@ -74,7 +74,7 @@ fn generate() -> String {
     }
     config.export.include.push("TerraceRowHead".into());
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["error", "bytes", "engine", "catalog", "transaction", "cursor", "alter", "load"] {
+    for file in ["error", "bytes", "engine", "catalog", "transaction", "cursor", "alter", "load", "rules"] {
         builder = builder.with_src(root.join(format!("src/{file}.rs")));
     }
     let mut text = Vec::new();

@@ -10,18 +10,24 @@
 //!   borrow, and give back as its pages come.
 //! * A table's cap: once it has so much, a page of it takes the place of another one of its own.
 //!
+//! In the object buffer, a table above its cap has its blocks sunk before anybody needs the room, and blocks up to its minimum
+//! stay when others sink, as long as there are others.
+//!
 //! Limits are token buckets over `io`'s clock: a request takes its tokens at once and waits until they would have come, so
 //! requests are served in the order in which they came, and a test's clock gives the same waits each time.
 //!
 //! A table or index without rules has class 0: the cheapest case is the usual one.
 
 use crate::below::Tier;
-use crate::page::SpaceId;
+use crate::map::BufferedBlock;
+use crate::page::{BLOCK_PAGES, BlockId, PAGE_SIZE, SpaceId};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::clock::Nanos;
+
+const BLOCK_BYTES: u64 = BLOCK_PAGES as u64 * PAGE_SIZE as u64;
 
 /// Where the pages of a table or an index are to be kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -50,6 +56,8 @@ pub struct Limit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableRule {
     pub flash: Share,
+    /// Of the object buffer.
+    pub buffer: Share,
     pub flash_limit: Limit,
     pub volume_limit: Limit,
     pub object_limit: Limit,
@@ -64,6 +72,22 @@ impl TableRule {
             faults.push(format!("FLASH_MIN = {min} is more than FLASH_MAX = {max}"));
         }
         let none = !placements.is_empty() && placements.iter().all(|p| *p == Placement::None);
+        let Share { min: buffer_min, max: buffer_max } = self.buffer;
+        if buffer_max > 0 && buffer_min > buffer_max {
+            faults.push(format!("BUFFER_MIN = {buffer_min} is more than BUFFER_MAX = {buffer_max}"));
+        }
+        if buffer_max > 0 && buffer_max < BLOCK_BYTES {
+            faults.push(format!("BUFFER_MAX = {buffer_max} is less than a block of {BLOCK_BYTES}"));
+        }
+        for (name, limit) in
+            [("FLASH", self.flash_limit), ("VOLUME", self.volume_limit), ("OBJECT", self.object_limit)]
+        {
+            if (1..PAGE_SIZE as u64).contains(&limit.bytes) {
+                let bytes = limit.bytes;
+                faults
+                    .push(format!("{name}_BANDWIDTH = {bytes} is less than a page of {PAGE_SIZE} a second"));
+            }
+        }
         if none && min > 0 {
             faults.push(format!("PLACEMENT = NONE keeps off flash what FLASH_MIN = {min} guarantees there"));
         }
@@ -74,16 +98,71 @@ impl TableRule {
     }
 }
 
-/// Guaranteed minimums of several tables together against what there is.
-pub fn too_much_guaranteed(minimums: &[(String, u64)], flash: u64) -> Option<String> {
-    let sum: u64 = minimums.iter().map(|(_, min)| min).sum();
-    (sum > flash).then(|| {
+/// Guaranteed minimums of several tables together against what there is: `option` is what guarantees, `setting` what has.
+pub fn too_much_guaranteed(
+    minimums: &[(String, u64)],
+    (option, setting, has): (&str, &str, u64),
+) -> Option<String> {
+    let sum = minimums.iter().fold(0u64, |sum, (_, min)| sum.saturating_add(*min));
+    (sum > has).then(|| {
         let largest = minimums.iter().max_by_key(|(_, min)| *min).map_or("", |(name, _)| name);
         format!(
-            "FLASH_MIN of {} tables together guarantees {sum} bytes (most of them to {largest}), and flash = {flash} has less",
+            "{option} of {} tables together guarantees {sum} bytes (most of them to {largest}), and {setting} = {has} has less",
             minimums.len()
         )
     })
+}
+
+/// What shares of the object buffer say of the blocks that could sink.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct ByShare {
+    /// Blocks of tables above their cap, those left alone longest, as many as bring each down to it.
+    pub over: Vec<BlockId>,
+    /// All others, but those that a minimum protects: of each table the blocks flushed to last, up to its minimum. If
+    /// `needed` slots cannot be had without them, they are here as well.
+    pub others: Vec<BufferedBlock>,
+}
+
+/// Sorts the blocks by what the shares of their tables say (`share_of`: the table's id and its share, None: it has none).
+pub fn by_share(
+    blocks: Vec<BufferedBlock>,
+    share_of: impl Fn(SpaceId) -> Option<(u32, Share)>,
+    needed: u32,
+) -> ByShare {
+    let mut tables: HashMap<u32, (Share, Vec<BufferedBlock>)> = HashMap::new();
+    let mut sorted = ByShare::default();
+    for block in blocks {
+        match share_of(block.block.space).filter(|_| block.block.space.sinks()) {
+            Some((table, share)) if share != Share::default() => {
+                tables.entry(table).or_insert_with(|| (share, Vec::new())).1.push(block);
+            }
+            _ => sorted.others.push(block),
+        }
+    }
+    let mut spared = Vec::new();
+    let mut tables: Vec<_> = tables.into_iter().collect();
+    tables.sort_unstable_by_key(|(id, _)| *id);
+    for (_, (share, mut blocks)) in tables {
+        let slots = |bytes: u64| bytes / PAGE_SIZE as u64;
+        blocks.sort_unstable_by_key(|b| (b.last_change, b.block));
+        let mut used: u64 = blocks.iter().map(|b| u64::from(b.slots)).sum();
+        for block in blocks {
+            let left = used - u64::from(block.slots);
+            if share.max > 0 && used > slots(share.max) {
+                sorted.over.push(block.block);
+            } else if left < slots(share.min) {
+                spared.push(block);
+            } else {
+                sorted.others.push(block);
+            }
+            used = left;
+        }
+    }
+    let free: u64 = sorted.others.iter().filter(|b| b.block.space.sinks()).map(|b| u64::from(b.slots)).sum();
+    if free < u64::from(needed) {
+        sorted.others.extend(spared);
+    }
+    sorted
 }
 
 /// What flash knows a page by.
@@ -211,6 +290,7 @@ pub struct Rules {
     /// Held by whoever brings new rules, from before it asks what they are.
     pub turn: Mutex<()>,
     any: AtomicBool,
+    caps: AtomicBool,
     spaces: RwLock<HashMap<SpaceId, SpaceRule>>,
 }
 
@@ -239,7 +319,13 @@ impl Rules {
                     .map(|(space, placement)| (space, SpaceRule { table: table.clone(), placement })),
             );
         }
+        self.caps.store(spaces.values().any(|rule| rule.table.rule.buffer.max > 0), Ordering::Relaxed);
         self.any.store(!spaces.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Whether a table has a cap in the object buffer.
+    pub fn cap_the_buffer(&self) -> bool {
+        self.caps.load(Ordering::Relaxed)
     }
 
     /// All spaces that have rules.

@@ -1,7 +1,7 @@
 //! Rules of tables (quotas, limits, placement) as the catalog stores them: beside the definitions, because they change alone
 //! and at any time.
 //!
-//! Key: the table's id, big-endian, and `R`. Value: `1 u8 · flash minimum, cap · a second from flash, volume, object
+//! Key: the table's id, big-endian, and `R`. Value: `1 u8 · minimum and cap of flash, of the object buffer · a second from flash, volume, object
 //! store: requests, bytes (each u64) · placements u16 · for each: 1 keep, 2 none u8 · index name length u16 · name`. Without an
 //! entry a table has no rules; one of a table that there is not is the leftover of a crash.
 //!
@@ -62,11 +62,12 @@ fn number(placement: Placement) -> u8 {
 }
 
 pub(crate) fn encode(rules: &TableRules) -> Vec<u8> {
-    let TableRule { flash, flash_limit, volume_limit, object_limit } = rules.rule;
+    let TableRule { flash, buffer, flash_limit, volume_limit, object_limit } = rules.rule;
     let mut out = vec![VERSION];
     let limits = [flash_limit, volume_limit, object_limit];
-    let numbers =
-        [flash.min, flash.max].into_iter().chain(limits.into_iter().flat_map(|l| [l.requests, l.bytes]));
+    let numbers = [flash.min, flash.max, buffer.min, buffer.max]
+        .into_iter()
+        .chain(limits.into_iter().flat_map(|l| [l.requests, l.bytes]));
     numbers.for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
     let table =
         std::iter::once(("", rules.placement)).filter(|(_, placement)| *placement != Placement::Default);
@@ -89,14 +90,19 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<TableRules> {
         rest = tail;
         Some(head)
     };
-    let mut numbers = [0; 8];
+    let mut numbers = [0; 10];
     for number in &mut numbers {
         *number = u64::from_le_bytes(take(8)?.try_into().ok()?);
     }
-    let [min, max, limits @ ..] = numbers;
+    let [flash_min, flash_max, buffer_min, buffer_max, limits @ ..] = numbers;
     let limit = |at: usize| Limit { requests: limits[2 * at], bytes: limits[2 * at + 1] };
-    let flash = Share { min, max };
-    let rule = TableRule { flash, flash_limit: limit(0), volume_limit: limit(1), object_limit: limit(2) };
+    let rule = TableRule {
+        flash: Share { min: flash_min, max: flash_max },
+        buffer: Share { min: buffer_min, max: buffer_max },
+        flash_limit: limit(0),
+        volume_limit: limit(1),
+        object_limit: limit(2),
+    };
     let mut rules = TableRules { rule, ..TableRules::default() };
     let count = u16::from_le_bytes(take(2)?.try_into().ok()?);
     for _ in 0..count {
@@ -194,6 +200,7 @@ mod tests {
         TableRules {
             rule: TableRule {
                 flash: Share { min: 1 << 30, max: 2 << 30 },
+                buffer: Share { min: 0, max: 3 << 30 },
                 object_limit: Limit { requests: 100, bytes: 1 << 20 },
                 ..TableRule::default()
             },

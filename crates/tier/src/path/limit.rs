@@ -1,4 +1,4 @@
-//! A table's limits of reads: who has none left waits for his turn, before he reads. No latch is held; his claim is, so
+//! A table's limits of reads: a statement that has none left waits for its turn, before it reads. No latch is held; his claim is, so
 //! others who want the very page wait with him.
 
 use super::Path;
@@ -37,13 +37,15 @@ impl Path {
         let now = clock.now();
         let requests = if tier == Tier::Object { 1 } else { pages };
         let until = now + rule.table.take(tier, now, requests, pages * PAGE_SIZE as u64);
+        // Work in the background, which others wait for as well, takes its tokens and goes on.
+        let Some(patience) = cancel::patience() else { return Ok(()) };
         loop {
             let now = clock.now();
             if now >= until {
                 return Ok(());
             }
             not_cancelled()?;
-            let rest = cancel::patience().unwrap_or(until - now).min(until - now);
+            let rest = patience.min(until - now);
             limits.world.sched.wait(&limits.turn, limits.turn.ticket(), Some(rest));
         }
     }

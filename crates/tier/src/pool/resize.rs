@@ -8,10 +8,13 @@
 //! A page moves under its claim and its exclusive latch, so it moves between two uses; a page that is pinned stays where it
 //! is, and is waited for.
 //!
+//! Pages that are pinned for as long as a tree is open come into the first frames, before they are pinned.
+//!
 //! Locks: `moves`, then as in `pool`; one resize at a time (the caller's promise).
 
-use super::Pool;
+use super::{Access, Lookup, Pool};
 use crate::frame::{FrameNo, State};
+use crate::page::PageId;
 use crate::sync::RawLatch as _;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Nanos;
@@ -219,6 +222,44 @@ impl Pool {
                 self.end_claim(no);
                 Vacated::NoRoom
             }
+        }
+    }
+
+    /// Brings a page that will stay pinned for long, and is not yet, into one of the first frames, so that those behind it
+    /// can be given up. As far as that can be done now: nothing is waited for.
+    pub(crate) fn to_the_front(&self, id: PageId) {
+        let _moves = self.moves.lock();
+        let Lookup::Pinned(no) = self.lookup(id, Access::Internal) else { return };
+        self.unpin(no);
+        for to in (0..no.0).map(FrameNo) {
+            let frame = self.frame(to);
+            match frame.state() {
+                State::Ready if frame.pins() == 0 && !frame.is_dirty() && frame.try_claim() => {
+                    if frame.is_dirty() {
+                        self.end_claim(to);
+                        continue;
+                    }
+                    self.evict_claimed(to);
+                }
+                State::Free => {}
+                _ => continue,
+            }
+            let taken = {
+                let mut free = self.free.lock();
+                let at = free.list.iter().rposition(|free| *free == to);
+                at.map(|at| free.list.remove(at)).is_some()
+            };
+            if !taken {
+                continue; // somebody was faster
+            }
+            let old = self.frame(no);
+            if old.try_claim() {
+                if old.id() == id && old.latch.try_lock_exclusive() {
+                    return self.move_page(no, to);
+                }
+                self.end_claim(no);
+            }
+            return self.give_frame(to);
         }
     }
 

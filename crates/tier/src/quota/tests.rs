@@ -69,9 +69,15 @@ fn contradictions_name_both_sides() {
         "an index may stay off flash"
     );
     let wanted = [("d/a".to_string(), 60), ("d/b".to_string(), 50)];
-    assert_eq!(too_much_guaranteed(&wanted, 110), None);
-    let found = too_much_guaranteed(&wanted, 109).unwrap();
-    assert!(found.contains("110") && found.contains("109") && found.contains("d/a"), "{found}");
+    let of = |has| too_much_guaranteed(&wanted, ("FLASH_MIN", "flash", has));
+    assert_eq!(of(110), None);
+    let found = of(109).unwrap();
+    assert!(found.contains("110") && found.contains("flash = 109") && found.contains("d/a"), "{found}");
+    let buffer = |min, max| TableRule { buffer: Share { min, max }, ..TableRule::default() };
+    let found = faults(buffer(5 << 20, 4 << 20), Placement::Default);
+    assert!(found.contains("BUFFER_MIN = 5242880") && found.contains("BUFFER_MAX = 4194304"), "{found}");
+    let found = faults(buffer(0, 1 << 20), Placement::Default);
+    assert!(found.contains("BUFFER_MAX = 1048576") && found.contains("block of 2097152"), "{found}");
 }
 
 #[test]
@@ -119,4 +125,45 @@ fn limits_are_each_tables_own_and_each_tiers() {
     rules.set(vec![(1, rule, members(20))]);
     assert!(rules.of(SpaceId(20)).unwrap().table.take(Tier::Volume, now, 1, 1) > 0);
     assert!(rules.of(SpaceId(30)).is_none());
+}
+
+#[test]
+fn blocks_of_the_object_buffer_are_sorted_by_shares() {
+    let block = |space, block, slots, last_change| BufferedBlock {
+        block: BlockId { space: SpaceId(space), block },
+        slots,
+        last_change,
+    };
+    let page = PAGE_SIZE as u64;
+    let share_of = |space: SpaceId| match space.0 {
+        20 => Some((1, Share { min: 0, max: 100 * page })),
+        // Two spaces of one table.
+        30 | 31 => Some((2, Share { min: 100 * page, max: 0 })),
+        _ => None,
+    };
+    let all = || {
+        vec![
+            block(20, 0, 60, 5),
+            block(20, 1, 60, 4),
+            block(20, 2, 60, 9),
+            block(30, 0, 50, 1),
+            block(31, 0, 50, 2),
+            block(30, 1, 50, 3),
+            block(40, 0, 10, 7),
+        ]
+    };
+    let ids = |blocks: &[BufferedBlock]| {
+        let mut ids: Vec<(u32, u32)> = blocks.iter().map(|b| (b.block.space.0, b.block.block)).collect();
+        ids.sort_unstable();
+        ids
+    };
+    let sorted = by_share(all(), share_of, 0);
+    let over: Vec<u32> = sorted.over.iter().map(|b| b.block).collect();
+    assert_eq!(over, [1, 0], "180 slots and 100 allowed: the two left alone longest, and then it has 60");
+    assert_eq!(ids(&sorted.others), [(20, 2), (30, 0), (40, 0)], "100 of 150 slots stay, the newest");
+    assert_eq!(ids(&by_share(all(), share_of, 120).others), [(20, 2), (30, 0), (40, 0)]);
+    let pressed = by_share(all(), share_of, 121);
+    assert_eq!(ids(&pressed.others), [(20, 2), (30, 0), (30, 1), (31, 0), (40, 0)], "nothing else would do");
+    let none = by_share(all(), |_| None, 0);
+    assert_eq!((none.over.len(), none.others.len()), (0, 7));
 }

@@ -144,6 +144,25 @@ fn dirty_pages_that_find_no_room_are_waited_for() {
 }
 
 #[test]
+fn pages_that_are_kept_for_long_stand_in_no_shrinkings_way() {
+    let (pages, below) = pages(1000, 1000);
+    for page in 0..900 {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    let kept: Vec<_> = (800..860).map(|page| pages.load_to_keep(id(page), Access::Normal).unwrap()).collect();
+    pages.pool().resize(100, &mut patient(1000)).unwrap();
+    for (pin, page) in kept.iter().zip(800..) {
+        assert_eq!(pin.read().page().id(), id(page));
+    }
+    // One that is pinned already stays where it is.
+    let again = pages.load_to_keep(id(800), Access::Normal).unwrap();
+    drop((kept, again));
+    assert_eq!(total(&pages, 900), 0);
+    pages.pool().check_invariants();
+}
+
+#[test]
 fn a_pool_grows_no_further_than_its_addresses() {
     let (pages, _) = pages(16, 64);
     assert_eq!(pages.pool().resize(65, &mut always), Err(ResizeError::TooMany { max: 64 }));
