@@ -6,7 +6,7 @@ use rig::{COOL, Rig, block_of, fill, page_of};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Clock;
-use terrace_io::sched::Step;
+use terrace_io::sched::{Step, Worker};
 use terrace_io::store::{ObjectStore, Purpose};
 use terrace_tier::below::Tier;
 use terrace_tier::fence::{Fence, Writer};
