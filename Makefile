@@ -12,7 +12,7 @@ lint:
 	cargo clippy --workspace --all-targets
 simulate: ## power loss in the simulation, for longer: SEEDS=1000
 	TERRACE_SEEDS=$(or $(SEEDS),500) cargo test --release -p terrace-engine --test storage_crash --test txn_crash
-bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory, sql-first or sql-load
+bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory, sql-bypass, sql-cold, sql-first, sql-load or sql-memory
 	@scripts/bench.sh $(NAME)
 suites: ## the server's own test suites, InnoDB beside Terrace: SUITE=engines/iuds, or all that are known
 	@scripts/suites.sh $(SUITE)

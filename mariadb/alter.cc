@@ -4,7 +4,8 @@
   and write.
 
   Whatever the server's flags say, a table is altered in place only if its stored rows mean the same before and after
-  (same_columns), and an index is kept only if its entries do (KeyCodec::makes_same).
+  (same_columns), or can be read by a layout that they were written in (ColumnChange), and an index is kept only if its
+  entries do (KeyCodec::makes_same).
 
   prepare   alone with the table: the engine begins to note which rows change
   inplace   beside everybody: the rows of one view, their entries, sorted and built; then rounds over the rows that changed
@@ -35,59 +36,6 @@ const alter_table_operations INSTANT=
   ALTER_PARTITIONED | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_VIRTUAL_GCOL_EXPR | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
   ALTER_COLUMN_INDEX_LENGTH;
 const alter_table_operations BUILT= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
-
-/** Whether a column's stored bytes mean the same in both tables. */
-bool same_column(const TABLE *before, const Field *one, const TABLE *after, const Field *other)
-{
-  if (one->real_type() != other->real_type() || one->stored_in_db() != other->stored_in_db() ||
-      one->charset() != other->charset() || (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
-      one->real_maybe_null() != other->real_maybe_null())
-    return false;
-  if (one->null_ptr && (one->null_bit != other->null_bit || one->null_ptr - before->record[0] !=
-                                                            other->null_ptr - after->record[0]))
-    return false;
-  if (one->real_type() == MYSQL_TYPE_VARCHAR)
-    return one->field_length <= other->field_length && static_cast<const Field_varstring *>(one)->length_bytes ==
-                                                       static_cast<const Field_varstring *>(other)->length_bytes;
-  // is_equal of the server compares members of ENUM and SET, decimals, fractions of seconds.
-  return one->pack_length() == other->pack_length() && one->field_length == other->field_length &&
-         one->decimals() == other->decimals();
-}
-
-/** The next column that is stored; null: there is none. */
-const Field *stored_from(Field **&at)
-{
-  while (*at && !(*at)->stored_in_db())
-    at++;
-  return *at ? *at++ : nullptr;
-}
-
-/** Virtual columns come and go: a row has nothing of them, and zero in their null bits. */
-bool same_columns(const TABLE *before, const TABLE *after)
-{
-  if (before->s->null_bytes != after->s->null_bytes)
-    return false;
-  Field **ones= before->field, **others= after->field;
-  for (;;)
-  {
-    const Field *one= stored_from(ones), *other= stored_from(others);
-    if (!one || !other)
-      return one == other;
-    if (!same_column(before, one, after, other))
-      return false;
-  }
-}
-
-/** Whether rows of the one can be read as rows of the other, their virtual columns with them. */
-bool same_records(const TABLE *before, const TABLE *after)
-{
-  if (before->s->reclength != after->s->reclength || before->s->fields != after->s->fields)
-    return false;
-  for (uint at= 0; at < before->s->fields; at++)
-    if (!same_column(before, before->field[at], after, after->field[at]))
-      return false;
-  return true;
-}
 
 bool has_virtual_parts(const KEY *key)
 {
@@ -127,6 +75,10 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
 
   ha_terrace *owner= nullptr;
   terrace_alter *alter= nullptr;
+  /* Stored rows are read as rows of the altered table: a new index may be of a new virtual column. */
+  TABLE *altered= nullptr;
+  RowCodec row;
+  RowLayouts layouts;
   KeyCodec primary;
   /* The new indexes: their codecs, and their numbers in the altered table. */
   std::vector<KeyCodec> codecs;
@@ -173,7 +125,12 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  if (!m_table || create->sequence || flags & ~(INSTANT | BUILT) || !same_columns(table, altered))
+  if (!m_table || create->sequence || flags & ~(INSTANT | COLUMNS | BUILT))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  ColumnChange columns;
+  RowLayouts layouts;
+  if (!columns.follow(table, altered, info) || (!columns.added.empty() && info->error_if_not_empty) ||
+      (flags & COLUMNS && (table->versioned() || altered->versioned())) || !layouts_after(columns, altered, &layouts))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (create->used_fields & (HA_CREATE_USED_CHARSET | HA_CREATE_USED_DEFAULT_CHARSET | HA_CREATE_USED_ROW_FORMAT) ||
       table->s->row_type != create->row_type)
@@ -209,7 +166,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     }
     KeyCodec codec;
     codec.prepare(altered, at, m_hidden || at == 0 ? nullptr : &primary);
-    if (!m_indexes[kept].makes_same(codec) || (!m_hidden && (at == 0) != (kept == 0)) ||
+    if (!m_indexes[kept].makes_same(codec, columns.moved) || (!m_hidden && (at == 0) != (kept == 0)) ||
         table->key_info[kept].without_overlaps != key->without_overlaps)
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
     if (flags & ALTER_VIRTUAL_GCOL_EXPR && has_virtual_parts(key))
@@ -217,8 +174,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   }
   if (!builds)
     return HA_ALTER_INPLACE_INSTANT;
-  // Rows are read by one layout and indexed by the other.
-  if (!same_records(table, altered) || flags & ALTER_VIRTUAL_GCOL_EXPR)
+  if (flags & ALTER_VIRTUAL_GCOL_EXPR)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
@@ -237,9 +193,8 @@ bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *
     KEY *key= altered->key_info + context->numbers[terrace_error_index()];
     terrace_batch batch= {};
     batch.size= sizeof batch;
-    if (!terrace_alter_duplicate(context->alter, &batch) && read_into_record(batch.data.data))
+    if (!terrace_alter_duplicate(context->alter, &batch) && read_altered(context, batch.data.data))
     {
-      memcpy(altered->record[0], table->record[0], table->s->reclength);
       print_keydup_error(altered, key, MYF(0));
       return true;
     }
@@ -248,15 +203,16 @@ bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *
   return true;
 }
 
-/** A row of a batch, its head first, to record[0], with its virtual columns. */
-bool ha_terrace::read_into_record(const uchar *at)
+/** A row of a batch, its head first, to the altered table's record[0], with its virtual columns. */
+bool ha_terrace::read_altered(Context *context, const uchar *at)
 {
+  TABLE *altered= context->altered;
   terrace_row_head head;
   memcpy(&head, at, sizeof head);
   at+= sizeof head;
   m_position.assign(at, head.key_len);
-  return m_row.decode(at + head.key_len, head.value_len, table->record[0], nullptr) &&
-         !(table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
+  return context->row.decode(at + head.key_len, head.value_len, altered->record[0], nullptr) &&
+         !(altered->vfield && altered->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
 }
 
 /** Calls `each` for every row of the batch, with its entries in the new indexes. */
@@ -268,10 +224,10 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
   {
     terrace_row_head head;
     memcpy(&head, at, sizeof head);
-    if (!read_into_record(at))
+    if (!read_altered(context, at))
       return TERRACE_CORRUPT;
     for (uint column : context->computed)
-      if (table->update_virtual_field(table->field[column], false))
+      if (context->altered->update_virtual_field(context->altered->field[column], false))
         return TERRACE_CORRUPT;         // the server has the error
     at+= sizeof head + head.key_len + head.value_len;
     Bytes &bytes= context->bytes;
@@ -285,12 +241,12 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
       Span &span= spans[index];
       bool has_null;
       span.key= bytes.size();
-      codec.encode_record(table->record[0], &bytes, &has_null);
+      codec.encode_record(context->altered->record[0], &bytes, &has_null);
       span.primary_at= bytes.size();
       span.unique= codec.is_unique() && !has_null;
       bytes.append(m_position.data(), m_position.size());
       span.value= bytes.size();
-      codec.originals(table->record[0], &bytes);
+      codec.originals(context->altered->record[0], &bytes);
       span.end= bytes.size();
     }
     for (uint index= 0; index < context->codecs.size(); index++)
@@ -311,13 +267,32 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
   return TERRACE_OK;
 }
 
+/** The layouts that the table's rows have after the change. False: rows must be copied. */
+bool ha_terrace::layouts_after(const ColumnChange &columns, TABLE *altered, RowLayouts *layouts) const
+{
+  static const size_t BYTES_MAX= 65536;
+  std::vector<RowLayouts::Added> values;
+  if (!read_layouts(m_table, layouts) || layouts->current >= RowLayouts::LAYOUTS_MAX || !columns.values(altered, &values))
+    return false;
+  RowCodec codec;
+  codec.prepare(altered);
+  layouts->change(m_row.layout(), codec.layout(), columns.moved, std::move(values));
+  return layouts->bytes().size() <= BYTES_MAX;
+}
+
 bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   Context *context= new Context;
   if (!context)
     return true;
   context->owner= this;
+  context->altered= altered;
+  context->row.prepare(altered);
   info->handler_ctx= context;
+  ColumnChange columns;
+  if (!columns.follow(table, altered, info) || !layouts_after(columns, altered, &context->layouts) ||
+      !context->row.know(context->layouts))
+    return alter_failed(TERRACE_CORRUPT, altered, info);
   std::vector<terrace_new_index> indexes;
   if (m_hidden)
     indexes.push_back({sizeof(terrace_new_index), bytes_of("(rows)", 6), true, 0});
@@ -462,12 +437,17 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     }
     alters.push_back(context->alter);
   }
+  std::vector<std::string> properties;
+  for (uint at= 0; all[at]; at++)
+    properties.push_back(make_properties(table->s->tmp_table != NO_TMP_TABLE, altered,
+                                         static_cast<Context *>(all[at])->layouts.bytes()));
   // What is kept of the old definition's indexes goes with it.
   std::vector<std::string> samples;
   for (uint at= 0; all[at]; at++)
     samples.push_back(static_cast<Context *>(all[at])->owner->statistics_key());
-  const std::string properties= make_properties(table->s->tmp_table != NO_TMP_TABLE, altered);
-  std::vector<terrace_bytes> each(alters.size(), bytes_of(properties));
+  std::vector<terrace_bytes> each;
+  for (const std::string &one : properties)
+    each.push_back(bytes_of(one));
   info->handler_ctx= all[0];
   if (int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size()))
     return alter_failed(code, altered, info);

@@ -4,10 +4,11 @@
 
   The engine's table is named as the server's path is, without "./": `db/table` in the server's file name encoding. Its
   properties are for this file alone:
-    1 byte   version (1)
+    1 byte   version (2; of version 1 the rest is the definition version)
     1 byte   1: a temporary table, dropped at the next start if a crash left it
-    rest     the server's definition version (of the .frm), by which check_version tells after a crash which
-             definition the engine's table has
+    u16      length of the server's definition version (of the .frm), by which check_version tells after a crash which
+             definition the engine's table has, and the definition version
+    rest     the layouts of its rows (row_layouts.h)
 */
 #include "ha_terrace.h"
 #include "alter.h"
@@ -15,38 +16,74 @@
 #include "errors.h"
 #include "globals.h"
 #include "kept_statistics.h"
+#include "table_options.h"
 #include "sql_table.h"
 #include "table_options.h"
 #include <set>
 
 namespace terrace {
 
-static const char PROPERTIES_VERSION= 1, TEMPORARY= 1;
-static const size_t PROPERTIES_HEAD= 2;
+static const char PROPERTIES_VERSION= 2, TEMPORARY= 1;
+
+/* A table's properties, read. What isn't there is empty. */
+struct Properties
+{
+  bool temporary= false;
+  terrace_bytes version= {}, layouts= {};
+
+  explicit Properties(const terrace_bytes &bytes)
+  {
+    if (bytes.len < 2)
+      return;
+    temporary= bytes.data[1] & TEMPORARY;
+    const uchar *at= bytes.data + 2, *end= bytes.data + bytes.len;
+    if (bytes.data[0] == 1)
+      version= bytes_of(at, end - at);
+    if (bytes.data[0] != PROPERTIES_VERSION || end - at < 2 || end - at - 2 < uint2korr(at))
+      return;
+    version= bytes_of(at + 2, uint2korr(at));
+    at+= 2 + version.len;
+    layouts= bytes_of(at, end - at);
+  }
+};
 
 std::string table_name(const char *path)
 {
   return path[0] == FN_CURLIB && path[1] == FN_LIBCHAR ? path + 2 : path;
 }
 
-std::string make_properties(bool temporary, const TABLE *table)
+static std::string make_properties(bool temporary, const uchar *version, size_t length, const std::string &layouts)
 {
-  const LEX_CUSTRING &version= table->s->tabledef_version;
   std::string properties(1, PROPERTIES_VERSION);
   properties+= temporary ? TEMPORARY : 0;
-  return properties.append(reinterpret_cast<const char *>(version.str), version.length);
+  properties+= (char) length;
+  properties+= (char) (length >> 8);
+  return properties.append(reinterpret_cast<const char *>(version), length) + layouts;
+}
+
+std::string make_properties(bool temporary, const TABLE *table, const std::string &layouts)
+{
+  const LEX_CUSTRING &version= table->s->tabledef_version;
+  return make_properties(temporary, version.str, version.length, layouts);
 }
 
 std::string plain_properties()
 {
-  return std::string(1, PROPERTIES_VERSION) + '\0';
+  return make_properties(false, nullptr, 0, "");
 }
 
-static std::string statistics_of(const terrace_bytes &properties, const std::string &name)
+bool read_layouts(const terrace_table *table, RowLayouts *layouts)
 {
-  if (properties.len <= PROPERTIES_HEAD || properties.data[1] & TEMPORARY)
+  const Properties properties(terrace_table_properties(table));
+  return layouts->parse(properties.layouts.data, properties.layouts.len);
+}
+
+static std::string statistics_of(const terrace_bytes &bytes, const std::string &name)
+{
+  const Properties properties(bytes);
+  if (!properties.version.len || properties.temporary)
     return "";
-  return statistics_key(properties.data + PROPERTIES_HEAD, properties.len - PROPERTIES_HEAD, name);
+  return statistics_key(properties.version.data, properties.version.len, name);
 }
 
 std::string statistics_of(const terrace_table *table, const std::string &name)
@@ -76,9 +113,18 @@ static int drop(THD *thd, const char *path)
   return map_error(thd, code);
 }
 
+/** Also of a table that the server doesn't know: its partitions may be left. */
 static int drop_table(handlerton *, const char *path)
 {
-  return drop(current_thd, path);
+  const int error= drop(current_thd, path);
+  if (error != HA_ERR_NO_SUCH_TABLE)
+    return error;
+  const std::vector<std::string> left= left_partitions(table_name(path));
+  int failed= 0;
+  for (const std::string &name : left)
+    if (int again= drop(current_thd, name.c_str()))
+      failed= again;
+  return left.empty() ? error : failed;
 }
 
 struct Listed
@@ -92,7 +138,7 @@ static void list_one(void *context, terrace_bytes name, terrace_bytes properties
 {
   Listed *listed= static_cast<Listed *>(context);
   std::string text(reinterpret_cast<const char *>(name.data), name.len);
-  bool temporary= properties.len >= PROPERTIES_HEAD && properties.data[1] & TEMPORARY;
+  const bool temporary= Properties(properties).temporary;
   if (listed->temporary ? temporary : text.compare(0, listed->start.size(), listed->start) == 0)
     listed->names.push_back(text);
 }
@@ -150,9 +196,8 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
         terrace_table_open(engine, bytes_of(listed.names[0]), &table))
       return 2;
   }
-  terrace_bytes properties= terrace_table_properties(table);
-  bool same= properties.len == PROPERTIES_HEAD + version->length &&
-             !memcmp(properties.data + PROPERTIES_HEAD, version->str, version->length);
+  const terrace_bytes has= Properties(terrace_table_properties(table)).version;
+  const bool same= has.len == version->length && !memcmp(has.data, version->str, version->length);
   terrace_table_close(table);
   return same ? 0 : 1;
 }
@@ -162,6 +207,7 @@ void fill_definition_calls(handlerton *into)
   into->drop_table= drop_table;
   into->drop_database= drop_database;
   into->check_version= check_version;
+  fill_partition_calls(into);
 }
 
 /** What the server lets through and the engine doesn't do. */
@@ -225,7 +271,7 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     const bool unique= key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
     indexes.push_back({sizeof(terrace_index_definition), bytes_of(key->name.str, key->name.length), unique});
   }
-  const std::string properties= make_properties(info->options & HA_LEX_CREATE_TMP_TABLE, form);
+  const std::string properties= make_properties(info->options & HA_LEX_CREATE_TMP_TABLE, form, "");
   const std::string engine_name= table_name(name);
   terrace_table_definition definition= {};
   definition.size= sizeof definition;

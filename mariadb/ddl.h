@@ -4,6 +4,7 @@
 
 #include "server.h"
 #include <string>
+#include <vector>
 
 namespace terrace {
 
@@ -14,6 +15,11 @@ void fill_definition_calls(handlerton *into);
 /** The properties of a table that is not the server's. */
 std::string plain_properties();
 void drop_left_temporary_tables();
+/** Whether the server has a list of partitions of a table; `table` is the engine's name. */
+bool has_partition_list(const std::string &table);
+/** The partitions of a table that the server has no list of. */
+std::vector<std::string> left_partitions(const std::string &table);
+void fill_partition_calls(handlerton *into);
 /** Under what a table's sample is kept; empty: it isn't. `name` is the engine's. */
 std::string statistics_of(const terrace_table *table, const std::string &name);
 void drop_left_statistics();

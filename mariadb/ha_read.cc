@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The handler's reads: scans, index reads, positions. The map is in ha_terrace.h. */
 #include "ha_terrace.h"
+#include "seen.h"
 #include "errors.h"
 #include "globals.h"
 
@@ -18,6 +19,9 @@ int ha_terrace::open_cursor(uint tree, bool scan)
   }
   else if (!m_session || !m_session->transaction())
     return HA_ERR_WRONG_COMMAND;
+  else if (!m_session->loads.empty())
+    if (int error= finish_other_loads())
+      return error;
   terrace_cursor_options options= {};
   options.size= sizeof options;
   options.index= tree;
@@ -100,6 +104,7 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   m_batch_at= 0;
   m_batch_left= 0;
   m_at_cursor= m_semi_read= false;
+  Meter meter(handler_stats, m_session);
   int32_t code= terrace_cursor_fetch_rows(m_cursor, &fetch, &m_batch);
   if (code)
     return code == TERRACE_NO_ROW ? HA_ERR_END_OF_FILE : map(code);

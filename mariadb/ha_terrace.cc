@@ -3,6 +3,7 @@
 #include "ha_terrace.h"
 #include "errors.h"
 #include "globals.h"
+#include "alter.h"
 #include "ddl.h"
 
 /* The server exports them and declares them in no header. */
@@ -91,6 +92,12 @@ int ha_terrace::open(const char *name, int, uint)
   int32_t code= terrace_table_open(engine, bytes_of(m_name), &m_table);
   if (code)
     return map_error(ha_thd(), code);
+  RowLayouts layouts;
+  if (!read_layouts(m_table, &layouts) || !m_row.know(layouts))
+  {
+    close();
+    return HA_ERR_CRASHED;
+  }
   if (!attach_statistics())
   {
     close();
@@ -106,6 +113,7 @@ int ha_terrace::close()
   free_retired();
   end_own_read();
   end_load();
+  free_retired_load();
   terrace_table_close(m_table);
   m_table= nullptr;
   return 0;
@@ -155,6 +163,7 @@ int ha_terrace::external_lock(THD *thd, int type)
   {
     park_cursor();
     end_own_read();
+    Session::of(thd)->take_reads();
     return 0;
   }
   // The server refuses it, too, but can't say why.
@@ -192,6 +201,9 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
 int ha_terrace::reset()
 {
   m_counter_past= 0;
+  if (m_load_within)
+    end_load();
+  free_retired_load();
   park_cursor();
   free_retired();
   end_own_read();

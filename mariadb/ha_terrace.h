@@ -10,7 +10,7 @@
     sequence.cc     sequences: changes and reads outside of the session's transaction
     ddl.cc          create, drop, rename, truncate, check, analyze
     alter.cc        ALTER TABLE in place
-    load.cc         the first filling of a table, by ALTER by copy and CREATE … SELECT
+    load.cc         tables filled in bulk, by ALTER by copy, CREATE … SELECT, LOAD DATA, INSERT of many rows
 
   Indexes. Number 0 in the engine is the tree of the rows. It is the server's primary key (number 0 there too) or, for
   a table without one, a hidden row id of 8 bytes; then the server's index n is the engine's n + 1.
@@ -33,7 +33,7 @@
 #include "statistics.h"
 #include <memory>
 
-namespace terrace { struct Alter_context; }
+namespace terrace { struct Alter_context; struct ColumnChange; }
 
 class ha_terrace final : public handler
 {
@@ -112,6 +112,8 @@ public:
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
                           ulonglong *taken) override;
   int reset_auto_increment(ulonglong value) override;
+  void start_bulk_insert(ha_rows rows, uint flags) override;
+  int end_bulk_insert() override;
   void update_create_info(HA_CREATE_INFO *info) override;
 
   /* Definitions and administration. */
@@ -191,6 +193,10 @@ private:
 
   int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
   int write_failed(int32_t code);
+  bool looks_before_writes() const;
+  int finish_other_loads();
+  void leave_loads();
+  void free_retired_load();
   void begin_load();
   int finish_load();
   void end_load();
@@ -203,12 +209,16 @@ private:
   int compare_trees(THD *thd);
   bool alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *info);
   bool read_into_record(const uchar *at);
+  bool read_altered(terrace::Alter_context *context, const uchar *at);
   template <class Each>
   int32_t for_each_new_entry(terrace::Alter_context *context, const terrace_batch &batch, Each each);
+  bool layouts_after(const terrace::ColumnChange &columns, TABLE *altered, terrace::RowLayouts *layouts) const;
   int32_t alter_round(terrace::Alter_context *context, bool last);
 
   terrace_table *m_table= nullptr;
-  terrace_load *m_load= nullptr;        // the table's first filling
+  terrace_load *m_load= nullptr;        // the table is being filled in bulk
+  terrace_load *m_retired_load= nullptr; // it has failed, and the error's text is made of its row
+  bool m_load_within= false;            // by the session's transaction; else nobody else knows of the table
   ulonglong m_load_counter= 0;          // where the auto-increment counter will be after it
   std::string m_name;
   bool m_hidden= false;                 // no primary key

@@ -194,7 +194,7 @@ int ha_terrace::raise_auto_increment(const uchar *, Field *field)
     return 0;
   // The largest of all leaves no next one: the server takes ULONGLONG_MAX for an end.
   const ulonglong next= (ulonglong) value == ULONGLONG_MAX ? ULONGLONG_MAX : (ulonglong) value + 1;
-  if (m_load)
+  if (m_load && !m_load_within)
   {
     m_load_counter= MY_MAX(m_load_counter, next);
     return 0;

@@ -46,11 +46,11 @@ public:
   void encode_record(const uchar *record, Bytes *out, bool *is_null) const;
   /** From the server's key image (key_copy). Moves `*key` past the part. */
   void encode_image(const uchar **key, Bytes *out, bool *is_null) const;
-  /** Whether equal columns have equal bytes in a key of this part and of the other. */
-  bool makes_same(const KeyPart &other) const
+  /** Whether equal columns have equal bytes in a key of this part and of the other, whose columns are `moved`. */
+  bool makes_same(const KeyPart &other, const std::vector<uint16> &moved) const
   {
     return kind == other.kind && storage == other.storage && nullable == other.nullable &&
-           descending == other.descending && whole == other.whole && number == other.number && cs == other.cs &&
+           descending == other.descending && whole == other.whole && moved[number] == other.number && cs == other.cs &&
            (whole || length == other.length) && (storage == VAR || field_length == other.field_length);
   }
   /** Whether the column's bytes are the same in both records. */
@@ -118,10 +118,10 @@ public:
   void encode_image(const uchar *key, key_part_map parts, Bytes *out) const;
   /** As encode_image, for an image of so many bytes. */
   void encode_image_bytes(const uchar *key, uint length, Bytes *out) const;
-  /** Whether equal rows have equal entries in this index and in the other. */
-  bool makes_same(const KeyCodec &other) const
+  /** Whether equal rows have equal entries in this index and in the other, whose columns are `moved`. */
+  bool makes_same(const KeyCodec &other, const std::vector<uint16> &moved) const
   {
-    const auto same= [](const KeyPart &one, const KeyPart &another) { return one.makes_same(another); };
+    const auto same= [&](const KeyPart &one, const KeyPart &another) { return one.makes_same(another, moved); };
     return unique == other.unique && extension == other.extension &&
            std::equal(parts.begin(), parts.end(), other.parts.begin(), other.parts.end(), same) &&
            std::equal(tail.begin(), tail.end(), other.tail.begin(), other.tail.end(), same);

@@ -1,13 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  The first filling of a table that nobody else knows of, by ALTER by copy and CREATE … SELECT: rows are sorted and built into
-  trees, without undo. If the statement fails, the server drops the table.
+  Tables that are filled in bulk: rows are sorted and built into trees, without undo for each.
+
+  A table that nobody else knows of, by ALTER by copy and CREATE … SELECT: if the statement fails, the server drops it.
+
+  An empty one, by LOAD DATA, INSERT … SELECT and INSERT of many rows: as far as others can tell, and later statements, the rows
+  are inserted one by one. That a key comes twice may be found in the end only. So it is for statements that end with the first
+  duplicate, and that nothing looks into before.
 */
 #include "ha_terrace.h"
 #include "errors.h"
 #include "globals.h"
+#include "partition_info.h"
+#include <algorithm>
 
 using namespace terrace;
+
+/** A row of a batch, its head first, to record[0], with its virtual columns. */
+bool ha_terrace::read_into_record(const uchar *at)
+{
+  terrace_row_head head;
+  memcpy(&head, at, sizeof head);
+  at+= sizeof head;
+  m_position.assign(at, head.key_len);
+  return m_row.decode(at + head.key_len, head.value_len, table->record[0], nullptr) &&
+         !(table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
+}
 
 int ha_terrace::extra(enum ha_extra_function operation)
 {
@@ -25,16 +43,75 @@ int ha_terrace::extra(enum ha_extra_function operation)
   }
 }
 
-void ha_terrace::begin_load()
+/** Some keys look for others' rows before each write. */
+bool ha_terrace::looks_before_writes() const
 {
-  THD *thd= ha_thd();
-  // Who reorganizes partitions doesn't hear of an error at the end. Some keys look for others' rows before each write.
   bool looks= table->s->long_unique_table || table->s->table_type == TABLE_TYPE_SEQUENCE;
   for (uint at= 0; at < table->s->keys; at++)
     looks|= table->key_info[at].without_overlaps;
-  if (looks || thd->lex->alter_info.partition_flags || !m_session || !m_session->transaction())
+  return looks;
+}
+
+/** Fewer rows than this are inserted one by one, if it is known. */
+static const ha_rows LOAD_ROWS_MIN= 1000;
+
+void ha_terrace::start_bulk_insert(ha_rows rows, uint)
+{
+  THD *thd= ha_thd();
+  const LEX *lex= thd->lex;
+  const int command= thd_sql_command(thd);
+  if (m_load || (rows && rows < LOAD_ROWS_MIN) || looks_before_writes() || !m_session || !m_session->transaction())
+    return;
+  if (command != SQLCOM_LOAD && command != SQLCOM_INSERT_SELECT && command != SQLCOM_INSERT)
+    return;
+  if (lex->duplicates != DUP_ERROR || lex->ignore || thd->lex->has_returning() || thd->in_sub_stmt || table->triggers)
+    return;
+  partition_info *parts= table->part_info;
+  const size_t share= parts ? parts->get_tot_partitions() : 1;
+  // A table that is not empty is filled as any other.
+  if (terrace_load_begin_within(engine, m_table, m_session->transaction(), share, &m_load))
+  {
+    m_load= nullptr;
+    return;
+  }
+  m_load_within= true;
+  m_session->loads.push_back(this);
+}
+
+int ha_terrace::end_bulk_insert()
+{
+  if (!m_load || !m_load_within)
+    return 0;
+  // The statement is rolled back: what was taken for the load is given back at once.
+  if (ha_thd()->is_error())
+  {
+    end_load();
+    return 0;
+  }
+  const int error= finish_load();
+  if (error)
+    my_errno= error;
+  return error;
+}
+
+/** The table is read: whoever fills it in this session has its rows put there first. */
+int ha_terrace::finish_other_loads()
+{
+  for (ha_terrace *other : std::vector<ha_terrace *>(m_session->loads))
+    if (other->m_name == m_name)
+      if (int error= other->finish_load())
+        return error;
+  return 0;
+}
+
+void ha_terrace::begin_load()
+{
+  THD *thd= ha_thd();
+  // Who reorganizes partitions doesn't hear of an error at the end.
+  if (looks_before_writes() || thd->lex->alter_info.partition_flags || !m_session || !m_session->transaction())
     return;
   m_load_counter= 0;
+  m_load_within= false;
   // A table that is not empty is filled as any other.
   if (terrace_load_begin(engine, m_table, m_session->transaction(), &m_load))
     m_load= nullptr;
@@ -57,18 +134,41 @@ int ha_terrace::finish_load()
     if (!terrace_load_duplicate(m_load, &batch))
       read_into_record(batch.data.data);        // the error's text is made of it
     tmp_restore_column_map(&table->read_set, map);
-    // Its BLOBs lie in the load's buffer until the table is closed.
+    // Its BLOBs lie in the load's buffer until the statement has ended or, if the server drops the table, it is closed.
+    if (m_load_within)
+    {
+      leave_loads();
+      free_retired_load();
+      m_retired_load= m_load;
+      m_load= nullptr;
+    }
     return error;
   }
-  if (!code && m_load_counter)
+  if (!code && !m_load_within && m_load_counter)
     code= terrace_table_auto_increment_raise(m_table, m_load_counter);
   error= map(code);
   end_load();
   return error;
 }
 
+void ha_terrace::leave_loads()
+{
+  if (!m_load_within || !m_session)
+    return;
+  std::vector<ha_terrace *> &all= m_session->loads;
+  all.erase(std::remove(all.begin(), all.end(), this), all.end());
+}
+
+void ha_terrace::free_retired_load()
+{
+  terrace_load_close(m_retired_load);
+  m_retired_load= nullptr;
+}
+
 void ha_terrace::end_load()
 {
+  if (m_load)
+    leave_loads();
   terrace_load_close(m_load);
   m_load= nullptr;
 }

@@ -12,6 +12,7 @@
 #include "globals.h"
 #include "info_schema.h"
 #include "resize.h"
+#include "seen.h"
 #include "session.h"
 #include "status.h"
 #include "table_options.h"
@@ -29,10 +30,13 @@ namespace terrace {
 handlerton *hton;
 terrace_engine *engine;
 
-static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission;
+static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission, *metrics_listen;
+static char *compression;
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
-static ulonglong locks_max, log_wait, purge_lag_max, memory_max_bytes, resize_wait;
+static ulonglong sink_requests_max, memory_max_bytes, resize_wait;
+static ulonglong locks_max, log_wait, purge_lag_max;
 static ulong flush_log_at_trx_commit;
+static my_bool bypass;
 
 ulong flush_at_commit() { return flush_log_at_trx_commit; }
 
@@ -57,8 +61,16 @@ static MYSQL_SYSVAR_STR(object, object_url, FIXED,
                         nullptr);
 static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED, "URL of an S3 server that is not Amazon's",
                         nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_STR(compression, compression, FIXED,
+                        "How pages are compressed in objects: zstd, lz4, none; for tables without the option COMPRESSION. "
+                        "Default: zstd",
+                        nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(emulate, emulate_profile, FIXED,
                         "Give the devices the latencies and limits of a profile (cloud); for trials and benchmarks",
+                        nullptr, nullptr, nullptr);
+
+static MYSQL_SYSVAR_STR(metrics_listen, metrics_listen, FIXED,
+                        "Loopback address and port on which Prometheus finds metrics, as 127.0.0.1:9185. Default: none",
                         nullptr, nullptr, nullptr);
 
 /* Numbers of the engine's configuration; 0 leaves the file's value or the engine's default. */
@@ -78,9 +90,31 @@ ENGINE_NUMBER(resize_wait_timeout_ms, resize_wait,
 ENGINE_NUMBER(log, log_bytes, "Size of the log on the volume, all partitions together, in bytes.");
 ENGINE_NUMBER(log_partitions, log_partitions, "Log files written side by side.");
 ENGINE_NUMBER(sink_after_ms, sink_after, "A block left alone for so long goes to the object store, in milliseconds.");
+ENGINE_NUMBER(sink_requests_max, sink_requests_max, "Requests a second to the object store that sinking may make.");
 ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactions together.");
 ENGINE_NUMBER(purge_lag_max, purge_lag_max, "Undo records that purge may be behind before writers are slowed.");
 ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log space, in milliseconds.");
+
+static void set_bypass(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  bypass= *static_cast<const my_bool *>(from);
+  *static_cast<my_bool *>(to)= bypass;
+  terrace_engine_set_bypass(engine, bypass);
+}
+static MYSQL_SYSVAR_BOOL(bypass, bypass, PLUGIN_VAR_OPCMDARG,
+                         "Pages that are built in bulk (loads, ALTER, new indexes) go straight to the volume, past the log and "
+                         "memory. It counts for statements that begin afterwards",
+                         nullptr, set_bypass, TRUE);
+/* Prices, for the costs that are shown. Those that aren't given have the file's value or the engine's default. */
+static double price_memory, price_flash, price_volume, price_object, price_puts, price_gets;
+#define ENGINE_PRICE(name, meaning)                                                                                    \
+  static MYSQL_SYSVAR_DOUBLE(name, name, FIXED, meaning, nullptr, nullptr, 0, 0, 1e6, 0)
+ENGINE_PRICE(price_memory, "Dollars for a GB of memory for a month");
+ENGINE_PRICE(price_flash, "Dollars for a GB of local flash for a month");
+ENGINE_PRICE(price_volume, "Dollars for a GB of the volume for a month");
+ENGINE_PRICE(price_object, "Dollars for a GB in the object store for a month");
+ENGINE_PRICE(price_puts, "Dollars for a thousand PUT requests to the object store");
+ENGINE_PRICE(price_gets, "Dollars for a thousand GET requests to the object store");
 
 static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
                           "1: a commit returns when it is durable; 0 and 2: at once, and a crash may lose the last ones",
@@ -126,11 +160,14 @@ ulonglong lock_wait_ms(THD *thd)
 
 static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(config), MYSQL_SYSVAR(volume_path), MYSQL_SYSVAR(flash_path), MYSQL_SYSVAR(object),
-  MYSQL_SYSVAR(object_endpoint), MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(memory), MYSQL_SYSVAR(log),
+  MYSQL_SYSVAR(object_endpoint), MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(metrics_listen), MYSQL_SYSVAR(memory), MYSQL_SYSVAR(log),
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
+  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
+  MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
+  MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),
   nullptr};
 
 /** The variables that are numbers of the engine's configuration. */
@@ -138,7 +175,12 @@ static const struct { const char *name; ulonglong *value; } numbers[]= {
   {"memory", &memory_bytes}, {"log", &log_bytes}, {"log_partitions", &log_partitions},
   {"object_buffer", &object_buffer_bytes}, {"sink_after_ms", &sink_after}, {"flash", &flash_bytes},
   {"locks_max", &locks_max}, {"log_wait_timeout_ms", &log_wait},
-  {"purge_lag_max", &purge_lag_max}, {"memory_max", &memory_max_bytes}, {"resize_wait_timeout_ms", &resize_wait}};
+  {"memory_max", &memory_max_bytes}, {"resize_wait_timeout_ms", &resize_wait},
+  {"purge_lag_max", &purge_lag_max}, {"sink_requests_max", &sink_requests_max}};
+
+static const struct { const char *name; double *value; } prices[]= {
+  {"price_memory", &price_memory}, {"price_flash", &price_flash}, {"price_volume", &price_volume},
+  {"price_object", &price_object}, {"price_puts", &price_puts}, {"price_gets", &price_gets}};
 
 /** Whether the variable was given at the start, on the command line or in one of the server's option files. */
 static bool is_given(const char *name)
@@ -157,6 +199,9 @@ static void take_setting(void *, terrace_bytes name, uint64_t value)
   for (const auto &one : numbers)
     if (is(one.name))
       *one.value= value;
+  for (const auto &one : prices)
+    if (is(one.name))
+      *one.value= (double) value / 1e9;
   // The one that sessions have for themselves: what they begin with.
   if (is("lock_wait_timeout_ms") && !is_given("terrace_lock_wait_timeout_ms"))
     THDVAR(nullptr, lock_wait_timeout_ms)= value;
@@ -199,11 +244,20 @@ static std::string settings()
   put_text(&toml, "volume_path", volume_path);
   put_text(&toml, "flash_path", flash_path);
   put_text(&toml, "flash_admission", flash_admission);
+  put_text(&toml, "compression", compression);
   put_text(&toml, "object", object_url);
   put_text(&toml, "object_endpoint", object_endpoint);
   put_text(&toml, "emulate", emulate_profile);
+  put_text(&toml, "metrics_listen", metrics_listen);
   for (const auto &one : numbers)
     put_number(&toml, one.name, *one.value);
+  for (const auto &one : prices)
+    if (is_given((std::string("terrace_") + one.name).c_str()))
+    {
+      char text[64];
+      snprintf(text, sizeof text, "%s = %.9f\n", one.name, *one.value);
+      toml.append(text);
+    }
   return toml;
 }
 
@@ -264,6 +318,7 @@ static int start(void *place)
   if (!open_engine())
     return 1;
   terrace_engine_settings(engine, take_setting, nullptr);
+  terrace_engine_set_bypass(engine, bypass);
   tell_lock_waits();
   hide_volume();
   drop_left_temporary_tables();
@@ -341,6 +396,66 @@ maria_declare_plugin(terrace)
   "Quotas, limits and placement of tables",
   PLUGIN_LICENSE_GPL,
   terrace::start_rules,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &terrace::info_schema_interface,
+  "TERRACE_INDEX_STATISTICS",
+  "The Terrace authors",
+  "What is where, what was read from where, and what it costs, by index",
+  PLUGIN_LICENSE_GPL,
+  terrace::start_index_statistics,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &terrace::info_schema_interface,
+  "TERRACE_TABLE_STATISTICS",
+  "The Terrace authors",
+  "What is where, what was read from where, and what it costs, by table",
+  PLUGIN_LICENSE_GPL,
+  terrace::start_table_statistics,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &terrace::info_schema_interface,
+  "TERRACE_MISS_RATIO_CURVE",
+  "The Terrace authors",
+  "Expected misses and costs for other sizes of memory and flash",
+  PLUGIN_LICENSE_GPL,
+  terrace::start_miss_ratio_curve,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &terrace::info_schema_interface,
+  "TERRACE_ADVICE",
+  "The Terrace authors",
+  "What more or less flash would bring, in words",
+  PLUGIN_LICENSE_GPL,
+  terrace::start_advice,
   nullptr,
   0x0001,
   nullptr,

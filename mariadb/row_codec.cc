@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "row_codec.h"
+#include <algorithm>
 
 namespace terrace {
 
@@ -9,6 +10,12 @@ void RowCodec::prepare(TABLE *table)
   variables.clear();
   absent.clear();
   nullables.clear();
+  earlier.clear();
+  added.clear();
+  written= {1, 0, {}};
+  defaults= table->s->default_values;
+  record_length= table->s->reclength;
+  places.assign(table->s->fields, Place());
   fixed_length= 0;
   const uchar *record= table->record[0];
   // What of the record is neither a column of variable length nor virtual, in order of place.
@@ -26,6 +33,7 @@ void RowCodec::prepare(TABLE *table)
     }
     uint32 offset= (uint32) (field->ptr - record);
     Variable variable= {};
+    variable.kind= FIXED;
     variable.number= (uint16) field->field_index;
     variable.offset= offset;
     variable.null_bit= field->null_bit;
@@ -52,7 +60,11 @@ void RowCodec::prepare(TABLE *table)
       variable.length_bytes= 2;
       variable.default_length= variable.field_length;
     }
-    else
+    places[variable.number]= {variable.kind, true, variable.length_bytes, variable.null_bit, offset,
+                              variable.null_offset, variable.field_length};
+    written.columns.push_back({variable.number, (uint8) variable.kind, variable.length_bytes, variable.null_bit,
+                               (uint16) variable.null_offset, offset, variable.field_length});
+    if (variable.kind == FIXED)
     {
       for (uint32 byte= 0; byte < field->pack_length(); byte++)
         mine[offset + byte]= true;
@@ -63,7 +75,7 @@ void RowCodec::prepare(TABLE *table)
     }
     variables.push_back(variable);
   }
-  std::vector<uint32> places(mine.size(), 0);
+  std::vector<uint32> stored_at(mine.size() + 1, 0);   // a column may have no bytes
   for (uint32 at= 0; at < mine.size(); at++)
   {
     if (!mine[at])
@@ -71,16 +83,19 @@ void RowCodec::prepare(TABLE *table)
     if (runs.empty() || runs.back().offset + runs.back().length != at)
       runs.push_back({at, 0});
     runs.back().length++;
-    places[at]= (uint32) fixed_length++;
+    stored_at[at]= (uint32) fixed_length++;
   }
   for (Nullable &nullable : nullables)
-    nullable.at= places[nullable.at];
+    nullable.at= stored_at[nullable.at];
+  written.fixed_length= (uint32) fixed_length;
+  for (RowLayouts::Column &column : written.columns)
+    column.at= column.kind == FIXED ? stored_at[column.at] : 0;
 }
 
 void RowCodec::encode(const uchar *record, Bytes *out) const
 {
   uchar *to= out->reserve(1 + fixed_length);
-  *to++= LAYOUT;
+  *to++= written.number;
   uchar *fixed= to;                     // starts with the null bits, as the record does
   for (const Run &run : runs)
   {
@@ -99,6 +114,8 @@ void RowCodec::encode(const uchar *record, Bytes *out) const
       continue;
     const uchar *at= record + variable.offset;
     switch (variable.kind) {
+    case FIXED:
+      break;                            // is in the fixed part
     case VARCHAR:
       out->append(at, variable.length_bytes + read_length(at, variable.length_bytes));
       break;
@@ -118,7 +135,9 @@ void RowCodec::encode(const uchar *record, Bytes *out) const
 
 bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted) const
 {
-  if (length < 1 + fixed_length || *row != LAYOUT)
+  if (length && *row != written.number)
+    return decode_earlier(row, length, record);
+  if (length < 1 + fixed_length)
     return false;
   const uchar *end= row + length;
   row++;
@@ -149,6 +168,8 @@ bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_B
     if (wanted && !bitmap_is_set(wanted, variable.number))
       continue;
     switch (variable.kind) {
+    case FIXED:
+      break;
     case VARCHAR:
       if (variable.length_bytes + bytes > variable.field_length)
         return false;
@@ -167,6 +188,143 @@ bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_B
     }
   }
   return row == end;
+}
+
+bool RowCodec::know(const RowLayouts &layouts)
+{
+  written.number= layouts.current;
+  earlier.clear();
+  added= layouts.added;
+  const auto is_mine= [this](uint16 number, uint8 kind) {
+    return number < places.size() && places[number].stored && (places[number].kind == FIXED) == (kind == FIXED);
+  };
+  for (const RowLayouts::Added &one : added)
+    if (one.number >= places.size() || !places[one.number].stored)
+      return false;
+  for (const RowLayouts::Layout &layout : layouts.earlier)
+  {
+    Earlier one= {layout, {}};
+    std::vector<bool> has(places.size(), false);
+    for (const RowLayouts::Column &column : layout.columns)
+    {
+      if (column.number == RowLayouts::DROPPED)
+        continue;
+      if (!is_mine(column.number, column.kind))
+        return false;
+      has[column.number]= true;
+    }
+    for (uint at= 0; at < added.size(); at++)
+      if (!has[added[at].number])
+      {
+        one.lacks.push_back(at);
+        has[added[at].number]= true;
+      }
+    for (const RowLayouts::Column &column : written.columns)
+      if (!has[column.number])
+        return false;
+    earlier.push_back(std::move(one));
+  }
+  return true;
+}
+
+RowLayouts::Added RowCodec::value_of(uint16 number, const uchar *record) const
+{
+  const Place &place= places[number];
+  if (place.null_bit && record[place.null_offset] & place.null_bit)
+    return {number, true, ""};
+  const uchar *at= record + place.offset;
+  size_t bytes= place.length;
+  switch (place.kind) {
+  case FIXED:
+  case CHAR:                            // its spaces make no difference: put() has them
+    break;
+  case VARCHAR:
+    bytes= read_length(at, place.length_bytes);
+    at+= place.length_bytes;
+    break;
+  case BLOB:
+    bytes= read_length(at, place.length_bytes);
+    at= blob_pointer(at, place.length_bytes);
+    break;
+  }
+  return {number, false, bytes ? std::string(reinterpret_cast<const char *>(at), bytes) : ""};
+}
+
+/** A column's value, from a row of an earlier layout, into a record that has the defaults. */
+bool RowCodec::put(uint16 number, bool null, const uchar *from, size_t bytes, uchar *record) const
+{
+  const Place &place= places[number];
+  if (null && !place.null_bit)
+    return false;
+  if (place.null_bit)
+    record[place.null_offset]= (uchar) (null ? record[place.null_offset] | place.null_bit
+                                             : record[place.null_offset] & ~place.null_bit);
+  if (null)
+    return true;
+  uchar *to= record + place.offset;
+  switch (place.kind) {
+  case FIXED:
+    if (bytes != place.length)
+      return false;
+    memcpy(to, from, bytes);
+    return true;
+  case VARCHAR:
+    if (place.length_bytes + bytes > place.length)
+      return false;
+    break;
+  case BLOB:
+    break;
+  case CHAR:
+    if (bytes > place.length)
+      return false;
+    memcpy(to, from, bytes);
+    memset(to + bytes, ' ', place.length - bytes);
+    return true;
+  }
+  if (place.length_bytes < sizeof bytes && bytes >> 8 * place.length_bytes)
+    return false;
+  for (uint at= 0; at < place.length_bytes; at++)
+    to[at]= (uchar) (bytes >> 8 * at);
+  if (place.kind == BLOB)
+    memcpy(to + place.length_bytes, &from, sizeof from);
+  else
+    memcpy(to + place.length_bytes, from, bytes);
+  return true;
+}
+
+bool RowCodec::decode_earlier(const uchar *row, size_t length, uchar *record) const
+{
+  const auto is_its= [row](const Earlier &one) { return one.layout.number == *row; };
+  const auto found= std::find_if(earlier.begin(), earlier.end(), is_its);
+  if (found == earlier.end() || length < 1 + found->layout.fixed_length)
+    return false;
+  const uchar *fixed= row + 1, *at= fixed + found->layout.fixed_length, *end= row + length;
+  memcpy(record, defaults, record_length);
+  for (const RowLayouts::Column &column : found->layout.columns)
+  {
+    const bool null= column.null_bit && fixed[column.null_at] & column.null_bit;
+    const uchar *from= fixed + column.at;
+    size_t bytes= column.length;
+    if (column.kind != FIXED && !null)
+    {
+      if ((size_t) (end - at) < column.length_bytes)
+        return false;
+      bytes= read_length(at, column.length_bytes);
+      from= at + column.length_bytes;
+      if ((size_t) (end - from) < bytes)
+        return false;
+      at= from + bytes;
+    }
+    if (column.number != RowLayouts::DROPPED && !put(column.number, null, from, bytes, record))
+      return false;
+  }
+  for (uint number : found->lacks)
+  {
+    const RowLayouts::Added &one= added[number];
+    if (!put(one.number, one.null, reinterpret_cast<const uchar *>(one.value.data()), one.value.size(), record))
+      return false;
+  }
+  return at == end;
 }
 
 } // namespace terrace

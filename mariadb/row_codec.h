@@ -3,7 +3,7 @@
   Rows: the server's record ↔ the bytes the engine stores.
 
   A row is
-    1 byte    version of this layout (1)
+    1 byte    the layout the row was written in (row_layouts.h)
     fixed     the record's null bits and every column of fixed length, in the record's own order and layout: a few
               runs, each moved by one copy (one run in all, if the table has no column of variable length)
     variable  for each VARCHAR, CHAR of a character set, TEXT, BLOB, JSON, GEOMETRY, in column order and unless NULL:
@@ -22,6 +22,7 @@
 
 #include "server.h"
 #include "bytes.h"
+#include "row_layouts.h"
 #include <vector>
 
 namespace terrace {
@@ -29,9 +30,13 @@ namespace terrace {
 class RowCodec
 {
 public:
-  static const uchar LAYOUT= 1;
-
   void prepare(TABLE *table);
+  /** What rows were written in earlier. @return false if it isn't about this table */
+  bool know(const RowLayouts &layouts);
+  /** What rows written now look like. */
+  const RowLayouts::Layout &layout() const { return written; }
+  /** A column's value, for rows of layouts without it. */
+  RowLayouts::Added value_of(uint16 number, const uchar *record) const;
   /** Appends the row of `record` to `out`. */
   void encode(const uchar *record, Bytes *out) const;
   /**
@@ -45,10 +50,13 @@ private:
   {
     uint32 offset, length;
   };
-  enum Kind { VARCHAR, CHAR, BLOB };
+  static constexpr auto FIXED= RowLayouts::FIXED;
+  static constexpr auto VARCHAR= RowLayouts::VARCHAR;
+  static constexpr auto CHAR= RowLayouts::CHAR;
+  static constexpr auto BLOB= RowLayouts::BLOB;
   struct Variable
   {
-    Kind kind;
+    RowLayouts::Kind kind;
     uint8 length_bytes;
     uchar null_bit;
     uint16 number;
@@ -74,6 +82,31 @@ private:
   std::vector<Run> runs;
   std::vector<Variable> variables;
   size_t fixed_length= 0;
+
+  /* For rows of earlier layouts: where a column is in the record, by its number. */
+  struct Place
+  {
+    RowLayouts::Kind kind;
+    bool stored;
+    uint8 length_bytes;
+    uchar null_bit;
+    uint32 offset, null_offset, length;
+  };
+  /* A layout, and which of `added` its rows lack. */
+  struct Earlier
+  {
+    RowLayouts::Layout layout;
+    std::vector<uint> lacks;
+  };
+  bool decode_earlier(const uchar *row, size_t length, uchar *record) const;
+  bool put(uint16 number, bool null, const uchar *from, size_t bytes, uchar *record) const;
+
+  RowLayouts::Layout written;
+  std::vector<Place> places;
+  std::vector<Earlier> earlier;
+  std::vector<RowLayouts::Added> added;
+  const uchar *defaults= nullptr;
+  size_t record_length= 0;
 };
 
 /** The length that stands before a VARCHAR's or BLOB's bytes. */

@@ -3,6 +3,8 @@
 #include "errors.h"
 #include "globals.h"
 #include "xid.h"
+#include "sql_parse.h"
+#include <atomic>
 
 /* The server exports them and declares them in no header. */
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
@@ -29,6 +31,12 @@ static bool is_whole(THD *thd, bool all)
   return all || !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
 }
 
+ulonglong Session::next_serial()
+{
+  static std::atomic<ulonglong> last;
+  return ++last;
+}
+
 Session *Session::of(THD *thd)
 {
   Session *session= static_cast<Session *>(thd_get_ha_data(thd, hton));
@@ -43,30 +51,58 @@ Session *Session::of(THD *thd)
 int Session::begin(THD *thd)
 {
   level= (uint) thd_tx_isolation(thd);
-  int32_t code= terrace_txn_begin(engine, level, &txn);
+  bool same= false;
+  int32_t code= idle ? terrace_txn_begin_again(idle, level, &same) : terrace_txn_begin(engine, level, &txn);
   if (code)
     return map_error(thd, code);
+  if (idle)
+  {
+    txn= idle;
+    idle= nullptr;
+  }
   if (thd_need_wait_reports(thd))
     terrace_txn_set_owner(txn, thd);
+  if (same)
+    return 0;
   std::lock_guard<std::mutex> lock(guard);
+  terrace_cancel_close(cancel);
+  cancel= nullptr;
   terrace_txn_cancel_handle(txn, &cancel);
   return 0;
 }
 
-/** The transaction is over. */
+/** The transaction is over. What was committed or rolled back leaves its handle, and that to cancel it, to the next one. */
 void Session::ended()
 {
-  {
-    std::lock_guard<std::mutex> lock(guard);
-    terrace_cancel_close(cancel);
-    cancel= nullptr;
-  }
   for (terrace_savepoint *savepoint : savepoints)
     terrace_savepoint_close(savepoint);
   savepoints.clear();
-  terrace_txn_close(txn);
+  take_reads();
+  if (terrace_txn_rest(txn))
+    idle= txn;
+  else
+  {
+    forget_cancel();
+    terrace_txn_close(txn);
+  }
   txn= nullptr;
   in_statement= in_phases= ordered= false;
+}
+
+void Session::forget_cancel()
+{
+  std::lock_guard<std::mutex> lock(guard);
+  terrace_cancel_close(cancel);
+  cancel= nullptr;
+}
+
+/** The connection ends: rolls back, unless the transaction is prepared, which then waits for XA COMMIT by name. */
+Session::~Session()
+{
+  if (txn)
+    ended();
+  forget_cancel();
+  terrace_txn_close(idle);
 }
 
 int Session::enter(THD *thd)
@@ -78,6 +114,7 @@ int Session::enter(THD *thd)
       return error;
   if (in_statement)
     return 0;
+  begin_reads();
   in_statement= true;
   trans_register_ha(thd, false, hton, 0);
   if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
@@ -97,12 +134,14 @@ struct Calls
     if (!is_whole(thd, all))
     {
       session->in_statement= false;
+      session->take_reads();
       return 0;
     }
     if (!session->txn)
       return 0;
     int32_t code= session->ordered_code;
-    bool wait= !session->ordered && flush_at_commit() == FLUSH_AT_COMMIT;
+    // What ALTER has copied is durable whatever is set: after a crash the server goes on from there, and drops the original.
+    bool wait= !session->ordered && (flush_at_commit() == FLUSH_AT_COMMIT || sql_command_flags[thd_sql_command(thd)] & CF_AUTO_COMMIT_TRANS);
     if (!session->ordered)
       code= terrace_txn_commit(session->txn, &session->ticket);
     if (code)
@@ -271,8 +310,6 @@ struct Calls
     if (!session)
       return 0;
     thd_set_ha_data(thd, hton, nullptr);
-    if (session->txn)
-      session->ended();                 // rolls back, unless it is prepared: then it waits for XA COMMIT by name
     delete session;
     return 0;
   }

@@ -13,7 +13,7 @@
   transaction over.
 
   KILL: kill_query comes from another thread. It finds the transaction's cancel handle under the session's mutex, which
-  the owner takes only when a transaction starts and ends.
+  the owner takes only when that changes: a session's transactions follow one another in one handle, as a rule.
 */
 #ifndef TERRACE_SESSION_H
 #define TERRACE_SESSION_H
@@ -22,11 +22,14 @@
 #include <mutex>
 #include <vector>
 
+class ha_terrace;
+
 namespace terrace {
 
 class Session
 {
 public:
+  ~Session();
   /** The session of a connection; made if there is none. */
   static Session *of(THD *thd);
 
@@ -34,18 +37,31 @@ public:
   int enter(THD *thd);
   /** The open transaction, or null. */
   terrace_txn *transaction() const { return txn; }
+  /** From now on what this thread reads is the session's. */
+  void begin_reads();
+  /** Adds what this thread has read to `reads`; returns it. */
+  terrace_reads take_reads();
+  /** What the session has read. */
+  terrace_reads reads= {};
   uint isolation() const { return level; }
 
   /** The server's number of the index of the last HA_ERR_FOUND_DUPP_KEY. A partitioned table asks another of its handlers than
       the one that met it. */
   uint duplicate_index= MAX_KEY;
+  /** Those that fill a table in bulk in the statement at hand. */
+  std::vector<ha_terrace *> loads;
 
 private:
   friend struct Calls;
   int begin(THD *thd);
   void ended();
+  void forget_cancel();
 
+  /** Differs from that of every other session there ever was; never 0. */
+  const ulonglong serial= next_serial();
+  static ulonglong next_serial();
   terrace_txn *txn= nullptr;
+  terrace_txn *idle= nullptr;           // ended: the next transaction's handle
   uint level= 0;
   bool in_statement= false, in_phases= false, ordered= false;
   terrace_ticket *ticket= nullptr;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "status.h"
 #include "globals.h"
+#include "seen.h"
 
 namespace terrace {
 
@@ -26,11 +27,13 @@ static void collect_one(void *context, terrace_bytes name, uint64_t value)
   counters->list.push_back(one);
 }
 
-static int show_counters(THD *thd, struct st_mysql_show_var *var, void *, struct system_status_var *, enum enum_var_type)
+static int show_counters(THD *thd, struct st_mysql_show_var *var, void *, struct system_status_var *, enum enum_var_type scope)
 {
   Counters counters= {thd, {}};
   if (engine)
     terrace_engine_status(engine, collect_one, &counters);
+  if (scope == OPT_SESSION)
+    add_session_reads(thd, &counters.list);
   counters.list.push_back({});
   size_t bytes= counters.list.size() * sizeof(st_mysql_show_var);
   var->type= SHOW_ARRAY;

@@ -3,6 +3,8 @@
   Options of a table and its indexes. The server keeps them with the definition and shows them; the engine keeps what it needs of
   them in its catalog, because pages leave memory before anybody opens a table.
 
+    COMPRESSION                  how the table's pages are compressed in objects: zstd, lz4, none; default is
+                                 terrace_compression's. What is stored stays as it is until its block is stored anew
     PLACEMENT                    KEEP: pages are kept on flash ahead of others; NONE: they never come there; of a table or an
                                  index, which without one has its table's
     FLASH_MIN, FLASH_MAX         bytes of flash that are the table's whatever others read, and that it may have at the most
@@ -18,7 +20,10 @@
 
 namespace terrace {
 
+static const char *const compressions[]= {"", "none", "lz4", "zstd"};
+
 static ha_create_table_option table_options[]= {
+  HA_TOPTION_ENUM("COMPRESSION", compression, "default,none,lz4,zstd", 0),
   HA_TOPTION_ENUM("PLACEMENT", placement, "DEFAULT,KEEP,NONE", 0),
   HA_TOPTION_NUMBER("FLASH_MIN", flash_min, 0, 0, ULONGLONG_MAX, 1),
   HA_TOPTION_NUMBER("FLASH_MAX", flash_max, 0, 0, ULONGLONG_MAX, 1),
@@ -45,9 +50,13 @@ void fill_table_options(handlerton *into)
 
 int32_t apply_table_options(const std::string &name, const TABLE *definition)
 {
+  const ha_table_option_struct *given= definition->s->option_struct;
+  const char *compression= compressions[given ? given->compression : 0];
+  if (int32_t code= terrace_table_set_compression(engine, bytes_of(name), bytes_of(compression, strlen(compression))))
+    return code;
   terrace_rules rules= {};
   rules.size= sizeof rules;
-  if (const ha_table_option_struct *given= definition->s->option_struct)
+  if (given)
   {
     rules.placement= static_cast<uint8_t>(given->placement);
     rules.flash_min= given->flash_min;

@@ -13,6 +13,8 @@ struct ha_table_option_struct
   ulonglong flash_iops, flash_bandwidth, volume_iops, volume_bandwidth, object_iops, object_bandwidth;
   /* PLACEMENT: a place in the list of its values. */
   uint placement;
+  /* COMPRESSION: the same. */
+  uint compression;
 };
 struct ha_index_option_struct
 {

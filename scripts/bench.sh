@@ -23,15 +23,13 @@ kv-memory | kv-tiered | memory)
   cargo build --release --locked --manifest-path bench/peers/Cargo.toml --target-dir "$TARGET/bench-build"
   "$TARGET/bench-build/release/terrace-bench" "$NAME" "$OUT/$NAME.data" "$OUT/$NAME.json"
   ;;
-sql-first)
+sql-bypass | sql-cold | sql-first | sql-load | sql-memory)
   "$ROOT/scripts/build.sh" >/dev/null
   need sysbench
-  "$("$ROOT/scripts/python.sh")" bench/sql_first.py "$OUT"
+  [ "$NAME" != sql-memory ] || MYROCKS=$("$ROOT/scripts/myrocks.sh")
+  export MYROCKS=${MYROCKS:-}
+  "$("$ROOT/scripts/python.sh")" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-sql-load)
-  "$ROOT/scripts/build.sh" >/dev/null
-  "$("$ROOT/scripts/python.sh")" bench/sql_load.py "$OUT"
-  ;;
-*) fail "NAME=$NAME is not among kv-memory, kv-tiered, memory, sql-first, sql-load" ;;
+*) fail "NAME=$NAME is none of kv-memory, kv-tiered, memory, sql-bypass, sql-cold, sql-first, sql-load, sql-memory" ;;
 esac
 say "Written: $OUT/$NAME.json"

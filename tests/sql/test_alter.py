@@ -412,3 +412,30 @@ def test_who_sees_an_older_state_cannot_read_a_copied_table(db, server, engine):
     assert refused(old, "SELECT COUNT(*) FROM t WHERE a = 5")[0] == 1412
     run(old, "COMMIT")
     assert run(old, "SELECT COUNT(*) FROM t WHERE a = 5") == [(200,)]
+
+
+def test_virtual_columns_come_and_go_in_place(db, engine):
+    """Rows have nothing of them; an index of a new one is built in the same statement."""
+    filled(db, engine)
+    run(db, "ALTER TABLE t ADD COLUMN twice INT AS (a * 2) VIRTUAL, ALGORITHM=INSTANT")
+    assert run(db, "SELECT COUNT(*), SUM(twice = a * 2) FROM t") == [(3000, 3000)]
+    run(db, "ALTER TABLE t ADD COLUMN low VARCHAR(40) AS (LOWER(b)) VIRTUAL, ADD KEY kl (low, twice), ALGORITHM=NOCOPY, LOCK=NONE")
+    assert run(db, "SELECT id, low FROM t FORCE INDEX (kl) WHERE low = 'b77'") == [(77, "b77")] and is_whole(db)
+    run(db, "UPDATE t SET a = a + 1, b = CONCAT('c', id) WHERE id > 2900")
+    run(db, "INSERT INTO t (a, b) VALUES (-1, 'Z')")
+    assert run(db, "SELECT a, twice FROM t FORCE INDEX (kl) WHERE low = 'z'") == [(-1, -2)] and is_whole(db)
+    code, text = refused(db, "ALTER TABLE t ADD COLUMN tens INT AS (a DIV 10) VIRTUAL, ADD UNIQUE KEY ku (tens), ALGORITHM=NOCOPY")
+    assert code == 1062 and "'ku'" in text
+    assert indexes(db) == ["PRIMARY", "kl"]
+    run(db, "ALTER TABLE t DROP COLUMN low, ALGORITHM=COPY")
+    before = contents(db, ["t"])
+    run(db, "ALTER TABLE t DROP COLUMN twice, DROP KEY kl, ALGORITHM=INSTANT")
+    run(db, "ALTER TABLE t ADD COLUMN twice INT AS (a * 2) VIRTUAL, ALGORITHM=INSTANT")
+    assert contents(db, ["t"]) == before and is_whole(db)
+    # Where the bits of NULL would lie elsewhere in stored rows, they are copied.
+    run(db, f"CREATE TABLE bits (id INT PRIMARY KEY, {', '.join(f'n{i} INT' for i in range(7))}) ENGINE={engine}")
+    run(db, "INSERT INTO bits (id, n0, n6) VALUES (1, NULL, 6), (2, 0, NULL)")
+    run(db, "ALTER TABLE bits ADD COLUMN v0 INT AS (id) VIRTUAL FIRST, ADD COLUMN v1 INT AS (n6) VIRTUAL")
+    assert run(db, "SELECT v0, n0, n6, v1 FROM bits") == [(1, None, 6, 6), (2, 0, None, None)]
+    run(db, "ALTER TABLE bits DROP COLUMN v0")
+    assert run(db, "SELECT id, n0, n6, v1 FROM bits") == [(1, None, 6, 6), (2, 0, None, None)] and is_whole(db, "bits")

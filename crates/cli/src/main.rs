@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use instance::Instance;
 use std::process::ExitCode;
 use terrace_engine::check::{self, Options, Verdict};
+use terrace_engine::kept_curve::Kept;
 
 /// What the command leaves with.
 pub mod exit {
@@ -46,7 +47,15 @@ enum Command {
         quick: bool,
     },
     /// What the instance is, its tables, and where their pages are
-    Status(Place),
+    Status {
+        #[command(flatten)]
+        place: Place,
+        /// Print metrics as Prometheus reads them
+        #[arg(long, conflicts_with = "json")]
+        prometheus: bool,
+    },
+    /// What more or less flash would bring, by the curve that the last run left
+    Advise(Place),
     /// Measure the devices and the engine on them, in empty places
     Bench(bench::Bench),
     /// Print every setting with its default, or check a configuration file
@@ -93,9 +102,23 @@ fn main() -> ExitCode {
             output::check(&report, code, place.json);
             code
         }),
-        Command::Status(place) => with(&place, |instance| {
+        Command::Status { place, prometheus: true } => with(&place, |instance| {
+            output::prometheus(&instance, &place);
+            exit::SOUND
+        }),
+        Command::Status { place, prometheus: false } => with(&place, |instance| {
             output::status(&instance, &place);
             exit::SOUND
+        }),
+        Command::Advise(place) => with(&place, |instance| match Kept::load(&*instance.look.volume) {
+            Ok(kept) => {
+                output::advice(&kept, place.json);
+                exit::SOUND
+            }
+            Err(error) => {
+                eprintln!("error: {error}");
+                exit::UNUSABLE
+            }
         }),
         Command::Bench(bench) => match bench::run(&bench) {
             Ok(()) => ExitCode::SUCCESS,

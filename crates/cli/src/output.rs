@@ -7,7 +7,10 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
+use terrace_cost::advice;
 use terrace_engine::check::{self, Findings, Report};
+use terrace_engine::kept_curve::Kept;
+use terrace_engine::metrics;
 use terrace_engine::{SpaceInfo, superblock};
 use terrace_tier::page::PAGE_SIZE;
 
@@ -179,6 +182,34 @@ fn facts(
         facts.push(("catalog_trouble", json!("the catalog is damaged: run `terrace check`")));
     }
     facts
+}
+
+/// The numbers of the status, and where pages are, as Prometheus reads them.
+pub fn prometheus(instance: &Instance, place: &Place) {
+    let tables = check::read_tables(&instance.look);
+    let spaces = check::spaces(&instance.look, &tables);
+    let facts = facts(instance, place, &tables, &spaces);
+    let number =
+        |value: &Value| value.as_f64().or_else(|| value.as_bool().map(|yes| f64::from(u8::from(yes))));
+    let facts: Vec<(&str, f64)> =
+        facts.iter().filter_map(|(name, value)| Some((*name, number(value)?))).collect();
+    let _ = std::io::stdout().write_all(metrics::stopped(&facts, &spaces).as_bytes());
+}
+
+/// What the last run's curve advises.
+pub fn advice(kept: &Kept, as_json: bool) {
+    let lines = kept.advise();
+    if !as_json {
+        lines.iter().for_each(|line| out!("{line}"));
+        return;
+    }
+    let points = advice::points(&kept.curve, &kept.observed, &kept.prices);
+    let point = |p: &advice::Point| {
+        json!({"memory_bytes": p.memory, "flash_bytes": p.flash, "is_current": p.is_current,
+               "miss_ratio_memory": p.memory_miss, "miss_ratio": p.miss, "dollars_month": p.dollars()})
+    };
+    let points: Vec<Value> = points.iter().map(point).collect();
+    out!("{:#}", json!({"advice": lines, "reads": kept.curve.reads(), "curve": points}));
 }
 
 pub fn status(instance: &Instance, place: &Place) {

@@ -23,6 +23,8 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+pub use terrace_tier::object::codec::Codec;
+use terrace_tier::object::codec::Codecs;
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
 use terrace_tier::pool::Access;
@@ -37,12 +39,19 @@ pub(crate) struct Known {
     /// The oldest view that sees each index as it is; see `Table::is_usable`. Views do not outlive the process.
     built: Vec<u64>,
     def: TableDef,
+    /// How its pages are compressed in objects; None: as the instance's are.
+    codec: Option<Codec>,
     open: Option<Arc<Table>>,
     /// When it was last opened, by the catalog's count.
     used: u64,
 }
 
 impl Known {
+    /// Says how its pages are compressed from now on.
+    fn tell(&self, codecs: &Codecs) {
+        self.spaces.iter().for_each(|space| codecs.set(*space, self.codec));
+    }
+
     /// Open, and nobody has it but the catalog.
     fn is_unused(&self) -> bool {
         self.open.as_ref().is_some_and(|table| Arc::strong_count(table) == 1 && table.is_idle())
@@ -82,6 +91,7 @@ pub struct Catalog {
     openings: AtomicU64,
     /// By the table's id.
     rules: Mutex<HashMap<u32, rules::TableRules>>,
+    codecs: Arc<Codecs>,
 }
 
 const IDS: u32 = 64;
@@ -96,7 +106,7 @@ impl Catalog {
         Ok(())
     }
 
-    pub fn open(pages: &Arc<Pages>, checkpointer: Arc<Checkpointer>) -> Result<Catalog> {
+    pub fn open(pages: &Arc<Pages>, checkpointer: Arc<Checkpointer>, codecs: Arc<Codecs>) -> Result<Catalog> {
         let tree = Tree::open(pages, SpaceId::CATALOG)?;
         let next = checkpointer.superblock().spaces;
         let mut known = Tables::default();
@@ -117,6 +127,7 @@ impl Catalog {
                         && one.spaces.iter().all(|s| is_new(s.0))
                         && !known.by_name.contains_key(&name) =>
                 {
+                    one.tell(&codecs);
                     known.insert(&name, one);
                 }
                 _ => return Err(Error::Corrupt(format!("the catalog's entry of table {id} cannot be read"))),
@@ -143,6 +154,7 @@ impl Catalog {
             ids: Mutex::new((next, next)),
             openings: AtomicU64::new(0),
             rules: Mutex::new(rules),
+            codecs,
         };
         // What a crash left to do; if it fails, the next change does it.
         drop(catalog.change());
@@ -285,7 +297,8 @@ impl Catalog {
         let table =
             Arc::new(Table::new(id, name.to_string(), def.clone(), numbers.clone(), built.clone(), trees));
         let open = Some(table.clone());
-        let known = Known { id, spaces, numbers, built, def: def.clone(), open, used: self.opening() };
+        let known =
+            Known { id, spaces, numbers, built, def: def.clone(), codec: None, open, used: self.opening() };
         self.write(name, &known)?;
         self.known.lock().insert(name, known);
         Ok(table)
@@ -404,7 +417,30 @@ impl Catalog {
         self.durable()?;
         self.known.lock().remove(name);
         self.forget_rules(id);
+        spaces.iter().for_each(|space| self.codecs.set(*space, None));
         Ok(spaces)
+    }
+
+    /// How the table's pages are compressed in objects from now on; None: as the instance's are. Durable when it returns.
+    pub fn set_compression(&self, name: &str, codec: Option<Codec>) -> Result<()> {
+        let _one = self.change()?;
+        let known = self.known.lock().by_name.get(name).cloned();
+        let Some(mut known) = known else { return Err(Error::Absent(format!("table {name}"))) };
+        if known.codec == codec {
+            return Ok(());
+        }
+        known.codec = codec;
+        self.write(name, &known)?;
+        if let Some(entry) = self.known.lock().by_name.get_mut(name) {
+            entry.codec = codec;
+            entry.tell(&self.codecs);
+        }
+        Ok(())
+    }
+
+    /// What [`Catalog::set_compression`] said last. None, too: there is no such table.
+    pub fn compression(&self, name: &str) -> Option<Codec> {
+        self.known.lock().by_name.get(name).and_then(|known| known.codec)
     }
 
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
@@ -442,6 +478,7 @@ impl Catalog {
         drop(table.replace_trees(trees));
         if let Some(entry) = self.known.lock().by_name.get_mut(name) {
             entry.spaces = spaces;
+            entry.tell(&self.codecs);
         }
         Ok(old)
     }

@@ -243,7 +243,7 @@ fn read_catalog(look: &Look, report: &mut Report) -> Tables {
         entries.add(key, value);
         None
     };
-    let wanted = tree::Wanted { entry: &mut entry, named: &[], all_named: false };
+    let wanted = tree::Wanted { entry: &mut entry, named: &[], all_named: false, building: Vec::new() };
     let found = tree::walk(look, SpaceId::CATALOG, wanted);
     // Parts that no table names are what a crash left: the next start removes them.
     let rules = entries.take_rules();

@@ -94,7 +94,8 @@ impl Cold {
             sequences,
             collector: collector_too,
         };
-        let settings = SinkSettings { cool: config.sink_after_ms.saturating_mul(1_000_000) };
+        let cool = config.sink_after_ms.saturating_mul(1_000_000);
+        let settings = SinkSettings { cool, requests_max: config.sink_requests_max as u64 };
         let sinker = Arc::new(Sinker::new(sinking, settings));
         Ok(Cold { store, objects, fence, sinker, collector, workers: config.sinkers() })
     }

@@ -4,7 +4,10 @@
 //! is unknown. Sizes are numbers of bytes or text with a unit (`"128M"`).
 
 use crate::error::Error;
+use terrace_cost::prices::DOLLARS_MAX;
+use terrace_cost::{Price, Prices};
 use terrace_tier::admission::filter::Rule;
+use terrace_tier::object::codec::Codec;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::sink;
 use toml::{Table, Value};
@@ -53,11 +56,14 @@ pub struct Config {
     pub log_wait_timeout_ms: u64,
     pub object_buffer: Bytes,
     pub sink_after_ms: u64,
+    pub sink_requests_max: usize,
+    pub compression: Codec,
     pub flash: Bytes,
     pub flash_admission: Rule,
     pub lock_wait_timeout_ms: u64,
     pub locks_max: usize,
     pub purge_lag_max: usize,
+    pub prices: Prices,
 }
 
 impl Default for Config {
@@ -71,11 +77,14 @@ impl Default for Config {
             log_wait_timeout_ms: 60_000,
             object_buffer: Bytes(8 << 30),
             sink_after_ms: 300_000,
+            sink_requests_max: 0,
+            compression: Codec::Zstd,
             flash: Bytes(0),
             flash_admission: Rule::Ghost,
             lock_wait_timeout_ms: 50_000,
             locks_max: 1_000_000,
             purge_lag_max: 1_000_000,
+            prices: Prices::default(),
         }
     }
 }
@@ -86,6 +95,8 @@ enum Field {
     Count(fn(&mut Config) -> &mut usize),
     Millis(fn(&mut Config) -> &mut u64),
     Rule(fn(&mut Config) -> &mut Rule),
+    Codec(fn(&mut Config) -> &mut Codec),
+    Price(fn(&mut Config) -> &mut Price),
 }
 
 pub struct Setting {
@@ -141,6 +152,18 @@ pub const SETTINGS: &[Setting] = &[
         field: Field::Millis(|c| &mut c.sink_after_ms),
     },
     Setting {
+        name: "sink_requests_max",
+        meaning: "Requests a second to the object store that sinking may make; 0: no limit but what the store takes. Writers are\n\
+                  slowed to what this lets through.",
+        field: Field::Count(|c| &mut c.sink_requests_max),
+    },
+    Setting {
+        name: "compression",
+        meaning: "How pages are compressed in objects, one by one, where it saves a sixteenth: zstd, lz4 or none. For tables\n\
+                  that do not say it themselves; what is stored already stays as it is.",
+        field: Field::Codec(|c| &mut c.compression),
+    },
+    Setting {
         name: "flash",
         meaning: "Space for clean copies of pages on local flash; 0 turns it off.",
         field: Field::Size(|c| &mut c.flash),
@@ -168,6 +191,36 @@ pub const SETTINGS: &[Setting] = &[
                   the more, the longer purge stays behind. 0: never. What a long reader holds back does not count.",
         field: Field::Count(|c| &mut c.purge_lag_max),
     },
+    Setting {
+        name: "price_memory",
+        meaning: "Dollars for a GB of memory for a month. Prices change nothing but the costs that are shown.",
+        field: Field::Price(|c| &mut c.prices.memory),
+    },
+    Setting {
+        name: "price_flash",
+        meaning: "Dollars for a GB of local flash for a month.",
+        field: Field::Price(|c| &mut c.prices.flash),
+    },
+    Setting {
+        name: "price_volume",
+        meaning: "Dollars for a GB of the volume for a month.",
+        field: Field::Price(|c| &mut c.prices.volume),
+    },
+    Setting {
+        name: "price_object",
+        meaning: "Dollars for a GB in the object store for a month.",
+        field: Field::Price(|c| &mut c.prices.object),
+    },
+    Setting {
+        name: "price_puts",
+        meaning: "Dollars for a thousand PUT requests to the object store.",
+        field: Field::Price(|c| &mut c.prices.puts),
+    },
+    Setting {
+        name: "price_gets",
+        meaning: "Dollars for a thousand GET requests to the object store.",
+        field: Field::Price(|c| &mut c.prices.gets),
+    },
 ];
 
 /// The least memory that an instance works with.
@@ -194,6 +247,12 @@ impl Setting {
                 *field(config) = whole(value)
                     .ok_or_else(|| format!("{} = {value} is not a number of milliseconds", self.name))?;
             }
+            Field::Codec(field) => {
+                *field(config) = value.as_str().and_then(Codec::named).ok_or_else(|| {
+                    let known = Codec::NAMES.map(|(name, _)| name).join(", ");
+                    format!("{} = {value} is not among {known}", self.name)
+                })?;
+            }
             Field::Rule(field) => {
                 let known = || Rule::NAMES.map(|(name, _)| name).join(", ");
                 *field(config) = value
@@ -201,17 +260,24 @@ impl Setting {
                     .and_then(Rule::named)
                     .ok_or_else(|| format!("{} = {value} is not among {}", self.name, known()))?;
             }
+            Field::Price(field) => {
+                let dollars = value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
+                *field(config) = dollars.and_then(Price::of_dollars).ok_or_else(|| {
+                    format!("{} = {value} is not a price in dollars from 0 to {}", self.name, DOLLARS_MAX)
+                })?;
+            }
         }
         Ok(())
     }
 
-    /// None: its value is a name.
+    /// None: its value is a name. Prices in billionths of a dollar.
     fn number(&self, config: &mut Config) -> Option<u64> {
         match &self.field {
             Field::Size(field) => Some(field(config).0),
             Field::Count(field) => Some(*field(config) as u64),
             Field::Millis(field) => Some(*field(config)),
-            Field::Rule(_) => None,
+            Field::Rule(_) | Field::Codec(_) => None,
+            Field::Price(field) => Some(field(config).0),
         }
     }
 
@@ -221,6 +287,8 @@ impl Setting {
             Field::Count(field) => field(config).to_string(),
             Field::Millis(field) => field(config).to_string(),
             Field::Rule(field) => format!("\"{}\"", field(config).name()),
+            Field::Codec(field) => format!("\"{}\"", field(config).name()),
+            Field::Price(field) => field(config).to_string(),
         }
     }
 }
@@ -288,7 +356,7 @@ impl Config {
         settle(&self.faults())
     }
 
-    /// The value of every setting that is a number, by name; sizes in bytes.
+    /// The value of every setting that is a number, by name; sizes in bytes, prices in billionths of a dollar.
     pub fn values(&self) -> Vec<(&'static str, u64)> {
         let mut config = self.clone();
         SETTINGS.iter().filter_map(|s| Some((s.name, s.number(&mut config)?))).collect()

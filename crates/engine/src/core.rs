@@ -1,9 +1,11 @@
 //! What every transaction and worker shares.
 
+use crate::btree::bulk::{Build, Numbers};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::error::Result;
 use crate::lock::Locks;
+use crate::pace::Pace;
 use crate::storage::Storage;
 use crate::txn::history::History;
 use crate::txn::ids::Ids;
@@ -11,9 +13,11 @@ use crate::txn::lag::Brake;
 use crate::undo::stream::Streams;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::sched::Event;
+use terrace_tier::bypass::Bypass;
 use terrace_tier::page::SpaceId;
+use terrace_tier::redo::Urgency;
 
 #[derive(Default, Debug)]
 pub struct TxnCounters {
@@ -33,13 +37,19 @@ pub struct Core {
     pub history: Mutex<History>,
     pub purge_wanted: Arc<Event>,
     pub brake: Brake,
+    pub pace: Pace,
     /// Spaces dropped while somebody still used them.
     pub zombies: Mutex<Vec<SpaceId>>,
     sessions: AtomicU64,
+    /// Whether built pages pass by the log (`terrace_tier::bypass`).
+    pub bypass: AtomicBool,
     /// Numbers below this are reserved in the superblock.
     reserved: AtomicU64,
     pub counters: TxnCounters,
 }
+
+/// How full nodes of a built tree are: some room for what comes.
+const FILL_PERCENT: usize = 94;
 
 /// Numbers reserved at a time, and how early.
 const RESERVE: u64 = 1_000_000;
@@ -68,11 +78,20 @@ impl Core {
             history: Mutex::default(),
             purge_wanted: Arc::new(Event::new()),
             brake: Brake::default(),
+            pace: Pace::default(),
             zombies: Mutex::default(),
             sessions: AtomicU64::new(0),
+            bypass: AtomicBool::new(true),
             reserved: AtomicU64::new(reserved),
             counters: TxnCounters::default(),
         }
+    }
+
+    /// How a tree is built whose numbers these are.
+    pub fn build(&self, numbers: Box<dyn Numbers>, urgency: Urgency) -> Build {
+        let bypass = self.bypass.load(Ordering::Relaxed);
+        let bypass = bypass.then(|| Bypass::new(self.storage.flusher.clone()));
+        Build { fill: FILL_PERCENT, urgency, numbers, bypass }
     }
 
     pub fn new_session(&self) -> u64 {

@@ -5,10 +5,12 @@ use crate::catalog::rules::TableRules;
 use crate::config::{Bytes, Config};
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::kept_curve::Kept;
 use crate::lock::{Locks, OnWait};
 use crate::requests::{self, Requests};
 use crate::resize::Size;
-use crate::row_cursor::Cursor;
+use crate::row_cursor::{Buffers, Cursor};
+use crate::seen::{self, Value};
 use crate::storage::{Parts, Storage};
 use crate::table::{Table, TableDef};
 use crate::txn::ids::Ids;
@@ -22,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::Class;
 use terrace_tier::collect::CollectCounters;
 use terrace_tier::object::ObjectCounters;
+use terrace_tier::object::codec::{Codec, PackCounters};
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
 use terrace_tier::pool::Access;
 use terrace_tier::sink::SinkCounters;
@@ -52,7 +55,7 @@ impl Engine {
         if !storage.pages.exists(PageId::new(SpaceId::CATALOG, 0))? {
             Catalog::create(&storage.pages)?;
         }
-        let catalog = Catalog::open(&storage.pages, storage.checkpointer.clone())?;
+        let catalog = Catalog::open(&storage.pages, storage.checkpointer.clone(), storage.codecs())?;
         let (streams, found) = Streams::open(&storage.pages)?;
         let recovered = read_streams(&streams, found)?;
         let bound = storage.checkpointer.superblock().transactions;
@@ -80,6 +83,8 @@ impl Engine {
         self.core.storage.stop_workers_but_flush();
         self.core.catalog.save_rows();
         self.core.storage.close()?;
+        // Advice is no reason to fail: without it there is only none.
+        let _ = Kept::of(&self.core).save(&*self.core.storage.volume);
         self.core.storage.stop();
         Ok(())
     }
@@ -93,6 +98,12 @@ impl Engine {
     /// call of this function counts.
     pub fn tell_lock_waits(&self, on_wait: OnWait) {
         self.core.locks.owners.tell(on_wait);
+    }
+
+    /// Whether pages of trees that are built in bulk pass by the log and memory (`terrace_tier::bypass`), for builds that begin
+    /// from here on.
+    pub fn set_bypass(&self, on: bool) {
+        self.core.bypass.store(on, Ordering::Relaxed);
     }
 
     pub fn begin(&self, isolation: Isolation) -> Arc<Txn> {
@@ -123,6 +134,10 @@ impl Engine {
     }
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.core.catalog.rename_table(from, to)
+    }
+    /// How the table's pages are compressed in objects from now on; None: as the instance's are. Durable when it returns.
+    pub fn set_compression(&self, name: &str, codec: Option<Codec>) -> Result<()> {
+        self.core.catalog.set_compression(name, codec)
     }
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         let spaces = self.core.catalog.truncate_table(name)?;
@@ -160,6 +175,11 @@ impl Engine {
     }
 
     // --- seeing it ---------------------------------------------------------------------------
+
+    /// A table of what there is to see, by name (`seen`). None: there is none of that name.
+    pub fn seen(&self, name: &str) -> Option<Vec<Vec<Value>>> {
+        seen::rows(&self.core, &self.spaces(), name)
+    }
 
     pub fn spaces(&self) -> Vec<SpaceInfo> {
         let storage = &self.core.storage;
@@ -203,6 +223,8 @@ impl Engine {
         let cold = s.cold.as_deref();
         let sunk = |of: fn(&SinkCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.sinker.counters)));
         let object = |of: fn(&ObjectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.objects.counters)));
+        let packed =
+            |of: fn(&PackCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.objects.packer.counters)));
         let collected =
             |of: fn(&CollectCounters) -> &AtomicU64| cold.map_or(0, |c| get(of(&c.collector.counters)));
         // Before the list, and apart: what is locked in a statement stays so to its end.
@@ -214,6 +236,11 @@ impl Engine {
             ("objects_got", object(|c| &c.gets)),
             ("objects_got_bytes", object(|c| &c.get_bytes)),
             ("objects_put_resolved", object(|c| &c.resolved)),
+            ("objects_pages_put", packed(|c| &c.pages)),
+            ("objects_pages_compressed", packed(|c| &c.compressed)),
+            ("objects_raw_bytes", packed(|c| &c.raw_bytes)),
+            ("objects_stored_bytes", packed(|c| &c.stored_bytes)),
+            ("objects_pages_decompressed", packed(|c| &c.unpacked)),
             ("objects_deleted", collected(|c| &c.deleted)),
             ("map_bytes", s.map.bytes()),
             ("objects_to_delete", cold.map_or(0, |c| c.collector.status().0 as u64)),
@@ -250,6 +277,7 @@ impl Engine {
             ("pool_read_requests", pool.hits()),
             ("pool_misses", get(&pool.counters.misses)),
             ("pool_read_ahead", get(&pool.counters.read_ahead)),
+            ("pool_prefetched", get(&pool.counters.prefetched)),
             ("pool_evictions", get(&pool.counters.evictions)),
             ("pool_foreground_evictions", get(&pool.counters.foreground_evictions)),
             ("pool_frame_waits", get(&pool.counters.frame_waits)),
@@ -262,6 +290,8 @@ impl Engine {
             ("flush_pages", get(&s.flusher.counters.pages)),
             ("flush_batches", get(&s.flusher.counters.batches)),
             ("flush_full", get(&s.flusher.counters.full)),
+            ("bypass_pages", get(&s.flusher.bypass.pages)),
+            ("bypass_syncs", get(&s.flusher.bypass.syncs)),
             ("object_buffer_slots", u64::from(s.map.slots_total())),
             ("object_buffer_slots_free", u64::from(s.map.slots_free())),
             ("log_bytes_written", get(&s.log.counters.bytes)),
@@ -278,6 +308,8 @@ impl Engine {
             ("purge_transactions", get(&core.counters.purged)),
             ("history_length", history_length),
             ("purge_lag", purge_lag),
+            ("slot_writer_waits", get(&core.pace.waits)),
+            ("slot_writer_wait_microseconds", get(&core.pace.nanos) / 1000),
             ("purge_writer_waits", get(&core.brake.waits)),
             ("purge_writer_wait_microseconds", get(&core.brake.nanos) / 1000),
             ("read_views", core.ids.views() as u64),
@@ -398,6 +430,17 @@ impl Txn {
         lock: Lock,
         access: Access,
     ) -> Result<Cursor> {
-        Cursor::new(self.clone(), table.clone(), index, lock, access)
+        self.cursor_in(table, index, lock, access, Buffers::default())
+    }
+    /// As [`Txn::cursor`], in the memory of an earlier one.
+    pub fn cursor_in(
+        self: &Arc<Txn>,
+        table: &Arc<Table>,
+        index: usize,
+        lock: Lock,
+        access: Access,
+        buffers: Buffers,
+    ) -> Result<Cursor> {
+        Cursor::new(self.clone(), table.clone(), index, lock, access, buffers)
     }
 }

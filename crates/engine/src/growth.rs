@@ -40,10 +40,20 @@ pub struct Growth {
     pub patience: Nanos,
 }
 
+/// What pages of tables leave to others, beside the reserve.
+fn margin(map: &Map) -> u32 {
+    (map.slots_total() / 16).min(256)
+}
+
+/// Slots that stay free when a page of a table is made.
+pub fn keep_of_tables(map: &Map) -> u32 {
+    margin(map) + map.slots_reserve()
+}
+
 impl Growth {
     /// Slots that stay free when a page of the space is made.
     fn keep(&self, space: SpaceId) -> usize {
-        let margin = (self.map.slots_total() / 16).min(256);
+        let margin = margin(&self.map);
         let margin = match space {
             SpaceId::CATALOG => 0,
             SpaceId::UNDO => margin / 2,
@@ -73,7 +83,8 @@ impl Growth {
 impl Room for Growth {
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom> {
         let keep = self.keep(space);
-        let since = self.world.clock.now();
+        let mut since = self.world.clock.now();
+        let mut sunk = self.map.slots_sunk();
         loop {
             let freed = self.map.slots_freed.ticket();
             if self.has_room(pages, keep) {
@@ -94,7 +105,12 @@ impl Room for Growth {
             // Redo that waits is counted in full, though most of it is for pages that have a slot.
             let helped = self.sinks || self.pending.pages() > 0;
             let patience = if helped { self.patience } else { self.patience.min(SHORT_WAIT) };
-            if self.world.clock.now() - since > patience {
+            // While blocks sink, who waits is late, not stuck.
+            let now = (self.world.clock.now(), self.map.slots_sunk());
+            if now.1 > sunk {
+                (since, sunk) = now;
+            }
+            if now.0 - since > patience {
                 return Err(self.full());
             }
             self.world.sched.wait(&self.map.slots_freed, freed, Some(LOOK));

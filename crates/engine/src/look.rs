@@ -34,7 +34,7 @@ use terrace_tier::fence::{Fence, FenceError, Writer};
 use terrace_tier::map::{Home, InObject, Located, Map};
 use terrace_tier::object::format::HEADER;
 use terrace_tier::object::key::ObjectKey;
-use terrace_tier::object::{ObjectError, Objects};
+use terrace_tier::object::{BodyError, ObjectError, Objects};
 use terrace_tier::object_buffer::ObjectBuffer;
 use terrace_tier::page::{self, Glsn, PAGE_SIZE, PageId, PageRef};
 use terrace_tier::path::PageObjects;
@@ -189,7 +189,7 @@ impl Look {
         id: PageId,
         at: &InObject,
         image: &mut [u8],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), BodyError> {
         let mut recent = self.recent.lock();
         if let Some(page) = recent.pages.remove(&id) {
             image.copy_from_slice(&page);
@@ -206,23 +206,27 @@ impl Look {
             }
             None => match objects.read_block(Purpose::Scrub, &at.key) {
                 Ok((_, bytes)) => bytes,
-                Err(ObjectError::Store(error)) => return Err(error),
+                Err(ObjectError::Store(error)) => return Err(error.into()),
                 // Damaged somewhere: the page itself may be whole.
                 Err(ObjectError::Corrupt { .. }) => return objects.read_page(at, image),
             },
         };
         let body = HEADER + at.offset;
-        let found = whole
-            .get(body..body + PAGE_SIZE)
-            .filter(|_| at.length == PAGE_SIZE)
-            .map(|body| image.copy_from_slice(body));
+        let absent = || StoreError::Absent { key: format!("{} (the page at {})", at.key, at.offset) };
+        let found = match whole.get(body..body + at.length) {
+            Some(body) => objects.packer.unpack(body, image).map_err(BodyError::from),
+            None => Err(absent().into()),
+        };
         recent.keep(at.key, whole);
-        found.ok_or_else(|| StoreError::Absent { key: format!("{} (the page at {})", at.key, at.offset) })
+        found
     }
 
     /// Notes whether the store gave an answer. If it is silent again and again, it is given up.
-    fn heard<T>(&self, answer: Result<T, StoreError>) -> Result<T, NoPage> {
-        let answer = answer.map_err(|error| no_object(&error));
+    fn heard(&self, answer: Result<(), BodyError>) -> Result<(), NoPage> {
+        let answer = answer.map_err(|error| match error {
+            BodyError::Store(error) => no_object(&error),
+            BodyError::Corrupt(bad) => NoPage::Wrong(bad.to_string()),
+        });
         if !matches!(answer, Err(NoPage::OutOfReach)) {
             self.silent.store(0, Ordering::Relaxed);
         } else if self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= SILENT_MAX {
@@ -240,7 +244,10 @@ impl Look {
             (None, Some(_), _) if self.gave_up.load(Ordering::Relaxed) => return Err(NoPage::OutOfReach),
             (None, Some(_), None) => return Err(NoPage::OutOfReach),
             (None, Some(at), Some(objects)) => {
-                self.heard(self.read_object(objects, id, &at, image))?;
+                self.heard(self.read_object(objects, id, &at, image)).map_err(|no| match no {
+                    NoPage::Wrong(what) => wrong(format!("in object {}: {what}", at.key)),
+                    other => other,
+                })?;
             }
         }
         page::check(image, id, Some(home.tag)).map_err(|bad| match (home.slot, home.object) {

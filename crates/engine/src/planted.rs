@@ -32,6 +32,8 @@ pub static ID_REUSED: Switch = Switch::new();
 pub static LOCK_RELEASED_EARLY: Switch = Switch::new();
 /// A writer doesn't look whether the row's last writer is active.
 pub static ROW_LOCK_IGNORED: Switch = Switch::new();
+/// A build in bulk takes page numbers without a word in undo.
+pub static EXTENT_NOT_NOTED: Switch = Switch::new();
 /// A large value is written without a word in undo.
 pub static LARGE_NOT_NOTED: Switch = Switch::new();
 /// Rollback puts a delete mark back that purge has passed already.
@@ -48,5 +50,7 @@ pub static SPACE_ID_REUSED: Switch = Switch::new();
 pub static SUPERBLOCK_OVERWRITTEN: Switch = Switch::new();
 /// Inserts don't look for gap locks.
 pub static GAP_IGNORED: Switch = Switch::new();
+/// Writers take slots as fast as they can, until none is free.
+pub static WRITERS_NOT_PACED: Switch = Switch::new();
 /// Recovery rolls prepared transactions back like unfinished ones.
 pub static PREPARED_FORGOTTEN: Switch = Switch::new();

@@ -36,11 +36,13 @@ use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::flush::{FlushWorker, Flusher};
 use terrace_tier::map::{Map, home};
 use terrace_tier::object::Objects;
+use terrace_tier::object::codec::Codecs;
 use terrace_tier::object_buffer::ObjectBuffer;
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
 use terrace_tier::path::{FlashCache, PageObjects, Path};
 use terrace_tier::pool::Access;
+use terrace_tier::prefetch::{PREFETCHERS, Prefetcher};
 use terrace_tier::quota::Rules;
 use terrace_tier::redo::Redo;
 
@@ -77,6 +79,8 @@ pub struct Storage {
     pub was_clean: bool,
     /// The instance was made by this start.
     pub is_new: bool,
+    /// When this start was, in nanoseconds of the world's clock.
+    pub since: Nanos,
     // Dropped in this order: workers first, the lock last.
     kept: Mutex<Vec<Box<dyn WorkerHandle>>>,
     workers: Mutex<Vec<Box<dyn WorkerHandle>>>,
@@ -127,6 +131,7 @@ impl Storage {
         let bpe = open_flash(config, parts, superblock.instance);
         let flash = bpe.clone().map(|bpe| bpe as Arc<dyn FlashCache>);
         let objects = parts.store.clone().map(|store| Arc::new(Objects::new(store)));
+        objects.iter().for_each(|objects| objects.codecs.set_fallback(config.compression));
         let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
         let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far));
         path.set_pending(pending.clone());
@@ -176,6 +181,8 @@ impl Storage {
             sched.spawn(Box::new(CheckpointWorker::new(checkpointer.clone()))),
         ];
         workers.extend(pages.evictors().into_iter().map(|evictor| sched.spawn(Box::new(evictor))));
+        let prefetchers = (0..PREFETCHERS).map(|_| Prefetcher(pages.pool().clone()));
+        workers.extend(prefetchers.map(|one| sched.spawn(Box::new(one))));
         workers.extend(bpe.iter().map(|bpe| sched.spawn(Box::new(BpeWorker(bpe.clone())))));
         workers.extend(cold.iter().flat_map(|cold| cold.workers()).map(|worker| sched.spawn(worker)));
         Ok(Storage {
@@ -197,10 +204,19 @@ impl Storage {
             rules,
             was_clean,
             is_new,
+            since: parts.world.clock.now(),
             kept: Mutex::new(Vec::new()),
             workers: Mutex::new(workers),
             _lock: lock,
         })
+    }
+
+    /// How pages of each space are compressed in objects; nobody reads it where there is no store.
+    pub fn codecs(&self) -> Arc<Codecs> {
+        match &self.cold {
+            Some(cold) => cold.objects.codecs.clone(),
+            None => Arc::new(Codecs::new(self.config.compression)),
+        }
     }
 
     /// Stops all workers but those that bring pages and checkpoints to disk.
@@ -249,6 +265,9 @@ impl Storage {
             self.world.sched.wait(&self.flusher.progress, progress, Some(1_000_000));
         }
         self.map.drop_space(space)?;
+        self.pages.pool().retain_reads(|s| s != space);
+        self.bpe.iter().for_each(|bpe| bpe.by_space.forget(space));
+        self.cold.iter().for_each(|cold| cold.objects.by_space.forget(space));
         Ok(())
     }
 

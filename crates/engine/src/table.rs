@@ -5,6 +5,7 @@ use crate::btree::estimate::RangeEstimate;
 use crate::build::watch::Watch;
 use crate::error::{Error, Result};
 use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,6 +42,17 @@ pub struct Table {
     row_ids: Mutex<(u64, u64)>,
     watch: RwLock<Option<Arc<Watch>>>,
     is_watched: AtomicBool,
+    /// Somebody is about to fill it in one change.
+    is_filled: AtomicBool,
+}
+
+/// The right to fill a table in one change; given back when dropped.
+pub(crate) struct TurnToFill<'t>(&'t AtomicBool);
+
+impl Drop for TurnToFill<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// About how large a table is.
@@ -48,7 +60,7 @@ pub struct Table {
 pub struct Estimate {
     pub rows: u64,
     /// Bytes of each index's pages.
-    pub bytes: Vec<u64>,
+    pub bytes: SmallVec<[u64; 8]>,
     pub pages: u64,
 }
 
@@ -75,6 +87,7 @@ impl Table {
             row_ids: Mutex::new((0, 0)),
             watch: RwLock::default(),
             is_watched: AtomicBool::new(false),
+            is_filled: AtomicBool::new(false),
         }
     }
 
@@ -127,6 +140,11 @@ impl Table {
         if self.is_watched.load(Ordering::Acquire) { self.watch.read().clone() } else { None }
     }
 
+    /// None: somebody else has it. It is never waited for.
+    pub(crate) fn take_turn_to_fill(&self) -> Option<TurnToFill<'_>> {
+        (!self.is_filled.swap(true, Ordering::AcqRel)).then(|| TurnToFill(&self.is_filled))
+    }
+
     pub(crate) fn trees(&self) -> Arc<[Arc<Tree>]> {
         self.trees.read().clone()
     }
@@ -176,18 +194,18 @@ impl Table {
     }
 
     pub fn estimate(&self) -> Estimate {
-        let trees = self.trees();
-        let pages: Vec<u64> = trees
+        let trees = self.trees.read();
+        let pages: SmallVec<[u64; 8]> = trees
             .iter()
             .map(|tree| {
-                let counts = tree.space().counts();
+                let counts = tree.space().counts_about();
                 u64::from(counts.pages.saturating_sub(counts.free))
             })
             .collect();
         Estimate {
             rows: trees.first().map_or(0, |tree| tree.rows()),
-            bytes: pages.iter().map(|p| p * PAGE_SIZE as u64).collect(),
             pages: pages.iter().sum(),
+            bytes: pages.into_iter().map(|p| p * PAGE_SIZE as u64).collect(),
         }
     }
 

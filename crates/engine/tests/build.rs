@@ -738,6 +738,23 @@ fn a_table_is_filled_in_whatever_order_its_rows_come() {
     assert!(report.verdict() == Verdict::Sound, "{:?} {:?}", report.faults, report.leaked);
 }
 
+/// The server drops the original of what it has copied.
+#[test]
+fn a_table_that_is_filled_is_durable() {
+    for keys in [40, 3000] {
+        let sim = SimWorld::new(10);
+        let disk = sim.disk("volume");
+        let engine = open(&sim, &disk).unwrap();
+        let model = load(&engine, "db/t", 0..keys).unwrap();
+        sim.sched.drop_workers();
+        drop(engine);
+        disk.crash();
+        sim.power_on();
+        let engine = open(&sim, &disk).unwrap();
+        check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
+    }
+}
+
 #[test]
 fn a_key_that_comes_twice_is_found_wherever_it_comes() {
     let sim = SimWorld::new(7);

@@ -9,6 +9,17 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#define TERRACE_VALUE_NULL 0
+
+#define TERRACE_VALUE_NUMBER 1
+
+#define TERRACE_VALUE_REAL 2
+
+#define TERRACE_VALUE_TEXT 3
+
+// A table's name as it was given when the table was created.
+#define TERRACE_VALUE_TABLE 4
+
 // What a call returns. 0 and 1 are no errors.
 enum TERRACE
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -385,6 +396,79 @@ typedef struct {
 // How many entries of an index are built; false ends it with `TERRACE_CANCELLED`.
 typedef bool (*terrace_progress_fn)(void *context, uint64_t entries);
 
+// One column's value. The text is borrowed for the callback.
+typedef struct {
+  // One of `TERRACE_VALUE_…`: which of the others counts.
+  uint32_t kind;
+  uint64_t number;
+  double real;
+  terrace_bytes text;
+} terrace_value;
+
+typedef void (*terrace_row_fn)(void *context, const terrace_value *values, size_t count);
+
+// Pages that a thread read, and the time until they were in memory, in nanoseconds: see `docs/observability.md`.
+typedef struct {
+  uint64_t pages_memory;
+  uint64_t pages_flash;
+  uint64_t pages_volume;
+  uint64_t pages_object;
+  uint64_t pages_log;
+  uint64_t pages_ahead;
+  uint64_t nanos_wait;
+  uint64_t nanos_flash;
+  uint64_t nanos_volume;
+  uint64_t nanos_object;
+  uint64_t nanos_log;
+} terrace_reads;
+
+// Placement of one index.
+typedef struct {
+  size_t size;
+  terrace_bytes index;
+  uint8_t placement;
+} terrace_placement;
+
+// Rules of a table. Numbers that are 0 say nothing.
+typedef struct {
+  size_t size;
+  // Bytes of flash that are the table's whatever others read, and that it may have at the most.
+  uint64_t flash_min;
+  uint64_t flash_max;
+  // The same of the object buffer.
+  uint64_t buffer_min;
+  uint64_t buffer_max;
+  // Reads from each tier in a second, and bytes.
+  uint64_t flash_iops;
+  uint64_t flash_bandwidth;
+  uint64_t volume_iops;
+  uint64_t volume_bandwidth;
+  uint64_t object_iops;
+  uint64_t object_bandwidth;
+  // Of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
+  uint8_t placement;
+  // Indexes that have one of their own.
+  const terrace_placement *indexes;
+  size_t index_count;
+} terrace_rules;
+
+// What holds for one index of a table that has rules. The texts are borrowed for the callback.
+typedef struct {
+  size_t size;
+  terrace_bytes table;
+  terrace_bytes index;
+  uint8_t placement;
+  // The table's, without its indexes.
+  terrace_rules rules;
+  // Pages that the table has on flash, as far as they are known to be its.
+  uint64_t flash_pages;
+  // Reads of the table that waited for their turn, and how long, in microseconds.
+  uint64_t waits;
+  uint64_t wait_microseconds;
+} terrace_rule_line;
+
+typedef void (*terrace_rule_fn)(void *context, const terrace_rule_line *line);
+
 // Stands before each row of a batch, in the machine's byte order.
 typedef struct {
   uint32_t key_len;
@@ -433,6 +517,11 @@ int32_t terrace_engine_resize(const terrace_engine *engine,
                               terrace_stop_fn stop,
                               void *context);
 
+// Whether pages that are built in bulk pass by the log and memory, straight to the volume (they do at the start). It counts for
+// what begins from here on.
+int32_t terrace_engine_set_bypass(const terrace_engine *engine,
+                                  bool on);
+
 // Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
 // have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
 int32_t terrace_engine_tell_lock_waits(const terrace_engine *engine,
@@ -473,6 +562,12 @@ int32_t terrace_table_rename(const terrace_engine *engine, terrace_bytes from, t
 // Empties the table, durably, and sets its counters back. Handles opened before must be closed and opened again.
 int32_t terrace_table_truncate(const terrace_engine *engine,
                                terrace_bytes name);
+
+// How the table's pages are compressed in objects from now on: `none`, `lz4`, `zstd`, or empty: as the instance's are.
+// Durable when it returns.
+int32_t terrace_table_set_compression(const terrace_engine *engine,
+                                      terrace_bytes name,
+                                      terrace_bytes compression);
 
 // Calls `each` with every table's name and properties.
 int32_t terrace_table_list(const terrace_engine *engine,
@@ -529,6 +624,15 @@ int32_t terrace_table_check(const terrace_table *table,
 
 // Starts a transaction. It takes no number and no view before it needs one.
 int32_t terrace_txn_begin(const terrace_engine *engine, uint32_t isolation, terrace_txn **out);
+
+// As `terrace_txn_begin`, with the handle of a transaction that was committed or rolled back and whose cursors are closed. Its
+// cancel handles are of this one, too, if `*same` is true; else they are of nothing any more.
+int32_t terrace_txn_begin_again(terrace_txn *txn,
+                                uint32_t isolation,
+                                bool *same);
+
+// Whether the transaction was committed or rolled back. If so, nobody is told of its waits any more.
+bool terrace_txn_rest(terrace_txn *txn);
 
 // Frees the handle; rolls back what was neither committed, rolled back nor prepared. What was prepared waits to be
 // decided by name. Null is fine.
@@ -727,6 +831,16 @@ int32_t terrace_load_begin(const terrace_engine *engine,
                            const terrace_txn *owner,
                            terrace_load **out);
 
+// Begins to fill a table within a transaction, as if `terrace_row_insert` were called for each row: others may use the table
+// meanwhile, and see nothing of it before the commit; the transaction itself sees the rows from `terrace_load_finish` on.
+// If a call fails, the statement is to be rolled back, after `terrace_load_close`. `share`: how many loads of the statement
+// there may be, as of partitions. `TERRACE_INVALID`: the table is not empty, or is indexed anew; insert row by row.
+int32_t terrace_load_begin_within(const terrace_engine *engine,
+                                  const terrace_table *table,
+                                  const terrace_txn *txn,
+                                  size_t share,
+                                  terrace_load **out);
+
 // Takes a row with its entries in all indexes. `TERRACE_DUPLICATE` may come here or in the end.
 int32_t terrace_load_row(terrace_load *load,
                          terrace_bytes key,
@@ -742,6 +856,25 @@ int32_t terrace_load_duplicate(terrace_load *load, terrace_batch *batch);
 
 // Frees the handle; null is fine.
 void terrace_load_close(terrace_load *load);
+
+// Calls `each` with every row of a table of what there is to see: `index_statistics`, `table_statistics`,
+// `miss_ratio_curve`, `advice`.
+int32_t terrace_engine_seen(const terrace_engine *engine,
+                            terrace_bytes name,
+                            terrace_row_fn each,
+                            void *context);
+
+// What the calling thread has read since its last call of this function, through any engine.
+terrace_reads terrace_reads_take(void);
+
+// The table has these rules from now on: durable when it returns, and in force. Rules that contradict one another, or that
+// guarantee more than there is, are refused with words that name both, and nothing has changed.
+int32_t terrace_table_set_rules(const terrace_engine *engine,
+                                terrace_bytes name,
+                                const terrace_rules *rules);
+
+// Calls `each` with every index of every table that has rules.
+int32_t terrace_engine_rules(const terrace_engine *engine, terrace_rule_fn each, void *context);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -6,6 +6,7 @@ use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
 use std::ops::Bound;
 use std::sync::Arc;
+use terrace_engine::catalog::Codec;
 use terrace_engine::{IndexDef, Table, TableDef};
 
 /// An open table. Freed by `terrace_table_close`.
@@ -170,6 +171,29 @@ pub unsafe extern "C" fn terrace_table_truncate(engine: *const TerraceEngine, na
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe { (*engine).engine.truncate_table(name.text()?)? };
+        Ok(Code::Ok)
+    })
+}
+
+/// How the table's pages are compressed in objects from now on: `none`, `lz4`, `zstd`, or empty: as the instance's are.
+/// Durable when it returns.
+///
+/// # Safety
+/// `engine` is open, the texts live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_set_compression(
+    engine: *const TerraceEngine,
+    name: TerraceBytes,
+    compression: TerraceBytes,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (engine, name, compression) = unsafe { (&*engine, name.text()?, compression.text()?) };
+        let codec = Some(compression).filter(|text| !text.is_empty());
+        let known = |text: &str| {
+            Codec::named(text).ok_or_else(|| Fault::invalid(format!("compression {text} is not known")))
+        };
+        engine.engine.set_compression(name, codec.map(known).transpose()?)?;
         Ok(Code::Ok)
     })
 }

@@ -5,7 +5,9 @@
 //! both is named at once.
 
 use crate::error::{Fault, Result};
+use crate::metrics;
 use crate::parts::{self, Seen};
+use std::net::SocketAddr;
 use terrace_engine::cold::MEMORY_MIN;
 use terrace_engine::{Config, Parts};
 use terrace_io::emulate::{PROFILES, Profile};
@@ -35,6 +37,10 @@ pub const PLACES: &[Place] = &[
         name: "emulate",
         meaning: "Latencies and limits of a profile (`cloud`) for the devices; for trials.",
     },
+    Place {
+        name: "metrics_listen",
+        meaning: "Loopback address and port on which Prometheus finds metrics, as 127.0.0.1:9185.",
+    },
 ];
 
 /// The places of a configuration, by name.
@@ -45,6 +51,7 @@ pub(crate) struct Places {
     pub object: Option<String>,
     pub object_endpoint: Option<String>,
     pub emulate: Option<String>,
+    pub metrics_listen: Option<String>,
 }
 
 impl Places {
@@ -54,6 +61,7 @@ impl Places {
             "flash_path" => &mut self.flash_path,
             "object" => &mut self.object,
             "object_endpoint" => &mut self.object_endpoint,
+            "metrics_listen" => &mut self.metrics_listen,
             _ => &mut self.emulate,
         }
     }
@@ -100,6 +108,9 @@ impl Places {
         if let Some(name) = self.emulate.as_deref().filter(|name| Profile::named(name).is_none()) {
             let known: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
             faults.push(format!("emulate = \"{name}\" is not among {}", known.join(", ")));
+        }
+        if let Some(Err(fault)) = self.metrics_listen.as_deref().map(metrics::address) {
+            faults.push(fault);
         }
         if self.object.is_some() && config.memory < MEMORY_MIN {
             faults.push(format!(
@@ -166,6 +177,12 @@ pub fn assemble(text: &str, overrides: &str) -> Result<(Config, Parts)> {
     let (config, places) = read(text, overrides, Purpose::Run)?;
     let parts = parts::open(&config, &places)?;
     Ok((config, parts))
+}
+
+/// Where metrics are to be found, if anywhere.
+pub fn metrics_listen(text: &str, overrides: &str) -> Result<Option<SocketAddr>> {
+    let (_, places) = read(text, overrides, Purpose::Run)?;
+    Ok(places.metrics_listen.as_deref().and_then(|text| metrics::address(text).ok()))
 }
 
 /// Reads both texts and opens the places for looking only.

@@ -3,6 +3,7 @@
 use crate::bytes::TerraceBytes;
 use crate::config;
 use crate::error::{Code, Fault, guard};
+use crate::metrics::Listener;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use terrace_engine::{Engine, Error, Size, Txn};
 pub struct TerraceEngine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) prepared: Arc<Prepared>,
+    metrics: Option<Listener>,
 }
 
 /// Prepared transactions whose handle was closed: they wait to be decided by name. (Those that a crash left are
@@ -126,7 +128,16 @@ pub unsafe extern "C" fn terrace_engine_open(
             Error::Poisoned(what) => Error::Invalid(what),
             other => other,
         })?;
-        *out = Box::into_raw(Box::new(TerraceEngine { engine, prepared: Arc::default() }));
+        let metrics = match config::metrics_listen(text, overrides)? {
+            None => None,
+            Some(address) => {
+                let seen = engine.clone();
+                let started = Listener::start(address, move || terrace_engine::metrics::running(&seen));
+                // Nobody would close the engine of a start that failed.
+                Some(started.inspect_err(|_| drop(engine.shutdown()))?)
+            }
+        };
+        *out = Box::into_raw(Box::new(TerraceEngine { engine, prepared: Arc::default(), metrics }));
         Ok(Code::Ok)
     })
 }
@@ -141,7 +152,8 @@ pub unsafe extern "C" fn terrace_engine_close(engine: *mut TerraceEngine) -> i32
     guard(|| {
         if !engine.is_null() {
             // SAFETY: the caller's promise.
-            let engine = unsafe { Box::from_raw(engine) };
+            let mut engine = unsafe { Box::from_raw(engine) };
+            drop(engine.metrics.take());
             engine.engine.shutdown()?;
         }
         Ok(Code::Ok)
@@ -223,6 +235,20 @@ pub unsafe extern "C" fn terrace_engine_resize(
         };
         // SAFETY: the caller's promise.
         unsafe { &*engine }.engine.resize(what, Bytes(bytes), &stop)?;
+        Ok(Code::Ok)
+    })
+}
+
+/// Whether pages that are built in bulk pass by the log and memory, straight to the volume (they do at the start). It counts for
+/// what begins from here on.
+///
+/// # Safety
+/// `engine` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_set_bypass(engine: *const TerraceEngine, on: bool) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*engine }.engine.set_bypass(on);
         Ok(Code::Ok)
     })
 }

@@ -26,8 +26,10 @@ mod cursor;
 mod engine;
 mod error;
 mod load;
+mod metrics;
 mod parts;
 mod rules;
+mod seen;
 mod transaction;
 
 pub use alter::*;
@@ -38,4 +40,5 @@ pub use engine::*;
 pub use error::*;
 pub use load::*;
 pub use rules::*;
+pub use seen::*;
 pub use transaction::*;

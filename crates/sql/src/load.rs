@@ -36,6 +36,31 @@ pub unsafe extern "C" fn terrace_load_begin(
     })
 }
 
+/// Begins to fill a table within a transaction, as if `terrace_row_insert` were called for each row: others may use the table
+/// meanwhile, and see nothing of it before the commit; the transaction itself sees the rows from `terrace_load_finish` on.
+/// If a call fails, the statement is to be rolled back, after `terrace_load_close`. `share`: how many loads of the statement
+/// there may be, as of partitions. `TERRACE_INVALID`: the table is not empty, or is indexed anew; insert row by row.
+///
+/// # Safety
+/// `engine`, `table` and `txn` are open, `out` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_load_begin_within(
+    engine: *const TerraceEngine,
+    table: *const TerraceTable,
+    txn: *const TerraceTxn,
+    share: usize,
+    out: *mut *mut TerraceLoad,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (engine, table, txn) = unsafe { (&*engine, &*table, &*txn) };
+        let load = engine.engine.load_within(&table.table, &txn.txn, share)?;
+        // SAFETY: the caller's promise.
+        unsafe { *out = Box::into_raw(Box::new(TerraceLoad { load, buffer: Vec::new() })) };
+        Ok(Code::Ok)
+    })
+}
+
 /// Takes a row with its entries in all indexes. `TERRACE_DUPLICATE` may come here or in the end.
 ///
 /// # Safety

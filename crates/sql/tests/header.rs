@@ -36,6 +36,9 @@ const OPEN: &[(&str, &str)] = &[
     ("TerracePlacement", "placement"),
     ("TerraceRuleLine", "rule_line"),
     ("TerraceRuleFn", "rule_fn"),
+    ("TerraceValue", "value"),
+    ("TerraceRowFn", "row_fn"),
+    ("TerraceReads", "reads"),
 ];
 
 fn generate() -> String {
@@ -74,7 +77,9 @@ fn generate() -> String {
     }
     config.export.include.push("TerraceRowHead".into());
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["error", "bytes", "engine", "catalog", "transaction", "cursor", "alter", "load", "rules"] {
+    for file in
+        ["error", "bytes", "engine", "catalog", "transaction", "cursor", "alter", "load", "seen", "rules"]
+    {
         builder = builder.with_src(root.join(format!("src/{file}.rs")));
     }
     let mut text = Vec::new();

@@ -73,6 +73,12 @@ pub trait Below: Send + Sync {
     fn fetch_run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {
         ids.iter().zip(images).map(|(id, image)| self.fetch(*id, image)).collect()
     }
+    /// The pages of the block from `from` on that there are, among the first `max`, in order, and grouped: what one
+    /// request brings stands together, also if some are left out. Each group is for [`Below::fetch_run`].
+    fn stretch(&self, from: PageId, max: usize) -> Vec<Vec<PageId>> {
+        let _ = (from, max);
+        Vec::new()
+    }
     /// The page that was fetched with a first change is known dirty now.
     fn admitted(&self, id: PageId) {
         let _ = id;

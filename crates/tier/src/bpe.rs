@@ -33,6 +33,7 @@ pub use worker::BpeWorker;
 
 use crate::admission::Admission;
 use crate::admission::filter::{self, Filter, Rule, mark as mark_of};
+use crate::by_space::{BySpace, FlashCounts};
 use crate::page::{self, BadImage, PAGE_SIZE, PageId, PageRef, Tag};
 use crate::path::FlashCache;
 use crate::planted;
@@ -182,6 +183,7 @@ pub struct Bpe {
     wake: Arc<Event>,
     rules: OnceLock<Arc<Rules>>,
     pub counters: BpeCounters,
+    pub by_space: BySpace<FlashCounts>,
 }
 
 /// What admission remembers for a flash of so many slots.
@@ -231,6 +233,7 @@ impl Bpe {
             wake: Arc::new(Event::new()),
             rules: OnceLock::new(),
             counters: BpeCounters::default(),
+            by_space: BySpace::default(),
         }
     }
 
@@ -321,6 +324,7 @@ impl Bpe {
             count(&self.counters.refused);
             return Evicted::Refused;
         }
+        let of_space = self.by_space.of(id.space);
         let spare = {
             let mut guard = self.state.lock();
             let state = &mut *guard;
@@ -334,6 +338,7 @@ impl Bpe {
             let has_room = state.index.in_use() < state.index.limit() / ROOM * (ROOM - 1)
                 && !state.index.shares().holder(class).is_full();
             let mut candidate = None;
+            let ghost_hits = state.filter.ghost_hits();
             let admission = match entry {
                 Entry::Take => Admission::Admit,
                 _ => state.filter.judge(id, accesses, has_room, |_| {
@@ -341,6 +346,9 @@ impl Bpe {
                     candidate.map(|(_, mark)| mark)
                 }),
             };
+            if state.filter.ghost_hits() > ghost_hits {
+                count(&of_space.ghost_hits);
+            }
             match admission {
                 Admission::Admit => match state.fills.promise() {
                     Some(spare) => spare,
@@ -355,6 +363,7 @@ impl Bpe {
                         state.index.pass(slot);
                     }
                     count(&self.counters.remembered);
+                    count(&of_space.remembered);
                     return Evicted::Remembered;
                 }
             }
@@ -369,6 +378,7 @@ impl Bpe {
             count(&self.counters.fill_dropped);
             return Evicted::Dropped;
         }
+        count(&of_space.admitted);
         self.wake.notify();
         Evicted::Queued
     }

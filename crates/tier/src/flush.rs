@@ -14,6 +14,7 @@
 //!
 //! Not here: which pages (`choose`), what becomes of blocks (`sink`).
 
+use crate::bypass::BypassCounters;
 use crate::map::entry::Slot;
 use crate::map::{Home, Located, Map, MapError};
 use crate::object_buffer::ObjectBuffer;
@@ -116,6 +117,7 @@ pub struct Flusher {
     /// A batch was flushed, or the flusher failed.
     pub progress: Arc<Event>,
     pub counters: FlushCounters,
+    pub bypass: BypassCounters,
 }
 
 impl Flusher {
@@ -138,7 +140,28 @@ impl Flusher {
             failed: Mutex::new(None),
             progress: Arc::new(Event::new()),
             counters: FlushCounters::default(),
+            bypass: BypassCounters::default(),
         }
+    }
+
+    // For `bypass`, which writes to the same file and names images in the same map.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+    pub(crate) fn map(&self) -> &Map {
+        &self.map
+    }
+    pub(crate) fn buffer(&self) -> &ObjectBuffer {
+        &self.buffer
+    }
+    pub(crate) fn redo(&self) -> &dyn Redo {
+        &*self.redo
+    }
+    /// A write or sync failed: the flusher gives up.
+    pub(crate) fn fail(&self, error: FlushError) {
+        self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        *self.failed.lock() = Some(error);
+        self.progress.notify();
     }
 
     /// Asks for everything first changed below `target` to be flushed. Does not wait.
@@ -217,9 +240,7 @@ impl Flusher {
                 Step::IdleFor(REST)
             }
             Err(error) => {
-                self.counters.errors.fetch_add(1, Ordering::Relaxed);
-                *self.failed.lock() = Some(error);
-                self.progress.notify();
+                self.fail(error);
                 Step::Idle
             }
         }

@@ -67,7 +67,16 @@ pub(crate) struct Frame {
     pub homeless: AtomicBool,
     /// Moves on at each reuse, so that a stale entry in a queue is known.
     pub turn: AtomicU32,
+    /// Reads of the page that found it here. Only who has pinned the page adds to it.
+    hits: std::sync::atomic::AtomicU64,
+    /// Its reads are noted for the miss-ratio curve (`pool/sample`), the last one as this note.
+    pub sampled: AtomicBool,
+    pub noted_at: std::sync::atomic::AtomicU32,
 }
+
+// A hit writes one cache line: what it counts stands beside the pin.
+#[cfg(not(feature = "model"))]
+const _: () = assert!(size_of::<Frame>() == 64);
 
 impl Frame {
     fn new() -> Frame {
@@ -82,6 +91,9 @@ impl Frame {
             first_change: AtomicU64::new(0),
             homeless: AtomicBool::new(false),
             turn: AtomicU32::new(0),
+            hits: std::sync::atomic::AtomicU64::new(0),
+            sampled: AtomicBool::new(false),
+            noted_at: std::sync::atomic::AtomicU32::new(0),
         }
     }
 
@@ -132,6 +144,18 @@ impl Frame {
     }
     pub fn is_dirty(&self) -> bool {
         self.first_change.load(Ordering::Acquire) != 0
+    }
+    /// Counts a read that found the page here.
+    #[inline]
+    pub fn hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
+    /// For the frame's owner: the page leaves it.
+    pub fn take_hits(&self) -> u64 {
+        self.hits.swap(0, Ordering::Relaxed)
     }
     /// Uses in different periods since the page came, or since `cool`; at most [`ACCESSES_MAX`].
     pub fn accesses(&self) -> u8 {

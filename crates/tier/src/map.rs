@@ -35,7 +35,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 use slots::Slots;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use terrace_io::disk::{DiskError, File};
 use terrace_io::sched::Event;
 
@@ -108,6 +108,10 @@ pub struct Map {
     pub(crate) redo: Arc<dyn Redo>,
     /// Slots became free.
     pub slots_freed: Event,
+    /// Slots that blocks gave up by sinking, since the start.
+    pub(crate) sunk: AtomicU64,
+    /// Slots and, in the upper half, free ones, when some were taken or came free last; all ones: not yet.
+    pub(crate) pressure: AtomicU64,
     /// Slots are few, or there is a first block that could sink, or objects to collect: for the sinker.
     pub slots_wanted: Arc<Event>,
 }
@@ -119,6 +123,8 @@ pub struct SpaceCounts {
     pub volume: u64,
     pub object: u64,
     pub objects: u64,
+    /// What the objects take in the store.
+    pub object_bytes: u64,
 }
 
 pub(crate) fn group_of(block: BlockId) -> (u32, u32) {
@@ -168,7 +174,10 @@ impl Map {
         let mut counts: HashMap<SpaceId, SpaceCounts> = HashMap::new();
         self.each_entry(|block, entry| {
             let c = counts.entry(block.space).or_default();
-            c.objects += u64::from(entry.object().is_some());
+            if entry.object().is_some() {
+                c.objects += 1;
+                c.object_bytes += (crate::object::format::HEADER + entry.offset(BLOCK_PAGES as usize)) as u64;
+            }
             for i in (0..BLOCK_PAGES as usize).filter(|i| entry.tag(*i) != 0) {
                 c.pages += 1;
                 if entry.slot(i).is_some() {
@@ -184,11 +193,12 @@ impl Map {
     /// Every page of the space that was ever flushed.
     pub fn pages_of(&self, space: SpaceId) -> Vec<PageId> {
         let mut pages = Vec::new();
-        self.each_entry(|block, entry| {
-            if block.space == space {
+        self.each_entry_of(
+            |found| found == space,
+            |block, entry| {
                 pages.extend((0..BLOCK_PAGES as usize).filter(|i| entry.tag(*i) != 0).map(|i| block.page(i)));
-            }
-        });
+            },
+        );
         pages
     }
 
@@ -266,9 +276,13 @@ impl Map {
         Entry::new(PageRef::new(&inner.pages[*page as usize].image), index).object() == Some(*key)
     }
 
-    fn each_entry(&self, mut each: impl FnMut(BlockId, Entry<'_>)) {
+    fn each_entry(&self, each: impl FnMut(BlockId, Entry<'_>)) {
+        self.each_entry_of(|_| true, each);
+    }
+
+    fn each_entry_of(&self, wanted: impl Fn(SpaceId) -> bool, mut each: impl FnMut(BlockId, Entry<'_>)) {
         let inner = self.inner.read();
-        for ((space, group), page) in &inner.index {
+        for ((space, group), page) in inner.index.iter().filter(|((space, _), _)| wanted(*space)) {
             let page = PageRef::new(&inner.pages[*page as usize].image);
             for index in 0..ENTRIES {
                 each(BlockId { space: *space, block: group * ENTRIES + index }, Entry::new(page, index));
@@ -280,6 +294,10 @@ impl Map {
 
     pub fn slots_total(&self) -> u32 {
         self.inner.read().slots.count()
+    }
+    /// Slots that blocks gave up by sinking, since the start: it moves while sinking makes room.
+    pub fn slots_sunk(&self) -> u64 {
+        self.sunk.load(Ordering::Relaxed)
     }
     pub fn slots_free(&self) -> u32 {
         self.inner.read().slots.free()
@@ -303,9 +321,22 @@ impl Map {
         let goal = self.goal.load(Ordering::Relaxed).min(slots);
         (goal, free.saturating_sub(slots - goal))
     }
+    /// As `slots_pressure`, a moment ago; without the lock: for each change.
+    pub fn slots_pressure_lately(&self) -> (u32, u32) {
+        match self.pressure.load(Ordering::Relaxed) {
+            u64::MAX => self.slots_pressure(),
+            both => (both as u32, (both >> 32) as u32),
+        }
+    }
+    fn note_pressure(&self, inner: &Inner) {
+        let (slots, free) = inner.slots.pressure();
+        self.pressure.store(u64::from(free) << 32 | u64::from(slots), Ordering::Relaxed);
+    }
     /// The object buffer's file has room for so many slots; `short`: and the device for no more.
     pub fn limit_slots(&self, limit: u32, short: bool) {
-        self.inner.write().slots.set_limit(limit, short);
+        let mut inner = self.inner.write();
+        inner.slots.set_limit(limit, short);
+        self.note_pressure(&inner);
     }
     /// Whether slots wait for the log to be durable.
     pub fn has_pending_slots(&self) -> bool {
@@ -326,6 +357,7 @@ impl Map {
         let taken = inner.slots.take(n, keep);
         let (slots, free) = inner.slots.pressure();
         let low = free < slots / 4;
+        self.note_pressure(&inner);
         drop(inner);
         if low || taken.len() < n {
             self.slots_wanted.notify();
@@ -347,12 +379,20 @@ impl Map {
     pub fn give_back_slots(&self, slots: &[Slot]) {
         let mut inner = self.inner.write();
         slots.iter().for_each(|slot| inner.slots.give_back(*slot));
+        self.note_pressure(&inner);
     }
 
     /// Frees the slots whose releasing record is durable by now.
     pub fn settle(&self) {
         let durable = self.redo.durable();
-        if self.inner.read().slots.has_pending() && self.inner.write().slots.settle(durable) > 0 {
+        if !self.inner.read().slots.has_pending() {
+            return;
+        }
+        let mut inner = self.inner.write();
+        let freed = inner.slots.settle(durable);
+        self.note_pressure(&inner);
+        drop(inner);
+        if freed > 0 {
             self.slots_freed.notify();
         }
     }

@@ -11,13 +11,16 @@
 //!
 //! Not here: which blocks become objects (`sink`), which objects go (`collect`).
 
+pub mod codec;
 pub mod format;
 pub mod key;
 
+use crate::by_space::{BySpace, StoreCounts, add};
 use crate::fence;
 use crate::map::InObject;
-use crate::page::{PAGE_SIZE, Tag};
+use crate::page::{BadImage, PAGE_SIZE, Tag};
 use crate::path::PageObjects;
+use codec::{BadBody, Codec, Codecs, Packer};
 use format::{BadObject, HEADER, Header};
 use hashbrown::HashMap;
 use key::ObjectKey;
@@ -32,6 +35,22 @@ pub enum ObjectError {
     Store(#[from] StoreError),
     #[error("object {key} is corrupt: {bad}")]
     Corrupt { key: ObjectKey, bad: BadObject },
+}
+
+/// Why a page's image does not come from its object.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum BodyError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The object has the page, and its bytes there are no image.
+    #[error(transparent)]
+    Corrupt(#[from] BadImage),
+}
+
+impl From<BadBody> for BodyError {
+    fn from(bad: BadBody) -> BodyError {
+        BodyError::Corrupt(BadImage::Stored(bad))
+    }
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -58,7 +77,11 @@ pub struct ObjectCounters {
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
     readers: Mutex<HashMap<ObjectKey, u32>>,
+    pub packer: Packer,
+    /// How each space's pages are compressed in the next object.
+    pub codecs: Arc<Codecs>,
     pub counters: ObjectCounters,
+    pub by_space: BySpace<StoreCounts>,
 }
 
 /// An object on its way into the store.
@@ -68,7 +91,7 @@ pub struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// `pages` are (place in the block, tag, sealed image), in order.
+    /// `pages` are (place in the block, tag, stored body), in order. A sealed image is a body, too.
     pub fn new(key: ObjectKey, snapshot_version: u64, pages: &[(usize, Tag, &'a [u8])]) -> Draft<'a> {
         let header = Header::new(key, snapshot_version, pages);
         Draft { header, bodies: pages.iter().map(|(_, _, image)| *image).collect() }
@@ -98,7 +121,9 @@ impl Drop for Reading<'_> {
 
 impl Objects {
     pub fn new(store: Arc<dyn ObjectStore>) -> Objects {
-        Objects { store, readers: Mutex::default(), counters: ObjectCounters::default() }
+        let codecs = Arc::new(Codecs::new(Codec::default()));
+        let (readers, counters) = (Mutex::default(), ObjectCounters::default());
+        Objects { store, readers, packer: Packer::default(), codecs, counters, by_space: BySpace::default() }
     }
 
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
@@ -116,6 +141,16 @@ impl Objects {
         self.readers.lock().contains_key(key)
     }
 
+    fn count_get(&self, key: &ObjectKey, bytes: usize) {
+        let of_space = self.by_space.of(key.space);
+        for (count, sum) in
+            [(&self.counters.gets, &self.counters.get_bytes), (&of_space.gets, &of_space.get_bytes)]
+        {
+            add(count, 1);
+            add(sum, bytes as u64);
+        }
+    }
+
     fn get_range(
         &self,
         purpose: Purpose,
@@ -123,8 +158,7 @@ impl Objects {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<(), StoreError> {
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        self.counters.get_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        self.count_get(key, buf.len());
         let result = self.store.get_range(purpose, &key.to_string(), offset, buf);
         result.map_err(|error| self.explain(error))
     }
@@ -151,8 +185,13 @@ impl Objects {
         let mut parts: Vec<&[u8]> = vec![&header];
         parts.extend(&draft.bodies);
         let key = draft.header.key;
-        self.counters.puts.fetch_add(1, Ordering::Relaxed);
-        self.counters.put_bytes.fetch_add(draft.header.object_len() as u64, Ordering::Relaxed);
+        let of_space = self.by_space.of(key.space);
+        for (count, bytes) in
+            [(&self.counters.puts, &self.counters.put_bytes), (&of_space.puts, &of_space.put_bytes)]
+        {
+            add(count, 1);
+            add(bytes, draft.header.object_len() as u64);
+        }
         let error = match self.store.put_if_absent(Purpose::Sink, &key.to_string(), &parts) {
             Ok(_) => return Ok(()),
             Err(error @ (StoreError::Unknown { .. } | StoreError::Conflict { .. })) => error,
@@ -191,29 +230,28 @@ impl Objects {
     pub fn read_block(&self, purpose: Purpose, key: &ObjectKey) -> Result<(Header, Vec<u8>), ObjectError> {
         let _reading = self.reading(*key);
         let (bytes, _) = self.store.get(purpose, &key.to_string()).map_err(|error| self.explain(error))?;
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
-        self.counters.get_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.count_get(key, bytes.len());
         let header = format::check(key, &bytes).map_err(|bad| ObjectError::Corrupt { key: *key, bad })?;
         Ok((header, bytes))
     }
 
-    /// Fills a page-sized part of `images` for each of `homes`, unchecked. Neighbours in `homes` that
-    /// are in the same object come with one request for the range that spans them: for a scan that
+    /// Fills a page-sized part of `images` for each of `homes`; what image it is, is not looked at. Neighbours in `homes`
+    /// that are in the same object come with one request for the range that spans them: for a scan that
     /// will use the pages between, and for merges.
     pub fn read_run(
         &self,
         purpose: Purpose,
         homes: &[InObject],
         images: Vec<&mut [u8]>,
-    ) -> Vec<Result<(), StoreError>> {
+    ) -> Vec<Result<(), BodyError>> {
         assert_eq!(images.len(), homes.len());
         let mut results = Vec::with_capacity(homes.len());
         let mut parts = images.into_iter();
         for group in homes.chunk_by(|a, b| a.key == b.key) {
             let parts: Vec<&mut [u8]> = parts.by_ref().take(group.len()).collect();
             match self.read_group(purpose, group, parts) {
-                Ok(()) => results.extend(group.iter().map(|_| Ok(()))),
-                Err(error) => results.extend(group.iter().map(|_| Err(error.clone()))),
+                Ok(read) => results.extend(read),
+                Err(error) => results.extend(group.iter().map(|_| Err(error.clone().into()))),
             }
         }
         results
@@ -225,7 +263,7 @@ impl Objects {
         purpose: Purpose,
         homes: &[InObject],
         images: Vec<&mut [u8]>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<Result<(), BodyError>>, StoreError> {
         let key = homes[0].key;
         let _reading = self.reading(key);
         let from = homes.iter().map(|h| h.offset).min().unwrap_or(0);
@@ -234,34 +272,23 @@ impl Objects {
         if let ([home], [image]) = (homes, &mut images[..])
             && home.length == PAGE_SIZE
         {
-            return self.get_range(purpose, &key, (HEADER + home.offset) as u64, image);
+            self.get_range(purpose, &key, (HEADER + home.offset) as u64, image)?;
+            return Ok(vec![Ok(())]);
         }
         let mut span = vec![0; to - from];
         self.get_range(purpose, &key, (HEADER + from) as u64, &mut span)?;
-        for (home, image) in homes.iter().zip(images) {
-            unpack(home, &span[home.offset - from..][..home.length], image)?;
-        }
-        Ok(())
+        let bodies = homes.iter().map(|home| &span[home.offset - from..][..home.length]);
+        Ok(bodies.zip(images).map(|(body, image)| Ok(self.packer.unpack(body, image)?)).collect())
     }
-}
-
-/// A page's image from its stored body.
-fn unpack(home: &InObject, body: &[u8], image: &mut [u8]) -> Result<(), StoreError> {
-    if body.len() != PAGE_SIZE {
-        let cause = format!("a page is stored in {} bytes, which this build does not know", body.len());
-        return Err(StoreError::Refused { key: home.key.to_string(), cause });
-    }
-    image.copy_from_slice(body);
-    Ok(())
 }
 
 impl PageObjects for Objects {
     /// A miss: one request for one page (R4).
-    fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), StoreError> {
-        self.read_group(Purpose::PageMiss, &[*at], vec![image])
+    fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), BodyError> {
+        self.read_group(Purpose::PageMiss, &[*at], vec![image])?.into_iter().collect()
     }
 
-    fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), StoreError>> {
+    fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), BodyError>> {
         self.read_run(Purpose::BlockRead, at, images)
     }
 }

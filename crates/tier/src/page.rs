@@ -21,6 +21,7 @@
 //! Reading is total: [`PageRef`]'s accessors never panic, whatever the bytes are. Bytes that come
 //! from a disk or a store are checked by [`check`] and by the structure that owns the page.
 
+use crate::object::codec::BadBody;
 use std::fmt;
 
 pub const PAGE_SIZE: usize = 16 * 1024;
@@ -253,6 +254,9 @@ pub enum BadImage {
     Name { found: PageId },
     #[error("its tag is {found:#010x}, the map names {expected:#010x}")]
     Tag { found: Tag, expected: Tag },
+    /// The bytes that an object has for the page.
+    #[error("stored bytes: {0}")]
+    Stored(BadBody),
 }
 
 /// Checks that `bytes` is an intact image of page `id`, and, if `expected` is given, the very image

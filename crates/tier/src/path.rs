@@ -12,6 +12,7 @@ mod limit;
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::map::entry::Slot;
 use crate::map::{Home, InObject, Located, Map};
+use crate::object::BodyError;
 use crate::object_buffer::ObjectBuffer;
 use crate::page::{self, Glsn, PageId, PageRef, Tag};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,9 +34,9 @@ pub trait FlashCache: Send + Sync {
 /// The objects, as the path sees them.
 pub trait PageObjects: Send + Sync {
     /// Fills `image` with the page's image from its object: one range GET.
-    fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), StoreError>;
+    fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), BodyError>;
     /// Fills the images of pages of one object: one range GET. One result a page.
-    fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), StoreError>>;
+    fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), BodyError>>;
 }
 
 /// Redo that recovery found and nobody has applied yet.
@@ -126,7 +127,7 @@ impl Path {
             let cause = "this instance was opened without an object store".to_string();
             return Err(ReadError::Store { id, error: StoreError::Refused { key, cause } });
         };
-        objects.read_page(at, image).map_err(|error| ReadError::Store { id, error })?;
+        objects.read_page(at, image).map_err(|error| from_body(id, error))?;
         page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt {
             id,
             tier: Tier::Object,
@@ -149,6 +150,14 @@ impl Path {
             self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
         }
         error
+    }
+}
+
+/// Why a page does not come from its object.
+fn from_body(id: PageId, error: BodyError) -> ReadError {
+    match error {
+        BodyError::Store(error) => ReadError::Store { id, error },
+        BodyError::Corrupt(bad) => ReadError::Corrupt { id, tier: Tier::Object, bad },
     }
 }
 
@@ -180,6 +189,10 @@ impl Below for Path {
 
     fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
         self.pages_ahead(id, max)
+    }
+
+    fn stretch(&self, from: PageId, max: usize) -> Vec<Vec<PageId>> {
+        self.block_stretch(from, max)
     }
 
     fn fetch_run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {

@@ -37,6 +37,8 @@ impl Switch {
 pub static SLOT_REUSED_EARLY: Switch = Switch::new();
 /// The checkpoint passes images that are written but whose map record is not durable.
 pub static UNMAPPED_IMAGE_PASSED: Switch = Switch::new();
+/// Images that pass by the log are named before they are synced.
+pub static BYPASS_NOT_SYNCED: Switch = Switch::new();
 /// A page is written before the log is durable up to its LSN.
 pub static PAGE_BEFORE_LOG: Switch = Switch::new();
 /// A page is written when its own log partition is durable, not the global horizon.
@@ -47,6 +49,10 @@ pub static CHANGED_PAGE_CLEANED: Switch = Switch::new();
 pub static FLASH_TAG_IGNORED: Switch = Switch::new();
 /// A queued fill lands after its invalidation.
 pub static FILL_AFTER_INVALIDATION: Switch = Switch::new();
+/// The sinker asks a store that throttles as often as before.
+pub static THROTTLED_NOT_LEARNT: Switch = Switch::new();
+/// What is hot is no reason to put a block off.
+pub static HOT_BLOCKS_FIRST: Switch = Switch::new();
 /// An object is deleted as soon as it is superseded, in memory.
 pub static OBJECT_DELETED_EARLY: Switch = Switch::new();
 /// Eviction looks whether a page is pinned, and claims it a moment later.

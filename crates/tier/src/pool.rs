@@ -21,21 +21,28 @@
 mod ahead;
 mod dirty;
 mod headroom;
+mod made;
 mod resize;
 mod room;
+mod sample;
+mod scans;
 mod table;
 
 pub use dirty::DirtyCopy;
 pub use resize::{PoolLeft, ResizeError};
 
 use crate::below::{Below, Fetched, ReadError, Tier, not_cancelled};
+use crate::by_space::{BySpace, PageReads, add};
 use crate::frame::{Arena, Frame, FrameNo, State};
+use crate::meter;
 use crate::page::{Glsn, PageId, SpaceId};
 use crate::planted;
 use crate::queues::Queues;
 use crate::sync::{Mutex, RawLatch as _};
 use hashbrown::HashMap;
 use headroom::Headroom;
+use sample::Sample;
+use scans::Scans;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -64,6 +71,7 @@ pub enum Access {
 #[derive(Default)]
 #[repr(align(64))]
 struct Shard {
+    /// Reads that found one of its pages in memory, of those that have left it.
     hits: AtomicU64,
     /// A claim of one of its pages ended: loaded, failed or evicted.
     claims_ended: Event,
@@ -73,8 +81,12 @@ struct Shard {
 #[derive(Default, Debug)]
 pub struct PoolCounters {
     pub misses: AtomicU64,
+    /// Reads that found their page below, of those that count (not the engine's own).
+    pub reads_below: AtomicU64,
     /// Pages that came with another one, before anybody asked for them.
     pub read_ahead: AtomicU64,
+    /// Those of them that a prefetcher fetched.
+    pub prefetched: AtomicU64,
     pub evictions: AtomicU64,
     /// Evictions by a reader that found no free frame: the cleaners were late.
     pub foreground_evictions: AtomicU64,
@@ -103,6 +115,7 @@ pub struct Pool {
     dirty_count: AtomicUsize,
     homeless: AtomicUsize,
     below: Arc<dyn Below>,
+    pub(crate) scans: Scans,
     /// A frame became free.
     pub(crate) frames_freed: Event,
     /// A dirty page became clean.
@@ -113,6 +126,10 @@ pub struct Pool {
     pub flush_wanted: Arc<Event>,
     pub counters: PoolCounters,
     pub(crate) headroom: Headroom,
+    reads: BySpace<PageReads>,
+    /// What `hits` told at the most.
+    hits_told: AtomicU64,
+    sample: Sample,
 }
 
 /// Frames that hold no page.
@@ -121,6 +138,17 @@ struct Free {
     /// Frames from here on are not to be used (any more): they end in `retired`.
     limit: usize,
     retired: Vec<FrameNo>,
+}
+
+/// What was read of a space, by where the page was: see [`PageReads`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Reads {
+    pub memory: u64,
+    pub flash: u64,
+    pub volume: u64,
+    pub object: u64,
+    pub log: u64,
+    pub ahead: u64,
 }
 
 /// Result of looking for a page in memory.
@@ -157,12 +185,16 @@ impl Pool {
             dirty_count: AtomicUsize::new(0),
             homeless: AtomicUsize::new(0),
             below,
+            scans: Scans::default(),
             frames_freed: Event::new(),
             cleaned: Event::new(),
             frames_wanted: Arc::new(Event::new()),
             flush_wanted: Arc::new(Event::new()),
             counters: PoolCounters::default(),
             headroom: Headroom::new(frames),
+            reads: BySpace::default(),
+            hits_told: AtomicU64::new(0),
+            sample: Sample::new(frames),
         }
     }
 
@@ -192,8 +224,13 @@ impl Pool {
     pub fn dirty_frames(&self) -> usize {
         self.dirty_count.load(Ordering::Relaxed)
     }
+    /// Reads that found their page in memory. Looks at every frame.
     pub fn hits(&self) -> u64 {
-        self.shards.iter().map(|s| s.hits.load(Ordering::Relaxed)).sum()
+        let left: u64 = self.shards.iter().map(|s| s.hits.load(Ordering::Relaxed)).sum();
+        let here: u64 = self.arena.frames().map(Frame::hits).sum();
+        // A page that leaves meanwhile is counted nowhere for a moment: a counter never goes back.
+        let told = self.hits_told.fetch_max(left + here, Ordering::Relaxed);
+        told.max(left + here)
     }
 
     /// Pages in memory of each space.
@@ -203,6 +240,36 @@ impl Pool {
             *counts.entry(frame.id().space).or_insert(0) += 1;
         }
         counts
+    }
+
+    /// What was read of each space. Looks at every frame.
+    pub fn reads_by_space(&self, spaces: &[SpaceId]) -> HashMap<SpaceId, Reads> {
+        let mut here: HashMap<SpaceId, u64> = HashMap::new();
+        for frame in self.arena.frames().filter(|frame| frame.state() != State::Free) {
+            *here.entry(frame.id().space).or_insert(0) += frame.hits();
+        }
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let of = |space: &SpaceId| {
+            let here = here.get(space).copied().unwrap_or(0);
+            let Some(counts) = self.reads.get(*space) else {
+                return Reads { memory: here, ..Reads::default() };
+            };
+            let memory = here + get(&counts.memory);
+            Reads {
+                memory: counts.memory_told.fetch_max(memory, Ordering::Relaxed).max(memory),
+                flash: get(&counts.flash),
+                volume: get(&counts.volume),
+                object: get(&counts.object),
+                log: get(&counts.log),
+                ahead: get(&counts.ahead),
+            }
+        };
+        spaces.iter().map(|space| (*space, of(space))).collect()
+    }
+
+    /// Spaces that something was read of, and that are not `live`, are forgotten.
+    pub fn retain_reads(&self, live: impl Fn(SpaceId) -> bool) {
+        self.reads.retain(live);
     }
 
     fn shard(&self, id: PageId) -> &Shard {
@@ -232,10 +299,19 @@ impl Pool {
                 other => return other,
             },
         };
-        if access == Access::Normal {
-            self.frame(no).touch(self.period.load(Ordering::Relaxed));
+        if access != Access::Internal {
+            let frame = self.frame(no);
+            frame.hit();
+            meter::hit();
+            if frame.sampled.load(Ordering::Relaxed) {
+                self.sample_hit(no, id);
+            }
+            if access == Access::Normal {
+                frame.touch(self.period.load(Ordering::Relaxed));
+            } else {
+                self.scans.read(id);
+            }
         }
-        self.shard(id).hits.fetch_add(1, Ordering::Relaxed);
         Lookup::Pinned(no)
     }
 
@@ -269,7 +345,9 @@ impl Pool {
                 Lookup::Pinned(no) => return Ok(no),
                 Lookup::Claimed => {
                     self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
+                    let since = self.world.clock.now();
                     self.world.sched.wait(claims_ended, ended, cancel::patience());
+                    meter::waited(self.world.clock.now() - since);
                     not_cancelled()?;
                     continue;
                 }
@@ -285,6 +363,11 @@ impl Pool {
 
     /// Forgets a claim: nothing was loaded.
     fn unclaim(&self, id: PageId, no: FrameNo) {
+        let hits = self.frame(no).take_hits();
+        if hits > 0 {
+            add(&self.reads.of(id.space).memory, hits);
+            self.shard(id).hits.fetch_add(hits, Ordering::Relaxed);
+        }
         self.table.remove(&self.arena, id, no);
         self.give_frame(no);
         self.shard(id).claims_ended.notify();
@@ -314,7 +397,11 @@ impl Pool {
 
     fn load_claimed(&self, id: PageId, no: FrameNo, access: Access) -> Result<FrameNo, ReadError> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
+        let since = self.world.clock.now();
         let ahead = if access == Access::Scan { self.claim_ahead(id) } else { Vec::new() };
+        if let Some((last, _)) = ahead.last() {
+            self.scans.missed(id, last.page - id.page + 1);
+        }
         let fetched = if ahead.is_empty() {
             // SAFETY: the claim makes this thread the frame's only owner.
             self.below.fetch(id, unsafe { self.arena.bytes_mut(no) })
@@ -323,6 +410,12 @@ impl Pool {
         };
         match fetched {
             Ok(fetched) => {
+                if access != Access::Internal {
+                    add(self.reads.of(id.space).from(fetched.from), 1);
+                    add(&self.counters.reads_below, 1);
+                    meter::read(fetched.from, self.world.clock.now() - since);
+                }
+                self.sample_arrival(no, id, access != Access::Internal);
                 let frame = self.frame(no);
                 frame.came(self.period.load(Ordering::Relaxed), access == Access::Normal);
                 frame.pin_again();
@@ -356,6 +449,7 @@ impl Pool {
         assert!(self.claim(id, no), "page {id} is created but is in memory already");
         let frame = self.frame(no);
         frame.came(self.period.load(Ordering::Relaxed), true);
+        self.sample_made(no, id);
         frame.pin_again();
         // Free a moment ago: the flusher may still be letting go of the page that it made clean here.
         if planted::LATCHED_FRAME_TAKEN.on() {
@@ -390,6 +484,7 @@ impl Pool {
     /// Forgets all pages of a dropped space, dirty ones too. Returns how many are still pinned: the
     /// caller lets go and calls again.
     pub fn discard_space(&self, space: SpaceId) -> usize {
+        self.sample_forget(space);
         let mut pinned = 0;
         let _moves = self.moves.lock();
         for no in (0..self.arena.made() as u32).map(FrameNo) {

@@ -5,7 +5,8 @@
 //!
 //! When the store is dead, slow or throttles, or the fence cannot be asked, workers rest: longer each
 //! time, up to a limit, spread by chance. Near reads and commits go on meanwhile; the object buffer
-//! fills. Nothing here crashes or spins, and `status` says what is wrong. A block whose images are
+//! fills. Nothing here crashes or spins, and `status` says what is wrong. How
+//! often the store is asked is bounded (`rate`). A block whose images are
 //! corrupt is left where it is until it changes, and counted. A fenced instance sinks nothing any more.
 //!
 //! Idle instances cost nothing: without a buffered block that could sink, a worker sleeps until the map
@@ -17,6 +18,7 @@
 
 mod mover;
 pub mod policy;
+mod rate;
 
 use crate::below::Tier;
 use crate::collect::Collector;
@@ -34,6 +36,7 @@ use mover::Mover;
 pub use mover::Sunk;
 use parking_lot::Mutex;
 use policy::{Ages, Pressure, Reason};
+use rate::Rate;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -47,6 +50,8 @@ use terrace_io::store::StoreError;
 const PLAN: usize = 64;
 /// Where tables have a cap, how often to look whether they keep to it, in nanoseconds.
 const SHARE_REST: Nanos = 500_000_000;
+/// Requests that a block costs: its put, and at times a read of what it had in its old object.
+const REQUESTS: u64 = 2;
 /// Rests after the first failure and at the most, in nanoseconds.
 const REST_MIN: Nanos = 50_000_000;
 const REST_MAX: Nanos = 30_000_000_000;
@@ -106,11 +111,13 @@ impl Sequences for EpochSequences {
 pub struct SinkSettings {
     /// A block that was not flushed to for so long has cooled, in nanoseconds.
     pub cool: Nanos,
+    /// Requests a second that blocks may cost in the store; 0: no limit.
+    pub requests_max: u64,
 }
 
 impl Default for SinkSettings {
     fn default() -> SinkSettings {
-        SinkSettings { cool: 300_000_000_000 }
+        SinkSettings { cool: 300_000_000_000, requests_max: 0 }
     }
 }
 
@@ -149,6 +156,7 @@ struct State {
     ages: Ages,
     rest: Nanos,
     rest_until: Nanos,
+    rate: Rate,
     error: Option<String>,
     /// The log has stopped: nothing can be published any more.
     stopped: bool,
@@ -196,6 +204,7 @@ impl Sinker {
                 ages: Ages::new(settings.cool),
                 rest: 0,
                 rest_until: 0,
+                rate: Rate::new(settings.requests_max),
                 error: None,
                 stopped: false,
             }),
@@ -270,6 +279,7 @@ impl Sinker {
         match &result {
             Ok(Sunk::Put { pages }) => {
                 self.counters.blocks.fetch_add(1, Ordering::Relaxed);
+                self.mover.objects.by_space.of(block.space).sinks.fetch_add(1, Ordering::Relaxed);
                 self.counters.pages.fetch_add(u64::from(*pages), Ordering::Relaxed);
                 self.mover.map.slots_freed.notify();
                 self.mover.pool.flush_wanted.notify(); // a flusher that found no slot
@@ -285,16 +295,16 @@ impl Sinker {
     fn next(&self) -> Option<(BlockId, Reason)> {
         let map = &self.mover.map;
         let (now, end) = (self.world.clock.now(), self.mover.redo.appended());
-        let cooled_before = {
+        let (cooled_before, recent_after) = {
             let mut state = self.state.lock();
             if let Some(next) = take_planned(&mut state) {
                 return Some(next);
             }
-            state.ages.sample(now, end)
+            (state.ages.sample(now, end), state.ages.recent())
         };
         let cooled_before = if self.room_only.load(Ordering::Relaxed) { 0 } else { cooled_before };
         let (slots, free) = map.slots_to_aim_at();
-        let pressure = Pressure { slots, free, cooled_before };
+        let pressure = Pressure { slots, free, cooled_before, recent_after };
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -331,20 +341,22 @@ impl Sinker {
 
     /// One block, if there is need. Workers call it.
     fn step(&self) -> Step {
+        let now = self.world.clock.now();
         let (rest_until, stopped) = {
             let state = self.state.lock();
-            (state.rest_until, state.stopped)
+            (state.rest_until.max(now + state.rate.wait(now)), state.stopped)
         };
         if stopped || self.mover.fence.lost().is_some() {
             return Step::Idle;
         }
-        let now = self.world.clock.now();
         if now < rest_until {
             return Step::IdleFor(rest_until - now);
         }
         let Some((block, reason)) = self.next() else { return self.idle() };
+        self.state.lock().rate.spend(now, REQUESTS);
         match self.run(block) {
             Ok(Sunk::Put { .. }) => {
+                self.state.lock().rate.succeeded();
                 let counter = match reason {
                     Reason::Watermark => &self.counters.by_watermark,
                     Reason::Cooled => &self.counters.by_cooling,
@@ -384,6 +396,7 @@ impl Sinker {
             SinkError::Store(StoreError::Throttled { retry_after_ms, .. })
             | SinkError::Fence(FenceError::Store(StoreError::Throttled { retry_after_ms, .. })) => {
                 self.counters.throttled.fetch_add(1, Ordering::Relaxed);
+                self.state.lock().rate.throttled(self.world.clock.now());
                 at_least = (retry_after_ms * 1_000_000).min(REST_MAX);
             }
             _ => {}

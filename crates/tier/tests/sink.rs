@@ -147,6 +147,47 @@ fn a_dead_store_is_asked_ever_less_often_and_again_when_it_returns() {
     assert!(!rig.in_slot(page_of(0, 0)));
 }
 
+/// Nanoseconds from the first put on that a store takes for the blocks it is given after it throttled three times.
+fn sinking_after_throttling() -> u64 {
+    let mut rig = Rig::new(1, 128);
+    (0..33).for_each(|block| (0..3).for_each(|i| assert!(rig.flush(page_of(block, i)))));
+    rig.store.faults.throttled.store(1, Ordering::SeqCst);
+    for _ in 0..3 {
+        let Step::IdleFor(rest) = rig.work() else { panic!("it is to come again") };
+        assert!(rest >= 50_000_000, "the store said 50 ms, it comes after {rest} ns");
+        rig.sim.clock.advance(rest);
+    }
+    rig.heal();
+    let mut first = None;
+    for _ in 0..1000 {
+        let Step::IdleFor(rest) = rig.work() else { panic!("there is always something that will cool") };
+        let put = rig.run.sinker.counters.blocks.load(Ordering::Relaxed);
+        if put > 0 {
+            first.get_or_insert(rig.sim.clock.now());
+        }
+        if put >= 7 {
+            rig.read_all();
+            return rig.sim.clock.now() - first.unwrap();
+        }
+        rig.sim.clock.advance(rest);
+    }
+    panic!("blocks do not sink");
+}
+
+#[test]
+fn a_store_that_throttled_is_asked_less_often_for_a_while() {
+    let spaced = sinking_after_throttling();
+    assert!((200_000_000..2_000_000_000).contains(&spaced), "seven blocks in {spaced} ns");
+    #[cfg(feature = "planted-bugs")]
+    {
+        // No other test here minds.
+        terrace_tier::planted::THROTTLED_NOT_LEARNT.set(true);
+        let spaced = sinking_after_throttling();
+        terrace_tier::planted::THROTTLED_NOT_LEARNT.set(false);
+        assert!(spaced < 200_000_000, "planted: seven blocks in {spaced} ns");
+    }
+}
+
 #[test]
 fn a_fenced_instance_publishes_nothing() {
     let mut rig = Rig::new(1, 64);

@@ -94,6 +94,20 @@ impl Image {
         if self.level == 0 { PageKind::Leaf } else { PageKind::Inner }
     }
 
+    pub fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// Makes the bytes this node, behind the header that they have: of an empty page of this kind and level.
+    pub fn fill(mut self, bytes: &mut [u8]) {
+        assert_eq!(self.flags, 0, "a built node has no flags");
+        self.put_u16(at::COUNT, self.count);
+        self.put_u16(at::HEAP, self.heap);
+        let slots = SLOTS + SLOT * self.count;
+        bytes[at::COUNT..slots].copy_from_slice(&self.bytes[at::COUNT..slots]);
+        bytes[self.heap..].copy_from_slice(&self.bytes[self.heap..]);
+    }
+
     /// Makes the page this node. Whatever it was before is gone.
     pub fn write_to(mut self, page: &mut PageMut<'_>, id: PageId) {
         page.init(id, self.kind(), self.level);

@@ -6,23 +6,31 @@
 //! fence and page number go to the level above. Its right neighbour's number is taken beforehand. What
 //! is under construction at the highest level in the end becomes the root.
 //!
-//! Nobody else uses the tree meanwhile. Until [`Bulk::finish`] the root is an empty leaf: after a crash
-//! or an error the pages written are lost in the space, and its owner drops it. (CREATE INDEX and
-//! ALTER build in new spaces.)
+//! Until [`Whole::install`] the root is an empty leaf and nothing leads to the pages written: others may use the tree,
+//! and if they put something into it, it is not installed. The numbers of these pages are taken in runs, known to who
+//! gives them ([`Numbers`]): ALTER builds in new spaces, which are dropped whole; a load in a transaction notes them in
+//! its undo (`txn::fill`).
 //!
-//! Not here: writing past the log (DESIGN §3, bypass); sorting.
+//! Pages pass by the log and the pool if the build has a [`Bypass`], and are durable before the root names them.
+//!
+//! Not here: sorting.
 
 use super::build::Image;
 use super::edit::LOG_OF_PAGE;
 use super::modify::check_sizes;
 use super::node::{CAPACITY, ENTRY_HEAD, FENCE_HEAD, Node, SLOT, common_prefix, prefix_of};
 use super::split::separator;
-use super::{Result, Tree, TreeError};
-use crate::space::ALLOCATION_LOG;
+use super::{Tree, TreeError};
+use crate::error::Result;
+use crate::space::{ALLOCATION_LOG, Space, run};
 use std::ops::{Deref, Range};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_tier::redo::{Urgency, record_bound};
+use terrace_io::AlignedBuf;
+use terrace_tier::bypass::Bypass;
+use terrace_tier::mtr::Mtr;
+use terrace_tier::page::{self, PAGE_SIZE, PageId, PageKind, PageRef};
+use terrace_tier::pool::Access;
+use terrace_tier::redo::{PageMut, Urgency, record_bound};
 
 const NODE_LOG: u64 = record_bound(LOG_OF_PAGE) + ALLOCATION_LOG;
 
@@ -82,48 +90,116 @@ impl Growing {
     }
 }
 
+/// Who gives a build its page numbers, and remembers them for a crash or an error.
+pub trait Numbers: Send {
+    /// Takes so many numbers in a row that no page ever had. Returns the first. May wait; no latch is held.
+    fn take(&mut self, space: &Space, count: u32) -> Result<u32>;
+    /// Gives back the end of what was taken last, which is not used.
+    fn give_back(&mut self, space: &Space, unused: Range<u32>) -> Result<()>;
+}
+
+/// The numbers of a space that nobody names yet: a crash or an error drops it whole.
+pub struct Unnamed(pub Urgency);
+
+impl Numbers for Unnamed {
+    fn take(&mut self, space: &Space, count: u32) -> Result<u32> {
+        run::take(space, count, 0, self.0, |_, _| ())
+    }
+    fn give_back(&mut self, space: &Space, unused: Range<u32>) -> Result<()> {
+        run::give_back(space, unused, 0, |_, _| ())
+    }
+}
+
+/// How a tree is built.
+pub struct Build {
+    /// How full nodes are, in percent.
+    pub fill: usize,
+    pub urgency: Urgency,
+    pub numbers: Box<dyn Numbers>,
+    /// Pages pass by the log; else each is a redo record.
+    pub bypass: Option<Bypass>,
+}
+
+/// Numbers that are taken at a time: at first, and at the most.
+const RUN_MIN: u32 = 8;
+const RUN_MAX: u32 = 256;
+/// A build of no more pages goes through the log: that costs less than a sync.
+const SMALL: usize = 16;
+
 /// A tree under construction.
 pub struct Bulk<T: Deref<Target = Tree>> {
     tree: T,
-    urgency: Urgency,
+    build: Build,
     /// Bytes of a node at which the next one is begun.
     full: usize,
     levels: Vec<Growing>,
     last_key: Vec<u8>,
     rows: i64,
+    /// Numbers that are taken and not used.
+    run: Range<u32>,
+    run_len: u32,
+    first_leaf: Option<u32>,
+}
+
+/// A tree that is built but for its root: nothing leads to it yet.
+pub struct Whole<T: Deref<Target = Tree>> {
+    tree: T,
+    urgency: Urgency,
+    level: usize,
+    top: Growing,
+    rows: i64,
+    first_leaf: Option<u32>,
 }
 
 impl Tree {
-    /// Begins to build this tree, which is empty and used by nobody else. Nodes are filled to
+    /// Begins to build this tree, which is empty and used by nobody else, through the log. Nodes are filled to
     /// `fill_percent`.
     pub fn bulk(&self, fill_percent: usize, urgency: Urgency) -> Result<Bulk<&Tree>> {
-        Bulk::new(self, fill_percent, urgency)
+        if !self.is_empty() {
+            return Err(TreeError::Bulk("the tree is not empty").into());
+        }
+        let numbers = Box::new(Unnamed(urgency));
+        Ok(Bulk::new(self, Build { fill: fill_percent, urgency, numbers, bypass: None }))
     }
-    /// The same, to be kept.
-    pub fn bulk_of(tree: Arc<Tree>, fill_percent: usize, urgency: Urgency) -> Result<Bulk<Arc<Tree>>> {
-        Bulk::new(tree, fill_percent, urgency)
+
+    pub fn is_empty(&self) -> bool {
+        let root = self.root.read();
+        is_empty(root.page())
     }
 }
 
+fn is_empty(root: PageRef<'_>) -> bool {
+    let node = Node::new(root);
+    node.is_leaf() && node.count() == 0
+}
+
 impl<T: Deref<Target = Tree>> Bulk<T> {
-    fn new(tree: T, fill_percent: usize, urgency: Urgency) -> Result<Bulk<T>> {
-        {
-            let root = tree.root.read();
-            let node = Node::new(root.page());
-            if !node.is_leaf() || node.count() > 0 {
-                return Err(TreeError::Bulk("the tree is not empty"));
-            }
+    /// Begins to build a tree. That it is empty counts when it is installed.
+    pub fn new(tree: T, build: Build) -> Bulk<T> {
+        let full = CAPACITY * build.fill.clamp(50, 100) / 100;
+        Bulk {
+            tree,
+            build,
+            full,
+            levels: vec![Growing::default()],
+            last_key: Vec::new(),
+            rows: 0,
+            run: 0..0,
+            run_len: RUN_MIN,
+            first_leaf: None,
         }
-        let full = CAPACITY * fill_percent.clamp(50, 100) / 100;
-        let levels = vec![Growing::default()];
-        Ok(Bulk { tree, urgency, full, levels, last_key: Vec::new(), rows: 0 })
+    }
+
+    /// The key that was appended last.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        (self.rows > 0).then_some(&self.last_key[..])
     }
 
     /// Appends an entry; its key is above all before it.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_sizes(key, value.len())?;
         if self.rows > 0 && key <= &self.last_key[..] {
-            return Err(TreeError::Bulk("the keys do not ascend"));
+            return Err(TreeError::Bulk("the keys do not ascend").into());
         }
         self.append(0, key, value)?;
         self.rows += 1;
@@ -147,6 +223,31 @@ impl<T: Deref<Target = Tree>> Bulk<T> {
         Ok(())
     }
 
+    fn number(&mut self) -> Result<u32> {
+        if self.run.is_empty() {
+            let first = self.build.numbers.take(self.tree.space(), self.run_len)?;
+            self.run = first..first + self.run_len;
+            self.run_len = (2 * self.run_len).min(RUN_MAX);
+        }
+        self.run.start += 1;
+        Ok(self.run.start - 1)
+    }
+
+    fn write(&mut self, page: u32, image: Image) -> Result<()> {
+        let (tree, urgency) = (&self.tree, self.build.urgency);
+        let id = tree.space.page_id(page);
+        match &mut self.build.bypass {
+            Some(bypass) => {
+                tree.pages.ask_room(bypass.unwritten() + 1, id.space, urgency).map_err(TreeError::from)?;
+                let head = (image.kind(), image.level());
+                Ok(bypass.put(id, head, |bytes| image.fill(bytes))?)
+            }
+            None => Ok(write_logged(tree, id, (image.kind(), image.level()), urgency, |page| {
+                image.write_to(page, id)
+            })?),
+        }
+    }
+
     /// Writes the node under construction, or what of it fits a page; the rest begins the next one.
     /// Without a next key, a part stays in any case.
     fn close(&mut self, level: usize, next_key: Option<&[u8]>) -> Result<()> {
@@ -161,17 +262,16 @@ impl<T: Deref<Target = Tree>> Bulk<T> {
             keep -= 1;
             high = fence_at(keep);
         }
-        let space = &self.tree.space;
-        self.tree.pages.ask_room(1, space.id(), self.urgency)?;
-        let mut mtr = self.tree.pages.begin(NODE_LOG, 1, self.urgency)?;
-        let header = space.latch_header(&mut mtr);
-        space.can_allocate(&mtr, header, 2)?;
-        let page = node.page.unwrap_or_else(|| space.take_number(&mut mtr, header));
-        let right = space.take_number(&mut mtr, header);
-        let image = node.image(level as u8, 0..keep, Some(&high), Some(right));
-        let no = mtr.create(space.page_id(page), image.kind(), level as u8);
-        image.write_to(&mut mtr.page_mut(no), space.page_id(page));
-        mtr.commit();
+        let page = match node.page {
+            Some(page) => page,
+            None => self.number()?,
+        };
+        if level == 0 {
+            self.first_leaf.get_or_insert(page);
+        }
+        let right = self.number()?;
+        let image = self.levels[level].image(level as u8, 0..keep, Some(&high), Some(right));
+        self.write(page, image)?;
         let node = &mut self.levels[level];
         node.forget(keep);
         node.page = Some(right);
@@ -179,8 +279,8 @@ impl<T: Deref<Target = Tree>> Bulk<T> {
         self.append(level + 1, &low, &page.to_le_bytes())
     }
 
-    /// Writes what is left, and the root. Then the tree is there, whole.
-    pub fn finish(mut self) -> Result<()> {
+    /// Writes all pages but the root, durably if they pass by the log.
+    pub fn complete(mut self) -> Result<Whole<T>> {
         let mut level = 0;
         loop {
             while !self.levels[level].fits(self.levels[level].ends.len(), None) {
@@ -188,26 +288,113 @@ impl<T: Deref<Target = Tree>> Bulk<T> {
             }
             let Some(page) = self.levels[level].page else { break };
             let node = &self.levels[level];
-            self.tree.pages.ask_room(1, self.tree.space.id(), self.urgency)?;
-            let mut mtr = self.tree.pages.begin(NODE_LOG, 1, self.urgency)?;
             let image = node.image(level as u8, 0..node.ends.len(), None, None);
-            let id = self.tree.space.page_id(page);
-            let no = mtr.create(id, image.kind(), level as u8);
-            image.write_to(&mut mtr.page_mut(no), id);
-            mtr.commit();
+            self.write(page, image)?;
             let low = std::mem::take(&mut self.levels[level].low);
             level += 1;
             self.append(level, &low, &page.to_le_bytes())?;
         }
-        let node = &self.levels[level];
-        let image = node.image(level as u8, 0..node.ends.len(), None, None);
-        let mut mtr = self.tree.pages.begin(NODE_LOG, 0, self.urgency)?;
-        let root = mtr.write_pinned(&self.tree.root);
-        let header = self.tree.space.latch_header(&mut mtr);
-        image.write_to(&mut mtr.page_mut(root), self.tree.root.id());
-        self.tree.rows_since.fetch_add(self.rows, Ordering::Relaxed);
-        self.tree.write_rows(&mut mtr, header);
+        let urgency = self.build.urgency;
+        if let Some(bypass) = &mut self.build.bypass {
+            if bypass.is_small(SMALL) {
+                let tree = &self.tree;
+                bypass.take_each(|id, head, bytes| {
+                    write_logged(tree, id, head, urgency, |page| {
+                        page.write(page::at::FLAGS, &bytes[page::at::FLAGS..])
+                    })
+                })?;
+            } else {
+                bypass.publish()?;
+            }
+        }
+        if !self.run.is_empty() {
+            let unused = std::mem::take(&mut self.run);
+            self.build.numbers.give_back(self.tree.space(), unused)?;
+        }
+        let top = self.levels.swap_remove(level);
+        Ok(Whole { tree: self.tree, urgency, level, top, rows: self.rows, first_leaf: self.first_leaf })
+    }
+
+    /// Writes what is left, and the root. Then the tree is there, whole.
+    pub fn finish(self) -> Result<()> {
+        match self.complete()?.install(0, |_| Ok(true), |_| ())? {
+            true => Ok(()),
+            false => Err(TreeError::Bulk("the tree is not empty").into()),
+        }
+    }
+}
+
+/// Writes a page that exists nowhere yet, in one mini-transaction.
+fn write_logged(
+    tree: &Tree,
+    id: PageId,
+    (kind, level): (PageKind, u8),
+    urgency: Urgency,
+    fill: impl FnOnce(&mut PageMut<'_>),
+) -> super::Result<()> {
+    tree.pages.ask_room(1, id.space, urgency)?;
+    let mut mtr = tree.pages.begin(NODE_LOG, 1, urgency)?;
+    let no = mtr.create(id, kind, level);
+    fill(&mut mtr.page_mut(no));
+    mtr.commit();
+    Ok(())
+}
+
+impl<T: Deref<Target = Tree>> Whole<T> {
+    /// Makes the tree what was built, in one mini-transaction, if it is still empty and `may` says yes under the root's
+    /// latch. `note` adds at most `log` bytes to it. False: nothing was done.
+    pub fn install(
+        &self,
+        log: u64,
+        may: impl FnOnce(&Mtr<'_>) -> Result<bool>,
+        note: impl FnOnce(&mut Mtr<'_>),
+    ) -> Result<bool> {
+        let tree = &self.tree;
+        let image = self.top.image(self.level as u8, 0..self.top.ends.len(), None, None);
+        let mut mtr = tree.pages.begin(NODE_LOG + log, 0, self.urgency).map_err(TreeError::from)?;
+        let root = mtr.write_pinned(&tree.root);
+        if !is_empty(mtr.page(root)) || !may(&mtr)? {
+            return Ok(false);
+        }
+        let header = tree.space.latch_header(&mut mtr);
+        image.write_to(&mut mtr.page_mut(root), tree.root.id());
+        tree.rows_since.fetch_add(self.rows, Ordering::Relaxed);
+        tree.write_rows(&mut mtr, header);
+        note(&mut mtr);
         mtr.commit();
+        Ok(true)
+    }
+
+    /// Shows every entry in order, while nothing leads to the tree yet. `each` says whether to go on.
+    pub fn each(&self, mut each: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<()> {
+        let Some(first) = self.first_leaf else {
+            for entry in 0..self.top.ends.len() {
+                if !each(self.top.key(entry), self.top.value(entry))? {
+                    return Ok(());
+                }
+            }
+            return Ok(());
+        };
+        let (mut next, mut key) = (Some(first), Vec::new());
+        while let Some(page) = next {
+            // Copied, so that `each` may do what it likes.
+            let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
+            let id = self.tree.space.page_id(page);
+            bytes.copy_from_slice(
+                self.tree.pages.read(id, Access::Scan).map_err(TreeError::from)?.page().all(),
+            );
+            let node = Node::new(PageRef::new(&bytes));
+            if !node.is_live() || !node.is_leaf() {
+                return Err(self.tree.corrupt(page, "not a leaf of the tree that is built").into());
+            }
+            for slot in 0..node.count() {
+                node.key_into(slot, &mut key);
+                if !each(&key, node.value(slot))? {
+                    return Ok(());
+                }
+            }
+            next = node.right();
+        }
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ use super::{Result, Tree};
 use crate::space::check::SpaceCheck;
 pub use crate::space::check::{Fault, Faults, Source};
 use crate::space::{HEADER_PAGE, ROOT_PAGE};
+use std::ops::Range;
 use terrace_tier::page::{PageKind, PageRef, SpaceId};
 
 #[derive(Debug, Default, Clone)]
@@ -51,6 +52,8 @@ pub struct Wanted<'a> {
     pub named: &'a [Large],
     /// Every large value is shown by `entry` or in `named`, so an overflow page beside them is leaked.
     pub all_named: bool,
+    /// Page numbers that somebody builds a tree with: nothing leads to them yet, and some have no page.
+    pub building: Vec<Range<u32>>,
 }
 
 /// Checks the tree in `space`, which nobody changes meanwhile.
@@ -65,6 +68,9 @@ pub fn walk(source: &dyn Source, space: SpaceId, wanted: Wanted<'_>) -> Report {
     for large in walk.wanted.named {
         walk.leftovers(*large);
     }
+    for page in std::mem::take(&mut walk.wanted.building).into_iter().flatten() {
+        walk.pages.meet_again(page);
+    }
     walk.the_rest();
     walk.end()
 }
@@ -77,7 +83,8 @@ impl Tree {
             visit(key, value);
             None
         };
-        let wanted = Wanted { entry: &mut entry, named: &[], all_named: false };
+        let building = self.space.building.lock().clone();
+        let wanted = Wanted { entry: &mut entry, named: &[], all_named: false, building };
         let mut report = walk(&*self.pages, self.space.id(), wanted);
         report.fault_count += report.leaked.count;
         report.faults.append(&mut report.leaked.first);

@@ -1,13 +1,18 @@
-//! Filling a table that is empty and that nobody else knows of, as ALTER by copy does: rows and entries are sorted and
-//! built into trees, without undo. If it is not brought to its end, the table is to be dropped.
+//! Filling a table that is empty: rows and entries are sorted and built into trees, without undo for each.
+//!
+//! Alone, as ALTER by copy does: nobody else knows of the table. If it is not brought to its end, the table is to be
+//! dropped. Or in a transaction, as LOAD DATA does: others may use the table meanwhile, and see nothing of it before the
+//! commit; see `within`.
 //!
 //! Each tree begins with a sort. If that is full and all came in order, the tree is built of what there is and of what
 //! goes on in order; what comes out of order after that is sorted apart, and put one by one in the end.
 
+mod within;
+
 use super::sort::{Sort, Sorted};
 use super::spill::Spill;
-use super::{FILL_PERCENT, LOOK_EVERY, go_on, has_prefix, sort_budget, value_of};
-use crate::btree::bulk::Bulk;
+use super::{LOOK_EVERY, go_on, has_prefix, sort_budget, value_of};
+use crate::btree::bulk::{Bulk, Numbers, Unnamed};
 use crate::btree::modify::check_sizes;
 use crate::btree::overflow;
 use crate::btree::{MAX_KEY, Tree, max_inline_value};
@@ -17,34 +22,58 @@ use crate::error::{Error, Result};
 use crate::row::{self, Head, LARGE};
 use crate::table::Table;
 use crate::txn::Txn;
+use crate::txn::fill::Filling;
 use crate::txn::rows::{Entry, payload};
 use crate::undo::RollPtr;
 use std::sync::Arc;
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
 
+/// What the trees of a load are made for.
+struct Maker {
+    core: Arc<Core>,
+    table: Arc<Table>,
+    owner: Arc<Txn>,
+    /// The rows are the owner's; else everybody's.
+    within: bool,
+}
+
+impl Maker {
+    fn bulk(&self, tree: &Arc<Tree>, numbers: Box<dyn Numbers>) -> Bulk<Arc<Tree>> {
+        Bulk::new(tree.clone(), self.core.build(numbers, Urgency::Normal))
+    }
+}
+
 /// One tree.
 struct Stage {
+    maker: Arc<Maker>,
+    index: usize,
     tree: Arc<Tree>,
     spill: Arc<Spill>,
     budget: usize,
     sort: Sort,
     /// The tree under construction, once the sort was full.
     bulk: Option<Bulk<Arc<Tree>>>,
+    /// In a transaction, from when the tree is under construction.
+    filling: Option<Filling>,
     in_order: bool,
     last: Vec<u8>,
     /// What of `last` is not to come twice.
     unique: Option<usize>,
+    /// The value at hand, with its head.
+    value: Vec<u8>,
 }
 
 impl Stage {
-    fn push(&mut self, index: usize, key: &[u8], unique: Option<usize>, value: &[u8]) -> Result<()> {
+    fn push(&mut self, key: &[u8], unique: Option<usize>, value: &[u8]) -> Result<()> {
         check_sizes(key, value.len())?;
+        let index = self.index;
         let above = key > &self.last[..];
         if self.bulk.is_none() {
             self.in_order &= above || self.sort.entries() == 0;
-            if self.in_order && self.sort.runs() == 0 && self.sort.is_full(key.len() + value.len()) {
-                self.begin_tree(index)?;
+            let is_full = || self.sort.is_full(key.len() + value.len());
+            if self.in_order && self.sort.runs() == 0 && self.builds_early() && is_full() {
+                self.begin_tree()?;
             }
         }
         if above
@@ -54,8 +83,8 @@ impl Stage {
         {
             return Err(Error::Duplicate { index });
         }
-        match &mut self.bulk {
-            Some(bulk) if above => bulk.push(key, value)?,
+        match self.bulk {
+            Some(_) if above => self.build(key, value)?,
             Some(_) => return self.sort.push(key, unique, value),
             None => self.sort.push(key, unique, value)?,
         }
@@ -65,16 +94,46 @@ impl Stage {
         Ok(())
     }
 
+    /// Whether the tree may be begun before all entries are there. What of an entry is unique stands in sorts only, and a
+    /// transaction may have to come back to it.
+    fn builds_early(&self) -> bool {
+        let def = self.maker.table.def();
+        !self.maker.within || self.index == 0 || def.indexes.get(self.index).is_some_and(|def| !def.unique)
+    }
+
+    /// Appends to the tree under construction. In a transaction, the value becomes the transaction's.
+    fn build(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let Some(bulk) = &mut self.bulk else {
+            return Err(Error::Invalid("the tree is not begun".into()));
+        };
+        let Some(filling) = &self.filling else { return bulk.push(key, value) };
+        self.value.clear();
+        self.value.extend_from_slice(value);
+        filling.stamp(&mut self.value);
+        bulk.push(key, &self.value)
+    }
+
     fn take_sort(&mut self) -> Sort {
         std::mem::replace(&mut self.sort, Sort::new(self.spill.clone(), self.budget))
     }
 
-    fn begin_tree(&mut self, index: usize) -> Result<()> {
+    fn begin(&mut self) -> Result<()> {
+        let maker = self.maker.clone();
+        let numbers: Box<dyn Numbers> = if maker.within {
+            let filling = self.filling.insert(maker.owner.fill(&maker.table, self.index)?);
+            filling.numbers()
+        } else {
+            Box::new(Unnamed(Urgency::Normal))
+        };
+        self.bulk = Some(maker.bulk(&self.tree, numbers));
+        Ok(())
+    }
+
+    fn begin_tree(&mut self) -> Result<()> {
         let mut sorted = self.take_sort().finish(&mut go_on)?;
-        let mut bulk = Tree::bulk_of(self.tree.clone(), FILL_PERCENT, Urgency::Normal)?;
-        let built = each(index, &mut sorted, &mut |key, _, value| Ok(bulk.push(key, value)?));
-        self.bulk = Some(bulk);
-        built.map_err(|(error, _)| error)
+        self.begin()?;
+        let index = self.index;
+        each(index, &mut sorted, &mut |key, _, value| self.build(key, value)).map_err(|(error, _)| error)
     }
 }
 
@@ -114,10 +173,9 @@ fn each(
 }
 
 pub struct Load {
-    core: Arc<Core>,
-    table: Arc<Table>,
-    owner: Arc<Txn>,
+    maker: Arc<Maker>,
     stages: Vec<Stage>,
+    rows: u64,
     /// The last duplicate: its row's key, and the row.
     duplicate: (Vec<u8>, Vec<u8>),
 }
@@ -125,36 +183,73 @@ pub struct Load {
 impl Engine {
     /// Begins to fill the table. [`Error::Invalid`] if it is not empty.
     pub fn load(&self, table: &Arc<Table>, owner: &Arc<Txn>) -> Result<Load> {
+        self.begin_load(table, owner, false, 1)
+    }
+
+    /// Begins to fill the table with rows that are `txn`'s. Others may use it meanwhile; if they put rows into it, or it is
+    /// indexed anew, the rows are inserted one by one in the end. Until then nobody sees them, `txn` neither. If a call
+    /// fails, the statement is to be rolled back. `share`: how many such loads the statement may have at a time.
+    /// [`Error::Invalid`] if it is not to be begun: the table is not empty.
+    pub fn load_within(&self, table: &Arc<Table>, txn: &Arc<Txn>, share: usize) -> Result<Load> {
+        if table.watch().is_some() {
+            return Err(Error::Invalid("an index of the table is being built".into()));
+        }
+        self.begin_load(table, txn, true, share.max(1))
+    }
+
+    fn begin_load(&self, table: &Arc<Table>, owner: &Arc<Txn>, within: bool, share: usize) -> Result<Load> {
         let core = self.core();
         let spill = Spill::new(core.storage.volume.clone());
         let trees = table.trees();
-        let budget = sort_budget(core, trees.len());
-        let stage = |tree: &Arc<Tree>| {
-            drop(tree.bulk(FILL_PERCENT, Urgency::Normal)?);
+        let budget = sort_budget(core, trees.len() * share);
+        let (table, owner) = (table.clone(), owner.clone());
+        let maker = Arc::new(Maker { core: core.clone(), table, owner, within });
+        let stage = |(index, tree): (usize, &Arc<Tree>)| {
+            if !tree.is_empty() {
+                return Err(Error::Invalid("the table is not empty".into()));
+            }
             Ok(Stage {
+                maker: maker.clone(),
+                index,
                 tree: tree.clone(),
                 spill: spill.clone(),
                 budget,
                 sort: Sort::new(spill.clone(), budget),
                 bulk: None,
+                filling: None,
                 in_order: true,
                 last: Vec::new(),
                 unique: None,
+                value: Vec::new(),
             })
         };
-        let stages = trees.iter().map(stage).collect::<Result<_>>()?;
-        let (table, owner) = (table.clone(), owner.clone());
-        Ok(Load { core: core.clone(), table, owner, stages, duplicate: Default::default() })
+        let stages = trees.iter().enumerate().map(stage).collect::<Result<_>>()?;
+        Ok(Load { maker, stages, rows: 0, duplicate: Default::default() })
     }
 }
 
 impl Load {
     /// Takes a row with its entries. Whether a key comes twice may be found later.
     pub fn add(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
-        let owner = self.owner.clone();
+        let owner = self.maker.owner.clone();
         let _scope = owner.cancellable();
+        let added = self.add_row(key, row, entries);
+        if let Err(Error::Duplicate { .. }) = added {
+            self.duplicate = (key.to_vec(), row.to_vec());
+        }
+        if added.is_err() && self.maker.within {
+            self.give_up();
+        }
+        added
+    }
+
+    fn add_row(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
         if key.len() > MAX_KEY {
             return Err(Error::TooLarge { what: "a key", len: key.len(), max: MAX_KEY });
+        }
+        self.rows += 1;
+        if self.rows.is_multiple_of(LOOK_EVERY) {
+            go_on()?;
         }
         let Some((rows, indexes)) = self.stages.split_first_mut() else {
             return Err(Error::Invalid("the table is filled already".into()));
@@ -164,35 +259,40 @@ impl Load {
             row::value(head, row)
         } else {
             head.flags = LARGE;
-            row::value(head, &overflow::write(rows.tree.space(), row, Urgency::Normal)?.encode())
+            let large = match self.maker.within {
+                true => self.maker.owner.write_large_of_load(&self.maker.table, row)?,
+                false => overflow::write(rows.tree.space(), row, Urgency::Normal)?,
+            };
+            row::value(head, &large.encode())
         };
-        let mut added = rows.push(0, key, Some(key.len()), &value);
+        rows.push(key, Some(key.len()), &value)?;
         for entry in entries {
-            added = added.and_then(|()| {
-                let stage = entry.index.checked_sub(1).and_then(|at| indexes.get_mut(at));
-                let stage =
-                    stage.ok_or_else(|| Error::Invalid(format!("there is no index {}", entry.index)))?;
-                stage.push(entry.index, entry.key, entry.unique_len, &value_of(entry))
-            });
+            let stage = entry.index.checked_sub(1).and_then(|at| indexes.get_mut(at));
+            let stage = stage.ok_or_else(|| Error::Invalid(format!("there is no index {}", entry.index)))?;
+            stage.push(entry.key, entry.unique_len, &value_of(entry))?;
         }
-        if let Err(Error::Duplicate { .. }) = added {
-            self.duplicate = (key.to_vec(), row.to_vec());
-        }
-        added
+        Ok(())
     }
 
-    /// Builds the trees. Then the table is whole, for views that are opened from here on.
+    /// Builds the trees. Then the table is whole: durable, for views that are opened from here on; or, in a
+    /// transaction, for the transaction at once, durable and for others when it commits.
     pub fn finish(&mut self) -> Result<()> {
-        let owner = self.owner.clone();
+        let owner = self.maker.owner.clone();
         let _scope = owner.cancellable();
-        for (index, mut stage) in std::mem::take(&mut self.stages).into_iter().enumerate() {
+        if self.maker.within { self.finish_within() } else { self.finish_alone() }
+    }
+
+    fn finish_alone(&mut self) -> Result<()> {
+        for mut stage in std::mem::take(&mut self.stages) {
+            let index = stage.index;
             let mut sorted = stage.take_sort().finish(&mut go_on)?;
             let tree = stage.tree.clone();
-            let built = match stage.bulk {
+            let built = match stage.bulk.take() {
                 None => {
-                    let mut bulk = tree.bulk(FILL_PERCENT, Urgency::Normal)?;
-                    let built = each(index, &mut sorted, &mut |key, _, value| Ok(bulk.push(key, value)?));
-                    built.and_then(|()| bulk.finish().map_err(|error| (error.into(), None)))
+                    stage.begin()?;
+                    let built = each(index, &mut sorted, &mut |key, _, value| stage.build(key, value));
+                    let finish = |bulk: Bulk<_>| bulk.finish().map_err(|error| (error, None));
+                    built.and_then(|()| stage.bulk.take().map_or(Ok(()), finish))
                 }
                 Some(bulk) => {
                     bulk.finish()?;
@@ -206,27 +306,41 @@ impl Load {
             };
             if let Err((error, twice)) = built {
                 if let Some((key, value)) = twice {
-                    self.note_duplicate(index, &key, &value)?;
+                    self.note_duplicate(index, &key, &value, &mut |_| Ok(None))?;
                 }
                 return Err(error);
             }
         }
-        self.core.catalog.set_built(&self.table, self.core.ids.published());
-        Ok(())
+        let Maker { core, table, .. } = &*self.maker;
+        core.catalog.set_built(table, core.ids.published());
+        // No transaction's commit waits for it, and who copies a table takes the copy for safe: it drops the original.
+        let redo = core.storage.pages.redo();
+        Ok(redo.make_durable(redo.appended())?)
     }
 
-    /// Remembers the row of an entry that comes twice. The rows are built before the entries.
-    fn note_duplicate(&mut self, index: usize, key: &[u8], value: &[u8]) -> Result<()> {
+    /// Remembers the row of an entry that comes twice. The rows are built before the entries: they are in the table, or
+    /// where `elsewhere` looks for a key.
+    fn note_duplicate(
+        &mut self,
+        index: usize,
+        key: &[u8],
+        value: &[u8],
+        elsewhere: &mut dyn FnMut(&[u8]) -> Result<Option<Vec<u8>>>,
+    ) -> Result<()> {
+        let table = self.maker.table.clone();
         let mut found = Vec::new();
         let key = if index == 0 {
-            payload(&self.table, value, &mut found)?;
+            payload(&table, value, &mut found)?;
             key
         } else {
             let at = value.get(row::HEAD..).and_then(row::entry_parts).map_or(0, |(at, _)| at);
             let key = key.get(at..).unwrap_or(&[]);
-            let row = self.table.tree(0)?.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))?;
+            let row = match elsewhere(key)? {
+                Some(row) => Some(row),
+                None => table.tree(0)?.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))?,
+            };
             if let Some(row) = row {
-                payload(&self.table, &row, &mut found)?;
+                payload(&table, &row, &mut found)?;
             }
             key
         };

@@ -17,6 +17,7 @@ pub mod sort;
 pub mod spill;
 pub mod watch;
 
+use crate::btree::bulk::{Bulk, Unnamed};
 use crate::btree::{self, Tree};
 use crate::catalog::{Alter, Source};
 use crate::core::Core;
@@ -45,8 +46,6 @@ pub struct NewIndex {
     pub from: Option<usize>,
 }
 
-/// How full nodes of a built tree are: some room for what comes.
-const FILL_PERCENT: usize = 94;
 /// Entries between two looks at whether to go on.
 const LOOK_EVERY: u64 = 1024;
 /// Part of the engine's memory that sorting takes beside it, and the most it takes, in bytes.
@@ -257,6 +256,7 @@ impl Alteration {
     pub fn load(&mut self, which: usize, progress: &mut dyn FnMut(u64) -> bool) -> Result<()> {
         let owner = self.owner.clone();
         let _scope = owner.cancellable();
+        let core = self.core.clone();
         let built = self.built(which)?;
         let tree = built.tree.clone();
         let Some(sort) = built.sort.take() else {
@@ -267,7 +267,7 @@ impl Alteration {
             if progress(done) { Ok(()) } else { Err(Error::Cancelled) }
         };
         let mut sorted = sort.finish(&mut || look(0))?;
-        let mut bulk = tree.bulk(FILL_PERCENT, Urgency::Normal)?;
+        let mut bulk = Bulk::new(&*tree, core.build(Box::new(Unnamed(Urgency::Normal)), Urgency::Normal));
         let (mut done, mut last) = (0, None::<Vec<u8>>);
         while sorted.advance()? {
             if let Some(unique) = sorted.unique() {

@@ -133,13 +133,14 @@ impl Sort {
             }
             self.runs.push(writer.finish()?);
         }
-        Ok(Sorted { source: Source::Merge(Merge::new(&self.spill, &self.runs)?) })
+        let merge = Merge::new(&self.spill, &self.runs)?;
+        Ok(Sorted { source: Source::Merge { merge, spill: self.spill, runs: self.runs } })
     }
 }
 
 enum Source {
     Memory { bytes: Vec<u8>, refs: Vec<Ref>, next: usize },
-    Merge(Merge),
+    Merge { merge: Merge, spill: Arc<Spill>, runs: Vec<Run> },
 }
 
 /// The entries in the order of their keys.
@@ -155,8 +156,16 @@ impl Sorted {
                 *next = (*next + 1).min(refs.len() + 1);
                 Ok(*next <= refs.len())
             }
-            Source::Merge(merge) => merge.advance(),
+            Source::Merge { merge, .. } => merge.advance(),
         }
+    }
+    /// Goes back before the first entry.
+    pub fn rewind(&mut self) -> Result<()> {
+        match &mut self.source {
+            Source::Memory { next, .. } => *next = 0,
+            Source::Merge { merge, spill, runs } => *merge = Merge::new(spill, runs)?,
+        }
+        Ok(())
     }
     fn entry(&self) -> &[u8] {
         match &self.source {
@@ -164,7 +173,7 @@ impl Sorted {
                 let entry = &bytes[refs[*next - 1].at as usize..];
                 &entry[..len_of(entry)]
             }
-            Source::Merge(merge) => merge.entry(),
+            Source::Merge { merge, .. } => merge.entry(),
         }
     }
     pub fn key(&self) -> &[u8] {

@@ -59,6 +59,8 @@ impl Catalog {
         {
             let mut known = self.known.lock();
             for one in changed {
+                one.known.tell(&self.codecs);
+                one.dropped.iter().for_each(|space| self.codecs.set(*space, None));
                 known.insert(&one.name, one.known);
                 dropped.extend(one.dropped);
             }
@@ -107,7 +109,9 @@ impl Catalog {
         let dropped = old.spaces.iter().copied().filter(|space| !spaces.contains(space)).collect();
         let open =
             Arc::new(Table::new(old.id, name.clone(), def.clone(), numbers.clone(), built.clone(), trees));
-        let known = Known { id: old.id, spaces, numbers, built, def, open: Some(open), used: old.used };
+        let codec = old.codec;
+        let known =
+            Known { id: old.id, spaces, numbers, built, def, codec, open: Some(open), used: old.used };
         Ok(Changed { name, known, dropped })
     }
 

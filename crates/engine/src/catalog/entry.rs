@@ -1,15 +1,18 @@
 //! A table's definition, as the catalog stores it.
 //!
-//! `name length u16 · name · indexes u16 · for each: space u32 · flags u8 · its number u16, if flagged so · name length
-//! u16 · name · then the properties`. Flags: 1 unique, 2 with a number. An index's number is what undo calls it, for as
+//! `name length u16 · name · indexes u16 · for each: space u32 · flags u8 · its number u16, if flagged so · its codec u8, if
+//! flagged so · name length u16 · name · then the properties`. Flags: 1 unique, 2 with a number, 4 with a codec: the
+//! table's own choice of how pages are compressed in objects (0 not at all, 1 lz4, 2 zstd), which stands at its first index. An index's number is what undo calls it, for as
 //! long as it lives; without one it is its place, as in every table whose indexes were never added or dropped.
 
 use super::Known;
 use crate::table::{IndexDef, TableDef};
+use terrace_tier::object::codec::Codec;
 use terrace_tier::page::SpaceId;
 
 const UNIQUE: u8 = 1;
 const NUMBERED: u8 = 2;
+const CODEC: u8 = 4;
 
 pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
     let mut out = Vec::new();
@@ -23,10 +26,13 @@ pub(crate) fn encode(name: &str, known: &Known) -> Vec<u8> {
         out.extend_from_slice(&space.0.to_le_bytes());
         let number = known.numbers[place];
         let numbered = usize::from(number) != place;
-        out.push(if index.unique { UNIQUE } else { 0 } | if numbered { NUMBERED } else { 0 });
+        let codec = known.codec.filter(|_| place == 0);
+        let flag = |on: bool, flag: u8| if on { flag } else { 0 };
+        out.push(flag(index.unique, UNIQUE) | flag(numbered, NUMBERED) | flag(codec.is_some(), CODEC));
         if numbered {
             out.extend_from_slice(&number.to_le_bytes());
         }
+        out.extend(codec.map(|codec| codec as u8));
         text(&mut out, &index.name);
     }
     out.extend_from_slice(&known.def.properties);
@@ -44,11 +50,12 @@ pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
     let len = u16_of(take(2)?);
     let name = String::from_utf8(take(len)?.to_vec()).ok()?;
     let count = u16_of(take(2)?);
+    let mut codec = None;
     let (mut spaces, mut numbers, mut indexes) = (Vec::new(), Vec::new(), Vec::new());
     for place in 0..count {
         spaces.push(SpaceId(u32::from_le_bytes(take(4)?.try_into().ok()?)));
         let flags = take(1)?[0];
-        if flags & !(UNIQUE | NUMBERED) != 0 {
+        if flags & !(UNIQUE | NUMBERED | CODEC) != 0 || flags & CODEC != 0 && place != 0 {
             return None;
         }
         let unique = flags & UNIQUE != 0;
@@ -63,6 +70,9 @@ pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
             return None;
         }
         numbers.push(number);
+        if flags & CODEC != 0 {
+            codec = Some(Codec::numbered(take(1)?[0])?);
+        }
         let len = u16_of(take(2)?);
         indexes.push(IndexDef { name: String::from_utf8(take(len)?.to_vec()).ok()?, unique });
     }
@@ -71,7 +81,7 @@ pub(crate) fn decode(id: u32, bytes: &[u8]) -> Option<(String, Known)> {
     }
     let def = TableDef { indexes, properties: rest.to_vec() };
     let built = vec![0; spaces.len()];
-    Some((name, Known { id, spaces, numbers, built, def, open: None, used: 0 }))
+    Some((name, Known { id, spaces, numbers, built, def, codec, open: None, used: 0 }))
 }
 
 /// A table as its entry in the catalog says.
@@ -101,7 +111,11 @@ pub(crate) fn samples() -> Vec<Vec<u8>> {
         let spaces = (16..).take(indexes.len()).map(SpaceId).collect();
         let numbers = (0..).take(indexes.len()).map(|n: u16| n * 2).collect();
         let def = TableDef { indexes, properties: b"properties".to_vec() };
-        encode("db/table", &Known { id: 9, spaces, numbers, built: Vec::new(), def, open: None, used: 0 })
+        let codec = Some(Codec::Lz4).filter(|_| names.len() > 1);
+        encode(
+            "db/table",
+            &Known { id: 9, spaces, numbers, built: Vec::new(), def, codec, open: None, used: 0 },
+        )
     };
     vec![of(&["PRIMARY"]), of(&["PRIMARY", "a", "other"])]
 }

@@ -5,6 +5,7 @@ use crate::look::{AT_ONCE, Look, SILENT_MAX, no_object, side_by_side};
 use crate::space::check::NoPage;
 use terrace_io::AlignedBuf;
 use terrace_io::store::Purpose;
+use terrace_tier::map::InObject;
 use terrace_tier::map::entry::Slot;
 use terrace_tier::object::format;
 use terrace_tier::object::key::ObjectKey;
@@ -111,11 +112,11 @@ fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Re
 }
 
 /// The block's pages that are in its object alone.
-fn in_object_only(look: &Look, block: BlockId) -> Vec<(PageId, Tag, usize)> {
+fn in_object_only(look: &Look, block: BlockId) -> Vec<(PageId, Tag, InObject)> {
     let homes = look.map.block(block).homes;
     let only = homes.into_iter().enumerate().filter_map(|(i, home)| {
         let home = home.filter(|home| home.slot.is_none())?;
-        Some((block.page(i), home.tag, home.object?.offset))
+        Some((block.page(i), home.tag, home.object?))
     });
     only.collect()
 }
@@ -133,7 +134,7 @@ fn object(
     match read {
         Ok((_, bytes)) => {
             report.objects += 1;
-            each_page(look, tables, &key, &pages, &bytes, report);
+            each_page(look, objects, tables, &pages, &bytes, report);
             return Ok(());
         }
         Err(ObjectError::Store(error)) if no_object(&error) == NoPage::OutOfReach => {
@@ -156,32 +157,32 @@ fn object(
     }
     // The object is damaged somewhere: which of its pages are?
     if let Ok((bytes, _)) = objects.store().get(Purpose::Scrub, &key.to_string()) {
-        each_page(look, tables, &key, &pages, &bytes, report);
+        each_page(look, objects, tables, &pages, &bytes, report);
     }
     Ok(())
 }
 
 fn each_page(
     look: &Look,
+    objects: &Objects,
     tables: &Tables,
-    key: &ObjectKey,
-    pages: &[(PageId, Tag, usize)],
+    pages: &[(PageId, Tag, InObject)],
     bytes: &[u8],
     report: &mut Report,
 ) {
     let mut image = AlignedBuf::zeroed(PAGE_SIZE);
-    for (id, tag, offset) in pages {
+    for (id, tag, at) in pages {
         report.pages_object += 1;
-        let at = format::HEADER + offset;
-        let bad = match bytes.get(at..at + PAGE_SIZE) {
+        let begin = format::HEADER + at.offset;
+        let bad = match bytes.get(begin..begin + at.length) {
             None => Some("the object is too short for it".to_string()),
-            Some(stored) => {
-                image.copy_from_slice(stored);
-                judge(look, &image, *id, *tag)
-            }
+            Some(stored) => match objects.packer.unpack(stored, &mut image) {
+                Ok(()) => judge(look, &image, *id, *tag),
+                Err(bad) => Some(bad.to_string()),
+            },
         };
         if let Some(bad) = bad {
-            fault(look, tables, report, *id, &format!("in object {key}"), &bad);
+            fault(look, tables, report, *id, &format!("in object {}", at.key), &bad);
         }
     }
 }

@@ -30,7 +30,8 @@ pub(super) fn check(look: &Look, tables: &Tables, undo: &Undo, progress: Progres
     for space in look.map.spaces() {
         if space.sinks() && !tables.names.contains_key(&space) {
             report.begin_part();
-            let wanted = Wanted { entry: &mut |_, _| None, named: &[], all_named: false };
+            let wanted =
+                Wanted { entry: &mut |_, _| None, named: &[], all_named: false, building: Vec::new() };
             let found = tree::walk(look, space, wanted);
             add_tree(report, &format!("space {space}, which the catalog has lost"), &found);
         }
@@ -143,10 +144,13 @@ impl<'a> Entries<'a> {
 fn walk<'a>(
     look: &Look,
     space: SpaceId,
+    undo: &Undo,
     entry: &'a mut OnEntry<'a>,
     named: Option<&'a [Large]>,
 ) -> tree::Report {
-    tree::walk(look, space, Wanted { entry, named: named.unwrap_or(&[]), all_named: named.is_some() })
+    let building = undo.building(space).collect();
+    let wanted = Wanted { entry, named: named.unwrap_or(&[]), all_named: named.is_some(), building };
+    tree::walk(look, space, wanted)
 }
 
 fn one(
@@ -166,7 +170,7 @@ fn one(
         let mut tally = Tally::new();
         let named: &[Large] = undo.named.get(&table.id).filter(|_| index == 0).map_or(&[], Vec::as_slice);
         let mut entry = |key: &[u8], value: &[u8]| entries.entry(key, value, &mut |row| tally.add(row));
-        let found = walk(look, *space, &mut entry, undo.whole.then_some(named));
+        let found = walk(look, *space, undo, &mut entry, undo.whole.then_some(named));
         report.entries += entries.live;
         add_tree(report, &name, &found);
         entries.say(&name, report);
@@ -215,7 +219,7 @@ fn name_differences(
         let mut entries = Entries::new(look, undo, table.id, table.numbers[which]);
         let mut entry =
             |key: &[u8], value: &[u8]| entries.entry(key, value, &mut |row| difference.add(side, row));
-        walk(look, table.indexes[which].0, &mut entry, None);
+        walk(look, table.indexes[which].0, undo, &mut entry, None);
     }
     let name = format!("table {} index {}", table.name, table.indexes[index].1.name);
     let unequal = difference.unequal();

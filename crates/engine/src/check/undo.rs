@@ -14,6 +14,7 @@ use crate::undo::record::{self, Body, Change, Record, State};
 use crate::undo::stream::{self, Mark};
 use hashbrown::{HashMap, HashSet};
 use std::cell::RefCell;
+use std::ops::Range;
 use terrace_io::AlignedBuf;
 use terrace_tier::page::{PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
 
@@ -26,6 +27,10 @@ pub struct Undo {
     pub(super) known: HashSet<TxnId>,
     /// Large values that old versions have, by table id.
     pub(super) named: HashMap<u32, Vec<Large>>,
+    /// Page numbers that builds in bulk have taken whose transactions have not ended, with their Load records; and those of
+    /// these records that say their tree is published.
+    building: Vec<(SpaceId, RollPtr, Range<u32>)>,
+    published: HashSet<RollPtr>,
     /// All of it could be read.
     pub(super) whole: bool,
     records: u64,
@@ -185,11 +190,25 @@ impl Undo {
         {
             self.named.entry(table).or_default().push(large);
         }
+        match record.body {
+            Body::Load { published: true, .. } if is_open => _ = self.published.insert(at),
+            Body::Extent { load, first, count, space, .. } if is_open && count > 0 => {
+                self.building.push((space, load, first..first.saturating_add(count)));
+            }
+            _ => {}
+        }
         if let Body::Change(Change { table, index: 0, old: Some(old), .. }) = record.body
             && let Some((_, rest)) = Head::decode(old).filter(|(head, _)| head.large())
         {
             self.named.entry(table).or_default().extend(Large::decode(rest));
         }
+    }
+
+    /// Pages of the space that the next start gives back: nothing leads to them.
+    pub(super) fn building(&self, space: SpaceId) -> impl Iterator<Item = Range<u32>> {
+        let mine =
+            self.building.iter().filter(move |(of, load, _)| *of == space && !self.published.contains(load));
+        mine.map(|(.., pages)| pages.clone())
     }
 
     /// What the value at `key` is when the unfinished are rolled back.

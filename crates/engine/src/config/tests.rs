@@ -64,3 +64,18 @@ fn the_rule_of_admission_is_one_of_those_that_there_are() {
         assert!(message.contains("is not among admit-all, one-hit-discard, ghost, tiny-lfu"), "{message}");
     }
 }
+
+#[test]
+fn prices_are_dollars_and_have_bounds() {
+    let config = Config::from_toml("price_memory = 2\nprice_gets = 0.00045\nprice_object = 0").unwrap();
+    assert_eq!(
+        (config.prices.memory.0, config.prices.gets.0, config.prices.object.0),
+        (2_000_000_000, 450_000, 0)
+    );
+    assert_eq!(config.prices.flash, Prices::default().flash);
+    let text = "price_memory = -1\nprice_flash = \"cheap\"\nprice_volume = 1e7\nprice_puts = nan";
+    let Err(Error::Invalid(message)) = Config::from_toml(text) else { panic!("accepted") };
+    for part in ["price_memory = -1", "price_flash", "price_volume", "price_puts"] {
+        assert!(message.contains(part), "{part} is not in: {message}");
+    }
+}

@@ -83,6 +83,16 @@ pub(super) fn undo_bodies() -> Vec<Body<'static>> {
         Body::Change(Change { old: None, ..change }),
         Body::Change(Change { marked: true, ..change }),
         Body::Large { table: 7, large: Large { page: 9, len: 40_000, serial: 3 } },
+        Body::Load { table: 7, index: 0, published: true },
+        Body::Extent {
+            table: 7,
+            index: 0,
+            load: RollPtr::new(2, 80),
+            first: 64,
+            count: 32,
+            space: SpaceId(16),
+        },
+        Body::Filled { table: 7, index: 0, load: RollPtr::new(2, 80) },
         Body::Begin { state: State::Committed, csn: 99 },
     ]
 }

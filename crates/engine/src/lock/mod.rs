@@ -19,8 +19,10 @@ pub use wait::Request;
 use crate::error::{Error, Result};
 use crate::row::TxnId;
 use gaps::Gaps;
+use hashbrown::hash_map::EntryRef;
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
+use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use terrace_io::World;
 use terrace_tier::page::SpaceId;
@@ -45,17 +47,26 @@ impl Want {
     pub const EXCLUSIVE: Want = Want { mode: Mode::Exclusive, inserts: false };
 }
 
+/// A locked key: short ones lie beside their locks, where who looks for them meets them first.
+pub type Key = SmallVec<[u8; 24]>;
+
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Name {
     space: SpaceId,
-    key: Box<[u8]>,
+    key: Key,
 }
 
 /// A [`Name`] to look up with.
-#[derive(Hash)]
+#[derive(Hash, Clone, Copy)]
 struct NameRef<'k> {
     space: SpaceId,
     key: &'k [u8],
+}
+
+impl From<&NameRef<'_>> for Name {
+    fn from(name: &NameRef<'_>) -> Name {
+        Name { space: name.space, key: name.key.into() }
+    }
 }
 
 impl Equivalent<Name> for NameRef<'_> {
@@ -67,7 +78,7 @@ impl Equivalent<Name> for NameRef<'_> {
 #[derive(Default)]
 struct Inner {
     /// Owners of each lock; several only if all are shared. Owners are session numbers.
-    locks: HashMap<Name, Vec<(u64, Mode)>>,
+    locks: HashMap<Name, SmallVec<[(u64, Mode); 1]>>,
     gaps: Gaps,
     waiters: Waiters,
 }
@@ -170,20 +181,31 @@ impl Locks {
         mode: Mode,
     ) -> Result<std::result::Result<bool, InTheWay>> {
         let mut inner = self.inner.lock();
-        if let Some(mine) = inner.held_by(session, NameRef { space, key })
-            && *mine >= mode
+        let (name, want) = (NameRef { space, key }, Want { mode, inserts: false });
+        // As a rule nobody has it, nor waits for anything.
+        if inner.waiters.is_empty()
+            && let EntryRef::Vacant(free) = inner.locks.entry_ref(&name)
         {
+            self.check_room()?;
+            free.insert(smallvec![(session, mode)]);
+            self.held.fetch_add(1, Ordering::AcqRel);
+            return Ok(Ok(true));
+        }
+        let mine = inner.held_by(session, name).map(|mine| *mine);
+        if mine.is_some_and(|mine| mine >= mode) {
             return Ok(Ok(false));
         }
-        if let Some(way) = inner.in_the_way(session, NameRef { space, key }, Want { mode, inserts: false }) {
+        if let Some(way) = inner.in_the_way(session, name, want) {
             return Ok(Err(way));
         }
-        if let Some(mine) = inner.held_by(session, NameRef { space, key }) {
-            *mine = mode;
+        if mine.is_some() {
+            if let Some(mine) = inner.held_by(session, name) {
+                *mine = mode;
+            }
             return Ok(Ok(false));
         }
         self.check_room()?;
-        inner.locks.entry(Name { space, key: key.into() }).or_default().push((session, mode));
+        inner.locks.entry_ref(&name).or_default().push((session, mode));
         self.held.fetch_add(1, Ordering::AcqRel);
         Ok(Ok(true))
     }
@@ -208,6 +230,9 @@ impl Locks {
         }
         let mut inner = self.inner.lock();
         let ranges = inner.gaps.of(space, session);
+        if let Some(longer) = to.and_then(|to| ranges.go_on(from, to)) {
+            return Ok(longer);
+        }
         let before = ranges.count();
         if ranges.covers(from, to) {
             return Ok(false);
@@ -227,24 +252,33 @@ impl Locks {
         Ok(true)
     }
 
+    /// The other sessions that keep any of a tree's keys free of inserts.
+    pub fn others_keep(&self, session: u64, space: SpaceId) -> Vec<u64> {
+        if self.gaps.load(Ordering::Acquire) == 0 || crate::planted::GAP_IGNORED.on() {
+            return Vec::new();
+        }
+        self.inner.lock().gaps.others_in(session, space)
+    }
+
     pub fn release(&self, session: u64, space: SpaceId, key: &[u8]) {
         self.release_in(&mut self.inner.lock(), session, NameRef { space, key });
         self.wake(Some(session), None);
     }
 
     fn release_in(&self, inner: &mut Inner, session: u64, name: NameRef<'_>) {
-        if let Some(owners) = inner.locks.get_mut(&name) {
+        if let EntryRef::Occupied(mut lock) = inner.locks.entry_ref(&name) {
+            let owners = lock.get_mut();
             let before = owners.len();
             owners.retain(|(owner, _)| *owner != session);
             self.held.fetch_sub(before - owners.len(), Ordering::AcqRel);
             if owners.is_empty() {
-                inner.locks.remove(&name);
+                lock.remove();
             }
         }
     }
 
     /// Gives back all locks of a session that ends: row locks by name, gap locks in these trees.
-    pub fn release_all(&self, session: u64, names: &[(SpaceId, Box<[u8]>)], gaps: &[SpaceId]) {
+    pub fn release_all(&self, session: u64, names: &[(SpaceId, Key)], gaps: &[SpaceId]) {
         if names.is_empty() && gaps.is_empty() {
             return;
         }
@@ -269,7 +303,7 @@ impl Inner {
     }
 
     fn in_the_way(&self, session: u64, name: NameRef<'_>, want: Want) -> Option<InTheWay> {
-        let owners = self.locks.get(&name).map_or(&[][..], Vec::as_slice);
+        let owners = self.locks.get(&name).map_or(&[][..], SmallVec::as_slice);
         let conflicts = |other: u64, held: Mode| other != session && (want.mode.max(held) == Mode::Exclusive);
         let mut others: Vec<u64> =
             owners.iter().filter(|(owner, held)| conflicts(*owner, *held)).map(|(owner, _)| *owner).collect();
@@ -277,7 +311,8 @@ impl Inner {
             self.gaps.others_at(session, name.space, name.key, &mut others);
         }
         // Who holds the lock in any mode, and only wants more, passes those who wait.
-        if others.is_empty() && !owners.iter().any(|(owner, _)| *owner == session) {
+        if others.is_empty() && !self.waiters.is_empty() && !owners.iter().any(|(owner, _)| *owner == session)
+        {
             self.waiters.first_in_line(session, &name, want, &mut others);
         }
         (!others.is_empty()).then_some(InTheWay::Sessions(others))

@@ -131,7 +131,11 @@ fn purge(core: &Core, past: &Past) -> Result<Purged> {
                 return Ok(false);
             }
             Body::Begin { .. } => {}
-            Body::Prepare { .. } | Body::Large { .. } => records += 1,
+            Body::Prepare { .. }
+            | Body::Large { .. }
+            | Body::Load { .. }
+            | Body::Extent { .. }
+            | Body::Filled { .. } => records += 1,
             Body::Change(change) => {
                 records += 1;
                 purge_change(core, record.txn, &change)?;

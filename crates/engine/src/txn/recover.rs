@@ -82,7 +82,7 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                         open.has_past |= change.old.is_some();
                     }
                 }
-                Body::Large { .. } => {
+                Body::Large { .. } | Body::Load { .. } | Body::Extent { .. } | Body::Filled { .. } => {
                     if let Some(open) = &mut open {
                         open.last = at;
                         open.records += 1;

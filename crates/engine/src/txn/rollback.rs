@@ -1,7 +1,7 @@
 //! Going back: records are undone from the last one, each together with its removal from the stream
 //! in one mini-transaction. So a crash in mid-rollback leaves a shorter transaction to roll back.
 
-use super::{State, cancel};
+use super::{State, cancel, fill};
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, Tree, TreeError};
 use crate::core::Core;
@@ -10,7 +10,9 @@ use crate::row::{Head, TxnId};
 use crate::undo::RollPtr;
 use crate::undo::record::{Body, Change};
 use crate::undo::stream::{Stream, append_log};
+use std::ops::Range;
 use std::sync::Arc;
+use terrace_tier::page::SpaceId;
 use terrace_tier::redo::{Urgency, record_bound};
 
 /// A record, copied.
@@ -22,6 +24,9 @@ struct Copy {
 enum What {
     Change { table: u32, index: u16, key: Vec<u8>, old: Option<Vec<u8>>, marked: bool },
     Large { table: u32, large: Large },
+    Extent { table: u32, index: u16, load: RollPtr, space: SpaceId, pages: Range<u32> },
+    Filled { table: u32, index: u16, load: RollPtr },
+    Load,
     Nothing,
 }
 
@@ -64,13 +69,21 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
                 What::Change { table, index, key: key.to_vec(), old: old.map(<[u8]>::to_vec), marked }
             }
             Body::Large { table, large } => What::Large { table, large },
+            Body::Extent { table, index, load, first, count, space } => {
+                What::Extent { table, index, load, space, pages: first..first.saturating_add(count) }
+            }
+            Body::Filled { table, index, load } => What::Filled { table, index, load },
+            Body::Load { .. } => What::Load,
             _ => What::Nothing,
         },
     })?;
     let Some(copy) = copy else { return Err(Error::Corrupt(format!("undo record {at:?} is not there"))) };
     let table = match &copy.what {
-        What::Change { table, .. } | What::Large { table, .. } => core.catalog.by_id(*table)?,
-        What::Nothing => None,
+        What::Change { table, .. }
+        | What::Large { table, .. }
+        | What::Extent { table, .. }
+        | What::Filled { table, .. } => core.catalog.by_id(*table)?,
+        What::Load | What::Nothing => None,
     };
     match (copy.what, table) {
         (What::Change { index, key, old, marked, .. }, Some(table)) => match table.numbered(index) {
@@ -84,6 +97,25 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
             // The row that named it is undone already.
             overflow::free_written(table.tree(0)?.space(), large, Urgency::Reserve)?;
             take_off(core, stream, at)?;
+        }
+        (What::Extent { index, load, space, pages, .. }, Some(table)) => {
+            // A table that was truncated since has other pages.
+            if let Some(tree) = table.numbered(index).filter(|tree| tree.space().id() == space) {
+                fill::undo_extent(core, &tree, at, load, pages)?;
+            }
+            take_off(core, stream, at)?;
+        }
+        (What::Filled { index, load, .. }, Some(table)) => {
+            if let Some(tree) = table.numbered(index)
+                && !fill::undo_filled(&tree, state.id, load)?
+            {
+                return Ok(at); // more of it at the next step
+            }
+            take_off(core, stream, at)?;
+        }
+        (What::Load, _) => {
+            take_off(core, stream, at)?;
+            state.loads.retain(|load| *load != at);
         }
         _ => take_off(core, stream, at)?,
     }

@@ -81,6 +81,7 @@ impl Txn {
         let _scope = self.cancellable();
         let mut state = self.state.lock();
         self.core.slow_down(&mut state.owed);
+        self.core.keep_pace(&mut state.owed_for_slots);
         self.start(&mut state)?;
         let before = state.last;
         let done = work(&mut state);
@@ -131,18 +132,30 @@ impl Txn {
         if entry.key.len() > MAX_KEY {
             return Err(Error::TooLarge { what: "a key", len: entry.key.len(), max: MAX_KEY });
         }
-        let space = table.tree(entry.index)?.space().id();
-        let unique = entry.unique_len.and_then(|len| entry.key.get(..len));
-        if let Some(prefix) = unique {
-            self.check_unique(state, table, entry.index, prefix)?;
-        }
         let rest = row::entry_rest(entry.primary_at, entry.value);
+        self.insert_sorted_entry(state, table, entry.index, entry.key, entry.unique_len, &rest)
+    }
+
+    fn insert_sorted_entry(
+        &self,
+        state: &mut State,
+        table: &Table,
+        index: usize,
+        key: &[u8],
+        unique: Option<usize>,
+        rest: &[u8],
+    ) -> Result<()> {
+        let space = table.tree(index)?.space().id();
+        let unique = unique.and_then(|len| key.get(..len));
+        if let Some(prefix) = unique {
+            self.check_unique(state, table, index, prefix)?;
+        }
         let mut past = false;
-        let done = self.change(state, table, entry.index, entry.key, Some(rest.len()), |old| {
+        let done = self.change(state, table, index, key, Some(rest.len()), |old| {
             past = old.is_some();
             match old {
-                Some((head, _)) if !head.deleted() => Err(Error::Duplicate { index: entry.index }),
-                _ => Ok(Act::Put(0, &rest)),
+                Some((head, _)) if !head.deleted() => Err(Error::Duplicate { index }),
+                _ => Ok(Act::Put(0, rest)),
             }
         });
         state.has_past |= past;
@@ -151,6 +164,43 @@ impl Txn {
             self.core.locks.release(self.session, space, prefix);
         }
         done
+    }
+
+    /// Inserts a value as a load has sorted it: of the primary tree, or an entry of which `unique` must not come twice.
+    pub(crate) fn insert_value(
+        &self,
+        table: &Table,
+        index: usize,
+        key: &[u8],
+        unique: Option<usize>,
+        value: &[u8],
+    ) -> Result<()> {
+        let Some((head, rest)) = Head::decode(value) else {
+            return Err(Error::Corrupt("a value without a head".into()));
+        };
+        self.row_operation(|state| {
+            if index > 0 {
+                return self.insert_sorted_entry(state, table, index, key, unique, rest);
+            }
+            let mut past = false;
+            let done = self.change(state, table, 0, key, Some(rest.len()), |old| {
+                past = old.is_some();
+                match old {
+                    Some((head, _)) if !head.deleted() => Err(Error::Duplicate { index: 0 }),
+                    _ => Ok(Act::Put(head.flags, rest)),
+                }
+            });
+            state.has_past |= past;
+            done
+        })
+    }
+
+    /// Writes a large row of a load; the reference to it.
+    pub(crate) fn write_large_of_load(&self, table: &Table, row: &[u8]) -> Result<overflow::Large> {
+        let tree = table.tree(0)?;
+        let mut state = self.state.lock();
+        self.start(&mut state)?;
+        self.write_large(&mut state, table, tree.space(), row)
     }
 
     /// Makes sure that no live entry has this prefix, and that none can come before ours is in: a short
@@ -194,7 +244,7 @@ impl Txn {
         let mut valid = cursor.seek(crate::btree::Seek::AtLeast(prefix))?;
         while valid && cursor.key().starts_with(prefix) {
             // The cursor's copy may be older than a roll back.
-            if let Some((head, active, _)) = self.newest(state, tree, cursor.key(), None)? {
+            if let Some((head, active, _)) = self.newest(state, tree, cursor.key(), None, false)? {
                 if active {
                     return Ok(Some(Live::Undecided(InTheWay::Txn(head.txn))));
                 }
@@ -208,19 +258,23 @@ impl Txn {
     }
 
     /// The head of the value at `key`, whether another transaction that wrote it is active, and the value. It is asked under the
-    /// leaf's latch, which a roll back needs too: so what nobody active wrote is committed, or this transaction's own.
+    /// leaf's latch, which a roll back needs too: so what nobody active wrote is committed, or this transaction's own. The value
+    /// is empty if it is not `wanted` and somebody else's.
     fn newest(
         &self,
         state: &State,
         tree: &Tree,
         key: &[u8],
         near: Option<&Pin>,
+        wanted: bool,
     ) -> Result<Option<(Head, bool, Vec<u8>)>> {
         tree.get_near(near, key, Access::Normal, |value| {
             let Some(value) = value else { return Ok(None) };
             let head = head_of(value)?;
-            let active = head.txn != state.id && self.core.ids.is_active(head.txn);
-            Ok(Some((head, active, value.to_vec())))
+            let mine = head.txn == state.id;
+            let active = !mine && self.core.ids.is_active(head.txn);
+            let copy = if wanted || mine { value.to_vec() } else { Vec::new() };
+            Ok(Some((head, active, copy)))
         })?
     }
 
@@ -353,7 +407,7 @@ impl Txn {
         let mut request = self.request(state, (space, key), Want { mode, inserts: false });
         let mut new = false;
         loop {
-            let newest = self.newest(state, &tree, key, near)?;
+            let newest = self.newest(state, &tree, key, near, new)?;
             let head = newest.as_ref().map(|(head, _, _)| *head);
             let mine = head.is_some_and(|h| h.txn == state.id && state.id != 0);
             let active = newest.as_ref().filter(|(_, active, _)| *active).map(|(h, _, _)| h.txn);
@@ -376,7 +430,7 @@ impl Txn {
                         if first {
                             state.locks.push((space, key.into()));
                         }
-                        match self.newest(state, &tree, key, near)? {
+                        match self.newest(state, &tree, key, near, true)? {
                             Some((head, false, value)) if !head.deleted() => {
                                 return Ok(Locked::Row(value, first || new));
                             }

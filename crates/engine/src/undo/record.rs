@@ -7,12 +7,17 @@
 //! * Change: `table u32 · index u16 · key length u16 · key · old value`. Kind Insert: the key was not
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
 //!   marked, what follows its head stayed.
+//! * Load: `table u32 · index u16 · published u8`: a tree is being built in bulk, or is the index's by now (`txn::fill`).
+//! * Extent: `table u32 · index u16 · load u64 · first u32 · count u32 · space u32`: page numbers of the space that the
+//!   build of that Load record has taken. Count is written over as they are given back.
+//! * Filled: `table u32 · index u16 · load u64`: the tree is the index's; its values carry that Load record's place.
 //! * Large: `table u32 · first page u32 · length u32 · serial u64`: a large value is written for a row that
 //!   the transaction's next Change, if it comes, puts. The page is the first one written so far.
 
 use super::RollPtr;
 use crate::btree::overflow::Large;
 use crate::row::TxnId;
+use terrace_tier::page::SpaceId;
 
 const BEGIN: u8 = 1;
 const PREPARE: u8 = 2;
@@ -20,10 +25,17 @@ const INSERT: u8 = 3;
 const UPDATE: u8 = 4;
 const DELETE: u8 = 5;
 const LARGE: u8 = 6;
+const LOAD: u8 = 7;
+const EXTENT: u8 = 8;
+const FILLED: u8 = 9;
 
 const HEAD: usize = 17;
 /// Where in a Begin record the state is.
 pub const STATE_AT: usize = HEAD;
+/// Where in a Load record it says whether the tree is published.
+pub const PUBLISHED_AT: usize = HEAD + 6;
+/// Where in an Extent record the count is.
+pub const COUNT_AT: usize = HEAD + 18;
 /// The largest record that a page takes.
 pub const RECORD_MAX: usize = 12_000;
 
@@ -53,6 +65,9 @@ pub enum Body<'a> {
     Prepare { xid: &'a [u8] },
     Change(Change<'a>),
     Large { table: u32, large: Large },
+    Load { table: u32, index: u16, published: bool },
+    Extent { table: u32, index: u16, load: RollPtr, first: u32, count: u32, space: SpaceId },
+    Filled { table: u32, index: u16, load: RollPtr },
 }
 
 impl Body<'_> {
@@ -74,7 +89,13 @@ pub struct Record<'a> {
 }
 
 pub fn encode(record: &Record<'_>) -> Vec<u8> {
-    let mut out = vec![0, 0];
+    let room = match &record.body {
+        Body::Change(change) => change.key.len() + change.old.map_or(0, <[u8]>::len),
+        Body::Prepare { xid } => xid.len(),
+        _ => 0,
+    };
+    let mut out = Vec::with_capacity(room + 64);
+    out.extend_from_slice(&[0, 0]);
     let kind = match record.body {
         Body::Begin { .. } => BEGIN,
         Body::Prepare { .. } => PREPARE,
@@ -82,6 +103,9 @@ pub fn encode(record: &Record<'_>) -> Vec<u8> {
         Body::Change(Change { marked: true, .. }) => DELETE,
         Body::Change(_) => UPDATE,
         Body::Large { .. } => LARGE,
+        Body::Load { .. } => LOAD,
+        Body::Extent { .. } => EXTENT,
+        Body::Filled { .. } => FILLED,
     };
     out.push(kind);
     out.extend_from_slice(&record.txn.to_le_bytes()[..6]);
@@ -102,6 +126,24 @@ pub fn encode(record: &Record<'_>) -> Vec<u8> {
         Body::Large { table, large } => {
             out.extend_from_slice(&table.to_le_bytes());
             out.extend_from_slice(&large.encode());
+        }
+        Body::Load { table, index, published } => {
+            out.extend_from_slice(&table.to_le_bytes());
+            out.extend_from_slice(&index.to_le_bytes());
+            out.push(u8::from(published));
+        }
+        Body::Extent { table, index, load, first, count, space } => {
+            out.extend_from_slice(&table.to_le_bytes());
+            out.extend_from_slice(&index.to_le_bytes());
+            out.extend_from_slice(&load.0.to_le_bytes());
+            out.extend_from_slice(&first.to_le_bytes());
+            out.extend_from_slice(&count.to_le_bytes());
+            out.extend_from_slice(&space.0.to_le_bytes());
+        }
+        Body::Filled { table, index, load } => {
+            out.extend_from_slice(&table.to_le_bytes());
+            out.extend_from_slice(&index.to_le_bytes());
+            out.extend_from_slice(&load.0.to_le_bytes());
         }
     }
     let len = out.len() as u16;
@@ -167,6 +209,32 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
         LARGE if rest.len() == 4 + Large::ENCODED => {
             let (table, large) = rest.split_first_chunk::<4>()?;
             Body::Large { table: u32::from_le_bytes(*table), large: Large::decode(large)? }
+        }
+        kind @ (LOAD | EXTENT | FILLED) => {
+            let (table, rest) = rest.split_first_chunk::<4>()?;
+            let (index, rest) = rest.split_first_chunk::<2>()?;
+            let (table, index) = (u32::from_le_bytes(*table), u16::from_le_bytes(*index));
+            if kind == LOAD {
+                let published = match rest {
+                    [0] => false,
+                    [1] => true,
+                    _ => return None,
+                };
+                Body::Load { table, index, published }
+            } else {
+                let (load, rest) = rest.split_first_chunk::<8>()?;
+                let load = RollPtr(u64::from_le_bytes(*load));
+                match rest.len() {
+                    0 if kind == FILLED => Body::Filled { table, index, load },
+                    12 if kind == EXTENT => {
+                        let number =
+                            |at: usize| Some(u32::from_le_bytes(*rest.get(at..)?.first_chunk::<4>()?));
+                        let (first, count, space) = (number(0)?, number(4)?, SpaceId(number(8)?));
+                        Body::Extent { table, index, load, first, count, space }
+                    }
+                    _ => return None,
+                }
+            }
         }
         _ => return None,
     };

@@ -145,6 +145,11 @@ impl Streams {
         Err(Error::Unavailable(format!("more than {STREAMS} transactions write at a time")))
     }
 
+    /// Keeps the page of a record in memory, to change the record in place.
+    pub fn pin(&self, at: RollPtr) -> Result<Pin> {
+        Ok(self.pages.load(id(at.page()), Access::Normal)?)
+    }
+
     pub fn give_back(&self, stream: Stream) {
         self.idle.lock().push(stream);
         self.given_back.notify();
@@ -418,6 +423,18 @@ impl Stream {
     pub fn write_state(mtr: &mut Mtr<'_>, page: &Pin, at: RollPtr, state: record::State, csn: u64) {
         let no = mtr.write_pinned(page);
         mtr.page_mut(no).write(at.at() + record::STATE_AT, &record::encode_state(state, csn));
+    }
+
+    /// Notes in a Load record that its tree is published. `page` holds the record.
+    pub fn write_published(mtr: &mut Mtr<'_>, page: &Pin, at: RollPtr) {
+        let no = mtr.write_pinned(page);
+        mtr.page_mut(no).write_u8(at.at() + record::PUBLISHED_AT, 1);
+    }
+
+    /// Writes how many page numbers an Extent record still has. `page` holds the record.
+    pub fn write_count(mtr: &mut Mtr<'_>, page: &Pin, at: RollPtr, count: u32) {
+        let no = mtr.write_pinned(page);
+        mtr.page_mut(no).write_u32(at.at() + record::COUNT_AT, count);
     }
 }
 

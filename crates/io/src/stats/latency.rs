@@ -49,6 +49,11 @@ impl Latency {
         self.buckets.iter_mut().zip(other.buckets).for_each(|(sum, more)| *sum += more);
     }
 
+    /// How many took less than so many microseconds, which are a power of two.
+    pub fn below(&self, micros: u64) -> u64 {
+        self.buckets[..bucket_of(micros * 1_000)].iter().sum()
+    }
+
     /// The latency, in nanoseconds, that this share of the requests (0 to 1) did not exceed: the middle of
     /// its bucket. 0 if there was no request.
     pub fn quantile(&self, share: f64) -> Nanos {
@@ -101,6 +106,12 @@ mod tests {
             let found = latency.quantile(share) as f64;
             assert!((found / expected - 1.0).abs() < 0.126, "p{share}: {found}, not {expected}");
         }
+    }
+
+    #[test]
+    fn latencies_below_a_power_of_two_are_known_exactly() {
+        let latency = of([900, 3_999, 15_999, 16_000, 70_000]);
+        assert_eq!([1, 4, 16, 64, 1 << 20].map(|micros| latency.below(micros)), [1, 2, 3, 4, 5]);
     }
 
     #[test]

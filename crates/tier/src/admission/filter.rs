@@ -65,6 +65,8 @@ impl Default for Memory {
 pub struct Filter {
     rule: Rule,
     ghost: Ghost,
+    /// Pages that were judged while the ghost list had their name.
+    ghost_hits: u64,
     sketch: Option<Sketch>,
 }
 
@@ -78,7 +80,7 @@ impl Filter {
     pub fn new(rule: Rule, pages: usize, memory: Memory) -> Filter {
         let ghost = if rule.remembers() { pages * memory.ghost_percent / 100 } else { 0 };
         let sketch = rule.counts().then(|| Sketch::new(pages, memory.window));
-        Filter { rule, ghost: Ghost::new(ghost), sketch }
+        Filter { rule, ghost: Ghost::new(ghost), ghost_hits: 0, sketch }
     }
 
     /// Memory missed the page, wherever it was then.
@@ -99,6 +101,7 @@ impl Filter {
         victim: impl FnOnce(&Sketch) -> Option<u32>,
     ) -> Admission {
         let in_ghost = self.ghost.take(id);
+        self.ghost_hits += u64::from(in_ghost);
         let reused = match self.rule {
             Rule::AdmitAll | Rule::TinyLfu => true,
             Rule::OneHitDiscard | Rule::Ghost | Rule::GhostTinyLfu => {
@@ -119,6 +122,11 @@ impl Filter {
     /// The page was to be written or had a copy on flash, and has none: that it was worth one is remembered.
     pub fn remember(&mut self, id: PageId) {
         self.ghost.remember(id);
+    }
+
+    /// Pages that were judged while the ghost list had their name.
+    pub fn ghost_hits(&self) -> u64 {
+        self.ghost_hits
     }
 
     /// Memory that it has, in bytes.

@@ -4,6 +4,7 @@ use super::{Sample, Target, flash};
 use crate::fence::Writer;
 use crate::map::entry::{self, ENTRIES, LENGTH_UNIT, ObjectShape, Slot};
 use crate::map::home::{self, Loading};
+use crate::object::codec::{BadBody, Codec, HEAD, Packer};
 use crate::object::format::{self, HEADER, Header};
 use crate::object::key::ObjectKey;
 use crate::page::{self, BLOCK_PAGES, BlockId, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
@@ -18,6 +19,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "page", run: page_image, samples: page_samples, rounds: 20_000 },
     Target { name: "redo", run: redo_ops, samples: redo_samples, rounds: 50_000 },
     Target { name: "object", run: object, samples: object_samples, rounds: 10_000 },
+    Target { name: "body", run: body, samples: body_samples, rounds: 50_000 },
     Target { name: "key", run: object_key, samples: key_samples, rounds: 50_000 },
     Target { name: "epoch", run: epoch, samples: epoch_samples, rounds: 50_000 },
     Target { name: "flash", run: flash::run, samples: flash::samples, rounds: 2000 },
@@ -109,7 +111,8 @@ const KEY: ObjectKey =
     ObjectKey { lineage: 0xAB << 100 | 7, space: SpaceId(20), block: 3, epoch: 9, sequence: 77 };
 
 fn object_samples() -> Vec<Sample> {
-    let of = |indexes: &[usize]| {
+    let packer = Packer::default();
+    let of = |indexes: &[usize], codec: Codec| {
         let bodies: Vec<(usize, page::Tag, Vec<u8>)> = indexes
             .iter()
             .map(|i| {
@@ -121,6 +124,8 @@ fn object_samples() -> Vec<Sample> {
                     0,
                 );
                 let tag = page::seal(&mut image);
+                let len = packer.pack(codec, &mut image);
+                image.truncate(len);
                 (*i, tag, image)
             })
             .collect();
@@ -129,7 +134,13 @@ fn object_samples() -> Vec<Sample> {
         parts.iter().for_each(|(_, _, image)| bytes.extend_from_slice(image));
         sample(bytes, (1 << 30, HEADER))
     };
-    vec![of(&[]), of(&[0, 127]), of(&[5])]
+    vec![
+        of(&[], Codec::None),
+        of(&[0, 127], Codec::None),
+        of(&[5], Codec::None),
+        of(&[0, 3, 127], Codec::Lz4),
+        of(&[4, 5], Codec::Zstd),
+    ]
 }
 
 fn object(bytes: &[u8]) {
@@ -158,6 +169,43 @@ fn object(bytes: &[u8]) {
         let whole = format::check(&header.key, &repaired);
         assert!(whole.is_err() || header.object_len() == repaired.len());
     }
+}
+
+fn body_samples() -> Vec<Sample> {
+    let of = |codec: Codec| {
+        let mut image = page_samples().remove(0).bytes;
+        let mut noise = 1u32;
+        for byte in &mut image[1000..3000] {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (noise >> 24) as u8;
+        }
+        page::seal(&mut image);
+        let len = Packer::default().pack(codec, &mut image);
+        image.truncate(len);
+        sample(image, (1 << 30, HEAD + 32))
+    };
+    vec![of(Codec::Lz4), of(Codec::Zstd)]
+}
+
+/// The stored body of one page, as it is and with a checksum that fits.
+fn body(bytes: &[u8]) {
+    let packer = Packer::default();
+    let mut image = vec![0; PAGE_SIZE];
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len().next_multiple_of(LENGTH_UNIT).max(LENGTH_UNIT), 0);
+    padded[4..HEAD].fill(0);
+    let crc = crc32c::crc32c(&padded);
+    padded[4..HEAD].copy_from_slice(&crc.to_le_bytes());
+    let _ = packer.unpack(bytes, &mut image);
+    match packer.unpack(&padded, &mut image) {
+        Ok(()) => {
+            let len = usize::from(u16::from_le_bytes([padded[2], padded[3]]));
+            assert!(padded.len() == PAGE_SIZE || (HEAD + len).next_multiple_of(LENGTH_UNIT) == padded.len());
+        }
+        Err(BadBody::Checksum { .. }) => panic!("the checksum fits"),
+        Err(_) => {}
+    }
+    assert_eq!(image.len(), PAGE_SIZE);
 }
 
 fn key_samples() -> Vec<Sample> {

@@ -15,11 +15,20 @@ pub struct BufferedBlock {
     pub slots: u32,
     /// End of the record that gave one of its pages a slot last.
     pub last_change: Glsn,
+    /// Flushes of pages that had a slot already: how often it was written again since it came here.
+    pub rewrites: u32,
+}
+
+#[derive(Default)]
+struct Block {
+    slots: u32,
+    last_change: Glsn,
+    rewrites: u32,
 }
 
 #[derive(Default)]
 pub(crate) struct Buffered {
-    blocks: HashMap<BlockId, (u32, Glsn)>,
+    blocks: HashMap<BlockId, Block>,
     /// Blocks here whose space sinks.
     sinking: usize,
 }
@@ -32,19 +41,20 @@ impl Buffered {
         let entry = self.blocks.entry(block).or_insert_with(|| {
             self.sinking += usize::from(block.space.sinks());
             first = block.space.sinks() && self.sinking == 1;
-            (0, 0)
+            Block::default()
         });
-        entry.0 += u32::from(new);
-        entry.1 = entry.1.max(end);
+        entry.slots += u32::from(new);
+        entry.rewrites = entry.rewrites.saturating_add(u32::from(!new));
+        entry.last_change = entry.last_change.max(end);
         first
     }
 
     /// So many pages of the block gave up their slots.
     pub fn cleaned(&mut self, block: BlockId, pages: u32) {
         let Some(entry) = self.blocks.get_mut(&block) else { return };
-        assert!(entry.0 >= pages, "block {block} gives up more slots than it has");
-        entry.0 -= pages;
-        if entry.0 == 0 {
+        assert!(entry.slots >= pages, "block {block} gives up more slots than it has");
+        entry.slots -= pages;
+        if entry.slots == 0 {
             self.blocks.remove(&block);
             self.sinking -= usize::from(block.space.sinks());
         }
@@ -56,10 +66,11 @@ impl Buffered {
     }
 
     pub fn all(&self) -> Vec<BufferedBlock> {
-        let each = |(block, (slots, last_change)): (&BlockId, &(u32, Glsn))| BufferedBlock {
+        let each = |(block, of): (&BlockId, &Block)| BufferedBlock {
             block: *block,
-            slots: *slots,
-            last_change: *last_change,
+            slots: of.slots,
+            last_change: of.last_change,
+            rewrites: of.rewrites,
         };
         self.blocks.iter().map(each).collect()
     }

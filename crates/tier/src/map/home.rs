@@ -157,6 +157,8 @@ impl Loading {
             goal: u32::MAX.into(),
             redo,
             slots_freed: Event::new(),
+            sunk: 0.into(),
+            pressure: u64::MAX.into(),
             slots_wanted: Arc::new(Event::new()),
         })
     }

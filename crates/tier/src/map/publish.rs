@@ -177,6 +177,7 @@ impl Map {
         assert_eq!(homeless, None, "object {} lacks a page that has no slot", shape.key); // invariant 4
         let range = self.log(&mut inner, &mut room, ops);
         inner.buffered.cleaned(block, released.len() as u32);
+        self.sunk.fetch_add(released.len() as u64, std::sync::atomic::Ordering::Relaxed);
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
         // Published again under the same key, it is still the current one.
         let superseded = superseded.filter(|key| *key != shape.key);

@@ -65,7 +65,10 @@ impl Map {
 
     /// Gives out slots below `count` only. Those above stay until `forget_slots`.
     pub fn set_slots(&self, count: u32) {
-        self.inner.write().slots.set_count(count);
+        let mut inner = self.inner.write();
+        inner.slots.set_count(count);
+        self.note_pressure(&inner);
+        drop(inner);
         self.slots_freed.notify();
     }
 

@@ -5,7 +5,7 @@
 //! | at | size | what |
 //! | --- | --- | --- |
 //! | 0 | 8 | magic `TERRAOBJ` |
-//! | 8 | 4 | format version, 1 |
+//! | 8 | 4 | format version: 2 if a page is compressed, else 1 |
 //! | 12 | 4 | CRC-32C of the header, with this field zero |
 //! | 16 | 16 | lineage of its own key |
 //! | 32 | 4 | space |
@@ -18,11 +18,12 @@
 //! | 80 | 48 | zero |
 //! | 128 | 512 | tag of each page; 0 = not in the object |
 //! | 640 | 256 | stored length of each page in bytes, u16; 0 = not in the object |
-//! | 896 | 128 | codec of each page: 0 raw |
+//! | 896 | 128 | codec of each page: 0 raw, 1 lz4, 2 zstd (`codec`); raw alone in version 1 |
 //!
 //! A page's body begins where those of the pages before it end, so the map's lengths locate it without
-//! the header. Each page is tagged and, one day, compressed by itself.
+//! the header. Each page is tagged and, where it pays, compressed by itself (`codec`).
 
+use super::codec::{Codec, PAYS};
 use super::key::ObjectKey;
 use crate::map::entry::{LENGTH_UNIT, ObjectShape};
 use crate::page::{BLOCK_PAGES, PAGE_SIZE, SpaceId, Tag};
@@ -31,14 +32,16 @@ use twox_hash::xxhash3_128::Hasher;
 pub const HEADER: usize = 1024;
 const PAGES: usize = BLOCK_PAGES as usize;
 const MAGIC: [u8; 8] = *b"TERRAOBJ";
-const VERSION: u32 = 1;
+/// Every page as it is.
+const VERSION_RAW: u32 = 1;
+/// Pages may be compressed.
+const VERSION_CODECS: u32 = 2;
 
 const CRC: usize = 12;
 const CONTENT: usize = 64;
 const TAGS: usize = 128;
 const LENGTHS: usize = TAGS + 4 * PAGES;
 const CODECS: usize = LENGTHS + 2 * PAGES;
-const RAW: u8 = 0;
 
 const _: () = assert!(CODECS + PAGES == HEADER && PAGE_SIZE <= u16::MAX as usize);
 
@@ -76,17 +79,25 @@ pub struct Header {
     pub tags: [Tag; PAGES],
     /// Stored length of each page in bytes; 0 = not in the object.
     pub lengths: [u16; PAGES],
+    /// How each page is stored; no codec where there is no page.
+    pub codecs: [Codec; PAGES],
 }
 
 impl Header {
     /// The header of a new object; `bodies` are the stored pages that it has, in order.
     pub fn new(key: ObjectKey, snapshot_version: u64, bodies: &[(usize, Tag, &[u8])]) -> Header {
-        let mut header = Header { key, snapshot_version, content: 0, tags: [0; PAGES], lengths: [0; PAGES] };
+        let (tags, lengths, codecs) = ([0; PAGES], [0; PAGES], [Codec::None; PAGES]);
+        let mut header = Header { key, snapshot_version, content: 0, tags, lengths, codecs };
         for (index, tag, body) in bodies {
             assert!(*tag != 0 && body.len() <= PAGE_SIZE && body.len().is_multiple_of(LENGTH_UNIT));
             assert!(header.lengths[*index..].iter().all(|l| *l == 0), "an object's pages come in order");
             header.tags[*index] = *tag;
             header.lengths[*index] = body.len() as u16;
+            if body.len() < PAGE_SIZE {
+                assert!(body.len() <= PAYS);
+                header.codecs[*index] = Codec::numbered(body[0]).unwrap_or(Codec::None);
+                assert!(header.codecs[*index] != Codec::None, "a short body says how it is compressed");
+            }
         }
         header.content = content(&header, bodies.iter().map(|(_, _, body)| *body));
         header
@@ -102,11 +113,16 @@ impl Header {
         ObjectShape { key: self.key, snapshot_version: self.snapshot_version, lengths: self.lengths }
     }
 
+    fn version(&self) -> u32 {
+        let raw = self.codecs.iter().all(|codec| *codec == Codec::None);
+        if raw { VERSION_RAW } else { VERSION_CODECS }
+    }
+
     fn encode_plain(&self) -> [u8; HEADER] {
         let mut b = [0; HEADER];
         let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC);
-        put(8, &VERSION.to_le_bytes());
+        put(8, &self.version().to_le_bytes());
         put(16, &self.key.lineage.to_le_bytes());
         put(32, &self.key.space.0.to_le_bytes());
         put(36, &self.key.block.to_le_bytes());
@@ -116,6 +132,7 @@ impl Header {
         put(56, &self.snapshot_version.to_le_bytes());
         self.tags.iter().enumerate().for_each(|(i, tag)| put(TAGS + 4 * i, &tag.to_le_bytes()));
         self.lengths.iter().enumerate().for_each(|(i, len)| put(LENGTHS + 2 * i, &len.to_le_bytes()));
+        self.codecs.iter().enumerate().for_each(|(i, codec)| put(CODECS + i, &[*codec as u8]));
         b
     }
 
@@ -138,7 +155,7 @@ impl Header {
         if b[..8] != MAGIC {
             return Err(BadObject::Magic);
         }
-        if u32_at(8) != VERSION {
+        if !matches!(u32_at(8), VERSION_RAW | VERSION_CODECS) {
             return Err(BadObject::Version(u32_at(8)));
         }
         let mut unsigned = *b;
@@ -152,14 +169,21 @@ impl Header {
         }
         let tags: [Tag; PAGES] = std::array::from_fn(|i| u32_at(TAGS + 4 * i));
         let lengths: [u16; PAGES] = std::array::from_fn(|i| u32_at(LENGTHS + 2 * i) as u16);
+        let mut codecs = [Codec::None; PAGES];
         for index in 0..PAGES {
             let len = usize::from(lengths[index]);
+            let codec = Codec::numbered(b[CODECS + index]);
+            codecs[index] = codec.unwrap_or(Codec::None);
             let what = if len > PAGE_SIZE || !len.is_multiple_of(LENGTH_UNIT) {
                 "its stored length is impossible"
             } else if (len == 0) != (tags[index] == 0) {
                 "it has a tag and no body, or a body and no tag"
-            } else if b[CODECS + index] != RAW || (len != 0 && len != PAGE_SIZE) {
+            } else if codec.is_none() {
                 "its codec is not known"
+            } else if (codecs[index] == Codec::None) != (len == 0 || len == PAGE_SIZE) {
+                "its stored length is not its codec's"
+            } else if len > PAYS && len < PAGE_SIZE {
+                "it is compressed to no gain"
             } else {
                 continue;
             };
@@ -172,7 +196,8 @@ impl Header {
             epoch: u32_at(40),
             sequence: u64_at(48),
         };
-        let header = Header { key, snapshot_version: u64_at(56), content: u128_at(CONTENT), tags, lengths };
+        let (snapshot_version, content) = (u64_at(56), u128_at(CONTENT));
+        let header = Header { key, snapshot_version, content, tags, lengths, codecs };
         if header.encode() != *b { Err(BadObject::Stray) } else { Ok(header) }
     }
 }

@@ -58,6 +58,42 @@ fn a_page_comes_back_with_one_range_request() {
 }
 
 #[test]
+fn a_compressed_page_is_one_range_of_its_compressed_bytes() {
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        let (store, objects) = objects(1);
+        let images = images(1);
+        let mut bodies = images.clone();
+        for (_, _, body) in &mut bodies {
+            let len = objects.packer.pack(codec, body);
+            body.truncate(len);
+        }
+        let draft = draft(1, &bodies);
+        objects.put(&draft).unwrap();
+        let homes = homes(draft.header());
+        for (home, (_, _, expected)) in homes.iter().zip(&images) {
+            let mut image = vec![0; PAGE_SIZE];
+            objects.read_page(home, &mut image).unwrap();
+            assert_eq!(image, *expected);
+        }
+        assert_eq!(store.requests(Purpose::PageMiss), 4);
+        let got = objects.counters.get_bytes.load(Ordering::Relaxed);
+        assert_eq!(got, homes.iter().map(|home| home.length as u64).sum::<u64>());
+        assert!(got < PAGE_SIZE as u64);
+        let mut buf = vec![0; homes.len() * PAGE_SIZE];
+        let read = objects.read_run(Purpose::BlockRead, &homes, buf.chunks_exact_mut(PAGE_SIZE).collect());
+        assert!(read.iter().all(|r| r.is_ok()) && store.requests(Purpose::BlockRead) == 1);
+        let expected: Vec<_> = images.iter().flat_map(|(_, _, image)| image.clone()).collect();
+        assert!(buf == expected);
+        // A flipped bit is that page's alone, and a fault of the page, not of the store.
+        store.flip(&key(1).to_string(), format::HEADER + homes[1].offset + 20, 2);
+        let read = objects.read_run(Purpose::BlockRead, &homes, buf.chunks_exact_mut(PAGE_SIZE).collect());
+        assert!(matches!(read[1], Err(BodyError::Corrupt(BadImage::Stored(BadBody::Checksum { .. })))));
+        assert!([0, 2, 3].iter().all(|i| read[*i].is_ok()));
+        assert!(objects.read_block(Purpose::Scrub, &key(1)).is_err());
+    }
+}
+
+#[test]
 fn a_run_within_an_object_is_one_request() {
     let (store, objects) = objects(1);
     let (first, second) = (images(1), images(2));

@@ -2,7 +2,7 @@
 //! to its first byte is most of what a page costs; from the volume it is one batch. Flash is near: pages there are read
 //! one by one, when they are wanted.
 
-use super::Path;
+use super::{Path, from_body};
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::map::entry::Slot;
 use crate::map::{Home, InObject, Located};
@@ -26,7 +26,8 @@ impl Path {
         self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
     }
 
-    /// The pages of the block behind `id` that are where it is, up to the first that is not.
+    /// The pages of the block behind `id` that are where it is, up to the first that is not. Those that are on flash as
+    /// well are read from there when they are wanted; a few of them do not end the run.
     pub(super) fn pages_ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
         let block = self.map.block(id.block());
         let home = |i: usize| block.homes.get(i).copied().flatten();
@@ -36,8 +37,31 @@ impl Path {
             .take(max)
             .take_while(|i| home(*i).is_some_and(|home| same_place(&first, &home)))
             .map(|i| id.block().page(i))
-            .take_while(|id| !self.on_flash(*id))
+            .filter(|id| !self.on_flash(*id))
             .collect()
+    }
+
+    /// The pages of the block among the `max` from `from` on, in groups: those on flash each by itself, the others by the
+    /// place below that they are at.
+    pub(super) fn block_stretch(&self, from: PageId, max: usize) -> Vec<Vec<PageId>> {
+        let block = self.map.block(from.block());
+        let pages = block.homes.iter().enumerate().skip(from.in_block()).take(max);
+        let (mut near, mut groups) = (Vec::new(), Vec::<Vec<PageId>>::new());
+        let mut last = None;
+        for (i, home) in pages.filter_map(|(i, home)| home.map(|home| (i, home))) {
+            let id = from.block().page(i);
+            if self.on_flash(id) {
+                near.push(vec![id]);
+                continue;
+            }
+            match groups.last_mut().filter(|_| last.is_some_and(|last| same_place(&last, &home))) {
+                Some(group) => group.push(id),
+                None => groups.push(vec![id]),
+            }
+            last = Some(home);
+        }
+        near.extend(groups);
+        near
     }
 
     /// Reads a run together. A page that moved meanwhile, or whose image is not good, is an error among the pages
@@ -104,10 +128,6 @@ impl Path {
         };
         self.counters.object.fetch_add(count, Ordering::Relaxed);
         let read = objects.read_pages(&at, images).into_iter().zip(pages);
-        (
-            Tier::Object,
-            read.map(|(read, (i, _))| read.map_err(|error| ReadError::Store { id: ids[*i], error }))
-                .collect(),
-        )
+        (Tier::Object, read.map(|(read, (i, _))| read.map_err(|error| from_body(ids[*i], error))).collect())
     }
 }

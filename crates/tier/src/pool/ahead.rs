@@ -1,13 +1,20 @@
 //! Reading ahead: a scan that misses a page claims those behind it too, if one request brings them along.
 
 use super::Pool;
+use super::scans::Stretch;
 use crate::below::{Fetched, ReadError};
+use crate::by_space::add;
 use crate::frame::FrameNo;
-use crate::page::PageId;
+use crate::meter;
+use crate::page::{BLOCK_PAGES, PageId};
 use std::sync::atomic::Ordering;
 
 /// Pages read ahead in one request, at the most: with the one that is wanted half a megabyte.
 const AHEAD_MAX: usize = 31;
+/// And by a prefetcher: a megabyte.
+const PREFETCH_MAX: usize = 64;
+/// Pages between two that are wanted which are read with them, for one request less.
+const GAP: u32 = 8;
 
 impl Pool {
     /// Claims pages behind `id` that come with it. Only in the middle of a scan: one of the two pages before it is in
@@ -26,15 +33,86 @@ impl Pool {
             return Vec::new();
         }
         let mut claimed = Vec::new();
+        let mut last = id.page;
         for ahead in self.below.ahead(id, spare) {
-            let Some(no) = self.spare_frame() else { break };
-            if !self.claim(ahead, no) {
-                self.give_frame(no); // in memory already
+            // What is in memory already comes along unread; not too much of it.
+            if ahead.page - last > GAP {
                 break;
             }
+            if self.has(ahead) {
+                continue;
+            }
+            let Some(no) = self.spare_frame() else { break };
+            if !self.claim(ahead, no) {
+                self.give_frame(no);
+                continue;
+            }
+            last = ahead.page;
             claimed.push((ahead, no));
         }
         claimed
+    }
+
+    /// Fetches the pages of a stretch that are not in memory: those on flash from there, of the others neighbours
+    /// together. Ends when there are no frames to spare. An error is for who needs the page to find.
+    pub(crate) fn prefetch(&self, stretch: Stretch) {
+        let Stretch { mut from, count } = stretch;
+        let Some(end) = from.page.checked_add(count) else { return };
+        while from.page < end {
+            let room = (BLOCK_PAGES as usize - from.in_block()).min((end - from.page) as usize);
+            for mut group in self.below.stretch(from, room) {
+                group.retain(|id| !self.has(*id));
+                let runs = group.chunk_by(|one, next| next.page - one.page <= GAP);
+                for part in runs.flat_map(|run| run.chunks(PREFETCH_MAX)) {
+                    if !self.prefetch_run(part) {
+                        return;
+                    }
+                }
+            }
+            from.page += room as u32;
+        }
+    }
+
+    /// False: there are no frames to spare.
+    fn prefetch_run(&self, ids: &[PageId]) -> bool {
+        let mut claimed: Vec<(PageId, FrameNo)> = Vec::new();
+        let mut room = true;
+        for id in ids {
+            let Some(no) = self.spare_frame() else {
+                room = false;
+                break;
+            };
+            if self.claim(*id, no) {
+                claimed.push((*id, no));
+            } else {
+                self.give_frame(no);
+            }
+        }
+        let Some(((id, no), ahead)) = claimed.split_first() else { return room };
+        let fetched = if ahead.is_empty() {
+            // SAFETY: the claim makes this thread the frame's only owner.
+            self.below.fetch(*id, unsafe { self.arena.bytes_mut(*no) })
+        } else {
+            self.fetch_with(*id, *no, ahead)
+        };
+        match fetched {
+            Ok(fetched) => {
+                self.came_ahead(*id, *no, fetched);
+                self.counters.prefetched.fetch_add(claimed.len() as u64, Ordering::Relaxed);
+            }
+            Err(_) => self.unclaim(*id, *no),
+        }
+        room
+    }
+
+    /// A page that nobody asked for yet is in memory.
+    fn came_ahead(&self, id: PageId, no: FrameNo, fetched: Fetched) {
+        self.sample_arrival(no, id, false);
+        self.frame(no).came(self.period.load(Ordering::Relaxed), false);
+        self.admit(id, no, fetched);
+        self.counters.read_ahead.fetch_add(1, Ordering::Relaxed);
+        add(&self.reads.of(id.space).ahead, 1);
+        meter::ahead();
     }
 
     /// A free frame if some would be left.
@@ -65,11 +143,7 @@ impl Pool {
         drop(images);
         for ((id, no), result) in ahead.iter().zip(results) {
             match result {
-                Ok(fetched) => {
-                    self.frame(*no).came(self.period.load(Ordering::Relaxed), false);
-                    self.admit(*id, *no, fetched);
-                    self.counters.read_ahead.fetch_add(1, Ordering::Relaxed);
-                }
+                Ok(fetched) => self.came_ahead(*id, *no, fetched),
                 Err(_) => self.unclaim(*id, *no),
             }
         }

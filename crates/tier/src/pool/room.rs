@@ -56,6 +56,7 @@ impl Pool {
         let frame = self.frame(no);
         frame.first_change.store(0, Ordering::Release);
         frame.reused.store(false, Ordering::Relaxed);
+        frame.sampled.store(false, Ordering::Relaxed);
         frame.version.fetch_add(1, Ordering::AcqRel);
         frame.turn.fetch_add(1, Ordering::AcqRel);
         frame.set_state(State::Free);

@@ -235,3 +235,63 @@ fn a_frame_is_taken_anew_while_the_flusher_lets_go_of_it() {
 fn total(pages: &Pages, count: u32) -> u64 {
     (0..count).map(|page| pages.read(id(page), Access::Normal).unwrap().page().u64(AT)).sum()
 }
+
+#[test]
+fn reads_are_counted_by_space_and_by_where_the_page_was() {
+    let (pages, below, _) = pages(64);
+    let other = SpaceId(21);
+    for page in 0..200 {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();
+    mtr.create(PageId::new(other, 0), PageKind::Leaf, 0);
+    mtr.commit();
+    let pool = pages.pool();
+    let total =
+        |reads: &crate::pool::Reads| reads.memory + reads.flash + reads.volume + reads.object + reads.log;
+    let seen = || pool.reads_by_space(&[SPACE, other]);
+    let before = seen();
+    crate::meter::take();
+    for page in (0..200).chain(150..200).chain(150..200) {
+        drop(pages.read(id(page), Access::Normal).unwrap());
+    }
+    // The engine's own looks don't count.
+    drop(pages.read(id(0), Access::Internal).unwrap());
+    drop(pages.read(id(0), Access::Internal).unwrap());
+    (0..5).for_each(|_| drop(pages.read(PageId::new(other, 0), Access::Scan).unwrap()));
+    let after = seen();
+    let mine = crate::meter::take();
+    assert_eq!(total(&after[&SPACE]) - total(&before[&SPACE]), 300);
+    assert_eq!(after[&other].memory - before[&other].memory, 5, "it may have been made by no read");
+    let volume = after[&SPACE].volume - before[&SPACE].volume;
+    assert!((100..=250).contains(&volume), "{volume} of 300 reads came from below");
+    // What the thread counted for itself, and what the pool counts for all, is the same.
+    assert_eq!((mine.pages[0] + mine.pages[2], mine.pages[2]), (305, volume));
+    assert_eq!(pool.hits(), after.values().map(|reads| reads.memory).sum::<u64>());
+    assert_eq!(pool.counters.reads_below.load(Ordering::Relaxed), after[&SPACE].volume);
+
+    assert_eq!(pool.discard_space(SPACE), 0);
+    pool.retain_reads(|space| space == other);
+    assert_eq!(total(&pool.reads_by_space(&[SPACE])[&SPACE]), 0, "the space's counters go with it");
+    assert!(pool.hits() >= after[&SPACE].memory + after[&other].memory, "the pool's total stays");
+}
+
+#[test]
+fn the_curve_of_a_pool_says_what_a_larger_one_would_miss() {
+    let (pages, below, _) = pages(64);
+    for page in 0..200 {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    // Nothing has been read: nothing is known.
+    let loops = 50;
+    for _ in 0..loops {
+        (0..150).for_each(|page| drop(pages.read(id(page), Access::Normal).unwrap()));
+    }
+    let curve = pages.pool().curve();
+    assert!(curve.reads() >= f64::from(loops * 150));
+    let (small, large) = (curve.miss_ratio(64.0).unwrap(), curve.miss_ratio(210.0).unwrap());
+    assert!(small > 0.9, "a loop over 150 pages leaves an LRU of 64 nothing: {small}");
+    assert!(large < 0.05, "in 210 frames all of them stay: {large}");
+}

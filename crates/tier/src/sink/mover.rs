@@ -17,9 +17,9 @@ use crate::collect::Collector;
 use crate::fence::Fence;
 use crate::map::{BlockState, Home, InObject, Located, Map};
 use crate::object::key::ObjectKey;
-use crate::object::{Draft, Objects, PutError};
+use crate::object::{BodyError, Draft, Objects, PutError};
 use crate::object_buffer::ObjectBuffer;
-use crate::page::{self, BLOCK_PAGES, BlockId, PAGE_SIZE, Tag};
+use crate::page::{self, BLOCK_PAGES, BlockId, PAGE_SIZE, PageId, Tag};
 use crate::path::FlashCache;
 use crate::pool::Pool;
 use crate::redo::Redo;
@@ -74,13 +74,14 @@ struct Gathered {
 impl Mover {
     pub fn sink(&self, block: BlockId) -> Result<Sunk, SinkError> {
         self.fence.take()?;
-        let Some(gathered) = self.gather(block)? else { return Ok(Sunk::Nothing) };
+        let Some(mut gathered) = self.gather(block)? else { return Ok(Sunk::Nothing) };
         self.sched.point("sink-gathered");
-        let images = gathered.images.chunks_exact(PAGE_SIZE);
-        let pages: Vec<(usize, Tag, &[u8])> = images
+        let lengths = self.pack(block, &mut gathered);
+        let bodies = gathered.images.chunks_exact(PAGE_SIZE).zip(lengths);
+        let pages: Vec<(usize, Tag, &[u8])> = bodies
             .zip(&gathered.tags)
             .enumerate()
-            .filter_map(|(i, (image, tag))| tag.map(|tag| (i, tag, image)))
+            .filter_map(|(i, ((body, len), tag))| tag.map(|tag| (i, tag, &body[..len])))
             .collect();
         let (key, shape) = self.put(block, gathered.snapshot_version, &pages)?;
         self.sched.point("sink-put");
@@ -96,6 +97,15 @@ impl Mover {
         self.redo.make_durable(range.end)?;
         self.map.settle();
         Ok(Sunk::Put { pages: gathered.taken.len() as u32 })
+    }
+
+    /// Compresses each image where it is. Returns the lengths of the stored bodies, of all places in the block.
+    fn pack(&self, block: BlockId, gathered: &mut Gathered) -> Vec<usize> {
+        let codec = self.objects.codecs.of(block.space);
+        let places = gathered.images.chunks_exact_mut(PAGE_SIZE).zip(&gathered.tags);
+        places
+            .map(|(image, tag)| if tag.is_some() { self.objects.packer.pack(codec, image) } else { 0 })
+            .collect()
     }
 
     /// Puts the pages under a new key. A key whose fate is not known when we give up is left to collection.
@@ -236,12 +246,19 @@ impl Mover {
         let targets = places(wanted.iter().map(|(i, _, _)| *i), images);
         let results = self.objects.read_run(Purpose::Merge, &homes, targets);
         for ((i, tag, _), result) in wanted.iter().zip(results) {
-            result.map_err(|error| (Some(*i), error.into()))?;
+            result.map_err(|error| (Some(*i), from_body(block.page(*i), error)))?;
             let (id, image) = (block.page(*i), &images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE]);
             page::check(image, id, Some(*tag))
                 .map_err(|bad| (Some(*i), SinkError::Corrupt { id, tier: Tier::Object, bad }))?;
         }
         Ok(())
+    }
+}
+
+fn from_body(id: PageId, error: BodyError) -> SinkError {
+    match error {
+        BodyError::Store(error) => error.into(),
+        BodyError::Corrupt(bad) => SinkError::Corrupt { id, tier: Tier::Object, bad },
     }
 }
 

@@ -3,7 +3,8 @@
 //! Below the low watermark of free slots, enough blocks to come up to the high one: those with most
 //! pages first, because a block costs one PUT (and perhaps a GET) however many slots it frees; among
 //! blocks of like size the one that has been left alone longest, because a block that is still being
-//! written would have to be put again. Above it, blocks that have cooled, and nothing else: putting a
+//! written would have to be put again. Hot blocks, written again and again until a moment ago, are put off until no other
+//! frees a slot, however many pages they have: each put of one would be for nothing. Above it, blocks that have cooled, and nothing else: putting a
 //! warm block early buys nothing and costs requests.
 
 use crate::map::BufferedBlock;
@@ -19,6 +20,8 @@ pub struct Pressure {
     pub free: u32,
     /// A block last changed at or before this position has cooled.
     pub cooled_before: Glsn,
+    /// And one changed after this position was changed a moment ago.
+    pub recent_after: Glsn,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +43,11 @@ pub fn high(slots: u32) -> u32 {
     slots / 8 * 3
 }
 
+/// Whether the block was changed a moment ago, and its pages have been written again as often as it has pages.
+fn is_hot(b: &BufferedBlock, p: Pressure) -> bool {
+    b.last_change > p.recent_after && b.rewrites >= b.slots.max(1)
+}
+
 /// Up to `max` blocks to sink now, best first, and why. Empty: nothing is to be done.
 pub fn choose(p: Pressure, blocks: Vec<BufferedBlock>, max: usize) -> (Reason, Vec<BlockId>) {
     let reason = if p.free < low(p.slots) { Reason::Watermark } else { Reason::Cooled };
@@ -47,7 +55,8 @@ pub fn choose(p: Pressure, blocks: Vec<BufferedBlock>, max: usize) -> (Reason, V
     able.retain(|b| {
         b.block.space.sinks() && (reason == Reason::Watermark || b.last_change <= p.cooled_before)
     });
-    let order = |b: &BufferedBlock| (Reverse(b.slots.max(1).ilog2()), b.last_change, b.block);
+    let hot = |b: &BufferedBlock| is_hot(b, p) && !crate::planted::HOT_BLOCKS_FIRST.on();
+    let order = |b: &BufferedBlock| (hot(b), Reverse(b.slots.max(1).ilog2()), b.last_change, b.block);
     if able.len() > max {
         able.select_nth_unstable_by_key(max, order);
         able.truncate(max);
@@ -84,6 +93,12 @@ impl Ages {
     /// How long until the next sample is worth taking.
     pub fn rest(&self) -> Nanos {
         self.cool / SAMPLES + 1
+    }
+
+    /// The position up to which everything was written an eighth of the cooling time ago, or up to twice that. 0: not
+    /// known yet.
+    pub fn recent(&self) -> Glsn {
+        self.samples.iter().rev().nth(1).map_or(0, |(_, end)| *end)
     }
 
     /// The log ends at `end` now. Returns the position up to which everything was written at least

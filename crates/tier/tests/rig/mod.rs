@@ -20,6 +20,7 @@ use terrace_tier::collect::{Collector, NoSnapshots};
 use terrace_tier::fence::{Fence, Writer};
 use terrace_tier::map::{Located, Map, home};
 use terrace_tier::object::Objects;
+use terrace_tier::object::codec::Codec;
 use terrace_tier::object_buffer::{self, ObjectBuffer};
 use terrace_tier::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
 use terrace_tier::pages::Pages;
@@ -310,6 +311,8 @@ fn open(
     };
     let bpe = Arc::new(Bpe::open(&**flash, settings));
     let objects = Arc::new(Objects::new(store.clone()));
+    // Another codec each life: objects of all of them stand side by side.
+    objects.codecs.set_fallback(Codec::NAMES[epoch as usize % Codec::NAMES.len()].1);
     let writer = Writer { instance: 1, lineage: LINEAGE, epoch, nonce: world.random.next_u64() };
     let fence = Arc::new(Fence::new(store.clone(), writer, !map.objects().is_empty()));
     let snapshots = Arc::new(NoSnapshots);
@@ -336,7 +339,7 @@ fn open(
         sequences: Arc::new(EpochSequences::new()),
         collector: collector.clone(),
     };
-    let sinker = Arc::new(Sinker::new(parts, SinkSettings { cool: COOL }));
+    let sinker = Arc::new(Sinker::new(parts, SinkSettings { cool: COOL, ..SinkSettings::default() }));
     Running {
         map,
         buffer,

@@ -1,0 +1,140 @@
+"""sql-cold: data that is only in the object store (emulated, profile cloud), by how its pages are compressed: size, a full
+scan, point reads, and commits while the sinker cannot keep up.
+
+Rows of a kilobyte, a third of it noise. Environment: ROWS, CLIENTS, TIME (seconds of writing), COMPRESSIONS (names by comma; `-`: say
+nothing, for builds that know none).
+"""
+
+import json
+import os
+import random
+import shutil
+import sys
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "tests", "sql"))
+from conftest import Server, end, run  # noqa: E402
+
+ROWS, CLIENTS, SECONDS = (int(os.environ.get(name, default)) for name, default in (("ROWS", 60000), ("CLIENTS", 64), ("TIME", 15)))
+COMPRESSIONS = os.environ.get("COMPRESSIONS", "none,lz4,zstd").split(",")
+POINTS = 200
+
+
+def store_requests(connection):
+    """Requests and bytes of each purpose to the store."""
+    rows = run(connection, "SELECT purpose, requests, bytes FROM information_schema.TERRACE_IO WHERE tier = 'object' AND requests > 0")
+    return {purpose: (int(requests), int(size)) for purpose, requests, size in rows}
+
+
+def less(now, before):
+    changed = {purpose: [a - b for a, b in zip(now[purpose], before.get(purpose, (0, 0)))] for purpose in now}
+    return {purpose: {"requests": change[0], "bytes": change[1]} for purpose, change in changed.items() if change[0]}
+
+
+def status(connection, name):
+    rows = run(connection, f"SHOW GLOBAL STATUS LIKE 'terrace_{name}'")
+    return int(rows[0][1]) if rows else None
+
+
+def write(server, number, times, errors, until):
+    source, connection = random.Random(number), server.connect()
+    while time.monotonic() < until:
+        started = time.monotonic()
+        try:
+            run(connection, f"UPDATE t SET n = n + 1 WHERE id = {source.randrange(ROWS)}")
+            times.append(time.monotonic() - started)
+        except Exception as error:  # what a client would see
+            errors.append(str(error))
+
+
+def measure(server):
+    figures = {}
+    server.start()
+    connection = server.connect()
+    run(connection, "CREATE DATABASE c")
+    run(connection, "USE c")
+    run(connection, "CREATE TABLE t (id INT PRIMARY KEY, n INT, noise VARBINARY(400), text TEXT) ENGINE=Terrace")
+    started = time.monotonic()
+    for first in range(0, ROWS, 5000):
+        run(connection, "INSERT INTO t SELECT seq, 0, RANDOM_BYTES(330), REPEAT(CONCAT('order ', seq, ' is on its way; '), 22) "
+                        f"FROM seq_{first}_to_{min(first + 4999, ROWS - 1)}")
+    figures["load_seconds"] = time.monotonic() - started
+    for _ in range(600):
+        if status(connection, "sink_blocks_waiting") == 0:
+            break
+        time.sleep(0.1)
+    figures["objects"] = {name: status(connection, f"objects_{name}") for name in ("put", "put_bytes", "raw_bytes", "stored_bytes")}
+    server.stop()
+    server.options += ["--terrace-emulate=cloud"]
+    server.start()
+    connection = server.connect()
+    run(connection, "USE c")
+    run(connection, "SELECT 1 FROM t LIMIT 1")
+    source = random.Random(5)
+    before, times = store_requests(connection), []
+    for _ in range(POINTS):
+        started = time.monotonic()
+        run(connection, f"SELECT LENGTH(text) FROM t WHERE id = {source.randrange(ROWS)}")
+        times.append(time.monotonic() - started)
+    times.sort()
+    figures["points"] = {"p50_ms": 1000 * times[POINTS // 2], "p99_ms": 1000 * times[POINTS * 99 // 100],
+                         "store": less(store_requests(connection), before)}
+    server.restart()
+    connection = server.connect()
+    run(connection, "USE c")
+    before, started = store_requests(connection), time.monotonic()
+    run(connection, "SELECT SUM(LENGTH(text)) FROM t")
+    figures["scan"] = {"seconds": time.monotonic() - started, "store": less(store_requests(connection), before),
+                       "prefetched": status(connection, "pool_prefetched")}
+    times, errors, until = [], [], time.monotonic() + SECONDS
+    before = store_requests(connection)
+    clients = [threading.Thread(target=write, args=(Database(server), n, times, errors, until)) for n in range(CLIENTS)]
+    started = time.monotonic()
+    [client.start() for client in clients]
+    [client.join() for client in clients]
+    spent = time.monotonic() - started
+    times.sort()
+    figures["writing"] = {"a_second": len(times) / spent, "seconds": spent, "errors": len(errors), "error": errors[:1],
+                          **{f"p{p}_ms": 1000 * times[int(len(times) * p / 100)] for p in (50, 95, 99)}, "max_ms": 1000 * times[-1],
+                          "slot_waits": status(connection, "slot_writer_waits"), "store": less(store_requests(connection), before)}
+    return figures
+
+
+class Database:
+    """Connections that use the benchmark's database."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def connect(self):
+        connection = self.server.connect()
+        run(connection, "USE c")
+        return connection
+
+
+def main():
+    out = sys.argv[1]
+    results = {}
+    for compression in COMPRESSIONS:
+        directory = os.path.join(os.path.abspath(out), "sql-cold.data")
+        shutil.rmtree(directory, ignore_errors=True)
+        os.makedirs(directory)
+        options = ["--terrace-memory=25165824", "--terrace-object-buffer=16777216", "--terrace-log=33554432", "--terrace-sink-after-ms=500",
+                   f"--terrace-object={directory}/store"]
+        options += [] if compression == "-" else [f"--terrace-compression={compression}"]
+        os.makedirs(f"{directory}/server")
+        server = Server(f"{directory}/server", ["--innodb=OFF", "--default-storage-engine=Aria", *options])
+        try:
+            results[compression] = measure(server)
+        finally:
+            end(server)
+            shutil.rmtree(directory, ignore_errors=True)
+        print(compression, json.dumps(results[compression]), flush=True)
+    with open(os.path.join(out, "sql-cold.json"), "w") as file:
+        json.dump({"name": "sql-cold", "profile": "cloud", "rows": ROWS, "clients": CLIENTS, "figures": results}, file, indent=2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+use super::*;
+
+const PAGE: u64 = 16 << 10;
+
+/// Reads that come back after 1000 pages and after 100 000, as many of each, and some first ones.
+fn curve() -> Curve {
+    Curve::new(vec![(1000.0, 45_000.0), (100_000.0, 45_000.0)], 10_000.0, 100_000.0, 1.0)
+}
+
+fn seen(flash: u64) -> Observed {
+    Observed {
+        seconds: MONTH_SECONDS / 1000.0,
+        memory: 2000 * PAGE,
+        flash,
+        volume: 1 << 30,
+        object: 100 << 30,
+        page_bytes: PAGE,
+        store_share: 0.5,
+        puts: 1000,
+    }
+}
+
+#[test]
+fn a_point_has_the_misses_and_the_money_of_its_size() {
+    let prices = Prices::default();
+    let small = point(&curve(), &seen(0), &prices, 2000 * PAGE, 0).unwrap();
+    assert!((small.memory_miss - 0.55).abs() < 1e-9 && small.miss == small.memory_miss && small.is_current);
+    let memory = 2000.0 * PAGE as f64 / GB * 1.6;
+    assert!((small.storage - (memory + 0.152 + 1.6)).abs() < 1e-9, "{}", small.storage);
+    // 100 000 reads a thousandth of a month, half of 55 % of them to the store; a million puts a month.
+    assert!((small.requests - (27.5e6 / 1000.0 * 0.0004 + 5.0)).abs() < 1e-6, "{}", small.requests);
+    let large = point(&curve(), &seen(0), &prices, 2000 * PAGE, 100_000 * PAGE).unwrap();
+    assert!((large.miss - 0.1).abs() < 1e-9 && (large.memory_miss - 0.55).abs() < 1e-9 && !large.is_current);
+    assert!((large.storage - small.storage - 100_000.0 * PAGE as f64 / GB * 0.05).abs() < 1e-9);
+}
+
+#[test]
+fn the_grid_has_the_sizes_in_force_once() {
+    for flash in [0, 8000 * PAGE] {
+        let points = points(&curve(), &seen(flash), &Prices::default());
+        assert_eq!(points.iter().filter(|p| p.is_current).count(), 1, "flash {flash}");
+        assert!(
+            points.len() >= 12
+                && points.iter().any(|p| p.flash == 0)
+                && points.iter().any(|p| p.flash > flash)
+        );
+        assert!(points.iter().all(|p| p.miss <= p.memory_miss));
+    }
+}
+
+#[test]
+fn advice_names_the_flash_that_is_worth_it_and_the_one_that_is_too_large() {
+    let said = |flash: u64| advise(&curve(), &seen(flash), &Prices::default()).pop().unwrap();
+    let more = said(60_000 * PAGE);
+    assert!(more.contains("flash of 1.8 GB would take away 82 %"), "{more}");
+    let less = said(400_000 * PAGE);
+    assert!(less.contains("is enough"), "{less}");
+    let none = Curve::new(vec![(10.0, 90_000.0)], 10_000.0, 100_000.0, 1.0);
+    assert_eq!(advise(&none, &seen(0), &Prices::default()).pop().unwrap(), "Advice: the sizes fit.");
+    let few = Curve::new(vec![], 10.0, 10.0, 1.0);
+    assert_eq!(advise(&few, &seen(0), &Prices::default()).len(), 1);
+}
+
+#[test]
+fn nothing_read_means_no_points() {
+    let none = Curve::new(vec![], 0.0, 0.0, 1.0);
+    assert!(points(&none, &seen(PAGE), &Prices::default()).is_empty());
+}

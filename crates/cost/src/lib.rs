@@ -1,0 +1,13 @@
+//! What storage costs, and what more or less of it would bring: prices, miss-ratio curves, advice. Pure arithmetic: no
+//! I/O, no clock, no locks.
+#![forbid(unsafe_code)]
+
+pub mod advice;
+pub mod curve;
+pub mod prices;
+pub mod shards;
+
+pub use advice::{Observed, Point};
+pub use curve::Curve;
+pub use prices::{Price, Prices};
+pub use shards::Shards;

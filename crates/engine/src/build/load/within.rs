@@ -1,0 +1,210 @@
+//! The end of a load in a transaction.
+//!
+//! All trees are built but for their roots. Then, while nobody else can put anything into the table, each becomes an
+//! index's by its root: until the first of them the table is empty, for everybody. If it is not empty any more, or there
+//! are so few rows that trees don't pay, the rows are inserted one by one, as statements do it: first all rows, then the
+//! entries of each index.
+//!
+//! A load that has failed, or is dropped, gives back what it took for trees. Rows that it has inserted, and trees that it
+//! has published, are the statement's to roll back.
+
+use super::{Load, Maker, Stage, Twice, each};
+use crate::btree::Tree;
+use crate::btree::bulk::Whole;
+use crate::build::sort::Sorted;
+use crate::build::{LOOK_EVERY, go_on};
+use crate::error::{Error, Result};
+use crate::txn::fill::Filling;
+use std::sync::Arc;
+
+/// Fewer rows are inserted one by one.
+const ROWS_MIN: u64 = 1000;
+
+/// One tree in the end.
+struct Part {
+    filling: Option<Filling>,
+    /// What was built: of all, or of what came in order before the sort's.
+    whole: Option<Whole<Arc<Tree>>>,
+    /// The whole holds what is in here, too.
+    is_in_whole: bool,
+    sorted: Sorted,
+}
+
+impl Part {
+    fn of(mut stage: Stage) -> Result<Part> {
+        let sorted = stage.take_sort().finish(&mut go_on)?;
+        let whole = stage.bulk.take().map(|bulk| bulk.complete()).transpose()?;
+        Ok(Part { filling: stage.filling.take(), whole, is_in_whole: false, sorted })
+    }
+
+    /// The value at a key of the rows, before they are in the table.
+    fn find(&mut self, wanted: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut found = None;
+        if let Some(whole) = &self.whole {
+            whole.each(|key, value| {
+                if key == wanted {
+                    found = Some(value.to_vec());
+                }
+                Ok(key < wanted)
+            })?;
+        }
+        if found.is_none() {
+            self.sorted.rewind()?;
+            while self.sorted.advance()? {
+                if self.sorted.key() == wanted {
+                    return Ok(Some(self.sorted.value().to_vec()));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Load {
+    /// Gives back what was taken for trees that are not published.
+    pub(super) fn give_up(&mut self) {
+        for mut stage in std::mem::take(&mut self.stages) {
+            stage.bulk = None;
+            if let Some(filling) = stage.filling.take() {
+                // If it fails, the statement's rollback does it.
+                let _ = filling.abandon();
+            }
+        }
+    }
+
+    pub(super) fn finish_within(&mut self) -> Result<()> {
+        if self.stages.is_empty() {
+            return Err(Error::Invalid("the load has failed, or is done".into()));
+        }
+        let has_begun = self.stages.iter().any(|stage| stage.bulk.is_some() || stage.sort.runs() > 0);
+        let is_empty = self.stages.iter().all(|stage| stage.tree.is_empty());
+        let builds = is_empty && (has_begun || self.rows >= ROWS_MIN);
+        let mut parts: Vec<Part> = Vec::new();
+        let done = (|| {
+            for index in 0..self.stages.len() {
+                let stage = self.stages.remove(0);
+                let part = if builds { self.build(index, stage, &mut parts)? } else { Part::of(stage)? };
+                parts.push(part);
+            }
+            if builds && self.publish(&parts)? {
+                return self.insert(&mut parts, true);
+            }
+            self.insert(&mut parts, false)?;
+            parts.iter().filter_map(|part| part.filling.as_ref()).try_for_each(Filling::abandon)
+        })();
+        if done.is_err() {
+            self.give_up();
+            for filling in parts.iter().filter_map(|part| part.filling.as_ref()) {
+                let _ = filling.abandon(); // as above
+            }
+        }
+        done
+    }
+
+    fn build(&mut self, index: usize, mut stage: Stage, parts: &mut [Part]) -> Result<Part> {
+        if stage.bulk.is_some() {
+            return Part::of(stage);
+        }
+        let mut sorted = stage.take_sort().finish(&mut go_on)?;
+        stage.begin()?;
+        // An entry ends in its row's key: both come twice. If these rows did not come in order, it is not known yet.
+        let mut same_row = false;
+        let built = each(index, &mut sorted, &mut |key, _, value| {
+            same_row = stage.bulk.as_ref().is_some_and(|bulk| bulk.last_key() == Some(key));
+            if same_row { Err(Error::Duplicate { index }) } else { stage.build(key, value) }
+        });
+        let failed = match built {
+            Ok(()) => match stage.bulk.take().map(|bulk| bulk.complete()).transpose() {
+                Ok(whole) => {
+                    return Ok(Part { filling: stage.filling.take(), whole, is_in_whole: true, sorted });
+                }
+                Err(error) => error,
+            },
+            Err((error, twice)) => {
+                self.note_twice(index, twice, parts)?;
+                if same_row { Error::Duplicate { index: 0 } } else { error }
+            }
+        };
+        // Its pages go with those of the others.
+        self.stages.push(stage);
+        Err(failed)
+    }
+
+    fn note_twice(&mut self, index: usize, twice: Twice, parts: &mut [Part]) -> Result<()> {
+        let Some((key, value)) = twice else { return Ok(()) };
+        let mut rows = parts.first_mut();
+        self.note_duplicate(index, &key, &value, &mut |key| match &mut rows {
+            Some(rows) => rows.find(key),
+            None => Ok(None),
+        })
+    }
+
+    /// Makes the trees the table's. False: it is not empty any more.
+    fn publish(&self, parts: &[Part]) -> Result<bool> {
+        let Maker { table, owner, .. } = &*self.maker;
+        let published = owner.while_empty(table, || {
+            for part in parts {
+                let (Some(filling), Some(whole)) = (&part.filling, &part.whole) else {
+                    return Err(Error::Invalid("a tree was not built".into()));
+                };
+                if !filling.publish(whole)? {
+                    return Err(Error::Unavailable("a table that is being filled is not empty".into()));
+                }
+            }
+            Ok(())
+        })?;
+        Ok(published.is_some())
+    }
+
+    /// Inserts what is in no tree yet, one by one; unless the trees are published, what is in them, too.
+    fn insert(&mut self, parts: &mut [Part], published: bool) -> Result<()> {
+        let Maker { table, owner, .. } = &*self.maker.clone();
+        for index in 0..parts.len() {
+            let part = &mut parts[index];
+            let mut done = 0;
+            let mut twice: Twice = None;
+            let mut insert = |key: &[u8], unique: Option<usize>, value: &[u8]| {
+                done += 1;
+                if done % LOOK_EVERY == 0 {
+                    go_on()?;
+                }
+                let inserted = owner.insert_value(table, index, key, unique, value);
+                if let Err(Error::Duplicate { .. }) = inserted {
+                    twice = Some((key.to_vec(), value.to_vec()));
+                }
+                inserted
+            };
+            let mut result = Ok(());
+            if !published
+                && !part.is_in_whole
+                && let Some(whole) = &part.whole
+            {
+                // Nothing in it is unique but the rows' keys.
+                result = whole.each(|key, value| insert(key, None, value).map(|()| true));
+            }
+            if result.is_ok() && !(published && part.is_in_whole) {
+                part.sorted.rewind()?;
+                result = (|| {
+                    while part.sorted.advance()? {
+                        let unique = part.sorted.unique().map(<[u8]>::len);
+                        insert(part.sorted.key(), unique, part.sorted.value())?;
+                    }
+                    Ok(())
+                })();
+            }
+            if let Some((key, value)) = twice {
+                self.note_duplicate(index, &key, &value, &mut |_| Ok(None))?;
+            }
+            result?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        if self.maker.within {
+            self.give_up();
+        }
+    }
+}

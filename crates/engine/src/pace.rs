@@ -1,0 +1,133 @@
+//! The pace of writers while blocks are sinking: slower, the fewer slots of the object buffer are free.
+//!
+//! Below the low watermark the sinker works for room (`tier/src/sink/policy.rs`). If writers take slots faster than it
+//! frees them, each change costs a delay: nothing worth a word at the watermark, and growing without a step until changes
+//! take slots no faster than blocks sink. So nobody comes to the point where no slot is free and everybody stands
+//! until a block has gone, which is left as the last resort (`growth`, `Pool::wait_to_change`).
+//!
+//! A wait ends when the delay, as it is by then, has passed: it gets shorter while it lasts if blocks sink. Without
+//! an object store nothing gives slots back, and nobody is slowed.
+
+use crate::core::Core;
+use crate::growth;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::cancel;
+use terrace_io::clock::Nanos;
+use terrace_tier::sink::policy;
+
+/// The delay of one change with half of the slots between nil and the watermark gone, twice, in nanoseconds.
+const DELAY: Nanos = 1_000_000;
+/// With none left.
+const DELAY_MAX: Nanos = 1_000_000_000;
+/// Delays are added up until a wait of so long is worth it.
+const WAIT: Nanos = 1_000_000;
+/// How often one who waits looks again.
+const LOOK: Nanos = 20_000_000;
+
+#[derive(Default)]
+pub struct Pace {
+    pub waits: AtomicU64,
+    pub nanos: AtomicU64,
+}
+
+/// What one change costs. `keep` slots are for more urgent needs: here they count as none.
+fn delay(free: u32, keep: u32, slots: u32) -> Nanos {
+    let low = policy::low(slots);
+    if free >= low {
+        return 0;
+    }
+    let span = u64::from(low.saturating_sub(keep));
+    let left = u64::from(free.saturating_sub(keep)).min(span);
+    if left == 0 {
+        return DELAY_MAX;
+    }
+    // x² / (1 - x), where x is how much of the span is gone.
+    let gone = u128::from(span - left);
+    let delay = gone * gone * u128::from(DELAY) / (u128::from(span) * u128::from(left));
+    delay.min(u128::from(DELAY_MAX)) as Nanos
+}
+
+impl Core {
+    /// What one change costs now. Slots that dirty pages will take are taken.
+    fn slot_delay(&self) -> Nanos {
+        let map = &self.storage.map;
+        if self.storage.cold.is_none() || crate::planted::WRITERS_NOT_PACED.on() {
+            return 0;
+        }
+        let (slots, free) = map.slots_pressure_lately();
+        let promised = self.storage.pages.pool().homeless() as u32;
+        delay(free.saturating_sub(promised), growth::keep_of_tables(map), slots)
+    }
+
+    /// One more change by a writer that owes so much already: it waits when that is enough. Latches are not held; row
+    /// locks may be, and sinking waits for none.
+    pub fn keep_pace(&self, owed: &mut Nanos) {
+        let cost = self.slot_delay();
+        *owed = if cost == 0 { 0 } else { *owed + cost };
+        if *owed < WAIT {
+            return;
+        }
+        let wait = std::mem::take(owed);
+        let (map, world) = (&self.storage.map, &self.storage.world);
+        map.slots_wanted.notify();
+        let since = world.clock.now();
+        loop {
+            let freed = map.slots_freed.ticket();
+            let passed = world.clock.now().saturating_sub(since);
+            let left = wait.min(self.slot_delay().max(WAIT)).saturating_sub(passed);
+            if left == 0 || cancel::asked() {
+                break;
+            }
+            world.sched.wait(&map.slots_freed, freed, Some(left.min(LOOK)));
+        }
+        self.pace.waits.fetch_add(1, Ordering::Relaxed);
+        self.pace.nanos.fetch_add(world.clock.now().saturating_sub(since), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn above_the_watermark_a_change_costs_nothing() {
+        for (free, slots) in [(250, 1000), (1000, 1000), (64, 256), (0, 0)] {
+            assert_eq!(delay(free, 10, slots), 0, "{free} of {slots}");
+        }
+    }
+
+    #[test]
+    fn the_delay_grows_smoothly_until_no_slot_is_left() {
+        // Slots, kept, free: nanoseconds.
+        for (slots, keep, free, expected) in [
+            (1000, 0, 249, 16),
+            (1000, 0, 225, 11_111),
+            (1000, 0, 125, 500_000),
+            (1000, 0, 25, 8_100_000),
+            (1000, 0, 1, 248_004_000),
+            (1000, 0, 0, DELAY_MAX),
+            (1000, 50, 150, 500_000),
+            (1000, 50, 50, DELAY_MAX),
+            (1000, 50, 10, DELAY_MAX),
+            (1000, 300, 249, DELAY_MAX),
+            (16_777_214, 320, 0, DELAY_MAX),
+        ] {
+            assert_eq!(delay(free, keep, slots), expected, "{free} of {slots}, {keep} kept");
+        }
+        for (slots, keep) in [(256, 20), (1000, 30), (524_288, 320), (16_777_214, 320)] {
+            // In steps of a thousandth, and one slot after the other near nil, where it is steep.
+            let low = policy::low(slots);
+            let mut order: Vec<u32> = (keep..low).step_by((low as usize / 1000).max(1)).collect();
+            order.extend(keep..(keep + 500).min(low));
+            order.sort_unstable_by(|a, b| b.cmp(a));
+            let mut before = 0;
+            for free in order {
+                let now = delay(free, keep, slots);
+                assert!(now >= before, "{free} of {slots}: {before}, then {now}");
+                let far = u64::from(free - keep) * 10 > u64::from(low - keep);
+                assert!(!far || now <= 10 * DELAY, "{free} of {slots}: {now}");
+                before = now;
+            }
+        }
+    }
+}

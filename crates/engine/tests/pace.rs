@@ -1,0 +1,149 @@
+//! Writers that take slots faster than blocks sink are slowed smoothly: none of them stands still for long, and none fails
+//! while the store works. In the simulation others work only while somebody waits, so blocks sink by the writers' own
+//! waits.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::{Engine, IndexDef, Isolation, Lock, Parts, Table, TableDef};
+use terrace_sim::{SimStore, SimWorld};
+use terrace_tier::object::codec::Codec;
+
+struct Rig {
+    sim: SimWorld,
+    store: Arc<SimStore>,
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+}
+
+/// What a load met, in simulated nanoseconds.
+struct Met {
+    /// Each transaction, begin to durable.
+    times: Vec<u64>,
+    /// The fewest free slots that a transaction left.
+    least: u32,
+}
+
+impl Met {
+    fn longest(&self) -> u64 {
+        self.times.iter().copied().max().unwrap_or(0)
+    }
+    fn p99(&self) -> u64 {
+        let mut times = self.times.clone();
+        times.sort_unstable();
+        times[times.len() * 99 / 100]
+    }
+}
+
+impl Rig {
+    /// A request to the store takes so many nanoseconds.
+    fn new(seed: u64, delay: u64) -> Rig {
+        let sim = SimWorld::new(seed);
+        let config = Config {
+            memory: Bytes(16 << 20),
+            log: Bytes(16 << 20),
+            object_buffer: Bytes(8 << 20),
+            compression: Codec::None,
+            ..Config::default()
+        };
+        let store = sim.store("store");
+        let (volume, far) = (sim.disk("volume"), store.clone());
+        let engine =
+            Engine::open(config, Parts { world: sim.world(), volume, flash: None, store: Some(far) })
+                .unwrap();
+        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+        let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+        store.faults.delay.store(delay, Ordering::SeqCst);
+        Rig { sim, store, engine, table }
+    }
+
+    /// Inserts so many rows of a kilobyte, each its own transaction, none of which may fail.
+    fn load(&self, rows: u64) -> Met {
+        let mut met = Met { times: Vec::new(), least: u32::MAX };
+        let (clock, map) = (self.sim.world().clock, &self.engine.core().storage.map);
+        let row = vec![7; 1000];
+        for n in 0..rows {
+            let since = clock.now();
+            let txn = self.engine.begin(Isolation::ReadCommitted);
+            let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+            txn.insert(&self.table, &key, &row, &[]).unwrap();
+            txn.commit().unwrap().wait().unwrap();
+            met.times.push(clock.now() - since);
+            met.least = met.least.min(map.slots_free());
+        }
+        met
+    }
+
+    fn waits(&self) -> u64 {
+        self.engine.core().pace.waits.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.engine.core().storage.stop();
+    }
+}
+
+#[test]
+fn writers_slow_down_before_slots_run_out() {
+    let _one = ONE.lock().unwrap();
+    for seed in 1..=3 {
+        let rig = Rig::new(seed, 50_000_000);
+        let met = rig.load(12_000);
+        println!(
+            "seed {seed}: p99 {} us, longest {} us, {} slots free at the least, {} waits",
+            met.p99() / 1000,
+            met.longest() / 1000,
+            met.least,
+            rig.waits()
+        );
+        let status = rig.engine.status();
+        let shown = |name: &str| status.iter().find(|(n, _)| n == name).unwrap().1;
+        assert!(shown("slot_writer_waits") == rig.waits() && shown("slot_writer_wait_microseconds") > 0);
+        assert!(met.least >= LEAST, "seed {seed}: {} slots free at the least", met.least);
+        assert!(met.longest() < 3_000_000_000, "seed {seed}: {} ns", met.longest());
+    }
+}
+
+/// Planted bugs are switched on for all.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A store that turns away two requests of three, and says when to come again: late, not lost.
+#[test]
+fn a_store_that_throttles_slows_writers_and_fails_none() {
+    let _one = ONE.lock().unwrap();
+    let rig = Rig::new(7, 10_000_000);
+    rig.store.faults.throttled.store(2, Ordering::SeqCst);
+    let met = rig.load(12_000);
+    let throttled =
+        rig.engine.core().storage.cold.as_ref().unwrap().sinker.counters.throttled.load(Ordering::Relaxed);
+    println!(
+        "{throttled} times throttled, longest {} us, {} slots free at the least",
+        met.longest() / 1000,
+        met.least
+    );
+    assert!(throttled > 20 && rig.waits() > 0);
+    let txn = rig.engine.begin(Isolation::ReadCommitted);
+    let mut row = Vec::new();
+    for n in (0..12_000u64).step_by(97) {
+        let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+        // A read that is turned away says so, and is asked again.
+        let found = (0..100).find_map(|_| txn.get(&rig.table, &key, Lock::None, &mut row).ok());
+        assert_eq!((found, row.len()), (Some(true), 1000), "row {n}");
+    }
+}
+
+/// Free slots that paced writers leave, of 512.
+const LEAST: u32 = 16;
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn writers_that_are_not_paced_take_the_last_slots() {
+    let _one = ONE.lock().unwrap();
+    terrace_engine::planted::WRITERS_NOT_PACED.set(true);
+    let found = (1..=3).find(|seed| Rig::new(*seed, 50_000_000).load(12_000).least < LEAST);
+    terrace_engine::planted::WRITERS_NOT_PACED.set(false);
+    println!("found with seed {found:?}");
+    assert!(found.is_some());
+}

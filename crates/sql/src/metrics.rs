@@ -1,0 +1,229 @@
+//! Metrics by HTTP, for Prometheus: `GET /metrics` on a loopback address.
+//!
+//! One thread answers one request after the other, each on a connection of its own. A request has [`REQUEST_MAX`] bytes
+//! and [`PATIENCE`] to come, an answer as long to be taken; then the connection is closed. So whoever is slow keeps
+//! others waiting for seconds at the most, and nothing grows. Anybody on this machine may ask.
+
+use crate::error::{Fault, Result};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const REQUEST_MAX: usize = 8 << 10;
+const PATIENCE: Duration = Duration::from_secs(2);
+/// After a connection could not be taken.
+const REST: Duration = Duration::from_millis(100);
+
+/// Answers until it is dropped.
+pub struct Listener {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The address of a setting's text. Err says what is wrong with it.
+pub fn address(text: &str) -> std::result::Result<SocketAddr, String> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| format!("metrics_listen = \"{text}\" is not an address like 127.0.0.1:9185"))?;
+    if !address.ip().is_loopback() {
+        return Err(format!(
+            "metrics_listen = \"{text}\" is not a loopback address (metrics have no access control)"
+        ));
+    }
+    Ok(address)
+}
+
+impl Listener {
+    /// `render` makes the metrics' text, on the listener's thread.
+    pub fn start(address: SocketAddr, render: impl Fn() -> String + Send + 'static) -> Result<Listener> {
+        let failed =
+            |error: std::io::Error| Fault::invalid(format!("metrics_listen = \"{address}\": {error}"));
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let run = move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::Acquire) {
+                    return;
+                }
+                match stream {
+                    // Whoever hung up needs no answer.
+                    Ok(stream) => drop(serve(stream, &render)),
+                    Err(_) => std::thread::sleep(REST),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("terrace-metrics".into()).spawn(run).map_err(failed)?;
+        Ok(Listener { address, stop, thread: Some(thread) })
+    }
+
+    #[cfg(test)]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Wakes it: it looks at `stop` after each connection.
+        let woken = TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
+        if let Some(thread) = self.thread.take().filter(|thread| woken || thread.is_finished()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(mut stream: TcpStream, render: &impl Fn() -> String) -> std::io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let (status, kind, body) = match request(&mut stream)? {
+        Asked::Metrics => match catch_unwind(AssertUnwindSafe(render)) {
+            Ok(text) => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text),
+            Err(_) => ("500 Internal Server Error", TEXT, "the metrics could not be made\n".into()),
+        },
+        Asked::Else => ("404 Not Found", TEXT, "metrics are at /metrics\n".to_string()),
+        Asked::Otherwise => ("405 Method Not Allowed", TEXT, "only GET\n".into()),
+        Asked::TooMuch => ("431 Request Header Fields Too Large", TEXT, "the request is too long\n".into()),
+        Asked::Nonsense => ("400 Bad Request", TEXT, "not an HTTP request\n".into()),
+        Asked::Nothing => return Ok(()),
+    };
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )?;
+    stream.flush()
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+#[derive(PartialEq, Eq, Debug)]
+enum Asked {
+    Metrics,
+    Else,
+    Otherwise,
+    TooMuch,
+    Nonsense,
+    /// It did not come in time, or not at all.
+    Nothing,
+}
+
+fn request(stream: &mut TcpStream) -> std::io::Result<Asked> {
+    let until = Instant::now() + PATIENCE;
+    let mut bytes = Vec::new();
+    let mut part = [0; 1024];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(Asked::Nothing);
+        }
+        stream.set_read_timeout(Some(left))?;
+        let read = match stream.read(&mut part) {
+            Ok(0) => return Ok(Asked::Nothing),
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Ok(Asked::Nothing);
+            }
+            Err(error) => return Err(error),
+        };
+        bytes.extend_from_slice(&part[..read]);
+        if bytes.windows(4).any(|end| end == b"\r\n\r\n") {
+            return Ok(understand(&bytes));
+        }
+        if bytes.len() > REQUEST_MAX {
+            return Ok(Asked::TooMuch);
+        }
+    }
+}
+
+/// By the first line.
+fn understand(bytes: &[u8]) -> Asked {
+    let line = bytes.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let Ok(line) = std::str::from_utf8(line) else { return Asked::Nonsense };
+    let words: Vec<&str> = line.split(' ').collect();
+    match words[..] {
+        [method, path, version] if version.starts_with("HTTP/1.") => {
+            let path = path.split('?').next().unwrap_or_default();
+            match (method, path) {
+                ("GET", "/metrics") => Asked::Metrics,
+                ("GET", _) => Asked::Else,
+                _ => Asked::Otherwise,
+            }
+        }
+        _ => Asked::Nonsense,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(listener: &Listener, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(listener.address()).unwrap();
+        let _ = stream.write_all(request);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+
+    fn listener() -> Listener {
+        Listener::start(address("127.0.0.1:0").unwrap(), || "x 1\n".into()).unwrap()
+    }
+
+    #[test]
+    fn only_loopback_is_listened_on() {
+        for wrong in ["0.0.0.0:9185", "192.168.1.1:80", "[::]:9185", "localhost:9185", "9185", ""] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+        for right in ["127.0.0.1:9185", "[::1]:9185", "127.1.2.3:0"] {
+            assert!(address(right).is_ok(), "{right}");
+        }
+    }
+
+    #[test]
+    fn each_request_has_its_answer() {
+        let listener = listener();
+        let answer = ask(&listener, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nx 1\n"), "{answer}");
+        for (request, code) in [
+            (&b"GET / HTTP/1.0\r\n\r\n"[..], "404"),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
+            (b"\xff\xfe /metrics\r\n\r\n", "400"),
+            (b"GET /metrics\r\n\r\n", "400"),
+        ] {
+            let answer = ask(&listener, request);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{answer}");
+        }
+        assert!(
+            ask(&listener, &vec![b'a'; REQUEST_MAX + 2000]).contains("431") || cfg!(unix),
+            "or it hung up"
+        );
+        // And goes on after all of that.
+        assert!(ask(&listener, b"GET /metrics HTTP/1.1\r\n\r\n").contains("200 OK"));
+    }
+
+    #[test]
+    fn whoever_says_nothing_is_left_after_a_while() {
+        let listener = listener();
+        let _silent = TcpStream::connect(listener.address()).unwrap();
+        let since = Instant::now();
+        assert!(ask(&listener, b"GET /metrics HTTP/1.1\r\n\r\n").contains("200 OK"));
+        assert!(since.elapsed() < 3 * PATIENCE, "{:?}", since.elapsed());
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_an_error_and_a_closed_listener_frees_it() {
+        let first = listener();
+        let address = first.address();
+        assert!(Listener::start(address, String::new).is_err());
+        drop(first);
+        assert!(Listener::start(address, String::new).is_ok());
+    }
+}

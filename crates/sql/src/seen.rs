@@ -1,0 +1,107 @@
+//! What is to be seen, as rows of values; and what the thread that asks has read.
+
+use crate::bytes::TerraceBytes;
+use crate::engine::TerraceEngine;
+use crate::error::{Code, Fault, guard};
+use terrace_engine::seen::Value;
+use terrace_tier::meter;
+
+pub const TERRACE_VALUE_NULL: u32 = 0;
+pub const TERRACE_VALUE_NUMBER: u32 = 1;
+pub const TERRACE_VALUE_REAL: u32 = 2;
+pub const TERRACE_VALUE_TEXT: u32 = 3;
+/// A table's name as it was given when the table was created.
+pub const TERRACE_VALUE_TABLE: u32 = 4;
+
+/// One column's value. The text is borrowed for the callback.
+#[repr(C)]
+pub struct TerraceValue {
+    /// One of `TERRACE_VALUE_…`: which of the others counts.
+    pub kind: u32,
+    pub number: u64,
+    pub real: f64,
+    pub text: TerraceBytes,
+}
+
+pub type TerraceRowFn =
+    Option<unsafe extern "C" fn(context: *mut std::ffi::c_void, values: *const TerraceValue, count: usize)>;
+
+impl TerraceValue {
+    fn of(value: &Value) -> TerraceValue {
+        let empty =
+            TerraceValue { kind: TERRACE_VALUE_NULL, number: 0, real: 0.0, text: TerraceBytes::of(b"") };
+        match value {
+            Value::Null => empty,
+            Value::Number(number) => TerraceValue { kind: TERRACE_VALUE_NUMBER, number: *number, ..empty },
+            Value::Real(real) => TerraceValue { kind: TERRACE_VALUE_REAL, real: *real, ..empty },
+            Value::Text(text) => {
+                TerraceValue { kind: TERRACE_VALUE_TEXT, text: TerraceBytes::of(text.as_bytes()), ..empty }
+            }
+            Value::Table(text) => {
+                TerraceValue { kind: TERRACE_VALUE_TABLE, text: TerraceBytes::of(text.as_bytes()), ..empty }
+            }
+        }
+    }
+}
+
+/// Calls `each` with every row of a table of what there is to see: `index_statistics`, `table_statistics`,
+/// `miss_ratio_curve`, `advice`.
+///
+/// # Safety
+/// `engine` is open; `name` is valid; `each` may be called with `context` on this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_seen(
+    engine: *const TerraceEngine,
+    name: TerraceBytes,
+    each: TerraceRowFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        let (engine, name) = unsafe { (&*engine, name.text()?) };
+        let rows = engine.engine.seen(name);
+        for row in rows.ok_or_else(|| Fault::invalid(format!("there is no table {name} to see")))? {
+            let values: Vec<TerraceValue> = row.iter().map(TerraceValue::of).collect();
+            // SAFETY: the caller's promise; the values live during the call.
+            unsafe { each(context, values.as_ptr(), values.len()) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Pages that a thread read, and the time until they were in memory, in nanoseconds: see `docs/observability.md`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TerraceReads {
+    pub pages_memory: u64,
+    pub pages_flash: u64,
+    pub pages_volume: u64,
+    pub pages_object: u64,
+    pub pages_log: u64,
+    pub pages_ahead: u64,
+    pub nanos_wait: u64,
+    pub nanos_flash: u64,
+    pub nanos_volume: u64,
+    pub nanos_object: u64,
+    pub nanos_log: u64,
+}
+
+/// What the calling thread has read since its last call of this function, through any engine.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_reads_take() -> TerraceReads {
+    let meter::Reads { pages, nanos, ahead } = meter::take();
+    TerraceReads {
+        pages_memory: pages[0],
+        pages_flash: pages[1],
+        pages_volume: pages[2],
+        pages_object: pages[3],
+        pages_log: pages[4],
+        pages_ahead: ahead,
+        nanos_wait: nanos[0],
+        nanos_flash: nanos[1],
+        nanos_volume: nanos[2],
+        nanos_object: nanos[3],
+        nanos_log: nanos[4],
+    }
+}

@@ -1,0 +1,48 @@
+//! Pages that come into memory from who makes them, past the log (`bypass`): clean, and nowhere else yet. They stay pinned
+//! until the map names their images.
+
+use super::Pool;
+use crate::frame::FrameNo;
+use crate::page::{PAGE_SIZE, PageId};
+use std::sync::atomic::Ordering;
+
+impl Pool {
+    /// Puts a page's image into a frame, pinned, if so many are free that nobody will miss it.
+    pub(crate) fn keep_made(&self, id: PageId, image: &[u8]) -> Option<FrameNo> {
+        assert_eq!(image.len(), PAGE_SIZE);
+        let no = {
+            let mut free = self.free.lock();
+            let few = self.frames() / 8 + 2 * self.free_low();
+            if free.list.len() <= few {
+                return None;
+            }
+            free.list.pop()?
+        };
+        if !self.claim(id, no) {
+            self.give_frame(no);
+            return None;
+        }
+        let frame = self.frame(no);
+        frame.came(self.period.load(Ordering::Relaxed), false);
+        // SAFETY: the claim makes this thread the frame's only owner.
+        unsafe { self.arena.bytes_mut(no) }.copy_from_slice(image);
+        frame.pin_again();
+        self.publish(no);
+        Some(no)
+    }
+
+    /// Forgets such a page, whose image nothing will name. Nobody else knows of it.
+    pub(crate) fn forget_made(&self, id: PageId, no: FrameNo) {
+        let _moves = self.moves.lock();
+        self.unpin(no);
+        let frame = self.frame(no);
+        // If it is being evicted, it goes as well.
+        if frame.try_claim() {
+            if frame.id() == id {
+                self.unclaim(id, no);
+            } else {
+                self.end_claim(no);
+            }
+        }
+    }
+}

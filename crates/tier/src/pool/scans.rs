@@ -1,0 +1,231 @@
+//! Scans that go on: what their history says will be read next is fetched before they come to it.
+//!
+//! A miss in mid-scan brings the pages behind it along (`ahead`), and begins a stream: the scan's last page that is
+//! known, and where the next stretch begins. The middle of each stretch is its mark. When the scan passes the mark, the
+//! next stretch is asked for, twice as long as the one before, up to a block; so one stretch is on its way while another is
+//! read, however fast the scan is, and a scan that ends early has cost little. Pages are fetched as any others are:
+//! by one loader, with a claim.
+//!
+//! A stream is forgotten when others have begun since and it has not gone on.
+//!
+//! Locks: `streams` and `queue`, for memory work only.
+
+use crate::page::{BLOCK_PAGES, PageId, SpaceId};
+use crate::sync::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use terrace_io::sched::Event;
+
+/// Scans that are followed at a time.
+const STREAMS: usize = 16;
+/// Pages of a stretch at the most: a block.
+const STRETCH_MAX: u32 = BLOCK_PAGES;
+/// Stretches asked for that nobody has begun with; more are not taken on.
+const QUEUE_MAX: usize = 32;
+/// No page is this one.
+const NO_MARK: u64 = 0;
+
+/// Pages to be fetched: `count` from `from` on, as far as there are any.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stretch {
+    pub from: PageId,
+    pub count: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stream {
+    space: SpaceId,
+    /// The first page that was not asked for.
+    next: u32,
+    /// Pages of the last stretch.
+    length: u32,
+}
+
+/// The streams, pure: what passes a mark and what is asked for then.
+#[derive(Default)]
+struct Streams {
+    all: [Option<Stream>; STREAMS],
+    /// The place of the stream that began last.
+    last: usize,
+}
+
+impl Streams {
+    /// A scan missed `from` and fetches `count` pages from there on itself. Returns the stream's place and mark.
+    fn missed(&mut self, from: PageId, count: u32) -> (usize, PageId) {
+        let next = from.page.saturating_add(count);
+        let known = self.all.iter().position(|one| {
+            one.is_some_and(|one| {
+                one.space == from.space && from.page <= one.next && one.next - from.page <= one.length
+            })
+        });
+        let (place, length) = match known {
+            // It is ahead of what was fetched for it: its stretches go on from where it is.
+            Some(place) => (place, self.all[place].map_or(count, |one| one.length.max(count))),
+            None => {
+                self.last = (self.last + 1) % STREAMS;
+                (self.last, count)
+            }
+        };
+        self.all[place] = Some(Stream { space: from.space, next, length });
+        (place, PageId::new(from.space, from.page.saturating_add(count / 2)))
+    }
+
+    /// The scan of the stream with this place has come to its mark. Returns what to fetch, and the next mark.
+    fn passed(&mut self, place: usize) -> Option<(Stretch, PageId)> {
+        let one = self.all[place].as_mut()?;
+        let count = (2 * one.length).min(STRETCH_MAX);
+        let from = PageId::new(one.space, one.next);
+        (one.next, one.length) = (one.next.checked_add(count)?, count);
+        Some((Stretch { from, count }, PageId::new(from.space, from.page + count / 2)))
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Scans {
+    streams: Mutex<Streams>,
+    /// The mark of each stream, and how many there are: read by each page of a scan, without the lock.
+    marks: [AtomicU64; STREAMS],
+    marked: AtomicUsize,
+    queue: Mutex<VecDeque<Stretch>>,
+    /// A stretch is to be fetched.
+    pub wanted: Arc<Event>,
+}
+
+fn packed(id: PageId) -> u64 {
+    u64::from(id.space.0) << 32 | u64::from(id.page)
+}
+
+impl Scans {
+    fn set_mark(&self, place: usize, mark: u64) {
+        let before = self.marks[place].swap(mark, Ordering::Relaxed);
+        match (before, mark) {
+            (NO_MARK, NO_MARK) => {}
+            (NO_MARK, _) => _ = self.marked.fetch_add(1, Ordering::Relaxed),
+            (_, NO_MARK) => _ = self.marked.fetch_sub(1, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    /// A scan that missed `from` fetches `count` pages from there on.
+    pub fn missed(&self, from: PageId, count: u32) {
+        let mut streams = self.streams.lock();
+        let (place, mark) = streams.missed(from, count);
+        self.set_mark(place, packed(mark));
+    }
+
+    /// A scan reads this page, which is in memory.
+    #[inline]
+    pub fn read(&self, id: PageId) {
+        if self.marked.load(Ordering::Relaxed) > 0 {
+            self.look(packed(id));
+        }
+    }
+
+    fn look(&self, id: u64) {
+        let Some(place) = self.marks.iter().position(|mark| mark.load(Ordering::Relaxed) == id) else {
+            return;
+        };
+        // One of those who come by at the same time goes on.
+        if self.marks[place].compare_exchange(id, NO_MARK, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        self.marked.fetch_sub(1, Ordering::Relaxed);
+        let mut streams = self.streams.lock();
+        let Some((stretch, mark)) = streams.passed(place) else { return };
+        self.set_mark(place, packed(mark));
+        drop(streams);
+        let mut queue = self.queue.lock();
+        if queue.len() < QUEUE_MAX {
+            queue.push_back(stretch);
+            drop(queue);
+            self.wanted.notify();
+        }
+    }
+
+    pub fn take(&self) -> Option<Stretch> {
+        self.queue.lock().pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPACE: SpaceId = SpaceId(20);
+
+    fn page(n: u32) -> PageId {
+        PageId::new(SPACE, n)
+    }
+
+    /// What a scan of pages `0..upto`, which misses what was not asked for, asks for: each with the page it was at.
+    fn scan(scans: &Scans, upto: u32) -> Vec<(u32, Stretch)> {
+        let (mut there, mut asked) = (0, Vec::new());
+        for n in 0..upto {
+            if n < there {
+                scans.read(page(n));
+            } else {
+                scans.missed(page(n), 32);
+                there = n + 32;
+            }
+            while let Some(stretch) = scans.take() {
+                assert_eq!(stretch.from, page(there), "stretches join");
+                there += stretch.count;
+                asked.push((n, stretch));
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn a_scan_that_goes_on_is_a_stretch_ahead_and_stretches_grow_to_a_block() {
+        let asked = scan(&Scans::default(), 1000);
+        let lengths: Vec<u32> = asked.iter().map(|(_, stretch)| stretch.count).collect();
+        assert_eq!(lengths[..3], [64, 128, 128]);
+        for (at, stretch) in asked {
+            assert!(stretch.from.page > at + 15, "page {at} asks for what it is at: {stretch:?}");
+        }
+    }
+
+    #[test]
+    fn a_scan_that_ends_early_asks_for_nothing() {
+        assert!(scan(&Scans::default(), 16).is_empty());
+    }
+
+    #[test]
+    fn scans_side_by_side_have_streams_of_their_own_and_a_lost_one_begins_anew() {
+        let scans = Scans::default();
+        for n in 0..STREAMS as u32 + 1 {
+            scans.missed(page(n * 10_000), 32);
+        }
+        scans.read(page(16)); // the first one's: forgotten
+        assert_eq!(scans.take(), None);
+        for n in 1..STREAMS as u32 + 1 {
+            scans.read(page(n * 10_000 + 16));
+            assert_eq!(scans.take(), Some(Stretch { from: page(n * 10_000 + 32), count: 64 }));
+            scans.read(page(n * 10_000 + 16)); // by another scan: once is enough
+            assert_eq!(scans.take(), None);
+        }
+    }
+
+    #[test]
+    fn one_that_outruns_its_stretches_goes_on_where_it_is() {
+        let scans = Scans::default();
+        scans.missed(page(0), 32);
+        scans.read(page(16));
+        assert_eq!(scans.take(), Some(Stretch { from: page(32), count: 64 }));
+        // The stretch was not fetched, for want of frames: it misses the first page of it.
+        scans.missed(page(32), 32);
+        scans.read(page(48));
+        assert_eq!(scans.take(), Some(Stretch { from: page(64), count: 128 }));
+        assert!(scans.streams.lock().all.iter().flatten().count() == 1);
+    }
+
+    #[test]
+    fn nobody_reads_beyond_the_last_page_number() {
+        let scans = Scans::default();
+        scans.missed(page(u32::MAX - 40), 32);
+        scans.read(page(u32::MAX - 24));
+        assert_eq!(scans.take(), None);
+    }
+}

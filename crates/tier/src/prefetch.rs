@@ -1,0 +1,28 @@
+//! The prefetchers: fetch what scans will read (`pool/scans.rs`), so that they do not wait for it.
+
+use crate::pool::Pool;
+use std::sync::Arc;
+use terrace_io::sched::{Event, Step, Worker};
+
+/// How many there are: each waits for one request at a time.
+pub const PREFETCHERS: usize = 4;
+
+pub struct Prefetcher(pub Arc<Pool>);
+
+impl Worker for Prefetcher {
+    fn name(&self) -> &'static str {
+        "prefetcher"
+    }
+    fn step(&mut self) -> Step {
+        match self.0.scans.take() {
+            Some(stretch) => {
+                self.0.prefetch(stretch);
+                Step::Worked
+            }
+            None => Step::Idle,
+        }
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.0.scans.wanted.clone()
+    }
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Columns that are altered while their rows stay as they are. */
+#include "ha_terrace.h"
+#include "alter.h"
+
+namespace terrace {
+
+namespace {
+
+/** Whether a column's stored bytes mean the same in both tables. */
+bool same_column(const TABLE *before, const Field *one, const TABLE *after, const Field *other)
+{
+  if (one->real_type() != other->real_type() || one->stored_in_db() != other->stored_in_db() ||
+      one->charset() != other->charset() || (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
+      one->real_maybe_null() != other->real_maybe_null())
+    return false;
+  if (one->null_ptr && (one->null_bit != other->null_bit || one->null_ptr - before->record[0] !=
+                                                            other->null_ptr - after->record[0]))
+    return false;
+  if (one->real_type() == MYSQL_TYPE_VARCHAR)
+    return one->field_length <= other->field_length && static_cast<const Field_varstring *>(one)->length_bytes ==
+                                                       static_cast<const Field_varstring *>(other)->length_bytes;
+  // is_equal of the server compares members of ENUM and SET, decimals, fractions of seconds.
+  return one->pack_length() == other->pack_length() && one->field_length == other->field_length &&
+         one->decimals() == other->decimals();
+}
+
+/** The next column that is stored; null: there is none. */
+const Field *stored_from(Field **&at)
+{
+  while (*at && !(*at)->stored_in_db())
+    at++;
+  return *at ? *at++ : nullptr;
+}
+
+} // namespace
+
+bool same_columns(const TABLE *before, const TABLE *after)
+{
+  if (before->s->null_bytes != after->s->null_bytes)
+    return false;
+  Field **ones= before->field, **others= after->field;
+  for (;;)
+  {
+    const Field *one= stored_from(ones), *other= stored_from(others);
+    if (!one || !other)
+      return one == other;
+    if (!same_column(before, one, after, other))
+      return false;
+  }
+}
+
+bool same_records(const TABLE *before, const TABLE *after)
+{
+  if (before->s->reclength != after->s->reclength || before->s->fields != after->s->fields)
+    return false;
+  for (uint at= 0; at < before->s->fields; at++)
+    if (!same_column(before, before->field[at], after, after->field[at]))
+      return false;
+  return true;
+}
+
+/** Whether a column's values are the same bytes in both tables, and the new one takes all that the old one has. */
+static bool same_values(const Field *one, const Field *other)
+{
+  if (one->real_type() != other->real_type() || one->stored_in_db() != other->stored_in_db() ||
+      one->charset() != other->charset() || (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
+      (one->real_maybe_null() && !other->real_maybe_null()))
+    return false;
+  if (one->real_type() == MYSQL_TYPE_VARCHAR)
+    return one->field_length <= other->field_length;
+  return one->pack_length() == other->pack_length() && one->field_length == other->field_length &&
+         one->decimals() == other->decimals();
+}
+
+/** Columns whose bytes are not where their description says: BIT's are among the null bits. */
+static bool has_hidden_places(const TABLE *table)
+{
+  for (Field **at= table->field; *at; at++)
+    if ((*at)->real_type() == MYSQL_TYPE_BIT || (*at)->flags & LONG_UNIQUE_HASH_FIELD)
+      return true;
+  return false;
+}
+
+bool ColumnChange::follow(const TABLE *before, const TABLE *after, const Alter_inplace_info *info)
+{
+  List<Create_field> &columns= info->alter_info->create_list;
+  moved.assign(before->s->fields, RowLayouts::DROPPED);
+  added.clear();
+  // One column may go and another one like it come to its place.
+  const alter_table_operations moves=
+    COLUMNS | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER;
+  if (same_records(before, after) && !(info->handler_flags & moves))
+  {
+    for (uint16 at= 0; at < before->s->fields; at++)
+      moved[at]= at;
+    return true;
+  }
+  if (columns.elements != after->s->fields ||
+      (!same_columns(before, after) && (has_hidden_places(before) || has_hidden_places(after))))
+    return false;
+  List_iterator_fast<Create_field> it(columns);
+  for (uint16 at= 0; at < after->s->fields; at++)
+  {
+    const Field *was= it++->field;
+    if (was)
+    {
+      if (was->field_index >= before->s->fields || before->field[was->field_index] != was ||
+          !same_values(was, after->field[at]))
+        return false;
+      moved[was->field_index]= at;
+    }
+    else if (after->field[at]->stored_in_db())
+      added.push_back(at);
+  }
+  return true;
+}
+
+bool ColumnChange::values(TABLE *after, std::vector<RowLayouts::Added> *values) const
+{
+  RowCodec codec;
+  codec.prepare(after);
+  for (uint16 number : added)
+  {
+    Field *field= after->field[number];
+    // The time and the user are the statement's, other expressions each row's.
+    const uint of_statement= VCOL_SESSION_FUNC | VCOL_TIME_FUNC;
+    if (field->vcol_info || field == after->found_next_number_field ||
+        (field->default_value && field->default_value->flags & ~of_statement))
+      return false;
+    const int stored= field->set_default();
+    if (stored != 0 && stored != 3)     // 3: a DATETIME became a DATE or a TIME
+      return false;
+    values->push_back(codec.value_of(number, after->record[0]));
+  }
+  return true;
+}
+
+} // namespace terrace

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "seen.h"
+#include "globals.h"
+#include "info_schema.h"
+#include "session.h"
+#include "sql_acl.h"
+#include "sql_i_s.h"
+#include "sql_table.h"
+#include "my_rdtsc.h"
+
+namespace Show {
+
+/* Digits in all times 100, plus those behind the point. */
+static const uint RATIO= 706, MONEY= 1806;
+
+#define TERRACE_STATISTICS \
+  Column("PAGES_MEMORY", ULonglong(), NOT_NULL), \
+  Column("PAGES_FLASH", ULonglong(), NOT_NULL), \
+  Column("PAGES_VOLUME", ULonglong(), NOT_NULL), \
+  Column("PAGES_OBJECT", ULonglong(), NOT_NULL), \
+  Column("BYTES_MEMORY", ULonglong(), NOT_NULL), \
+  Column("BYTES_FLASH", ULonglong(), NOT_NULL), \
+  Column("BYTES_VOLUME", ULonglong(), NOT_NULL), \
+  Column("BYTES_OBJECT", ULonglong(), NOT_NULL), \
+  Column("READS_MEMORY", ULonglong(), NOT_NULL), \
+  Column("READS_FLASH", ULonglong(), NOT_NULL), \
+  Column("READS_VOLUME", ULonglong(), NOT_NULL), \
+  Column("READS_OBJECT", ULonglong(), NOT_NULL), \
+  Column("READS_LOG", ULonglong(), NOT_NULL), \
+  Column("PAGES_AHEAD", ULonglong(), NOT_NULL), \
+  Column("HIT_RATIO_MEMORY", Decimal(RATIO), NULLABLE), \
+  Column("HIT_RATIO_FLASH", Decimal(RATIO), NULLABLE), \
+  Column("HIT_RATIO_VOLUME", Decimal(RATIO), NULLABLE), \
+  Column("HIT_RATIO_OBJECT", Decimal(RATIO), NULLABLE), \
+  Column("FLASH_ADMITTED", ULonglong(), NOT_NULL), \
+  Column("FLASH_REMEMBERED", ULonglong(), NOT_NULL), \
+  Column("GHOST_HITS", ULonglong(), NOT_NULL), \
+  Column("SINKS", ULonglong(), NOT_NULL), \
+  Column("STORE_GETS", ULonglong(), NOT_NULL), \
+  Column("STORE_GET_BYTES", ULonglong(), NOT_NULL), \
+  Column("STORE_PUTS", ULonglong(), NOT_NULL), \
+  Column("STORE_PUT_BYTES", ULonglong(), NOT_NULL), \
+  Column("COST_MEMORY", Decimal(MONEY), NOT_NULL), \
+  Column("COST_FLASH", Decimal(MONEY), NOT_NULL), \
+  Column("COST_VOLUME", Decimal(MONEY), NOT_NULL), \
+  Column("COST_OBJECT", Decimal(MONEY), NOT_NULL), \
+  Column("COST_REQUESTS", Decimal(MONEY), NOT_NULL), \
+  Column("COST_MONTH", Decimal(MONEY), NOT_NULL)
+
+static ST_FIELD_INFO terrace_index_statistics_fields[]= {
+  Column("TABLE_SCHEMA", Varchar(NAME_LEN), NOT_NULL),
+  Column("TABLE_NAME", Varchar(NAME_LEN), NOT_NULL),
+  Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
+  TERRACE_STATISTICS,
+  CEnd()};
+
+static ST_FIELD_INFO terrace_table_statistics_fields[]= {
+  Column("TABLE_SCHEMA", Varchar(NAME_LEN), NOT_NULL),
+  Column("TABLE_NAME", Varchar(NAME_LEN), NOT_NULL),
+  TERRACE_STATISTICS,
+  CEnd()};
+
+static ST_FIELD_INFO terrace_miss_ratio_curve_fields[]= {
+  Column("MEMORY_BYTES", ULonglong(), NOT_NULL),
+  Column("FLASH_BYTES", ULonglong(), NOT_NULL),
+  Column("IS_CURRENT", ULonglong(), NOT_NULL),
+  Column("MISS_RATIO_MEMORY", Decimal(RATIO), NOT_NULL),
+  Column("MISS_RATIO", Decimal(RATIO), NOT_NULL),
+  Column("FIRST_READ_RATIO", Decimal(RATIO), NOT_NULL),
+  Column("READS", ULonglong(), NOT_NULL),
+  Column("SAMPLE_RATE", Decimal(RATIO), NOT_NULL),
+  Column("COST_STORAGE", Decimal(MONEY), NOT_NULL),
+  Column("COST_REQUESTS", Decimal(MONEY), NOT_NULL),
+  Column("COST_MONTH", Decimal(MONEY), NOT_NULL),
+  CEnd()};
+
+static ST_FIELD_INFO terrace_advice_fields[]= {
+  Column("LINE", ULonglong(), NOT_NULL),
+  Column("ADVICE", Varchar(1024), NOT_NULL),
+  CEnd()};
+
+} // namespace Show
+
+namespace terrace {
+
+struct Filling
+{
+  THD *thd;
+  TABLE *table;
+  uint fields;
+  bool failed;
+};
+
+/** A name in file name encoding into a field. */
+static void store_name(Field *field, const std::string &encoded)
+{
+  char name[NAME_LEN * 2 + 1];
+  size_t length= filename_to_tablename(encoded.c_str(), name, sizeof name, true);
+  field->store(name, length, system_charset_info);
+}
+
+static void fill_row(void *context, const terrace_value *values, size_t count)
+{
+  Filling *filling= static_cast<Filling *>(context);
+  Field **field= filling->table->field, **end= field + filling->fields;
+  if (filling->failed)
+    return;
+  for (const terrace_value *value= values; value < values + count && field < end; value++, field++)
+  {
+    (*field)->set_notnull();
+    std::string text(reinterpret_cast<const char *>(value->text.data), value->text.len);
+    switch (value->kind) {
+    case TERRACE_VALUE_NUMBER:
+      (*field)->store((longlong) value->number, true);
+      break;
+    case TERRACE_VALUE_REAL:
+      (*field)->store(value->real);
+      break;
+    case TERRACE_VALUE_TEXT:
+      (*field)->store(text.data(), text.size(), system_charset_info);
+      break;
+    case TERRACE_VALUE_TABLE:
+    {
+      // Two columns. A temporary table is a path, and in no schema.
+      const size_t cut= text[0] == '/' ? std::string::npos : text.find('/');
+      store_name(*field, cut == std::string::npos ? "" : text.substr(0, cut));
+      if (++field < end)
+        store_name(*field, cut == std::string::npos ? text : text.substr(cut + 1));
+      break;
+    }
+    default:
+      (*field)->set_null();
+    }
+  }
+  filling->failed= schema_table_store_record(filling->thd, filling->table);
+}
+
+static int fill(THD *thd, TABLE_LIST *tables, const char *name)
+{
+  if (!engine || check_global_access(thd, PROCESS_ACL, true))
+    return 0;
+  Filling filling= {thd, tables->table, tables->table->s->fields, false};
+  terrace_engine_seen(engine, bytes_of(name, strlen(name)), fill_row, &filling);
+  return filling.failed;
+}
+
+static int fill_index_statistics(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, "index_statistics"); }
+static int fill_table_statistics(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, "table_statistics"); }
+static int fill_miss_ratio_curve(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, "miss_ratio_curve"); }
+static int fill_advice(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, "advice"); }
+
+static int start(void *place, ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *))
+{
+  ST_SCHEMA_TABLE *schema= static_cast<ST_SCHEMA_TABLE *>(place);
+  schema->fields_info= fields;
+  schema->fill_table= fill_table;
+  return 0;
+}
+
+int start_index_statistics(void *place)
+{
+  return start(place, Show::terrace_index_statistics_fields, fill_index_statistics);
+}
+int start_table_statistics(void *place)
+{
+  return start(place, Show::terrace_table_statistics_fields, fill_table_statistics);
+}
+int start_miss_ratio_curve(void *place)
+{
+  return start(place, Show::terrace_miss_ratio_curve_fields, fill_miss_ratio_curve);
+}
+int start_advice(void *place) { return start(place, Show::terrace_advice_fields, fill_advice); }
+
+/* --- what a session read --------------------------------------------------------------------- */
+
+/** Whose reads this thread counts now. Numbers of sessions are never used again. */
+static thread_local ulonglong reader;
+
+void Session::begin_reads()
+{
+  if (reader == serial)
+    return;
+  terrace_reads_take();                 // another's
+  reader= serial;
+}
+
+terrace_reads Session::take_reads()
+{
+  const terrace_reads now= terrace_reads_take();
+  reads.pages_memory+= now.pages_memory;
+  reads.pages_flash+= now.pages_flash;
+  reads.pages_volume+= now.pages_volume;
+  reads.pages_object+= now.pages_object;
+  reads.pages_log+= now.pages_log;
+  reads.pages_ahead+= now.pages_ahead;
+  reads.nanos_wait+= now.nanos_wait;
+  reads.nanos_flash+= now.nanos_flash;
+  reads.nanos_volume+= now.nanos_volume;
+  reads.nanos_object+= now.nanos_object;
+  reads.nanos_log+= now.nanos_log;
+  return now;
+}
+
+Meter::Meter(ha_handler_stats *into, Session *session) : m_into(session ? into : nullptr), m_session(session)
+{
+  if (m_into)
+    m_session->take_reads();            // what came before is another handler's
+}
+
+Meter::~Meter()
+{
+  if (!m_into)
+    return;
+  const terrace_reads now= m_session->take_reads();
+  const ulonglong below= now.pages_flash + now.pages_volume + now.pages_object + now.pages_log;
+  m_into->pages_accessed+= now.pages_memory + below;
+  m_into->pages_read_count+= below;
+  m_into->pages_prefetched+= now.pages_ahead;
+  const double nanos= (double) (now.nanos_wait + now.nanos_flash + now.nanos_volume + now.nanos_object + now.nanos_log);
+  m_into->pages_read_time+= (ulonglong) (nanos * 1e-9 * (double) timer_tracker_frequency());
+}
+
+void add_session_reads(THD *thd, std::vector<st_mysql_show_var> *list)
+{
+  Session *session= Session::of(thd);
+  session->begin_reads();
+  session->take_reads();
+  const terrace_reads &r= session->reads;
+  const struct { const char *name; uint64_t value; } all[]= {
+    {"session_pages_memory", r.pages_memory},
+    {"session_pages_flash", r.pages_flash},
+    {"session_pages_volume", r.pages_volume},
+    {"session_pages_object", r.pages_object},
+    {"session_pages_log", r.pages_log},
+    {"session_pages_ahead", r.pages_ahead},
+    {"session_wait_microseconds", r.nanos_wait / 1000},
+    {"session_flash_microseconds", r.nanos_flash / 1000},
+    {"session_volume_microseconds", r.nanos_volume / 1000},
+    {"session_object_microseconds", r.nanos_object / 1000},
+    {"session_log_microseconds", r.nanos_log / 1000}};
+  for (const auto &one : all)
+  {
+    ulonglong *number= static_cast<ulonglong *>(thd_alloc(thd, sizeof(ulonglong)));
+    if (!number)
+      return;
+    *number= one.value;
+    st_mysql_show_var variable= {};
+    variable.name= one.name;
+    variable.value= number;
+    variable.type= SHOW_ULONGLONG;
+    list->push_back(variable);
+  }
+}
+
+} // namespace terrace

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  What is to be seen of the engine: information_schema.TERRACE_INDEX_STATISTICS, TERRACE_TABLE_STATISTICS,
+  TERRACE_MISS_RATIO_CURVE and TERRACE_ADVICE, whose rows the engine makes; and what a session read, by tier.
+
+  The engine counts what a thread reads. The session takes the counts at the end of each call that may read (Meter) and
+  at the end of a statement, so they are the session's also where threads serve several sessions.
+*/
+#ifndef TERRACE_SEEN_H
+#define TERRACE_SEEN_H
+
+#include "server.h"
+
+namespace terrace {
+
+class Session;
+
+int start_index_statistics(void *place);
+int start_table_statistics(void *place);
+int start_miss_ratio_curve(void *place);
+int start_advice(void *place);
+
+/** Adds what was read to a handler's numbers for ANALYZE and the slow log, if somebody wants them. */
+class Meter
+{
+public:
+  Meter(ha_handler_stats *into, Session *session);
+  ~Meter();
+private:
+  ha_handler_stats *m_into;
+  Session *m_session;
+};
+
+/** The session's counters as status variables, appended to the list; in the statement's memory. */
+void add_session_reads(THD *thd, std::vector<st_mysql_show_var> *list);
+
+} // namespace terrace
+#endif

@@ -1,0 +1,196 @@
+"""Columns that are added, dropped and moved at once: no row is touched, and each reads as if it had been copied."""
+
+import random
+
+import pymysql
+import pytest
+
+ROWS = 300
+
+
+def make(db, run, name, engine, more=""):
+    run(db, f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT, v VARCHAR(40) NOT NULL, c CHAR(10), b BLOB, d DECIMAL(8,2) NOT NULL DEFAULT 1.5, KEY (a), KEY (v)) ENGINE={engine} {more}")
+
+
+def fill(db, run, name, low, high):
+    columns = [row[0] for row in run(db, f"SHOW COLUMNS FROM {name}")]
+    known = {"id": "seq", "a": "IF(seq % 7, seq, NULL)", "v": "REPEAT(CHAR(97 + seq % 26), seq % 40)", "c": "IF(seq % 5, CONCAT('c', seq), NULL)", "b": "IF(seq % 3, REPEAT('b', seq), NULL)", "d": "seq / 4"}
+    mine = [column for column in columns if column in known]
+    run(db, f"INSERT IGNORE INTO {name} ({','.join(mine)}) SELECT {','.join(known[c] for c in mine)} FROM seq_{low}_to_{high}")
+
+
+def both(db, run, statement):
+    """Runs it for the table altered at once and for the one that is copied."""
+    run(db, statement.format(t="t") + ", ALGORITHM=INSTANT")
+    run(db, statement.format(t="r") + ", ALGORITHM=COPY")
+
+
+def same(db, run):
+    rows = run(db, "SELECT * FROM t ORDER BY id")
+    assert rows == run(db, "SELECT * FROM r ORDER BY id")
+    columns = {row[0] for row in run(db, "SHOW COLUMNS FROM t")}
+    for column in columns & {"a", "v"}:
+        query = f"SELECT id, {column} FROM %s FORCE INDEX ({column}) WHERE {column} > '0' ORDER BY {column}, id"
+        assert run(db, query % "t") == run(db, query % "r")
+    assert [row[3] for row in run(db, "CHECK TABLE t EXTENDED")] == ["OK"]
+    return rows
+
+
+CHANGES = [
+    "ALTER TABLE {t} ADD n INT",
+    "ALTER TABLE {t} ADD n INT NOT NULL DEFAULT 42",
+    "ALTER TABLE {t} ADD s VARCHAR(300) DEFAULT 'some' AFTER id",
+    "ALTER TABLE {t} ADD x BLOB DEFAULT 'blob', ADD y TEXT NOT NULL FIRST",
+    "ALTER TABLE {t} ADD f CHAR(10) CHARACTER SET utf8mb4 DEFAULT 'ä'",
+    "ALTER TABLE {t} ADD e ENUM('p','q') NOT NULL",
+    "ALTER TABLE {t} DROP d",
+    "ALTER TABLE {t} DROP b, DROP c",
+    "ALTER TABLE {t} DROP a, ADD a2 INT",
+    "ALTER TABLE {t} MODIFY b BLOB FIRST",
+    "ALTER TABLE {t} MODIFY d DECIMAL(8,2) NULL, ADD k INT",
+    "ALTER TABLE {t} MODIFY v VARCHAR(700) NOT NULL",
+    "ALTER TABLE {t} MODIFY c CHAR(10) AFTER v, ADD z DATETIME(3) DEFAULT '2001-02-03 04:05:06.7'",
+    "ALTER TABLE {t} ADD g INT AS (id + 1) VIRTUAL, ADD h INT DEFAULT 3",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_at_once_is_a_copy(db, engine, run, change):
+    for name in "t", "r":
+        make(db, run, name, engine)
+        fill(db, run, name, 1, ROWS)
+    both(db, run, change)
+    same(db, run)
+    for name in "t", "r":
+        fill(db, run, name, ROWS + 1, 2 * ROWS)
+        run(db, f"UPDATE {name} SET id = id + 10000 WHERE id % 3 = 0")
+        run(db, f"DELETE FROM {name} WHERE id % 11 = 0")
+    same(db, run)
+
+
+def test_rows_of_many_layouts_lie_side_by_side(db, engine, run):
+    for name in "t", "r":
+        make(db, run, name, engine)
+    pick = random.Random(1)
+    low, columns = 1, []
+    for step in range(30):
+        for name in "t", "r":
+            fill(db, run, name, low, low + 9)
+            run(db, f"UPDATE {name} SET v = CONCAT(v, 'x') WHERE id % 17 = {step % 17} AND LENGTH(v) < 39")
+        low += 10
+        if columns and pick.random() < 0.4:
+            gone = columns.pop(pick.randrange(len(columns)))
+            both(db, run, f"ALTER TABLE {{t}} DROP {gone}")
+        else:
+            columns.append(f"n{step}")
+            kind = pick.choice(["INT", "VARCHAR(20) NOT NULL DEFAULT 'd'", "TEXT", "BIGINT NOT NULL DEFAULT -1", "TIME(2) DEFAULT '01:02:03.4'"])
+            where = pick.choice(["", " FIRST", " AFTER id", " AFTER c"])
+            both(db, run, f"ALTER TABLE {{t}} ADD n{step} {kind}{where}")
+        same(db, run)
+    run(db, "ALTER TABLE t ADD KEY whole (v, c), ALGORITHM=NOCOPY")
+    run(db, "ALTER TABLE r ADD KEY whole (v, c)")
+    assert run(db, "SELECT v, c FROM t FORCE INDEX (whole) ORDER BY v, c, id") == run(db, "SELECT v, c FROM r ORDER BY v, c, id")
+    rows = same(db, run)
+    run(db, "ALTER TABLE t FORCE")      # all in one layout again
+    assert same(db, run) == rows
+
+
+def test_the_time_of_an_added_column_is_the_statements(db, engine, run):
+    make(db, run, "t", engine)
+    fill(db, run, "t", 1, 20)
+    run(db, "SET timestamp = 1000000000")
+    run(db, "ALTER TABLE t ADD z TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, ALGORITHM=INSTANT")
+    run(db, "SET timestamp = DEFAULT")
+    assert run(db, "SELECT DISTINCT UNIX_TIMESTAMP(z) FROM t") == [(1000000000,)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ADD u VARCHAR(50) DEFAULT (UUID())",
+        "ADD n INT NOT NULL AUTO_INCREMENT UNIQUE, DROP PRIMARY KEY",
+        "ADD g INT AS (a + 1) STORED",
+        "MODIFY c CHAR(10) NOT NULL",
+        "ADD bits BIT(5)",
+        "DROP PRIMARY KEY, DROP id",
+    ],
+)
+def test_what_differs_from_row_to_row_is_copied(db, engine, run, change):
+    make(db, run, "t", engine)
+    fill(db, run, "t", 1, 4)
+    if engine != "InnoDB":
+        with pytest.raises(pymysql.err.OperationalError) as refused:
+            run(db, f"ALTER TABLE t {change}, ALGORITHM=INSTANT")
+        assert refused.value.args[0] in (1845, 1846)
+    run(db, f"ALTER TABLE t {change}")
+    assert len(run(db, "SELECT * FROM t")) == 4
+    if "UUID" in change:
+        assert run(db, "SELECT COUNT(DISTINCT u) FROM t") == [(4,)]
+
+
+def test_a_dropped_column_takes_its_index_along_or_keeps_the_rest(db, engine, run):
+    make(db, run, "t", engine, "")
+    run(db, "ALTER TABLE t ADD KEY two (a, d)")
+    fill(db, run, "t", 1, 50)
+    rows = run(db, "SELECT id, d FROM t ORDER BY id")
+    run(db, "ALTER TABLE t DROP a")
+    assert run(db, "SELECT id, d FROM t FORCE INDEX (two) WHERE d > 0 ORDER BY d") == rows
+    assert [row[3] for row in run(db, "CHECK TABLE t EXTENDED")] == ["OK"]
+
+
+def test_partitions_and_what_is_exchanged_keep_their_layouts(db, engine, run):
+    for name in "t", "r":
+        make(db, run, name, engine, "PARTITION BY HASH (id) PARTITIONS 3")
+        fill(db, run, name, 1, 100)
+    both(db, run, "ALTER TABLE {t} ADD n INT DEFAULT 5 AFTER id")
+    run(db, "ALTER TABLE t ADD PARTITION PARTITIONS 1")
+    run(db, "ALTER TABLE r ADD PARTITION PARTITIONS 1")
+    for name in "t", "r":
+        fill(db, run, name, 101, 200)
+    both(db, run, "ALTER TABLE {t} DROP d")
+    same(db, run)
+    run(db, "CREATE TABLE alone LIKE t")
+    run(db, "ALTER TABLE alone REMOVE PARTITIONING")
+    wanted = run(db, "SELECT * FROM t PARTITION (p0) ORDER BY id")
+    run(db, "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE alone")
+    assert run(db, "SELECT * FROM alone ORDER BY id") == wanted
+    assert run(db, "SELECT * FROM t PARTITION (p0)") == []
+    run(db, "ALTER TABLE alone ADD last INT DEFAULT 9, ALGORITHM=INSTANT")
+    assert run(db, "SELECT * FROM alone ORDER BY id") == [row + (9,) for row in wanted]
+
+
+def test_an_older_view_and_an_older_transaction_see_their_rows(db, server, engine, run):
+    make(db, run, "t", engine)
+    fill(db, run, "t", 1, 50)
+    other = server.connect(database=db.name)
+    run(other, "CREATE TABLE elsewhere (n INT) ENGINE=" + engine)
+    run(other, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    run(other, "SELECT * FROM elsewhere")
+    run(db, "ALTER TABLE t ADD n INT DEFAULT 5, ALGORITHM=INSTANT")
+    run(db, "UPDATE t SET n = 6, a = -1")
+    if engine != "InnoDB":
+        assert run(other, "SELECT COUNT(*), MIN(n), MAX(n), MIN(a) FROM t") == [(50, 5, 5, 1)]
+    run(other, "COMMIT")
+    assert run(other, "SELECT COUNT(*), MIN(n), MAX(n), MIN(a) FROM t") == [(50, 6, 6, -1)]
+
+
+def test_layouts_survive_kill_9(own_server, engine, run):
+    connection = own_server.connect()
+    run(connection, "CREATE DATABASE d")
+    connection.select_db("d")
+    for name in "t", "r":
+        make(connection, run, name, engine)
+        fill(connection, run, name, 1, ROWS)
+    both(connection, run, "ALTER TABLE {t} DROP c, ADD n INT DEFAULT 5 FIRST")
+    run(connection, "UPDATE t SET n = 1 WHERE id < 20")
+    run(connection, "UPDATE r SET n = 1 WHERE id < 20")
+    own_server.kill9()
+    own_server.start()
+    connection = own_server.connect(database="d")
+    same(connection, run)
+    both(connection, run, "ALTER TABLE {t} ADD m VARCHAR(9) DEFAULT 'm' AFTER n")
+    run(connection, "TRUNCATE TABLE t")
+    run(connection, "TRUNCATE TABLE r")
+    for name in "t", "r":
+        fill(connection, run, name, 1, 9)
+    assert len(same(connection, run)) == 9

@@ -1,0 +1,333 @@
+"""What is to be seen: by table and index, by statement, curve and advice. Each number is checked against what must be true."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from decimal import Decimal
+
+import pymysql
+import pytest
+from conftest import TARGET, Server, end
+from test_object import SIZES, a_store, is_mostly_far, load, wait_for
+
+PAGE = 16384
+PRICES = {"memory": 1.6, "flash": 0.05, "volume": 0.152, "object": 0.016, "puts": 0.005, "gets": 0.0004}
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch, engine):
+    yield from a_store("s3", tmp_path, monkeypatch, engine)
+
+
+@pytest.fixture
+def tiered(store, tmp_path):
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    flash = [f"--terrace-flash-path={tmp_path}/flash", "--terrace-flash=67108864"]
+    server = Server(str(directory), SIZES + flash + store.options())
+    server.start()
+    yield server
+    end(server)
+
+
+def rows(connection, table, where="TRUE"):
+    cursor = connection.cursor(pymysql.cursors.DictCursor)
+    cursor.execute(f"SELECT * FROM information_schema.{table} WHERE {where}")
+    return cursor.fetchall()
+
+
+def mine(connection, run):
+    """The session's counters."""
+    shown = run(connection, "SHOW SESSION STATUS LIKE 'Terrace_session_%'")
+    return {name[len("Terrace_session_"):]: int(value) for name, value in shown}
+
+
+def reads(row):
+    return sum(row[f"READS_{place}"] for place in ("MEMORY", "FLASH", "VOLUME", "OBJECT", "LOG"))
+
+
+def test_tables_and_indexes_say_where_pages_are_what_was_read_and_what_it_costs(tiered, run):
+    connection = tiered.connect()
+    load(connection, run)
+    run(connection, "CREATE TABLE other (id INT PRIMARY KEY, v INT, KEY v (v)) ENGINE=Terrace")
+    run(connection, "INSERT INTO other SELECT seq, seq FROM seq_1_to_5000")
+    wait_for(lambda: is_mostly_far(connection, run))
+    table = run(connection, "SELECT TABLE_NAME FROM information_schema.TERRACE_TABLE_STATISTICS WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME <> 'other'")
+    assert len(table) == 1
+    table = table[0][0]
+    run(connection, f"SELECT COUNT(*), SUM(LENGTH(CONCAT_WS('', {table}.id))) FROM {table} FORCE INDEX (PRIMARY)")
+    for at in range(1, 400, 3):
+        run(connection, "SELECT v FROM other WHERE id = %s", (at,))
+
+    indexes = rows(connection, "TERRACE_INDEX_STATISTICS", "TABLE_SCHEMA = 'd'")
+    tables = {row["TABLE_NAME"]: row for row in rows(connection, "TERRACE_TABLE_STATISTICS", "TABLE_SCHEMA = 'd'")}
+    assert {row["INDEX_NAME"] for row in indexes if row["TABLE_NAME"] == "other"} == {"PRIMARY", "v"}
+    assert set(tables) == {table, "other"}
+    for row in indexes:
+        for tier in ("MEMORY", "FLASH", "VOLUME"):
+            assert row[f"BYTES_{tier}"] == row[f"PAGES_{tier}"] * PAGE
+        # Ratios are what the counts say; nothing asked, nothing said.
+        asked = reads(row)
+        assert row["HIT_RATIO_MEMORY"] == (None if not asked else pytest.approx(Decimal(row["READS_MEMORY"]) / asked, abs=Decimal("1e-6")))
+        below = row["READS_VOLUME"] + row["READS_OBJECT"]
+        assert row["HIT_RATIO_VOLUME"] == (None if not below else pytest.approx(Decimal(row["READS_VOLUME"]) / below, abs=Decimal("1e-6")))
+        # Money is bytes times price.
+        for tier in ("memory", "flash", "volume", "object"):
+            cost = row[f"BYTES_{tier.upper()}"] / 2**30 * PRICES[tier]
+            assert float(row[f"COST_{tier.upper()}"]) == pytest.approx(cost, abs=1e-6)
+        parts = sum(row[f"COST_{part}"] for part in ("MEMORY", "FLASH", "VOLUME", "OBJECT", "REQUESTS"))
+        assert float(row["COST_MONTH"]) == pytest.approx(float(parts), abs=1e-5)
+        assert (row["COST_REQUESTS"] > 0) == (row["STORE_GETS"] + row["STORE_PUTS"] > 0)
+    far = next(row for row in indexes if row["TABLE_NAME"] == table and row["INDEX_NAME"] == "PRIMARY")
+    assert far["PAGES_OBJECT"] > 0 and far["BYTES_OBJECT"] > 0 and far["SINKS"] > 0
+    assert far["STORE_PUTS"] >= far["SINKS"] and far["STORE_PUT_BYTES"] >= far["SINKS"] * PAGE
+    assert far["READS_OBJECT"] + far["PAGES_AHEAD"] > 0 and far["STORE_GETS"] > 0 and far["STORE_GET_BYTES"] >= far["READS_OBJECT"] * PAGE
+    assert far["FLASH_ADMITTED"] > 0
+
+    # A table is its indexes, and all that is asked of the store is some table's (a fence and the catalogue aside).
+    for name, row in tables.items():
+        parts = [index for index in indexes if index["TABLE_NAME"] == name]
+        for column in ("PAGES_OBJECT", "SINKS", "STORE_PUTS", "STORE_PUT_BYTES", "FLASH_ADMITTED"):
+            assert row[column] >= sum(part[column] for part in parts), (name, column)
+    status = {name.lower(): int(value) for name, value in run(connection, "SHOW GLOBAL STATUS LIKE 'Terrace_objects_put'")}
+    everywhere = rows(connection, "TERRACE_TABLE_STATISTICS")
+    assert sum(row["STORE_PUTS"] for row in everywhere) == status["terrace_objects_put"]
+
+    # What is read of one index is counted there, and is not counted elsewhere.
+    def seen():
+        return {row["INDEX_NAME"]: reads(row) for row in rows(connection, "TERRACE_INDEX_STATISTICS", "TABLE_SCHEMA = 'd' AND TABLE_NAME = 'other'")}
+
+    before = seen()
+    for at in range(1, 200):
+        run(connection, "SELECT id FROM other FORCE INDEX (v) WHERE v = %s", (at,))
+    after = seen()
+    assert after["v"] - before["v"] >= 199 and after["PRIMARY"] - before["PRIMARY"] <= 20
+
+    # Counters go with their table.
+    run(connection, "DROP TABLE other")
+    assert not rows(connection, "TERRACE_INDEX_STATISTICS", "TABLE_SCHEMA = 'd' AND TABLE_NAME = 'other'")
+    run(connection, "CREATE TABLE other (id INT PRIMARY KEY, v INT, KEY v (v)) ENGINE=Terrace")
+    fresh = rows(connection, "TERRACE_TABLE_STATISTICS", "TABLE_SCHEMA = 'd' AND TABLE_NAME = 'other'")[0]
+    assert reads(fresh) < 50 and fresh["STORE_PUTS"] == 0 and fresh["SINKS"] == 0
+
+
+def test_a_statement_says_what_it_read_from_each_tier_and_how_long_that_took(tiered, run):
+    connection = tiered.connect()
+    load(connection, run)
+    wait_for(lambda: is_mostly_far(connection, run))
+    table = run(connection, "SELECT TABLE_NAME FROM information_schema.TERRACE_TABLE_STATISTICS WHERE TABLE_SCHEMA = 'd'")[0][0]
+    other = tiered.connect(database="d")
+    run(other, "SELECT 1")
+    silent = mine(other, run)
+    tiered.restart()
+    connection, other = tiered.connect(database="d"), tiered.connect(database="d")
+    silent = mine(other, run)
+    before, started = mine(connection, run), time.time()
+    run(connection, f"SELECT COUNT(*) FROM {table} FORCE INDEX (PRIMARY) WHERE LENGTH(id) > 0")
+    took = time.time() - started
+    first = {name: value - before[name] for name, value in mine(connection, run).items()}
+    below = first["pages_flash"] + first["pages_volume"] + first["pages_object"] + first["pages_ahead"]
+    pages = rows(connection, "TERRACE_INDEX_STATISTICS", f"TABLE_NAME = '{table}' AND INDEX_NAME = 'PRIMARY'")[0]
+    assert below > 20 and first["pages_object"] > 0
+    assert below >= min(pages["PAGES_VOLUME"] + pages["PAGES_OBJECT"], 20), "a cold scan reads its pages from below"
+    assert 0 < first["object_microseconds"] <= took * 1e6
+    spent = sum(value for name, value in first.items() if name.endswith("microseconds"))
+    assert spent <= took * 1e6, "a statement spends no more time than it takes"
+    # The same point read again is in memory: no other tier is asked, and no time is spent there.
+    key = run(connection, f"SELECT id FROM {table} LIMIT 1")[0][0]
+    run(connection, f"SELECT * FROM {table} WHERE id = %s", (key,))
+    before = mine(connection, run)
+    run(connection, f"SELECT * FROM {table} WHERE id = %s", (key,))
+    again = {name: value - before[name] for name, value in mine(connection, run).items()}
+    assert 1 <= again.pop("pages_memory") <= 20
+    assert set(again.values()) == {0}, again
+    # Who read nothing has read nothing; and these are the session's own, so the server has none of them.
+    assert mine(other, run) == silent
+    assert not run(connection, "SHOW GLOBAL STATUS LIKE 'Terrace_session_%'")
+
+
+def test_analyze_and_the_slow_log_tell_pages_and_time(tiered, run, tmp_path):
+    connection = tiered.connect()
+    load(connection, run)
+    wait_for(lambda: is_mostly_far(connection, run))
+    table = run(connection, "SELECT TABLE_NAME FROM information_schema.TERRACE_TABLE_STATISTICS WHERE TABLE_SCHEMA = 'd'")[0][0]
+    tiered.restart()
+    connection = tiered.connect(database="d")
+    sql = f"SELECT COUNT(*) FROM {table} FORCE INDEX (PRIMARY) WHERE LENGTH(id) > 0"
+
+    def analyzed():
+        plan = json.loads(run(connection, f"ANALYZE FORMAT=JSON {sql}")[0][0])
+        text = json.dumps(plan)
+        return json.loads(re.search(r'"r_engine_stats": (\{[^}]*\})', text).group(1)), text
+
+    cold, text = analyzed()
+    assert cold["pages_accessed"] >= cold["pages_read_count"] > 0 and cold["pages_read_time_ms"] > 0, text
+
+    log = tmp_path / "slow.log"
+    run(connection, f"SET GLOBAL slow_query_log_file = '{log}'")
+    run(connection, "SET GLOBAL slow_query_log = 1")
+    run(connection, "SET SESSION long_query_time = 0, log_slow_verbosity = 'engine'")
+    run(connection, sql)
+    run(connection, "SET SESSION long_query_time = 10")
+    entry = log.read_text().split(sql)[0]
+    accessed = re.findall(r"Pages_accessed: (\d+)\s+Pages_read: (\d+)", entry)
+    assert accessed and int(accessed[-1][0]) > 0, entry
+
+
+def test_the_curve_and_the_advice_fit_what_is_measured(tmp_path, engine, run):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    flash = [f"--terrace-flash-path={tmp_path}/flash", "--terrace-flash=8388608", "--terrace-price-memory=3", "--terrace-price-flash=0"]
+    server = Server(str(directory), ["--terrace-memory=8388608", *flash])
+    server.start()
+    try:
+        connection = server.connect()
+        assert dict(run(connection, "SHOW GLOBAL VARIABLES LIKE 'terrace_price_%'"))["terrace_price_memory"].startswith("3.0")
+        assert "Too few reads" in rows(connection, "TERRACE_ADVICE")[0]["ADVICE"]
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        run(connection, "CREATE TABLE t (id INT PRIMARY KEY, pad VARCHAR(4000)) ENGINE=Terrace")
+        for start in range(1, 6001, 1000):
+            run(connection, f"INSERT INTO t SELECT seq, REPEAT('x', 3500) FROM seq_{start}_to_{start + 999}")
+        # About 24 MB, again and again: memory and this flash have less than all of it.
+        for _ in range(8):
+            for at in range(1, 6001, 4):
+                run(connection, "SELECT LENGTH(pad) FROM t WHERE id = %s", (at,))
+        curve = rows(connection, "TERRACE_MISS_RATIO_CURVE")
+        now = [row for row in curve if row["IS_CURRENT"]]
+        assert len(now) == 1 and now[0]["FLASH_BYTES"] == 8388608
+        for memory in {row["MEMORY_BYTES"] for row in curve}:
+            column = sorted((row for row in curve if row["MEMORY_BYTES"] == memory), key=lambda row: row["FLASH_BYTES"])
+            misses = [row["MISS_RATIO"] for row in column]
+            assert misses == sorted(misses, reverse=True) and len(column) >= 5
+            for row in column:
+                assert row["MISS_RATIO"] <= row["MISS_RATIO_MEMORY"]
+                storage = memory / 2**30 * 3 + 0 * row["FLASH_BYTES"]
+                assert float(row["COST_STORAGE"]) >= storage - 1e-6
+        # With flash for all of it, hardly anything is missed; with none, most of the leaves are.
+        largest = max((row for row in curve if row["MEMORY_BYTES"] == now[0]["MEMORY_BYTES"]), key=lambda row: row["FLASH_BYTES"])
+        none = min((row for row in curve if row["MEMORY_BYTES"] == now[0]["MEMORY_BYTES"]), key=lambda row: row["FLASH_BYTES"])
+        assert largest["MISS_RATIO"] < Decimal("0.05") and none["MISS_RATIO"] > Decimal("0.15")
+        # What was measured below memory is near what the curve says of it.
+        table = rows(connection, "TERRACE_TABLE_STATISTICS", "TABLE_NAME = 't'")[0]
+        measured = 1 - table["READS_MEMORY"] / reads(table)
+        assert abs(measured - float(now[0]["MISS_RATIO_MEMORY"])) < 0.2
+        advice = [row["ADVICE"] for row in rows(connection, "TERRACE_ADVICE")]
+        assert any(line.startswith("Flash of 32 MB instead of 8 MB would miss") for line in advice), advice
+        assert advice[-1].startswith("Advice: flash of ") and "would take away" in advice[-1], advice
+    finally:
+        end(server)
+
+
+def test_prices_are_validated(tmp_path, engine):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    file = tmp_path / "terrace.toml"
+    file.write_text(f'volume_path = "{directory}/data/terrace"\nprice_memory = -1\nprice_gets = "cheap"\n')
+    server = Server(str(directory), ["--innodb=OFF", "--default-storage-engine=Aria", f"--terrace-config={file}"])
+    server.start()
+    try:
+        said = open(directory / "error.log").read()
+        assert "price_memory = -1" in said and 'price_gets = "cheap"' in said
+    finally:
+        end(server)
+
+
+def families(text):
+    """What a real parser makes of the metrics: families by name."""
+    from prometheus_client import parser  # scripts/python.sh brings it
+
+    found = list(parser.text_string_to_metric_families(text))
+    assert len({family.name for family in found}) == len(found), "a family comes once"
+    for family in found:
+        series = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in family.samples]
+        assert len(set(series)) == len(series), f"{family.name}: a series comes once"
+        if family.type == "counter":
+            assert all(sample.name.endswith("_total") and sample.value >= 0 for sample in family.samples), family.name
+        assert family.documentation, family.name
+    return {family.name: family for family in found}
+
+
+def value(family, **labels):
+    return sum(sample.value for sample in family.samples if all(sample.labels.get(name) == text for name, text in labels.items()) and not sample.name.endswith(("_bucket", "_sum", "_created")))
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_metrics_are_prometheus_and_say_what_sql_says(store, tmp_path, run):
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    port = free_port()
+    server = Server(str(directory), SIZES + store.options() + [f"--terrace-metrics-listen=127.0.0.1:{port}"])
+    server.start()
+    try:
+        connection = server.connect()
+        load(connection, run)
+        wait_for(lambda: is_mostly_far(connection, run))
+        run(connection, "SELECT SUM(v) FROM t")
+
+        def scrape():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+                return families(answer.read().decode())
+
+        before = scrape()
+        row = rows(connection, "TERRACE_INDEX_STATISTICS", "TABLE_SCHEMA = 'd' AND INDEX_NAME = 'PRIMARY'")[0]
+        after = scrape()
+        # What only grows lies between two looks at it.
+        for tier in ("memory", "flash", "volume", "object"):
+            low, high = (value(seen["terrace_index_reads"], table="d.t", index="PRIMARY", tier=tier) for seen in (before, after))
+            assert low <= row[f"READS_{tier.upper()}"] <= high
+        for metric, column in (("sinks", "SINKS"), ("pages_ahead", "PAGES_AHEAD")):
+            low, high = (value(seen[f"terrace_index_{metric}"], table="d.t", index="PRIMARY") for seen in (before, after))
+            assert low <= row[column] <= high and (metric != "sinks" or high > 0)
+        assert value(after["terrace_index_pages"], table="d.t", tier="object") > 0
+        assert after["terrace_pool_misses"].type == "counter" and after["terrace_pool_frames"].type == "gauge"
+        assert not [name for name, family in after.items() if family.type in ("untyped", "unknown")], "every metric has a type"
+        # A histogram's buckets grow, and end with the count.
+        histogram = after["terrace_io_duration_seconds"]
+        buckets = [sample.value for sample in histogram.samples if sample.name.endswith("_bucket") and sample.labels["tier"] == "volume" and sample.labels["purpose"] == "log_write"]
+        count = next(sample.value for sample in histogram.samples if sample.name.endswith("_count") and sample.labels == {"tier": "volume", "purpose": "log_write"})
+        assert buckets == sorted(buckets) and buckets[-1] == count > 0
+        for path, code in (("/", 404), ("/metrics/x", 404)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30)
+            assert refused.value.code == code
+        # Nonsense and silence harm nobody.
+        for text in (b"\\0" * 100, b"GET /metrics", b"a" * 100000):
+            with socket.create_connection(("127.0.0.1", port)) as rude:
+                try:
+                    rude.sendall(text)
+                except OSError:
+                    pass
+        assert scrape()
+        server.stop()
+
+        # The same of the stopped instance, by the command; and what it advises.
+        volume = os.path.join(server.directory, "data", "terrace")
+        program = os.path.join(TARGET, "debug", "terrace")
+        done = subprocess.run([program, "status", "--prometheus", "--volume", volume], stdout=subprocess.PIPE, text=True, timeout=180)
+        stopped = families(done.stdout)
+        assert done.returncode == 0 and value(stopped["terrace_closed_cleanly"]) == 1
+        assert value(stopped["terrace_index_pages"], table="d.t", tier="object") > 0
+        done = subprocess.run([program, "advise", "--volume", volume], stdout=subprocess.PIPE, text=True, timeout=180)
+        assert done.returncode == 0 and "Advice: " in done.stdout and " reads, memory (" in done.stdout, done.stdout
+        done = subprocess.run([program, "advise", "--json", "--volume", volume], stdout=subprocess.PIPE, text=True, timeout=180)
+        assert len(json.loads(done.stdout)["curve"]) >= 9
+        assert server.check(*store.place())[0] == 0
+        server.start()
+    finally:
+        end(server)
