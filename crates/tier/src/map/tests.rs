@@ -81,7 +81,7 @@ fn a_page_is_where_it_was_published_last() {
     assert_eq!(slot_of(&map, page(B, 4000)), Some((slots[1], 12)));
     assert_eq!(map.locate(page(A, 6)), Located::Never);
     let counts = map.counts();
-    assert_eq!(counts[&A], SpaceCounts { pages: 1, volume: 1, object: 0, objects: 0 });
+    assert_eq!(counts[&A], SpaceCounts { pages: 1, volume: 1, object: 0, objects: 0, object_bytes: 0 });
     assert_eq!(map.faults(), Vec::<String>::new());
 }
 
