@@ -430,10 +430,11 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       code= terrace_table_auto_increment_raise(owner->m_table, info->create_info->auto_increment_value);
     if (code)
       return owner->alter_failed(code, altered, info);
-    if (info->handler_flags & ALTER_CHANGE_CREATE_OPTION)
-      code= apply_table_options(owner->m_name, altered);
-    if (code)
-      return owner->alter_failed(code, altered, info);
+    if (apply_table_options(owner->m_name, altered))
+    {
+      my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", MYF(0), last_message().c_str());
+      return true;
+    }
     alters.push_back(context->alter);
   }
   std::vector<std::string> properties;

@@ -18,6 +18,7 @@
 #include "kept_statistics.h"
 #include "table_options.h"
 #include "sql_table.h"
+#include "table_options.h"
 #include <set>
 
 namespace terrace {
@@ -286,11 +287,16 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   definition.properties= bytes_of(properties);
   terrace_table *table= nullptr;
   int32_t code= terrace_table_create(engine, &definition, &table);
+  if (!code && apply_table_options(engine_name, form))
+  {
+    my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", MYF(0), last_message().c_str());
+    terrace_table_close(table);
+    terrace_table_drop(engine, bytes_of(engine_name));
+    return HA_WRONG_CREATE_OPTION;
+  }
   if (!code && info->auto_increment_value > 1)
     code= terrace_table_auto_increment_raise(table, info->auto_increment_value);
   terrace_table_close(table);
-  if (!code)
-    code= apply_table_options(engine_name, form);
   return map_error(thd, code);
 }
 

@@ -49,7 +49,7 @@ static void store_text(Field *field, const char *text, size_t length)
 }
 
 /** `db/table` in file name encoding → the same in names. */
-static std::string name_of_table(const std::string &path)
+std::string name_of_table(const std::string &path)
 {
   size_t cut= path.find('/');
   if (cut == std::string::npos || path[0] == '/')

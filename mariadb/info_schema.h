@@ -7,12 +7,17 @@
 #define TERRACE_INFO_SCHEMA_H
 
 #include "server.h"
+#include <string>
 
 namespace terrace {
 
 extern struct st_mysql_information_schema info_schema_interface;
 int start_spaces(void *place);
 int start_io(void *place);
+int start_rules(void *place);
+
+/** `db/table` in file name encoding → the same in names. */
+std::string name_of_table(const std::string &path);
 
 } // namespace terrace
 #endif

@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "info_schema.h"
+#include "resize.h"
 #include "seen.h"
 #include "session.h"
 #include "status.h"
@@ -32,7 +33,7 @@ terrace_engine *engine;
 static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission, *metrics_listen;
 static char *compression;
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
-static ulonglong sink_requests_max;
+static ulonglong sink_requests_max, memory_max_bytes, resize_wait;
 static ulonglong locks_max, log_wait, purge_lag_max;
 static ulong flush_log_at_trx_commit;
 static my_bool bypass;
@@ -76,13 +77,20 @@ static MYSQL_SYSVAR_STR(metrics_listen, metrics_listen, FIXED,
 #define ENGINE_NUMBER(name, variable, meaning)                                                                         \
   static MYSQL_SYSVAR_ULONGLONG(name, variable, FIXED, meaning " 0: the engine's default", nullptr, nullptr, 0, 0,     \
                                 ULONGLONG_MAX, 0)
-ENGINE_NUMBER(memory, memory_bytes, "All memory the engine may use, in bytes.");
+/* Those of them that SET GLOBAL changes while the server runs (resize.cc). */
+#define ENGINE_SIZE(name, variable, meaning)                                                                           \
+  static MYSQL_SYSVAR_ULONGLONG(name, variable, PLUGIN_VAR_RQCMDARG, meaning " 0: the engine's default", nullptr,      \
+                                resize_##name, 0, 0, ULONGLONG_MAX, 0)
+ENGINE_SIZE(memory, memory_bytes, "All memory the engine may use, in bytes.");
+ENGINE_SIZE(object_buffer, object_buffer_bytes, "Room for pages on the volume, in bytes.");
+ENGINE_SIZE(flash, flash_bytes, "Room for copies of pages on flash, in bytes.");
+ENGINE_NUMBER(memory_max, memory_max_bytes, "Up to here terrace_memory can be made more while the server runs, in bytes.");
+ENGINE_NUMBER(resize_wait_timeout_ms, resize_wait,
+              "How long a change of a size waits while nothing moves before it is given up, in milliseconds.");
 ENGINE_NUMBER(log, log_bytes, "Size of the log on the volume, all partitions together, in bytes.");
 ENGINE_NUMBER(log_partitions, log_partitions, "Log files written side by side.");
-ENGINE_NUMBER(object_buffer, object_buffer_bytes, "Room for pages on the volume, in bytes.");
 ENGINE_NUMBER(sink_after_ms, sink_after, "A block left alone for so long goes to the object store, in milliseconds.");
 ENGINE_NUMBER(sink_requests_max, sink_requests_max, "Requests a second to the object store that sinking may make.");
-ENGINE_NUMBER(flash, flash_bytes, "Room for copies of pages on flash, in bytes.");
 ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactions together.");
 ENGINE_NUMBER(purge_lag_max, purge_lag_max, "Undo records that purge may be behind before writers are slowed.");
 ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log space, in milliseconds.");
@@ -156,6 +164,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
+  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
   MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
   MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),
@@ -166,6 +175,7 @@ static const struct { const char *name; ulonglong *value; } numbers[]= {
   {"memory", &memory_bytes}, {"log", &log_bytes}, {"log_partitions", &log_partitions},
   {"object_buffer", &object_buffer_bytes}, {"sink_after_ms", &sink_after}, {"flash", &flash_bytes},
   {"locks_max", &locks_max}, {"log_wait_timeout_ms", &log_wait},
+  {"memory_max", &memory_max_bytes}, {"resize_wait_timeout_ms", &resize_wait},
   {"purge_lag_max", &purge_lag_max}, {"sink_requests_max", &sink_requests_max}};
 
 static const struct { const char *name; double *value; } prices[]= {
@@ -371,6 +381,21 @@ maria_declare_plugin(terrace)
   "Requests to the tiers, by purpose",
   PLUGIN_LICENSE_GPL,
   terrace::start_io,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &terrace::info_schema_interface,
+  "TERRACE_RULES",
+  "The Terrace authors",
+  "Quotas, limits and placement of tables",
+  PLUGIN_LICENSE_GPL,
+  terrace::start_rules,
   nullptr,
   0x0001,
   nullptr,

@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Options of a table in CREATE and ALTER TABLE. */
+/* Options of a table and of an index in CREATE and ALTER. */
 #ifndef TERRACE_TABLE_OPTIONS_H
 #define TERRACE_TABLE_OPTIONS_H
 
 #include "server.h"
 #include <string>
 
-/* The server's name for it. */
+/* The server's names for them. */
 struct ha_table_option_struct
 {
-  /* COMPRESSION: a place in the list of its values. */
+  ulonglong flash_min, flash_max, buffer_min, buffer_max;
+  ulonglong flash_iops, flash_bandwidth, volume_iops, volume_bandwidth, object_iops, object_bandwidth;
+  /* PLACEMENT: a place in the list of its values. */
+  uint placement;
+  /* COMPRESSION: the same. */
   uint compression;
+};
+struct ha_index_option_struct
+{
+  uint placement;
 };
 
 namespace terrace {

@@ -10,6 +10,7 @@
 mod alter;
 pub mod definition;
 pub mod entry;
+pub mod rules;
 
 use crate::btree::Tree;
 use crate::checkpoint::Checkpointer;
@@ -88,6 +89,8 @@ pub struct Catalog {
     ids: Mutex<(u32, u32)>,
     /// Openings so far.
     openings: AtomicU64,
+    /// By the table's id.
+    rules: Mutex<HashMap<u32, rules::TableRules>>,
     codecs: Arc<Codecs>,
 }
 
@@ -113,6 +116,7 @@ impl Catalog {
         if let Some(fault) = report.faults.first() {
             return Err(Error::Corrupt(format!("the catalog: {fault}")));
         }
+        let stored = entries.take_rules();
         let (definitions, left, group) = entries.put_together();
         for (id, value) in definitions {
             // Ids come from one counter and name one thing each.
@@ -132,6 +136,15 @@ impl Catalog {
         for key in left {
             tree.remove(&key)?;
         }
+        let mut rules = HashMap::new();
+        for (id, value) in stored {
+            if !known.names.contains_key(&id) {
+                tree.remove(&rules::key(id))?;
+                continue;
+            }
+            let unreadable = || Error::Corrupt(format!("the catalog's rules of table {id} cannot be read"));
+            rules.insert(id, rules::decode(&value).ok_or_else(unreadable)?);
+        }
         let catalog = Catalog {
             pages: pages.clone(),
             tree,
@@ -140,6 +153,7 @@ impl Catalog {
             changing: Mutex::new(group),
             ids: Mutex::new((next, next)),
             openings: AtomicU64::new(0),
+            rules: Mutex::new(rules),
             codecs,
         };
         // What a crash left to do; if it fails, the next change does it.
@@ -402,6 +416,7 @@ impl Catalog {
         self.remove_value(id)?;
         self.durable()?;
         self.known.lock().remove(name);
+        self.forget_rules(id);
         spaces.iter().for_each(|space| self.codecs.set(*space, None));
         Ok(spaces)
     }

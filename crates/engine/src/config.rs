@@ -49,6 +49,8 @@ impl std::fmt::Display for Bytes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub memory: Bytes,
+    pub memory_max: Bytes,
+    pub resize_wait_timeout_ms: u64,
     pub log: Bytes,
     pub log_partitions: usize,
     pub log_wait_timeout_ms: u64,
@@ -68,6 +70,8 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             memory: Bytes(128 * MIB),
+            memory_max: Bytes(0),
+            resize_wait_timeout_ms: 60_000,
             log: Bytes(96 * MIB),
             log_partitions: 1,
             log_wait_timeout_ms: 60_000,
@@ -106,6 +110,18 @@ pub const SETTINGS: &[Setting] = &[
         name: "memory",
         meaning: "All memory the engine may use: buffer pool, log buffers, map, flash index, locks.",
         field: Field::Size(|c| &mut c.memory),
+    },
+    Setting {
+        name: "memory_max",
+        meaning: "Up to here `memory` can be made more while the engine runs. It costs addresses, not memory.\n\
+                  0: what the machine has.",
+        field: Field::Size(|c| &mut c.memory_max),
+    },
+    Setting {
+        name: "resize_wait_timeout_ms",
+        meaning: "How long a change of memory, flash or object_buffer waits while nothing moves (pages that are pinned, a\n\
+                  store that takes no blocks) before it is given up and the old size stays, in milliseconds.",
+        field: Field::Millis(|c| &mut c.resize_wait_timeout_ms),
     },
     Setting {
         name: "log",
@@ -304,6 +320,9 @@ impl Config {
         };
         least("memory", self.memory, MEMORY_MIN);
         least("object_buffer", self.object_buffer, OBJECT_BUFFER_MIN);
+        if (1..self.memory.0).contains(&self.memory_max.0) {
+            faults.push(format!("memory_max = {} is less than memory = {}", self.memory_max, self.memory));
+        }
         let partitions_max = crate::superblock::PARTITIONS_MAX;
         if self.log_partitions == 0 || self.log_partitions > partitions_max {
             faults.push(format!("log_partitions = {} is not in 1..={partitions_max}", self.log_partitions));
@@ -361,13 +380,30 @@ impl Config {
     /// Frames of the buffer pool: what memory leaves after log buffers, the map, fixed costs, and the sinkers'
     /// buffers if there is an object store. `map`: bytes of the map at the start.
     pub fn frames(&self, has_store: bool, map: u64) -> usize {
+        self.frames_with(if has_store { self.sinkers() } else { 0 }, self.log_waiting(), map)
+    }
+
+    /// The most frames that the pool can come to have while the instance runs.
+    pub fn frames_max(&self, has_store: bool) -> usize {
+        let most = Config { memory: self.memory_max_bytes(), flash: Bytes(0), ..self.clone() };
+        most.frames_with(if has_store { self.sinkers() } else { 0 }, self.log_waiting(), 0)
+    }
+
+    /// `memory_max`, or what it is by default; never less than `memory`.
+    pub fn memory_max_bytes(&self) -> Bytes {
+        let machine = if self.memory_max.0 == 0 { terrace_io::reserve::machine_memory() } else { 0 };
+        Bytes(self.memory_max.0.max(machine).max(self.memory.0))
+    }
+
+    /// As `frames`, with the sinkers and the log's buffers that there are.
+    pub fn frames_with(&self, sinkers: usize, log_waiting: usize, map: u64) -> usize {
         // An eighth (at most 32 MiB) stays for the log's buffers, locks, read buffers and the map, which may grow: a
         // quarter of it is the map's. What the map takes beyond that, pages cannot have; but half of what there is stays
         // theirs, for open tables keep some of them. A map that is larger than that (thousands of tables with a
         // few megabytes of memory) comes on top of the setting.
         let eighth = (self.memory.0 / 8).min(32 * MIB);
-        let sinkers = if has_store { self.sinkers() * sink::BYTES_PER_WORKER } else { 0 };
-        let rest = eighth + 4 * self.log_waiting() as u64 + self.flash_index() + sinkers as u64;
+        let sinkers = sinkers * sink::BYTES_PER_WORKER;
+        let rest = eighth + 4 * log_waiting as u64 + self.flash_index() + sinkers as u64;
         let left = self.memory.0.saturating_sub(rest);
         let left = left - map.saturating_sub(eighth / 4).min(left / 2);
         // A frame costs its page and about 200 bytes of table, queues and metadata.

@@ -1,12 +1,14 @@
 //! The engine: what fronts open.
 
 use crate::catalog::Catalog;
+use crate::catalog::rules::TableRules;
 use crate::config::{Bytes, Config};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::kept_curve::Kept;
 use crate::lock::{Locks, OnWait};
 use crate::requests::{self, Requests};
+use crate::resize::Size;
 use crate::row_cursor::{Buffers, Cursor};
 use crate::seen::{self, Value};
 use crate::storage::{Parts, Storage};
@@ -66,6 +68,7 @@ impl Engine {
         storage.start_redo(|space| live.contains(&space))?;
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
         *core.history.lock() = recovered.history;
+        core.push_rules();
         let sched = core.storage.world.sched.clone();
         if !recovered.unfinished.is_empty() {
             let worker = RollbackWorker::new(core.clone(), recovered.unfinished);
@@ -125,6 +128,7 @@ impl Engine {
         let spaces = self.core.catalog.drop_table(name)?;
         // The catalog names them no more: what fails here purge tries again, or the next start does.
         let _ = self.core.drop_spaces(spaces);
+        self.core.push_rules();
         self.core.purge_wanted.notify();
         Ok(())
     }
@@ -139,6 +143,7 @@ impl Engine {
         let spaces = self.core.catalog.truncate_table(name)?;
         // The catalog names them no more: what fails here purge tries again, or the next start does.
         let _ = self.core.drop_spaces(spaces);
+        self.core.push_rules();
         self.core.purge_wanted.notify();
         Ok(())
     }
@@ -244,6 +249,7 @@ impl Engine {
             ("sink_pages", sunk(|c| &c.pages)),
             ("sink_blocks_by_watermark", sunk(|c| &c.by_watermark)),
             ("sink_blocks_by_cooling", sunk(|c| &c.by_cooling)),
+            ("sink_blocks_by_share", sunk(|c| &c.by_share)),
             ("sink_blocks_waiting", cold.map_or(0, |c| c.sinker.status().blocks_buffered)),
             ("sink_errors", sunk(|c| &c.errors)),
             ("sink_throttled", sunk(|c| &c.throttled)),
@@ -254,8 +260,17 @@ impl Engine {
             ("flash_pages_restored", flash.as_ref().map_or(0, |(status, _)| status.restored)),
             ("flash_off", flash.as_ref().map_or(0, |(status, _)| u64::from(status.off.is_some()))),
             ("flash_remembered", flash_count(|c| &c.remembered)),
+            ("flash_refused", flash_count(|c| &c.refused)),
             ("flash_invalidated", flash_count(|c| &c.invalidated)),
             ("flash_fill_dropped", flash_count(|c| &c.fill_dropped)),
+            ("memory_bytes", s.memory().0),
+            ("memory_bytes_max", s.config.memory_max_bytes().0),
+            ("flash_bytes", s.flash_size().0),
+            ("flash_bytes_file", flash.as_ref().map_or(0, |(status, _)| status.file_bytes)),
+            ("object_buffer_bytes", s.object_buffer_size().0),
+            ("object_buffer_bytes_file", u64::from(s.buffer.grown()) * PAGE_SIZE as u64),
+            ("resize_pages_moved", get(&s.resizing.moved)),
+            ("resize_bytes_left", s.resizing.progress().map_or(0, |resize| resize.left.0)),
             ("pool_frames", pool.frames() as u64),
             ("pool_frames_free", pool.free_frames() as u64),
             ("pool_frames_dirty", pool.dirty_frames() as u64),
@@ -322,6 +337,14 @@ impl Engine {
         list
     }
 
+    /// Gives memory, flash or object buffer another size; see [`Storage::resize`].
+    pub fn resize(&self, what: Size, to: Bytes, stop: &dyn Fn() -> bool) -> Result<()> {
+        if what != Size::Memory {
+            self.core.check_guaranteed("", &TableRules::default(), what, to)?;
+        }
+        self.core.storage.resize(what, to, stop)
+    }
+
     /// The settings in force, by name. Of the log and the object buffer what the volume has, which may be more
     /// than what was asked for.
     pub fn settings(&self) -> Vec<(&'static str, u64)> {
@@ -329,11 +352,13 @@ impl Engine {
         let superblock = s.checkpointer.superblock();
         let partitions = superblock.starts.len();
         let log = superblock.log_blocks * crate::log::block::BLOCK as u64 * partitions as u64;
-        let object_buffer = u64::from(superblock.slots) * PAGE_SIZE as u64;
         let in_force = Config {
+            memory: s.memory(),
+            memory_max: s.config.memory_max_bytes(),
+            flash: s.flash_size(),
             log: Bytes(log),
             log_partitions: partitions,
-            object_buffer: Bytes(object_buffer),
+            object_buffer: s.object_buffer_size(),
             ..s.config.clone()
         };
         in_force.values()
@@ -354,6 +379,11 @@ impl Engine {
             ("lineage", format!("{:032x}", superblock.lineage)),
             ("volume", s.volume.describe()),
         ];
+        notes.extend(s.resizing.progress().map(|resize| {
+            let (name, seconds) = (resize.what.name(), (s.world.clock.now() - resize.since) as f64 / 1e9);
+            let (from, to, left) = (resize.from, resize.to, resize.left);
+            ("resize", format!("{name} from {from} to {to}: {left} left after {seconds:.1} s"))
+        }));
         notes.extend(s.volume.batches().map(|how| ("disk_batches", how.to_string())));
         notes.extend(s.cold.iter().map(|cold| ("object_store", cold.store.describe())));
         notes.extend(self.failure().map(|what| ("engine_trouble", what)));

@@ -145,7 +145,7 @@ struct About {
 
 impl Space {
     pub fn open(pages: &Arc<Pages>, id: SpaceId) -> Result<Space> {
-        let header = pages.load(PageId::new(id, HEADER_PAGE), Access::Normal)?;
+        let header = pages.load_to_keep(PageId::new(id, HEADER_PAGE), Access::Normal)?;
         let space = Space {
             pages: pages.clone(),
             id,

@@ -10,7 +10,7 @@
 //! A crash at any point of a start repeats it: until the new epoch is in the superblock nothing was
 //! changed; after it the old log stays as it was read until a checkpoint has passed it.
 //!
-//! Not here: making a new instance (`create`).
+//! Not here: making a new instance (`create`), other sizes while it runs (`resize`).
 
 use crate::checkpoint::{CheckpointWorker, Checkpointer};
 use crate::cold::{Cold, ColdParts};
@@ -23,6 +23,7 @@ use crate::log::{self, Log, LogSetup};
 use crate::recovery::cut;
 use crate::recovery::pending::Pending;
 use crate::recovery::worker::RedoWorker;
+use crate::resize::Resizing;
 use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ use terrace_tier::pages::Pages;
 use terrace_tier::path::{FlashCache, PageObjects, Path};
 use terrace_tier::pool::Access;
 use terrace_tier::prefetch::{PREFETCHERS, Prefetcher};
+use terrace_tier::quota::Rules;
 use terrace_tier::redo::Redo;
 
 /// What an instance is opened on.
@@ -67,7 +69,12 @@ pub struct Storage {
     pub cold: Option<Arc<Cold>>,
     pub pending: Arc<Pending>,
     pub checkpointer: Arc<Checkpointer>,
+    /// As it was at the start; sizes may be others by now (`resize`).
     pub config: Config,
+    pub buffer: Arc<ObjectBuffer>,
+    pub resizing: Resizing,
+    /// Quotas, limits and placement of tables.
+    pub rules: Arc<Rules>,
     /// The instance was closed cleanly before this start.
     pub was_clean: bool,
     /// The instance was made by this start.
@@ -128,8 +135,13 @@ impl Storage {
         let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
         let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far));
         path.set_pending(pending.clone());
+        let rules = Arc::new(Rules::default());
+        path.set_rules(parts.world.clone(), rules.clone());
+        bpe.iter().for_each(|bpe| bpe.set_rules(rules.clone()));
         let frames = config.frames(objects.is_some(), map.bytes());
-        let pages = Arc::new(Pages::new(parts.world.clone(), frames, path.clone(), redo.clone()));
+        let most = config.frames_max(objects.is_some());
+        let (world, below) = (parts.world.clone(), path.clone());
+        let pages = Arc::new(Pages::that_grow(world, frames, most, below, redo.clone()));
         let pool = pages.pool().clone();
         let cold = match objects {
             None => None,
@@ -140,7 +152,8 @@ impl Storage {
                 Some(Arc::new(Cold::open(config, cold, &superblock)?))
             }
         };
-        let flusher = Arc::new(Flusher::new(pool.clone(), map.clone(), buffer, redo.clone(), flash));
+        cold.iter().for_each(|cold| cold.sinker.set_rules(rules.clone()));
+        let flusher = Arc::new(Flusher::new(pool.clone(), map.clone(), buffer.clone(), redo.clone(), flash));
         pages.set_room(Arc::new(Growth {
             world: parts.world.clone(),
             map: map.clone(),
@@ -186,6 +199,9 @@ impl Storage {
             pending,
             checkpointer,
             config: config.clone(),
+            buffer,
+            resizing: Resizing::new(config),
+            rules,
             was_clean,
             is_new,
             since: parts.world.clock.now(),

@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_engine::btree::Tree;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::storage::{Parts, Storage};
+use terrace_engine::{Error, Size};
 use terrace_io::random::Random;
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::SpaceId;
@@ -47,6 +49,8 @@ struct Load {
     flush_every: u64,
     sync_every: u64,
     checkpoint_every: u64,
+    /// Another size for memory or object buffer; 0: never.
+    resize_every: u64,
 }
 
 const fn small(partitions: usize) -> Load {
@@ -58,6 +62,7 @@ const fn small(partitions: usize) -> Load {
         flush_every: 25,
         sync_every: 20,
         checkpoint_every: 60,
+        resize_every: 0,
     }
 }
 
@@ -69,13 +74,16 @@ struct Run {
     durable: Model,
     since: Vec<Change>,
     changes: u64,
+    /// Sizes that came into force, pages that moved for them.
+    resized: u64,
+    moved: u64,
 }
 
 impl Run {
     fn new(seed: u64, load: Load) -> Run {
         let sim = SimWorld::new(seed);
         let disk = sim.disk("volume");
-        Run { load, sim, disk, durable: Model::new(), since: Vec::new(), changes: 0 }
+        Run { load, sim, disk, durable: Model::new(), since: Vec::new(), changes: 0, resized: 0, moved: 0 }
     }
 
     fn open(&self) -> Result<(Storage, Option<Arc<Tree>>), terrace_engine::Error> {
@@ -163,6 +171,9 @@ impl Run {
                     }
                 }
             }
+            if self.load.resize_every > 0 && random.one_in(self.load.resize_every) && self.resize(storage) {
+                return true;
+            }
             if random.one_in(200) {
                 match storage.checkpoint() {
                     Ok(()) => self.durable(),
@@ -172,6 +183,28 @@ impl Run {
                     }
                 }
             }
+        }
+        self.sim.crashed()
+    }
+
+    /// Another size for something, by the seed. True: the machine died.
+    fn resize(&mut self, storage: &Storage) -> bool {
+        let random = &self.sim.random;
+        let (what, to) = match random.below(3) {
+            0 => (Size::Memory, (4 << 20) + (random.below(5) << 20)),
+            // Hardly more than the pages need, so that some are in slots that are to go.
+            _ => (Size::ObjectBuffer, (4 << 20) + (random.below(16) << 18)),
+        };
+        // Sometimes somebody ends it.
+        let looks = AtomicU64::new(if random.one_in(4) { random.below(20) } else { u64::MAX });
+        let stop = || looks.fetch_sub(1, Ordering::Relaxed) == 0;
+        let before = storage.resizing.moved.load(Ordering::Relaxed);
+        let result = storage.resize(what, Bytes(to), &stop);
+        self.moved += storage.resizing.moved.load(Ordering::Relaxed) - before;
+        match result {
+            Ok(()) => self.resized += 1,
+            Err(Error::Full(_) | Error::Unavailable(_) | Error::Cancelled) if !self.sim.crashed() => {}
+            Err(error) => assert!(self.sim.crashed(), "seed {}: {what:?} to {to}: {error}", self.sim.seed),
         }
         self.sim.crashed()
     }
@@ -221,6 +254,10 @@ impl Run {
 
 /// Runs until a crash at each of `cuts` steps in turn, and checks after each. Returns the crashes.
 fn crash_often(seed: u64, load: Load, cuts: u64) -> u64 {
+    crash_run(seed, load, cuts).1
+}
+
+fn crash_run(seed: u64, load: Load, cuts: u64) -> (Run, u64) {
     if std::env::var("TERRACE_TRACE").is_ok() {
         eprintln!("seed {seed}");
     }
@@ -233,7 +270,7 @@ fn crash_often(seed: u64, load: Load, cuts: u64) -> u64 {
         crashes += u64::from(run.work(ops));
         run.check();
     }
-    crashes
+    (run, crashes)
 }
 
 fn seeds() -> u64 {
@@ -258,6 +295,29 @@ fn acknowledged_changes_survive_power_loss_under_memory_pressure() {
     let load = Load { keys: 60_000, ops: 6000, steps: 4000, flush_every: 500, sync_every: 100, ..small(2) };
     let crashes: u64 = (0..seeds() / 6).map(|seed| crash_often(2000 + seed, load, 8)).sum();
     assert!(crashes > seeds() / 6, "only {crashes} crashes");
+}
+
+/// Memory and object buffer get other sizes all the time.
+#[test]
+fn acknowledged_changes_survive_power_loss_in_the_middle_of_a_resize() {
+    let load = Load {
+        keys: 20_000,
+        ops: 8000,
+        steps: 6000,
+        flush_every: 100,
+        sync_every: 100,
+        resize_every: 100,
+        ..small(1)
+    };
+    let (mut crashes, mut resized, mut moved) = (0, 0, 0);
+    for seed in 0..seeds() / 4 {
+        let (run, died) = crash_run(3000 + seed, load, 8);
+        (crashes, resized, moved) = (crashes + died, resized + run.resized, moved + run.moved);
+    }
+    println!("{crashes} crashes, {resized} sizes, {moved} pages moved");
+    let seeds = seeds() / 4;
+    // Pages move in `sink_lives`, where slots are few; here hardly ever.
+    assert!(crashes > 2 * seeds && resized > 10 * seeds, "this proves little");
 }
 
 /// Each I/O step of the first start and of a little work, in turn.

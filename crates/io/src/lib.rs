@@ -15,6 +15,7 @@ pub mod emulate;
 pub mod object;
 pub mod random;
 pub mod real;
+pub mod reserve;
 pub mod sched;
 pub mod stats;
 pub mod store;

@@ -33,19 +33,27 @@ impl Default for CrashMix {
     }
 }
 
-#[derive(Default)]
 struct Content {
     durable: HashMap<u64, Box<[u8; SECTOR]>>,
     unsynced: BTreeMap<u64, Box<[u8; SECTOR]>>,
     len: u64,
     durable_len: u64,
+    /// Since the last sync the file was cut here, a sector: durable ones from here on read as zeros.
+    cut: u64,
+}
+
+impl Default for Content {
+    fn default() -> Content {
+        Content { durable: HashMap::new(), unsynced: BTreeMap::new(), len: 0, durable_len: 0, cut: u64::MAX }
+    }
 }
 
 impl Content {
     fn read(&self, offset: u64, buf: &mut [u8]) {
         for (i, part) in buf.chunks_mut(SECTOR).enumerate() {
             let sector = offset / SECTOR as u64 + i as u64;
-            match self.unsynced.get(&sector).or_else(|| self.durable.get(&sector)) {
+            let durable = || self.durable.get(&sector).filter(|_| sector < self.cut);
+            match self.unsynced.get(&sector).or_else(durable) {
                 Some(bytes) => part.copy_from_slice(&bytes[..part.len()]),
                 None => part.fill(0),
             }
@@ -59,14 +67,30 @@ impl Content {
         }
         self.len = self.len.max(offset + buf.len() as u64);
     }
+    /// What is cut off is gone for readers at once. On the device it is there until a sync, or a crash, says
+    /// otherwise: so it may come back, if the file was not made longer again since.
+    fn shrink(&mut self, len: u64) {
+        if len < self.len {
+            let end = len.div_ceil(SECTOR as u64);
+            _ = self.unsynced.split_off(&end);
+            self.len = len;
+            self.cut = self.cut.min(end);
+        }
+    }
     fn sync(&mut self) {
+        let cut = std::mem::replace(&mut self.cut, u64::MAX);
+        self.durable.retain(|sector, _| *sector < cut);
         let unsynced = std::mem::take(&mut self.unsynced);
         self.durable.extend(unsynced);
         self.durable_len = self.len;
     }
     fn crash(&mut self, random: &SimRandom, mix: CrashMix) {
+        let mut landed = HashSet::new();
         for (sector, bytes) in std::mem::take(&mut self.unsynced) {
             let roll = random.below(100);
+            if roll < mix.landed + mix.garbage {
+                landed.insert(sector);
+            }
             if roll < mix.landed {
                 self.durable.insert(sector, bytes);
             } else if roll < mix.landed + mix.garbage {
@@ -75,8 +99,11 @@ impl Content {
                 self.durable.insert(sector, garbage);
             }
         }
-        // The length of the file is metadata: it may have been written or not.
+        // The length of the file is metadata: it may have been written or not. A file that was cut and made longer again
+        // has lost what was cut off if the new length counts.
+        let cut = std::mem::replace(&mut self.cut, u64::MAX);
         if random.one_in(2) {
+            self.durable.retain(|sector, _| *sector < cut || landed.contains(sector));
             self.durable_len = self.len;
         }
         self.len = self.durable_len;
@@ -245,6 +272,7 @@ impl Content {
             unsynced: BTreeMap::new(),
             len: self.durable_len,
             durable_len: self.durable_len,
+            cut: u64::MAX,
         }
     }
     fn durable_copy(&self) -> Content {
@@ -429,6 +457,14 @@ impl File for SimFile {
         self.grows(len)?;
         let mut content = self.node.lock();
         content.len = content.len.max(len);
+        Ok(())
+    }
+    fn shrink(&self, len: u64) -> Result<()> {
+        self.ready("shrink", 0, 0)?;
+        if self.shared.faults.write_errors.load(Ordering::SeqCst) {
+            return Err(self.error("shrink", len, 0));
+        }
+        self.node.lock().shrink(len);
         Ok(())
     }
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -223,6 +223,9 @@ typedef struct {
 // One counter of `terrace_engine_status`.
 typedef void (*terrace_status_fn)(void *context, terrace_bytes name, uint64_t value);
 
+// Whether to give up; asked every few milliseconds.
+typedef bool (*terrace_stop_fn)(void *context);
+
 // A lock wait: who waits, and for whom.
 typedef void (*terrace_wait_fn)(void *waiter, void *holder);
 
@@ -419,6 +422,53 @@ typedef struct {
   uint64_t nanos_log;
 } terrace_reads;
 
+// Placement of one index.
+typedef struct {
+  size_t size;
+  terrace_bytes index;
+  uint8_t placement;
+} terrace_placement;
+
+// Rules of a table. Numbers that are 0 say nothing.
+typedef struct {
+  size_t size;
+  // Bytes of flash that are the table's whatever others read, and that it may have at the most.
+  uint64_t flash_min;
+  uint64_t flash_max;
+  // The same of the object buffer.
+  uint64_t buffer_min;
+  uint64_t buffer_max;
+  // Reads from each tier in a second, and bytes.
+  uint64_t flash_iops;
+  uint64_t flash_bandwidth;
+  uint64_t volume_iops;
+  uint64_t volume_bandwidth;
+  uint64_t object_iops;
+  uint64_t object_bandwidth;
+  // Of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
+  uint8_t placement;
+  // Indexes that have one of their own.
+  const terrace_placement *indexes;
+  size_t index_count;
+} terrace_rules;
+
+// What holds for one index of a table that has rules. The texts are borrowed for the callback.
+typedef struct {
+  size_t size;
+  terrace_bytes table;
+  terrace_bytes index;
+  uint8_t placement;
+  // The table's, without its indexes.
+  terrace_rules rules;
+  // Pages that the table has on flash, as far as they are known to be its.
+  uint64_t flash_pages;
+  // Reads of the table that waited for their turn, and how long, in microseconds.
+  uint64_t waits;
+  uint64_t wait_microseconds;
+} terrace_rule_line;
+
+typedef void (*terrace_rule_fn)(void *context, const terrace_rule_line *line);
+
 // Stands before each row of a batch, in the machine's byte order.
 typedef struct {
   uint32_t key_len;
@@ -457,6 +507,15 @@ int32_t terrace_engine_status(const terrace_engine *engine, terrace_status_fn ea
 int32_t terrace_engine_settings(const terrace_engine *engine,
                                 terrace_status_fn each,
                                 void *context);
+
+// Gives `memory`, `flash` or `object_buffer` (a name of `terrace_engine_settings`) another size, in bytes, and waits until it has it. After an
+// error the old size is in force: the new one is impossible, another resize is under way, nothing has moved for
+// `resize_wait_timeout_ms`, or `stop` (may be null) said so.
+int32_t terrace_engine_resize(const terrace_engine *engine,
+                              terrace_bytes name,
+                              uint64_t bytes,
+                              terrace_stop_fn stop,
+                              void *context);
 
 // Whether pages that are built in bulk pass by the log and memory, straight to the volume (they do at the start). It counts for
 // what begins from here on.
@@ -807,6 +866,15 @@ int32_t terrace_engine_seen(const terrace_engine *engine,
 
 // What the calling thread has read since its last call of this function, through any engine.
 terrace_reads terrace_reads_take(void);
+
+// The table has these rules from now on: durable when it returns, and in force. Rules that contradict one another, or that
+// guarantee more than there is, are refused with words that name both, and nothing has changed.
+int32_t terrace_table_set_rules(const terrace_engine *engine,
+                                terrace_bytes name,
+                                const terrace_rules *rules);
+
+// Calls `each` with every index of every table that has rules.
+int32_t terrace_engine_rules(const terrace_engine *engine, terrace_rule_fn each, void *context);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -7,7 +7,8 @@ use crate::metrics::Listener;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::{Engine, Error, Txn};
+use terrace_engine::config::Bytes;
+use terrace_engine::{Engine, Error, Size, Txn};
 
 /// An open engine. Freed by `terrace_engine_close`.
 pub struct TerraceEngine {
@@ -204,6 +205,38 @@ pub unsafe extern "C" fn terrace_engine_settings(
 ) -> i32 {
     // SAFETY: the caller's promise.
     unsafe { each_number(each, context, || (&*engine).engine.settings()) }
+}
+
+/// Whether to give up; asked every few milliseconds.
+pub type TerraceStopFn = Option<unsafe extern "C" fn(context: *mut std::ffi::c_void) -> bool>;
+
+/// Gives `memory`, `flash` or `object_buffer` (a name of `terrace_engine_settings`) another size, in bytes, and waits until it has it. After an
+/// error the old size is in force: the new one is impossible, another resize is under way, nothing has moved for
+/// `resize_wait_timeout_ms`, or `stop` (may be null) said so.
+///
+/// # Safety
+/// `engine` is open; `name` lives during the call; `stop` may be called with `context` on this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_resize(
+    engine: *const TerraceEngine,
+    name: TerraceBytes,
+    bytes: u64,
+    stop: TerraceStopFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let name = unsafe { name.text()? };
+        let what = Size::named(name)
+            .ok_or_else(|| Fault::invalid(format!("`{name}` is no size that can be changed")))?;
+        let stop = || {
+            // SAFETY: the caller's promise.
+            stop.is_some_and(|stop| unsafe { stop(context) })
+        };
+        // SAFETY: the caller's promise.
+        unsafe { &*engine }.engine.resize(what, Bytes(bytes), &stop)?;
+        Ok(Code::Ok)
+    })
 }
 
 /// Whether pages that are built in bulk pass by the log and memory, straight to the volume (they do at the start). It counts for

@@ -28,6 +28,7 @@ mod error;
 mod load;
 mod metrics;
 mod parts;
+mod rules;
 mod seen;
 mod transaction;
 
@@ -38,5 +39,6 @@ pub use cursor::*;
 pub use engine::*;
 pub use error::*;
 pub use load::*;
+pub use rules::*;
 pub use seen::*;
 pub use transaction::*;

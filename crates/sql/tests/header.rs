@@ -31,6 +31,11 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceRow", "row"),
     ("TerraceNewIndex", "new_index"),
     ("TerraceProgressFn", "progress_fn"),
+    ("TerraceStopFn", "stop_fn"),
+    ("TerraceRules", "rules"),
+    ("TerracePlacement", "placement"),
+    ("TerraceRuleLine", "rule_line"),
+    ("TerraceRuleFn", "rule_fn"),
     ("TerraceValue", "value"),
     ("TerraceRowFn", "row_fn"),
     ("TerraceReads", "reads"),
@@ -72,7 +77,9 @@ fn generate() -> String {
     }
     config.export.include.push("TerraceRowHead".into());
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in ["error", "bytes", "engine", "catalog", "transaction", "cursor", "alter", "load", "seen"] {
+    for file in
+        ["error", "bytes", "engine", "catalog", "transaction", "cursor", "alter", "load", "seen", "rules"]
+    {
         builder = builder.with_src(root.join(format!("src/{file}.rs")));
     }
     let mut text = Vec::new();

@@ -17,14 +17,18 @@
 //! Locks: `state`, for memory work only; no I/O under it. A reader looks at the device with no lock:
 //! its slot may be given to another page meanwhile, and then header and tag say so.
 //!
-//! Not here: what happens in the background (`worker`), when pages leave memory (`pool`), the order of the tiers (`path`).
+//! Not here: more flash or less (`resize`), what happens in the background (`worker`), when pages leave memory (`pool`), the order of the tiers (`path`).
 
 pub mod chunk;
 mod fill;
 pub mod index;
+mod resize;
+mod rules;
 pub mod saved;
+mod shares;
 mod worker;
 
+pub use resize::FlashResizeError;
 pub use worker::BpeWorker;
 
 use crate::admission::Admission;
@@ -33,15 +37,17 @@ use crate::by_space::{BySpace, FlashCounts};
 use crate::page::{self, BadImage, PAGE_SIZE, PageId, PageRef, Tag};
 use crate::path::FlashCache;
 use crate::planted;
+use crate::quota::{self, Class, Entry, Rules};
 use chunk::Chunks;
 use fill::{Fill, Fills};
+use hashbrown::HashMap;
 use index::{FlashSlot, Index, Matches};
 use parking_lot::Mutex;
 use saved::Saved;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_io::disk::{Disk, DiskError, File};
+use std::sync::{Arc, OnceLock};
+use terrace_io::disk::{Disk, DiskError};
 use terrace_io::sched::Event;
 
 /// Errors in a row after which the flash is not used any more.
@@ -88,6 +94,8 @@ pub enum Evicted {
     Remembered,
     /// It was to be written, but the queue is full: only its identifier was kept.
     Dropped,
+    /// Its table or index is kept off flash (`quota`).
+    Refused,
     /// The flash is not used.
     Off,
 }
@@ -101,6 +109,8 @@ pub struct BpeCounters {
     pub fill_dropped: AtomicU64,
     pub fill_cancelled: AtomicU64,
     pub remembered: AtomicU64,
+    /// Pages that rules keep off flash.
+    pub refused: AtomicU64,
     pub invalidated: AtomicU64,
     /// Another page has the same fingerprint.
     pub false_matches: AtomicU64,
@@ -127,6 +137,9 @@ pub struct BpeStatus {
 
 struct State {
     index: Index,
+    /// The class of each table and placement that has rules.
+    classes: HashMap<(u32, bool), Class>,
+    admission: Rule,
     filter: Filter,
     fills: Fills,
     /// The next piece of the saved index to put back, while that goes on.
@@ -152,10 +165,10 @@ impl Files {
     /// Takes the flash directory. True: there is something to put back.
     fn open(flash: &dyn Disk, settings: &BpeSettings) -> Result<(Files, bool), DiskError> {
         let lock = flash.lock()?;
-        // A file that is longer than it may be is given back.
-        let fits = |file: Arc<dyn File>| file.len() <= settings.flash_bytes.next_multiple_of(chunk::CHUNK);
-        let kept = Saved::open(flash, settings.owner).filter(|_| flash.open(chunk::FILE).is_ok_and(fits));
+        let kept = Saved::open(flash, settings.owner).filter(|_| flash.exists(chunk::FILE).unwrap_or(false));
         let chunks = Chunks::open(flash, lock, kept.is_some())?;
+        // What lies beyond the size that it may have is given back.
+        chunks.shrink(slots_of(settings.flash_bytes))?;
         match kept {
             Some(saved) => Ok((Files { chunks, saved }, true)),
             None => Ok((Files { chunks, saved: Saved::begin(flash, settings.owner)? }, false)),
@@ -168,6 +181,7 @@ pub struct Bpe {
     /// None if the flash could not even be opened.
     files: Option<Files>,
     wake: Arc<Event>,
+    rules: OnceLock<Arc<Rules>>,
     pub counters: BpeCounters,
     pub by_space: BySpace<FlashCounts>,
 }
@@ -175,6 +189,11 @@ pub struct Bpe {
 /// What admission remembers for a flash of so many slots.
 pub fn filter_of(rule: Rule, slots: usize) -> Filter {
     Filter::new(rule, slots, filter::Memory { ghost_percent: 100 / GHOST_SHARE, window: WINDOW })
+}
+
+/// Slots of a flash of so many bytes.
+fn slots_of(flash_bytes: u64) -> u32 {
+    (flash_bytes / PAGE_SIZE as u64).min(u64::from(u32::MAX / 4)) as u32
 }
 
 fn count(counter: &AtomicU64) {
@@ -185,7 +204,7 @@ impl Bpe {
     /// Takes the flash. If it cannot be used, the extension is off, and says why in its status: that is no reason
     /// not to start.
     pub fn open(flash: &dyn Disk, settings: BpeSettings) -> Bpe {
-        let slots = (settings.flash_bytes / PAGE_SIZE as u64).min(u64::from(u32::MAX / 4)) as u32;
+        let slots = slots_of(settings.flash_bytes);
         let (files, warm, off) = match Files::open(flash, &settings) {
             Ok((files, warm)) => (Some(files), warm, None),
             Err(error) => (None, false, Some(format!("{}: {error}", flash.describe()))),
@@ -198,6 +217,8 @@ impl Bpe {
         Bpe {
             state: Mutex::new(State {
                 index,
+                classes: HashMap::new(),
+                admission: settings.admission,
                 filter: filter_of(settings.admission, slots as usize),
                 fills: Fills::new(settings.queue_pages.max(1)),
                 restoring: warm.then_some(0),
@@ -210,6 +231,7 @@ impl Bpe {
             }),
             files,
             wake: Arc::new(Event::new()),
+            rules: OnceLock::new(),
             counters: BpeCounters::default(),
             by_space: BySpace::default(),
         }
@@ -250,8 +272,11 @@ impl Bpe {
     fn read(&self, id: PageId, mark: u32, slot: FlashSlot, expected: Tag, image: &mut [u8]) -> bool {
         let Some(files) = &self.files else { return false };
         if let Err(error) = files.chunks.read(slot, image) {
-            self.failed(&error);
-            self.state.lock().index.remove_if(slot, mark);
+            // The slot went with others, after it was found in the index: that is no error of the device.
+            if slot < self.state.lock().index.limit() {
+                self.failed(&error);
+                self.state.lock().index.remove_if(slot, mark);
+            }
             return false;
         }
         self.serves(id, mark, slot, expected, image)
@@ -267,6 +292,11 @@ impl Bpe {
             Ok(()) => {
                 state.index.touch(slot, mark);
                 state.errors = 0;
+                if let Some(rule) = self.rule_of(id) {
+                    // What an earlier start left has no class until it is met.
+                    let class = state.class_of(Some(&rule));
+                    state.index.classify(mark, class);
+                }
                 return true;
             }
             Err(BadImage::Name { .. }) => {
@@ -288,6 +318,12 @@ impl Bpe {
     /// for the device.
     pub fn evicted(&self, id: PageId, image: &[u8], accesses: u8) -> Evicted {
         let mark = mark_of(id);
+        let rule = self.rule_of(id);
+        let entry = rule.as_ref().map_or(Entry::Ask, |rule| quota::entry(rule.placement));
+        if entry == Entry::Refuse {
+            count(&self.counters.refused);
+            return Evicted::Refused;
+        }
         let of_space = self.by_space.of(id.space);
         let spare = {
             let mut guard = self.state.lock();
@@ -298,13 +334,18 @@ impl Bpe {
             if !state.index.matches(mark).is_empty() {
                 return Evicted::Kept;
             }
-            let has_room = state.index.in_use() < state.index.limit() / ROOM * (ROOM - 1);
+            let class = state.class_of(rule.as_ref());
+            let has_room = state.index.in_use() < state.index.limit() / ROOM * (ROOM - 1)
+                && !state.index.shares().holder(class).is_full();
             let mut candidate = None;
             let ghost_hits = state.filter.ghost_hits();
-            let admission = state.filter.judge(id, accesses, has_room, |_| {
-                candidate = state.index.candidate();
-                candidate.map(|(_, mark)| mark)
-            });
+            let admission = match entry {
+                Entry::Take => Admission::Admit,
+                _ => state.filter.judge(id, accesses, has_room, |_| {
+                    candidate = state.index.candidate(class);
+                    candidate.map(|(_, mark)| mark)
+                }),
+            };
             if state.filter.ghost_hits() > ghost_hits {
                 count(&of_space.ghost_hits);
             }
@@ -329,7 +370,8 @@ impl Bpe {
         };
         let image = fill::copied(spare, image);
         let mut state = self.state.lock();
-        let slot = state.index.fill(mark);
+        let class = state.class_of(rule.as_ref());
+        let slot = state.index.fill(mark, class);
         state.fills.redeem(slot.map(|slot| Fill { id, slot, image }));
         drop(state);
         if slot.is_none() {
@@ -389,6 +431,7 @@ impl Bpe {
         if state.errors >= ERRORS_MAX && state.off.is_none() {
             state.off = Some(format!("{ERRORS_MAX} errors in a row, the last: {error}"));
             state.index = Index::new(0);
+            state.classes.clear();
             state.filter = filter_of(Rule::AdmitAll, 0);
             state.fills.clear();
             state.unsaved.clear();

@@ -9,9 +9,11 @@
 //! that a pin and a claim cannot both succeed. Whoever looks for a page without a lock (`table`) may pin, for a moment,
 //! a frame that has become another page's or nobody's: pins of frames that are not `Ready` mean nothing.
 
+use crate::growing::Growing;
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
 use crate::sync::{AtomicU32, AtomicU64, RawLatch as _, RawRwLock};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use terrace_io::reserve::Reserved;
 
 /// A frame's place in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -174,42 +176,99 @@ impl Frame {
         let counted = if used { period } else { period.wrapping_sub(1) };
         self.uses.store((counted & PERIODS) << USES_BITS | u32::from(used), Ordering::Relaxed);
     }
+    /// The page of `other` is here now, with the uses that it had; one that was young there is used enough to be so again.
+    pub fn moved_from(&self, other: &Frame) {
+        let (uses, reused) = (other.uses.load(Ordering::Relaxed), other.reused.load(Ordering::Relaxed));
+        let count = (uses & USES).max(if reused { 2 } else { 0 });
+        self.uses.store(uses & !USES | count, Ordering::Relaxed);
+        self.reused.store(reused, Ordering::Relaxed);
+    }
     /// Uses are counted from 0 again.
     pub fn cool(&self) {
         self.uses.fetch_and(!USES, Ordering::Relaxed);
     }
 }
 
-/// The pool's memory: one allocation of whole pages, and the frames' metadata.
+/// The pool's memory and the frames' metadata. Both have addresses for the most frames that the pool may ever have, and
+/// memory for those that it has; metadata stays when a frame's memory goes, for whoever walks without a lock.
 pub(crate) struct Arena {
-    memory: terrace_io::AlignedBuf,
-    base: *mut u8,
-    frames: Box<[Frame]>,
+    memory: Reserved,
+    frames: Growing<Frame>,
+    /// Frames that have memory.
+    len: AtomicUsize,
+    max: usize,
 }
 
-// SAFETY: the bytes behind `base` are reached only as the file's header says: under latches or by
+// SAFETY: the bytes behind `memory` are reached only as the file's header says: under latches or by
 // a single owner; the metadata is atomic.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    pub fn new(frames: usize) -> Arena {
-        let mut memory = terrace_io::AlignedBuf::zeroed(frames * PAGE_SIZE);
-        let base = memory.as_mut_ptr();
-        Arena { memory, base, frames: (0..frames).map(|_| Frame::new()).collect() }
+    /// An arena of `frames` that can grow to `max`; if there are not so many addresses, to none more than it has.
+    ///
+    /// Panics if the machine does not give the memory for `frames`.
+    pub fn new(frames: usize, max: usize) -> Arena {
+        let reserve = |max: usize| Some((Reserved::new(max * PAGE_SIZE)?, Growing::new(max)?, max));
+        let (memory, metadata, max) = reserve(max.max(frames))
+            .or_else(|| reserve(frames))
+            .unwrap_or_else(|| panic!("there are no addresses for {frames} frames"));
+        let arena = Arena { memory, frames: metadata, len: AtomicUsize::new(0), max };
+        assert!(arena.grow(frames), "the machine does not give memory for {frames} frames");
+        arena
     }
 
+    /// Frames that have memory.
     pub fn len(&self) -> usize {
-        self.frames.len()
+        self.len.load(Ordering::Acquire)
+    }
+    /// The most frames that it can have.
+    pub fn max(&self) -> usize {
+        self.max
     }
 
+    /// Gives memory to frames up to `to`. False: the machine does not. One caller at a time.
+    pub fn grow(&self, to: usize) -> bool {
+        let len = self.len();
+        if to <= len {
+            return true;
+        }
+        if to > self.max
+            || !self.memory.commit(len * PAGE_SIZE, to * PAGE_SIZE)
+            || !self.frames.make(to, Frame::new)
+        {
+            return false;
+        }
+        self.len.store(to, Ordering::Release);
+        true
+    }
+
+    /// Takes the memory of the frames from `to` on. One caller at a time.
+    ///
+    /// # Safety
+    /// These frames are nobody's: free, and in no list that anybody takes frames from.
+    pub unsafe fn release(&self, to: usize) {
+        let len = self.len();
+        if to < len {
+            self.len.store(to, Ordering::Release);
+            // SAFETY: by the caller's promise. What the machine refuses to take stays ours, unused.
+            _ = unsafe { self.memory.release(to * PAGE_SIZE, len * PAGE_SIZE) };
+        }
+    }
+
+    #[inline]
     pub fn frame(&self, no: FrameNo) -> &Frame {
-        &self.frames[no.0 as usize]
+        self.frames.get(no.0 as usize)
     }
 
+    /// All that ever had memory: those that have none now are free.
     pub fn frames(&self) -> impl Iterator<Item = &Frame> {
         self.frames.iter()
+    }
+    /// How many `frames` has.
+    pub fn made(&self) -> usize {
+        self.frames.len()
     }
 
     /// The frame's bytes.
@@ -217,10 +276,9 @@ impl Arena {
     /// # Safety
     /// The caller holds the shared or exclusive latch, or owns the frame by claim, for `'a`.
     pub unsafe fn bytes<'a>(&self, no: FrameNo) -> &'a [u8] {
-        let at = no.0 as usize * PAGE_SIZE;
-        assert!(at + PAGE_SIZE <= self.memory.len());
-        // SAFETY: in bounds by the assertion; not written meanwhile by the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.base.add(at), PAGE_SIZE) }
+        assert!((no.0 as usize) < self.len.load(Ordering::Relaxed));
+        // SAFETY: it has memory by the assertion; not written meanwhile by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.memory.base().add(no.0 as usize * PAGE_SIZE), PAGE_SIZE) }
     }
 
     /// The frame's bytes, to change.
@@ -230,9 +288,10 @@ impl Arena {
     /// slice of it is alive.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn bytes_mut<'a>(&self, no: FrameNo) -> &'a mut [u8] {
-        let at = no.0 as usize * PAGE_SIZE;
-        assert!(at + PAGE_SIZE <= self.memory.len());
-        // SAFETY: in bounds by the assertion; exclusive by the caller's promise.
-        unsafe { std::slice::from_raw_parts_mut(self.base.add(at), PAGE_SIZE) }
+        assert!((no.0 as usize) < self.len.load(Ordering::Relaxed));
+        // SAFETY: it has memory by the assertion; exclusive by the caller's promise.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.memory.base().add(no.0 as usize * PAGE_SIZE), PAGE_SIZE)
+        }
     }
 }

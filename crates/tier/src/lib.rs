@@ -13,6 +13,7 @@ pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod ghost;
+mod growing;
 pub mod map;
 pub mod meter;
 pub mod mtr;
@@ -25,6 +26,7 @@ pub mod planted;
 pub mod pool;
 pub mod prefetch;
 mod queues;
+pub mod quota;
 pub mod redo;
 pub mod sink;
 pub(crate) mod sync;

@@ -22,6 +22,7 @@ mod buffered;
 pub mod entry;
 pub mod home;
 mod publish;
+pub mod resize;
 pub(crate) mod slots;
 
 pub use buffered::BufferedBlock;
@@ -34,7 +35,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 use slots::Slots;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use terrace_io::disk::{DiskError, File};
 use terrace_io::sched::Event;
 
@@ -102,6 +103,8 @@ pub(crate) struct Inner {
 pub struct Map {
     pub(crate) inner: RwLock<Inner>,
     pub(crate) file: Arc<dyn File>,
+    /// Slots that there are to be, for the choice of what to sink (`resize`).
+    pub(crate) goal: AtomicU32,
     pub(crate) redo: Arc<dyn Redo>,
     /// Slots became free.
     pub slots_freed: Event,
@@ -308,9 +311,15 @@ impl Map {
     pub fn slots_usable(&self) -> u32 {
         self.inner.read().slots.usable()
     }
-    /// Slots and free slots as the device allows: for the choice of what to sink.
+    /// Slots and free slots as the device allows.
     pub fn slots_pressure(&self) -> (u32, u32) {
         self.inner.read().slots.pressure()
+    }
+    /// The same for the choice of what to sink: while the object buffer is to be made smaller, as if it were already.
+    pub fn slots_to_aim_at(&self) -> (u32, u32) {
+        let (slots, free) = self.slots_pressure();
+        let goal = self.goal.load(Ordering::Relaxed).min(slots);
+        (goal, free.saturating_sub(slots - goal))
     }
     /// As `slots_pressure`, a moment ago; without the lock: for each change.
     pub fn slots_pressure_lately(&self) -> (u32, u32) {
@@ -403,7 +412,7 @@ impl Map {
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut seen = HashMap::new();
-        let total = self.slots_total();
+        let total = self.inner.read().slots.named();
         self.each_entry(|block, entry| {
             faults.extend(entry.fault().map(|(i, what)| format!("page {} {what}", block.page(i))));
             for i in 0..BLOCK_PAGES as usize {

@@ -54,6 +54,17 @@ impl ObjectBuffer {
         }
     }
 
+    /// Gives back what lies beyond the first `total` slots. Nobody reads or writes there. Not durable: a crash may leave
+    /// the file longer.
+    pub fn shrink(&self, total: u32) -> Result<(), DiskError> {
+        let mut grown = self.grown.lock();
+        if *grown > u64::from(total) {
+            self.file.shrink(u64::from(total) * PAGE_SIZE as u64)?;
+            *grown = u64::from(total);
+        }
+        Ok(())
+    }
+
     fn offset(slot: Slot) -> u64 {
         u64::from(slot.0) * PAGE_SIZE as u64
     }

@@ -16,6 +16,9 @@ use std::sync::{Arc, OnceLock};
 use terrace_io::World;
 use terrace_io::disk::DiskError;
 
+/// Pages that are kept for long stay where they are in frames below this: a pool is hardly ever smaller.
+const FRONT: u32 = 256;
+
 /// Whether new pages will find a place below when they are flushed.
 pub trait Room: Send + Sync {
     /// Waits, bounded, until so many more pages of the space have; no latch is held.
@@ -43,7 +46,19 @@ pub struct Pages {
 
 impl Pages {
     pub fn new(world: World, frames: usize, below: Arc<dyn Below>, redo: Arc<dyn Redo>) -> Pages {
-        Pages { pool: Arc::new(Pool::new(world, frames, below)), redo, room: OnceLock::new() }
+        Pages::that_grow(world, frames, frames, below, redo)
+    }
+
+    /// Pages in a pool of `frames` that can grow to `max`.
+    pub fn that_grow(
+        world: World,
+        frames: usize,
+        max: usize,
+        below: Arc<dyn Below>,
+        redo: Arc<dyn Redo>,
+    ) -> Pages {
+        let pool = Arc::new(Pool::that_grows(world, frames, max, below));
+        Pages { pool, redo, room: OnceLock::new() }
     }
 
     /// Set once, before pages are made that have to be asked for.
@@ -106,6 +121,17 @@ impl Pages {
     pub fn load(&self, id: PageId, access: Access) -> Result<Pin, ReadError> {
         let no = self.pool.pin(id, access)?;
         Ok(Pin { pool: self.pool.clone(), no, id })
+    }
+
+    /// As `load`, for a page that stays pinned for long: it is kept where it is in nobody's way (`pool::resize`).
+    pub fn load_to_keep(&self, id: PageId, access: Access) -> Result<Pin, ReadError> {
+        let pin = self.load(id, access)?;
+        if pin.no.0 < FRONT {
+            return Ok(pin);
+        }
+        drop(pin);
+        self.pool.to_the_front(id);
+        self.load(id, access)
     }
 
     /// Starts a mini-transaction: takes `log_bytes` of log room (see [`crate::redo::record_bound`])

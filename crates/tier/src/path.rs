@@ -7,6 +7,7 @@
 //! of a page that has a slot is older).
 
 mod ahead;
+mod limit;
 
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::map::entry::Slot;
@@ -61,6 +62,7 @@ pub struct Path {
     flash: Option<Arc<dyn FlashCache>>,
     objects: Option<Arc<dyn PageObjects>>,
     pending: OnceLock<Arc<dyn PendingRedo>>,
+    limits: OnceLock<limit::Limits>,
     pub counters: PathCounters,
 }
 
@@ -71,7 +73,15 @@ impl Path {
         flash: Option<Arc<dyn FlashCache>>,
         objects: Option<Arc<dyn PageObjects>>,
     ) -> Path {
-        Path { map, buffer, flash, objects, pending: OnceLock::new(), counters: PathCounters::default() }
+        Path {
+            map,
+            buffer,
+            flash,
+            objects,
+            pending: OnceLock::new(),
+            limits: OnceLock::new(),
+            counters: PathCounters::default(),
+        }
     }
 
     /// Set once, before the first read.
@@ -81,15 +91,22 @@ impl Path {
 
     /// The current image from the nearest tier that has it.
     fn fetch_image(&self, id: PageId, home: &Home, image: &mut [u8]) -> Result<Tier, ReadError> {
+        if let Some(flash) = self.flash.as_ref().filter(|_| self.is_limited(id.space)) {
+            if flash.seems_to_have(id) {
+                self.wait_for_turn(id.space, Tier::Flash, 1)?;
+            }
+        }
         if self.flash.as_ref().is_some_and(|flash| flash.find(id, home.tag, image)) {
             self.counters.flash.fetch_add(1, Ordering::Relaxed);
             return Ok(Tier::Flash); // R2
         }
         if let Some(slot) = home.slot {
+            self.wait_for_turn(id.space, Tier::Volume, 1)?;
             self.counters.volume.fetch_add(1, Ordering::Relaxed);
             return self.from_volume(id, slot, home.tag, image); // R3
         }
         let Some(at) = &home.object else { return Err(ReadError::Absent(id)) };
+        self.wait_for_turn(id.space, Tier::Object, 1)?;
         self.counters.object.fetch_add(1, Ordering::Relaxed);
         self.from_object(id, at, home.tag, image) // R4
     }

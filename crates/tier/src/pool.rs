@@ -15,19 +15,21 @@
 //! Lock order: a shard's lock, then the free list, the queues or the dirty set; each held for memory
 //! work only. Page latches are taken with a pin and no lock. No wait and no I/O under any of them.
 //!
-//! Not here: free frames and eviction (`room`), dirty pages (`dirty`), where an image comes from
+//! Not here: more frames or fewer (`resize`), free frames and eviction (`room`), dirty pages (`dirty`), where an image comes from
 //! (`below`), what is written where (`flush`), who evicts when (`evict`).
 
 mod ahead;
 mod dirty;
 mod headroom;
 mod made;
+mod resize;
 mod room;
 mod sample;
 mod scans;
 mod table;
 
 pub use dirty::DirtyCopy;
+pub use resize::{PoolLeft, ResizeError};
 
 use crate::below::{Below, Fetched, ReadError, Tier, not_cancelled};
 use crate::by_space::{BySpace, PageReads, add};
@@ -100,7 +102,11 @@ pub struct Pool {
     arena: Arena,
     table: Table,
     shards: Box<[Shard]>,
-    free: Mutex<Vec<FrameNo>>,
+    free: Mutex<Free>,
+    /// As many frames as pages may use: `free.limit`, to be read without its lock.
+    limit: AtomicUsize,
+    /// Held while a page moves from frame to frame, and while all frames are looked through for pages that may move.
+    moves: Mutex<()>,
     pub(crate) queues: Mutex<Queues>,
     /// Moves on as pages arrive (`Queues::arrived`). A use counts once a period.
     period: AtomicU32,
@@ -124,7 +130,14 @@ pub struct Pool {
     /// What `hits` told at the most.
     hits_told: AtomicU64,
     sample: Sample,
-    reserve: usize,
+}
+
+/// Frames that hold no page.
+struct Free {
+    list: Vec<FrameNo>,
+    /// Frames from here on are not to be used (any more): they end in `retired`.
+    limit: usize,
+    retired: Vec<FrameNo>,
 }
 
 /// What was read of a space, by where the page was: see [`PageReads`].
@@ -148,13 +161,24 @@ pub(crate) enum Lookup {
 impl Pool {
     /// A pool of `frames` pages; at least 16.
     pub fn new(world: World, frames: usize, below: Arc<dyn Below>) -> Pool {
+        Pool::that_grows(world, frames, frames, below)
+    }
+
+    /// A pool of `frames` pages that can grow to `max` (`resize`), as far as there are addresses.
+    pub fn that_grows(world: World, frames: usize, max: usize, below: Arc<dyn Below>) -> Pool {
         assert!(frames >= 16, "a pool of {frames} frames cannot hold one mini-transaction");
         Pool {
             world,
-            arena: Arena::new(frames),
-            table: Table::new(frames),
+            arena: Arena::new(frames, max),
+            table: Table::new(frames, max),
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            free: Mutex::new((0..frames as u32).rev().map(FrameNo).collect()),
+            free: Mutex::new(Free {
+                list: (0..frames as u32).rev().map(FrameNo).collect(),
+                limit: frames,
+                retired: Vec::new(),
+            }),
+            limit: AtomicUsize::new(frames),
+            moves: Mutex::new(()),
             queues: Mutex::new(Queues::new(frames)),
             period: AtomicU32::new(0),
             dirty: Mutex::new(BTreeSet::new()),
@@ -171,19 +195,31 @@ impl Pool {
             reads: BySpace::default(),
             hits_told: AtomicU64::new(0),
             sample: Sample::new(frames),
-            reserve: (frames / 32).clamp(2, 64),
         }
     }
 
+    /// Frames that pages may use. While the pool is made smaller, the number that it is to have.
     pub fn frames(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+    /// Frames that have memory.
+    pub fn frames_with_memory(&self) -> usize {
         self.arena.len()
     }
+    /// The most frames that it can have.
+    pub fn frames_max(&self) -> usize {
+        self.arena.max()
+    }
     pub fn free_frames(&self) -> usize {
-        self.free.lock().len()
+        self.free.lock().list.len()
     }
     /// Below this many free frames, room is made ahead of need.
     pub fn free_low(&self) -> usize {
         self.headroom.low()
+    }
+    /// The last free frames, for what must not wait.
+    fn reserve(&self) -> usize {
+        (self.frames() / 32).clamp(2, 64)
     }
     pub fn dirty_frames(&self) -> usize {
         self.dirty_count.load(Ordering::Relaxed)
@@ -452,7 +488,8 @@ impl Pool {
     pub fn discard_space(&self, space: SpaceId) -> usize {
         self.sample_forget(space);
         let mut pinned = 0;
-        for no in (0..self.frames() as u32).map(FrameNo) {
+        let _moves = self.moves.lock();
+        for no in (0..self.arena.made() as u32).map(FrameNo) {
             let frame = self.frame(no);
             if frame.state() == State::Free || frame.id().space != space {
                 continue;
@@ -521,11 +558,12 @@ impl Pool {
     /// Panics if the table, the queues and the frames disagree. For tests, at rest.
     pub fn check_invariants(&self) {
         let mut seen = std::collections::HashSet::new();
-        for no in (0..self.frames() as u32).map(FrameNo) {
+        for no in (0..self.arena.made() as u32).map(FrameNo) {
             let frame = self.frame(no);
             if frame.state() == State::Free {
                 continue;
             }
+            assert!((no.0 as usize) < self.frames(), "page {} is in a frame that is not in use", frame.id());
             let id = frame.id();
             seen.insert(no);
             assert!(
@@ -539,8 +577,10 @@ impl Pool {
         }
         assert_eq!(self.table.count(&self.arena), seen.len(), "the table maps pages that no frame has");
         let free = self.free.lock();
-        assert!(free.iter().all(|no| !seen.contains(no)), "a free frame holds a page");
-        assert_eq!(free.len() + seen.len(), self.frames());
+        assert!(free.list.iter().all(|no| !seen.contains(no)), "a free frame holds a page");
+        assert_eq!(free.list.len() + seen.len(), self.frames());
+        assert_eq!((free.limit, free.retired.len()), (self.frames(), 0));
+        assert_eq!(self.arena.len(), self.frames());
     }
 }
 

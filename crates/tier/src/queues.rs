@@ -51,6 +51,14 @@ impl Queues {
         }
     }
 
+    /// The pool has so many frames from now on. Time goes on from where it is.
+    pub fn resize(&mut self, frames: usize) {
+        let now = self.arrivals / self.period;
+        self.period = (frames / PERIODS).max(1);
+        self.arrivals = now * self.period;
+        self.young_max = frames * YOUNG_EIGHTHS / 8;
+    }
+
     /// Counts a page that came into memory. Returns the period that it is now: time as replacement knows it.
     pub fn arrived(&mut self) -> u32 {
         self.arrivals += 1;

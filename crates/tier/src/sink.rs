@@ -23,12 +23,13 @@ mod rate;
 use crate::below::Tier;
 use crate::collect::Collector;
 use crate::fence::{Fence, FenceError};
-use crate::map::{Map, MapError};
+use crate::map::{BufferedBlock, Map, MapError};
 use crate::object::Objects;
 use crate::object_buffer::ObjectBuffer;
 use crate::page::{BadImage, BlockId, Glsn, PageId};
 use crate::path::FlashCache;
 use crate::pool::Pool;
+use crate::quota::{self, ByShare, Rules};
 use crate::redo::{LogError, Redo};
 use hashbrown::{HashMap, HashSet};
 use mover::Mover;
@@ -37,8 +38,8 @@ use parking_lot::Mutex;
 use policy::{Ages, Pressure, Reason};
 use rate::Rate;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::DiskError;
@@ -47,6 +48,8 @@ use terrace_io::store::StoreError;
 
 /// Blocks that one choice plans ahead.
 const PLAN: usize = 64;
+/// Where tables have a cap, how often to look whether they keep to it, in nanoseconds.
+const SHARE_REST: Nanos = 500_000_000;
 /// Requests that a block costs: its put, and at times a read of what it had in its old object.
 const REQUESTS: u64 = 2;
 /// Rests after the first failure and at the most, in nanoseconds.
@@ -127,6 +130,8 @@ pub struct SinkCounters {
     pub pages: AtomicU64,
     pub by_watermark: AtomicU64,
     pub by_cooling: AtomicU64,
+    /// Of tables with more of the object buffer than they may have.
+    pub by_share: AtomicU64,
     pub errors: AtomicU64,
     pub throttled: AtomicU64,
     /// Blocks that cannot be sunk because an image is corrupt.
@@ -179,6 +184,7 @@ pub struct Sinker {
     state: Mutex<State>,
     /// Blocks go only for want of slots.
     room_only: AtomicBool,
+    rules: OnceLock<Arc<Rules>>,
     /// A block's move has ended, well or not.
     pub progress: Event,
     pub counters: SinkCounters,
@@ -205,6 +211,7 @@ impl Sinker {
                 stopped: false,
             }),
             room_only: AtomicBool::new(false),
+            rules: OnceLock::new(),
             progress: Event::new(),
             counters: SinkCounters::default(),
         }
@@ -298,7 +305,7 @@ impl Sinker {
             (state.ages.sample(now, end), state.ages.recent())
         };
         let cooled_before = if self.room_only.load(Ordering::Relaxed) { 0 } else { cooled_before };
-        let (slots, free) = map.slots_pressure();
+        let (slots, free) = map.slots_to_aim_at();
         let pressure = Pressure { slots, free, cooled_before, recent_after };
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();
@@ -306,10 +313,32 @@ impl Sinker {
         blocks.retain(|b| {
             !state.in_flight.contains(&b.block) && state.corrupt.get(&b.block) != Some(&b.last_change)
         });
-        let (reason, plan) = policy::choose(pressure, blocks, PLAN);
+        let needed = if free < policy::low(slots) { policy::high(slots).saturating_sub(free) } else { 0 };
+        let shares = self.by_share(blocks, needed);
+        let (reason, plan) = if shares.over.is_empty() {
+            policy::choose(pressure, shares.others, PLAN)
+        } else {
+            (Reason::Share, shares.over)
+        };
         state.reason = reason;
         state.plan = plan.into();
         take_planned(state)
+    }
+
+    /// What the tables' shares of the object buffer say.
+    fn by_share(&self, blocks: Vec<BufferedBlock>, needed: u32) -> ByShare {
+        match self.rules.get() {
+            Some(rules) if !self.room_only.load(Ordering::Relaxed) => {
+                let share = |space| rules.of(space).map(|rule| (rule.table.id, rule.table.rule.buffer));
+                quota::by_share(blocks, share, needed)
+            }
+            _ => ByShare { others: blocks, ..ByShare::default() },
+        }
+    }
+
+    /// Set once, before the first block sinks.
+    pub fn set_rules(&self, rules: Arc<Rules>) {
+        assert!(self.rules.set(rules).is_ok(), "the rules are set twice");
     }
 
     /// One block, if there is need. Workers call it.
@@ -333,6 +362,7 @@ impl Sinker {
                 let counter = match reason {
                     Reason::Watermark => &self.counters.by_watermark,
                     Reason::Cooled => &self.counters.by_cooling,
+                    Reason::Share => &self.counters.by_share,
                 };
                 counter.fetch_add(1, Ordering::Relaxed);
                 Step::Worked
@@ -345,7 +375,9 @@ impl Sinker {
     /// How long to sleep when there is nothing to sink.
     fn idle(&self) -> Step {
         let cooling = self.mover.map.buffered_blocks().iter().any(|b| b.block.space.sinks());
-        if cooling { Step::IdleFor(self.state.lock().ages.rest()) } else { Step::Idle }
+        let capped = self.rules.get().is_some_and(|rules| rules.cap_the_buffer());
+        let rest = if capped { SHARE_REST } else { Nanos::MAX };
+        if cooling { Step::IdleFor(self.state.lock().ages.rest().min(rest)) } else { Step::Idle }
     }
 
     fn failed(&self, block: BlockId, error: &SinkError) -> Step {

@@ -59,7 +59,7 @@ fn costs_at_most_16_bytes(rule: Rule) {
     let mut filter = filter_of(rule, PAGES as usize);
     for n in 0..2 * PAGES {
         let mark = (n as u32).wrapping_mul(0x9E37_79B1);
-        let slot = index.fill(mark).expect("no slot is busy");
+        let slot = index.fill(mark, 0).expect("no slot is busy");
         index.settle(slot);
         filter.remember(PageId::new(SpaceId(20), n as u32));
     }

@@ -53,6 +53,8 @@ struct Hits {
     all: u64,
     /// Of images that an earlier start wrote.
     warm: u64,
+    /// Sizes that came into force.
+    resized: u64,
 }
 
 /// A random run; Err says what was served that should not have been.
@@ -60,7 +62,7 @@ fn one_run(seed: u64) -> Result<Hits, String> {
     let sim = SimWorld::new(seed);
     let random = sim.random.clone();
     let disk = sim.disk("flash");
-    let slots = 1 + random.below(40);
+    let mut slots = 1 + random.below(40);
     let mut flash = Flash::open(&disk, slots);
     let mut current: HashMap<PageId, u64> = HashMap::new();
     let (mut hits, mut old_flash) = (Hits::default(), None);
@@ -84,7 +86,22 @@ fn one_run(seed: u64) -> Result<Hits, String> {
                     }
                 }
             }
-            85..95 => _ = flash.worker.step(),
+            85..94 => _ = flash.worker.step(),
+            // More flash, or less: given up now and then, and refused once flash is off.
+            94 => {
+                let (other, patience) = (1 + random.below(40), random.below(30));
+                let mut looks = 0;
+                let (bpe, worker) = (flash.bpe.clone(), &mut flash.worker);
+                let resized = bpe.resize(other * PAGE_SIZE as u64, &mut |_| {
+                    looks += 1;
+                    worker.step();
+                    looks < patience
+                });
+                hits.resized += u64::from(resized.is_ok());
+                slots = if resized.is_ok() { other } else { slots };
+                let status = bpe.status();
+                assert!(status.off.is_some() || status.pages_max <= slots, "{status:?}: {slots}");
+            }
             95 => disk.faults().write_errors.store(random.one_in(2), Ordering::SeqCst),
             96 => disk.faults().read_errors.store(random.one_in(3), Ordering::SeqCst),
             97 => old_flash = Some(disk.snapshot()),
@@ -142,8 +159,12 @@ mod sound {
     #[test]
     fn nothing_but_the_current_image_is_ever_served() {
         let runs = (0..300).map(|seed| one_run(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}")));
-        let (all, warm) = runs.fold((0, 0), |(all, warm), hits| (all + hits.all, warm + hits.warm));
+        let (mut all, mut warm, mut resized) = (0, 0, 0);
+        for hits in runs {
+            (all, warm, resized) = (all + hits.all, warm + hits.warm, resized + hits.resized);
+        }
         assert!(all > 2000 && warm > 100, "only {all} hits, {warm} after a restart: this proves little");
+        assert!(resized > 500, "only {resized} sizes: this proves little");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use rig::{COOL, Rig, block_of, fill, page_of};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Clock;
-use terrace_io::sched::Step;
+use terrace_io::sched::{Step, Worker};
 use terrace_io::store::{ObjectStore, Purpose};
 use terrace_tier::below::Tier;
 use terrace_tier::fence::{Fence, Writer};
@@ -414,4 +414,28 @@ fn a_dropped_space_leaves_no_object() {
     terrace_tier::redo::Redo::make_durable(&*rig.log, 0).unwrap();
     rig.work();
     assert!(rig.stored().is_empty());
+}
+
+/// A table with a cap in the object buffer has its blocks sunk though there is room and none has cooled; another's stay.
+#[test]
+fn a_table_above_its_cap_sinks_first_and_alone() {
+    use terrace_tier::quota::{Placement, Rules, Share, TableRule};
+    let mut rig = Rig::new(1, 1024);
+    let rules = Arc::new(Rules::default());
+    rig.run.sinker.set_rules(rules.clone());
+    for block in 0..4 {
+        for page in 0..64 {
+            rig.flush(page_of(block, page));
+        }
+    }
+    (0..8).for_each(|_| _ = rig.run.worker.step());
+    assert_eq!(rig.run.map.buffered_blocks().len(), 4, "nothing asks for room");
+    let space = page_of(0, 0).space;
+    let buffer = Share { min: 0, max: 130 * PAGE_SIZE as u64 };
+    let rule = TableRule { buffer, ..TableRule::default() };
+    rules.set(vec![(1, rule, vec![(space, Placement::Default)])]);
+    (0..8).for_each(|_| _ = rig.run.worker.step());
+    assert_eq!(rig.run.map.buffered_blocks().len(), 2, "256 pages, 130 allowed");
+    assert_eq!(rig.run.sinker.counters.by_share.load(Ordering::Relaxed), 2);
+    rig.read_all();
 }

@@ -8,16 +8,68 @@ use std::sync::atomic::Ordering;
 use terrace_io::random::Random;
 use terrace_io::sched::Worker;
 use terrace_tier::below::ReadError;
+use terrace_tier::map::resize::{Moved, Mover};
+use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::redo::Redo;
 
 /// Flushes, sinks, evictions, reads and collection in random order, with a store that fails and lies,
 /// and crashes at random steps. After each crash every page is what the durable log says.
 fn one_life(seed: u64) -> u64 {
-    life_over(seed, false)
+    life_over(seed, false, &mut None)
+}
+
+/// What a life did that changes sizes.
+#[derive(Default)]
+struct Resized {
+    flash: u64,
+    slots: u64,
+    moved: usize,
+    given_up: u64,
+}
+
+/// Another size for flash, or for the object buffer: as far as it comes before it is given up.
+fn resize(rig: &mut Rig, done: &mut Resized) {
+    let random = rig.sim.random.clone();
+    if random.one_in(2) {
+        let (slots, mut looks) = (1 + random.below(60), random.below(20));
+        let (bpe, worker) = (rig.run.bpe.clone(), &mut rig.run.bpe_worker);
+        let resized = bpe.resize(slots * PAGE_SIZE as u64, &mut |_| {
+            _ = worker.step();
+            looks = looks.saturating_sub(1);
+            looks > 0
+        });
+        done.flash += u64::from(resized.is_ok());
+        return;
+    }
+    let map = rig.run.map.clone();
+    let (from, to) = (map.slots_total(), 40 + random.below(121) as u32);
+    map.set_slots(to);
+    let mut mover = Mover::new(map.clone(), rig.run.buffer.clone());
+    for _ in 0..random.below(20) {
+        match mover.step() {
+            Ok(Moved::Some(pages)) => done.moved += pages,
+            Ok(Moved::NoRoom) => _ = rig.run.worker.step(),
+            Ok(Moved::AllDone) => _ = rig.log.make_durable(0),
+            Err(_) => break,
+        }
+        if random.one_in(3) {
+            rig.flush(page_of(random.below(4) as u32, random.below(50) as u32));
+        }
+        if to >= from || map.forget_slots() {
+            break;
+        }
+    }
+    if map.slots_in_numbers().beyond == 0 && map.forget_slots() && !rig.sim.crashed() {
+        _ = rig.run.buffer.shrink(to);
+        done.slots += 1;
+    } else {
+        map.set_slots(from);
+        done.given_up += 1;
+    }
 }
 
 /// `lying`: the store is a directory without syncs.
-fn life_over(seed: u64, lying: bool) -> u64 {
+fn life_over(seed: u64, lying: bool, resized: &mut Option<Resized>) -> u64 {
     let mut rig = Rig::new(seed, 160);
     rig.store.faults.lying.store(lying, Ordering::SeqCst);
     let random = rig.sim.random.clone();
@@ -56,6 +108,9 @@ fn life_over(seed: u64, lying: bool) -> u64 {
         for _ in 0..300 {
             if rig.sim.crashed() {
                 break;
+            }
+            if let Some(resized) = resized.as_mut().filter(|_| random.one_in(20)) {
+                resize(&mut rig, resized);
             }
             let id = page_of(random.below(4) as u32, random.below(50) as u32);
             match random.below(100) {
@@ -115,11 +170,31 @@ fn pages_survive_crashes_and_a_lying_store_and_no_object_is_left_over() {
     assert!(crashes > 2 * seeds(), "only {crashes} crashes: this proves little");
 }
 
+/// Flash and object buffer get other sizes all the while.
+#[cfg(not(feature = "planted-bugs"))]
+#[test]
+fn pages_survive_crashes_in_the_middle_of_a_resize() {
+    let mut resized = Some(Resized::default());
+    let crashes: u64 = (0..seeds()).map(|seed| life_over(10_000 + seed, false, &mut resized)).sum();
+    let Resized { flash, slots, moved, given_up } = resized.unwrap_or_default();
+    println!(
+        "{crashes} crashes; sizes of flash {flash}, of the object buffer {slots}, given up {given_up}; {moved} pages moved"
+    );
+    let seeds = seeds();
+    assert!(
+        crashes > 2 * seeds && flash > 5 * seeds && slots > 5 * seeds && given_up > seeds,
+        "this proves little"
+    );
+    assert!(moved as u64 > 10 * seeds, "this proves little");
+}
+
 /// The control: a store that loses what it acknowledged, as a directory does that is not synced, is found out.
 #[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn a_store_that_loses_what_it_acknowledged_is_found_out() {
-    let found = (0..10).filter(|seed| std::panic::catch_unwind(|| life_over(*seed, true)).is_err()).count();
+    let found = (0..10)
+        .filter(|seed| std::panic::catch_unwind(|| life_over(*seed, true, &mut None)).is_err())
+        .count();
     assert!(found >= 8, "found out in {found} of 10 lives");
 }
 

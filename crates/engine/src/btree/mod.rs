@@ -94,7 +94,7 @@ impl Tree {
         if space.root() != ROOT_PAGE {
             return Err(space.corrupt(space::HEADER_PAGE, "the space has no tree"));
         }
-        let root = pages.load(space.page_id(ROOT_PAGE), Access::Normal)?;
+        let root = pages.load_to_keep(space.page_id(ROOT_PAGE), Access::Normal)?;
         Ok(Tree {
             pages: pages.clone(),
             space,

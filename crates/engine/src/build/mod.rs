@@ -100,7 +100,7 @@ impl Engine {
         let new = indexes.iter().filter(|index| index.from.is_none()).count();
         let mut alteration = Alteration {
             core: core.clone(),
-            watch: Arc::new(Watch::new((core.config.memory.0 as usize / WATCH_SHARE).min(WATCH_MAX))),
+            watch: Arc::new(Watch::new((core.storage.memory().0 as usize / WATCH_SHARE).min(WATCH_MAX))),
             view: Txn::begin(core, Isolation::RepeatableRead),
             table,
             owner: owner.clone(),
@@ -163,6 +163,7 @@ impl Engine {
         }
         // The tables are changed: what fails here is tried again by purge, or done by the next start.
         let _ = core.drop_spaces(dropped);
+        core.push_rules();
         core.purge_wanted.notify();
         Ok(())
     }
@@ -170,7 +171,7 @@ impl Engine {
 
 /// Bytes of memory for each of so many sorts.
 fn sort_budget(core: &Core, sorts: usize) -> usize {
-    (core.config.memory.0 as usize / SORT_SHARE).min(SORT_MAX) / sorts.max(1)
+    (core.storage.memory().0 as usize / SORT_SHARE).min(SORT_MAX) / sorts.max(1)
 }
 
 fn value_of(entry: &Entry<'_>) -> Vec<u8> {
@@ -340,8 +341,8 @@ impl Alteration {
     fn told(&self) -> Result<HashMap<Box<[u8]>, TxnId>> {
         let too_many = || Error::TooLarge {
             what: "the rows that changed while the index was built: a list",
-            len: self.core.config.memory.0 as usize,
-            max: (self.core.config.memory.0 as usize / WATCH_SHARE).min(WATCH_MAX),
+            len: self.core.storage.memory().0 as usize,
+            max: (self.core.storage.memory().0 as usize / WATCH_SHARE).min(WATCH_MAX),
         };
         self.watch.take().ok_or_else(too_many)
     }

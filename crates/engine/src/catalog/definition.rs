@@ -88,12 +88,20 @@ pub type Definitions = Vec<(u32, Option<Vec<u8>>)>;
 pub struct Entries {
     tables: Definitions,
     parts: HashMap<Vec<u8>, Vec<u8>>,
+    rules: Vec<(u32, Vec<u8>)>,
 }
 
 impl Entries {
+    /// The rules of tables, as they are stored (`rules`).
+    pub fn take_rules(&mut self) -> Vec<(u32, Vec<u8>)> {
+        std::mem::take(&mut self.rules)
+    }
+
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         if let Ok(id) = key.try_into() {
             self.tables.push((u32::from_be_bytes(id), Some(value.to_vec())));
+        } else if let Some(id) = super::rules::table_of(key) {
+            self.rules.push((id, value.to_vec()));
         } else if key.len() == PART_KEY {
             self.parts.insert(key.to_vec(), value.to_vec());
         } else {

@@ -88,7 +88,7 @@ impl Streams {
     /// and gives each back.
     pub fn open(pages: &Arc<Pages>) -> Result<(Streams, Vec<Found>)> {
         let space = Space::open(pages, SpaceId::UNDO)?;
-        let directory = pages.load(id(DIRECTORY), Access::Normal)?;
+        let directory = pages.load_to_keep(id(DIRECTORY), Access::Normal)?;
         if directory.read().page().kind() != PageKind::System as u8 {
             return Err(Error::Corrupt(format!(
                 "page {} is not the directory of the undo streams",
@@ -166,7 +166,7 @@ impl Streams {
         let first = mtr.id(page).page;
         write_directory(&mut mtr, directory, number, Mark { page: first, end: RECORDS });
         mtr.commit();
-        let tail = self.pages.load(id(first), Access::Normal)?;
+        let tail = self.pages.load_to_keep(id(first), Access::Normal)?;
         Ok(Stream { number, tail, end: RECORDS })
     }
 
@@ -190,7 +190,7 @@ impl Streams {
         new.write_u16(END, RECORDS as u16);
         mtr.page_mut(old).write_u32(NEXT, number);
         mtr.commit();
-        stream.tail = self.pages.load(id(number), Access::Normal)?;
+        stream.tail = self.pages.load_to_keep(id(number), Access::Normal)?;
         stream.end = RECORDS;
         Ok(())
     }

@@ -196,6 +196,9 @@ impl File for EmulatedFile {
     fn grow(&self, len: u64, zero: bool) -> Result<()> {
         self.inner.grow(len, zero)
     }
+    fn shrink(&self, len: u64) -> Result<()> {
+        self.inner.shrink(len)
+    }
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         let (mean, bytes) = (self.speed.device.read, buf.len() as u64);
         self.speed.one(class, mean, bytes, || self.inner.read(class, offset, buf))

@@ -188,6 +188,14 @@ impl File for RealFile {
             }
         }
     }
+    fn shrink(&self, len: u64) -> Result<()> {
+        let now = self.len();
+        if len < now {
+            self.file.set_len(len).map_err(|e| failed("shrink", &self.name, len, now - len, &e))?;
+            self.len.store(len, Ordering::Release);
+        }
+        Ok(())
+    }
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.noted(class, Op::Read { offset, buf })
     }

@@ -51,6 +51,16 @@ impl Chunks {
         self.grown.load(Ordering::Relaxed)
     }
 
+    /// Gives back what lies beyond the first `slots`, whole chunks of it. Nobody writes there.
+    pub fn shrink(&self, slots: u32) -> Result<(), DiskError> {
+        let end = Chunks::offset(slots).next_multiple_of(CHUNK);
+        if end < self.grown() {
+            self.file.shrink(end)?;
+            self.grown.store(end, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Fills `image` from a slot that was written, unchecked.
     pub fn read(&self, slot: FlashSlot, image: &mut [u8]) -> Result<(), DiskError> {
         self.file.read(Class::BpeRead, Chunks::offset(slot), image)

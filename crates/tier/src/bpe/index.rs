@@ -22,10 +22,15 @@
 //!
 //! Not here: I/O, locks (the owner's), images.
 
+use super::shares::Shares;
+use crate::quota::{Class, Holder, may_leave};
 use smallvec::SmallVec;
 
 /// Slots the hand passes in one call before it takes the next one that is not busy.
 const WALK_MAX: u32 = 4096;
+
+/// Slots of its own that a table's page looks at for one to take.
+const OWN_MAX: u32 = 64;
 
 /// Uses of a slot that are counted.
 const USES_MAX: u8 = 3;
@@ -44,6 +49,13 @@ impl Bits {
     }
     fn get(&self, i: u32) -> bool {
         self.0[i as usize / 64] >> (i % 64) & 1 == 1
+    }
+    fn resize(&mut self, len: u32) {
+        self.0.resize((len as usize).div_ceil(64), 0);
+        self.0.shrink_to_fit();
+        if let (Some(last), spare @ 1..) = (self.0.last_mut(), len % 64) {
+            *last &= (1 << spare) - 1;
+        }
     }
     fn set(&mut self, i: u32, on: bool) {
         let word = &mut self.0[i as usize / 64];
@@ -71,6 +83,8 @@ pub struct Index {
     free: u32,
     hand: u32,
     in_use: u32,
+    /// Whose pages are in which slots, if anybody has rules (`quota`).
+    shares: Shares,
 }
 
 impl Index {
@@ -88,6 +102,24 @@ impl Index {
             free: 0,
             hand: 0,
             in_use: 0,
+            shares: Shares::default(),
+        }
+    }
+
+    /// Whose pages are whose; see [`Shares`].
+    pub fn shares(&self) -> &Shares {
+        &self.shares
+    }
+    /// The classes that there are from now on. Pages keep theirs.
+    pub fn set_holders(&mut self, holders: Vec<Holder>) {
+        let used = &self.used;
+        self.shares.set(holders, self.marks.len(), |slot| used.get(slot));
+    }
+    /// The pages with this fingerprint are of this class.
+    pub fn classify(&mut self, mark: u32, class: Class) {
+        for slot in self.matches(mark) {
+            self.shares.leaves(slot);
+            self.shares.comes(slot, class);
         }
     }
 
@@ -126,14 +158,19 @@ impl Index {
 
     /// A slot for a page with this fingerprint: a free one, a fresh one, or one that the hand takes
     /// from its page. It is in the table and busy. None if there is no slot to be had.
-    pub fn fill(&mut self, mark: u32) -> Option<FlashSlot> {
-        let slot = self.take_free().or_else(|| self.take_fresh()).or_else(|| self.take_old())?;
+    pub fn fill(&mut self, mark: u32, class: Class) -> Option<FlashSlot> {
+        let slot = if self.shares.holder(class).is_full() {
+            self.take_own(class)?
+        } else {
+            self.take_free().or_else(|| self.take_fresh()).or_else(|| self.take_old(class))?
+        };
         self.busy.set(slot, true);
-        self.link(slot, mark);
+        self.link(slot, mark, class);
         Some(slot)
     }
 
-    fn link(&mut self, slot: FlashSlot, mark: u32) {
+    fn link(&mut self, slot: FlashSlot, mark: u32, class: Class) {
+        self.shares.comes(slot, class);
         self.marks[slot as usize] = mark;
         self.used.set(slot, true);
         self.set_uses(slot, 0);
@@ -163,7 +200,7 @@ impl Index {
             if mark == 0 {
                 self.release(slot);
             } else {
-                self.link(slot, mark);
+                self.link(slot, mark, 0);
             }
         }
     }
@@ -192,27 +229,54 @@ impl Index {
     }
 
     fn take_fresh(&mut self) -> Option<FlashSlot> {
-        let slot = self.fresh;
-        (slot < self.limit && !self.restoring).then(|| {
+        while self.fresh < self.limit && !self.restoring {
+            let slot = self.fresh;
             self.fresh += 1;
-            slot
-        })
+            // One that lay beyond the limit for a while may still be written to: it is free when that has ended.
+            if !self.busy.get(slot) {
+                return Some(slot);
+            }
+        }
+        None
     }
 
     /// CLOCK. There is no free slot among the known ones when this is called.
-    fn take_old(&mut self) -> Option<FlashSlot> {
-        let slot = self.find_old()?;
+    fn take_old(&mut self, class: Class) -> Option<FlashSlot> {
+        let slot = self.find_old(class)?;
         self.unlink(slot);
         Some(slot)
     }
 
-    /// The hand's next page to leave; the hand is beyond it then.
-    fn find_old(&mut self) -> Option<FlashSlot> {
+    /// A slot of the class's table, which has all that it may have: the oldest that was not used since it came.
+    fn take_own(&mut self, class: Class) -> Option<FlashSlot> {
+        for turn in 0..OWN_MAX {
+            let slot = self.shares.oldest(class)?;
+            if self.busy.get(slot) || self.uses(slot) > 0 && turn < OWN_MAX / 2 {
+                self.set_uses(slot, self.uses(slot).saturating_sub(1));
+                self.shares.spare(slot);
+                continue;
+            }
+            self.unlink(slot);
+            return Some(slot);
+        }
+        None
+    }
+
+    /// The hand's next page to leave for one of this class; the hand is beyond it then.
+    fn find_old(&mut self, class: Class) -> Option<FlashSlot> {
+        let (comer, mut protected) = (self.shares.holder(class), 0);
         let known = self.fresh.min(self.limit);
         for step in 0..(u32::from(USES_MAX) + 1).saturating_mul(known) {
             let slot = self.hand;
             self.hand = if slot + 1 >= known { 0 } else { slot + 1 };
             if self.busy.get(slot) || !self.used.get(slot) {
+                continue;
+            }
+            if !self.shares.is_empty() && !may_leave(&self.shares.holder_of(slot), &comer) {
+                protected += 1;
+                if protected == WALK_MAX {
+                    return None;
+                }
                 continue;
             }
             let uses = self.uses(slot);
@@ -228,11 +292,12 @@ impl Index {
     /// False too for a slot that there is not.
     /// The slot whose page would leave for the next one, and its fingerprint; None if a slot is free or all are
     /// busy. The hand stays there: it is the next to leave, unless it is passed.
-    pub fn candidate(&mut self) -> Option<(FlashSlot, u32)> {
-        if self.free != 0 || self.fresh < self.limit && !self.restoring {
+    pub fn candidate(&mut self, class: Class) -> Option<(FlashSlot, u32)> {
+        if self.free != 0 || self.fresh < self.limit && !self.restoring || self.shares.holder(class).is_full()
+        {
             return None;
         }
-        let slot = self.find_old()?;
+        let slot = self.find_old(class)?;
         self.hand = slot;
         Some((slot, self.marks[slot as usize]))
     }
@@ -302,6 +367,50 @@ impl Index {
         }
     }
 
+    /// Whether no write to a slot beyond the limit is under way.
+    pub fn is_quiet_beyond(&self) -> bool {
+        (self.limit..self.marks.len() as u32).all(|slot| !self.busy.get(slot))
+    }
+
+    /// Slots that it has memory for.
+    pub fn capacity(&self) -> u32 {
+        self.marks.len() as u32
+    }
+
+    /// Has memory for `slots` slots, and they may all be used. Those that were used before and are beyond were left by
+    /// `shrink`, and quiet. The table is made anew: time for a few cache misses a page.
+    pub fn resize(&mut self, slots: u32) {
+        assert!(slots >= self.limit, "pages are cut off");
+        assert!(slots >= self.capacity() || self.is_quiet_beyond(), "a slot that is written to is cut off");
+        let mut free = Vec::new();
+        while let Some(slot) = self.free.checked_sub(1) {
+            self.free = self.marks[slot as usize];
+            // At `fresh` and above they are met again as fresh ones.
+            if slot < self.fresh.min(slots) {
+                free.push(slot);
+            }
+        }
+        self.marks.resize(slots as usize, 0);
+        self.marks.shrink_to_fit();
+        for bits in [&mut self.used, &mut self.busy, &mut self.used_once, &mut self.used_twice] {
+            bits.resize(slots);
+        }
+        self.shares.resize(slots as usize);
+        self.limit = slots;
+        self.fresh = self.fresh.min(slots);
+        self.hand = if self.hand < self.fresh { self.hand } else { 0 };
+        free.into_iter().for_each(|slot| self.release(slot));
+        self.table = Vec::new(); // before the new one is made
+        self.table = vec![0; slots as usize + slots as usize / 2 + 1];
+        for slot in (0..self.fresh).filter(|slot| self.used.get(*slot)) {
+            let mut at = self.home(self.marks[slot as usize]);
+            while self.table[at] != 0 {
+                at = self.after(at);
+            }
+            self.table[at] = slot + 1;
+        }
+    }
+
     fn release(&mut self, slot: FlashSlot) {
         self.marks[slot as usize] = self.free;
         self.free = slot + 1;
@@ -326,6 +435,7 @@ impl Index {
             at = self.after(at);
         }
         self.table[gap] = 0;
+        self.shares.leaves(slot);
         self.used.set(slot, false);
         self.in_use -= 1;
     }
@@ -352,6 +462,7 @@ impl Index {
             let held = self.used.get(slot) || self.busy.get(slot);
             assert!(held || free.contains(&slot), "slot {slot} is lost");
         }
+        self.shares.check_invariants(|slot| self.used.get(slot));
         assert!(self.fresh <= self.limit && (self.hand < self.limit || self.limit == 0));
     }
 }

@@ -98,6 +98,9 @@ impl File for OddFile {
     fn grow(&self, len: u64, zero: bool) -> Result<()> {
         self.file.grow(len, zero)
     }
+    fn shrink(&self, len: u64) -> Result<()> {
+        self.file.shrink(len)
+    }
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         let hook = self.odd.hook.lock().take();
         self.file.read(class, offset, buf)?;

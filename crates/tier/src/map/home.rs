@@ -154,6 +154,7 @@ impl Loading {
         Ok(Map {
             inner: RwLock::new(inner),
             file: self.file,
+            goal: u32::MAX.into(),
             redo,
             slots_freed: Event::new(),
             sunk: 0.into(),

@@ -5,6 +5,7 @@ use super::{Inner, Map, MapError, MapPage, group_of};
 use crate::object::key::ObjectKey;
 use crate::page::{self, BLOCK_PAGES, BlockId, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId, Tag};
 use crate::redo::{LsnRange, PageMut, PageRedo, Urgency, record_bound};
+use hashbrown::HashMap;
 use std::collections::BTreeMap;
 
 /// Redo bytes of one page's new slot.
@@ -75,6 +76,24 @@ impl Map {
     /// The images are written and synced: each page's current image is now in its new slot. Slots
     /// superseded become free when the record is durable.
     pub fn publish_slots(&self, changes: &[(PageId, Slot, Tag)]) -> Result<LsnRange, MapError> {
+        self.publish(changes, None)
+    }
+
+    /// As `publish_slots`, of the same images as they are in the slots `from`: those that were flushed anew, sunk or dropped
+    /// meanwhile stay where they are, and their new slots are free again.
+    pub fn publish_moves(
+        &self,
+        changes: &[(PageId, Slot, Tag)],
+        from: &HashMap<PageId, Slot>,
+    ) -> Result<LsnRange, MapError> {
+        self.publish(changes, Some(from))
+    }
+
+    fn publish(
+        &self,
+        changes: &[(PageId, Slot, Tag)],
+        from: Option<&HashMap<PageId, Slot>>,
+    ) -> Result<LsnRange, MapError> {
         let groups = {
             let mut groups: Vec<_> =
                 changes.iter().map(|(id, ..)| (id.space, group_of(id.block()).0)).collect();
@@ -93,6 +112,15 @@ impl Map {
                 continue;
             }
             let (group, index) = group_of(id.block());
+            if from.is_some() {
+                let now = inner.index.get(&(id.space, group)).map(|number| inner.entry(*number, index));
+                let now = now.and_then(|now| Some((now.slot(id.in_block())?, now.tag(id.in_block()))));
+                let old = from.and_then(|from| from.get(id)).copied();
+                if now.is_none() || now != old.map(|slot| (slot, *tag)) {
+                    inner.slots.give_back(*slot);
+                    continue;
+                }
+            }
             let number = inner.page_for(id.space, group, &mut ops);
             let before = inner.entry(number, index).slot(id.in_block());
             released.extend(before);
@@ -107,7 +135,9 @@ impl Map {
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
         let mut first = false;
         for (block, new) in flushed {
-            first |= inner.buffered.flushed(block, new, range.end);
+            // A page that only moves keeps its block no warmer than it was.
+            let end = if from.is_some() { 0 } else { range.end };
+            first |= inner.buffered.flushed(block, new, end);
         }
         drop(inner);
         if first {

@@ -11,9 +11,12 @@ use std::collections::VecDeque;
 pub(crate) struct Slots {
     /// A set bit is a slot in use or pending.
     taken: Vec<u64>,
+    /// Slots that `taken` speaks of, and how many of them may be given out.
+    len: u32,
     count: u32,
     free: u32,
-    /// Slots that the file has room for, and those of them that are free.
+    /// What the file has room for; of the slots that may be given out those that it has room for; the free ones of them.
+    room: u32,
     limit: u32,
     usable: u32,
     /// The device has no room for more.
@@ -33,11 +36,67 @@ impl Slots {
         }
         let (limit, usable) = (count, count);
         let (pending, collect) = (VecDeque::new(), VecDeque::new());
-        Slots { taken, count, free: count, limit, usable, short: false, hint: 0, pending, collect }
+        let (len, room) = (count, count);
+        Slots { taken, len, count, free: count, room, limit, usable, short: false, hint: 0, pending, collect }
     }
 
     pub fn count(&self) -> u32 {
         self.count
+    }
+    /// Slots that an entry may name: more than `count` while slots are given up.
+    pub fn named(&self) -> u32 {
+        self.len
+    }
+    /// Slots from `count` on that are not free yet.
+    pub fn beyond(&self) -> u32 {
+        let (first, spare) = (self.count as usize / 64, self.count % 64);
+        let used = |word: usize| match word {
+            _ if word == first => (self.taken[word] >> spare).count_ones(),
+            _ => self.taken[word].count_ones(),
+        };
+        let padding = self.taken.len() as u32 * 64 - self.len;
+        (first..self.taken.len()).map(used).sum::<u32>().saturating_sub(padding)
+    }
+
+    /// From now on only slots below `count` are given out. Those above that there were before stay as they are until
+    /// `forget_beyond`.
+    pub fn set_count(&mut self, count: u32) {
+        let count = count.min(Slot::COUNT_MAX);
+        if count > self.len {
+            self.set_len(count);
+        }
+        self.count = count;
+        self.limit = self.room.min(count);
+        self.hint = 0;
+        let free = |word: usize, end: u32| {
+            let open = (end as usize).saturating_sub(word * 64);
+            let shut = if open >= 64 { 0 } else { !0 << open };
+            (!(self.taken[word] | shut)).count_ones()
+        };
+        let of = |end: u32| (0..(end as usize).div_ceil(64)).map(|word| free(word, end)).sum();
+        (self.free, self.usable) = (of(count), of(self.limit));
+    }
+
+    /// Slots from `count` on are no more: all of them are free.
+    pub fn forget_beyond(&mut self) {
+        assert_eq!(self.beyond(), 0, "a slot that is in use is given up");
+        self.set_len(self.count);
+    }
+
+    /// Bits beyond the last slot count as taken.
+    fn set_len(&mut self, len: u32) {
+        let pad = |taken: &mut Vec<u64>, len: u32, on: bool| {
+            let spare = taken.len() * 64 - len as usize;
+            if let (Some(last), true) = (taken.last_mut(), spare > 0) {
+                let bits = !0 << (64 - spare);
+                *last = if on { *last | bits } else { *last & !bits };
+            }
+        };
+        pad(&mut self.taken, self.len, false);
+        self.taken.resize((len as usize).div_ceil(64), 0);
+        self.taken.shrink_to_fit();
+        pad(&mut self.taken, len, true);
+        self.len = len;
     }
     pub fn free(&self) -> u32 {
         self.free
@@ -52,6 +111,7 @@ impl Slots {
     }
     /// The file has room for so many slots; `short`: and the device for no more.
     pub fn set_limit(&mut self, limit: u32, short: bool) {
+        self.room = limit;
         self.limit = limit.min(self.count);
         self.short = short;
         let free = |word: usize| (!(self.taken[word] | self.shut(word))).count_ones();
@@ -101,8 +161,11 @@ impl Slots {
 
     /// A slot whose write was never mapped.
     pub fn give_back(&mut self, slot: Slot) {
-        assert!(self.is_taken(slot) && slot.0 < self.count);
+        assert!(self.is_taken(slot) && slot.0 < self.len);
         self.taken[slot.0 as usize / 64] &= !(1 << (slot.0 % 64));
+        if slot.0 >= self.count {
+            return; // given up
+        }
         self.free += 1;
         self.usable += u32::from(slot.0 < self.limit);
         self.hint = self.hint.min(slot.0 as usize / 64);

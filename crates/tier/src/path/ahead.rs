@@ -109,6 +109,10 @@ impl Path {
     ) -> (Tier, Vec<Result<(), ReadError>>) {
         let count = pages.len() as u64;
         let slots: Vec<Slot> = pages.iter().filter_map(|(_, home)| home.slot).collect();
+        let tier = if slots.len() == pages.len() { Tier::Volume } else { Tier::Object };
+        if let Err(error) = self.wait_for_turn(ids[0].space, tier, count) {
+            return (tier, pages.iter().map(|_| Err(error.clone())).collect());
+        }
         if slots.len() == pages.len() {
             self.counters.volume.fetch_add(count, Ordering::Relaxed);
             let read = self.buffer.read_into(&slots, images).into_iter().zip(pages);

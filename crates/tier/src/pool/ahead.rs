@@ -118,8 +118,8 @@ impl Pool {
     /// A free frame if some would be left.
     fn spare_frame(&self) -> Option<FrameNo> {
         let mut free = self.free.lock();
-        let left = free.len();
-        let no = if left > self.free_low() / 2 { free.pop() } else { None };
+        let left = free.list.len();
+        let no = if left > self.free_low() / 2 { free.list.pop() } else { None };
         drop(free);
         if left <= self.headroom.wake() {
             self.frames_wanted.notify();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub(crate) struct Headroom {
     target: AtomicUsize,
-    low: usize,
+    low: AtomicUsize,
     /// Foreground evictions when an evictor last began.
     late: AtomicU64,
 }
@@ -15,13 +15,22 @@ pub(crate) struct Headroom {
 impl Headroom {
     /// For a pool of so many frames: 1/8 of them, at most 1024 (16 MiB); half as many again where evictors come late.
     pub fn new(frames: usize) -> Headroom {
+        let headroom =
+            Headroom { target: AtomicUsize::new(0), low: AtomicUsize::new(0), late: AtomicU64::new(0) };
+        headroom.resize(frames);
+        headroom
+    }
+
+    /// The pool has so many frames from now on.
+    pub fn resize(&self, frames: usize) {
         let low = (frames / 16).clamp(4, 512);
-        Headroom { target: AtomicUsize::new(2 * low), low, late: AtomicU64::new(0) }
+        self.low.store(low, Ordering::Relaxed);
+        self.target.store(2 * low, Ordering::Relaxed);
     }
 
     /// Below this many free frames nobody reads ahead, and pages are flushed to make room.
     pub fn low(&self) -> usize {
-        self.low
+        self.low.load(Ordering::Relaxed)
     }
 
     /// Free frames that the evictors stop at.
@@ -32,7 +41,7 @@ impl Headroom {
     /// Free frames that the evictors are woken at: soon after they stopped, for what they come too late for is the
     /// frames that are left then.
     pub fn wake(&self) -> usize {
-        self.target() - (self.low / 4).min(64)
+        self.target().saturating_sub((self.low() / 4).min(64))
     }
 
     /// An evictor begins: `late` pages were evicted in the foreground until now.
@@ -40,9 +49,9 @@ impl Headroom {
         let target = self.target();
         // Two evictors at once: one of them is heard.
         let next = if self.late.swap(late, Ordering::Relaxed) == late {
-            (target - 1).max(2 * self.low)
+            (target - 1).clamp(2 * self.low(), 3 * self.low())
         } else {
-            (target + self.low / 8 + 1).min(3 * self.low)
+            (target + self.low() / 8 + 1).min(3 * self.low())
         };
         self.target.store(next, Ordering::Relaxed);
     }

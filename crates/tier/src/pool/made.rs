@@ -13,10 +13,10 @@ impl Pool {
         let no = {
             let mut free = self.free.lock();
             let few = self.frames() / 8 + 2 * self.free_low();
-            if free.len() <= few {
+            if free.list.len() <= few {
                 return None;
             }
-            free.pop()?
+            free.list.pop()?
         };
         if !self.claim(id, no) {
             self.give_frame(no);
@@ -33,6 +33,7 @@ impl Pool {
 
     /// Forgets such a page, whose image nothing will name. Nobody else knows of it.
     pub(crate) fn forget_made(&self, id: PageId, no: FrameNo) {
+        let _moves = self.moves.lock();
         self.unpin(no);
         let frame = self.frame(no);
         // If it is being evicted, it goes as well.

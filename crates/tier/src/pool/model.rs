@@ -85,9 +85,16 @@ impl Rig {
         Rig::over(|below| below)
     }
     fn over(wrap: fn(Arc<MemoryBelow>) -> Arc<dyn Below>) -> Rig {
+        Rig::made(wrap, FRAMES, FRAMES)
+    }
+    fn that_grows(frames: usize, max: usize) -> Rig {
+        Rig::made(|below| below, frames, max)
+    }
+    fn made(wrap: fn(Arc<MemoryBelow>) -> Arc<dyn Below>, frames: usize, max: usize) -> Rig {
         let below = Arc::new(MemoryBelow::default());
         let world = World { sched: Arc::new(ModelSched), ..testing::world() };
-        let pages = Arc::new(Pages::new(world, FRAMES, wrap(below.clone()), Arc::new(MemoryLog::default())));
+        let log = Arc::new(MemoryLog::default());
+        let pages = Arc::new(Pages::that_grow(world, frames, max, wrap(below.clone()), log));
         let rig = Rig { pages, below };
         (0..FILLED).for_each(|page| rig.create(page));
         rig.flush();
@@ -296,6 +303,33 @@ fn a_space_is_dropped() {
     assert_eq!(rig.pages.pool().free_frames(), FRAMES);
 }
 
+/// The pool gives up frames, and the pages in them move, while one page is changed, one read, and all are flushed.
+fn the_pool_shrinks() {
+    let rig = Rig::that_grows(FRAMES + 4, FRAMES + 4);
+    (0..4).for_each(|page| rig.create(100 + page));
+    rig.bump(1);
+    rig.run(vec![
+        Box::new(|rig| {
+            rig.bump(0);
+            assert!(rig.read(1) >= 1);
+        }),
+        Box::new(|rig| {
+            rig.flush();
+            rig.evict();
+        }),
+        Box::new(|rig| {
+            let mut looks = 0;
+            let shrunk = rig.pages.pool().resize(FRAMES, &mut |_| {
+                looks += 1;
+                thread::yield_now();
+                looks < 50
+            });
+            assert!(shrunk.is_ok() || rig.pages.pool().frames() == FRAMES + 4);
+        }),
+    ]);
+    assert_eq!((rig.read(0), rig.read(1), rig.read(103)), (1, 1, 0));
+}
+
 /// The smallest: one reads, one evicts.
 fn read_and_evict() {
     let rig = Rig::new();
@@ -330,6 +364,10 @@ fn a_page_changed_after_its_copy_is_written_again() {
 #[test]
 fn a_dropped_space_leaves_no_frame_behind() {
     holds(a_space_is_dropped);
+}
+#[test]
+fn a_page_moves_between_two_uses_when_the_pool_shrinks() {
+    holds(the_pool_shrinks);
 }
 #[test]
 fn one_read_and_one_eviction_with_two_preemptions() {

@@ -15,15 +15,15 @@ impl Pool {
     /// A free frame; waits for one, evicting itself if the cleaners are late. `reserve` may take the
     /// last ones. No latch is held.
     pub(crate) fn take_frame(&self, reserve: bool) -> Result<FrameNo, ReadError> {
-        let keep = if reserve { 0 } else { self.reserve };
         let mut waited = 0;
         loop {
+            let keep = if reserve { 0 } else { self.reserve() };
             let freed = self.frames_freed.ticket();
             {
                 let mut free = self.free.lock();
-                let left = free.len();
+                let left = free.list.len();
                 if left > keep {
-                    let no = free.pop();
+                    let no = free.list.pop();
                     drop(free);
                     if left <= self.headroom.wake() {
                         self.frames_wanted.notify();
@@ -60,7 +60,13 @@ impl Pool {
         frame.version.fetch_add(1, Ordering::AcqRel);
         frame.turn.fetch_add(1, Ordering::AcqRel);
         frame.set_state(State::Free);
-        self.free.lock().push(no);
+        let mut free = self.free.lock();
+        if (no.0 as usize) < free.limit {
+            free.list.push(no);
+        } else {
+            free.retired.push(no);
+        }
+        drop(free);
         self.frames_freed.notify_until(RESERVED);
     }
 
@@ -126,7 +132,7 @@ impl Pool {
         self.shard(id).claims_ended.notify();
     }
 
-    fn evict_claimed(&self, no: FrameNo) -> bool {
+    pub(super) fn evict_claimed(&self, no: FrameNo) -> bool {
         let frame = self.frame(no);
         let id = frame.id();
         // SAFETY: claimed, unpinned and out of state Ready: nobody else reaches the bytes.

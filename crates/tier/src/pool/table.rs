@@ -9,6 +9,7 @@
 //! Locks: a shard's, for memory work only.
 
 use crate::frame::{Arena, FrameNo};
+use crate::growing::Growing;
 use crate::page::PageId;
 use crate::sync::{AtomicU32, Mutex};
 use std::sync::atomic::Ordering;
@@ -20,9 +21,9 @@ const END: u32 = u32::MAX;
 const STEPS_MAX: usize = 64;
 
 pub(super) struct Table {
-    heads: Box<[AtomicU32]>,
-    /// Of the hash, to have a bucket.
-    shift: u32,
+    heads: Growing<AtomicU32>,
+    /// Of the hash, to have a bucket. Changes under all locks together; a walk without one may be in a bucket of before.
+    shift: AtomicU32,
     locks: Box<[Lock]>,
 }
 
@@ -39,19 +40,58 @@ pub(super) fn shard(id: PageId) -> usize {
     (hash(id) >> (64 - SHARDS.trailing_zeros())) as usize
 }
 
+fn buckets(frames: usize) -> usize {
+    (2 * frames).next_power_of_two().max(SHARDS)
+}
+
 impl Table {
-    /// A table for so many frames: eight bytes each, at most sixteen.
-    pub(super) fn new(frames: usize) -> Table {
-        let buckets = (2 * frames).next_power_of_two().max(SHARDS);
-        Table {
-            heads: (0..buckets).map(|_| AtomicU32::new(END)).collect(),
-            shift: 64 - buckets.trailing_zeros(),
+    /// A table for so many frames, eight bytes each, at most sixteen, that can grow to `max` of them.
+    ///
+    /// Panics if the machine does not give the memory.
+    pub(super) fn new(frames: usize, max: usize) -> Table {
+        let heads = Growing::new(buckets(max.max(frames))).or_else(|| Growing::new(buckets(frames)));
+        let table = Table {
+            heads: heads.unwrap_or_else(|| panic!("there are no addresses for a table of {frames} frames")),
+            shift: AtomicU32::new(64 - buckets(frames).trailing_zeros()),
             locks: (0..SHARDS).map(|_| Lock::default()).collect(),
-        }
+        };
+        let made = table.heads.make(buckets(frames), || AtomicU32::new(END));
+        assert!(made, "the machine does not give memory for a table of {frames} frames");
+        table
     }
 
+    /// Makes it a table for so many frames. Everybody who wants a lock waits meanwhile. False: the machine does not give
+    /// the memory. One caller at a time.
+    pub(super) fn resize(&self, arena: &Arena, frames: usize) -> bool {
+        let (now, then) = (1 << (64 - self.shift.load(Ordering::Relaxed)), buckets(frames));
+        if now == then {
+            return true;
+        }
+        if !self.heads.make(then, || AtomicU32::new(END)) {
+            return false;
+        }
+        let _locks: Vec<_> = self.locks.iter().map(|lock| lock.0.lock()).collect();
+        let mut linked = Vec::new();
+        for bucket in 0..now {
+            let mut no = self.heads.get(bucket).swap(END, Ordering::AcqRel);
+            while no != END {
+                linked.push(no);
+                no = arena.frame(FrameNo(no)).next.load(Ordering::Acquire);
+            }
+        }
+        self.shift.store(64 - then.trailing_zeros(), Ordering::Release);
+        for no in linked {
+            let frame = arena.frame(FrameNo(no));
+            let head = self.head(frame.id());
+            frame.next.store(head.load(Ordering::Relaxed), Ordering::Release);
+            head.store(no, Ordering::Release);
+        }
+        true
+    }
+
+    #[inline]
     fn head(&self, id: PageId) -> &AtomicU32 {
-        &self.heads[(hash(id) >> self.shift) as usize]
+        self.heads.get((hash(id) >> self.shift.load(Ordering::Acquire)) as usize)
     }
 
     fn walk(&self, arena: &Arena, id: PageId, steps: usize) -> Option<FrameNo> {
@@ -94,9 +134,23 @@ impl Table {
         true
     }
 
+    /// The page, which is mapped to `from`, is in `to` from now on.
+    pub(super) fn replace(&self, arena: &Arena, id: PageId, from: FrameNo, to: FrameNo) {
+        let _lock = self.locks[shard(id)].0.lock();
+        self.unlink(arena, id, from);
+        let head = self.head(id);
+        arena.frame(to).next.store(head.load(Ordering::Relaxed), Ordering::Release);
+        head.store(to.0, Ordering::Release);
+    }
+
     /// Forgets the page, which is mapped to `no`.
     pub(super) fn remove(&self, arena: &Arena, id: PageId, no: FrameNo) {
         let _lock = self.locks[shard(id)].0.lock();
+        self.unlink(arena, id, no);
+    }
+
+    /// The caller holds the page's lock.
+    fn unlink(&self, arena: &Arena, id: PageId, no: FrameNo) {
         let next = arena.frame(no).next.load(Ordering::Acquire);
         let mut link = self.head(id);
         loop {

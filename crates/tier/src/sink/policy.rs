@@ -30,6 +30,8 @@ pub enum Reason {
     Watermark,
     /// The block has cooled.
     Cooled,
+    /// Its table has more of the object buffer than it may (`quota`).
+    Share,
 }
 
 /// Fewer free slots than this: sink.
@@ -61,7 +63,7 @@ pub fn choose(p: Pressure, blocks: Vec<BufferedBlock>, max: usize) -> (Reason, V
     able.sort_unstable_by_key(order);
     let mut wanted = match reason {
         Reason::Watermark => high(p.slots).saturating_sub(p.free),
-        Reason::Cooled => u32::MAX,
+        Reason::Cooled | Reason::Share => u32::MAX,
     };
     let needed = able.iter().take_while(|b| {
         let more = wanted > 0;

@@ -17,7 +17,7 @@ impl Dice {
 }
 
 fn filled(index: &mut Index, mark: u32) -> FlashSlot {
-    let slot = index.fill(mark).unwrap();
+    let slot = index.fill(mark, 0).unwrap();
     index.settle(slot);
     slot
 }
@@ -34,7 +34,7 @@ fn it_agrees_with_a_plain_map_under_any_sequence() {
             let m = mark(dice.below(30));
             match dice.below(10) {
                 0..4 => {
-                    if let Some(slot) = index.fill(m) {
+                    if let Some(slot) = index.fill(m, 0) {
                         assert!(!busy.contains(&slot), "seed {seed}: a busy slot was given away");
                         model.insert(slot, m);
                         busy.push(slot);
@@ -120,7 +120,7 @@ fn when_every_page_is_in_use_the_hand_still_ends() {
 #[test]
 fn an_index_without_slots_holds_nothing() {
     let mut index = Index::new(0);
-    assert_eq!(index.fill(7), None);
+    assert_eq!(index.fill(7, 0), None);
     assert!(index.matches(7).is_empty());
 }
 
@@ -128,21 +128,21 @@ fn an_index_without_slots_holds_nothing() {
 fn the_candidate_is_the_one_that_leaves_unless_it_is_passed() {
     let mut index = Index::new(4);
     let slots: Vec<FlashSlot> = (0..3).map(|n| filled(&mut index, mark(n))).collect();
-    assert_eq!(index.candidate(), None, "a slot is free");
+    assert_eq!(index.candidate(0), None, "a slot is free");
     filled(&mut index, mark(3));
     index.touch(slots[0], mark(0));
-    assert_eq!(index.candidate(), Some((slots[1], mark(1))), "the first one was used");
-    assert_eq!(index.candidate(), Some((slots[1], mark(1))), "asking again moves nothing");
+    assert_eq!(index.candidate(0), Some((slots[1], mark(1))), "the first one was used");
+    assert_eq!(index.candidate(0), Some((slots[1], mark(1))), "asking again moves nothing");
     assert_eq!(filled(&mut index, mark(9)), slots[1]);
-    assert_eq!(index.candidate(), Some((slots[2], mark(2))));
+    assert_eq!(index.candidate(0), Some((slots[2], mark(2))));
     index.pass(slots[2]);
     index.pass(slots[0]);
     assert_eq!(
-        index.candidate().map(|(_, mark)| mark),
+        index.candidate(0).map(|(_, mark)| mark),
         Some(mark(3)),
         "only where the hand is can be passed"
     );
     index.check_invariants();
     let mut none = Index::new(0);
-    assert_eq!(none.candidate(), None);
+    assert_eq!(none.candidate(0), None);
 }

@@ -87,6 +87,7 @@ fn a_choice_frees_enough_or_is_all_there_is() {
                 let enough = p.free + gained >= high(slots);
                 assert!(enough || chosen.len() == max.min(blocks.len()));
             }
+            Reason::Share => unreachable!("shares are not this policy's"),
             Reason::Cooled => {
                 assert!(p.free >= low(slots));
                 assert!(blocks.iter().filter(sinks).all(|b| b.last_change <= p.cooled_before));

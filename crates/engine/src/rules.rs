@@ -1,0 +1,123 @@
+//! Rules of tables at the engine's surface: quotas of flash, limits of reads, placement of tables and indexes. CloudJump III §2.3.
+//!
+//! The catalog keeps them (`catalog/rules`), the tier goes by them (`tier/quota`); here is the way from one to the other, and
+//! what they have to agree with: what is guaranteed to all tables must fit on flash.
+
+use crate::catalog::rules::TableRules;
+use crate::config::Bytes;
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::resize::Size;
+use std::sync::atomic::Ordering;
+use terrace_tier::quota::{Placement, Rules, too_much_guaranteed};
+
+/// What holds for one index, and how it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleInfo {
+    pub table: String,
+    pub index: String,
+    pub placement: Placement,
+    /// The table's.
+    pub rules: TableRules,
+    /// Pages that its table has on flash, as far as they are known to be its.
+    pub flash_pages: u64,
+    /// Reads of its table that waited for their turn, and how long, in nanoseconds.
+    pub waits: u64,
+    pub wait_nanos: u64,
+}
+
+impl Core {
+    /// Tells the tier what the catalog says.
+    pub(crate) fn push_rules(&self) {
+        let storage = &self.storage;
+        let _turn = storage.rules.turn.lock();
+        let (new, rules) = (self.catalog.rules_for_tier(), &storage.rules);
+        let before = rules.all();
+        if new.is_empty() && before.is_empty() {
+            return;
+        }
+        rules.set(new);
+        if let Some(bpe) = &storage.bpe {
+            bpe.rules_changed();
+            let mut spaces: Vec<_> = before.iter().chain(&rules.all()).map(|(space, _)| *space).collect();
+            spaces.sort_unstable();
+            spaces.dedup();
+            spaces.into_iter().for_each(|space| bpe.classify(&storage.map.pages_of(space)));
+        }
+    }
+
+    /// What is guaranteed to tables, `name` having these rules, against a tier of this size.
+    pub(crate) fn check_guaranteed(
+        &self,
+        name: &str,
+        rules: &TableRules,
+        what: Size,
+        has: Bytes,
+    ) -> Result<()> {
+        let least = |rules: &TableRules| match what {
+            Size::Flash => rules.rule.flash.min,
+            Size::ObjectBuffer => rules.rule.buffer.min,
+            Size::Memory => 0,
+        };
+        let others = self.catalog.all_rules().into_iter().filter(|(other, _)| other != name);
+        let mut minimums: Vec<(String, u64)> = others.map(|(name, rules)| (name, least(&rules))).collect();
+        minimums.push((name.to_string(), least(rules)));
+        minimums.retain(|(_, min)| *min > 0);
+        let option = if what == Size::Flash { "FLASH_MIN" } else { "BUFFER_MIN" };
+        let fault = too_much_guaranteed(&minimums, (option, what.name(), has.0));
+        fault.map_or(Ok(()), |fault| Err(Error::Invalid(fault)))
+    }
+}
+
+impl Engine {
+    /// The table's rules from now on; default rules are none. Instantly in force, durable when it returns. Rules that contradict one
+    /// another, or guarantee more than there is, are refused, and nothing has changed.
+    pub fn set_table_rules(&self, name: &str, rules: TableRules) -> Result<()> {
+        let core = self.core();
+        let faults = rules.faults(&core.catalog.index_names(name));
+        if !faults.is_empty() {
+            return Err(Error::Invalid(format!("table {name}: {}", faults.join("; "))));
+        }
+        if rules.rule.flash.min > 0 {
+            core.check_guaranteed(name, &rules, Size::Flash, core.storage.flash_size())?;
+        }
+        if rules.rule.buffer.min > 0 {
+            core.check_guaranteed(name, &rules, Size::ObjectBuffer, core.storage.object_buffer_size())?;
+        }
+        if rules.rule.buffer.max > 0 && core.storage.cold.is_none() {
+            return Err(Error::Invalid(format!(
+                "table {name}: BUFFER_MAX = {} sends pages to an object store, and object is not set",
+                rules.rule.buffer.max
+            )));
+        }
+        core.catalog.set_rules(name, rules)?;
+        core.push_rules();
+        Ok(())
+    }
+
+    pub fn table_rules(&self, name: &str) -> Option<TableRules> {
+        self.core().catalog.rules(name)
+    }
+
+    /// Every index of every table that has rules.
+    pub fn rules(&self) -> Vec<RuleInfo> {
+        let core = self.core();
+        let rules: &Rules = &core.storage.rules;
+        let flash = core.storage.bpe.as_ref().map_or(Vec::new(), |bpe| bpe.pages_of_tables());
+        let all = core.catalog.list().into_iter().filter_map(|(space, table, index)| {
+            let (said, rule) = (core.catalog.rules(&table)?, rules.of(space)?);
+            let pages = flash.iter().find(|(id, _)| *id == rule.table.id).map_or(0, |(_, pages)| *pages);
+            Some(RuleInfo {
+                placement: rule.placement,
+                rules: said,
+                flash_pages: u64::from(pages),
+                waits: rule.table.waits.load(Ordering::Relaxed),
+                wait_nanos: rule.table.wait_nanos.load(Ordering::Relaxed),
+                table,
+                index,
+            })
+        });
+        all.collect()
+    }
+}

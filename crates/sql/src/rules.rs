@@ -1,0 +1,167 @@
+//! Rules of tables at the border: quotas of flash, limits of reads, placement.
+
+use crate::bytes::TerraceBytes;
+use crate::engine::TerraceEngine;
+use crate::error::{Code, Fault, Result, guard};
+use std::ffi::c_void;
+use terrace_engine::catalog::rules::{Limit, Placement, Share, TableRule, TableRules};
+
+/// Rules of a table. Numbers that are 0 say nothing.
+#[repr(C)]
+pub struct TerraceRules {
+    pub size: usize,
+    /// Bytes of flash that are the table's whatever others read, and that it may have at the most.
+    pub flash_min: u64,
+    pub flash_max: u64,
+    /// The same of the object buffer.
+    pub buffer_min: u64,
+    pub buffer_max: u64,
+    /// Reads from each tier in a second, and bytes.
+    pub flash_iops: u64,
+    pub flash_bandwidth: u64,
+    pub volume_iops: u64,
+    pub volume_bandwidth: u64,
+    pub object_iops: u64,
+    pub object_bandwidth: u64,
+    /// Of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
+    pub placement: u8,
+    /// Indexes that have one of their own.
+    pub indexes: *const TerracePlacement,
+    pub index_count: usize,
+}
+
+/// Placement of one index.
+#[repr(C)]
+pub struct TerracePlacement {
+    pub size: usize,
+    pub index: TerraceBytes,
+    pub placement: u8,
+}
+
+/// What holds for one index of a table that has rules. The texts are borrowed for the callback.
+#[repr(C)]
+pub struct TerraceRuleLine {
+    pub size: usize,
+    pub table: TerraceBytes,
+    pub index: TerraceBytes,
+    pub placement: u8,
+    /// The table's, without its indexes.
+    pub rules: TerraceRules,
+    /// Pages that the table has on flash, as far as they are known to be its.
+    pub flash_pages: u64,
+    /// Reads of the table that waited for their turn, and how long, in microseconds.
+    pub waits: u64,
+    pub wait_microseconds: u64,
+}
+
+pub type TerraceRuleFn = Option<unsafe extern "C" fn(context: *mut c_void, line: *const TerraceRuleLine)>;
+
+fn placement_of(number: u8) -> Result<Placement> {
+    match number {
+        0 => Ok(Placement::Default),
+        1 => Ok(Placement::Keep),
+        2 => Ok(Placement::None),
+        _ => Err(Fault::invalid(format!("placement {number} is none of 0, 1, 2"))),
+    }
+}
+
+fn number_of(placement: Placement) -> u8 {
+    match placement {
+        Placement::Default => 0,
+        Placement::Keep => 1,
+        Placement::None => 2,
+    }
+}
+
+/// The table has these rules from now on: durable when it returns, and in force. Rules that contradict one another, or that
+/// guarantee more than there is, are refused with words that name both, and nothing has changed.
+///
+/// # Safety
+/// `engine` is open; `name`, `rules` and what it points to live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_set_rules(
+    engine: *const TerraceEngine,
+    name: TerraceBytes,
+    rules: *const TerraceRules,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (engine, name, rules) = unsafe { (&*engine, name.text()?, &*rules) };
+        if rules.size != size_of::<TerraceRules>() {
+            return Err(Fault::invalid("terrace_rules of another version".into()));
+        }
+        let limit = |requests, bytes| Limit { requests, bytes };
+        let rule = TableRule {
+            flash: Share { min: rules.flash_min, max: rules.flash_max },
+            buffer: Share { min: rules.buffer_min, max: rules.buffer_max },
+            flash_limit: limit(rules.flash_iops, rules.flash_bandwidth),
+            volume_limit: limit(rules.volume_iops, rules.volume_bandwidth),
+            object_limit: limit(rules.object_iops, rules.object_bandwidth),
+        };
+        let mut said = TableRules { rule, placement: placement_of(rules.placement)?, indexes: Vec::new() };
+        let indexes = if rules.index_count > 0 {
+            // SAFETY: the caller's promise about the array.
+            unsafe { std::slice::from_raw_parts(rules.indexes, rules.index_count) }
+        } else {
+            &[]
+        };
+        for index in indexes {
+            if index.size != size_of::<TerracePlacement>() {
+                return Err(Fault::invalid("terrace_placement of another version".into()));
+            }
+            // SAFETY: the caller's promise.
+            let name = unsafe { index.index.text()? };
+            said.indexes.push((name.to_string(), placement_of(index.placement)?));
+        }
+        engine.engine.set_table_rules(name, said)?;
+        Ok(Code::Ok)
+    })
+}
+
+/// Calls `each` with every index of every table that has rules.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_rules(
+    engine: *const TerraceEngine,
+    each: TerraceRuleFn,
+    context: *mut c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        for line in unsafe { &*engine }.engine.rules() {
+            let TableRule { flash, buffer, flash_limit, volume_limit, object_limit } = line.rules.rule;
+            let rules = TerraceRules {
+                size: size_of::<TerraceRules>(),
+                flash_min: flash.min,
+                flash_max: flash.max,
+                buffer_min: buffer.min,
+                buffer_max: buffer.max,
+                flash_iops: flash_limit.requests,
+                flash_bandwidth: flash_limit.bytes,
+                volume_iops: volume_limit.requests,
+                volume_bandwidth: volume_limit.bytes,
+                object_iops: object_limit.requests,
+                object_bandwidth: object_limit.bytes,
+                placement: number_of(line.rules.placement),
+                indexes: std::ptr::null(),
+                index_count: 0,
+            };
+            let line = TerraceRuleLine {
+                size: size_of::<TerraceRuleLine>(),
+                table: TerraceBytes::of(line.table.as_bytes()),
+                index: TerraceBytes::of(line.index.as_bytes()),
+                placement: number_of(line.placement),
+                rules,
+                flash_pages: line.flash_pages,
+                waits: line.waits,
+                wait_microseconds: line.wait_nanos / 1000,
+            };
+            // SAFETY: the caller's promise; the struct lives during the call.
+            unsafe { each(context, &line) };
+        }
+        Ok(Code::Ok)
+    })
+}

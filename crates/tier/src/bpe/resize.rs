@@ -1,0 +1,93 @@
+//! More flash, or less, while pages are read. CloudJump III §2.3.
+//!
+//! Growing gives the index more slots; the file grows when they are filled. Shrinking takes slots from the end, 64 MiB at
+//! a time: their pages are in the index no more, writes that are under way there are waited for, the file is cut. The pages
+//! that are cut off are lost to flash and to nobody else (invariant 2: clean copies). What admission remembers begins anew.
+//!
+//! A crash leaves a file that is longer or shorter than the index says: the next start cuts it, or finds nothing there.
+
+use super::{Bpe, chunk, filter_of, saved, slots_of};
+use crate::page::PAGE_SIZE;
+use terrace_io::disk::DiskError;
+
+/// Slots of one step.
+const STEP: u32 = (chunk::CHUNK / PAGE_SIZE as u64) as u32;
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FlashResizeError {
+    #[error("flash is not used: {0}")]
+    Off(String),
+    /// The caller gave up; the old size is in force, and some pages have left.
+    #[error("flash still writes to slots that are to go")]
+    GivenUp,
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+impl Bpe {
+    /// Gives the flash `flash_bytes`. Calls `go_on` with the pages of room that are still to go; who is called rests a little, and gives
+    /// up by saying no. One call at a time.
+    pub fn resize(
+        &self,
+        flash_bytes: u64,
+        go_on: &mut dyn FnMut(u32) -> bool,
+    ) -> Result<(), FlashResizeError> {
+        let slots = slots_of(flash_bytes);
+        // What the last run left is put back first: it comes by the numbers of the slots.
+        let before = loop {
+            let state = self.state.lock();
+            if let Some(why) = &state.off {
+                return Err(FlashResizeError::Off(why.clone()));
+            }
+            if state.restoring.is_none() {
+                break state.index.capacity();
+            }
+            drop(state);
+            self.wake.notify();
+            if !go_on(0) {
+                return Err(FlashResizeError::GivenUp);
+            }
+        };
+        self.cut(slots, go_on).inspect_err(|_| self.take_size(before))?;
+        if let Some(files) = &self.files {
+            files.chunks.shrink(slots).inspect_err(|_| self.take_size(before))?;
+        }
+        self.take_size(slots);
+        Ok(())
+    }
+
+    /// Takes the pages beyond `slots` out of the index, step by step, until nobody writes there.
+    fn cut(&self, slots: u32, go_on: &mut dyn FnMut(u32) -> bool) -> Result<(), FlashResizeError> {
+        loop {
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
+            if let Some(why) = &state.off {
+                return Err(FlashResizeError::Off(why.clone()));
+            }
+            let limit = state.index.limit();
+            if limit > slots {
+                let to = limit.saturating_sub(STEP).max(slots);
+                state.index.shrink(to);
+                state.unsaved.extend(saved::piece_of(to)..=saved::piece_of(limit - 1));
+            } else if slots >= state.index.capacity() || state.index.is_quiet_beyond() {
+                return Ok(());
+            }
+            let left = state.index.limit().saturating_sub(slots);
+            drop(guard);
+            self.wake.notify();
+            if !go_on(left) {
+                return Err(FlashResizeError::GivenUp);
+            }
+        }
+    }
+
+    /// Has so many slots from now on, whatever was cut off before.
+    fn take_size(&self, slots: u32) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        if state.off.is_none() {
+            state.index.resize(slots);
+            state.filter = filter_of(state.admission, slots as usize);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Quotas and placement at work on flash: which class a page is of, and what becomes of pages when rules change.
+
+use super::{Bpe, State, mark_of};
+use crate::page::{PAGE_SIZE, PageId};
+use crate::quota::{Class, Holder, Placement, Rules, SpaceRule};
+use std::sync::Arc;
+
+/// Classes at the most, that of all others among them.
+pub const CLASSES_MAX: usize = 1 << Class::BITS;
+
+fn pages(bytes: u64) -> u32 {
+    (bytes / PAGE_SIZE as u64).min(u64::from(u32::MAX)) as u32
+}
+
+impl State {
+    pub(super) fn class_of(&self, rule: Option<&SpaceRule>) -> Class {
+        let named =
+            rule.and_then(|rule| self.classes.get(&(rule.table.id, rule.placement == Placement::Keep)));
+        named.copied().unwrap_or(0)
+    }
+}
+
+impl Bpe {
+    /// Set once, before pages come.
+    pub fn set_rules(&self, rules: Arc<Rules>) {
+        assert!(self.rules.set(rules).is_ok(), "the rules are set twice");
+        self.rules_changed();
+    }
+
+    pub(super) fn rule_of(&self, id: PageId) -> Option<SpaceRule> {
+        self.rules.get()?.of(id.space)
+    }
+
+    /// The rules are others now. Pages that are on flash keep their class until `classify`, or until they are met.
+    pub fn rules_changed(&self) {
+        let Some(rules) = self.rules.get() else { return };
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        if state.off.is_some() {
+            return;
+        }
+        let mut holders = vec![Holder::default()];
+        let mut all = rules.all();
+        all.sort_unstable_by_key(|(space, _)| *space);
+        let mut classes = hashbrown::HashMap::new();
+        for (_, rule) in all.iter().filter(|(_, rule)| rule.placement != Placement::None) {
+            let (table, keep) = (&rule.table, rule.placement == Placement::Keep);
+            if holders.len() < CLASSES_MAX && !classes.contains_key(&(table.id, keep)) {
+                classes.insert((table.id, keep), holders.len() as Class);
+                let (min, max) = (pages(table.rule.flash.min), pages(table.rule.flash.max));
+                let max = if table.rule.flash.max > 0 { max.max(1) } else { 0 };
+                holders.push(Holder { table: table.id, keep, used: 0, min, max });
+            }
+        }
+        let same = classes == state.classes;
+        state.classes = classes;
+        if !same {
+            // The numbers mean others now.
+            state.index.set_holders(Vec::new());
+        }
+        state.index.set_holders(holders);
+    }
+
+    /// Tells flash of pages that it may have what their rule is now: those to be kept off it leave.
+    pub fn classify(&self, ids: &[PageId]) {
+        for ids in ids.chunks(1024) {
+            let mut guard = self.state.lock();
+            let state = &mut *guard;
+            for id in ids {
+                let rule = self.rule_of(*id);
+                if rule.as_ref().is_some_and(|rule| rule.placement == Placement::None) {
+                    let on_flash = state.index.matches(mark_of(*id));
+                    on_flash
+                        .into_iter()
+                        .filter(|slot| !state.index.is_busy(*slot))
+                        .collect::<Vec<_>>()
+                        .into_iter()
+                        .for_each(|slot| state.index.remove(slot));
+                } else {
+                    let class = state.class_of(rule.as_ref());
+                    state.index.classify(mark_of(*id), class);
+                }
+            }
+        }
+    }
+
+    /// Pages on flash of each table that has rules.
+    pub fn pages_of_tables(&self) -> Vec<(u32, u32)> {
+        let state = self.state.lock();
+        let mut tables: Vec<(u32, u32)> = state
+            .classes
+            .iter()
+            .map(|((table, _), class)| (*table, state.index.shares().holder(*class).used))
+            .collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
+    }
+}
+
+#[cfg(test)]
+mod tests;

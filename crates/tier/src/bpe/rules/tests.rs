@@ -1,0 +1,164 @@
+use super::*;
+use crate::admission::filter::Rule;
+use crate::bpe::{BpeSettings, BpeWorker, Evicted, Found};
+use crate::page::{self, PageKind, SpaceId, Tag};
+use crate::quota::{Share, TableRule};
+use std::sync::atomic::Ordering;
+use terrace_io::sched::Worker as _;
+use terrace_sim::SimWorld;
+
+fn image(id: PageId) -> (Vec<u8>, Tag) {
+    let mut bytes = vec![0; PAGE_SIZE];
+    page::format(&mut bytes, id, PageKind::Leaf, 0);
+    page::set_lsn(&mut bytes, 1);
+    let tag = page::seal(&mut bytes);
+    (bytes, tag)
+}
+
+fn id(space: u32, n: u32) -> PageId {
+    PageId::new(SpaceId(space), n)
+}
+
+struct Flash {
+    bpe: Arc<Bpe>,
+    worker: BpeWorker,
+    rules: Arc<Rules>,
+    _sim: SimWorld,
+}
+
+impl Flash {
+    fn new(slots: u64) -> Flash {
+        let sim = SimWorld::new(1);
+        let flash_bytes = slots * PAGE_SIZE as u64;
+        let settings = BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission: Rule::Ghost };
+        let bpe = Arc::new(Bpe::open(&*sim.disk("flash"), settings));
+        let rules = Arc::new(Rules::default());
+        bpe.set_rules(rules.clone());
+        Flash { worker: BpeWorker(bpe.clone()), bpe, rules, _sim: sim }
+    }
+    /// Table, space, minimum and cap in pages, placement.
+    fn set(&self, tables: &[(u32, u32, u64, u64, Placement)]) {
+        let bytes = |pages: u64| pages * PAGE_SIZE as u64;
+        let of = |(table, space, min, max, placement): &(u32, u32, u64, u64, Placement)| {
+            let flash = Share { min: bytes(*min), max: bytes(*max) };
+            (*table, TableRule { flash, ..TableRule::default() }, vec![(SpaceId(*space), *placement)])
+        };
+        self.rules.set(tables.iter().map(of).collect());
+        self.bpe.rules_changed();
+    }
+    /// The page leaves memory after so many uses there.
+    fn evict(&mut self, id: PageId, accesses: u8) -> Evicted {
+        let evicted = self.bpe.evicted(id, &image(id).0, accesses);
+        self.worker.step();
+        self.bpe.check_invariants();
+        evicted
+    }
+    fn has(&self, id: PageId) -> bool {
+        let mut buf = vec![0; PAGE_SIZE];
+        self.bpe.find(id, image(id).1, &mut buf) == Found::Found
+    }
+    fn count(&self, space: u32, pages: u32) -> u32 {
+        (0..pages).filter(|n| self.bpe.seems_to_have(id(space, *n))).count() as u32
+    }
+    /// A table is read over and over, each page used twice in memory: admission lets it all in.
+    fn scan(&mut self, space: u32, pages: u32, rounds: u32) {
+        for _ in 0..rounds {
+            (0..pages).for_each(|n| _ = self.evict(id(space, n), 2));
+        }
+    }
+}
+
+#[test]
+fn a_scanned_table_takes_all_without_rules_and_its_cap_with_one() {
+    let mut flash = Flash::new(100);
+    (0..60).for_each(|n| _ = flash.evict(id(20, n), 2));
+    flash.scan(30, 300, 3);
+    assert_eq!(flash.count(20, 60), 0, "the control: the scan has pushed the other out");
+
+    let mut flash = Flash::new(100);
+    flash.set(&[(2, 30, 0, 30, Placement::Default)]);
+    (0..60).for_each(|n| _ = flash.evict(id(20, n), 2));
+    flash.scan(30, 300, 3);
+    assert_eq!((flash.count(20, 60), flash.count(30, 300)), (60, 30));
+    // It still changes its own pages, with those that come.
+    assert!(flash.has(id(30, 299)));
+}
+
+#[test]
+fn a_minimum_stands_against_a_scan_and_what_is_idle_is_lent() {
+    let mut flash = Flash::new(100);
+    flash.set(&[(1, 20, 40, 0, Placement::Default)]);
+    flash.scan(30, 300, 2);
+    assert_eq!(flash.count(30, 300), 100, "nobody uses the guaranteed room: others do");
+    (0..70).for_each(|n| _ = flash.evict(id(20, n), 2));
+    let mine = flash.count(20, 70);
+    assert!(mine >= 40, "{mine}: it has come back");
+    flash.scan(30, 300, 3);
+    assert_eq!((flash.count(20, 70), flash.count(30, 300)), (40, 60), "down to the minimum and no further");
+}
+
+#[test]
+fn what_is_kept_comes_without_evidence_and_stays_and_none_never_comes() {
+    let mut flash = Flash::new(100);
+    flash.set(&[(1, 20, 0, 0, Placement::Keep), (2, 30, 0, 0, Placement::None)]);
+    flash.scan(40, 300, 1);
+    (0..50).for_each(|n| assert_eq!(flash.evict(id(20, n), 1), Evicted::Queued, "used once, flash is full"));
+    flash.scan(40, 300, 3);
+    assert_eq!(flash.count(20, 50), 50);
+    assert_eq!(flash.evict(id(30, 1), 3), Evicted::Refused);
+    assert_eq!(flash.count(30, 300), 0);
+    assert_eq!(flash.bpe.counters.refused.load(Ordering::Relaxed), 1);
+    // More that is to be kept than there is room for: they take turns, and the others are out.
+    flash.scan(20, 300, 1);
+    assert_eq!(flash.count(20, 300), 100);
+    assert_eq!(flash.evict(id(40, 1), 3), Evicted::Dropped, "all that is there is kept");
+}
+
+#[test]
+fn rules_change_for_pages_that_are_there() {
+    let mut flash = Flash::new(100);
+    (0..50).for_each(|n| _ = flash.evict(id(20, n), 2));
+    let ids: Vec<PageId> = (0..50).map(|n| id(20, n)).collect();
+    flash.set(&[(1, 20, 0, 0, Placement::Keep)]);
+    flash.bpe.classify(&ids);
+    assert_eq!(flash.bpe.pages_of_tables(), [(1, 50)]);
+    flash.scan(40, 300, 3);
+    assert_eq!(flash.count(20, 50), 50);
+    // The kept ones are a second table's neighbours now, with other numbers for the classes.
+    flash.set(&[(7, 10, 5, 0, Placement::Default), (1, 20, 0, 0, Placement::Default)]);
+    flash.bpe.classify(&ids);
+    flash.bpe.check_invariants();
+    flash.scan(40, 300, 3);
+    assert_eq!(flash.count(20, 50), 0, "kept no more");
+    flash.scan(20, 50, 1);
+    assert!(flash.count(20, 50) > 40);
+    flash.set(&[(1, 20, 0, 0, Placement::None)]);
+    flash.bpe.classify(&ids);
+    assert_eq!(flash.count(20, 50), 0);
+    flash.set(&[]);
+    flash.scan(20, 50, 1);
+    assert!(flash.count(20, 50) > 40);
+    flash.bpe.check_invariants();
+}
+
+#[test]
+fn rules_hold_when_flash_changes_its_size() {
+    let mut flash = Flash::new(100);
+    flash.set(&[(1, 20, 20, 0, Placement::Default), (2, 30, 0, 30, Placement::Default)]);
+    (0..40).for_each(|n| _ = flash.evict(id(20, n), 2));
+    flash.scan(30, 100, 2);
+    for slots in [60, 200, 50] {
+        let bpe = flash.bpe.clone();
+        bpe.resize(slots * PAGE_SIZE as u64, &mut |_| {
+            flash.worker.step();
+            true
+        })
+        .unwrap();
+        bpe.check_invariants();
+        (0..40).for_each(|n| _ = flash.evict(id(20, n), 2));
+        flash.scan(30, 100, 2);
+        flash.scan(40, 300, 2);
+        assert!(flash.count(20, 40) >= 20, "{slots}: {}", flash.count(20, 40));
+        assert!(flash.count(30, 100) <= 30, "{slots}: {}", flash.count(30, 100));
+    }
+}

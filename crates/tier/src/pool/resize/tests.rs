@@ -1,0 +1,254 @@
+use super::*;
+use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
+use crate::pages::Pages;
+use crate::pool::Access;
+use crate::redo::Urgency;
+use crate::testing::{MemoryBelow, MemoryLog, flush_all, world};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use terrace_io::sched::Worker as _;
+
+const AT: usize = 100;
+
+fn id(page: u32) -> PageId {
+    PageId::new(SpaceId(20), page)
+}
+
+fn pages(frames: usize, max: usize) -> (Arc<Pages>, Arc<MemoryBelow>) {
+    let below = Arc::new(MemoryBelow::default());
+    let log = Arc::new(MemoryLog::default());
+    (Arc::new(Pages::that_grow(world(), frames, max, below.clone(), log)), below)
+}
+
+fn create(pages: &Pages, page: u32) {
+    let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();
+    mtr.create(id(page), PageKind::Leaf, 0);
+    mtr.commit();
+}
+
+fn bump(pages: &Pages, page: u32) {
+    let pin = pages.load(id(page), Access::Normal).unwrap();
+    let mut mtr = pages.begin(1000, 0, Urgency::Normal).unwrap();
+    let no = mtr.write_pinned(&pin);
+    let value = mtr.page(no).u64(AT);
+    mtr.page_mut(no).write_u64(AT, value + 1);
+    mtr.commit();
+}
+
+fn total(pages: &Pages, count: u32) -> u64 {
+    (0..count).map(|page| pages.read(id(page), Access::Normal).unwrap().page().u64(AT)).sum()
+}
+
+fn always(_: PoolLeft) -> bool {
+    true
+}
+
+/// Gives up after so many looks.
+fn patient(mut looks: u32) -> impl FnMut(PoolLeft) -> bool {
+    move |_| {
+        looks = looks.saturating_sub(1);
+        looks > 0
+    }
+}
+
+#[test]
+fn pages_keep_their_content_when_their_frames_go_dirty_ones_too() {
+    let (pages, below) = pages(400, 400);
+    for page in 0..60 {
+        create(&pages, page);
+        bump(&pages, page);
+    }
+    // All stay in memory, wherever their frames are, and dirty.
+    assert_eq!(pages.pool().dirty_frames(), 60);
+    pages.pool().resize(200, &mut always).unwrap();
+    pages.pool().resize(120, &mut always).unwrap();
+    assert_eq!((pages.pool().frames(), pages.pool().frames_with_memory()), (120, 120));
+    assert_eq!(pages.pool().dirty_frames(), 60, "a move flushes nothing and forgets nothing");
+    assert_eq!(total(&pages, 60), 60);
+    assert_eq!(below.fetches.load(Ordering::Relaxed), 0, "nothing had to leave");
+    flush_all(&pages, &below);
+    pages.pool().check_invariants();
+    pages.pool().resize(16, &mut always).unwrap();
+    assert_eq!(total(&pages, 60), 60);
+    pages.pool().resize(400, &mut always).unwrap();
+    assert_eq!(total(&pages, 60), 60);
+    assert_eq!(pages.pool().free_frames(), 400 - 60);
+    pages.pool().check_invariants();
+}
+
+#[test]
+fn the_coldest_leave_and_the_hot_stay_when_the_pool_shrinks() {
+    let (pages, below) = pages(256, 256);
+    for page in 0..200 {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    for round in 0..4 {
+        for page in 180..200 {
+            drop(pages.read(id(page), Access::Normal).unwrap());
+        }
+        // Time goes by as pages arrive.
+        for page in 0..10 {
+            create(&pages, 1000 + 10 * round + page);
+            flush_all(&pages, &below);
+        }
+    }
+    pages.pool().resize(64, &mut always).unwrap();
+    let before = below.fetches.load(Ordering::Relaxed);
+    (180..200).for_each(|page| drop(pages.read(id(page), Access::Normal).unwrap()));
+    let missed = below.fetches.load(Ordering::Relaxed) - before;
+    assert!(missed <= 4, "{missed} of the 20 that are used again had left");
+    pages.pool().check_invariants();
+}
+
+#[test]
+fn what_is_pinned_is_waited_for_and_the_old_size_stays_in_force() {
+    let (pages, below) = pages(60, 60);
+    (0..50).for_each(|page| create(&pages, page));
+    flush_all(&pages, &below);
+    let pins: Vec<_> = (0..40).map(|page| pages.load(id(page), Access::Normal).unwrap()).collect();
+    let refused = pages.pool().resize(24, &mut patient(5));
+    let Err(ResizeError::GivenUp(left)) = refused else { panic!("{refused:?}") };
+    assert!(left.pinned >= 16 && left.frames >= left.pinned, "{left:?}");
+    assert_eq!((pages.pool().frames(), pages.pool().frames_with_memory()), (60, 60));
+    for page in 100..110 {
+        create(&pages, page);
+    }
+    drop(pins);
+    flush_all(&pages, &below);
+    pages.pool().check_invariants();
+    pages.pool().resize(24, &mut patient(1000)).unwrap();
+    flush_all(&pages, &below);
+    pages.pool().check_invariants();
+}
+
+#[test]
+fn dirty_pages_that_find_no_room_are_waited_for() {
+    let (pages, below) = pages(60, 60);
+    (0..50).for_each(|page| create(&pages, page));
+    let refused = pages.pool().resize(20, &mut patient(4));
+    assert!(matches!(refused, Err(ResizeError::GivenUp(left)) if left.dirty > 0), "{refused:?}");
+    assert_eq!(pages.pool().frames(), 60);
+    let mut looks = 0;
+    pages
+        .pool()
+        .resize(20, &mut |_| {
+            looks += 1;
+            flush_all(&pages, &below);
+            true
+        })
+        .unwrap();
+    assert!(looks > 0 && total(&pages, 50) == 0);
+    pages.pool().check_invariants();
+}
+
+#[test]
+fn pages_that_are_kept_for_long_stand_in_no_shrinkings_way() {
+    let (pages, below) = pages(1000, 1000);
+    for page in 0..900 {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    let kept: Vec<_> = (800..860).map(|page| pages.load_to_keep(id(page), Access::Normal).unwrap()).collect();
+    pages.pool().resize(100, &mut patient(1000)).unwrap();
+    for (pin, page) in kept.iter().zip(800..) {
+        assert_eq!(pin.read().page().id(), id(page));
+    }
+    // One that is pinned already stays where it is.
+    let again = pages.load_to_keep(id(800), Access::Normal).unwrap();
+    drop((kept, again));
+    assert_eq!(total(&pages, 900), 0);
+    pages.pool().check_invariants();
+}
+
+#[test]
+fn a_pool_grows_no_further_than_its_addresses() {
+    let (pages, _) = pages(16, 64);
+    assert_eq!(pages.pool().resize(65, &mut always), Err(ResizeError::TooMany { max: 64 }));
+    pages.pool().resize(64, &mut always).unwrap();
+    assert_eq!(pages.pool().free_frames(), 64);
+    pages.pool().check_invariants();
+}
+
+#[test]
+fn the_memory_of_frames_that_are_gone_goes_back_to_the_machine() {
+    const CHUNKS: usize = 4;
+    let resident = || {
+        let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
+        let line = text.lines().find(|line| line.starts_with("Rss:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+    };
+    let (pages, below) = pages(64, CHUNKS * CHUNK);
+    let before = resident();
+    pages.pool().resize(CHUNKS * CHUNK, &mut always).unwrap();
+    for page in 0..(CHUNKS * CHUNK - 1000) as u32 {
+        create(&pages, page);
+        if page % 1000 == 0 {
+            flush_all(&pages, &below);
+            below.images.lock().clear(); // nothing is read again here
+        }
+    }
+    flush_all(&pages, &below);
+    below.images.lock().clear();
+    let full = resident() - before;
+    assert!(full > CHUNKS * CHUNK * PAGE_SIZE * 7 / 8, "{full} bytes are there");
+    pages.pool().resize(CHUNK, &mut always).unwrap();
+    let small = resident() - before;
+    // Other tests beside this one take some.
+    assert!(small < 2 * CHUNK * PAGE_SIZE, "{small} bytes are left");
+    pages.pool().check_invariants();
+}
+
+/// Threads add to counters while the pool goes from size to size, with evictor and flusher beside them.
+#[test]
+fn no_update_is_lost_while_the_pool_changes_its_size() {
+    const PAGES: u32 = 300;
+    const ROUNDS: u64 = 4000;
+    let (pages, below) = pages(200, 400);
+    for page in 0..PAGES {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    let done = AtomicBool::new(false);
+    let mut resized = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut evictor = pages.evictors().remove(0);
+            while !done.load(Ordering::Relaxed) {
+                flush_all(&pages, &below);
+                evictor.step();
+                std::thread::yield_now();
+            }
+        });
+        let workers: Vec<_> = (0..3u64)
+            .map(|thread| {
+                let pages = pages.clone();
+                scope.spawn(move || {
+                    let mut x = thread * 7919 + 1;
+                    for _ in 0..ROUNDS {
+                        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        bump(&pages, (x >> 33) as u32 % PAGES);
+                    }
+                })
+            })
+            .collect();
+        let sizes = [100, 400, 64, 200, 380, 30];
+        while workers.iter().any(|w| !w.is_finished()) {
+            let until = Instant::now() + Duration::from_secs(20);
+            let result = pages.pool().resize(sizes[resized % sizes.len()], &mut |_| Instant::now() < until);
+            if result.is_err() {
+                done.store(true, Ordering::Relaxed);
+            }
+            result.unwrap();
+            resized += 1;
+        }
+        let ends: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        ends.into_iter().for_each(|end| end.unwrap());
+    });
+    flush_all(&pages, &below);
+    assert!(resized >= 6, "only {resized} sizes: this proves little");
+    assert_eq!(total(&pages, PAGES), 3 * ROUNDS);
+    pages.pool().check_invariants();
+}

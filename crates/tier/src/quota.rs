@@ -1,0 +1,338 @@
+//! Quotas and placement: what a table may have of flash, and how fast it may read each tier. CloudJump III §2.3, §3.1.
+//!
+//! A *class* is what the pages of one table with one placement are to flash. A slot of flash knows its class (a byte), and
+//! a class how many slots it has. All else here decides and does nothing:
+//!
+//! * `KEEP`: admitted without evidence of reuse, and leaves only for another kept page or its own table's.
+//! * `DEFAULT`: as admission says.
+//! * `NONE`: never admitted.
+//! * A table's minimum: while it has no more than that, its pages do not leave for another table's. What it does not use others
+//!   borrow, and give back as its pages come.
+//! * A table's cap: once it has so much, a page of it takes the place of another one of its own.
+//!
+//! In the object buffer, a table above its cap has its blocks sunk before anybody needs the room, and blocks up to its minimum
+//! stay when others sink, as long as there are others.
+//!
+//! Limits are token buckets over `io`'s clock: a request takes its tokens at once and waits until they would have come, so
+//! requests are served in the order in which they came, and a test's clock gives the same waits each time.
+//!
+//! A table or index without rules has class 0: the cheapest case is the usual one.
+
+use crate::below::Tier;
+use crate::map::BufferedBlock;
+use crate::page::{BLOCK_PAGES, BlockId, PAGE_SIZE, SpaceId};
+use hashbrown::HashMap;
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use terrace_io::clock::Nanos;
+
+const BLOCK_BYTES: u64 = BLOCK_PAGES as u64 * PAGE_SIZE as u64;
+
+/// Where the pages of a table or an index are to be kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Placement {
+    #[default]
+    Default,
+    Keep,
+    None,
+}
+
+/// Shares of a table, in bytes; a cap of 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Share {
+    pub min: u64,
+    pub max: u64,
+}
+
+/// Limits of a table's reads from one tier, a second; 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limit {
+    pub requests: u64,
+    pub bytes: u64,
+}
+
+/// What a table is allowed and guaranteed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableRule {
+    pub flash: Share,
+    /// Of the object buffer.
+    pub buffer: Share,
+    pub flash_limit: Limit,
+    pub volume_limit: Limit,
+    pub object_limit: Limit,
+}
+
+impl TableRule {
+    /// What contradicts itself, in words.
+    pub fn faults(&self, placements: &[Placement]) -> Vec<String> {
+        let mut faults = Vec::new();
+        let Share { min, max } = self.flash;
+        if max > 0 && min > max {
+            faults.push(format!("FLASH_MIN = {min} is more than FLASH_MAX = {max}"));
+        }
+        let none = !placements.is_empty() && placements.iter().all(|p| *p == Placement::None);
+        let Share { min: buffer_min, max: buffer_max } = self.buffer;
+        if buffer_max > 0 && buffer_min > buffer_max {
+            faults.push(format!("BUFFER_MIN = {buffer_min} is more than BUFFER_MAX = {buffer_max}"));
+        }
+        if buffer_max > 0 && buffer_max < BLOCK_BYTES {
+            faults.push(format!("BUFFER_MAX = {buffer_max} is less than a block of {BLOCK_BYTES}"));
+        }
+        for (name, limit) in
+            [("FLASH", self.flash_limit), ("VOLUME", self.volume_limit), ("OBJECT", self.object_limit)]
+        {
+            if (1..PAGE_SIZE as u64).contains(&limit.bytes) {
+                let bytes = limit.bytes;
+                faults
+                    .push(format!("{name}_BANDWIDTH = {bytes} is less than a page of {PAGE_SIZE} a second"));
+            }
+        }
+        if none && min > 0 {
+            faults.push(format!("PLACEMENT = NONE keeps off flash what FLASH_MIN = {min} guarantees there"));
+        }
+        if none && max > 0 {
+            faults.push(format!("PLACEMENT = NONE keeps off flash what FLASH_MAX = {max} allows there"));
+        }
+        faults
+    }
+}
+
+/// Guaranteed minimums of several tables together against what there is: `option` is what guarantees, `setting` what has.
+pub fn too_much_guaranteed(
+    minimums: &[(String, u64)],
+    (option, setting, has): (&str, &str, u64),
+) -> Option<String> {
+    let sum = minimums.iter().fold(0u64, |sum, (_, min)| sum.saturating_add(*min));
+    (sum > has).then(|| {
+        let largest = minimums.iter().max_by_key(|(_, min)| *min).map_or("", |(name, _)| name);
+        format!(
+            "{option} of {} tables together guarantees {sum} bytes (most of them to {largest}), and {setting} = {has} has less",
+            minimums.len()
+        )
+    })
+}
+
+/// What shares of the object buffer say of the blocks that could sink.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub struct ByShare {
+    /// Blocks of tables above their cap, those left alone longest, as many as bring each down to it.
+    pub over: Vec<BlockId>,
+    /// All others, but those that a minimum protects: of each table the blocks flushed to last, up to its minimum. If
+    /// `needed` slots cannot be had without them, they are here as well.
+    pub others: Vec<BufferedBlock>,
+}
+
+/// Sorts the blocks by what the shares of their tables say (`share_of`: the table's id and its share, None: it has none).
+pub fn by_share(
+    blocks: Vec<BufferedBlock>,
+    share_of: impl Fn(SpaceId) -> Option<(u32, Share)>,
+    needed: u32,
+) -> ByShare {
+    let mut tables: HashMap<u32, (Share, Vec<BufferedBlock>)> = HashMap::new();
+    let mut sorted = ByShare::default();
+    for block in blocks {
+        match share_of(block.block.space).filter(|_| block.block.space.sinks()) {
+            Some((table, share)) if share != Share::default() => {
+                tables.entry(table).or_insert_with(|| (share, Vec::new())).1.push(block);
+            }
+            _ => sorted.others.push(block),
+        }
+    }
+    let mut spared = Vec::new();
+    let mut tables: Vec<_> = tables.into_iter().collect();
+    tables.sort_unstable_by_key(|(id, _)| *id);
+    for (_, (share, mut blocks)) in tables {
+        let slots = |bytes: u64| bytes / PAGE_SIZE as u64;
+        blocks.sort_unstable_by_key(|b| (b.last_change, b.block));
+        let mut used: u64 = blocks.iter().map(|b| u64::from(b.slots)).sum();
+        for block in blocks {
+            let left = used - u64::from(block.slots);
+            if share.max > 0 && used > slots(share.max) {
+                sorted.over.push(block.block);
+            } else if left < slots(share.min) {
+                spared.push(block);
+            } else {
+                sorted.others.push(block);
+            }
+            used = left;
+        }
+    }
+    let free: u64 = sorted.others.iter().filter(|b| b.block.space.sinks()).map(|b| u64::from(b.slots)).sum();
+    if free < u64::from(needed) {
+        sorted.others.extend(spared);
+    }
+    sorted
+}
+
+/// What flash knows a page by.
+pub type Class = u8;
+
+/// One class, as it is now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Holder {
+    pub table: u32,
+    pub keep: bool,
+    /// Slots that the table has, in all its classes, what it is guaranteed, and its cap.
+    pub used: u32,
+    pub min: u32,
+    pub max: u32,
+}
+
+impl Holder {
+    pub fn is_full(&self) -> bool {
+        self.max > 0 && self.used >= self.max
+    }
+}
+
+/// Whether a page of `victim` may leave flash for one of `comer`.
+pub fn may_leave(victim: &Holder, comer: &Holder) -> bool {
+    if victim.table == comer.table && comer.table != 0 {
+        return comer.keep || !victim.keep;
+    }
+    !comer.is_full() && (!victim.keep || comer.keep) && (victim.min == 0 || victim.used > victim.min)
+}
+
+/// What becomes of an evicted page before admission is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Admission decides.
+    Ask,
+    /// It is written, whatever admission would say.
+    Take,
+    Refuse,
+}
+
+pub fn entry(placement: Placement) -> Entry {
+    match placement {
+        Placement::Default => Entry::Ask,
+        Placement::Keep => Entry::Take,
+        Placement::None => Entry::Refuse,
+    }
+}
+
+/// A token bucket that holds a tenth of a second's tokens: it says when, not whether.
+#[derive(Debug, Default)]
+pub struct Bucket {
+    /// When the last token that was promised will have come.
+    promised: Nanos,
+}
+
+impl Bucket {
+    /// Takes `cost` tokens of `rate` a second; 0: there is no limit. Returns how long to wait first, in nanoseconds.
+    pub fn take(&mut self, now: Nanos, rate: u64, cost: u64) -> Nanos {
+        if rate == 0 {
+            return 0;
+        }
+        const BURST: Nanos = 100_000_000;
+        let spacing = (u128::from(cost) * 1_000_000_000 / u128::from(rate)) as Nanos;
+        let began = self.promised.max(now.saturating_sub(BURST));
+        self.promised = began + spacing;
+        began.saturating_sub(now)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Buckets {
+    requests: Bucket,
+    bytes: Bucket,
+}
+
+/// A table's rules at work.
+#[derive(Debug)]
+pub struct Table {
+    pub id: u32,
+    pub rule: TableRule,
+    buckets: [Mutex<Buckets>; 3],
+    /// Requests that waited, and how long in all.
+    pub waits: AtomicU64,
+    pub wait_nanos: AtomicU64,
+}
+
+impl Table {
+    fn new(id: u32, rule: TableRule) -> Table {
+        let (waits, wait_nanos) = (AtomicU64::new(0), AtomicU64::new(0));
+        Table { id, rule, buckets: Default::default(), waits, wait_nanos }
+    }
+
+    /// How long a read of `bytes` in `requests` from the tier waits for its tokens, which are taken.
+    pub fn take(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) -> Nanos {
+        let (at, limit) = match tier {
+            Tier::Flash => (0, self.rule.flash_limit),
+            Tier::Volume => (1, self.rule.volume_limit),
+            Tier::Object => (2, self.rule.object_limit),
+            Tier::Log => return 0,
+        };
+        if limit == Limit::default() {
+            return 0;
+        }
+        let mut buckets = self.buckets[at].lock();
+        let by_requests = buckets.requests.take(now, limit.requests, requests);
+        let wait = by_requests.max(buckets.bytes.take(now, limit.bytes, bytes));
+        if wait > 0 {
+            self.waits.fetch_add(1, Ordering::Relaxed);
+            self.wait_nanos.fetch_add(wait, Ordering::Relaxed);
+        }
+        wait
+    }
+}
+
+/// The rules of one space.
+#[derive(Clone, Debug)]
+pub struct SpaceRule {
+    pub table: Arc<Table>,
+    pub placement: Placement,
+}
+
+/// The rules of all spaces that have any.
+#[derive(Default)]
+pub struct Rules {
+    /// Held by whoever brings new rules, from before it asks what they are.
+    pub turn: Mutex<()>,
+    any: AtomicBool,
+    caps: AtomicBool,
+    spaces: RwLock<HashMap<SpaceId, SpaceRule>>,
+}
+
+impl Rules {
+    /// The rules of a space; None: it has none.
+    pub fn of(&self, space: SpaceId) -> Option<SpaceRule> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.spaces.read().get(&space).cloned()
+    }
+
+    /// These are the rules from now on: of each table its id, its rule, and its spaces with their placement. What a table has
+    /// spent of its limits it has spent.
+    pub fn set(&self, tables: Vec<(u32, TableRule, Vec<(SpaceId, Placement)>)>) {
+        let mut spaces = self.spaces.write();
+        let before: HashMap<u32, Arc<Table>> =
+            spaces.values().map(|rule| (rule.table.id, rule.table.clone())).collect();
+        spaces.clear();
+        for (id, rule, members) in tables {
+            let table = before.get(&id).filter(|table| table.rule == rule).cloned();
+            let table = table.unwrap_or_else(|| Arc::new(Table::new(id, rule)));
+            spaces.extend(
+                members
+                    .into_iter()
+                    .map(|(space, placement)| (space, SpaceRule { table: table.clone(), placement })),
+            );
+        }
+        self.caps.store(spaces.values().any(|rule| rule.table.rule.buffer.max > 0), Ordering::Relaxed);
+        self.any.store(!spaces.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Whether a table has a cap in the object buffer.
+    pub fn cap_the_buffer(&self) -> bool {
+        self.caps.load(Ordering::Relaxed)
+    }
+
+    /// All spaces that have rules.
+    pub fn all(&self) -> Vec<(SpaceId, SpaceRule)> {
+        self.spaces.read().iter().map(|(space, rule)| (*space, rule.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

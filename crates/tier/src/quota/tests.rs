@@ -1,0 +1,170 @@
+use super::*;
+
+fn holder(table: u32, keep: bool, used: u32, min: u32, max: u32) -> Holder {
+    Holder { table, keep, used, min, max }
+}
+
+#[test]
+fn who_leaves_flash_for_whom() {
+    let other = holder(0, false, 500, 0, 0);
+    for (victim, comer, expected, why) in [
+        (other, other, true, "nobody has rules"),
+        (holder(1, true, 5, 0, 0), other, false, "kept pages stay"),
+        (holder(1, true, 5, 0, 0), holder(2, true, 5, 0, 0), true, "kept pages among themselves"),
+        (
+            holder(1, true, 5, 0, 0),
+            holder(1, false, 5, 0, 0),
+            false,
+            "kept pages stay in their own table, too",
+        ),
+        (holder(1, false, 5, 0, 0), holder(1, true, 5, 0, 0), true, "its own table's page, kept"),
+        (holder(1, false, 10, 10, 0), other, false, "at its minimum"),
+        (holder(1, false, 11, 10, 0), other, true, "what it has borrowed it gives back"),
+        (holder(1, false, 10, 10, 0), holder(1, false, 10, 10, 0), true, "its own at its minimum"),
+        (other, holder(1, false, 10, 0, 10), false, "a full table takes from itself only"),
+        (holder(1, false, 10, 0, 10), holder(1, false, 10, 0, 10), true, "and from itself it does"),
+        (holder(2, false, 10, 0, 0), holder(1, true, 10, 0, 10), false, "kept or not"),
+    ] {
+        assert_eq!(may_leave(&victim, &comer), expected, "{why}");
+    }
+}
+
+#[test]
+fn no_choice_of_rules_lets_a_guarantee_be_broken() {
+    let mut x = 1u64;
+    let mut next = |n: u64| {
+        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (x >> 33) % n
+    };
+    for _ in 0..20_000 {
+        let mut any = || {
+            let (used, min, max) = (next(20) as u32, next(20) as u32, next(20) as u32);
+            holder(next(3) as u32, next(2) == 1, used, min, max)
+        };
+        let (victim, comer) = (any(), any());
+        let allowed = may_leave(&victim, &comer);
+        let strangers = victim.table != comer.table || comer.table == 0;
+        if allowed && strangers {
+            assert!(victim.min == 0 || victim.used > victim.min, "{victim:?} {comer:?}");
+            assert!(!comer.is_full(), "{victim:?} {comer:?}");
+        }
+        assert!(!(allowed && victim.keep && !comer.keep), "{victim:?} {comer:?}");
+    }
+}
+
+#[test]
+fn contradictions_name_both_sides() {
+    let rule = |min, max| TableRule { flash: Share { min, max }, ..TableRule::default() };
+    let faults = |rule: TableRule, placement| rule.faults(&[placement]).join("; ");
+    assert_eq!(faults(rule(1, 2), Placement::Default), "");
+    assert_eq!(faults(rule(0, 0), Placement::None), "");
+    let found = faults(rule(3, 2), Placement::Keep);
+    assert!(found.contains("FLASH_MIN = 3") && found.contains("FLASH_MAX = 2"), "{found}");
+    let found = faults(rule(3, 0), Placement::None);
+    assert!(found.contains("NONE") && found.contains("FLASH_MIN = 3"), "{found}");
+    let found = faults(rule(0, 7), Placement::None);
+    assert!(found.contains("NONE") && found.contains("FLASH_MAX = 7"), "{found}");
+    assert!(
+        rule(3, 0).faults(&[Placement::None, Placement::Default]).is_empty(),
+        "an index may stay off flash"
+    );
+    let wanted = [("d/a".to_string(), 60), ("d/b".to_string(), 50)];
+    let of = |has| too_much_guaranteed(&wanted, ("FLASH_MIN", "flash", has));
+    assert_eq!(of(110), None);
+    let found = of(109).unwrap();
+    assert!(found.contains("110") && found.contains("flash = 109") && found.contains("d/a"), "{found}");
+    let buffer = |min, max| TableRule { buffer: Share { min, max }, ..TableRule::default() };
+    let found = faults(buffer(5 << 20, 4 << 20), Placement::Default);
+    assert!(found.contains("BUFFER_MIN = 5242880") && found.contains("BUFFER_MAX = 4194304"), "{found}");
+    let found = faults(buffer(0, 1 << 20), Placement::Default);
+    assert!(found.contains("BUFFER_MAX = 1048576") && found.contains("block of 2097152"), "{found}");
+}
+
+#[test]
+fn a_bucket_gives_its_rate_and_no_more_than_a_tenth_of_a_second_at_once() {
+    const SECOND: Nanos = 1_000_000_000;
+    let mut bucket = Bucket::default();
+    let mut now = 10 * SECOND;
+    let (mut served, start) = (0u64, now);
+    while now < start + 5 * SECOND {
+        now += bucket.take(now, 1000, 1);
+        served += 1;
+    }
+    assert!((5000..=5101).contains(&served), "{served} in five seconds");
+    now += 60 * SECOND;
+    let burst = (0..1000).take_while(|_| bucket.take(now, 1000, 1) == 0).count();
+    assert!((100..=101).contains(&burst), "{burst} at once after a minute's rest");
+    assert_eq!(Bucket::default().take(now, 0, 1 << 40), 0, "no limit");
+    // A request larger than what the bucket holds is served, and paid for by those that follow.
+    let mut bucket = Bucket::default();
+    assert_eq!(bucket.take(now, 1000, 5000), 0);
+    assert!(bucket.take(now, 1000, 1) >= 4 * SECOND);
+}
+
+#[test]
+fn limits_are_each_tables_own_and_each_tiers() {
+    let limit = Limit { requests: 10, bytes: 0 };
+    let rule = TableRule {
+        volume_limit: limit,
+        object_limit: Limit { requests: 0, bytes: 16384 },
+        ..TableRule::default()
+    };
+    let rules = Rules::default();
+    assert!(rules.of(SpaceId(20)).is_none());
+    let members = |space| vec![(SpaceId(space), Placement::Default)];
+    rules.set(vec![(1, rule, members(20)), (2, rule, members(30))]);
+    let one = rules.of(SpaceId(20)).unwrap().table;
+    let now = 1_000_000_000;
+    let waits: Vec<Nanos> = (0..4).map(|_| one.take(Tier::Volume, now, 1, 16384)).collect();
+    assert_eq!(waits, [0, 0, 100_000_000, 200_000_000]);
+    assert_eq!(one.take(Tier::Flash, now, 1, 1 << 30), 0);
+    assert_eq!(one.take(Tier::Object, now, 1, 16384), 0);
+    assert_eq!(one.take(Tier::Object, now, 1, 16384), 900_000_000);
+    assert_eq!(rules.of(SpaceId(30)).unwrap().table.take(Tier::Volume, now, 1, 1), 0, "another table's");
+    // The same rule again does not fill the bucket; another one begins anew.
+    rules.set(vec![(1, rule, members(20))]);
+    assert!(rules.of(SpaceId(20)).unwrap().table.take(Tier::Volume, now, 1, 1) > 0);
+    assert!(rules.of(SpaceId(30)).is_none());
+}
+
+#[test]
+fn blocks_of_the_object_buffer_are_sorted_by_shares() {
+    let block = |space, block, slots, last_change| BufferedBlock {
+        block: BlockId { space: SpaceId(space), block },
+        slots,
+        last_change,
+        rewrites: 0,
+    };
+    let page = PAGE_SIZE as u64;
+    let share_of = |space: SpaceId| match space.0 {
+        20 => Some((1, Share { min: 0, max: 100 * page })),
+        // Two spaces of one table.
+        30 | 31 => Some((2, Share { min: 100 * page, max: 0 })),
+        _ => None,
+    };
+    let all = || {
+        vec![
+            block(20, 0, 60, 5),
+            block(20, 1, 60, 4),
+            block(20, 2, 60, 9),
+            block(30, 0, 50, 1),
+            block(31, 0, 50, 2),
+            block(30, 1, 50, 3),
+            block(40, 0, 10, 7),
+        ]
+    };
+    let ids = |blocks: &[BufferedBlock]| {
+        let mut ids: Vec<(u32, u32)> = blocks.iter().map(|b| (b.block.space.0, b.block.block)).collect();
+        ids.sort_unstable();
+        ids
+    };
+    let sorted = by_share(all(), share_of, 0);
+    let over: Vec<u32> = sorted.over.iter().map(|b| b.block).collect();
+    assert_eq!(over, [1, 0], "180 slots and 100 allowed: the two left alone longest, and then it has 60");
+    assert_eq!(ids(&sorted.others), [(20, 2), (30, 0), (40, 0)], "100 of 150 slots stay, the newest");
+    assert_eq!(ids(&by_share(all(), share_of, 120).others), [(20, 2), (30, 0), (40, 0)]);
+    let pressed = by_share(all(), share_of, 121);
+    assert_eq!(ids(&pressed.others), [(20, 2), (30, 0), (30, 1), (31, 0), (40, 0)], "nothing else would do");
+    let none = by_share(all(), |_| None, 0);
+    assert_eq!((none.over.len(), none.others.len()), (0, 7));
+}

@@ -1,0 +1,185 @@
+"""Other sizes while the server works: what grows and shrinks, what is refused, and that nothing is lost."""
+
+import os
+import threading
+import time
+
+import pytest
+from conftest import end, private
+from test_flash import status
+
+MIB = 1 << 20
+ROWS = 20000
+
+
+@pytest.fixture
+def sized(tmp_path, engine):
+    """A server with flash, and a table larger than its memory."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    options = ["--terrace-memory=33554432", "--terrace-memory-max=402653184", "--terrace-object-buffer=268435456"]
+    server = private(options + [f"--terrace-flash-path={tmp_path}/flash", "--terrace-flash=67108864"])
+    server.flash = tmp_path / "flash"
+    connection = server.connect()
+    connection.cursor().execute("CREATE DATABASE d")
+    connection.select_db("d")
+    cursor = connection.cursor()
+    cursor.execute(f"CREATE TABLE t (id INT PRIMARY KEY, v INT, pad VARCHAR(2000)) ENGINE={engine}")
+    for start in range(1, ROWS + 1, 4000):
+        cursor.execute(f"INSERT INTO t SELECT seq, 0, REPEAT('x', 1800) FROM seq_{start}_to_{start + 3999}")
+    yield server
+    end(server)
+
+
+class Load:
+    """Writers and readers beside what the test does. Each counts what was acknowledged."""
+
+    def __init__(self, server, run):
+        self.server, self.run, self.done, self.added, self.slowest, self.errors = server, run, False, [0, 0], 0.0, []
+        self.threads = [threading.Thread(target=self.work, args=(n,)) for n in range(2)]
+
+    def work(self, which):
+        connection, n = self.server.connect(database="d"), which
+        try:
+            while not self.done:
+                n = (n * 16807 + 12345) % 2147483647
+                since = time.monotonic()
+                self.run(connection, "UPDATE t SET v = v + 1 WHERE id = %s", (n % ROWS + 1,))
+                self.slowest = max(self.slowest, time.monotonic() - since)
+                self.added[which] += 1
+                self.run(connection, "SELECT v FROM t WHERE id = %s", ((n // 7) % ROWS + 1,))
+        except Exception as error:
+            self.errors.append(error)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done = True
+        for thread in self.threads:
+            thread.join()
+
+
+def resident(server):
+    pid = open(os.path.join(server.directory, "pid")).read().strip()
+    [line] = [line for line in open(f"/proc/{pid}/status") if line.startswith("VmRSS:")]
+    return int(line.split()[1]) << 10
+
+
+def resize(connection, run, name, size):
+    since = time.monotonic()
+    run(connection, f"SET GLOBAL terrace_{name} = {size}")
+    took = time.monotonic() - since
+    assert run(connection, f"SELECT @@terrace_{name}") == [(size,)]
+    assert status(connection, run, f"{name}_bytes") == size
+    print(f"{name} to {size // MIB} MiB: {took:.2f} s")
+    return took
+
+
+def test_sizes_change_under_load_within_seconds_and_nothing_is_lost(sized, run):
+    connection = sized.connect(database="d")
+    with Load(sized, run) as load:
+        took = []
+        for memory, flash, buffer in [(320, 256, 1024), (64, 64, 192), (256, 512, 512), (32, 32, 128)]:
+            took.append(resize(connection, run, "memory", memory * MIB))
+            took.append(resize(connection, run, "flash", flash * MIB))
+            took.append(resize(connection, run, "object_buffer", buffer * MIB))
+            assert os.path.getsize(sized.flash / "bpe") <= max(flash, 64) * MIB
+            assert os.path.getsize(os.path.join(sized.directory, "data", "terrace", "pages")) <= buffer * MIB
+            time.sleep(0.5)
+    assert not load.errors, load.errors
+    print(f"{sum(load.added)} changes beside it, the slowest {load.slowest:.2f} s")
+    assert sum(load.added) > 100 and max(took) < 30, (load.added, took)
+    total = [(ROWS, sum(load.added))]
+    assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == total
+    sized.kill9()
+    found, report = sized.check()
+    assert found == 0, report
+    sized.start()
+    connection = sized.connect(database="d")
+    assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == total
+    # The volume's size stays; never less than what is configured.
+    assert run(connection, "SELECT @@terrace_memory, @@terrace_flash, @@terrace_object_buffer") == [(32 * MIB, 64 * MIB, 256 * MIB)]
+
+
+def test_memory_goes_back_to_the_machine(sized, run):
+    connection = sized.connect(database="d")
+    run(connection, "SELECT COUNT(*) FROM t WHERE pad = 'y'")
+    small = resident(sized)
+    resize(connection, run, "memory", 384 * MIB)
+    for _ in range(30):  # a larger table, all of it in memory
+        run(connection, "INSERT INTO t SELECT (SELECT MAX(id) FROM t) + seq, 0, REPEAT('z', 1800) FROM seq_1_to_4000")
+    run(connection, "SELECT COUNT(*) FROM t WHERE pad = 'y'")
+    large = resident(sized)
+    resize(connection, run, "memory", 32 * MIB)
+    back = resident(sized)
+    print(f"resident: {small // MIB}, {large // MIB}, {back // MIB} MiB")
+    assert large > small + 200 * MIB and back < small + 48 * MIB
+    assert run(connection, "SELECT COUNT(*) FROM t") == [(ROWS + 120000,)]
+
+
+def test_what_cannot_be_is_refused_in_words_and_the_old_size_stays(sized, run):
+    connection = sized.connect(database="d")
+    for name, size, words in [
+        ("memory", MIB, "memory = 1M is less than 4M"),
+        ("memory", 1024 * MIB, "memory = 1G is more than memory_max = 384M"),
+        ("object_buffer", MIB, "object_buffer = 1M is less than 4M"),
+        ("object_buffer", 16 * MIB, "object_buffer = 16M has room for 1024 pages"),
+        ("flash", 1 << 40, "flash = 1T takes"),
+        ("flash", 1 << 60, "flash"),
+    ]:
+        before = run(connection, f"SELECT @@terrace_{name}")
+        with pytest.raises(Exception) as refused:
+            run(connection, f"SET GLOBAL terrace_{name} = {size}")
+        assert words in str(refused.value), refused.value
+        assert run(connection, f"SELECT @@terrace_{name}") == before
+        assert (status(connection, run, f"{name}_bytes"),) == before[0]
+    assert run(connection, "SELECT COUNT(*) FROM t") == [(ROWS,)]
+
+
+def test_pages_in_use_are_waited_for_and_kill_ends_the_wait(sized, run):
+    connection = sized.connect(database="d")
+    resize(connection, run, "memory", 64 * MIB)
+    holder = sized.connect(database="d")
+    for n in range(1200):
+        run(holder, f"HANDLER t OPEN AS h{n}")
+        run(holder, f"HANDLER h{n} READ `PRIMARY` = ({n * 16 + 1})")
+    other = sized.connect()
+    [(other_id,)] = run(other, "SELECT CONNECTION_ID()")
+    outcome = []
+
+    def shrink():
+        try:
+            run(other, f"SET GLOBAL terrace_memory = {12 * MIB}")
+            outcome.append("done")
+        except Exception as error:
+            outcome.append(error.args)
+
+    thread = threading.Thread(target=shrink)
+    thread.start()
+    time.sleep(1)
+    assert not outcome, outcome
+    # It is seen, and keeps nobody from other variables or from work.
+    assert "memory from 64M to 12M" in run(connection, "SHOW ENGINE TERRACE STATUS")[0][2]
+    assert run(connection, "SELECT COUNT(*) FROM t") == [(ROWS,)]
+    with pytest.raises(Exception) as busy:
+        run(connection, f"SET GLOBAL terrace_flash = {128 * MIB}")
+    assert "memory is being changed" in str(busy.value)
+    since = time.monotonic()
+    run(connection, f"KILL QUERY {other_id}")
+    thread.join()
+    assert time.monotonic() - since < 5 and outcome[0][0] == 1317, outcome
+    assert run(connection, "SELECT @@terrace_memory") == [(64 * MIB,)]
+    holder.close()
+    resize(connection, run, "memory", 12 * MIB)
+    assert run(connection, "SELECT COUNT(*) FROM t") == [(ROWS,)]
+
+
+def test_flash_needs_a_place(server, run, engine):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    with pytest.raises(Exception) as refused:
+        run(server.connect(), f"SET GLOBAL terrace_flash = {64 * MIB}")
+    assert "started without flash (flash_path" in str(refused.value)

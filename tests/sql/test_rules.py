@@ -1,0 +1,161 @@
+"""Rules of tables: placement, shares of flash, limits of reads. They are shown, kept, changed online, and go by the book."""
+
+import subprocess
+import time
+
+import pytest
+from conftest import end, private
+from test_flash import status
+
+MIB = 1 << 20
+FLASH, ROWS, HOT = 32 * MIB, 10000, 2000
+
+
+@pytest.fixture
+def ruled(tmp_path, engine):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    flash = [f"--terrace-flash={FLASH}", f"--terrace-flash-path={tmp_path}/flash"]
+    server = private(["--terrace-memory=8388608"] + flash)
+    connection = server.connect()
+    connection.cursor().execute("CREATE DATABASE d")
+    server.database = "d"
+    yield server
+    end(server)
+
+
+def rules(connection, run, table):
+    columns = "INDEX_NAME, PLACEMENT, FLASH_MIN, FLASH_MAX, VOLUME_IOPS, OBJECT_BANDWIDTH"
+    rows = run(connection, f"SELECT {columns} FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = 'd/{table}'")
+    return {row[0]: tuple(row[1:]) for row in rows}
+
+
+def test_options_are_kept_shown_and_changed_online(ruled, run, engine):
+    connection = ruled.connect(database="d")
+    run(
+        connection,
+        f"CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, KEY a (a) PLACEMENT=NONE, KEY b (b)) ENGINE={engine} "
+        f"PLACEMENT=KEEP FLASH_MIN={4 * MIB} VOLUME_IOPS=500",
+    )
+    run(connection, "INSERT INTO t SELECT seq, seq, seq FROM seq_1_to_2000")
+    said = {"PRIMARY": ("KEEP", 4 * MIB, 0, 500, 0), "a": ("NONE", 4 * MIB, 0, 500, 0), "b": ("KEEP", 4 * MIB, 0, 500, 0)}
+    assert rules(connection, run, "t") == said
+    [(_, shown)] = run(connection, "SHOW CREATE TABLE t")
+    for part in ("`PLACEMENT`=NONE", "`PLACEMENT`=KEEP", f"`FLASH_MIN`={4 * MIB}", "`VOLUME_IOPS`=500"):
+        assert part in shown, shown
+    dump = ["mariadb-dump", "--no-defaults", f"--socket={ruled.directory}/sock", "-uroot", "d"]
+    text = subprocess.run(dump, stdout=subprocess.PIPE, timeout=60, check=True).stdout.decode()
+    assert "`PLACEMENT`=KEEP" in text and "`FLASH_MIN`" in text
+    # The dump makes a table with the same rules.
+    run(connection, "CREATE TABLE same LIKE t")
+    assert rules(connection, run, "same") == said
+    run(connection, "DROP TABLE same")
+    assert rules(connection, run, "same") == {}
+    ruled.kill9()
+    ruled.start()
+    connection = ruled.connect(database="d")
+    # Before anybody has opened the table.
+    assert rules(connection, run, "t") == said
+    run(connection, "ALTER TABLE t PLACEMENT=DEFAULT FLASH_MIN=0 FLASH_MAX=8388608, ALGORITHM=INSTANT, LOCK=NONE")
+    now = {"PRIMARY": ("DEFAULT", 0, 8 * MIB, 500, 0), "a": ("NONE", 0, 8 * MIB, 500, 0), "b": ("DEFAULT", 0, 8 * MIB, 500, 0)}
+    assert rules(connection, run, "t") == now
+    run(connection, "TRUNCATE TABLE t")
+    run(connection, "RENAME TABLE t TO u")
+    assert rules(connection, run, "t") == {} and rules(connection, run, "u") == now
+    run(connection, "ALTER TABLE u ADD KEY ab (a, b) PLACEMENT=KEEP, DROP KEY a")
+    now = {"PRIMARY": ("DEFAULT", 0, 8 * MIB, 500, 0), "b": ("DEFAULT", 0, 8 * MIB, 500, 0), "ab": ("KEEP", 0, 8 * MIB, 500, 0)}
+    assert rules(connection, run, "u") == now
+    run(connection, "ALTER TABLE u FLASH_MAX=DEFAULT VOLUME_IOPS=DEFAULT")
+    run(connection, "ALTER TABLE u DROP KEY ab")
+    assert rules(connection, run, "u") == {}
+
+
+def test_what_contradicts_itself_names_both(ruled, run, engine):
+    connection = ruled.connect(database="d")
+    columns = f"(id INT PRIMARY KEY) ENGINE={engine}"
+    run(connection, f"CREATE TABLE t {columns} FLASH_MIN={20 * MIB}")
+    for options, parts in [
+        (f"FLASH_MIN={2 * MIB} FLASH_MAX={MIB}", ("FLASH_MIN = 2097152", "FLASH_MAX = 1048576")),
+        (f"PLACEMENT=NONE FLASH_MIN={MIB}", ("PLACEMENT = NONE", "FLASH_MIN = 1048576")),
+        (f"PLACEMENT=NONE FLASH_MAX={MIB}", ("PLACEMENT = NONE", "FLASH_MAX = 1048576")),
+        ("VOLUME_BANDWIDTH=1000", ("VOLUME_BANDWIDTH = 1000", "a page of 16384")),
+        (f"FLASH_MIN={15 * MIB}", (f"{35 * MIB} bytes", f"flash = {FLASH}", "d/t")),
+        (f"BUFFER_MIN={4 * MIB} BUFFER_MAX={3 * MIB}", ("BUFFER_MIN = 4194304", "BUFFER_MAX = 3145728")),
+        (f"BUFFER_MIN={1 << 50}", ("BUFFER_MIN", "object_buffer = 8589934592")),
+        (f"BUFFER_MAX={4 * MIB}", ("BUFFER_MAX = 4194304", "object is not set")),
+        ("PLACEMENT=SOMEWHERE", ("PLACEMENT", "SOMEWHERE")),
+    ]:
+        with pytest.raises(Exception) as refused:
+            run(connection, f"CREATE TABLE x {columns} {options}")
+        assert all(part in str(refused.value) for part in parts), (options, refused.value)
+        assert run(connection, "SHOW TABLES") == [("t",)]
+    with pytest.raises(Exception) as refused:
+        run(connection, "ALTER TABLE t PLACEMENT=NONE")
+    assert "PLACEMENT = NONE" in str(refused.value) and "FLASH_MIN" in str(refused.value)
+    assert "NONE" not in run(connection, "SHOW CREATE TABLE t")[0][1]
+    # What is guaranteed must stay there.
+    with pytest.raises(Exception) as refused:
+        run(connection, f"SET GLOBAL terrace_flash = {16 * MIB}")
+    assert str(20 * MIB) in str(refused.value) and str(16 * MIB) in str(refused.value)
+
+
+def hot_reads(connection, run):
+    """Reads of the hot table's pages, and how many of them flash served."""
+    before, flash = status(connection, run, "pool_misses"), status(connection, run, "reads_flash")
+    for at in range(1, HOT, 4):
+        run(connection, "SELECT v FROM hot WHERE id = %s", (at,))
+    misses = status(connection, run, "pool_misses") - before
+    return (status(connection, run, "reads_flash") - flash) / max(misses, 1), misses
+
+
+@pytest.mark.parametrize("rule", ["", f"FLASH_MIN={12 * MIB}", "PLACEMENT=KEEP"])
+def test_a_table_that_is_scanned_over_and_over_does_not_push_out_a_hot_one(ruled, run, engine, rule):
+    connection = ruled.connect(database="d")
+    for table, rows, options in [("hot", HOT, rule), ("big", ROWS, "")]:
+        run(connection, f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT, pad VARCHAR(6000)) ENGINE={engine} {options}")
+        for start in range(1, rows + 1, 2000):
+            run(connection, f"INSERT INTO {table} SELECT seq, seq, REPEAT('x', 3900) FROM seq_{start}_to_{start + 1999}")
+    for _ in range(3):
+        hot_reads(connection, run)
+    for _ in range(3):
+        # Twice in a row, so that admission takes it for used again.
+        for at in range(1, ROWS, 4):
+            for again in (0, 200):
+                run(connection, "SELECT v FROM big WHERE id = %s", (max(at - again, 1),))
+    ratio, misses = hot_reads(connection, run)
+    print(f"{rule or 'no rule'}: flash serves {ratio:.1%} of {misses} misses of the hot table after three scans")
+    assert misses > 150
+    if rule:
+        assert ratio > 0.9
+    else:
+        assert ratio < 0.6, "the control: without a rule the scans have pushed it out, or this proves nothing"
+
+
+def test_a_limit_of_reads_holds(ruled, run, engine):
+    connection = ruled.connect(database="d")
+    run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, pad VARCHAR(6000)) ENGINE={engine} PLACEMENT=NONE VOLUME_IOPS=200")
+    for start in range(1, 8001, 2000):
+        run(connection, f"INSERT INTO t SELECT seq, seq, REPEAT('x', 3900) FROM seq_{start}_to_{start + 1999}")
+
+    def seconds():
+        before, since = status(connection, run, "reads_volume"), time.monotonic()
+        for at in range(1, 8000, 16):
+            run(connection, "SELECT v FROM t WHERE id = %s", (at,))
+        return time.monotonic() - since, status(connection, run, "reads_volume") - before
+
+    took, reads = seconds()
+    print(f"{reads} reads in {took:.1f} s with 200 a second")
+    assert reads > 300 and took > (reads - 30) / 200
+    [(waits,)] = run(connection, "SELECT MAX(WAITS) FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = 'd/t'")
+    assert waits > 200
+    run(connection, "ALTER TABLE t VOLUME_IOPS=0, ALGORITHM=INSTANT")
+    free, reads = seconds()
+    print(f"{reads} reads in {free:.1f} s without")
+    assert reads > 300 and free < took / 2
+    # KILL ends the wait for one's turn.
+    run(connection, "ALTER TABLE t VOLUME_BANDWIDTH=16384, ALGORITHM=INSTANT")
+    other = ruled.connect(database="d", read_timeout=30)
+    since = time.monotonic()
+    with pytest.raises(Exception):
+        run(other, "SET STATEMENT max_statement_time = 1 FOR SELECT SUM(v) FROM t")
+    assert time.monotonic() - since < 10
