@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# MyRocks of the installed server's version, unpacked privately. Prints its library's path; nothing if the archive has no
+# such version.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+"$ROOT/scripts/install.sh" >&2
+VERSION=$(dpkg-query -W -f '${Version}' mariadb-server)
+DIR=$CACHE/myrocks-${VERSION#*:}
+SO=$DIR/usr/lib/mysql/plugin/ha_rocksdb.so
+if [ ! -s "$SO" ]; then
+  rm -rf "$DIR"; mkdir -p "$DIR"
+  (cd "$DIR" && apt-get download -o APT::Sandbox::User=root -qq mariadb-plugin-rocksdb="$VERSION" && dpkg-deb -x ./*.deb . && rm -f ./*.deb) >&2 || { rm -rf "$DIR"; exit 0; }
+fi
+[ -s "$SO" ] && echo "$SO"
