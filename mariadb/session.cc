@@ -44,30 +44,57 @@ Session *Session::of(THD *thd)
 int Session::begin(THD *thd)
 {
   level= (uint) thd_tx_isolation(thd);
-  int32_t code= terrace_txn_begin(engine, level, &txn);
+  bool same= false;
+  int32_t code= idle ? terrace_txn_begin_again(idle, level, &same) : terrace_txn_begin(engine, level, &txn);
   if (code)
     return map_error(thd, code);
+  if (idle)
+  {
+    txn= idle;
+    idle= nullptr;
+  }
   if (thd_need_wait_reports(thd))
     terrace_txn_set_owner(txn, thd);
+  if (same)
+    return 0;
   std::lock_guard<std::mutex> lock(guard);
+  terrace_cancel_close(cancel);
+  cancel= nullptr;
   terrace_txn_cancel_handle(txn, &cancel);
   return 0;
 }
 
-/** The transaction is over. */
+/** The transaction is over. What was committed or rolled back leaves its handle, and that to cancel it, to the next one. */
 void Session::ended()
 {
-  {
-    std::lock_guard<std::mutex> lock(guard);
-    terrace_cancel_close(cancel);
-    cancel= nullptr;
-  }
   for (terrace_savepoint *savepoint : savepoints)
     terrace_savepoint_close(savepoint);
   savepoints.clear();
-  terrace_txn_close(txn);
+  if (terrace_txn_rest(txn))
+    idle= txn;
+  else
+  {
+    forget_cancel();
+    terrace_txn_close(txn);
+  }
   txn= nullptr;
   in_statement= in_phases= ordered= false;
+}
+
+void Session::forget_cancel()
+{
+  std::lock_guard<std::mutex> lock(guard);
+  terrace_cancel_close(cancel);
+  cancel= nullptr;
+}
+
+/** The connection ends: rolls back, unless the transaction is prepared, which then waits for XA COMMIT by name. */
+Session::~Session()
+{
+  if (txn)
+    ended();
+  forget_cancel();
+  terrace_txn_close(idle);
 }
 
 int Session::enter(THD *thd)
@@ -273,8 +300,6 @@ struct Calls
     if (!session)
       return 0;
     thd_set_ha_data(thd, hton, nullptr);
-    if (session->txn)
-      session->ended();                 // rolls back, unless it is prepared: then it waits for XA COMMIT by name
     delete session;
     return 0;
   }

@@ -13,7 +13,7 @@
   transaction over.
 
   KILL: kill_query comes from another thread. It finds the transaction's cancel handle under the session's mutex, which
-  the owner takes only when a transaction starts and ends.
+  the owner takes only when that changes: a session's transactions follow one another in one handle, as a rule.
 */
 #ifndef TERRACE_SESSION_H
 #define TERRACE_SESSION_H
@@ -29,6 +29,7 @@ namespace terrace {
 class Session
 {
 public:
+  ~Session();
   /** The session of a connection; made if there is none. */
   static Session *of(THD *thd);
 
@@ -48,8 +49,10 @@ private:
   friend struct Calls;
   int begin(THD *thd);
   void ended();
+  void forget_cancel();
 
   terrace_txn *txn= nullptr;
+  terrace_txn *idle= nullptr;           // ended: the next transaction's handle
   uint level= 0;
   bool in_statement= false, in_phases= false, ordered= false;
   terrace_ticket *ticket= nullptr;

@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::{Locks, OnWait};
 use crate::requests::{self, Requests};
-use crate::row_cursor::Cursor;
+use crate::row_cursor::{Buffers, Cursor};
 use crate::storage::{Parts, Storage};
 use crate::table::{Table, TableDef};
 use crate::txn::ids::Ids;
@@ -391,6 +391,17 @@ impl Txn {
         lock: Lock,
         access: Access,
     ) -> Result<Cursor> {
-        Cursor::new(self.clone(), table.clone(), index, lock, access)
+        self.cursor_in(table, index, lock, access, Buffers::default())
+    }
+    /// As [`Txn::cursor`], in the memory of an earlier one.
+    pub fn cursor_in(
+        self: &Arc<Txn>,
+        table: &Arc<Table>,
+        index: usize,
+        lock: Lock,
+        access: Access,
+        buffers: Buffers,
+    ) -> Result<Cursor> {
+        Cursor::new(self.clone(), table.clone(), index, lock, access, buffers)
     }
 }

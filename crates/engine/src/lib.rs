@@ -36,7 +36,7 @@ pub use build::{Alteration, NewIndex, Side};
 pub use config::Config;
 pub use engine::{Engine, SpaceInfo};
 pub use error::{Error, Kind, Result};
-pub use row_cursor::{Cursor, RowLock, Seek};
+pub use row_cursor::{Buffers, Cursor, RowLock, Seek};
 pub use storage::Parts;
 pub use table::{Estimate, IndexDef, Table, TableDef};
 pub use terrace_tier::pool::Access;

@@ -48,6 +48,19 @@ enum Look {
     Skipped,
 }
 
+/// More bytes than this are not kept for the next cursor.
+const KEPT_MAX: usize = 1 << 16;
+
+/// The memory of a cursor that is gone, for the next one.
+#[derive(Default)]
+pub struct Buffers {
+    tree: btree::Buffers,
+    prefix: Vec<u8>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    rest: Vec<u8>,
+}
+
 pub struct Cursor {
     txn: Arc<Txn>,
     table: Arc<Table>,
@@ -58,8 +71,6 @@ pub struct Cursor {
     rows: Option<btree::Cursor>,
     /// Keys that don't start with it are the end (see [`Cursor::set_prefix`]).
     prefix: Vec<u8>,
-    /// Keys from it on are the end, upward (see [`Cursor::set_end`]); empty: none are.
-    end: Vec<u8>,
     /// The row is as the tree's cursor has it: its key and value are read there, not copied.
     in_place: bool,
     /// Who reads, for as long as a batch is handed over; None outside of one.
@@ -98,11 +109,13 @@ impl Cursor {
         index: usize,
         lock: Lock,
         access: Access,
+        buffers: Buffers,
     ) -> Result<Cursor> {
         if lock == Lock::None && txn.view().is_some_and(|view| !table.is_usable(index, view)) {
             return Err(Error::Changed(format!("table {}", table.name())));
         }
-        let mut cursor = btree::Cursor::new(table.tree(index)?, access);
+        let Buffers { tree, prefix, key, value, rest } = buffers;
+        let mut cursor = btree::Cursor::with(table.tree(index)?, access, tree);
         if lock != Lock::None {
             cursor.set_run_max(1);
         }
@@ -117,13 +130,12 @@ impl Cursor {
             lock,
             cursor,
             rows: None,
-            prefix: Vec::new(),
-            end: Vec::new(),
+            prefix,
             in_place: false,
             reader: None,
-            key: Vec::new(),
-            value: Vec::new(),
-            rest: Vec::new(),
+            key,
+            value,
+            rest,
             primary_at: 0,
             skips_locked: false,
             wants_semi: false,
@@ -132,6 +144,16 @@ impl Cursor {
             rows_later: false,
             row_open: false,
         })
+    }
+
+    /// The cursor's memory, for the next one; nothing is in it, and what a large value took is given back.
+    pub fn into_buffers(self) -> Buffers {
+        let Cursor { cursor, mut prefix, mut key, mut value, mut rest, .. } = self;
+        for bytes in [&mut prefix, &mut key, &mut value, &mut rest] {
+            bytes.clear();
+            bytes.shrink_to(KEPT_MAX);
+        }
+        Buffers { tree: cursor.into_buffers(), prefix, key, value, rest }
     }
 
     /// From now on rows that others have locked are left out (`SKIP LOCKED`). Nothing for a cursor that locks nothing.
@@ -193,8 +215,7 @@ impl Cursor {
     /// From now on the first key that is not below `end` ends the way up of a cursor that locks nothing. Empty: none does.
     pub fn set_end(&mut self, end: &[u8]) {
         debug_assert!(end.is_empty() || self.lock == Lock::None);
-        self.end.clear();
-        self.end.extend_from_slice(end);
+        self.cursor.set_end(end);
     }
 
     /// From now on, or no longer, the entry of a secondary index is returned when it is locked, and its row is locked by
@@ -368,7 +389,7 @@ impl Cursor {
             if self.locks_gaps {
                 valid = self.lock_gap(valid, backward)?;
             }
-            if !valid || !self.is_wanted() || (!backward && self.is_past_end()) {
+            if !valid || !self.is_wanted() || (!backward && self.cursor.is_past_end()) {
                 break;
             }
             let seen = match self.lock {
@@ -416,10 +437,6 @@ impl Cursor {
     /// instructions more than one.
     fn is_wanted(&self) -> bool {
         self.prefix.is_empty() || self.cursor.key().starts_with(&self.prefix)
-    }
-
-    fn is_past_end(&self) -> bool {
-        !self.end.is_empty() && self.cursor.key() >= &self.end[..]
     }
 
     /// Locks the place of an entry that is not live. True if it was not locked before.

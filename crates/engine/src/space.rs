@@ -32,6 +32,7 @@ use limbo::{Limbo, Visit};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::{PageId, PageKind, SpaceId};
 use terrace_tier::pages::{Pages, Pin};
@@ -130,13 +131,29 @@ pub struct Space {
     limbo: Limbo,
     /// Page numbers that are taken for trees under construction, for the checker.
     pub(crate) building: Mutex<Vec<Range<u32>>>,
+    about: About,
+}
+
+/// The header's counts as they were when it had this version: for those to whom about is enough, and who ask with every statement.
+#[derive(Default)]
+struct About {
+    version: AtomicU64,
+    pages: AtomicU32,
+    free: AtomicU32,
+    rows: AtomicU64,
 }
 
 impl Space {
     pub fn open(pages: &Arc<Pages>, id: SpaceId) -> Result<Space> {
         let header = pages.load(PageId::new(id, HEADER_PAGE), Access::Normal)?;
-        let space =
-            Space { pages: pages.clone(), id, header, limbo: Limbo::default(), building: Mutex::default() };
+        let space = Space {
+            pages: pages.clone(),
+            id,
+            header,
+            limbo: Limbo::default(),
+            building: Mutex::default(),
+            about: About::default(),
+        };
         if space.header.read().page().kind() != PageKind::SpaceHeader as u8 {
             return Err(space.corrupt(HEADER_PAGE, "not a space's header"));
         }
@@ -162,6 +179,25 @@ impl Space {
         let guard = self.header.read();
         let page = guard.page();
         SpaceCounts { pages: page.u32(at::NEXT), free: page.u32(at::FREE_COUNT), rows: page.u64(at::ROWS) }
+    }
+
+    /// As [`Space::counts`], without a latch unless the header has changed. Counts of two changes at the same time may be mixed, for a moment.
+    pub fn counts_about(&self) -> SpaceCounts {
+        let about = &self.about;
+        if about.version.load(Ordering::Acquire) == self.header.version() {
+            return SpaceCounts {
+                pages: about.pages.load(Ordering::Relaxed),
+                free: about.free.load(Ordering::Relaxed),
+                rows: about.rows.load(Ordering::Relaxed),
+            };
+        }
+        let version = self.header.version();
+        let counts = self.counts();
+        about.pages.store(counts.pages, Ordering::Relaxed);
+        about.free.store(counts.free, Ordering::Relaxed);
+        about.rows.store(counts.rows, Ordering::Relaxed);
+        about.version.store(version, Ordering::Release);
+        counts
     }
 
     /// Counts a traversal in that carries page numbers without latches.

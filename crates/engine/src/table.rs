@@ -5,6 +5,7 @@ use crate::btree::estimate::RangeEstimate;
 use crate::build::watch::Watch;
 use crate::error::{Error, Result};
 use parking_lot::{Mutex, RwLock};
+use smallvec::SmallVec;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,7 +60,7 @@ impl Drop for TurnToFill<'_> {
 pub struct Estimate {
     pub rows: u64,
     /// Bytes of each index's pages.
-    pub bytes: Vec<u64>,
+    pub bytes: SmallVec<[u64; 8]>,
     pub pages: u64,
 }
 
@@ -193,18 +194,18 @@ impl Table {
     }
 
     pub fn estimate(&self) -> Estimate {
-        let trees = self.trees();
-        let pages: Vec<u64> = trees
+        let trees = self.trees.read();
+        let pages: SmallVec<[u64; 8]> = trees
             .iter()
             .map(|tree| {
-                let counts = tree.space().counts();
+                let counts = tree.space().counts_about();
                 u64::from(counts.pages.saturating_sub(counts.free))
             })
             .collect();
         Estimate {
             rows: trees.first().map_or(0, |tree| tree.rows()),
-            bytes: pages.iter().map(|p| p * PAGE_SIZE as u64).collect(),
             pages: pages.iter().sum(),
+            bytes: pages.into_iter().map(|p| p * PAGE_SIZE as u64).collect(),
         }
     }
 

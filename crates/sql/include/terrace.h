@@ -529,6 +529,15 @@ int32_t terrace_table_check(const terrace_table *table,
 // Starts a transaction. It takes no number and no view before it needs one.
 int32_t terrace_txn_begin(const terrace_engine *engine, uint32_t isolation, terrace_txn **out);
 
+// As `terrace_txn_begin`, with the handle of a transaction that was committed or rolled back and whose cursors are closed. Its
+// cancel handles are of this one, too, if `*same` is true; else they are of nothing any more.
+int32_t terrace_txn_begin_again(terrace_txn *txn,
+                                uint32_t isolation,
+                                bool *same);
+
+// Whether the transaction was committed or rolled back. If so, nobody is told of its waits any more.
+bool terrace_txn_rest(terrace_txn *txn);
+
 // Frees the handle; rolls back what was neither committed, rolled back nor prepared. What was prepared waits to be
 // decided by name. Null is fine.
 void terrace_txn_close(terrace_txn *txn);

@@ -9,8 +9,9 @@ use crate::bytes::TerraceBytes;
 use crate::catalog::TerraceTable;
 use crate::error::{Code, Fault, guard};
 use crate::transaction::{TerraceTxn, lock_of};
+use std::cell::RefCell;
 use std::ffi::c_void;
-use terrace_engine::{Access, Cursor, Lock, RowLock, Seek};
+use terrace_engine::{Access, Buffers, Cursor, Lock, RowLock, Seek};
 
 /// A position in one index. Freed by `terrace_cursor_close`, before its transaction.
 pub struct TerraceCursor {
@@ -25,6 +26,46 @@ pub struct TerraceCursor {
     /// What is not in the copy of the leaf.
     buffer: Vec<u8>,
     row: Vec<u8>,
+}
+
+/// The memory of a cursor that was closed, for this thread's next one.
+#[derive(Default)]
+struct Spare {
+    cursor: Buffers,
+    rows: Vec<TerraceRow>,
+    buffer: Vec<u8>,
+    row: Vec<u8>,
+}
+
+/// So many a thread keeps, and of each no vector of values that is longer.
+const SPARES: usize = 2;
+const SPARE_BYTES: usize = 1 << 16;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Spare>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Spare {
+    fn take() -> Spare {
+        SPARE.try_with(|spares| spares.borrow_mut().pop()).ok().flatten().unwrap_or_default()
+    }
+
+    fn put(cursor: TerraceCursor) {
+        let TerraceCursor { cursor, mut rows, mut buffer, mut row, .. } = cursor;
+        let keep = |spares: &RefCell<Vec<Spare>>| {
+            let mut spares = spares.borrow_mut();
+            if spares.len() < SPARES {
+                rows.clear();
+                for bytes in [&mut buffer, &mut row] {
+                    bytes.clear();
+                    bytes.shrink_to(SPARE_BYTES);
+                }
+                spares.push(Spare { cursor: cursor.into_buffers(), rows, buffer, row });
+            }
+        };
+        // At a thread's very end nothing is kept.
+        let _ = SPARE.try_with(keep);
+    }
 }
 
 /// Room for so many rows of a batch is made at once.
@@ -182,7 +223,8 @@ pub unsafe extern "C" fn terrace_cursor_open(
         }
         let lock = lock_of(options.lock)?;
         let access = if options.scan { Access::Scan } else { Access::Normal };
-        let mut cursor = txn.txn.cursor(&table.table, options.index as usize, lock, access)?;
+        let Spare { cursor: buffers, rows, buffer, row } = Spare::take();
+        let mut cursor = txn.txn.cursor_in(&table.table, options.index as usize, lock, access, buffers)?;
         if options.skip_locked {
             cursor.skip_locked();
         }
@@ -190,11 +232,11 @@ pub unsafe extern "C" fn terrace_cursor_open(
             cursor,
             primary: options.index == 0,
             locking: lock != Lock::None,
-            rows: Vec::new(),
+            rows,
             bytes: 0,
             copies: 0,
-            buffer: Vec::new(),
-            row: Vec::new(),
+            buffer,
+            row,
         };
         // SAFETY: the caller's promise.
         unsafe { *out = Box::into_raw(Box::new(cursor)) };
@@ -211,7 +253,7 @@ pub unsafe extern "C" fn terrace_cursor_close(cursor: *mut TerraceCursor) {
     guard(|| {
         if !cursor.is_null() {
             // SAFETY: the caller's promise.
-            drop(unsafe { Box::from_raw(cursor) });
+            Spare::put(*unsafe { Box::from_raw(cursor) });
         }
         Ok(Code::Ok)
     });

@@ -67,6 +67,16 @@ pub struct TerraceEntry {
     pub value: TerraceBytes,
 }
 
+fn isolation_of(isolation: u32) -> Result<Isolation> {
+    match isolation {
+        0 => Ok(Isolation::ReadUncommitted),
+        1 => Ok(Isolation::ReadCommitted),
+        2 => Ok(Isolation::RepeatableRead),
+        3 => Ok(Isolation::Serializable),
+        _ => Err(Fault::invalid(format!("no isolation level {isolation}"))),
+    }
+}
+
 pub(crate) fn lock_of(lock: u32) -> Result<Lock> {
     match lock {
         0 => Ok(Lock::None),
@@ -124,13 +134,7 @@ pub unsafe extern "C" fn terrace_txn_begin(
     out: *mut *mut TerraceTxn,
 ) -> i32 {
     guard(|| {
-        let isolation = match isolation {
-            0 => Isolation::ReadUncommitted,
-            1 => Isolation::ReadCommitted,
-            2 => Isolation::RepeatableRead,
-            3 => Isolation::Serializable,
-            _ => return Err(Fault::invalid(format!("no isolation level {isolation}"))),
-        };
+        let isolation = isolation_of(isolation)?;
         // SAFETY: the caller's promise.
         unsafe {
             let txn = (*engine).engine.begin(isolation);
@@ -139,6 +143,47 @@ pub unsafe extern "C" fn terrace_txn_begin(
         }
         Ok(Code::Ok)
     })
+}
+
+/// As `terrace_txn_begin`, with the handle of a transaction that was committed or rolled back and whose cursors are closed. Its
+/// cancel handles are of this one, too, if `*same` is true; else they are of nothing any more.
+///
+/// # Safety
+/// `txn` is open, `same` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_begin_again(
+    txn: *mut TerraceTxn,
+    isolation: u32,
+    same: *mut bool,
+) -> i32 {
+    guard(|| {
+        let isolation = isolation_of(isolation)?;
+        // SAFETY: the caller's promise.
+        let (txn, same) = unsafe { (&mut *txn, &mut *same) };
+        if !txn.txn.has_ended() {
+            return Err(Fault::invalid("the transaction has not ended".into()));
+        }
+        let before = Arc::as_ptr(&txn.txn);
+        txn.txn.begin_again(isolation);
+        txn.xid = None;
+        *same = Arc::as_ptr(&txn.txn) == before;
+        Ok(Code::Ok)
+    })
+}
+
+/// Whether the transaction was committed or rolled back. If so, nobody is told of its waits any more.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_rest(txn: *mut TerraceTxn) -> bool {
+    // SAFETY: the caller's promise.
+    let txn = unsafe { &*txn };
+    let ended = txn.xid.is_none() && txn.txn.has_ended();
+    if ended {
+        txn.txn.disown();
+    }
+    ended
 }
 
 /// Frees the handle; rolls back what was neither committed, rolled back nor prepared. What was prepared waits to be
@@ -380,7 +425,10 @@ pub unsafe extern "C" fn terrace_txn_commit(txn: *mut TerraceTxn, out: *mut *mut
             let ticket = (*txn).txn.commit()?;
             (*txn).xid = None;
             if !out.is_null() {
-                *out = Box::into_raw(Box::new(TerraceTicket { ticket }));
+                *out = match ticket.is_nothing() {
+                    true => std::ptr::null_mut(),
+                    false => Box::into_raw(Box::new(TerraceTicket { ticket })),
+                };
             }
         }
         Ok(Code::Ok)

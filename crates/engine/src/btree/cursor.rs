@@ -49,17 +49,38 @@ struct Place {
     slot: usize,
 }
 
+/// Copies of leaves that a cursor keeps room for when nobody holds them any more.
+const SPARE_MAX: usize = 2;
+
+/// The memory of a cursor that is gone, for the next one.
+#[derive(Default)]
+pub struct Buffers {
+    bytes: Vec<u8>,
+    spare: Vec<Vec<u8>>,
+    run: Vec<Copied>,
+    anchor: Vec<u8>,
+    end: Vec<u8>,
+}
+
 pub struct Cursor {
     tree: Arc<Tree>,
     access: Access,
     run_max: usize,
     /// Entries that the reader is going to ask for; 0: it doesn't know.
     expected: usize,
+    /// The way up ends before this key; empty: it doesn't.
+    end: Vec<u8>,
+    /// The run was cut at `end`: all of it lies below.
+    cut: bool,
+    /// The run is the last below `end`.
+    last: bool,
     /// Runs copied since the last seek.
     runs: u32,
     bytes: Vec<u8>,
     /// Earlier runs' bytes, and whether the run's are to be kept too.
     held: Vec<Vec<u8>>,
+    /// Room for copies that nobody holds any more.
+    spare: Vec<Vec<u8>>,
     holds: bool,
     run: Vec<Copied>,
     at: usize,
@@ -72,21 +93,40 @@ pub struct Cursor {
 
 impl Cursor {
     pub fn new(tree: Arc<Tree>, access: Access) -> Cursor {
+        Cursor::with(tree, access, Buffers::default())
+    }
+
+    /// As [`Cursor::new`], in the memory of an earlier one.
+    pub fn with(tree: Arc<Tree>, access: Access, buffers: Buffers) -> Cursor {
+        let Buffers { bytes, spare, run, anchor, end } = buffers;
         Cursor {
             tree,
             access,
             run_max: usize::MAX,
             expected: 0,
+            end,
+            cut: false,
+            last: false,
             runs: 0,
-            bytes: Vec::new(),
+            bytes,
             held: Vec::new(),
+            spare,
             holds: false,
-            run: Vec::new(),
+            run,
             at: 0,
             place: None,
-            anchor: Vec::new(),
+            anchor,
             local: false,
         }
+    }
+
+    /// The cursor's memory; nothing is in it.
+    pub fn into_buffers(mut self) -> Buffers {
+        self.release();
+        self.clear();
+        self.end.clear();
+        let Cursor { bytes, spare, run, anchor, end, .. } = self;
+        Buffers { bytes, spare, run, anchor, end }
     }
 
     pub fn tree(&self) -> &Arc<Tree> {
@@ -99,6 +139,19 @@ impl Cursor {
     /// From now on runs are so long; 0: as long as they grow by themselves.
     pub fn expect(&mut self, entries: usize) {
         self.expected = entries;
+    }
+    /// From now on the way up ends before this key, and runs are copied no further; empty: it doesn't.
+    pub fn set_end(&mut self, end: &[u8]) {
+        if self.end != end {
+            (self.cut, self.last) = (false, false);
+            self.end.clear();
+            self.end.extend_from_slice(end);
+        }
+    }
+    /// Whether the cursor is on an entry that is not below the end: it came there in another way than up.
+    #[inline]
+    pub fn is_past_end(&self) -> bool {
+        !self.cut && !self.end.is_empty() && self.key() >= &self.end[..]
     }
     /// Whether the cursor is on an entry.
     pub fn is_valid(&self) -> bool {
@@ -144,14 +197,21 @@ impl Cursor {
     }
     pub fn release(&mut self) {
         self.holds = false;
-        self.held.clear();
+        for mut bytes in self.held.drain(..) {
+            if self.spare.len() < SPARE_MAX {
+                bytes.clear();
+                self.spare.push(bytes);
+            }
+        }
     }
 
     fn clear(&mut self) {
         self.run.clear();
         self.at = 0;
+        (self.cut, self.last) = (false, false);
         if std::mem::take(&mut self.holds) {
-            self.held.push(std::mem::take(&mut self.bytes));
+            let room = self.spare.pop().unwrap_or_default();
+            self.held.push(std::mem::replace(&mut self.bytes, room));
         }
         self.bytes.clear();
     }
@@ -216,6 +276,10 @@ impl Cursor {
             return Ok(true);
         }
         if !self.is_valid() {
+            return Ok(false);
+        }
+        if self.last {
+            self.remember_key();
             return Ok(false);
         }
         let next_slot = self.place.as_ref().map_or(0, |place| place.slot + self.run.len());
@@ -299,9 +363,16 @@ impl Cursor {
             if !node.sound() {
                 return Err(tree.corrupt(leaf.id().page, "the node's areas overlap"));
             }
-            if slot < node.count() {
-                self.copy(&leaf, slot, node.count().min(slot.saturating_add(max)));
+            let ends_here = !self.end.is_empty() && node.high().is_none_or(|high| &self.end[..] < high);
+            let end = if ends_here { node.find(&self.end).slot } else { node.count() };
+            if slot < end {
+                let to = end.min(slot.saturating_add(max));
+                self.copy(&leaf, slot, to);
+                (self.cut, self.last) = (true, ends_here && to == end);
                 return Ok(true);
+            }
+            if ends_here {
+                return Ok(false);
             }
             let (Some(right), Some(high)) = (node.right(), node.high()) else { return Ok(false) };
             self.anchor.clear();

@@ -9,6 +9,7 @@
 
 use super::descend::{Fit, Notes, Target};
 use super::node::Node;
+use super::search::Place;
 use super::{Result, Tree};
 use std::ops::Bound;
 use terrace_tier::pages::ReadGuard;
@@ -52,13 +53,17 @@ impl Tree {
             Bound::Included(key) => self.spot(key, false)?,
             Bound::Excluded(key) => self.spot(key, true)?,
         };
-        let to = match high {
+        let end = match high {
             Bound::Unbounded => None,
-            Bound::Included(key) => Some(self.spot(key, true)?),
-            Bound::Excluded(key) => Some(self.spot(key, false)?),
+            Bound::Included(key) => Some((key, true)),
+            Bound::Excluded(key) => Some((key, false)),
         };
-        match self.count(&from, to.as_ref())? {
-            Counted::Exactly(rows) => return Ok(RangeEstimate { rows, near: true }),
+        let counted = self.count(&from, end)?;
+        if let Counted::Exactly(rows) = counted {
+            return Ok(RangeEstimate { rows, near: true });
+        }
+        let to = end.map(|(key, after)| self.spot(key, after)).transpose()?;
+        match counted {
             Counted::RowsPerLeaf(rows) => {
                 if let Some(to) = &to
                     && let Some(leaves) = self.leaves_between(&from, to)?
@@ -69,7 +74,7 @@ impl Tree {
                     return Ok(RangeEstimate { rows, near: leaves <= NEAR_LEAVES });
                 }
             }
-            Counted::Unknown => {}
+            Counted::Exactly(_) | Counted::Unknown => {}
         }
         let end = to.map_or(1.0, |to| to.fraction);
         let rows = ((end - from.fraction).max(0.0) * self.rows() as f64).round() as u64;
@@ -145,8 +150,8 @@ impl Tree {
         }
     }
 
-    /// The exact count, if the two places are few leaves apart.
-    fn count(&self, from: &Spot, to: Option<&Spot>) -> Result<Counted> {
+    /// The exact count up to the key (with it, if so told) or to the tree's end, if that is few leaves away.
+    fn count(&self, from: &Spot, end: Option<(&[u8], bool)>) -> Result<Counted> {
         let (mut leaf, mut slot, mut rows, mut all) = (from.leaf, from.slot, 0, 0);
         for _ in 0..COUNTED_LEAVES {
             let guard = self.pages.read(self.space.page_id(leaf), Access::Internal)?;
@@ -154,14 +159,17 @@ impl Tree {
             if !node.is_live() || !node.is_leaf() {
                 return Ok(Counted::Unknown);
             }
-            if let Some(to) = to.filter(|to| to.leaf == leaf) {
-                return Ok(Counted::Exactly(rows + to.slot.saturating_sub(slot) as u64));
+            if let Some((key, after)) = end.filter(|(key, _)| node.below_high(key)) {
+                // A range that ends before it begins has nothing: nor has this leaf of it, if it is the first.
+                let to = if node.low() <= key { node.find(key) } else { Place { slot: 0, found: false } };
+                let to = to.slot + usize::from(after && to.found);
+                return Ok(Counted::Exactly(rows + to.saturating_sub(slot) as u64));
             }
             rows += node.count().saturating_sub(slot) as u64;
             all += node.count();
             match node.right() {
                 Some(right) => (leaf, slot) = (right, 0),
-                None => return Ok(if to.is_none() { Counted::Exactly(rows) } else { Counted::Unknown }),
+                None => return Ok(if end.is_none() { Counted::Exactly(rows) } else { Counted::Unknown }),
             }
         }
         Ok(Counted::RowsPerLeaf(all as f64 / COUNTED_LEAVES as f64))

@@ -45,7 +45,7 @@ pub mod overflow;
 pub mod search;
 pub mod split;
 
-pub use cursor::{Cursor, Seek};
+pub use cursor::{Buffers, Cursor, Seek};
 pub use error::{Result, TreeError};
 pub use modify::{Flow, Hint, NextKey, Plan, Spot};
 pub use node::{MAX_ENTRY, MAX_INLINE_VALUE, MAX_KEY, max_inline_value};
@@ -113,7 +113,7 @@ impl Tree {
 
     /// Rows, about: exact but for what a crash took of the count since the last structure change.
     pub fn rows(&self) -> u64 {
-        self.space.counts().rows.saturating_add_signed(self.rows_since.load(Ordering::Relaxed))
+        self.space.counts_about().rows.saturating_add_signed(self.rows_since.load(Ordering::Relaxed))
     }
 
     /// Writes the row count to the header, so that it is exact after a restart. For a clean shutdown.

@@ -21,6 +21,7 @@ use crate::row::TxnId;
 use gaps::Gaps;
 use hashbrown::{Equivalent, HashMap};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use terrace_io::World;
 use terrace_tier::page::SpaceId;
@@ -52,7 +53,7 @@ struct Name {
 }
 
 /// A [`Name`] to look up with.
-#[derive(Hash)]
+#[derive(Hash, Clone, Copy)]
 struct NameRef<'k> {
     space: SpaceId,
     key: &'k [u8],
@@ -67,7 +68,7 @@ impl Equivalent<Name> for NameRef<'_> {
 #[derive(Default)]
 struct Inner {
     /// Owners of each lock; several only if all are shared. Owners are session numbers.
-    locks: HashMap<Name, Vec<(u64, Mode)>>,
+    locks: HashMap<Name, SmallVec<[(u64, Mode); 1]>>,
     gaps: Gaps,
     waiters: Waiters,
 }
@@ -170,16 +171,18 @@ impl Locks {
         mode: Mode,
     ) -> Result<std::result::Result<bool, InTheWay>> {
         let mut inner = self.inner.lock();
-        if let Some(mine) = inner.held_by(session, NameRef { space, key })
-            && *mine >= mode
-        {
+        let (name, want) = (NameRef { space, key }, Want { mode, inserts: false });
+        let mine = inner.held_by(session, name).map(|mine| *mine);
+        if mine.is_some_and(|mine| mine >= mode) {
             return Ok(Ok(false));
         }
-        if let Some(way) = inner.in_the_way(session, NameRef { space, key }, Want { mode, inserts: false }) {
+        if let Some(way) = inner.in_the_way(session, name, want) {
             return Ok(Err(way));
         }
-        if let Some(mine) = inner.held_by(session, NameRef { space, key }) {
-            *mine = mode;
+        if mine.is_some() {
+            if let Some(mine) = inner.held_by(session, name) {
+                *mine = mode;
+            }
             return Ok(Ok(false));
         }
         self.check_room()?;
@@ -277,7 +280,7 @@ impl Inner {
     }
 
     fn in_the_way(&self, session: u64, name: NameRef<'_>, want: Want) -> Option<InTheWay> {
-        let owners = self.locks.get(&name).map_or(&[][..], Vec::as_slice);
+        let owners = self.locks.get(&name).map_or(&[][..], SmallVec::as_slice);
         let conflicts = |other: u64, held: Mode| other != session && (want.mode.max(held) == Mode::Exclusive);
         let mut others: Vec<u64> =
             owners.iter().filter(|(owner, held)| conflicts(*owner, *held)).map(|(owner, _)| *owner).collect();
@@ -285,7 +288,8 @@ impl Inner {
             self.gaps.others_at(session, name.space, name.key, &mut others);
         }
         // Who holds the lock in any mode, and only wants more, passes those who wait.
-        if others.is_empty() && !owners.iter().any(|(owner, _)| *owner == session) {
+        if others.is_empty() && !self.waiters.is_empty() && !owners.iter().any(|(owner, _)| *owner == session)
+        {
             self.waiters.first_in_line(session, &name, want, &mut others);
         }
         (!others.is_empty()).then_some(InTheWay::Sessions(others))

@@ -46,6 +46,10 @@ pub struct Waiters {
 }
 
 impl Waiters {
+    pub fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
     pub fn wake(&self, session: Option<u64>, txn: Option<TxnId>) {
         for waiter in self.waiters.values() {
             let waits = session.is_some_and(|session| waiter.targets.contains(&session));
@@ -150,8 +154,10 @@ pub struct Request<'a> {
     space: SpaceId,
     key: &'a [u8],
     want: Want,
-    /// On the world's clock.
-    deadline: u64,
+    /// How long it waits at the most, in nanoseconds.
+    patience: u64,
+    /// On the world's clock; none before the first wait.
+    deadline: Option<u64>,
     cancel: &'a Cancel,
     in_line: bool,
     /// Whom it waits for, if somebody outside wants to know.
@@ -159,14 +165,14 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// `weight` says how much would be lost with the session's transaction; `deadline` is on the world's clock.
+    /// `weight` says how much would be lost with the session's transaction; `patience` is how long all its waits may take, in nanoseconds.
     pub fn new(
         locks: &'a Locks,
         session: u64,
         weight: u64,
         (space, key): (SpaceId, &'a [u8]),
         want: Want,
-        deadline: u64,
+        patience: u64,
         cancel: &'a Cancel,
     ) -> Request<'a> {
         Request {
@@ -176,7 +182,8 @@ impl<'a> Request<'a> {
             space,
             key,
             want,
-            deadline,
+            patience,
+            deadline: None,
             cancel,
             in_line: false,
             told: Vec::new(),
@@ -213,7 +220,8 @@ impl<'a> Request<'a> {
         if still && !self.cancel.is_asked() {
             locks.counters.waits.fetch_add(1, Ordering::Relaxed);
             let now = locks.world.clock.now();
-            woken = match self.deadline.checked_sub(now).filter(|left| *left > 0) {
+            let deadline = *self.deadline.get_or_insert(now.saturating_add(self.patience));
+            woken = match deadline.checked_sub(now).filter(|left| *left > 0) {
                 Some(left) => locks.world.sched.wait(event, ticket, Some(left)),
                 None => Woken::TimedOut,
             };

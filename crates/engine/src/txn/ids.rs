@@ -14,7 +14,7 @@ use crate::row::TxnId;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use past::{End, Past};
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,8 @@ pub struct Ids {
     known: RwLock<Known>,
     /// All below are committed and visible to every view, or never were.
     low: AtomicU64,
-    views: Mutex<BTreeMap<u64, u32>>,
+    /// Open views and how many have each, in order.
+    views: Mutex<VecDeque<(u64, u32)>>,
     /// Transactions that ended since [`Ids::settle`] last looked.
     ended: AtomicU64,
     /// The oldest view when [`Ids::settle`] last passed over all that are known.
@@ -122,34 +123,38 @@ impl Ids {
     pub fn open_view(&self) -> u64 {
         let mut views = self.views.lock();
         let view = self.published.load(Ordering::Acquire);
-        *views.entry(view).or_insert(0) += 1;
+        // What is published only grows, so the newest view is the last.
+        match views.back_mut() {
+            Some((last, count)) if *last == view => *count += 1,
+            _ => views.push_back((view, 1)),
+        }
         view
     }
     /// Returns the oldest view (see [`Ids::oldest_view`]) if this was older.
     pub fn close_view(&self, view: u64) -> Option<u64> {
         let mut views = self.views.lock();
-        let count = views.get_mut(&view)?;
-        *count -= 1;
-        if *count > 0 {
+        let at = views.binary_search_by_key(&view, |(view, _)| *view).ok()?;
+        views[at].1 -= 1;
+        if views[at].1 > 0 {
             return None;
         }
-        views.remove(&view);
+        views.remove(at);
         let published = self.published.load(Ordering::Acquire);
-        let oldest = views.keys().next().copied().unwrap_or(published).min(published);
+        let oldest = views.front().map_or(published, |(view, _)| *view).min(published);
         (view < oldest).then_some(oldest)
     }
     /// What every open view, and every one to come, sees at least.
     pub fn oldest_view(&self) -> u64 {
         let views = self.views.lock();
         let published = self.published.load(Ordering::Acquire);
-        views.keys().next().copied().unwrap_or(published).min(published)
+        views.front().map_or(published, |(view, _)| *view).min(published)
     }
     /// The newest number that views may take.
     pub fn published(&self) -> u64 {
         self.published.load(Ordering::Acquire)
     }
     pub fn views(&self) -> usize {
-        self.views.lock().values().map(|n| *n as usize).sum()
+        self.views.lock().iter().map(|(_, count)| *count as usize).sum()
     }
 
     /// Whether so many transactions ended that [`Ids::settle`] is worth its pass over all that are known.
@@ -175,7 +180,7 @@ impl Ids {
         // Under the lock: another pass must not know of newer views than this one.
         let (views, published) = {
             let views = self.views.lock();
-            (views.keys().copied().collect::<Vec<_>>(), self.published.load(Ordering::Acquire))
+            (views.iter().map(|(view, _)| *view).collect::<Vec<_>>(), self.published.load(Ordering::Acquire))
         };
         let oldest = views.first().copied().unwrap_or(published).min(published);
         let Known { fates, past } = &mut *known;

@@ -137,6 +137,11 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Whether there is nothing to wait for: the transaction changed nothing.
+    pub fn is_nothing(&self) -> bool {
+        self.end == 0
+    }
+
     pub fn wait(&self) -> Result<()> {
         if self.end > 0 && !crate::planted::TICKET_NOT_WAITED.on() {
             self.core.storage.pages.redo().make_durable(self.end)?;
@@ -165,6 +170,27 @@ impl Txn {
             owned: AtomicBool::default(),
             state: Mutex::new(state),
         })
+    }
+
+    /// Another transaction in the memory of one that has ended, if nobody else holds that: a session's next one.
+    pub fn begin_again(self: &mut Arc<Txn>, isolation: Isolation) {
+        let core = self.core.clone();
+        match Arc::get_mut(self) {
+            Some(txn) if txn.has_ended() => {
+                core.counters.begun.fetch_add(1, Ordering::Relaxed);
+                txn.disown();
+                txn.session = core.new_session();
+                txn.isolation = isolation;
+                txn.cancel.clear();
+                *txn.state.get_mut() =
+                    State { lock_wait_ms: core.config.lock_wait_timeout_ms, ..State::default() };
+            }
+            _ => *self = Txn::begin(&core, isolation),
+        }
+    }
+    /// Whether it was committed or rolled back.
+    pub fn has_ended(&self) -> bool {
+        self.state.lock().ended
     }
 
     pub fn isolation(&self) -> Isolation {
@@ -205,12 +231,8 @@ impl Txn {
     /// changes and locks.
     pub(crate) fn request<'a>(&'a self, state: &State, name: (SpaceId, &'a [u8]), want: Want) -> Request<'a> {
         let weight = state.changes + state.locks.len() as u64;
-        let deadline = self.deadline(state);
-        Request::new(&self.core.locks, self.session, weight, name, want, deadline, &self.cancel)
-    }
-
-    fn deadline(&self, state: &State) -> u64 {
-        self.core.storage.world.clock.now().saturating_add(state.lock_wait_ms.saturating_mul(1_000_000))
+        let patience = state.lock_wait_ms.saturating_mul(1_000_000);
+        Request::new(&self.core.locks, self.session, weight, name, want, patience, &self.cancel)
     }
 
     /// A statement begins: READ COMMITTED sees what was committed by now; a former cancel is over.

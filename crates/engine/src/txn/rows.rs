@@ -244,7 +244,7 @@ impl Txn {
         let mut valid = cursor.seek(crate::btree::Seek::AtLeast(prefix))?;
         while valid && cursor.key().starts_with(prefix) {
             // The cursor's copy may be older than a roll back.
-            if let Some((head, active, _)) = self.newest(state, tree, cursor.key(), None)? {
+            if let Some((head, active, _)) = self.newest(state, tree, cursor.key(), None, false)? {
                 if active {
                     return Ok(Some(Live::Undecided(InTheWay::Txn(head.txn))));
                 }
@@ -258,19 +258,23 @@ impl Txn {
     }
 
     /// The head of the value at `key`, whether another transaction that wrote it is active, and the value. It is asked under the
-    /// leaf's latch, which a roll back needs too: so what nobody active wrote is committed, or this transaction's own.
+    /// leaf's latch, which a roll back needs too: so what nobody active wrote is committed, or this transaction's own. The value
+    /// is empty if it is not `wanted` and somebody else's.
     fn newest(
         &self,
         state: &State,
         tree: &Tree,
         key: &[u8],
         near: Option<&Pin>,
+        wanted: bool,
     ) -> Result<Option<(Head, bool, Vec<u8>)>> {
         tree.get_near(near, key, Access::Normal, |value| {
             let Some(value) = value else { return Ok(None) };
             let head = head_of(value)?;
-            let active = head.txn != state.id && self.core.ids.is_active(head.txn);
-            Ok(Some((head, active, value.to_vec())))
+            let mine = head.txn == state.id;
+            let active = !mine && self.core.ids.is_active(head.txn);
+            let copy = if wanted || mine { value.to_vec() } else { Vec::new() };
+            Ok(Some((head, active, copy)))
         })?
     }
 
@@ -403,7 +407,7 @@ impl Txn {
         let mut request = self.request(state, (space, key), Want { mode, inserts: false });
         let mut new = false;
         loop {
-            let newest = self.newest(state, &tree, key, near)?;
+            let newest = self.newest(state, &tree, key, near, new)?;
             let head = newest.as_ref().map(|(head, _, _)| *head);
             let mine = head.is_some_and(|h| h.txn == state.id && state.id != 0);
             let active = newest.as_ref().filter(|(_, active, _)| *active).map(|(h, _, _)| h.txn);
@@ -426,7 +430,7 @@ impl Txn {
                         if first {
                             state.locks.push((space, key.into()));
                         }
-                        match self.newest(state, &tree, key, near)? {
+                        match self.newest(state, &tree, key, near, true)? {
                             Some((head, false, value)) if !head.deleted() => {
                                 return Ok(Locked::Row(value, first || new));
                             }

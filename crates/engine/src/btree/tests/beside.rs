@@ -174,3 +174,39 @@ fn freeing_again_never_takes_another_values_pages() {
     overflow::read(space, new, Access::Normal, &mut back).unwrap();
     assert!(back == [2; 50_000]);
 }
+
+#[test]
+fn a_cursor_with_an_end_goes_up_to_it_and_no_further() {
+    let w = built(&numbers(2_000, 100), 90);
+    let at = |n: u64| n.to_be_bytes();
+    let number = |cursor: &Cursor| u64::from_be_bytes(cursor.key().try_into().unwrap());
+    let mut buffers = Default::default();
+    // Ends within a leaf, at a leaf's first key, behind the tree's last key, before the start; one row at a time and many.
+    for expected in [0, 1, 7, 64, 5_000] {
+        for (from, end) in
+            [(0u64, 1u64), (5, 5), (9, 3), (3, 190), (100, 1_000), (0, 1_999), (1_990, 2_000), (1_990, 9_999)]
+        {
+            let mut cursor = Cursor::with(w.tree.clone(), Access::Normal, buffers);
+            cursor.expect(expected);
+            cursor.set_end(&at(end));
+            let mut found = Vec::new();
+            let mut valid = cursor.seek(Seek::AtLeast(&at(from))).unwrap();
+            while valid {
+                assert!(!cursor.is_past_end());
+                found.push(number(&cursor));
+                valid = cursor.next().unwrap();
+            }
+            assert!(!cursor.is_valid() && !cursor.next().unwrap());
+            let wanted: Vec<u64> = (from..end.min(2_000)).collect();
+            assert_eq!(found, wanted, "{from} to {end}, {expected} at a time");
+            buffers = cursor.into_buffers();
+        }
+    }
+    // On the way down nothing ends, but what lies behind the end is known to; with another end the way goes on.
+    let mut cursor = Cursor::new(w.tree.clone(), Access::Normal);
+    cursor.set_end(&at(500));
+    assert!(cursor.seek(Seek::Before(&at(700))).unwrap() && number(&cursor) == 699 && cursor.is_past_end());
+    assert!(cursor.seek(Seek::AtLeast(&at(499))).unwrap() && !cursor.is_past_end());
+    cursor.set_end(&[]);
+    assert!(cursor.next().unwrap() && number(&cursor) == 500);
+}
