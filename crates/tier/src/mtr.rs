@@ -30,6 +30,9 @@ pub enum MtrError {
     Room(#[from] NoRoom),
 }
 
+/// Room for a page's changes that is made at once: a row of usual length and what it moves.
+const OPS_AT_FIRST: usize = 512;
+
 /// A page of a mini-transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PageNo(usize);
@@ -124,6 +127,9 @@ impl<'p> Mtr<'p> {
     pub fn page_mut(&mut self, page: PageNo) -> PageMut<'_> {
         let latched = &mut self.pages[page.0];
         assert!(!latched.released);
+        if latched.ops.capacity() == 0 {
+            latched.ops.reserve(OPS_AT_FIRST);
+        }
         // SAFETY: latched exclusively by this mini-transaction; `&mut self` makes the slice unique.
         PageMut::new(unsafe { self.pool.bytes_mut(latched.no) }, &mut latched.ops)
     }

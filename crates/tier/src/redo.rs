@@ -139,9 +139,8 @@ impl<'a> PageMut<'a> {
             return;
         }
         self.bytes[at..at + data.len()].copy_from_slice(data);
-        self.ops.push(WRITE);
-        self.ops.extend_from_slice(&(at as u16).to_le_bytes());
-        self.ops.extend_from_slice(&(data.len() as u16).to_le_bytes());
+        let ([a, b], [c, d]) = ((at as u16).to_le_bytes(), (data.len() as u16).to_le_bytes());
+        self.ops.extend_from_slice(&[WRITE, a, b, c, d]);
         self.ops.extend_from_slice(data);
     }
 

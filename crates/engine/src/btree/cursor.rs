@@ -142,7 +142,8 @@ impl Cursor {
     }
     /// From now on the way up ends before this key, and runs are copied no further; empty: it doesn't.
     pub fn set_end(&mut self, end: &[u8]) {
-        if self.end != end {
+        let none = self.end.is_empty() && end.is_empty();
+        if !none && self.end != end {
             (self.cut, self.last) = (false, false);
             self.end.clear();
             self.end.extend_from_slice(end);

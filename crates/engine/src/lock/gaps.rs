@@ -10,7 +10,7 @@ use std::ops::Bound::{Included, Unbounded};
 use terrace_tier::page::SpaceId;
 
 /// The end of a range, exclusive; None: the end of the tree.
-type End = Option<Box<[u8]>>;
+type End = Option<Vec<u8>>;
 
 fn reaches(end: &End, key: &[u8]) -> bool {
     end.as_deref().is_none_or(|end| end >= key)
@@ -53,6 +53,21 @@ impl Ranges {
             None => self.0.last_key_value().map(|(start, end)| (&**start, end)),
         };
         last.is_some_and(|(_, end)| reaches(end, from))
+    }
+
+    /// The usual case: a scan upward goes on where the last range ends, which becomes longer (true) or reaches as far already
+    /// (false). None: it is not that.
+    pub fn go_on(&mut self, from: &[u8], to: &[u8]) -> Option<bool> {
+        let (start, Some(end)) = self.0.iter_mut().next_back()? else { return None };
+        if **start > *from || end[..] < *from {
+            return None;
+        }
+        let longer = end[..] < *to;
+        if longer {
+            end.clear();
+            end.extend_from_slice(to);
+        }
+        Some(longer)
     }
 
     pub fn add(&mut self, from: &[u8], to: Option<&[u8]>) {

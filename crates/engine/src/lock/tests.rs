@@ -28,7 +28,14 @@ fn ranges_agree_with_a_set_of_keys() {
                     || keys.is_empty() && !open,
                 "round {round}"
             );
-            if !ranges.covers(&[from], end) {
+            let covered = ranges.covers(&[from], end);
+            let count = ranges.count();
+            if round % 2 == 0
+                && let Some(longer) = end.and_then(|end| ranges.go_on(&[from], end))
+            {
+                assert_eq!((longer, ranges.count()), (!covered, count), "round {round}");
+                model[keys].fill(true);
+            } else if !covered {
                 let before = ranges.count();
                 let touches = ranges.touches(&[from], end);
                 ranges.add(&[from], end);

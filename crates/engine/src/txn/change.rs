@@ -74,9 +74,9 @@ impl Txn {
                     .ok_or_else(|| Error::Invalid("the transaction has ended".into()))?;
                 let before = state.last;
                 tree.modify(&mut hint, key, plan, |spot| {
-                    let old = spot.value().map(<[u8]>::to_vec);
+                    let old = spot.value();
                     let parsed =
-                        match &old {
+                        match old {
                             Some(value) => Some(Head::decode(value).ok_or_else(|| {
                                 Stop::Error(Error::Corrupt("a value without a head".into()))
                             })?),
@@ -105,19 +105,13 @@ impl Txn {
                     if row::HEAD + rest.len() > value_max {
                         return Err(Stop::Again);
                     }
-                    let change = Change {
-                        table: table.id,
-                        index: table.number(index),
-                        key,
-                        old: old.as_deref(),
-                        marked,
-                    };
+                    let change = Change { table: table.id, index: table.number(index), key, old, marked };
                     let bytes = record::encode(&Record { txn: me, before, body: Body::Change(change) });
                     let at = stream.next();
                     if at.at() + bytes.len() > PAGE_SIZE {
                         return Err(Stop::Room(bytes.len()));
                     }
-                    let roll = if old.is_none() { at.fresh() } else { at };
+                    let roll = if parsed.is_none() { at.fresh() } else { at };
                     let value = row::value(Head { flags, txn: me, roll }, rest);
                     stream.append(spot.mtr(), &bytes);
                     spot.put(&value);

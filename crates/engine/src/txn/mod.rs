@@ -24,7 +24,7 @@ pub mod rows;
 use crate::btree::Hint;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::{Request, Want};
+use crate::lock::{Key, Request, Want};
 use crate::row::TxnId;
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Record};
@@ -80,7 +80,7 @@ pub(crate) struct State {
     /// Something was changed that somebody may look back behind.
     has_past: bool,
     view: Option<u64>,
-    locks: Vec<(SpaceId, Box<[u8]>)>,
+    locks: Vec<(SpaceId, Key)>,
     /// The trees in which it holds gap locks.
     gaps: Vec<SpaceId>,
     /// The Load records that stand in undo (`fill`).

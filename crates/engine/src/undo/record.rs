@@ -89,7 +89,13 @@ pub struct Record<'a> {
 }
 
 pub fn encode(record: &Record<'_>) -> Vec<u8> {
-    let mut out = vec![0, 0];
+    let room = match &record.body {
+        Body::Change(change) => change.key.len() + change.old.map_or(0, <[u8]>::len),
+        Body::Prepare { xid } => xid.len(),
+        Body::Begin { .. } | Body::Large { .. } => 0,
+    };
+    let mut out = Vec::with_capacity(room + 64);
+    out.extend_from_slice(&[0, 0]);
     let kind = match record.body {
         Body::Begin { .. } => BEGIN,
         Body::Prepare { .. } => PREPARE,
