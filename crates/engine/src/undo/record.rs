@@ -92,7 +92,7 @@ pub fn encode(record: &Record<'_>) -> Vec<u8> {
     let room = match &record.body {
         Body::Change(change) => change.key.len() + change.old.map_or(0, <[u8]>::len),
         Body::Prepare { xid } => xid.len(),
-        Body::Begin { .. } | Body::Large { .. } => 0,
+        _ => 0,
     };
     let mut out = Vec::with_capacity(room + 64);
     out.extend_from_slice(&[0, 0]);
