@@ -79,6 +79,13 @@ const GAUGES: &[&str] = &[
     "read_views",
     "row_locks",
     "gap_locks",
+    "memory_bytes",
+    "memory_bytes_max",
+    "flash_bytes",
+    "flash_bytes_file",
+    "object_buffer_bytes",
+    "object_buffer_bytes_file",
+    "resize_bytes_left",
 ];
 /// And what only grows: these beginnings.
 const COUNTERS: &[&str] = &[
@@ -94,6 +101,9 @@ const COUNTERS: &[&str] = &[
     "transactions_",
     "purge_",
     "row_lock_",
+    "bypass_",
+    "slot_writer_",
+    "resize_pages_moved",
 ];
 /// What the families of `terrace_io_…` tell with labels.
 const ELSEWHERE: &[&str] = &["volume_", "flash_request", "object_request"];
