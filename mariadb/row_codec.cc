@@ -146,6 +146,8 @@ bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_B
     memcpy(record + run.offset, row, run.length);
     row+= run.length;
   }
+  for (const NullBit &bit : absent)     // until they are computed: as decode_earlier() leaves them
+    record[bit.offset]|= bit.mask;
   for (const Variable &variable : variables)
   {
     uchar *to= record + variable.offset;

@@ -81,7 +81,6 @@ impl Drop for Listener {
 }
 
 fn serve(mut stream: TcpStream, render: &impl Fn() -> String) -> std::io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
     let (status, kind, body) = match request(&mut stream)? {
         Asked::Metrics => match catch_unwind(AssertUnwindSafe(render)) {
             Ok(text) => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text),
@@ -94,11 +93,29 @@ fn serve(mut stream: TcpStream, render: &impl Fn() -> String) -> std::io::Result
         Asked::Nothing => return Ok(()),
     };
     let length = body.len();
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )?;
-    stream.flush()
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    answer(&mut stream, &[head.as_bytes(), body.as_bytes()].concat())
+}
+
+/// Writes the answer; all of it has [`PATIENCE`], not each piece that is taken.
+fn answer(stream: &mut TcpStream, mut bytes: &[u8]) -> std::io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_write_timeout(Some(left))?;
+        match stream.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -216,6 +233,32 @@ mod tests {
         let since = Instant::now();
         assert!(ask(&listener, b"GET /metrics HTTP/1.1\r\n\r\n").contains("200 OK"));
         assert!(since.elapsed() < 3 * PATIENCE, "{:?}", since.elapsed());
+    }
+
+    #[test]
+    fn whoever_takes_the_answer_slowly_does_not_keep_the_listener_from_ending() {
+        let big = "x 1\n".repeat(16 << 20);
+        let listener = Listener::start(address("127.0.0.1:0").unwrap(), move || big.clone()).unwrap();
+        let mut slow = TcpStream::connect(listener.address()).unwrap();
+        slow.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let reader = std::thread::spawn(move || {
+            let mut part = vec![0; 256 << 10];
+            while !stopped.load(Ordering::Acquire) && slow.read(&mut part).is_ok_and(|read| read > 0) {
+                std::thread::sleep(PATIENCE / 20);
+            }
+        });
+        std::thread::sleep(PATIENCE / 4);
+        let (told, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            drop(listener);
+            let _ = told.send(());
+        });
+        let in_time = ended.recv_timeout(3 * PATIENCE);
+        stop.store(true, Ordering::Release);
+        reader.join().unwrap();
+        assert!(in_time.is_ok(), "it waits for a slow client");
     }
 
     #[test]
