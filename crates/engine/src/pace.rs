@@ -6,7 +6,8 @@
 //! until a block has gone, which is left as the last resort (`growth`, `Pool::wait_to_change`).
 //!
 //! A wait ends when the delay, as it is by then, has passed: it gets shorter while it lasts if blocks sink. Without
-//! an object store nothing gives slots back, and nobody is slowed.
+//! an object store nothing gives slots back, and nobody is slowed; nor where no block has sunk for as long as one waits for room
+//! (`log_wait_timeout_ms`): then new pages are refused, and changes in place, which take no slot, go on.
 
 use crate::core::Core;
 use crate::growth;
@@ -28,6 +29,28 @@ const LOOK: Nanos = 20_000_000;
 pub struct Pace {
     pub waits: AtomicU64,
     pub nanos: AtomicU64,
+    /// While changes cost something: slots sunk when it was looked last, and since when there are no more. 0: they cost nothing.
+    sunk: AtomicU64,
+    still_since: AtomicU64,
+}
+
+impl Pace {
+    /// Whether nothing has sunk for so long that nothing will by waiting.
+    fn is_stuck(&self, now: Nanos, sunk: u64, patience: Nanos) -> bool {
+        let since = self.still_since.load(Ordering::Relaxed);
+        if since == 0 || self.sunk.swap(sunk, Ordering::Relaxed) != sunk {
+            self.sunk.store(sunk, Ordering::Relaxed);
+            self.still_since.store(now.max(1), Ordering::Relaxed);
+            return false;
+        }
+        now.saturating_sub(since) > patience
+    }
+
+    fn is_free(&self) {
+        if self.still_since.load(Ordering::Relaxed) != 0 {
+            self.still_since.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// What one change costs. `keep` slots are for more urgent needs: here they count as none.
@@ -56,7 +79,14 @@ impl Core {
         }
         let (slots, free) = map.slots_pressure_lately();
         let promised = self.storage.pages.pool().homeless() as u32;
-        delay(free.saturating_sub(promised), growth::keep_of_tables(map), slots)
+        let cost = delay(free.saturating_sub(promised), growth::keep_of_tables(map), slots);
+        if cost == 0 {
+            self.pace.is_free();
+            return 0;
+        }
+        let patience = self.storage.config.log_wait_timeout_ms.saturating_mul(1_000_000);
+        let stuck = self.pace.is_stuck(self.storage.world.clock.now(), map.slots_sunk(), patience);
+        if stuck { 0 } else { cost }
     }
 
     /// One more change by a writer that owes so much already: it waits when that is enough. Latches are not held; row
@@ -94,6 +124,18 @@ mod tests {
         for (free, slots) in [(250, 1000), (1000, 1000), (64, 256), (0, 0)] {
             assert_eq!(delay(free, 10, slots), 0, "{free} of {slots}");
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_what_does_not_come() {
+        let pace = Pace::default();
+        assert!(!pace.is_stuck(1000, 7, 50) && !pace.is_stuck(1050, 7, 50));
+        assert!(pace.is_stuck(1051, 7, 50));
+        assert!(!pace.is_stuck(1060, 8, 50), "a block has sunk");
+        assert!(!pace.is_stuck(1110, 8, 50) && pace.is_stuck(1111, 8, 50));
+        pace.is_free();
+        assert!(!pace.is_stuck(9000, 8, 50), "slots were plenty meanwhile");
+        assert!(pace.is_stuck(9051, 8, 50));
     }
 
     #[test]

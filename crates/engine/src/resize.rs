@@ -165,13 +165,26 @@ impl Storage {
     /// Gives `what` another size and waits until it has it. `stop` is asked every few milliseconds whether to give up; then, and
     /// after any other error, the old size is in force. No latch is held.
     pub fn resize(&self, what: Size, to: Bytes, stop: &dyn Fn() -> bool) -> Result<()> {
-        let now = self.in_force();
-        let from = match what {
-            Size::Memory => now.memory,
-            Size::Flash => now.flash,
-            Size::ObjectBuffer => now.object_buffer,
+        let from = |sizes: &Config| match what {
+            Size::Memory => sizes.memory,
+            Size::Flash => sizes.flash,
+            Size::ObjectBuffer => sizes.object_buffer,
         };
-        let mut then = now.clone();
+        {
+            let mut turn = self.resizing.now.lock();
+            if let Some(other) = &*turn {
+                return Err(Error::Busy(format!(
+                    "{} is being changed to {}; another size: it",
+                    other.what.name(),
+                    other.to
+                )));
+            }
+            let since = self.world.clock.now();
+            *turn = Some(Progress { what, from: from(&self.in_force()), to, left: Bytes(0), since });
+        }
+        let _turn = Turn(&self.resizing);
+        // By the sizes in force now that nobody else changes them: a moment ago they may have been others.
+        let mut then = self.in_force();
         match what {
             Size::Memory => then.memory = to,
             Size::Flash => then.flash = to,
@@ -186,19 +199,6 @@ impl Storage {
             )));
         }
         then.check()?;
-        {
-            let mut turn = self.resizing.now.lock();
-            if let Some(other) = &*turn {
-                return Err(Error::Busy(format!(
-                    "{} is being changed to {}; another size: it",
-                    other.what.name(),
-                    other.to
-                )));
-            }
-            let since = self.world.clock.now();
-            *turn = Some(Progress { what, from, to, left: Bytes(0), since });
-        }
-        let _turn = Turn(&self.resizing);
         match what {
             Size::Memory => self.resize_memory(&then, stop),
             Size::Flash => self.resize_flash(&then, stop),

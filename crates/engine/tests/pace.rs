@@ -148,6 +148,30 @@ fn a_store_that_throttles_slows_writers_and_fails_none() {
     }
 }
 
+/// Each change in place took up to a second, for ever, for slots that it did not need and that nothing gave back.
+#[test]
+fn changes_in_place_go_on_where_the_store_is_dead_and_the_volume_full() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let rig = Rig::new(9, 10_000_000);
+    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    let put = |n: u64, v: u8| {
+        let txn = rig.engine.begin(Isolation::ReadCommitted);
+        let key = n.to_be_bytes();
+        let done = if v == 0 {
+            txn.insert(&rig.table, &key, &[v; 1000], &[])
+        } else {
+            txn.update(&rig.table, &key, &[v; 1000], &[], &[])
+        };
+        done.map(|()| txn.commit().unwrap().wait().unwrap())
+    };
+    let rows = (0..20_000).find(|n| put(*n, 0).is_err()).expect("the volume is never full");
+    let now = || rig.sim.world().clock.now();
+    let since = now();
+    (0..100).for_each(|n| put(rows - 1 - n % 50, 1).unwrap());
+    println!("{rows} rows, {} us for a hundred changes, {} waits", (now() - since) / 1000, rig.waits());
+    assert!(now() - since < 200_000_000, "{} ns for a hundred changes", now() - since);
+}
+
 /// Free slots that paced writers leave, of 512.
 const LEAST: u32 = 16;
 

@@ -176,12 +176,15 @@ impl Frame {
         let counted = if used { period } else { period.wrapping_sub(1) };
         self.uses.store((counted & PERIODS) << USES_BITS | u32::from(used), Ordering::Relaxed);
     }
-    /// The page of `other` is here now, with the uses that it had; one that was young there is used enough to be so again.
+    /// The page of `other` is here now, with its hits and the uses that it had; one that was young there is used enough to be so again.
     pub fn moved_from(&self, other: &Frame) {
         let (uses, reused) = (other.uses.load(Ordering::Relaxed), other.reused.load(Ordering::Relaxed));
         let count = (uses & USES).max(if reused { 2 } else { 0 });
         self.uses.store(uses & !USES | count, Ordering::Relaxed);
         self.reused.store(reused, Ordering::Relaxed);
+        self.hits.store(other.take_hits(), Ordering::Relaxed);
+        self.sampled.store(other.sampled.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.noted_at.store(other.noted_at.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     /// Uses are counted from 0 again.
     pub fn cool(&self) {

@@ -211,6 +211,11 @@ pub fn entry(placement: Placement) -> Entry {
     }
 }
 
+/// Until so many tokens of `rate` a second have come.
+fn spacing(rate: u64, cost: u64) -> Nanos {
+    (u128::from(cost) * 1_000_000_000 / u128::from(rate)).min(u128::from(Nanos::MAX)) as Nanos
+}
+
 /// A token bucket that holds a tenth of a second's tokens: it says when, not whether.
 #[derive(Debug, Default)]
 pub struct Bucket {
@@ -225,10 +230,24 @@ impl Bucket {
             return 0;
         }
         const BURST: Nanos = 100_000_000;
-        let spacing = (u128::from(cost) * 1_000_000_000 / u128::from(rate)) as Nanos;
         let began = self.promised.max(now.saturating_sub(BURST));
-        self.promised = began + spacing;
+        self.promised = began.saturating_add(spacing(rate, cost));
         began.saturating_sub(now)
+    }
+
+    /// Takes tokens and does not wait for them: those that follow pay, with no more than a second.
+    pub fn owe(&mut self, now: Nanos, rate: u64, cost: u64) {
+        const DEBT_MAX: Nanos = 1_000_000_000;
+        let before = self.promised;
+        self.take(now, rate, cost);
+        self.promised = self.promised.min(before.max(now.saturating_add(DEBT_MAX)));
+    }
+
+    /// The request was given up while it waited: its tokens are the others'.
+    pub fn give_back(&mut self, rate: u64, cost: u64) {
+        if rate > 0 {
+            self.promised = self.promised.saturating_sub(spacing(rate, cost));
+        }
     }
 }
 
@@ -255,18 +274,43 @@ impl Table {
         Table { id, rule, buckets: Default::default(), waits, wait_nanos }
     }
 
-    /// How long a read of `bytes` in `requests` from the tier waits for its tokens, which are taken.
-    pub fn take(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) -> Nanos {
+    /// Whether reads of any tier are limited.
+    pub fn has_limits(&self) -> bool {
+        [Tier::Flash, Tier::Volume, Tier::Object].into_iter().any(|tier| self.limit(tier).is_some())
+    }
+
+    fn limit(&self, tier: Tier) -> Option<(&Mutex<Buckets>, Limit)> {
         let (at, limit) = match tier {
             Tier::Flash => (0, self.rule.flash_limit),
             Tier::Volume => (1, self.rule.volume_limit),
             Tier::Object => (2, self.rule.object_limit),
-            Tier::Log => return 0,
+            Tier::Log => return None,
         };
-        if limit == Limit::default() {
-            return 0;
+        (limit != Limit::default()).then_some((&self.buckets[at], limit))
+    }
+
+    /// A read by who cannot wait: it takes its tokens.
+    pub fn owe(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) {
+        if let Some((buckets, limit)) = self.limit(tier) {
+            let mut buckets = buckets.lock();
+            buckets.requests.owe(now, limit.requests, requests);
+            buckets.bytes.owe(now, limit.bytes, bytes);
         }
-        let mut buckets = self.buckets[at].lock();
+    }
+
+    /// A read that waited was given up.
+    pub fn give_back(&self, tier: Tier, requests: u64, bytes: u64) {
+        if let Some((buckets, limit)) = self.limit(tier) {
+            let mut buckets = buckets.lock();
+            buckets.requests.give_back(limit.requests, requests);
+            buckets.bytes.give_back(limit.bytes, bytes);
+        }
+    }
+
+    /// How long a read of `bytes` in `requests` from the tier waits for its tokens, which are taken.
+    pub fn take(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) -> Nanos {
+        let Some((buckets, limit)) = self.limit(tier) else { return 0 };
+        let mut buckets = buckets.lock();
         let by_requests = buckets.requests.take(now, limit.requests, requests);
         let wait = by_requests.max(buckets.bytes.take(now, limit.bytes, bytes));
         if wait > 0 {

@@ -351,7 +351,8 @@ impl Index {
     pub fn settle(&mut self, slot: FlashSlot) {
         assert!(self.busy.get(slot), "a write ended in flash slot {slot} that nobody writes");
         self.busy.set(slot, false);
-        if !self.used.get(slot) {
+        // At `fresh` and above, where `shrink` has cut it off, it is met again as a fresh one.
+        if !self.used.get(slot) && slot < self.fresh {
             self.release(slot);
         }
     }

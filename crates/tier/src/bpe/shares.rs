@@ -43,6 +43,8 @@ impl Shares {
     pub fn resize(&mut self, slots: usize) {
         if !self.is_empty() {
             self.of_slot.resize(slots, 0);
+            // Slots that are no more are nobody's.
+            self.rings.iter_mut().for_each(|ring| ring.retain(|slot| (*slot as usize) < slots));
         }
     }
 

@@ -42,8 +42,11 @@ impl Path {
     }
 
     /// The pages of the block among the `max` from `from` on, in groups: those on flash each by itself, the others by the
-    /// place below that they are at.
+    /// place below that they are at. None of a table whose reads are limited.
     pub(super) fn block_stretch(&self, from: PageId, max: usize) -> Vec<Vec<PageId>> {
+        if self.limits_reads(from.space) {
+            return Vec::new();
+        }
         let block = self.map.block(from.block());
         let pages = block.homes.iter().enumerate().skip(from.in_block()).take(max);
         let (mut near, mut groups) = (Vec::new(), Vec::<Vec<PageId>>::new());

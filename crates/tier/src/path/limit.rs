@@ -4,7 +4,7 @@
 use super::Path;
 use crate::below::{ReadError, Tier, not_cancelled};
 use crate::page::{PAGE_SIZE, SpaceId};
-use crate::quota::Rules;
+use crate::quota::{Rules, Table};
 use std::sync::Arc;
 use terrace_io::World;
 use terrace_io::cancel;
@@ -28,6 +28,18 @@ impl Path {
         self.limits.get().is_some_and(|limits| limits.rules.of(space).is_some())
     }
 
+    /// Whether reads of the space's pages are limited: then nobody reads them ahead of need, in the background, for he would not
+    /// wait for his turn.
+    pub(super) fn limits_reads(&self, space: SpaceId) -> bool {
+        let rule = self.limits.get().and_then(|limits| limits.rules.of(space));
+        rule.is_some_and(|rule| rule.table.has_limits())
+    }
+
+    fn is_ruled_by(&self, space: SpaceId, table: &Arc<Table>) -> bool {
+        let rule = self.limits.get().and_then(|limits| limits.rules.of(space));
+        rule.is_some_and(|rule| Arc::ptr_eq(&rule.table, table))
+    }
+
     /// Waits until the table may read `pages` pages from the tier. A run of pages of one object is one request; of the
     /// volume, one for each.
     pub(super) fn wait_for_turn(&self, space: SpaceId, tier: Tier, pages: u64) -> Result<(), ReadError> {
@@ -36,15 +48,20 @@ impl Path {
         let clock = &limits.world.clock;
         let now = clock.now();
         let requests = if tier == Tier::Object { 1 } else { pages };
-        let until = now + rule.table.take(tier, now, requests, pages * PAGE_SIZE as u64);
+        let bytes = pages * PAGE_SIZE as u64;
         // Work in the background, which others wait for as well, takes its tokens and goes on.
-        let Some(patience) = cancel::patience() else { return Ok(()) };
+        let Some(patience) = cancel::patience() else {
+            rule.table.owe(tier, now, requests, bytes);
+            return Ok(());
+        };
+        let until = now.saturating_add(rule.table.take(tier, now, requests, bytes));
         loop {
             let now = clock.now();
-            if now >= until {
+            // Nobody waits by a limit that was lifted or changed.
+            if now >= until || !self.is_ruled_by(space, &rule.table) {
                 return Ok(());
             }
-            not_cancelled()?;
+            not_cancelled().inspect_err(|_| rule.table.give_back(tier, requests, bytes))?;
             let rest = patience.min(until - now);
             limits.world.sched.wait(&limits.turn, limits.turn.ticket(), Some(rest));
         }

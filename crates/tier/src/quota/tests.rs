@@ -168,3 +168,28 @@ fn blocks_of_the_object_buffer_are_sorted_by_shares() {
     let none = by_share(all(), |_| None, 0);
     assert_eq!((none.over.len(), none.others.len()), (0, 7));
 }
+
+/// Prefetchers and others who cannot wait ran up hours for the next statement, and statements that were killed left theirs.
+#[test]
+fn who_does_not_wait_leaves_no_more_than_a_second_to_those_who_do() {
+    const SECOND: Nanos = 1_000_000_000;
+    let rule = TableRule { volume_limit: Limit { requests: 0, bytes: 16384 }, ..TableRule::default() };
+    let rules = Rules::default();
+    rules.set(vec![(1, rule, vec![(SpaceId(20), Placement::Default)])]);
+    let table = rules.of(SpaceId(20)).unwrap().table;
+    assert!(table.has_limits());
+    let now = 100 * SECOND;
+    (0..1000).for_each(|_| table.owe(Tier::Volume, now, 64, 64 * 16384));
+    assert_eq!(table.take(Tier::Volume, now, 1, 16384), SECOND);
+    for _ in 0..1000 {
+        assert_eq!(table.take(Tier::Volume, now, 32, 32 * 16384), 2 * SECOND);
+        table.give_back(Tier::Volume, 32, 32 * 16384);
+    }
+    assert_eq!(table.take(Tier::Volume, now, 1, 16384), 2 * SECOND, "who waited and waits on has his turn");
+    assert_eq!(table.take(Tier::Volume, now, 1, 16384), 3 * SECOND);
+    // A debt does not take away what was promised before.
+    table.owe(Tier::Volume, now, 1, 16384);
+    assert_eq!(table.take(Tier::Volume, now, 1, 16384), 4 * SECOND);
+    assert_eq!(table.take(Tier::Volume, now, u64::MAX, u64::MAX), 5 * SECOND);
+    assert!(table.take(Tier::Volume, now, 1, u64::MAX) > 5 * SECOND, "no overflow");
+}

@@ -146,3 +146,22 @@ fn the_candidate_is_the_one_that_leaves_unless_it_is_passed() {
     let mut none = Index::new(0);
     assert_eq!(none.candidate(0), None);
 }
+
+/// Its slot came free in the list and once more as a fresh one, and two pages were given it.
+#[test]
+fn a_slot_that_was_cut_off_while_it_was_written_to_is_given_away_once() {
+    for size in [8, 16] {
+        let mut index = Index::new(8);
+        (0..7).for_each(|n| _ = filled(&mut index, mark(n)));
+        let busy = index.fill(mark(7), 0).unwrap();
+        // It is made smaller, and that is given up: or the device is full, and then there is more of it.
+        index.shrink(4);
+        index.resize(size);
+        index.settle(busy);
+        index.check_invariants();
+        let slots: std::collections::BTreeSet<FlashSlot> =
+            (0..size - 4).map(|n| filled(&mut index, mark(100 + u64::from(n)))).collect();
+        assert_eq!(slots.len() as u32, size - 4, "{slots:?}");
+        index.check_invariants();
+    }
+}

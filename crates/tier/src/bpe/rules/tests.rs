@@ -162,3 +162,25 @@ fn rules_hold_when_flash_changes_its_size() {
         assert!(flash.count(30, 100) <= 30, "{slots}: {}", flash.count(30, 100));
     }
 }
+
+/// A cap's ring named slots that were no more, and tidying it looked whose they are.
+#[test]
+fn a_cap_holds_after_flash_has_lost_the_slots_that_its_table_had() {
+    let mut flash = Flash::new(400);
+    (0..300).for_each(|n| _ = flash.evict(id(40, n), 2));
+    flash.set(&[(2, 30, 0, 40, Placement::Default)]);
+    (0..40).for_each(|n| _ = flash.evict(id(30, n), 2));
+    let bpe = flash.bpe.clone();
+    bpe.resize(100 * PAGE_SIZE as u64, &mut |_| {
+        flash.worker.step();
+        true
+    })
+    .unwrap();
+    for round in 0..20 {
+        // They come and go without the cap being reached: nothing is taken from the ring's front.
+        (0..30).for_each(|n| _ = flash.evict(id(30, n + 30 * round), 2));
+        (0..30).for_each(|n| bpe.invalidate(id(30, n + 30 * round)));
+    }
+    flash.scan(30, 100, 2);
+    assert!(flash.count(30, 100) <= 40);
+}

@@ -52,6 +52,27 @@ fn patient(mut looks: u32) -> impl FnMut(PoolLeft) -> bool {
     }
 }
 
+/// Reads stayed in the frame that the page had left, to become those of the next page there.
+#[test]
+fn a_page_takes_its_reads_along() {
+    let (pages, below) = pages(64, 64);
+    (0..20).for_each(|page| create(&pages, page));
+    flush_all(&pages, &below);
+    let other = SpaceId(21);
+    pages.pool().resize(60, &mut always).unwrap();
+    // Into the last frames: the first are taken.
+    (20..60).for_each(|page| create(&pages, page));
+    flush_all(&pages, &below);
+    (0..60).for_each(|page| _ = total(&pages, page + 1));
+    let read = || pages.pool().reads_by_space(&[SpaceId(20), other]);
+    let before = (read()[&SpaceId(20)].memory, pages.pool().hits());
+    pages.pool().resize(20, &mut always).unwrap();
+    let here: u64 = pages.pool().arena.frames().filter(|f| f.state() != State::Free).map(|f| f.hits()).sum();
+    let all: u64 = pages.pool().arena.frames().map(|f| f.hits()).sum();
+    assert_eq!(here, all, "a frame without a page has reads");
+    assert_eq!((read()[&SpaceId(20)].memory, pages.pool().hits()), before);
+}
+
 #[test]
 fn pages_keep_their_content_when_their_frames_go_dirty_ones_too() {
     let (pages, below) = pages(400, 400);
