@@ -7,6 +7,8 @@
 #include "ha_terrace.h"
 #include "errors.h"
 #include "globals.h"
+#include <set>
+#include <string>
 
 using namespace terrace;
 
@@ -70,19 +72,25 @@ template <class Each> int32_t walk(terrace_txn *txn, terrace_table *table, uint 
   return code == TERRACE_NO_ROW ? TERRACE_OK : code;
 }
 
-/** Values of virtual columns are computed again: what is wrong with them was said when they were written. */
-class Unheard : public Internal_error_handler
+/** Values of virtual columns are computed for each index: each warning of them is heard once, as of InnoDB. */
+class HeardOnce : public Internal_error_handler
 {
 public:
-  explicit Unheard(THD *thd) : thd(thd) { thd->push_internal_handler(this); }
-  ~Unheard() override { thd->pop_internal_handler(); }
-  bool handle_condition(THD *, uint, const char *, Sql_condition::enum_warning_level *level, const char *, Sql_condition **) override
+  explicit HeardOnce(THD *thd) : thd(thd) { thd->push_internal_handler(this); }
+  ~HeardOnce() override { thd->pop_internal_handler(); }
+  bool handle_condition(THD *, uint, const char *, Sql_condition::enum_warning_level *level, const char *message, Sql_condition **) override
   {
-    return *level != Sql_condition::WARN_LEVEL_ERROR;
+    if (*level == Sql_condition::WARN_LEVEL_ERROR)
+      return false;
+    if (heard.size() == WARNINGS_MAX)
+      return true;
+    return !heard.insert(message).second;
   }
 
 private:
+  static constexpr size_t WARNINGS_MAX= 1000;
   THD *thd;
+  std::set<std::string> heard;
 };
 
 } // namespace
@@ -102,16 +110,13 @@ int ha_terrace::compare_trees(THD *thd)
   for (uint at= 0; at < keys; at++)
     for (uint part= 0; part < table->key_info[at].user_defined_key_parts; part++)
       table->mark_virtual_column_with_deps(table->key_info[at].key_part[part].field);
+  HeardOnce heard(thd);
   int32_t code= walk(txn, m_table, 0, thd,
                      [&](const uchar *key, size_t key_length, const uchar *value, size_t value_length) {
     if (!m_row.decode(value, value_length, table->record[0], nullptr))
       return false;
-    if (table->vfield)
-    {
-      Unheard unheard(thd);
-      if (table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ))
-        return false;
-    }
+    if (table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ))
+      return false;
     m_position.assign(key, key_length);
     encode_primary(table->record[0], &m_primary_bytes);
     if (!m_primary_bytes.equals(key, key_length))

@@ -21,7 +21,7 @@ def tiered(store, tmp_path):
     directory = tmp_path / "server"
     os.makedirs(directory)
     flash = [f"--terrace-flash-path={tmp_path}/flash", "--terrace-flash=67108864"]
-    server = Server(str(directory), SIZES + flash + store.options())
+    server = Server(str(directory), SIZES + flash + store.options() + ["--terrace-compression=none"])
     server.start()
     yield server
     end(server)

@@ -10,6 +10,7 @@ use terrace_engine::{Engine, Entry, IndexDef, Isolation, Parts, Table, TableDef,
 use terrace_io::object;
 use terrace_io::real::disk::RealDisk;
 use terrace_io::real::world;
+use terrace_tier::object::codec::Codec;
 
 pub const PAGE: usize = 16384;
 
@@ -101,6 +102,7 @@ impl Instance {
             log: Bytes(8 << 20),
             object_buffer: Bytes(16 << 20),
             flash: Bytes(64 << 20),
+            compression: Codec::None, // an image is where its place says, whole
             ..Config::default()
         };
         Engine::open(config, Parts { world: world(), volume, flash: Some(flash), store: Some(store) })

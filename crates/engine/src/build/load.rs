@@ -7,6 +7,7 @@
 //! Each tree begins with a sort. If that is full and all came in order, the tree is built of what there is and of what
 //! goes on in order; what comes out of order after that is sorted apart, and put one by one in the end.
 
+mod early;
 mod within;
 
 use super::sort::{Sort, Sorted};
@@ -25,6 +26,7 @@ use crate::txn::Txn;
 use crate::txn::fill::Filling;
 use crate::txn::rows::{Entry, payload};
 use crate::undo::RollPtr;
+use early::Early;
 use std::sync::Arc;
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
@@ -175,6 +177,8 @@ fn each(
 pub struct Load {
     maker: Arc<Maker>,
     stages: Vec<Stage>,
+    /// In a transaction, until there are too many.
+    early: Option<Early>,
     rows: u64,
     /// The last duplicate: its row's key, and the row.
     duplicate: (Vec<u8>, Vec<u8>),
@@ -224,7 +228,8 @@ impl Engine {
             })
         };
         let stages = trees.iter().enumerate().map(stage).collect::<Result<_>>()?;
-        Ok(Load { maker, stages, rows: 0, duplicate: Default::default() })
+        let early = within.then(Early::default);
+        Ok(Load { maker, stages, early, rows: 0, duplicate: Default::default() })
     }
 }
 
@@ -233,12 +238,21 @@ impl Load {
     pub fn add(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
         let owner = self.maker.owner.clone();
         let _scope = owner.cancellable();
+        let added = match self.early {
+            Some(_) => self.add_early(key, row, entries),
+            None => self.add_noted(key, row, entries),
+        };
+        if added.is_err() && self.maker.within {
+            self.give_up();
+        }
+        added
+    }
+
+    /// As `add_row`. A duplicate is remembered.
+    fn add_noted(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
         let added = self.add_row(key, row, entries);
         if let Err(Error::Duplicate { .. }) = added {
             self.duplicate = (key.to_vec(), row.to_vec());
-        }
-        if added.is_err() && self.maker.within {
-            self.give_up();
         }
         added
     }

@@ -8,6 +8,7 @@
 //! A load that has failed, or is dropped, gives back what it took for trees. Rows that it has inserted, and trees that it
 //! has published, are the statement's to roll back.
 
+use super::early::ROWS_MIN;
 use super::{Load, Maker, Stage, Twice, each};
 use crate::btree::Tree;
 use crate::btree::bulk::Whole;
@@ -16,9 +17,6 @@ use crate::build::{LOOK_EVERY, go_on};
 use crate::error::{Error, Result};
 use crate::txn::fill::Filling;
 use std::sync::Arc;
-
-/// Fewer rows are inserted one by one.
-const ROWS_MIN: u64 = 1000;
 
 /// One tree in the end.
 struct Part {
@@ -76,9 +74,13 @@ impl Load {
         if self.stages.is_empty() {
             return Err(Error::Invalid("the load has failed, or is done".into()));
         }
+        if self.insert_early()? {
+            self.give_up();
+            return Ok(());
+        }
         let has_begun = self.stages.iter().any(|stage| stage.bulk.is_some() || stage.sort.runs() > 0);
         let is_empty = self.stages.iter().all(|stage| stage.tree.is_empty());
-        let builds = is_empty && (has_begun || self.rows >= ROWS_MIN);
+        let builds = is_empty && (has_begun || self.rows >= ROWS_MIN as u64);
         let mut parts: Vec<Part> = Vec::new();
         let done = (|| {
             for index in 0..self.stages.len() {

@@ -1,0 +1,95 @@
+//! The first rows of a load in a transaction, as they came. If no more come than are worth trees, they are inserted one
+//! by one, in their order: so a statement of few rows fails at the row, and at the index, where it would have failed without a load.
+
+use super::Load;
+use crate::error::{Error, Result};
+use crate::txn::rows::Entry;
+
+/// Fewer rows are inserted one by one.
+pub(super) const ROWS_MIN: usize = 1000;
+/// So many bytes of rows and entries are kept at the most.
+const BYTES_MAX: usize = 1 << 20;
+
+struct OwnedEntry {
+    index: usize,
+    key: Vec<u8>,
+    unique_len: Option<usize>,
+    primary_at: usize,
+    value: Vec<u8>,
+}
+
+struct Row {
+    key: Vec<u8>,
+    row: Vec<u8>,
+    entries: Vec<OwnedEntry>,
+}
+
+impl Row {
+    fn entries(&self) -> Vec<Entry<'_>> {
+        let entries = self.entries.iter();
+        entries
+            .map(|OwnedEntry { index, key, unique_len, primary_at, value }| Entry {
+                index: *index,
+                key,
+                unique_len: *unique_len,
+                primary_at: *primary_at,
+                value,
+            })
+            .collect()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Early {
+    rows: Vec<Row>,
+    bytes: usize,
+}
+
+impl Early {
+    /// False: there are too many to keep.
+    fn keep(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> bool {
+        let more = key.len() + row.len() + entries.iter().map(|e| e.key.len() + e.value.len()).sum::<usize>();
+        if self.rows.len() + 1 >= ROWS_MIN || self.bytes + more > BYTES_MAX {
+            return false;
+        }
+        self.bytes += more;
+        let owned = |e: &Entry<'_>| OwnedEntry {
+            index: e.index,
+            key: e.key.to_vec(),
+            unique_len: e.unique_len,
+            primary_at: e.primary_at,
+            value: e.value.to_vec(),
+        };
+        let entries = entries.iter().map(owned).collect();
+        self.rows.push(Row { key: key.to_vec(), row: row.to_vec(), entries });
+        true
+    }
+}
+
+impl Load {
+    /// Keeps a row, or gives those that are kept, and this one, to the sorts.
+    pub(super) fn add_early(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+        let Some(early) = &mut self.early else { return self.add_noted(key, row, entries) };
+        if early.keep(key, row, entries) {
+            return Ok(());
+        }
+        for kept in self.early.take().unwrap_or_default().rows {
+            self.add_noted(&kept.key, &kept.row, &kept.entries())?;
+        }
+        self.add_noted(key, row, entries)
+    }
+
+    /// Inserts the rows, if there are no others. False: there are.
+    pub(super) fn insert_early(&mut self) -> Result<bool> {
+        let Some(early) = self.early.take() else { return Ok(false) };
+        let (table, owner) = (self.maker.table.clone(), self.maker.owner.clone());
+        for kept in early.rows {
+            let inserted = owner.insert(&table, &kept.key, &kept.row, &kept.entries());
+            if let Err(Error::Duplicate { .. }) = inserted {
+                self.duplicate = (kept.key, kept.row);
+            }
+            inserted?;
+        }
+        Ok(true)
+    }
+}
