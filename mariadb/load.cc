@@ -66,10 +66,6 @@ void ha_terrace::start_bulk_insert(ha_rows rows, uint)
     return;
   if (lex->duplicates != DUP_ERROR || lex->ignore || thd->lex->has_returning() || thd->in_sub_stmt || table->triggers)
     return;
-  // Where a duplicate is met after the last row, the counter is further than where it is met at its row. Who loads a file or
-  // has switched the checks off, as dumps do, doesn't mind.
-  if (table->found_next_number_field && command != SQLCOM_LOAD && !(thd->variables.option_bits & OPTION_RELAXED_UNIQUE_CHECKS))
-    return;
   partition_info *parts= table->part_info;
   const size_t share= parts ? parts->get_tot_partitions() : 1;
   // A table that is not empty is filled as any other.

@@ -4,6 +4,7 @@
 use super::Load;
 use crate::error::{Error, Result};
 use crate::txn::rows::Entry;
+use std::collections::HashSet;
 
 /// Fewer rows are inserted one by one.
 pub(super) const ROWS_MIN: usize = 1000;
@@ -43,14 +44,22 @@ impl Row {
 pub(super) struct Early {
     rows: Vec<Row>,
     bytes: usize,
+    /// What must not come twice: the index, and what of a key is unique.
+    taken: HashSet<(usize, Vec<u8>)>,
 }
 
 impl Early {
-    /// False: there are too many to keep.
-    fn keep(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> bool {
+    /// False: there are too many to keep. A duplicate is known at once, as it would be without a load.
+    fn keep(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<bool> {
         let more = key.len() + row.len() + entries.iter().map(|e| e.key.len() + e.value.len()).sum::<usize>();
         if self.rows.len() + 1 >= ROWS_MIN || self.bytes + more > BYTES_MAX {
-            return false;
+            return Ok(false);
+        }
+        let uniques = entries.iter().filter_map(|e| Some((e.index, e.key.get(..e.unique_len?)?)));
+        for (index, unique) in std::iter::once((0, key)).chain(uniques) {
+            if !self.taken.insert((index, unique.to_vec())) {
+                return Err(Error::Duplicate { index });
+            }
         }
         self.bytes += more;
         let owned = |e: &Entry<'_>| OwnedEntry {
@@ -62,7 +71,7 @@ impl Early {
         };
         let entries = entries.iter().map(owned).collect();
         self.rows.push(Row { key: key.to_vec(), row: row.to_vec(), entries });
-        true
+        Ok(true)
     }
 }
 
@@ -70,8 +79,13 @@ impl Load {
     /// Keeps a row, or gives those that are kept, and this one, to the sorts.
     pub(super) fn add_early(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
         let Some(early) = &mut self.early else { return self.add_noted(key, row, entries) };
-        if early.keep(key, row, entries) {
-            return Ok(());
+        match early.keep(key, row, entries) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => {
+                self.duplicate = (key.to_vec(), row.to_vec());
+                return Err(error);
+            }
         }
         for kept in self.early.take().unwrap_or_default().rows {
             self.add_noted(&kept.key, &kept.row, &kept.entries())?;
