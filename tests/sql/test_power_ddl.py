@@ -13,8 +13,8 @@ from conftest import end, run
 from test_ddl_crash import agreed, database_of, made, said
 from test_power import CYCLES, start, volume  # noqa: F401: a fixture
 
-# From the database as it is made, and back to it. Without DROP of a partitioned table: the server, which outlives the volume for a moment,
-# removes the list of its partitions before it is told that they can't be dropped.
+# From the database as it is made, and back to it. Without partitioned tables: the server's own list of partitions does not outlive a loss of
+# power at any moment, whatever the engine (test_ddl_crash.py has them, with kill -9).
 ROUND = [
     "ALTER TABLE t ADD COLUMN w INT DEFAULT 3 FIRST, ALGORITHM=COPY",
     "ALTER TABLE t ADD KEY ks (s), ADD KEY kw (w), ALGORITHM=NOCOPY",
@@ -27,10 +27,6 @@ ROUND = [
     "DROP TABLE n",
     "ALTER TABLE t ENGINE=InnoDB",
     "ALTER TABLE t ENGINE=Terrace",
-    "ALTER TABLE p EXCHANGE PARTITION p1 WITH TABLE x",
-    "ALTER TABLE p EXCHANGE PARTITION p1 WITH TABLE x",
-    "ALTER TABLE p ADD KEY kw (v, id)",
-    "ALTER TABLE p DROP KEY kw",
 ]
 
 
