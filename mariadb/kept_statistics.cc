@@ -2,6 +2,7 @@
 #include "kept_statistics.h"
 #include "ddl.h"
 #include "globals.h"
+#include "walk.h"
 
 namespace terrace {
 
@@ -110,50 +111,21 @@ void forget_statistics(const std::string &key)
     kept.commit(false);
 }
 
-/** All keys that are kept. */
-static std::vector<std::string> kept_keys(const Kept &kept)
-{
-  std::vector<std::string> keys;
-  terrace_cursor_options options= {};
-  options.size= sizeof options;
-  options.scan= true;
-  terrace_cursor *cursor= nullptr;
-  if (terrace_cursor_open(kept.txn, kept.table, &options, &cursor))
-    return keys;
-  terrace_fetch fetch= {};
-  fetch.size= sizeof fetch;
-  fetch.seek= TERRACE_SEEK_FIRST;
-  fetch.want= TERRACE_WANT_ENTRY;
-  fetch.max_rows= 256;
-  fetch.max_bytes= 65536;
-  terrace_batch batch= {};
-  batch.size= sizeof batch;
-  while (!terrace_cursor_fetch(cursor, &fetch, &batch))
-  {
-    const uchar *at= batch.data.data;
-    for (uint row= 0; row < batch.rows; row++)
-    {
-      terrace_row_head head;
-      memcpy(&head, at, sizeof head);
-      at+= sizeof head;
-      keys.emplace_back(reinterpret_cast<const char *>(at), head.key_len);
-      at+= head.key_len + head.value_len;
-    }
-    fetch.seek= TERRACE_SEEK_NEXT;
-  }
-  terrace_cursor_close(cursor);
-  return keys;
-}
-
 void keep_statistics_of(const std::set<std::string> &wanted)
 {
   Kept kept(false);
   if (!kept.is_open())
     return;
   bool changed= false;
-  for (const std::string &key : kept_keys(kept))
-    if (!wanted.count(key))
-      changed|= !terrace_row_delete(kept.txn, kept.table, bytes_of(key), nullptr, 0);
+  std::vector<std::string> unwanted;
+  walk(kept.txn, kept.table, 0, current_thd, [&](const uchar *key, size_t length, const uchar *, size_t) {
+    std::string name(reinterpret_cast<const char *>(key), length);
+    if (!wanted.count(name))
+      unwanted.push_back(std::move(name));
+    return true;
+  });
+  for (const std::string &key : unwanted)
+    changed|= !terrace_row_delete(kept.txn, kept.table, bytes_of(key), nullptr, 0);
   if (changed)
     kept.commit(false);
 }

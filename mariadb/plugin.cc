@@ -342,6 +342,13 @@ static struct st_mysql_storage_engine storage_engine= {MYSQL_HANDLERTON_INTERFAC
 
 } // namespace terrace
 
+/* A table of information_schema. */
+#define TERRACE_VIEW(name, meaning, start)                                                                             \
+  {                                                                                                                    \
+    MYSQL_INFORMATION_SCHEMA_PLUGIN, &terrace::info_schema_interface, name, "The Terrace authors", meaning,            \
+    PLUGIN_LICENSE_GPL, terrace::start, nullptr, 0x0001, nullptr, nullptr, "0.1", MariaDB_PLUGIN_MATURITY_EXPERIMENTAL \
+  }
+
 maria_declare_plugin(terrace)
 {
   MYSQL_STORAGE_ENGINE_PLUGIN,
@@ -358,109 +365,11 @@ maria_declare_plugin(terrace)
   "0.1",
   MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
 },
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &terrace::info_schema_interface,
-  "TERRACE_SPACES",
-  "The Terrace authors",
-  "Where the pages of each table and index are",
-  PLUGIN_LICENSE_GPL,
-  terrace::start_spaces,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &terrace::info_schema_interface,
-  "TERRACE_IO",
-  "The Terrace authors",
-  "Requests to the tiers, by purpose",
-  PLUGIN_LICENSE_GPL,
-  terrace::start_io,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &terrace::info_schema_interface,
-  "TERRACE_RULES",
-  "The Terrace authors",
-  "Quotas, limits and placement of tables",
-  PLUGIN_LICENSE_GPL,
-  terrace::start_rules,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &terrace::info_schema_interface,
-  "TERRACE_INDEX_STATISTICS",
-  "The Terrace authors",
-  "What is where, what was read from where, and what it costs, by index",
-  PLUGIN_LICENSE_GPL,
-  terrace::start_index_statistics,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &terrace::info_schema_interface,
-  "TERRACE_TABLE_STATISTICS",
-  "The Terrace authors",
-  "What is where, what was read from where, and what it costs, by table",
-  PLUGIN_LICENSE_GPL,
-  terrace::start_table_statistics,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &terrace::info_schema_interface,
-  "TERRACE_MISS_RATIO_CURVE",
-  "The Terrace authors",
-  "Expected misses and costs for other sizes of memory and flash",
-  PLUGIN_LICENSE_GPL,
-  terrace::start_miss_ratio_curve,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &terrace::info_schema_interface,
-  "TERRACE_ADVICE",
-  "The Terrace authors",
-  "What more or less flash would bring, in words",
-  PLUGIN_LICENSE_GPL,
-  terrace::start_advice,
-  nullptr,
-  0x0001,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-}
+TERRACE_VIEW("TERRACE_SPACES", "Where the pages of each table and index are", start_spaces),
+TERRACE_VIEW("TERRACE_IO", "Requests to the tiers, by purpose", start_io),
+TERRACE_VIEW("TERRACE_RULES", "Quotas, limits and placement of tables", start_rules),
+TERRACE_VIEW("TERRACE_INDEX_STATISTICS", "What is where, what was read from where, and what it costs, by index", start_index_statistics),
+TERRACE_VIEW("TERRACE_TABLE_STATISTICS", "What is where, what was read from where, and what it costs, by table", start_table_statistics),
+TERRACE_VIEW("TERRACE_MISS_RATIO_CURVE", "Expected misses and costs for other sizes of memory and flash", start_miss_ratio_curve),
+TERRACE_VIEW("TERRACE_ADVICE", "What more or less flash would bring, in words", start_advice)
 maria_declare_plugin_end;

@@ -90,6 +90,17 @@ def store(request, tmp_path, monkeypatch, engine):
     yield from a_store(request.param, tmp_path, monkeypatch, engine)
 
 
+def flashed(store, tmp_path, *more):
+    """A server on the store with room on flash for all. For fixtures."""
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    flash = [f"--terrace-flash-path={tmp_path}/flash", "--terrace-flash=67108864"]
+    server = Server(str(directory), SIZES + flash + store.options() + list(more))
+    server.start()
+    yield server
+    end(server)
+
+
 @pytest.fixture
 def cold_server(store, tmp_path):
     directory = tmp_path / "server"

@@ -1,12 +1,10 @@
 """What is asked of the tiers, by purpose: the numbers move as they should, and agree wherever they are shown."""
 
-import os
 import shutil
 
 import pymysql
 import pytest
-from conftest import Server, end
-from test_object import SIZES, a_store, is_mostly_far, load, wait_for
+from test_object import a_store, flashed, is_mostly_far, load, wait_for
 
 COLUMNS = ["requests", "bytes", "errors", "retries", "mean", "p50", "p99"]
 
@@ -18,13 +16,7 @@ def store(tmp_path, monkeypatch, engine):
 
 @pytest.fixture
 def tiered(store, tmp_path):
-    directory = tmp_path / "server"
-    os.makedirs(directory)
-    flash = [f"--terrace-flash-path={tmp_path}/flash", "--terrace-flash=67108864"]
-    server = Server(str(directory), SIZES + flash + store.options() + ["--terrace-compression=none"])
-    server.start()
-    yield server
-    end(server)
+    yield from flashed(store, tmp_path, "--terrace-compression=none")
 
 
 def requests(connection, run):

@@ -14,7 +14,7 @@ from decimal import Decimal
 import pymysql
 import pytest
 from conftest import TARGET, Server, end
-from test_object import SIZES, a_store, is_mostly_far, load, wait_for
+from test_object import SIZES, a_store, flashed, is_mostly_far, load, wait_for
 
 PAGE = 16384
 PRICES = {"memory": 1.6, "flash": 0.05, "volume": 0.152, "object": 0.016, "puts": 0.005, "gets": 0.0004}
@@ -27,13 +27,7 @@ def store(tmp_path, monkeypatch, engine):
 
 @pytest.fixture
 def tiered(store, tmp_path):
-    directory = tmp_path / "server"
-    os.makedirs(directory)
-    flash = [f"--terrace-flash-path={tmp_path}/flash", "--terrace-flash=67108864"]
-    server = Server(str(directory), SIZES + flash + store.options())
-    server.start()
-    yield server
-    end(server)
+    yield from flashed(store, tmp_path)
 
 
 def rows(connection, table, where="TRUE"):

@@ -622,6 +622,38 @@ int32_t terrace_table_check(const terrace_table *table,
                             uint32_t index,
                             uint64_t *entries);
 
+// Inserts a row and its entries in secondary indexes. On an error the row is not there.
+int32_t terrace_row_insert(terrace_txn *txn,
+                           const terrace_table *table,
+                           terrace_bytes key,
+                           terrace_bytes row,
+                           const terrace_entry *entries,
+                           size_t entry_count);
+
+// Replaces the row with this key. `old_entries` and `new_entries` are only those that change.
+int32_t terrace_row_update(terrace_txn *txn,
+                           const terrace_table *table,
+                           terrace_bytes key,
+                           terrace_bytes row,
+                           const terrace_entry *old_entries,
+                           size_t old_count,
+                           const terrace_entry *new_entries,
+                           size_t new_count);
+
+// Deletes the row with this key and its entries.
+int32_t terrace_row_delete(terrace_txn *txn,
+                           const terrace_table *table,
+                           terrace_bytes key,
+                           const terrace_entry *entries,
+                           size_t entry_count);
+
+// Reads the row with this key. `*row` belongs to the transaction and lives until its next `terrace_row_get`.
+int32_t terrace_row_get(terrace_txn *txn,
+                        const terrace_table *table,
+                        terrace_bytes key,
+                        uint32_t lock,
+                        terrace_bytes *row);
+
 // Starts a transaction. It takes no number and no view before it needs one.
 int32_t terrace_txn_begin(const terrace_engine *engine, uint32_t isolation, terrace_txn **out);
 
@@ -661,38 +693,6 @@ int32_t terrace_txn_rollback_to(terrace_txn *txn, const terrace_savepoint *savep
 
 // Frees the handle; null is fine.
 void terrace_savepoint_close(terrace_savepoint *savepoint);
-
-// Inserts a row and its entries in secondary indexes. On an error the row is not there.
-int32_t terrace_row_insert(terrace_txn *txn,
-                           const terrace_table *table,
-                           terrace_bytes key,
-                           terrace_bytes row,
-                           const terrace_entry *entries,
-                           size_t entry_count);
-
-// Replaces the row with this key. `old_entries` and `new_entries` are only those that change.
-int32_t terrace_row_update(terrace_txn *txn,
-                           const terrace_table *table,
-                           terrace_bytes key,
-                           terrace_bytes row,
-                           const terrace_entry *old_entries,
-                           size_t old_count,
-                           const terrace_entry *new_entries,
-                           size_t new_count);
-
-// Deletes the row with this key and its entries.
-int32_t terrace_row_delete(terrace_txn *txn,
-                           const terrace_table *table,
-                           terrace_bytes key,
-                           const terrace_entry *entries,
-                           size_t entry_count);
-
-// Reads the row with this key. `*row` belongs to the transaction and lives until its next `terrace_row_get`.
-int32_t terrace_row_get(terrace_txn *txn,
-                        const terrace_table *table,
-                        terrace_bytes key,
-                        uint32_t lock,
-                        terrace_bytes *row);
 
 // Commits: others see the changes. Durable when the ticket says so; `*out` may be null if there is nothing to wait
 // for. With `out` null nobody waits. On an error the transaction is still open.

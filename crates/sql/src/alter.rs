@@ -7,7 +7,8 @@ use crate::bytes::TerraceBytes;
 use crate::cursor::{TerraceBatch, append_row};
 use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, Result, guard};
-use crate::transaction::{TerraceEntry, TerraceTxn, with_entries};
+use crate::row::{TerraceEntry, with_entries};
+use crate::transaction::TerraceTxn;
 use std::ffi::c_void;
 use terrace_engine::{Alteration, Entry, IndexDef, NewIndex, Side};
 

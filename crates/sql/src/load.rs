@@ -5,7 +5,8 @@ use crate::catalog::TerraceTable;
 use crate::cursor::{TerraceBatch, append_row};
 use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, guard};
-use crate::transaction::{TerraceEntry, TerraceTxn, with_entries};
+use crate::row::{TerraceEntry, with_entries};
+use crate::transaction::TerraceTxn;
 use terrace_engine::Load;
 
 /// A table under its first filling. Freed by `terrace_load_close`.

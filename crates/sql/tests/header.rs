@@ -77,9 +77,19 @@ fn generate() -> String {
     }
     config.export.include.push("TerraceRowHead".into());
     let mut builder = cbindgen::Builder::new().with_config(config);
-    for file in
-        ["error", "bytes", "engine", "catalog", "transaction", "cursor", "alter", "load", "seen", "rules"]
-    {
+    for file in [
+        "error",
+        "bytes",
+        "engine",
+        "catalog",
+        "row",
+        "transaction",
+        "cursor",
+        "alter",
+        "load",
+        "seen",
+        "rules",
+    ] {
         builder = builder.with_src(root.join(format!("src/{file}.rs")));
     }
     let mut text = Vec::new();
