@@ -16,6 +16,9 @@ fn open(store: &str, directory: &Path, memory: u64, durable: bool) -> Box<dyn St
     static OPENED: AtomicU64 = AtomicU64::new(0);
     let directory = directory.join(format!("{store}-{}", OPENED.fetch_add(1, Ordering::Relaxed)));
     std::fs::create_dir_all(&directory).expect("the directory is made");
+    // What the stores before left to the page cache is written now, not on this one's time.
+    // SAFETY: sync(2) takes nothing and cannot fail.
+    unsafe { libc::sync() };
     match store {
         "Terrace" => Box::new(stores::terrace(&directory, memory)),
         "RocksDB" => Box::new(Rocks::open(&directory, memory)),

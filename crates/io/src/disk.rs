@@ -83,6 +83,17 @@ pub enum Op<'a> {
     Write { offset: u64, buf: &'a [u8] },
 }
 
+impl Op<'_> {
+    /// Length in bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        match self {
+            Op::Read { buf, .. } => buf.len(),
+            Op::Write { buf, .. } => buf.len(),
+        }
+    }
+}
+
 /// An open file. Offsets and lengths of reads and writes are multiples of [`crate::SECTOR`];
 /// memory should be too (an implementation copies what isn't).
 pub trait File: Any + Send + Sync {

@@ -17,11 +17,28 @@ pub(crate) enum Urgency {
     Background,
 }
 
-/// Requests of background classes that a device has in flight at a time.
+/// Bytes that one place of a device stands for: a longer request takes several.
+const PLACE_BYTES: usize = 16 << 10;
+/// Places of background classes that a device has in flight at a time: 1 MiB.
 pub(crate) const DEVICE_BACKGROUND: usize = 64;
-/// Requests of a background batch after which a device that serves what comes first first has a pause: few enough that
+/// Places of a background batch after which a device that serves what comes first first has a pause: few enough that
 /// a log write behind them waits about as long as it takes itself.
 pub(crate) const PIECE: usize = 16;
+
+/// The places that a request of `bytes` takes.
+pub(crate) fn places(bytes: usize) -> usize {
+    bytes.div_ceil(PLACE_BYTES).max(1)
+}
+
+/// How many of the first items take `count` places together at most; at least one item.
+pub(crate) fn fitting<T>(items: &[T], count: usize, places: impl Fn(&T) -> usize) -> usize {
+    let mut taken = 0;
+    let fit = items.iter().take_while(|item| {
+        taken += places(item);
+        taken <= count
+    });
+    fit.count().max(1)
+}
 
 impl Urgency {
     /// Of what commits and readers wait for nothing is background.
@@ -115,12 +132,13 @@ impl Drop for Places<'_> {
     }
 }
 
-/// Runs a batch of a class: urgent work at once, background work piece by piece, each as large as there are places.
-/// One result an item, in order.
+/// Runs a batch of a class: urgent work at once, background work piece by piece, each as large as there are places;
+/// an item larger than what is free goes alone. One result an item, in order.
 pub(crate) fn in_pieces<T, R>(
     share: &Share,
     class: Class,
     items: &mut [T],
+    places_of: impl Fn(&T) -> usize,
     mut run: impl FnMut(&mut [T]) -> Vec<R>,
 ) -> Vec<R> {
     if Urgency::of_class(class) == Urgency::Urgent {
@@ -130,8 +148,9 @@ pub(crate) fn in_pieces<T, R>(
     let mut rest = items;
     while !rest.is_empty() {
         // Who is cancelled does not wait for a place; what it is in the middle of comes to its end.
-        let places = share.enter(Urgency::Background, rest.len());
-        let (piece, more) = rest.split_at_mut(places.as_ref().map_or(rest.len(), |places| places.count));
+        let places = share.enter(Urgency::Background, rest.iter().map(&places_of).sum());
+        let fit = places.as_ref().map_or(rest.len(), |places| fitting(rest, places.count, &places_of));
+        let (piece, more) = rest.split_at_mut(fit);
         results.extend(run(piece));
         rest = more;
     }

@@ -14,6 +14,14 @@ pub const FILE: &str = "pages";
 const GROWTH: u64 = 1024;
 const GROWTH_MIN: u64 = 16;
 
+/// Slots side by side that one request writes, at most: 256 KiB, what volumes in a cloud count as one request.
+const RUN: usize = 16;
+
+/// How many of the first slots lie side by side, at most `RUN`.
+fn run_of(slots: &[Slot]) -> usize {
+    1 + slots.windows(2).take(RUN - 1).take_while(|two| two[1].0 == two[0].0 + 1).count()
+}
+
 pub struct ObjectBuffer {
     file: Arc<dyn File>,
     /// Slots that the file has room for.
@@ -100,11 +108,15 @@ impl ObjectBuffer {
                 *grown = to;
             }
         }
-        let mut ops: Vec<Op<'_>> = slots
-            .iter()
-            .zip(images.chunks_exact(PAGE_SIZE))
-            .map(|(slot, buf)| Op::Write { offset: ObjectBuffer::offset(*slot), buf })
-            .collect();
+        let mut ops: Vec<Op<'_>> = Vec::new();
+        let mut rest = slots;
+        let mut images = images;
+        while !rest.is_empty() {
+            let run = run_of(rest);
+            let (buf, more) = images.split_at(run * PAGE_SIZE);
+            ops.push(Op::Write { offset: ObjectBuffer::offset(rest[0]), buf });
+            (rest, images) = (&rest[run..], more);
+        }
         self.file.batch(Class::PageFlush, &mut ops).into_iter().collect()
     }
 
@@ -116,5 +128,32 @@ impl ObjectBuffer {
             }
             error => error,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_side_by_side_are_one_request_each_image_in_its_place() {
+        let disk = terrace_sim::SimWorld::new(1).disk("volume");
+        create(&*disk).unwrap();
+        let buffer = ObjectBuffer::open(&*disk).unwrap();
+        let slots: Vec<Slot> = (5..40).chain([50, 49, 60, 61]).map(Slot).collect();
+        let mut runs = Vec::new();
+        let mut rest = &slots[..];
+        while !rest.is_empty() {
+            runs.push(run_of(rest));
+            rest = &rest[run_of(rest)..];
+        }
+        assert_eq!(runs, [16, 16, 3, 1, 1, 2]);
+        let images: Vec<u8> = slots.iter().flat_map(|slot| [slot.0 as u8; PAGE_SIZE]).collect();
+        buffer.write_many(&slots, &images).unwrap();
+        for slot in slots {
+            let mut image = [0; PAGE_SIZE];
+            buffer.read(slot, &mut image).unwrap();
+            assert!(image == [slot.0 as u8; PAGE_SIZE], "slot {}", slot.0);
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::{Device, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
 use crate::disk::{Class, Disk, DiskLock, File, FileWrite, Op, Result};
-use crate::share::{PIECE, Urgency};
+use crate::share::{PIECE, Urgency, fitting, places};
 use crate::stats::{DiskStats, DiskTally};
 use std::any::Any;
 use std::sync::Arc;
@@ -33,11 +33,7 @@ impl Speed {
     fn note(&self, class: Class, started: Nanos, ops: &[Op<'_>], is_ok: impl Fn(usize) -> bool) {
         let nanos = self.since(started);
         for (i, op) in ops.iter().enumerate() {
-            let len = match op {
-                Op::Read { buf, .. } => buf.len(),
-                Op::Write { buf, .. } => buf.len(),
-            };
-            self.tally.classes[class as usize].note_taken(nanos, len as u64, is_ok(i));
+            self.tally.classes[class as usize].note_taken(nanos, op.len() as u64, is_ok(i));
         }
     }
 
@@ -75,14 +71,14 @@ struct Cost {
 impl Cost {
     fn of<'a, 'b: 'a>(speed: &Speed, ops: impl Iterator<Item = &'a Op<'b>>) -> Cost {
         ops.fold(Cost::default(), |sum, op| {
-            let (latency, len) = match op {
-                Op::Read { buf, .. } => (speed.draw.next(speed.device.read), buf.len()),
-                Op::Write { buf, .. } => (speed.draw.next(speed.device.write), buf.len()),
+            let mean = match op {
+                Op::Read { .. } => speed.device.read,
+                Op::Write { .. } => speed.device.write,
             };
             Cost {
-                latency: sum.latency.max(latency),
+                latency: sum.latency.max(speed.draw.next(mean)),
                 requests: sum.requests + 1,
-                bytes: sum.bytes + len as u64,
+                bytes: sum.bytes + op.len() as u64,
             }
         })
     }
@@ -210,14 +206,17 @@ impl File for EmulatedFile {
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
         let started = self.speed.world.clock.now();
         // What is served first comes first here: background work leaves the others their turn between its pieces.
-        let piece = match Urgency::of_class(class) {
+        let pieces = |ops: &[Op<'_>]| match Urgency::of_class(class) {
             Urgency::Urgent => ops.len(),
-            Urgency::Background => PIECE,
+            Urgency::Background => fitting(ops, PIECE, |op| places(op.len())),
         };
         let mut results = Vec::with_capacity(ops.len());
-        for ops in ops.chunks_mut(piece.max(1)) {
-            let cost = Cost::of(&self.speed, ops.iter());
-            results.extend(self.speed.take(cost, || self.inner.batch(class, ops)));
+        let mut rest = &mut *ops;
+        while !rest.is_empty() {
+            let (piece, more) = rest.split_at_mut(pieces(rest));
+            let cost = Cost::of(&self.speed, piece.iter());
+            results.extend(self.speed.take(cost, || self.inner.batch(class, piece)));
+            rest = more;
         }
         self.speed.note(class, started, ops, |i| results[i].is_ok());
         results

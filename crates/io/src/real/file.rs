@@ -4,7 +4,7 @@ use super::batch::{Carrier, Piece};
 use crate::SECTOR;
 use crate::aligned::AlignedBuf;
 use crate::disk::{Class, DiskError, File, Op, Result};
-use crate::share::{Share, in_pieces};
+use crate::share::{Share, in_pieces, places};
 use crate::stats::DiskTally;
 use std::fs;
 use std::io::Error as IoError;
@@ -98,11 +98,7 @@ impl RealFile {
     /// Counts what became of a batch's requests.
     pub fn note(&self, class: Class, started: Instant, ops: &[Op<'_>], results: &[Result<()>]) {
         for (op, result) in ops.iter().zip(results) {
-            let len = match op {
-                Op::Read { buf, .. } => buf.len(),
-                Op::Write { buf, .. } => buf.len(),
-            };
-            self.tally.classes[class as usize].note(started, len as u64, result.is_ok());
+            self.tally.classes[class as usize].note(started, op.len() as u64, result.is_ok());
         }
     }
 
@@ -132,8 +128,9 @@ impl RealFile {
 
     fn noted(&self, class: Class, mut op: Op<'_>) -> Result<()> {
         let started = Instant::now();
+        let one = std::slice::from_mut(&mut op);
         let result =
-            in_pieces(&self.share, class, std::slice::from_mut(&mut op), |ops| vec![self.one(&mut ops[0])]);
+            in_pieces(&self.share, class, one, |op| places(op.len()), |ops| vec![self.one(&mut ops[0])]);
         self.note(class, started, &[op], &result);
         result.into_iter().collect()
     }
@@ -204,10 +201,11 @@ impl File for RealFile {
     }
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
         let started = Instant::now();
-        let results = in_pieces(&self.share, class, ops, |ops| {
+        let all = |ops: &mut [Op<'_>]| {
             let mut pieces: Vec<Piece<'_, '_>> = ops.iter_mut().map(|op| Piece { file: self, op }).collect();
             self.carrier.all(&mut pieces)
-        });
+        };
+        let results = in_pieces(&self.share, class, ops, |op| places(op.len()), all);
         self.note(class, started, ops, &results);
         results
     }

@@ -40,14 +40,20 @@ fn background_batches_go_in_pieces_within_the_limit_and_the_log_never_waits_for_
         for _ in 0..4 {
             scope.spawn(|| {
                 let mut items: Vec<usize> = (0..100).collect();
-                let results = in_pieces(&share, Class::PageFlush, &mut items, |piece| {
-                    assert!(piece.len() <= DEVICE_BACKGROUND);
-                    let there = now.fetch_add(piece.len(), Ordering::SeqCst) + piece.len();
-                    most.fetch_max(there, Ordering::SeqCst);
-                    drop(held.read());
-                    now.fetch_sub(piece.len(), Ordering::SeqCst);
-                    piece.iter().map(|item| item * 2).collect()
-                });
+                let results = in_pieces(
+                    &share,
+                    Class::PageFlush,
+                    &mut items,
+                    |_| 1,
+                    |piece| {
+                        assert!(piece.len() <= DEVICE_BACKGROUND);
+                        let there = now.fetch_add(piece.len(), Ordering::SeqCst) + piece.len();
+                        most.fetch_max(there, Ordering::SeqCst);
+                        drop(held.read());
+                        now.fetch_sub(piece.len(), Ordering::SeqCst);
+                        piece.iter().map(|item| item * 2).collect()
+                    },
+                );
                 assert!(results.into_iter().eq((0..100).map(|item| item * 2)));
             });
         }
@@ -56,10 +62,36 @@ fn background_batches_go_in_pieces_within_the_limit_and_the_log_never_waits_for_
         }
         // Every place of the background is taken, and stays so.
         let mut log = [1, 2, 3];
-        assert_eq!(in_pieces(&share, Class::LogWrite, &mut log, |all| all.to_vec()), [1, 2, 3]);
-        assert_eq!(in_pieces(&share, Class::PageRead, &mut [7; 99], |all| vec![all.len(); 99]), [99; 99]);
+        assert_eq!(in_pieces(&share, Class::LogWrite, &mut log, |_| 1, |all| all.to_vec()), [1, 2, 3]);
+        assert_eq!(
+            in_pieces(&share, Class::PageRead, &mut [7; 99], |_| 1, |all| vec![all.len(); 99]),
+            [99; 99]
+        );
         drop(hold);
     });
     assert_eq!(most.load(Ordering::SeqCst), DEVICE_BACKGROUND);
     assert_eq!(now.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_long_request_takes_the_places_of_several() {
+    use crate::disk::Class;
+    assert_eq!([1, 16 << 10, (16 << 10) + 1, 256 << 10].map(places), [1, 1, 2, 16]);
+    let share = Share::new(usize::MAX, 8);
+    let mut pieces = Vec::new();
+    in_pieces(
+        &share,
+        Class::PageFlush,
+        &mut [3, 3, 3, 8, 20, 1, 7],
+        |item| *item,
+        |piece| {
+            pieces.push(piece.to_vec());
+            piece.to_vec()
+        },
+    );
+    assert_eq!(
+        pieces,
+        [vec![3, 3], vec![3], vec![8], vec![20], vec![1, 7]],
+        "what is larger than all goes alone"
+    );
 }
