@@ -25,7 +25,7 @@ use terrace_tier::object_buffer::ObjectBuffer;
 use terrace_tier::path::FlashCache;
 use terrace_tier::pool::Pool;
 use terrace_tier::redo::Redo;
-use terrace_tier::sink::{EpochSequences, SinkParts, SinkSettings, SinkWorker, Sinker};
+use terrace_tier::sink::{self, EpochSequences, SinkParts, SinkSettings, SinkWorker, Sinker};
 
 /// The least memory of an instance with an object store: a sinker's buffers are among it.
 pub const MEMORY_MIN: Bytes = Bytes(10 << 20);
@@ -95,9 +95,10 @@ impl Cold {
             collector: collector_too,
         };
         let cool = config.sink_after_ms.saturating_mul(1_000_000);
-        let settings = SinkSettings { cool, requests_max: config.sink_requests_max as u64 };
+        let memory = config.sink_memory();
+        let settings = SinkSettings { cool, requests_max: config.sink_requests_max as u64, memory };
         let sinker = Arc::new(Sinker::new(sinking, settings));
-        Ok(Cold { store, objects, fence, sinker, collector, workers: config.sinkers() })
+        Ok(Cold { store, objects, fence, sinker, collector, workers: sink::workers(memory) })
     }
 
     /// The workers that sink and collect.

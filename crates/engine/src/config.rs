@@ -371,22 +371,21 @@ impl Config {
         SETTINGS.iter().map(entry).collect::<Vec<_>>().join("\n")
     }
 
-    /// Workers that move blocks to the object store, each with its buffers: a quarter of the memory, rounded up to a
-    /// worker.
-    pub fn sinkers(&self) -> usize {
-        (self.memory.0 as usize / 4).div_ceil(sink::BYTES_PER_WORKER).clamp(1, 16)
+    /// Bytes that blocks on their way to the object store take: a tenth of the memory.
+    pub fn sink_memory(&self) -> usize {
+        (self.memory.0 as usize / 10).clamp(sink::MEMORY_MIN, sink::MEMORY_MAX)
     }
 
     /// Frames of the buffer pool: what memory leaves after log buffers, the map, fixed costs, and the sinkers'
     /// buffers if there is an object store. `map`: bytes of the map at the start.
     pub fn frames(&self, has_store: bool, map: u64) -> usize {
-        self.frames_with(if has_store { self.sinkers() } else { 0 }, self.log_waiting(), map)
+        self.frames_with(if has_store { self.sink_memory() } else { 0 }, self.log_waiting(), map)
     }
 
     /// The most frames that the pool can come to have while the instance runs.
     pub fn frames_max(&self, has_store: bool) -> usize {
         let most = Config { memory: self.memory_max_bytes(), flash: Bytes(0), ..self.clone() };
-        most.frames_with(if has_store { self.sinkers() } else { 0 }, self.log_waiting(), 0)
+        most.frames_with(if has_store { self.sink_memory() } else { 0 }, self.log_waiting(), 0)
     }
 
     /// `memory_max`, or what it is by default; never less than `memory`.
@@ -395,15 +394,14 @@ impl Config {
         Bytes(self.memory_max.0.max(machine).max(self.memory.0))
     }
 
-    /// As `frames`, with the sinkers and the log's buffers that there are.
-    pub fn frames_with(&self, sinkers: usize, log_waiting: usize, map: u64) -> usize {
+    /// As `frames`, with the memory for sinking and the log's buffers that there are.
+    pub fn frames_with(&self, sinking: usize, log_waiting: usize, map: u64) -> usize {
         // An eighth (at most 32 MiB) stays for the log's buffers, locks, read buffers and the map, which may grow: a
         // quarter of it is the map's. What the map takes beyond that, pages cannot have; but half of what there is stays
         // theirs, for open tables keep some of them. A map that is larger than that (thousands of tables with a
         // few megabytes of memory) comes on top of the setting.
         let eighth = (self.memory.0 / 8).min(32 * MIB);
-        let sinkers = sinkers * sink::BYTES_PER_WORKER;
-        let rest = eighth + 4 * log_waiting as u64 + self.flash_index() + sinkers as u64;
+        let rest = eighth + 4 * log_waiting as u64 + self.flash_index() + sinking as u64;
         let left = self.memory.0.saturating_sub(rest);
         let left = left - map.saturating_sub(eighth / 4).min(left / 2);
         // A frame costs its page and about 200 bytes of table, queues and metadata.

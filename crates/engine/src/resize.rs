@@ -158,8 +158,8 @@ impl Storage {
 
     /// Frames of the pool with these sizes: buffers that were made at the start stay as they were made.
     fn frames_with(&self, config: &Config) -> usize {
-        let sinkers = if self.cold.is_some() { self.config.sinkers() } else { 0 };
-        config.frames_with(sinkers, self.config.log_waiting(), self.map.bytes())
+        let sinking = if self.cold.is_some() { self.config.sink_memory() } else { 0 };
+        config.frames_with(sinking, self.config.log_waiting(), self.map.bytes())
     }
 
     /// Gives `what` another size and waits until it has it. `stop` is asked every few milliseconds whether to give up; then, and

@@ -9,6 +9,8 @@ use std::ops::{Deref, DerefMut};
 
 /// Buffers from this length on, in bytes, are mapped.
 const MAPPED_MIN: usize = 128 << 10;
+/// What the kernel maps is a multiple of this, in bytes.
+const KERNEL_PAGE: usize = 4096;
 
 /// Mapped buffers from this length on, in bytes, ask for huge pages: fewer misses of the address cache.
 const HUGE_MIN: usize = 16 << 20;
@@ -17,6 +19,8 @@ const HUGE_MIN: usize = 16 << 20;
 pub struct AlignedBuf {
     ptr: std::ptr::NonNull<u8>,
     len: usize,
+    /// Bytes that are mapped, whole pages of the kernel's; 0: the allocator's.
+    mapped: usize,
 }
 
 // SAFETY: the buffer owns its memory and has no interior mutability.
@@ -29,14 +33,33 @@ impl AlignedBuf {
     pub fn zeroed(len: usize) -> AlignedBuf {
         let len = len.max(1).next_multiple_of(SECTOR);
         let layout = Layout::from_size_align(len, SECTOR).expect("a buffer's size fits isize");
-        let raw = if len >= MAPPED_MIN {
-            map(len)
+        let mapped = if len >= MAPPED_MIN { len.next_multiple_of(KERNEL_PAGE) } else { 0 };
+        let raw = if mapped > 0 {
+            map(mapped)
         } else {
             // SAFETY: the layout's size is not zero.
             unsafe { alloc_zeroed(layout) }
         };
         let Some(ptr) = std::ptr::NonNull::new(raw) else { handle_alloc_error(layout) };
-        AlignedBuf { ptr, len }
+        AlignedBuf { ptr, len, mapped }
+    }
+
+    /// Shortens the buffer to `len` bytes, rounded up to a multiple of [`SECTOR`]. Of a mapped one the kernel gets back what is
+    /// no longer used.
+    pub fn truncate(&mut self, len: usize) {
+        let len = len.max(1).next_multiple_of(SECTOR);
+        if self.mapped == 0 || len >= self.len {
+            return;
+        }
+        self.len = len;
+        let keep = len.next_multiple_of(KERNEL_PAGE);
+        if keep < self.mapped {
+            // SAFETY: the tail of a mapping that this value owns; it is behind `len`, so nothing refers to it.
+            let unmapped = unsafe { libc::munmap(self.ptr.as_ptr().add(keep).cast(), self.mapped - keep) };
+            if unmapped == 0 {
+                self.mapped = keep;
+            }
+        }
     }
 
     /// Whether the kernel would give a buffer of `len` bytes now: to be asked before what is large and can be
@@ -80,9 +103,9 @@ impl DerefMut for AlignedBuf {
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
         let layout = Layout::from_size_align(self.len, SECTOR).expect("checked when allocated");
-        if self.len >= MAPPED_MIN {
-            // SAFETY: mapped in `zeroed` with this length; nothing refers to it any more.
-            let unmapped = unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.len) };
+        if self.mapped > 0 {
+            // SAFETY: mapped in `zeroed`, and still with this length; nothing refers to it any more.
+            let unmapped = unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.mapped) };
             debug_assert_eq!(unmapped, 0);
             return;
         }
@@ -115,5 +138,20 @@ mod tests {
         assert!(AlignedBuf::is_to_be_had(1 << 20));
         assert!(!AlignedBuf::is_to_be_had(1 << 60));
         assert!(!AlignedBuf::is_to_be_had(usize::MAX));
+    }
+
+    #[test]
+    fn a_buffer_cut_short_keeps_what_is_left() {
+        for len in [4 << 10, 1 << 20] {
+            let mut buf = AlignedBuf::zeroed(len);
+            buf.fill(7);
+            buf.truncate(5000);
+            let left = if len < MAPPED_MIN { len } else { 5000usize.next_multiple_of(SECTOR) };
+            assert_eq!(buf.len(), left, "the allocator's are left as they are");
+            buf.truncate(1 << 30);
+            assert!(buf.len() == left && buf.iter().all(|byte| *byte == 7));
+            buf.truncate(0);
+            assert_eq!(buf[0], 7);
+        }
     }
 }

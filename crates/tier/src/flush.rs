@@ -15,6 +15,7 @@
 //! Not here: which pages (`choose`), what becomes of blocks (`sink`).
 
 use crate::bypass::BypassCounters;
+use crate::frame::FrameNo;
 use crate::map::entry::Slot;
 use crate::map::{Home, Located, Map, MapError};
 use crate::object_buffer::ObjectBuffer;
@@ -114,6 +115,8 @@ pub struct Flusher {
     unmapped: Mutex<VecDeque<(Glsn, Glsn)>>,
     /// A write or sync failed: the volume is not to be trusted any more.
     failed: Mutex<Option<FlushError>>,
+    /// Where the worker copies a batch's images.
+    images: Mutex<Option<AlignedBuf>>,
     /// A batch was flushed, or the flusher failed.
     pub progress: Arc<Event>,
     pub counters: FlushCounters,
@@ -138,6 +141,7 @@ impl Flusher {
             target: AtomicU64::new(0),
             unmapped: Mutex::default(),
             failed: Mutex::new(None),
+            images: Mutex::new(None),
             progress: Arc::new(Event::new()),
             counters: FlushCounters::default(),
             bypass: BypassCounters::default(),
@@ -212,7 +216,15 @@ impl Flusher {
                 if cold.is_empty() { self.pool.oldest_dirty_frames(BATCH) } else { cold }
             }
         };
-        let mut images = AlignedBuf::zeroed(frames.len() * PAGE_SIZE);
+        // Its memory stays for the next batch: to map and unmap it each time disturbs all threads.
+        let kept = self.images.lock().take().filter(|images| images.len() >= frames.len() * PAGE_SIZE);
+        let mut images = kept.unwrap_or_else(|| AlignedBuf::zeroed(frames.len() * PAGE_SIZE));
+        let step = self.flush_frames(frames, &mut images);
+        *self.images.lock() = Some(images);
+        step
+    }
+
+    fn flush_frames(&self, frames: Vec<FrameNo>, images: &mut [u8]) -> Step {
         let mut copies: Vec<DirtyCopy> = Vec::with_capacity(frames.len());
         for no in frames {
             let at = copies.len() * PAGE_SIZE;

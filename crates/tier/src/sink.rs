@@ -19,6 +19,7 @@
 mod mover;
 pub mod policy;
 mod rate;
+mod room;
 
 use crate::below::Tier;
 use crate::collect::Collector;
@@ -37,6 +38,7 @@ pub use mover::Sunk;
 use parking_lot::Mutex;
 use policy::{Ages, Pressure, Reason};
 use rate::Rate;
+use room::Room;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -57,9 +59,19 @@ const REST_MIN: Nanos = 50_000_000;
 const REST_MAX: Nanos = 30_000_000_000;
 /// A store that says to come later than this is asked by then.
 const RETRY_AFTER_MAX: Nanos = 600_000_000_000;
-/// Memory of one worker while it moves a block, in bytes: the block, and what it gets or puts of it. (The answer of a
+/// The least memory that blocks are moved with, in bytes: one block, and what is got or put of it. (The answer of a
 /// remote store is a third copy for as long as it is taken apart.)
-pub const BYTES_PER_WORKER: usize = 2 * (2 << 20);
+pub const MEMORY_MIN: usize = 2 * mover::BLOCK_BYTES;
+/// The most that is of use.
+pub const MEMORY_MAX: usize = WORKERS_MAX * MEMORY_MIN;
+/// Most blocks are half gone, and wait for the store, when the next begins: a worker for so many bytes.
+const BYTES_A_WORKER: usize = mover::BLOCK_BYTES / 2;
+const WORKERS_MAX: usize = 16;
+
+/// Workers that have enough to do with so many bytes of memory.
+pub fn workers(memory: usize) -> usize {
+    (memory / BYTES_A_WORKER).clamp(1, WORKERS_MAX)
+}
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SinkError {
@@ -115,11 +127,13 @@ pub struct SinkSettings {
     pub cool: Nanos,
     /// Requests a second that blocks may cost in the store; 0: no limit.
     pub requests_max: u64,
+    /// Bytes that the blocks on the move may take together, at least `MEMORY_MIN`.
+    pub memory: usize,
 }
 
 impl Default for SinkSettings {
     fn default() -> SinkSettings {
-        SinkSettings { cool: 300_000_000_000, requests_max: 0 }
+        SinkSettings { cool: 300_000_000_000, requests_max: 0, memory: 4 * MEMORY_MIN }
     }
 }
 
@@ -194,7 +208,9 @@ impl Sinker {
     pub fn new(parts: SinkParts, settings: SinkSettings) -> Sinker {
         let SinkParts { world, map, buffer, pool, redo, flash, objects, fence, sequences, collector } = parts;
         let sched = world.sched.clone();
-        let mover = Mover { map, buffer, pool, redo, flash, objects, fence, sequences, collector, sched };
+        let room = Room::new(sched.clone(), settings.memory.max(MEMORY_MIN));
+        let mover =
+            Mover { map, buffer, pool, redo, flash, objects, fence, sequences, collector, sched, room };
         Sinker {
             world,
             mover,

@@ -11,7 +11,11 @@ use super::block::blocks_for;
 use super::record::{self, RecordHeader};
 use crate::planted;
 use std::collections::VecDeque;
+use terrace_io::AlignedBuf;
 use terrace_tier::page::Glsn;
+
+/// Buffers of up to so many bytes are kept for the next write.
+const KEPT: usize = 1 << 20;
 
 /// Neighbouring blocks of the ring that are freed together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +37,8 @@ pub struct PartitionStart {
 /// Records taken to be written.
 pub(super) struct Taken {
     pub records: Vec<u8>,
+    /// What the write before formed its blocks in, if it was kept.
+    pub image: Option<AlignedBuf>,
     /// Where the first record begins: 0, but for a planted bug.
     pub begin: usize,
     pub sequence: u64,
@@ -50,6 +56,7 @@ pub(super) struct Ring {
     next_sequence: u64,
     batches: VecDeque<Batch>,
     spare: Vec<u8>,
+    spare_image: Option<AlignedBuf>,
     /// Planted bug only: the unfilled last block, and where a record begins in it.
     tail: Option<(Vec<u8>, usize)>,
 }
@@ -67,6 +74,7 @@ impl Ring {
             next_sequence: start.next,
             batches: start.batches.iter().copied().collect(),
             spare: Vec::new(),
+            spare_image: None,
             tail: None,
         }
     }
@@ -115,16 +123,17 @@ impl Ring {
         self.batches.push_back(Batch { sequence, end: self.last_end });
         let used = self.used();
         assert!(used <= self.blocks, "{used} blocks in a ring of {}: room was not reserved", self.blocks);
-        Taken { records, begin, sequence }
+        Taken { records, image: self.spare_image.take(), begin, sequence }
     }
 
-    /// The write is on the device. Takes its buffer back.
-    pub fn synced(&mut self, mut records: Vec<u8>) {
+    /// The write is on the device. Takes its buffers back.
+    pub fn synced(&mut self, mut records: Vec<u8>, image: AlignedBuf) {
         assert!(self.in_flight.take().is_some());
         records.clear();
-        if records.capacity() <= 1 << 20 {
+        if records.capacity() <= KEPT {
             self.spare = records;
         }
+        self.spare_image = Some(image).filter(|image| image.len() <= KEPT);
     }
 
     /// Where a scan must start for a checkpoint at `checkpoint`: before every record of a range that

@@ -26,7 +26,15 @@ const PATIENCE: Nanos = 100_000_000;
 struct Share {
     partition: usize,
     taken: Taken,
+    /// The blocks are its first `bytes`.
     image: AlignedBuf,
+    bytes: usize,
+}
+
+impl Share {
+    fn blocks(&self) -> &[u8] {
+        &self.image[..self.bytes]
+    }
 }
 
 impl Log {
@@ -72,9 +80,11 @@ impl Log {
         let attested = self.durable();
         let shares: Vec<Share> = shares
             .into_iter()
-            .map(|(partition, taken)| {
+            .map(|(partition, mut taken)| {
                 let blocks = block::blocks_for(taken.records.len() as u64) as usize;
-                let mut image = AlignedBuf::zeroed(blocks * BLOCK);
+                let bytes = blocks * BLOCK;
+                let kept = taken.image.take().filter(|image| image.len() >= bytes);
+                let mut image = kept.unwrap_or_else(|| AlignedBuf::zeroed(bytes.next_power_of_two()));
                 let header = BlockHeader {
                     instance: self.instance,
                     epoch: self.epoch,
@@ -83,17 +93,17 @@ impl Log {
                     attested,
                     first: None,
                 };
-                block::encode(header, &taken.records, taken.begin, &mut image);
+                block::encode(header, &taken.records, taken.begin, &mut image[..bytes]);
                 LogCounters::add(&self.counters.blocks, blocks as u64);
                 LogCounters::add(&self.counters.writes, 1);
-                Share { partition, taken, image }
+                Share { partition, taken, image, bytes }
             })
             .collect();
         let mut writes: Vec<FileWrite<'_>> = shares
             .iter()
             .map(|s| FileWrite {
                 file: &*self.files[s.partition],
-                ops: ring_writes(s.taken.sequence % self.blocks, self.blocks, &s.image),
+                ops: ring_writes(s.taken.sequence % self.blocks, self.blocks, s.blocks()),
             })
             .collect();
         let result: Result<Vec<()>, DiskError> = if planted::ACK_BEFORE_SYNC.on() {
@@ -111,7 +121,7 @@ impl Log {
         let horizon = {
             let mut order = self.order.lock();
             for share in shares {
-                order.rings[share.partition].synced(share.taken.records);
+                order.rings[share.partition].synced(share.taken.records, share.image);
             }
             let horizon = order.horizon();
             // Under the lock: horizons must not overtake each other.

@@ -11,6 +11,7 @@
 //!
 //! Locks: none held over any step. One mover a block at a time (`sink` sees to it).
 
+use super::room::Room;
 use super::{Sequences, SinkError};
 use crate::below::Tier;
 use crate::collect::Collector;
@@ -35,6 +36,8 @@ const KEYS: usize = 16;
 /// Times that a put is tried before its key is given up.
 const PUTS: usize = 3;
 const PAGES: usize = BLOCK_PAGES as usize;
+/// A block's images.
+pub(super) const BLOCK_BYTES: usize = PAGES * PAGE_SIZE;
 
 /// What a sink needs of the rest.
 pub(super) struct Mover {
@@ -48,6 +51,7 @@ pub(super) struct Mover {
     pub sequences: Arc<dyn Sequences>,
     pub collector: Arc<Collector>,
     pub sched: Arc<dyn Sched>,
+    pub room: Room,
 }
 
 /// What became of a block.
@@ -74,15 +78,19 @@ struct Gathered {
 impl Mover {
     pub fn sink(&self, block: BlockId) -> Result<Sunk, SinkError> {
         self.fence.take()?;
+        let mut place = self.room.take(BLOCK_BYTES + self.stored_bytes(block));
         let Some(mut gathered) = self.gather(block)? else { return Ok(Sunk::Nothing) };
         self.sched.point("sink-gathered");
         let lengths = self.pack(block, &mut gathered);
-        let bodies = gathered.images.chunks_exact(PAGE_SIZE).zip(lengths);
-        let pages: Vec<(usize, Tag, &[u8])> = bodies
-            .zip(&gathered.tags)
-            .enumerate()
-            .filter_map(|(i, ((body, len), tag))| tag.map(|tag| (i, tag, &body[..len])))
-            .collect();
+        // The store's client has a copy while it puts.
+        place.shrink_to(2 * gathered.images.len());
+        let mut rest = &gathered.images[..];
+        let mut pages: Vec<(usize, Tag, &[u8])> = Vec::with_capacity(PAGES);
+        for ((i, tag), len) in gathered.tags.iter().enumerate().zip(lengths) {
+            let (body, more) = rest.split_at(len);
+            pages.extend(tag.map(|tag| (i, tag, body)));
+            rest = more;
+        }
         let (key, shape) = self.put(block, gathered.snapshot_version, &pages)?;
         self.sched.point("sink-put");
         if let Some(lost) = self.fence.lost().filter(|_| !crate::planted::FENCED_PUBLISHES.on()) {
@@ -99,13 +107,32 @@ impl Mover {
         Ok(Sunk::Put { pages: gathered.taken.len() as u32 })
     }
 
-    /// Compresses each image where it is. Returns the lengths of the stored bodies, of all places in the block.
+    /// Bytes that a merge may get of the block's old object.
+    fn stored_bytes(&self, block: BlockId) -> usize {
+        let homes = self.map.block(block).homes;
+        let stored = homes.iter().flatten().filter(|home| home.slot.is_none()).filter_map(|home| home.object);
+        stored.map(|object| object.length).sum()
+    }
+
+    /// Compresses each image, one behind the other, and gives back the rest of the memory. Returns the lengths of the stored
+    /// bodies, of all places in the block; 0 where there is no page.
     fn pack(&self, block: BlockId, gathered: &mut Gathered) -> Vec<usize> {
         let codec = self.objects.codecs.of(block.space);
-        let places = gathered.images.chunks_exact_mut(PAGE_SIZE).zip(&gathered.tags);
-        places
-            .map(|(image, tag)| if tag.is_some() { self.objects.packer.pack(codec, image) } else { 0 })
-            .collect()
+        let images = &mut gathered.images;
+        let mut lengths = Vec::with_capacity(PAGES);
+        let mut end = 0;
+        for (i, tag) in gathered.tags.iter().enumerate() {
+            let at = i * PAGE_SIZE;
+            let len = match tag {
+                Some(_) => self.objects.packer.pack(codec, &mut images[at..at + PAGE_SIZE]),
+                None => 0,
+            };
+            images.copy_within(at..at + len, end);
+            end += len;
+            lengths.push(len);
+        }
+        images.truncate(end);
+        lengths
     }
 
     /// Puts the pages under a new key. A key whose fate is not known when we give up is left to collection.
@@ -177,7 +204,7 @@ impl Mover {
         block: BlockId,
         state: &BlockState,
     ) -> Result<Gathered, (Option<usize>, SinkError)> {
-        let mut images = AlignedBuf::zeroed(PAGES * PAGE_SIZE);
+        let mut images = AlignedBuf::zeroed(BLOCK_BYTES);
         let mut missing: Vec<(usize, Home)> = Vec::new();
         for (i, home) in state.homes.iter().enumerate().filter_map(|(i, h)| h.map(|h| (i, h))) {
             let image = &mut images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE];

@@ -1,0 +1,82 @@
+//! Memory for blocks on the move: one sum for all workers. A block takes much while it is gathered and packed, and only what
+//! it was packed to while the store is waited for.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use terrace_io::sched::{Event, Sched};
+
+pub(super) struct Room {
+    sched: Arc<dyn Sched>,
+    bytes: usize,
+    taken: Mutex<usize>,
+    freed: Event,
+}
+
+impl Room {
+    pub fn new(sched: Arc<dyn Sched>, bytes: usize) -> Room {
+        Room { sched, bytes, taken: Mutex::new(0), freed: Event::new() }
+    }
+
+    /// Takes `bytes`, or all that there is if they are more. Waits for those who have some: who does holds
+    /// nothing here.
+    pub fn take(&self, bytes: usize) -> Place<'_> {
+        let bytes = bytes.min(self.bytes);
+        loop {
+            let freed = self.freed.ticket();
+            {
+                let mut taken = self.taken.lock();
+                if *taken + bytes <= self.bytes {
+                    *taken += bytes;
+                    return Place { room: self, bytes };
+                }
+            }
+            self.sched.wait(&self.freed, freed, None);
+        }
+    }
+}
+
+/// Given back when dropped.
+pub(super) struct Place<'a> {
+    room: &'a Room,
+    bytes: usize,
+}
+
+impl Place<'_> {
+    /// No more than so many bytes are needed from now on.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.bytes -= less;
+        *self.room.taken.lock() -= less;
+        self.room.freed.notify();
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_sim::SimWorld;
+
+    #[test]
+    fn places_never_come_to_more_than_there_is_and_a_shorter_one_lets_others_in() {
+        let sim = SimWorld::new(1);
+        let room = Room::new(sim.world().sched, 100);
+        let mut first = room.take(70);
+        let second = room.take(30);
+        assert_eq!(*room.taken.lock(), 100);
+        first.shrink_to(80);
+        assert_eq!(*room.taken.lock(), 100, "it doesn't grow");
+        first.shrink_to(20);
+        let third = room.take(50);
+        assert_eq!(*room.taken.lock(), 100);
+        drop((first, second, third));
+        assert_eq!(*room.taken.lock(), 0);
+        let all = room.take(1000);
+        assert_eq!((*room.taken.lock(), all.bytes), (100, 100));
+    }
+}
