@@ -96,6 +96,9 @@ pub struct Catalog {
 
 const IDS: u32 = 64;
 
+/// The longest name of a table, in bytes.
+const NAME_MAX: usize = 1000;
+
 /// One open tree for each eight frames, because each keeps two pages in memory: a quarter of the frames. Beyond it,
 /// tables that nobody uses are closed.
 const FRAMES_A_TREE: usize = 8;
@@ -278,7 +281,7 @@ impl Catalog {
     }
 
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<Arc<Table>> {
-        if def.indexes.is_empty() || name.len() > 1000 {
+        if def.indexes.is_empty() || name.len() > NAME_MAX {
             return Err(Error::Invalid(format!("table {name}: no primary index, or the name is too long")));
         }
         let _one = self.change()?;
@@ -444,20 +447,34 @@ impl Catalog {
     }
 
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.redefine_table(from, to, None)
+    }
+
+    /// Gives the table a name, which may be the one that it has, and other properties, in one change. Durable when it returns.
+    pub fn redefine_table(&self, from: &str, to: &str, properties: Option<&[u8]>) -> Result<()> {
+        if to.len() > NAME_MAX {
+            return Err(Error::Invalid(format!("table {to}: the name is too long")));
+        }
         let _one = self.change()?;
-        let known = {
+        let mut known = {
             let all = self.known.lock();
-            if all.by_name.contains_key(to) {
+            if from != to && all.by_name.contains_key(to) {
                 return Err(Error::Exists(format!("table {to}")));
             }
             all.by_name.get(from).cloned().ok_or_else(|| Error::Absent(format!("table {from}")))?
         };
+        if let Some(properties) = properties {
+            known.def.properties = properties.to_vec();
+        }
         self.write(to, &known)?;
+        let properties = known.def.properties;
         let mut all = self.known.lock();
-        if let Some(known) = all.remove(from) {
+        if let Some(mut known) = all.remove(from) {
             if let Some(table) = &known.open {
                 table.set_name(to);
+                table.set_properties(&properties);
             }
+            known.def.properties = properties;
             all.insert(to, known);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Transactions at the border: begin, statements, savepoints, commit with a ticket, two phases, cancel.
 
 use crate::bytes::TerraceBytes;
-use crate::engine::{Prepared, TerraceEngine};
+use crate::engine::{Prepared, TerraceEngine, Waiting};
 use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -367,7 +367,8 @@ pub unsafe extern "C" fn terrace_prepared(
     })
 }
 
-/// Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none.
+/// Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none. After another error it is prepared
+/// still, and can be decided again.
 ///
 /// # Safety
 /// `engine` is open, `xid` lives during the call.
@@ -377,7 +378,7 @@ pub unsafe extern "C" fn terrace_prepared_commit(engine: *const TerraceEngine, x
         // SAFETY: the caller's promise.
         let (engine, xid) = unsafe { (&*engine, xid.get()) };
         match engine.prepared.take(xid) {
-            Some(txn) => txn.commit()?.wait()?,
+            Some(waiting) => engine.prepared.decide(xid, waiting, Waiting::commit)?,
             None => {
                 engine.engine.commit_prepared(xid)?;
                 engine.engine.make_durable()?;
@@ -387,7 +388,8 @@ pub unsafe extern "C" fn terrace_prepared_commit(engine: *const TerraceEngine, x
     })
 }
 
-/// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none.
+/// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none. After another error it is named still, and
+/// rolled back when this is called again.
 ///
 /// # Safety
 /// As `terrace_prepared_commit`.
@@ -397,7 +399,7 @@ pub unsafe extern "C" fn terrace_prepared_rollback(engine: *const TerraceEngine,
         // SAFETY: the caller's promise.
         let (engine, xid) = unsafe { (&*engine, xid.get()) };
         match engine.prepared.take(xid) {
-            Some(txn) => txn.rollback()?,
+            Some(waiting) => engine.prepared.decide(xid, waiting, Waiting::roll_back)?,
             None => engine.engine.rollback_prepared(xid)?,
         }
         Ok(Code::Ok)

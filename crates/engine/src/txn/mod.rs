@@ -93,6 +93,8 @@ pub(crate) struct State {
     /// The same while slots are few.
     owed_for_slots: u64,
     prepared: bool,
+    /// It began to be rolled back: nothing else can become of it.
+    rolling_back: bool,
     ended: bool,
     hints: Vec<(SpaceId, Hint)>,
 }
@@ -394,6 +396,7 @@ impl Txn {
             return Ok(());
         }
         if state.id != 0 {
+            rollback::undecide(&self.core, &mut state)?;
             let begin = state.begin;
             self.rollback_state(&mut state, begin)?;
             rollback::erase(&self.core, &mut state)?;
@@ -430,7 +433,7 @@ impl Drop for Txn {
     fn drop(&mut self) {
         let open = {
             let state = self.state.lock();
-            !state.ended && !state.prepared
+            !state.ended && (!state.prepared || state.rolling_back)
         };
         if open && self.rollback().is_err() {
             // The volume or the log has failed: recovery rolls it back.
@@ -447,6 +450,9 @@ impl Drop for Txn {
 
 /// The commit record of a transaction that changed something. Returns the end of its range.
 pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
+    if state.rolling_back {
+        return Err(Error::Invalid("the transaction is being rolled back".into()));
+    }
     let (Some(stream), Some(page), Some(begin)) = (&mut state.stream, &state.begin_page, state.begin_mark)
     else {
         return Err(Error::Invalid("the transaction has ended".into()));

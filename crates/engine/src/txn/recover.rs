@@ -14,6 +14,7 @@ use crate::undo::stream::{Found, Mark, Streams};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace_io::sched::{Event, Step, Worker};
+use terrace_tier::page::Glsn;
 
 /// What the streams hold.
 #[derive(Default)]
@@ -26,7 +27,11 @@ pub struct Recovered {
 }
 
 /// A transaction that has not ended.
-pub struct Left(pub(crate) State);
+pub struct Left {
+    pub(crate) state: State,
+    /// Where its commit record ends, if it has one: it need only become durable.
+    committed: Option<Glsn>,
+}
 
 struct Open {
     txn: u64,
@@ -115,9 +120,9 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                     ..State::default()
                 };
                 if state.prepared && !crate::planted::PREPARED_FORGOTTEN.on() {
-                    recovered.prepared.push((open.xid, Left(state)));
+                    recovered.prepared.push((open.xid, Left { state, committed: None }));
                 } else {
-                    recovered.unfinished.push(Left(state));
+                    recovered.unfinished.push(Left { state, committed: None });
                 }
             }
         }
@@ -138,41 +143,53 @@ fn close(recovered: &mut Recovered, stream: usize, open: Open, end: Mark) -> Res
 
 impl Left {
     pub fn id(&self) -> u64 {
-        self.0.id
+        self.state.id
     }
 
     /// Undoes up to `max` records. True when nothing is left.
     fn step(&mut self, core: &Core, max: usize) -> Result<bool> {
         if crate::planted::UNFINISHED_KEPT.on() {
-            self.0.last = self.0.begin;
+            self.state.last = self.state.begin;
         }
         for _ in 0..max {
-            if self.0.last == self.0.begin {
-                rollback::erase(core, &mut self.0)?;
+            if self.state.last == self.state.begin {
+                rollback::erase(core, &mut self.state)?;
                 self.end(core);
                 return Ok(true);
             }
-            self.0.last = rollback::undo_one(core, &mut self.0)?;
+            self.state.last = rollback::undo_one(core, &mut self.state)?;
         }
         Ok(false)
     }
 
     fn end(&mut self, core: &Core) {
-        self.0.begin_page = None;
-        if let Some(stream) = self.0.stream.take() {
+        self.state.begin_page = None;
+        if let Some(stream) = self.state.stream.take() {
             core.streams.give_back(stream);
         }
-        core.locks.unbind(self.0.id);
+        core.locks.unbind(self.state.id);
     }
 
-    pub fn commit(mut self, core: &Core) -> Result<()> {
-        let end = commit_state(core, &mut self.0)?;
-        self.end(core);
+    /// Durable when it returns. After an error it can be called again.
+    pub fn commit(&mut self, core: &Core) -> Result<()> {
+        let end = match self.committed {
+            Some(end) => end,
+            None => {
+                let end = commit_state(core, &mut self.state)?;
+                self.end(core);
+                *self.committed.insert(end)
+            }
+        };
         core.storage.pages.redo().make_durable(end)?;
         Ok(())
     }
 
-    pub fn roll_back(mut self, core: &Core) -> Result<()> {
+    /// After an error it can be called again.
+    pub fn roll_back(&mut self, core: &Core) -> Result<()> {
+        if self.committed.is_some() {
+            return Err(Error::Invalid("the transaction was committed".into()));
+        }
+        rollback::undecide(core, &mut self.state)?;
         while !self.step(core, 64)? {}
         Ok(())
     }
