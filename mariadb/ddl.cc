@@ -15,6 +15,7 @@
 #include "kept_statistics.h"
 #include "table_options.h"
 #include "sql_table.h"
+#include "xid.h"
 #include <set>
 
 namespace terrace {
@@ -62,7 +63,11 @@ static int drop(THD *thd, const char *path)
 {
   if (!engine)
     return HA_ERR_NO_CONNECTION;
-  return map_error(thd, drop_in_doubt(thd, table_name(path)));
+  const std::string name= table_name(path);
+  if (thd && !server_recovers() && !is_passing_name(name))
+    if (int error= wait_for_prepared(thd, name))
+      return error;
+  return map_error(thd, drop_in_doubt(thd, name));
 }
 
 /** Also of a table that the server doesn't know: its partitions may be left. */
@@ -223,6 +228,15 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     const bool unique= key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
     indexes.push_back({sizeof(terrace_index_definition), bytes_of(key->name.str, key->name.length), unique});
   }
+  // The copy of a table that ALTER makes: at its end the table would be found to be touched.
+  const TABLE_LIST *source= thd->lex->query_tables;
+  if (info->options & HA_CREATE_TMP_ALTER && source && source->table)
+    if (int error= wait_for_prepared(thd, table_name(source->table->s->normalized_path.str)))
+    {
+      // The server would say only that the table can't be made.
+      my_error(error == HA_ERR_LOCK_WAIT_TIMEOUT ? ER_LOCK_WAIT_TIMEOUT : ER_QUERY_INTERRUPTED, MYF(0));
+      return error;
+    }
   const bool temporary= info->options & HA_LEX_CREATE_TMP_TABLE;
   const std::string properties= make_properties(temporary ? Properties::TEMPORARY : Properties::CREATED, form, "");
   const std::string engine_name= table_name(name);
@@ -283,6 +297,10 @@ int ha_terrace::rename_table(const char *from, const char *to)
     return HA_ERR_NO_CONNECTION;
   // A partition's sample has its name in its key.
   const std::string before= table_name(from), after= table_name(to);
+  // ALTER, which takes the table's place.
+  if (is_passing_name(after) && !is_passing_name(before) && !server_recovers())
+    if (int error= wait_for_prepared(ha_thd(), before))
+      return error;
   Properties properties;
   terrace_table *table= nullptr;
   std::string kept;
@@ -312,6 +330,8 @@ int ha_terrace::rename_table(const char *from, const char *to)
 
 int ha_terrace::truncate()
 {
+  if (int error= wait_for_prepared(ha_thd(), m_name))
+    return error;
   close_cursor();
   free_retired();
   const std::string kept= statistics_key();

@@ -77,6 +77,17 @@ std::string version_in(const fs::path &frm)
   return text.substr(HEAD + 2, bytes[HEAD + 1]);
 }
 
+bool is_of_another_engine(const std::string &table)
+{
+  // Engines of the server have a number each; this one's is given out anew by each start.
+  static const size_t ENGINE_AT= 3;
+  std::ifstream in(file_of(table, ".frm"), std::ios::binary);
+  uchar head[ENGINE_AT + 1];
+  if (!in.read(reinterpret_cast<char *>(head), sizeof head) || head[0] != 0xfe || head[1] != 1)
+    return false;
+  return head[ENGINE_AT] < DB_TYPE_FIRST_DYNAMIC && head[ENGINE_AT] != DB_TYPE_PARTITION_DB;
+}
+
 void for_each_file(const char *extension, const std::function<void(const fs::path &, const std::string &)> &each)
 {
   std::error_code error;

@@ -27,6 +27,8 @@ bool has_file(const std::string &table, const char *extension);
 std::vector<std::string> names_in(const std::filesystem::path &list);
 /** The version in a definition; empty: there is none. */
 std::string version_in(const std::filesystem::path &frm);
+/** Whether the definition says that the table is certainly not this engine's, nor partitioned. */
+bool is_of_another_engine(const std::string &table);
 std::filesystem::path file_of(const std::string &table, const char *extension);
 
 /** Calls `each` with every file of this extension in a database, and its table. */

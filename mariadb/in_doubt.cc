@@ -24,7 +24,7 @@ bool list_tables(Tables *tables)
   return !terrace_table_list(engine, list_one, tables);
 }
 
-int32_t properties_of(const std::string &name, Properties *properties)
+static int32_t properties_of(const std::string &name, Properties *properties)
 {
   terrace_table *table= nullptr;
   if (int32_t code= terrace_table_open(engine, bytes_of(name), &table))
@@ -130,11 +130,12 @@ int32_t drop_in_doubt(THD *thd, const std::string &name)
   return code;
 }
 
-/** A dropped table whose definition is there is back; another one goes. False: not yet. */
+/** A dropped table whose definition is there, and not that of another table, is back; others go. False: not yet. */
 static bool settle_dropped(const std::string &hidden, const Properties &properties, bool last)
 {
   const std::string original= shown(hidden);
-  if (!is_defined(original, properties.version))
+  Properties other;
+  if (!is_defined(original, properties.version) || !properties_of(original, &other))
   {
     if (drop_now(hidden, original, properties))
       warn("drop", original);
@@ -145,11 +146,7 @@ static bool settle_dropped(const std::string &hidden, const Properties &properti
     return false;
   Properties back= properties;
   back.flags&= ~Properties::DROPPED;
-  const int32_t code= redefine(hidden, original, back);
-  if (code == TERRACE_EXISTS)
-    sql_print_warning("Terrace: %s was being dropped, is defined still, and there is another one: it stays as %s", original.c_str(),
-                      hidden.c_str());
-  else if (code)
+  if (redefine(hidden, original, back))
     warn("bring back", original);
   else
     sql_print_information("Terrace: the drop of %s was interrupted: it is there", original.c_str());
@@ -247,6 +244,8 @@ static bool is_replaced(const Properties &properties, const Tables &tables)
   const std::string name= table_of(properties.origin), version= defined_version(name);
   if (version.empty() || version == properties.version)
     return false;
+  if (is_of_another_engine(name))
+    return true;
   for (auto at= tables.lower_bound(name); at != tables.end() && !at->first.compare(0, name.size(), name); ++at)
     if (table_of(at->first) == name && at->second.version == version)
       return true;

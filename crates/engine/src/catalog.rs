@@ -19,7 +19,7 @@ use crate::table::{Table, TableDef};
 pub(crate) use alter::{Alter, Source};
 pub use entry::{Listed, listed};
 use entry::{decode, encode};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,7 +113,7 @@ impl Catalog {
         let tree = Tree::open(pages, SpaceId::CATALOG)?;
         let next = checkpointer.superblock().spaces;
         let mut known = Tables::default();
-        let mut taken = hashbrown::HashSet::new();
+        let mut taken = HashSet::new();
         let mut entries = definition::Entries::default();
         let report = tree.check(&mut |key, value| entries.add(key, value))?;
         if let Some(fault) = report.faults.first() {
@@ -165,7 +165,7 @@ impl Catalog {
     }
 
     /// Every space that a table has.
-    pub fn spaces(&self) -> hashbrown::HashSet<SpaceId> {
+    pub fn spaces(&self) -> HashSet<SpaceId> {
         self.known.lock().by_name.values().flat_map(|k| k.spaces.iter().copied()).collect()
     }
     pub fn names(&self) -> Vec<String> {
@@ -176,6 +176,12 @@ impl Catalog {
     /// What the front keeps of the table, without opening it. None: there is no such table.
     pub fn properties(&self, name: &str) -> Option<Vec<u8>> {
         self.known.lock().by_name.get(name).map(|known| known.def.properties.clone())
+    }
+    /// The names of the tables that have one of these ids or spaces.
+    pub fn named(&self, ids: &HashSet<u32>, spaces: &HashSet<SpaceId>) -> Vec<String> {
+        let known = self.known.lock();
+        let is_one = |k: &Known| ids.contains(&k.id) || k.spaces.iter().any(|space| spaces.contains(space));
+        known.by_name.iter().filter(|(_, k)| is_one(k)).map(|(name, _)| name.clone()).collect()
     }
     /// Space, table, index of every tree.
     pub fn list(&self) -> Vec<(SpaceId, String, String)> {

@@ -18,6 +18,7 @@ use crate::txn::purge::PurgeWorker;
 use crate::txn::recover::{Left, RollbackWorker, read_streams};
 use crate::txn::{Isolation, Lock, Txn};
 use crate::undo::stream::{self, Streams};
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -164,6 +165,23 @@ impl Engine {
     /// XIDs of the transactions that a crash left prepared.
     pub fn prepared(&self) -> Vec<Vec<u8>> {
         self.prepared.lock().iter().map(|(xid, _)| xid.clone()).collect()
+    }
+    /// The tables in which prepared transactions have changes or locks: those that a crash left, and `others`.
+    pub fn tables_of_prepared(&self, others: &[Arc<Txn>]) -> Result<Vec<String>> {
+        let (mut tables, mut spaces) = (HashSet::new(), HashSet::new());
+        for (_, left) in self.prepared.lock().iter() {
+            tables.extend(left.tables.iter().copied());
+        }
+        for txn in others {
+            let (changed, locked) = txn.touched()?;
+            tables.extend(changed);
+            spaces.extend(locked);
+        }
+        Ok(if tables.is_empty() && spaces.is_empty() {
+            Vec::new()
+        } else {
+            self.core.catalog.named(&tables, &spaces)
+        })
     }
     /// Decides a prepared transaction. One whose end fails stays prepared, and can be decided again; meanwhile it is nobody
     /// else's.

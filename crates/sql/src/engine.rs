@@ -66,6 +66,9 @@ impl Prepared {
         }
         ended
     }
+    pub fn transactions(&self) -> Vec<Arc<Txn>> {
+        self.waiting.lock().values().map(|waiting| waiting.txn.clone()).collect()
+    }
     pub fn names(&self) -> Vec<Vec<u8>> {
         self.waiting.lock().keys().cloned().collect()
     }

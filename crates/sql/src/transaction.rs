@@ -367,6 +367,29 @@ pub unsafe extern "C" fn terrace_prepared(
     })
 }
 
+/// Calls `each` with the name of every table in which a prepared transaction that no handle owns has changes or locks. Those that a
+/// crash left hold no locks but on what they changed.
+///
+/// # Safety
+/// `engine` is open; `each` may be called with `context` on this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_prepared_tables(
+    engine: *const TerraceEngine,
+    each: TerraceXidFn,
+    context: *mut c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        let engine = unsafe { &*engine };
+        for name in engine.engine.tables_of_prepared(&engine.prepared.transactions())? {
+            // SAFETY: the caller's promise.
+            unsafe { each(context, TerraceBytes::of(name.as_bytes())) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
 /// Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none. After another error it is prepared
 /// still, and can be decided again.
 ///

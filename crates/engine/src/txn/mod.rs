@@ -31,6 +31,7 @@ use crate::undo::record::{self, Body, Record};
 use crate::undo::stream::{Mark, Stream, append_log};
 use crate::version::Reader;
 use cancel::Cancel;
+use hashbrown::HashSet;
 use history::Past;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -404,6 +405,23 @@ impl Txn {
         self.finish(&mut state);
         self.core.counters.rolled_back.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The tables that the transaction has changed, by id, and the trees in which it holds locks. Reads its undo.
+    pub fn touched(&self) -> Result<(HashSet<u32>, HashSet<SpaceId>)> {
+        let state = self.state.lock();
+        let mut tables = HashSet::new();
+        let mut at = state.last;
+        while state.id != 0 && !state.ended && at != state.begin {
+            let read = self.core.streams.read(at, |record| (record.before, record.body.table()))?;
+            let Some((before, table)) = read else {
+                return Err(Error::Corrupt(format!("undo record {at:?} is not there")));
+            };
+            tables.extend(table);
+            at = before;
+        }
+        let locked = state.locks.iter().map(|(space, _)| *space).chain(state.gaps.iter().copied());
+        Ok((tables, locked.collect()))
     }
 
     /// Gives back what a transaction holds at its end.

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body};
 use crate::undo::stream::{Found, Mark, Streams};
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace_io::sched::{Event, Step, Worker};
@@ -31,6 +32,8 @@ pub struct Left {
     pub(crate) state: State,
     /// Where its commit record ends, if it has one: it need only become durable.
     committed: Option<Glsn>,
+    /// The tables that it changed.
+    pub(crate) tables: HashSet<u32>,
 }
 
 struct Open {
@@ -43,6 +46,7 @@ struct Open {
     has_past: bool,
     records: u64,
     xid: Vec<u8>,
+    tables: HashSet<u32>,
 }
 
 /// Walks all streams and gives those back that are at rest.
@@ -71,6 +75,7 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                         has_past: false,
                         records: 0,
                         xid,
+                        tables: HashSet::new(),
                     });
                 }
                 Body::Prepare { xid } => {
@@ -85,12 +90,14 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                         open.last = at;
                         open.records += 1;
                         open.has_past |= change.old.is_some();
+                        open.tables.insert(change.table);
                     }
                 }
                 Body::Large { .. } | Body::Load { .. } | Body::Extent { .. } | Body::Filled { .. } => {
                     if let Some(open) = &mut open {
                         open.last = at;
                         open.records += 1;
+                        open.tables.extend(record.body.table());
                     }
                 }
             }
@@ -119,10 +126,12 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                     prepared: open.state == record::State::Prepared,
                     ..State::default()
                 };
-                if state.prepared && !crate::planted::PREPARED_FORGOTTEN.on() {
-                    recovered.prepared.push((open.xid, Left { state, committed: None }));
+                let is_prepared = state.prepared && !crate::planted::PREPARED_FORGOTTEN.on();
+                let left = Left { state, committed: None, tables: open.tables };
+                if is_prepared {
+                    recovered.prepared.push((open.xid, left));
                 } else {
-                    recovered.unfinished.push(Left { state, committed: None });
+                    recovered.unfinished.push(left);
                 }
             }
         }
