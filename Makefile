@@ -23,7 +23,7 @@ differ: ## random SQL against InnoDB and Terrace: TIME=3600 seconds, SEED=1
 apps: ## other people's programs on Terrace: go-tpc's TPC-C and TPC-H, a JDBC program, SQLAlchemy
 	@scripts/apps.sh
 planted: ## each planted bug must be found
-	cargo test --release -p terrace-engine --features planted-bugs --lib --test every_step --test halves --test leaks --test pace --test phantoms --test storage_crash --test txn_crash --test txn_locks planted
+	cargo test --release -p terrace-engine --features planted-bugs --lib --test every_step --test halves --test leaks --test pace --test phantoms --test prepared --test storage_crash --test txn_crash --test txn_locks planted
 	cargo test --release -p terrace-tier --features planted-bugs --lib --test flash_model --test sink --test sink_lives planted
 clean:
 	rm -rf target

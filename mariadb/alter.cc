@@ -13,6 +13,7 @@
 */
 #include "ha_terrace.h"
 #include "alter.h"
+#include "in_doubt.h"
 #include "ddl.h"
 #include "errors.h"
 #include "globals.h"
@@ -439,7 +440,7 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   }
   std::vector<std::string> properties;
   for (uint at= 0; all[at]; at++)
-    properties.push_back(make_properties(table->s->tmp_table != NO_TMP_TABLE, altered,
+    properties.push_back(make_properties(table->s->tmp_table != NO_TMP_TABLE ? Properties::TEMPORARY : 0, altered,
                                          static_cast<Context *>(all[at])->layouts.bytes()));
   // What is kept of the old definition's indexes goes with it.
   std::vector<std::string> samples;
@@ -449,8 +450,16 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   for (const std::string &one : properties)
     each.push_back(bytes_of(one));
   info->handler_ctx= all[0];
-  if (int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size()))
+  const int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size());
+  if (code)
+  {
+    // It may be done when the volume is there again.
+    const LEX_CUSTRING &version= altered->s->tabledef_version;
+    keep_definition(m_name, std::string(reinterpret_cast<const char *>(version.str), version.length));
     return alter_failed(code, altered, info);
+  }
+  if (table->s->tmp_table == NO_TMP_TABLE)
+    note_changed(ha_thd(), m_name);
   for (const std::string &sample : samples)
     if (!sample.empty())
       forget_statistics(sample);

@@ -12,7 +12,7 @@ struct terrace_table;
 namespace terrace {
 
 /** What the engine keeps of a table for the server (see ddl.cc). */
-std::string make_properties(bool temporary, const TABLE *table, const std::string &layouts);
+std::string make_properties(uchar flags, const TABLE *table, const std::string &layouts);
 /** The layouts of a table's rows. @return false if its properties are damaged */
 bool read_layouts(const terrace_table *table, RowLayouts *layouts);
 

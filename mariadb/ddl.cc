@@ -3,93 +3,55 @@
   Definitions: create, drop, rename, truncate; CHECK and OPTIMIZE.
 
   The engine's table is named as the server's path is, without "./": `db/table` in the server's file name encoding. Its
-  properties are for this file alone:
-    1 byte   version (2; of version 1 the rest is the definition version)
-    1 byte   1: a temporary table, dropped at the next start if a crash left it
-    u16      length of the server's definition version (of the .frm), by which check_version tells after a crash which
-             definition the engine's table has, and the definition version
-    rest     the layouts of its rows (row_layouts.h)
+  properties are for this directory alone (properties.h); what a crash leaves of a statement is in in_doubt.h.
 */
 #include "ha_terrace.h"
 #include "alter.h"
 #include "ddl.h"
+#include "definition_files.h"
 #include "errors.h"
 #include "globals.h"
+#include "in_doubt.h"
 #include "kept_statistics.h"
 #include "table_options.h"
 #include "sql_table.h"
-#include "table_options.h"
+#include "xid.h"
 #include <set>
 
 namespace terrace {
-
-static const char PROPERTIES_VERSION= 2, TEMPORARY= 1;
-
-/* A table's properties, read. What isn't there is empty. */
-struct Properties
-{
-  bool temporary= false;
-  terrace_bytes version= {}, layouts= {};
-
-  explicit Properties(const terrace_bytes &bytes)
-  {
-    if (bytes.len < 2)
-      return;
-    temporary= bytes.data[1] & TEMPORARY;
-    const uchar *at= bytes.data + 2, *end= bytes.data + bytes.len;
-    if (bytes.data[0] == 1)
-      version= bytes_of(at, end - at);
-    if (bytes.data[0] != PROPERTIES_VERSION || end - at < 2 || end - at - 2 < uint2korr(at))
-      return;
-    version= bytes_of(at + 2, uint2korr(at));
-    at+= 2 + version.len;
-    layouts= bytes_of(at, end - at);
-  }
-};
 
 std::string table_name(const char *path)
 {
   return path[0] == FN_CURLIB && path[1] == FN_LIBCHAR ? path + 2 : path;
 }
 
-static std::string make_properties(bool temporary, const uchar *version, size_t length, const std::string &layouts)
-{
-  std::string properties(1, PROPERTIES_VERSION);
-  properties+= temporary ? TEMPORARY : 0;
-  properties+= (char) length;
-  properties+= (char) (length >> 8);
-  return properties.append(reinterpret_cast<const char *>(version), length) + layouts;
-}
-
-std::string make_properties(bool temporary, const TABLE *table, const std::string &layouts)
+std::string make_properties(uchar flags, const TABLE *table, const std::string &layouts)
 {
   const LEX_CUSTRING &version= table->s->tabledef_version;
-  return make_properties(temporary, version.str, version.length, layouts);
+  Properties properties;
+  properties.flags= flags;
+  properties.version.assign(reinterpret_cast<const char *>(version.str), version.length);
+  properties.layouts= layouts;
+  return properties.bytes();
 }
 
 std::string plain_properties()
 {
-  return make_properties(false, nullptr, 0, "");
-}
-
-std::string version_of(const terrace_bytes &bytes)
-{
-  const Properties properties(bytes);
-  return std::string(reinterpret_cast<const char *>(properties.version.data), properties.version.len);
+  return Properties().bytes();
 }
 
 bool read_layouts(const terrace_table *table, RowLayouts *layouts)
 {
   const Properties properties(terrace_table_properties(table));
-  return layouts->parse(properties.layouts.data, properties.layouts.len);
+  return layouts->parse(reinterpret_cast<const uchar *>(properties.layouts.data()), properties.layouts.size());
 }
 
 static std::string statistics_of(const terrace_bytes &bytes, const std::string &name)
 {
   const Properties properties(bytes);
-  if (!properties.version.len || properties.temporary)
+  if (properties.version.empty() || properties.has(Properties::TEMPORARY))
     return "";
-  return statistics_key(properties.version.data, properties.version.len, name);
+  return statistics_key(reinterpret_cast<const uchar *>(properties.version.data()), properties.version.size(), name);
 }
 
 std::string statistics_of(const terrace_table *table, const std::string &name)
@@ -97,26 +59,15 @@ std::string statistics_of(const terrace_table *table, const std::string &name)
   return statistics_of(terrace_table_properties(table), name);
 }
 
-static std::string statistics_of(const std::string &name)
-{
-  terrace_table *table= nullptr;
-  if (terrace_table_open(engine, bytes_of(name), &table))
-    return "";
-  const std::string key= statistics_of(table, name);
-  terrace_table_close(table);
-  return key;
-}
-
 static int drop(THD *thd, const char *path)
 {
   if (!engine)
     return HA_ERR_NO_CONNECTION;
   const std::string name= table_name(path);
-  const std::string kept= statistics_of(name);
-  const int32_t code= terrace_table_drop(engine, bytes_of(name));
-  if (!code && !kept.empty())
-    forget_statistics(kept);
-  return map_error(thd, code);
+  if (thd && !server_recovers() && !is_passing_name(name))
+    if (int error= wait_for_prepared(thd, name))
+      return error;
+  return map_error(thd, drop_in_doubt(thd, name));
 }
 
 /** Also of a table that the server doesn't know: its partitions may be left. */
@@ -144,7 +95,7 @@ static void list_one(void *context, terrace_bytes name, terrace_bytes properties
 {
   Listed *listed= static_cast<Listed *>(context);
   std::string text(reinterpret_cast<const char *>(name.data), name.len);
-  const bool temporary= Properties(properties).temporary;
+  const bool temporary= Properties(properties).has(Properties::TEMPORARY);
   if (listed->temporary ? temporary : text.compare(0, listed->start.size(), listed->start) == 0)
     listed->names.push_back(text);
 }
@@ -202,8 +153,8 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
         terrace_table_open(engine, bytes_of(listed.names[0]), &table))
       return 2;
   }
-  const terrace_bytes has= Properties(terrace_table_properties(table)).version;
-  const bool same= has.len == version->length && !memcmp(has.data, version->str, version->length);
+  const std::string has= Properties(terrace_table_properties(table)).version;
+  const bool same= has.size() == version->length && !memcmp(has.data(), version->str, version->length);
   terrace_table_close(table);
   return same ? 0 : 1;
 }
@@ -277,7 +228,17 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     const bool unique= key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
     indexes.push_back({sizeof(terrace_index_definition), bytes_of(key->name.str, key->name.length), unique});
   }
-  const std::string properties= make_properties(info->options & HA_LEX_CREATE_TMP_TABLE, form, "");
+  // The copy of a table that ALTER makes: at its end the table would be found to be touched.
+  const TABLE_LIST *source= thd->lex->query_tables;
+  if (info->options & HA_CREATE_TMP_ALTER && source && source->table)
+    if (int error= wait_for_prepared(thd, table_name(source->table->s->normalized_path.str)))
+    {
+      // The server would say only that the table can't be made.
+      my_error(error == HA_ERR_LOCK_WAIT_TIMEOUT ? ER_LOCK_WAIT_TIMEOUT : ER_QUERY_INTERRUPTED, MYF(0));
+      return error;
+    }
+  const bool temporary= info->options & HA_LEX_CREATE_TMP_TABLE;
+  const std::string properties= make_properties(temporary ? Properties::TEMPORARY : Properties::CREATED, form, "");
   const std::string engine_name= table_name(name);
   terrace_table_definition definition= {};
   definition.size= sizeof definition;
@@ -297,6 +258,8 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   if (!code && info->auto_increment_value > 1)
     code= terrace_table_auto_increment_raise(table, info->auto_increment_value);
   terrace_table_close(table);
+  if (!code && !temporary)
+    note_created(thd, engine_name);
   return map_error(thd, code);
 }
 
@@ -305,26 +268,70 @@ int ha_terrace::delete_table(const char *name)
   return drop(ha_thd(), name);
 }
 
+/**
+  What a table is under another name. EXCHANGE PARTITION renames a table to a partition and back: each then has the version of the
+  definition that it comes under.
+*/
+static void become(Properties *properties, const std::string &before, const std::string &after)
+{
+  const bool passing= is_passing_name(after);
+  if (passing && !is_passing_name(before))
+  {
+    properties->flags|= Properties::REPLACED;
+    properties->origin= before;
+  }
+  if (!passing)
+  {
+    properties->flags&= ~Properties::REPLACED;
+    const std::string version= defined_version(after);
+    static const char EXCHANGED[]= "/#sql-exchange-";
+    const bool exchanged= is_partition(before) != is_partition(after) || before.find(EXCHANGED) != std::string::npos;
+    if (exchanged && !version.empty())
+      properties->version= version;
+  }
+}
+
 int ha_terrace::rename_table(const char *from, const char *to)
 {
   if (!engine)
     return HA_ERR_NO_CONNECTION;
   // A partition's sample has its name in its key.
   const std::string before= table_name(from), after= table_name(to);
-  const std::string kept= statistics_suffix(before) != statistics_suffix(after) ? statistics_of(before) : "";
-  int32_t code= terrace_table_rename(engine, bytes_of(before), bytes_of(after));
-  // The server renames all partitions again, also those that were renamed before the crash.
-  terrace_table *renamed= nullptr;
-  if (code == TERRACE_ABSENT && server_recovers() && !terrace_table_open(engine, bytes_of(after), &renamed))
+  // ALTER, which takes the table's place.
+  if (is_passing_name(after) && !is_passing_name(before) && !server_recovers())
+    if (int error= wait_for_prepared(ha_thd(), before))
+      return error;
+  Properties properties;
+  terrace_table *table= nullptr;
+  std::string kept;
+  int32_t code= terrace_table_open(engine, bytes_of(before), &table);
+  if (!code)
+  {
+    properties= Properties(terrace_table_properties(table));
+    if (statistics_suffix(before) != statistics_suffix(after))
+      kept= statistics_of(table, before);
+    terrace_table_close(table);
+    become(&properties, before, after);
+    const std::string bytes= properties.bytes();
+    code= terrace_table_redefine(engine, bytes_of(before), bytes_of(after), bytes_of(bytes));
+  }
+  else if (code == TERRACE_ABSENT && server_recovers() && !terrace_table_open(engine, bytes_of(after), &table))
+  {
+    // The server renames all partitions again, also those that were renamed before the crash.
+    terrace_table_close(table);
     code= TERRACE_OK;
-  terrace_table_close(renamed);
+  }
   if (!code && !kept.empty())
     forget_statistics(kept);
+  if (!code && !properties.has(Properties::TEMPORARY))
+    note_renamed(ha_thd(), before, after);
   return map_error(ha_thd(), code);
 }
 
 int ha_terrace::truncate()
 {
+  if (int error= wait_for_prepared(ha_thd(), m_name))
+    return error;
   close_cursor();
   free_retired();
   const std::string kept= statistics_key();

@@ -15,13 +15,13 @@ void fill_definition_calls(handlerton *into);
 /** The properties of a table that is not the server's. */
 std::string plain_properties();
 void drop_left_temporary_tables();
-/** The version of its definition that a table has, of its properties. */
-std::string version_of(const terrace_bytes &properties);
 /** The partitions of a table that the server has no definition of. `table` is the engine's name. */
 std::vector<std::string> left_partitions(const std::string &table);
 /** Whether the server still brings to an end what a crash interrupted. */
 bool server_recovers();
 void fill_partition_calls(handlerton *into);
+/** Before the server recovers: of which tables the partitions have lost their list. */
+void remember_strays();
 /** Under what a table's sample is kept; empty: it isn't. `name` is the engine's. */
 std::string statistics_of(const terrace_table *table, const std::string &name);
 void drop_left_statistics();

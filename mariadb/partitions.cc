@@ -9,79 +9,26 @@
   DROP TABLE or DROP DATABASE is told of it: a data directory may be lost for other reasons, and the rows not with it.
 */
 #include "ddl.h"
+#include "definition_files.h"
 #include "errors.h"
 #include "globals.h"
-#include "mysqld.h"
-#include "handler.h"
+#include "in_doubt.h"
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <vector>
 
 namespace terrace {
 
-static const char MARK[]= "#P#";
-/* A list: words of 4 bytes. Its length in words, a checksum, the number of partitions; a byte for each, its engine; the length of
-   the names, the names, each ended by a zero. */
-static const size_t WORD= 4, COUNT_AT= 8, ENGINES_AT= 12;
-
 namespace fs= std::filesystem;
 
-/** Whether the server has such a file of a table; if that can't be known, it has. */
-static bool has_file(const std::string &table, const char *extension)
+/** Those that are not dropped. */
+static bool list_shown(Tables *tables)
 {
-  std::error_code error;
-  return fs::exists(fs::path(mysql_real_data_home) / (table + extension), error) || error;
-}
-
-static size_t words(size_t bytes) { return (bytes + WORD - 1) / WORD * WORD; }
-
-/** The names that a list has, if its partitions are this engine's. */
-static std::vector<std::string> names_in(const fs::path &file)
-{
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  text << in.rdbuf();
-  const std::string list= text.str();
-  const uchar *bytes= reinterpret_cast<const uchar *>(list.data());
-  std::vector<std::string> names;
-  if (!in || list.size() < ENGINES_AT + WORD)
-    return names;
-  const size_t count= uint4korr(bytes + COUNT_AT), names_at= ENGINES_AT + words(count) + WORD;
-  if (count == 0 || count > list.size() || names_at > list.size() || bytes[ENGINES_AT] != (uchar) hton->db_type)
-    return names;
-  size_t at= names_at;
-  for (size_t one= 0; one < count && at < list.size(); one++)
-  {
-    names.emplace_back(list.c_str() + at);
-    at+= names.back().size() + 1;
-  }
-  return names;
-}
-
-/* The engine's tables, each with the version of its definition. */
-typedef std::map<std::string, std::string> Tables;
-
-static void list_name(void *context, terrace_bytes name, terrace_bytes properties)
-{
-  (*static_cast<Tables *>(context))[std::string(reinterpret_cast<const char *>(name.data), name.len)]= version_of(properties);
-}
-
-/** The version in a definition of the server's; empty: there is none. */
-static std::string version_in(const fs::path &frm)
-{
-  static const size_t HEAD= 64;
-  std::ifstream in(frm, std::ios::binary);
-  std::string text(4096, 0);
-  in.read(&text[0], text.size());
-  text.resize(in.gcount());
-  const uchar *bytes= reinterpret_cast<const uchar *>(text.data());
-  // Fields of a type, a length and so many bytes; the version is the first, of type 0.
-  if (text.size() < HEAD + 2 || bytes[0] != 0xfe || bytes[1] != 1 || bytes[HEAD] != 0 || text.size() < HEAD + 2 + bytes[HEAD + 1])
-    return "";
-  return text.substr(HEAD + 2, bytes[HEAD + 1]);
+  if (!list_tables(tables))
+    return false;
+  for (auto at= tables->begin(); at != tables->end();)
+    at= at->second.has(Properties::DROPPED) ? tables->erase(at) : std::next(at);
+  return true;
 }
 
 /** Partitions without a list, by what follows the table's name. */
@@ -102,17 +49,6 @@ static std::atomic<bool> recovering{true};
 
 bool server_recovers() { return recovering; }
 
-/** Calls `each` with every file of this extension in a database, and its table. */
-template <class Each> static void for_each_file(const char *extension, Each each)
-{
-  std::error_code error;
-  for (const fs::directory_entry &database : fs::directory_iterator(mysql_real_data_home, error))
-    if (database.is_directory(error))
-      for (const fs::directory_entry &file : fs::directory_iterator(database.path(), error))
-        if (file.path().extension() == extension)
-          each(file.path(), database.path().filename().string() + "/" + file.path().stem().string());
-}
-
 /** Whether each partition has this version, by the name of the list or by that of the definition. */
 static bool are_of(const std::vector<std::string> &names, const std::string &listed, const std::string &defined,
                    const std::string &version, const Tables &tables)
@@ -120,7 +56,7 @@ static bool are_of(const std::vector<std::string> &names, const std::string &lis
   for (const std::string &name : names)
   {
     const auto one= tables.find(listed + MARK + name), other= tables.find(defined + MARK + name);
-    if ((one == tables.end()) == (other == tables.end()) || (one == tables.end() ? other : one)->second != version)
+    if ((one == tables.end()) == (other == tables.end()) || (one == tables.end() ? other : one)->second.version != version)
       return false;
   }
   return !names.empty() && !version.empty();
@@ -162,7 +98,7 @@ static void follow_definition(const fs::path &list, const std::string &listed, T
 static void bring_back_partitions()
 {
   Tables tables;
-  if (terrace_table_list(engine, list_name, &tables))
+  if (!list_shown(&tables))
     return;
   std::vector<std::pair<fs::path, std::string>> lists;
   for_each_file(".par", [&](const fs::path &list, const std::string &table) {
@@ -175,22 +111,66 @@ static void bring_back_partitions()
   if (stray.empty())
     return;
   for_each_file(".par", [&](const fs::path &list, const std::string &table) {
+    const std::string version= defined_version(table);
     for (const std::string &partition : names_in(list))
     {
       const std::string suffix= MARK + partition, name= table + suffix;
-      // Which of several it would be is not known.
-      if (tables.count(name) || stray.count(suffix) != 1)
+      if (tables.count(name))
         continue;
-      const std::string from= stray.find(suffix)->second;
+      // Which of several it would be, if not one alone has the definition's version, is not known.
+      const auto range= stray.equal_range(suffix);
+      auto found= range.second;
+      uint count= 0;
+      for (auto at= range.first; at != range.second; ++at)
+        if (tables[at->second].version == version || std::next(range.first) == range.second)
+        {
+          found= at;
+          count++;
+        }
+      if (count != 1)
+        continue;
+      const std::string from= found->second;
       if (terrace_table_rename(engine, bytes_of(from), bytes_of(name)))
         sql_print_warning("Terrace: can't rename %s back to %s: %s", from.c_str(), name.c_str(), last_message().c_str());
       else
         sql_print_information("Terrace: a rename was interrupted: %s is %s again", from.c_str(), name.c_str());
-      stray.erase(suffix);
+      stray.erase(found);
     }
   });
-  for (const auto &one : stray)
-    sql_print_warning("Terrace: %s is a partition of no table of the server; DROP TABLE of its table removes it", one.second.c_str());
+}
+
+/** Tables whose partitions have lost their list, but not their definition: the server was dropping them, and goes on with it. */
+static std::set<std::string> being_dropped;
+
+void remember_strays()
+{
+  Tables tables;
+  if (!list_shown(&tables))
+    return;
+  for (const auto &one : strays(tables))
+  {
+    const std::string table= table_of(one.second);
+    if (!defined_version(table).empty())
+      being_dropped.insert(table);
+  }
+}
+
+static void drop_strays()
+{
+  Tables tables;
+  if (!list_shown(&tables))
+    return;
+  for (const auto &one : strays(tables))
+  {
+    const std::string &name= one.second, table= table_of(name);
+    if (!being_dropped.count(table) || has_file(table, ".frm"))
+      sql_print_warning("Terrace: %s is a partition of no table of the server; DROP TABLE of its table removes it", name.c_str());
+    else if (terrace_table_drop(engine, bytes_of(name)))
+      sql_print_warning("Terrace: can't drop %s: %s", name.c_str(), last_message().c_str());
+    else
+      sql_print_information("Terrace: the drop of %s was interrupted: it is done", name.c_str());
+  }
+  being_dropped.clear();
 }
 
 static int recovered(handlerton *)
@@ -199,11 +179,15 @@ static int recovered(handlerton *)
   try
   {
     if (engine)
+    {
       bring_back_partitions();
+      settle_all();
+      drop_strays();
+    }
   }
   catch (const fs::filesystem_error &error)
   {
-    sql_print_warning("Terrace: can't look for partitions that a crash left: %s", error.what());
+    sql_print_warning("Terrace: can't look for what a crash left: %s", error.what());
   }
   return 0;
 }
@@ -212,7 +196,7 @@ std::vector<std::string> left_partitions(const std::string &table)
 {
   Tables tables;
   std::vector<std::string> left;
-  if (has_file(table, ".frm") || terrace_table_list(engine, list_name, &tables))
+  if (has_file(table, ".frm") || !list_tables(&tables))
     return left;
   const std::string start= table + MARK;
   for (auto at= tables.lower_bound(start); at != tables.end() && !at->first.compare(0, start.size(), start); ++at)

@@ -322,6 +322,7 @@ static int start(void *place)
   tell_lock_waits();
   hide_volume();
   drop_left_temporary_tables();
+  remember_strays();
   drop_left_statistics();
   start_watch();
   return 0;

@@ -99,6 +99,8 @@ void Session::forget_cancel()
 /** The connection ends: rolls back, unless the transaction is prepared, which then waits for XA COMMIT by name. */
 Session::~Session()
 {
+  if (!doubts.empty())
+    settle(&doubts);
   if (txn)
     ended();
   forget_cancel();
@@ -131,6 +133,8 @@ struct Calls
   static int commit(handlerton *, THD *thd, bool all)
   {
     Session *session= Session::of(thd);
+    if (!session->doubts.empty())
+      settle(&session->doubts);
     if (!is_whole(thd, all))
     {
       session->in_statement= false;
@@ -185,6 +189,8 @@ struct Calls
   static int rollback(handlerton *, THD *thd, bool all)
   {
     Session *session= Session::of(thd);
+    if (!session->doubts.empty())
+      settle(&session->doubts);
     if (!session->txn)
       return 0;
     int32_t code;

@@ -18,6 +18,7 @@
 #ifndef TERRACE_SESSION_H
 #define TERRACE_SESSION_H
 
+#include "in_doubt.h"
 #include "server.h"
 #include <mutex>
 #include <vector>
@@ -48,6 +49,8 @@ public:
   /** The server's number of the index of the last HA_ERR_FOUND_DUPP_KEY. A partitioned table asks another of its handlers than
       the one that met it. */
   uint duplicate_index= MAX_KEY;
+  /** What the DDL statement at hand has done. */
+  InDoubt doubts;
   /** Those that fill a table in bulk in the statement at hand. */
   std::vector<ha_terrace *> loads;
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "xid.h"
+#include "definition_files.h"
+#include "errors.h"
 #include "globals.h"
 #include <set>
 
@@ -78,6 +80,33 @@ static int commit_by_xid(handlerton *, XID *xid)
 static int rollback_by_xid(handlerton *, XID *xid)
 {
   return engine ? decide(terrace_prepared_rollback(engine, bytes_of(name_of(xid)))) : XAER_RMFAIL;
+}
+
+static void collect(void *context, terrace_bytes name)
+{
+  static_cast<std::set<std::string> *>(context)->insert(std::string(reinterpret_cast<const char *>(name.data), name.len));
+}
+
+int wait_for_prepared(THD *thd, const std::string &name)
+{
+  static const ulong STEP= 10;          // milliseconds
+  const ulonglong patience= MY_MIN(lock_wait_ms(thd), (ulonglong) thd->variables.lock_wait_timeout * 1000);
+  for (ulonglong waited= 0;; waited+= STEP)
+  {
+    std::set<std::string> touched;
+    if (int32_t code= terrace_prepared_tables(engine, collect, &touched))
+      return map_error(thd, code);
+    bool is_touched= false;
+    for (const std::string &one : touched)
+      is_touched|= one == name || table_of(one) == name;
+    if (!is_touched)
+      return 0;
+    if (thd_killed(thd))
+      return HA_ERR_ABORTED_BY_USER;
+    if (waited >= patience)
+      return HA_ERR_LOCK_WAIT_TIMEOUT;
+    my_sleep(STEP * 1000);
+  }
 }
 
 /** The binary log asks when it may forget what it would need to recover: when all that is committed is durable. */

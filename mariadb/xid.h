@@ -12,6 +12,11 @@
 namespace terrace {
 
 std::string name_of(const XID *xid);
+/**
+  Waits as for a row lock while a prepared transaction, which no metadata lock guards any more, has changes or locks in the table or
+  one of its partitions: what would drop, empty or replace it comes after the decision, as with InnoDB. Handler error.
+*/
+int wait_for_prepared(THD *thd, const std::string &name);
 void fill_recovery_calls(handlerton *into);
 
 } // namespace terrace

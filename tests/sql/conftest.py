@@ -36,6 +36,7 @@ def ports():
 
 
 PORTS = ports()
+LOCK_WAIT_TIMEOUT = 1205
 
 
 class Server:
@@ -83,10 +84,38 @@ def private(options=()):
 
 
 def end(server):
+    """Stops the server; one that does not stop is killed, and that is an error."""
     try:
         server.stop()
+    except BaseException:
+        server.kill9()
+        raise
     finally:
         shutil.rmtree(server.directory, ignore_errors=True)
+
+
+# How long a drop at the end of a test waits for what the test left open, in seconds, before it ends that.
+PATIENCE = 10
+
+
+def drop_database(server, name, patience=PATIENCE):
+    """Drops a test's database, whatever connections and locks a test that failed has left in it."""
+    connection = server.connect(read_timeout=120)
+    run(connection, f"SET SESSION lock_wait_timeout = {patience}, innodb_lock_wait_timeout = {patience}, terrace_lock_wait_timeout_ms = {1000 * patience}")
+    for where in (f"DB = '{name}'", "USER = 'root'"):
+        try:
+            return run(connection, f"DROP DATABASE {name}")
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != LOCK_WAIT_TIMEOUT:
+                raise
+        for (one,) in run(connection, f"SELECT ID FROM information_schema.PROCESSLIST WHERE ID != CONNECTION_ID() AND {where}"):
+            try:
+                run(connection, f"KILL CONNECTION {one}")
+            except pymysql.err.OperationalError:
+                pass  # it ended by itself
+    for (xid,) in [(row[3],) for row in run(connection, "XA RECOVER")]:
+        run(connection, f"XA ROLLBACK '{xid}'")
+    return run(connection, f"DROP DATABASE {name}")
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +147,7 @@ def db(server):
     connection.select_db(name)
     connection.name = name
     yield connection
-    server.connect().cursor().execute(f"DROP DATABASE {name}")
+    drop_database(server, name)
 
 
 def run(connection, sql, arguments=None):

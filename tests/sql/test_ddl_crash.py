@@ -159,6 +159,8 @@ def agreed(connection, server):
     for name in {name.split("#P#")[0][2:] for name in engines_tables(connection) - wanted if "#P#" in name} - {name for name, _ in served}:
         run(connection, f"DROP TABLE IF EXISTS d.`{'#mysql50#' if name.startswith('#') else ''}{name}`")
     assert engines_tables(connection) == wanted
+    hidden = run(connection, "SELECT DISTINCT TABLE_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME LIKE '%dropped/%'")
+    assert not hidden, f"dropped and still there: {hidden}"
     directory = os.path.join(server.directory, "data", "d")
     files = set(os.listdir(directory)) if os.path.isdir(directory) else set()
     stems = {name for name, _ in served}

@@ -76,7 +76,7 @@ def volume(request, tmp_path, engine):
 
 def start(volume, tmp_path, *more):
     directory = str(tmp_path / "server")
-    os.makedirs(directory)
+    os.makedirs(directory, exist_ok=True)
     server = Server(directory, ["--terrace-memory=16777216", "--terrace-log=16777216", "--terrace-object-buffer=268435456",
                                 f"--terrace-volume-path={volume.at}/terrace", *more])
     server.start()

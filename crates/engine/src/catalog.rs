@@ -19,7 +19,7 @@ use crate::table::{Table, TableDef};
 pub(crate) use alter::{Alter, Source};
 pub use entry::{Listed, listed};
 use entry::{decode, encode};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,6 +96,9 @@ pub struct Catalog {
 
 const IDS: u32 = 64;
 
+/// The longest name of a table, in bytes.
+const NAME_MAX: usize = 1000;
+
 /// One open tree for each eight frames, because each keeps two pages in memory: a quarter of the frames. Beyond it,
 /// tables that nobody uses are closed.
 const FRAMES_A_TREE: usize = 8;
@@ -110,7 +113,7 @@ impl Catalog {
         let tree = Tree::open(pages, SpaceId::CATALOG)?;
         let next = checkpointer.superblock().spaces;
         let mut known = Tables::default();
-        let mut taken = hashbrown::HashSet::new();
+        let mut taken = HashSet::new();
         let mut entries = definition::Entries::default();
         let report = tree.check(&mut |key, value| entries.add(key, value))?;
         if let Some(fault) = report.faults.first() {
@@ -162,7 +165,7 @@ impl Catalog {
     }
 
     /// Every space that a table has.
-    pub fn spaces(&self) -> hashbrown::HashSet<SpaceId> {
+    pub fn spaces(&self) -> HashSet<SpaceId> {
         self.known.lock().by_name.values().flat_map(|k| k.spaces.iter().copied()).collect()
     }
     pub fn names(&self) -> Vec<String> {
@@ -173,6 +176,12 @@ impl Catalog {
     /// What the front keeps of the table, without opening it. None: there is no such table.
     pub fn properties(&self, name: &str) -> Option<Vec<u8>> {
         self.known.lock().by_name.get(name).map(|known| known.def.properties.clone())
+    }
+    /// The names of the tables that have one of these ids or spaces.
+    pub fn named(&self, ids: &HashSet<u32>, spaces: &HashSet<SpaceId>) -> Vec<String> {
+        let known = self.known.lock();
+        let is_one = |k: &Known| ids.contains(&k.id) || k.spaces.iter().any(|space| spaces.contains(space));
+        known.by_name.iter().filter(|(_, k)| is_one(k)).map(|(name, _)| name.clone()).collect()
     }
     /// Space, table, index of every tree.
     pub fn list(&self) -> Vec<(SpaceId, String, String)> {
@@ -278,7 +287,7 @@ impl Catalog {
     }
 
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<Arc<Table>> {
-        if def.indexes.is_empty() || name.len() > 1000 {
+        if def.indexes.is_empty() || name.len() > NAME_MAX {
             return Err(Error::Invalid(format!("table {name}: no primary index, or the name is too long")));
         }
         let _one = self.change()?;
@@ -444,20 +453,34 @@ impl Catalog {
     }
 
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.redefine_table(from, to, None)
+    }
+
+    /// Gives the table a name, which may be the one that it has, and other properties, in one change. Durable when it returns.
+    pub fn redefine_table(&self, from: &str, to: &str, properties: Option<&[u8]>) -> Result<()> {
+        if to.len() > NAME_MAX {
+            return Err(Error::Invalid(format!("table {to}: the name is too long")));
+        }
         let _one = self.change()?;
-        let known = {
+        let mut known = {
             let all = self.known.lock();
-            if all.by_name.contains_key(to) {
+            if from != to && all.by_name.contains_key(to) {
                 return Err(Error::Exists(format!("table {to}")));
             }
             all.by_name.get(from).cloned().ok_or_else(|| Error::Absent(format!("table {from}")))?
         };
+        if let Some(properties) = properties {
+            known.def.properties = properties.to_vec();
+        }
         self.write(to, &known)?;
+        let properties = known.def.properties;
         let mut all = self.known.lock();
-        if let Some(known) = all.remove(from) {
+        if let Some(mut known) = all.remove(from) {
             if let Some(table) = &known.open {
                 table.set_name(to);
+                table.set_properties(&properties);
             }
+            known.def.properties = properties;
             all.insert(to, known);
         }
         Ok(())

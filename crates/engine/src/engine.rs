@@ -18,6 +18,7 @@ use crate::txn::purge::PurgeWorker;
 use crate::txn::recover::{Left, RollbackWorker, read_streams};
 use crate::txn::{Isolation, Lock, Txn};
 use crate::undo::stream::{self, Streams};
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,6 +136,10 @@ impl Engine {
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.core.catalog.rename_table(from, to)
     }
+    /// Gives the table a name, which may be the one that it has, and other properties, in one change. Durable when it returns.
+    pub fn redefine_table(&self, from: &str, to: &str, properties: &[u8]) -> Result<()> {
+        self.core.catalog.redefine_table(from, to, Some(properties))
+    }
     /// How the table's pages are compressed in objects from now on; None: as the instance's are. Durable when it returns.
     pub fn set_compression(&self, name: &str, codec: Option<Codec>) -> Result<()> {
         self.core.catalog.set_compression(name, codec)
@@ -161,17 +166,46 @@ impl Engine {
     pub fn prepared(&self) -> Vec<Vec<u8>> {
         self.prepared.lock().iter().map(|(xid, _)| xid.clone()).collect()
     }
-    fn take_prepared(&self, xid: &[u8]) -> Result<Left> {
-        let mut prepared = self.prepared.lock();
-        let at = prepared.iter().position(|(x, _)| x == xid);
-        at.map(|i| prepared.remove(i).1)
-            .ok_or_else(|| Error::Absent("a prepared transaction with this XID".into()))
+    /// The tables in which prepared transactions have changes or locks: those that a crash left, and `others`.
+    pub fn tables_of_prepared(&self, others: &[Arc<Txn>]) -> Result<Vec<String>> {
+        let (mut tables, mut spaces) = (HashSet::new(), HashSet::new());
+        for (_, left) in self.prepared.lock().iter() {
+            tables.extend(left.tables.iter().copied());
+        }
+        for txn in others {
+            let (changed, locked) = txn.touched()?;
+            tables.extend(changed);
+            spaces.extend(locked);
+        }
+        Ok(if tables.is_empty() && spaces.is_empty() {
+            Vec::new()
+        } else {
+            self.core.catalog.named(&tables, &spaces)
+        })
     }
+    /// Decides a prepared transaction. One whose end fails stays prepared, and can be decided again; meanwhile it is nobody
+    /// else's.
+    fn decide(&self, xid: &[u8], end: impl FnOnce(&mut Left) -> Result<()>) -> Result<()> {
+        let taken = {
+            let mut prepared = self.prepared.lock();
+            let at = prepared.iter().position(|(x, _)| x == xid);
+            at.map(|at| prepared.remove(at))
+        };
+        let absent = || Error::Absent("a prepared transaction with this XID".into());
+        let (xid, mut left) = taken.ok_or_else(absent)?;
+        let ended = end(&mut left);
+        if ended.is_err() {
+            self.prepared.lock().push((xid, left));
+        }
+        ended
+    }
+    /// Durable when it returns.
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
-        self.take_prepared(xid)?.commit(&self.core)
+        self.decide(xid, |left| left.commit(&self.core))
     }
+    /// Once begun it is rolled back, also by a crash; if it fails in the middle, it goes on when it is called again.
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
-        self.take_prepared(xid)?.roll_back(&self.core)
+        self.decide(xid, |left| left.roll_back(&self.core))
     }
 
     // --- seeing it ---------------------------------------------------------------------------

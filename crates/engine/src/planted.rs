@@ -54,3 +54,5 @@ pub static GAP_IGNORED: Switch = Switch::new();
 pub static WRITERS_NOT_PACED: Switch = Switch::new();
 /// Recovery rolls prepared transactions back like unfinished ones.
 pub static PREPARED_FORGOTTEN: Switch = Switch::new();
+/// A prepared transaction that is being rolled back is prepared still, after a crash.
+pub static PREPARED_IN_ROLLBACK: Switch = Switch::new();

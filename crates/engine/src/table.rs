@@ -33,6 +33,8 @@ pub struct Table {
     pub(crate) id: u32,
     name: RwLock<String>,
     def: TableDef,
+    /// What the definition's properties are now.
+    properties: RwLock<Vec<u8>>,
     /// What undo calls each index: its place when the table was made, then whatever was free when it was added.
     numbers: Vec<u16>,
     /// The newest number of a view that is too old for each index: it was built from rows committed later.
@@ -79,6 +81,7 @@ impl Table {
         Table {
             id,
             name: RwLock::new(name),
+            properties: RwLock::new(def.properties.clone()),
             def,
             numbers,
             built: built.into_iter().map(AtomicU64::new).collect(),
@@ -97,11 +100,15 @@ impl Table {
     pub(crate) fn set_name(&self, name: &str) {
         *self.name.write() = name.to_string();
     }
+    /// As it was made; of the properties see `Table::properties`.
     pub fn def(&self) -> &TableDef {
         &self.def
     }
     pub fn properties(&self) -> Vec<u8> {
-        self.def.properties.clone()
+        self.properties.read().clone()
+    }
+    pub(crate) fn set_properties(&self, properties: &[u8]) {
+        *self.properties.write() = properties.to_vec();
     }
     pub fn tree(&self, index: usize) -> Result<Arc<Tree>> {
         let trees = self.trees.read();

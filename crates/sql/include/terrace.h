@@ -559,6 +559,13 @@ int32_t terrace_table_drop(const terrace_engine *engine, terrace_bytes name);
 
 int32_t terrace_table_rename(const terrace_engine *engine, terrace_bytes from, terrace_bytes to);
 
+// Gives the table a name, which may be the one that it has, and other properties, in one change. Durable when it returns. What
+// handles that are open say of the properties stays.
+int32_t terrace_table_redefine(const terrace_engine *engine,
+                               terrace_bytes from,
+                               terrace_bytes to,
+                               terrace_bytes properties);
+
 // Empties the table, durably, and sets its counters back. Handles opened before must be closed and opened again.
 int32_t terrace_table_truncate(const terrace_engine *engine,
                                terrace_bytes name);
@@ -716,11 +723,19 @@ int32_t terrace_txn_prepare(terrace_txn *txn,
 // Calls `each` with the name of every prepared transaction that no handle owns.
 int32_t terrace_prepared(const terrace_engine *engine, terrace_xid_fn each, void *context);
 
-// Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none.
-int32_t terrace_prepared_commit(const terrace_engine *engine, terrace_bytes xid);
+// Calls `each` with the name of every table in which a prepared transaction that no handle owns has changes or locks. Those that a
+// crash left hold no locks but on what they changed.
+int32_t terrace_prepared_tables(const terrace_engine *engine, terrace_xid_fn each, void *context);
 
-// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none.
-int32_t terrace_prepared_rollback(const terrace_engine *engine, terrace_bytes xid);
+// Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none. After another error it is prepared
+// still, and can be decided again.
+int32_t terrace_prepared_commit(const terrace_engine *engine,
+                                terrace_bytes xid);
+
+// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none. After another error it is named still, and
+// rolled back when this is called again.
+int32_t terrace_prepared_rollback(const terrace_engine *engine,
+                                  terrace_bytes xid);
 
 // A handle by which another thread can end this transaction's waits.
 int32_t terrace_txn_cancel_handle(const terrace_txn *txn, terrace_cancel **out);

@@ -162,6 +162,25 @@ pub unsafe extern "C" fn terrace_table_rename(
     })
 }
 
+/// Gives the table a name, which may be the one that it has, and other properties, in one change. Durable when it returns. What
+/// handles that are open say of the properties stays.
+///
+/// # Safety
+/// `engine` is open, names and properties live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_redefine(
+    engine: *const TerraceEngine,
+    from: TerraceBytes,
+    to: TerraceBytes,
+    properties: TerraceBytes,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*engine).engine.redefine_table(from.text()?, to.text()?, properties.get())? };
+        Ok(Code::Ok)
+    })
+}
+
 /// Empties the table, durably, and sets its counters back. Handles opened before must be closed and opened again.
 ///
 /// # Safety

@@ -2,13 +2,13 @@
 
 use crate::bytes::TerraceBytes;
 use crate::config;
-use crate::error::{Code, Fault, guard};
+use crate::error::{Code, Fault, Result, guard};
 use crate::metrics::Listener;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_engine::config::Bytes;
-use terrace_engine::{Engine, Error, Size, Txn};
+use terrace_engine::{Engine, Error, Size, Ticket, Txn};
 
 /// An open engine. Freed by `terrace_engine_close`.
 pub struct TerraceEngine {
@@ -21,15 +21,53 @@ pub struct TerraceEngine {
 /// the engine's own.)
 #[derive(Default)]
 pub(crate) struct Prepared {
-    waiting: Mutex<BTreeMap<Vec<u8>, Arc<Txn>>>,
+    waiting: Mutex<BTreeMap<Vec<u8>, Waiting>>,
+}
+
+pub(crate) struct Waiting {
+    txn: Arc<Txn>,
+    /// It is committed, and need only become durable.
+    committed: Option<Ticket>,
+}
+
+impl Waiting {
+    pub fn commit(&mut self) -> Result<()> {
+        let ticket = match self.committed.take() {
+            Some(ticket) => ticket,
+            None => self.txn.commit()?,
+        };
+        Ok(self.committed.insert(ticket).wait()?)
+    }
+    pub fn roll_back(&mut self) -> Result<()> {
+        if self.committed.is_some() {
+            return Err(Fault::invalid("the transaction was committed".into()));
+        }
+        Ok(self.txn.rollback()?)
+    }
 }
 
 impl Prepared {
     pub fn leave(&self, xid: Vec<u8>, txn: Arc<Txn>) {
-        self.waiting.lock().insert(xid, txn);
+        self.waiting.lock().insert(xid, Waiting { txn, committed: None });
     }
-    pub fn take(&self, xid: &[u8]) -> Option<Arc<Txn>> {
+    pub fn take(&self, xid: &[u8]) -> Option<Waiting> {
         self.waiting.lock().remove(xid)
+    }
+    /// Ends what was taken; if that fails, it waits under its name again.
+    pub fn decide(
+        &self,
+        xid: &[u8],
+        mut waiting: Waiting,
+        end: impl FnOnce(&mut Waiting) -> Result<()>,
+    ) -> Result<()> {
+        let ended = end(&mut waiting);
+        if ended.is_err() {
+            self.waiting.lock().insert(xid.to_vec(), waiting);
+        }
+        ended
+    }
+    pub fn transactions(&self) -> Vec<Arc<Txn>> {
+        self.waiting.lock().values().map(|waiting| waiting.txn.clone()).collect()
     }
     pub fn names(&self) -> Vec<Vec<u8>> {
         self.waiting.lock().keys().cloned().collect()

@@ -1,7 +1,7 @@
 //! Transactions at the border: begin, statements, savepoints, commit with a ticket, two phases, cancel.
 
 use crate::bytes::TerraceBytes;
-use crate::engine::{Prepared, TerraceEngine};
+use crate::engine::{Prepared, TerraceEngine, Waiting};
 use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -367,7 +367,31 @@ pub unsafe extern "C" fn terrace_prepared(
     })
 }
 
-/// Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none.
+/// Calls `each` with the name of every table in which a prepared transaction that no handle owns has changes or locks. Those that a
+/// crash left hold no locks but on what they changed.
+///
+/// # Safety
+/// `engine` is open; `each` may be called with `context` on this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_prepared_tables(
+    engine: *const TerraceEngine,
+    each: TerraceXidFn,
+    context: *mut c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        let engine = unsafe { &*engine };
+        for name in engine.engine.tables_of_prepared(&engine.prepared.transactions())? {
+            // SAFETY: the caller's promise.
+            unsafe { each(context, TerraceBytes::of(name.as_bytes())) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none. After another error it is prepared
+/// still, and can be decided again.
 ///
 /// # Safety
 /// `engine` is open, `xid` lives during the call.
@@ -377,7 +401,7 @@ pub unsafe extern "C" fn terrace_prepared_commit(engine: *const TerraceEngine, x
         // SAFETY: the caller's promise.
         let (engine, xid) = unsafe { (&*engine, xid.get()) };
         match engine.prepared.take(xid) {
-            Some(txn) => txn.commit()?.wait()?,
+            Some(waiting) => engine.prepared.decide(xid, waiting, Waiting::commit)?,
             None => {
                 engine.engine.commit_prepared(xid)?;
                 engine.engine.make_durable()?;
@@ -387,7 +411,8 @@ pub unsafe extern "C" fn terrace_prepared_commit(engine: *const TerraceEngine, x
     })
 }
 
-/// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none.
+/// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none. After another error it is named still, and
+/// rolled back when this is called again.
 ///
 /// # Safety
 /// As `terrace_prepared_commit`.
@@ -397,7 +422,7 @@ pub unsafe extern "C" fn terrace_prepared_rollback(engine: *const TerraceEngine,
         // SAFETY: the caller's promise.
         let (engine, xid) = unsafe { (&*engine, xid.get()) };
         match engine.prepared.take(xid) {
-            Some(txn) => txn.rollback()?,
+            Some(waiting) => engine.prepared.decide(xid, waiting, Waiting::roll_back)?,
             None => engine.engine.rollback_prepared(xid)?,
         }
         Ok(Code::Ok)

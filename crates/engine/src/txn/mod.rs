@@ -31,6 +31,7 @@ use crate::undo::record::{self, Body, Record};
 use crate::undo::stream::{Mark, Stream, append_log};
 use crate::version::Reader;
 use cancel::Cancel;
+use hashbrown::HashSet;
 use history::Past;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -93,6 +94,8 @@ pub(crate) struct State {
     /// The same while slots are few.
     owed_for_slots: u64,
     prepared: bool,
+    /// It began to be rolled back: nothing else can become of it.
+    rolling_back: bool,
     ended: bool,
     hints: Vec<(SpaceId, Hint)>,
 }
@@ -394,6 +397,7 @@ impl Txn {
             return Ok(());
         }
         if state.id != 0 {
+            rollback::undecide(&self.core, &mut state)?;
             let begin = state.begin;
             self.rollback_state(&mut state, begin)?;
             rollback::erase(&self.core, &mut state)?;
@@ -401,6 +405,23 @@ impl Txn {
         self.finish(&mut state);
         self.core.counters.rolled_back.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The tables that the transaction has changed, by id, and the trees in which it holds locks. Reads its undo.
+    pub fn touched(&self) -> Result<(HashSet<u32>, HashSet<SpaceId>)> {
+        let state = self.state.lock();
+        let mut tables = HashSet::new();
+        let mut at = state.last;
+        while state.id != 0 && !state.ended && at != state.begin {
+            let read = self.core.streams.read(at, |record| (record.before, record.body.table()))?;
+            let Some((before, table)) = read else {
+                return Err(Error::Corrupt(format!("undo record {at:?} is not there")));
+            };
+            tables.extend(table);
+            at = before;
+        }
+        let locked = state.locks.iter().map(|(space, _)| *space).chain(state.gaps.iter().copied());
+        Ok((tables, locked.collect()))
     }
 
     /// Gives back what a transaction holds at its end.
@@ -430,7 +451,7 @@ impl Drop for Txn {
     fn drop(&mut self) {
         let open = {
             let state = self.state.lock();
-            !state.ended && !state.prepared
+            !state.ended && (!state.prepared || state.rolling_back)
         };
         if open && self.rollback().is_err() {
             // The volume or the log has failed: recovery rolls it back.
@@ -447,6 +468,9 @@ impl Drop for Txn {
 
 /// The commit record of a transaction that changed something. Returns the end of its range.
 pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
+    if state.rolling_back {
+        return Err(Error::Invalid("the transaction is being rolled back".into()));
+    }
     let (Some(stream), Some(page), Some(begin)) = (&mut state.stream, &state.begin_page, state.begin_mark)
     else {
         return Err(Error::Invalid("the transaction has ended".into()));

@@ -11,9 +11,11 @@ use crate::error::{Error, Result};
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body};
 use crate::undo::stream::{Found, Mark, Streams};
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace_io::sched::{Event, Step, Worker};
+use terrace_tier::page::Glsn;
 
 /// What the streams hold.
 #[derive(Default)]
@@ -26,7 +28,13 @@ pub struct Recovered {
 }
 
 /// A transaction that has not ended.
-pub struct Left(pub(crate) State);
+pub struct Left {
+    pub(crate) state: State,
+    /// Where its commit record ends, if it has one: it need only become durable.
+    committed: Option<Glsn>,
+    /// The tables that it changed.
+    pub(crate) tables: HashSet<u32>,
+}
 
 struct Open {
     txn: u64,
@@ -38,6 +46,7 @@ struct Open {
     has_past: bool,
     records: u64,
     xid: Vec<u8>,
+    tables: HashSet<u32>,
 }
 
 /// Walks all streams and gives those back that are at rest.
@@ -66,6 +75,7 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                         has_past: false,
                         records: 0,
                         xid,
+                        tables: HashSet::new(),
                     });
                 }
                 Body::Prepare { xid } => {
@@ -80,12 +90,14 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                         open.last = at;
                         open.records += 1;
                         open.has_past |= change.old.is_some();
+                        open.tables.insert(change.table);
                     }
                 }
                 Body::Large { .. } | Body::Load { .. } | Body::Extent { .. } | Body::Filled { .. } => {
                     if let Some(open) = &mut open {
                         open.last = at;
                         open.records += 1;
+                        open.tables.extend(record.body.table());
                     }
                 }
             }
@@ -114,10 +126,12 @@ pub fn read_streams(streams: &Streams, found: Vec<Found>) -> Result<Recovered> {
                     prepared: open.state == record::State::Prepared,
                     ..State::default()
                 };
-                if state.prepared && !crate::planted::PREPARED_FORGOTTEN.on() {
-                    recovered.prepared.push((open.xid, Left(state)));
+                let is_prepared = state.prepared && !crate::planted::PREPARED_FORGOTTEN.on();
+                let left = Left { state, committed: None, tables: open.tables };
+                if is_prepared {
+                    recovered.prepared.push((open.xid, left));
                 } else {
-                    recovered.unfinished.push(Left(state));
+                    recovered.unfinished.push(left);
                 }
             }
         }
@@ -138,41 +152,53 @@ fn close(recovered: &mut Recovered, stream: usize, open: Open, end: Mark) -> Res
 
 impl Left {
     pub fn id(&self) -> u64 {
-        self.0.id
+        self.state.id
     }
 
     /// Undoes up to `max` records. True when nothing is left.
     fn step(&mut self, core: &Core, max: usize) -> Result<bool> {
         if crate::planted::UNFINISHED_KEPT.on() {
-            self.0.last = self.0.begin;
+            self.state.last = self.state.begin;
         }
         for _ in 0..max {
-            if self.0.last == self.0.begin {
-                rollback::erase(core, &mut self.0)?;
+            if self.state.last == self.state.begin {
+                rollback::erase(core, &mut self.state)?;
                 self.end(core);
                 return Ok(true);
             }
-            self.0.last = rollback::undo_one(core, &mut self.0)?;
+            self.state.last = rollback::undo_one(core, &mut self.state)?;
         }
         Ok(false)
     }
 
     fn end(&mut self, core: &Core) {
-        self.0.begin_page = None;
-        if let Some(stream) = self.0.stream.take() {
+        self.state.begin_page = None;
+        if let Some(stream) = self.state.stream.take() {
             core.streams.give_back(stream);
         }
-        core.locks.unbind(self.0.id);
+        core.locks.unbind(self.state.id);
     }
 
-    pub fn commit(mut self, core: &Core) -> Result<()> {
-        let end = commit_state(core, &mut self.0)?;
-        self.end(core);
+    /// Durable when it returns. After an error it can be called again.
+    pub fn commit(&mut self, core: &Core) -> Result<()> {
+        let end = match self.committed {
+            Some(end) => end,
+            None => {
+                let end = commit_state(core, &mut self.state)?;
+                self.end(core);
+                *self.committed.insert(end)
+            }
+        };
         core.storage.pages.redo().make_durable(end)?;
         Ok(())
     }
 
-    pub fn roll_back(mut self, core: &Core) -> Result<()> {
+    /// After an error it can be called again.
+    pub fn roll_back(&mut self, core: &Core) -> Result<()> {
+        if self.committed.is_some() {
+            return Err(Error::Invalid("the transaction was committed".into()));
+        }
+        rollback::undecide(core, &mut self.state)?;
         while !self.step(core, 64)? {}
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::row::{Head, TxnId};
 use crate::undo::RollPtr;
-use crate::undo::record::{Body, Change};
+use crate::undo::record::{self, Body, Change};
 use crate::undo::stream::{Stream, append_log};
 use std::ops::Range;
 use std::sync::Arc;
@@ -52,6 +52,22 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
     if state.last == state.begin {
         state.has_past = false;
     }
+    Ok(())
+}
+
+/// The transaction is to be rolled back, whatever happens: a prepared one is unfinished again, for its name goes with the
+/// first record that is undone. It can't be committed any more.
+pub(super) fn undecide(core: &Core, state: &mut State) -> Result<()> {
+    if state.prepared
+        && !state.rolling_back
+        && !crate::planted::PREPARED_IN_ROLLBACK.on()
+        && let Some(page) = &state.begin_page
+    {
+        let mut mtr = core.streams.pages().begin(append_log(0), 0, Urgency::Reserve)?;
+        Stream::write_state(&mut mtr, page, state.begin, record::State::Active, 0);
+        mtr.commit();
+    }
+    state.rolling_back = true;
     Ok(())
 }
 

@@ -71,6 +71,17 @@ pub enum Body<'a> {
 }
 
 impl Body<'_> {
+    /// The table that it is about.
+    pub fn table(&self) -> Option<u32> {
+        match self {
+            Body::Begin { .. } | Body::Prepare { .. } => None,
+            Body::Change(Change { table, .. })
+            | Body::Large { table, .. }
+            | Body::Load { table, .. }
+            | Body::Extent { table, .. }
+            | Body::Filled { table, .. } => Some(*table),
+        }
+    }
     /// The commit sequence number, if this begins a committed transaction.
     pub fn commit(&self) -> Option<u64> {
         match self {

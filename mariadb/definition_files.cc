@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "definition_files.h"
+#include "in_doubt.h"
+#include "globals.h"
+#include "mysqld.h"
+#include "handler.h"
+#include <algorithm>
+#include <fcntl.h>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+
+namespace terrace {
+
+/* A list: words of 4 bytes. Its length in words, a checksum, the number of partitions; a byte for each, its engine; the length of
+   the names, the names, each ended by a zero. */
+static const size_t WORD= 4, COUNT_AT= 8, ENGINES_AT= 12;
+
+namespace fs= std::filesystem;
+
+bool is_partition(const std::string &name)
+{
+  return name.find(MARK) != std::string::npos;
+}
+
+std::string table_of(const std::string &name)
+{
+  return name.substr(0, name.find(MARK));
+}
+
+fs::path file_of(const std::string &table, const char *extension)
+{
+  return fs::path(mysql_real_data_home) / (table + extension);
+}
+
+bool has_file(const std::string &table, const char *extension)
+{
+  std::error_code error;
+  return fs::exists(file_of(table, extension), error) || error;
+}
+
+static size_t words(size_t bytes) { return (bytes + WORD - 1) / WORD * WORD; }
+
+std::vector<std::string> names_in(const fs::path &file)
+{
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  const std::string list= text.str();
+  const uchar *bytes= reinterpret_cast<const uchar *>(list.data());
+  std::vector<std::string> names;
+  if (!in || list.size() < ENGINES_AT + WORD)
+    return names;
+  const size_t count= uint4korr(bytes + COUNT_AT), names_at= ENGINES_AT + words(count) + WORD;
+  if (count == 0 || count > list.size() || names_at > list.size() || bytes[ENGINES_AT] != (uchar) hton->db_type)
+    return names;
+  size_t at= names_at;
+  for (size_t one= 0; one < count && at < list.size(); one++)
+  {
+    names.emplace_back(list.c_str() + at);
+    at+= names.back().size() + 1;
+  }
+  return names;
+}
+
+std::string version_in(const fs::path &frm)
+{
+  static const size_t HEAD= 64;
+  std::ifstream in(frm, std::ios::binary);
+  std::string text(4096, 0);
+  in.read(&text[0], text.size());
+  text.resize(in.gcount());
+  const uchar *bytes= reinterpret_cast<const uchar *>(text.data());
+  // Fields of a type, a length and so many bytes; the version is the first, of type 0.
+  if (text.size() < HEAD + 2 || bytes[0] != 0xfe || bytes[1] != 1 || bytes[HEAD] != 0 || text.size() < HEAD + 2 + bytes[HEAD + 1])
+    return "";
+  return text.substr(HEAD + 2, bytes[HEAD + 1]);
+}
+
+bool is_of_another_engine(const std::string &table)
+{
+  // Engines of the server have a number each; this one's is given out anew by each start.
+  static const size_t ENGINE_AT= 3;
+  std::ifstream in(file_of(table, ".frm"), std::ios::binary);
+  uchar head[ENGINE_AT + 1];
+  if (!in.read(reinterpret_cast<char *>(head), sizeof head) || head[0] != 0xfe || head[1] != 1)
+    return false;
+  return head[ENGINE_AT] < DB_TYPE_FIRST_DYNAMIC && head[ENGINE_AT] != DB_TYPE_PARTITION_DB;
+}
+
+void for_each_file(const char *extension, const std::function<void(const fs::path &, const std::string &)> &each)
+{
+  std::error_code error;
+  for (const fs::directory_entry &database : fs::directory_iterator(mysql_real_data_home, error))
+    if (database.is_directory(error))
+      for (const fs::directory_entry &file : fs::directory_iterator(database.path(), error))
+        if (file.path().extension() == extension)
+          each(file.path(), database.path().filename().string() + "/" + file.path().stem().string());
+}
+
+void for_each_definition(const std::function<void(const std::string &, const std::string &)> &each)
+{
+  for_each_file(".frm", [&](const fs::path &frm, const std::string &table) {
+    const std::string version= version_in(frm);
+    if (!version.empty())
+      each(table, version);
+  });
+}
+
+std::string defined_version(const std::string &name)
+{
+  return version_in(file_of(table_of(name), ".frm"));
+}
+
+bool is_defined(const std::string &name, const std::string &version)
+{
+  const std::string table= table_of(name);
+  if (!has_file(table, ".frm"))
+    return false;
+  if (!is_partition(name))
+  {
+    const std::string defined= defined_version(name);
+    return defined.empty() || version.empty() || defined == version;
+  }
+  const std::vector<std::string> names= names_in(file_of(table, ".par"));
+  return std::find(names.begin(), names.end(), name.substr(table.size() + sizeof MARK - 1)) != names.end();
+}
+
+void sync_directory(const std::string &database)
+{
+  const int file= open((fs::path(mysql_real_data_home) / database).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0)
+    return;                             // DROP DATABASE
+  if (fsync(file))
+    sql_print_warning("Terrace: can't sync the directory of database %s: error %d", database.c_str(), errno);
+  close(file);
+}
+
+void install_definition(const std::string &from, const std::string &to)
+{
+  std::error_code error;
+  fs::rename(file_of(from, ".frm"), file_of(to, ".frm"), error);
+  if (error)
+    sql_print_warning("Terrace: can't make %s.frm the definition of %s: %s", from.c_str(), to.c_str(), error.message().c_str());
+  else
+    sql_print_information("Terrace: an ALTER was interrupted: %s has its new definition", to.c_str());
+  sync_directory(to.substr(0, to.find(FN_LIBCHAR)));
+}
+
+/* What a kept definition's name begins with, in its database. */
+static const char KEPT[]= "#sql-terrace-kept-";
+
+void keep_definition_file(const std::string &table)
+{
+  const size_t slash= table.find(FN_LIBCHAR);
+  std::error_code error;
+  fs::create_hard_link(file_of(table, ".frm"), file_of(table.substr(0, slash + 1) + KEPT + table.substr(slash + 2), ".frm"), error);
+}
+
+void forget_definitions()
+{
+  std::vector<fs::path> kept;
+  for_each_file(".frm", [&](const fs::path &frm, const std::string &) {
+    if (!frm.filename().string().compare(0, sizeof KEPT - 1, KEPT))
+      kept.push_back(frm);
+  });
+  std::error_code error;
+  for (const fs::path &frm : kept)
+    fs::remove(frm, error);
+}
+
+} // namespace terrace

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "in_doubt.h"
+#include "ddl.h"
+#include "definition_files.h"
+#include "errors.h"
+#include "globals.h"
+#include "kept_statistics.h"
+#include "session.h"
+#include <atomic>
+
+namespace terrace {
+
+/* What hides a dropped table: this, a number, a slash, and the name that it had. No database is named so. */
+static const char HIDDEN[]= "#dropped/";
+
+static void list_one(void *context, terrace_bytes name, terrace_bytes properties)
+{
+  static_cast<Tables *>(context)->emplace(std::string(reinterpret_cast<const char *>(name.data), name.len),
+                                          Properties(properties));
+}
+
+bool list_tables(Tables *tables)
+{
+  return !terrace_table_list(engine, list_one, tables);
+}
+
+static int32_t properties_of(const std::string &name, Properties *properties)
+{
+  terrace_table *table= nullptr;
+  if (int32_t code= terrace_table_open(engine, bytes_of(name), &table))
+    return code;
+  *properties= Properties(terrace_table_properties(table));
+  terrace_table_close(table);
+  return TERRACE_OK;
+}
+
+static std::string database_of(const std::string &name)
+{
+  return name.substr(0, name.find(FN_LIBCHAR));
+}
+
+/** The name that a hidden table had. */
+static std::string shown(const std::string &hidden)
+{
+  const size_t slash= hidden.find(FN_LIBCHAR, sizeof HIDDEN - 1);
+  return slash == std::string::npos ? "" : hidden.substr(slash + 1);
+}
+
+bool is_passing_name(const std::string &name)
+{
+  static const char PASSING[]= "#sql";
+  const size_t slash= name.find(FN_LIBCHAR);
+  return slash != std::string::npos && !name.compare(slash + 1, sizeof PASSING - 1, PASSING);
+}
+
+static int32_t redefine(const std::string &from, const std::string &to, const Properties &properties)
+{
+  const std::string bytes= properties.bytes();
+  return terrace_table_redefine(engine, bytes_of(from), bytes_of(to), bytes_of(bytes));
+}
+
+static void warn(const char *what, const std::string &name)
+{
+  sql_print_warning("Terrace: can't %s %s: %s", what, name.c_str(), last_message().c_str());
+}
+
+/** The doubts of the statement at hand. Null: nobody will settle them before the next start. */
+static InDoubt *doubts_of(THD *thd, const std::string &name)
+{
+  if (!thd || server_recovers())
+    return nullptr;
+  InDoubt *doubts= &Session::of(thd)->doubts;
+  doubts->databases.insert(database_of(name));
+  // So that it is told of the statement's end.
+  trans_register_ha(thd, false, hton, 0);
+  return doubts;
+}
+
+void note_changed(THD *thd, const std::string &name)
+{
+  doubts_of(thd, name);
+}
+
+void note_created(THD *thd, const std::string &name)
+{
+  if (InDoubt *doubts= doubts_of(thd, name))
+    doubts->created.insert(name);
+}
+
+void note_renamed(THD *thd, const std::string &from, const std::string &to)
+{
+  note_changed(thd, from);
+  InDoubt *doubts= doubts_of(thd, to);
+  if (doubts && doubts->created.erase(from))
+    doubts->created.insert(to);
+}
+
+static int32_t drop_now(const std::string &name, const std::string &original, const Properties &properties)
+{
+  const int32_t code= terrace_table_drop(engine, bytes_of(name));
+  if (!code && !properties.version.empty() && !properties.has(Properties::TEMPORARY))
+    forget_statistics(statistics_key(reinterpret_cast<const uchar *>(properties.version.data()), properties.version.size(), original));
+  return code;
+}
+
+int32_t drop_in_doubt(THD *thd, const std::string &name)
+{
+  static std::atomic<ulonglong> serial;
+  Properties properties;
+  if (int32_t code= properties_of(name, &properties))
+    return code;
+  // Nobody was told that it is there.
+  const bool nobodys= properties.has(Properties::CREATED) && is_passing_name(name);
+  if (properties.has(Properties::TEMPORARY) || nobodys || (!thd && !server_recovers()))
+    return drop_now(name, name, properties);
+  properties.flags|= Properties::DROPPED;
+  std::string hidden;
+  int32_t code;
+  do
+  {
+    hidden= HIDDEN + std::to_string(++serial) + FN_LIBCHAR + name;
+    code= redefine(name, hidden, properties);
+  } while (code == TERRACE_EXISTS);
+  if (!code)
+    if (InDoubt *doubts= doubts_of(thd, name))
+    {
+      doubts->created.erase(name);
+      doubts->dropped.insert(hidden);
+    }
+  return code;
+}
+
+/** A dropped table whose definition is there, and not that of another table, is back; others go. False: not yet. */
+static bool settle_dropped(const std::string &hidden, const Properties &properties, bool last)
+{
+  const std::string original= shown(hidden);
+  Properties other;
+  if (!is_defined(original, properties.version) || !properties_of(original, &other))
+  {
+    if (drop_now(hidden, original, properties))
+      warn("drop", original);
+    return true;
+  }
+  // The list of a table's partitions may change after them.
+  if (!last && is_partition(original))
+    return false;
+  Properties back= properties;
+  back.flags&= ~Properties::DROPPED;
+  if (redefine(hidden, original, back))
+    warn("bring back", original);
+  else
+    sql_print_information("Terrace: the drop of %s was interrupted: it is there", original.c_str());
+  return true;
+}
+
+/** A table that was made is the server's. */
+static void settle_created(const std::string &name, Properties properties)
+{
+  properties.flags&= ~(Properties::CREATED | Properties::REPLACED);
+  if (redefine(name, name, properties))
+    warn("note as made", name);
+}
+
+void settle(InDoubt *doubts)
+{
+  InDoubt now;
+  std::swap(now, *doubts);
+  if (!engine)
+    return;
+  for (const std::string &database : now.databases)
+    sync_directory(database);
+  Properties properties;
+  for (const std::string &name : now.created)
+    if (!properties_of(name, &properties) && properties.has(Properties::CREATED))
+    {
+      if (is_defined(name, properties.version) && !is_passing_name(name))
+        settle_created(name, properties);
+      else
+      {
+        doubts->created.insert(name);
+        doubts->databases.insert(database_of(name));
+      }
+    }
+  for (const std::string &hidden : now.dropped)
+    if (!properties_of(hidden, &properties) && !settle_dropped(hidden, properties, false))
+    {
+      doubts->dropped.insert(hidden);
+      doubts->databases.insert(database_of(shown(hidden)));
+    }
+}
+
+/** Tables and definitions that have each other's version only, and not each other's name, come together. */
+static void match_versions(Tables *tables)
+{
+  std::map<std::string, std::set<std::string>> with, defined;
+  for (const auto &one : *tables)
+    if (!one.second.version.empty() && !one.second.has(Properties::TEMPORARY | Properties::DROPPED))
+      with[one.second.version].insert(table_of(one.first));
+  for_each_definition([&](const std::string &table, const std::string &version) { defined[version].insert(table); });
+  std::map<std::string, std::string> moves;
+  for (const auto &one : with)
+  {
+    const auto found= defined.find(one.first);
+    if (one.second.size() != 1 || found == defined.end() || found->second.count(*one.second.begin()) || found->second.size() != 1)
+      continue;
+    const std::string &table= *one.second.begin(), &definition= *found->second.begin();
+    if (is_passing_name(definition) && !is_passing_name(table))
+    {
+      // ALTER was done in the engine; the definition that the table has instead is of nothing that is there.
+      if (!with.count(defined_version(table)))
+        install_definition(definition, table);
+    }
+    else if (tables->count(table))
+      moves[table]= definition;
+  }
+  // Each goes aside first: they may have each other's names.
+  std::map<std::string, std::string> aside;
+  for (const auto &move : moves)
+  {
+    const auto other= tables->find(move.second);
+    if (other != tables->end() && !moves.count(move.second))
+      continue;
+    const std::string passing= database_of(move.first) + FN_LIBCHAR + "#sql-terrace-" + std::to_string(aside.size());
+    if (terrace_table_rename(engine, bytes_of(move.first), bytes_of(passing)))
+      warn("rename", move.first);
+    else
+      aside[passing]= move.first;
+  }
+  for (const auto &one : aside)
+  {
+    const std::string &to= moves[one.second];
+    if (terrace_table_rename(engine, bytes_of(one.first), bytes_of(to)))
+      warn("rename", one.second);
+    else
+      sql_print_information("Terrace: a rename was interrupted: %s is %s", one.second.c_str(), to.c_str());
+  }
+  tables->clear();
+  list_tables(tables);
+}
+
+/** Whether another table, which the server knows, has the name that ALTER took from this one. */
+static bool is_replaced(const Properties &properties, const Tables &tables)
+{
+  const std::string name= table_of(properties.origin), version= defined_version(name);
+  if (version.empty() || version == properties.version)
+    return false;
+  if (is_of_another_engine(name))
+    return true;
+  for (auto at= tables.lower_bound(name); at != tables.end() && !at->first.compare(0, name.size(), name); ++at)
+    if (table_of(at->first) == name && at->second.version == version)
+      return true;
+  return false;
+}
+
+void settle_all()
+{
+  Tables tables;
+  if (!list_tables(&tables))
+    return;
+  for (const auto &one : tables)
+    if (one.second.has(Properties::DROPPED))
+      settle_dropped(one.first, one.second, true);
+  tables.clear();
+  list_tables(&tables);
+  match_versions(&tables);
+  for (const auto &one : tables)
+  {
+    const std::string &name= one.first;
+    const bool defined= is_defined(name, one.second.version);
+    if (one.second.has(Properties::CREATED) && defined && !is_passing_name(name))
+      settle_created(name, one.second);
+    else if ((one.second.has(Properties::CREATED) && !defined) || (one.second.has(Properties::REPLACED) && is_replaced(one.second, tables)))
+    {
+      if (drop_now(name, name, one.second))
+        warn("drop", name);
+      else
+        sql_print_information("Terrace: %s was left by an interrupted statement and is dropped", name.c_str());
+    }
+  }
+  forget_definitions();
+}
+
+void keep_definition(const std::string &name, const std::string &version)
+{
+  for_each_definition([&](const std::string &table, const std::string &other) {
+    if (other == version && is_passing_name(table) && database_of(table) == database_of(name))
+      keep_definition_file(table);
+  });
+}
+
+} // namespace terrace

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+  Definitions in doubt: between what the engine has done for a DDL statement, durably, and the end of that statement.
+
+  The server's definitions (.frm, .par) and its log of DDL stand in its data directory, the engine's catalog on its volume: a loss
+  of power, or of the volume alone, leaves each as far as it came. So the engine notes what it did and was not seen to end:
+
+    created   the table has the flag CREATED
+    dropped   the table is there still, with the flag DROPPED, under a name that hides it
+    renamed   nothing is noted: the table has the version of its definition, wherever that stands
+
+  When the statement ends (the server's call for the statement's commit or rollback comes before its answer) the directories of the
+  definitions are synced, and the definitions decide: what is defined loses its flag, or is back; what is dropped and not defined
+  goes. After a crash, when the server's own recovery is done, they decide in the same way. A table without a flag is never
+  dropped because its definition is missing: a data directory may be lost, or be another one, and the rows not with it.
+*/
+#ifndef TERRACE_IN_DOUBT_H
+#define TERRACE_IN_DOUBT_H
+
+#include "properties.h"
+#include <map>
+#include <set>
+#include <string>
+
+namespace terrace {
+
+/** What a session's DDL statement has done. Names are the engine's. */
+struct InDoubt
+{
+  std::set<std::string> created, dropped, databases;
+  bool empty() const { return databases.empty(); }
+};
+
+typedef std::map<std::string, Properties> Tables;
+/** The engine's tables. False: that failed. */
+bool list_tables(Tables *tables);
+
+/** Whether the name is one that the server gives to tables while it alters others. */
+bool is_passing_name(const std::string &name);
+/** Whether the server has a definition of this version of the table, or of the table that this is a partition of. */
+bool is_defined(const std::string &name, const std::string &version);
+/** The version in the server's definition of the table, or of the table that this is a partition of. Empty: there is none. */
+std::string defined_version(const std::string &name);
+
+/** Each of them: the statement does this; it is in doubt until it ends. `thd` may be null. */
+void note_changed(THD *thd, const std::string &name);
+void note_created(THD *thd, const std::string &name);
+void note_renamed(THD *thd, const std::string &from, const std::string &to);
+/** Drops the table as soon as the statement has ended. An engine's code. */
+int32_t drop_in_doubt(THD *thd, const std::string &name);
+
+/** The statement ends. */
+void settle(InDoubt *doubts);
+/** The same after a crash. */
+void settle_all();
+/** An ALTER in place failed, and may be in the engine all the same: keeps the server's new definition for the next start. */
+void keep_definition(const std::string &name, const std::string &version);
+
+} // namespace terrace
+#endif

@@ -1,0 +1,123 @@
+"""Changes of definitions beside a prepared transaction that no connection holds any more: after a restart, or when its connection has
+gone. What would drop, empty or replace a table that it has changed waits as for a row lock and ends with 1205; when it is decided,
+they go on. Engine InnoDB proves the expectations.
+"""
+
+import threading
+import time
+
+import pymysql
+import pytest
+from conftest import run
+
+PARTITIONS = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN MAXVALUE)"
+TABLES = [
+    "CREATE TABLE t (id INT PRIMARY KEY, v INT, KEY (v)) ENGINE={engine}",
+    "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)",
+    f"CREATE TABLE p (id INT PRIMARY KEY, v INT) ENGINE={{engine}} {PARTITIONS}",
+    "INSERT INTO p VALUES (1, 1), (101, 101)",
+    "CREATE TABLE untouched (id INT PRIMARY KEY) ENGINE={engine}",
+]
+WORK = ["XA START 'x'", "UPDATE t SET v = 20 WHERE id = 2", "INSERT INTO t VALUES (4, 4)", "UPDATE p SET v = 7 WHERE id = 101", "XA END 'x'", "XA PREPARE 'x'"]
+REFUSED = [
+    "TRUNCATE TABLE t",
+    "DROP TABLE t",
+    "ALTER TABLE t ADD COLUMN w INT, ALGORITHM=COPY",
+    "TRUNCATE TABLE p",
+    "ALTER TABLE p TRUNCATE PARTITION p1",
+    "ALTER TABLE p DROP PARTITION p1",
+    "DROP TABLE p",
+]
+
+
+@pytest.fixture(params=["restart", "disconnect"])
+def prepared(request, own_server, engine):
+    """A server with a transaction that is prepared and nobody's, and a connection that has little patience."""
+    connection = own_server.connect()
+    run(connection, "CREATE DATABASE d")
+    connection.select_db("d")
+    for sql in TABLES:
+        run(connection, sql.format(engine=engine))
+    for sql in WORK:
+        run(connection, sql)
+    if request.param == "restart":
+        own_server.kill9()
+        own_server.start()
+    else:
+        connection.close()
+    connection = own_server.connect(database="d")
+    for _ in range(100):
+        if run(connection, "XA RECOVER"):
+            break
+        time.sleep(0.1)
+    patience(connection, 1)
+    return own_server, connection
+
+
+def patience(connection, seconds):
+    run(connection, f"SET SESSION lock_wait_timeout = {seconds}, innodb_lock_wait_timeout = {seconds}, terrace_lock_wait_timeout_ms = {1000 * seconds}")
+
+
+def test_what_would_lose_its_changes_is_refused(prepared, engine):
+    server, connection = prepared
+    run(connection, "TRUNCATE TABLE untouched")
+    run(connection, "DROP TABLE untouched")
+    for sql in REFUSED:
+        try:
+            run(connection, sql)
+        except pymysql.err.MySQLError as error:
+            assert error.args[0] == 1205, (sql, error)
+        else:
+            pytest.fail(f"{sql}: passed by a prepared transaction")
+    run(connection, "XA COMMIT 'x'")
+    assert run(connection, "SELECT * FROM t") == [(1, 1), (2, 20), (3, 3), (4, 4)]
+    assert run(connection, "SELECT * FROM p") == [(1, 1), (101, 7)]
+    for table in ("t", "p"):
+        assert run(connection, f"CHECK TABLE {table}")[-1][3] == "OK"
+    for sql in REFUSED[2:]:
+        run(connection, sql)
+
+
+@pytest.mark.parametrize("decision", ["COMMIT", "ROLLBACK"])
+def test_they_wait_for_the_decision(prepared, decision):
+    server, connection = prepared
+    patience(connection, 60)
+    done = []
+
+    def work():
+        run(connection, "TRUNCATE TABLE t")
+        done.append(time.monotonic())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.5)
+    assert not done, "it did not wait"
+    other = server.connect(database="d")
+    run(other, f"XA {decision} 'x'")
+    thread.join(30)
+    assert done
+    assert run(other, "SELECT COUNT(*) FROM t") == [(0,)]
+    assert run(other, "SELECT v FROM p WHERE id = 101") == [(7 if decision == "COMMIT" else 101,)]
+
+
+def test_one_that_waits_can_be_killed(prepared):
+    server, connection = prepared
+    patience(connection, 60)
+    (number,) = run(connection, "SELECT CONNECTION_ID()")[0]
+    fell = []
+
+    def work():
+        try:
+            run(connection, "DROP TABLE t")
+        except pymysql.err.MySQLError as error:
+            fell.append(error.args[0])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.5)
+    other = server.connect(database="d")
+    run(other, f"KILL QUERY {number}")
+    thread.join(20)
+    assert fell and fell[0] in (1317, 1927), fell
+    run(other, "XA ROLLBACK 'x'")
+    assert run(other, "SELECT * FROM t") == [(1, 1), (2, 2), (3, 3)]

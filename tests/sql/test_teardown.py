@@ -1,0 +1,45 @@
+"""The tests' own end: what a failed test leaves open does not hold up the others."""
+
+import os
+import time
+
+import pytest
+from conftest import drop_database, end, private, run
+
+
+def test_a_database_goes_whatever_a_test_has_left_open(server, engine):
+    first, second = server.connect(), server.connect()
+    run(first, "CREATE DATABASE left_open")
+    run(first, f"CREATE TABLE left_open.t (id INT PRIMARY KEY) ENGINE={engine}")
+    run(first, "SET SESSION lock_wait_timeout = 86400")
+    run(first, "USE left_open")
+    run(first, "BEGIN")
+    run(first, "INSERT INTO t VALUES (1)")
+    run(second, "BEGIN")
+    run(second, "SELECT * FROM left_open.t")  # its database is another
+    since = time.monotonic()
+    drop_database(server, "left_open", patience=1)
+    assert time.monotonic() - since < 30
+    assert run(server.connect(), "SHOW DATABASES LIKE 'left_open'") == []
+
+
+def test_a_server_that_does_not_stop_is_killed(monkeypatch):
+    one = private(["--terrace-memory=16777216"])
+    process = int(open(f"{one.directory}/pid").read())
+
+    def stuck():
+        raise AssertionError("it did not end")
+
+    monkeypatch.setattr(one, "stop", stuck)
+    with pytest.raises(AssertionError):
+        end(one)
+    assert not os.path.exists(one.directory)
+    for _ in range(100):
+        try:
+            state = open(f"/proc/{process}/stat").read().rsplit(")")[-1].split()[0]
+        except OSError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail("the server lives")
