@@ -247,6 +247,12 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
                           ER_THD(thd, ER_ILLEGAL_HA_CREATE_OPTION), "Terrace", "ROW_TYPE");
     return HA_WRONG_CREATE_OPTION;
   }
+  if (info->index_file_name && thd->is_strict_mode())
+  {
+    // As InnoDB.
+    push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: INDEX DIRECTORY is not supported");
+    return HA_WRONG_CREATE_OPTION;
+  }
   if (info->data_file_name || info->index_file_name)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),
                         info->data_file_name ? "DATA DIRECTORY" : "INDEX DIRECTORY");
@@ -331,6 +337,7 @@ int ha_terrace::truncate()
   terrace_table_close(m_table);
   m_table= nullptr;
   int error= map(terrace_table_truncate(engine, bytes_of(m_name)));
+  m_writers->changed();
   if (!error && !kept.empty())
     forget_statistics(kept);
   int opened= reopen();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "xid.h"
 #include "globals.h"
+#include "query_cache.h"
 #include <set>
 
 namespace terrace {
@@ -72,11 +73,13 @@ static int decide(int32_t code)
 
 static int commit_by_xid(handlerton *, XID *xid)
 {
+  Ends_by_name ends;
   return engine ? decide(terrace_prepared_commit(engine, bytes_of(name_of(xid)))) : XAER_RMFAIL;
 }
 
 static int rollback_by_xid(handlerton *, XID *xid)
 {
+  Ends_by_name ends;
   return engine ? decide(terrace_prepared_rollback(engine, bytes_of(name_of(xid)))) : XAER_RMFAIL;
 }
 
