@@ -103,3 +103,31 @@ def test_a_backup_stage_lets_transactions_go_on(server, db, engine, run):
     finally:
         run(db, "BACKUP STAGE END")
     assert run(db, "SELECT * FROM t") == [(1,), (2,)]
+
+
+def test_a_shorter_column_takes_its_kept_statistics_along(db, run, engine):
+    """ALTER copied, rightly, but the server was told that the column's values stay as they are."""
+    kept = []
+    for name in ("InnoDB", engine):
+        run(db, f"CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(32), KEY (b)) ENGINE={name}")
+        run(db, "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+        run(db, "ANALYZE TABLE t PERSISTENT FOR ALL")
+        statistics = f"""SELECT (SELECT COUNT(*) FROM mysql.column_stats WHERE db_name = '{db.name}'),
+                                (SELECT COUNT(*) FROM mysql.index_stats WHERE db_name = '{db.name}')"""
+        counts = []
+        for change in ("MODIFY b VARCHAR(40)", "MODIFY b VARCHAR(400)", "MODIFY b VARCHAR(30)"):
+            run(db, f"ALTER TABLE t {change}")
+            counts += run(db, statistics)
+        kept.append(counts)
+        run(db, "DROP TABLE t")
+    # InnoDB copies where the length takes another byte; there the statistics go, too.
+    assert kept[1][0] == kept[0][0] == (2, 3)
+    assert kept[1][2] == kept[0][2] == (1, 1)
+
+
+def test_an_index_directory_is_refused(db, run, engine):
+    with pytest.raises(pymysql.err.OperationalError) as error:
+        run(db, f"CREATE TABLE t (a INT) ENGINE={engine} INDEX DIRECTORY='/tmp/'")
+    assert error.value.args[0] == 1005 and "Wrong create options" in error.value.args[1]
+    assert run(db, "SHOW WARNINGS")[0][1:] == (1478, f"{engine}: INDEX DIRECTORY is not supported")
+    assert run(db, "SHOW TABLES") == []
