@@ -201,6 +201,7 @@ private:
 
   int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
   int write_failed(int32_t code);
+  int lock_duplicate(const terrace::Bytes &primary, uint set, bool *gone);
   bool looks_before_writes() const;
   int finish_other_loads();
   void leave_loads();

@@ -45,7 +45,7 @@ SUITES = {
     "main": {"only_if_named": True}, "binlog": {"only_if_named": True}, "rpl": {"only_if_named": True},
 }
 
-# Tests that print the directory they run in, which is another one for each of mtr's workers: one worker for these.
+# Tests that print the directory they run in, which is another one for each engine and each of mtr's workers: one place for these.
 ALONE_IN_PLACE = {"storage_engine": ["tbl_opt_data_dir", "tbl_opt_index_dir"]}
 
 # Where a test waits in vain it prints the list of connections: their numbers and seconds are other ones each time, with any engine.
@@ -185,7 +185,7 @@ class Tree:
                 yield from self.run_some(suite, some, traits, record, workers)
 
     def run_some(self, suite, tests, traits, record, workers):
-        where = pathlib.Path(os.environ.get("TERRACE_SUITES_VAR", self.out)) / f"var-{self.engine.lower()}"
+        where = pathlib.Path(os.environ.get("TERRACE_SUITES_VAR", self.out)) / (f"var-{self.engine.lower()}" if workers > 1 else "var-alone")
         command = ["perl", "./mysql-test-run.pl", f"--vardir={where}", f"--parallel={workers}", "--force", "--max-test-fail=0", "--retry=0",
                    f"--suite={suite}", "--nowarnings", "--skip-test-list=/dev/null", "--testcase-timeout=2", "--suite-timeout=600",
                    "--mysqld=--loose-innodb-flush-log-at-trx-commit=2", "--mysqld=--loose-terrace-flush-log-at-trx-commit=2"]
