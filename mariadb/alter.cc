@@ -94,7 +94,7 @@ typedef Alter_context Context;
 /** A longer VARCHAR, if same_columns finds it so: a row has its length and its bytes. */
 bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition &changed) const
 {
-  return field.real_type() == MYSQL_TYPE_VARCHAR && !field.vcol_info &&
+  return field.real_type() == MYSQL_TYPE_VARCHAR && !field.vcol_info && changed.length >= field.field_length &&
          changed.type_handler() == field.type_handler() && changed.charset == field.charset();
 }
 

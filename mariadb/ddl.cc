@@ -198,9 +198,14 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
                           ER_THD(thd, ER_ILLEGAL_HA_CREATE_OPTION), "Terrace", "ROW_TYPE");
     return HA_WRONG_CREATE_OPTION;
   }
-  if (info->data_file_name || info->index_file_name)
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),
-                        info->data_file_name ? "DATA DIRECTORY" : "INDEX DIRECTORY");
+  if (info->index_file_name)
+  {
+    // As InnoDB.
+    push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: INDEX DIRECTORY is not supported");
+    return HA_WRONG_CREATE_OPTION;
+  }
+  if (info->data_file_name)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED), "DATA DIRECTORY");
   return 0;
 }
 
@@ -257,6 +262,9 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   }
   if (!code && info->auto_increment_value > 1)
     code= terrace_table_auto_increment_raise(table, info->auto_increment_value);
+  // As InnoDB: who sees an older state is told so, rather than that the table is empty. A temporary one is its session's alone.
+  if (!code && !(info->options & HA_LEX_CREATE_TMP_TABLE))
+    code= terrace_table_outdate_views(engine, table);
   terrace_table_close(table);
   if (!code && !temporary)
     note_created(thd, engine_name);
@@ -338,9 +346,12 @@ int ha_terrace::truncate()
   terrace_table_close(m_table);
   m_table= nullptr;
   int error= map(terrace_table_truncate(engine, bytes_of(m_name)));
+  m_writers->changed();
   if (!error && !kept.empty())
     forget_statistics(kept);
   int opened= reopen();
+  if (!error && !opened && table->s->tmp_table == NO_TMP_TABLE)
+    error= map(terrace_table_outdate_views(engine, m_table));
   return error ? error : opened;
 }
 

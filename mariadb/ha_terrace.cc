@@ -103,6 +103,7 @@ int ha_terrace::open(const char *name, int, uint)
     close();
     return HA_ERR_OUT_OF_MEM;
   }
+  m_writers= Writers::of(m_name);
   return info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
 }
 
@@ -181,8 +182,17 @@ int ha_terrace::external_lock(THD *thd, int type)
   else if (m_lock == TERRACE_LOCK_NONE && thd_tx_isolation(thd) == ISO_SERIALIZABLE &&
            thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
     m_lock= TERRACE_LOCK_SHARED;
+  return enter(thd);
+}
+
+/** A statement starts with this table. */
+int ha_terrace::enter(THD *thd)
+{
   m_session= Session::of(thd);
-  return m_session->enter(thd);
+  const int error= m_session->enter(thd);
+  if (!error && m_lock_type_write)
+    m_session->writes(m_writers);
+  return error;
 }
 
 /* Under LOCK TABLES, and in triggers and functions, a statement starts here. */
@@ -193,8 +203,7 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
   // A temporary table isn't locked by anybody before: its first statement in a transaction comes here.
   if (table->s->tmp_table != NO_TMP_TABLE && type != TL_READ)
     m_lock= TERRACE_LOCK_EXCLUSIVE, m_lock_type_write= true;
-  m_session= Session::of(thd);
-  return m_session->enter(thd);
+  return enter(thd);
 }
 
 

@@ -10,6 +10,7 @@
     sequence.cc     sequences: changes and reads outside of the session's transaction
     ddl.cc          create, drop, rename, truncate, check, analyze
     alter.cc        ALTER TABLE in place
+    query_cache.h   what the server's query cache may keep and give
     load.cc         tables filled in bulk, by ALTER by copy, CREATE … SELECT, LOAD DATA, INSERT of many rows
 
   Indexes. Number 0 in the engine is the tree of the rows. It is the server's primary key (number 0 there too) or, for
@@ -29,6 +30,7 @@
 #include "server.h"
 #include "row_codec.h"
 #include "key_codec.h"
+#include "query_cache.h"
 #include "session.h"
 #include "statistics.h"
 #include <memory>
@@ -50,7 +52,12 @@ public:
   uint max_supported_key_length() const override { return 3072; }
   uint max_supported_key_part_length() const override { return 3072; }
   enum row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
-  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+  uint8 table_cache_type() override { return HA_CACHE_TBL_ASKTRANSACT; }
+  my_bool register_query_cache_table(THD *thd, const char *path, uint length, qc_engine_callback *ask,
+                                     ulonglong *data) override
+  {
+    return terrace::register_answer(thd, path, length, ask, data);
+  }
   const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
 
   /* Open and close, locks and statements. */
@@ -144,6 +151,7 @@ private:
   enum Direction { NOWHERE, FORWARD, BACKWARD };
 
   int map(int32_t code);
+  int enter(THD *thd);
   uint tree_of(uint index) const { return m_hidden ? index + 1 : index; }
   bool lay_out();
 
@@ -193,6 +201,7 @@ private:
 
   int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
   int write_failed(int32_t code);
+  int lock_duplicate(const terrace::Bytes &primary, uint set, bool *gone);
   bool looks_before_writes() const;
   int finish_other_loads();
   void leave_loads();
@@ -216,6 +225,7 @@ private:
   int32_t alter_round(terrace::Alter_context *context, bool last);
 
   terrace_table *m_table= nullptr;
+  std::shared_ptr<terrace::Writers> m_writers;
   terrace_load *m_load= nullptr;        // the table is being filled in bulk
   terrace_load *m_retired_load= nullptr; // it has failed, and the error's text is made of its row
   bool m_load_within= false;            // by the session's transaction; else nobody else knows of the table

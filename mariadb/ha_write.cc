@@ -67,6 +67,50 @@ int ha_terrace::write_failed(int32_t code)
   return map(code);
 }
 
+/**
+  After a duplicate: that it is there was read. It stays until the transaction ends where that matters: at SERIALIZABLE, and where the statement
+  itself is logged and would find another row when it is replayed. InnoDB locks it always; here another's insert of that key waits for the lock,
+  though it would be turned away, too. REPLACE and ON DUPLICATE KEY UPDATE lock it themselves, for good.
+  @param set  of m_entries: the new row's
+  @param gone the row is not there any more: the caller tries again
+*/
+int ha_terrace::lock_duplicate(const Bytes &primary, uint set, bool *gone)
+{
+  *gone= false;
+  THD *thd= ha_thd();
+  const bool by_statement= m_session->isolation() >= ISO_REPEATABLE_READ && mysql_bin_log.is_open() &&
+                           thd_test_options(thd, OPTION_BIN_LOG) && !thd->is_current_stmt_binlog_format_row();
+  if ((m_session->isolation() != ISO_SERIALIZABLE && !by_statement) || thd->lex->duplicates != DUP_ERROR)
+    return 0;
+  terrace_cursor_options options= {};
+  options.size= sizeof options;
+  options.index= tree_of(m_session->duplicate_index);
+  options.lock= TERRACE_LOCK_SHARED;
+  terrace_bytes key= bytes_of(primary.data(), primary.size());
+  if (options.index != 0)
+    for (const terrace_entry &entry : m_entries[set].list)
+      if (entry.index == options.index)
+        key= bytes_of(entry.key.data, MY_MIN(entry.unique_len, entry.key.len));
+  terrace_cursor *cursor= nullptr;
+  int32_t code= terrace_cursor_open(m_session->transaction(), m_table, &options, &cursor);
+  if (!code)
+  {
+    terrace_fetch fetch= {};
+    fetch.size= sizeof fetch;
+    fetch.seek= TERRACE_SEEK_AT_LEAST;
+    fetch.want= TERRACE_WANT_ENTRY;
+    fetch.key= fetch.prefix= key;
+    fetch.max_rows= 1;
+    fetch.max_bytes= 4096;
+    terrace_rows rows= {};
+    rows.size= sizeof rows;
+    code= terrace_cursor_fetch_rows(cursor, &fetch, &rows);
+    terrace_cursor_close(cursor);
+  }
+  *gone= code == TERRACE_NO_ROW;
+  return *gone ? 0 : map(code);
+}
+
 int ha_terrace::write_row(const uchar *buf)
 {
   if (is_sequence())
@@ -92,14 +136,22 @@ int ha_terrace::write_row(const uchar *buf)
   const terrace_bytes key= bytes_of(m_primary_bytes.data(), m_primary_bytes.size());
   const terrace_bytes row= bytes_of(m_row_bytes.data(), m_row_bytes.size());
   const std::vector<terrace_entry> &entries= m_entries[0].list;
-  int32_t code= m_load
-    ? terrace_load_row(m_load, key, row, entries.data(), entries.size())
-    : terrace_row_insert(m_session->transaction(), m_table, key, row, entries.data(), entries.size());
+  int32_t code;
+  int error;
+  bool gone= false;
+  do
+  {
+    code= m_load ? terrace_load_row(m_load, key, row, entries.data(), entries.size())
+                 : terrace_row_insert(m_session->transaction(), m_table, key, row, entries.data(), entries.size());
+    error= code ? write_failed(code) : 0;
+    if (code == TERRACE_DUPLICATE && !m_load)
+      if (int failed= lock_duplicate(m_primary_bytes, 0, &gone))
+        return failed;
+  } while (code && gone);
   if (generates && m_auto_rows)
     m_auto_rows--;
-  if (code)
+  if (error)
   {
-    int error= write_failed(code);
     // Statements that go on after a duplicate move the counter past its value, as InnoDB's do.
     const int command= thd_sql_command(ha_thd());
     if (code == TERRACE_DUPLICATE && generates && !insert_id_for_cur_row &&
@@ -140,7 +192,14 @@ int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
     code= terrace_row_update(txn, m_table, key, row, m_entries[0].list.data(), m_entries[0].list.size(),
                              m_entries[1].list.data(), m_entries[1].list.size());
     if (code)
-      return write_failed(code);
+    {
+      const int error= write_failed(code);
+      bool gone= false;
+      if (code == TERRACE_DUPLICATE)
+        if (int failed= lock_duplicate(m_primary_bytes, 1, &gone))
+          return failed;
+      return gone ? update_row(old_data, new_data) : error;
+    }
   }
   else
   {
@@ -152,6 +211,7 @@ int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
     make_entries(new_data, m_new_primary_bytes, nullptr, 1);
     code= terrace_row_delete(txn, m_table, key, m_entries[0].list.data(), m_entries[0].list.size());
     int error= 0;
+    bool gone= false;
     if (!code)
       code= terrace_row_insert(txn, m_table, bytes_of(m_new_primary_bytes.data(), m_new_primary_bytes.size()), row,
                                m_entries[1].list.data(), m_entries[1].list.size());
@@ -160,10 +220,13 @@ int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
       error= write_failed(code);
       if (int32_t failed= terrace_txn_rollback_to(txn, savepoint))
         error= map(failed);
+      else if (code == TERRACE_DUPLICATE)
+        if (int failed_lock= lock_duplicate(m_new_primary_bytes, 1, &gone))
+          error= failed_lock;
     }
     terrace_savepoint_close(savepoint);
     if (error)
-      return error;
+      return gone ? update_row(old_data, new_data) : error;
     m_position.assign(m_new_primary_bytes.data(), m_new_primary_bytes.size());
   }
   if (Field *field= table->found_next_number_field)

@@ -2,6 +2,7 @@
 #include "session.h"
 #include "errors.h"
 #include "globals.h"
+#include "query_cache.h"
 #include "xid.h"
 #include "sql_parse.h"
 #include <atomic>
@@ -51,6 +52,7 @@ Session *Session::of(THD *thd)
 int Session::begin(THD *thd)
 {
   level= (uint) thd_tx_isolation(thd);
+  seen_ends= Writers::now();
   bool same= false;
   int32_t code= idle ? terrace_txn_begin_again(idle, level, &same) : terrace_txn_begin(engine, level, &txn);
   if (code)
@@ -87,6 +89,18 @@ void Session::ended()
   }
   txn= nullptr;
   in_statement= in_phases= ordered= false;
+  for (const std::shared_ptr<Writers> &table : written)
+    table->ended();
+  written.clear();
+}
+
+void Session::writes(const std::shared_ptr<Writers> &table)
+{
+  for (const std::shared_ptr<Writers> &one : written)
+    if (one == table)
+      return;
+  table->began();
+  written.push_back(table);
 }
 
 void Session::forget_cancel()
@@ -117,6 +131,8 @@ int Session::enter(THD *thd)
   if (in_statement)
     return 0;
   begin_reads();
+  if (level <= ISO_READ_COMMITTED)
+    seen_ends= Writers::now();
   in_statement= true;
   trans_register_ha(thd, false, hton, 0);
   if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))

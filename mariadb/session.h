@@ -20,12 +20,15 @@
 
 #include "in_doubt.h"
 #include "server.h"
+#include <memory>
 #include <mutex>
 #include <vector>
 
 class ha_terrace;
 
 namespace terrace {
+
+class Writers;
 
 class Session
 {
@@ -54,6 +57,11 @@ public:
   /** Those that fill a table in bulk in the statement at hand. */
   std::vector<ha_terrace *> loads;
 
+  /** The transaction writes to the table, from now on. */
+  void writes(const std::shared_ptr<Writers> &table);
+  /** Transactions that ended before the view can have been opened: Writers::now() then. */
+  ulonglong seen_ends= 0;
+
 private:
   friend struct Calls;
   int begin(THD *thd);
@@ -71,6 +79,7 @@ private:
   int32_t ordered_code= TERRACE_OK;
   std::string ordered_message;
   std::vector<terrace_savepoint *> savepoints;
+  std::vector<std::shared_ptr<Writers>> written;
   std::mutex guard;                     // of `cancel`
   terrace_cancel *cancel= nullptr;
 };

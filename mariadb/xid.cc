@@ -3,6 +3,7 @@
 #include "definition_files.h"
 #include "errors.h"
 #include "globals.h"
+#include "query_cache.h"
 #include <set>
 
 namespace terrace {
@@ -74,11 +75,13 @@ static int decide(int32_t code)
 
 static int commit_by_xid(handlerton *, XID *xid)
 {
+  Ends_by_name ends;
   return engine ? decide(terrace_prepared_commit(engine, bytes_of(name_of(xid)))) : XAER_RMFAIL;
 }
 
 static int rollback_by_xid(handlerton *, XID *xid)
 {
+  Ends_by_name ends;
   return engine ? decide(terrace_prepared_rollback(engine, bytes_of(name_of(xid)))) : XAER_RMFAIL;
 }
 

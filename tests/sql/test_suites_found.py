@@ -1,5 +1,7 @@
 """What the server's own test suites found (tests/mtr), in short."""
 
+import threading
+
 import pymysql
 import pytest
 from conftest import end, private
@@ -103,3 +105,150 @@ def test_a_backup_stage_lets_transactions_go_on(server, db, engine, run):
     finally:
         run(db, "BACKUP STAGE END")
     assert run(db, "SELECT * FROM t") == [(1,), (2,)]
+
+
+def test_a_shorter_column_takes_its_kept_statistics_along(db, run, engine):
+    """ALTER copied, rightly, but the server was told that the column's values stay as they are."""
+    kept = []
+    for name in ("InnoDB", engine):
+        run(db, f"CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(32), KEY (b)) ENGINE={name}")
+        run(db, "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+        run(db, "ANALYZE TABLE t PERSISTENT FOR ALL")
+        statistics = f"""SELECT (SELECT COUNT(*) FROM mysql.column_stats WHERE db_name = '{db.name}'),
+                                (SELECT COUNT(*) FROM mysql.index_stats WHERE db_name = '{db.name}')"""
+        counts = []
+        for change in ("MODIFY b VARCHAR(40)", "MODIFY b VARCHAR(400)", "MODIFY b VARCHAR(30)"):
+            run(db, f"ALTER TABLE t {change}")
+            counts += run(db, statistics)
+        kept.append(counts)
+        run(db, "DROP TABLE t")
+    # InnoDB copies where the length takes another byte; there the statistics go, too.
+    assert kept[1][0] == kept[0][0] == (2, 3)
+    assert kept[1][2] == kept[0][2] == (1, 1)
+
+
+def test_an_index_directory_is_refused(db, run, engine):
+    with pytest.raises(pymysql.err.OperationalError) as error:
+        run(db, f"CREATE TABLE t (a INT) ENGINE={engine} INDEX DIRECTORY='/tmp/'")
+    assert error.value.args[0] == 1005 and "Wrong create options" in error.value.args[1]
+    assert run(db, "SHOW WARNINGS")[0][1:] == (1478, f"{engine}: INDEX DIRECTORY is not supported")
+    assert run(db, "SHOW TABLES") == []
+
+
+@pytest.mark.parametrize("how", ["make", "make again", "empty", "make of rows", "rename"])
+def test_who_sees_an_older_state_is_told_of_a_table_made_since(db, server, run, engine, how):
+    """A table made anew, or emptied, was empty in a view that is older; one made of rows had rows from after it."""
+    asked = []
+    for name in ("InnoDB", engine):
+        made = f"CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE={name}"
+        old = server.connect(database=db.name)
+        if how in ("make again", "empty", "rename"):
+            run(db, made if how != "rename" else made.replace("t (", "u (", 1))
+            run(db, f"INSERT INTO {'u' if how == 'rename' else 't'} VALUES (1, 1)")
+        run(old, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        for sql in {"make": [made], "make again": ["DROP TABLE t", made], "empty": ["TRUNCATE t"],
+                    "make of rows": [f"CREATE TABLE t (PRIMARY KEY (id), KEY (a)) ENGINE={name} AS SELECT 5 AS id, 5 AS a"],
+                    "rename": ["RENAME TABLE u TO t"]}[how]:
+            run(db, sql)
+        if how in ("make", "make again", "empty"):
+            run(db, "INSERT INTO t VALUES (5, 5)")
+        answers = []
+        for sql in ("SELECT * FROM t", "SELECT a FROM t FORCE INDEX (a)", "INSERT INTO t VALUES (9, 9)", "SELECT id FROM t"):
+            try:
+                answers.append(run(old, sql))
+            except pymysql.err.MySQLError as error:
+                answers.append(error.args[0])
+        run(old, "COMMIT")
+        answers.append(sorted(run(old, "SELECT * FROM t")))
+        asked.append(answers)
+        old.close()
+        run(db, "DROP TABLE t")
+    assert asked[0] == asked[1]
+    assert (1412 in asked[1]) == (how != "rename")
+
+
+def test_a_temporary_table_is_there_for_an_older_view(db, run, engine):
+    run(db, f"CREATE TABLE u (id INT PRIMARY KEY) ENGINE={engine}")
+    run(db, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    assert run(db, "SELECT * FROM u") == []
+    run(db, f"CREATE TEMPORARY TABLE t (id INT PRIMARY KEY) ENGINE={engine}")
+    run(db, "INSERT INTO t VALUES (1)")
+    assert run(db, "SELECT * FROM t") == [(1,)]
+    run(db, "TRUNCATE t")
+    assert run(db, "SELECT * FROM t") == []
+    run(db, "ROLLBACK")
+
+
+def test_a_partition_by_system_time_is_made_within_a_transaction(db, run, engine):
+    seen = []
+    for name in ("InnoDB", engine):
+        run(db, "SET timestamp = UNIX_TIMESTAMP('2000-01-01 00:00:00')")
+        run(db, f"CREATE TABLE t (pk INT PRIMARY KEY, a INT) ENGINE={name} WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME INTERVAL 1 HOUR AUTO")
+        run(db, "INSERT INTO t VALUES (1, 0)")
+        answers = []
+        for sql in ("BEGIN", "SELECT * FROM t", "SET timestamp = UNIX_TIMESTAMP('2000-01-01 03:00:00')", "UPDATE t SET a = a + 1", "SELECT * FROM t",
+                    "SELECT a FROM t FOR SYSTEM_TIME ALL", "COMMIT", "SELECT * FROM t"):
+            try:
+                answers.append(run(db, sql))
+            except pymysql.err.MySQLError as error:
+                answers.append(error.args[0])
+        seen.append(answers)
+        run(db, "DROP TABLE t")
+    run(db, "SET timestamp = DEFAULT")
+    assert seen[0] == seen[1]
+
+
+DUPLICATES = [
+    ("INSERT IGNORE INTO t VALUES (3, 9)", "DELETE FROM t WHERE id = 3"),
+    ("INSERT IGNORE INTO t VALUES (9, 30)", "UPDATE t SET u = 31 WHERE id = 3"),
+    ("INSERT INTO t VALUES (3, 9)", "DELETE FROM t WHERE id = 3"),
+    ("UPDATE IGNORE t SET id = 3 WHERE id = 5", "DELETE FROM t WHERE id = 3"),
+    ("UPDATE IGNORE t SET u = 30 WHERE id = 5", "UPDATE t SET u = 31 WHERE id = 3"),
+]
+
+
+@pytest.mark.parametrize("level, statements", [("SERIALIZABLE", False), ("REPEATABLE READ", True)])
+def test_a_duplicate_stays_as_long_as_the_transaction_that_met_it(run, engine, level, statements):
+    """It could go, and commit, before the statement that it had turned away: replayed from a log of statements, that wrote its row."""
+    server = private(["--terrace-memory=16777216", "--innodb-lock-wait-timeout=1", "--lock-wait-timeout=9"]
+                     + (["--log-bin=log", "--binlog-format=STATEMENT", "--server-id=1"] if statements else []))
+    try:
+        db, second = server.connect(), server.connect()
+        run(db, "CREATE DATABASE d")
+        for one in (db, second):
+            one.select_db("d")
+            run(one, f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        for name in ("InnoDB", engine):
+            for write, other in DUPLICATES:
+                run(db, f"CREATE TABLE t (id INT PRIMARY KEY, u INT, UNIQUE (u)) ENGINE={name}")
+                run(db, "INSERT INTO t VALUES (3, 30), (5, 50)")
+                run(db, "BEGIN")
+                try:
+                    run(db, write)
+                except pymysql.err.IntegrityError as error:
+                    assert error.args[0] == 1062
+                assert run(second, "SELECT * FROM t WHERE id = 3 LOCK IN SHARE MODE") == [(3, 30)]
+                with pytest.raises(pymysql.err.OperationalError) as error:
+                    run(second, other)
+                assert error.value.args[0] == 1205, (name, write)
+                run(db, "COMMIT")
+                run(second, other)
+                assert run(db, "SELECT COUNT(*) FROM t WHERE u = 30") == [(0,)]
+                run(db, "DROP TABLE t")
+        # Who waits for a duplicate that goes writes its row.
+        run(db, f"CREATE TABLE t (id INT PRIMARY KEY, u INT, UNIQUE (u)) ENGINE={engine}")
+        run(second, "SET SESSION innodb_lock_wait_timeout = 9")
+        for write in ("INSERT INTO t VALUES (4, 30)", "INSERT INTO t VALUES (3, 9)"):
+            run(db, "REPLACE INTO t VALUES (3, 30)")
+            run(db, "BEGIN")
+            run(db, "DELETE FROM t")
+            thread = threading.Thread(target=run, args=(second, write))
+            thread.start()
+            thread.join(0.3)
+            assert thread.is_alive()
+            run(db, "COMMIT")
+            thread.join(10)
+            assert not thread.is_alive()
+            assert len(run(db, "SELECT * FROM t")) == 1
+    finally:
+        end(server)

@@ -122,6 +122,11 @@ impl Engine {
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<Arc<Table>> {
         self.core.catalog.create_table(name, def)
     }
+    /// Views that are open now are too old for the table: it was made or emptied after them, and has not what they would see. Not durable:
+    /// no view outlives the engine.
+    pub fn outdate_views(&self, table: &Table) {
+        self.core.catalog.set_built(table, self.core.ids.pass_views());
+    }
     pub fn open_table(&self, name: &str) -> Result<Arc<Table>> {
         self.core.catalog.open_table(name)
     }

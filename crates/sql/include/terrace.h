@@ -570,6 +570,11 @@ int32_t terrace_table_redefine(const terrace_engine *engine,
 int32_t terrace_table_truncate(const terrace_engine *engine,
                                terrace_bytes name);
 
+// Views that are open now are too old for the table, whose consistent reads are an error (`TERRACE_CHANGED`): it was made, or emptied, after
+// them.
+int32_t terrace_table_outdate_views(const terrace_engine *engine,
+                                    const terrace_table *table);
+
 // How the table's pages are compressed in objects from now on: `none`, `lz4`, `zstd`, or empty: as the instance's are.
 // Durable when it returns.
 int32_t terrace_table_set_compression(const terrace_engine *engine,

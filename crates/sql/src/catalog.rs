@@ -194,6 +194,23 @@ pub unsafe extern "C" fn terrace_table_truncate(engine: *const TerraceEngine, na
     })
 }
 
+/// Views that are open now are too old for the table, whose consistent reads are an error (`TERRACE_CHANGED`): it was made, or emptied, after
+/// them.
+///
+/// # Safety
+/// `engine` and `table` are open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_outdate_views(
+    engine: *const TerraceEngine,
+    table: *const TerraceTable,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*engine).engine.outdate_views(&(*table).table) };
+        Ok(Code::Ok)
+    })
+}
+
 /// How the table's pages are compressed in objects from now on: `none`, `lz4`, `zstd`, or empty: as the instance's are.
 /// Durable when it returns.
 ///

@@ -95,6 +95,13 @@ impl Ids {
         self.ended.fetch_add(1, Ordering::Relaxed);
         self.published.store(csn, Ordering::Release);
     }
+    /// A number that no view has so far, and every one to come has or passes.
+    pub fn pass_views(&self) -> u64 {
+        let _order = self.order.lock();
+        let at = self.number();
+        self.published.store(at, Ordering::Release);
+        at
+    }
     pub fn rolled_back(&self, id: TxnId) {
         let _order = self.order.lock();
         let at = self.number();

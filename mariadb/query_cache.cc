@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "query_cache.h"
+#include "ddl.h"
+#include "globals.h"
+#include "session.h"
+#include <map>
+#include <mutex>
+
+namespace terrace {
+
+static std::atomic<ulonglong> ends;
+/* The number of the last end by name, which may be of any table, and how many are at it. */
+static std::atomic<ulonglong> last_by_name;
+static std::atomic<uint> ending_by_name;
+
+struct Known
+{
+  std::mutex guard;                     // of `tables`
+  std::map<std::string, std::weak_ptr<Writers>> tables;
+};
+
+/** Never freed: handlers may be closed after the plugin's statics are gone. */
+static Known &known()
+{
+  static Known *all= new Known;
+  return *all;
+}
+
+ulonglong Writers::next() { return ends.fetch_add(1) + 1; }
+ulonglong Writers::now() { return ends.load(); }
+
+std::shared_ptr<Writers> Writers::of(const std::string &table)
+{
+  std::lock_guard<std::mutex> lock(known().guard);
+  std::weak_ptr<Writers> &place= known().tables[table];
+  std::shared_ptr<Writers> found= place.lock();
+  if (!found)
+    place= found= std::shared_ptr<Writers>(new Writers(table));
+  return found;
+}
+
+Writers::~Writers()
+{
+  std::lock_guard<std::mutex> lock(known().guard);
+  auto at= known().tables.find(table);
+  if (at != known().tables.end() && at->second.expired())
+    known().tables.erase(at);
+}
+
+Ends_by_name::Ends_by_name() { ending_by_name.fetch_add(1); }
+
+Ends_by_name::~Ends_by_name()
+{
+  last_by_name.store(ends.fetch_add(1) + 1);
+  ending_by_name.fetch_sub(1);
+}
+
+/**
+  Whether an answer from the table may be kept or given.
+  @param data   of the answer: set where it is kept; where it is given and is too old, too, which makes the server drop it
+*/
+my_bool may_cache(THD *thd, const char *path, uint length, ulonglong *data, bool keeps)
+{
+  if (!engine || thd_tx_isolation(thd) == ISO_SERIALIZABLE)
+    return false;
+  std::shared_ptr<Writers> writers;
+  {
+    // "./db/table" where an answer is kept, "/db/table" where it is given.
+    std::string table= table_name(std::string(path, length).c_str());
+    if (!table.empty() && table[0] == FN_LIBCHAR)
+      table.erase(0, 1);
+    std::lock_guard<std::mutex> lock(known().guard);
+    auto at= known().tables.find(table);
+    if (at != known().tables.end())
+      writers= at->second.lock();
+  }
+  if (!writers)
+  {
+    *data= 0;                           // nobody's number: the table has been closed
+    return false;
+  }
+  Session *session= Session::of(thd);
+  // The answer is what the transaction reads now, and so will it later.
+  if (!keeps && thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN) &&
+      (session->enter(thd) ||
+       (session->isolation() == ISO_REPEATABLE_READ && terrace_txn_open_view(session->transaction()))))
+    return false;
+  if (writers->open.load() || ending_by_name.load())
+    return false;
+  const ulonglong last= std::max(writers->last.load(), last_by_name.load());
+  if (!keeps && last != *data)
+  {
+    *data= last;
+    return false;
+  }
+  if (session->transaction() ? last > session->seen_ends : keeps)
+    return false;
+  *data= last;
+  return true;
+}
+
+static my_bool may_give(THD *thd, const char *path, uint length, ulonglong *data)
+{
+  return may_cache(thd, path, length, data, false);
+}
+
+my_bool register_answer(THD *thd, const char *path, uint length, qc_engine_callback *ask, ulonglong *data)
+{
+  *data= 0;
+  *ask= may_give;
+  return may_cache(thd, path, length, data, true);
+}
+
+} // namespace terrace
