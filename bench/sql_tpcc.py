@@ -12,26 +12,13 @@ import subprocess
 import sys
 
 import report
+from engines import ENGINES, options
 from tiers import end, listed, place, run, server_in, setting
 
 WAREHOUSES, TIME, RUNS, MEMORY = setting("WAREHOUSES", 10), setting("TIME", 60), setting("RUNS", 3), setting("MEMORY", 1 << 30)
-THREADS, CHECK, MYROCKS = listed("THREADS", "1,4,16", int), setting("CHECK", "all"), setting("MYROCKS", "")
-ENGINES = [one for one in listed("ENGINES", "Terrace,InnoDB,ROCKSDB") if one != "ROCKSDB" or MYROCKS]
+THREADS, CHECK = listed("THREADS", "1,4,16", int), setting("CHECK", "all")
 # go-tpc's conditions for each warehouse: eleven are asked of loaded data, and those without the eleventh of data at work.
 CONDITIONS = 12
-
-
-def options(directory, memory):
-    """Of a server in which the engines have the same."""
-    base = [f"--terrace-memory={memory}", f"--innodb-buffer-pool-size={memory}", "--innodb-flush-log-at-trx-commit=1",
-            "--innodb-log-file-size=536870912", "--terrace-log=536870912", "--innodb-flush-method=O_DIRECT"]
-    if not MYROCKS:
-        print("MyRocks of the server's version is not in the package archive: left out", file=sys.stderr)
-        return base
-    os.makedirs(os.path.join(directory, "plugins"))
-    os.symlink(MYROCKS, os.path.join(directory, "plugins", "ha_rocksdb.so"))
-    return base + ["--plugin-load-add=ha_rocksdb", f"--rocksdb-block-cache-size={memory}", "--rocksdb-flush-log-at-trx-commit=1",
-                   "--rocksdb-strict-collation-check=OFF"]
 
 
 def tpc(out, server, engine, *arguments):
@@ -79,7 +66,7 @@ def one_run(out, server, engine, threads):
 def main():
     out = os.path.abspath(sys.argv[1])
     directory = place(out, "sql-tpcc")
-    server = server_in(directory, options(directory, MEMORY))
+    server = server_in(directory, options(directory, MEMORY, 512 << 20))
     server.start()
     figures, ratios, conditions = {}, {}, {}
     try:
