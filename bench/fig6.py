@@ -2,7 +2,7 @@
 
 sysbench on real servers with emulated tiers: tiered against everything on the volume, and InnoDB on the machine's disk beside it.
 YCSB's half of the figure is measured by `terrace-bench fig6-ycsb` before; if its JSON lies there, table, JSON and plot have both.
-Popular rows are neighbours. Environment: ROWS (of each of 4 tables), MIX, ZIPF, CACHE (lists by comma), CLIENTS, TIME and WARM_UP
+Popular rows are neighbours. Environment: HALF (ycsb or sysbench: only that one is measured, the other is as it was), ROWS (of each of 4 tables), MIX, ZIPF, CACHE (lists by comma), CLIENTS, TIME and WARM_UP
 (seconds), RUNS, MEMORY and BUFFER (percent of the data), PORTS (the first to listen on).
 """
 
@@ -116,9 +116,10 @@ def ycsb_half(out):
 def plot(out, halves):
     import plots
     halves = {name: cells for name, cells in halves.items() if cells}
-    figure, axes = plots.grid(len(halves) * 2, len(MIXES))
+    mixes = list(dict.fromkeys(key[0] for cells in halves.values() for key in cells))
+    figure, axes = plots.grid(len(halves) * 2, len(mixes))
     for row, (half, cells) in enumerate(halves.items()):
-        for column, mix in enumerate(MIXES):
+        for column, mix in enumerate(mixes):
             for line, (what, of) in enumerate((("operations/s", rate), ("operations/s for a dollar a month", value))):
                 series = {}
                 for key in cells:
@@ -129,9 +130,19 @@ def plot(out, halves):
     plots.save(figure, out, "fig6", "Throughput, and throughput per storage cost (Table 1's prices); emulated tiers, profile cloud")
 
 
+def kept_half(out):
+    """sysbench's half as it was measured the last time."""
+    path = os.path.join(out, "fig6.json")
+    cells = {}
+    for name, runs in json.load(open(path))["figures"].items() if os.path.exists(path) else ():
+        mix, zipf, side = name.removeprefix("sysbench ").split(", ")
+        cells[mix, float(zipf.split(" ")[1]), int(side.split(" ")[1]) if side.startswith("flash") else side] = runs
+    return cells
+
+
 def main():
     out = sys.argv[1]
-    cells = sysbench_half(out)
+    cells = kept_half(out) if setting("HALF", "") == "ycsb" else sysbench_half(out)
     ycsb, whole = ycsb_half(out)
     ratios, figures = {}, {}
     for (mix, zipf, cache), runs in cells.items():

@@ -24,10 +24,10 @@ TABLE = "CREATE TABLE t (id INT UNSIGNED PRIMARY KEY, k INT UNSIGNED NOT NULL, n
 def write_piece(path, first, count):
     """A file of rows; returns its bytes. Random keys are all numbers below BIG once, in an order that a multiplication makes."""
     source = random.Random(first)
-    step = next(step for step in (2_654_435_761, 2_654_435_769, 1_000_000_007) if BIG % step)
+    prime = next(prime for prime in (2_654_435_761, 1_000_000_007) if BIG % prime)
     with open(path, "w", buffering=MIB) as file:
         for number in range(first, first + count):
-            key = number if ORDER == "ascending" else number * step % BIG
+            key = number if ORDER == "ascending" else number * prime % BIG
             file.write(f"{key}\t{source.getrandbits(31)}\t{number % 1000}\tname{key % 999983}\n")
     return os.path.getsize(path)
 
