@@ -26,8 +26,14 @@ def sysbench(server, script, command, database, *more, timeout=3600):
     done = subprocess.run([*arguments(server, script, database, *more), command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=timeout, env=environment())
     if done.returncode:
-        sys.exit(f"sysbench {script} {command}: {done.stdout[-2000:]}")
+        sys.exit(f"sysbench {script} {command} in {database} of {server.directory}: {first_fault(done.stdout)}")
     return done.stdout
+
+
+def first_fault(text):
+    """What it says of the first error, without the long texts of statements."""
+    faults = re.findall(r"^FATAL: .*$", text, re.M) or text.splitlines()[-5:]
+    return "; ".join(fault[:300] for fault in sorted(faults, key=len)[:2])
 
 
 def start(server, script, database, *more):
@@ -39,7 +45,7 @@ def start(server, script, database, *more):
 def ended(process):
     text = process.communicate(timeout=3600)[0]
     if process.returncode:
-        sys.exit(f"sysbench: {text[-2000:]}")
+        sys.exit(f"sysbench {' '.join(process.args[1:])}: {first_fault(text)}")
     return text
 
 

@@ -119,7 +119,7 @@ class OnVolume:
         if engine == "Terrace":
             sql = "SELECT SUM(BYTES_VOLUME) FROM information_schema.TERRACE_TABLE_STATISTICS"
         else:
-            sql = "SELECT SUM(FILE_SIZE) FROM information_schema.INNODB_SYS_TABLESPACES"
+            sql = "SELECT SUM(FILE_SIZE) FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME LIKE '_/%'"
         [(stored,)] = run(connection, sql)
         return float(stored or 0) * PRICES["volume"] / GIB
 
