@@ -18,7 +18,7 @@ from tiers import GIB, PRICES, PROFILE, OnVolume, Tiered, listed, place, run, se
 
 TABLES, ROWS = 4, setting("ROWS", 600_000)
 # A row, its index entry, and what pages leave free.
-DATA = TABLES * ROWS * 250
+DATA = TABLES * ROWS * 260
 MIXES, ZIPFS = listed("MIX", "read-only,read-write,write-only"), listed("ZIPF", "0.8,1.0,1.2,1.4,1.6,2.0", float)
 CACHES = listed("CACHE", "5,10,20,30,50", int)
 CLIENTS, TIME, WARM_UP, RUNS = setting("CLIENTS", 64), setting("TIME", 8), setting("WARM_UP", 15), setting("RUNS", 1)

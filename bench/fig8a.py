@@ -15,7 +15,7 @@ from tiers import GIB, PROFILE, Tiered, io, listed, place, run, setting, settle,
 
 POLICIES = listed("POLICIES", "one-hit-discard,admit-all,ghost,tiny-lfu,ghost-tiny-lfu")
 TABLES, ROWS = 4, setting("ROWS", 600_000)
-DATA = TABLES * ROWS * 250
+DATA = TABLES * ROWS * 260
 MIX, ZIPF = setting("MIX", "read-write"), setting("ZIPF", 0.99)
 FLASH, MEMORY, BUFFER = setting("FLASH", 20), setting("MEMORY", 2), setting("BUFFER", 10)
 CLIENTS, TIME, WARM_UP, RUNS = setting("CLIENTS", 64), setting("TIME", 20), setting("WARM_UP", 40), setting("RUNS", 3)

@@ -17,7 +17,7 @@ from tiers import GIB, PROFILE, Tiered, place, run, setting, settle
 
 SWITCH = setting("SWITCH", "terrace_temporary_excluded")
 TABLES, ROWS, RESULT = 4, setting("ROWS", 600_000), setting("RESULT", 100_000)
-DATA = TABLES * ROWS * 250
+DATA = TABLES * ROWS * 260
 FLASH, MEMORY, BUFFER, ZIPF = setting("FLASH", 20), setting("MEMORY", 2), setting("BUFFER", 10), setting("ZIPF", 1.2)
 ANALYSTS, CLIENTS, QUIET, TIME, WARM_UP = setting("ANALYSTS", 2), setting("CLIENTS", 16), setting("QUIET", 20), setting("TIME", 60), setting("WARM_UP", 60)
 SIZE = [f"--tables={TABLES}", f"--table-size={ROWS}"]

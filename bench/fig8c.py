@@ -16,7 +16,7 @@ from tiers import GIB, PROFILE, Tiered, place, run, setting, settle
 
 SWITCH = setting("SWITCH", "terrace_bypass")
 TABLES, ROWS, DDL_ROWS, BLOB, BLOBS = 4, setting("ROWS", 600_000), setting("DDL_ROWS", 300_000), setting("BLOB", 262_144), setting("BLOBS", 20)
-DATA = TABLES * ROWS * 250 + DDL_ROWS * 200
+DATA = TABLES * ROWS * 260 + DDL_ROWS * 200
 FLASH, MEMORY, BUFFER, ZIPF, MIX = setting("FLASH", 20), setting("MEMORY", 4), setting("BUFFER", 20), setting("ZIPF", 1.2), setting("MIX", "read-write")
 CLIENTS, PERIOD, TIME, WARM_UP = setting("CLIENTS", 16), setting("PERIOD", 15), setting("TIME", 90), setting("WARM_UP", 60)
 SIZE = [f"--tables={TABLES}", f"--table-size={ROWS}"]

@@ -19,8 +19,8 @@ from tiers import MIB, end, listed, place, run, server_in, setting
 MEMORY, TIMES, RUNS = setting("MEMORY", 256 * MIB), setting("TIMES", 10), setting("RUNS", 3)
 TIME, WARM_UP, THREADS, ONLY = setting("TIME", 10), setting("WARM_UP", 10), listed("THREADS", "1,4,16", int), listed("ROUND", "")
 TABLES = 2
-# A row takes about 215 bytes in a full page, its index entry 15, and pages of a load in order are nearly full.
-ROWS = MEMORY * TIMES // TABLES // 230
+# A row, its index entry, and what pages leave free.
+ROWS = MEMORY * TIMES // TABLES // 260
 SIZE = [f"--tables={TABLES}", f"--table-size={ROWS}"]
 EVEN = "--rand-type=uniform"
 TRANSACTIONS = {

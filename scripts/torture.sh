@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A mixed run on all tiers for TIME seconds (two hours): sizes, rules and tables change, the store fails each TROUBLE seconds, with KILLS the server each
+# A mixed run on all tiers for TIME seconds (two hours): sizes, rules and tables change, the store fails each TROUBLE seconds (120), with KILLS the server each
 # KILLS seconds. Ends well if sums are right, `terrace check` is clean and memory has not grown.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"

@@ -32,11 +32,12 @@ class Session:
     """A thread with a connection of its own. `trouble()`: whether the world is being hurt right now, so that errors are no surprise."""
 
     pause = 0.0
+    usual = USUAL
 
     def __init__(self, server, number, trouble, stop):
         self.server, self.number, self.trouble, self.stop = server, number, trouble, stop
-        self.random = random.Random(number * 1000 + 7)
-        self.done, self.errors, self.findings = 0, {}, []
+        self.random, self.last = random.Random(number * 1000 + 7), ""
+        self.done, self.errors, self.findings, self.slowest = 0, {}, [], 0.0
         self.thread = threading.Thread(target=self.go, name=f"{type(self).__name__} {number}")
 
     def go(self):
@@ -47,16 +48,22 @@ class Session:
                 connection = connection or self.server.connect(database="d", read_timeout=300)
                 self.once(connection)
                 self.done += 1
+                self.slowest = max(self.slowest, time.monotonic() - began)
                 self.stop.wait(self.pause)
             except Wrong as what:
-                self.findings.append(f"{self.thread.name}: {what}")
+                self.found(str(what))
                 self.stop.wait(1)
             except (pymysql.err.MySQLError, ConnectionError, OSError) as error:
                 code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
                 self.errors[code] = self.errors.get(code, 0) + 1
-                if code not in USUAL and not self.trouble(began):
-                    self.findings.append(f"{self.thread.name}: {error} {time.monotonic() - began:.1f} s after the statement's begin")
+                if code not in self.usual and not self.trouble(began):
+                    self.found(f"{error}, {time.monotonic() - began:.1f} s after it began, last {self.last[:120]}")
+                    self.stop.wait(1)
                 connection = self.again(connection, code)
+
+    def found(self, what):
+        if len(self.findings) < 20:
+            self.findings.append(f"{self.thread.name} at {time.strftime('%H:%M:%S')}: {what}")
 
     def again(self, connection, code):
         """The connection, rolled back; none if it is no good any more."""
@@ -70,6 +77,7 @@ class Session:
             return None
 
     def run(self, connection, sql, arguments=None):
+        self.last = sql
         cursor = connection.cursor()
         cursor.execute(sql, arguments)
         return list(cursor.fetchall())
@@ -207,9 +215,10 @@ class Ddl(Session):
 
 
 class Rules(Session):
-    """Shares of flash, limits and places that change while they are in force."""
+    """Shares of flash, limits and places that change while they are in force. Some contradict what is in force: they are refused."""
 
     pause = 1.5
+    usual = USUAL | {1478}
 
     def once(self, connection):
         table = self.random.choice(["accounts", "far", "noise", "blobs"])

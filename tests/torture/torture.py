@@ -22,10 +22,10 @@ from conftest import TARGET, Server, run  # noqa: E402
 from sessions import ACCOUNTS, SCHEMA, START, Auditor, Blobs, Ddl, Far, Noise, Payer, Rules, Sizes  # noqa: E402
 
 TIME, PAYERS, KILLS, TROUBLE, PORTS = (int(os.environ.get(name) or default) for name, default in
-                                       (("TIME", 7200), ("PAYERS", 4), ("KILLS", 0), ("TROUBLE", 60), ("PORTS", 3310)))
+                                       (("TIME", 7200), ("PAYERS", 4), ("KILLS", 0), ("TROUBLE", 120), ("PORTS", 3310)))
 MIB = 1 << 20
 # So long after the store has come back errors of statements that met its absence may still come.
-AFTERMATH = 70
+AFTERMATH = 20
 
 
 class World:
@@ -96,7 +96,7 @@ def hurt_now_and_then(world, stop):
 
 
 def watch(world, sessions, stop, began):
-    """Looks at memory, each five seconds, and says each minute how it goes."""
+    """Looks at memory, each five seconds, and says each minute how it goes: what is done, and the slowest of the minute."""
     samples, said = [], began
     while not stop.wait(5):
         try:
@@ -107,9 +107,12 @@ def watch(world, sessions, stop, began):
             said = time.monotonic()
             done = {}
             for one in sessions:
-                done[type(one).__name__] = done.get(type(one).__name__, 0) + one.done
+                count, slowest = done.get(type(one).__name__, (0, 0.0))
+                done[type(one).__name__] = count + one.done, max(slowest, one.slowest)
+                one.slowest = 0.0
             found = sum(len(one.findings) for one in sessions)
-            print(f"{(said - began) / 60:5.0f} min, {samples[-1][1] / MIB:.0f} MiB above the setting, {found} findings; " + ", ".join(f"{k} {v}" for k, v in done.items()), flush=True)
+            print(f"{(said - began) / 60:5.0f} min, {samples[-1][1] / MIB:.0f} MiB above the setting, {found} findings; " 
+                  + ", ".join(f"{kind} {count} ({slowest:.1f} s)" for kind, (count, slowest) in done.items()), flush=True)
     return samples
 
 
@@ -146,7 +149,7 @@ def main():
     os.makedirs(directory)
     world, stop, calm = World(directory), threading.Event(), threading.Event()
     connection = world.server.connect()
-    run(connection, "CREATE DATABASE d")
+    run(connection, "CREATE DATABASE d CHARACTER SET utf8mb4")
     connection.select_db("d")
     for sql in SCHEMA:
         run(connection, sql)
