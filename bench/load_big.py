@@ -34,7 +34,7 @@ def write_piece(path, first, count):
 
 def load(engine, directory):
     server = server_in(os.path.join(directory, engine.lower()), options(os.path.join(directory, engine.lower()), MEMORY, 512 * MIB)
-                       + [f"--terrace-object-buffer={max(8 << 30, BIG * 150)}", "--unique-checks=ON"])
+                       + [f"--terrace-object-buffer={max(8 << 30, BIG * 150)}"])
     server.start()
     file, pieces, loaded, size, spent = os.path.join(directory, "piece"), [], 0, 0, 0.0
     try:

@@ -31,7 +31,7 @@ fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
   [ -f "bench/${NAME//-/_}.py" ] || fail "there is no benchmark $NAME"
   "$ROOT/scripts/build.sh" >/dev/null
   need sysbench
-  case $NAME in sql-memory | sql-disk | sql-tpcc) MYROCKS=$("$ROOT/scripts/myrocks.sh") ;; esac
+  case $NAME in sql-disk | sql-load | sql-memory | sql-tables | sql-tpcc) MYROCKS=$("$ROOT/scripts/myrocks.sh") ;; esac
   export MYROCKS=${MYROCKS:-}
   if [ "$NAME" = sql-tpcc ]; then
     command -v go >/dev/null || need golang-go
