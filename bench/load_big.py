@@ -14,7 +14,7 @@ import time
 
 import report
 from engines import ENGINES, cpu, io_bytes, options, resident, size_on_disk
-from tiers import MIB, end, place, run, server_in, setting
+from tiers import MIB, end, io, place, run, server_in, setting
 
 BIG, LIMIT, MEMORY, ORDER = setting("BIG", 100_000_000), setting("LIMIT", 3600), setting("MEMORY", 256 * MIB), setting("ORDER", "ascending")
 PIECE = setting("PIECE", max(BIG // 20, 1))
@@ -56,6 +56,8 @@ def load(engine, directory):
         held = resident(server)
         [(count, distinct)] = run(connection, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t FORCE INDEX (PRIMARY)")
         assert count == distinct == loaded, (count, distinct, loaded)
+        # Of Terrace: for what.
+        purposes = {f"{tier}.{purpose}": size for (tier, purpose), (_, size) in io(server).items() if size} if engine == "Terrace" else {}
         written_while_loading, busy = io_bytes(server)[1] - written, cpu(server) - busy
         server.restart()
         disk = size_on_disk(server, engine, "d") - empty
@@ -64,7 +66,8 @@ def load(engine, directory):
         if os.path.exists(file):
             os.remove(file)
     return {"rows": loaded, "seconds": spent, "rate": loaded / spent, "bytes_loaded": size, "bytes_written_a_byte": written_while_loading / size,
-            "bytes_on_disk_a_byte": disk / size, "bytes_on_disk": disk, "cpu_a_million_rows": busy / loaded * 1e6, "resident": held, "pieces": pieces}
+            "bytes_on_disk_a_byte": disk / size, "bytes_on_disk": disk, "cpu_a_million_rows": busy / loaded * 1e6, "resident": held,
+            "bytes_by_purpose": purposes, "pieces": pieces}
 
 
 def main(out):

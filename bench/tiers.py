@@ -106,7 +106,7 @@ class OnVolume:
     def __init__(self, directory, data, memory_percent, *more):
         memory, log = memory_size(data, memory_percent), log_size(data)
         self.server = server_in(os.path.join(directory, "volume"), [
-            f"--terrace-memory={memory}", f"--terrace-log={log}", f"--terrace-object-buffer={3 * data}", "--terrace-emulate=cloud",
+            f"--terrace-memory={memory}", f"--terrace-log={log}", f"--terrace-object-buffer={3 * data + GIB}", "--terrace-emulate=cloud",
             f"--innodb-buffer-pool-size={memory}", f"--innodb-log-file-size={log}", "--innodb-flush-log-at-trx-commit=1",
             "--innodb-flush-method=O_DIRECT", *more])
 
