@@ -43,7 +43,7 @@ def load(engine, directory):
         connection.select_db("d")
         run(connection, f"{TABLE} ENGINE={engine}")
         empty = size_on_disk(server, engine, "d")
-        written, busy = io_bytes(server)[1], cpu(server)
+        written, busy, asked = io_bytes(server)[1], cpu(server), io(server)
         while loaded < BIG and spent < LIMIT / len(ENGINES):
             size += write_piece(file, loaded, min(PIECE, BIG - loaded))
             started = time.monotonic()
@@ -57,7 +57,7 @@ def load(engine, directory):
         [(count, distinct)] = run(connection, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t FORCE INDEX (PRIMARY)")
         assert count == distinct == loaded, (count, distinct, loaded)
         # Of Terrace: for what.
-        purposes = {f"{tier}.{purpose}": size for (tier, purpose), (_, size) in io(server).items() if size} if engine == "Terrace" else {}
+        purposes = {f"{tier}.{purpose}": size - asked[tier, purpose][1] for (tier, purpose), (_, size) in io(server).items()} if engine == "Terrace" else {}
         written_while_loading, busy = io_bytes(server)[1] - written, cpu(server) - busy
         server.restart()
         disk = size_on_disk(server, engine, "d") - empty

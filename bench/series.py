@@ -47,12 +47,13 @@ class Again:
 
     def __init__(self, server, database, work, pause=0.0, delay=0.0):
         self.server, self.database, self.work, self.pause, self.delay = server, database, work, pause, delay
-        self.done, self.spans, self.failed, self.began = threading.Event(), [], None, time.monotonic()
+        self.done, self.spans, self.failed, self.began, self.thread_id = threading.Event(), [], None, time.monotonic(), None
         self.thread = threading.Thread(target=self.go)
 
     def go(self):
         try:
             connection = self.server.connect(database=self.database)
+            self.thread_id = connection.thread_id()
             n, wait = 0, self.delay
             while not self.done.wait(wait):
                 started = time.monotonic()
@@ -69,8 +70,12 @@ class Again:
 
     def __exit__(self, *_):
         self.done.set()
-        self.thread.join()
-        if self.failed:
+        self.thread.join(10)
+        if self.thread.is_alive():
+            # What it is at is nobody's any more.
+            run(self.server.connect(), f"KILL CONNECTION {self.thread_id}")
+            self.thread.join()
+        elif self.failed:
             raise self.failed
 
 

@@ -256,7 +256,7 @@ def object_reads(connection, run):
 
 def test_a_large_value_that_is_far_comes_in_a_few_requests(cold_server, run):
     connection = cold_server.connect()
-    run(connection, "CREATE DATABASE d")
+    run(connection, "CREATE DATABASE d CHARACTER SET utf8mb4")
     connection.select_db("d")
     run(connection, "CREATE TABLE t (id INT PRIMARY KEY, sum CHAR(32), data LONGBLOB) ENGINE=Terrace")
     # A hundred kilobytes of noise, in seven pages.
