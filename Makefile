@@ -1,5 +1,5 @@
 # One command per intent, the same for a person and for CI.
-.PHONY: run stop test lint simulate fuzz planted bench suites differ apps clean
+.PHONY: run stop test lint simulate fuzz planted bench suites differ apps torture clean
 
 run: ## installs, builds, starts MariaDB with Terrace on 127.0.0.1:3307, loads data, asks, shows
 	@scripts/run.sh
@@ -12,7 +12,7 @@ lint:
 	cargo clippy --workspace --all-targets
 simulate: ## power loss in the simulation, for longer: SEEDS=1000
 	TERRACE_SEEDS=$(or $(SEEDS),500) cargo test --release -p terrace-engine --test storage_crash --test txn_crash
-bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory, sql-bypass, sql-cold, sql-first, sql-load or sql-memory
+bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, or sql-bypass, -cold, -disk, -first, -load, -memory, -tables, -tpcc
 	@scripts/bench.sh $(NAME)
 suites: ## the server's own test suites, InnoDB beside Terrace: SUITE=engines/iuds, or all that are known
 	@scripts/suites.sh $(SUITE)
@@ -22,6 +22,8 @@ differ: ## random SQL against InnoDB and Terrace: TIME=3600 seconds, SEED=1
 	@scripts/differ.sh
 apps: ## other people's programs on Terrace: go-tpc's TPC-C and TPC-H, a JDBC program, SQLAlchemy
 	@scripts/apps.sh
+torture: ## a mixed run on all tiers, hurt now and then: TIME=7200 seconds, KILLS=600 to kill the server each ten minutes
+	@scripts/torture.sh
 planted: ## each planted bug must be found
 	cargo test --release -p terrace-engine --features planted-bugs --lib --test every_step --test halves --test leaks --test pace --test phantoms --test prepared --test storage_crash --test txn_crash --test txn_locks planted
 	cargo test --release -p terrace-tier --features planted-bugs --lib --test flash_model --test sink --test sink_lives planted

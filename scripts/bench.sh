@@ -13,23 +13,36 @@ need() { # Debian packages
   [ -z "$missing" ] || { say "Installing$missing"; $SUDO apt-get update -qq; $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null; }
 }
 
-case $NAME in
-kv-memory | kv-tiered | memory)
-  # The peers: Debian's RocksDB, and LMDB from its crate.
+# The peers: Debian's RocksDB, and LMDB from its crate.
+peers() {
   need g++ make pkg-config librocksdb-dev libclang-dev
   say "Building the benchmark"
   LIBCLANG_PATH=$(dirname "$(find /usr/lib/llvm-*/lib -name 'libclang.so*' -o -name 'libclang-*.so*' | sort | tail -1)")
   export LIBCLANG_PATH ROCKSDB_LIB_DIR=${ROCKSDB_LIB_DIR:-/usr/lib/$(uname -m)-linux-gnu}
   cargo build --release --locked --manifest-path bench/peers/Cargo.toml --target-dir "$TARGET/bench-build"
-  "$TARGET/bench-build/release/terrace-bench" "$NAME" "$OUT/$NAME.data" "$OUT/$NAME.json"
+  "$TARGET/bench-build/release/terrace-bench" "$1" "$OUT/$1.data" "$OUT/$1.json"
+}
+
+case $NAME in
+kv-memory | kv-tiered | memory)
+  peers "$NAME"
   ;;
-sql-bypass | sql-cold | sql-first | sql-load | sql-memory)
+fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
+  [ -f "bench/${NAME//-/_}.py" ] || fail "there is no benchmark $NAME"
   "$ROOT/scripts/build.sh" >/dev/null
   need sysbench
-  [ "$NAME" != sql-memory ] || MYROCKS=$("$ROOT/scripts/myrocks.sh")
+  case $NAME in sql-disk | sql-load | sql-memory | sql-tables | sql-tpcc) MYROCKS=$("$ROOT/scripts/myrocks.sh") ;; esac
   export MYROCKS=${MYROCKS:-}
-  "$("$ROOT/scripts/python.sh")" "bench/${NAME//-/_}.py" "$OUT"
+  if [ "$NAME" = sql-tpcc ]; then
+    command -v go >/dev/null || need golang-go
+    (cd tests/apps/tpc && go build -o "$OUT/go-tpc" github.com/pingcap/go-tpc/cmd/go-tpc)
+  fi
+  # One half of the figure is the engine's alone. HALF=ycsb or sysbench: that one; the other's last figures are drawn beside it.
+  [ "$NAME" != fig6 ] || [ "${HALF:-ycsb}" != ycsb ] || peers fig6-ycsb
+  WITH=
+  case $NAME in fig*) WITH=plots ;; esac
+  "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is none of kv-memory, kv-tiered, memory, sql-bypass, sql-cold, sql-first, sql-load, sql-memory" ;;
+*) fail "NAME=$NAME is none of kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-load, sql-memory, sql-tables, sql-tpcc" ;;
 esac
 say "Written: $OUT/$NAME.json"

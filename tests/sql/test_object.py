@@ -247,3 +247,33 @@ def test_another_instances_store_and_an_unreachable_one_are_refused(cold_server,
     cold_server.options = SIZES + store.options()
     cold_server.start()
     assert run(cold_server.connect(database="d"), "SELECT COUNT(*) FROM t") == [(ROWS,)]
+
+
+def object_reads(connection, run):
+    sql = "SELECT SUM(REQUESTS), SUM(BYTES) FROM information_schema.TERRACE_IO WHERE TIER = 'object' AND PURPOSE IN ('page_miss', 'block_read')"
+    return [int(number) for number in run(connection, sql)[0]]
+
+
+def test_a_large_value_that_is_far_comes_in_a_few_requests(cold_server, run):
+    connection = cold_server.connect()
+    run(connection, "CREATE DATABASE d CHARACTER SET utf8mb4")
+    connection.select_db("d")
+    run(connection, "CREATE TABLE t (id INT PRIMARY KEY, sum CHAR(32), data LONGBLOB) ENGINE=Terrace")
+    # A hundred kilobytes of noise, in seven pages.
+    noise = ", ".join(["RANDOM_BYTES(1000)"] * 100)
+    run(connection, f"INSERT INTO t SELECT seq, '', CONCAT({noise}) FROM seq_1_to_200")
+    # Anew, in pages that others have left.
+    for first in range(1, 200, 40):
+        run(connection, f"UPDATE t SET data = CONCAT({noise}) WHERE id BETWEEN {first} AND {first + 19}")
+    run(connection, "UPDATE t SET sum = MD5(data)")
+    wait_for(lambda: is_mostly_far(connection, run) and int(status(connection, run, "sink_blocks_waiting")) == 0)
+    cold_server.restart()
+    connection = cold_server.connect(database="d")
+    wait_for(lambda: int(status(connection, run, "history_length")) == 0)
+    run(connection, "SELECT sum FROM t WHERE id = 100")
+    before = object_reads(connection, run)
+    for i in range(7, 200, 8):
+        assert run(connection, "SELECT LENGTH(data), MD5(data) = sum FROM t WHERE id = %s", (i,)) == [(100_000, 1)]
+    requests, size = (after - before for after, before in zip(object_reads(connection, run), before))
+    assert requests < 3 * 25, f"{requests} requests for 25 values"
+    assert size < 25 * 3 * 100_000, size

@@ -7,78 +7,15 @@
 
 use crate::report::{Report, Row};
 use crate::setting;
+use crate::tiers::{Objects, Sizes, objects_in_memory, open, settle, status};
 use serde_json::json;
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::{Duration, Instant};
-use terrace_engine::Parts;
-use terrace_engine::config::{Bytes, Config};
-use terrace_io::disk::Disk;
-use terrace_io::emulate::{self, CLOUD};
-use terrace_io::object;
-use terrace_io::real::disk::RealDisk;
-use terrace_io::real::world;
+use terrace_io::emulate::CLOUD;
 use terrace_workload::{self as workload, B, Load, Plan, Terrace, VALUE};
 
-const TIERED: &str = "tiered";
-const VOLUME: &str = "all on the volume";
-
-/// A directory in memory for the objects, where there is such a place: a real store's syncs don't hold up the volume's.
-fn objects_in_memory() -> Option<PathBuf> {
-    let memory = Path::new("/dev/shm");
-    memory.is_dir().then(|| memory.join(format!("terrace-bench-{}", std::process::id())))
-}
-
-/// Removes the objects in memory in the end, whatever comes before it.
-struct Objects;
-
-impl Drop for Objects {
-    fn drop(&mut self) {
-        let _ = objects_in_memory().map(std::fs::remove_dir_all);
-    }
-}
-
-fn open(directory: &Path, data: u64, flash_percent: Option<u64>) -> Terrace {
-    let disk = |name: &str, device| {
-        let path = directory.join(name);
-        std::fs::create_dir_all(&path).expect("the directory is made");
-        let real: Arc<dyn Disk> = Arc::new(RealDisk::open(&path).expect("the directory opens"));
-        emulate::disk(world(), real, device)
-    };
-    let memory = data / 10;
-    let volume = disk("volume", CLOUD.volume);
-    let config = Config { memory: Bytes(memory), log: Bytes(256 << 20), ..Config::default() };
-    let Some(percent) = flash_percent else {
-        let config = Config { object_buffer: Bytes(3 * data), ..config };
-        let parts = Parts { world: world(), volume, flash: None, store: None };
-        return Terrace::on(config, parts).expect("the engine opens");
-    };
-    let objects =
-        objects_in_memory().unwrap_or_else(|| directory.to_owned()).join(format!("objects-{percent}"));
-    let real = object::open(&object::Settings::new(&objects.display().to_string()));
-    let store = emulate::store(world(), real.expect("the object directory opens"), CLOUD.store);
-    let config = Config {
-        object_buffer: Bytes(data / 10),
-        flash: Bytes(data * percent / 100),
-        sink_after_ms: 5_000,
-        ..config
-    };
-    let parts = Parts { world: world(), volume, flash: Some(disk("flash", CLOUD.flash)), store: Some(store) };
-    Terrace::on(config, parts).expect("the engine opens")
-}
-
-fn status(store: &Terrace) -> HashMap<String, u64> {
-    store.engine.status().into_iter().collect()
-}
-
-/// Until the blocks of the load have sunk, so that the runs don't pay for it.
-fn settle(store: &Terrace) {
-    let until = Instant::now() + Duration::from_secs(120);
-    while status(store)["sink_blocks_waiting"] > 8 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
+pub const TIERED: &str = "tiered";
+pub const VOLUME: &str = "all on the volume";
 
 pub fn run(directory: &Path) -> Report {
     let records = setting("RECORDS", 800_000);
@@ -104,7 +41,8 @@ pub fn run(directory: &Path) -> Report {
         .chain(percents.iter().copied().map(Some))
         .map(|percent| {
             let name = percent.map_or("volume".into(), |p: u64| format!("flash-{p}"));
-            let store = open(&directory.join(&name), data, percent);
+            let sizes = Sizes { data, memory: data / 10, object_buffer: data / 10 };
+            let store = open(&directory.join(&name), sizes, percent);
             let started = Instant::now();
             let load = Load { key: workload::ordered_key, records, value: VALUE, batch: 100, durable: false };
             workload::load(&store, load, |_| {}).expect("the load succeeds");

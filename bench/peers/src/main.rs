@@ -3,11 +3,13 @@
 //! A row is one workload. Each row is run several times, the stores by turns, so that what else the
 //! machine does hits all alike; its ratio is the median store's over the median reference's.
 
+mod fig6;
 mod kv_memory;
 mod kv_tiered;
 mod memory;
 mod report;
 mod stores;
+mod tiers;
 
 use std::path::Path;
 
@@ -19,11 +21,12 @@ fn main() {
     };
     let directory = Path::new(directory);
     let report = match name.as_str() {
+        "fig6-ycsb" => fig6::run(directory),
         "kv-memory" => kv_memory::run(directory),
         "kv-tiered" => kv_tiered::run(directory),
         "memory" => memory::run(directory),
         other => {
-            eprintln!("`{other}` is not among kv-memory, kv-tiered, memory");
+            eprintln!("`{other}` is not among fig6-ycsb, kv-memory, kv-tiered, memory");
             std::process::exit(2);
         }
     };
@@ -35,4 +38,10 @@ fn main() {
 /// A size from the environment, for longer or shorter runs.
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Several numbers from the environment, by comma.
+fn settings<T: std::str::FromStr>(name: &str, default: &str) -> Vec<T> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty()).unwrap_or(default.into());
+    text.split(',').filter_map(|one| one.parse().ok()).collect()
 }

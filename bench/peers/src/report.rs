@@ -47,6 +47,20 @@ impl Row {
     fn rate(&self, store: &str) -> f64 {
         median(self.of(store).unwrap_or_default().iter().map(|run| run.rate))
     }
+
+    /// Its ratio, and a line for each store.
+    pub fn print(&self, of: &str, against: &str) {
+        println!("{:<34} {:>6.2} of {against}", self.name, self.rate(of) / self.rate(against));
+        for (store, runs) in &self.runs {
+            let p50 = median(runs.iter().map(|run| run.p50));
+            let p99 = median(runs.iter().map(|run| run.p99));
+            let rate = self.rate(store);
+            println!(
+                "    {store:<22} {rate:>10.0}/s  {p50:>8.1} {p99:>9.1}   ±{:.0} %",
+                100.0 * spread(runs)
+            );
+        }
+    }
 }
 
 impl Report {
@@ -57,19 +71,7 @@ impl Report {
         );
         println!("emulation: {}; machine: {}", self.profile, machine());
         self.notes.iter().for_each(|note| println!("{note}"));
-        for row in &self.rows {
-            let ratio = row.rate(&self.of) / row.rate(&self.against);
-            println!("{:<34} {ratio:>6.2} of {}", row.name, self.against);
-            for (store, runs) in &row.runs {
-                let p50 = median(runs.iter().map(|run| run.p50));
-                let p99 = median(runs.iter().map(|run| run.p99));
-                let rate = row.rate(store);
-                println!(
-                    "    {store:<22} {rate:>10.0}/s  {p50:>8.1} {p99:>9.1}   ±{:.0} %",
-                    100.0 * spread(runs)
-                );
-            }
-        }
+        self.rows.iter().for_each(|row| row.print(&self.of, &self.against));
     }
 
     pub fn write(&self, path: &Path) -> std::io::Result<()> {

@@ -9,6 +9,7 @@ use crate::evict::Evictor;
 use crate::frame::FrameNo;
 use crate::mtr::{Mtr, MtrError};
 use crate::page::{PageId, PageRef, SpaceId};
+use crate::pool::scans::Stretch;
 use crate::pool::{Access, Lookup, Pool};
 use crate::redo::{LogError, Redo, Urgency};
 use std::sync::atomic::Ordering;
@@ -106,6 +107,13 @@ impl Pages {
             }
             Lookup::Claimed | Lookup::Absent => None,
         }
+    }
+
+    /// Brings `count` pages from `from` on into memory, as far as frames are free beyond need; those that an object or the volume
+    /// has together in one request. For who needs one of them and soon its neighbours; an error is for who needs the page to find.
+    /// May do I/O and wait; no latch is held.
+    pub fn prefetch(&self, from: PageId, count: u32) {
+        self.pool.prefetch(Stretch { from, count });
     }
 
     /// Whether any tier, or the log, has the page. May do I/O; no latch is held.

@@ -25,7 +25,7 @@ mod made;
 mod resize;
 mod room;
 mod sample;
-mod scans;
+pub(crate) mod scans;
 mod table;
 
 pub use dirty::DirtyCopy;

@@ -24,7 +24,7 @@ use super::error::{Result, TreeError};
 use crate::space::{ALLOCATION_LOG, Space};
 use terrace_tier::mtr::Mtr;
 use terrace_tier::page::{PAGE_HEADER, PAGE_SIZE, PageKind, PageRef};
-use terrace_tier::pages::Pin;
+use terrace_tier::pages::{Pin, ReadGuard};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::{Urgency, record_bound};
 
@@ -38,6 +38,8 @@ mod at {
 pub const PAYLOAD: usize = PAGE_SIZE - PAGE_HEADER;
 /// Pages that one mini-transaction writes or frees.
 const BATCH: usize = 4;
+/// Pages on each side of one of a chain that are fetched with it.
+const AROUND: u32 = 32;
 const PAGE_LOG: u64 = record_bound(PAGE_SIZE + 64) + ALLOCATION_LOG;
 
 /// A large value, as its entry names it.
@@ -161,11 +163,27 @@ fn write_batch(
     Ok(next)
 }
 
+/// A page of a chain, of which `left` pages are still to be read with this one. If it has to be fetched, so has what is next most
+/// likely, and pages that were allocated together lie together: its neighbours come with it, as many to each side as may be the
+/// value's. So a value that is far costs a few requests, not one for each page.
+fn chained(space: &Space, page: u32, left: u32, access: Access) -> Result<ReadGuard<'_>> {
+    let (pages, id) = (space.pages(), space.page_id(page));
+    if let Some(guard) = pages.try_read(id, access) {
+        return Ok(guard);
+    }
+    if left > 1 {
+        let around = (left - 1).min(AROUND);
+        let first = page.saturating_sub(around);
+        pages.prefetch(space.page_id(first), page - first + 1 + around);
+    }
+    Ok(pages.read(id, access)?)
+}
+
 /// Appends the value's bytes to `out`.
 pub fn read(space: &Space, large: Large, access: Access, out: &mut Vec<u8>) -> Result<()> {
     let (mut page, mut left) = (large.page, large.len as usize);
     for index in 0..large.pages() {
-        let guard = space.pages().read(space.page_id(page), access)?;
+        let guard = chained(space, page, large.pages() - index, access)?;
         if !large.owns(guard.page(), index) {
             return Err(TreeError::Gone { page: space.page_id(page) });
         }
@@ -214,7 +232,7 @@ fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Resul
         if page == 0 || !is_there(space, page) {
             break;
         }
-        let guard = space.pages().read(space.page_id(page), Access::Scan)?;
+        let guard = chained(space, page, large.pages() - index, Access::Scan)?;
         if !large.owns(guard.page(), index) {
             break;
         }
