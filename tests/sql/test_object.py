@@ -213,6 +213,49 @@ def test_near_work_goes_on_while_the_store_is_dead_and_far_work_says_so(cold_ser
     assert [row[3] for row in run(connection, "CHECK TABLE t, near, new")] == ["OK", "OK", "OK"]
 
 
+def test_a_directory_that_is_not_mounted_at_a_start_is_not_made_the_store_anew(tmp_path, engine, run):
+    """Also by an instance that has no object yet: what it put there would be below the mount that comes later."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory, place = tmp_path / "server", tmp_path / "mount" / "store"
+    os.makedirs(directory)
+    os.makedirs(place)
+    options = [option for option in SIZES if "sink-after" not in option]
+    server = Server(str(directory), options + [f"--terrace-object={place}", "--terrace-sink-after-ms=3600000"])
+    try:
+        server.start()
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        run(connection, "CREATE TABLE d.t (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
+        run(connection, "INSERT INTO d.t SELECT seq, 0 FROM seq_1_to_500")
+        assert os.listdir(place) == ["epoch"], "this shows nothing about an instance without objects"
+        server.kill9()
+        os.rename(place, tmp_path / "away")  # as unmounted: once with the directory to mount on, once without
+        for made in [True, False]:
+            if made:
+                os.makedirs(place)
+            else:
+                shutil.rmtree(tmp_path / "mount")
+            server.options = [option for option in server.options if "sink-after" not in option] + ["--terrace-sink-after-ms=200"]
+            server.start()
+            connection = server.connect(database="d")
+            run(connection, "UPDATE t SET v = v + 1")
+            wait_for(lambda: "holds nothing of this instance" in (status(connection, run, "object_store_trouble") or ""), 30)
+            assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(500, 500 if made else 1000)]
+            assert not os.path.exists(place) or os.listdir(place) == [], os.listdir(place)
+            server.kill9()
+        # It is mounted while the server runs.
+        server.start()
+        connection = server.connect(database="d")
+        shutil.rmtree(place, ignore_errors=True)
+        os.rename(tmp_path / "away", place)
+        wait_for(lambda: int(status(connection, run, "sink_blocks")) > 0)
+        wait_for(lambda: not status(connection, run, "object_store_trouble"))
+        assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(500, 1000)]
+    finally:
+        end(server)
+
+
 def answers(connection, run):
     try:
         return run(connection, "SELECT COUNT(*) FROM t") == [(ROWS,)]

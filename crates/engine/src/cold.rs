@@ -1,10 +1,11 @@
 //! The cold side of an instance: its object store, the fence that says whose it is, sinking and
 //! collection.
 //!
-//! Start: an instance whose map names no object asks the store at once, so a wrong bucket, missing
-//! credentials or an unreachable store are found before anything is trusted to it. One that has
-//! objects starts without a word from the store (it may be dead); the sinker takes the fence when it
-//! first can, and what it finds is in `status`.
+//! Start: an instance that never took a store asks it at once, so a wrong bucket, missing credentials or an
+//! unreachable store are found before anything is trusted to it; that it took one is then in the superblock. From then
+//! on it starts without a word from the store (it may be dead, or its directory not be mounted yet); the sinker takes
+//! the fence when it first can, and what it finds is in `status`. An empty store is then never made its own, also while
+//! it has no object: what is put below a mount is gone when the mount comes.
 //!
 //! After each start the store is listed once, in the background, for objects that were put and never
 //! published or superseded and not yet deleted (`Collector::scrub_orphans`): what waits for deletion is
@@ -65,7 +66,7 @@ impl Cold {
             epoch: superblock.epoch,
             nonce: world.random.next_u64(),
         };
-        let bound = !map.objects().is_empty();
+        let bound = superblock.has_store || !map.objects().is_empty();
         let store = objects.store().clone();
         let fence = Arc::new(Fence::new(store.clone(), writer, bound));
         if !bound {

@@ -71,6 +71,7 @@ fn make(config: &Config, parts: &Parts) -> Result<(), DiskError> {
         generation: 1,
         epoch: 0,
         clean: true,
+        has_store: false,
         checkpoint: FIRST_GLSN,
         attested: FIRST_GLSN,
         transactions: 1,

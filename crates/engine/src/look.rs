@@ -134,7 +134,7 @@ impl Look {
         let superblock = &self.superblock;
         let (instance, lineage, epoch) = (superblock.instance, superblock.lineage, superblock.epoch);
         let me = Writer { instance, lineage, epoch, nonce: 0 };
-        let bound = !self.map.blocks_with_objects().is_empty();
+        let bound = superblock.has_store || !self.map.blocks_with_objects().is_empty();
         match Fence::new(store.clone(), me, bound).look() {
             Ok(Some(writer)) if writer.epoch > epoch => {
                 let (store, found) = (store.describe(), writer.epoch);

@@ -149,7 +149,13 @@ impl Storage {
                 let (map, buffer, pool) = (map.clone(), buffer.clone(), pool.clone());
                 let (redo, flash, world) = (redo.clone(), flash.clone(), parts.world.clone());
                 let cold = ColdParts { world, objects, map, buffer, pool, redo, flash };
-                Some(Arc::new(Cold::open(config, cold, &superblock)?))
+                let cold = Cold::open(config, cold, &superblock)?;
+                if !superblock.has_store {
+                    superblock.has_store = true;
+                    superblock.generation += 1;
+                    superblock.write(&*superblock_file)?;
+                }
+                Some(Arc::new(cold))
             }
         };
         cold.iter().for_each(|cold| cold.sinker.set_rules(rules.clone()));

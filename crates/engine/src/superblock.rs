@@ -7,13 +7,13 @@
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
 //! | 8 | 8 | magic `TERRACE1` |
-//! | 16 | 4 | format version, 1 |
+//! | 16 | 4 | format version: 2 if flags bit 1 is set, else 1 |
 //! | 20 | 4 | page size |
 //! | 24 | 16 | instance id |
 //! | 40 | 16 | lineage |
 //! | 56 | 8 | generation of this copy |
 //! | 64 | 4 | writer epoch |
-//! | 68 | 4 | flags: bit 0 closed cleanly |
+//! | 68 | 4 | flags: bit 0 closed cleanly, bit 1 has taken an object store |
 //! | 72 | 8 | checkpoint: redo starts here |
 //! | 80 | 8 | horizon attested when it was written |
 //! | 88 | 8 | upper bound of transaction ids given out |
@@ -36,7 +36,7 @@ pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
 pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// No counter gets so far: 18 exabytes of log, or a million objects a second for a hundred thousand years.
 const NUMBER_MAX: u64 = 1 << 62;
 /// 16 TiB of log in a partition.
@@ -51,6 +51,8 @@ pub struct Superblock {
     pub generation: u64,
     pub epoch: u32,
     pub clean: bool,
+    /// An object store holds this instance's epoch object: one that doesn't is not its store.
+    pub has_store: bool,
     pub checkpoint: Glsn,
     pub attested: Glsn,
     pub transactions: u64,
@@ -99,18 +101,23 @@ impl Superblock {
         Ok(())
     }
 
+    /// The oldest that has all that this superblock says.
+    fn version(&self) -> u32 {
+        if self.has_store { 2 } else { 1 }
+    }
+
     pub(crate) fn encode(&self) -> AlignedBuf {
         assert!(self.starts.len() <= PARTITIONS_MAX && self.history.len() <= HISTORY_MAX);
         let mut b = AlignedBuf::zeroed(COPY);
         let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
         put(8, &MAGIC);
-        put(16, &VERSION.to_le_bytes());
+        put(16, &self.version().to_le_bytes());
         put(20, &(PAGE_SIZE as u32).to_le_bytes());
         put(24, &self.instance.to_le_bytes());
         put(40, &self.lineage.to_le_bytes());
         put(56, &self.generation.to_le_bytes());
         put(64, &self.epoch.to_le_bytes());
-        put(68, &u32::from(self.clean).to_le_bytes());
+        put(68, &(u32::from(self.clean) | u32::from(self.has_store) << 1).to_le_bytes());
         put(72, &self.checkpoint.to_le_bytes());
         put(80, &self.attested.to_le_bytes());
         put(88, &self.transactions.to_le_bytes());
@@ -138,9 +145,9 @@ impl Superblock {
         if b[8..16] != MAGIC || u32_at(0) != crc32c::crc32c(&b[4..COPY]) {
             return Ok(None);
         }
-        if u32_at(16) != VERSION || u32_at(20) as usize != PAGE_SIZE {
+        if !(1..=VERSION).contains(&u32_at(16)) || u32_at(20) as usize != PAGE_SIZE {
             return Err(Error::Invalid(format!(
-                "the volume has format version {} with pages of {} bytes; this build reads version {VERSION} with {PAGE_SIZE}",
+                "the volume has format version {} with pages of {} bytes; this build reads versions up to {VERSION} with {PAGE_SIZE}",
                 u32_at(16),
                 u32_at(20)
             )));
@@ -155,6 +162,7 @@ impl Superblock {
             generation: u64_at(56),
             epoch: u32_at(64),
             clean: u32_at(68) & 1 == 1,
+            has_store: u32_at(68) & 2 == 2,
             checkpoint: u64_at(72),
             attested: u64_at(80),
             transactions: u64_at(88),

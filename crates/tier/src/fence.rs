@@ -60,8 +60,8 @@ pub enum FenceError {
     )]
     OtherLineage { store: String, found: u128, mine: u128 },
     #[error(
-        "the object store {store} holds nothing of this instance, whose pages are in an object store: \
-         is it the right bucket and prefix?"
+        "the object store {store} holds nothing of this instance, which has an object store: is it mounted, is it the \
+         right bucket and prefix?"
     )]
     Empty { store: String },
     /// Another process opened a copy of the volume.
@@ -126,13 +126,13 @@ enum State {
 pub struct Fence {
     store: Arc<dyn ObjectStore>,
     writer: Writer,
-    /// The instance has pages in an object store: an empty one is the wrong one.
+    /// The instance has an object store: an empty one is the wrong one.
     bound: bool,
     state: Mutex<State>,
 }
 
 impl Fence {
-    /// Touches nothing yet. `bound`: the map names objects.
+    /// Touches nothing yet. `bound`: the instance has taken a store before, or its map names objects.
     pub fn new(store: Arc<dyn ObjectStore>, writer: Writer, bound: bool) -> Fence {
         Fence { store, writer, bound, state: Mutex::new(State::Untaken) }
     }

@@ -118,6 +118,7 @@ pub(super) fn a_superblock() -> Superblock {
         generation: 1,
         epoch: 3,
         clean: true,
+        has_store: true,
         checkpoint: 100,
         attested: 100,
         transactions: 6,

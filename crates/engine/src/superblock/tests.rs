@@ -8,6 +8,7 @@ fn one() -> Superblock {
         generation: 1,
         epoch: 3,
         clean: true,
+        has_store: false,
         checkpoint: 4,
         attested: 5,
         transactions: 6,

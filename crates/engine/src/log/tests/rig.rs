@@ -39,6 +39,7 @@ impl Rig {
             generation: 1,
             epoch: 0,
             clean: true,
+            has_store: false,
             checkpoint: FIRST,
             attested: FIRST,
             transactions: 1,
