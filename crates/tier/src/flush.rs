@@ -12,6 +12,8 @@
 //!
 //! There is one flusher. Whoever wants pages flushed sets a target and waits for `progress`.
 //!
+//! Temporary pages go their own way, past all of that ([`Flusher::spill`], in `temporary`).
+//!
 //! Not here: which pages (`choose`), what becomes of blocks (`sink`).
 
 use crate::bypass::BypassCounters;
@@ -22,9 +24,10 @@ use crate::page::{self, Glsn, PAGE_SIZE, PageId};
 use crate::path::FlashCache;
 use crate::pool::{DirtyCopy, Pool};
 use crate::redo::{LogError, Redo};
+use crate::temporary::Spill;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::DiskError;
@@ -109,6 +112,7 @@ pub struct Flusher {
     buffer: Arc<ObjectBuffer>,
     redo: Arc<dyn Redo>,
     flash: Option<Arc<dyn FlashCache>>,
+    spill: OnceLock<Arc<Spill>>,
     target: AtomicU64,
     /// Images that are mapped by a record not yet durable: (smallest first change, end of the record).
     unmapped: Mutex<VecDeque<(Glsn, Glsn)>>,
@@ -135,6 +139,7 @@ impl Flusher {
             buffer,
             redo,
             flash,
+            spill: OnceLock::new(),
             target: AtomicU64::new(0),
             unmapped: Mutex::default(),
             failed: Mutex::new(None),
@@ -142,6 +147,11 @@ impl Flusher {
             counters: FlushCounters::default(),
             bypass: BypassCounters::default(),
         }
+    }
+
+    /// Where temporary pages go. Set once, before the first of them is made.
+    pub fn set_spill(&self, spill: Arc<Spill>) {
+        assert!(self.spill.set(spill).is_ok(), "the spill space is set twice");
     }
 
     // For `bypass`, which writes to the same file and names images in the same map.
@@ -205,7 +215,10 @@ impl Flusher {
         }
         self.map.settle();
         let frames = match choose(self.pressure()) {
-            Choice::Nothing => return Step::Idle,
+            Choice::Nothing => {
+                self.spill.get().iter().for_each(|spill| spill.give_back_room(self.pool.unspilled()));
+                return Step::Idle;
+            }
             Choice::Oldest => self.pool.oldest_dirty_frames(batch(self.pool.frames())),
             Choice::Coldest => {
                 let cold = self.pool.cold_dirty_frames(BATCH);
@@ -216,13 +229,20 @@ impl Flusher {
         let mut copies: Vec<DirtyCopy> = Vec::with_capacity(frames.len());
         for no in frames {
             let at = copies.len() * PAGE_SIZE;
-            copies.extend(self.pool.copy_dirty(no, &mut images[at..at + PAGE_SIZE]));
+            let copy = self.pool.copy_dirty(no, &mut images[at..at + PAGE_SIZE]);
+            // Temporary pages go another way: a batch is all of them, or none.
+            let first = copies.first().map(DirtyCopy::is_temporary);
+            copies.extend(copy.filter(|copy| first.is_none_or(|first| first == copy.is_temporary())));
         }
         if copies.is_empty() {
             return Step::IdleFor(1_000_000); // all are being changed right now
         }
         let end = copies.len() * PAGE_SIZE;
-        match self.flush(copies, &mut images[..end]) {
+        let flushed = match self.spill.get().filter(|_| copies[0].is_temporary()) {
+            Some(spill) => self.spill(spill, &copies, &mut images[..end]),
+            None => self.flush(copies, &mut images[..end]),
+        };
+        match flushed {
             Ok(()) => {
                 self.progress.notify();
                 Step::Worked
