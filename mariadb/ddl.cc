@@ -5,7 +5,7 @@
   The engine's table is named as the server's path is, without "./": `db/table` in the server's file name encoding. Its
   properties are for this file alone:
     1 byte   version (2; of version 1 the rest is the definition version)
-    1 byte   1: a temporary table, dropped at the next start if a crash left it
+    1 byte   1: a temporary table; one that a former version left is dropped at the start
     u16      length of the server's definition version (of the .frm), by which check_version tells after a crash which
              definition the engine's table has, and the definition version
     rest     the layouts of its rows (row_layouts.h)
@@ -277,7 +277,8 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     const bool unique= key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
     indexes.push_back({sizeof(terrace_index_definition), bytes_of(key->name.str, key->name.length), unique});
   }
-  const std::string properties= make_properties(info->options & HA_LEX_CREATE_TMP_TABLE, form, "");
+  const bool temporary= info->options & HA_LEX_CREATE_TMP_TABLE;
+  const std::string properties= make_properties(temporary, form, "");
   const std::string engine_name= table_name(name);
   terrace_table_definition definition= {};
   definition.size= sizeof definition;
@@ -285,6 +286,7 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   definition.indexes= indexes.data();
   definition.index_count= indexes.size();
   definition.properties= bytes_of(properties);
+  definition.temporary= temporary;
   terrace_table *table= nullptr;
   int32_t code= terrace_table_create(engine, &definition, &table);
   if (!code && apply_table_options(engine_name, form))

@@ -111,7 +111,10 @@ impl Engine {
         let get = |a: &AtomicU64| a.load(Ordering::Relaxed);
         let pages = pool.unspilled() as u64 + spill.used();
         vec![
-            ("temporary_tables", self.core().of_temporary().map_or(0, |core| core.catalog.names().len() as u64)),
+            (
+                "temporary_tables",
+                self.core().of_temporary().map_or(0, |core| core.catalog.names().len() as u64),
+            ),
             ("temporary_pages", pages),
             ("temporary_bytes", pages * PAGE_SIZE as u64),
             ("temporary_bytes_max", spill.max() * PAGE_SIZE as u64),

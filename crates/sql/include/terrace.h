@@ -283,6 +283,8 @@ typedef struct {
   size_t index_count;
   // Kept for the caller, never looked at.
   terrace_bytes properties;
+  // It ends with the process: unlogged, and in no tier that lasts. It is not listed by `terrace_table_list`.
+  bool temporary;
 } terrace_table_definition;
 
 typedef void (*terrace_table_fn)(void *context, terrace_bytes name, terrace_bytes properties);
@@ -569,7 +571,7 @@ int32_t terrace_table_set_compression(const terrace_engine *engine,
                                       terrace_bytes name,
                                       terrace_bytes compression);
 
-// Calls `each` with every table's name and properties.
+// Calls `each` with every table's name and properties, temporary ones left out.
 int32_t terrace_table_list(const terrace_engine *engine,
                            terrace_table_fn each,
                            void *context);

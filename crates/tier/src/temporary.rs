@@ -384,12 +384,7 @@ impl Redo for Unlogged {
         Ok(LogRoom { bytes, giver: None })
     }
     fn give_back(&self, _: u64) {}
-    fn append(
-        &self,
-        _: &mut LogRoom,
-        _: &[PageRedo<'_>],
-        stamp: &mut dyn FnMut(LsnRange),
-    ) -> LsnRange {
+    fn append(&self, _: &mut LogRoom, _: &[PageRedo<'_>], stamp: &mut dyn FnMut(LsnRange)) -> LsnRange {
         let first = self.next.fetch_add(1, Ordering::AcqRel);
         let range = LsnRange { first, end: first + 1 };
         stamp(range);
@@ -430,9 +425,10 @@ impl pages::Room for Room {
         }
         match spill.reserve(wanted) {
             Ok(()) => Ok(()),
-            Err(DiskError::Full { .. }) => {
-                full(format!("temporary tables: the device has room for {} bytes of them", spill.file_bytes()))
-            }
+            Err(DiskError::Full { .. }) => full(format!(
+                "temporary tables: the device has room for {} bytes of them",
+                spill.file_bytes()
+            )),
             Err(error) => Err(error.into()),
         }
     }
