@@ -106,6 +106,21 @@ static MYSQL_SYSVAR_BOOL(bypass, bypass, PLUGIN_VAR_OPCMDARG,
                          "Pages that are built in bulk (loads, ALTER, new indexes) go straight to the volume, past the log and "
                          "memory. It counts for statements that begin afterwards",
                          nullptr, set_bypass, TRUE);
+static const char *write_policy_names[]= {"auto", "clean", "dual", NullS};
+static TYPELIB write_policy_choices= {array_elements(write_policy_names) - 1, "", write_policy_names, nullptr};
+static ulong write_policy;
+
+static void set_write_policy(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  write_policy= *static_cast<const ulong *>(from);
+  *static_cast<ulong *>(to)= write_policy;
+  terrace_engine_set_write_policy(engine, static_cast<uint8_t>(write_policy + 1));
+}
+static MYSQL_SYSVAR_ENUM(write_policy, write_policy, PLUGIN_VAR_RQCMDARG,
+                         "What a flush does to a page's copy on flash, in tables without the option WRITE_POLICY: clean invalidates "
+                         "it, dual rewrites it, auto is dual for a checkpoint and clean else",
+                         nullptr, set_write_policy, 0, &write_policy_choices);
+
 /* Prices, for the costs that are shown. Those that aren't given have the file's value or the engine's default. */
 static double price_memory, price_flash, price_volume, price_object, price_puts, price_gets;
 #define ENGINE_PRICE(name, meaning)                                                                                    \
@@ -166,7 +181,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
-  MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
+  MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
   MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),
   nullptr};
@@ -320,6 +335,7 @@ static int start(void *place)
     return 1;
   terrace_engine_settings(engine, take_setting, nullptr);
   terrace_engine_set_bypass(engine, bypass);
+  terrace_engine_set_write_policy(engine, static_cast<uint8_t>(write_policy + 1));
   tell_lock_waits();
   hide_volume();
   drop_left_temporary_tables();

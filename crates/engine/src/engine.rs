@@ -1,7 +1,7 @@
 //! The engine: what fronts open.
 
 use crate::catalog::Catalog;
-use crate::catalog::rules::TableRules;
+use crate::catalog::rules::{TableRules, WritePolicy};
 use crate::config::{Bytes, Config};
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -104,6 +104,11 @@ impl Engine {
     /// from here on.
     pub fn set_bypass(&self, on: bool) {
         self.core.bypass.store(on, Ordering::Relaxed);
+    }
+
+    /// What becomes of flash copies of pages that are flushed, in tables that do not say it themselves; from now on.
+    pub fn set_write_policy(&self, policy: WritePolicy) {
+        self.core.storage.flusher.writes().set(policy);
     }
 
     pub fn begin(&self, isolation: Isolation) -> Arc<Txn> {
@@ -266,6 +271,7 @@ impl Engine {
             ("flash_remembered", flash_count(|c| &c.remembered)),
             ("flash_refused", flash_count(|c| &c.refused)),
             ("flash_invalidated", flash_count(|c| &c.invalidated)),
+            ("flash_rewritten", flash_count(|c| &c.rewritten)),
             ("flash_fill_dropped", flash_count(|c| &c.fill_dropped)),
             ("memory_bytes", s.memory().0),
             ("memory_bytes_max", s.config.memory_max_bytes().0),

@@ -162,6 +162,7 @@ impl Storage {
         let spill = Arc::new(Spill::new(parts.flash.clone(), parts.volume.clone(), config.temporary_pages()));
         path.set_spill(spill.clone());
         flusher.set_spill(spill.clone());
+        flusher.writes().set_rules(rules.clone());
         let temporary = Arc::new(pages.beside(Arc::new(Unlogged::default())));
         temporary.set_room(Arc::new(temporary::Room { pool: pool.clone(), spill: spill.clone() }));
         pages.set_room(Arc::new(Growth {
@@ -285,6 +286,7 @@ impl Storage {
         }
         self.pages.pool().retain_reads(|s| s != space);
         self.bpe.iter().for_each(|bpe| bpe.by_space.forget(space));
+        self.flusher.writes().by_space.forget(space);
         self.cold.iter().for_each(|cold| cold.objects.by_space.forget(space));
         Ok(())
     }

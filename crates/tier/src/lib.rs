@@ -33,3 +33,4 @@ pub(crate) mod sync;
 pub mod temporary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod write_policy;

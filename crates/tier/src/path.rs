@@ -31,6 +31,16 @@ pub trait FlashCache: Send + Sync {
     fn evicted(&self, id: PageId, tag: Tag, image: &[u8], accesses: u8);
     /// The page was flushed with new content: no copy of it is current any more.
     fn invalidate(&self, id: PageId);
+    /// As `invalidate`, and if there was a copy, this image takes its place. Never waits. False: it did not.
+    fn rewrite(&self, id: PageId, tag: Tag, image: &[u8]) -> bool {
+        let _ = (tag, image);
+        self.invalidate(id);
+        false
+    }
+    /// Much is waiting to be written.
+    fn is_behind(&self) -> bool {
+        false
+    }
 }
 
 /// The objects, as the path sees them.

@@ -358,6 +358,7 @@ impl Flusher {
         let ids: Vec<PageId> = copies.iter().map(|copy| copy.id).collect();
         spill.write(&ids, images)?;
         for copy in copies {
+            self.writes().count_single(copy.id.space);
             // Only this flusher makes dirty pages clean: one that is in no frame was dropped, and its space's slots with it.
             if !self.pool().flushed(copy) && !self.pool().has(copy.id) {
                 spill.forget(copy.id);
