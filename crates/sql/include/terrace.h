@@ -449,6 +449,8 @@ typedef struct {
   uint64_t object_bandwidth;
   // Of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
   uint8_t placement;
+  // What its flushes do to flash: 0 as the instance's, 1 auto, 2 clean, 3 dual.
+  uint8_t write_policy;
   // Indexes that have one of their own.
   const terrace_placement *indexes;
   size_t index_count;
@@ -523,6 +525,10 @@ int32_t terrace_engine_resize(const terrace_engine *engine,
 // what begins from here on.
 int32_t terrace_engine_set_bypass(const terrace_engine *engine,
                                   bool on);
+
+// What becomes of flash copies of pages that are flushed, in tables that do not say it themselves: 1 auto (at the start), 2 clean, 3 dual.
+int32_t terrace_engine_set_write_policy(const terrace_engine *engine,
+                                        uint8_t policy);
 
 // Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
 // have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
