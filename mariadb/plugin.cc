@@ -34,7 +34,7 @@ static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoi
 static char *compression;
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
 static ulonglong sink_requests_max, memory_max_bytes, resize_wait;
-static ulonglong locks_max, log_wait, purge_lag_max;
+static ulonglong locks_max, log_wait, purge_lag_max, temporary_max;
 static ulong flush_log_at_trx_commit;
 static my_bool bypass;
 
@@ -93,6 +93,7 @@ ENGINE_NUMBER(sink_after_ms, sink_after, "A block left alone for so long goes to
 ENGINE_NUMBER(sink_requests_max, sink_requests_max, "Requests a second to the object store that sinking may make.");
 ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactions together.");
 ENGINE_NUMBER(purge_lag_max, purge_lag_max, "Undo records that purge may be behind before writers are slowed.");
+ENGINE_NUMBER(temporary_max, temporary_max, "All temporary tables together, in memory and spilled, in bytes.");
 ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log space, in milliseconds.");
 
 static void set_bypass(THD *, struct st_mysql_sys_var *, void *to, const void *from)
@@ -105,6 +106,21 @@ static MYSQL_SYSVAR_BOOL(bypass, bypass, PLUGIN_VAR_OPCMDARG,
                          "Pages that are built in bulk (loads, ALTER, new indexes) go straight to the volume, past the log and "
                          "memory. It counts for statements that begin afterwards",
                          nullptr, set_bypass, TRUE);
+static const char *write_policy_names[]= {"auto", "clean", "dual", NullS};
+static TYPELIB write_policy_choices= {array_elements(write_policy_names) - 1, "", write_policy_names, nullptr};
+static ulong write_policy;
+
+static void set_write_policy(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  write_policy= *static_cast<const ulong *>(from);
+  *static_cast<ulong *>(to)= write_policy;
+  terrace_engine_set_write_policy(engine, static_cast<uint8_t>(write_policy + 1));
+}
+static MYSQL_SYSVAR_ENUM(write_policy, write_policy, PLUGIN_VAR_RQCMDARG,
+                         "What a flush does to a page's copy on flash, in tables without the option WRITE_POLICY: clean invalidates "
+                         "it, dual rewrites it, auto is dual for a checkpoint and clean else",
+                         nullptr, set_write_policy, 0, &write_policy_choices);
+
 /* Prices, for the costs that are shown. Those that aren't given have the file's value or the engine's default. */
 static double price_memory, price_flash, price_volume, price_object, price_puts, price_gets;
 #define ENGINE_PRICE(name, meaning)                                                                                    \
@@ -164,8 +180,8 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
-  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
-  MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
+  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
+  MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
   MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),
   nullptr};
@@ -176,7 +192,7 @@ static const struct { const char *name; ulonglong *value; } numbers[]= {
   {"object_buffer", &object_buffer_bytes}, {"sink_after_ms", &sink_after}, {"flash", &flash_bytes},
   {"locks_max", &locks_max}, {"log_wait_timeout_ms", &log_wait},
   {"memory_max", &memory_max_bytes}, {"resize_wait_timeout_ms", &resize_wait},
-  {"purge_lag_max", &purge_lag_max}, {"sink_requests_max", &sink_requests_max}};
+  {"purge_lag_max", &purge_lag_max}, {"temporary_max", &temporary_max}, {"sink_requests_max", &sink_requests_max}};
 
 static const struct { const char *name; double *value; } prices[]= {
   {"price_memory", &price_memory}, {"price_flash", &price_flash}, {"price_volume", &price_volume},
@@ -319,6 +335,7 @@ static int start(void *place)
     return 1;
   terrace_engine_settings(engine, take_setting, nullptr);
   terrace_engine_set_bypass(engine, bypass);
+  terrace_engine_set_write_policy(engine, static_cast<uint8_t>(write_policy + 1));
   tell_lock_waits();
   hide_volume();
   drop_left_temporary_tables();

@@ -20,7 +20,7 @@ struct Properties
 {
   enum : uchar
   {
-    TEMPORARY= 1,               // dropped at the next start if a crash left it
+    TEMPORARY= 1,               // dropped at the start if a former version left it
     CREATED= 2,                 // in doubt (in_doubt.h): the statement that made it was not seen to end
     DROPPED= 4,                 // in doubt: the statement that drops it was not seen to end
     REPLACED= 8                 // ALTER put it aside, under a name of its own

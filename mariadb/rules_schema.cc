@@ -12,6 +12,7 @@ static ST_FIELD_INFO terrace_rules_fields[]= {
   Column("TABLE_NAME", Varchar(NAME_LEN * 2 + 1), NOT_NULL),
   Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
   Column("PLACEMENT", Varchar(8), NOT_NULL),
+  Column("WRITE_POLICY", Varchar(8), NOT_NULL),
   Column("FLASH_MIN", ULonglong(), NOT_NULL),
   Column("FLASH_MAX", ULonglong(), NOT_NULL),
   Column("FLASH_PAGES", ULonglong(), NOT_NULL),
@@ -41,6 +42,7 @@ struct Filling_rules
 static void fill_rule(void *context, const terrace_rule_line *line)
 {
   static const char *const placements[]= {"DEFAULT", "KEEP", "NONE"};
+  static const char *const policies[]= {"DEFAULT", "AUTO", "CLEAN", "DUAL"};
   Filling_rules *filling= static_cast<Filling_rules *>(context);
   if (filling->failed)
     return;
@@ -51,6 +53,7 @@ static void fill_rule(void *context, const terrace_rule_line *line)
   put(*field++, text(line->index));
   put(*field++, placements[line->placement]);
   const terrace_rules &rules= line->rules;
+  put(*field++, policies[rules.write_policy]);
   for (uint64_t number : {rules.flash_min, rules.flash_max, line->flash_pages, rules.buffer_min, rules.buffer_max, rules.flash_iops, rules.flash_bandwidth,
                           rules.volume_iops, rules.volume_bandwidth, rules.object_iops, rules.object_bandwidth,
                           line->waits, line->wait_microseconds})

@@ -36,6 +36,10 @@ static const uint RATIO= 706, MONEY= 1806;
   Column("FLASH_REMEMBERED", ULonglong(), NOT_NULL), \
   Column("GHOST_HITS", ULonglong(), NOT_NULL), \
   Column("SINKS", ULonglong(), NOT_NULL), \
+  Column("WRITE_POLICY", Varchar(8), NOT_NULL), \
+  Column("WRITES_CLEAN", ULonglong(), NOT_NULL), \
+  Column("WRITES_DUAL", ULonglong(), NOT_NULL), \
+  Column("WRITES_SINGLE", ULonglong(), NOT_NULL), \
   Column("STORE_GETS", ULonglong(), NOT_NULL), \
   Column("STORE_GET_BYTES", ULonglong(), NOT_NULL), \
   Column("STORE_PUTS", ULonglong(), NOT_NULL), \

@@ -7,6 +7,8 @@
                                  terrace_compression's. What is stored stays as it is until its block is stored anew
     PLACEMENT                    KEEP: pages are kept on flash ahead of others; NONE: they never come there; of a table or an
                                  index, which without one has its table's
+    WRITE_POLICY                 what a flush does to a page's copy on flash: CLEAN invalidates it, DUAL rewrites it, AUTO is dual for a
+                                 checkpoint and clean else; default is terrace_write_policy's
     FLASH_MIN, FLASH_MAX         bytes of flash that are the table's whatever others read, and that it may have at the most
     BUFFER_MIN, BUFFER_MAX       the same of the object buffer
     FLASH_IOPS, VOLUME_IOPS, OBJECT_IOPS                 reads a second from each tier
@@ -25,6 +27,7 @@ static const char *const compressions[]= {"", "none", "lz4", "zstd"};
 static ha_create_table_option table_options[]= {
   HA_TOPTION_ENUM("COMPRESSION", compression, "default,none,lz4,zstd", 0),
   HA_TOPTION_ENUM("PLACEMENT", placement, "DEFAULT,KEEP,NONE", 0),
+  HA_TOPTION_ENUM("WRITE_POLICY", write_policy, "DEFAULT,AUTO,CLEAN,DUAL", 0),
   HA_TOPTION_NUMBER("FLASH_MIN", flash_min, 0, 0, ULONGLONG_MAX, 1),
   HA_TOPTION_NUMBER("FLASH_MAX", flash_max, 0, 0, ULONGLONG_MAX, 1),
   HA_TOPTION_NUMBER("BUFFER_MIN", buffer_min, 0, 0, ULONGLONG_MAX, 1),
@@ -59,6 +62,7 @@ int32_t apply_table_options(const std::string &name, const TABLE *definition)
   if (given)
   {
     rules.placement= static_cast<uint8_t>(given->placement);
+    rules.write_policy= static_cast<uint8_t>(given->write_policy);
     rules.flash_min= given->flash_min;
     rules.flash_max= given->flash_max;
     rules.buffer_min= given->buffer_min;

@@ -15,6 +15,8 @@ struct ha_table_option_struct
   uint placement;
   /* COMPRESSION: the same. */
   uint compression;
+  /* WRITE_POLICY: the same. */
+  uint write_policy;
 };
 struct ha_index_option_struct
 {

@@ -80,7 +80,8 @@ impl Tables {
 pub struct Catalog {
     pages: Arc<Pages>,
     tree: Tree,
-    checkpointer: Arc<Checkpointer>,
+    /// Who keeps in the superblock which ids may be in use. None: all ends with the process (temporary tables).
+    checkpointer: Option<Arc<Checkpointer>>,
     known: Mutex<Tables>,
     /// One definition change at a time. Holds the tables whose definition is still the group's: they get their own entries
     /// before anything else changes.
@@ -104,14 +105,30 @@ const NAME_MAX: usize = 1000;
 const FRAMES_A_TREE: usize = 8;
 
 impl Catalog {
-    pub fn create(pages: &Arc<Pages>) -> Result<()> {
-        Tree::create(pages, SpaceId::CATALOG, Urgency::Normal)?;
+    pub fn create(pages: &Arc<Pages>, space: SpaceId) -> Result<()> {
+        Tree::create(pages, space, Urgency::Normal)?;
         Ok(())
     }
 
     pub fn open(pages: &Arc<Pages>, checkpointer: Arc<Checkpointer>, codecs: Arc<Codecs>) -> Result<Catalog> {
-        let tree = Tree::open(pages, SpaceId::CATALOG)?;
         let next = checkpointer.superblock().spaces;
+        Catalog::open_in(pages, SpaceId::CATALOG, next, Some(checkpointer), codecs)
+    }
+
+    /// The catalog of temporary tables, as it was just created.
+    pub fn open_temporary(pages: &Arc<Pages>, codecs: Arc<Codecs>) -> Result<Catalog> {
+        let first = SpaceId::FIRST_TEMPORARY_USER.0;
+        Catalog::open_in(pages, SpaceId::TEMPORARY_CATALOG, first, None, codecs)
+    }
+
+    fn open_in(
+        pages: &Arc<Pages>,
+        space: SpaceId,
+        next: u32,
+        checkpointer: Option<Arc<Checkpointer>>,
+        codecs: Arc<Codecs>,
+    ) -> Result<Catalog> {
+        let tree = Tree::open(pages, space)?;
         let mut known = Tables::default();
         let mut taken = HashSet::new();
         let mut entries = definition::Entries::default();
@@ -168,6 +185,9 @@ impl Catalog {
     pub fn spaces(&self) -> HashSet<SpaceId> {
         self.known.lock().by_name.values().flat_map(|k| k.spaces.iter().copied()).collect()
     }
+    pub fn has(&self, name: &str) -> bool {
+        self.known.lock().by_name.contains_key(name)
+    }
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = self.known.lock().by_name.keys().cloned().collect();
         names.sort_unstable();
@@ -207,9 +227,12 @@ impl Catalog {
     fn take_id(&self) -> Result<u32> {
         let mut ids = self.ids.lock();
         if ids.0 == ids.1 {
-            let end =
-                ids.1.checked_add(IDS).ok_or_else(|| Error::Full("there are no more table ids".into()))?;
-            self.checkpointer.write_both(|s| s.spaces = s.spaces.max(end))?;
+            let last = if self.checkpointer.is_some() { SpaceId::FIRST_TEMPORARY.0 } else { u32::MAX };
+            let end = ids.1.checked_add(IDS).filter(|end| *end <= last);
+            let end = end.ok_or_else(|| Error::Full("there are no more table ids".into()))?;
+            if let Some(checkpointer) = &self.checkpointer {
+                checkpointer.write_both(|s| s.spaces = s.spaces.max(end))?;
+            }
             ids.1 = end;
         }
         ids.0 += 1;
@@ -294,7 +317,7 @@ impl Catalog {
         if self.known.lock().by_name.contains_key(name) {
             return Err(Error::Exists(format!("table {name}")));
         }
-        if crate::planted::SPACE_ID_REUSED.on() {
+        if crate::planted::SPACE_ID_REUSED.on() && self.checkpointer.is_some() {
             let top = self.spaces().iter().map(|space| space.0 + 1).max().unwrap_or(SpaceId::FIRST_USER.0);
             *self.ids.lock() = (top, top);
         }

@@ -63,6 +63,7 @@ pub struct Config {
     pub lock_wait_timeout_ms: u64,
     pub locks_max: usize,
     pub purge_lag_max: usize,
+    pub temporary_max: Bytes,
     pub prices: Prices,
 }
 
@@ -84,6 +85,7 @@ impl Default for Config {
             lock_wait_timeout_ms: 50_000,
             locks_max: 1_000_000,
             purge_lag_max: 1_000_000,
+            temporary_max: Bytes(8 << 30),
             prices: Prices::default(),
         }
     }
@@ -192,6 +194,11 @@ pub const SETTINGS: &[Setting] = &[
         field: Field::Count(|c| &mut c.purge_lag_max),
     },
     Setting {
+        name: "temporary_max",
+        meaning: "All temporary tables together, in memory and where they spill: flash, or the volume where there is none.",
+        field: Field::Size(|c| &mut c.temporary_max),
+    },
+    Setting {
         name: "price_memory",
         meaning: "Dollars for a GB of memory for a month. Prices change nothing but the costs that are shown.",
         field: Field::Price(|c| &mut c.prices.memory),
@@ -229,6 +236,9 @@ pub const MEMORY_MIN: u64 = 4 * MIB;
 pub const LOG_MIN: u64 = 2 * MIB;
 /// The least object buffer.
 pub const OBJECT_BUFFER_MIN: u64 = 4 * MIB;
+
+/// The least that temporary tables are given.
+pub const TEMPORARY_MIN: u64 = 4 * MIB;
 
 impl Setting {
     fn set(&self, config: &mut Config, value: &Value) -> Result<(), String> {
@@ -320,6 +330,7 @@ impl Config {
         };
         least("memory", self.memory, MEMORY_MIN);
         least("object_buffer", self.object_buffer, OBJECT_BUFFER_MIN);
+        least("temporary_max", self.temporary_max, TEMPORARY_MIN);
         if (1..self.memory.0).contains(&self.memory_max.0) {
             faults.push(format!("memory_max = {} is less than memory = {}", self.memory_max, self.memory));
         }
@@ -427,6 +438,11 @@ impl Config {
     /// Blocks of one log partition.
     pub fn log_blocks(&self) -> u64 {
         self.log.0 / self.log_partitions as u64 / crate::log::block::BLOCK as u64
+    }
+
+    /// Pages that temporary tables may have together.
+    pub fn temporary_pages(&self) -> u64 {
+        self.temporary_max.0 / PAGE_SIZE as u64
     }
 
     pub fn slots(&self) -> u32 {

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::lock::Locks;
 use crate::pace::Pace;
 use crate::storage::Storage;
+use crate::temporary::Temporary;
 use crate::txn::history::History;
 use crate::txn::ids::Ids;
 use crate::txn::lag::Brake;
@@ -28,7 +29,9 @@ pub struct TxnCounters {
 }
 
 pub struct Core {
-    pub storage: Storage,
+    pub storage: Arc<Storage>,
+    /// The core of temporary tables, once there was one; of that core itself: none (`temporary`).
+    pub(crate) temporary: Temporary,
     pub config: Config,
     pub ids: Ids,
     pub locks: Locks,
@@ -60,7 +63,7 @@ pub const PURGE_BATCH: u64 = 64;
 
 impl Core {
     pub fn new(
-        storage: Storage,
+        storage: Arc<Storage>,
         config: Config,
         ids: Ids,
         locks: Locks,
@@ -70,6 +73,7 @@ impl Core {
         let reserved = storage.checkpointer.superblock().transactions;
         Core {
             storage,
+            temporary: Temporary::default(),
             config,
             ids,
             locks,
@@ -101,6 +105,9 @@ impl Core {
     /// Makes sure that the next numbers are above all that the superblock allows after a crash. Called
     /// with no latch or lock held.
     pub fn reserve_numbers(&self) -> Result<()> {
+        if self.is_temporary() {
+            return Ok(()); // nothing of it outlives the process
+        }
         let need = self.ids.peek() + RESERVE_EARLY;
         if need > self.reserved.load(Ordering::Acquire) {
             let bound = need + RESERVE;

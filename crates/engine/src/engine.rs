@@ -1,7 +1,7 @@
 //! The engine: what fronts open.
 
 use crate::catalog::Catalog;
-use crate::catalog::rules::TableRules;
+use crate::catalog::rules::{TableRules, WritePolicy};
 use crate::config::{Bytes, Config};
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -51,13 +51,13 @@ pub struct Engine {
 impl Engine {
     /// Opens the instance on `parts`, makes it if there is none, recovers it if it crashed.
     pub fn open(config: Config, parts: Parts) -> Result<Arc<Engine>> {
-        let storage = Storage::open(&config, &parts)?;
-        stream::create(&storage.pages)?;
+        let storage = Arc::new(Storage::open(&config, &parts)?);
+        stream::create(&storage.pages, SpaceId::UNDO)?;
         if !storage.pages.exists(PageId::new(SpaceId::CATALOG, 0))? {
-            Catalog::create(&storage.pages)?;
+            Catalog::create(&storage.pages, SpaceId::CATALOG)?;
         }
         let catalog = Catalog::open(&storage.pages, storage.checkpointer.clone(), storage.codecs())?;
-        let (streams, found) = Streams::open(&storage.pages)?;
+        let (streams, found) = Streams::open(&storage.pages, SpaceId::UNDO)?;
         let recovered = read_streams(&streams, found)?;
         let bound = storage.checkpointer.superblock().transactions;
         let bound = if crate::planted::ID_REUSED.on() { 0 } else { bound };
@@ -107,6 +107,11 @@ impl Engine {
         self.core.bypass.store(on, Ordering::Relaxed);
     }
 
+    /// What becomes of flash copies of pages that are flushed, in tables that do not say it themselves; from now on.
+    pub fn set_write_policy(&self, policy: WritePolicy) {
+        self.core.storage.flusher.writes().set(policy);
+    }
+
     pub fn begin(&self, isolation: Isolation) -> Arc<Txn> {
         Txn::begin(&self.core, isolation)
     }
@@ -128,18 +133,19 @@ impl Engine {
         self.core.catalog.set_built(table, self.core.ids.pass_views());
     }
     pub fn open_table(&self, name: &str) -> Result<Arc<Table>> {
-        self.core.catalog.open_table(name)
+        self.core_of(name).catalog.open_table(name)
     }
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        let spaces = self.core.catalog.drop_table(name)?;
+        let core = self.core_of(name);
+        let spaces = core.catalog.drop_table(name)?;
         // The catalog names them no more: what fails here purge tries again, or the next start does.
-        let _ = self.core.drop_spaces(spaces);
-        self.core.push_rules();
-        self.core.purge_wanted.notify();
+        let _ = core.drop_spaces(spaces);
+        core.push_rules();
+        core.purge_wanted.notify();
         Ok(())
     }
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.core.catalog.rename_table(from, to)
+        self.core_of(from).catalog.rename_table(from, to)
     }
     /// Gives the table a name, which may be the one that it has, and other properties, in one change. Durable when it returns.
     pub fn redefine_table(&self, from: &str, to: &str, properties: &[u8]) -> Result<()> {
@@ -147,20 +153,22 @@ impl Engine {
     }
     /// How the table's pages are compressed in objects from now on; None: as the instance's are. Durable when it returns.
     pub fn set_compression(&self, name: &str, codec: Option<Codec>) -> Result<()> {
-        self.core.catalog.set_compression(name, codec)
+        self.core_of(name).catalog.set_compression(name, codec)
     }
     pub fn truncate_table(&self, name: &str) -> Result<()> {
-        let spaces = self.core.catalog.truncate_table(name)?;
+        let core = self.core_of(name);
+        let spaces = core.catalog.truncate_table(name)?;
         // The catalog names them no more: what fails here purge tries again, or the next start does.
-        let _ = self.core.drop_spaces(spaces);
-        self.core.push_rules();
-        self.core.purge_wanted.notify();
+        let _ = core.drop_spaces(spaces);
+        core.push_rules();
+        core.purge_wanted.notify();
         Ok(())
     }
     /// What the front keeps of the table, without opening it.
     pub fn table_properties(&self, name: &str) -> Result<Vec<u8>> {
-        self.core.catalog.properties(name).ok_or_else(|| Error::Absent(format!("table {name}")))
+        self.core_of(name).catalog.properties(name).ok_or_else(|| Error::Absent(format!("table {name}")))
     }
+    /// Temporary tables are not among them.
     pub fn list_tables(&self) -> Vec<String> {
         self.core.catalog.names()
     }
@@ -245,6 +253,7 @@ impl Engine {
                     object: c.object,
                 }
             })
+            .chain(self.temporary_spaces())
             .collect()
     }
 
@@ -301,6 +310,7 @@ impl Engine {
             ("flash_remembered", flash_count(|c| &c.remembered)),
             ("flash_refused", flash_count(|c| &c.refused)),
             ("flash_invalidated", flash_count(|c| &c.invalidated)),
+            ("flash_rewritten", flash_count(|c| &c.rewritten)),
             ("flash_fill_dropped", flash_count(|c| &c.fill_dropped)),
             ("memory_bytes", s.memory().0),
             ("memory_bytes_max", s.config.memory_max_bytes().0),
@@ -372,6 +382,7 @@ impl Engine {
             list.push(("volume_syncs".into(), syncs.requests));
             list.push(("volume_sync_microseconds".into(), syncs.nanos / 1000));
         }
+        list.extend(self.temporary_status().into_iter().map(|(name, value)| (name.to_string(), value)));
         list.extend(requests::totals(s));
         list
     }
@@ -480,6 +491,7 @@ impl Txn {
         access: Access,
         buffers: Buffers,
     ) -> Result<Cursor> {
-        Cursor::new(self.clone(), table.clone(), index, lock, access, buffers)
+        let txn = self.side(table).unwrap_or(self).clone();
+        Cursor::new(txn, table.clone(), index, lock, access, buffers)
     }
 }

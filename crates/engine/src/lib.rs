@@ -32,6 +32,7 @@ pub mod space;
 pub mod storage;
 pub mod superblock;
 pub mod table;
+mod temporary;
 pub mod txn;
 pub mod undo;
 pub mod version;

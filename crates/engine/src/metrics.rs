@@ -86,6 +86,12 @@ const GAUGES: &[&str] = &[
     "object_buffer_bytes",
     "object_buffer_bytes_file",
     "resize_bytes_left",
+    "temporary_tables",
+    "temporary_pages",
+    "temporary_bytes",
+    "temporary_bytes_max",
+    "temporary_pages_spilled",
+    "temporary_spill_file_bytes",
 ];
 /// And what only grows: these beginnings.
 const COUNTERS: &[&str] = &[
@@ -104,6 +110,7 @@ const COUNTERS: &[&str] = &[
     "bypass_",
     "slot_writer_",
     "resize_pages_moved",
+    "temporary_",
 ];
 /// What the families of `terrace_io_…` tell with labels.
 const ELSEWHERE: &[&str] = &["volume_", "flash_request", "object_request"];
@@ -211,7 +218,7 @@ fn by_index(text: &mut Text, lines: &[(String, String, Seen)], prices: &Prices, 
     ];
     let help = "Reads of an index's pages, by where the page was";
     family("terrace_index_reads_total", Kind::Counter, help, "tier", reads);
-    let counters: [(&str, &str, fn(&Seen) -> u64); 5] = [
+    let counters: [(&str, &str, fn(&Seen) -> u64); 8] = [
         ("pages_ahead", "Pages that came with another, before anybody asked for them", |s| s.reads.ahead),
         ("flash_admissions", "Pages that left memory and were written to flash", |s| s.flash_admitted),
         ("flash_remembered", "Pages that left memory and of which only the name was kept", |s| {
@@ -219,6 +226,9 @@ fn by_index(text: &mut Text, lines: &[(String, String, Seen)], prices: &Prices, 
         }),
         ("ghost_hits", "Pages that left memory while the ghost list had their name", |s| s.ghost_hits),
         ("sinks", "Blocks sunk to the store", |s| s.sinks),
+        ("writes_clean", "Pages flushed, and not on flash afterwards", |s| s.writes[0]),
+        ("writes_dual", "Pages flushed, and rewritten on flash", |s| s.writes[1]),
+        ("writes_single", "Pages of temporary tables written to their spill space", |s| s.writes[2]),
     ];
     for (name, help, of) in counters {
         family(&format!("terrace_index_{name}_total"), Kind::Counter, help, "", &[("", of)]);

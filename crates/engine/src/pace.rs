@@ -74,7 +74,7 @@ impl Core {
     /// What one change costs now. Slots that dirty pages will take are taken.
     fn slot_delay(&self) -> Nanos {
         let map = &self.storage.map;
-        if self.storage.cold.is_none() || crate::planted::WRITERS_NOT_PACED.on() {
+        if self.storage.cold.is_none() || self.is_temporary() || crate::planted::WRITERS_NOT_PACED.on() {
             return 0;
         }
         let (slots, free) = map.slots_pressure_lately();

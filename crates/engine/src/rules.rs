@@ -30,6 +30,9 @@ pub struct RuleInfo {
 impl Core {
     /// Tells the tier what the catalog says.
     pub(crate) fn push_rules(&self) {
+        if self.is_temporary() {
+            return;
+        }
         let storage = &self.storage;
         let _turn = storage.rules.turn.lock();
         let (new, rules) = (self.catalog.rules_for_tier(), &storage.rules);
@@ -74,10 +77,13 @@ impl Engine {
     /// The table's rules from now on; default rules are none. Instantly in force, durable when it returns. Rules that contradict one
     /// another, or guarantee more than there is, are refused, and nothing has changed.
     pub fn set_table_rules(&self, name: &str, rules: TableRules) -> Result<()> {
-        let core = self.core();
+        let core = self.core_of(name);
         let faults = rules.faults(&core.catalog.index_names(name));
         if !faults.is_empty() {
             return Err(Error::Invalid(format!("table {name}: {}", faults.join("; "))));
+        }
+        if core.is_temporary() {
+            return core.catalog.set_rules(name, rules); // they are kept, and there is nothing for them to rule
         }
         if rules.rule.flash.min > 0 {
             core.check_guaranteed(name, &rules, Size::Flash, core.storage.flash_size())?;
@@ -97,7 +103,7 @@ impl Engine {
     }
 
     pub fn table_rules(&self, name: &str) -> Option<TableRules> {
-        self.core().catalog.rules(name)
+        self.core_of(name).catalog.rules(name)
     }
 
     /// Every index of every table that has rules.

@@ -36,6 +36,9 @@ pub struct Seen {
     pub flash_admitted: u64,
     pub flash_remembered: u64,
     pub ghost_hits: u64,
+    /// Pages flushed, by write policy, and the policy in force.
+    pub writes: [u64; 3],
+    pub write_policy: &'static str,
     pub sinks: u64,
     pub gets: u64,
     pub get_bytes: u64,
@@ -90,6 +93,8 @@ impl Seen {
         ] {
             *sum += more;
         }
+        self.writes.iter_mut().zip(other.writes).for_each(|(sum, more)| *sum += more);
+        self.write_policy = other.write_policy; // a table's spaces have all the same
     }
 
     /// Shares of the reads that came so far that a tier had: (memory, flash, volume, store); None where nothing
@@ -128,6 +133,8 @@ impl Seen {
         row.extend(
             [self.flash_admitted, self.flash_remembered, self.ghost_hits, self.sinks].map(Value::Number),
         );
+        row.push(Value::Text(self.write_policy.into()));
+        row.extend(self.writes.map(Value::Number));
         row.extend([self.gets, self.get_bytes, self.puts, self.put_bytes].map(Value::Number));
         let cost = self.cost(prices, seconds);
         row.extend(
@@ -165,6 +172,10 @@ pub fn by_index(core: &Core, spaces: &[SpaceInfo]) -> Vec<Seen> {
             seen.flash_remembered = get(&flash.remembered);
             seen.ghost_hits = get(&flash.ghost_hits);
         }
+        seen.write_policy = s.flusher.writes().in_force(id);
+        if let Some(writes) = s.flusher.writes().by_space.get(id) {
+            seen.writes = [get(&writes.clean), get(&writes.dual), get(&writes.single)];
+        }
         if let Some(store) = s.cold.as_ref().and_then(|cold| cold.objects.by_space.get(id)) {
             seen.sinks = get(&store.sinks);
             (seen.gets, seen.get_bytes) = (get(&store.gets), get(&store.get_bytes));
@@ -179,10 +190,12 @@ pub fn by_index(core: &Core, spaces: &[SpaceInfo]) -> Vec<Seen> {
 
 /// Forgets what a late eviction or request counted for a space that was dropped meanwhile.
 fn sweep(core: &Core) {
-    let live: HashSet<SpaceId> = core.catalog.spaces();
+    let mut live: HashSet<SpaceId> = core.catalog.spaces();
+    live.extend(core.of_temporary().iter().flat_map(|temporary| temporary.catalog.spaces()));
     let keep = |space: SpaceId| space < SpaceId::FIRST_USER || live.contains(&space);
     core.storage.pages.pool().retain_reads(keep);
     core.storage.bpe.iter().for_each(|bpe| bpe.by_space.retain(keep));
+    core.storage.flusher.writes().by_space.retain(keep);
     core.storage.cold.iter().for_each(|cold| cold.objects.by_space.retain(keep));
 }
 

@@ -45,6 +45,7 @@ use terrace_tier::pool::Access;
 use terrace_tier::prefetch::{PREFETCHERS, Prefetcher};
 use terrace_tier::quota::Rules;
 use terrace_tier::redo::Redo;
+use terrace_tier::temporary::{self, Spill, Unlogged};
 
 /// What an instance is opened on.
 pub struct Parts {
@@ -61,6 +62,9 @@ pub struct Storage {
     pub log: Arc<Log>,
     pub map: Arc<Map>,
     pub flusher: Arc<Flusher>,
+    /// Temporary pages, in the same memory, and where they go if that has no room for them.
+    pub temporary: Arc<Pages>,
+    pub spill: Arc<Spill>,
     pub path: Arc<Path>,
     /// Flash, if room there is asked for, and what is kept on it.
     pub flash: Option<Arc<dyn Disk>>,
@@ -100,6 +104,7 @@ impl Storage {
         let lock = take_lock(volume)?;
         let is_new = create::if_absent(config, parts)?;
         crate::build::spill::remove_left(volume)?;
+        temporary::remove_left(parts.flash.as_deref(), volume)?;
         let Found { superblock: read_by, files, loading, pending, cut: found } =
             read(volume, config.redo_budget())?;
         let was_clean = read_by.clean;
@@ -160,6 +165,12 @@ impl Storage {
         };
         cold.iter().for_each(|cold| cold.sinker.set_rules(rules.clone()));
         let flusher = Arc::new(Flusher::new(pool.clone(), map.clone(), buffer.clone(), redo.clone(), flash));
+        let spill = Arc::new(Spill::new(parts.flash.clone(), parts.volume.clone(), config.temporary_pages()));
+        path.set_spill(spill.clone());
+        flusher.set_spill(spill.clone());
+        flusher.writes().set_rules(rules.clone());
+        let temporary = Arc::new(pages.beside(Arc::new(Unlogged::default())));
+        temporary.set_room(Arc::new(temporary::Room { pool: pool.clone(), spill: spill.clone() }));
         pages.set_room(Arc::new(Growth {
             world: parts.world.clone(),
             map: map.clone(),
@@ -198,6 +209,8 @@ impl Storage {
             log,
             map,
             flusher,
+            temporary,
+            spill,
             path,
             flash: parts.flash.clone().filter(|_| config.flash.0 > 0),
             bpe,
@@ -236,6 +249,7 @@ impl Storage {
         self.stop_workers_but_flush();
         let workers = std::mem::take(&mut *self.workers.lock());
         drop(workers);
+        self.spill.remove();
         self.log.end_promises();
     }
 
@@ -270,9 +284,15 @@ impl Storage {
             let progress = self.flusher.progress.ticket();
             self.world.sched.wait(&self.flusher.progress, progress, Some(1_000_000));
         }
-        self.map.drop_space(space)?;
+        if space.is_temporary() {
+            self.spill.drop_space(space);
+            self.pages.pool().flush_wanted.notify(); // the flusher gives the file's end back
+        } else {
+            self.map.drop_space(space)?;
+        }
         self.pages.pool().retain_reads(|s| s != space);
         self.bpe.iter().for_each(|bpe| bpe.by_space.forget(space));
+        self.flusher.writes().by_space.forget(space);
         self.cold.iter().for_each(|cold| cold.objects.by_space.forget(space));
         Ok(())
     }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::page::{PAGE_SIZE, SpaceId};
 use terrace_tier::redo::Urgency;
 
 /// What a table is made of. The first index is the primary tree, which holds the rows.
@@ -94,6 +94,10 @@ impl Table {
         }
     }
 
+    /// Whether it lives in the core of temporary tables.
+    pub fn is_temporary(&self) -> bool {
+        SpaceId(self.id).is_temporary()
+    }
     pub fn name(&self) -> String {
         self.name.read().clone()
     }

@@ -283,6 +283,8 @@ typedef struct {
   size_t index_count;
   // Kept for the caller, never looked at.
   terrace_bytes properties;
+  // It ends with the process: unlogged, and in no tier that lasts. It is not listed by `terrace_table_list`.
+  bool temporary;
 } terrace_table_definition;
 
 typedef void (*terrace_table_fn)(void *context, terrace_bytes name, terrace_bytes properties);
@@ -447,6 +449,8 @@ typedef struct {
   uint64_t object_bandwidth;
   // Of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
   uint8_t placement;
+  // What its flushes do to flash: 0 as the instance's, 1 auto, 2 clean, 3 dual.
+  uint8_t write_policy;
   // Indexes that have one of their own.
   const terrace_placement *indexes;
   size_t index_count;
@@ -522,6 +526,10 @@ int32_t terrace_engine_resize(const terrace_engine *engine,
 int32_t terrace_engine_set_bypass(const terrace_engine *engine,
                                   bool on);
 
+// What becomes of flash copies of pages that are flushed, in tables that do not say it themselves: 1 auto (at the start), 2 clean, 3 dual.
+int32_t terrace_engine_set_write_policy(const terrace_engine *engine,
+                                        uint8_t policy);
+
 // Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
 // have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
 int32_t terrace_engine_tell_lock_waits(const terrace_engine *engine,
@@ -581,7 +589,7 @@ int32_t terrace_table_set_compression(const terrace_engine *engine,
                                       terrace_bytes name,
                                       terrace_bytes compression);
 
-// Calls `each` with every table's name and properties.
+// Calls `each` with every table's name and properties, temporary ones left out.
 int32_t terrace_table_list(const terrace_engine *engine,
                            terrace_table_fn each,
                            void *context);

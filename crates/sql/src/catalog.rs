@@ -39,6 +39,8 @@ pub struct TerraceTableDefinition {
     pub index_count: usize,
     /// Kept for the caller, never looked at.
     pub properties: TerraceBytes,
+    /// It ends with the process: unlogged, and in no tier that lasts. It is not listed by `terrace_table_list`.
+    pub temporary: bool,
 }
 
 /// What is roughly true of a table.
@@ -91,7 +93,10 @@ pub unsafe extern "C" fn terrace_table_create(
             def.properties = definition.properties.get().to_vec();
             definition.name.text()?
         };
-        let table = engine.engine.create_table(name, &def)?;
+        let table = match definition.temporary {
+            true => engine.engine.create_temporary_table(name, &def)?,
+            false => engine.engine.create_table(name, &def)?,
+        };
         if !out.is_null() {
             // SAFETY: the caller's promise.
             unsafe { *out = Box::into_raw(Box::new(TerraceTable::new(table))) };
@@ -234,7 +239,7 @@ pub unsafe extern "C" fn terrace_table_set_compression(
     })
 }
 
-/// Calls `each` with every table's name and properties.
+/// Calls `each` with every table's name and properties, temporary ones left out.
 ///
 /// # Safety
 /// `engine` is open; `each` may be called with `context` on this thread. `each` must not drop tables.

@@ -291,6 +291,20 @@ pub unsafe extern "C" fn terrace_engine_set_bypass(engine: *const TerraceEngine,
     })
 }
 
+/// What becomes of flash copies of pages that are flushed, in tables that do not say it themselves: 1 auto (at the start), 2 clean, 3 dual.
+///
+/// # Safety
+/// `engine` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_set_write_policy(engine: *const TerraceEngine, policy: u8) -> i32 {
+    guard(|| {
+        let policy = crate::rules::policy_of(policy)?;
+        // SAFETY: the caller's promise.
+        unsafe { &*engine }.engine.set_write_policy(policy);
+        Ok(Code::Ok)
+    })
+}
+
 /// Calls `on_wait` before each lock wait with the owners (`terrace_txn_set_owner`) of who waits and of whom it waits for, if both
 /// have one; the two live as long as the call lasts. It must not call this library. The first call of this function counts.
 ///

@@ -4,7 +4,7 @@ use crate::bytes::TerraceBytes;
 use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
-use terrace_engine::catalog::rules::{Limit, Placement, Share, TableRule, TableRules};
+use terrace_engine::catalog::rules::{Limit, Placement, Share, TableRule, TableRules, WritePolicy};
 
 /// Rules of a table. Numbers that are 0 say nothing.
 #[repr(C)]
@@ -25,6 +25,8 @@ pub struct TerraceRules {
     pub object_bandwidth: u64,
     /// Of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
     pub placement: u8,
+    /// What its flushes do to flash: 0 as the instance's, 1 auto, 2 clean, 3 dual.
+    pub write_policy: u8,
     /// Indexes that have one of their own.
     pub indexes: *const TerracePlacement,
     pub index_count: usize,
@@ -65,6 +67,11 @@ fn placement_of(number: u8) -> Result<Placement> {
     }
 }
 
+pub(crate) fn policy_of(number: u8) -> Result<WritePolicy> {
+    WritePolicy::numbered(number)
+        .ok_or_else(|| Fault::invalid(format!("write policy {number} is none of 0, 1, 2, 3")))
+}
+
 fn number_of(placement: Placement) -> u8 {
     match placement {
         Placement::Default => 0,
@@ -97,6 +104,7 @@ pub unsafe extern "C" fn terrace_table_set_rules(
             flash_limit: limit(rules.flash_iops, rules.flash_bandwidth),
             volume_limit: limit(rules.volume_iops, rules.volume_bandwidth),
             object_limit: limit(rules.object_iops, rules.object_bandwidth),
+            write: policy_of(rules.write_policy)?,
         };
         let mut said = TableRules { rule, placement: placement_of(rules.placement)?, indexes: Vec::new() };
         let indexes = if rules.index_count > 0 {
@@ -132,7 +140,7 @@ pub unsafe extern "C" fn terrace_engine_rules(
         let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
         // SAFETY: the caller's promise.
         for line in unsafe { &*engine }.engine.rules() {
-            let TableRule { flash, buffer, flash_limit, volume_limit, object_limit } = line.rules.rule;
+            let TableRule { flash, buffer, flash_limit, volume_limit, object_limit, write } = line.rules.rule;
             let rules = TerraceRules {
                 size: size_of::<TerraceRules>(),
                 flash_min: flash.min,
@@ -146,6 +154,7 @@ pub unsafe extern "C" fn terrace_engine_rules(
                 object_iops: object_limit.requests,
                 object_bandwidth: object_limit.bytes,
                 placement: number_of(line.rules.placement),
+                write_policy: write as u8,
                 indexes: std::ptr::null(),
                 index_count: 0,
             };

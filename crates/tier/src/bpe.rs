@@ -1,6 +1,7 @@
 //! The buffer pool extension (R2): clean page images on local flash. CloudJump III §4.1.
 //!
-//! Filled only by eviction (`admission` decides), emptied by invalidation and by CLOCK (`index`).
+//! Filled only by eviction (`admission` decides), emptied by invalidation and by CLOCK (`index`). A flush may rewrite what is
+//! there (`write_policy`).
 //! Nothing here is durable or needs to be: losing the flash, or getting an old one back, loses
 //! nothing. It starts with what the last run left: the index is saved now and then (`saved`) and put back by the
 //! worker, piece after piece, while pages are read already.
@@ -112,6 +113,8 @@ pub struct BpeCounters {
     /// Pages that rules keep off flash.
     pub refused: AtomicU64,
     pub invalidated: AtomicU64,
+    /// Flushed pages whose copy was rewritten.
+    pub rewritten: AtomicU64,
     /// Another page has the same fingerprint.
     pub false_matches: AtomicU64,
     /// The image was of this page, intact, and not the current one.
@@ -383,6 +386,44 @@ impl Bpe {
         Evicted::Queued
     }
 
+    /// The page has a newer image, which takes the place of the one that flash has; if it has none, or its queue is
+    /// full, the page is not on flash afterwards. Copies the image at the most; never waits for the device.
+    pub fn rewrite(&self, id: PageId, image: &[u8]) -> bool {
+        let mark = mark_of(id);
+        let had = self.seems_to_have(id);
+        self.invalidate(id);
+        let rule = self.rule_of(id);
+        if !had || rule.as_ref().is_some_and(|rule| quota::entry(rule.placement) == Entry::Refuse) {
+            return false;
+        }
+        let promised = {
+            let mut state = self.state.lock();
+            if state.off.is_some() { None } else { state.fills.promise() }
+        };
+        let Some(spare) = promised else {
+            count(&self.counters.fill_dropped);
+            return false;
+        };
+        let image = fill::copied(spare, image);
+        let mut state = self.state.lock();
+        let class = state.class_of(rule.as_ref());
+        let slot = if state.off.is_some() { None } else { state.index.fill(mark, class) };
+        state.fills.redeem(slot.map(|slot| Fill { id, slot, image }));
+        drop(state);
+        if slot.is_none() {
+            count(&self.counters.fill_dropped);
+            return false;
+        }
+        count(&self.counters.rewritten);
+        self.wake.notify();
+        true
+    }
+
+    /// More than half of the fills that may wait are waiting.
+    pub fn is_behind(&self) -> bool {
+        self.state.lock().fills.is_behind()
+    }
+
     /// The page has a newer image than any that was evicted: clears every match and calls queued
     /// fills back.
     pub fn invalidate(&self, id: PageId) {
@@ -467,6 +508,12 @@ impl FlashCache for Bpe {
     }
     fn invalidate(&self, id: PageId) {
         Bpe::invalidate(self, id);
+    }
+    fn rewrite(&self, id: PageId, _tag: Tag, image: &[u8]) -> bool {
+        Bpe::rewrite(self, id, image)
+    }
+    fn is_behind(&self) -> bool {
+        Bpe::is_behind(self)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! One step takes a batch of dirty pages and walks this path, a step a line, in [`Flusher::flush`]:
 //! copy under the shared latch → log durable up to the copies (invariant 1, the *global* horizon) →
-//! seal → free slots → write → one sync → map record → the flash copy is invalid → the frame is clean.
+//! seal → free slots → write → one sync → map record → the flash copy is invalid, or rewritten
+//! (`write_policy`) → the frame is clean.
 //! The old slot becomes free when the map record is durable, and until then the checkpoint may not
 //! pass the page's first change ([`Flusher::oldest_bound`]).
 //!
@@ -11,6 +12,8 @@
 //! order of CloudJump III §4.2.3 and keeps its promise (DESIGN §3).
 //!
 //! There is one flusher. Whoever wants pages flushed sets a target and waits for `progress`.
+//!
+//! Temporary pages go their own way, past all of that ([`Flusher::spill`], in `temporary`).
 //!
 //! Not here: which pages (`choose`), what becomes of blocks (`sink`).
 
@@ -23,10 +26,12 @@ use crate::page::{self, Glsn, PAGE_SIZE, PageId};
 use crate::path::FlashCache;
 use crate::pool::{DirtyCopy, Pool};
 use crate::redo::{LogError, Redo};
+use crate::temporary::Spill;
+use crate::write_policy::Writes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::DiskError;
 use terrace_io::sched::{Event, Step, Worker};
@@ -110,6 +115,8 @@ pub struct Flusher {
     buffer: Arc<ObjectBuffer>,
     redo: Arc<dyn Redo>,
     flash: Option<Arc<dyn FlashCache>>,
+    spill: OnceLock<Arc<Spill>>,
+    writes: Writes,
     target: AtomicU64,
     /// Images that are mapped by a record not yet durable: (smallest first change, end of the record).
     unmapped: Mutex<VecDeque<(Glsn, Glsn)>>,
@@ -138,6 +145,8 @@ impl Flusher {
             buffer,
             redo,
             flash,
+            spill: OnceLock::new(),
+            writes: Writes::default(),
             target: AtomicU64::new(0),
             unmapped: Mutex::default(),
             failed: Mutex::new(None),
@@ -146,6 +155,19 @@ impl Flusher {
             counters: FlushCounters::default(),
             bypass: BypassCounters::default(),
         }
+    }
+
+    /// Where temporary pages go. Set once, before the first of them is made.
+    pub fn set_spill(&self, spill: Arc<Spill>) {
+        assert!(self.spill.set(spill).is_ok(), "the spill space is set twice");
+    }
+
+    /// What becomes of copies on flash.
+    pub fn writes(&self) -> &Writes {
+        &self.writes
+    }
+    pub(crate) fn flash(&self) -> Option<&dyn FlashCache> {
+        self.flash.as_deref()
     }
 
     // For `bypass`, which writes to the same file and names images in the same map.
@@ -208,8 +230,13 @@ impl Flusher {
             return Step::Idle;
         }
         self.map.settle();
-        let frames = match choose(self.pressure()) {
-            Choice::Nothing => return Step::Idle,
+        let pressure = self.pressure();
+        let for_checkpoint = pressure.oldest.is_some_and(|oldest| oldest < pressure.target);
+        let frames = match choose(pressure) {
+            Choice::Nothing => {
+                self.spill.get().iter().for_each(|spill| spill.give_back_room(self.pool.unspilled()));
+                return Step::Idle;
+            }
             Choice::Oldest => self.pool.oldest_dirty_frames(batch(self.pool.frames())),
             Choice::Coldest => {
                 let cold = self.pool.cold_dirty_frames(BATCH);
@@ -228,13 +255,20 @@ impl Flusher {
         let mut copies: Vec<DirtyCopy> = Vec::with_capacity(frames.len());
         for no in frames {
             let at = copies.len() * PAGE_SIZE;
-            copies.extend(self.pool.copy_dirty(no, &mut images[at..at + PAGE_SIZE]));
+            let copy = self.pool.copy_dirty(no, &mut images[at..at + PAGE_SIZE]);
+            // Temporary pages go another way: a batch is all of them, or none.
+            let first = copies.first().map(DirtyCopy::is_temporary);
+            copies.extend(copy.filter(|copy| first.is_none_or(|first| first == copy.is_temporary())));
         }
         if copies.is_empty() {
             return Step::IdleFor(1_000_000); // all are being changed right now
         }
         let end = copies.len() * PAGE_SIZE;
-        match self.flush(copies, &mut images[..end]) {
+        let flushed = match self.spill.get().filter(|_| copies[0].is_temporary()) {
+            Some(spill) => self.spill(spill, &copies, &mut images[..end]),
+            None => self.flush(copies, &mut images[..end], for_checkpoint),
+        };
+        match flushed {
             Ok(()) => {
                 self.progress.notify();
                 Step::Worked
@@ -259,7 +293,12 @@ impl Flusher {
     }
 
     /// The flush of a batch, from copies to clean frames. In a full object buffer, of as many as have room.
-    fn flush(&self, mut copies: Vec<DirtyCopy>, images: &mut [u8]) -> Result<(), FlushError> {
+    fn flush(
+        &self,
+        mut copies: Vec<DirtyCopy>,
+        images: &mut [u8],
+        for_checkpoint: bool,
+    ) -> Result<(), FlushError> {
         let newest = copies.iter().map(|c| c.lsn).max().unwrap_or(0);
         if crate::planted::OWN_HORIZON_ONLY.on() {
             let ids: Vec<PageId> = copies.iter().map(|c| c.id).collect();
@@ -283,10 +322,8 @@ impl Flusher {
         let range = self.map.publish_slots(&changes)?;
         let first = copies.iter().map(|c| c.first_change).min().unwrap_or(0);
         self.unmapped.lock().push_back((first, range.end));
-        for copy in &copies {
-            if let Some(flash) = &self.flash {
-                flash.invalidate(copy.id);
-            }
+        for ((copy, tag), image) in copies.iter().zip(tags).zip(images.chunks_exact(PAGE_SIZE)) {
+            self.write_to_flash(copy.id, tag, image, for_checkpoint);
             self.pool.flushed(copy);
         }
         self.pool.batch_flushed();

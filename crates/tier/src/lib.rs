@@ -30,5 +30,7 @@ pub mod quota;
 pub mod redo;
 pub mod sink;
 pub(crate) mod sync;
+pub mod temporary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod write_policy;

@@ -51,6 +51,9 @@ pub mod at {
 /// A position in the global log, in bytes since the instance was made. 0 is "before everything".
 pub type Glsn = u64;
 
+/// Where the positions of temporary pages' changes begin. They are in no log; they order changes, behind all that are logged.
+pub const TEMPORARY_GLSN: Glsn = 1 << 62;
+
 /// One tree's run of pages. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct SpaceId(pub u32);
@@ -68,9 +71,19 @@ impl SpaceId {
     /// The first id given to a user's tree.
     pub const FIRST_USER: SpaceId = SpaceId(16);
 
+    /// Spaces from here on are of temporary tables: unlogged, gone with the process, never on the volume's slab nor in
+    /// an object. Each of the instance's own spaces has its like there.
+    pub const FIRST_TEMPORARY: SpaceId = SpaceId(1 << 31);
+    pub const TEMPORARY_UNDO: SpaceId = SpaceId(1 << 31 | 2);
+    pub const TEMPORARY_CATALOG: SpaceId = SpaceId(1 << 31 | 3);
+    pub const FIRST_TEMPORARY_USER: SpaceId = SpaceId(1 << 31 | 16);
+
+    pub fn is_temporary(self) -> bool {
+        self >= SpaceId::FIRST_TEMPORARY
+    }
     /// Whether the space's pages may go to the object store.
     pub fn sinks(self) -> bool {
-        self >= SpaceId::FIRST_USER
+        self >= SpaceId::FIRST_USER && !self.is_temporary()
     }
 }
 

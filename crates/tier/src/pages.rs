@@ -62,6 +62,11 @@ impl Pages {
         Pages { pool, redo, room: OnceLock::new() }
     }
 
+    /// Pages in the same memory whose changes go to another log.
+    pub fn beside(&self, redo: Arc<dyn Redo>) -> Pages {
+        Pages { pool: self.pool.clone(), redo, room: OnceLock::new() }
+    }
+
     /// Set once, before pages are made that have to be asked for.
     pub fn set_room(&self, room: Arc<dyn Room>) {
         assert!(self.room.set(room).is_ok(), "the room is set twice");

@@ -1,4 +1,5 @@
-//! The read below memory: R2 flash, R3 volume, R4 object store, then the redo that recovery left.
+//! The read below memory: R2 flash, R3 volume, R4 object store, then the redo that recovery left; or, of a temporary page, its
+//! spill space.
 //!
 //! [`Path::fetch`] is the whole of it, a tier a line. The map says which image is current; an image
 //! from any tier is served only if it is intact, is this page, and carries the map's tag (invariants
@@ -15,6 +16,7 @@ use crate::map::{Home, InObject, Located, Map};
 use crate::object::BodyError;
 use crate::object_buffer::ObjectBuffer;
 use crate::page::{self, Glsn, PageId, PageRef, Tag};
+use crate::temporary::Spill;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_io::store::StoreError;
@@ -29,6 +31,16 @@ pub trait FlashCache: Send + Sync {
     fn evicted(&self, id: PageId, tag: Tag, image: &[u8], accesses: u8);
     /// The page was flushed with new content: no copy of it is current any more.
     fn invalidate(&self, id: PageId);
+    /// As `invalidate`, and if there was a copy, this image takes its place. Never waits. False: it did not.
+    fn rewrite(&self, id: PageId, tag: Tag, image: &[u8]) -> bool {
+        let _ = (tag, image);
+        self.invalidate(id);
+        false
+    }
+    /// Much is waiting to be written.
+    fn is_behind(&self) -> bool {
+        false
+    }
 }
 
 /// The objects, as the path sees them.
@@ -63,6 +75,7 @@ pub struct Path {
     objects: Option<Arc<dyn PageObjects>>,
     pending: OnceLock<Arc<dyn PendingRedo>>,
     limits: OnceLock<limit::Limits>,
+    spill: OnceLock<Arc<Spill>>,
     pub counters: PathCounters,
 }
 
@@ -80,6 +93,7 @@ impl Path {
             objects,
             pending: OnceLock::new(),
             limits: OnceLock::new(),
+            spill: OnceLock::new(),
             counters: PathCounters::default(),
         }
     }
@@ -87,6 +101,18 @@ impl Path {
     /// Set once, before the first read.
     pub fn set_pending(&self, pending: Arc<dyn PendingRedo>) {
         assert!(self.pending.set(pending).is_ok(), "pending redo is set twice");
+    }
+
+    /// Where temporary pages are. Set once, before the first of them is made.
+    pub fn set_spill(&self, spill: Arc<Spill>) {
+        assert!(self.spill.set(spill).is_ok(), "the spill space is set twice");
+    }
+
+    /// A temporary page has no other image below memory than this one.
+    fn fetch_temporary(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError> {
+        let spill = self.spill.get().ok_or(ReadError::Absent(id))?;
+        let from = spill.read(id, image).map_err(|error| self.counted(error))?;
+        Ok(Fetched { from, first_change: None })
     }
 
     /// The current image from the nearest tier that has it.
@@ -163,6 +189,9 @@ fn from_body(id: PageId, error: BodyError) -> ReadError {
 
 impl Below for Path {
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError> {
+        if id.space.is_temporary() {
+            return self.fetch_temporary(id, image);
+        }
         let mut from = Tier::Log;
         match self.map.locate(id) {
             Located::Never => image.fill(0),
@@ -206,6 +235,9 @@ impl Below for Path {
     }
 
     fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8) {
+        if id.space.is_temporary() {
+            return; // its image is in the spill space
+        }
         // An image that it has already is current: a new one would have been called back.
         if let Some(flash) = self.flash.as_ref().filter(|flash| !flash.seems_to_have(id)) {
             let tag = page::seal(image);

@@ -114,6 +114,8 @@ pub struct Pool {
     /// As many as `dirty` has.
     dirty_count: AtomicUsize,
     homeless: AtomicUsize,
+    /// Likewise of temporary pages, which are not among those.
+    unspilled: AtomicUsize,
     below: Arc<dyn Below>,
     pub(crate) scans: Scans,
     /// A frame became free.
@@ -184,6 +186,7 @@ impl Pool {
             dirty: Mutex::new(BTreeSet::new()),
             dirty_count: AtomicUsize::new(0),
             homeless: AtomicUsize::new(0),
+            unspilled: AtomicUsize::new(0),
             below,
             scans: Scans::default(),
             frames_freed: Event::new(),

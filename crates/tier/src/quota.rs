@@ -21,6 +21,7 @@
 use crate::below::Tier;
 use crate::map::BufferedBlock;
 use crate::page::{BLOCK_PAGES, BlockId, PAGE_SIZE, SpaceId};
+use crate::write_policy::WritePolicy;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
@@ -61,6 +62,8 @@ pub struct TableRule {
     pub flash_limit: Limit,
     pub volume_limit: Limit,
     pub object_limit: Limit,
+    /// What its flushes do to flash.
+    pub write: WritePolicy,
 }
 
 impl TableRule {

@@ -75,7 +75,12 @@ fn one_run(seed: u64) -> Result<Hits, String> {
             // It was changed and flushed.
             30..50 => {
                 current.insert(id, version + 1);
-                flash.bpe.invalidate(id);
+                // By one policy or the other.
+                if version % 3 == 2 {
+                    flash.bpe.rewrite(id, &image(id, version + 1).0);
+                } else {
+                    flash.bpe.invalidate(id);
+                }
             }
             50..85 => {
                 if let Some(served) = flash.find(id, version) {

@@ -202,7 +202,8 @@ impl Engine {
     }
 
     fn begin_load(&self, table: &Arc<Table>, owner: &Arc<Txn>, within: bool, share: usize) -> Result<Load> {
-        let core = self.core();
+        let core = self.core_of_table(table);
+        let owner = owner.side(table).unwrap_or(owner);
         let spill = Spill::new(core.storage.volume.clone());
         let trees = table.trees();
         let budget = sort_budget(core, trees.len() * share);
@@ -328,7 +329,7 @@ impl Load {
         let Maker { core, table, .. } = &*self.maker;
         core.catalog.set_built(table, core.ids.published());
         // No transaction's commit waits for it, and who copies a table takes the copy for safe: it drops the original.
-        let redo = core.storage.pages.redo();
+        let redo = core.streams.pages().redo();
         Ok(redo.make_durable(redo.appended())?)
     }
 

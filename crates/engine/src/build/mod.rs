@@ -95,8 +95,9 @@ impl Engine {
     /// Begins to change a table. Nobody has changed rows of it in a transaction that is not over, unless a crash has left
     /// the transaction; from here on anybody may.
     pub fn alter(&self, name: &str, indexes: Vec<NewIndex>, owner: &Arc<Txn>) -> Result<Alteration> {
-        let core = self.core();
+        let core = self.core_of(name);
         let table = core.catalog.open_table(name)?;
+        let owner = owner.side(&table).unwrap_or(owner);
         let new = indexes.iter().filter(|index| index.from.is_none()).count();
         let mut alteration = Alteration {
             core: core.clone(),
@@ -136,7 +137,7 @@ impl Engine {
     /// Makes tables what their alterations have prepared, all or none after a crash; each comes with its new properties.
     /// Nobody uses the tables. Durable when it returns; on an error the tables are as they were.
     pub fn commit_alterations(&self, all: &mut [(&mut Alteration, Vec<u8>)]) -> Result<()> {
-        let core = self.core();
+        let Some(core) = all.first().map(|(one, _)| one.core.clone()) else { return Ok(()) };
         let mut alters = Vec::new();
         // Who has a view older than any of these has one that is too old for each.
         let mut built = 0;

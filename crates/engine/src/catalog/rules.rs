@@ -1,7 +1,7 @@
 //! Rules of tables (quotas, limits, placement) as the catalog stores them: beside the definitions, because they change alone
 //! and at any time.
 //!
-//! Key: the table's id, big-endian, and `R`. Value: `1 u8 · minimum and cap of flash, of the object buffer · a second from flash, volume, object
+//! Key: the table's id, big-endian, and `R`. Value: `version u8 · minimum and cap of flash, of the object buffer · a second from flash, volume, object
 //! store: requests, bytes (each u64) · placements u16 · for each: 1 keep, 2 none u8 · index name length u16 · name`. Without an
 //! entry a table has no rules; one of a table that there is not is the leftover of a crash.
 //!
@@ -11,8 +11,11 @@ use super::{Catalog, definition};
 use crate::error::{Error, Result};
 use terrace_tier::page::SpaceId;
 pub use terrace_tier::quota::{Limit, Placement, Share, TableRule};
+pub use terrace_tier::write_policy::WritePolicy;
 
 const VERSION: u8 = 1;
+/// As version 1, and at the end the write policy u8. Written where there is one.
+const WITH_POLICY: u8 = 2;
 const MARK: u8 = b'R';
 
 /// What is said of a table and its indexes.
@@ -62,8 +65,9 @@ fn number(placement: Placement) -> u8 {
 }
 
 pub(crate) fn encode(rules: &TableRules) -> Vec<u8> {
-    let TableRule { flash, buffer, flash_limit, volume_limit, object_limit } = rules.rule;
-    let mut out = vec![VERSION];
+    let TableRule { flash, buffer, flash_limit, volume_limit, object_limit, write } = rules.rule;
+    let has_policy = write != WritePolicy::Default;
+    let mut out = vec![if has_policy { WITH_POLICY } else { VERSION }];
     let limits = [flash_limit, volume_limit, object_limit];
     let numbers = [flash.min, flash.max, buffer.min, buffer.max]
         .into_iter()
@@ -79,12 +83,13 @@ pub(crate) fn encode(rules: &TableRules) -> Vec<u8> {
         out.extend_from_slice(&(name.len() as u16).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
     }
+    out.extend(has_policy.then_some(write as u8));
     out
 }
 
 /// None: it cannot be read.
 pub(crate) fn decode(bytes: &[u8]) -> Option<TableRules> {
-    let mut rest = bytes.strip_prefix(&[VERSION])?;
+    let (version, mut rest) = bytes.split_first()?;
     let mut take = |n: usize| -> Option<&[u8]> {
         let (head, tail) = rest.split_at_checked(n)?;
         rest = tail;
@@ -102,6 +107,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<TableRules> {
         flash_limit: limit(0),
         volume_limit: limit(1),
         object_limit: limit(2),
+        write: WritePolicy::Default,
     };
     let mut rules = TableRules { rule, ..TableRules::default() };
     let count = u16::from_le_bytes(take(2)?.try_into().ok()?);
@@ -119,6 +125,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<TableRules> {
         } else {
             rules.indexes.push((name, placement));
         }
+    }
+    match *version {
+        VERSION => {}
+        WITH_POLICY => {
+            let policy = WritePolicy::numbered(take(1)?[0]);
+            rules.rule.write = policy.filter(|policy| *policy != WritePolicy::Default)?;
+        }
+        _ => return None,
     }
     rest.is_empty().then_some(rules)
 }
@@ -211,7 +225,11 @@ mod tests {
 
     #[test]
     fn rules_come_back_as_they_were_and_broken_ones_do_not() {
-        for rules in [TableRules::default(), some(), TableRules { placement: Placement::None, ..some() }] {
+        let dual = TableRule { write: WritePolicy::Dual, ..some().rule };
+        let policy = TableRules { rule: dual, ..some() };
+        for rules in
+            [TableRules::default(), some(), TableRules { placement: Placement::None, ..some() }, policy]
+        {
             let bytes = encode(&rules);
             assert_eq!(decode(&bytes), Some(rules));
             (0..bytes.len()).for_each(|len| assert_eq!(decode(&bytes[..len]), None, "{len} bytes"));

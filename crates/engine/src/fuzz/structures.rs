@@ -173,8 +173,8 @@ pub fn tree(bytes: &[u8]) {
 
 pub fn undo_samples() -> Vec<Sample> {
     let (pages, below, _) = testing::pages(200);
-    stream::create(&pages).unwrap();
-    let (streams, _) = Streams::open(&pages).unwrap();
+    stream::create(&pages, SpaceId::UNDO).unwrap();
+    let (streams, _) = Streams::open(&pages, SpaceId::UNDO).unwrap();
     let mut one = streams.take().unwrap();
     let mut before = Default::default();
     let large = [3; 5000];
@@ -201,10 +201,10 @@ pub fn undo_samples() -> Vec<Sample> {
 /// Opens the streams as a start does, walks them, goes back on them, writes on and forgets.
 pub fn undo(bytes: &[u8]) {
     let (pages, count) = over(bytes, SpaceId::UNDO);
-    if allowed(stream::create(&pages)).is_none() {
+    if allowed(stream::create(&pages, SpaceId::UNDO)).is_none() {
         return;
     }
-    let Some((streams, found)) = allowed(Streams::open(&pages)) else { return };
+    let Some((streams, found)) = allowed(Streams::open(&pages, SpaceId::UNDO)) else { return };
     let in_use = found.len();
     for found in found.into_iter().take(8) {
         let Some(mut one) = allowed(streams.at_end(&found)) else { continue };

@@ -34,8 +34,8 @@ use cancel::Cancel;
 use hashbrown::HashSet;
 use history::Past;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use terrace_tier::page::{Glsn, SpaceId};
 use terrace_tier::pages::Pin;
 use terrace_tier::redo::{LogError, Urgency};
@@ -61,6 +61,8 @@ pub enum Lock {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Savepoint {
     last: RollPtr,
+    /// Likewise in the transaction's side.
+    side: RollPtr,
 }
 
 /// The longest XID, in bytes.
@@ -131,6 +133,8 @@ pub struct Txn {
     /// Has an owner that is told of waits. Set and unset by who runs the transaction.
     owned: AtomicBool,
     state: Mutex<State>,
+    /// Its part in temporary tables, once it has one (`temporary`).
+    side: OnceLock<Arc<Txn>>,
 }
 
 /// A commit's promise: [`Ticket::wait`] returns when it is durable, [`Ticket::then`] calls back.
@@ -147,7 +151,7 @@ impl Ticket {
 
     pub fn wait(&self) -> Result<()> {
         if self.end > 0 && !crate::planted::TICKET_NOT_WAITED.on() {
-            self.core.storage.pages.redo().make_durable(self.end)?;
+            self.core.streams.pages().redo().make_durable(self.end)?;
         }
         Ok(())
     }
@@ -172,7 +176,28 @@ impl Txn {
             cancel: Arc::default(),
             owned: AtomicBool::default(),
             state: Mutex::new(state),
+            side: OnceLock::new(),
         })
+    }
+
+    /// The part of `txn` in the core of temporary tables: it ends with it, and is cancelled with it.
+    pub(crate) fn beside(txn: &Txn, core: &Arc<Core>) -> Arc<Txn> {
+        let (lock_wait_ms, ended) = {
+            let state = txn.state.lock();
+            (state.lock_wait_ms, state.ended || state.prepared)
+        };
+        Arc::new(Txn {
+            core: core.clone(),
+            session: core.new_session(),
+            isolation: txn.isolation,
+            cancel: txn.cancel.clone(),
+            owned: AtomicBool::default(),
+            state: Mutex::new(State { lock_wait_ms, ended, ..State::default() }),
+            side: OnceLock::new(),
+        })
+    }
+    pub(crate) fn side_or(&self, make: impl FnOnce() -> Arc<Txn>) -> &Arc<Txn> {
+        self.side.get_or_init(make)
     }
 
     /// Another transaction in the memory of one that has ended, if nobody else holds that: a session's next one.
@@ -185,6 +210,7 @@ impl Txn {
                 txn.session = core.new_session();
                 txn.isolation = isolation;
                 txn.cancel.clear();
+                txn.side.take();
                 *txn.state.get_mut() =
                     State { lock_wait_ms: core.config.lock_wait_timeout_ms, ..State::default() };
             }
@@ -221,6 +247,7 @@ impl Txn {
             self.core.locks.owners.forget(self.session);
         }
     }
+    /// Whether it changed anything that outlives the process.
     pub fn has_changes(&self) -> bool {
         self.state.lock().id != 0
     }
@@ -240,6 +267,7 @@ impl Txn {
 
     /// A statement begins: READ COMMITTED sees what was committed by now; a former cancel is over.
     pub fn statement_begin(&self) {
+        self.side.get().iter().for_each(|side| side.statement_begin());
         let mut state = self.state.lock();
         self.cancel.clear();
         state.statement = state.last;
@@ -251,17 +279,21 @@ impl Txn {
         }
     }
     pub fn statement_rollback(&self) -> Result<()> {
+        let side = self.side.get().map_or(Ok(()), |side| side.statement_rollback());
         let mut state = self.state.lock();
         let to = state.statement;
-        self.rollback_state(&mut state, to)
+        self.rollback_state(&mut state, to).and(side)
     }
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint { last: self.state.lock().last }
+        let side = self.side.get().map_or(RollPtr::NONE, |side| side.state.lock().last);
+        Savepoint { last: self.state.lock().last, side }
     }
     /// The statement's start stays where it is, unless the savepoint lies before it.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<()> {
+        let back = |side: &Arc<Txn>| side.rollback_state(&mut side.state.lock(), savepoint.side);
+        let side = self.side.get().map_or(Ok(()), back);
         let mut state = self.state.lock();
-        self.rollback_state(&mut state, savepoint.last)
+        self.rollback_state(&mut state, savepoint.last).and(side)
     }
 
     /// From here on, consistent reads see what is committed now.
@@ -383,6 +415,9 @@ impl Txn {
             return Err(Error::Invalid("the transaction has ended".into()));
         }
         let mut end = 0;
+        if let Some(side) = self.side.get().filter(|side| !side.has_ended()) {
+            side.commit()?;
+        }
         if state.id != 0 {
             end = commit_state(&self.core, &mut state)?;
         }
@@ -392,9 +427,10 @@ impl Txn {
     }
 
     pub fn rollback(&self) -> Result<()> {
+        let side = self.side.get().map_or(Ok(()), |side| side.rollback());
         let mut state = self.state.lock();
         if state.ended {
-            return Ok(());
+            return side;
         }
         if state.id != 0 {
             rollback::undecide(&self.core, &mut state)?;
@@ -404,7 +440,7 @@ impl Txn {
         }
         self.finish(&mut state);
         self.core.counters.rolled_back.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        side
     }
 
     /// The tables that the transaction has changed, by id, and the trees in which it holds locks. Reads its undo.

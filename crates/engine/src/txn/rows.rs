@@ -47,6 +47,9 @@ pub enum TryGet {
 impl Txn {
     /// Inserts a row with its entries.
     pub fn insert(&self, table: &Table, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+        if let Some(side) = self.side(table) {
+            return side.insert(table, key, row, entries);
+        }
         self.row_operation(|state| {
             self.put_row(state, table, key, row, false)?;
             entries.iter().try_for_each(|entry| self.insert_entry(state, table, entry))
@@ -62,6 +65,9 @@ impl Txn {
         old: &[Entry<'_>],
         new: &[Entry<'_>],
     ) -> Result<()> {
+        if let Some(side) = self.side(table) {
+            return side.update(table, key, row, old, new);
+        }
         self.row_operation(|state| {
             self.put_row(state, table, key, row, true)?;
             old.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key))?;
@@ -71,6 +77,9 @@ impl Txn {
 
     /// Deletes a row that is there, with its entries.
     pub fn delete(&self, table: &Table, key: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+        if let Some(side) = self.side(table) {
+            return side.delete(table, key, entries);
+        }
         self.row_operation(|state| {
             self.mark(state, table, 0, key)?;
             entries.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key))
@@ -281,6 +290,9 @@ impl Txn {
     /// Reads the row at `key` into `out`. False if there is none. With a lock: the latest committed
     /// version, locked until the transaction ends.
     pub fn get(&self, table: &Table, key: &[u8], lock: Lock, out: &mut Vec<u8>) -> Result<bool> {
+        if let Some(side) = self.side(table) {
+            return side.get(table, key, lock, out);
+        }
         let _scope = self.cancellable();
         match lock {
             Lock::None => {
@@ -295,6 +307,9 @@ impl Txn {
     /// A consistent read of one row that never waits: for fronts without a thread a request. A miss is theirs to hand to
     /// a thread that may wait, in [`Txn::get`]. The transaction is used by nobody else meanwhile.
     pub fn try_get(&self, table: &Table, key: &[u8], out: &mut Vec<u8>) -> Result<TryGet> {
+        if let Some(side) = self.side(table) {
+            return side.try_get(table, key, out);
+        }
         let reader = self.reader();
         let found = table.tree(0)?.try_get(key, Access::Normal, |value| {
             let Some((head, row)) = value.and_then(Head::decode) else {

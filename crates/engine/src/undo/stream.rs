@@ -59,20 +59,16 @@ pub struct Streams {
     given_back: Event,
 }
 
-fn id(page: u32) -> PageId {
-    PageId::new(SpaceId::UNDO, page)
-}
-
-/// Makes the undo space with its directory, if it is not there: both or neither.
-pub fn create(pages: &Arc<Pages>) -> Result<()> {
-    if pages.exists(id(0))? {
+/// Makes an undo space with its directory, if it is not there: both or neither.
+pub fn create(pages: &Arc<Pages>, space: SpaceId) -> Result<()> {
+    if pages.exists(PageId::new(space, 0))? {
         return Ok(());
     }
-    pages.ask_room(2, SpaceId::UNDO, Urgency::Normal).map_err(TreeError::from)?;
+    pages.ask_room(2, space, Urgency::Normal).map_err(TreeError::from)?;
     let mut mtr = pages.begin(1024 + PAGE_LOG, 2, Urgency::Normal).map_err(TreeError::from)?;
-    let header = space::create_in(&mut mtr, SpaceId::UNDO, Content::Nothing);
+    let header = space::create_in(&mut mtr, space, Content::Nothing);
     mtr.page_mut(header).write_u32(space::at::NEXT, DIRECTORY + 1);
-    mtr.create(id(DIRECTORY), PageKind::System, 0);
+    mtr.create(PageId::new(space, DIRECTORY), PageKind::System, 0);
     mtr.commit();
     Ok(())
 }
@@ -86,13 +82,13 @@ pub struct Found {
 impl Streams {
     /// Opens the streams. Those that hold something are returned and not idle: the caller walks them
     /// and gives each back.
-    pub fn open(pages: &Arc<Pages>) -> Result<(Streams, Vec<Found>)> {
-        let space = Space::open(pages, SpaceId::UNDO)?;
-        let directory = pages.load_to_keep(id(DIRECTORY), Access::Normal)?;
+    pub fn open(pages: &Arc<Pages>, space: SpaceId) -> Result<(Streams, Vec<Found>)> {
+        let space = Space::open(pages, space)?;
+        let directory = pages.load_to_keep(space.page_id(DIRECTORY), Access::Normal)?;
         if directory.read().page().kind() != PageKind::System as u8 {
             return Err(Error::Corrupt(format!(
                 "page {} is not the directory of the undo streams",
-                id(DIRECTORY)
+                directory.id()
             )));
         }
         let (mut unused, mut found) = (Vec::new(), Vec::new());
@@ -125,6 +121,9 @@ impl Streams {
     pub fn pages(&self) -> &Arc<Pages> {
         &self.pages
     }
+    fn id(&self, page: u32) -> PageId {
+        self.space.page_id(page)
+    }
 
     /// A stream to write to. Waits if all are in use.
     pub fn take(&self) -> Result<Stream> {
@@ -147,7 +146,7 @@ impl Streams {
 
     /// Keeps the page of a record in memory, to change the record in place.
     pub fn pin(&self, at: RollPtr) -> Result<Pin> {
-        Ok(self.pages.load(id(at.page()), Access::Normal)?)
+        Ok(self.pages.load(self.id(at.page()), Access::Normal)?)
     }
 
     pub fn give_back(&self, stream: Stream) {
@@ -166,7 +165,7 @@ impl Streams {
         let first = mtr.id(page).page;
         write_directory(&mut mtr, directory, number, Mark { page: first, end: RECORDS });
         mtr.commit();
-        let tail = self.pages.load_to_keep(id(first), Access::Normal)?;
+        let tail = self.pages.load_to_keep(self.id(first), Access::Normal)?;
         Ok(Stream { number, tail, end: RECORDS })
     }
 
@@ -190,7 +189,7 @@ impl Streams {
         new.write_u16(END, RECORDS as u16);
         mtr.page_mut(old).write_u32(NEXT, number);
         mtr.commit();
-        stream.tail = self.pages.load_to_keep(id(number), Access::Normal)?;
+        stream.tail = self.pages.load_to_keep(self.id(number), Access::Normal)?;
         stream.end = RECORDS;
         Ok(())
     }
@@ -205,7 +204,7 @@ impl Streams {
         if before == 0 {
             return Err(Error::Corrupt(format!("undo page {} has none before it", stream.tail.id())));
         }
-        let previous = self.pages.load(id(before), Access::Normal)?;
+        let previous = self.pages.load(self.id(before), Access::Normal)?;
         let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
         let old = mtr.write_pinned(&previous);
         let page = mtr.write_pinned(&stream.tail);
@@ -235,7 +234,7 @@ impl Streams {
 
     /// Reads one record; None if there is none at that place (any more).
     pub fn read<R>(&self, at: RollPtr, with: impl FnOnce(Record<'_>) -> R) -> Result<Option<R>> {
-        let guard = match self.pages.read(id(at.page()), Access::Normal) {
+        let guard = match self.pages.read(self.id(at.page()), Access::Normal) {
             Ok(guard) => guard,
             Err(terrace_tier::below::ReadError::Absent(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -260,10 +259,10 @@ impl Streams {
         loop {
             // Records are copied, so that `each` may do what it likes: some at first, for whoever wants few of a page.
             let (bytes, is_all, next) = {
-                let guard = self.pages.read(id(at.page), Access::Internal)?;
+                let guard = self.pages.read(self.id(at.page), Access::Internal)?;
                 let page = guard.page();
                 if page.kind() != PageKind::Undo as u8 {
-                    return Err(Error::Corrupt(format!("page {} is not an undo page", id(at.page))));
+                    return Err(Error::Corrupt(format!("page {} is not an undo page", self.id(at.page))));
                 }
                 let end = usize::from(page.u16(END));
                 let bytes = page.bytes(at.end, end.saturating_sub(at.end));
@@ -276,7 +275,7 @@ impl Streams {
                     return Ok(at);
                 }
                 let Some((record, len)) = record::decode(&bytes[at.end - start..]) else {
-                    return Err(Error::Corrupt(format!("undo record at {}:{}", id(at.page), at.end)));
+                    return Err(Error::Corrupt(format!("undo record at {}:{}", self.id(at.page), at.end)));
                 };
                 if !each(RollPtr::new(at.page, at.end as u16), record)? {
                     return Ok(at);
@@ -301,7 +300,7 @@ impl Streams {
     pub fn at_end(&self, found: &Found) -> Result<Stream> {
         let (mut page, mut before) = (found.head.page, 0);
         loop {
-            let pin = self.pages.load(id(page), Access::Normal)?;
+            let pin = self.pages.load(self.id(page), Access::Normal)?;
             let (next, end, links_back, is_undo) = {
                 let guard = pin.read();
                 let read = guard.page();
@@ -313,7 +312,7 @@ impl Streams {
                 let number = found.number;
                 return Err(Error::Corrupt(format!(
                     "page {} is not the next of undo stream {number}",
-                    id(page)
+                    self.id(page)
                 )));
             }
             if next == 0 {
@@ -335,12 +334,12 @@ impl Streams {
                 mtr.commit();
                 return Ok(());
             }
-            let pin = self.pages.load(id(first), Access::Internal)?;
+            let pin = self.pages.load(self.id(first), Access::Internal)?;
             let next = pin.read().page().u32(NEXT);
             if next == 0 {
                 return Err(Error::Corrupt(format!("undo stream {number} ends before {upto:?}")));
             }
-            let successor = self.pages.load(id(next), Access::Internal)?;
+            let successor = self.pages.load(self.id(next), Access::Internal)?;
             let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
             let page = mtr.write_pinned(&pin);
             let after = mtr.write_pinned(&successor);

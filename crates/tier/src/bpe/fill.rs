@@ -48,6 +48,11 @@ impl Fills {
         self.queue.len() + self.writing.len() + self.promised
     }
 
+    /// More than half of the places are taken.
+    pub fn is_behind(&self) -> bool {
+        2 * self.len() > self.max
+    }
+
     /// Promises a place, with a buffer to copy the image to. None if the queue is full.
     pub fn promise(&mut self) -> Option<Option<Arc<AlignedBuf>>> {
         if self.len() >= self.max {

@@ -182,6 +182,35 @@ fn an_invalidation_calls_back_a_queued_fill() {
 }
 
 #[test]
+fn a_rewritten_page_is_served_as_it_is_now_and_one_that_is_not_there_does_not_come() {
+    let sim = SimWorld::new(1);
+    let bpe = Bpe::open(&*sim.disk("flash"), settings(SLOTS));
+    assert!(!bpe.rewrite(page(1), &image(page(1), 0).0), "flash did not have it");
+    assert_eq!(bpe.status().pages, 0);
+    // One whose fill is queued, and one that is written.
+    for written in [false, true] {
+        let id = page(2 + u32::from(written));
+        evict(&bpe, id, 0);
+        if written {
+            run(&bpe);
+        }
+        assert!(bpe.rewrite(id, &image(id, 1).0));
+        assert!(found(&bpe, id, 1));
+        run(&bpe);
+        assert!(found(&bpe, id, 1) && !found(&bpe, id, 0));
+    }
+    assert_eq!(bpe.counters.rewritten.load(Ordering::Relaxed), 2);
+    bpe.check_invariants();
+    // With a full queue it is as if invalidated.
+    evict(&bpe, page(9), 0);
+    run(&bpe);
+    (100..200).for_each(|n| _ = evict(&bpe, page(n), 0));
+    assert!(bpe.is_behind() && !bpe.rewrite(page(9), &image(page(9), 1).0));
+    assert!(!found(&bpe, page(9), 0) && !found(&bpe, page(9), 1));
+    bpe.check_invariants();
+}
+
+#[test]
 fn an_invalidation_during_the_write_wins_and_the_slot_waits_for_the_write() {
     let sim = SimWorld::new(1);
     let disk = OddDisk::new(sim.disk("flash"));

@@ -228,10 +228,10 @@ fn new_pages_leave_the_reserve_and_a_full_buffer_is_no_failure() {
         (copy.unwrap(), image)
     };
     let (copy, mut image) = copies(kept);
-    open.flusher.flush(vec![copy], &mut image).unwrap();
+    open.flusher.flush(vec![copy], &mut image, false).unwrap();
     let new = (0..20).find(|page| open.slot(*page).is_none()).unwrap();
     let (copy, mut image) = copies(new);
-    assert!(matches!(open.flusher.flush(vec![copy], &mut image), Err(FlushError::Full { total: 8 })));
+    assert!(matches!(open.flusher.flush(vec![copy], &mut image, false), Err(FlushError::Full { total: 8 })));
 }
 
 /// Copies that find no room leave the batch; the others keep their own images.

@@ -3,10 +3,10 @@
 use super::{FRAME_WAIT_MAX, PATIENCE, Pool};
 use crate::below::{ReadError, not_cancelled};
 use crate::frame::{FrameNo, State};
-use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef};
+use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, TEMPORARY_GLSN};
 use crate::planted;
 use crate::sync::RawLatch as _;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use terrace_io::sched::Woken;
 
 /// Dirty pages may take five eighths of the frames; then writers wait. In a pool too small for an engine they may
@@ -25,6 +25,12 @@ pub struct DirtyCopy {
     pub version: u64,
     /// Until the copy's map record is durable, the checkpoint may not pass this.
     pub first_change: Glsn,
+}
+
+impl DirtyCopy {
+    pub fn is_temporary(&self) -> bool {
+        self.id.space.is_temporary()
+    }
 }
 
 impl Pool {
@@ -69,28 +75,39 @@ impl Pool {
     }
 
     pub(super) fn set_homeless(&self, no: FrameNo) {
-        if !self.frame(no).homeless.swap(true, Ordering::AcqRel) {
-            self.homeless.fetch_add(1, Ordering::AcqRel);
+        let frame = self.frame(no);
+        if !frame.homeless.swap(true, Ordering::AcqRel) {
+            self.homeless_like(frame.id()).fetch_add(1, Ordering::AcqRel);
         }
     }
 
     pub(super) fn clear_homeless(&self, no: FrameNo) {
-        if self.frame(no).homeless.swap(false, Ordering::AcqRel) {
-            self.homeless.fetch_sub(1, Ordering::AcqRel);
+        let frame = self.frame(no);
+        if frame.homeless.swap(false, Ordering::AcqRel) {
+            self.homeless_like(frame.id()).fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// Pages in memory that no tier has an image of: each will take a slot.
+    fn homeless_like(&self, id: PageId) -> &AtomicUsize {
+        if id.space.is_temporary() { &self.unspilled } else { &self.homeless }
+    }
+
+    /// Pages in memory that no tier has an image of: each will take a slot. Not the temporary ones.
     pub fn homeless(&self) -> usize {
         self.homeless.load(Ordering::Acquire)
     }
 
-    /// The smallest first change of a dirty page: no checkpoint may pass it.
-    pub fn oldest_dirty(&self) -> Option<Glsn> {
-        self.dirty.lock().first().map(|(first, _)| *first)
+    /// Temporary pages that are in memory alone.
+    pub fn unspilled(&self) -> usize {
+        self.unspilled.load(Ordering::Acquire)
     }
 
-    /// Up to `max` dirty frames, the oldest first change first.
+    /// The smallest first change of a dirty page: no checkpoint may pass it. Temporary pages are no concern of a checkpoint.
+    pub fn oldest_dirty(&self) -> Option<Glsn> {
+        self.dirty.lock().first().map(|(first, _)| *first).filter(|first| *first < TEMPORARY_GLSN)
+    }
+
+    /// Up to `max` dirty frames, the oldest first change first: temporary ones come last.
     pub fn oldest_dirty_frames(&self, max: usize) -> Vec<FrameNo> {
         self.dirty.lock().iter().take(max).map(|(_, no)| *no).collect()
     }
@@ -127,8 +144,9 @@ impl Pool {
     }
 
     /// The copy is on disk and mapped. The page becomes clean, or, if it was changed meanwhile, its
-    /// first change becomes what came after the copy.
-    pub fn flushed(&self, copy: &DirtyCopy) {
+    /// first change becomes what came after the copy. False: it is not in that frame any more: its space was dropped,
+    /// or it moved to another frame, dirty as it was.
+    pub fn flushed(&self, copy: &DirtyCopy) -> bool {
         let frame = self.frame(copy.frame);
         frame.latch.lock_shared();
         let current = frame.id() == copy.id
@@ -150,6 +168,7 @@ impl Pool {
         }
         // SAFETY: locked above.
         unsafe { frame.latch.unlock_shared() };
+        current
     }
 
     /// After a batch of [`Pool::flushed`].

@@ -1,0 +1,436 @@
+//! Temporary pages: those of temporary tables, of their undo and of their catalog. They live in memory and, as far as that has no
+//! room for them, in a spill space of their own: a file on local flash, outside of what the BPE's CLOCK may evict; on the volume
+//! where there is no flash, or flash has failed. CloudJump III §4.1.2 calls it single-write.
+//!
+//! No log record, no map record, no sync, no recovery: the next start removes the file. So a page keeps its slot for life and is
+//! written in place. Here are the three faces of it: [`Unlogged`] instead of the log, [`Room`] instead of the object buffer's slots,
+//! [`Spill`] instead of map, slab and flash.
+//!
+//! One flusher writes, and takes slots. A page is read only while it is not in memory, and written only while it is: so nobody reads a
+//! slot that is being written. Locks: `slots`, for memory work only; `files`, over growing and shrinking a file.
+
+use crate::below::{ReadError, Tier};
+use crate::flush::{FlushError, Flusher};
+use crate::page::{self, Glsn, PAGE_SIZE, PageId, SpaceId, TEMPORARY_GLSN, Tag};
+use crate::pages::{self, NoRoom};
+use crate::pool::{DirtyCopy, Pool};
+use crate::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use terrace_io::disk::{Class, Disk, DiskError, File, Op};
+
+/// The file's name, on flash and on the volume.
+pub const FILE: &str = "temporary";
+/// The file grows in steps of so many slots, 16 MiB; on a device that has no more, down to so many. It shrinks when it has two
+/// steps more than it needs.
+const GROWTH: u32 = 1024;
+const GROWTH_MIN: u32 = 16;
+/// Temporary pages may fill this part of the frames before room for all of them is taken on a device.
+const IN_MEMORY: usize = 8;
+
+/// A page's place in the spill space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Slot {
+    tier: Tier,
+    no: u32,
+}
+
+/// Where a page's image is.
+#[derive(Clone, Copy)]
+struct Home {
+    slot: Slot,
+    tag: Tag,
+}
+
+#[derive(Default)]
+struct Slots {
+    /// Of each space, by page number.
+    homes: HashMap<SpaceId, Vec<Option<Home>>>,
+    /// Slots below `next` that are nobody's, of the file in use.
+    free: BTreeSet<u32>,
+    next: u32,
+    used: u64,
+}
+
+/// A device's file; made when it is first needed.
+struct Place {
+    disk: Arc<dyn Disk>,
+    tier: Tier,
+    file: Option<Arc<dyn File>>,
+    /// Slots that the file has room for.
+    grown: u32,
+}
+
+/// How much of a space is spilled.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Spilled {
+    pub flash: u64,
+    pub volume: u64,
+}
+
+#[derive(Default, Debug)]
+pub struct SpillCounters {
+    pub written: AtomicU64,
+    pub read: AtomicU64,
+    /// Writes that failed on flash, after which the volume is used.
+    pub errors: AtomicU64,
+    /// Pages that were refused because temporary tables have all that they may.
+    pub full: AtomicU64,
+}
+
+/// The spill space.
+pub struct Spill {
+    slots: Mutex<Slots>,
+    /// Flash, if there is, and the volume.
+    files: Mutex<Vec<Place>>,
+    /// Flash has failed, or there is none: new slots are on the volume.
+    on_volume: AtomicBool,
+    /// Temporary pages that there may be, in memory and spilled.
+    max: AtomicU64,
+    pub counters: SpillCounters,
+}
+
+/// Removes what a former run left. What a dead flash keeps of it is its own matter.
+pub fn remove_left(flash: Option<&dyn Disk>, volume: &dyn Disk) -> Result<(), DiskError> {
+    if let Some(flash) = flash.filter(|flash| flash.exists(FILE).unwrap_or(false)) {
+        let _ = flash.remove(FILE);
+    }
+    if volume.exists(FILE)? { volume.remove(FILE) } else { Ok(()) }
+}
+
+impl Spill {
+    /// `max` bounds the temporary pages that there may be.
+    pub fn new(flash: Option<Arc<dyn Disk>>, volume: Arc<dyn Disk>, max: u64) -> Spill {
+        let place = |disk, tier| Place { disk, tier, file: None, grown: 0 };
+        let on_volume = flash.is_none();
+        let files = flash.map(|disk| place(disk, Tier::Flash)).into_iter();
+        Spill {
+            slots: Mutex::default(),
+            files: Mutex::new(files.chain([place(volume, Tier::Volume)]).collect()),
+            on_volume: AtomicBool::new(on_volume),
+            max: AtomicU64::new(max),
+            counters: SpillCounters::default(),
+        }
+    }
+
+    pub fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+    pub fn set_max(&self, pages: u64) {
+        self.max.store(pages, Ordering::Relaxed);
+    }
+    /// Pages that have an image here.
+    pub fn used(&self) -> u64 {
+        self.slots.lock().used
+    }
+    /// Bytes that the files have.
+    pub fn file_bytes(&self) -> u64 {
+        self.files.lock().iter().map(|place| u64::from(place.grown) * PAGE_SIZE as u64).sum()
+    }
+    /// The pages of the space that have an image here.
+    pub fn of_space(&self, space: SpaceId) -> Spilled {
+        let slots = self.slots.lock();
+        let mut spilled = Spilled::default();
+        for home in slots.homes.get(&space).into_iter().flatten().flatten() {
+            match home.slot.tier {
+                Tier::Flash => spilled.flash += 1,
+                _ => spilled.volume += 1,
+            }
+        }
+        spilled
+    }
+
+    fn tier(&self) -> Tier {
+        if self.on_volume.load(Ordering::Acquire) { Tier::Volume } else { Tier::Flash }
+    }
+
+    /// The file on the tier; made if need be.
+    fn file(&self, tier: Tier) -> Result<Arc<dyn File>, DiskError> {
+        let mut files = self.files.lock();
+        let place = files.iter_mut().find(|place| place.tier == tier);
+        match place {
+            Some(place) => place.open(),
+            None => Err(DiskError::Absent { name: FILE.into() }),
+        }
+    }
+
+    /// Makes room on the device for so many slots, or as the last resort says that it is full.
+    fn grow(&self, tier: Tier, slots: u32) -> Result<(), DiskError> {
+        let mut files = self.files.lock();
+        let Some(place) = files.iter_mut().find(|place| place.tier == tier) else { return Ok(()) };
+        let file = place.open()?;
+        let mut step = GROWTH;
+        while place.grown < slots {
+            let to = place.grown.saturating_add(step);
+            match file.allocate(u64::from(to) * PAGE_SIZE as u64) {
+                Ok(()) => place.grown = to,
+                Err(DiskError::Full { .. }) if step > GROWTH_MIN => step /= 8,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that so many pages find room. A flash that fails is left for the volume.
+    fn reserve(&self, pages: u64) -> Result<(), DiskError> {
+        let pages = pages.min(u64::from(u32::MAX)) as u32;
+        match self.grow(self.tier(), pages) {
+            Err(error) if self.leave_flash(&error) => self.grow(Tier::Volume, pages),
+            other => other,
+        }
+    }
+
+    /// From here on the volume is used, if flash was. Not for its being full, which is an answer.
+    fn leave_flash(&self, error: &DiskError) -> bool {
+        if matches!(error, DiskError::Full { .. }) || self.on_volume.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        let mut slots = self.slots.lock();
+        slots.free.clear();
+        slots.next = 0;
+        true
+    }
+
+    /// Fills `image` with the page's, and says where it was.
+    pub(crate) fn read(&self, id: PageId, image: &mut [u8]) -> Result<Tier, ReadError> {
+        let home = self.slots.lock().home(id).ok_or(ReadError::Absent(id))?;
+        let tier = home.slot.tier;
+        let failed = |error| ReadError::Disk { id, tier, error };
+        let file = self.file(tier).map_err(failed)?;
+        file.read(Class::Spill, u64::from(home.slot.no) * PAGE_SIZE as u64, image).map_err(failed)?;
+        self.counters.read.fetch_add(1, Ordering::Relaxed);
+        page::check(image, id, Some(home.tag)).map_err(|bad| ReadError::Corrupt { id, tier, bad })?;
+        Ok(tier)
+    }
+
+    /// Writes the images of pages, each to the slot that it has or to a new one.
+    fn write(&self, ids: &[PageId], images: &mut [u8]) -> Result<(), DiskError> {
+        let tags: Vec<Tag> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();
+        loop {
+            let tier = self.tier();
+            let (slots, next) = {
+                let mut slots = self.slots.lock();
+                (ids.iter().map(|id| slots.take(*id, tier)).collect::<Vec<_>>(), slots.next)
+            };
+            let written = self.grow(tier, next).and_then(|()| {
+                let ops = slots.iter().zip(images.chunks_exact(PAGE_SIZE));
+                let offset = |slot: &Slot| u64::from(slot.no) * PAGE_SIZE as u64;
+                let mut ops: Vec<Op<'_>> =
+                    ops.map(|(slot, buf)| Op::Write { offset: offset(slot), buf }).collect();
+                self.file(tier)?.batch(Class::Spill, &mut ops).into_iter().collect::<Result<(), _>>()
+            });
+            let mut held = self.slots.lock();
+            match written {
+                Ok(()) => {
+                    for ((id, slot), tag) in ids.iter().zip(slots).zip(tags) {
+                        held.set(*id, Home { slot, tag });
+                    }
+                    self.counters.written.fetch_add(ids.len() as u64, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(error) => {
+                    for (id, slot) in ids.iter().zip(slots) {
+                        if held.home(*id).is_none_or(|home| home.slot != slot) {
+                            held.release(slot, tier);
+                        }
+                    }
+                    drop(held);
+                    if !self.leave_flash(&error) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nobody needs the page's image any more.
+    fn forget(&self, id: PageId) {
+        let tier = self.tier();
+        let mut slots = self.slots.lock();
+        if let Some(home) = slots.home_mut(id).and_then(Option::take) {
+            slots.used -= 1;
+            slots.release(home.slot, tier);
+        }
+    }
+
+    /// The space is dropped, and its pages are out of memory: its slots are free.
+    pub fn drop_space(&self, space: SpaceId) {
+        let tier = self.tier();
+        let mut slots = self.slots.lock();
+        for home in slots.homes.remove(&space).into_iter().flatten().flatten() {
+            slots.used -= 1;
+            slots.release(home.slot, tier);
+        }
+    }
+
+    /// Gives the end of the file back to the device if much of it is free, `in_memory` pages having no slot yet. For the flusher alone, who takes slots. A file that
+    /// cannot be made shorter stays as it is.
+    pub(crate) fn give_back_room(&self, in_memory: usize) {
+        let tier = self.tier();
+        let needed = {
+            let slots = self.slots.lock();
+            // Room for those in memory was promised, or may have been.
+            u64::from(slots.next).max(slots.used + in_memory as u64).min(u64::from(u32::MAX / 2)) as u32
+        };
+        let mut files = self.files.lock();
+        let Some(place) = files.iter_mut().find(|place| place.tier == tier) else { return };
+        let keep = needed.next_multiple_of(GROWTH);
+        if let Some(file) = place.file.as_ref().filter(|_| place.grown >= keep.saturating_add(2 * GROWTH)) {
+            if file.shrink(u64::from(keep) * PAGE_SIZE as u64).is_ok() {
+                place.grown = keep;
+            }
+        }
+    }
+
+    /// Removes the files: the engine has stopped. What is left the next start removes.
+    pub fn remove(&self) {
+        for place in self.files.lock().iter_mut() {
+            if place.file.take().is_some() {
+                let _ = place.disk.remove(FILE);
+            }
+        }
+    }
+}
+
+impl Place {
+    fn open(&mut self) -> Result<Arc<dyn File>, DiskError> {
+        match &self.file {
+            Some(file) => Ok(file.clone()),
+            None => Ok(self.file.insert(self.disk.create(FILE)?).clone()),
+        }
+    }
+}
+
+impl Slots {
+    fn home_mut(&mut self, id: PageId) -> Option<&mut Option<Home>> {
+        self.homes.get_mut(&id.space)?.get_mut(id.page as usize)
+    }
+    fn home(&self, id: PageId) -> Option<Home> {
+        self.homes.get(&id.space)?.get(id.page as usize).copied().flatten()
+    }
+
+    /// The slot that the page has on the tier, or a free one: the first, so that the file's end is free.
+    fn take(&mut self, id: PageId, tier: Tier) -> Slot {
+        if let Some(home) = self.home(id).filter(|home| home.slot.tier == tier) {
+            return home.slot;
+        }
+        let no = self.free.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        Slot { tier, no }
+    }
+
+    /// The slot is nobody's any more. Those of a tier that is left are no use.
+    fn release(&mut self, slot: Slot, tier: Tier) {
+        if slot.tier != tier {
+            return;
+        }
+        self.free.insert(slot.no);
+        while self.next > 0 && self.free.remove(&(self.next - 1)) {
+            self.next -= 1;
+        }
+    }
+
+    /// The page's image is there from now on. What it had on a tier that was left is gone with it.
+    fn set(&mut self, id: PageId, home: Home) {
+        let pages = self.homes.entry(id.space).or_default();
+        let at = id.page as usize;
+        if pages.len() <= at {
+            pages.resize(at + 1, None);
+        }
+        self.used += u64::from(pages[at].replace(home).is_none());
+    }
+}
+
+impl Flusher {
+    /// The flush of temporary pages: a write, and the frames are clean.
+    pub(crate) fn spill(
+        &self,
+        spill: &Spill,
+        copies: &[DirtyCopy],
+        images: &mut [u8],
+    ) -> Result<(), FlushError> {
+        let ids: Vec<PageId> = copies.iter().map(|copy| copy.id).collect();
+        spill.write(&ids, images)?;
+        for copy in copies {
+            self.writes().count_single(copy.id.space);
+            // Only this flusher makes dirty pages clean: one that is in no frame was dropped, and its space's slots with it.
+            if !self.pool().flushed(copy) && !self.pool().has(copy.id) {
+                spill.forget(copy.id);
+            }
+        }
+        self.pool().batch_flushed();
+        Ok(())
+    }
+}
+
+/// What temporary pages have instead of the log: positions, and nothing is written.
+pub struct Unlogged {
+    next: AtomicU64,
+}
+
+impl Default for Unlogged {
+    fn default() -> Unlogged {
+        Unlogged { next: AtomicU64::new(TEMPORARY_GLSN) }
+    }
+}
+
+impl Redo for Unlogged {
+    fn reserve(self: Arc<Self>, bytes: u64, _: Urgency) -> Result<LogRoom, LogError> {
+        Ok(LogRoom { bytes, giver: None })
+    }
+    fn give_back(&self, _: u64) {}
+    fn append(&self, _: &mut LogRoom, _: &[PageRedo<'_>], stamp: &mut dyn FnMut(LsnRange)) -> LsnRange {
+        let first = self.next.fetch_add(1, Ordering::AcqRel);
+        let range = LsnRange { first, end: first + 1 };
+        stamp(range);
+        range
+    }
+    fn durable(&self) -> Glsn {
+        self.appended()
+    }
+    fn appended(&self) -> Glsn {
+        self.next.load(Ordering::Acquire)
+    }
+    fn make_durable(&self, _: Glsn) -> Result<(), LogError> {
+        Ok(())
+    }
+}
+
+/// What temporary pages have instead of slots of the object buffer: so many may be, and what memory may not keep finds room on the
+/// device before it is made, so that a full device shows here and not in the middle of a flush.
+pub struct Room {
+    pub pool: Arc<Pool>,
+    pub spill: Arc<Spill>,
+}
+
+impl pages::Room for Room {
+    fn admit(&self, pages: usize, _: SpaceId) -> Result<(), NoRoom> {
+        let (spill, there) = (&self.spill, self.pool.unspilled() as u64 + self.spill.used());
+        let wanted = there + pages as u64;
+        let full = |what: String| {
+            spill.counters.full.fetch_add(1, Ordering::Relaxed);
+            Err(NoRoom::Full(what))
+        };
+        if wanted > spill.max() {
+            let max = spill.max() * PAGE_SIZE as u64;
+            return full(format!("temporary tables have all that temporary_max gives them: {max} bytes"));
+        }
+        if wanted as usize <= self.pool.frames() / IN_MEMORY {
+            return Ok(());
+        }
+        match spill.reserve(wanted) {
+            Ok(()) => Ok(()),
+            Err(DiskError::Full { .. }) => full(format!(
+                "temporary tables: the device has room for {} bytes of them",
+                spill.file_bytes()
+            )),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

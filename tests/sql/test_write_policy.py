@@ -1,0 +1,63 @@
+"""Write policies: said by a table and by the instance, shown, and at work on flash."""
+
+import pytest
+from conftest import end, private
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def flashed(tmp_path, engine):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    server = private(["--terrace-memory=8388608", f"--terrace-flash={64 * MIB}", f"--terrace-flash-path={tmp_path}/flash"])
+    server.connect().cursor().execute("CREATE DATABASE d")
+    yield server
+    end(server)
+
+
+def test_a_table_and_the_instance_say_what_a_flush_does_to_flash(flashed, run, engine):
+    db = flashed.connect(database="d")
+
+    def seen(table):
+        columns = "WRITE_POLICY, WRITES_CLEAN, WRITES_DUAL, WRITES_SINGLE"
+        return run(db, f"SELECT {columns} FROM information_schema.TERRACE_TABLE_STATISTICS WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = '{table}'")[0]
+
+    def work(table):
+        """Pages come to flash, and those that are there are changed and flushed. How many by each policy."""
+        before = seen(table)
+        for n in range(6):
+            assert run(db, f"SELECT COUNT(*), SUM(LENGTH(pad)) FROM {table}") == [(8000, 8000 * 1800)]
+            run(db, f"UPDATE {table} SET v = v + 1 WHERE id % 40 = {n}")
+        now = seen(table)
+        assert now[0] == before[0]
+        return now[1] - before[1], now[2] - before[2], now[3] - before[3]
+
+    for table, option in ("plain", ""), ("twice", "WRITE_POLICY=DUAL"), ("clean", "WRITE_POLICY=CLEAN"):
+        run(db, f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT, pad VARCHAR(2000)) ENGINE={engine} {option}")
+        run(db, f"INSERT INTO {table} SELECT seq, 0, REPEAT('x', 1800) FROM seq_1_to_8000")
+    assert [seen(table)[0] for table in ("plain", "twice", "clean")] == ["auto", "dual", "clean"]
+    assert run(db, "SELECT @@GLOBAL.terrace_write_policy") == [("auto",)]
+    rules = "SELECT WRITE_POLICY FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = 'd/twice'"
+    assert run(db, rules) == [("DUAL",)] and "`WRITE_POLICY`=DUAL" in run(db, "SHOW CREATE TABLE twice")[0][1]
+    clean, dual, single = work("twice")
+    assert dual > 100 and single == 0, (clean, dual, single)
+    clean, dual, single = work("clean")
+    assert clean > 100 and (dual, single) == (0, 0)
+    run(db, "SET GLOBAL terrace_write_policy = 'dual'")
+    assert seen("plain")[0] == "dual" and seen("clean")[0] == "clean"
+    assert work("plain")[1] > 100
+    run(db, "SET GLOBAL terrace_write_policy = 'clean'")
+    assert work("plain")[1] == 0
+    run(db, "ALTER TABLE twice WRITE_POLICY=CLEAN, ALGORITHM=INSTANT")
+    assert work("twice")[1] == 0
+    run(db, "SET GLOBAL terrace_write_policy = 'auto'")
+    assert seen("plain")[0] == "auto"
+    # What the tables hold is the same under each of them.
+    flashed.kill9()
+    flashed.start()
+    db = flashed.connect(database="d")
+    total = "SELECT COUNT(*), SUM(v), SUM(LENGTH(pad)) FROM "
+    assert run(db, total + "plain") == run(db, total + "twice") == [(8000, 12 * 200, 8000 * 1800)]
+    assert run(db, total + "clean") == [(8000, 6 * 200, 8000 * 1800)]
+    assert seen("clean")[0] == "clean"
