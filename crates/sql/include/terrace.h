@@ -738,7 +738,9 @@ int32_t terrace_prepared(const terrace_engine *engine, terrace_xid_fn each, void
 
 // Calls `each` with the name of every table in which a prepared transaction that no handle owns has changes or locks. Those that a
 // crash left hold no locks but on what they changed.
-int32_t terrace_prepared_tables(const terrace_engine *engine, terrace_xid_fn each, void *context);
+int32_t terrace_prepared_tables(const terrace_engine *engine,
+                                terrace_xid_fn each,
+                                void *context);
 
 // Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none. After another error it is prepared
 // still, and can be decided again.

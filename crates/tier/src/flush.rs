@@ -246,12 +246,12 @@ impl Flusher {
         // Its memory stays for the next batch: to map and unmap it each time disturbs all threads.
         let kept = self.images.lock().take().filter(|images| images.len() >= frames.len() * PAGE_SIZE);
         let mut images = kept.unwrap_or_else(|| AlignedBuf::zeroed(frames.len() * PAGE_SIZE));
-        let step = self.flush_frames(frames, &mut images);
+        let step = self.flush_frames(frames, &mut images, for_checkpoint);
         *self.images.lock() = Some(images);
         step
     }
 
-    fn flush_frames(&self, frames: Vec<FrameNo>, images: &mut [u8]) -> Step {
+    fn flush_frames(&self, frames: Vec<FrameNo>, images: &mut [u8], for_checkpoint: bool) -> Step {
         let mut copies: Vec<DirtyCopy> = Vec::with_capacity(frames.len());
         for no in frames {
             let at = copies.len() * PAGE_SIZE;
