@@ -64,7 +64,9 @@ static int drop(THD *thd, const char *path)
   if (!engine)
     return HA_ERR_NO_CONNECTION;
   const std::string name= table_name(path);
-  if (thd && !server_recovers() && !is_passing_name(name))
+  // A table is dropped as if its prepared transactions had ended before. Only one without partitions is refused, as by InnoDB: of
+  // others the server has removed the list by now.
+  if (thd && !server_recovers() && !is_passing_name(name) && !is_partition(name))
     if (int error= wait_for_prepared(thd, name))
       return error;
   return map_error(thd, drop_in_doubt(thd, name));
@@ -280,9 +282,14 @@ int ha_terrace::delete_table(const char *name)
   What a table is under another name. EXCHANGE PARTITION renames a table to a partition and back: each then has the version of the
   definition that it comes under.
 */
-static void become(Properties *properties, const std::string &before, const std::string &after)
+static void become(Properties *properties, const std::string &before, const std::string &after, const std::string &statement)
 {
   const bool passing= is_passing_name(after);
+  const bool goes_on= properties->has(Properties::RENAMED) && properties->statement == statement;
+  if (!goes_on)
+    properties->origin= before;
+  properties->statement= statement;
+  properties->flags= statement.empty() ? properties->flags & ~Properties::RENAMED : properties->flags | Properties::RENAMED;
   if (passing && !is_passing_name(before))
   {
     properties->flags|= Properties::REPLACED;
@@ -319,7 +326,8 @@ int ha_terrace::rename_table(const char *from, const char *to)
     if (statistics_suffix(before) != statistics_suffix(after))
       kept= statistics_of(table, before);
     terrace_table_close(table);
-    become(&properties, before, after);
+    sync_definitions(ha_thd(), before);
+    become(&properties, before, after, properties.has(Properties::TEMPORARY) ? "" : statement_of(ha_thd(), before));
     const std::string bytes= properties.bytes();
     code= terrace_table_redefine(engine, bytes_of(before), bytes_of(after), bytes_of(bytes));
   }
