@@ -306,6 +306,17 @@ static void become(Properties *properties, const std::string &before, const std:
   }
 }
 
+/**
+  The server's recovery takes a rename back, of the table and then of the definition, also where the crash came before it: if the
+  definition under the first name is another table's, because the rename of that one was lost, it comes over this table's.
+*/
+static void keep_overwritten(const std::string &before, const std::string &after, const std::string &version)
+{
+  const std::string other= defined_version(before);
+  if (!is_partition(after) && !version.empty() && defined_version(after) == version && !other.empty() && other != version)
+    keep_definition_file(after);
+}
+
 int ha_terrace::rename_table(const char *from, const char *to)
 {
   if (!engine)
@@ -334,6 +345,7 @@ int ha_terrace::rename_table(const char *from, const char *to)
   else if (code == TERRACE_ABSENT && server_recovers() && !terrace_table_open(engine, bytes_of(after), &table))
   {
     // The server renames all partitions again, also those that were renamed before the crash.
+    keep_overwritten(before, after, Properties(terrace_table_properties(table)).version);
     terrace_table_close(table);
     code= TERRACE_OK;
   }

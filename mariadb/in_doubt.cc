@@ -250,6 +250,10 @@ static void match_versions(Tables *tables)
     const std::string &table= *one.second.begin(), &definition= *found->second.begin();
     if (is_passing_name(definition) && !is_passing_name(table))
     {
+      // Another table's definition came over this one's: it goes where it belongs.
+      const auto other= with.find(defined_version(table));
+      if (other != with.end() && other->second.size() == 1 && !has_file(*other->second.begin(), ".frm"))
+        install_definition(table, *other->second.begin());
       // ALTER was done in the engine; the definition that the table has instead is of nothing that is there.
       if (!with.count(defined_version(table)))
         install_definition(definition, table);
