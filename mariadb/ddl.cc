@@ -64,7 +64,9 @@ static int drop(THD *thd, const char *path)
   if (!engine)
     return HA_ERR_NO_CONNECTION;
   const std::string name= table_name(path);
-  if (thd && !server_recovers() && !is_passing_name(name))
+  // A table is dropped as if its prepared transactions had ended before. Only one without partitions is refused, as by InnoDB: of
+  // others the server has removed the list by now.
+  if (thd && !server_recovers() && !is_passing_name(name) && !is_partition(name))
     if (int error= wait_for_prepared(thd, name))
       return error;
   return map_error(thd, drop_in_doubt(thd, name));
@@ -281,9 +283,14 @@ int ha_terrace::delete_table(const char *name)
   What a table is under another name. EXCHANGE PARTITION renames a table to a partition and back: each then has the version of the
   definition that it comes under.
 */
-static void become(Properties *properties, const std::string &before, const std::string &after)
+static void become(Properties *properties, const std::string &before, const std::string &after, const std::string &statement)
 {
   const bool passing= is_passing_name(after);
+  const bool goes_on= properties->has(Properties::RENAMED) && properties->statement == statement;
+  if (!goes_on)
+    properties->origin= before;
+  properties->statement= statement;
+  properties->flags= statement.empty() ? properties->flags & ~Properties::RENAMED : properties->flags | Properties::RENAMED;
   if (passing && !is_passing_name(before))
   {
     properties->flags|= Properties::REPLACED;
@@ -298,6 +305,17 @@ static void become(Properties *properties, const std::string &before, const std:
     if (exchanged && !version.empty())
       properties->version= version;
   }
+}
+
+/**
+  The server's recovery takes a rename back, of the table and then of the definition, also where the crash came before it: if the
+  definition under the first name is another table's, because the rename of that one was lost, it comes over this table's.
+*/
+static void keep_overwritten(const std::string &before, const std::string &after, const std::string &version)
+{
+  const std::string other= defined_version(before);
+  if (!is_partition(after) && !version.empty() && defined_version(after) == version && !other.empty() && other != version)
+    keep_definition_file(after);
 }
 
 int ha_terrace::rename_table(const char *from, const char *to)
@@ -320,13 +338,15 @@ int ha_terrace::rename_table(const char *from, const char *to)
     if (statistics_suffix(before) != statistics_suffix(after))
       kept= statistics_of(table, before);
     terrace_table_close(table);
-    become(&properties, before, after);
+    sync_definitions(ha_thd(), before);
+    become(&properties, before, after, properties.has(Properties::TEMPORARY) ? "" : statement_of(ha_thd(), before));
     const std::string bytes= properties.bytes();
     code= terrace_table_redefine(engine, bytes_of(before), bytes_of(after), bytes_of(bytes));
   }
   else if (code == TERRACE_ABSENT && server_recovers() && !terrace_table_open(engine, bytes_of(after), &table))
   {
     // The server renames all partitions again, also those that were renamed before the crash.
+    keep_overwritten(before, after, Properties(terrace_table_properties(table)).version);
     terrace_table_close(table);
     code= TERRACE_OK;
   }

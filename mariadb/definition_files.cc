@@ -143,7 +143,7 @@ void install_definition(const std::string &from, const std::string &to)
   if (error)
     sql_print_warning("Terrace: can't make %s.frm the definition of %s: %s", from.c_str(), to.c_str(), error.message().c_str());
   else
-    sql_print_information("Terrace: an ALTER was interrupted: %s has its new definition", to.c_str());
+    sql_print_information("Terrace: a statement was interrupted: %s has its definition, which was %s.frm", to.c_str(), from.c_str());
   sync_directory(to.substr(0, to.find(FN_LIBCHAR)));
 }
 
@@ -152,9 +152,10 @@ static const char KEPT[]= "#sql-terrace-kept-";
 
 void keep_definition_file(const std::string &table)
 {
-  const size_t slash= table.find(FN_LIBCHAR);
+  const size_t name= table.find(FN_LIBCHAR) + 1;
+  const std::string plain= table.substr(table[name] == '#' ? name + 1 : name);
   std::error_code error;
-  fs::create_hard_link(file_of(table, ".frm"), file_of(table.substr(0, slash + 1) + KEPT + table.substr(slash + 2), ".frm"), error);
+  fs::create_hard_link(file_of(table, ".frm"), file_of(table.substr(0, name) + KEPT + plain, ".frm"), error);
 }
 
 void forget_definitions()

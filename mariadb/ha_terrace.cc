@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The handler: open, close, what it can do, locks and statements, costs. The map is in ha_terrace.h. */
 #include "ha_terrace.h"
+#include "definition_files.h"
+#include "xid.h"
 #include "errors.h"
 #include "globals.h"
 #include "alter.h"
@@ -175,6 +177,10 @@ int ha_terrace::external_lock(THD *thd, int type)
              " Terrace is limited to row-logging when transaction isolation level is READ COMMITTED or READ UNCOMMITTED.");
     return HA_ERR_LOGGING_IMPOSSIBLE;
   }
+  // What changes a table's partitions finds too late that one can't be dropped.
+  if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE && thd->lex->alter_info.partition_flags && is_partition(m_name))
+    if (int error= wait_for_prepared(thd, m_name))
+      return error;
   m_lock= m_stored_lock;
   m_lock_type_write= type == F_WRLCK;
   if (m_lock_type_write)

@@ -70,6 +70,8 @@ static InDoubt *doubts_of(THD *thd, const std::string &name)
   if (!thd || server_recovers())
     return nullptr;
   InDoubt *doubts= &Session::of(thd)->doubts;
+  if (doubts->empty())
+    doubts->statement= std::to_string(my_hrtime().val) + "-" + std::to_string(thd->thread_id);
   doubts->databases.insert(database_of(name));
   // So that it is told of the statement's end.
   trans_register_ha(thd, false, hton, 0);
@@ -79,6 +81,21 @@ static InDoubt *doubts_of(THD *thd, const std::string &name)
 void note_changed(THD *thd, const std::string &name)
 {
   doubts_of(thd, name);
+}
+
+void sync_definitions(THD *thd, const std::string &name)
+{
+  if (server_recovers())
+    sync_directory(database_of(name));
+  else if (thd)
+    for (const std::string &database : Session::of(thd)->doubts.databases)
+      sync_directory(database);
+}
+
+std::string statement_of(THD *thd, const std::string &name)
+{
+  const InDoubt *doubts= doubts_of(thd, name);
+  return doubts ? doubts->statement : "";
 }
 
 void note_created(THD *thd, const std::string &name)
@@ -113,6 +130,7 @@ int32_t drop_in_doubt(THD *thd, const std::string &name)
   const bool nobodys= properties.has(Properties::CREATED) && is_passing_name(name);
   if (properties.has(Properties::TEMPORARY) || nobodys || (!thd && !server_recovers()))
     return drop_now(name, name, properties);
+  sync_definitions(thd, name);
   properties.flags|= Properties::DROPPED;
   std::string hidden;
   int32_t code;
@@ -189,6 +207,32 @@ void settle(InDoubt *doubts)
     }
 }
 
+/** A table whose definition stands elsewhere. */
+struct Parted
+{
+  std::string table, definition, origin, statement;
+};
+
+/**
+  Statements that renamed several tables, and of which the last rename of a definition was lost: some definitions are neither where
+  they were before nor where the table is, or others of the same statement are. They follow the tables; else tables follow them.
+*/
+static std::set<std::string> half_renamed(const std::vector<Parted> &parted, const Tables &tables)
+{
+  std::set<std::string> half;
+  for (const Parted &one : parted)
+    if (!one.statement.empty())
+    {
+      if (one.definition != one.origin)
+        half.insert(one.statement);
+      for (const auto &other : tables)
+        if (other.second.statement == one.statement && other.first != other.second.origin &&
+            defined_version(other.first) == other.second.version)
+          half.insert(one.statement);
+    }
+  return half;
+}
+
 /** Tables and definitions that have each other's version only, and not each other's name, come together. */
 static void match_versions(Tables *tables)
 {
@@ -197,7 +241,7 @@ static void match_versions(Tables *tables)
     if (!one.second.version.empty() && !one.second.has(Properties::TEMPORARY | Properties::DROPPED))
       with[one.second.version].insert(table_of(one.first));
   for_each_definition([&](const std::string &table, const std::string &version) { defined[version].insert(table); });
-  std::map<std::string, std::string> moves;
+  std::vector<Parted> parted;
   for (const auto &one : with)
   {
     const auto found= defined.find(one.first);
@@ -206,13 +250,24 @@ static void match_versions(Tables *tables)
     const std::string &table= *one.second.begin(), &definition= *found->second.begin();
     if (is_passing_name(definition) && !is_passing_name(table))
     {
+      // Another table's definition came over this one's: it goes where it belongs.
+      const auto other= with.find(defined_version(table));
+      if (other != with.end() && other->second.size() == 1 && !has_file(*other->second.begin(), ".frm"))
+        install_definition(table, *other->second.begin());
       // ALTER was done in the engine; the definition that the table has instead is of nothing that is there.
       if (!with.count(defined_version(table)))
         install_definition(definition, table);
     }
     else if (tables->count(table))
-      moves[table]= definition;
+      parted.push_back({table, definition, (*tables)[table].origin, (*tables)[table].statement});
   }
+  const std::set<std::string> half= half_renamed(parted, *tables);
+  std::map<std::string, std::string> moves;
+  for (const Parted &one : parted)
+    if (half.count(one.statement) && !has_file(one.table, ".frm"))
+      install_definition(one.definition, one.table);
+    else
+      moves[one.table]= one.definition;
   // Each goes aside first: they may have each other's names.
   std::map<std::string, std::string> aside;
   for (const auto &move : moves)

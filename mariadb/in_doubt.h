@@ -7,7 +7,10 @@
 
     created   the table has the flag CREATED
     dropped   the table is there still, with the flag DROPPED, under a name that hides it
-    renamed   nothing is noted: the table has the version of its definition, wherever that stands
+    renamed   the table has the version of its definition, wherever that stands, and notes the statement and its name before
+
+  The server syncs no directory: before the engine does the next thing for a statement, it syncs what the server has renamed, created
+  and removed so far. Only the last step of the server may be lost, then.
 
   When the statement ends (the server's call for the statement's commit or rollback comes before its answer) the directories of the
   definitions are synced, and the definitions decide: what is defined loses its flag, or is back; what is dropped and not defined
@@ -28,6 +31,8 @@ namespace terrace {
 struct InDoubt
 {
   std::set<std::string> created, dropped, databases;
+  /** Differs from that of every other statement there ever was. Empty: it has done nothing yet. */
+  std::string statement;
   bool empty() const { return databases.empty(); }
 };
 
@@ -44,6 +49,10 @@ std::string defined_version(const std::string &name);
 
 /** Each of them: the statement does this; it is in doubt until it ends. `thd` may be null. */
 void note_changed(THD *thd, const std::string &name);
+/** What the server has done to the statement's files so far is durable when it returns. */
+void sync_definitions(THD *thd, const std::string &name);
+/** The number of the statement. Empty: the server recovers. */
+std::string statement_of(THD *thd, const std::string &name);
 void note_created(THD *thd, const std::string &name);
 void note_renamed(THD *thd, const std::string &from, const std::string &to);
 /** Drops the table as soon as the statement has ended. An engine's code. */

@@ -173,6 +173,30 @@ static void drop_strays()
   being_dropped.clear();
 }
 
+/**
+  Lists of partitions that there are none of, and lists without a word, both without a definition: the server made them for a table
+  that it then did not make.
+*/
+static void remove_lists()
+{
+  Tables tables;
+  if (!list_tables(&tables))
+    return;
+  std::vector<fs::path> left;
+  for_each_file(".par", [&](const fs::path &list, const std::string &table) {
+    const auto first= tables.lower_bound(table + MARK);
+    const bool has_partitions= first != tables.end() && table_of(first->first) == table;
+    std::error_code error;
+    const bool is_mine= fs::file_size(list, error) == 0 || !names_in(list).empty();
+    if (!has_file(table, ".frm") && !has_partitions && is_mine)
+      left.push_back(list);
+  });
+  std::error_code error;
+  for (const fs::path &list : left)
+    if (!fs::remove(list, error))
+      sql_print_warning("Terrace: can't remove %s: %s", list.c_str(), error.message().c_str());
+}
+
 static int recovered(handlerton *)
 {
   recovering= false;
@@ -183,6 +207,7 @@ static int recovered(handlerton *)
       bring_back_partitions();
       settle_all();
       drop_strays();
+      remove_lists();
     }
   }
   catch (const fs::filesystem_error &error)

@@ -31,7 +31,8 @@ Properties::Properties(const terrace_bytes &bytes)
   flags= bytes.data[1];
   if (bytes.data[0] == 1)
     version.assign(reinterpret_cast<const char *>(at), end - at);
-  if (bytes.data[0] != PROPERTIES_VERSION || !take(&at, end, &version) || (has(REPLACED) && !take(&at, end, &origin)))
+  if (bytes.data[0] != PROPERTIES_VERSION || !take(&at, end, &version) || (has(REPLACED | RENAMED) && !take(&at, end, &origin)) ||
+      (has(RENAMED) && !take(&at, end, &statement)))
     return;
   layouts.assign(reinterpret_cast<const char *>(at), end - at);
 }
@@ -41,8 +42,10 @@ std::string Properties::bytes() const
   std::string bytes(1, (char) PROPERTIES_VERSION);
   bytes+= (char) flags;
   put(&bytes, version);
-  if (has(REPLACED))
+  if (has(REPLACED | RENAMED))
     put(&bytes, origin);
+  if (has(RENAMED))
+    put(&bytes, statement);
   return bytes + layouts;
 }
 
