@@ -144,7 +144,7 @@ def test_load_data_local_goes_on_after_a_duplicate(server, db, run, engine, tmp_
 
 def test_an_index_directory_is_refused(db, run, engine):
     with pytest.raises(pymysql.err.OperationalError) as error:
-        run(db, f"CREATE TABLE t (a INT) ENGINE={engine} INDEX DIRECTORY='/tmp/'")
+        run(db, f"CREATE TABLE t (a INT) ENGINE={engine} INDEX DIRECTORY='/elsewhere/'")
     assert error.value.args[0] == 1005 and "Wrong create options" in error.value.args[1]
     assert run(db, "SHOW WARNINGS")[0][1:] == (1478, f"{engine}: INDEX DIRECTORY is not supported")
     assert run(db, "SHOW TABLES") == []
