@@ -200,14 +200,16 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
                           ER_THD(thd, ER_ILLEGAL_HA_CREATE_OPTION), "Terrace", "ROW_TYPE");
     return HA_WRONG_CREATE_OPTION;
   }
-  if (info->index_file_name)
+  // As InnoDB. A partition's is ignored, as its DATA DIRECTORY.
+  const bool partition= strstr(name, "#P#");
+  if (info->index_file_name && !partition)
   {
-    // As InnoDB.
     push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: INDEX DIRECTORY is not supported");
     return HA_WRONG_CREATE_OPTION;
   }
-  if (info->data_file_name)
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED), "DATA DIRECTORY");
+  if (info->data_file_name || info->index_file_name)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),
+                        info->data_file_name ? "DATA DIRECTORY" : "INDEX DIRECTORY");
   return 0;
 }
 

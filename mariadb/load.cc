@@ -64,6 +64,9 @@ void ha_terrace::start_bulk_insert(ha_rows rows, uint)
     return;
   if (command != SQLCOM_LOAD && command != SQLCOM_INSERT_SELECT && command != SQLCOM_INSERT)
     return;
+  // LOCAL: what the client sends can't be stopped, so the server goes on after a duplicate.
+  if (command == SQLCOM_LOAD && lex->local_file)
+    return;
   if (lex->duplicates != DUP_ERROR || lex->ignore || thd->lex->has_returning() || thd->in_sub_stmt || table->triggers)
     return;
   partition_info *parts= table->part_info;

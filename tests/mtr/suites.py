@@ -41,7 +41,7 @@ SUITES = {
     "storage_engine/trx": {"engine_by_environment": True, "record": True, "alone": True,
                            "options": ["--loose-innodb-lock-wait-timeout=1", "--loose-terrace-lock-wait-timeout-ms=1000"]},
     "parts": {"only_if_named": True}, "gcol": {"only_if_named": True}, "vcol": {"only_if_named": True}, "sql_sequence": {"default_engine": True},
-    "versioning": {}, "period": {},
+    "versioning": {}, "period": {}, "jp": {"only_if_named": True},
     "main": {"only_if_named": True}, "binlog": {"only_if_named": True}, "rpl": {"only_if_named": True},
 }
 

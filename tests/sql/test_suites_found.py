@@ -127,9 +127,24 @@ def test_a_shorter_column_takes_its_kept_statistics_along(db, run, engine):
     assert kept[1][2] == kept[0][2] == (1, 1)
 
 
+def test_load_data_local_goes_on_after_a_duplicate(server, db, run, engine, tmp_path):
+    """It ended with error 1296 where the table was empty: the rows were to be built sorted, and a duplicate ended that."""
+    file = tmp_path / "rows"
+    file.write_text("1,a\n2,b\n2,c\n3,d\n1,e\n4,f\n")
+    local = server.connect(database=db.name, local_infile=True)
+    loaded = []
+    for name in ("InnoDB", engine):
+        run(local, f"CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9)) ENGINE={name}")
+        run(local, f"LOAD DATA LOCAL INFILE '{file}' INTO TABLE t FIELDS TERMINATED BY ','")
+        loaded.append(run(local, "SELECT * FROM t ORDER BY id"))
+        run(local, "DROP TABLE t")
+    local.close()
+    assert loaded[0] == loaded[1] == [(1, "a"), (2, "b"), (3, "d"), (4, "f")]
+
+
 def test_an_index_directory_is_refused(db, run, engine):
     with pytest.raises(pymysql.err.OperationalError) as error:
-        run(db, f"CREATE TABLE t (a INT) ENGINE={engine} INDEX DIRECTORY='/tmp/'")
+        run(db, f"CREATE TABLE t (a INT) ENGINE={engine} INDEX DIRECTORY='/elsewhere/'")
     assert error.value.args[0] == 1005 and "Wrong create options" in error.value.args[1]
     assert run(db, "SHOW WARNINGS")[0][1:] == (1478, f"{engine}: INDEX DIRECTORY is not supported")
     assert run(db, "SHOW TABLES") == []
