@@ -274,6 +274,7 @@ impl Run {
                 flash_limit: limit(),
                 volume_limit: limit(),
                 object_limit: limit(),
+                ..TableRule::default()
             },
             placement: placement(random.below(3)),
             indexes: if random.one_in(2) {
