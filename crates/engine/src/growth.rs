@@ -102,6 +102,10 @@ impl Room for Growth {
                 return Err(NoRoom::Cancelled);
             }
             self.map.slots_wanted.notify();
+            // Pages that were never flushed sink only when they have been.
+            if self.sinks && self.pool.homeless() > 0 {
+                self.flusher.request(self.redo.appended());
+            }
             // Redo that waits is counted in full, though most of it is for pages that have a slot.
             let helped = self.sinks || self.pending.pages() > 0;
             let patience = if helped { self.patience } else { self.patience.min(SHORT_WAIT) };

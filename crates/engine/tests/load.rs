@@ -531,3 +531,45 @@ fn a_crash_at_any_step_leaves_the_empty_table_or_the_rows_that_were_committed() 
         }
     }
 }
+
+/// Each planted bug is found within a stated number of seeds; see `terrace_tier::planted`.
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use super::*;
+    use std::sync::Mutex;
+    use terrace_tier::planted::Switch;
+
+    /// The switches are global.
+    static ONE: Mutex<()> = Mutex::new(());
+
+    /// Each seed's run is cut at each of its steps in turn, until the bug is found; the same cut finds nothing without it.
+    fn is_found(name: &str, switch: &'static Switch, seeds: u64) {
+        let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+        let cut = |seed: u64, step: u64| {
+            let mut run = Run::new(5000 + seed, true);
+            run.sim.crash_at(step);
+            let _ = run.work();
+            run.check(step);
+        };
+        let fails = |seed, step| std::panic::catch_unwind(|| cut(seed, step)).is_err();
+        switch.set(true);
+        let found = (0..seeds).find_map(|seed| {
+            let mut whole = Run::new(5000 + seed, true);
+            let steps = whole.work().map_or(0, |()| whole.sim.steps());
+            (1..=steps).find(|step| fails(seed, *step)).map(|step| (seed, step, steps))
+        });
+        switch.set(false);
+        let Some((seed, step, steps)) = found else { panic!("{name} was not found in {seeds} seeds") };
+        println!("{name}: found with seed {seed} at step {step} of {steps}");
+        assert!(!fails(seed, step), "{name}: found without it");
+    }
+
+    #[test]
+    fn images_named_before_they_are_synced_are_found() {
+        is_found("BYPASS_NOT_SYNCED", &terrace_tier::planted::BYPASS_NOT_SYNCED, 5);
+    }
+    #[test]
+    fn page_numbers_taken_without_a_word_in_undo_are_found() {
+        is_found("EXTENT_NOT_NOTED", &terrace_engine::planted::EXTENT_NOT_NOTED, 5);
+    }
+}

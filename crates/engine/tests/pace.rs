@@ -40,11 +40,15 @@ impl Met {
 impl Rig {
     /// A request to the store takes so many nanoseconds.
     fn new(seed: u64, delay: u64) -> Rig {
+        Rig::with(seed, delay, Bytes(16 << 20), Bytes(8 << 20))
+    }
+
+    fn with(seed: u64, delay: u64, memory: Bytes, object_buffer: Bytes) -> Rig {
         let sim = SimWorld::new(seed);
         let config = Config {
-            memory: Bytes(16 << 20),
+            memory,
             log: Bytes(16 << 20),
-            object_buffer: Bytes(8 << 20),
+            object_buffer,
             compression: Codec::None,
             ..Config::default()
         };
@@ -145,6 +149,29 @@ fn a_store_that_throttles_slows_writers_and_fails_none() {
         // A read that is turned away says so, and is asked again.
         let found = (0..100).find_map(|_| txn.get(&rig.table, &key, Lock::None, &mut row).ok());
         assert_eq!((found, row.len()), (Some(true), 1000), "row {n}");
+    }
+}
+
+/// All slots were promised to pages in memory that nobody asked to be flushed, so no block could sink: "the object buffer is
+/// full", with nearly all of it free.
+#[test]
+fn new_pages_in_a_memory_larger_than_the_object_buffer_are_flushed_when_slots_run_low() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for bypass in [false, true] {
+        let rig = Rig::with(11, 1_000_000, Bytes(32 << 20), Bytes(5 << 20));
+        rig.engine.set_bypass(bypass);
+        let txn = rig.engine.begin(Isolation::ReadCommitted);
+        txn.statement_begin();
+        let mut load = rig.engine.load_within(&rig.table, &txn, 1).unwrap();
+        for n in 1..=8000u64 {
+            load.add(&n.to_be_bytes(), &[7; 1000], &[]).unwrap();
+        }
+        load.finish().unwrap_or_else(|error| panic!("bypass {bypass}: {error}"));
+        drop(load);
+        txn.commit().unwrap().wait().unwrap();
+        let met = rig.load(8000);
+        println!("longest {} us, {} slots free at the least", met.longest() / 1000, met.least);
+        assert!(met.longest() < 3_000_000_000, "{} ns", met.longest());
     }
 }
 

@@ -21,7 +21,8 @@ use terrace_io::disk::DiskError;
 
 /// Pages of one write.
 const BATCH: usize = 64;
-/// Pages after which what is written is synced and named, so that a sync is never about much.
+/// Pages after which what is written is synced and named, so that a sync is never about much. What has no name yet cannot sink:
+/// of a small object buffer it is a sixteenth, for several trees may be built at a time.
 const SYNC: usize = 1024;
 
 #[derive(Default, Debug)]
@@ -66,7 +67,7 @@ impl Bypass {
         if self.ids.len() == BATCH {
             self.write()?;
         }
-        if self.written.len() >= SYNC {
+        if self.written.len() >= SYNC.min((self.flusher.map().slots_total() / 16) as usize) {
             self.publish()?;
         }
         let at = self.ids.len() * PAGE_SIZE;

@@ -54,6 +54,23 @@ impl Tree {
         Ok(())
     }
 
+    /// Merges the first leaves, those that have no entries any more: a crash may have come between a removal and the merge that
+    /// it called for, and nothing is removed there again.
+    pub(crate) fn tidy(&self) -> Result<()> {
+        loop {
+            let level = {
+                let root = self.root.read();
+                Node::new(root.page()).level()
+            };
+            let before = self.counters.merges.load(Ordering::Relaxed);
+            (0..level).try_for_each(|level| self.shrink(level, &[]))?;
+            self.lower_root()?;
+            if self.counters.merges.load(Ordering::Relaxed) == before {
+                return Ok(());
+            }
+        }
+    }
+
     /// The parent lost a child: it may be sparse itself, or a root with one child.
     fn shrink_parent(&self, parent: &Pin, level: u8, key: &[u8]) -> Result<()> {
         let (count, used) = {

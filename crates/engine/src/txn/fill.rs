@@ -297,5 +297,9 @@ pub(super) fn undo_filled(tree: &Arc<Tree>, me: TxnId, load: RollPtr) -> Result<
             Ok::<_, TreeError>(Flow::Done)
         })?;
     }
-    Ok(keys.len() < STEP)
+    if keys.len() < STEP {
+        tree.tidy()?;
+        return Ok(true);
+    }
+    Ok(false)
 }

@@ -1,0 +1,394 @@
+//! Power loss while somebody turns the knobs: sizes of memory, flash and object buffer, quotas, limits and placement,
+//! codecs of pages and the way past the log change between transactions, bulk loads, truncations and scans, over a small
+//! object buffer. Each run is cut at I/O steps that its seed says;
+//! what is there afterwards must be a state that was committed, at least the last one acknowledged, and the rules those
+//! that were acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_engine::catalog::rules::TableRules;
+use terrace_engine::check::{self, Verdict};
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::look::Look;
+use terrace_engine::{
+    Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Seek, Size, Table, TableDef, Txn,
+};
+use terrace_io::disk::Disk;
+use terrace_io::random::Random;
+use terrace_sim::{SimDisk, SimStore, SimWorld};
+use terrace_tier::object::codec::Codec;
+use terrace_tier::quota::{Limit, Placement, Share, TableRule};
+
+type Model = BTreeMap<u64, Vec<u8>>;
+const CODECS: [Codec; 3] = [Codec::None, Codec::Lz4, Codec::Zstd];
+const KEYS: u64 = 9000;
+
+/// What a life must have met somewhere, or the runs prove little: names of `Engine::status`.
+const SEEN: [&str; 7] = [
+    "bypass_pages",
+    "objects_pages_compressed",
+    "objects_pages_decompressed",
+    "pool_read_ahead",
+    "sink_blocks",
+    "reads_object",
+    "reads_flash",
+];
+
+struct Run {
+    sim: SimWorld,
+    disk: Arc<SimDisk>,
+    flash: Arc<SimDisk>,
+    store: Arc<SimStore>,
+    /// What was acknowledged; then each state committed since.
+    candidates: Vec<Model>,
+    /// As acknowledged, and what may be in force instead.
+    rules: (TableRules, Option<TableRules>),
+    version: u64,
+    /// Sizes and rules that came into force; and of the status, added up over all lives.
+    changed: u64,
+    seen: BTreeMap<String, u64>,
+}
+
+/// As a row is: half of it alike in all rows, half noise, so that pages are compressed and still many.
+fn row(key: u64, version: u64) -> Vec<u8> {
+    let mut noise = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ version;
+    let mut row = vec![version as u8; 500 + (key % 300) as usize];
+    for _ in 0..100 {
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        row.extend_from_slice(&noise.to_be_bytes());
+    }
+    row
+}
+
+fn entry_key(key: u64, row: &[u8]) -> Vec<u8> {
+    [&row[..1], &key.to_be_bytes()].concat()
+}
+
+fn entry(key: &[u8]) -> [Entry<'_>; 1] {
+    [Entry { index: 1, key, unique_len: None, primary_at: 1, value: b"" }]
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let sim = SimWorld::new(seed);
+        let (disk, flash, store) = (sim.disk("volume"), sim.disk("flash"), sim.store("store"));
+        store.faults.delay.store(2_000_000, Ordering::SeqCst);
+        Run {
+            sim,
+            disk,
+            flash,
+            store,
+            candidates: vec![Model::new()],
+            rules: Default::default(),
+            version: 0,
+            changed: 0,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Sizes and codec are others at each start.
+    fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
+        let random = &self.sim.random;
+        let config = Config {
+            memory: Bytes((10 + random.below(4)) << 20),
+            memory_max: Bytes(24 << 20),
+            log: Bytes(8 << 20),
+            log_partitions: 1 + random.below(2) as usize * 3,
+            object_buffer: Bytes((4 + random.below(3)) << 20),
+            sink_after_ms: 50,
+            flash: Bytes(random.below(3) * (8 << 20)),
+            compression: CODECS[random.below(3) as usize],
+            ..Config::default()
+        };
+        let parts = Parts {
+            world: self.sim.world(),
+            volume: self.disk.clone(),
+            flash: Some(self.flash.clone()),
+            store: Some(self.store.clone()),
+        };
+        let engine = Engine::open(config, parts)?;
+        let table = match engine.open_table("db/t") {
+            Err(Error::Absent(_)) => {
+                let index = |name: &str, unique| IndexDef { name: name.into(), unique };
+                let indexes = vec![index("PRIMARY", true), index("plain", false)];
+                engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })?
+            }
+            other => other?,
+        };
+        Ok((engine, table))
+    }
+
+    fn last(&self) -> Model {
+        self.candidates.last().cloned().unwrap_or_default()
+    }
+
+    fn acknowledged(&mut self) {
+        self.candidates.drain(..self.candidates.len() - 1);
+    }
+
+    fn work(&mut self, ops: u64) -> Result<(), Error> {
+        let (engine, table) = self.open()?;
+        let worked = self.work_on(&engine, &table, ops);
+        for (name, value) in engine.status().into_iter().filter(|(name, _)| SEEN.contains(&name.as_str())) {
+            *self.seen.entry(name).or_default() += value;
+        }
+        worked
+    }
+
+    fn work_on(&mut self, engine: &Arc<Engine>, table: &Arc<Table>, ops: u64) -> Result<(), Error> {
+        for _ in 0..ops {
+            match self.sim.random.below(12) {
+                0..=4 => self.transaction(engine, table)?,
+                5 if self.last().is_empty() => self.fill(engine, table)?,
+                5 if self.sim.random.one_in(8) => self.truncate(engine)?,
+                6 | 7 => self.scan(table, &engine.begin(Isolation::RepeatableRead), &self.last())?,
+                8 => self.resize(engine)?,
+                9 => self.rule(engine)?,
+                10 => self.knob(engine)?,
+                _ => {
+                    self.sim.clock.advance(20_000_000);
+                    self.sim.sched.run_some(20);
+                }
+            }
+        }
+        if self.sim.random.one_in(3) {
+            engine.shutdown()?;
+            self.acknowledged();
+        }
+        Ok(())
+    }
+
+    /// Some rows that lie together or anywhere are put, changed and deleted; some of it goes back.
+    fn transaction(&mut self, engine: &Arc<Engine>, table: &Arc<Table>) -> Result<(), Error> {
+        let random = self.sim.random.clone();
+        let (mut state, txn) = (self.last(), engine.begin(Isolation::RepeatableRead));
+        let (first, near) = (random.below(KEYS), random.one_in(2));
+        for n in 0..1 + random.below(60) {
+            let key = if near { (first + n) % KEYS } else { random.below(KEYS) };
+            self.version += 1;
+            let new = row(key, self.version);
+            let new_key = entry_key(key, &new);
+            txn.statement_begin();
+            let id = key.to_be_bytes();
+            match state.remove(&key) {
+                None => txn.insert(table, &id, &new, &entry(&new_key))?,
+                Some(old) if random.one_in(4) => {
+                    txn.delete(table, &id, &entry(&entry_key(key, &old)))?;
+                    continue;
+                }
+                Some(old) => txn.update(table, &id, &new, &entry(&entry_key(key, &old)), &entry(&new_key))?,
+            }
+            state.insert(key, new);
+        }
+        if random.one_in(6) {
+            return txn.rollback();
+        }
+        self.candidates.push(state);
+        let ticket = txn.commit()?;
+        if random.one_in(2) {
+            ticket.wait()?;
+            self.acknowledged();
+        }
+        Ok(())
+    }
+
+    /// The empty table is filled in bulk, most times past the log.
+    fn fill(&mut self, engine: &Arc<Engine>, table: &Arc<Table>) -> Result<(), Error> {
+        let txn = engine.begin(Isolation::RepeatableRead);
+        txn.statement_begin();
+        let mut load = engine.load_within(table, &txn, 1)?;
+        self.version += 1;
+        let state: Model = (0..KEYS).step_by(2).map(|key| (key, row(key, self.version))).collect();
+        for (key, row) in &state {
+            load.add(&key.to_be_bytes(), row, &entry(&entry_key(*key, row)))?;
+        }
+        load.finish()?;
+        drop(load);
+        self.candidates.push(state);
+        txn.commit()?.wait()?;
+        self.acknowledged();
+        Ok(())
+    }
+
+    fn truncate(&mut self, engine: &Arc<Engine>) -> Result<(), Error> {
+        self.candidates.push(Model::new());
+        engine.truncate_table("db/t")?;
+        self.acknowledged();
+        Ok(())
+    }
+
+    /// All rows by one of the indexes, as a scan that goes on, or some from the middle.
+    fn scan(&self, table: &Arc<Table>, txn: &Arc<Txn>, sees: &Model) -> Result<(), Error> {
+        let (seed, random) = (self.sim.seed, &self.sim.random);
+        let index = random.below(2) as usize;
+        let from = if index == 0 && random.one_in(2) { random.below(KEYS) } else { 0 };
+        let mut cursor = txn.cursor(table, index, Lock::None, Access::Scan)?;
+        let mut valid = cursor.seek(&from.to_be_bytes()[..if from > 0 { 8 } else { 0 }], Seek::AtLeast)?;
+        let (mut found, mut bytes) = (Model::new(), Vec::new());
+        while valid {
+            cursor.row(&mut bytes)?;
+            let key = u64::from_be_bytes(cursor.primary_key().try_into().unwrap());
+            assert!(found.insert(key, bytes.clone()).is_none(), "seed {seed}: index {index} has {key} twice");
+            if found.len() % 100 == 0 {
+                self.sim.sched.run_some(4); // prefetchers work
+            }
+            valid = cursor.next()?;
+        }
+        let must = sees.range(from..);
+        assert_eq!(found.len(), must.clone().count(), "seed {seed}: rows of index {index} from {from}");
+        assert!(found.iter().eq(must), "seed {seed}: index {index} has other rows");
+        Ok(())
+    }
+
+    /// Another size for something; now and then somebody ends it.
+    fn resize(&mut self, engine: &Arc<Engine>) -> Result<(), Error> {
+        let random = &self.sim.random;
+        let (what, to) = match random.below(3) {
+            0 => (Size::Memory, (10 << 20) + (random.below(13) << 20)),
+            1 => (Size::Flash, random.below(5) * (8 << 20)),
+            _ => (Size::ObjectBuffer, (4 << 20) + (random.below(16) << 18)),
+        };
+        let looks = AtomicU64::new(if random.one_in(4) { random.below(20) } else { u64::MAX });
+        let stop = || looks.fetch_sub(1, Ordering::Relaxed) == 0;
+        match engine.resize(what, Bytes(to), &stop) {
+            Ok(()) => self.changed += 1,
+            // What is guaranteed or in use is more, or it was ended.
+            Err(Error::Full(_) | Error::Unavailable(_) | Error::Cancelled | Error::Invalid(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn rule(&mut self, engine: &Arc<Engine>) -> Result<(), Error> {
+        let random = &self.sim.random;
+        let some = |n: u64| if random.one_in(2) { n } else { 0 };
+        // They change and are kept, and nobody waits for them: a reader waits with its page claimed, and a worker that it lets work
+        // meanwhile, on the same stack here, may want that page.
+        let limit = || Limit { requests: some(1_000_000), bytes: some(1 << 40) };
+        let placement = |n: u64| [Placement::Default, Placement::Keep, Placement::None][n as usize];
+        let rules = TableRules {
+            rule: TableRule {
+                flash: Share { min: some(1 << 20), max: some(4 << 20) },
+                buffer: Share { min: some(1 << 20), max: some(3 << 20) },
+                flash_limit: limit(),
+                volume_limit: limit(),
+                object_limit: limit(),
+                ..TableRule::default()
+            },
+            placement: placement(random.below(3)),
+            indexes: if random.one_in(2) {
+                vec![]
+            } else {
+                vec![("plain".into(), placement(random.below(3)))]
+            },
+        };
+        self.rules.1 = Some(rules.clone());
+        match engine.set_table_rules("db/t", rules.clone()) {
+            Ok(()) => {
+                self.rules.0 = rules;
+                self.changed += 1;
+            }
+            Err(Error::Invalid(_)) => {} // it contradicts itself, or there is no flash
+            Err(error) => return Err(error),
+        }
+        self.rules.1 = None;
+        assert_eq!(engine.table_rules("db/t").unwrap_or_default(), self.rules.0, "seed {}", self.sim.seed);
+        Ok(())
+    }
+
+    fn knob(&mut self, engine: &Arc<Engine>) -> Result<(), Error> {
+        let random = &self.sim.random;
+        let codec = CODECS[random.below(3) as usize];
+        match random.below(3) {
+            0 => engine.set_compression("db/t", Some(codec).filter(|_| random.one_in(2)))?,
+            1 => engine.core().storage.codecs().set_fallback(codec),
+            _ => engine.set_bypass(!random.one_in(4)),
+        }
+        Ok(())
+    }
+
+    /// Power is back.
+    fn check(&mut self) {
+        self.sim.sched.drop_workers();
+        self.disk.crash();
+        self.flash.crash();
+        self.sim.power_on();
+        let seed = self.sim.seed;
+        if self.disk.exists("superblock").unwrap() {
+            let look = Look::open(self.disk.clone(), Some(self.store.clone())).unwrap();
+            let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+            let unchecked = &report.unchecked;
+            assert!(report.verdict() == Verdict::Sound, "seed {seed}: {:?} {unchecked:?}", report.faults);
+        }
+        let (engine, table) =
+            self.open().unwrap_or_else(|e| panic!("seed {seed}: open after the crash: {e}"));
+        self.sim.sched.run_some(5000);
+        let (mut found, mut bytes) = (Model::new(), Vec::new());
+        let txn = engine.begin(Isolation::RepeatableRead);
+        let mut cursor = txn.cursor(&table, 0, Lock::None, Access::Normal).unwrap();
+        let mut valid = cursor.seek(&[], Seek::First).unwrap();
+        while valid {
+            cursor.row(&mut bytes).unwrap();
+            found.insert(u64::from_be_bytes(cursor.key().try_into().unwrap()), bytes.clone());
+            valid = cursor.next().unwrap();
+        }
+        drop(cursor);
+        let rows: Vec<usize> = self.candidates.iter().map(BTreeMap::len).collect();
+        assert!(self.candidates.contains(&found), "seed {seed}: {} rows, not one of {rows:?}", found.len());
+        self.candidates = vec![found.clone()];
+        (0..3).for_each(|_| self.scan(&table, &txn, &found).unwrap());
+        (0..2).for_each(|index| _ = table.check(index).unwrap_or_else(|e| panic!("seed {seed}: {e}")));
+        let rules = engine.table_rules("db/t").unwrap_or_default();
+        let may = [Some(&self.rules.0), self.rules.1.as_ref()];
+        assert!(may.contains(&Some(&rules)), "seed {seed}: {rules:?} are none of {may:?}");
+        self.rules = (rules, None);
+        assert_eq!(engine.core().storage.map.faults(), Vec::<String>::new(), "seed {seed}");
+        drop((txn, table, engine));
+        self.sim.sched.drop_workers();
+        self.disk.crash();
+    }
+}
+
+/// Crashes at each of `cuts` steps in turn. Returns how often the power went.
+fn crash_often(seed: u64, cuts: u64) -> (Run, u64) {
+    let (mut run, mut crashes) = (Run::new(seed), 0);
+    for cut in 0..cuts {
+        run.sim.crash_at(run.sim.steps() + 1 + run.sim.random.below(1000));
+        // In one life of three the store fails, loses replies and throttles.
+        let faulty = run.sim.random.one_in(3);
+        let set = |rate: &AtomicU64, n| rate.store(if faulty { n } else { 0 }, Ordering::SeqCst);
+        let faults = run.store.clone();
+        set(&faults.faults.unavailable, 40);
+        set(&faults.faults.unknown, 10);
+        set(&faults.faults.throttled, 40);
+        let ops = 40 + run.sim.random.below(200);
+        if let Err(error) = run.work(ops) {
+            let excused = faulty && (error.kind() == Kind::Unavailable || matches!(error, Error::Full(_)));
+            assert!(run.sim.crashed() || excused, "seed {seed}, life {cut}: {error}");
+        }
+        faults.faults.unavailable.store(0, Ordering::SeqCst);
+        faults.faults.unknown.store(0, Ordering::SeqCst);
+        faults.faults.throttled.store(0, Ordering::SeqCst);
+        crashes += u64::from(run.sim.crashed());
+        run.check();
+    }
+    (run, crashes)
+}
+
+/// `TERRACE_SEEDS` sets how many runs there are.
+#[test]
+fn committed_rows_and_rules_survive_power_loss_while_sizes_limits_and_codecs_change() {
+    let seeds = std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(4);
+    let (mut crashes, mut changed, mut seen) = (0, 0, BTreeMap::new());
+    for seed in 0..seeds {
+        let (run, died) = crash_often(30_000 + seed, 8);
+        (crashes, changed) = (crashes + died, changed + run.changed);
+        run.seen.into_iter().for_each(|(name, n)| *seen.entry(name).or_insert(0) += n);
+    }
+    println!("{crashes} crashes, {changed} changes, {seen:?}");
+    assert!(crashes > 3 * seeds && changed > 10 * seeds, "{crashes} crashes, {changed} changes");
+    for name in SEEN {
+        assert!(seen.get(name).is_some_and(|n| *n > 0), "{name} in {seen:?}: this proves little");
+    }
+}
