@@ -255,7 +255,7 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   definition.indexes= indexes.data();
   definition.index_count= indexes.size();
   definition.properties= bytes_of(properties);
-  definition.temporary= temporary;
+  definition.temporary= temporary && temporary_tables_are_unlogged();
   terrace_table *table= nullptr;
   int32_t code= terrace_table_create(engine, &definition, &table);
   if (!code && apply_table_options(engine_name, form))

@@ -15,6 +15,8 @@ extern terrace_engine *engine;
 
 enum Flush { FLUSH_NEVER_WAIT= 0, FLUSH_AT_COMMIT= 1, FLUSH_LATER= 2 };
 ulong flush_at_commit();
+/** Whether temporary tables are made apart from others: unlogged, and on no tier that lasts. */
+bool temporary_tables_are_unlogged();
 /** How long a session waits for a row lock. */
 ulonglong lock_wait_ms(THD *thd);
 /** terrace_foreign_keys of the session. */

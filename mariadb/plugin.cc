@@ -36,9 +36,10 @@ static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, s
 static ulonglong sink_requests_max, memory_max_bytes, resize_wait;
 static ulonglong locks_max, log_wait, purge_lag_max, temporary_max;
 static ulong flush_log_at_trx_commit;
-static my_bool bypass;
+static my_bool bypass, temporary_unlogged;
 
 ulong flush_at_commit() { return flush_log_at_trx_commit; }
+bool temporary_tables_are_unlogged() { return temporary_unlogged; }
 
 static const int FIXED= PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG;
 
@@ -106,6 +107,10 @@ static MYSQL_SYSVAR_BOOL(bypass, bypass, PLUGIN_VAR_OPCMDARG,
                          "Pages that are built in bulk (loads, ALTER, new indexes) go straight to the volume, past the log and "
                          "memory. It counts for statements that begin afterwards",
                          nullptr, set_bypass, TRUE);
+static MYSQL_SYSVAR_BOOL(temporary_unlogged, temporary_unlogged, PLUGIN_VAR_OPCMDARG,
+                         "Temporary tables are in no log and on no tier that lasts. Off, for comparison: they are made as others are, and "
+                         "dropped with their session or at the next start",
+                         nullptr, nullptr, TRUE);
 static const char *write_policy_names[]= {"auto", "clean", "dual", NullS};
 static TYPELIB write_policy_choices= {array_elements(write_policy_names) - 1, "", write_policy_names, nullptr};
 static ulong write_policy;
@@ -181,7 +186,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
-  MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
+  MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(temporary_unlogged), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
   MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),
   nullptr};

@@ -7,7 +7,7 @@
                                  terrace_compression's. What is stored stays as it is until its block is stored anew
     PLACEMENT                    KEEP: pages are kept on flash ahead of others; NONE: they never come there; of a table or an
                                  index, which without one has its table's
-    WRITE_POLICY                 what a flush does to a page's copy on flash: CLEAN invalidates it, DUAL rewrites it, AUTO is dual for a
+    WRITE_POLICY                 what a flush does to a page's copy on flash: CLEAN invalidates it, 'DUAL' (a reserved word) rewrites it, AUTO is dual for a
                                  checkpoint and clean else; default is terrace_write_policy's
     FLASH_MIN, FLASH_MAX         bytes of flash that are the table's whatever others read, and that it may have at the most
     BUFFER_MIN, BUFFER_MAX       the same of the object buffer

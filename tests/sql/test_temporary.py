@@ -190,3 +190,21 @@ def test_a_dropped_connection_gives_everything_back(small):
     run(db, "XA END 'a'")
     run(db, "XA ROLLBACK 'a'")
     assert run(db, "SELECT COUNT(*) FROM y") == [(20000,)]
+
+
+def test_temporary_tables_can_be_made_as_others_are(small):
+    """For comparison: then they are logged and take the volume's slots, and the next start drops what a kill left."""
+    db = small.connect(database="d")
+    run(db, "SET GLOBAL terrace_temporary_unlogged = OFF")
+    before = status(small)
+    run(db, "CREATE TEMPORARY TABLE x (id INT PRIMARY KEY, p VARCHAR(2000)) ENGINE=Terrace")
+    run(db, "INSERT INTO x SELECT seq, REPEAT('p', 1000) FROM seq_1_to_20000")
+    run(db, "UPDATE x SET p = REPEAT('q', 1000)")
+    now = status(small)
+    assert now["log_bytes_written"] - before["log_bytes_written"] > 16 * MIB and now["temporary_tables"] == 0
+    free = before["object_buffer_slots_free"]
+    assert now["object_buffer_slots_free"] < free - 500
+    small.kill9()
+    small.start()
+    assert run(small.connect(), "SELECT @@terrace_temporary_unlogged") == [(1,)]
+    assert run(small.connect(), "SELECT COUNT(*) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME LIKE '%#sql%'") == [(0,)]

@@ -33,13 +33,13 @@ def test_a_table_and_the_instance_say_what_a_flush_does_to_flash(flashed, run, e
         assert now[0] == before[0]
         return now[1] - before[1], now[2] - before[2], now[3] - before[3]
 
-    for table, option in ("plain", ""), ("twice", "WRITE_POLICY=DUAL"), ("clean", "WRITE_POLICY=CLEAN"):
+    for table, option in ("plain", ""), ("twice", "WRITE_POLICY='DUAL'"), ("clean", "WRITE_POLICY=CLEAN"):
         run(db, f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT, pad VARCHAR(2000)) ENGINE={engine} {option}")
         run(db, f"INSERT INTO {table} SELECT seq, 0, REPEAT('x', 1800) FROM seq_1_to_8000")
     assert [seen(table)[0] for table in ("plain", "twice", "clean")] == ["auto", "dual", "clean"]
     assert run(db, "SELECT @@GLOBAL.terrace_write_policy") == [("auto",)]
     rules = "SELECT WRITE_POLICY FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = 'd/twice'"
-    assert run(db, rules) == [("DUAL",)] and "`WRITE_POLICY`=DUAL" in run(db, "SHOW CREATE TABLE twice")[0][1]
+    assert run(db, rules) == [("DUAL",)] and "`WRITE_POLICY`='DUAL'" in run(db, "SHOW CREATE TABLE twice")[0][1]
     clean, dual, single = work("twice")
     assert dual > 100 and single == 0, (clean, dual, single)
     clean, dual, single = work("clean")
