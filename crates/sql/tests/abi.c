@@ -289,7 +289,8 @@ int main(int argc, char **argv) {
 
   engine = open_engine(argv[1]);
   terrace_index_definition indexes[2] = {{sizeof *indexes, bytes("PRIMARY"), true}, {sizeof *indexes, bytes("s"), true}};
-  terrace_table_definition definition = {sizeof definition, bytes("shop/draft"), indexes, 2, bytes("opaque")};
+  terrace_table_definition definition = {sizeof definition, bytes("shop/draft"), indexes, 2,
+                                         bytes("opaque"), false};
   terrace_table *table = NULL;
   OK(terrace_table_create(engine, &definition, NULL));
   IS(TERRACE_EXISTS, terrace_table_create(engine, &definition, NULL));
