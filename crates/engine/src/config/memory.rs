@@ -7,7 +7,7 @@
 //!
 //! | part | bytes |
 //! | --- | --- |
-//! | common | locks, the buffers of requests in the foreground, and the map, which may grow: a quarter of the eighth is the map's |
+//! | common | locks (of a few thousand rows: `locks_max` bounds them, not this), the buffers of requests in the foreground, and the map, which may grow: a quarter of the eighth is the map's |
 //! | map | what the map takes beyond that; but half of what there is stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
 //! | log | four times what may wait to be written: as it waits, while it is written, and as blocks |
 //! | flash index | index and ghost list of flash |
