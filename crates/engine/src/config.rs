@@ -188,7 +188,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "locks_max",
-        meaning: "Row locks that may be held at a time, in all transactions together.",
+        meaning: "Row locks that may be held at a time, in all transactions together. Each takes about 290 bytes: more than some\n\
+                  thousands come on top of `memory`.",
         field: Field::Count(|c| &mut c.locks_max),
     },
     Setting {
