@@ -3,6 +3,8 @@
 //! [`SETTINGS`] is the one list: it reads TOML, documents itself ([`Config::document`]) and names what
 //! is unknown. Sizes are numbers of bytes or text with a unit (`"128M"`).
 
+mod memory;
+
 use crate::error::Error;
 use terrace_cost::prices::DOLLARS_MAX;
 use terrace_cost::{Price, Prices};
@@ -11,6 +13,8 @@ use terrace_tier::object::codec::Codec;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::sink;
 use toml::{Table, Value};
+
+pub use memory::{Budget, Buffers};
 
 const MIB: u64 = 1 << 20;
 
@@ -184,7 +188,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "locks_max",
-        meaning: "Row locks that may be held at a time, in all transactions together.",
+        meaning: "Row locks that may be held at a time, in all transactions together. Each takes about 290 bytes: more than some\n\
+                  thousands come on top of `memory`.",
         field: Field::Count(|c| &mut c.locks_max),
     },
     Setting {
@@ -387,41 +392,15 @@ impl Config {
         (self.memory.0 as usize / 10).clamp(sink::MEMORY_MIN, sink::MEMORY_MAX)
     }
 
-    /// Frames of the buffer pool: what memory leaves after log buffers, the map, fixed costs, and the sinkers'
-    /// buffers if there is an object store. `map`: bytes of the map at the start.
+    /// Frames of the buffer pool: what memory leaves after all else (`memory`). `map`: bytes of the map at the start.
     pub fn frames(&self, has_store: bool, map: u64) -> usize {
-        self.frames_with(if has_store { self.sink_memory() } else { 0 }, self.log_waiting(), map)
-    }
-
-    /// The most frames that the pool can come to have while the instance runs.
-    pub fn frames_max(&self, has_store: bool) -> usize {
-        let most = Config { memory: self.memory_max_bytes(), flash: Bytes(0), ..self.clone() };
-        most.frames_with(if has_store { self.sink_memory() } else { 0 }, self.log_waiting(), 0)
+        self.budget(&self.buffers(has_store), map).frames_count()
     }
 
     /// `memory_max`, or what it is by default; never less than `memory`.
     pub fn memory_max_bytes(&self) -> Bytes {
         let machine = if self.memory_max.0 == 0 { terrace_io::reserve::machine_memory() } else { 0 };
         Bytes(self.memory_max.0.max(machine).max(self.memory.0))
-    }
-
-    /// As `frames`, with the memory for sinking and the log's buffers that there are.
-    pub fn frames_with(&self, sinking: usize, log_waiting: usize, map: u64) -> usize {
-        // An eighth (at most 32 MiB) stays for the log's buffers, locks, read buffers and the map, which may grow: a
-        // quarter of it is the map's. What the map takes beyond that, pages cannot have; but half of what there is stays
-        // theirs, for open tables keep some of them. A map that is larger than that (thousands of tables with a
-        // few megabytes of memory) comes on top of the setting.
-        let eighth = (self.memory.0 / 8).min(32 * MIB);
-        let rest = eighth + 4 * log_waiting as u64 + self.flash_index() + sinking as u64;
-        let left = self.memory.0.saturating_sub(rest);
-        let left = left - map.saturating_sub(eighth / 4).min(left / 2);
-        // A frame costs its page and about 200 bytes of table, queues and metadata.
-        (left / (PAGE_SIZE as u64 + 200)).max(64) as usize
-    }
-
-    /// Bytes of the flash extension's index and ghost list.
-    fn flash_index(&self) -> u64 {
-        self.flash.0 / PAGE_SIZE as u64 * terrace_tier::bpe::bytes_per_page(self.flash_admission) as u64
     }
 
     /// Bytes of redo that recovery keeps in memory until it is applied; more is read again.

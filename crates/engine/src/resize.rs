@@ -158,8 +158,7 @@ impl Storage {
 
     /// Frames of the pool with these sizes: buffers that were made at the start stay as they were made.
     fn frames_with(&self, config: &Config) -> usize {
-        let sinking = if self.cold.is_some() { self.config.sink_memory() } else { 0 };
-        config.frames_with(sinking, self.config.log_waiting(), self.map.bytes())
+        config.budget(&self.config.buffers(self.cold.is_some()), self.map.bytes()).frames_count()
     }
 
     /// Gives `what` another size and waits until it has it. `stop` is asked every few milliseconds whether to give up; then, and

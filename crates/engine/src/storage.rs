@@ -42,7 +42,7 @@ use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
 use terrace_tier::path::{FlashCache, PageObjects, Path};
 use terrace_tier::pool::Access;
-use terrace_tier::prefetch::{PREFETCHERS, Prefetcher};
+use terrace_tier::prefetch::Prefetcher;
 use terrace_tier::quota::Rules;
 use terrace_tier::redo::Redo;
 use terrace_tier::temporary::{self, Spill, Unlogged};
@@ -148,6 +148,7 @@ impl Storage {
         let (world, below) = (parts.world.clone(), path.clone());
         let pages = Arc::new(Pages::that_grow(world, frames, most, below, redo.clone()));
         let pool = pages.pool().clone();
+        pool.set_prefetch(config.buffers(objects.is_some()).prefetch);
         let cold = match objects {
             None => None,
             Some(objects) => {
@@ -198,7 +199,8 @@ impl Storage {
             sched.spawn(Box::new(CheckpointWorker::new(checkpointer.clone()))),
         ];
         workers.extend(pages.evictors().into_iter().map(|evictor| sched.spawn(Box::new(evictor))));
-        let prefetchers = (0..PREFETCHERS).map(|_| Prefetcher(pages.pool().clone()));
+        let prefetchers =
+            (0..config.buffers(cold.is_some()).prefetchers).map(|_| Prefetcher(pages.pool().clone()));
         workers.extend(prefetchers.map(|one| sched.spawn(Box::new(one))));
         workers.extend(bpe.iter().map(|bpe| sched.spawn(Box::new(BpeWorker(bpe.clone())))));
         workers.extend(cold.iter().flat_map(|cold| cold.workers()).map(|worker| sched.spawn(worker)));
@@ -430,14 +432,11 @@ const CLOSE_PATIENCE: Nanos = 20_000_000_000;
 /// As long for one who asked for a checkpoint.
 const CHECKPOINT_PATIENCE: Nanos = 60_000_000_000;
 
-/// Images that may wait to be written to flash, each in memory meanwhile.
-const FLASH_QUEUE_MAX: usize = 256;
-
 /// The flash extension, if there is a device and room on it is asked for. A device that
 /// does not work is a cache that is off.
 fn open_flash(config: &Config, parts: &Parts, owner: u128) -> Option<Arc<Bpe>> {
     let flash = parts.flash.as_ref().filter(|_| config.flash.0 > 0)?;
-    let queue_pages = (config.frames(parts.store.is_some(), 0) / 16).clamp(8, FLASH_QUEUE_MAX);
+    let queue_pages = config.buffers(parts.store.is_some()).flash_queue;
     let (flash_bytes, admission) = (config.flash.0, config.flash_admission);
     Some(Arc::new(Bpe::open(&**flash, BpeSettings { owner, flash_bytes, queue_pages, admission })))
 }

@@ -118,6 +118,8 @@ pub struct Pool {
     unspilled: AtomicUsize,
     below: Arc<dyn Below>,
     pub(crate) scans: Scans,
+    /// Pages that a request of a prefetcher spans at the most.
+    prefetch_max: AtomicUsize,
     /// A frame became free.
     pub(crate) frames_freed: Event,
     /// A dirty page became clean.
@@ -189,6 +191,7 @@ impl Pool {
             unspilled: AtomicUsize::new(0),
             below,
             scans: Scans::default(),
+            prefetch_max: AtomicUsize::new(crate::prefetch::PREFETCH_MAX),
             frames_freed: Event::new(),
             cleaned: Event::new(),
             frames_wanted: Arc::new(Event::new()),

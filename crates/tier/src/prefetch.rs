@@ -4,8 +4,8 @@ use crate::pool::Pool;
 use std::sync::Arc;
 use terrace_io::sched::{Event, Step, Worker};
 
-/// How many there are: each waits for one request at a time.
-pub const PREFETCHERS: usize = 4;
+/// Pages that one fetches with one request at the most: a megabyte.
+pub const PREFETCH_MAX: usize = 64;
 
 pub struct Prefetcher(pub Arc<Pool>);
 

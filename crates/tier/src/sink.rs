@@ -73,6 +73,11 @@ pub fn workers(memory: usize) -> usize {
     (memory / BYTES_A_WORKER).clamp(1, WORKERS_MAX)
 }
 
+/// Of them, those that have room to pack a block at a time.
+pub fn packers(memory: usize) -> usize {
+    (memory / mover::BLOCK_BYTES).clamp(1, workers(memory))
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum SinkError {
     #[error(transparent)]

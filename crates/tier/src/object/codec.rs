@@ -30,8 +30,11 @@ pub const HEAD: usize = 8;
 pub const PAYS: usize = PAGE_SIZE - PAGE_SIZE / 16;
 /// Of the levels of zstd: beyond it a page of 16 KiB takes twice the time to get some percent smaller.
 const ZSTD_LEVEL: i32 = 3;
+/// Memory of a state of zstd that compresses pages, and of one that decompresses them, in bytes. (lz4 needs less.)
+pub const PACK_STATE: usize = 288 << 10;
+pub const UNPACK_STATE: usize = 96 << 10;
 /// States of a codec that are kept for the next one who needs one.
-const KEPT: usize = 4;
+pub const KEPT: usize = 4;
 
 const _: () = assert!(PAYS.is_multiple_of(LENGTH_UNIT) && HEAD < LENGTH_UNIT);
 

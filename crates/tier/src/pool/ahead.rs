@@ -7,16 +7,21 @@ use crate::by_space::add;
 use crate::frame::FrameNo;
 use crate::meter;
 use crate::page::{BLOCK_PAGES, PageId};
+use crate::prefetch::PREFETCH_MAX;
 use std::sync::atomic::Ordering;
 
 /// Pages read ahead in one request, at the most: with the one that is wanted half a megabyte.
 const AHEAD_MAX: usize = 31;
-/// And by a prefetcher: a megabyte.
-const PREFETCH_MAX: usize = 64;
 /// Pages between two that are wanted which are read with them, for one request less.
 const GAP: u32 = 8;
 
 impl Pool {
+    /// Pages that a request of a prefetcher spans at the most, by which its buffers are bounded. A miss in mid-scan brings no more
+    /// along either.
+    pub fn set_prefetch(&self, pages: usize) {
+        self.prefetch_max.store(pages.clamp(1, PREFETCH_MAX), Ordering::Relaxed);
+    }
+
     /// Claims pages behind `id` that come with it. Only in the middle of a scan: one of the two pages before it is in
     /// memory. Takes frames that are free beyond need, and waits for none.
     pub(super) fn claim_ahead(&self, id: PageId) -> Vec<(PageId, FrameNo)> {
@@ -28,15 +33,16 @@ impl Pool {
         if !near(1) && !near(2) {
             return Vec::new();
         }
-        let spare = self.free_frames().saturating_sub(self.free_low() / 2).min(AHEAD_MAX);
+        let most = AHEAD_MAX.min(self.prefetch_max.load(Ordering::Relaxed));
+        let spare = self.free_frames().saturating_sub(self.free_low() / 2).min(most);
         if spare == 0 {
             return Vec::new();
         }
         let mut claimed = Vec::new();
         let mut last = id.page;
         for ahead in self.below.ahead(id, spare) {
-            // What is in memory already comes along unread; not too much of it.
-            if ahead.page - last > GAP {
+            // What is in memory already comes along unread; not too much of it, nor more than buffers have room for.
+            if ahead.page - last > GAP || (ahead.page - id.page) as usize > most {
                 break;
             }
             if self.has(ahead) {
@@ -58,14 +64,21 @@ impl Pool {
     pub(crate) fn prefetch(&self, stretch: Stretch) {
         let Stretch { mut from, count } = stretch;
         let Some(end) = from.page.checked_add(count) else { return };
+        // Pages that one request spans.
+        let most = self.prefetch_max.load(Ordering::Relaxed) as u32;
         while from.page < end {
             let room = (BLOCK_PAGES as usize - from.in_block()).min((end - from.page) as usize);
             for mut group in self.below.stretch(from, room) {
                 group.retain(|id| !self.has(*id));
-                let runs = group.chunk_by(|one, next| next.page - one.page <= GAP);
-                for part in runs.flat_map(|run| run.chunks(PREFETCH_MAX)) {
-                    if !self.prefetch_run(part) {
-                        return;
+                for run in group.chunk_by(|one, next| next.page - one.page <= GAP) {
+                    let mut rest = run;
+                    while let Some(first) = rest.first() {
+                        let end = first.page.saturating_add(most);
+                        let (part, behind) = rest.split_at(rest.partition_point(|id| id.page < end).max(1));
+                        if !self.prefetch_run(part) {
+                            return;
+                        }
+                        rest = behind;
                     }
                 }
             }

@@ -151,3 +151,31 @@ fn a_space_without_a_codec_of_its_own_has_the_default() {
         assert_eq!(codec.name(), name);
     }
 }
+
+/// What the memory's budget counts is what the library takes for pages.
+#[test]
+fn states_of_zstd_take_as_much_memory_as_is_counted() {
+    let (packer, mut image) = (Packer::default(), [7; PAGE_SIZE]);
+    for (i, byte) in image.iter_mut().enumerate() {
+        *byte = (i * i / 31) as u8;
+    }
+    let length = packer.pack(Codec::Zstd, &mut image.clone());
+    assert!(length < PAGE_SIZE, "it is not compressed: {length}");
+    let mut kept = packer.packers.lock();
+    let pack = kept[0].context_mut().sizeof();
+    let mut body = image;
+    let length = {
+        drop(kept);
+        packer.pack(Codec::Zstd, &mut body)
+    };
+    let mut context = zstd::zstd_safe::DCtx::create();
+    let mut out = [0; PAGE_SIZE];
+    let stored = usize::from(u16::from_le_bytes([body[2], body[3]]));
+    assert!(HEAD + stored <= length);
+    context.decompress(&mut out[..], &body[HEAD..HEAD + stored]).unwrap();
+    assert!(out == image);
+    let unpack = context.sizeof();
+    println!("{pack} and {unpack} bytes");
+    assert!((PACK_STATE / 2..=PACK_STATE).contains(&pack), "{pack} bytes");
+    assert!((UNPACK_STATE / 2..=UNPACK_STATE).contains(&unpack), "{unpack} bytes");
+}

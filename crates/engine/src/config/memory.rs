@@ -1,0 +1,190 @@
+//! What `memory` is spent on. Buffers get their sizes at the start, by the memory that there is then, and keep them; the
+//! pool's frames are what is left.
+//!
+//! An eighth, 32 MiB at the most, is for the work: the flash queue, prefetchers, states of codecs, and `common`, which is
+//! what they leave of it but never less than a quarter. With little memory buffers are short, so that they take no more
+//! than a few percent beyond the eighth.
+//!
+//! | part | bytes |
+//! | --- | --- |
+//! | common | locks (of a few thousand rows: `locks_max` bounds them, not this), the buffers of requests in the foreground, and the map, which may grow: a quarter of the eighth is the map's |
+//! | map | what the map takes beyond that; but half of what there is stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
+//! | log | four times what may wait to be written: as it waits, while it is written, and as blocks |
+//! | flash index | index and ghost list of flash |
+//! | flash queue | images that wait to be written to flash |
+//! | sinking | blocks on their way to the object store |
+//! | packing | with an object store: states of codecs that compress |
+//! | prefetchers | with an object store, for each the bodies of the pages of one request and the state of a codec. Bodies count as half a page, for they are compressed, and twice: as a remote store answers, and as they are taken apart |
+
+use super::{Config, MIB};
+use terrace_tier::object::codec;
+use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::prefetch::PREFETCH_MAX;
+use terrace_tier::sink;
+
+/// A frame costs its page and about 200 bytes of table, queues and metadata.
+const FRAME: u64 = PAGE_SIZE as u64 + 200;
+/// Prefetchers that there are: each waits for one request at a time.
+const PREFETCHERS: usize = 4;
+/// The shortest request of a prefetcher, in pages.
+const PREFETCH_MIN: u64 = 4;
+/// Images that may wait to be written to flash: the fewest and the most.
+const FLASH_QUEUE_MIN: u64 = 8;
+const FLASH_QUEUE_MAX: u64 = 256;
+
+/// Buffers that keep their sizes while the instance runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Buffers {
+    /// Bytes of log that may wait to be written.
+    pub log_waiting: usize,
+    /// Images that may wait to be written to flash, each in memory meanwhile.
+    pub flash_queue: usize,
+    /// Bytes that blocks on their way to the object store take; 0 without one.
+    pub sinking: usize,
+    /// States of codecs that compress them.
+    pub packers: usize,
+    /// Workers that fetch what scans will read.
+    pub prefetchers: usize,
+    /// Pages that each fetches with one request.
+    pub prefetch: usize,
+    /// Whether they pass through buffers: from the volume they are read into their frames.
+    pub prefetch_buffered: bool,
+}
+
+/// What `memory` is spent on, in bytes; see the table above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    pub common: u64,
+    pub map: u64,
+    pub log: u64,
+    pub flash_index: u64,
+    pub flash_queue: u64,
+    pub sinking: u64,
+    pub packing: u64,
+    pub prefetchers: u64,
+    pub frames: u64,
+}
+
+impl Budget {
+    pub fn parts(&self) -> [(&'static str, u64); 9] {
+        [
+            ("common", self.common),
+            ("map", self.map),
+            ("log", self.log),
+            ("flash_index", self.flash_index),
+            ("flash_queue", self.flash_queue),
+            ("sinking", self.sinking),
+            ("packing", self.packing),
+            ("prefetchers", self.prefetchers),
+            ("frames", self.frames),
+        ]
+    }
+
+    pub fn frames_count(&self) -> usize {
+        (self.frames / FRAME) as usize
+    }
+}
+
+impl Config {
+    /// The buffers of an instance that starts with this memory.
+    pub fn buffers(&self, has_store: bool) -> Buffers {
+        let pages = self.memory.0 / PAGE_SIZE as u64;
+        // A sixteenth for all prefetchers together.
+        let prefetch = (pages / 16 / PREFETCHERS as u64).clamp(PREFETCH_MIN, PREFETCH_MAX as u64);
+        Buffers {
+            log_waiting: self.log_waiting(),
+            flash_queue: (pages / 32).clamp(FLASH_QUEUE_MIN, FLASH_QUEUE_MAX) as usize,
+            sinking: if has_store { self.sink_memory() } else { 0 },
+            packers: if has_store { sink::packers(self.sink_memory()).min(codec::KEPT) } else { 0 },
+            prefetchers: PREFETCHERS,
+            prefetch: if has_store { prefetch as usize } else { PREFETCH_MAX },
+            prefetch_buffered: has_store,
+        }
+    }
+
+    /// What the memory is spent on with these buffers. `map`: bytes of the map.
+    pub fn budget(&self, buffers: &Buffers, map: u64) -> Budget {
+        let eighth = (self.memory.0 / 8).min(32 * MIB);
+        let prefetcher = buffers.prefetch * PAGE_SIZE + codec::UNPACK_STATE;
+        let mut budget = Budget {
+            common: 0,
+            map: 0,
+            log: 4 * buffers.log_waiting as u64,
+            flash_index: self.flash_index(),
+            flash_queue: if self.flash.0 > 0 { (buffers.flash_queue * PAGE_SIZE) as u64 } else { 0 },
+            sinking: buffers.sinking as u64,
+            packing: (buffers.packers * codec::PACK_STATE) as u64,
+            prefetchers: if buffers.prefetch_buffered {
+                (buffers.prefetchers * prefetcher) as u64
+            } else {
+                0
+            },
+            frames: 0,
+        };
+        let work = budget.flash_queue + budget.packing + budget.prefetchers;
+        budget.common = eighth.saturating_sub(work).max(eighth / 4);
+        let left = self.memory.0.saturating_sub(budget.parts().iter().map(|(_, bytes)| bytes).sum());
+        budget.map = map.saturating_sub(eighth / 4).min(left / 2);
+        budget.frames = (left - budget.map).max(FRAMES_MIN * FRAME);
+        budget
+    }
+
+    /// The most frames that the pool can come to have while the instance runs.
+    pub fn frames_max(&self, has_store: bool) -> usize {
+        let most = Config { memory: self.memory_max_bytes(), flash: super::Bytes(0), ..self.clone() };
+        most.budget(&self.buffers(has_store), 0).frames_count()
+    }
+
+    /// Bytes of the flash extension's index and ghost list.
+    pub(super) fn flash_index(&self) -> u64 {
+        self.flash.0 / PAGE_SIZE as u64 * terrace_tier::bpe::bytes_per_page(self.flash_admission) as u64
+    }
+}
+
+/// No instance works with fewer, whatever its memory.
+const FRAMES_MIN: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Bytes;
+
+    /// A memory of so many MiB, with four times as much flash or none.
+    fn config(mib: u64, flash: bool) -> Config {
+        let flash = Bytes(if flash { 4 * mib * MIB } else { 0 });
+        Config { memory: Bytes(mib * MIB), flash, ..Config::default() }
+    }
+
+    #[test]
+    fn all_buffers_are_within_the_memory_whatever_it_is() {
+        for mib in [10, 16, 32, 64, 100, 128, 256, 1024, 8192, 65_536] {
+            for (has_store, flash) in [(false, false), (false, true), (true, false), (true, true)] {
+                let config = config(mib, flash);
+                let budget = config.budget(&config.buffers(has_store), mib * MIB / 50);
+                let sum: u64 = budget.parts().iter().map(|(_, bytes)| bytes).sum();
+                assert_eq!(sum, mib * MIB, "{mib} MiB: {budget:?}");
+                assert_eq!(budget.flash_queue > 0, flash);
+                assert_eq!([budget.prefetchers > 0, budget.packing > 0, budget.sinking > 0], [has_store; 3]);
+            }
+        }
+    }
+
+    /// Throughput is the pool's: buffers are scaled down with the memory rather than take its frames.
+    #[test]
+    fn the_frames_have_most_of_the_memory_with_a_store_and_flash() {
+        for (mib, percent) in [(10, 26), (16, 48), (32, 66), (64, 70), (128, 72), (256, 72), (1024, 86)] {
+            let config = config(mib, true);
+            let budget = config.budget(&config.buffers(true), 0);
+            let share = budget.frames_count() as u64 * PAGE_SIZE as u64 * 100 / (mib * MIB);
+            println!("{mib} MiB: {share} % in {budget:?}");
+            assert!(share >= percent, "{mib} MiB: {share} % in {budget:?}");
+        }
+    }
+
+    #[test]
+    fn requests_of_prefetchers_get_short_with_little_memory() {
+        let prefetch = |mib| config(mib, false).buffers(true).prefetch;
+        assert_eq!([10, 16, 32, 64, 1024].map(prefetch), [10, 16, 32, PREFETCH_MAX, PREFETCH_MAX]);
+        assert_eq!(config(10, false).buffers(false).prefetch, PREFETCH_MAX, "read into their frames");
+    }
+}
