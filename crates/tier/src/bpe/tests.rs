@@ -6,7 +6,7 @@ use crate::page::{PageKind, SpaceId, format, seal, set_lsn};
 use crate::testing::odd_disk::OddDisk;
 use terrace_io::disk::Class;
 use terrace_io::sched::Step;
-use terrace_sim::{SimDisk, SimWorld};
+use terrace_sim::SimWorld;
 
 const SLOTS: u64 = 64;
 
