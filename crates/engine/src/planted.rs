@@ -56,3 +56,5 @@ pub static WRITERS_NOT_PACED: Switch = Switch::new();
 pub static PREPARED_FORGOTTEN: Switch = Switch::new();
 /// A prepared transaction that is being rolled back is prepared still, after a crash.
 pub static PREPARED_IN_ROLLBACK: Switch = Switch::new();
+/// What goes back, a statement or to a savepoint, leaves the changes of temporary tables.
+pub static SIDE_KEPT: Switch = Switch::new();

@@ -419,7 +419,7 @@ fn each_planted_bug_is_found_within_three_seeds() {
     for (name, switch) in bugs {
         switch.set(true);
         let found =
-            (11..14).find(|seed| std::panic::catch_unwind(|| every_step(*seed, 1, false, 120)).is_err());
+            (11..14).find(|seed| std::panic::catch_unwind(|| every_step(*seed, 1, false, 400)).is_err());
         switch.set(false);
         println!("{name}: found with seed {found:?}");
         if found.is_none() {

@@ -307,6 +307,29 @@ fn the_space_of_a_dropped_table_is_given_back() {
 }
 
 #[test]
+fn what_a_dropped_table_gives_back_is_not_its_neighbours() {
+    let rig = Rig::new(9, true);
+    let engine = rig.open().unwrap();
+    let fill = |name: &str, rows: u64| {
+        let table = engine.create_temporary_table(name, &def()).unwrap();
+        let txn = begin(&engine);
+        (0..rows).for_each(|key| insert(&txn, &table, key, &vec![key as u8; 3000]).unwrap());
+        txn.commit().unwrap();
+        rig.sim.sched.run_some(1000);
+        table
+    };
+    drop(fill("tmp/first", 16_000));
+    let table = fill("tmp/neighbour", 3000);
+    engine.drop_table("tmp/first").unwrap();
+    rig.sim.sched.run_some(50_000);
+    // Its slots are used again, and the file's end is whose it was.
+    fill("tmp/next", 3000);
+    let model = (0..3000).map(|key| (key, vec![key as u8; 3000])).collect();
+    sees(&table, &begin(&engine), &model, "beside one that was dropped");
+    engine.shutdown().unwrap();
+}
+
+#[test]
 fn a_full_temporary_space_is_an_error_and_everything_else_goes_on() {
     for device in [false, true] {
         let mut rig = Rig::new(6, true);
@@ -458,5 +481,35 @@ fn a_crash_at_any_step_leaves_nothing_of_temporary_tables_and_all_of_the_others(
             drop((engine, temporary, txn));
             rig.is_sound(&format!("step {step}"));
         }
+    }
+}
+
+/// Each planted bug of temporary tables is found by one run of a test above.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_each_bug_of_temporary_tables_is_found_by_one_run() {
+    use terrace_engine::planted::{self as engine, Switch};
+    use terrace_tier::planted as tier;
+    let runs: [(&str, &Switch, fn()); 5] = [
+        ("TEMPORARY_NAMED", &tier::TEMPORARY_NAMED, temporary_tables_write_no_log_and_take_no_slot),
+        (
+            "SPILL_SLOT_FREED_EARLY",
+            &tier::SPILL_SLOT_FREED_EARLY,
+            a_temporary_table_is_its_model_and_nothing_of_it_lasts,
+        ),
+        ("SPILL_CUT_SHORT", &tier::SPILL_CUT_SHORT, what_a_dropped_table_gives_back_is_not_its_neighbours),
+        (
+            "SPILL_LEFT",
+            &tier::SPILL_LEFT,
+            a_crash_at_any_step_leaves_nothing_of_temporary_tables_and_all_of_the_others,
+        ),
+        ("SIDE_KEPT", &engine::SIDE_KEPT, a_temporary_table_is_its_model_and_nothing_of_it_lasts),
+    ];
+    for (name, switch, run) in runs {
+        switch.set(true);
+        let found = std::panic::catch_unwind(run).is_err();
+        switch.set(false);
+        assert!(found, "{name} is not found");
+        println!("{name} is found by one run");
     }
 }

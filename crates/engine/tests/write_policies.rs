@@ -192,3 +192,17 @@ fn a_crash_at_any_step_of_any_policy_loses_nothing_and_serves_nothing_old() {
         }
     }
 }
+
+/// A copy that a rewrite leaves on flash is found by one run in which nobody looks at tags; without it, nobody has to.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_a_copy_that_stays_on_flash_is_found_by_one_run() {
+    use terrace_tier::planted;
+    planted::FLASH_TAG_IGNORED.set(true);
+    each_policy_does_what_it_says_and_readers_see_the_same();
+    planted::COPY_NOT_INVALIDATED.set(true);
+    let found = std::panic::catch_unwind(each_policy_does_what_it_says_and_readers_see_the_same).is_err();
+    planted::FLASH_TAG_IGNORED.set(false);
+    planted::COPY_NOT_INVALIDATED.set(false);
+    assert!(found, "COPY_NOT_INVALIDATED is not found");
+}

@@ -288,7 +288,9 @@ impl Bpe {
     /// Whether the image, which came from `slot`, may be served. If not, the slot loses it, unless it
     /// is another page's.
     fn serves(&self, id: PageId, mark: u32, slot: FlashSlot, expected: Tag, image: &[u8]) -> bool {
-        let trusting = planted::FLASH_TAG_IGNORED.on() || planted::FILL_AFTER_INVALIDATION.on();
+        let trusting = planted::FLASH_TAG_IGNORED.on()
+            || planted::FILL_AFTER_INVALIDATION.on()
+            || planted::COPY_NOT_INVALIDATED.on();
         let verdict = page::check(image, id, (!trusting).then_some(expected));
         let mut state = self.state.lock();
         match verdict {
@@ -391,7 +393,9 @@ impl Bpe {
     pub fn rewrite(&self, id: PageId, image: &[u8]) -> bool {
         let mark = mark_of(id);
         let had = self.seems_to_have(id);
-        self.invalidate(id);
+        if !planted::COPY_NOT_INVALIDATED.on() {
+            self.invalidate(id);
+        }
         let rule = self.rule_of(id);
         if !had || rule.as_ref().is_some_and(|rule| quota::entry(rule.placement) == Entry::Refuse) {
             return false;

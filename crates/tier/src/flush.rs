@@ -319,11 +319,18 @@ impl Flusher {
         }
         let changes: Vec<(PageId, _, _)> =
             copies.iter().zip(&slots).zip(&tags).map(|((c, slot), tag)| (c.id, *slot, *tag)).collect();
+        if crate::planted::FLASH_TOLD_EARLY.on() {
+            for ((copy, tag), image) in copies.iter().zip(&tags).zip(images.chunks_exact(PAGE_SIZE)) {
+                self.write_to_flash(copy.id, *tag, image, for_checkpoint);
+            }
+        }
         let range = self.map.publish_slots(&changes)?;
         let first = copies.iter().map(|c| c.first_change).min().unwrap_or(0);
         self.unmapped.lock().push_back((first, range.end));
         for ((copy, tag), image) in copies.iter().zip(tags).zip(images.chunks_exact(PAGE_SIZE)) {
-            self.write_to_flash(copy.id, tag, image, for_checkpoint);
+            if !crate::planted::FLASH_TOLD_EARLY.on() {
+                self.write_to_flash(copy.id, tag, image, for_checkpoint);
+            }
             self.pool.flushed(copy);
         }
         self.pool.batch_flushed();

@@ -83,3 +83,17 @@ pub static LINEAGE_IGNORED: Switch = Switch::new();
 pub static STAGED_KEPT: Switch = Switch::new();
 /// Redo is applied to an image that has it already.
 pub static REDO_APPLIED_TWICE: Switch = Switch::new();
+/// A temporary page is flushed to the slab and named in the map, too.
+pub static TEMPORARY_NAMED: Switch = Switch::new();
+/// A temporary page that is read back gives its slot in the spill space away, which a clean eviction still needs.
+pub static SPILL_SLOT_FREED_EARLY: Switch = Switch::new();
+/// The spill file is cut to as many slots as are in use, wherever they are.
+pub static SPILL_CUT_SHORT: Switch = Switch::new();
+/// A start leaves the spill file of the run before.
+pub static SPILL_LEFT: Switch = Switch::new();
+/// Flash is told of a flushed image before the map names it.
+pub static FLASH_TOLD_EARLY: Switch = Switch::new();
+/// A copy on flash that is rewritten stays beside the new one, and is trusted.
+pub static COPY_NOT_INVALIDATED: Switch = Switch::new();
+/// A slot of the spill space that was given back with its space, while it was written, is given back again.
+pub static SLOT_RELEASED_TWICE: Switch = Switch::new();

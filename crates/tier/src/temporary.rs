@@ -11,8 +11,10 @@
 
 use crate::below::{ReadError, Tier};
 use crate::flush::{FlushError, Flusher};
-use crate::page::{self, Glsn, PAGE_SIZE, PageId, SpaceId, TEMPORARY_GLSN, Tag};
+use crate::map::entry;
+use crate::page::{self, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId, TEMPORARY_GLSN, Tag};
 use crate::pages::{self, NoRoom};
+use crate::planted;
 use crate::pool::{DirtyCopy, Pool};
 use crate::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 use hashbrown::HashMap;
@@ -95,6 +97,9 @@ pub struct Spill {
 
 /// Removes what a former run left. What a dead flash keeps of it is its own matter.
 pub fn remove_left(flash: Option<&dyn Disk>, volume: &dyn Disk) -> Result<(), DiskError> {
+    if planted::SPILL_LEFT.on() {
+        return Ok(());
+    }
     if let Some(flash) = flash.filter(|flash| flash.exists(FILE).unwrap_or(false)) {
         let _ = flash.remove(FILE);
     }
@@ -204,6 +209,9 @@ impl Spill {
         file.read(Class::Spill, u64::from(home.slot.no) * PAGE_SIZE as u64, image).map_err(failed)?;
         self.counters.read.fetch_add(1, Ordering::Relaxed);
         page::check(image, id, Some(home.tag)).map_err(|bad| ReadError::Corrupt { id, tier, bad })?;
+        if planted::SPILL_SLOT_FREED_EARLY.on() {
+            self.slots.lock().release(home.slot, self.tier());
+        }
         Ok(tier)
     }
 
@@ -274,7 +282,8 @@ impl Spill {
         let needed = {
             let slots = self.slots.lock();
             // Room for those in memory was promised, or may have been.
-            u64::from(slots.next).max(slots.used + in_memory as u64).min(u64::from(u32::MAX / 2)) as u32
+            let end = if planted::SPILL_CUT_SHORT.on() { 0 } else { u64::from(slots.next) };
+            end.max(slots.used + in_memory as u64).min(u64::from(u32::MAX / 2)) as u32
         };
         let mut files = self.files.lock();
         let Some(place) = files.iter_mut().find(|place| place.tier == tier) else { return };
@@ -325,9 +334,11 @@ impl Slots {
         Slot { tier, no }
     }
 
-    /// The slot is nobody's any more. Those of a tier that is left are no use.
+    /// The slot is nobody's any more. Those of a tier that is left are no use; one beyond `next` was given back before, when its
+    /// space was dropped while the page was written.
     fn release(&mut self, slot: Slot, tier: Tier) {
-        if slot.tier != tier {
+        let given_back = slot.no >= self.next && !planted::SLOT_RELEASED_TWICE.on();
+        if slot.tier != tier || given_back {
             return;
         }
         self.free.insert(slot.no);
@@ -357,6 +368,9 @@ impl Flusher {
     ) -> Result<(), FlushError> {
         let ids: Vec<PageId> = copies.iter().map(|copy| copy.id).collect();
         spill.write(&ids, images)?;
+        if planted::TEMPORARY_NAMED.on() {
+            self.name_temporary(&ids, images)?;
+        }
         for copy in copies {
             self.writes().count_single(copy.id.space);
             // Only this flusher makes dirty pages clean: one that is in no frame was dropped, and its space's slots with it.
@@ -365,6 +379,19 @@ impl Flusher {
             }
         }
         self.pool().batch_flushed();
+        Ok(())
+    }
+
+    /// The planted bug: what lasting pages get.
+    fn name_temporary(&self, ids: &[PageId], images: &[u8]) -> Result<(), FlushError> {
+        let slots = self.map().take_up_to(ids.len(), self.map().slots_reserve());
+        let images = &images[..slots.len() * PAGE_SIZE];
+        self.buffer().write_many(&slots, images)?;
+        self.buffer().sync()?;
+        let tags = images.chunks_exact(PAGE_SIZE).map(|image| PageRef::new(image).tag());
+        let named: Vec<(PageId, entry::Slot, Tag)> =
+            ids.iter().zip(slots).zip(tags).map(|((id, slot), tag)| (*id, slot, tag)).collect();
+        self.map().publish_slots(&named)?;
         Ok(())
     }
 }
@@ -434,3 +461,6 @@ impl pages::Room for Room {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

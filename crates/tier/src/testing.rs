@@ -15,6 +15,9 @@ use terrace_io::clock::{Clock, Nanos};
 use terrace_io::random::Random;
 use terrace_io::sched::{Event, Sched, Ticket, Woken, Worker, WorkerHandle};
 
+#[cfg(test)]
+pub mod odd_disk;
+
 struct TestClock(AtomicU64);
 impl Clock for TestClock {
     fn now(&self) -> Nanos {

@@ -1,8 +1,16 @@
 use super::TARGETS;
-use terrace_tier::fuzz::soak;
+use terrace_tier::fuzz::{Target, soak};
 
 fn run(name: &str) {
     soak(TARGETS.iter().find(|t| t.name == name).unwrap());
+}
+
+#[test]
+fn each_target_has_a_binary_for_libfuzzer() {
+    let manifest = include_str!("../../../../fuzz/Cargo.toml");
+    let lacks = |target: &&Target| !manifest.contains(&format!("\nname = \"{}\"\n", target.name));
+    let missing: Vec<&str> = TARGETS.iter().filter(lacks).map(|target| target.name).collect();
+    assert_eq!(missing, [""; 0]);
 }
 
 #[test]

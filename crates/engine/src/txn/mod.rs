@@ -279,10 +279,13 @@ impl Txn {
         }
     }
     pub fn statement_rollback(&self) -> Result<()> {
-        let side = self.side.get().map_or(Ok(()), |side| side.statement_rollback());
+        let side = self.side_that_goes_back().map_or(Ok(()), |side| side.statement_rollback());
         let mut state = self.state.lock();
         let to = state.statement;
         self.rollback_state(&mut state, to).and(side)
+    }
+    fn side_that_goes_back(&self) -> Option<&Arc<Txn>> {
+        self.side.get().filter(|_| !crate::planted::SIDE_KEPT.on())
     }
     pub fn savepoint(&self) -> Savepoint {
         let side = self.side.get().map_or(RollPtr::NONE, |side| side.state.lock().last);
@@ -291,7 +294,7 @@ impl Txn {
     /// The statement's start stays where it is, unless the savepoint lies before it.
     pub fn rollback_to(&self, savepoint: Savepoint) -> Result<()> {
         let back = |side: &Arc<Txn>| side.rollback_state(&mut side.state.lock(), savepoint.side);
-        let side = self.side.get().map_or(Ok(()), back);
+        let side = self.side_that_goes_back().map_or(Ok(()), back);
         let mut state = self.state.lock();
         self.rollback_state(&mut state, savepoint.last).and(side)
     }

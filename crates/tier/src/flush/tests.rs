@@ -8,6 +8,7 @@ use crate::path::Path;
 use crate::pool::Access;
 use crate::redo::Urgency;
 use crate::testing::HeldLog;
+use crate::write_policy::WritePolicy;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use terrace_io::disk::Disk;
@@ -21,6 +22,9 @@ struct Meddler {
     pages: OnceLock<Arc<Pages>>,
     armed: AtomicBool,
     invalidated: Mutex<Vec<PageId>>,
+    map: OnceLock<Arc<Map>>,
+    /// Pages of which flash was given an image that the map does not name.
+    unnamed: Mutex<Vec<PageId>>,
 }
 
 impl FlashCache for Meddler {
@@ -36,6 +40,14 @@ impl FlashCache for Meddler {
         if self.armed.swap(false, Ordering::SeqCst) {
             change(self.pages.get().unwrap(), id.page, 99);
         }
+    }
+    fn rewrite(&self, id: PageId, tag: Tag, image: &[u8]) -> bool {
+        let named = matches!(self.map.get().unwrap().locate(id), Located::At(home) if home.tag == tag);
+        if !named || PageRef::new(image).id() != id {
+            self.unnamed.lock().push(id);
+        }
+        self.invalidate(id);
+        true
     }
 }
 
@@ -74,6 +86,7 @@ impl Rig {
         let pages = Arc::new(Pages::new(self.sim.world(), 256, path, self.log.clone()));
         let meddler = Arc::new(Meddler::default());
         assert!(meddler.pages.set(pages.clone()).is_ok());
+        assert!(meddler.map.set(map.clone()).is_ok());
         let flash: Arc<dyn FlashCache> = meddler.clone();
         let flusher = Flusher::new(pages.pool().clone(), map.clone(), buffer, self.log.clone(), Some(flash));
         Open { map, pages, flusher, meddler }
@@ -140,6 +153,26 @@ fn what_was_flushed_is_read_back_after_a_crash() {
 }
 
 /// Invariant 1: nothing of a page that is in the slab may be missing from the durable log.
+#[test]
+fn flash_is_given_images_that_the_map_names() {
+    let open = Rig::new(256).open();
+    open.flusher.writes().set(WritePolicy::Dual);
+    create(&open.pages, 0..100);
+    open.flush_all();
+    (0..100).step_by(3).for_each(|page| change(&open.pages, page, 200));
+    open.flush_all();
+    assert_eq!(open.meddler.invalidated.lock().len(), 134);
+    assert_eq!(*open.meddler.unnamed.lock(), []);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_images_that_flash_gets_before_the_map_names_them_are_found_by_one_run() {
+    crate::planted::FLASH_TOLD_EARLY.set(true);
+    assert!(std::panic::catch_unwind(flash_is_given_images_that_the_map_names).is_err());
+    crate::planted::FLASH_TOLD_EARLY.set(false);
+}
+
 #[test]
 fn the_log_is_durable_up_to_every_image_in_the_slab() {
     let rig = Rig::new(64);

@@ -17,6 +17,10 @@ fn objects() {
     run("object");
 }
 #[test]
+fn page_bodies() {
+    run("body");
+}
+#[test]
 fn object_keys() {
     run("key");
 }
@@ -31,6 +35,14 @@ fn flash_indexes() {
 #[test]
 fn map_pages() {
     run("map");
+}
+
+#[test]
+fn each_target_has_a_binary_for_libfuzzer() {
+    let manifest = include_str!("../../../../fuzz/Cargo.toml");
+    let lacks = |target: &&Target| !manifest.contains(&format!("\nname = \"{}\"\n", target.name));
+    let missing: Vec<&str> = TARGETS.iter().filter(lacks).map(|target| target.name).collect();
+    assert_eq!(missing, [""; 0]);
 }
 
 /// The control: a target that trusts one field must be found out.

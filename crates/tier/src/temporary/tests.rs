@@ -1,0 +1,71 @@
+use super::*;
+use crate::page::PageKind;
+use crate::testing::odd_disk::OddDisk;
+use std::collections::HashSet;
+use terrace_sim::SimWorld;
+
+const A: SpaceId = SpaceId(SpaceId::TEMPORARY_CATALOG.0 + 8);
+const B: SpaceId = SpaceId(SpaceId::TEMPORARY_CATALOG.0 + 9);
+
+fn ids(space: SpaceId, pages: std::ops::Range<u32>) -> Vec<PageId> {
+    pages.map(|page| PageId::new(space, page)).collect()
+}
+
+fn images(ids: &[PageId]) -> Vec<u8> {
+    let mut images = vec![0; ids.len() * PAGE_SIZE];
+    for (id, image) in ids.iter().zip(images.chunks_exact_mut(PAGE_SIZE)) {
+        page::format(image, *id, PageKind::Leaf, 0);
+    }
+    images
+}
+
+/// No two pages have one slot, and each is read back.
+fn is_whole(spill: &Spill, ids: &[PageId]) {
+    let slots: Vec<Slot> = ids.iter().map(|id| spill.slots.lock().home(*id).unwrap().slot).collect();
+    let different: HashSet<u32> = slots.iter().map(|slot| slot.no).collect();
+    assert_eq!(different.len(), ids.len(), "slots of two pages: {slots:?}");
+    let mut image = vec![0; PAGE_SIZE];
+    for id in ids {
+        spill.read(*id, &mut image).unwrap_or_else(|error| panic!("{id}: {error}"));
+    }
+}
+
+/// The flusher writes pages that have slots; meanwhile their space is dropped, which gives the slots and the file's end back.
+fn dropped_while_it_is_written(fails: bool) {
+    let disk = SimWorld::new(1).disk("volume");
+    let odd = Arc::new(OddDisk::new(disk.clone()));
+    let spill = Arc::new(Spill::new(None, odd.clone(), 1000));
+    let first = ids(A, 0..10);
+    spill.write(&first, &mut images(&first)).unwrap();
+    let (spilled, failing) = (spill.clone(), disk.clone());
+    odd.once(move || {
+        spilled.drop_space(A);
+        failing.faults().fail_class(Class::Spill, fails);
+    });
+    assert_eq!(spill.write(&first[8..], &mut images(&first[8..])).is_err(), fails);
+    disk.faults().fail_class(Class::Spill, false);
+    first[8..].iter().for_each(|id| spill.forget(*id)); // as the flusher does
+    assert_eq!(spill.used(), 0);
+    for pages in [0..1, 1..30] {
+        let some = ids(B, pages);
+        spill.write(&some, &mut images(&some)).unwrap();
+    }
+    is_whole(&spill, &ids(B, 0..30));
+    assert_eq!(spill.slots.lock().next, 30, "slots are lost");
+}
+
+#[test]
+fn a_space_dropped_while_its_pages_are_written_gives_each_slot_back_once() {
+    dropped_while_it_is_written(false);
+    dropped_while_it_is_written(true);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_a_slot_given_back_twice_is_found_by_one_run() {
+    planted::SLOT_RELEASED_TWICE.set(true);
+    let found =
+        [false, true].map(|fails| std::panic::catch_unwind(|| dropped_while_it_is_written(fails)).is_err());
+    planted::SLOT_RELEASED_TWICE.set(false);
+    assert_eq!(found, [true, true]);
+}
