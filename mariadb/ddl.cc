@@ -359,9 +359,17 @@ int ha_terrace::rename_table(const char *from, const char *to)
   return map_error(ha_thd(), code);
 }
 
+/** All that the statement truncates: it truncates partitions one by one, and none of them if one is refused. */
+static std::string truncated(THD *thd, const std::string &name)
+{
+  static const char SUBPARTITION[]= "#SP#";
+  const bool one_partition= thd_sql_command(thd) == SQLCOM_ALTER_TABLE && thd->lex->alter_info.partition_names.elements == 1;
+  return one_partition ? name.substr(0, name.find(SUBPARTITION)) : table_of(name);
+}
+
 int ha_terrace::truncate()
 {
-  if (int error= wait_for_prepared(ha_thd(), m_name))
+  if (int error= wait_for_prepared(ha_thd(), truncated(ha_thd(), m_name)))
     return error;
   close_cursor();
   free_retired();

@@ -4,6 +4,7 @@
 #include "globals.h"
 #include "mysqld.h"
 #include "handler.h"
+#include "unireg.h"
 #include <algorithm>
 #include <fcntl.h>
 #include <fstream>
@@ -77,6 +78,52 @@ std::string version_in(const fs::path &frm)
   return text.substr(HEAD + 2, bytes[HEAD + 1]);
 }
 
+/** A partitioned table's, which stands among fields of a type, a length and so many bytes. */
+static std::string partitions_engine_in(const std::string &frm, size_t at)
+{
+  const uchar *bytes= reinterpret_cast<const uchar *>(frm.data());
+  const size_t end= std::min(frm.size(), at + uint2korr(bytes + 4));
+  while (at + 3 <= end)
+  {
+    const uchar type= bytes[at++];
+    size_t length= bytes[at++];
+    if (!length)
+    {
+      if (at + 2 > end)
+        return "";
+      length= uint2korr(bytes + at);
+      at+= 2;
+    }
+    if (length > end - at)
+      return "";
+    if (type == EXTRA2_DEFAULT_PART_ENGINE)
+      return frm.substr(at, length);
+    at+= length;
+  }
+  return "";
+}
+
+std::string engine_in(const fs::path &file)
+{
+  static const size_t HEAD= 64;
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  const std::string frm= text.str();
+  const uchar *bytes= reinterpret_cast<const uchar *>(frm.data());
+  if (!in || frm.size() <= HEAD || bytes[0] != 0xfe || bytes[1] != 1)
+    return "";
+  if (bytes[3] == DB_TYPE_PARTITION_DB)
+    return partitions_engine_in(frm, HEAD);
+  // Behind the row of defaults: the connection's length, the connection, the engine's length, the engine.
+  const size_t keys= uint2korr(bytes + 14);
+  size_t at= uint2korr(bytes + 6) + (keys == 0xffff ? uint4korr(bytes + 47) : keys) + uint2korr(bytes + 16);
+  if (at + 2 > frm.size() || (at+= 2 + uint2korr(bytes + at)) + 2 > frm.size())
+    return "";
+  const size_t length= uint2korr(bytes + at);
+  return at + 2 + length > frm.size() ? "" : frm.substr(at + 2, length);
+}
+
 bool is_of_another_engine(const std::string &table)
 {
   // Engines of the server have a number each; this one's is given out anew by each start.
@@ -145,6 +192,15 @@ void install_definition(const std::string &from, const std::string &to)
   else
     sql_print_information("Terrace: a statement was interrupted: %s has its definition, which was %s.frm", to.c_str(), from.c_str());
   sync_directory(to.substr(0, to.find(FN_LIBCHAR)));
+}
+
+void remove_definition(const std::string &table)
+{
+  std::error_code error;
+  if (!fs::remove(file_of(table, ".frm"), error))
+    sql_print_warning("Terrace: can't remove %s.frm: %s", table.c_str(), error.message().c_str());
+  else
+    sql_print_information("Terrace: %s.frm was left by an interrupted statement and is removed", table.c_str());
 }
 
 /* What a kept definition's name begins with, in its database. */

@@ -27,6 +27,8 @@ bool has_file(const std::string &table, const char *extension);
 std::vector<std::string> names_in(const std::filesystem::path &list);
 /** The version in a definition; empty: there is none. */
 std::string version_in(const std::filesystem::path &frm);
+/** The engine that a definition names, of a partitioned table that of its partitions; empty: it can't be known. */
+std::string engine_in(const std::filesystem::path &frm);
 /** Whether the definition says that the table is certainly not this engine's, nor partitioned. */
 bool is_of_another_engine(const std::string &table);
 std::filesystem::path file_of(const std::string &table, const char *extension);
@@ -38,6 +40,7 @@ void for_each_definition(const std::function<void(const std::string &table, cons
 
 /** Gives a table the definition that has another name, durably. */
 void install_definition(const std::string &from, const std::string &to);
+void remove_definition(const std::string &table);
 /** Another name for a definition, under which it is found until forget_definitions(). */
 void keep_definition_file(const std::string &table);
 void forget_definitions();

@@ -307,6 +307,28 @@ static bool is_replaced(const Properties &properties, const Tables &tables)
   return false;
 }
 
+/**
+  Definitions under a passing name, of this engine and of no table that it has: their tables are gone, as the server's log of DDL is.
+  Without any table in the engine they stay: the volume may be another one.
+*/
+static void remove_left_definitions()
+{
+  Tables tables;
+  if (!list_tables(&tables) || tables.empty())
+    return;
+  std::set<std::string> versions, left;
+  for (const auto &one : tables)
+    versions.insert(one.second.version);
+  for_each_definition([&](const std::string &table, const std::string &version) {
+    const auto part= tables.lower_bound(table + MARK);
+    const bool has_name= tables.count(table) || (part != tables.end() && table_of(part->first) == table);
+    if (is_passing_name(table) && !has_name && !versions.count(version) && engine_in(file_of(table, ".frm")) == "Terrace")
+      left.insert(table);
+  });
+  for (const std::string &table : left)
+    remove_definition(table);
+}
+
 void settle_all()
 {
   Tables tables;
@@ -333,6 +355,7 @@ void settle_all()
     }
   }
   forget_definitions();
+  remove_left_definitions();
 }
 
 void keep_definition(const std::string &name, const std::string &version)

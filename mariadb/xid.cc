@@ -90,6 +90,14 @@ static void collect(void *context, terrace_bytes name)
   static_cast<std::set<std::string> *>(context)->insert(std::string(reinterpret_cast<const char *>(name.data), name.len));
 }
 
+/** Whether a name is another one's, or that of one of its partitions or, of a partition, of its subpartitions. */
+static bool is_of(const std::string &one, const std::string &name)
+{
+  static const char SUBPARTITION[]= "#SP#";
+  return !one.compare(0, name.size(), name) && (one.size() == name.size() || !one.compare(name.size(), sizeof MARK - 1, MARK) ||
+                                               !one.compare(name.size(), sizeof SUBPARTITION - 1, SUBPARTITION));
+}
+
 int wait_for_prepared(THD *thd, const std::string &name)
 {
   static const ulong STEP= 10;          // milliseconds
@@ -101,7 +109,7 @@ int wait_for_prepared(THD *thd, const std::string &name)
       return map_error(thd, code);
     bool is_touched= false;
     for (const std::string &one : touched)
-      is_touched|= one == name || table_of(one) == name;
+      is_touched|= is_of(one, name);
     if (!is_touched)
       return 0;
     if (thd_killed(thd))

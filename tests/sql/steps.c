@@ -1,7 +1,8 @@
 /*
   Counts what a server asks of its file system, and kills it when a given number is reached: before that request, so that every
   state between two of them can be left by a crash. Preloaded (LD_PRELOAD); TERRACE_STEPS names a file of 512 bytes that is shared
-  with the test: steps left until the kill (0: none are counted), then the name of the last step.
+  with the test: steps left until the kill (0: none are counted), the name of the last step, and what a file's name must have in it
+  for its steps to be counted.
 */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,7 +23,8 @@
 struct shared
 {
   int64_t left;
-  char last[504];
+  char last[440];
+  char only[64];
 };
 static struct shared *shared;
 
@@ -42,7 +44,7 @@ __attribute__((constructor)) static void begin(void)
 
 static void step(const char *what, const char *name)
 {
-  if (!shared || __atomic_load_n(&shared->left, __ATOMIC_RELAXED) <= 0)
+  if (!shared || __atomic_load_n(&shared->left, __ATOMIC_RELAXED) <= 0 || (shared->only[0] && (!name || !strstr(name, shared->only))))
     return;
   int64_t left= __atomic_fetch_sub(&shared->left, 1, __ATOMIC_SEQ_CST);
   if (left != 1)
