@@ -26,6 +26,15 @@ static Known &known()
   return *all;
 }
 
+/** An end of now. Of two at a time, the one that got its number first may store it last: the later number stays. */
+static void note_end(std::atomic<ulonglong> &last)
+{
+  const ulonglong mine= ends.fetch_add(1) + 1;
+  ulonglong before= last.load();
+  while (before < mine && !last.compare_exchange_weak(before, mine))
+    ;
+}
+
 ulonglong Writers::next() { return ends.fetch_add(1) + 1; }
 ulonglong Writers::now() { return ends.load(); }
 
@@ -47,11 +56,19 @@ Writers::~Writers()
     known().tables.erase(at);
 }
 
+void Writers::ended()
+{
+  note_end(last);
+  open.fetch_sub(1);
+}
+
+void Writers::changed() { note_end(last); }
+
 Ends_by_name::Ends_by_name() { ending_by_name.fetch_add(1); }
 
 Ends_by_name::~Ends_by_name()
 {
-  last_by_name.store(ends.fetch_add(1) + 1);
+  note_end(last_by_name);
   ending_by_name.fetch_sub(1);
 }
 
@@ -62,6 +79,9 @@ Ends_by_name::~Ends_by_name()
 my_bool may_cache(THD *thd, const char *path, uint length, ulonglong *data, bool keeps)
 {
   if (!engine || thd_tx_isolation(thd) == ISO_SERIALIZABLE)
+    return false;
+  // It may read what a prepared transaction without a session has changed, or one that is being rolled back after a crash: no writer is known then.
+  if (keeps && thd_tx_isolation(thd) == ISO_READ_UNCOMMITTED)
     return false;
   std::shared_ptr<Writers> writers;
   {

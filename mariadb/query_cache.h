@@ -31,13 +31,9 @@ public:
 
   void began() { open.fetch_add(1); }
   /** Its changes can be seen by all, or are gone. */
-  void ended()
-  {
-    last.store(next());
-    open.fetch_sub(1);
-  }
+  void ended();
   /** Definitions changed, with no transaction. */
-  void changed() { last.store(next()); }
+  void changed();
 
   /** The number of the last end so far, of any table. */
   static ulonglong now();

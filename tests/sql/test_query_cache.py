@@ -103,6 +103,19 @@ def test_a_prepared_transaction_ended_by_name_ends_old_answers(caching, sessions
     assert run(one, READ) == [(1,)]
 
 
+def test_what_is_read_uncommitted_is_not_kept(caching, sessions, run):
+    one, other, third = sessions
+    for sql in ("XA START 'x'", "UPDATE t SET a = 1", "XA END 'x'", "XA PREPARE 'x'"):
+        run(other, sql)
+    other.close()
+    time.sleep(0.2)
+    run(third, "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+    assert run(third, READ) == [(1,)] and run(third, READ) == [(1,)]
+    assert run(one, READ) == [(0,)]
+    run(one, "XA ROLLBACK 'x'")
+    assert run(one, READ) == [(0,)] and run(third, READ) == [(0,)]
+
+
 def test_truncate_and_partitions(sessions, run, engine):
     one, other, _ = sessions
     assert run(one, READ) == [(0,)]
