@@ -53,14 +53,21 @@ class Volume:
         finally:
             os.close(handle)
 
+    def unmount(self):
+        # The kernel closes the files of a killed process' rings a while after its end.
+        until = time.monotonic() + 30
+        while (gone := run_command("umount", self.at)).returncode and "busy" in gone.stdout and time.monotonic() < until:
+            time.sleep(0.05)
+        return gone
+
     def again(self):
-        gone = run_command("umount", self.at)
+        gone = self.unmount()
         assert gone.returncode == 0, gone.stdout
         mounted = self.mount()
         assert mounted.returncode == 0, mounted.stdout
 
     def end(self):
-        run_command("umount", self.at)
+        self.unmount()
 
 
 @pytest.fixture(params=["ext4", "xfs"])
