@@ -114,7 +114,15 @@ impl Pool {
 
     /// Up to `max` dirty frames near the end of `old`: their eviction is near.
     pub fn cold_dirty_frames(&self, max: usize) -> Vec<FrameNo> {
-        self.queues.lock().old_tail(4 * max).filter(|no| self.frame(*no).is_dirty()).take(max).collect()
+        let mut frames = Vec::new();
+        // A frame may stand in the queue twice: its place of before, when its space was dropped, stays until it is looked at. Two copies
+        // in a batch would take a temporary page that is evicted in between for one that was dropped.
+        for no in self.queues.lock().old_tail(4 * max).filter(|no| self.frame(*no).is_dirty()) {
+            if frames.len() < max && !frames.contains(&no) {
+                frames.push(no);
+            }
+        }
+        frames
     }
 
     /// Copies a dirty page's image into `buf`. None if it is not dirty (any more), or somebody holds
