@@ -159,6 +159,18 @@ fn a_dropped_space_leaves_no_frame() {
     pages.pool().check_invariants();
 }
 
+/// The places that pages of a dropped space had in the queue stay until they are looked at.
+#[test]
+fn a_frame_that_stands_in_the_queue_twice_is_flushed_once() {
+    let (pages, _, _) = pages(16);
+    (0..5).for_each(|page| create(&pages, page));
+    assert_eq!(pages.pool().discard_space(SPACE), 0);
+    (0..5).for_each(|page| create(&pages, page));
+    let frames = pages.pool().cold_dirty_frames(64);
+    let different: std::collections::HashSet<u32> = frames.iter().map(|no| no.0).collect();
+    assert_eq!((frames.len(), different.len()), (5, 5));
+}
+
 /// Threads add to pairs of counters in a pool far smaller than the pages, with the evictor and a
 /// flusher beside them. No addition is lost, and each page was loaded by one loader at a time.
 #[test]
