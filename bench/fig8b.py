@@ -15,7 +15,7 @@ from series import TIERS, Again, Watch, spread, turned_on
 from sysbench import ended, figures as figures_of, seconds, start, sysbench, timed
 from tiers import GIB, PROFILE, Tiered, place, run, setting, settle
 
-SWITCH = setting("SWITCH", "terrace_temporary_excluded")
+SWITCH = setting("SWITCH", "terrace_temporary_unlogged")
 TABLES, ROWS, RESULT = 4, setting("ROWS", 600_000), setting("RESULT", 100_000)
 DATA = TABLES * ROWS * 260
 FLASH, MEMORY, BUFFER, ZIPF = setting("FLASH", 20), setting("MEMORY", 2), setting("BUFFER", 10), setting("ZIPF", 1.2)
