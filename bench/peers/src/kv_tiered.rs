@@ -9,10 +9,20 @@ use crate::report::{Report, Row};
 use crate::setting;
 use crate::tiers::{Objects, Sizes, objects_in_memory, open, settle, status};
 use serde_json::json;
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use terrace_io::emulate::CLOUD;
 use terrace_workload::{self as workload, B, Load, Plan, Terrace, VALUE};
+
+/// All counters that differ, and by how much.
+fn show_moved(before: &HashMap<String, u64>, after: &HashMap<String, u64>) {
+    let by = |name: &String, at: &u64| at.wrapping_sub(before.get(name).copied().unwrap_or(0)) as i64;
+    let mut moved: Vec<_> = after.iter().map(|(name, at)| (name, by(name, at))).collect();
+    moved.retain(|(_, by)| *by != 0);
+    moved.sort();
+    eprintln!("  {}", moved.iter().map(|(name, by)| format!("{name} {by}")).collect::<Vec<_>>().join(", "));
+}
 
 pub const TIERED: &str = "tiered";
 pub const VOLUME: &str = "all on the volume";
@@ -47,6 +57,9 @@ pub fn run(directory: &Path) -> Report {
             let load = Load { key: workload::ordered_key, records, value: VALUE, batch: 100, durable: false };
             workload::load(&store, load, |_| {}).expect("the load succeeds");
             settle(&store);
+            if setting("VERBOSE", 0) == 1 {
+                show_moved(&HashMap::new(), &status(&store));
+            }
             eprintln!("kv-tiered: {name} loaded in {:.0} s", started.elapsed().as_secs_f64());
             (percent, store)
         })
@@ -72,7 +85,8 @@ pub fn run(directory: &Path) -> Report {
                 let delta = |name: &str| after[name] - before[name];
                 eprintln!(
                     "kv-tiered: Zipf {zipf}, {percent:?} %: {:.0}/s, p99 {:.0} µs; misses {}, from flash {}, volume {}, store {}; \
-                     flushed {}, put {} objects, waits for frames {}, evicted in the foreground {}",
+                     flushed {}, put {} objects, waits for frames {}, evicted in the foreground {}; \
+                     writers waited {} times for slots, {} ms in all",
                     run.rate,
                     run.p99,
                     delta("pool_misses"),
@@ -83,16 +97,11 @@ pub fn run(directory: &Path) -> Report {
                     if percent.is_some() { delta("objects_put") } else { 0 },
                     delta("pool_frame_waits"),
                     delta("pool_foreground_evictions"),
+                    delta("slot_writer_waits"),
+                    delta("slot_writer_wait_microseconds") / 1000,
                 );
                 if setting("VERBOSE", 0) == 1 {
-                    let mut moved: Vec<_> =
-                        after.iter().map(|(name, at)| (name, at.wrapping_sub(before[name]) as i64)).collect();
-                    moved.retain(|(_, by)| *by != 0);
-                    moved.sort();
-                    eprintln!(
-                        "  {}",
-                        moved.iter().map(|(name, by)| format!("{name} {by}")).collect::<Vec<_>>().join(", ")
-                    );
+                    show_moved(&before, &after);
                 }
                 for row in rows.iter_mut().filter(|row| match percent {
                     Some(percent) => row.name == name(*percent),

@@ -212,3 +212,28 @@ fn planted_writers_that_are_not_paced_take_the_last_slots() {
     println!("found with seed {found:?}");
     assert!(found.is_some());
 }
+
+/// New pages in memory were promised so many slots that writers were slowed, while by the count of free ones there was
+/// nothing to sink: a load took thirty times as long as without an object store, until its blocks had cooled.
+#[test]
+fn where_writers_are_slowed_for_new_pages_blocks_sink() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let rig = Rig::with(13, 10_000_000, Bytes(24 << 20), Bytes(16 << 20));
+    let (clock, since) = (rig.sim.world().clock, rig.sim.world().clock.now());
+    let row = [7; 1000];
+    for n in 0..600u64 {
+        let txn = rig.engine.begin(Isolation::ReadCommitted);
+        (0..100).for_each(|i| txn.insert(&rig.table, &(100 * n + i).to_be_bytes(), &row, &[]).unwrap());
+        txn.commit().unwrap().wait().unwrap();
+    }
+    let sinker = &rig.engine.core().storage.cold.as_ref().unwrap().sinker;
+    let counted = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let waited = counted(&rig.engine.core().pace.nanos);
+    let sunk = (counted(&sinker.counters.by_watermark), counted(&sinker.counters.by_cooling));
+    println!(
+        "{} us, {} us of them slowed; {sunk:?} blocks sunk",
+        (clock.now() - since) / 1000,
+        waited / 1000
+    );
+    assert!(sunk.0 > 20 && waited < 5_000_000_000, "slowed for {waited} ns");
+}

@@ -186,8 +186,11 @@ impl<'p> Mtr<'p> {
         })
     }
 
+    /// The page latched first goes last. Whoever waited is woken as its latch goes, and may take this thread's core at once:
+    /// what is still latched then stays so for a turn of all threads. That is nothing with the last one, and the first
+    /// is the one that most wait for: the leaf, where undo comes second.
     fn release(&mut self) {
-        for latched in self.pages.drain(..).filter(|p| !p.released) {
+        for latched in self.pages.drain(..).rev().filter(|p| !p.released) {
             // SAFETY: latched by this mini-transaction, and given back once.
             unsafe { self.pool.unlatch_exclusive(latched.no) };
             self.pool.unpin(latched.no);

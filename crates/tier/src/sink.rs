@@ -327,6 +327,9 @@ impl Sinker {
         };
         let cooled_before = if self.room_only.load(Ordering::Relaxed) { 0 } else { cooled_before };
         let (slots, free) = map.slots_to_aim_at();
+        // New pages in memory will take slots. Writers are slowed by what is left after them (the engine's pace), so
+        // there is work to do as soon as anybody is.
+        let free = free.saturating_sub(self.mover.pool.homeless() as u32);
         let pressure = Pressure { slots, free, cooled_before, recent_after };
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();

@@ -17,6 +17,7 @@ use terrace_io::clock::Nanos;
 #[derive(Clone, Copy, Debug)]
 pub struct Pressure {
     pub slots: u32,
+    /// Of them, those that are free and that no page in memory will take.
     pub free: u32,
     /// A block last changed at or before this position has cooled.
     pub cooled_before: Glsn,
