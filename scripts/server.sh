@@ -56,13 +56,13 @@ start)
 stop)
   alive || exit 0
   pid=$(cat "$dir/pid"); kill "$pid"
-  gone "$pid" 600 || fail "process $pid did not end within a minute"
+  gone "$pid" 1500 || fail "process $pid did not end within minutes"
   rm -f "$dir/pid"
   ;;
 kill9)
   alive || exit 0
   pid=$(cat "$dir/pid"); kill -9 "$pid"
-  gone "$pid" 100 || fail "process $pid did not end"
+  gone "$pid" 600 || fail "process $pid did not end"
   rm -f "$dir/pid"
   ;;
 status)
