@@ -45,24 +45,24 @@ start)
     --log-error="$dir/error.log" --skip-name-resolve --local-infile=1 "$@" >>"$dir/out.log" 2>&1 </dev/null &
   pid=$!
   echo $pid > "$dir/pid"
-  for i in $(seq 1 600); do
+  for i in $(seq 1 1200); do
     mariadb-admin --no-defaults --socket="$dir/sock" -uroot ping >/dev/null 2>&1 && exit 0
     kill -0 $pid 2>/dev/null || { tail -20 "$dir/error.log" >&2; fail "the server ended; see $dir/error.log"; }
     sleep 0.1
   done
   tail -20 "$dir/error.log" >&2
-  fail "the server did not answer within a minute"
+  fail "the server did not answer within two minutes"
   ;;
 stop)
   alive || exit 0
   pid=$(cat "$dir/pid"); kill "$pid"
-  gone "$pid" 600 || fail "process $pid did not end within a minute"
+  gone "$pid" 1500 || fail "process $pid did not end within minutes"
   rm -f "$dir/pid"
   ;;
 kill9)
   alive || exit 0
   pid=$(cat "$dir/pid"); kill -9 "$pid"
-  gone "$pid" 100 || fail "process $pid did not end"
+  gone "$pid" 600 || fail "process $pid did not end"
   rm -f "$dir/pid"
   ;;
 status)

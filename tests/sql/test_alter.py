@@ -5,7 +5,7 @@ import time
 
 import pymysql
 import pytest
-from conftest import contents, run
+from conftest import contents, run, wait_until
 
 
 def refused(db, sql):
@@ -268,16 +268,36 @@ def test_a_failed_alter_leaves_every_partition(db, server, engine):
         run(db, "DELETE FROM t WHERE id = 100000")
     # A duplicate that comes while the index is built, and stays until the last round.
     victim, errors = server.connect(database=db.name), []
-    thread = threading.Thread(target=lambda: errors.append(refused(victim, "ALTER TABLE t ADD UNIQUE KEY u (v, p)")))
+
+    def alter():
+        try:
+            errors.append(run(victim, "ALTER TABLE t ADD UNIQUE KEY u (v, p)"))
+        except pymysql.err.Error as error:
+            errors.append(error.args)
+
     number = run(victim, "SELECT CONNECTION_ID()")[0][0]
-    thread.start()
-    seen = False
-    while thread.is_alive() and not seen:
-        state = run(db, f"SELECT PROGRESS FROM information_schema.PROCESSLIST WHERE ID = {number} AND INFO LIKE 'ALTER%'")
-        seen = bool(state and state[0][0] > 0)
-    assert seen, "no progress was shown"
-    run(db, "BEGIN")
-    run(db, "INSERT INTO t VALUES (100000, 2, 50)")
+    for more in range(1, 7):
+        thread = threading.Thread(target=alter)
+        thread.start()
+        seen = False
+        while thread.is_alive() and not seen:
+            state = run(db, f"SELECT PROGRESS FROM information_schema.PROCESSLIST WHERE ID = {number} AND INFO LIKE 'ALTER%'")
+            seen = bool(state and state[0][0] > 0)
+        if seen:
+            run(db, "BEGIN")
+            run(db, "SET SESSION lock_wait_timeout = 600")
+            try:
+                run(db, "INSERT INTO t VALUES (100000, 2, 50)")
+                break
+            except pymysql.err.IntegrityError:
+                run(db, "ROLLBACK")
+        # It was over before anybody looked, or before the row came: with more rows it takes longer.
+        thread.join()
+        assert errors.pop() == []
+        run(db, "ALTER TABLE t DROP KEY u")
+        run(db, f"INSERT INTO t SELECT 100000 * {more} + seq, seq % 3, 100000 * {more} + seq FROM seq_1_to_{60000 * 2 ** more}")
+    else:
+        pytest.fail("no progress was shown, whatever the number of rows")
     while not run(db, f"SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {number} AND STATE LIKE 'Waiting for table metadata lock'"):
         assert thread.is_alive(), errors
         time.sleep(0.01)
@@ -346,6 +366,8 @@ def test_killed_servers_leave_the_old_or_the_new(own_server, engine):
         threads = [threading.Thread(target=work) for work in (alter, write)]
         for thread in threads:
             thread.start()
+        enough = steps + 1
+        wait_until(lambda: steps > enough or not threads[0].is_alive())
         time.sleep(delay)
         own_server.kill9()
         stop.set()

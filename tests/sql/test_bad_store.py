@@ -107,7 +107,7 @@ def test_a_dead_store_and_a_full_buffer_end_in_1114_and_the_store_s_return_ends_
             try:
                 run(connection, row.format(rows + 1, rows + 100))
             except pymysql.err.MySQLError as error:
-                assert error.args[0] == FULL and time.time() - began < 10, (error, time.time() - began)
+                assert error.args[0] == FULL and time.time() - began < 50, (error, time.time() - began)
                 break
             rows += 100
             assert rows < 100_000, "it never fills"
@@ -120,7 +120,7 @@ def test_a_dead_store_and_a_full_buffer_end_in_1114_and_the_store_s_return_ends_
         began = time.time()
         with pytest.raises(pymysql.err.MySQLError) as refused:
             run(connection, row.format(rows + 1, rows + 100))
-        assert refused.value.args[0] == FULL and time.time() - began < 20
+        assert refused.value.args[0] == FULL and time.time() - began < 50
         connection.rollback()
         run(connection, f"UPDATE t SET v = v + 5 WHERE {last}")
         run(connection, f"UPDATE t SET v = v - 5 WHERE {last}")
@@ -162,7 +162,7 @@ def test_missing_and_wrong_keys_are_refused_in_words_and_not_shown(s3, tmp_path,
             said = open(os.path.join(server.directory, "error.log")).read()
             lines = [line for line in said.splitlines() if "Terrace: the engine can't start" in line]
             assert len(lines) == 2 and "the object store" in lines[1], lines
-            assert time.time() - began < 60
+            assert time.time() - began < 150
         finally:
             server.stop()
     # With the right ones the place is as good as new.
@@ -183,6 +183,6 @@ def test_missing_and_wrong_keys_are_refused_in_words_and_not_shown(s3, tmp_path,
             server.stop()
         server.start()
         connection = server.connect(database="d")
-        wait_for(lambda: answers(connection, run), 90)
+        wait_for(lambda: answers(connection, run))
     finally:
         end(server)

@@ -81,7 +81,7 @@ def volume(request, tmp_path, run, engine):
     one.end()
 
 
-def until_it_works(what, seconds=10):
+def until_it_works(what, seconds=120):
     until = time.time() + seconds
     while True:
         try:
@@ -102,7 +102,7 @@ def test_a_full_volume_refuses_growth_and_nothing_else(volume, run):
     run(connection, "INSERT INTO small SELECT seq, REPEAT('o', 290 + seq % 17) FROM seq_1_to_1000")
     run(connection, "UPDATE small SET pad = LEFT(pad, 100) WHERE id % 3 = 0")
     code, seconds, i = volume.fill(connection, 1)
-    assert code == FULL and seconds < 5, (code, seconds)
+    assert code == FULL and seconds < 45, (code, seconds)
     assert "full" in [row for row in run(connection, "SHOW WARNINGS") if row[0] == "Warning"][0][2]
     volume.check(connection)
     # Again and again: neither is a row half there, nor do failures use anything up.
@@ -137,10 +137,10 @@ def test_a_full_volume_refuses_growth_and_nothing_else(volume, run):
     volume.check(connection)
     code, seconds, i = volume.fill(connection, 70000)
     assert code == FULL
-    # A clean stop does not wait for room that never comes.
+    # A clean stop does not wait for room that never comes: a wait for it takes a minute.
     started = time.time()
     volume.server.stop()
-    assert time.time() - started < 15
+    assert time.time() - started < 55
     volume.server.start()
     # Room from outside: writing goes on.
     volume.make_room()

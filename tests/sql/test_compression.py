@@ -3,7 +3,8 @@
 import os
 
 import pytest
-from conftest import Server, end
+from conftest import Server, end, wait_until
+from test_object import status
 
 ROWS = 12000
 SIZES = ["--terrace-memory=10485760", "--terrace-object-buffer=4194304", "--terrace-log=8388608", "--terrace-sink-after-ms=300"]
@@ -24,13 +25,19 @@ def counter(connection, run, name):
     return int(run(connection, f"SHOW GLOBAL STATUS LIKE 'terrace_{name}'")[0][1])
 
 
+def sunk(connection, run):
+    """Bytes in objects, raw and stored, when nothing waits to sink any more."""
+    wait_until(lambda: int(status(connection, run, "sink_blocks_waiting")) == 0)
+    return [counter(connection, run, name) for name in ("objects_raw_bytes", "objects_stored_bytes")]
+
+
 def fill(connection, run, table, option):
     """Rows of a kilobyte that look alike. Returns the share of their bytes that objects keep."""
-    before = [counter(connection, run, name) for name in ("objects_raw_bytes", "objects_stored_bytes")]
+    before = sunk(connection, run)
     run(connection, f"CREATE TABLE {table} (id INT PRIMARY KEY, t TEXT) ENGINE=Terrace {option}")
     for first in range(0, ROWS, 2000):
         run(connection, f"INSERT INTO {table} SELECT seq, REPEAT(CONCAT('row ', seq, ' of many; '), 60) FROM seq_{first}_to_{first + 1999}")
-    now = [counter(connection, run, name) for name in ("objects_raw_bytes", "objects_stored_bytes")]
+    now = sunk(connection, run)
     return (now[1] - before[1]) / (now[0] - before[0])
 
 
@@ -68,10 +75,10 @@ def test_tables_choose_how_their_pages_are_compressed(stopped, run):
     run(connection, "USE c")
     for n in (0, 2, 3):
         read(connection, run, f"t{n}")
-    before = [counter(connection, run, name) for name in ("objects_raw_bytes", "objects_stored_bytes")]
+    before = sunk(connection, run)
     for first in range(0, ROWS, 2000):
         run(connection, f"INSERT INTO t1 SELECT seq, REPEAT(CONCAT('row ', seq, ' of many; '), 60) FROM seq_{first}_to_{first + 1999}")
-    now = [counter(connection, run, name) for name in ("objects_raw_bytes", "objects_stored_bytes")]
+    now = sunk(connection, run)
     assert (now[1] - before[1]) / (now[0] - before[0]) < 0.5
     read(connection, run, "t1")
     stopped.stop()

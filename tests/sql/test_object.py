@@ -124,7 +124,7 @@ def load(connection, run):
         run(connection, f"INSERT INTO t SELECT seq, seq, {ROWS} - seq, REPEAT('x', 900) FROM seq_{start}_to_{start + 1499}")
 
 
-def wait_for(what, seconds=60):
+def wait_for(what, seconds=300):
     until = time.time() + seconds
     while not what():
         assert time.time() < until, "waited too long"
@@ -188,7 +188,7 @@ def test_near_work_goes_on_while_the_store_is_dead_and_far_work_says_so(cold_ser
         before = time.time()
         with pytest.raises(pymysql.err.MySQLError) as error:
             run(connection, "SELECT SUM(v) FROM t")
-        assert time.time() - before < 90
+        assert time.time() - before < 150
         assert "prefix" in str(error.value) or "store" in str(error.value), error.value
         # A transaction that meets it can be rolled back.
         connection.begin()
@@ -197,7 +197,7 @@ def test_near_work_goes_on_while_the_store_is_dead_and_far_work_says_so(cold_ser
             run(connection, "UPDATE t SET v = 0")
         connection.rollback()
         assert run(connection, "SELECT SUM(v) FROM near") == [(500 * 50,)]
-        wait_for(lambda: "object_store:" in open(os.path.join(cold_server.directory, "error.log")).read(), 20)
+        wait_for(lambda: "object_store:" in open(os.path.join(cold_server.directory, "error.log")).read())
         # Killed and started without its store: what never sank is there.
         run(connection, "CREATE TABLE new (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
         run(connection, "INSERT INTO new SELECT * FROM near")
@@ -207,7 +207,7 @@ def test_near_work_goes_on_while_the_store_is_dead_and_far_work_says_so(cold_ser
         assert run(connection, "SELECT SUM(v) FROM new") == [(500 * 50,)]
     finally:
         store.live()
-    wait_for(lambda: answers(connection, run), 90)
+    wait_for(lambda: answers(connection, run))
     assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, ROWS * (ROWS + 1) // 2)]
     assert run(connection, "SELECT SUM(v) FROM near") == [(500 * 50,)]
     assert [row[3] for row in run(connection, "CHECK TABLE t, near, new")] == ["OK", "OK", "OK"]
@@ -241,7 +241,7 @@ def test_a_directory_that_is_not_mounted_at_a_start_is_not_made_the_store_anew(t
             server.start()
             connection = server.connect(database="d")
             run(connection, "UPDATE t SET v = v + 1")
-            wait_for(lambda: "holds nothing of this instance" in (status(connection, run, "object_store_trouble") or ""), 30)
+            wait_for(lambda: "holds nothing of this instance" in (status(connection, run, "object_store_trouble") or ""))
             assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(500, 500 if made else 1000)]
             assert not os.path.exists(place) or os.listdir(place) == [], os.listdir(place)
             server.kill9()
@@ -284,7 +284,7 @@ def test_another_instances_store_and_an_unreachable_one_are_refused(cold_server,
     cold_server.options = SIZES + store.options("elsewhere")
     cold_server.start()
     connection = cold_server.connect(database="d")
-    wait_for(lambda: "holds nothing of this instance" in (status(connection, run, "object_store_trouble") or ""), 30)
+    wait_for(lambda: "holds nothing of this instance" in (status(connection, run, "object_store_trouble") or ""))
     with pytest.raises(pymysql.err.MySQLError):
         run(connection, "SELECT SUM(v) FROM t")
     cold_server.stop()

@@ -449,18 +449,19 @@ class Session:
         except pymysql.err.Error as error:
             self.answer = ("error",) + error.args[:2]
 
-    def run(self, statement):
+    def run(self, statement, patience):
         self.thread = threading.Thread(target=self._run, args=(statement,), daemon=True)
         self.thread.start()
-        self.thread.join(0.5)
+        self.thread.join(patience)
         return "waits" if self.thread.is_alive() else self.answer
 
     def wait(self):
-        self.thread.join(15)
+        self.thread.join(120)
         return "still waits" if self.thread.is_alive() else self.answer
 
 
-def play(server, database, engine, steps):
+def play(server, database, engine, steps, patience=0.5):
+    """What the sessions see; who has no answer after `patience` seconds waits."""
     control = server.connect(database=database).cursor()
     for statement in SETUP:
         control.execute(statement.replace("@E", engine))
@@ -476,7 +477,7 @@ def play(server, database, engine, steps):
         elif step[0].endswith("?"):
             seen.append((step, sessions[step[0][0]].wait()))
         else:
-            seen.append((step, sessions[step[0]].run(step[1])))
+            seen.append((step, sessions[step[0]].run(step[1], patience)))
     for session in sessions.values():
         try:
             session.connection.close()
@@ -487,14 +488,18 @@ def play(server, database, engine, steps):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_two_sessions_meet_as_in_innodb(server, db, engine, name):
-    theirs = play(server, db.name, "InnoDB", SCENARIOS[name])
-    ours = play(server, db.name, engine, SCENARIOS[name])
+    # On a busy machine an answer may come late, and look like a wait: a difference that is one stays with more patience.
+    for patience in (0.5, 2, 8):
+        theirs = play(server, db.name, "InnoDB", SCENARIOS[name], patience)
+        ours = play(server, db.name, engine, SCENARIOS[name], patience)
+        if ours == theirs:
+            return
     assert ours == theirs
 
 
 def test_a_gap_ends_where_the_condition_ends(server, db):
     """InnoDB locks up to the next row that is there; here the condition alone is locked, and others insert beside it."""
-    seen = play(server, db.name, "Terrace", [
+    steps = [
         ('a', 'begin'),
         ('a', 'select * from t where id=10 for update'),
         ('b', 'insert into t values(11,60,600)'),
@@ -503,5 +508,10 @@ def test_a_gap_ends_where_the_condition_ends(server, db):
         ('b', 'insert into t values(13,25,602)'),
         ('a', 'commit'),
         ('b?',),
-    ])
-    assert [answer for _, answer in seen] == [0, 0, 1, 0, 1, "waits", 0, 1]
+    ]
+    expected = [0, 0, 1, 0, 1, "waits", 0, 1]
+    seen = []
+    for patience in (0.5, 2, 8):
+        if seen != expected:
+            seen = [answer for _, answer in play(server, db.name, "Terrace", steps, patience)]
+    assert seen == expected

@@ -16,7 +16,7 @@ import time
 
 import pymysql
 import pytest
-from conftest import Server, binlog_options, contents, end, replayed
+from conftest import Server, binlog_options, contents, end, replayed, wait_until
 
 CYCLES = int(os.environ.get("TERRACE_POWER_CYCLES", "1"))
 WRITERS = 4
@@ -112,7 +112,9 @@ def one_cycle(server, volume, run, acknowledged, next_n, seconds):
 
     threads = [threading.Thread(target=work, args=(who,)) for who in range(WRITERS)]
     [thread.start() for thread in threads]
+    enough = len(acknowledged) + 25
     time.sleep(seconds)
+    wait_until(lambda: len(acknowledged) > enough or not any(thread.is_alive() for thread in threads))
     # What is answered while the file system is cut does not count: power that is gone answers nobody, but an fsync of the
     # server's binary log that waits while its journal's transaction is aborted may say that all is well.
     # Proven without Terrace: under ext4's shutdown a plain program that appends and calls fdatasync loses acknowledged

@@ -8,7 +8,7 @@ import time
 
 import pymysql
 import pytest
-from conftest import run
+from conftest import run, wait_until
 
 PARTITIONS = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN MAXVALUE)"
 TABLES = [
@@ -112,7 +112,7 @@ def test_a_table_of_partitions_is_dropped_as_a_whole(prepared, engine, decision)
 @pytest.mark.parametrize("decision", ["COMMIT", "ROLLBACK"])
 def test_they_wait_for_the_decision(prepared, decision):
     server, connection = prepared
-    patience(connection, 60)
+    patience(connection, 300)
     done = []
 
     def work():
@@ -125,7 +125,7 @@ def test_they_wait_for_the_decision(prepared, decision):
     assert not done, "it did not wait"
     other = server.connect(database="d")
     run(other, f"XA {decision} 'x'")
-    thread.join(30)
+    thread.join(120)
     assert done
     assert run(other, "SELECT COUNT(*) FROM t") == [(0,)]
     assert run(other, "SELECT v FROM p WHERE id = 101") == [(7 if decision == "COMMIT" else 101,)]
@@ -133,7 +133,7 @@ def test_they_wait_for_the_decision(prepared, decision):
 
 def test_one_that_waits_can_be_killed(prepared):
     server, connection = prepared
-    patience(connection, 60)
+    patience(connection, 300)
     (number,) = run(connection, "SELECT CONNECTION_ID()")[0]
     fell = []
 
@@ -145,10 +145,11 @@ def test_one_that_waits_can_be_killed(prepared):
 
     thread = threading.Thread(target=work)
     thread.start()
-    time.sleep(0.5)
     other = server.connect(database="d")
+    wait_until(lambda: fell or run(other, f"SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {number} AND INFO LIKE 'DROP%'"))
+    time.sleep(0.5)
     run(other, f"KILL QUERY {number}")
-    thread.join(20)
+    thread.join(40)
     assert fell and fell[0] in (1317, 1927), fell
     run(other, "XA ROLLBACK 'x'")
     assert run(other, "SELECT * FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 3)]

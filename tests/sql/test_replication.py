@@ -15,7 +15,7 @@ TABLES = ("account", "ledger", "kept")
 FORMS = os.environ.get("TERRACE_REPLICATION", "ROW").split(",")
 
 
-def settle(source, replica, seconds=60):
+def settle(source, replica, seconds=250):
     """Waits until the replica has applied what the source has logged."""
     position = execute(source, "SELECT @@gtid_binlog_pos")[0][0]
     reached = execute(replica, f"SELECT MASTER_GTID_WAIT('{position}', {seconds})")[0][0]
@@ -86,7 +86,7 @@ def test_a_replica_has_what_the_source_committed(engine, form):
     one's row lock, and the later one for the earlier one's commit: the server must be told of the wait, or both stand until a
     timeout. And the replica is killed in between: it goes on where it was, for its position is in the engine, too."""
     source, replica, one, other = pair(engine, form, ["--slave-parallel-threads=6", "--slave-parallel-mode=optimistic",
-                                                      "--terrace-lock-wait-timeout-ms=30000"])
+                                                      "--terrace-lock-wait-timeout-ms=600000"])
     try:
         fill(one, engine)
         began = time.time()
@@ -105,7 +105,8 @@ def test_a_replica_has_what_the_source_committed(engine, form):
         positions = execute(other, "SELECT DISTINCT engine FROM information_schema.tables WHERE table_schema = 'mysql' AND table_name LIKE 'gtid_slave_pos%'")
         assert (engine,) in positions
         status = dict(execute(other, "SHOW GLOBAL STATUS LIKE 'Slave%'"))
-        assert time.time() - began < 60, status
+        # Two that stood until the time-out of their lock would stand for ten minutes.
+        assert time.time() - began < 500, status
     finally:
         end(replica)
         end(source)
@@ -113,26 +114,29 @@ def test_a_replica_has_what_the_source_committed(engine, form):
 
 def test_a_later_transaction_gives_way_to_an_earlier_one(engine):
     """The two of one row, held apart on the replica until both are at it: the retry is seen in the server's count of them."""
-    source, replica, one, other = pair(engine, "ROW", ["--slave-parallel-threads=8", "--slave-parallel-mode=aggressive"])
+    source, replica, one, other = pair(engine, "ROW", ["--slave-parallel-threads=8", "--slave-parallel-mode=aggressive",
+                                                       "--terrace-lock-wait-timeout-ms=600000", "--innodb-lock-wait-timeout=600"])
     try:
         execute(one, "CREATE DATABASE d")
         one.select_db("d")
         execute(one, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, w INT) ENGINE={engine}")
         execute(one, "INSERT INTO t VALUES (1, 0, 0), (2, 0, 0)")
         settle(one, other)
-        execute(other, "STOP SLAVE SQL_THREAD")
-        for n in range(1, 151):
-            execute(one, "BEGIN")
-            execute(one, "UPDATE t SET w = w + 1 WHERE id = %s", (1 + n % 2,))
-            execute(one, "UPDATE t SET v = v + %s", (n,))
-            execute(one, "COMMIT")
-        began = time.time()
-        execute(other, "START SLAVE SQL_THREAD")
-        settle(one, other)
-        assert time.time() - began < 30
-        other.select_db("d")
-        assert execute(other, "SELECT * FROM t") == [(1, 11325, 75), (2, 11325, 75)]
-        retried = int(dict(execute(other, "SHOW GLOBAL STATUS LIKE 'Slave_retried_transactions'"))["Slave_retried_transactions"])
+        # On a busy machine they may happen to come one after the other: then once more.
+        for turn in range(1, 9):
+            execute(other, "STOP SLAVE SQL_THREAD")
+            for n in range(1, 151):
+                execute(one, "BEGIN")
+                execute(one, "UPDATE t SET w = w + 1 WHERE id = %s", (1 + n % 2,))
+                execute(one, "UPDATE t SET v = v + %s", (n,))
+                execute(one, "COMMIT")
+            execute(other, "START SLAVE SQL_THREAD")
+            settle(one, other)
+            other.select_db("d")
+            assert execute(other, "SELECT * FROM t") == [(1, 11325 * turn, 75 * turn), (2, 11325 * turn, 75 * turn)]
+            retried = int(dict(execute(other, "SHOW GLOBAL STATUS LIKE 'Slave_retried_transactions'"))["Slave_retried_transactions"])
+            if retried > 0:
+                break
         assert retried > 0
     finally:
         end(replica)

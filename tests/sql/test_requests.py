@@ -29,10 +29,14 @@ def test_requests_are_counted_by_purpose_in_each_tier(tiered, store, tmp_path, r
     connection = tiered.connect()
     load(connection, run)
     run(connection, "CREATE TABLE small (id INT PRIMARY KEY) ENGINE=Terrace")
-    before = requests(connection, run)
-    for i in range(50):
-        run(connection, f"INSERT INTO small VALUES ({i})")
-    after = requests(connection, run)
+    # A checkpoint of the load before may fall among them, and write the superblock, too.
+    for turn in range(5):
+        before = requests(connection, run)
+        for i in range(50 * turn, 50 * turn + 50):
+            run(connection, f"INSERT INTO small VALUES ({i})")
+        after = requests(connection, run)
+        if after["volume.superblock"]["requests"] - before["volume.superblock"]["requests"] <= 4:
+            break
 
     def more(name, what="requests"):
         return after[name][what] - before[name][what]

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 import pymysql
 import pytest
-from conftest import TARGET, Server, end
+from conftest import PORTS, TARGET, Server, end
 from test_object import SIZES, a_store, flashed, is_mostly_far, load, wait_for
 
 PAGE = 16384
@@ -145,11 +145,14 @@ def test_a_statement_says_what_it_read_from_each_tier_and_how_long_that_took(tie
     assert spent <= took * 1e6, "a statement spends no more time than it takes"
     # The same point read again is in memory: no other tier is asked, and no time is spent there.
     key = run(connection, f"SELECT id FROM {table} LIMIT 1")[0][0]
-    run(connection, f"SELECT * FROM {table} WHERE id = %s", (key,))
-    before = mine(connection, run)
-    run(connection, f"SELECT * FROM {table} WHERE id = %s", (key,))
-    again = {name: value - before[name] for name, value in mine(connection, run).items()}
-    assert 1 <= again.pop("pages_memory") <= 20
+    for _ in range(20):  # frames are freed ahead of need: it may be gone, but not each time
+        run(connection, f"SELECT * FROM {table} WHERE id = %s", (key,))
+        before = mine(connection, run)
+        run(connection, f"SELECT * FROM {table} WHERE id = %s", (key,))
+        again = {name: value - before[name] for name, value in mine(connection, run).items()}
+        assert 1 <= again.pop("pages_memory") <= 20
+        if not any(again.values()):
+            break
     assert set(again.values()) == {0}, again
     # Who read nothing has read nothing; and these are the session's own, so the server has none of them.
     assert mine(other, run) == silent
@@ -266,16 +269,10 @@ def value(family, **labels):
     return sum(sample.value for sample in family.samples if all(sample.labels.get(name) == text for name, text in labels.items()) and not sample.name.endswith(("_bucket", "_sum", "_created")))
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def test_metrics_are_prometheus_and_say_what_sql_says(store, tmp_path, run):
     directory = tmp_path / "server"
     os.makedirs(directory)
-    port = free_port()
+    port = next(PORTS)
     server = Server(str(directory), SIZES + store.options() + [f"--terrace-metrics-listen=127.0.0.1:{port}"])
     server.start()
     try:

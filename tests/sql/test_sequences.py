@@ -5,7 +5,7 @@ import time
 
 import pymysql
 import pytest
-from conftest import end, private
+from conftest import end, private, wait_until
 
 
 def test_a_rollback_takes_no_value_back(db, engine, run):
@@ -122,7 +122,9 @@ def test_no_value_comes_twice_after_a_kill(engine, run):
 
             threads = [threading.Thread(target=take, args=(name,)) for name in list(seen) * 2]
             [t.start() for t in threads]
-            time.sleep(0.6)
+            enough = min(len(values) for values in seen.values()) + 15
+            wait_until(lambda: min(len(values) for values in seen.values()) > enough)
+            time.sleep(0.3)
             server.kill9()
             ended.set()
             [t.join(30) for t in threads]

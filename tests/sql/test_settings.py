@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from conftest import Server, end
+from conftest import Server, end, quick_once
 
 MIB = 1 << 20
 
@@ -66,7 +66,7 @@ def test_variables_show_what_is_in_force(stopped, run, tmp_path):
     since = time.monotonic()
     with pytest.raises(Exception) as late:
         run(other, "INSERT INTO d.t VALUES (1)")
-    assert late.value.args[0] == 1205 and 0.6 < time.monotonic() - since < 10
+    assert late.value.args[0] == 1205 and 0.6 < time.monotonic() - since < 45
     run(connection, "ROLLBACK")
     run(connection, "SET SESSION terrace_lock_wait_timeout_ms = 10")
     stopped.stop()
@@ -127,15 +127,15 @@ def test_a_lock_wait_ends_when_the_settings_of_innodb_say_so(server, db, run):
         assert late.value.args[0] == 1205
         return time.monotonic() - since
 
-    assert 0.9 < waited("SET SESSION innodb_lock_wait_timeout = 1") < 8
-    assert waited("SET SESSION innodb_lock_wait_timeout = 0") < 0.9
-    assert waited(sql="SET STATEMENT innodb_lock_wait_timeout = 0 FOR UPDATE t SET v = 3") < 0.9
-    assert 0.2 < waited("SET SESSION innodb_lock_wait_timeout = 30", "SET SESSION terrace_lock_wait_timeout_ms = 300") < 8
+    assert 0.9 < waited("SET SESSION innodb_lock_wait_timeout = 1") < 45
+    quick_once(lambda: waited("SET SESSION innodb_lock_wait_timeout = 0"), 0.9)
+    quick_once(lambda: waited(sql="SET STATEMENT innodb_lock_wait_timeout = 0 FOR UPDATE t SET v = 3"), 0.9)
+    assert 0.2 < waited("SET SESSION innodb_lock_wait_timeout = 100", "SET SESSION terrace_lock_wait_timeout_ms = 300") < 80
     assert 1.9 < waited("SET SESSION innodb_lock_wait_timeout = 1", "SET SESSION terrace_lock_wait_timeout_ms = 2000")
     before = run(db, "SELECT @@GLOBAL.innodb_lock_wait_timeout")[0][0]
     try:
         run(db, "SET GLOBAL innodb_lock_wait_timeout = 0")
-        assert waited() < 0.9
+        quick_once(waited, 0.9)
     finally:
         run(db, f"SET GLOBAL innodb_lock_wait_timeout = {before}")
     run(db, "ROLLBACK")

@@ -19,7 +19,7 @@ def test_a_database_goes_whatever_a_test_has_left_open(server, engine):
     run(second, "SELECT * FROM left_open.t")  # its database is another
     since = time.monotonic()
     drop_database(server, "left_open", patience=1)
-    assert time.monotonic() - since < 30
+    assert time.monotonic() - since < 150
     assert run(server.connect(), "SHOW DATABASES LIKE 'left_open'") == []
 
 
@@ -34,7 +34,7 @@ def test_a_server_that_does_not_stop_is_killed(monkeypatch):
     with pytest.raises(AssertionError):
         end(one)
     assert not os.path.exists(one.directory)
-    for _ in range(100):
+    for _ in range(600):
         try:
             state = open(f"/proc/{process}/stat").read().rsplit(")")[-1].split()[0]
         except OSError:

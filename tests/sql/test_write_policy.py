@@ -23,8 +23,20 @@ def test_a_table_and_the_instance_say_what_a_flush_does_to_flash(flashed, run, e
         columns = "WRITE_POLICY, WRITES_CLEAN, WRITES_DUAL, WRITES_SINGLE"
         return run(db, f"SELECT {columns} FROM information_schema.TERRACE_TABLE_STATISTICS WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = '{table}'")[0]
 
+    works = {"plain": 0, "twice": 0, "clean": 0}
+
+    def worked(table, policy):
+        """Works until enough pages were written by the policy: on a busy machine fewer get to flash in time."""
+        totals = [0, 0, 0]
+        for _ in range(8):
+            totals = [total + more for total, more in zip(totals, work(table))]
+            if totals[policy] > 100:
+                break
+        return totals
+
     def work(table):
         """Pages come to flash, and those that are there are changed and flushed. How many by each policy."""
+        works[table] += 1
         before = seen(table)
         for n in range(6):
             assert run(db, f"SELECT COUNT(*), SUM(LENGTH(pad)) FROM {table}") == [(8000, 8000 * 1800)]
@@ -40,13 +52,13 @@ def test_a_table_and_the_instance_say_what_a_flush_does_to_flash(flashed, run, e
     assert run(db, "SELECT @@GLOBAL.terrace_write_policy") == [("auto",)]
     rules = "SELECT WRITE_POLICY FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = 'd/twice'"
     assert run(db, rules) == [("DUAL",)] and "`WRITE_POLICY`='DUAL'" in run(db, "SHOW CREATE TABLE twice")[0][1]
-    clean, dual, single = work("twice")
+    clean, dual, single = worked("twice", 1)
     assert dual > 100 and single == 0, (clean, dual, single)
-    clean, dual, single = work("clean")
+    clean, dual, single = worked("clean", 0)
     assert clean > 100 and (dual, single) == (0, 0)
     run(db, "SET GLOBAL terrace_write_policy = 'dual'")
     assert seen("plain")[0] == "dual" and seen("clean")[0] == "clean"
-    assert work("plain")[1] > 100
+    assert worked("plain", 1)[1] > 100
     run(db, "SET GLOBAL terrace_write_policy = 'clean'")
     assert work("plain")[1] == 0
     run(db, "ALTER TABLE twice WRITE_POLICY=CLEAN, ALGORITHM=INSTANT")
@@ -58,6 +70,6 @@ def test_a_table_and_the_instance_say_what_a_flush_does_to_flash(flashed, run, e
     flashed.start()
     db = flashed.connect(database="d")
     total = "SELECT COUNT(*), SUM(v), SUM(LENGTH(pad)) FROM "
-    assert run(db, total + "plain") == run(db, total + "twice") == [(8000, 12 * 200, 8000 * 1800)]
-    assert run(db, total + "clean") == [(8000, 6 * 200, 8000 * 1800)]
+    for table, times in works.items():
+        assert run(db, total + table) == [(8000, times * 6 * 200, 8000 * 1800)]
     assert seen("clean")[0] == "clean"

@@ -26,6 +26,8 @@ TIME, PAYERS, KILLS, TROUBLE, PORTS = (int(os.environ.get(name) or default) for 
 MIB = 1 << 20
 # So long after the store has come back errors of statements that met its absence may still come.
 AFTERMATH = 20
+# A tick that comes so late says that the whole run was stopped (SIGSTOP) or starved: what waited meanwhile may have run out of time.
+LATE = 15
 
 
 class World:
@@ -33,6 +35,7 @@ class World:
 
     def __init__(self, directory):
         self.directory, self.hurt, self.since, self.lock = directory, False, float("-inf"), threading.Lock()
+        self.ticked, self.stops = time.monotonic(), 0
         self.bucket = os.path.join(directory, "store")
         os.makedirs(os.path.join(self.bucket, "bucket"))
         self.start_store()
@@ -55,8 +58,17 @@ class World:
 
     def trouble(self, began):
         """Whether something was wrong at some moment since `began`, or shortly before."""
+        self.tick()
         with self.lock:
             return self.hurt or self.since > began - AFTERMATH
+
+    def tick(self):
+        """Called each second or more often, so that a stop of the whole run is noticed."""
+        with self.lock:
+            now = time.monotonic()
+            if now - self.ticked > LATE:
+                self.since, self.stops = now, self.stops + 1
+            self.ticked = now
 
     def set_hurt(self, hurt):
         with self.lock:
@@ -77,7 +89,14 @@ class World:
         self.set_hurt(False)
 
     def pid(self):
-        return int(open(os.path.join(self.server.directory, "pid")).read())
+        """The server's process; 0 if there is none just now."""
+        try:
+            return int(open(os.path.join(self.server.directory, "pid")).read())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def lives(self):
+        return self.hurt or os.path.exists(f"/proc/{self.pid() or 'none'}")
 
     def memory(self):
         """Resident bytes of the server above what the engine may have."""
@@ -86,13 +105,19 @@ class World:
         return (int(line.split()[1]) << 10) - int(setting)
 
 
-def hurt_now_and_then(world, stop):
+def hurt_now_and_then(world, stop, done):
+    """Counts what it did in `done`; what went wrong while it did it ends the run."""
     source, next_kill = random.Random(11), time.monotonic() + (KILLS or float("inf"))
-    while not stop.wait(TROUBLE * source.uniform(0.7, 1.3)):
-        world.store_fails(source.uniform(3, 15), stop)
-        if time.monotonic() > next_kill and not stop.is_set():
-            world.server_dies()
-            next_kill = time.monotonic() + KILLS
+    try:
+        while not stop.wait(TROUBLE * source.uniform(0.7, 1.3)):
+            world.store_fails(source.uniform(3, 15), stop)
+            done["store failures"] += 1
+            if time.monotonic() > next_kill and not stop.is_set():
+                world.server_dies()
+                done["kills"] += 1
+                next_kill = time.monotonic() + KILLS
+    except Exception as error:
+        done["failed"] = f"hurting failed: {error!r}"
 
 
 def watch(world, sessions, stop, began):
@@ -155,8 +180,8 @@ def main():
         run(connection, sql)
     kinds = [Payer] * PAYERS + [Auditor, Blobs, Blobs, Far, Far, Noise, Ddl, Rules, Sizes]
     sessions = [kind(world.server, n + 1, world.trouble, stop) for n, kind in enumerate(kinds)]
-    began, samples = time.monotonic(), []
-    hurter = threading.Thread(target=hurt_now_and_then, args=(world, calm))
+    began, samples, hurts = time.monotonic(), [], {"store failures": 0, "kills": 0}
+    hurter = threading.Thread(target=hurt_now_and_then, args=(world, calm, hurts))
     watcher = threading.Thread(target=lambda: samples.extend(watch(world, sessions, stop, began)))
     [one.thread.start() for one in sessions]
     hurter.start()
@@ -164,9 +189,11 @@ def main():
     died = None
     while time.monotonic() - began < TIME and not died:
         time.sleep(1)
-        if not world.hurt and not os.path.exists(f"/proc/{world.pid()}"):
+        world.tick()
+        died = hurts.get("failed")
+        if not world.lives():
             time.sleep(5)  # a start that has just begun
-            died = None if world.hurt or os.path.exists(f"/proc/{world.pid()}") else "the server ended by itself: see its error.log"
+            died = None if world.lives() else "the server ended by itself: see its error.log"
     calm.set()
     hurter.join()
     stop.set()
@@ -185,6 +212,7 @@ def main():
     world.store.kill()
     world.store.wait()
     early, late = growth(samples)
+    print(f"{hurts['store failures']} failures of the store, {hurts['kills']} kills; stopped or starved {world.stops} times")
     print(f"memory above the setting: {early / MIB:.0f} MiB in the second quarter, {late / MIB:.0f} in the last")
     if late > early + max(24 * MIB, abs(early) // 10):
         findings.append(f"memory grows: {early / MIB:.0f} to {late / MIB:.0f} MiB above the setting")

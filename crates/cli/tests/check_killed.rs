@@ -9,6 +9,7 @@ use instance::{Instance, create};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Engine, Entry, Error, Isolation, Lock, Parts, Table};
@@ -20,6 +21,8 @@ use terrace_io::real::world;
 const ROOT: &str = "TERRACE_KILLED_ROOT";
 const HOLD: &str = "TERRACE_KILLED_HOLD";
 const WRITERS: u64 = 3;
+/// Transactions after which a look proves something.
+const ENOUGH: u64 = 60;
 
 fn open(root: &std::path::Path) -> Arc<Engine> {
     let at = |name: &str| root.join(name).to_str().unwrap().to_string();
@@ -84,12 +87,14 @@ fn the_one_that_is_killed() {
         view.open_view(); // purge cannot pass it
     }
     println!("\nwriting");
+    let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (engine, table) = (&engine, &table);
+            let (engine, table, done) = (&engine, &table, &done);
             scope.spawn(move || {
                 loop {
                     match one(engine, table, writer, &*world().random) {
+                        Ok(()) if done.fetch_add(1, Ordering::Relaxed) + 1 == ENOUGH => println!("\nenough"),
                         // What the kill before left is rolled back in the background, with its locks.
                         Ok(()) | Err(Error::LockTimeout | Error::Unavailable(_)) => {}
                         Err(error) => panic!("{error}"),
@@ -114,9 +119,12 @@ fn a_killed_instance_is_found_sound() {
             child.env(HOLD, "1");
         }
         let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
-        let started =
-            BufReader::new(child.stdout.take().unwrap()).lines().any(|line| line.unwrap() == "writing");
-        assert!(started, "run {run}: the writer did not start");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "writing"), "run {run}: the writer did not start");
+        // Every fourth is killed early, the others when they have done something worth a look, however slow the machine.
+        if run % 4 != 3 {
+            assert!(lines.any(|line| line.unwrap() == "enough"), "run {run}: the writer ended");
+        }
         std::thread::sleep(Duration::from_millis(20 + random.below(500)));
         child.kill().unwrap(); // SIGKILL
         child.wait().unwrap();

@@ -111,14 +111,16 @@ fn turn(
 fn nothing_comes_into_a_range_that_was_read_with_a_lock() {
     let (engine, table) = threads::engine("group", false);
     let (phantoms, turns, deadlocks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let until = Instant::now() + Duration::from_secs(4);
+    // Four seconds, or longer until enough has been done.
+    let (until, never) = (Instant::now() + Duration::from_secs(4), Instant::now() + Duration::from_secs(120));
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let (engine, table, phantoms, turns, deadlocks) =
                 (&engine, &table, &phantoms, &turns, &deadlocks);
             scope.spawn(move || {
                 let mut random = Random(0x9E37_79B9_7F4A_7C15 ^ (thread + 1));
-                while Instant::now() < until {
+                while Instant::now() < until || turns.load(Ordering::Relaxed) <= 200 && Instant::now() < never
+                {
                     match turn(engine, table, &mut random, phantoms) {
                         Ok(()) => turns.fetch_add(1, Ordering::Relaxed),
                         Err(Error::Deadlock) => deadlocks.fetch_add(1, Ordering::Relaxed),

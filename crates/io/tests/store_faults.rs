@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 use terrace_io::object::{Settings, open};
 use terrace_io::store::{ObjectStore, Purpose, StoreError, Version};
@@ -84,17 +84,19 @@ fn stage(acts: &'static [Act]) -> Stage {
     Stage { endpoint, heads }
 }
 
+/// A store that waits for an answer as long as a busy machine may take.
 fn store(stage: &Stage) -> Arc<dyn ObjectStore> {
-    patient(stage, Duration::from_millis(400))
+    patient(stage, Duration::from_secs(120))
 }
 
 /// A store that waits so long for an answer.
 fn patient(stage: &Stage, timeout: Duration) -> Arc<dyn ObjectStore> {
-    // SAFETY: every test here sets the same values before its first request, none reads others.
-    unsafe {
+    static ENVIRONMENT: Once = Once::new();
+    // SAFETY: once, before any test's first request; nothing else reads or writes the environment until then.
+    ENVIRONMENT.call_once(|| unsafe {
         std::env::set_var("AWS_ACCESS_KEY_ID", "KEY");
         std::env::set_var("AWS_SECRET_ACCESS_KEY", "hush-hush");
-    }
+    });
     let settings = Settings {
         endpoint: Some(stage.endpoint.clone()),
         timeout,
@@ -121,7 +123,7 @@ fn a_put_says_if_none_match_and_shows_no_secret() {
 #[test]
 fn a_put_without_an_answer_in_time_is_unknown_and_not_sent_again() {
     let stage = stage(&[Act::Silence]);
-    let result = put(&stage);
+    let result = patient(&stage, Duration::from_secs(1)).put_if_absent(Purpose::Sink, "a", &[b"body"]);
     assert!(matches!(result, Err(StoreError::Unknown { .. })), "{result:?}");
     assert_eq!(stage.heads.lock().unwrap().len(), 1);
 }
@@ -186,7 +188,8 @@ fn a_read_cut_off_or_unanswered_is_read_again() {
     );
     let stage = stage(&[Act::CutOff, Act::Silence, PART]);
     let mut buf = [0; 4];
-    store(&stage).get_range(Purpose::PageMiss, "a", 0, &mut buf).unwrap();
+    // The last answer, too, has to come within this.
+    patient(&stage, Duration::from_secs(4)).get_range(Purpose::PageMiss, "a", 0, &mut buf).unwrap();
     assert_eq!(&buf, b"body");
 }
 
@@ -220,11 +223,20 @@ fn cancelled(acts: &'static [Act]) -> (StoreError, Duration) {
 
 #[test]
 fn a_read_that_is_cancelled_ends_within_a_second_whether_it_waits_for_an_answer_or_to_try_again() {
-    let (error, late) = cancelled(&[Act::Silence]);
-    assert!(matches!(error, StoreError::Cancelled { .. }), "{error}");
-    assert!(late < Duration::from_millis(1300), "{late:?}");
     const BUSY: Act = Act::Answer("503 Slow Down", "Retry-After: 20\r\n", "");
-    let (error, late) = cancelled(&[BUSY, BUSY, BUSY]);
-    assert!(matches!(error, StoreError::Cancelled { .. }), "{error}");
-    assert!(late < Duration::from_millis(300), "{late:?}");
+    const WAITS: &[Act] = &[Act::Silence];
+    for (acts, most) in [(WAITS, Duration::from_millis(1300)), (&[BUSY; 3], Duration::from_millis(300))] {
+        // A busy machine may not run it in time: the best of ten counts. Nobody who waits for the answer, 30 s, or to try
+        // again, 20 s, is ever so early.
+        let mut best = Duration::MAX;
+        for _ in 0..10 {
+            let (error, late) = cancelled(acts);
+            assert!(matches!(error, StoreError::Cancelled { .. }), "{error}");
+            best = best.min(late);
+            if best < most {
+                break;
+            }
+        }
+        assert!(best < most, "{best:?}");
+    }
 }

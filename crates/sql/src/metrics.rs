@@ -182,7 +182,12 @@ fn understand(bytes: &[u8]) -> Asked {
 mod tests {
     use super::*;
 
+    /// Again if there is no answer: a busy machine may not let the request be written in time.
     fn ask(listener: &Listener, request: &[u8]) -> String {
+        (0..5).map(|_| ask_once(listener, request)).find(|answer| !answer.is_empty()).unwrap_or_default()
+    }
+
+    fn ask_once(listener: &Listener, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(listener.address()).unwrap();
         let _ = stream.write_all(request);
         let mut answer = Vec::new();
@@ -218,10 +223,8 @@ mod tests {
             let answer = ask(&listener, request);
             assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{answer}");
         }
-        assert!(
-            ask(&listener, &vec![b'a'; REQUEST_MAX + 2000]).contains("431") || cfg!(unix),
-            "or it hung up"
-        );
+        let answer = ask_once(&listener, &vec![b'a'; REQUEST_MAX + 2000]);
+        assert!(answer.contains("431") || answer.is_empty(), "it hung up before all was sent, or {answer}");
         // And goes on after all of that.
         assert!(ask(&listener, b"GET /metrics HTTP/1.1\r\n\r\n").contains("200 OK"));
     }
@@ -232,11 +235,12 @@ mod tests {
         let _silent = TcpStream::connect(listener.address()).unwrap();
         let since = Instant::now();
         assert!(ask(&listener, b"GET /metrics HTTP/1.1\r\n\r\n").contains("200 OK"));
-        assert!(since.elapsed() < 3 * PATIENCE, "{:?}", since.elapsed());
+        assert!(since.elapsed() < 15 * PATIENCE, "{:?}", since.elapsed());
     }
 
     #[test]
     fn whoever_takes_the_answer_slowly_does_not_keep_the_listener_from_ending() {
+        // All of it would take some minutes.
         let big = "x 1\n".repeat(16 << 20);
         let listener = Listener::start(address("127.0.0.1:0").unwrap(), move || big.clone()).unwrap();
         let mut slow = TcpStream::connect(listener.address()).unwrap();
@@ -244,9 +248,9 @@ mod tests {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let reader = std::thread::spawn(move || {
-            let mut part = vec![0; 256 << 10];
+            let mut part = vec![0; 64 << 10];
             while !stopped.load(Ordering::Acquire) && slow.read(&mut part).is_ok_and(|read| read > 0) {
-                std::thread::sleep(PATIENCE / 20);
+                std::thread::sleep(PATIENCE / 5);
             }
         });
         std::thread::sleep(PATIENCE / 4);
@@ -255,7 +259,7 @@ mod tests {
             drop(listener);
             let _ = told.send(());
         });
-        let in_time = ended.recv_timeout(3 * PATIENCE);
+        let in_time = ended.recv_timeout(15 * PATIENCE);
         stop.store(true, Ordering::Release);
         reader.join().unwrap();
         assert!(in_time.is_ok(), "it waits for a slow client");
@@ -267,6 +271,11 @@ mod tests {
         let address = first.address();
         assert!(Listener::start(address, String::new).is_err());
         drop(first);
-        assert!(Listener::start(address, String::new).is_ok());
+        // Somebody else may have it for a moment, as the port of a connection.
+        let again = (0..100).any(|_| {
+            let started = Listener::start(address, String::new);
+            started.map_err(|_| std::thread::sleep(PATIENCE / 20)).is_ok()
+        });
+        assert!(again);
     }
 }

@@ -6,6 +6,7 @@ mod rig;
 use rig::{Rig, page_of};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use terrace_io::AlignedBuf;
 use terrace_tier::below::{Below, ReadError};
 use terrace_tier::page::PAGE_SIZE;
@@ -62,10 +63,8 @@ fn a_reader_beside_flush_sink_and_collection_gets_a_current_version() {
         }
         let hand = rig.hand();
         let deleted = || rig.run.collector.counters.deleted.load(Ordering::Relaxed);
-        for round in 0.. {
-            if deleted() >= 150 || round == 500_000 {
-                break;
-            }
+        let until = Instant::now() + Duration::from_secs(180);
+        while deleted() < 150 && Instant::now() < until {
             dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let n = (dice >> 33) as u32 % PAGES;
             if hand.flush(page(n)) {

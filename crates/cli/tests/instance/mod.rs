@@ -121,7 +121,7 @@ impl Instance {
         }
         // The lock of an instance that this process closed is in the hands of each process that another test is about to
         // start, for the moment between its fork and its exec.
-        for _ in 0..10 {
+        for _ in 0..300 {
             let output = run.output().unwrap();
             if !String::from_utf8_lossy(&output.stderr).contains("another instance runs on it") {
                 return output;
