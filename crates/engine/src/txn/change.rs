@@ -92,7 +92,9 @@ impl Txn {
                     }
                     let inserts = rest_max.is_some() && parsed.is_none_or(|(head, _)| head.deleted());
                     let want = Want { inserts, ..Want::EXCLUSIVE };
-                    if let Some(way) = core.locks.in_the_way(self.session, space, key, want) {
+                    if let Some(way) =
+                        core.locks.admit(self.session, space, key, want).map_err(Stop::Error)?
+                    {
                         request.set_want(want);
                         return Err(Stop::InTheWay(way));
                     }
