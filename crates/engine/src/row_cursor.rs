@@ -408,21 +408,19 @@ impl Cursor {
     pub fn unlock_last(&mut self) {
         let taken = std::mem::take(&mut self.taken);
         let key = if self.in_place { self.cursor.key() } else { &self.key };
-        self.txn.with_state(|state| {
-            let mut unlock = |index, key| {
-                if let Ok(tree) = self.table.tree(index) {
-                    self.txn.unlock(state, tree.space().id(), key);
-                }
-            };
-            if taken.entry {
-                unlock(self.index, key);
-                self.last_entry.locked = false;
+        let unlock = |index, key: &[u8]| {
+            if let Ok(tree) = self.table.tree(index) {
+                self.txn.with_state(|state| self.txn.unlock(state, tree.space().id(), key));
             }
-            if taken.row {
-                unlock(0, &key[self.primary_at..]);
-                self.last_row.locked = false;
-            }
-        });
+        };
+        if taken.entry {
+            unlock(self.index, key);
+            self.last_entry.forget();
+        }
+        if taken.row {
+            unlock(0, &key[self.primary_at..]);
+            self.last_row.forget();
+        }
     }
 
     /// As [`Cursor::unlock_last`], if the isolation level keeps no locks on what is not wanted.

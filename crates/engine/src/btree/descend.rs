@@ -215,18 +215,7 @@ impl Tree {
         Err(self.corrupt(ROOT_PAGE, "its traversals lead to free pages"))
     }
 
-    /// As [`Tree::get`], without the way down if `near`, a page of this tree, is the key's leaf.
-    pub fn get_near<R>(
-        &self,
-        near: Option<&Pin>,
-        key: &[u8],
-        access: Access,
-        with: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R> {
-        self.find_near(near, key, access, |found| with(found.map(Found::value)))
-    }
-
-    /// As [`Tree::get_near`], with what is around the entry.
+    /// Finds the entry under its leaf's shared latch, without the way down if `near`, a page of this tree, is the key's leaf.
     pub fn find_near<R>(
         &self,
         near: Option<&Pin>,

@@ -8,6 +8,7 @@
 //! Who finds something in the way waits for its owner (`wait`).
 
 mod gaps;
+mod names;
 mod owners;
 mod rows;
 #[cfg(test)]
@@ -15,13 +16,13 @@ mod tests;
 mod wait;
 
 pub use owners::{OnWait, Owners};
-pub use rows::Taken;
 pub use wait::Request;
 
 use crate::error::{Error, Result};
 use crate::row::TxnId;
 use gaps::Gaps;
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::HashMap;
+use names::Names;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -52,10 +53,13 @@ impl Want {
     pub const UNIQUE: Want = Want { rowless: true, ..Want::EXCLUSIVE };
 }
 
+/// What a range takes in memory, in bytes, with its ends.
+const RANGE_BYTES: usize = 200;
+
 /// A locked key: short ones lie beside their locks, where who looks for them meets them first.
 pub type Key = SmallVec<[u8; 24]>;
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Debug)]
 struct Name {
     space: SpaceId,
     key: Key,
@@ -74,16 +78,10 @@ impl From<&NameRef<'_>> for Name {
     }
 }
 
-impl Equivalent<Name> for NameRef<'_> {
-    fn equivalent(&self, name: &Name) -> bool {
-        self.space == name.space && *self.key == *name.key
-    }
-}
-
 #[derive(Default)]
 struct Inner {
-    /// Owners of each lock; several only if all are shared. Owners are session numbers.
-    locks: HashMap<Name, SmallVec<[(u64, Mode); 1]>>,
+    /// Row locks one by one, and names that must be unique. Owners are session numbers.
+    locks: Names,
     gaps: Gaps,
     /// Row locks on ranges, in all trees.
     ranges: usize,
@@ -109,6 +107,8 @@ pub struct Locks {
     /// Waiting requests that nobody may pass any more.
     starving: AtomicUsize,
     max: usize,
+    /// Bytes that all locks together may take.
+    bytes_max: usize,
     /// Transaction id → the session that runs it.
     sessions: Mutex<HashMap<TxnId, u64>>,
     pub owners: Owners,
@@ -125,7 +125,7 @@ pub enum InTheWay {
 }
 
 impl Locks {
-    pub fn new(world: World, max: usize) -> Locks {
+    pub fn new(world: World, max: usize, bytes_max: usize) -> Locks {
         Locks {
             world,
             inner: Mutex::default(),
@@ -134,6 +134,7 @@ impl Locks {
             waiting: AtomicUsize::new(0),
             starving: AtomicUsize::new(0),
             max,
+            bytes_max,
             sessions: Mutex::default(),
             owners: Owners::default(),
             counters: LockCounters::default(),
@@ -184,24 +185,42 @@ impl Locks {
     ) -> Result<std::result::Result<(), InTheWay>> {
         let mut inner = self.inner.lock();
         let name = NameRef { space, key };
-        if inner.held_by(session, name).is_some() {
+        if inner.locks.held_by(session, name).is_some() {
             return Ok(Ok(()));
         }
         if let Some(way) = inner.in_the_way(session, name, Want::UNIQUE) {
             return Ok(Err(way));
         }
-        self.check_room()?;
-        inner.locks.entry_ref(&name).or_default().push((session, Mode::Exclusive));
-        self.held.fetch_add(1, Ordering::AcqRel);
+        self.check_room(&inner)?;
+        self.add(&mut inner, session, name, Mode::Exclusive);
         Ok(Ok(()))
     }
 
-    fn check_room(&self) -> Result<()> {
-        let held = self.held.load(Ordering::Acquire) + self.gaps.load(Ordering::Acquire);
-        if held >= self.max {
-            return Err(Error::TooManyLocks { held, max: self.max });
+    /// The session has the name in this mode.
+    fn add(&self, inner: &mut Inner, session: u64, name: NameRef<'_>, mode: Mode) {
+        if !inner.locks.set(session, name, mode) {
+            self.held.fetch_add(1, Ordering::AcqRel);
         }
-        Ok(())
+    }
+
+    fn check_room(&self, inner: &Inner) -> Result<()> {
+        let gaps = self.gaps.load(Ordering::Acquire);
+        let (held, bytes) = (
+            inner.locks.len() + inner.ranges + gaps,
+            inner.locks.bytes() + (inner.ranges + gaps) * RANGE_BYTES,
+        );
+        match held < self.max && bytes < self.bytes_max {
+            true => Ok(()),
+            false => Err(Error::TooManyLocks { held, bytes, max: self.max, bytes_max: self.bytes_max }),
+        }
+    }
+
+    /// The trees in which the session has locked rows one by one.
+    pub fn spaces_of(&self, session: u64) -> Vec<SpaceId> {
+        let mut spaces: Vec<SpaceId> = self.inner.lock().locks.spaces_of(session).collect();
+        spaces.sort_unstable();
+        spaces.dedup();
+        spaces
     }
 
     /// Keeps the keys from `from` (inclusive) to `to` (exclusive; None: to the end) free of others' inserts, which
@@ -225,6 +244,7 @@ impl Locks {
         if to.is_some_and(|to| to <= from) {
             return Ok(false); // No key is in it: nothing is to be remembered of it, either.
         }
+        let full = self.check_room(inner);
         let ranges = &mut inner.gaps.of(space, session).gaps;
         if let Some(longer) = to.and_then(|to| ranges.go_on(from, to)) {
             return Ok(longer);
@@ -234,7 +254,7 @@ impl Locks {
             return Ok(false);
         }
         if !ranges.touches(from, to)
-            && let Err(error) = self.check_room()
+            && let Err(error) = full
         {
             inner.gaps.forget_if_empty(session, space);
             return Err(error);
@@ -258,16 +278,10 @@ impl Locks {
 }
 
 impl Inner {
-    fn held_by(&mut self, session: u64, name: NameRef<'_>) -> Option<&mut Mode> {
-        let owners = self.locks.get_mut(&name)?;
-        owners.iter_mut().find(|(owner, _)| *owner == session).map(|(_, mode)| mode)
-    }
-
     fn in_the_way(&self, session: u64, name: NameRef<'_>, want: Want) -> Option<InTheWay> {
-        let owners = self.locks.get(&name).map_or(&[][..], SmallVec::as_slice);
         let conflicts = |other: u64, held: Mode| other != session && (want.mode.max(held) == Mode::Exclusive);
-        let mut others: Vec<u64> =
-            owners.iter().filter(|(owner, held)| conflicts(*owner, *held)).map(|(owner, _)| *owner).collect();
+        let owners = self.locks.owners(name).filter(|(owner, held)| conflicts(*owner, *held));
+        let mut others: Vec<u64> = owners.map(|(owner, _)| owner).collect();
         if want.inserts && !crate::planted::GAP_IGNORED.on() {
             self.gaps.others_at(session, name.space, name.key, &mut others);
         }
@@ -278,7 +292,7 @@ impl Inner {
         }
         // Who holds the lock in any mode, and only wants more, passes those who wait.
         if others.is_empty() && !self.waiters.is_empty() {
-            let mine = owners.iter().any(|(owner, _)| *owner == session)
+            let mine = self.locks.held_by(session, name).is_some()
                 || (in_ranges && self.gaps.mode_at(session, name.space, name.key).is_some());
             if !mine {
                 self.waiters.first_in_line(session, &name, want, &mut others);

@@ -6,19 +6,9 @@
 
 use super::{InTheWay, Inner, Locks, Mode, NameRef, Want};
 use crate::error::Result;
-use hashbrown::hash_map::EntryRef;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use terrace_tier::page::SpaceId;
-
-/// What became of a request for a row lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Taken {
-    /// The session had no lock on the row.
-    pub new: bool,
-    /// A name was added, which the session gives back. Else what was taken is in its ranges in the tree.
-    pub named: bool,
-}
 
 /// The next key that there can be.
 fn successor(key: &[u8]) -> SmallVec<[u8; 64]> {
@@ -28,7 +18,7 @@ fn successor(key: &[u8]) -> SmallVec<[u8; 64]> {
 }
 
 impl Locks {
-    /// Takes the lock on a row that lives if nothing is in the way. `beside`: a key whose row the session has locked in at
+    /// Takes the lock on a row that lives if nothing is in the way: true if the session had none on it. `beside`: a key whose row the session has locked in at
     /// least this mode, and no row lives between the two that it has not.
     ///
     /// # Errors
@@ -40,7 +30,7 @@ impl Locks {
         key: &[u8],
         mode: Mode,
         beside: Option<&[u8]>,
-    ) -> Result<std::result::Result<Taken, InTheWay>> {
+    ) -> Result<std::result::Result<bool, InTheWay>> {
         self.take_row_in(&mut self.inner.lock(), session, NameRef { space, key }, mode, beside)
     }
 
@@ -56,7 +46,7 @@ impl Locks {
         key: &[u8],
         mode: Mode,
         beside: Option<&[u8]>,
-    ) -> Result<std::result::Result<Taken, InTheWay>> {
+    ) -> Result<std::result::Result<bool, InTheWay>> {
         let mut inner = self.inner.lock();
         self.keep_in(&mut inner, session, space, from, Some(key))?;
         self.take_row_in(&mut inner, session, NameRef { space, key }, mode, beside)
@@ -69,25 +59,14 @@ impl Locks {
         name: NameRef<'_>,
         mode: Mode,
         beside: Option<&[u8]>,
-    ) -> Result<std::result::Result<Taken, InTheWay>> {
-        // As a rule nobody has it, nor waits for anything.
-        if inner.waiters.is_empty()
-            && inner.ranges == 0
-            && beside.is_none()
-            && let EntryRef::Vacant(free) = inner.locks.entry_ref(&name)
-        {
-            self.check_room()?;
-            free.insert(smallvec![(session, mode)]);
-            self.held.fetch_add(1, Ordering::AcqRel);
-            return Ok(Ok(Taken { new: true, named: true }));
-        }
-        let named = inner.held_by(session, name).map(|mine| *mine);
+    ) -> Result<std::result::Result<bool, InTheWay>> {
+        let named = inner.locks.held_by(session, name);
         let mine = named.max(match inner.ranges {
             0 => None,
             _ => inner.gaps.mode_at(session, name.space, name.key),
         });
         if mine.is_some_and(|mine| mine >= mode) {
-            return Ok(Ok(Taken::default()));
+            return Ok(Ok(false));
         }
         if let Some(way) = inner.in_the_way(session, name, Want { mode, ..Want::SHARED }) {
             return Ok(Err(way));
@@ -95,16 +74,13 @@ impl Locks {
         let new = mine.is_none();
         if let Some(other) = beside {
             self.take_beside(inner, session, name, mode, other)?;
-            return Ok(Ok(Taken { new, named: false }));
+            return Ok(Ok(new));
         }
-        if let Some(mine) = inner.held_by(session, name) {
-            *mine = mode;
-            return Ok(Ok(Taken { new, named: false }));
+        if named.is_none() {
+            self.check_room(inner)?;
         }
-        self.check_room()?;
-        inner.locks.entry_ref(&name).or_default().push((session, mode));
-        self.held.fetch_add(1, Ordering::AcqRel);
-        Ok(Ok(Taken { new, named: true }))
+        self.add(inner, session, name, mode);
+        Ok(Ok(new))
     }
 
     /// One range with what the session has beside the key.
@@ -117,13 +93,14 @@ impl Locks {
         other: &[u8],
     ) -> Result<()> {
         let (from, to) = if other < key { (other, successor(key)) } else { (key, successor(other)) };
+        let full = self.check_room(inner);
         let rows = inner.gaps.of(space, session).rows(mode);
         if rows.go_on(from, &to).is_some() {
             return Ok(());
         }
         let before = rows.count();
         if !rows.touches(from, Some(&to))
-            && let Err(error) = self.check_room()
+            && let Err(error) = full
         {
             inner.gaps.forget_if_empty(session, space);
             return Err(error);
@@ -155,7 +132,7 @@ impl Locks {
         }
         if want.inserts && inner.ranges > 0 && !crate::planted::RANGE_NOT_SPLIT.on() {
             if inner.gaps.others_lock_any(session, space, key) {
-                self.check_room()?;
+                self.check_room(&inner)?;
             }
             let counts = inner.gaps.leave_out(session, space, key);
             self.count_ranges(&mut inner, counts);
@@ -163,32 +140,20 @@ impl Locks {
         Ok(None)
     }
 
-    /// Gives back the lock on one row. True if it had a name.
-    pub fn release(&self, session: u64, space: SpaceId, key: &[u8]) -> bool {
-        let named = {
+    /// Gives back the lock on one name.
+    pub fn release(&self, session: u64, space: SpaceId, key: &[u8]) {
+        {
             let mut inner = self.inner.lock();
             if inner.ranges > 0 {
                 let counts = inner.gaps.give_back(session, space, key);
                 self.count_ranges(&mut inner, counts);
                 inner.gaps.forget_if_empty(session, space);
             }
-            self.release_in(&mut inner, session, NameRef { space, key })
-        };
-        self.wake(Some(session), None);
-        named
-    }
-
-    fn release_in(&self, inner: &mut Inner, session: u64, name: NameRef<'_>) -> bool {
-        let EntryRef::Occupied(mut lock) = inner.locks.entry_ref(&name) else { return false };
-        let owners = lock.get_mut();
-        let before = owners.len();
-        owners.retain(|(owner, _)| *owner != session);
-        let gone = before - owners.len();
-        if owners.is_empty() {
-            lock.remove();
+            if inner.locks.remove(session, NameRef { space, key }) {
+                self.held.fetch_sub(1, Ordering::AcqRel);
+            }
         }
-        self.held.fetch_sub(gone, Ordering::AcqRel);
-        gone > 0
+        self.wake(Some(session), None);
     }
 
     /// Gives back the session's gap locks in a tree.
@@ -203,16 +168,12 @@ impl Locks {
         self.count_ranges(inner, (rows, 0));
     }
 
-    /// Gives back all locks of a session that ends: row locks by name, and ranges in these trees.
-    pub fn release_all(&self, session: u64, names: &[(SpaceId, super::Key)], spaces: &[SpaceId]) {
-        if names.is_empty() && spaces.is_empty() {
-            return;
-        }
+    /// Gives back all locks of a session that ends, which has or had ranges in these trees.
+    pub fn release_all(&self, session: u64, spaces: &[SpaceId]) {
         {
             let mut inner = self.inner.lock();
-            for (space, key) in names {
-                self.release_in(&mut inner, session, NameRef { space: *space, key });
-            }
+            let names = inner.locks.remove_all(session);
+            self.held.fetch_sub(names, Ordering::AcqRel);
             for space in spaces {
                 self.release_ranges(&mut inner, session, *space, true);
             }

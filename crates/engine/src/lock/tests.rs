@@ -71,7 +71,7 @@ fn a_scan_is_one_range() {
 const SPACE: SpaceId = SpaceId(9);
 
 fn locks(max: usize) -> Locks {
-    Locks::new(terrace_io::real::world(), max)
+    Locks::new(terrace_io::real::world(), max, 1 << 20)
 }
 
 fn take(
@@ -80,7 +80,7 @@ fn take(
     space: SpaceId,
     key: &[u8],
     mode: Mode,
-) -> Result<std::result::Result<Taken, InTheWay>> {
+) -> Result<std::result::Result<bool, InTheWay>> {
     locks.take_row(session, space, key, mode, None)
 }
 
@@ -106,8 +106,7 @@ fn circle(weights: [u64; 2]) -> [Result<()>; 2] {
             }
         }
         drop(request);
-        let name = |key: &[u8]| (SPACE, key.into());
-        locks.release_all(session, &[name(b"a"), name(b"b")], &[]);
+        locks.release_all(session, &[]);
         got
     };
     let got = std::thread::scope(|scope| {
@@ -174,17 +173,17 @@ fn the_bound_counts_rows_and_gaps() {
     assert!(locks.keep(1, SPACE, b"a", Some(b"b")).unwrap());
     assert!(!locks.keep(1, SPACE, b"a", Some(b"b")).unwrap());
     assert!(locks.keep(1, SPACE, b"b", Some(b"c")).unwrap(), "grows what is there");
-    assert!(matches!(locks.keep(2, SPACE, b"x", None), Err(Error::TooManyLocks { held: 2, max: 2 })));
+    assert!(matches!(locks.keep(2, SPACE, b"x", None), Err(Error::TooManyLocks { held: 2, max: 2, .. })));
     assert!(matches!(
         take(&locks, 2, SPACE, b"x", Mode::Shared),
-        Err(Error::TooManyLocks { held: 2, max: 2 })
+        Err(Error::TooManyLocks { held: 2, max: 2, .. })
     ));
     let inserts = Want { inserts: true, ..Want::EXCLUSIVE };
     let way = |session, want| locks.admit(session, SPACE, b"bb", want).unwrap();
     assert_eq!(way(2, inserts), Some(InTheWay::Sessions(vec![1])));
     assert_eq!(way(2, Want::EXCLUSIVE), None);
     assert_eq!(way(1, inserts), None);
-    locks.release_all(1, &[(SPACE, b"k"[..].into())], &[SPACE]);
+    locks.release_all(1, &[SPACE]);
     assert_eq!((locks.held(), locks.gaps_held()), (0, 0));
     assert_eq!(way(2, inserts), None);
 }
@@ -205,13 +204,13 @@ fn the_end_of_an_owner_wakes_one_of_those_that_wait() {
                     request.wait(&way, |_| false).unwrap();
                 }
                 drop(request);
-                locks.release_all(session, &[(SPACE, b"k"[..].into())], &[]);
+                locks.release_all(session, &[]);
             });
         }
         while locks.waiting.load(Ordering::SeqCst) < WAITERS as usize {
             std::thread::sleep(Duration::from_millis(1));
         }
-        locks.release_all(1000, &[(SPACE, b"k"[..].into())], &[]);
+        locks.release_all(1000, &[]);
     });
     // Each waits for the one before it, and then perhaps for it as the owner. All waking all would be 1800 and more.
     let waits = locks.counters.waits.load(Ordering::SeqCst);
@@ -231,6 +230,6 @@ fn a_range_without_keys_leaves_nothing_behind() {
         "each session that only looked at a row made every later look slower"
     );
     assert!(locks.keep(1, SPACE, b"a", Some(b"b")).unwrap());
-    locks.release_all(1, &[], &[SPACE]);
+    locks.release_all(1, &[SPACE]);
     assert!(locks.inner.lock().gaps.is_empty());
 }

@@ -24,7 +24,7 @@ pub mod rows;
 use crate::btree::Hint;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::{Key, Request, Want};
+use crate::lock::{Request, Want};
 use crate::row::TxnId;
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Record};
@@ -83,12 +83,10 @@ pub(crate) struct State {
     /// Something was changed that somebody may look back behind.
     has_past: bool,
     view: Option<u64>,
-    /// The rows that it has locked one by one.
-    locks: Vec<(SpaceId, Key)>,
     /// The trees in which it holds gap locks, and those in which it may hold row locks on ranges.
     gaps: Vec<SpaceId>,
     ranges: Vec<SpaceId>,
-    /// Rows locked, however.
+    /// Rows locked, one by one or on ranges.
     locked: u64,
     /// The Load records that stand in undo (`fill`).
     loads: Vec<RollPtr>,
@@ -288,7 +286,7 @@ impl Txn {
         state.statement = state.last;
         if crate::planted::LOCK_RELEASED_EARLY.on() {
             let ranges = std::mem::take(&mut state.ranges);
-            self.core.locks.release_all(self.session, &std::mem::take(&mut state.locks), &ranges);
+            self.core.locks.release_all(self.session, &ranges);
         }
         if matches!(self.isolation, Isolation::ReadCommitted) {
             self.close_view(&mut state);
@@ -475,7 +473,7 @@ impl Txn {
             tables.extend(table);
             at = before;
         }
-        let named = state.locks.iter().map(|(space, _)| *space);
+        let named = self.core.locks.spaces_of(self.session).into_iter();
         let locked = named.chain(state.gaps.iter().copied()).chain(state.ranges.iter().copied());
         Ok((tables, locked.collect()))
     }
@@ -489,10 +487,11 @@ impl Txn {
         if let Some(stream) = state.stream.take() {
             self.core.streams.give_back(stream);
         }
-        let locks = std::mem::take(&mut state.locks);
         let mut spaces = std::mem::take(&mut state.gaps);
         spaces.append(&mut state.ranges);
-        self.core.locks.release_all(self.session, &locks, &spaces);
+        if state.locked > 0 || !spaces.is_empty() {
+            self.core.locks.release_all(self.session, &spaces);
+        }
         if state.id != 0 {
             self.core.locks.unbind(state.id);
         }

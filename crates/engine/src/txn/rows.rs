@@ -8,7 +8,7 @@ use super::{Lock, State, Txn};
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Found, MAX_KEY, Tree, max_inline_value};
 use crate::error::{Error, Result};
-use crate::lock::{InTheWay, Mode, Taken, Want};
+use crate::lock::{InTheWay, Mode, Want};
 use crate::row::{self, Head, LARGE, TxnId};
 use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
@@ -428,24 +428,24 @@ impl Txn {
                 if head.deleted() {
                     return Ok(Err(None));
                 }
-                let taken = match state.id != 0 && head.txn == state.id {
-                    true => Taken::default(),
+                let new = match state.id != 0 && head.txn == state.id {
+                    true => false,
                     false => {
                         let beside = self.known_beside(state.id, how.beside, found);
                         match core.locks.take_row(self.session, space, key, how.mode, beside)? {
-                            Ok(taken) => taken,
+                            Ok(new) => new,
                             Err(way) => return Ok(Err(Some(way))),
                         }
                     }
                 };
                 out.clear();
                 out.extend_from_slice(found.value());
-                Ok::<_, Error>(Ok(taken))
+                Ok::<_, Error>(Ok(new))
             };
             match tree.find_near(near, key, Access::Normal, look)?? {
-                Ok(taken) => {
-                    self.took(state, space, key, taken);
-                    return Ok(Locked::Row(taken.new));
+                Ok(new) => {
+                    state.locked += u64::from(new);
+                    return Ok(Locked::Row(new));
                 }
                 Err(None) => return Ok(Locked::Nothing),
                 Err(Some(_)) if !how.waits => return Ok(Locked::InTheWay),
@@ -482,9 +482,9 @@ impl Txn {
             }
             None => locks.take_row(self.session, space, key, mode, beside)?,
         };
-        let Ok(taken) = taken else { return Ok(None) };
-        self.took(state, space, key, taken);
-        Ok(Some(taken.new))
+        let Ok(new) = taken else { return Ok(None) };
+        state.locked += u64::from(new);
+        Ok(Some(new))
     }
 
     /// The key beside which a lock is taken, if that is known of it.
@@ -499,21 +499,10 @@ impl Txn {
         }
     }
 
-    fn took(&self, state: &mut State, space: SpaceId, key: &[u8], taken: Taken) {
-        state.locked += u64::from(taken.new);
-        if taken.named {
-            state.locks.push((space, key.into()));
-        }
-    }
-
-    /// Gives back the lock on the key.
+    /// Gives back a lock that was new when it was taken.
     pub(crate) fn unlock(&self, state: &mut State, space: SpaceId, key: &[u8]) {
         state.locked = state.locked.saturating_sub(1);
-        if self.core.locks.release(self.session, space, key)
-            && let Some(at) = state.locks.iter().rposition(|(s, k)| *s == space && **k == *key)
-        {
-            state.locks.swap_remove(at);
-        }
+        self.core.locks.release(self.session, space, key);
     }
 
     pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
