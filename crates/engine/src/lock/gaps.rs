@@ -232,10 +232,10 @@ impl Gaps {
         out.extend(others.filter(|(_, kept)| kept.gaps.has(key)).map(|(owner, _)| *owner));
     }
 
-    /// The other sessions that hold anything in the tree.
+    /// The other sessions that keep any of the tree's keys free of inserts.
     pub fn others_in(&self, session: u64, space: SpaceId) -> Vec<u64> {
         let others = self.in_tree(space).iter().filter(|(owner, _)| *owner != session);
-        others.filter(|(_, kept)| !kept.is_empty()).map(|(owner, _)| *owner).collect()
+        others.filter(|(_, kept)| kept.gaps.count() > 0).map(|(owner, _)| *owner).collect()
     }
 
     /// A session that holds nothing in the tree makes no later look slower.

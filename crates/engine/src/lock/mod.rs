@@ -266,7 +266,7 @@ impl Locks {
         Ok(true)
     }
 
-    /// The other sessions that keep any of a tree's keys free of inserts, or have locked a range of rows.
+    /// The other sessions that keep any of a tree's keys free of inserts.
     pub fn others_keep(&self, session: u64, space: SpaceId) -> Vec<u64> {
         if self.gaps.load(Ordering::Acquire) + self.held.load(Ordering::Acquire) == 0
             || crate::planted::GAP_IGNORED.on()

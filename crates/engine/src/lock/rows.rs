@@ -1,8 +1,8 @@
 //! Taking row locks, one by one or as a part of a range, and giving them back.
 //!
-//! A scan that locks a row next to the one it locked before makes its lock longer instead of taking another: a name in
-//! the table takes some 290 bytes, a range as much for any number of rows. Who asks must know that no row that is not the
-//! session's lies between the two, and that none comes before the lock is taken: from the leaf's latch, or from gap locks.
+//! A scan that locks a row next to the one it locked before makes its lock longer instead of taking another: one lock is
+//! taken, kept and given back for any number of rows. Who asks must know that no row that is not the session's lies between
+//! the two, and that none comes before the lock is taken: from the leaf's latch, or from gap locks.
 
 use super::{InTheWay, Inner, Locks, Mode, NameRef, Want};
 use crate::error::Result;
@@ -18,8 +18,8 @@ fn successor(key: &[u8]) -> SmallVec<[u8; 64]> {
 }
 
 impl Locks {
-    /// Takes the lock on a row that lives if nothing is in the way: true if the session had none on it. `beside`: a key whose row the session has locked in at
-    /// least this mode, and no row lives between the two that it has not.
+    /// Takes the lock on a row that lives if nothing is in the way: true if the session had none on it. `beside`: a key whose
+    /// row the session has locked in at least this mode, and no row lives between the two that it has not.
     ///
     /// # Errors
     /// [`crate::Error::TooManyLocks`] if as many are held as may be.
