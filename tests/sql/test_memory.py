@@ -1,11 +1,11 @@
 """One setting bounds the engine: what a server has resident through a load of ten times as much, with compression, flash and
-prefetched scans. `TERRACE_MEMORY_MIB` takes other settings, as "64,256". Not here: statements that lock many rows. The locks of an
-UPDATE that reads 328,000 rows took 80 MiB (`locks_max` bounds them, `memory` does not)."""
+prefetched scans, and through statements that lock many rows. `TERRACE_MEMORY_MIB` takes other settings, as "64,256"."""
 
 import os
 import threading
 import time
 
+import pymysql
 import pytest
 from conftest import end, private
 from test_object import status
@@ -77,6 +77,62 @@ def test_resident_memory_stays_within_the_setting_through_a_load_of_ten_times_as
         shown = {name: int(status(connection, run, name)) for name in ["pool_prefetched", "objects_pages_compressed", "sink_blocks"]}
         print(f"memory = {mib} MiB: {rows} rows in {time.monotonic() - since:.0f} s, {before // MIB} MiB before; at most more, of the setting: {shares}; {shown}")
         assert all(n > 100 for n in [shown["pool_prefetched"], shown["objects_pages_compressed"]]) and shown["sink_blocks"] > 10, shown
+        assert 0.5 < max(shares.values()) < 1.15, shares
+    finally:
+        end(server)
+
+
+LOCK_TABLE_FULL = 1206
+
+
+def test_statements_that_lock_many_rows_stay_within_the_setting(engine, run):
+    """328,000 rows at 32 MiB. Each lock by itself, they took 80 MiB beside it: neighbours are one lock now, and of those that are
+    none there are as many as a sixteenth of the memory holds."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    mib, rows = 32, 328_000
+    server = private([f"--terrace-memory={mib * MIB}", f"--terrace-log={64 * MIB}"])
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        statements = {
+            "update": "UPDATE {} SET pad = CONCAT('y', pad) WHERE pad LIKE 'x%'",
+            "update of nothing": "UPDATE {} SET pad = 'z' WHERE pad = 'none'",
+            "for update": "SELECT id FROM {} WHERE pad = 'none' FOR UPDATE",
+            "share mode": "SELECT id FROM {} WHERE pad = 'none' LOCK IN SHARE MODE",
+            "delete": "DELETE FROM {} WHERE id > 1000",
+        }
+        fill = f"SELECT seq, seq * 7919 % {rows}, REPEAT('x', 40) FROM seq_1_to_{rows}"
+        columns = "(id INT PRIMARY KEY, k INT, pad VARCHAR(60), KEY (k))"
+        # What the server itself takes for such statements.
+        run(connection, f"CREATE TABLE other {columns} ENGINE=MyISAM")
+        run(connection, f"INSERT INTO other {fill}")
+        for statement in statements.values():
+            run(connection, statement.format("other"))
+        before = resident(server)
+        run(connection, f"CREATE TABLE t {columns} ENGINE=Terrace")
+        with Watch(server) as watch:
+            run(connection, f"INSERT INTO t {fill}")
+            phases = {"load": watch.next()}
+            # By the other index the rows lie apart: more locks than there is room for. The transaction rolls back.
+            run(connection, "BEGIN")
+            run(connection, "UPDATE t SET pad = 'changed' WHERE id <= 10")
+            with pytest.raises(pymysql.err.OperationalError) as caught:
+                run(connection, "SELECT id FROM t FORCE INDEX (k) WHERE k >= 0 AND pad = 'none' FOR UPDATE")
+            assert caught.value.args[0] == LOCK_TABLE_FULL, caught.value
+            phases["by key"] = watch.next()
+            assert status(connection, run, "row_locks") == "0"
+            assert run(connection, "SELECT COUNT(*), SUM(pad = 'changed') FROM t") == [(rows, 0)]
+            for phase, statement in statements.items():
+                run(connection, "BEGIN")
+                run(connection, statement.format("t"))
+                assert 0 < int(status(connection, run, "row_locks")) < 100, phase
+                run(connection, "COMMIT" if phase != "delete" else "ROLLBACK")
+                phases[phase] = watch.next()
+            assert run(connection, "SELECT COUNT(*), SUM(pad LIKE 'yx%') FROM t") == [(rows, rows)]
+        shares = {phase: round((most - before) / mib / MIB, 2) for phase, most in phases.items()}
+        print(f"memory = {mib} MiB: {rows} rows, {before // MIB} MiB before; at most more, of the setting: {shares}")
         assert 0.5 < max(shares.values()) < 1.15, shares
     finally:
         end(server)

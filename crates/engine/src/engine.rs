@@ -62,7 +62,7 @@ impl Engine {
         let bound = storage.checkpointer.superblock().transactions;
         let bound = if crate::planted::ID_REUSED.on() { 0 } else { bound };
         let ids = Ids::new(bound.max(recovered.highest));
-        let locks = Locks::new(storage.world.clone(), config.locks_max);
+        let locks = Locks::new(storage.world.clone(), config.locks_max, config.locks_memory());
         let left = recovered.unfinished.iter().chain(recovered.prepared.iter().map(|(_, l)| l));
         left.for_each(|one| ids.revive(one.id()));
         let live = catalog.spaces();

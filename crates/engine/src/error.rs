@@ -54,8 +54,8 @@ pub enum Error {
     Invalid(String),
     #[error("cancelled")]
     Cancelled,
-    #[error("too many row locks: {held} of {max}")]
-    TooManyLocks { held: usize, max: usize },
+    #[error("too many row locks: {held} of {max}, in {bytes} bytes of {bytes_max}")]
+    TooManyLocks { held: usize, max: usize, bytes: usize, bytes_max: usize },
     #[error("{0} is in use")]
     Busy(String),
     /// What the transaction sees is older than an index.

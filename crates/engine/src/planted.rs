@@ -58,3 +58,5 @@ pub static PREPARED_FORGOTTEN: Switch = Switch::new();
 pub static PREPARED_IN_ROLLBACK: Switch = Switch::new();
 /// What goes back, a statement or to a savepoint, leaves the changes of temporary tables.
 pub static SIDE_KEPT: Switch = Switch::new();
+/// A row that is inserted into a range of another's row locks is locked with it.
+pub static RANGE_NOT_SPLIT: Switch = Switch::new();

@@ -12,8 +12,8 @@ use crate::lock::Mode;
 use crate::row::{self, Head};
 use crate::table::Table;
 use crate::txn::cancel::Scope;
-use crate::txn::rows::{Locked, STALE_MAX, payload};
-use crate::txn::{Lock, Txn};
+use crate::txn::rows::{Beside, How, Locked, STALE_MAX, payload};
+use crate::txn::{Lock, State, Txn};
 use crate::version::{Reader, Seen, seen};
 use std::sync::Arc;
 use terrace_tier::pool::Access;
@@ -46,6 +46,38 @@ enum Look {
     Nothing,
     /// Something, but somebody else has locked it.
     Skipped,
+}
+
+#[derive(Default)]
+struct Taken {
+    entry: bool,
+    row: bool,
+}
+
+/// What was locked last in a tree, unless something was passed since that is not locked.
+#[derive(Default)]
+struct Last {
+    key: Vec<u8>,
+    locked: bool,
+}
+
+impl Last {
+    fn set(&mut self, key: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.locked = true;
+    }
+    fn forget(&mut self) {
+        self.locked = false;
+    }
+    /// How the next lock is taken, if gap locks keep rows from coming between them, or else if not.
+    fn beside(&self, kept: bool) -> Beside<'_> {
+        match (self.locked, kept) {
+            (false, _) => Beside::Nothing,
+            (true, true) => Beside::Kept(&self.key),
+            (true, false) => Beside::InLeaf(&self.key),
+        }
+    }
 }
 
 /// More bytes than this are not kept for the next cursor.
@@ -87,8 +119,13 @@ pub struct Cursor {
     wants_semi: bool,
     /// The row at hand is such a version.
     semi: bool,
-    /// Locks that the last row returned took: (index, key).
-    taken: Vec<(usize, Vec<u8>)>,
+    /// The value is the row's, as it was when it was locked for the entry at hand.
+    has_row: bool,
+    /// The locks on the entry at hand and on its row are new.
+    taken: Taken,
+    /// The entry that was locked last, and the row that was locked last for an entry: the next lock may be one with it.
+    last_entry: Last,
+    last_row: Last,
     /// Whether the gaps between rows are locked.
     locks_gaps: bool,
     /// Up to where (from where, backward) gaps are locked: the key from which on a forward scan still looks, the key
@@ -140,7 +177,10 @@ impl Cursor {
             skips_locked: false,
             wants_semi: false,
             semi: false,
-            taken: Vec::new(),
+            has_row: false,
+            taken: Taken::default(),
+            last_entry: Last::default(),
+            last_row: Last::default(),
             rows_later: false,
             row_open: false,
         })
@@ -190,6 +230,7 @@ impl Cursor {
             self.txn.reader();
         }
         self.row_open = false;
+        self.last_entry.forget();
         let valid = self.cursor.seek(to)?;
         let backward = matches!(seek, Seek::AtMost | Seek::Before | Seek::Last);
         if self.locks_gaps {
@@ -230,8 +271,7 @@ impl Cursor {
             return Ok(RowLock::Locked);
         }
         let _scope = self.txn.cancellable();
-        let mode = if self.lock == Lock::Shared { Mode::Shared } else { Mode::Exclusive };
-        Ok(match self.lock_row_of_entry(mode)? {
+        Ok(match self.lock_row_of_entry()? {
             Look::Seen => {
                 self.row_open = false;
                 self.pass_edge();
@@ -320,6 +360,9 @@ impl Cursor {
             out.extend_from_slice(self.value());
             return Ok(());
         }
+        if std::mem::take(&mut self.has_row) && payload(&self.table, &self.value, out)? {
+            return Ok(());
+        }
         let _scope = self.txn.cancellable();
         let found = match self.lock {
             Lock::None => {
@@ -364,13 +407,20 @@ impl Cursor {
     /// Gives back the locks of the last row returned: it was not what the reader looked for.
     pub fn unlock_last(&mut self) {
         let taken = std::mem::take(&mut self.taken);
-        self.txn.with_state(|state| {
-            for (index, key) in taken {
-                if let Ok(tree) = self.table.tree(index) {
-                    self.txn.unlock(state, tree.space().id(), &key);
-                }
+        let key = if self.in_place { self.cursor.key() } else { &self.key };
+        let unlock = |index, key: &[u8]| {
+            if let Ok(tree) = self.table.tree(index) {
+                self.txn.with_state(|state| self.txn.unlock(state, tree.space().id(), key));
             }
-        });
+        };
+        if taken.entry {
+            unlock(self.index, key);
+            self.last_entry.forget();
+        }
+        if taken.row {
+            unlock(0, &key[self.primary_at..]);
+            self.last_row.forget();
+        }
     }
 
     /// As [`Cursor::unlock_last`], if the isolation level keeps no locks on what is not wanted.
@@ -382,10 +432,17 @@ impl Cursor {
 
     /// Goes on in the direction until there is something to see.
     fn settle(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
-        self.taken.clear();
+        self.taken = Taken::default();
+        self.has_row = false;
         self.in_place = false;
         self.semi = false;
         loop {
+            if valid && self.lock != Lock::None && self.lock_in_place(backward)? {
+                if !self.row_open {
+                    self.pass_edge();
+                }
+                return Ok(true);
+            }
             if self.locks_gaps {
                 valid = self.lock_gap(valid, backward)?;
             }
@@ -394,8 +451,7 @@ impl Cursor {
             }
             let seen = match self.lock {
                 Lock::None => self.look()?,
-                Lock::Shared => self.look_locked(Mode::Shared)?,
-                Lock::Exclusive => self.look_locked(Mode::Exclusive)?,
+                Lock::Shared | Lock::Exclusive => self.look_locked()?,
             };
             if seen == Look::Seen {
                 if !self.row_open {
@@ -585,36 +641,85 @@ impl Cursor {
         Ok(seen)
     }
 
+    fn mode(&self) -> Mode {
+        if self.lock == Lock::Shared { Mode::Shared } else { Mode::Exclusive }
+    }
+
+    /// The usual case: what the tree's cursor copied is still what is there, it is committed, in the leaf, and nobody has
+    /// anything against its lock, nor against the gap's before it. False: it is to be looked at more closely.
+    fn lock_in_place(&mut self, backward: bool) -> Result<bool> {
+        // Down, the gap is the one above the entry, which may go on in other leaves.
+        if (self.locks_gaps && backward) || !self.is_wanted() {
+            return Ok(false);
+        }
+        let Some((head, rest)) = Head::decode(self.cursor.value()) else { return Ok(false) };
+        let key = self.cursor.key();
+        let primary_at = match self.index {
+            0 => 0,
+            _ => match row::entry_parts(rest) {
+                Some((at, _)) if at <= key.len() => at,
+                _ => return Ok(false),
+            },
+        };
+        if head.large() {
+            return Ok(false);
+        }
+        let space = self.cursor.tree().space().id();
+        let edge = self.edge.as_deref().unwrap_or(&[]);
+        let how = (self.mode(), self.last_entry.beside(self.locks_gaps));
+        let lock = |state: &mut State| {
+            self.cursor.if_fresh(|found| match self.locks_gaps {
+                true if !found.is_leaf_of(edge) => Ok(None),
+                gaps => self.txn.lock_in_leaf(state, space, key, gaps.then_some(edge), how, found),
+            })
+        };
+        let Some(new) = self.txn.with_state(lock).transpose()?.flatten() else { return Ok(false) };
+        self.taken.entry = new;
+        self.take_key();
+        self.primary_at = primary_at;
+        self.last_entry.set(&self.key);
+        self.in_place = true;
+        let seen = self.index == 0 || self.lock_row_or_later()? == Look::Seen;
+        self.in_place = seen;
+        Ok(seen)
+    }
+
+    /// Locks the row of the entry at hand, unless that is to be done later.
+    fn lock_row_or_later(&mut self) -> Result<Look> {
+        if self.rows_later {
+            self.row_open = true;
+            return Ok(Look::Seen);
+        }
+        self.lock_row_of_entry()
+    }
+
     /// Locks the current entry and its row, and sees their newest version.
-    fn look_locked(&mut self, mode: Mode) -> Result<Look> {
+    fn look_locked(&mut self) -> Result<Look> {
         self.take_key();
         loop {
-            let near = self.cursor.leaf();
-            let want = (mode, !(self.skips_locked || self.semi_consistent()));
+            let waits = !(self.skips_locked || self.semi_consistent());
+            let beside = self.last_entry.beside(self.locks_gaps);
+            let how = How { mode: self.mode(), waits, beside };
+            let (near, out) = (self.cursor.leaf(), &mut self.value);
             let locked = self.txn.with_state(|state| {
-                self.txn.lock_row(state, &self.table, self.index, &self.key, want, near)
+                self.txn.lock_row(state, &self.table, self.index, &self.key, how, near, out)
             })?;
-            let (value, new) = match locked {
-                Locked::Row(value, new) => (value, new),
+            match locked {
+                Locked::Row(new) => self.taken.entry |= new,
                 Locked::Nothing => return Ok(Look::Nothing),
-                Locked::InTheWay if self.skips_locked => return Ok(Look::Skipped),
-                Locked::InTheWay => return self.look_committed(),
-            };
-            self.value = value;
-            if new {
-                self.taken.push((self.index, self.key.clone()));
+                Locked::InTheWay => {
+                    self.last_entry.forget();
+                    return if self.skips_locked { Ok(Look::Skipped) } else { self.look_committed() };
+                }
             }
+            self.last_entry.set(&self.key);
             if !self.open_value()? {
                 continue;
             }
             if self.index == 0 {
                 return Ok(Look::Seen);
             }
-            if self.rows_later {
-                self.row_open = true;
-                return Ok(Look::Seen);
-            }
-            let row = self.lock_row_of_entry(mode)?;
+            let row = self.lock_row_or_later()?;
             // The row went while its entry was locked: the entry's mark comes.
             if row != Look::Nothing {
                 return Ok(row);
@@ -623,16 +728,16 @@ impl Cursor {
     }
 
     /// Locks the row of the entry at hand, or gives the entry's lock back.
-    fn lock_row_of_entry(&mut self, mode: Mode) -> Result<Look> {
-        let want = (mode, !self.skips_locked);
-        let primary = self.key[self.primary_at..].to_vec();
+    fn lock_row_of_entry(&mut self) -> Result<Look> {
+        let how = How { mode: self.mode(), waits: !self.skips_locked, beside: self.last_row.beside(false) };
+        let (primary, out) = (&self.key[self.primary_at..], &mut self.value);
         let row =
-            self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, &primary, want, None))?;
+            self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, primary, how, None, out))?;
         Ok(match row {
-            Locked::Row(_, new) => {
-                if new {
-                    self.taken.push((0, primary));
-                }
+            Locked::Row(new) => {
+                self.taken.row = new;
+                self.has_row = true;
+                self.last_row.set(primary);
                 Look::Seen
             }
             Locked::Nothing => {
@@ -641,6 +746,7 @@ impl Cursor {
             }
             Locked::InTheWay => {
                 self.unlock_last();
+                self.last_entry.forget();
                 Look::Skipped
             }
         })

@@ -11,6 +11,7 @@
 //! the run to one entry; [`Cursor::is_fresh`] tells whether the leaf changed since.
 
 use super::descend::{Fit, Target};
+use super::found::Found;
 use super::node::Node;
 use super::{Result, Tree};
 use std::sync::Arc;
@@ -176,6 +177,13 @@ impl Cursor {
             let guard = place.pin.read();
             guard.version() == place.version && has_key(&guard, key)
         })
+    }
+    /// Looks at the entry in its leaf, under the leaf's latch, if that is as it was when the entry was copied.
+    pub fn if_fresh<R>(&self, with: impl FnOnce(Found<'_>) -> R) -> Option<R> {
+        let place = self.place.as_ref().filter(|_| self.is_valid())?;
+        let guard = place.pin.read();
+        let fresh = guard.version() == place.version;
+        fresh.then(|| with(Found::new(Node::new(guard.page()), place.slot + self.at)))
     }
     /// Whether the next step goes beyond what was copied: then it may wait.
     pub fn leaves_run(&self, backward: bool) -> bool {

@@ -1,5 +1,6 @@
 //! The way down: from the root to the node of a level that holds a key.
 
+use super::found::Found;
 use super::node::{MAX_LEVEL, Node, compare};
 use super::{Result, Tree};
 use crate::space::ROOT_PAGE;
@@ -214,22 +215,25 @@ impl Tree {
         Err(self.corrupt(ROOT_PAGE, "its traversals lead to free pages"))
     }
 
-    /// As [`Tree::get`], without the way down if `near`, a page of this tree, is the key's leaf.
-    pub fn get_near<R>(
+    /// Finds the entry under its leaf's shared latch, without the way down if `near`, a page of this tree, is the key's leaf.
+    pub fn find_near<R>(
         &self,
         near: Option<&Pin>,
         key: &[u8],
         access: Access,
-        with: impl FnOnce(Option<&[u8]>) -> R,
+        with: impl FnOnce(Option<Found<'_>>) -> R,
     ) -> Result<R> {
+        let find = |node: Node<'_>| {
+            let place = node.find(key);
+            with(place.found.then(|| Found::new(node, place.slot)))
+        };
         if let Some(pin) = near {
             let leaf = pin.read();
             let node = Node::new(leaf.page());
             if node.is_live() && node.is_leaf() && node.contains(key) {
-                let place = node.find(key);
-                return Ok(with(place.found.then(|| node.value(place.slot))));
+                return Ok(find(node));
             }
         }
-        self.get(key, access, with)
+        Ok(find(Node::new(self.leaf(Target::At(key), access)?.page())))
     }
 }

@@ -25,7 +25,7 @@
 //! pinned while the traversal begins again.
 //!
 //! The code, from a request down: `modify` and `cursor` use `descend`; `split` and `delete` change the
-//! structure; `edit` and `build` change a page; `node` and `search` read one. `bulk`, `overflow`,
+//! structure; `edit` and `build` change a page; `node`, `search` and `found` read one. `bulk`, `overflow`,
 //! `estimate` and `check` stand beside.
 //!
 //! Not here: what values mean and who may see them. A value is bytes.
@@ -39,6 +39,7 @@ pub mod descend;
 pub mod edit;
 pub mod error;
 pub mod estimate;
+pub mod found;
 pub mod modify;
 pub mod node;
 pub mod overflow;
@@ -47,6 +48,7 @@ pub mod split;
 
 pub use cursor::{Buffers, Cursor, Seek};
 pub use error::{Result, TreeError};
+pub use found::Found;
 pub use modify::{Flow, Hint, NextKey, Plan, Spot};
 pub use node::{MAX_ENTRY, MAX_INLINE_VALUE, MAX_KEY, max_inline_value};
 

@@ -26,7 +26,7 @@ pub(super) const SPARSE: usize = CAPACITY / 4;
 /// What a change may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The longest value it may put; None if it only removes or looks.
+    /// The longest value it may put; None if it removes, looks, or puts one that is no longer than the one there.
     pub value_max: Option<usize>,
     /// Log bytes for the caller's own page changes.
     pub log_bytes: u64,
@@ -136,10 +136,10 @@ impl<'p> Spot<'_, 'p> {
         }
     }
 
-    /// Puts a value, at most as long as planned, in place of what is there. Once, and not after a
+    /// Puts a value, at most as long as planned or as the one there, in place of what is there. Once, and not after a
     /// removal: room was made for one value.
     pub fn put(&mut self, value: &[u8]) {
-        let planned = self.value_max;
+        let planned = self.value_max.max(self.value().map(<[u8]>::len));
         assert!(planned.is_some_and(|max| value.len() <= max), "{} bytes, planned {planned:?}", value.len());
         let mut page = self.mtr.page_mut(self.leaf);
         if self.place.found {
@@ -260,20 +260,6 @@ impl Tree {
 
     pub(super) fn load(&self, page: u32) -> Result<Pin> {
         Ok(self.pages.load(self.space.page_id(page), Access::Normal)?)
-    }
-
-    /// As [`Tree::get`]; the hint's leaf is tried first, and becomes the key's: a change that follows
-    /// need not go down again. May do I/O; no latch is held.
-    pub fn get_hinted<R>(
-        &self,
-        hint: &mut Hint,
-        key: &[u8],
-        with: impl FnOnce(Option<&[u8]>) -> R,
-    ) -> Result<R> {
-        let pin = self.leaf_to_write(hint, key)?;
-        let result = self.get_near(Some(&pin), key, Access::Normal, with);
-        *hint = Hint(Some(pin));
-        result
     }
 
     /// The leaf that has the key, pinned: the hint's if it still looks right, else from the root.

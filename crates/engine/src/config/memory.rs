@@ -7,7 +7,7 @@
 //!
 //! | part | bytes |
 //! | --- | --- |
-//! | common | locks (of a few thousand rows: `locks_max` bounds them, not this), the buffers of requests in the foreground, and the map, which may grow: a quarter of the eighth is the map's |
+//! | common | locks (a sixteenth of the memory at the most, and only while statements hold that many), the buffers of requests in the foreground, and the map, which may grow: a quarter of the eighth is the map's |
 //! | map | what the map takes beyond that; but half of what there is stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
 //! | log | four times what may wait to be written: as it waits, while it is written, and as blocks |
 //! | flash index | index and ghost list of flash |
@@ -127,6 +127,11 @@ impl Config {
         budget.map = map.saturating_sub(eighth / 4).min(left / 2);
         budget.frames = (left - budget.map).max(FRAMES_MIN * FRAME);
         budget
+    }
+
+    /// Bytes that locks may take: a statement that needs more fails.
+    pub fn locks_memory(&self) -> usize {
+        (self.memory.0 / 16) as usize
     }
 
     /// The most frames that the pool can come to have while the instance runs.

@@ -1,9 +1,14 @@
-//! Gap locks: ranges of keys in which only their owners insert.
+//! Locks on ranges of keys: gap locks, in which only their owners insert, and row locks of neighbours, on all rows that
+//! are in there.
 //!
 //! A range is a range of *possible* keys, not of entries: it needs no entry to hang on, so nothing is inherited when
 //! an entry is inserted into it or purged from it, and it ends where the read's condition ends instead of at the next
 //! entry. Ranges of one owner in one tree that touch are one: a scan holds one range, however long it is.
+//!
+//! Of a range of row locks the owner has locked every row that lives in it. A row that somebody else inserts there, for
+//! no gap lock keeps it out, is not locked: its key is left out of the range.
 
+use super::Mode;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Included, Unbounded};
@@ -70,6 +75,24 @@ impl Ranges {
         Some(longer)
     }
 
+    /// Takes one key out of the range that it is in.
+    pub fn leave_out(&mut self, key: &[u8]) {
+        let Some((start, end)) = self.0.range_mut::<[u8], _>((Unbounded, Included(key))).next_back() else {
+            return;
+        };
+        let (at_start, mut rest) = (**start == *key, end.clone());
+        match &mut rest {
+            Some(end) if end[..] <= *key => return,
+            _ if at_start => _ = self.0.remove(key),
+            _ => *end = Some(key.into()),
+        }
+        // What is left above it begins with the next key that there can be.
+        let next = [key, &[0]].concat();
+        if rest.as_ref() != Some(&next) {
+            self.0.insert(next.into(), rest);
+        }
+    }
+
     pub fn add(&mut self, from: &[u8], to: Option<&[u8]>) {
         let mut end: End = to.map(Into::into);
         // From the right, for the last one that touches may reach further than the new one.
@@ -99,17 +122,52 @@ impl Ranges {
     }
 }
 
-/// The gap locks of all sessions.
+/// What one session holds in one tree.
 #[derive(Default)]
-pub struct Gaps(HashMap<SpaceId, Vec<(u64, Ranges)>>);
+pub struct Kept {
+    pub gaps: Ranges,
+    shared: Ranges,
+    exclusive: Ranges,
+}
+
+impl Kept {
+    pub fn rows(&mut self, mode: Mode) -> &mut Ranges {
+        match mode {
+            Mode::Shared => &mut self.shared,
+            Mode::Exclusive => &mut self.exclusive,
+        }
+    }
+    /// Ranges of row locks.
+    pub fn rows_count(&self) -> usize {
+        self.shared.count() + self.exclusive.count()
+    }
+    fn is_empty(&self) -> bool {
+        self.gaps.count() + self.rows_count() == 0
+    }
+    /// The strongest mode in which a row at the key is locked.
+    pub fn mode_at(&self, key: &[u8]) -> Option<Mode> {
+        if self.exclusive.has(key) {
+            return Some(Mode::Exclusive);
+        }
+        self.shared.has(key).then_some(Mode::Shared)
+    }
+    fn leave_out(&mut self, key: &[u8]) {
+        self.shared.leave_out(key);
+        self.exclusive.leave_out(key);
+    }
+}
+
+/// The ranges of all sessions.
+#[derive(Default)]
+pub struct Gaps(HashMap<SpaceId, Vec<(u64, Kept)>>);
 
 impl Gaps {
-    pub fn of(&mut self, space: SpaceId, session: u64) -> &mut Ranges {
+    pub fn of(&mut self, space: SpaceId, session: u64) -> &mut Kept {
         let owners = self.0.entry(space).or_default();
         let at = match owners.iter().position(|(owner, _)| *owner == session) {
             Some(at) => at,
             None => {
-                owners.push((session, Ranges::default()));
+                owners.push((session, Kept::default()));
                 owners.len() - 1
             }
         };
@@ -122,35 +180,89 @@ impl Gaps {
         self.0.is_empty()
     }
 
+    fn in_tree(&self, space: SpaceId) -> &[(u64, Kept)] {
+        self.0.get(&space).map_or(&[][..], Vec::as_slice)
+    }
+
+    /// The strongest mode in which the session has locked rows at the key as a part of a range.
+    pub fn mode_at(&self, session: u64, space: SpaceId, key: &[u8]) -> Option<Mode> {
+        self.in_tree(space).iter().find(|(owner, _)| *owner == session)?.1.mode_at(key)
+    }
+
+    /// Adds the other sessions whose row locks on a range with the key conflict with a lock in this mode.
+    pub fn others_lock(&self, session: u64, (space, key): (SpaceId, &[u8]), mode: Mode, out: &mut Vec<u64>) {
+        let conflicts =
+            |kept: &Kept| kept.exclusive.has(key) || (mode == Mode::Exclusive && kept.shared.has(key));
+        let others = self.in_tree(space).iter().filter(|(owner, _)| *owner != session);
+        out.extend(others.filter(|(_, kept)| conflicts(kept)).map(|(owner, _)| *owner));
+    }
+
+    /// Whether another session has locked rows on a range with the key.
+    pub fn others_lock_any(&self, session: u64, space: SpaceId, key: &[u8]) -> bool {
+        self.in_tree(space).iter().any(|(owner, kept)| *owner != session && kept.mode_at(key).is_some())
+    }
+
+    /// Leaves the key out of all row locks on ranges, but this session's own. Returns how many ranges there were with it, and
+    /// how many there are in their place.
+    pub fn leave_out(&mut self, session: u64, space: SpaceId, key: &[u8]) -> (usize, usize) {
+        let (mut before, mut after) = (0, 0);
+        let owners = self.0.get_mut(&space).map_or(&mut [][..], Vec::as_mut_slice);
+        for (_, kept) in
+            owners.iter_mut().filter(|(owner, kept)| *owner != session && kept.mode_at(key).is_some())
+        {
+            before += kept.rows_count();
+            kept.leave_out(key);
+            after += kept.rows_count();
+        }
+        (before, after)
+    }
+
+    /// The session gives back the row lock on one key of its ranges. Returns how many ranges there were and are.
+    pub fn give_back(&mut self, session: u64, space: SpaceId, key: &[u8]) -> (usize, usize) {
+        let Some(owners) = self.0.get_mut(&space) else { return (0, 0) };
+        let Some((_, kept)) = owners.iter_mut().find(|(owner, _)| *owner == session) else { return (0, 0) };
+        let before = kept.rows_count();
+        kept.leave_out(key);
+        (before, kept.rows_count())
+    }
+
     /// Adds the other sessions that keep the key free of inserts.
     pub fn others_at(&self, session: u64, space: SpaceId, key: &[u8], out: &mut Vec<u64>) {
-        let owners = self.0.get(&space).map_or(&[][..], Vec::as_slice);
-        out.extend(
-            owners
-                .iter()
-                .filter(|(owner, ranges)| *owner != session && ranges.has(key))
-                .map(|(owner, _)| *owner),
-        );
+        let others = self.in_tree(space).iter().filter(|(owner, _)| *owner != session);
+        out.extend(others.filter(|(_, kept)| kept.gaps.has(key)).map(|(owner, _)| *owner));
     }
 
-    /// The other sessions that hold anything in the tree.
+    /// The other sessions that keep any of the tree's keys free of inserts.
     pub fn others_in(&self, session: u64, space: SpaceId) -> Vec<u64> {
-        let owners = self.0.get(&space).map_or(&[][..], Vec::as_slice);
-        owners
-            .iter()
-            .filter(|(owner, ranges)| *owner != session && ranges.count() > 0)
-            .map(|(owner, _)| *owner)
-            .collect()
+        let others = self.in_tree(space).iter().filter(|(owner, _)| *owner != session);
+        others.filter(|(_, kept)| kept.gaps.count() > 0).map(|(owner, _)| *owner).collect()
     }
 
-    /// Forgets what the session holds in the tree. Returns how many ranges these were.
-    pub fn remove(&mut self, space: SpaceId, session: u64) -> usize {
-        let Some(owners) = self.0.get_mut(&space) else { return 0 };
-        let Some(at) = owners.iter().position(|(owner, _)| *owner == session) else { return 0 };
-        let count = owners.swap_remove(at).1.count();
+    /// A session that holds nothing in the tree makes no later look slower.
+    pub fn forget_if_empty(&mut self, session: u64, space: SpaceId) {
+        let Some(owners) = self.0.get_mut(&space) else { return };
+        owners.retain(|(owner, kept)| *owner != session || !kept.is_empty());
         if owners.is_empty() {
             self.0.remove(&space);
         }
-        count
+    }
+
+    /// Forgets what the session holds in the tree: its gaps, and its rows if `rows`. Returns how many ranges these were.
+    pub fn remove(&mut self, space: SpaceId, session: u64, rows: bool) -> (usize, usize) {
+        let Some(owners) = self.0.get_mut(&space) else { return (0, 0) };
+        let Some(at) = owners.iter().position(|(owner, _)| *owner == session) else { return (0, 0) };
+        let kept = &mut owners[at].1;
+        let mut gone = Kept { gaps: std::mem::take(&mut kept.gaps), ..Kept::default() };
+        if rows {
+            gone.shared = std::mem::take(&mut kept.shared);
+            gone.exclusive = std::mem::take(&mut kept.exclusive);
+        }
+        if kept.is_empty() {
+            owners.swap_remove(at);
+        }
+        if owners.is_empty() {
+            self.0.remove(&space);
+        }
+        (gone.gaps.count(), gone.rows_count())
     }
 }

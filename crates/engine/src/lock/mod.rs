@@ -2,13 +2,15 @@
 //!
 //! A row that a transaction changed is locked by its id in the row, as long as the transaction is
 //! active; that takes no memory. Locks in this table are those of locking reads, and short ones that
-//! keep two inserts of one unique key apart. Gap locks (`gaps`) are those of locking reads from
-//! REPEATABLE READ on: nobody else inserts where such a read has looked.
+//! keep two inserts of one unique key apart. Neighbours that a scan locks are one lock on a range of keys (`rows`). Gap
+//! locks (`gaps`) are those of locking reads from REPEATABLE READ on: nobody else inserts where such a read has looked.
 //!
 //! Who finds something in the way waits for its owner (`wait`).
 
 mod gaps;
+mod names;
 mod owners;
+mod rows;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -19,10 +21,10 @@ pub use wait::Request;
 use crate::error::{Error, Result};
 use crate::row::TxnId;
 use gaps::Gaps;
-use hashbrown::hash_map::EntryRef;
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::HashMap;
+use names::Names;
 use parking_lot::Mutex;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use terrace_io::World;
 use terrace_tier::page::SpaceId;
@@ -40,17 +42,24 @@ pub struct Want {
     pub mode: Mode,
     /// The key comes into being: gap locks of others are in the way.
     pub inserts: bool,
+    /// The name is no row's: locks on ranges of rows are not in the way.
+    pub rowless: bool,
 }
 
 impl Want {
-    pub const SHARED: Want = Want { mode: Mode::Shared, inserts: false };
-    pub const EXCLUSIVE: Want = Want { mode: Mode::Exclusive, inserts: false };
+    pub const SHARED: Want = Want { mode: Mode::Shared, inserts: false, rowless: false };
+    pub const EXCLUSIVE: Want = Want { mode: Mode::Exclusive, ..Want::SHARED };
+    /// Of the beginning of a key, which must be unique.
+    pub const UNIQUE: Want = Want { rowless: true, ..Want::EXCLUSIVE };
 }
+
+/// What a range takes in memory, in bytes, with its ends.
+const RANGE_BYTES: usize = 200;
 
 /// A locked key: short ones lie beside their locks, where who looks for them meets them first.
 pub type Key = SmallVec<[u8; 24]>;
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Debug)]
 struct Name {
     space: SpaceId,
     key: Key,
@@ -69,17 +78,13 @@ impl From<&NameRef<'_>> for Name {
     }
 }
 
-impl Equivalent<Name> for NameRef<'_> {
-    fn equivalent(&self, name: &Name) -> bool {
-        self.space == name.space && *self.key == *name.key
-    }
-}
-
 #[derive(Default)]
 struct Inner {
-    /// Owners of each lock; several only if all are shared. Owners are session numbers.
-    locks: HashMap<Name, SmallVec<[(u64, Mode); 1]>>,
+    /// Row locks one by one, and names that must be unique. Owners are session numbers.
+    locks: Names,
     gaps: Gaps,
+    /// Row locks on ranges, in all trees.
+    ranges: usize,
     waiters: Waiters,
 }
 
@@ -93,7 +98,7 @@ pub struct LockCounters {
 pub struct Locks {
     world: World,
     inner: Mutex<Inner>,
-    /// Row locks held.
+    /// Row locks held: one by one, or on ranges.
     held: AtomicUsize,
     /// Gap locks held: ranges that don't touch each other.
     gaps: AtomicUsize,
@@ -102,6 +107,8 @@ pub struct Locks {
     /// Waiting requests that nobody may pass any more.
     starving: AtomicUsize,
     max: usize,
+    /// Bytes that all locks together may take.
+    bytes_max: usize,
     /// Transaction id → the session that runs it.
     sessions: Mutex<HashMap<TxnId, u64>>,
     pub owners: Owners,
@@ -118,7 +125,7 @@ pub enum InTheWay {
 }
 
 impl Locks {
-    pub fn new(world: World, max: usize) -> Locks {
+    pub fn new(world: World, max: usize, bytes_max: usize) -> Locks {
         Locks {
             world,
             inner: Mutex::default(),
@@ -127,13 +134,14 @@ impl Locks {
             waiting: AtomicUsize::new(0),
             starving: AtomicUsize::new(0),
             max,
+            bytes_max,
             sessions: Mutex::default(),
             owners: Owners::default(),
             counters: LockCounters::default(),
         }
     }
 
-    /// Row locks held.
+    /// Row locks held: one by one, or on ranges.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -158,64 +166,61 @@ impl Locks {
         }
     }
 
-    /// What keeps the session from having what it wants of the key.
-    pub fn in_the_way(&self, session: u64, space: SpaceId, key: &[u8], want: Want) -> Option<InTheWay> {
-        let nothing = self.held.load(Ordering::Acquire) == 0
+    /// Whether nobody holds anything that could be in the way.
+    fn is_free(&self, want: Want) -> bool {
+        self.held.load(Ordering::Acquire) == 0
             && self.starving.load(Ordering::Acquire) == 0
-            && !(want.inserts && self.gaps.load(Ordering::Acquire) > 0);
-        if nothing {
-            return None;
-        }
-        self.inner.lock().in_the_way(session, NameRef { space, key }, want)
+            && !(want.inserts && self.gaps.load(Ordering::Acquire) > 0)
     }
 
-    /// Takes the lock if nothing is in the way. `Ok(Ok(true))`: it is new for this session.
+    /// Takes a name that is no row's if nothing is in the way.
     ///
     /// # Errors
     /// [`Error::TooManyLocks`] if as many are held as may be.
-    pub fn take(
+    pub fn take_unique(
         &self,
         session: u64,
         space: SpaceId,
         key: &[u8],
-        mode: Mode,
-    ) -> Result<std::result::Result<bool, InTheWay>> {
+    ) -> Result<std::result::Result<(), InTheWay>> {
         let mut inner = self.inner.lock();
-        let (name, want) = (NameRef { space, key }, Want { mode, inserts: false });
-        // As a rule nobody has it, nor waits for anything.
-        if inner.waiters.is_empty()
-            && let EntryRef::Vacant(free) = inner.locks.entry_ref(&name)
-        {
-            self.check_room()?;
-            free.insert(smallvec![(session, mode)]);
-            self.held.fetch_add(1, Ordering::AcqRel);
-            return Ok(Ok(true));
+        let name = NameRef { space, key };
+        if inner.locks.held_by(session, name).is_some() {
+            return Ok(Ok(()));
         }
-        let mine = inner.held_by(session, name).map(|mine| *mine);
-        if mine.is_some_and(|mine| mine >= mode) {
-            return Ok(Ok(false));
-        }
-        if let Some(way) = inner.in_the_way(session, name, want) {
+        if let Some(way) = inner.in_the_way(session, name, Want::UNIQUE) {
             return Ok(Err(way));
         }
-        if mine.is_some() {
-            if let Some(mine) = inner.held_by(session, name) {
-                *mine = mode;
-            }
-            return Ok(Ok(false));
-        }
-        self.check_room()?;
-        inner.locks.entry_ref(&name).or_default().push((session, mode));
-        self.held.fetch_add(1, Ordering::AcqRel);
-        Ok(Ok(true))
+        self.check_room(&inner)?;
+        self.add(&mut inner, session, name, Mode::Exclusive);
+        Ok(Ok(()))
     }
 
-    fn check_room(&self) -> Result<()> {
-        let held = self.held.load(Ordering::Acquire) + self.gaps.load(Ordering::Acquire);
-        if held >= self.max {
-            return Err(Error::TooManyLocks { held, max: self.max });
+    /// The session has the name in this mode.
+    fn add(&self, inner: &mut Inner, session: u64, name: NameRef<'_>, mode: Mode) {
+        if !inner.locks.set(session, name, mode) {
+            self.held.fetch_add(1, Ordering::AcqRel);
         }
-        Ok(())
+    }
+
+    fn check_room(&self, inner: &Inner) -> Result<()> {
+        let gaps = self.gaps.load(Ordering::Acquire);
+        let (held, bytes) = (
+            inner.locks.len() + inner.ranges + gaps,
+            inner.locks.bytes() + (inner.ranges + gaps) * RANGE_BYTES,
+        );
+        match held < self.max && bytes < self.bytes_max {
+            true => Ok(()),
+            false => Err(Error::TooManyLocks { held, bytes, max: self.max, bytes_max: self.bytes_max }),
+        }
+    }
+
+    /// The trees in which the session has locked rows one by one.
+    pub fn spaces_of(&self, session: u64) -> Vec<SpaceId> {
+        let mut spaces: Vec<SpaceId> = self.inner.lock().locks.spaces_of(session).collect();
+        spaces.sort_unstable();
+        spaces.dedup();
+        spaces
     }
 
     /// Keeps the keys from `from` (inclusive) to `to` (exclusive; None: to the end) free of others' inserts, which
@@ -225,11 +230,22 @@ impl Locks {
     /// # Errors
     /// [`Error::TooManyLocks`] if as many are held as may be.
     pub fn keep(&self, session: u64, space: SpaceId, from: &[u8], to: Option<&[u8]>) -> Result<bool> {
+        self.keep_in(&mut self.inner.lock(), session, space, from, to)
+    }
+
+    fn keep_in(
+        &self,
+        inner: &mut Inner,
+        session: u64,
+        space: SpaceId,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<bool> {
         if to.is_some_and(|to| to <= from) {
             return Ok(false); // No key is in it: nothing is to be remembered of it, either.
         }
-        let mut inner = self.inner.lock();
-        let ranges = inner.gaps.of(space, session);
+        let full = self.check_room(inner);
+        let ranges = &mut inner.gaps.of(space, session).gaps;
         if let Some(longer) = to.and_then(|to| ranges.go_on(from, to)) {
             return Ok(longer);
         }
@@ -238,11 +254,9 @@ impl Locks {
             return Ok(false);
         }
         if !ranges.touches(from, to)
-            && let Err(error) = self.check_room()
+            && let Err(error) = full
         {
-            if before == 0 {
-                inner.gaps.remove(space, session);
-            }
+            inner.gaps.forget_if_empty(session, space);
             return Err(error);
         }
         ranges.add(from, to);
@@ -254,66 +268,35 @@ impl Locks {
 
     /// The other sessions that keep any of a tree's keys free of inserts.
     pub fn others_keep(&self, session: u64, space: SpaceId) -> Vec<u64> {
-        if self.gaps.load(Ordering::Acquire) == 0 || crate::planted::GAP_IGNORED.on() {
+        if self.gaps.load(Ordering::Acquire) + self.held.load(Ordering::Acquire) == 0
+            || crate::planted::GAP_IGNORED.on()
+        {
             return Vec::new();
         }
         self.inner.lock().gaps.others_in(session, space)
     }
-
-    pub fn release(&self, session: u64, space: SpaceId, key: &[u8]) {
-        self.release_in(&mut self.inner.lock(), session, NameRef { space, key });
-        self.wake(Some(session), None);
-    }
-
-    fn release_in(&self, inner: &mut Inner, session: u64, name: NameRef<'_>) {
-        if let EntryRef::Occupied(mut lock) = inner.locks.entry_ref(&name) {
-            let owners = lock.get_mut();
-            let before = owners.len();
-            owners.retain(|(owner, _)| *owner != session);
-            self.held.fetch_sub(before - owners.len(), Ordering::AcqRel);
-            if owners.is_empty() {
-                lock.remove();
-            }
-        }
-    }
-
-    /// Gives back all locks of a session that ends: row locks by name, gap locks in these trees.
-    pub fn release_all(&self, session: u64, names: &[(SpaceId, Key)], gaps: &[SpaceId]) {
-        if names.is_empty() && gaps.is_empty() {
-            return;
-        }
-        {
-            let mut inner = self.inner.lock();
-            for (space, key) in names {
-                self.release_in(&mut inner, session, NameRef { space: *space, key });
-            }
-            for space in gaps {
-                let freed = inner.gaps.remove(*space, session);
-                self.gaps.fetch_sub(freed, Ordering::AcqRel);
-            }
-        }
-        self.wake(Some(session), None);
-    }
 }
 
 impl Inner {
-    fn held_by(&mut self, session: u64, name: NameRef<'_>) -> Option<&mut Mode> {
-        let owners = self.locks.get_mut(&name)?;
-        owners.iter_mut().find(|(owner, _)| *owner == session).map(|(_, mode)| mode)
-    }
-
     fn in_the_way(&self, session: u64, name: NameRef<'_>, want: Want) -> Option<InTheWay> {
-        let owners = self.locks.get(&name).map_or(&[][..], SmallVec::as_slice);
         let conflicts = |other: u64, held: Mode| other != session && (want.mode.max(held) == Mode::Exclusive);
-        let mut others: Vec<u64> =
-            owners.iter().filter(|(owner, held)| conflicts(*owner, *held)).map(|(owner, _)| *owner).collect();
+        let owners = self.locks.owners(name).filter(|(owner, held)| conflicts(*owner, *held));
+        let mut others: Vec<u64> = owners.map(|(owner, _)| owner).collect();
         if want.inserts && !crate::planted::GAP_IGNORED.on() {
             self.gaps.others_at(session, name.space, name.key, &mut others);
         }
+        let in_ranges = self.ranges > 0 && !want.rowless;
+        // A row that comes into being is in no range: whoever has one around it never saw it.
+        if in_ranges && !want.inserts {
+            self.gaps.others_lock(session, (name.space, name.key), want.mode, &mut others);
+        }
         // Who holds the lock in any mode, and only wants more, passes those who wait.
-        if others.is_empty() && !self.waiters.is_empty() && !owners.iter().any(|(owner, _)| *owner == session)
-        {
-            self.waiters.first_in_line(session, &name, want, &mut others);
+        if others.is_empty() && !self.waiters.is_empty() {
+            let mine = self.locks.held_by(session, name).is_some()
+                || (in_ranges && self.gaps.mode_at(session, name.space, name.key).is_some());
+            if !mine {
+                self.waiters.first_in_line(session, &name, want, &mut others);
+            }
         }
         (!others.is_empty()).then_some(InTheWay::Sessions(others))
     }

@@ -1,5 +1,7 @@
 //! Ranges against a set of points; who gives way in a circle; who is served first.
 
+mod model;
+
 use super::gaps::Ranges;
 use super::*;
 use crate::txn::cancel::Cancel;
@@ -69,7 +71,17 @@ fn a_scan_is_one_range() {
 const SPACE: SpaceId = SpaceId(9);
 
 fn locks(max: usize) -> Locks {
-    Locks::new(terrace_io::real::world(), max)
+    Locks::new(terrace_io::real::world(), max, 1 << 20)
+}
+
+fn take(
+    locks: &Locks,
+    session: u64,
+    space: SpaceId,
+    key: &[u8],
+    mode: Mode,
+) -> Result<std::result::Result<bool, InTheWay>> {
+    locks.take_row(session, space, key, mode, None)
 }
 
 fn far() -> u64 {
@@ -79,23 +91,22 @@ fn far() -> u64 {
 /// Session 1 has `a`, session 2 has `b`; each then asks for the other's, first 1. Returns what 1 and 2 get.
 fn circle(weights: [u64; 2]) -> [Result<()>; 2] {
     let locks = locks(100);
-    locks.take(1, SPACE, b"a", Mode::Exclusive).unwrap().unwrap();
-    locks.take(2, SPACE, b"b", Mode::Exclusive).unwrap().unwrap();
+    take(&locks, 1, SPACE, b"a", Mode::Exclusive).unwrap().unwrap();
+    take(&locks, 2, SPACE, b"b", Mode::Exclusive).unwrap().unwrap();
     let ask = |session: u64, key: &[u8]| {
         let cancel = Cancel::default();
         let weight = weights[session as usize - 1];
         let mut request =
             Request::new(&locks, session, weight, (SPACE, key), Want::EXCLUSIVE, far(), &cancel);
         let mut got = Ok(());
-        while let Err(way) = locks.take(session, SPACE, key, Mode::Exclusive).unwrap() {
+        while let Err(way) = take(&locks, session, SPACE, key, Mode::Exclusive).unwrap() {
             got = request.wait(&way, |_| false);
             if got.is_err() {
                 break;
             }
         }
         drop(request);
-        let name = |key: &[u8]| (SPACE, key.into());
-        locks.release_all(session, &[name(b"a"), name(b"b")], &[]);
+        locks.release_all(session, &[]);
         got
     };
     let got = std::thread::scope(|scope| {
@@ -123,11 +134,11 @@ fn a_waiter_is_passed_a_few_times_only() {
     let locks = locks(100);
     let cancel = Cancel::default();
     let done = std::sync::atomic::AtomicBool::new(false);
-    locks.take(1, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
+    take(&locks, 1, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut request = Request::new(&locks, 2, 0, (SPACE, b"k"), Want::EXCLUSIVE, far(), &cancel);
-            while let Err(way) = locks.take(2, SPACE, b"k", Mode::Exclusive).unwrap() {
+            while let Err(way) = take(&locks, 2, SPACE, b"k", Mode::Exclusive).unwrap() {
                 request.wait(&way, |_| false).unwrap();
             }
             done.store(true, Ordering::SeqCst);
@@ -139,7 +150,7 @@ fn a_waiter_is_passed_a_few_times_only() {
         let mut owner = 1;
         while !done.load(Ordering::SeqCst) {
             locks.release(owner, SPACE, b"k");
-            match locks.take(session, SPACE, b"k", Mode::Exclusive).unwrap() {
+            match take(&locks, session, SPACE, b"k", Mode::Exclusive).unwrap() {
                 Ok(_) => owner = session,
                 Err(InTheWay::Sessions(first)) => {
                     assert_eq!(first, [2]);
@@ -159,26 +170,30 @@ fn a_waiter_is_passed_a_few_times_only() {
 #[test]
 fn the_bound_counts_rows_and_gaps() {
     let locks = locks(2);
-    locks.take(1, SPACE, b"k", Mode::Shared).unwrap().unwrap();
+    take(&locks, 1, SPACE, b"k", Mode::Shared).unwrap().unwrap();
     assert!(locks.keep(1, SPACE, b"a", Some(b"b")).unwrap());
     assert!(!locks.keep(1, SPACE, b"a", Some(b"b")).unwrap());
     assert!(locks.keep(1, SPACE, b"b", Some(b"c")).unwrap(), "grows what is there");
-    assert!(matches!(locks.keep(2, SPACE, b"x", None), Err(Error::TooManyLocks { held: 2, max: 2 })));
-    assert!(matches!(locks.take(2, SPACE, b"x", Mode::Shared), Err(Error::TooManyLocks { held: 2, max: 2 })));
+    assert!(matches!(locks.keep(2, SPACE, b"x", None), Err(Error::TooManyLocks { held: 2, max: 2, .. })));
+    assert!(matches!(
+        take(&locks, 2, SPACE, b"x", Mode::Shared),
+        Err(Error::TooManyLocks { held: 2, max: 2, .. })
+    ));
     let inserts = Want { inserts: true, ..Want::EXCLUSIVE };
-    assert_eq!(locks.in_the_way(2, SPACE, b"bb", inserts), Some(InTheWay::Sessions(vec![1])));
-    assert_eq!(locks.in_the_way(2, SPACE, b"bb", Want::EXCLUSIVE), None);
-    assert_eq!(locks.in_the_way(1, SPACE, b"bb", inserts), None);
-    locks.release_all(1, &[(SPACE, b"k"[..].into())], &[SPACE]);
+    let way = |session, want| locks.admit(session, SPACE, b"bb", want).unwrap();
+    assert_eq!(way(2, inserts), Some(InTheWay::Sessions(vec![1])));
+    assert_eq!(way(2, Want::EXCLUSIVE), None);
+    assert_eq!(way(1, inserts), None);
+    locks.release_all(1, &[SPACE]);
     assert_eq!((locks.held(), locks.gaps_held()), (0, 0));
-    assert_eq!(locks.in_the_way(2, SPACE, b"bb", inserts), None);
+    assert_eq!(way(2, inserts), None);
 }
 
 #[test]
 fn the_end_of_an_owner_wakes_one_of_those_that_wait() {
     const WAITERS: u64 = 60;
     let locks = locks(100);
-    locks.take(1000, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
+    take(&locks, 1000, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
     std::thread::scope(|scope| {
         for session in 1..=WAITERS {
             let locks = &locks;
@@ -186,17 +201,17 @@ fn the_end_of_an_owner_wakes_one_of_those_that_wait() {
                 let cancel = Cancel::default();
                 let mut request =
                     Request::new(locks, session, 0, (SPACE, b"k"), Want::EXCLUSIVE, far(), &cancel);
-                while let Err(way) = locks.take(session, SPACE, b"k", Mode::Exclusive).unwrap() {
+                while let Err(way) = take(&locks, session, SPACE, b"k", Mode::Exclusive).unwrap() {
                     request.wait(&way, |_| false).unwrap();
                 }
                 drop(request);
-                locks.release_all(session, &[(SPACE, b"k"[..].into())], &[]);
+                locks.release_all(session, &[]);
             });
         }
         while locks.waiting.load(Ordering::SeqCst) < WAITERS as usize {
             std::thread::sleep(Duration::from_millis(1));
         }
-        locks.release_all(1000, &[(SPACE, b"k"[..].into())], &[]);
+        locks.release_all(1000, &[]);
     });
     // Each waits for the one before it, and then perhaps for it as the owner. All waking all would be 1800 and more.
     let waits = locks.counters.waits.load(Ordering::SeqCst);
@@ -216,6 +231,6 @@ fn a_range_without_keys_leaves_nothing_behind() {
         "each session that only looked at a row made every later look slower"
     );
     assert!(locks.keep(1, SPACE, b"a", Some(b"b")).unwrap());
-    locks.release_all(1, &[], &[SPACE]);
+    locks.release_all(1, &[SPACE]);
     assert!(locks.inner.lock().gaps.is_empty());
 }

@@ -12,6 +12,9 @@ use crate::undo::stream::append_log;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::redo::Urgency;
 
+/// Log bytes of a new head: its bytes, in two operations at the most.
+const HEAD_LOG: u64 = 64;
+
 /// What to do, seeing the value that is there: its head and what follows.
 pub enum Act<'a> {
     /// Put this behind a new head with these flags.
@@ -55,14 +58,11 @@ impl Txn {
         let mut request = self.request(state, (space, key), Want::EXCLUSIVE);
         let mut hint = state.take_hint(tree.space().id());
         loop {
-            // A mark keeps the value's length: no room is made for more.
-            let value_max = match rest_max {
-                Some(rest) => row::HEAD + rest,
-                None => tree.get_hinted(&mut hint, key, |value| value.map_or(row::HEAD, <[u8]>::len))?,
-            };
+            // A mark keeps the value's length, and changes its head: no room is made for more.
+            let value_max = rest_max.map(|rest| row::HEAD + rest);
             let plan = Plan {
-                value_max: Some(value_max),
-                log_bytes: append_log(key.len() + MAX_ENTRY + 64),
+                value_max,
+                log_bytes: append_log(key.len() + MAX_ENTRY + 64) + HEAD_LOG,
                 new_pages: 0,
                 urgency: Urgency::Normal,
             };
@@ -92,7 +92,9 @@ impl Txn {
                     }
                     let inserts = rest_max.is_some() && parsed.is_none_or(|(head, _)| head.deleted());
                     let want = Want { inserts, ..Want::EXCLUSIVE };
-                    if let Some(way) = core.locks.in_the_way(self.session, space, key, want) {
+                    if let Some(way) =
+                        core.locks.admit(self.session, space, key, want).map_err(Stop::Error)?
+                    {
                         request.set_want(want);
                         return Err(Stop::InTheWay(way));
                     }
@@ -102,7 +104,7 @@ impl Txn {
                         (Act::Put(flags, rest), _) => (flags, rest, false),
                         (Act::Mark, Some((head, rest))) => (head.flags | DELETED, rest, true),
                     };
-                    if row::HEAD + rest.len() > value_max {
+                    if value_max.is_some_and(|max| row::HEAD + rest.len() > max) {
                         return Err(Stop::Again);
                     }
                     let change = Change { table: table.id, index: table.number(index), key, old, marked };

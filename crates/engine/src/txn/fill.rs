@@ -95,7 +95,7 @@ impl Txn {
             false => Ok(None),
         };
         if !kept_before {
-            self.core.locks.release_all(self.session, &[], &[space]);
+            self.core.locks.release_gaps(self.session, space);
         }
         done
     }

@@ -24,7 +24,7 @@ pub mod rows;
 use crate::btree::Hint;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::{Key, Request, Want};
+use crate::lock::{Request, Want};
 use crate::row::TxnId;
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Record};
@@ -83,9 +83,11 @@ pub(crate) struct State {
     /// Something was changed that somebody may look back behind.
     has_past: bool,
     view: Option<u64>,
-    locks: Vec<(SpaceId, Key)>,
-    /// The trees in which it holds gap locks.
+    /// The trees in which it holds gap locks, and those in which it may hold row locks on ranges.
     gaps: Vec<SpaceId>,
+    ranges: Vec<SpaceId>,
+    /// Rows locked, one by one or on ranges.
+    locked: u64,
     /// The Load records that stand in undo (`fill`).
     loads: Vec<RollPtr>,
     /// Undo records written.
@@ -107,6 +109,17 @@ impl State {
         match self.hints.iter().position(|(s, _)| *s == space) {
             Some(i) => self.hints.swap_remove(i).1,
             None => Hint::default(),
+        }
+    }
+    /// It is about to lock a range of rows there.
+    fn notes_range(&mut self, space: SpaceId) {
+        if !self.ranges.contains(&space) {
+            self.ranges.push(space);
+        }
+    }
+    fn notes_gap(&mut self, space: SpaceId) {
+        if !self.gaps.contains(&space) {
+            self.gaps.push(space);
         }
     }
     fn put_hint(&mut self, space: SpaceId, hint: Hint) {
@@ -260,7 +273,7 @@ impl Txn {
     /// A request for a lock on a key, with all its waits. What would be lost by giving up counts as InnoDB counts it:
     /// changes and locks.
     pub(crate) fn request<'a>(&'a self, state: &State, name: (SpaceId, &'a [u8]), want: Want) -> Request<'a> {
-        let weight = state.changes + state.locks.len() as u64;
+        let weight = state.changes + state.locked;
         let patience = state.lock_wait_ms.saturating_mul(1_000_000);
         Request::new(&self.core.locks, self.session, weight, name, want, patience, &self.cancel)
     }
@@ -272,7 +285,8 @@ impl Txn {
         self.cancel.clear();
         state.statement = state.last;
         if crate::planted::LOCK_RELEASED_EARLY.on() {
-            self.core.locks.release_all(self.session, &std::mem::take(&mut state.locks), &[]);
+            let ranges = std::mem::take(&mut state.ranges);
+            self.core.locks.release_all(self.session, &ranges);
         }
         if matches!(self.isolation, Isolation::ReadCommitted) {
             self.close_view(&mut state);
@@ -459,7 +473,8 @@ impl Txn {
             tables.extend(table);
             at = before;
         }
-        let locked = state.locks.iter().map(|(space, _)| *space).chain(state.gaps.iter().copied());
+        let named = self.core.locks.spaces_of(self.session).into_iter();
+        let locked = named.chain(state.gaps.iter().copied()).chain(state.ranges.iter().copied());
         Ok((tables, locked.collect()))
     }
 
@@ -472,9 +487,11 @@ impl Txn {
         if let Some(stream) = state.stream.take() {
             self.core.streams.give_back(stream);
         }
-        let locks = std::mem::take(&mut state.locks);
-        let gaps = std::mem::take(&mut state.gaps);
-        self.core.locks.release_all(self.session, &locks, &gaps);
+        let mut spaces = std::mem::take(&mut state.gaps);
+        spaces.append(&mut state.ranges);
+        if state.locked > 0 || !spaces.is_empty() {
+            self.core.locks.release_all(self.session, &spaces);
+        }
         if state.id != 0 {
             self.core.locks.unbind(state.id);
         }

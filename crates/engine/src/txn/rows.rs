@@ -6,10 +6,10 @@
 use super::change::Act;
 use super::{Lock, State, Txn};
 use crate::btree::overflow::{self, Large};
-use crate::btree::{MAX_KEY, Tree, max_inline_value};
+use crate::btree::{Found, MAX_KEY, Tree, max_inline_value};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
-use crate::row::{self, Head, LARGE};
+use crate::row::{self, Head, LARGE, TxnId};
 use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
 use std::borrow::Cow;
@@ -216,12 +216,10 @@ impl Txn {
     /// lock on the prefix is held when it returns Ok.
     fn check_unique(&self, state: &mut State, table: &Table, index: usize, prefix: &[u8]) -> Result<()> {
         let tree = table.tree(index)?;
-        let mut request = self.request(state, (tree.space().id(), prefix), Want::EXCLUSIVE);
+        let mut request = self.request(state, (tree.space().id(), prefix), Want::UNIQUE);
         let is_active = |txn| self.core.ids.is_active(txn);
         loop {
-            if let Err(way) =
-                self.core.locks.take(self.session, tree.space().id(), prefix, Mode::Exclusive)?
-            {
+            if let Err(way) = self.core.locks.take_unique(self.session, tree.space().id(), prefix)? {
                 request.wait(&way, is_active)?;
                 continue;
             }
@@ -253,7 +251,7 @@ impl Txn {
         let mut valid = cursor.seek(crate::btree::Seek::AtLeast(prefix))?;
         while valid && cursor.key().starts_with(prefix) {
             // The cursor's copy may be older than a roll back.
-            if let Some((head, active, _)) = self.newest(state, tree, cursor.key(), None, false)? {
+            if let Some((head, active)) = self.newest(state, tree, cursor.key())? {
                 if active {
                     return Ok(Some(Live::Undecided(InTheWay::Txn(head.txn))));
                 }
@@ -266,25 +264,19 @@ impl Txn {
         Ok(None)
     }
 
-    /// The head of the value at `key`, whether another transaction that wrote it is active, and the value. It is asked under the
-    /// leaf's latch, which a roll back needs too: so what nobody active wrote is committed, or this transaction's own. The value
-    /// is empty if it is not `wanted` and somebody else's.
-    fn newest(
-        &self,
-        state: &State,
-        tree: &Tree,
-        key: &[u8],
-        near: Option<&Pin>,
-        wanted: bool,
-    ) -> Result<Option<(Head, bool, Vec<u8>)>> {
-        tree.get_near(near, key, Access::Normal, |value| {
+    /// The head of the value at `key`, and whether another transaction that wrote it is active. It is asked under the
+    /// leaf's latch, which a roll back needs too: so what nobody active wrote is committed, or this transaction's own.
+    fn newest(&self, state: &State, tree: &Tree, key: &[u8]) -> Result<Option<(Head, bool)>> {
+        tree.get(key, Access::Normal, |value| {
             let Some(value) = value else { return Ok(None) };
             let head = head_of(value)?;
-            let mine = head.txn == state.id;
-            let active = !mine && self.core.ids.is_active(head.txn);
-            let copy = if wanted || mine { value.to_vec() } else { Vec::new() };
-            Ok(Some((head, active, copy)))
+            Ok(Some((head, self.is_others(state.id, head))))
         })?
+    }
+
+    /// Whether a value was written by another transaction that is active.
+    fn is_others(&self, me: TxnId, head: Head) -> bool {
+        head.txn != me && self.core.ids.is_active(head.txn)
     }
 
     /// Reads the row at `key` into `out`. False if there is none. With a lock: the latest committed
@@ -369,23 +361,25 @@ impl Txn {
     }
 
     fn get_locked(&self, table: &Table, key: &[u8], mode: Mode, out: &mut Vec<u8>) -> Result<bool> {
+        let mut value = Vec::new();
         let found = {
             let mut state = self.state.lock();
             loop {
-                let found = self.lock_row(&mut state, table, 0, key, (mode, true), None)?.row();
-                if found.is_some() || !self.locks_gaps() {
+                let how = How { mode, waits: true, beside: Beside::Nothing };
+                let found = self.lock_row(&mut state, table, 0, key, how, None, &mut value)?;
+                if matches!(found, Locked::Row(_)) || !self.locks_gaps() {
                     break found;
                 }
                 // No row: none comes, either. If the key was not kept free yet, one may have come by now.
                 let space = table.tree(0)?.space().id();
                 if !self.keep(&mut state, space, key, Some(&[key, &[0]].concat()))? {
-                    break None;
+                    break Locked::Nothing;
                 }
             }
         };
         match found {
-            Some((value, _)) => payload(table, &value, out),
-            None => Ok(false),
+            Locked::Row(_) => payload(table, &value, out),
+            _ => Ok(false),
         }
     }
 
@@ -398,79 +392,117 @@ impl Txn {
         to: Option<&[u8]>,
     ) -> Result<bool> {
         let new = self.core.locks.keep(self.session, space, from, to)?;
-        if new && !state.gaps.contains(&space) {
-            state.gaps.push(space);
+        if new {
+            state.notes_gap(space);
         }
         Ok(new)
     }
 
-    /// Locks the key of one of the table's trees, if a live value is there. `near` may be the key's leaf in that tree.
-    /// If `waits` is false, what somebody else has locked is not waited for.
+    /// Locks the key of one of the table's trees, if a live value is there: then it is copied to `out`. `near` may be the
+    /// key's leaf in that tree. Looked at and locked under one latch, which who changes the value needs, too: so the copy
+    /// is the newest there is.
     pub(crate) fn lock_row(
         &self,
         state: &mut State,
         table: &Table,
         index: usize,
         key: &[u8],
-        (mode, waits): (Mode, bool),
+        how: How<'_>,
         near: Option<&Pin>,
+        out: &mut Vec<u8>,
     ) -> Result<Locked> {
         let tree = table.tree(index)?;
         let space = tree.space().id();
         let core = &self.core;
-        let is_active = |txn| core.ids.is_active(txn);
-        let mut request = self.request(state, (space, key), Want { mode, inserts: false });
-        let mut new = false;
+        let mut request = self.request(state, (space, key), Want { mode: how.mode, ..Want::SHARED });
+        if how.beside.is_some() {
+            state.notes_range(space);
+        }
         loop {
-            let newest = self.newest(state, &tree, key, near, new)?;
-            let head = newest.as_ref().map(|(head, _, _)| *head);
-            let mine = head.is_some_and(|h| h.txn == state.id && state.id != 0);
-            let active = newest.as_ref().filter(|(_, active, _)| *active).map(|(h, _, _)| h.txn);
-            let gone = head.is_none_or(Head::deleted);
-            let value = newest.map(|(_, _, value)| value);
-            match (active, value) {
-                (Some(_), _) if !waits => {
-                    if new {
-                        self.unlock(state, space, key);
-                    }
-                    return Ok(Locked::InTheWay);
+            let look = |found: Option<Found<'_>>| {
+                let Some(found) = found else { return Ok(Err(None)) };
+                let head = head_of(found.value())?;
+                if self.is_others(state.id, head) {
+                    return Ok(Err(Some(InTheWay::Txn(head.txn))));
                 }
-                (Some(txn), _) => request.wait(&InTheWay::Txn(txn), is_active)?,
-                (None, Some(value)) if mine || (new && !gone) => {
-                    return Ok(if gone { Locked::Nothing } else { Locked::Row(value, new) });
+                if head.deleted() {
+                    return Ok(Err(None));
                 }
-                (None, Some(_)) if !gone => match core.locks.take(self.session, space, key, mode)? {
-                    // Locked: once more, for what may have changed before.
-                    Ok(first) => {
-                        if first {
-                            state.locks.push((space, key.into()));
-                        }
-                        match self.newest(state, &tree, key, near, true)? {
-                            Some((head, false, value)) if !head.deleted() => {
-                                return Ok(Locked::Row(value, first || new));
-                            }
-                            _ => new |= first,
+                let new = match state.id != 0 && head.txn == state.id {
+                    true => false,
+                    false => {
+                        let beside = self.known_beside(state.id, how.beside, found);
+                        match core.locks.take_row(self.session, space, key, how.mode, beside)? {
+                            Ok(new) => new,
+                            Err(way) => return Ok(Err(Some(way))),
                         }
                     }
-                    Err(_) if !waits => return Ok(Locked::InTheWay),
-                    Err(way) => request.wait(&way, is_active)?,
-                },
-                _ => {
-                    if new {
-                        self.unlock(state, space, key);
-                    }
-                    return Ok(Locked::Nothing);
+                };
+                out.clear();
+                out.extend_from_slice(found.value());
+                Ok::<_, Error>(Ok(new))
+            };
+            match tree.find_near(near, key, Access::Normal, look)?? {
+                Ok(new) => {
+                    state.locked += u64::from(new);
+                    return Ok(Locked::Row(new));
                 }
+                Err(None) => return Ok(Locked::Nothing),
+                Err(Some(_)) if !how.waits => return Ok(Locked::InTheWay),
+                Err(Some(way)) => request.wait(&way, |txn| core.ids.is_active(txn))?,
             }
         }
     }
 
-    /// Gives back the newest lock on the key.
-    pub(crate) fn unlock(&self, state: &mut State, space: SpaceId, key: &[u8]) {
-        if let Some(at) = state.locks.iter().rposition(|(s, k)| *s == space && **k == *key) {
-            state.locks.swap_remove(at);
-            self.core.locks.release(self.session, space, key);
+    /// Locks a value whose leaf is latched, and from `from` (if it is given) up to it the gap, in which nothing is. None: it is
+    /// not a committed one, or somebody has something against it; then it is to be looked at more closely. Else whether the
+    /// lock is new.
+    pub(crate) fn lock_in_leaf(
+        &self,
+        state: &mut State,
+        space: SpaceId,
+        key: &[u8],
+        from: Option<&[u8]>,
+        (mode, beside): (Mode, Beside<'_>),
+        found: Found<'_>,
+    ) -> Result<Option<bool>> {
+        let head = head_of(found.value())?;
+        if head.deleted() || self.is_others(state.id, head) {
+            return Ok(None);
         }
+        let beside = self.known_beside(state.id, beside, found);
+        if beside.is_some() {
+            state.notes_range(space);
+        }
+        let locks = &self.core.locks;
+        let taken = match from {
+            Some(from) => {
+                state.notes_gap(space);
+                locks.take_next_key(self.session, (space, from), key, mode, beside)?
+            }
+            None => locks.take_row(self.session, space, key, mode, beside)?,
+        };
+        let Ok(new) = taken else { return Ok(None) };
+        state.locked += u64::from(new);
+        Ok(Some(new))
+    }
+
+    /// The key beside which a lock is taken, if that is known of it.
+    fn known_beside<'k>(&self, me: TxnId, beside: Beside<'k>, found: Found<'_>) -> Option<&'k [u8]> {
+        let dead = |value: &[u8]| {
+            Head::decode(value).is_some_and(|(head, _)| head.deleted() && !self.is_others(me, head))
+        };
+        match beside {
+            Beside::Nothing => None,
+            Beside::Kept(key) => Some(key),
+            Beside::InLeaf(key) => found.is_beside(key, dead).then_some(key),
+        }
+    }
+
+    /// Gives back a lock that was new when it was taken.
+    pub(crate) fn unlock(&self, state: &mut State, space: SpaceId, key: &[u8]) {
+        state.locked = state.locked.saturating_sub(1);
+        self.core.locks.release(self.session, space, key);
     }
 
     pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
@@ -481,23 +513,39 @@ impl Txn {
     }
 }
 
+/// How a locking read locks a row.
+#[derive(Clone, Copy)]
+pub(crate) struct How<'a> {
+    pub mode: Mode,
+    /// Whether what somebody else has locked is waited for.
+    pub waits: bool,
+    pub beside: Beside<'a>,
+}
+
+/// A key whose row the reader has locked in the same mode, so that one lock may do for both rows.
+#[derive(Clone, Copy)]
+pub(crate) enum Beside<'a> {
+    Nothing,
+    /// Gap locks have kept rows from coming between the two since the reader saw that there is none that it has not locked.
+    Kept(&'a [u8]),
+    /// If it is in the same leaf and only dead values lie between the two.
+    InLeaf(&'a [u8]),
+}
+
+impl Beside<'_> {
+    fn is_some(self) -> bool {
+        !matches!(self, Beside::Nothing)
+    }
+}
+
 /// What a locking read found at a key.
 pub(crate) enum Locked {
-    /// The newest value, locked, and whether the lock is new.
-    Row(Vec<u8>, bool),
+    /// A live value, locked now, and whether the lock is new.
+    Row(bool),
     /// No live value, and no new lock.
     Nothing,
     /// Somebody else has it, and it was not to be waited for. No new lock.
     InTheWay,
-}
-
-impl Locked {
-    fn row(self) -> Option<(Vec<u8>, bool)> {
-        match self {
-            Locked::Row(value, new) => Some((value, new)),
-            Locked::Nothing | Locked::InTheWay => None,
-        }
-    }
 }
 
 /// What a consistent read found under the leaf's latch.

@@ -1,0 +1,56 @@
+//! An entry in its leaf, whose latch is held.
+
+use super::node::Node;
+use std::cmp::Ordering;
+
+/// Dead entries between two that are neighbours otherwise; with more they are none.
+const DEAD_MAX: usize = 16;
+
+#[derive(Clone, Copy)]
+pub struct Found<'a> {
+    node: Node<'a>,
+    slot: usize,
+}
+
+impl<'a> Found<'a> {
+    pub(super) fn new(node: Node<'a>, slot: usize) -> Found<'a> {
+        Found { node, slot }
+    }
+
+    pub fn value(self) -> &'a [u8] {
+        self.node.value(self.slot)
+    }
+
+    /// Whether the key belongs to the same leaf.
+    pub fn is_leaf_of(self, key: &[u8]) -> bool {
+        self.node.contains(key)
+    }
+
+    /// Whether `key` is in the same leaf, and no entry but those whose value is dead lies between it and this one.
+    pub fn is_beside(self, key: &[u8], dead: impl Fn(&[u8]) -> bool) -> bool {
+        let (node, mut slot) = (self.node, self.slot);
+        let up = self.compare(slot, key).is_lt();
+        for _ in 0..=DEAD_MAX {
+            slot = if up { slot + 1 } else { slot.wrapping_sub(1) };
+            if slot >= node.count() {
+                return false;
+            }
+            match self.compare(slot, key) {
+                Ordering::Equal => return true,
+                // Passed: the key is not there, but nothing is in between.
+                Ordering::Less if !up => return true,
+                Ordering::Greater if up => return true,
+                _ if !dead(node.value(slot)) => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// How the slot's key compares.
+    fn compare(self, slot: usize, key: &[u8]) -> Ordering {
+        let prefix = self.node.prefix();
+        let (head, rest) = key.split_at(prefix.len().min(key.len()));
+        prefix.cmp(head).then_with(|| self.node.suffix(slot).cmp(rest))
+    }
+}

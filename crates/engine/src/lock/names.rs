@@ -1,0 +1,193 @@
+//! Row locks one by one: by name, and by who owns them.
+//!
+//! A lock is an entry in a slab, found by a hash of its name and linked to the others of its owner: some 70 bytes with a short
+//! key. Nobody keeps a second copy of the name to give it back.
+
+use super::{Key, Mode, NameRef};
+use hashbrown::hash_table::HashTable;
+use hashbrown::{DefaultHashBuilder, HashMap};
+use std::hash::BuildHasher;
+use terrace_tier::page::SpaceId;
+
+const NONE: u32 = u32::MAX;
+/// Locks in a piece of the slab: it grows without being copied.
+const PIECE: usize = 1024;
+/// What a lock takes at the most, in bytes, but for a key that is longer than [`KEY_INLINE`]: its slot, its part of the table
+/// after that has grown, while it grows.
+pub const BYTES: usize = size_of::<Lock>() + 2 * size_of::<(u8, u32)>() + 4;
+const KEY_INLINE: usize = 24;
+
+struct Lock {
+    key: Key,
+    session: u64,
+    space: SpaceId,
+    /// Of the same owner; or the next free one.
+    next: u32,
+    before: u32,
+    mode: Mode,
+}
+
+#[derive(Default)]
+pub struct Names {
+    /// Several of one name only if all are shared.
+    table: HashTable<u32>,
+    slab: Vec<Vec<Lock>>,
+    free: Option<u32>,
+    /// Owner → the lock taken last.
+    heads: HashMap<u64, u32>,
+    hasher: DefaultHashBuilder,
+    /// Bytes of keys that do not lie in their slots, with what the allocator adds.
+    outside: usize,
+}
+
+fn outside(key: &[u8]) -> usize {
+    if key.len() > KEY_INLINE { key.len() + 16 } else { 0 }
+}
+
+fn at(slab: &[Vec<Lock>], lock: u32) -> &Lock {
+    &slab[lock as usize / PIECE][lock as usize % PIECE]
+}
+
+impl Names {
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+    /// What the locks take.
+    pub fn bytes(&self) -> usize {
+        self.table.len() * BYTES + self.outside
+    }
+
+    fn hash(&self, name: &NameRef<'_>) -> u64 {
+        self.hasher.hash_one(name)
+    }
+    fn lock(&mut self, lock: u32) -> &mut Lock {
+        &mut self.slab[lock as usize / PIECE][lock as usize % PIECE]
+    }
+
+    /// Who has the name, and how.
+    pub fn owners(&self, name: NameRef<'_>) -> impl Iterator<Item = (u64, Mode)> {
+        let none = self.table.is_empty();
+        let found = (!none).then(|| self.table.iter_hash(self.hash(&name)));
+        let locks = found.into_iter().flatten().map(|lock| at(&self.slab, *lock));
+        let named = locks.filter(move |lock| lock.space == name.space && *lock.key == *name.key);
+        named.map(|lock| (lock.session, lock.mode))
+    }
+
+    pub fn held_by(&self, session: u64, name: NameRef<'_>) -> Option<Mode> {
+        self.owners(name).find(|(owner, _)| *owner == session).map(|(_, mode)| mode)
+    }
+
+    /// The session has it in this mode from now on; true if it had it before.
+    pub fn set(&mut self, session: u64, name: NameRef<'_>, mode: Mode) -> bool {
+        let hash = self.hash(&name);
+        let slab = &self.slab;
+        let mine = |lock: &u32| is(at(slab, *lock), session, &name);
+        if let Some(lock) = self.table.find(hash, mine).copied() {
+            self.lock(lock).mode = mode;
+            return true;
+        }
+        self.outside += outside(name.key);
+        let head = self.heads.get(&session).copied().unwrap_or(NONE);
+        let lock = Lock { key: name.key.into(), session, space: name.space, next: head, before: NONE, mode };
+        let place = self.put(lock);
+        if head != NONE {
+            self.lock(head).before = place;
+        }
+        self.heads.insert(session, place);
+        let (slab, hasher) = (&self.slab, &self.hasher);
+        self.table.insert_unique(hash, place, |lock| {
+            let lock = at(slab, *lock);
+            hasher.hash_one(NameRef { space: lock.space, key: &lock.key })
+        });
+        false
+    }
+
+    fn put(&mut self, lock: Lock) -> u32 {
+        if let Some(free) = self.free {
+            let place = self.lock(free);
+            let next = place.next;
+            *place = lock;
+            self.free = (next != NONE).then_some(next);
+            return free;
+        }
+        if self.slab.last().is_none_or(|piece| piece.len() == PIECE) {
+            self.slab.push(Vec::with_capacity(if self.slab.is_empty() { 4 } else { PIECE }));
+        }
+        let pieces = self.slab.len() - 1;
+        let piece = &mut self.slab[pieces];
+        piece.push(lock);
+        (pieces * PIECE + piece.len() - 1) as u32
+    }
+
+    /// Takes the session's lock on the name away; true if it had one.
+    pub fn remove(&mut self, session: u64, name: NameRef<'_>) -> bool {
+        if self.table.is_empty() {
+            return false;
+        }
+        let hash = self.hash(&name);
+        let slab = &self.slab;
+        let Ok(found) = self.table.find_entry(hash, |lock| is(at(slab, *lock), session, &name)) else {
+            return false;
+        };
+        let (lock, _) = found.remove();
+        let (next, before) = (at(&self.slab, lock).next, at(&self.slab, lock).before);
+        if next != NONE {
+            self.lock(next).before = before;
+        }
+        match before {
+            NONE if next == NONE => _ = self.heads.remove(&session),
+            NONE => _ = self.heads.insert(session, next),
+            before => self.lock(before).next = next,
+        }
+        self.give_back(lock);
+        true
+    }
+
+    /// Takes all of the session's locks away: how many they were.
+    pub fn remove_all(&mut self, session: u64) -> usize {
+        let mut count = 0;
+        let mut next = self.heads.remove(&session).unwrap_or(NONE);
+        while next != NONE {
+            let lock = at(&self.slab, next);
+            let hash = self.hasher.hash_one(NameRef { space: lock.space, key: &lock.key });
+            let (place, after) = (next, lock.next);
+            if let Ok(found) = self.table.find_entry(hash, |lock| *lock == place) {
+                found.remove();
+            }
+            self.give_back(place);
+            (next, count) = (after, count + 1);
+        }
+        count
+    }
+
+    fn give_back(&mut self, place: u32) {
+        let free = self.free.unwrap_or(NONE);
+        let lock = self.lock(place);
+        let bytes = outside(&lock.key);
+        (lock.key, lock.next) = (Key::new(), free);
+        self.outside -= bytes;
+        self.free = Some(place);
+        // A statement that locked many rows leaves no memory behind.
+        if self.table.is_empty() && self.slab.len() > 1 {
+            (self.slab, self.free, self.table) = (Vec::new(), None, HashTable::new());
+        }
+    }
+
+    /// The trees in which the session has locks.
+    pub fn spaces_of(&self, session: u64) -> impl Iterator<Item = SpaceId> {
+        let mut next = self.heads.get(&session).copied().unwrap_or(NONE);
+        std::iter::from_fn(move || {
+            let lock = (next != NONE).then(|| at(&self.slab, next))?;
+            next = lock.next;
+            Some(lock.space)
+        })
+    }
+}
+
+fn is(lock: &Lock, session: u64, name: &NameRef<'_>) -> bool {
+    lock.session == session && lock.space == name.space && *lock.key == *name.key
+}

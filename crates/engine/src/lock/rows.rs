@@ -1,0 +1,183 @@
+//! Taking row locks, one by one or as a part of a range, and giving them back.
+//!
+//! A scan that locks a row next to the one it locked before makes its lock longer instead of taking another: one lock is
+//! taken, kept and given back for any number of rows. Who asks must know that no row that is not the session's lies between
+//! the two, and that none comes before the lock is taken: from the leaf's latch, or from gap locks.
+
+use super::{InTheWay, Inner, Locks, Mode, NameRef, Want};
+use crate::error::Result;
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+use terrace_tier::page::SpaceId;
+
+/// The next key that there can be.
+fn successor(key: &[u8]) -> SmallVec<[u8; 64]> {
+    let mut next = SmallVec::from_slice(key);
+    next.push(0);
+    next
+}
+
+impl Locks {
+    /// Takes the lock on a row that lives if nothing is in the way: true if the session had none on it. `beside`: a key whose
+    /// row the session has locked in at least this mode, and no row lives between the two that it has not.
+    ///
+    /// # Errors
+    /// [`crate::Error::TooManyLocks`] if as many are held as may be.
+    pub fn take_row(
+        &self,
+        session: u64,
+        space: SpaceId,
+        key: &[u8],
+        mode: Mode,
+        beside: Option<&[u8]>,
+    ) -> Result<std::result::Result<bool, InTheWay>> {
+        self.take_row_in(&mut self.inner.lock(), session, NameRef { space, key }, mode, beside)
+    }
+
+    /// As [`Locks::take_row`], and before that keeps the keys from `from` up to the row's free of others' inserts. The caller
+    /// holds the leaf's latch and sees that none was made there.
+    ///
+    /// # Errors
+    /// [`crate::Error::TooManyLocks`] if as many are held as may be.
+    pub fn take_next_key(
+        &self,
+        session: u64,
+        (space, from): (SpaceId, &[u8]),
+        key: &[u8],
+        mode: Mode,
+        beside: Option<&[u8]>,
+    ) -> Result<std::result::Result<bool, InTheWay>> {
+        let mut inner = self.inner.lock();
+        self.keep_in(&mut inner, session, space, from, Some(key))?;
+        self.take_row_in(&mut inner, session, NameRef { space, key }, mode, beside)
+    }
+
+    fn take_row_in(
+        &self,
+        inner: &mut Inner,
+        session: u64,
+        name: NameRef<'_>,
+        mode: Mode,
+        beside: Option<&[u8]>,
+    ) -> Result<std::result::Result<bool, InTheWay>> {
+        let named = inner.locks.held_by(session, name);
+        let mine = named.max(match inner.ranges {
+            0 => None,
+            _ => inner.gaps.mode_at(session, name.space, name.key),
+        });
+        if mine.is_some_and(|mine| mine >= mode) {
+            return Ok(Ok(false));
+        }
+        if let Some(way) = inner.in_the_way(session, name, Want { mode, ..Want::SHARED }) {
+            return Ok(Err(way));
+        }
+        let new = mine.is_none();
+        if let Some(other) = beside {
+            self.take_beside(inner, session, name, mode, other)?;
+            return Ok(Ok(new));
+        }
+        if named.is_none() {
+            self.check_room(inner)?;
+        }
+        self.add(inner, session, name, mode);
+        Ok(Ok(new))
+    }
+
+    /// One range with what the session has beside the key.
+    fn take_beside(
+        &self,
+        inner: &mut Inner,
+        session: u64,
+        NameRef { space, key }: NameRef<'_>,
+        mode: Mode,
+        other: &[u8],
+    ) -> Result<()> {
+        let (from, to) = if other < key { (other, successor(key)) } else { (key, successor(other)) };
+        let full = self.check_room(inner);
+        let rows = inner.gaps.of(space, session).rows(mode);
+        if rows.go_on(from, &to).is_some() {
+            return Ok(());
+        }
+        let before = rows.count();
+        if !rows.touches(from, Some(&to))
+            && let Err(error) = full
+        {
+            inner.gaps.forget_if_empty(session, space);
+            return Err(error);
+        }
+        rows.add(from, Some(&to));
+        let after = rows.count();
+        self.count_ranges(inner, (before, after));
+        Ok(())
+    }
+
+    fn count_ranges(&self, inner: &mut Inner, (before, after): (usize, usize)) {
+        inner.ranges = inner.ranges + after - before;
+        self.held.fetch_add(after, Ordering::AcqRel);
+        self.held.fetch_sub(before, Ordering::AcqRel);
+    }
+
+    /// What keeps the session from changing the value at the key, or from making one there. If nothing does, what others have
+    /// locked around a key that comes into being is not locked there: they never saw it. Called under the leaf's latch.
+    ///
+    /// # Errors
+    /// [`crate::Error::TooManyLocks`] if as many are held as may be.
+    pub fn admit(&self, session: u64, space: SpaceId, key: &[u8], want: Want) -> Result<Option<InTheWay>> {
+        if self.is_free(want) {
+            return Ok(None);
+        }
+        let mut inner = self.inner.lock();
+        if let Some(way) = inner.in_the_way(session, NameRef { space, key }, want) {
+            return Ok(Some(way));
+        }
+        if want.inserts && inner.ranges > 0 && !crate::planted::RANGE_NOT_SPLIT.on() {
+            if inner.gaps.others_lock_any(session, space, key) {
+                self.check_room(&inner)?;
+            }
+            let counts = inner.gaps.leave_out(session, space, key);
+            self.count_ranges(&mut inner, counts);
+        }
+        Ok(None)
+    }
+
+    /// Gives back the lock on one name.
+    pub fn release(&self, session: u64, space: SpaceId, key: &[u8]) {
+        {
+            let mut inner = self.inner.lock();
+            if inner.ranges > 0 {
+                let counts = inner.gaps.give_back(session, space, key);
+                self.count_ranges(&mut inner, counts);
+                inner.gaps.forget_if_empty(session, space);
+            }
+            if inner.locks.remove(session, NameRef { space, key }) {
+                self.held.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        self.wake(Some(session), None);
+    }
+
+    /// Gives back the session's gap locks in a tree.
+    pub fn release_gaps(&self, session: u64, space: SpaceId) {
+        self.release_ranges(&mut self.inner.lock(), session, space, false);
+        self.wake(Some(session), None);
+    }
+
+    fn release_ranges(&self, inner: &mut Inner, session: u64, space: SpaceId, rows: bool) {
+        let (gaps, rows) = inner.gaps.remove(space, session, rows);
+        self.gaps.fetch_sub(gaps, Ordering::AcqRel);
+        self.count_ranges(inner, (rows, 0));
+    }
+
+    /// Gives back all locks of a session that ends, which has or had ranges in these trees.
+    pub fn release_all(&self, session: u64, spaces: &[SpaceId]) {
+        {
+            let mut inner = self.inner.lock();
+            let names = inner.locks.remove_all(session);
+            self.held.fetch_sub(names, Ordering::AcqRel);
+            for space in spaces {
+                self.release_ranges(&mut inner, session, *space, true);
+            }
+        }
+        self.wake(Some(session), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! Row locks, one by one and on ranges, against a set of single locks: what is in whose way is the same for every row.
+
+use super::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const KEYS: u8 = 24;
+const SESSIONS: u64 = 4;
+
+struct Model {
+    seed: u64,
+    locks: Locks,
+    live: BTreeSet<u8>,
+    /// Key and session → mode.
+    held: BTreeMap<(u8, u64), Mode>,
+    joined: usize,
+    split: usize,
+}
+
+impl Model {
+    fn random(&mut self, below: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.seed >> 33) % below
+    }
+
+    fn others(&self, session: u64, key: u8, mode: Mode) -> BTreeSet<u64> {
+        let conflicts = |other: u64, held: Mode| other != session && mode.max(held) == Mode::Exclusive;
+        let on_key = self.held.iter().filter(|((at, _), _)| *at == key);
+        on_key.filter(|((_, other), held)| conflicts(*other, **held)).map(|((_, other), _)| *other).collect()
+    }
+
+    /// Locks a live row; the neighbour below it or above it is named if the session has that in this mode.
+    fn take(&mut self, session: u64, key: u8, mode: Mode, from_below: bool) {
+        let below = self.live.range(..key).next_back();
+        let above = self.live.range(key + 1..).next();
+        let near = if from_below { below } else { above }.copied();
+        let near = near.filter(|near| self.held.get(&(*near, session)).is_some_and(|held| *held >= mode));
+        let bytes = near.map(|near| [near]);
+        let others = self.others(session, key, mode);
+        let got = self.locks.take_row(session, SPACE, &[key], mode, bytes.as_ref().map(|key| &key[..]));
+        match got.unwrap() {
+            Ok(new) => {
+                assert!(others.is_empty(), "{session} got {key}, which {others:?} have");
+                let mine = self.held.get(&(key, session)).copied();
+                assert_eq!(new, mine.is_none(), "{session} takes {key}");
+                self.held.insert((key, session), mode.max(mine.unwrap_or(mode)));
+                self.joined += usize::from(near.is_some() && new);
+            }
+            Err(InTheWay::Sessions(way)) => assert_eq!(way.into_iter().collect::<BTreeSet<_>>(), others),
+            Err(way) => panic!("{way:?}"),
+        }
+    }
+
+    fn release(&mut self, session: u64, key: u8) {
+        self.locks.release(session, SPACE, &[key]);
+        self.held.remove(&(key, session));
+    }
+
+    fn end(&mut self, session: u64) {
+        self.locks.release_all(session, &[SPACE]);
+        self.held.retain(|(_, owner), _| *owner != session);
+    }
+
+    fn step(&mut self) {
+        let (session, key) = (1 + self.random(SESSIONS), self.random(KEYS.into()) as u8);
+        let mode = if self.random(3) == 0 { Mode::Shared } else { Mode::Exclusive };
+        let live = self.live.contains(&key);
+        match self.random(20) {
+            0..=11 if live => {
+                let up = self.random(2) == 0;
+                self.take(session, key, mode, up);
+            }
+            // A row of somebody else comes into being: ranges around it are no obstacle, and don't cover it.
+            12..=14 if !live => {
+                let inserts = Want { inserts: true, ..Want::EXCLUSIVE };
+                let before = self.locks.held();
+                assert_eq!(self.locks.admit(SESSIONS + 1, SPACE, &[key], inserts).unwrap(), None);
+                self.split += usize::from(self.locks.held() > before);
+                self.live.insert(key);
+            }
+            // Who deletes has it for itself, and ended before it is gone.
+            12..=14 if self.held.keys().all(|(at, _)| *at != key) => _ = self.live.remove(&key),
+            15..=17 if self.held.contains_key(&(key, session)) => self.release(session, key),
+            18 if self.random(3) == 0 => self.end(session),
+            _ => {}
+        }
+    }
+
+    fn check(&self) {
+        for key in &self.live {
+            for session in 1..=SESSIONS + 1 {
+                for mode in [Mode::Shared, Mode::Exclusive] {
+                    let want = Want { mode, ..Want::SHARED };
+                    let way = self.locks.admit(session, SPACE, &[*key], want).unwrap();
+                    let Some(InTheWay::Sessions(way)) = way.or(Some(InTheWay::Sessions(Vec::new()))) else {
+                        panic!("no transaction");
+                    };
+                    let others = self.others(session, *key, mode);
+                    let way: BTreeSet<u64> = way.into_iter().collect();
+                    assert_eq!(way, others, "seed {}: {session} wants {key} {mode:?}", self.seed);
+                }
+            }
+        }
+    }
+}
+
+fn model(seed: u64) -> Model {
+    Model {
+        seed,
+        locks: locks(10_000),
+        live: (0..KEYS).filter(|key| key % 3 > 0).collect(),
+        held: BTreeMap::new(),
+        joined: 0,
+        split: 0,
+    }
+}
+
+#[test]
+fn ranges_of_rows_agree_with_single_locks() {
+    let (mut joined, mut split) = (0, 0);
+    for seed in 0..40 {
+        let mut model = model(seed);
+        for _ in 0..400 {
+            model.step();
+            model.check();
+        }
+        for session in 1..=SESSIONS {
+            model.end(session);
+        }
+        assert_eq!((model.locks.held(), model.locks.gaps_held()), (0, 0), "seed {seed}");
+        let inner = model.locks.inner.lock();
+        assert!(inner.locks.is_empty() && inner.gaps.is_empty() && inner.ranges == 0, "seed {seed}");
+        (joined, split) = (joined + model.joined, split + model.split);
+    }
+    assert!(joined > 200 && split > 20, "{joined} joined, {split} split");
+}
+
+#[test]
+fn a_scan_of_rows_takes_one_lock_more_than_its_first() {
+    let locks = locks(3);
+    for (session, down) in [(1, false), (2, true)] {
+        let keys: Vec<u8> = if down { (0..200).rev().collect() } else { (0..200).collect() };
+        let mut last = None;
+        for key in keys {
+            let beside = last.map(|last: u8| [last]);
+            let beside = beside.as_ref().map(|key| &key[..]);
+            assert!(locks.take_row(session, SPACE, &[key], Mode::Shared, beside).unwrap().unwrap());
+            last = Some(key);
+        }
+        assert_eq!(locks.held(), 2);
+        locks.release_all(session, &[SPACE]);
+        assert_eq!(locks.held(), 0);
+    }
+}
+
+#[test]
+fn single_locks_are_bounded_by_their_memory_and_leave_none() {
+    let locks = Locks::new(terrace_io::real::world(), usize::MAX, 1 << 20);
+    for round in 0..3 {
+        let mut taken = 0u64;
+        let error = loop {
+            let key = [&taken.to_be_bytes()[..], &[7; 40][..if taken % 4 == 0 { 40 } else { 0 }]].concat();
+            match locks.take_row(1 + taken % 3, SPACE, &key, Mode::Exclusive, None) {
+                Ok(got) => assert!(got.unwrap()),
+                Err(error) => break error,
+            }
+            taken += 1;
+        };
+        assert!(matches!(error, Error::TooManyLocks { bytes, .. } if bytes >= 1 << 20), "{error}");
+        assert!((8_000..20_000).contains(&taken), "{taken} locks in a MiB in round {round}");
+        assert_eq!(locks.held() as u64, taken);
+        (1..=3).for_each(|session| locks.release_all(session, &[]));
+        assert_eq!((locks.held(), locks.inner.lock().locks.bytes()), (0, 0));
+    }
+}
