@@ -146,11 +146,14 @@ impl Flusher {
             free.push(images);
         }
         drop(free);
-        if !written.pages.is_empty() {
+        let any = !written.pages.is_empty();
+        if any {
             self.name(&mut written)?;
         }
         drop(writing);
-        self.progress.notify();
+        if any {
+            self.progress.notify();
+        }
         Ok(left)
     }
 
