@@ -1,7 +1,8 @@
-"""sql-bypass: small commits beside a big load, with and without bypass.
+"""sql-bypass: small commits beside a big load, and beside large values, with and without bypass.
 
-Two sessions change a row and commit, durably, as fast as they can; a third fills an empty table of three indexes again and again, or rests.
-Latency of the commits, by what goes on beside them. Environment: SECONDS of each phase, ROUNDS, ROWS of the load.
+Two sessions change a row and commit, durably, as fast as they can; a third fills an empty table of three indexes again and again, or inserts values
+of 1 MiB at a steady rate, or rests. Latency of the commits, by what goes on beside them. Environment: SECONDS of each phase, ROUNDS, ROWS of the
+load, VALUES a second.
 """
 
 import json
@@ -16,8 +17,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "sql"))
 from conftest import Server, end, run  # noqa: E402
 
-SECONDS, ROUNDS, ROWS = (int(os.environ.get(name, default)) for name, default in (("SECONDS", 10), ("ROUNDS", 3), ("ROWS", 300000)))
-PHASES = ["nothing beside", "a load, bypass on", "a load, bypass off"]
+KNOBS = (("SECONDS", 10), ("ROUNDS", 3), ("ROWS", 300000), ("VALUES", 10))
+SECONDS, ROUNDS, ROWS, VALUES = (int(os.environ.get(name, default)) for name, default in KNOBS)
+PHASES = ["nothing beside", "a load, bypass on", "a load, bypass off", "values, bypass on", "values, bypass off"]
 
 
 def commits(server, until, latencies):
@@ -39,6 +41,17 @@ def loads(server, until, done):
         done.append(ROWS / (time.monotonic() - started))
 
 
+def values(server, until, done):
+    connection = server.connect(database="d")
+    run(connection, "CREATE OR REPLACE TABLE large (id INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB) ENGINE=Terrace")
+    began, count = time.monotonic(), 0
+    while time.monotonic() < until:
+        run(connection, "INSERT INTO large (b) VALUES (%s)", (os.urandom(1 << 20),))
+        count += 1
+        time.sleep(max(0, began + count / VALUES - time.monotonic()))
+    done.append(count / (time.monotonic() - began))
+
+
 def phase(server, name):
     if name != PHASES[0]:
         run(server.connect(), f"SET GLOBAL terrace_bypass = {int(name.endswith('on'))}")
@@ -46,7 +59,8 @@ def phase(server, name):
     until = time.monotonic() + SECONDS
     threads = [threading.Thread(target=commits, args=(server, until, latencies)) for _ in range(2)]
     if name != PHASES[0]:
-        threads.append(threading.Thread(target=loads, args=(server, until, done)))
+        beside = values if name.startswith("values") else loads
+        threads.append(threading.Thread(target=beside, args=(server, until, done)))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -85,7 +99,7 @@ def main():
     for name, (latencies, done) in found.items():
         figures = {f"p{share}": at(latencies, share / 100) for share in (50, 95, 99)} | {"max": max(latencies) * 1000}
         figures["commits/s"] = len(latencies) / (SECONDS * ROUNDS)
-        figures["rows/s loaded"] = sum(done) / len(done) if done else 0
+        figures["rows/s beside"] = sum(done) / len(done) if done else 0
         result[name] = figures
         text = "   ".join(f"{key} {value:.1f}" for key, value in figures.items())
         print(f"{name:22} {text} (ms)")

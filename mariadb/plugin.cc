@@ -34,7 +34,7 @@ static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoi
 static char *compression;
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
 static ulonglong sink_requests_max, memory_max_bytes, resize_wait;
-static ulonglong locks_max, log_wait, purge_lag_max, temporary_max;
+static ulonglong locks_max, log_wait, purge_lag_max, temporary_max, bypass_from;
 static ulong flush_log_at_trx_commit;
 static my_bool bypass, temporary_unlogged;
 
@@ -105,8 +105,19 @@ static void set_bypass(THD *, struct st_mysql_sys_var *, void *to, const void *f
 }
 static MYSQL_SYSVAR_BOOL(bypass, bypass, PLUGIN_VAR_OPCMDARG,
                          "Pages that are built in bulk (loads, ALTER, new indexes) go straight to the volume, past the log and "
-                         "memory. It counts for statements that begin afterwards",
+                         "memory, and large rows past the log. It counts for statements that begin afterwards",
                          nullptr, set_bypass, TRUE);
+
+static void set_bypass_from(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  bypass_from= *static_cast<const ulonglong *>(from);
+  *static_cast<ulonglong *>(to)= bypass_from;
+  terrace_engine_set_bypass_from(engine, bypass_from);
+}
+static MYSQL_SYSVAR_ULONGLONG(bypass_from, bypass_from, PLUGIN_VAR_RQCMDARG,
+                              "Rows of so many bytes and more go straight to the volume while terrace_bypass is on. It counts for rows "
+                              "written afterwards",
+                              nullptr, set_bypass_from, 64 << 10, 0, ULONGLONG_MAX, 0);
 static MYSQL_SYSVAR_BOOL(temporary_unlogged, temporary_unlogged, PLUGIN_VAR_OPCMDARG,
                          "Temporary tables are in no log and on no tier that lasts. Off, for comparison: they are made as others are, and "
                          "dropped with their session or at the next start",
@@ -186,7 +197,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
-  MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(temporary_unlogged), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
+  MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(bypass_from), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(temporary_unlogged), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
   MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),
   nullptr};
@@ -340,6 +351,7 @@ static int start(void *place)
     return 1;
   terrace_engine_settings(engine, take_setting, nullptr);
   terrace_engine_set_bypass(engine, bypass);
+  terrace_engine_set_bypass_from(engine, bypass_from);
   terrace_engine_set_write_policy(engine, static_cast<uint8_t>(write_policy + 1));
   tell_lock_waits();
   hide_volume();

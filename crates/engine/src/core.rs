@@ -44,8 +44,10 @@ pub struct Core {
     /// Spaces dropped while somebody still used them.
     pub zombies: Mutex<Vec<SpaceId>>,
     sessions: AtomicU64,
-    /// Whether built pages pass by the log (`terrace_tier::bypass`).
+    /// Whether built pages pass by the log (`terrace_tier::bypass`), and large values.
     pub bypass: AtomicBool,
+    /// Values of so many bytes and more do.
+    pub bypass_from: AtomicU64,
     /// Numbers below this are reserved in the superblock.
     reserved: AtomicU64,
     pub counters: TxnCounters,
@@ -53,6 +55,9 @@ pub struct Core {
 
 /// How full nodes of a built tree are: some room for what comes.
 const FILL_PERCENT: usize = 94;
+
+/// Large values pass by the log from this size on, in bytes: below, a sync of the volume costs more than it saves.
+pub const BYPASS_FROM: u64 = 64 << 10;
 
 /// Numbers reserved at a time, and how early.
 const RESERVE: u64 = 1_000_000;
@@ -86,6 +91,7 @@ impl Core {
             zombies: Mutex::default(),
             sessions: AtomicU64::new(0),
             bypass: AtomicBool::new(true),
+            bypass_from: AtomicU64::new(BYPASS_FROM),
             reserved: AtomicU64::new(reserved),
             counters: TxnCounters::default(),
         }

@@ -102,9 +102,14 @@ impl Engine {
     }
 
     /// Whether pages of trees that are built in bulk pass by the log and memory (`terrace_tier::bypass`), for builds that begin
-    /// from here on.
+    /// from here on; and whether large values pass by the log (`txn::large`), for rows from here on.
     pub fn set_bypass(&self, on: bool) {
         self.core.bypass.store(on, Ordering::Relaxed);
+    }
+
+    /// Rows of so many bytes and more pass by the log, if they are too large for a leaf.
+    pub fn set_bypass_from(&self, bytes: u64) {
+        self.core.bypass_from.store(bytes, Ordering::Relaxed);
     }
 
     /// What becomes of flash copies of pages that are flushed, in tables that do not say it themselves; from now on.

@@ -34,6 +34,8 @@ pub static LOCK_RELEASED_EARLY: Switch = Switch::new();
 pub static ROW_LOCK_IGNORED: Switch = Switch::new();
 /// A build in bulk takes page numbers without a word in undo.
 pub static EXTENT_NOT_NOTED: Switch = Switch::new();
+/// A transaction is committed before the pages of its large values that pass by the log are written.
+pub static COMMITTED_HOLLOW: Switch = Switch::new();
 /// A large value is written without a word in undo.
 pub static LARGE_NOT_NOTED: Switch = Switch::new();
 /// Rollback puts a delete mark back that purge has passed already.

@@ -526,6 +526,10 @@ int32_t terrace_engine_resize(const terrace_engine *engine,
 int32_t terrace_engine_set_bypass(const terrace_engine *engine,
                                   bool on);
 
+// Rows of so many bytes and more pass by the log, too, if bypass is on (64 KiB at the start). It counts for rows from here on.
+int32_t terrace_engine_set_bypass_from(const terrace_engine *engine,
+                                       uint64_t bytes);
+
 // What becomes of flash copies of pages that are flushed, in tables that do not say it themselves: 1 auto (at the start), 2 clean, 3 dual.
 int32_t terrace_engine_set_write_policy(const terrace_engine *engine,
                                         uint8_t policy);

@@ -291,6 +291,19 @@ pub unsafe extern "C" fn terrace_engine_set_bypass(engine: *const TerraceEngine,
     })
 }
 
+/// Rows of so many bytes and more pass by the log, too, if bypass is on (64 KiB at the start). It counts for rows from here on.
+///
+/// # Safety
+/// `engine` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_set_bypass_from(engine: *const TerraceEngine, bytes: u64) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*engine }.engine.set_bypass_from(bytes);
+        Ok(Code::Ok)
+    })
+}
+
 /// What becomes of flash copies of pages that are flushed, in tables that do not say it themselves: 1 auto (at the start), 2 clean, 3 dual.
 ///
 /// # Safety

@@ -158,7 +158,7 @@ impl Flusher {
     }
 
     /// What a failed write or sync means: as for the flusher's own, unless the device is only full.
-    fn disk_failed(&self, error: DiskError) -> FlushError {
+    pub(crate) fn disk_failed(&self, error: DiskError) -> FlushError {
         let error = FlushError::Disk(error);
         if !matches!(error, FlushError::Disk(DiskError::Full { .. })) {
             self.fail(error.clone());

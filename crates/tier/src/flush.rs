@@ -11,7 +11,8 @@
 //! after it, the new image. One dirty page costs one slot, not a block's room. This departs from the
 //! order of CloudJump III §4.2.3 and keeps its promise (DESIGN §3).
 //!
-//! There is one flusher. Whoever wants pages flushed sets a target and waits for `progress`.
+//! There is one flusher. Whoever wants pages flushed sets a target and waits for `progress`; but who makes the pages of a
+//! large value writes these itself (`through`).
 //!
 //! Temporary pages go their own way, past all of that ([`Flusher::spill`], in `temporary`).
 //!
@@ -28,6 +29,7 @@ use crate::pool::{DirtyCopy, Pool};
 use crate::redo::{LogError, Redo};
 use crate::temporary::Spill;
 use crate::write_policy::Writes;
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +37,9 @@ use std::sync::{Arc, OnceLock};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::DiskError;
 use terrace_io::sched::{Event, Step, Worker};
+use through::Writing;
+
+mod through;
 
 /// Pages of one batch.
 const BATCH: usize = 64;
@@ -124,6 +129,10 @@ pub struct Flusher {
     failed: Mutex<Option<FlushError>>,
     /// Where the worker copies a batch's images.
     images: Mutex<Option<AlignedBuf>>,
+    /// Where a large value's pages are copied, while nobody does.
+    through: Mutex<Vec<AlignedBuf>>,
+    /// Pages that are copied to be written and not named yet.
+    writing: Mutex<HashSet<PageId>>,
     /// A batch was flushed, or the flusher failed.
     pub progress: Arc<Event>,
     pub counters: FlushCounters,
@@ -151,6 +160,8 @@ impl Flusher {
             unmapped: Mutex::default(),
             failed: Mutex::new(None),
             images: Mutex::new(None),
+            through: Mutex::default(),
+            writing: Mutex::default(),
             progress: Arc::new(Event::new()),
             counters: FlushCounters::default(),
             bypass: BypassCounters::default(),
@@ -253,12 +264,20 @@ impl Flusher {
 
     fn flush_frames(&self, frames: Vec<FrameNo>, images: &mut [u8], for_checkpoint: bool) -> Step {
         let mut copies: Vec<DirtyCopy> = Vec::with_capacity(frames.len());
+        let mut writing = Writing::new(self);
         for no in frames {
+            let id = self.pool.frame(no).id();
+            if !writing.begin(id) {
+                continue;
+            }
             let at = copies.len() * PAGE_SIZE;
             let copy = self.pool.copy_dirty(no, &mut images[at..at + PAGE_SIZE]);
             // Temporary pages go another way: a batch is all of them, or none.
             let first = copies.first().map(DirtyCopy::is_temporary);
-            copies.extend(copy.filter(|copy| first.is_none_or(|first| first == copy.is_temporary())));
+            match copy.filter(|c| c.id == id && first.is_none_or(|first| first == c.is_temporary())) {
+                Some(copy) => copies.push(copy),
+                None => writing.cancel(id),
+            }
         }
         if copies.is_empty() {
             return Step::IdleFor(1_000_000); // all are being changed right now
@@ -268,6 +287,7 @@ impl Flusher {
             Some(spill) => self.spill(spill, &copies, &mut images[..end]),
             None => self.flush(copies, &mut images[..end], for_checkpoint),
         };
+        drop(writing);
         match flushed {
             Ok(()) => {
                 self.progress.notify();

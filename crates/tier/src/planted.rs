@@ -39,6 +39,8 @@ pub static SLOT_REUSED_EARLY: Switch = Switch::new();
 pub static UNMAPPED_IMAGE_PASSED: Switch = Switch::new();
 /// Images that pass by the log are named before they are synced.
 pub static BYPASS_NOT_SYNCED: Switch = Switch::new();
+/// A page is copied to be written while an older image of it is on its way.
+pub static WRITTEN_BY_TWO: Switch = Switch::new();
 /// A page is written before the log is durable up to its LSN.
 pub static PAGE_BEFORE_LOG: Switch = Switch::new();
 /// A page is written when its own log partition is durable, not the global horizon.

@@ -144,6 +144,13 @@ impl<'a> PageMut<'a> {
         self.ops.extend_from_slice(data);
     }
 
+    /// As `write`, past the log: who redoes the page's changes does not get this. For what nothing durable counts on before the
+    /// page's image is durable. The mini-transaction changes the page in other ways, too, so it is dirty.
+    pub fn write_past_log(&mut self, at: usize, data: &[u8]) {
+        assert!(at >= page::at::FLAGS && at + data.len() <= PAGE_SIZE, "write of {} at {at}", data.len());
+        self.bytes[at..at + data.len()].copy_from_slice(data);
+    }
+
     pub fn write_u8(&mut self, at: usize, value: u8) {
         self.write(at, &[value]);
     }

@@ -9,17 +9,19 @@
 //! One flusher writes, and takes slots. A page is read only while it is not in memory, and written only while it is: so nobody reads a
 //! slot that is being written. Locks: `slots`, for memory work only; `files`, over growing and shrinking a file.
 
+mod files;
+mod flush;
+mod slots;
+
 use crate::below::{ReadError, Tier};
-use crate::flush::{FlushError, Flusher};
-use crate::map::entry;
-use crate::page::{self, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId, TEMPORARY_GLSN, Tag};
+use crate::page::{self, Glsn, PAGE_SIZE, PageId, SpaceId, TEMPORARY_GLSN, Tag};
 use crate::pages::{self, NoRoom};
 use crate::planted;
-use crate::pool::{DirtyCopy, Pool};
+use crate::pool::Pool;
 use crate::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
-use hashbrown::HashMap;
+use files::Place;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use slots::{Home, Slot, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::disk::{Class, Disk, DiskError, File, Op};
@@ -32,39 +34,9 @@ const GROWTH: u32 = 1024;
 const GROWTH_MIN: u32 = 16;
 /// Temporary pages may fill this part of the frames before room for all of them is taken on a device.
 const IN_MEMORY: usize = 8;
-
-/// A page's place in the spill space.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Slot {
-    tier: Tier,
-    no: u32,
-}
-
-/// Where a page's image is.
-#[derive(Clone, Copy)]
-struct Home {
-    slot: Slot,
-    tag: Tag,
-}
-
-#[derive(Default)]
-struct Slots {
-    /// Of each space, by page number.
-    homes: HashMap<SpaceId, Vec<Option<Home>>>,
-    /// Slots below `next` that are nobody's, of the file in use.
-    free: BTreeSet<u32>,
-    next: u32,
-    used: u64,
-}
-
-/// A device's file; made when it is first needed.
-struct Place {
-    disk: Arc<dyn Disk>,
-    tier: Tier,
-    file: Option<Arc<dyn File>>,
-    /// Slots that the file has room for.
-    grown: u32,
-}
+/// More room on the device than is asked for, in pages: who was promised room may not have made the pages yet when the next one
+/// asks. So many in all may be between promise and page.
+const BETWEEN: u64 = 512;
 
 /// How much of a space is spilled.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -216,7 +188,7 @@ impl Spill {
     }
 
     /// Writes the images of pages, each to the slot that it has or to a new one.
-    fn write(&self, ids: &[PageId], images: &mut [u8]) -> Result<(), DiskError> {
+    pub(super) fn write(&self, ids: &[PageId], images: &mut [u8]) -> Result<(), DiskError> {
         let tags: Vec<Tag> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();
         loop {
             let tier = self.tier();
@@ -256,7 +228,7 @@ impl Spill {
     }
 
     /// Nobody needs the page's image any more.
-    fn forget(&self, id: PageId) {
+    pub(super) fn forget(&self, id: PageId) {
         let tier = self.tier();
         let mut slots = self.slots.lock();
         if let Some(home) = slots.home_mut(id).and_then(Option::take) {
@@ -302,97 +274,6 @@ impl Spill {
                 let _ = place.disk.remove(FILE);
             }
         }
-    }
-}
-
-impl Place {
-    fn open(&mut self) -> Result<Arc<dyn File>, DiskError> {
-        match &self.file {
-            Some(file) => Ok(file.clone()),
-            None => Ok(self.file.insert(self.disk.create(FILE)?).clone()),
-        }
-    }
-}
-
-impl Slots {
-    fn home_mut(&mut self, id: PageId) -> Option<&mut Option<Home>> {
-        self.homes.get_mut(&id.space)?.get_mut(id.page as usize)
-    }
-    fn home(&self, id: PageId) -> Option<Home> {
-        self.homes.get(&id.space)?.get(id.page as usize).copied().flatten()
-    }
-
-    /// The slot that the page has on the tier, or a free one: the first, so that the file's end is free.
-    fn take(&mut self, id: PageId, tier: Tier) -> Slot {
-        if let Some(home) = self.home(id).filter(|home| home.slot.tier == tier) {
-            return home.slot;
-        }
-        let no = self.free.pop_first().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
-        });
-        Slot { tier, no }
-    }
-
-    /// The slot is nobody's any more. Those of a tier that is left are no use; one beyond `next` was given back before, when its
-    /// space was dropped while the page was written.
-    fn release(&mut self, slot: Slot, tier: Tier) {
-        let given_back = slot.no >= self.next && !planted::SLOT_RELEASED_TWICE.on();
-        if slot.tier != tier || given_back {
-            return;
-        }
-        self.free.insert(slot.no);
-        while self.next > 0 && self.free.remove(&(self.next - 1)) {
-            self.next -= 1;
-        }
-    }
-
-    /// The page's image is there from now on. What it had on a tier that was left is gone with it.
-    fn set(&mut self, id: PageId, home: Home) {
-        let pages = self.homes.entry(id.space).or_default();
-        let at = id.page as usize;
-        if pages.len() <= at {
-            pages.resize(at + 1, None);
-        }
-        self.used += u64::from(pages[at].replace(home).is_none());
-    }
-}
-
-impl Flusher {
-    /// The flush of temporary pages: a write, and the frames are clean.
-    pub(crate) fn spill(
-        &self,
-        spill: &Spill,
-        copies: &[DirtyCopy],
-        images: &mut [u8],
-    ) -> Result<(), FlushError> {
-        let ids: Vec<PageId> = copies.iter().map(|copy| copy.id).collect();
-        spill.write(&ids, images)?;
-        if planted::TEMPORARY_NAMED.on() {
-            self.name_temporary(&ids, images)?;
-        }
-        for copy in copies {
-            self.writes().count_single(copy.id.space);
-            // Only this flusher makes dirty pages clean: one that is in no frame was dropped, and its space's slots with it.
-            if !self.pool().flushed(copy) && !self.pool().has(copy.id) {
-                spill.forget(copy.id);
-            }
-        }
-        self.pool().batch_flushed();
-        Ok(())
-    }
-
-    /// The planted bug: what lasting pages get.
-    fn name_temporary(&self, ids: &[PageId], images: &[u8]) -> Result<(), FlushError> {
-        let slots = self.map().take_up_to(ids.len(), self.map().slots_reserve());
-        let images = &images[..slots.len() * PAGE_SIZE];
-        self.buffer().write_many(&slots, images)?;
-        self.buffer().sync()?;
-        let tags = images.chunks_exact(PAGE_SIZE).map(|image| PageRef::new(image).tag());
-        let named: Vec<(PageId, entry::Slot, Tag)> =
-            ids.iter().zip(slots).zip(tags).map(|((id, slot), tag)| (*id, slot, tag)).collect();
-        self.map().publish_slots(&named)?;
-        Ok(())
     }
 }
 
@@ -451,7 +332,7 @@ impl pages::Room for Room {
         if wanted as usize <= self.pool.frames() / IN_MEMORY {
             return Ok(());
         }
-        match spill.reserve(wanted) {
+        match spill.reserve(wanted + BETWEEN) {
             Ok(()) => Ok(()),
             Err(DiskError::Full { .. }) => full(format!(
                 "temporary tables: the device has room for {} bytes of them",

@@ -117,6 +117,10 @@ impl Writes {
     pub fn in_force(&self, space: SpaceId) -> &'static str {
         if space.is_temporary() { "single" } else { self.said_of(space).in_force(self.all()).name() }
     }
+    /// A page was flushed, and its copy on flash is invalid.
+    pub(crate) fn count_clean(&self, space: SpaceId) {
+        add(&self.by_space.of(space).clean, 1);
+    }
     /// So many pages were flushed to the spill space alone.
     pub(crate) fn count_single(&self, space: SpaceId) {
         add(&self.by_space.of(space).single, 1);

@@ -42,8 +42,15 @@ pub struct Report {
     pub out_of_reach: u64,
 }
 
+/// A large value that an entry names.
+pub struct Named {
+    pub large: Large,
+    /// It is of a transaction that has not ended: a crash may have left its pages without their bytes (`overflow::HOLLOW`).
+    pub unfinished: bool,
+}
+
 /// Gets every entry's key and value; returns the large value that it names, if any.
-pub type OnEntry<'a> = dyn FnMut(&[u8], &[u8]) -> Option<Large> + 'a;
+pub type OnEntry<'a> = dyn FnMut(&[u8], &[u8]) -> Option<Named> + 'a;
 
 /// What the walk shows, and to whom.
 pub struct Wanted<'a> {
@@ -169,8 +176,8 @@ impl Walk<'_, '_> {
         let mut key = Vec::new();
         for slot in 0..node.count() {
             node.key_into(slot, &mut key);
-            if let Some(large) = (self.wanted.entry)(&key, node.value(slot)) {
-                self.large(page, large);
+            if let Some(named) = (self.wanted.entry)(&key, node.value(slot)) {
+                self.large(page, named);
             }
         }
     }
@@ -234,7 +241,7 @@ impl Walk<'_, '_> {
     }
 
     /// Follows a large value that an entry in the leaf `named_in` names.
-    fn large(&mut self, named_in: u32, large: Large) {
+    fn large(&mut self, named_in: u32, Named { large, unfinished }: Named) {
         let mut page = large.page;
         for index in 0..large.pages() {
             if !self.pages.meet(page) {
@@ -247,6 +254,12 @@ impl Walk<'_, '_> {
                 return self.fault(
                     page,
                     format!("it is not page {index} of the large value that leaf {named_in} names"),
+                );
+            }
+            if overflow::is_hollow(PageRef::new(&copy)) && !unfinished {
+                self.fault(
+                    page,
+                    format!("its part of a large value that leaf {named_in} names was lost in a crash"),
                 );
             }
             self.report.overflow += 1;

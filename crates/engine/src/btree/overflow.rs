@@ -17,13 +17,17 @@
 //! whose row was never written, is the transaction's to free: each mini-transaction notes in its undo how far
 //! the value has come ([`write_noted`], `txn::large`).
 //!
+//! A value may pass by the log ([`Way::Past`], CloudJump III §3.3): then what is logged of a page is all but the value's bytes,
+//! and the flag [`HOLLOW`]; the page itself has the bytes, and not the flag. Whoever commits the value writes the pages through
+//! first (`terrace_tier::flush`). So a hollow page is met only where a crash came before the commit; it is freed as others are.
+//!
 //! Latches: each page alone, then the header, then the undo page of the note. Never together with a tree's
 //! pages.
 
 use super::error::{Result, TreeError};
 use crate::space::{ALLOCATION_LOG, Space};
 use terrace_tier::mtr::Mtr;
-use terrace_tier::page::{PAGE_HEADER, PAGE_SIZE, PageKind, PageRef};
+use terrace_tier::page::{self, PAGE_HEADER, PAGE_SIZE, PageId, PageKind, PageRef};
 use terrace_tier::pages::{Pin, ReadGuard};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::{Urgency, record_bound};
@@ -36,11 +40,16 @@ mod at {
 
 /// Bytes of a value in one page.
 pub const PAYLOAD: usize = PAGE_SIZE - PAGE_HEADER;
+/// Flag of a page that redo has made, which lacks its bytes of the value.
+pub const HOLLOW: u16 = 1;
 /// Pages that one mini-transaction writes or frees.
 const BATCH: usize = 4;
+/// Pages that it writes of a value that passes by the log.
+const BATCH_PAST: usize = 8;
 /// Pages on each side of one of a chain that are fetched with it.
 const AROUND: u32 = 32;
 const PAGE_LOG: u64 = record_bound(PAGE_SIZE + 64) + ALLOCATION_LOG;
+const PAGE_LOG_PAST: u64 = record_bound(64) + ALLOCATION_LOG;
 
 /// A large value, as its entry names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,15 +99,37 @@ impl Large {
     }
 }
 
+/// Whether the page lacks its part of the value.
+pub(super) fn is_hollow(page: PageRef<'_>) -> bool {
+    page.flags() & HOLLOW != 0
+}
+
 /// The page after this one in its value's chain, 0 at the end.
 pub(super) fn next(page: PageRef<'_>) -> u32 {
     page.u32(at::NEXT)
 }
 
+/// How a value's bytes become durable.
+pub enum Way<'a> {
+    Logged,
+    /// Past the log. The value's pages are added: who has them is to have them written through before anything durable counts
+    /// on the value.
+    Past(&'a mut Vec<PageId>),
+}
+
+impl Way<'_> {
+    fn batch(&self) -> (usize, u64) {
+        match self {
+            Way::Logged => (BATCH, PAGE_LOG),
+            Way::Past(_) => (BATCH_PAST, PAGE_LOG_PAST),
+        }
+    }
+}
+
 /// Writes a value into pages of its own. Durable with, or before, any later mini-transaction. A crash on the
 /// way, or before something names it, leaks its pages.
-pub fn write(space: &Space, value: &[u8], urgency: Urgency) -> Result<Large> {
-    write_noted(space, value, urgency, &mut |_, _| ())
+pub fn write(space: &Space, value: &[u8], mut way: Way<'_>, urgency: Urgency) -> Result<Large> {
+    write_noted(space, value, &mut way, urgency, &mut |_, _| ())
 }
 
 /// What notes, in the mini-transaction that writes a few of its pages, how far a value has come: at most
@@ -107,7 +138,13 @@ pub type Note<'a> = dyn FnMut(&mut Mtr<'_>, Large) + 'a;
 pub const NOTE_LOG: u64 = record_bound(128);
 
 /// The same, and what is written can be found by what `note` was told last: see [`free_written`].
-pub fn write_noted(space: &Space, value: &[u8], urgency: Urgency, note: &mut Note<'_>) -> Result<Large> {
+pub fn write_noted(
+    space: &Space,
+    value: &[u8],
+    way: &mut Way<'_>,
+    urgency: Urgency,
+    note: &mut Note<'_>,
+) -> Result<Large> {
     let Ok(len) = u32::try_from(value.len()) else {
         return Err(TreeError::EntryTooLarge { len: value.len(), max: u32::MAX as usize });
     };
@@ -115,8 +152,8 @@ pub fn write_noted(space: &Space, value: &[u8], urgency: Urgency, note: &mut Not
     let mut large = Large { page: 0, len, serial };
     let mut end = large.pages();
     while end > 0 {
-        let start = end.saturating_sub(BATCH as u32);
-        match write_batch(space, value, large, start..end, urgency, note) {
+        let start = end.saturating_sub(way.batch().0 as u32);
+        match write_batch(space, value, large, start..end, way, urgency, note) {
             Ok(first) => large.page = first,
             Err(error) => {
                 // Best effort: what was written is given back.
@@ -136,14 +173,16 @@ fn write_batch(
     value: &[u8],
     large: Large,
     range: std::ops::Range<u32>,
+    way: &mut Way<'_>,
     urgency: Urgency,
     note: &mut Note<'_>,
 ) -> Result<u32> {
+    let (batch, page_log) = way.batch();
     let mut ready = space.ready(range.len(), urgency)?;
-    let mut mtr = space.pages().begin(PAGE_LOG * BATCH as u64 + NOTE_LOG, BATCH, urgency)?;
+    let mut mtr = space.pages().begin(page_log * batch as u64 + NOTE_LOG, range.len(), urgency)?;
     let header = space.latch_header(&mut mtr);
-    space.can_allocate(&mtr, header, BATCH as u32)?;
-    let mut pages = Vec::with_capacity(BATCH);
+    space.can_allocate(&mtr, header, range.len() as u32)?;
+    let mut pages = Vec::with_capacity(batch);
     for _ in range.clone() {
         pages.push(space.allocate(&mut mtr, header, &mut ready, PageKind::Overflow, 0)?);
     }
@@ -151,11 +190,22 @@ fn write_batch(
     for (index, no) in range.zip(pages).rev() {
         let from = index as usize * PAYLOAD;
         let id = mtr.id(no);
+        let bytes = &value[from..value.len().min(from + PAYLOAD)];
         let mut page = mtr.page_mut(no);
-        page.write_u32(at::NEXT, next);
-        page.write_u32(at::INDEX, index);
-        page.write_u64(at::SERIAL, large.serial);
-        page.write(PAGE_HEADER, &value[from..value.len().min(from + PAYLOAD)]);
+        let mut owned = [0; PAGE_HEADER - at::NEXT];
+        owned[..4].copy_from_slice(&next.to_le_bytes());
+        owned[4..8].copy_from_slice(&index.to_le_bytes());
+        owned[8..].copy_from_slice(&large.serial.to_le_bytes());
+        page.write(at::NEXT, &owned);
+        match way {
+            Way::Logged => page.write(PAGE_HEADER, bytes),
+            Way::Past(pages) => {
+                page.write_u16(page::at::FLAGS, HOLLOW);
+                page.write_past_log(page::at::FLAGS, &0u16.to_le_bytes());
+                page.write_past_log(PAGE_HEADER, bytes);
+                pages.push(id);
+            }
+        }
         next = id.page;
     }
     note(&mut mtr, Large { page: next, ..large });
@@ -186,6 +236,9 @@ pub fn read(space: &Space, large: Large, access: Access, out: &mut Vec<u8>) -> R
         let guard = chained(space, page, large.pages() - index, access)?;
         if !large.owns(guard.page(), index) {
             return Err(TreeError::Gone { page: space.page_id(page) });
+        }
+        if is_hollow(guard.page()) {
+            return Err(space.corrupt(page, "its part of a large value was lost in a crash"));
         }
         let here = left.min(PAYLOAD);
         out.extend_from_slice(guard.page().bytes(PAGE_HEADER, here));

@@ -15,7 +15,7 @@ use super::spill::Spill;
 use super::{LOOK_EVERY, go_on, has_prefix, sort_budget, value_of};
 use crate::btree::bulk::{Bulk, Numbers, Unnamed};
 use crate::btree::modify::check_sizes;
-use crate::btree::overflow;
+use crate::btree::overflow::{self, Way};
 use crate::btree::{MAX_KEY, Tree, max_inline_value};
 use crate::core::Core;
 use crate::engine::Engine;
@@ -28,6 +28,7 @@ use crate::txn::rows::{Entry, payload};
 use crate::undo::RollPtr;
 use early::Early;
 use std::sync::Arc;
+use terrace_tier::page::PageId;
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
 
@@ -179,6 +180,8 @@ pub struct Load {
     stages: Vec<Stage>,
     /// In a transaction, until there are too many.
     early: Option<Early>,
+    /// Outside a transaction: pages of large values that are to be written through.
+    unwritten: Vec<PageId>,
     rows: u64,
     /// The last duplicate: its row's key, and the row.
     duplicate: (Vec<u8>, Vec<u8>),
@@ -230,7 +233,7 @@ impl Engine {
         };
         let stages = trees.iter().enumerate().map(stage).collect::<Result<_>>()?;
         let early = within.then(Early::default);
-        Ok(Load { maker, stages, early, rows: 0, duplicate: Default::default() })
+        Ok(Load { maker, stages, early, unwritten: Vec::new(), rows: 0, duplicate: Default::default() })
     }
 }
 
@@ -276,7 +279,14 @@ impl Load {
             head.flags = LARGE;
             let large = match self.maker.within {
                 true => self.maker.owner.write_large_of_load(&self.maker.table, row)?,
-                false => overflow::write(rows.tree.space(), row, Urgency::Normal)?,
+                false => {
+                    let core = &self.maker.core;
+                    let unwritten = &mut self.unwritten;
+                    let way = if core.passes_by_log(row.len()) { Way::Past(unwritten) } else { Way::Logged };
+                    let large = overflow::write(rows.tree.space(), row, way, Urgency::Normal)?;
+                    core.write_many_through(unwritten)?;
+                    large
+                }
             };
             row::value(head, &large.encode())
         };
@@ -327,6 +337,7 @@ impl Load {
             }
         }
         let Maker { core, table, .. } = &*self.maker;
+        core.write_through(&mut self.unwritten)?;
         core.catalog.set_built(table, core.ids.published());
         // No transaction's commit waits for it, and who copies a table takes the copy for safe: it drops the original.
         let redo = core.streams.pages().redo();

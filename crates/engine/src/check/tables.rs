@@ -8,7 +8,7 @@
 use super::tally::{Difference, Tally};
 use super::undo::{Settled, Undo};
 use super::{Progress, Report, Tables, add_tree};
-use crate::btree::check::{self as tree, OnEntry, Wanted};
+use crate::btree::check::{self as tree, Named, OnEntry, Wanted};
 use crate::btree::overflow::Large;
 use crate::catalog::Listed;
 use crate::look::Look;
@@ -74,7 +74,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Judges an entry. `row` gets the key of its row if it is live. Returns the large value that it names.
-    fn entry(&mut self, key: &[u8], value: &[u8], row: &mut dyn FnMut(&[u8])) -> Option<Large> {
+    fn entry(&mut self, key: &[u8], value: &[u8], row: &mut dyn FnMut(&[u8])) -> Option<Named> {
         let Some((head, rest)) = Head::decode(value) else {
             self.headless += 1;
             return None;
@@ -88,7 +88,8 @@ impl<'a> Entries<'a> {
             self.senseless += 1;
         }
         self.live(key, value, row);
-        large.filter(|_| self.index == 0)
+        let unfinished = self.undo.unfinished.contains(&head.txn);
+        large.filter(|_| self.index == 0).map(|large| Named { large, unfinished })
     }
 
     fn live(&mut self, key: &[u8], value: &[u8], row: &mut dyn FnMut(&[u8])) {

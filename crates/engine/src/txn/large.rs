@@ -2,19 +2,50 @@
 //! transaction's undo how far the value has come. So a rollback frees a value whose row was not written, and
 //! recovery what a crash cut short.
 //!
+//! Values from a size on pass by the log (`Core::bypass_from`): their pages are written through when many have come together, and
+//! the rest before the transaction is committed or prepared. What a crash leaves before that is rolled back, hollow or not.
+//!
 //! The first mini-transaction appends the record, the others write it anew in its place. It counts for the
 //! transaction when the value is written or has failed: nothing else is appended meanwhile.
 
 use super::{State, Txn};
-use crate::btree::overflow::{self, Large};
+use crate::btree::overflow::{self, Large, Way};
+use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::space::Space;
 use crate::table::Table;
 use crate::undo::record::{self, Body, Record};
+use std::sync::atomic::Ordering;
+use terrace_tier::page::PageId;
 use terrace_tier::redo::Urgency;
 
 /// More than a record of a large value takes.
 const RECORD: usize = 64;
+/// Pages of large values that are written through together, at the most; of a small memory a sixteenth.
+const TOGETHER: usize = 256;
+
+impl Core {
+    /// Whether a value of so many bytes passes by the log.
+    pub(crate) fn passes_by_log(&self, len: usize) -> bool {
+        self.bypass.load(Ordering::Relaxed) && len as u64 >= self.bypass_from.load(Ordering::Relaxed)
+    }
+
+    /// Makes pages of large values durable whose bytes are in no log. Waits; no latch is held.
+    pub(crate) fn write_through(&self, pages: &mut Vec<PageId>) -> Result<()> {
+        if !pages.is_empty() && !crate::planted::COMMITTED_HOLLOW.on() {
+            let patience = self.config.log_wait_timeout_ms.saturating_mul(1_000_000);
+            self.storage.flusher.write_through(pages, patience)?;
+        }
+        pages.clear();
+        Ok(())
+    }
+
+    /// The same, if there are many.
+    pub(crate) fn write_many_through(&self, pages: &mut Vec<PageId>) -> Result<()> {
+        let many = TOGETHER.min(self.storage.pages.pool().frames() / 16);
+        if pages.len() < many { Ok(()) } else { self.write_through(pages) }
+    }
+}
 
 impl Txn {
     /// Writes the row into pages of its own, in the table's primary space. If it fails, what is written is
@@ -27,12 +58,16 @@ impl Txn {
         row: &[u8],
     ) -> Result<Large> {
         let (txn, before) = (state.id, state.last);
+        let mut way = match self.core.passes_by_log(row.len()) {
+            true => Way::Past(&mut state.unwritten),
+            false => Way::Logged,
+        };
         let Some(stream) = &mut state.stream else {
             return Err(Error::Invalid("the transaction has ended".into()));
         };
         self.core.streams.make_room(stream, RECORD, Urgency::Normal)?;
         let mut noted = 0;
-        let written = overflow::write_noted(space, row, Urgency::Normal, &mut |mtr, large| {
+        let written = overflow::write_noted(space, row, &mut way, Urgency::Normal, &mut |mtr, large| {
             if crate::planted::LARGE_NOT_NOTED.on() {
                 return;
             }
@@ -43,6 +78,8 @@ impl Txn {
         if noted > 0 {
             state.appended(noted);
         }
-        Ok(written?)
+        let written = written?;
+        self.core.write_many_through(&mut state.unwritten)?;
+        Ok(written)
     }
 }

@@ -36,7 +36,7 @@ use history::Past;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use terrace_tier::page::{Glsn, SpaceId};
+use terrace_tier::page::{Glsn, PageId, SpaceId};
 use terrace_tier::pages::Pin;
 use terrace_tier::redo::{LogError, Urgency};
 
@@ -90,6 +90,8 @@ pub(crate) struct State {
     locked: u64,
     /// The Load records that stand in undo (`fill`).
     loads: Vec<RollPtr>,
+    /// Pages of large values whose bytes are in no log, and perhaps not on the volume yet (`large`).
+    unwritten: Vec<PageId>,
     /// Undo records written.
     changes: u64,
     lock_wait_ms: u64,
@@ -407,6 +409,7 @@ impl Txn {
         if state.id == 0 {
             return Ok(());
         }
+        self.core.write_through(&mut state.unwritten)?;
         let bytes =
             record::encode(&Record { txn: state.id, before: state.last, body: Body::Prepare { xid } });
         let Some(stream) = &mut state.stream else {
@@ -425,11 +428,16 @@ impl Txn {
         Ok(())
     }
 
-    /// Commits. Visible to others when it returns, durable when the ticket says so.
+    /// Commits. Visible to others when it returns, durable when the ticket says so. Of a transaction with large values that is not
+    /// prepared it waits for the volume.
     pub fn commit(&self) -> Result<Ticket> {
         let mut state = self.state.lock();
         if state.ended {
             return Err(Error::Invalid("the transaction has ended".into()));
+        }
+        if !state.rolling_back {
+            let _shield = terrace_io::cancel::shield();
+            self.core.write_through(&mut state.unwritten)?;
         }
         let mut end = 0;
         if let Some(side) = self.side.get().filter(|side| !side.has_ended()) {
@@ -481,6 +489,7 @@ impl Txn {
     /// Gives back what a transaction holds at its end.
     fn finish(&self, state: &mut State) {
         state.ended = true;
+        state.unwritten = Vec::new();
         state.hints.clear();
         state.begin_page = None;
         self.close_view(state);

@@ -8,6 +8,7 @@ use crate::path::Path;
 use crate::pool::Access;
 use crate::redo::Urgency;
 use crate::testing::HeldLog;
+use crate::testing::odd_disk::OddDisk;
 use crate::write_policy::WritePolicy;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
@@ -61,7 +62,7 @@ struct Rig {
 struct Open {
     map: Arc<Map>,
     pages: Arc<Pages>,
-    flusher: Flusher,
+    flusher: Arc<Flusher>,
     meddler: Arc<Meddler>,
 }
 
@@ -76,12 +77,16 @@ impl Rig {
     }
 
     fn open(&self) -> Open {
+        self.open_over(&*self.disk)
+    }
+
+    fn open_over(&self, volume: &dyn Disk) -> Open {
         let mut loading = Loading::open(&*self.disk).unwrap();
         for r in self.log.records().iter().filter(|r| r.id.space == SpaceId::MAP) {
             loading.apply(r.id.page, &r.ops, r.range.first, r.range.end).unwrap();
         }
         let map = Arc::new(loading.finish(self.slots, self.log.clone()).unwrap());
-        let buffer = Arc::new(ObjectBuffer::open(&*self.disk).unwrap());
+        let buffer = Arc::new(ObjectBuffer::open(volume).unwrap());
         let path = Arc::new(Path::new(map.clone(), buffer.clone(), None, None));
         let pages = Arc::new(Pages::new(self.sim.world(), 256, path, self.log.clone()));
         let meddler = Arc::new(Meddler::default());
@@ -89,7 +94,7 @@ impl Rig {
         assert!(meddler.map.set(map.clone()).is_ok());
         let flash: Arc<dyn FlashCache> = meddler.clone();
         let flusher = Flusher::new(pages.pool().clone(), map.clone(), buffer, self.log.clone(), Some(flash));
-        Open { map, pages, flusher, meddler }
+        Open { map, pages, flusher: Arc::new(flusher), meddler }
     }
 
     fn crash(&self) {
@@ -359,4 +364,102 @@ fn a_full_device_gives_out_no_slot_and_new_pages_wait_for_one() {
     create(&open.pages, 30..35);
     pool.discard_space(SPACE);
     assert_eq!(pool.homeless(), 0);
+}
+
+/// Makes a page one of a large value, with this content, which no log has.
+fn make_large(pages: &Pages, page: u32, value: u8) {
+    let id = PageId::new(SPACE, page);
+    let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();
+    let handle = mtr.write(id).unwrap_or_else(|| mtr.create(id, PageKind::Overflow, 0));
+    mtr.page_mut(handle).init(id, PageKind::Overflow, 0);
+    mtr.page_mut(handle).write_past_log(PAGE_HEADER, &[value; 100]);
+    mtr.commit();
+}
+
+fn large(pages: std::ops::Range<u32>) -> Vec<PageId> {
+    pages.map(|page| PageId::new(SPACE, page)).collect()
+}
+
+#[test]
+fn what_was_written_through_is_named_whole_and_the_flusher_had_no_part_in_it() {
+    let rig = Rig::new(512);
+    let open = rig.open();
+    create(&open.pages, 0..3);
+    (10..160).for_each(|page| make_large(&open.pages, page, page as u8));
+    open.flusher.write_through(&large(10..160), 0).unwrap();
+    assert_eq!((open.dirty(), open.flusher.counters.pages.load(Ordering::Relaxed)), (3, 0));
+    assert_eq!(open.flusher.bypass.syncs.load(Ordering::Relaxed), 1, "one sync for all");
+    assert!(open.flusher.oldest_bound().is_some(), "the checkpoint waits for the record that names them");
+    rig.log.make_durable(rig.log.appended()).unwrap();
+    assert_eq!(open.flusher.oldest_bound(), None);
+    rig.crash();
+    let open = rig.open();
+    (10..160).for_each(|page| assert_eq!(open.value(page), page as u8));
+    assert_eq!(open.map.faults(), Vec::<String>::new());
+}
+
+/// Pages that were flushed, that became others', or are clean are left alone; a full object buffer is an error, and nothing is lost.
+#[test]
+fn what_needs_no_writing_is_left_alone_and_a_full_object_buffer_is_said() {
+    let rig = Rig::new(64);
+    let open = rig.open();
+    (0..10).for_each(|page| make_large(&open.pages, page, 7));
+    open.flush_all();
+    open.flusher.write_through(&large(0..10), 0).unwrap();
+    assert_eq!(open.flusher.bypass.syncs.load(Ordering::Relaxed), 0);
+    create(&open.pages, 20..22);
+    open.flusher.write_through(&large(15..25), 0).unwrap();
+    assert_eq!((open.dirty(), open.flusher.bypass.pages.load(Ordering::Relaxed)), (2, 0));
+    open.flush_all();
+    let held = open.map.take_slots(open.map.slots_usable() as usize, 0).unwrap();
+    (30..40).for_each(|page| make_large(&open.pages, page, 9));
+    let full = open.flusher.write_through(&large(30..40), 1_000_000);
+    assert!(matches!(full, Err(FlushError::Full { total: 64 })), "{full:?}");
+    assert!(open.flusher.failure().is_none());
+    open.map.give_back_slots(&held);
+    open.flusher.write_through(&large(30..40), 0).unwrap();
+    assert_eq!((open.dirty(), open.value(39)), (0, 9));
+    // A failed write is final, as the flusher's is.
+    make_large(&open.pages, 50, 1);
+    rig.disk.faults().write_errors.store(true, Ordering::SeqCst);
+    assert!(matches!(open.flusher.write_through(&large(50..51), 0), Err(FlushError::Disk(_))));
+    assert!(open.flusher.failure().is_some());
+}
+
+/// The planted bug is global.
+static BY_TWO: Mutex<()> = Mutex::new(());
+
+/// While the flusher writes an older image of it, a page is made a large value's and written through.
+fn an_older_image_is_never_named_last() {
+    let rig = Rig::new(64);
+    let disk = OddDisk::new(rig.disk.clone());
+    let open = rig.open_over(&disk);
+    create(&open.pages, 0..4);
+    let (pages, flusher) = (open.pages.clone(), open.flusher.clone());
+    disk.once(move || {
+        make_large(&pages, 2, 99);
+        // It is busy: who has time waits.
+        _ = flusher.write_through(&large(2..3), 0);
+    });
+    open.flusher.request(rig.log.appended());
+    assert_eq!(open.flusher.step(), Step::Worked);
+    open.flusher.write_through(&large(2..3), 1_000_000_000).unwrap();
+    rig.log.make_durable(rig.log.appended()).unwrap();
+    rig.crash();
+    assert_eq!(rig.open().value(2), 99);
+}
+
+#[test]
+fn of_two_images_on_their_way_the_newer_one_is_named() {
+    let _one = BY_TWO.lock();
+    an_older_image_is_never_named_last();
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_a_page_that_two_write_at_a_time_is_found_by_one_run() {
+    let _one = BY_TWO.lock();
+    crate::planted::WRITTEN_BY_TWO.set(true);
+    assert!(std::panic::catch_unwind(an_older_image_is_never_named_last).is_err());
+    crate::planted::WRITTEN_BY_TWO.set(false);
 }

@@ -69,3 +69,24 @@ fn planted_a_slot_given_back_twice_is_found_by_one_run() {
     planted::SLOT_RELEASED_TWICE.set(false);
     assert_eq!(found, [true, true]);
 }
+
+/// Two who may make pages, of which neither has made one yet.
+#[test]
+fn room_that_was_promised_is_not_promised_again_before_the_pages_are_made() {
+    let disk = SimWorld::new(1).disk("volume");
+    let spill = Arc::new(Spill::new(None, disk.clone(), 100_000));
+    let room = Room { pool: crate::testing::pages(256).0.pool().clone(), spill: spill.clone() };
+    pages::Room::admit(&room, 1000, A).unwrap();
+    pages::Room::admit(&room, 500, B).unwrap();
+    // From here on the device gives nothing more.
+    disk.faults().full.store(true, Ordering::SeqCst);
+    let all = [ids(A, 0..1000), ids(B, 0..500)].concat();
+    for some in all.chunks(100) {
+        spill.write(some, &mut images(some)).unwrap();
+    }
+    is_whole(&spill, &all);
+    let full = pages::Room::admit(&room, 1000, A);
+    assert!(matches!(full, Err(NoRoom::Full(_))), "{full:?}");
+    spill.drop_space(B);
+    pages::Room::admit(&room, 10, A).unwrap();
+}

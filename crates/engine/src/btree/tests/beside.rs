@@ -1,7 +1,7 @@
 //! Bulk builds, estimates and large values.
 
 use super::*;
-use crate::btree::overflow::{self, Large, PAYLOAD};
+use crate::btree::overflow::{self, Large, PAYLOAD, Way};
 use crate::error::Error;
 use std::ops::Bound;
 
@@ -138,7 +138,7 @@ fn large_values_come_back_and_their_pages_are_used_anew() {
         let mut written = Vec::new();
         for len in [0, 1, PAYLOAD - 1, PAYLOAD, PAYLOAD + 1, 4 * PAYLOAD, 1_000_000] {
             let value: Vec<u8> = (0..len).map(|i| (i / 7) as u8 ^ round).collect();
-            written.push((overflow::write(space, &value, Urgency::Normal).unwrap(), value));
+            written.push((overflow::write(space, &value, Way::Logged, Urgency::Normal).unwrap(), value));
         }
         for (large, value) in &written {
             assert_eq!(Large::decode(&large.encode()), Some(*large));
@@ -166,9 +166,9 @@ fn large_values_come_back_and_their_pages_are_used_anew() {
 fn freeing_again_never_takes_another_values_pages() {
     let w = world(200);
     let space = w.tree.space();
-    let old = overflow::write(space, &[1; 50_000], Urgency::Normal).unwrap();
+    let old = overflow::write(space, &[1; 50_000], Way::Logged, Urgency::Normal).unwrap();
     overflow::free(space, old, Urgency::Normal).unwrap();
-    let new = overflow::write(space, &[2; 50_000], Urgency::Normal).unwrap();
+    let new = overflow::write(space, &[2; 50_000], Way::Logged, Urgency::Normal).unwrap();
     overflow::free(space, old, Urgency::Normal).unwrap();
     let mut back = Vec::new();
     overflow::read(space, new, Access::Normal, &mut back).unwrap();

@@ -1,0 +1,214 @@
+//! Write-through (CloudJump III §3.3): pages of large values, whose content no log has, are written to the volume by who
+//! made them. They never queue behind other dirty pages, and the log's writer never behind them.
+//!
+//! The pages are as all dirty pages are: latched when made, dated by the log, and the flusher may take them first. What is
+//! named stands in the log behind the record that made the page, so a name is never durable without that record.
+//!
+//! Whoever copies a page to write it keeps others from writing it ([`Writing`]) until the map names the image: of two
+//! images of one page that are on their way at a time, the older one could be named last.
+
+use super::{FlushError, Flusher};
+use crate::map::entry::Slot;
+use crate::page::{self, Glsn, PAGE_SIZE, PageId, PageKind, PageRef, Tag};
+use crate::planted;
+use crate::pool::{Access, DirtyCopy, Lookup};
+use std::sync::atomic::Ordering;
+use terrace_io::AlignedBuf;
+use terrace_io::clock::Nanos;
+
+/// Pages of one write.
+const BATCH: usize = 64;
+/// How often a waiter looks again, in nanoseconds.
+const LOOK: Nanos = 5_000_000;
+
+/// Pages that somebody writes, kept from others until this is dropped.
+pub(super) struct Writing<'f> {
+    flusher: &'f Flusher,
+    ids: Vec<PageId>,
+}
+
+impl<'f> Writing<'f> {
+    pub(super) fn new(flusher: &'f Flusher) -> Writing<'f> {
+        Writing { flusher, ids: Vec::new() }
+    }
+
+    /// False: somebody writes the page already. Called before the page is copied.
+    pub(super) fn begin(&mut self, id: PageId) -> bool {
+        let free = self.flusher.writing.lock().insert(id);
+        if free {
+            self.ids.push(id);
+        }
+        free || planted::WRITTEN_BY_TWO.on()
+    }
+
+    /// The page that was begun last is not written.
+    pub(super) fn cancel(&mut self, id: PageId) {
+        if self.ids.pop_if(|last| *last == id).is_some() {
+            self.flusher.writing.lock().remove(&id);
+        }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut writing = self.flusher.writing.lock();
+        self.ids.iter().for_each(|id| _ = writing.remove(id));
+    }
+}
+
+/// Images that are written and not named. Dropped, their slots are free again.
+struct Written<'f> {
+    flusher: &'f Flusher,
+    pages: Vec<(DirtyCopy, Slot, Tag)>,
+}
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        let slots: Vec<Slot> = self.pages.iter().map(|(_, slot, _)| *slot).collect();
+        self.flusher.map.give_back_slots(&slots);
+    }
+}
+
+/// What there is to do for a page.
+enum Found {
+    /// Its image is durable and named, or nobody needs it any more.
+    Done,
+    /// Somebody writes it, or changes it now.
+    Busy,
+    Copied(DirtyCopy),
+}
+
+impl Flusher {
+    /// Makes these pages of large values durable, and then the map name them, as far as they are not yet. What is logged
+    /// after it returns may count on their content. Waits, while no slot is free up to `patience` nanoseconds; no latch is
+    /// held.
+    pub fn write_through(&self, pages: &[PageId], patience: Nanos) -> Result<(), FlushError> {
+        let clock = &self.pool.world.clock;
+        let mut left = pages.to_vec();
+        let mut since = clock.now();
+        loop {
+            let progress = self.progress.ticket();
+            if let Some(error) = self.failure() {
+                return Err(error);
+            }
+            let before = left.len();
+            left = self.write_some(&left)?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            if left.len() < before {
+                since = clock.now();
+            } else if clock.now() - since > patience {
+                return Err(FlushError::Full { total: self.map.slots_total() });
+            }
+            self.map.slots_wanted.notify();
+            if self.map.has_pending_slots() {
+                self.redo.make_durable(self.redo.appended())?;
+                self.map.settle();
+            }
+            self.pool.world.sched.wait(&self.progress, progress, Some(LOOK));
+        }
+    }
+
+    /// One round. Returns the pages that could not be written now.
+    fn write_some(&self, pages: &[PageId]) -> Result<Vec<PageId>, FlushError> {
+        let kept = self.through.lock().pop();
+        let mut images = kept.unwrap_or_else(|| AlignedBuf::zeroed(BATCH * PAGE_SIZE));
+        let mut left = Vec::new();
+        // The order counts: what is written is given back, or clean, before others may write the pages.
+        let mut writing = Writing::new(self);
+        let mut written = Written { flusher: self, pages: Vec::with_capacity(pages.len()) };
+        for pages in pages.chunks(BATCH) {
+            let mut copies = Vec::with_capacity(pages.len());
+            for id in pages {
+                let at = copies.len() * PAGE_SIZE;
+                match self.copy_of(*id, &mut writing, &mut images[at..at + PAGE_SIZE]) {
+                    Found::Done => {}
+                    Found::Busy => left.push(*id),
+                    Found::Copied(copy) => copies.push(copy),
+                }
+            }
+            if copies.is_empty() {
+                continue;
+            }
+            let ids: Vec<PageId> = copies.iter().map(|copy| copy.id).collect();
+            let slots = self.find_room(&mut copies, &mut images)?;
+            left.extend(ids.into_iter().filter(|id| copies.iter().all(|copy| copy.id != *id)));
+            let images = &mut images[..copies.len() * PAGE_SIZE];
+            let tags: Vec<Tag> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();
+            written
+                .pages
+                .extend(copies.into_iter().zip(&slots).zip(tags).map(|((c, slot), tag)| (c, *slot, tag)));
+            self.buffer.write_many(&slots, images).map_err(|error| self.disk_failed(error))?;
+        }
+        let mut free = self.through.lock();
+        if free.is_empty() {
+            free.push(images);
+        }
+        drop(free);
+        let any = !written.pages.is_empty();
+        if any {
+            self.name(&mut written)?;
+        }
+        drop(writing);
+        if any {
+            self.progress.notify();
+        }
+        Ok(left)
+    }
+
+    /// A copy of the page, if it is one of a large value and dirty.
+    fn copy_of(&self, id: PageId, writing: &mut Writing<'_>, image: &mut [u8]) -> Found {
+        if !writing.begin(id) {
+            return Found::Busy;
+        }
+        let found = match self.pool.lookup(id, Access::Internal) {
+            // A dirty page stays in memory.
+            Lookup::Absent => Found::Done,
+            Lookup::Claimed => Found::Busy,
+            Lookup::Pinned(no) => {
+                let copy = self.pool.copy_dirty(no, image);
+                let is_dirty = self.pool.frame(no).is_dirty();
+                self.pool.unpin(no);
+                match copy {
+                    Some(copy) if PageRef::new(image).kind() == PageKind::Overflow as u8 => {
+                        Found::Copied(copy)
+                    }
+                    // It was given back meanwhile: its change went back.
+                    Some(_) => Found::Done,
+                    None if is_dirty => Found::Busy,
+                    None => Found::Done,
+                }
+            }
+        };
+        if !matches!(found, Found::Copied(_)) {
+            writing.cancel(id);
+        }
+        found
+    }
+
+    /// Syncs what is written, and names it.
+    fn name(&self, written: &mut Written<'_>) -> Result<(), FlushError> {
+        if !planted::BYPASS_NOT_SYNCED.on() {
+            self.buffer.sync().map_err(|error| self.disk_failed(error))?;
+        }
+        let named: Vec<(PageId, Slot, Tag)> =
+            written.pages.iter().map(|(copy, slot, tag)| (copy.id, *slot, *tag)).collect();
+        let range = self.map.publish_slots(&named)?;
+        let pages = std::mem::take(&mut written.pages);
+        let first: Glsn = pages.iter().map(|(copy, ..)| copy.first_change).min().unwrap_or(0);
+        self.unmapped.lock().push_back((first, range.end));
+        for (copy, ..) in &pages {
+            // A new page's number may have had a copy there.
+            if let Some(flash) = self.flash() {
+                flash.invalidate(copy.id);
+            }
+            self.writes.count_clean(copy.id.space);
+            self.pool.flushed(copy);
+        }
+        self.pool.batch_flushed();
+        self.bypass.pages.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        self.bypass.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}

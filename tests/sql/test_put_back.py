@@ -1,0 +1,192 @@
+"""Yesterday's copy of a tier put back while the others have gone on: right, or refused in words; never old rows among new ones."""
+
+import os
+import shutil
+import time
+
+import pymysql
+import pytest
+from conftest import Server, end
+from test_object import ROWS, SIZES, Store, count_objects, is_mostly_far, load, status, wait_for
+
+
+def volume_of(server):
+    return os.path.join(server.directory, "data", "terrace")
+
+
+def put_back(what, old):
+    shutil.rmtree(what)
+    shutil.copytree(old, what)
+
+
+@pytest.fixture
+def server(tmp_path, engine):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    options = ["--terrace-memory=8388608", f"--terrace-flash-path={tmp_path}/flash", "--terrace-flash=134217728"]
+    one = Server(str(directory), options)
+    one.start()
+    yield one
+    end(one)
+
+
+def sums(connection, run):
+    return run(connection, "SELECT COUNT(*), SUM(v), SUM(v = id), SUM(v = id + 1) FROM t")[0]
+
+
+YESTERDAY, TODAY = (ROWS, ROWS * (ROWS + 1) // 2, ROWS, 0), (ROWS, ROWS * (ROWS + 3) // 2, 0, ROWS)
+
+
+def warm(connection, run):
+    """Uses each page twice, so that it comes to flash."""
+    for _ in range(2):
+        for at in range(1, ROWS, 12):
+            run(connection, "SELECT v FROM t WHERE id = %s", (at,))
+
+
+def test_a_whole_volume_of_yesterday_is_yesterday_and_flash_of_today_shows_nothing_of_today(server, tmp_path, run):
+    connection = server.connect()
+    load(connection, run)
+    warm(connection, run)
+    server.stop()
+    yesterday = tmp_path / "yesterday"
+    shutil.copytree(volume_of(server), yesterday)
+    server.start()
+    connection = server.connect(database="d")
+    run(connection, "UPDATE t SET v = v + 1")
+    run(connection, "CREATE TABLE since (id INT) ENGINE=Terrace")
+    run(connection, "INSERT INTO since VALUES (1)")
+    assert sums(connection, run) == TODAY
+    warm(connection, run)
+    time.sleep(3)  # the index of flash is saved after two quiet seconds
+    server.stop()
+
+    today = tmp_path / "today"
+    shutil.copytree(volume_of(server), today)
+    put_back(volume_of(server), yesterday)
+    server.start()
+    connection = server.connect(database="d")
+    wait_for(lambda: int(status(connection, run, "flash_pages_restored")) > 300)
+    assert sums(connection, run) == YESTERDAY
+    with pytest.raises(pymysql.err.MySQLError) as gone:
+        run(connection, "SELECT * FROM since")
+    assert gone.value.args[0] in (1932, 1146), gone.value
+    assert [row[3] for row in run(connection, "CHECK TABLE t")] == ["OK"]
+    # It goes on from there, over a crash, too.
+    run(connection, "UPDATE t SET v = v + 1 WHERE id <= 10")
+    server.kill9()
+    server.start()
+    connection = server.connect(database="d")
+    assert sums(connection, run) == (ROWS, YESTERDAY[1] + 10, ROWS - 10, 10)
+    server.stop()
+    put_back(volume_of(server), today)
+    server.start()
+    connection = server.connect(database="d")
+    assert sums(connection, run) == TODAY and run(connection, "SELECT * FROM since") == [(1,)]
+
+
+@pytest.mark.parametrize("files", ["pages", "map", "log"])
+def test_a_part_of_a_volume_of_yesterday_is_refused_in_words_or_harmless(files, server, tmp_path, run):
+    connection = server.connect()
+    load(connection, run)
+    server.stop()
+    yesterday = tmp_path / "yesterday"
+    shutil.copytree(volume_of(server), yesterday)
+    server.start()
+    connection = server.connect(database="d")
+    run(connection, "UPDATE t SET v = v + 1")
+    run(connection, "INSERT INTO t SELECT id + 100000, v, k, pad FROM t WHERE id <= 3000")
+    run(connection, "DELETE FROM t WHERE id > 100000")
+    server.stop()
+    shutil.rmtree(tmp_path / "flash")
+    put = [name for name in os.listdir(yesterday) if name.startswith(files)]
+    assert put, os.listdir(yesterday)
+    for name in put:
+        shutil.copy(yesterday / name, os.path.join(volume_of(server), name))
+    server.start()
+    connection = server.connect(database="d")
+    try:
+        found = sums(connection, run)
+    except pymysql.err.MySQLError as error:
+        log = open(os.path.join(server.directory, "error.log")).read()
+        print(error, log[-600:])
+        assert error.args[0] in (1034, 1286, 1932, 126, 127, 1030, 1712, 1146), error
+        words = ("corrupt", "checksum", "tag", "Corrupt", "is damaged", "attested", "log ends")
+        assert any(word in log or word in str(error) for word in words), (error, log[-2000:])
+    else:
+        assert found == TODAY, f"{files} of yesterday: {found}"
+
+
+def test_a_volume_of_yesterday_under_a_store_of_today_is_told_so_and_deletes_nothing(tmp_path, engine, run):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    store = Store("directory", tmp_path)
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    server = Server(str(directory), SIZES + store.options())
+    server.start()
+    try:
+        connection = server.connect()
+        load(connection, run)
+        wait_for(lambda: is_mostly_far(connection, run))
+        server.stop()
+        yesterday = tmp_path / "yesterday"
+        shutil.copytree(volume_of(server), yesterday)
+        for _ in range(2):  # each start is another writer to the store
+            server.start()
+            connection = server.connect(database="d")
+        run(connection, "UPDATE t SET v = v + 1")
+        assert sums(connection, run) == TODAY
+        wait_for(lambda: is_mostly_far(connection, run))
+        server.stop()
+        today, objects = tmp_path / "today", count_objects(store)
+        shutil.copytree(volume_of(server), today)
+
+        put_back(volume_of(server), yesterday)
+        server.start()
+        connection = server.connect(database="d")
+        # What objects it knew may have been collected since: then the read says so. Nothing of today is among what it reads.
+        try:
+            assert sums(connection, run) == YESTERDAY
+        except pymysql.err.MySQLError as error:
+            print(error)
+            assert error.args[0] in (1030, 1712, 1296, 1877, 1034, 126, 127), error
+        try:
+            run(connection, "UPDATE t SET v = v + 5 WHERE id <= 100")
+        except pymysql.err.MySQLError as error:
+            print(error)
+        wait_for(lambda: "fenced" in (status(connection, run, "object_store_trouble") or ""), 30)
+        print(status(connection, run, "object_store_trouble"))
+        server.kill9()
+        assert count_objects(store) == objects, "a volume of yesterday has changed the store"
+        put_back(volume_of(server), today)
+        server.start()
+        connection = server.connect(database="d")
+        assert sums(connection, run) == TODAY
+        assert [row[3] for row in run(connection, "CHECK TABLE t")] == ["OK"]
+    finally:
+        end(server)
+
+
+def test_the_first_query_does_not_wait_for_a_large_flash(server, tmp_path, run):
+    """64 GiB of flash, of which the images are holes: the index of it is put back while queries are answered."""
+    connection = server.connect()
+    load(connection, run)
+    warm(connection, run)
+    server.stop()
+    flash = tmp_path / "flash"
+    size = 64 << 30
+    os.truncate(flash / "bpe", size)
+    # What stands there besides is read, and worth nothing.
+    os.truncate(flash / "bpe.index", 4096 * (2 + size // 16384 // 1022))
+    server.options = ["--terrace-memory=268435456", f"--terrace-flash-path={flash}", f"--terrace-flash={size}"]
+    server.start()
+    since = time.monotonic()
+    connection = server.connect(database="d")
+    assert run(connection, "SELECT v FROM t WHERE id = 4711") == [(4711,)]
+    print(f"first query after {time.monotonic() - since:.3f} s")
+    wait_for(lambda: int(status(connection, run, "flash_pages_restored")) > 300)
+    assert int(status(connection, run, "flash_pages_max")) > 4_000_000
+    assert sums(connection, run) == YESTERDAY
