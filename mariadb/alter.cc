@@ -9,10 +9,13 @@
 
   prepare   alone with the table: the engine begins to note which rows change
   inplace   beside everybody: the rows of one view, their entries, sorted and built; then rounds over the rows that changed
-  commit    alone again: the last round, then one change of the engine's catalog, for all of a table's partitions at once
+  commit    alone again: the last round, then one change of the engine's catalog, for all of a table's partitions at once, and
+            their options with it
+
+  The rows of the new indexes are in alter_rows.cc.
 */
 #include "ha_terrace.h"
-#include "alter.h"
+#include "alter_context.h"
 #include "in_doubt.h"
 #include "ddl.h"
 #include "errors.h"
@@ -23,11 +26,6 @@
 using namespace terrace;
 
 namespace {
-
-const uint32 BATCH_BYTES= 65536;
-/* Rounds beside writers that never stop; what is left then is the last round's. */
-const uint ROUNDS_MAX= 20;
-const uint64_t FEW_ROWS= 1000;
 
 /* What changes definitions only. */
 const alter_table_operations INSTANT=
@@ -63,31 +61,6 @@ uint kept_key(const TABLE *table, const Alter_inplace_info *info, uint number, c
 }
 
 } // namespace
-
-/** What the server passes from one call to the next. */
-struct terrace::Alter_context : public inplace_alter_handler_ctx
-{
-  ~Alter_context() override { give_up(); }
-  void give_up()
-  {
-    terrace_alter_close(alter);
-    alter= nullptr;
-  }
-
-  ha_terrace *owner= nullptr;
-  terrace_alter *alter= nullptr;
-  /* Stored rows are read as rows of the altered table: a new index may be of a new virtual column. */
-  TABLE *altered= nullptr;
-  RowCodec row;
-  RowLayouts layouts;
-  KeyCodec primary;
-  /* The new indexes: their codecs, and their numbers in the altered table. */
-  std::vector<KeyCodec> codecs;
-  std::vector<uint> numbers;
-  /* Their virtual columns: reads ignore what is wrong with a value, an index does not. */
-  std::vector<uint> computed;
-  Bytes bytes;
-};
 
 typedef Alter_context Context;
 
@@ -204,70 +177,6 @@ bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *
   return true;
 }
 
-/** A row of a batch, its head first, to the altered table's record[0], with its virtual columns. */
-bool ha_terrace::read_altered(Context *context, const uchar *at)
-{
-  TABLE *altered= context->altered;
-  terrace_row_head head;
-  memcpy(&head, at, sizeof head);
-  at+= sizeof head;
-  m_position.assign(at, head.key_len);
-  return context->row.decode(at + head.key_len, head.value_len, altered->record[0], nullptr) &&
-         !(altered->vfield && altered->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
-}
-
-/** Calls `each` for every row of the batch, with its entries in the new indexes. */
-template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, const terrace_batch &batch, Each each)
-{
-  const uchar *at= batch.data.data;
-  std::vector<terrace_entry> &list= m_entries[0].list;
-  for (uint row= 0; row < batch.rows; row++)
-  {
-    terrace_row_head head;
-    memcpy(&head, at, sizeof head);
-    if (!read_altered(context, at))
-      return TERRACE_CORRUPT;
-    for (uint column : context->computed)
-      if (context->altered->update_virtual_field(context->altered->field[column], false))
-        return TERRACE_CORRUPT;         // the server has the error
-    at+= sizeof head + head.key_len + head.value_len;
-    Bytes &bytes= context->bytes;
-    bytes.clear();
-    list.clear();
-    struct Span { size_t key, primary_at, value, end; bool unique; };
-    Span spans[MAX_KEY];
-    for (uint index= 0; index < context->codecs.size(); index++)
-    {
-      const KeyCodec &codec= context->codecs[index];
-      Span &span= spans[index];
-      bool has_null;
-      span.key= bytes.size();
-      codec.encode_record(context->altered->record[0], &bytes, &has_null);
-      span.primary_at= bytes.size();
-      span.unique= codec.is_unique() && !has_null;
-      bytes.append(m_position.data(), m_position.size());
-      span.value= bytes.size();
-      codec.originals(context->altered->record[0], &bytes);
-      span.end= bytes.size();
-    }
-    for (uint index= 0; index < context->codecs.size(); index++)
-    {
-      const Span &span= spans[index];
-      terrace_entry entry= {};
-      entry.size= sizeof entry;
-      entry.index= index;
-      entry.key= bytes_of(bytes.data() + span.key, span.value - span.key);
-      entry.unique_len= span.unique ? span.primary_at - span.key : SIZE_MAX;
-      entry.primary_at= span.primary_at - span.key;
-      entry.value= bytes_of(bytes.data() + span.value, span.end - span.value);
-      list.push_back(entry);
-    }
-    if (int32_t code= each(list.data(), list.size()))
-      return code;
-  }
-  return TERRACE_OK;
-}
-
 /** The layouts that the table's rows have after the change. False: rows must be copied. */
 bool ha_terrace::layouts_after(const ColumnChange &columns, TABLE *altered, RowLayouts *layouts) const
 {
@@ -320,92 +229,6 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   return code ? alter_failed(code, altered, info) : false;
 }
 
-namespace {
-
-/** How far ALTER is, for SHOW PROCESSLIST: rows read, then each index built. */
-struct Progress
-{
-  Progress(THD *thd, uint indexes, ulonglong rows) : thd(thd), rows(rows) { thd_progress_init(thd, 1 + indexes); }
-  ~Progress() { thd_progress_end(thd); }
-
-  static bool is_built(void *self, uint64_t entries)
-  {
-    Progress *progress= static_cast<Progress *>(self);
-    thd_progress_report(progress->thd, entries, MY_MAX(progress->rows, entries));
-    return !thd_killed(progress->thd);
-  }
-
-  THD *thd;
-  ulonglong rows;
-};
-
-} // namespace
-
-/** One round over the rows that changed. */
-int32_t ha_terrace::alter_round(Context *context, bool last)
-{
-  THD *thd= ha_thd();
-  if (int32_t code= terrace_alter_round(context->alter, last))
-    return code;
-  terrace_batch batch= {};
-  batch.size= sizeof batch;
-  for (bool after : {false, true})
-  {
-    int32_t code;
-    while (!(code= terrace_alter_round_rows(context->alter, after, BATCH_BYTES, &batch)))
-    {
-      code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
-        return terrace_alter_change(context->alter, after, list, count);
-      });
-      if (!code && thd_killed(thd))
-        code= TERRACE_CANCELLED;
-      if (code)
-        return code;
-    }
-    if (code != TERRACE_NO_ROW)
-      return code;
-  }
-  return terrace_alter_round_end(context->alter);
-}
-
-bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
-{
-  Context *context= static_cast<Context *>(info->handler_ctx);
-  if (context->codecs.empty())
-    return false;
-  THD *thd= ha_thd();
-  Progress progress(thd, (uint) context->codecs.size(), stats.records);
-  MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
-  terrace_batch batch= {};
-  batch.size= sizeof batch;
-  ulonglong rows= 0;
-  int32_t code;
-  while (!(code= terrace_alter_rows(context->alter, BATCH_BYTES, &batch)))
-  {
-    code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
-      return terrace_alter_add(context->alter, list, count);
-    });
-    rows+= batch.rows;
-    if (!code && !Progress::is_built(&progress, rows))
-      code= TERRACE_CANCELLED;
-    if (code)
-      break;
-  }
-  progress.rows= rows;
-  if (code == TERRACE_NO_ROW)
-    code= TERRACE_OK;
-  for (uint index= 0; index < context->codecs.size() && !code; index++)
-  {
-    thd_progress_next_stage(thd);
-    code= terrace_alter_load(context->alter, index, Progress::is_built, &progress);
-  }
-  // What comes while a round goes on is the next one's; each is shorter, unless writers are faster.
-  for (uint round= 0; !code && round < ROUNDS_MAX && (round == 0 || terrace_alter_behind(context->alter) > FEW_ROWS); round++)
-    code= alter_round(context, false);
-  tmp_restore_column_map(&table->read_set, before);
-  return code ? alter_failed(code, altered, info) : false;
-}
-
 bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
 {
   if (!commit)
@@ -431,11 +254,6 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       code= terrace_table_auto_increment_raise(owner->m_table, info->create_info->auto_increment_value);
     if (code)
       return owner->alter_failed(code, altered, info);
-    if (apply_table_options(owner->m_name, altered))
-    {
-      my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", MYF(0), last_message().c_str());
-      return true;
-    }
     alters.push_back(context->alter);
   }
   std::vector<std::string> properties;
@@ -450,7 +268,14 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   for (const std::string &one : properties)
     each.push_back(bytes_of(one));
   info->handler_ctx= all[0];
-  const int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size());
+  const TableOptions options(altered);
+  const int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size(), options.get());
+  if (code == TERRACE_INVALID || code == TERRACE_TOO_LARGE)
+  {
+    // Nothing was changed: what the options say can't be.
+    my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", MYF(0), last_message().c_str());
+    return true;
+  }
   if (code)
   {
     // It may be done when the volume is there again.

@@ -69,7 +69,10 @@ static int drop(THD *thd, const char *path)
   if (thd && !server_recovers() && !is_passing_name(name) && !is_partition(name))
     if (int error= wait_for_prepared(thd, name))
       return error;
-  return map_error(thd, drop_in_doubt(thd, name));
+  const int32_t code= drop_in_doubt(thd, name);
+  if (!code)
+    Writers::dropped(name);
+  return map_error(thd, code);
 }
 
 /** Also of a table that the server doesn't know: its partitions may be left. */
@@ -258,7 +261,7 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   definition.temporary= temporary && temporary_tables_are_unlogged();
   terrace_table *table= nullptr;
   int32_t code= terrace_table_create(engine, &definition, &table);
-  if (!code && apply_table_options(engine_name, form))
+  if (!code && TableOptions(form).apply(engine_name))
   {
     my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", MYF(0), last_message().c_str());
     terrace_table_close(table);
@@ -354,36 +357,11 @@ int ha_terrace::rename_table(const char *from, const char *to)
   }
   if (!code && !kept.empty())
     forget_statistics(kept);
+  if (!code)
+    Writers::renamed(before, after);
   if (!code && !properties.has(Properties::TEMPORARY))
     note_renamed(ha_thd(), before, after);
   return map_error(ha_thd(), code);
-}
-
-/** All that the statement truncates: it truncates partitions one by one, and none of them if one is refused. */
-static std::string truncated(THD *thd, const std::string &name)
-{
-  static const char SUBPARTITION[]= "#SP#";
-  const bool one_partition= thd_sql_command(thd) == SQLCOM_ALTER_TABLE && thd->lex->alter_info.partition_names.elements == 1;
-  return one_partition ? name.substr(0, name.find(SUBPARTITION)) : table_of(name);
-}
-
-int ha_terrace::truncate()
-{
-  if (int error= wait_for_prepared(ha_thd(), truncated(ha_thd(), m_name)))
-    return error;
-  close_cursor();
-  free_retired();
-  const std::string kept= statistics_key();
-  terrace_table_close(m_table);
-  m_table= nullptr;
-  int error= map(terrace_table_truncate(engine, bytes_of(m_name)));
-  m_writers->changed();
-  if (!error && !kept.empty())
-    forget_statistics(kept);
-  int opened= reopen();
-  if (!error && !opened && table->s->tmp_table == NO_TMP_TABLE)
-    error= map(terrace_table_outdate_views(engine, m_table));
-  return error ? error : opened;
 }
 
 int ha_terrace::optimize(THD *, HA_CHECK_OPT *)

@@ -183,6 +183,38 @@ void sync_directory(const std::string &database)
   close(file);
 }
 
+static void sync_file(const fs::path &path)
+{
+  const int file= open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return;                             // it is gone
+  if (fsync(file))
+    sql_print_warning("Terrace: can't sync %s: error %d", path.c_str(), errno);
+  close(file);
+}
+
+void sync_ddl_log()
+{
+  char name[FN_REFLEN];
+  fn_format(name, opt_ddl_recovery_file, mysql_real_data_home, ".log", MYF(MY_REPLACE_EXT));
+  sync_file(name);
+}
+
+void sync_lists(const std::string &table)
+{
+  const size_t name= table.find(FN_LIBCHAR) + 1;
+  const std::string plain= table.substr(name);
+  std::error_code error;
+  // The server makes the new list beside the old one: #sql-shadow-…-table.
+  for (const fs::directory_entry &file : fs::directory_iterator(fs::path(mysql_real_data_home) / table.substr(0, name), error))
+  {
+    const std::string stem= file.path().stem().string();
+    const bool is_shadow= stem[0] == '#' && stem.size() > plain.size() && !stem.compare(stem.size() - plain.size(), plain.size(), plain);
+    if (file.path().extension() == ".par" && (stem == plain || is_shadow))
+      sync_file(file.path());
+  }
+}
+
 void install_definition(const std::string &from, const std::string &to)
 {
   std::error_code error;

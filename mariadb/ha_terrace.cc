@@ -196,6 +196,7 @@ int ha_terrace::enter(THD *thd)
 {
   m_session= Session::of(thd);
   const int error= m_session->enter(thd);
+  m_changed= false;
   if (!error && m_lock_type_write)
     m_session->writes(m_writers);
   return error;
@@ -265,6 +266,15 @@ int ha_terrace::info(uint flags)
   }
   if (flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
     refresh_statistics(flags & HA_STATUS_CONST);
+  // As InnoDB: when the definition was last touched, and the rows, since the server's start.
+  if (flags & (HA_STATUS_CONST | HA_STATUS_TIME))
+  {
+    struct stat definition;
+    const std::string frm= std::string(table->s->normalized_path.str, table->s->normalized_path.length) + ".frm";
+    if (!stat(frm.c_str(), &definition))
+      stats.create_time= definition.st_ctime;
+    stats.update_time= m_writers ? m_writers->updated() : 0;
+  }
   if (flags & HA_STATUS_ERRKEY)
     errkey= m_session ? m_session->duplicate_index : MAX_KEY;
   if (flags & HA_STATUS_AUTO && table->found_next_number_field)

@@ -8,8 +8,9 @@
     ha_write.cc     insert, update, delete, auto-increment
     semi_read.cc    semi-consistent reads
     sequence.cc     sequences: changes and reads outside of the session's transaction
-    ddl.cc          create, drop, rename, truncate, check, analyze
-    alter.cc        ALTER TABLE in place
+    ddl.cc          create, drop, rename
+    truncate.cc     TRUNCATE, of all partitions at once
+    alter.cc        ALTER TABLE in place; alter_rows.cc: its new indexes
     query_cache.h   what the server's query cache may keep and give
     load.cc         tables filled in bulk, by ALTER by copy, CREATE … SELECT, LOAD DATA, INSERT of many rows
 
@@ -188,6 +189,15 @@ private:
   void encode_primary(const uchar *record, terrace::Bytes *out);
   void encode_reference(const uchar *position, terrace::Bytes *out);
 
+  /** A row was changed. What ALTER copies is no change of the table. */
+  void note_change()
+  {
+    if (m_changed || !m_session)
+      return;
+    m_changed= true;
+    if (!terrace::is_passing_name(m_name))
+      m_session->changed(m_writers);
+  }
   bool is_sequence() const { return table_share->table_type == TABLE_TYPE_SEQUENCE; }
   bool is_whole_key(key_part_map parts) const
   {
@@ -226,6 +236,7 @@ private:
 
   terrace_table *m_table= nullptr;
   std::shared_ptr<terrace::Writers> m_writers;
+  bool m_changed= false;                // the statement has changed a row
   terrace_load *m_load= nullptr;        // the table is being filled in bulk
   terrace_load *m_retired_load= nullptr; // it has failed, and the error's text is made of its row
   bool m_load_within= false;            // by the session's transaction; else nobody else knows of the table

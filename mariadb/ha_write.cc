@@ -160,6 +160,7 @@ int ha_terrace::write_row(const uchar *buf)
         return failed;
     return error;
   }
+  note_change();
   m_position.assign(m_primary_bytes.data(), m_primary_bytes.size());
   // A value that was given moves the counter too, by the user or, as INSERT_ID, by the one whose statement is replayed.
   if (generates && (!insert_id_for_cur_row || insert_id_for_cur_row >= m_counter_past))
@@ -229,6 +230,7 @@ int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
       return gone ? update_row(old_data, new_data) : error;
     m_position.assign(m_new_primary_bytes.data(), m_new_primary_bytes.size());
   }
+  note_change();
   if (Field *field= table->found_next_number_field)
     if (new_data == table->record[0] && bitmap_is_set(table->write_set, field->field_index))
       return raise_auto_increment(new_data, field);
@@ -239,9 +241,11 @@ int ha_terrace::delete_row(const uchar *buf)
 {
   encode_primary(buf, &m_primary_bytes);
   make_entries(buf, m_primary_bytes, nullptr, 0);
-  return map(terrace_row_delete(m_session->transaction(), m_table,
-                                bytes_of(m_primary_bytes.data(), m_primary_bytes.size()), m_entries[0].list.data(),
-                                m_entries[0].list.size()));
+  const int32_t code= terrace_row_delete(m_session->transaction(), m_table, bytes_of(m_primary_bytes.data(), m_primary_bytes.size()),
+                                         m_entries[0].list.data(), m_entries[0].list.size());
+  if (!code)
+    note_change();
+  return map(code);
 }
 
 /** The counter goes past the value that `record` (record[0]) has. */

@@ -72,10 +72,31 @@ static InDoubt *doubts_of(THD *thd, const std::string &name)
   InDoubt *doubts= &Session::of(thd)->doubts;
   if (doubts->empty())
     doubts->statement= std::to_string(my_hrtime().val) + "-" + std::to_string(thd->thread_id);
-  doubts->databases.insert(database_of(name));
+  doubts->note(name);
   // So that it is told of the statement's end.
   trans_register_ha(thd, false, hton, 0);
   return doubts;
+}
+
+void InDoubt::note(const std::string &name)
+{
+  databases.insert(database_of(name));
+  if (is_partition(name))
+    lists.insert(table_of(name));
+}
+
+/**
+  The server's log of DDL first: in DROP, the entry that leads to the table's is not synced, and a list of partitions that is gone needs
+  it. Lists before the directory that names them.
+*/
+static void sync_all(const InDoubt &doubts)
+{
+  if (!doubts.databases.empty())
+    sync_ddl_log();
+  for (const std::string &table : doubts.lists)
+    sync_lists(table);
+  for (const std::string &database : doubts.databases)
+    sync_directory(database);
 }
 
 void note_changed(THD *thd, const std::string &name)
@@ -85,11 +106,11 @@ void note_changed(THD *thd, const std::string &name)
 
 void sync_definitions(THD *thd, const std::string &name)
 {
+  InDoubt recovered;
   if (server_recovers())
-    sync_directory(database_of(name));
-  else if (thd)
-    for (const std::string &database : Session::of(thd)->doubts.databases)
-      sync_directory(database);
+    recovered.note(name);
+  if (server_recovers() || thd)
+    sync_all(server_recovers() ? recovered : Session::of(thd)->doubts);
 }
 
 std::string statement_of(THD *thd, const std::string &name)
@@ -185,8 +206,7 @@ void settle(InDoubt *doubts)
   std::swap(now, *doubts);
   if (!engine)
     return;
-  for (const std::string &database : now.databases)
-    sync_directory(database);
+  sync_all(now);
   Properties properties;
   for (const std::string &name : now.created)
     if (!properties_of(name, &properties) && properties.has(Properties::CREATED))
@@ -196,14 +216,14 @@ void settle(InDoubt *doubts)
       else
       {
         doubts->created.insert(name);
-        doubts->databases.insert(database_of(name));
+        doubts->note(name);
       }
     }
   for (const std::string &hidden : now.dropped)
     if (!properties_of(hidden, &properties) && !settle_dropped(hidden, properties, false))
     {
       doubts->dropped.insert(hidden);
-      doubts->databases.insert(database_of(shown(hidden)));
+      doubts->note(shown(hidden));
     }
 }
 

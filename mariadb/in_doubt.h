@@ -9,7 +9,7 @@
     dropped   the table is there still, with the flag DROPPED, under a name that hides it
     renamed   the table has the version of its definition, wherever that stands, and notes the statement and its name before
 
-  The server syncs no directory: before the engine does the next thing for a statement, it syncs what the server has renamed, created
+  The server syncs no directory, and no list of partitions: before the engine does the next thing for a statement, it syncs what the server has renamed, created
   and removed so far. Only the last step of the server may be lost, then.
 
   When the statement ends (the server's call for the statement's commit or rollback comes before its answer) the directories of the
@@ -31,9 +31,13 @@ namespace terrace {
 struct InDoubt
 {
   std::set<std::string> created, dropped, databases;
+  /** Tables whose partitions it has made, renamed or dropped: their lists may have changed. */
+  std::set<std::string> lists;
   /** Differs from that of every other statement there ever was. Empty: it has done nothing yet. */
   std::string statement;
   bool empty() const { return databases.empty(); }
+  /** The statement does something to it. */
+  void note(const std::string &name);
 };
 
 typedef std::map<std::string, Properties> Tables;

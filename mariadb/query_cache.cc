@@ -15,8 +15,10 @@ static std::atomic<uint> ending_by_name;
 
 struct Known
 {
-  std::mutex guard;                     // of `tables`
+  std::mutex guard;                     // of both
   std::map<std::string, std::weak_ptr<Writers>> tables;
+  /* When tables that nobody has open were changed; as long as there is such a table. */
+  std::map<std::string, time_t> update_times;
 };
 
 /** Never freed: handlers may be closed after the plugin's statics are gone. */
@@ -44,7 +46,10 @@ std::shared_ptr<Writers> Writers::of(const std::string &table)
   std::weak_ptr<Writers> &place= known().tables[table];
   std::shared_ptr<Writers> found= place.lock();
   if (!found)
-    place= found= std::shared_ptr<Writers>(new Writers(table));
+  {
+    const auto at= known().update_times.find(table);
+    place= found= std::shared_ptr<Writers>(new Writers(table, at == known().update_times.end() ? 0 : at->second));
+  }
   return found;
 }
 
@@ -52,8 +57,27 @@ Writers::~Writers()
 {
   std::lock_guard<std::mutex> lock(known().guard);
   auto at= known().tables.find(table);
-  if (at != known().tables.end() && at->second.expired())
-    known().tables.erase(at);
+  if (at == known().tables.end() || !at->second.expired())
+    return;
+  known().tables.erase(at);
+  if (update_time.load())
+    known().update_times[table]= update_time.load();
+}
+
+void Writers::renamed(const std::string &from, const std::string &to)
+{
+  std::lock_guard<std::mutex> lock(known().guard);
+  const auto at= known().update_times.find(from);
+  if (at == known().update_times.end())
+    return;
+  known().update_times[to]= at->second;
+  known().update_times.erase(at);
+}
+
+void Writers::dropped(const std::string &table)
+{
+  std::lock_guard<std::mutex> lock(known().guard);
+  known().update_times.erase(table);
 }
 
 void Writers::ended()

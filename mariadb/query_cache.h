@@ -35,17 +35,25 @@ public:
   /** Definitions changed, with no transaction. */
   void changed();
 
+  /** When a transaction that has changed rows was last committed; 0: not since the server's start. */
+  time_t updated() const { return update_time.load(); }
+  void updated(time_t now) { update_time.store(now); }
+  /** What `updated` says of a table outlives the handlers, but not the table. */
+  static void renamed(const std::string &from, const std::string &to);
+  static void dropped(const std::string &table);
+
   /** The number of the last end so far, of any table. */
   static ulonglong now();
 
 private:
   friend my_bool may_cache(THD *, const char *, uint, ulonglong *, bool);
-  explicit Writers(const std::string &table) : table(table), last(next()) {}
+  Writers(const std::string &table, time_t updated) : table(table), last(next()), update_time(updated) {}
   static ulonglong next();
 
   const std::string table;
   std::atomic<uint> open{0};
   std::atomic<ulonglong> last;
+  std::atomic<time_t> update_time;
 };
 
 /** While a prepared transaction is ended by its name. */

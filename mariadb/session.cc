@@ -89,18 +89,45 @@ void Session::ended()
   }
   txn= nullptr;
   in_statement= in_phases= ordered= false;
-  for (const std::shared_ptr<Writers> &table : written)
-    table->ended();
+  for (const Written &one : written)
+    one.table->ended();
   written.clear();
 }
 
 void Session::writes(const std::shared_ptr<Writers> &table)
 {
-  for (const std::shared_ptr<Writers> &one : written)
-    if (one == table)
+  for (const Written &one : written)
+    if (one.table == table)
       return;
   table->began();
-  written.push_back(table);
+  written.push_back({table, false});
+}
+
+void Session::changed(const std::shared_ptr<Writers> &table)
+{
+  for (Written &one : written)
+    if (one.table == table)
+      one.changed= true;
+}
+
+void Session::note_update_times()
+{
+  time_t now= 0;
+  for (const Written &one : written)
+    if (one.changed)
+      one.table->updated(now= now ? now : time(nullptr));
+}
+
+void Session::note_emptied(THD *thd, const std::vector<std::string> &names, const std::string &with)
+{
+  emptied= std::set<std::string>(names.begin(), names.end());
+  emptied.erase(with);
+  emptied_by= thd->query_id;
+}
+
+bool Session::is_emptied(THD *thd, const std::string &name)
+{
+  return emptied_by == thd->query_id && emptied.erase(name);
 }
 
 void Session::forget_cancel()
@@ -183,6 +210,8 @@ struct Calls
       if (code)
         report_error(code, "the commit may not be durable");
     }
+    if (!code)
+      session->note_update_times();
     terrace_ticket_close(session->ticket);
     session->ticket= nullptr;
     session->ordered_code= TERRACE_OK;

@@ -57,8 +57,15 @@ public:
   /** Those that fill a table in bulk in the statement at hand. */
   std::vector<ha_terrace *> loads;
 
+  /** The statement at hand has emptied these with the one of this name: their own turn comes. */
+  void note_emptied(THD *thd, const std::vector<std::string> &names, const std::string &with);
+  /** Whether it has, and this is its turn. */
+  bool is_emptied(THD *thd, const std::string &name);
+
   /** The transaction writes to the table, from now on. */
   void writes(const std::shared_ptr<Writers> &table);
+  /** It has changed a row of the table, which it writes to. */
+  void changed(const std::shared_ptr<Writers> &table);
   /** Transactions that ended before the view can have been opened: Writers::now() then. */
   ulonglong seen_ends= 0;
 
@@ -67,6 +74,7 @@ private:
   int begin(THD *thd);
   void ended();
   void forget_cancel();
+  void note_update_times();
 
   /** Differs from that of every other session there ever was; never 0. */
   const ulonglong serial= next_serial();
@@ -79,7 +87,14 @@ private:
   int32_t ordered_code= TERRACE_OK;
   std::string ordered_message;
   std::vector<terrace_savepoint *> savepoints;
-  std::vector<std::shared_ptr<Writers>> written;
+  struct Written
+  {
+    std::shared_ptr<Writers> table;
+    bool changed;
+  };
+  std::vector<Written> written;
+  std::set<std::string> emptied;
+  query_id_t emptied_by= 0;             // the statement
   std::mutex guard;                     // of `cancel`
   terrace_cancel *cancel= nullptr;
 };

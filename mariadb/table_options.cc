@@ -51,13 +51,13 @@ void fill_table_options(handlerton *into)
   into->index_options= index_options;
 }
 
-int32_t apply_table_options(const std::string &name, const TABLE *definition)
+TableOptions::TableOptions(const TABLE *definition)
 {
   const ha_table_option_struct *given= definition->s->option_struct;
   const char *compression= compressions[given ? given->compression : 0];
-  if (int32_t code= terrace_table_set_compression(engine, bytes_of(name), bytes_of(compression, strlen(compression))))
-    return code;
-  terrace_rules rules= {};
+  all.size= sizeof all;
+  all.compression= bytes_of(compression, strlen(compression));
+  terrace_rules &rules= all.rules;
   rules.size= sizeof rules;
   if (given)
   {
@@ -74,7 +74,6 @@ int32_t apply_table_options(const std::string &name, const TABLE *definition)
     rules.object_iops= given->object_iops;
     rules.object_bandwidth= given->object_bandwidth;
   }
-  std::vector<terrace_placement> indexes;
   for (uint at= 0; at < definition->s->keys; at++)
   {
     const KEY *key= definition->key_info + at;
@@ -84,7 +83,13 @@ int32_t apply_table_options(const std::string &name, const TABLE *definition)
   }
   rules.indexes= indexes.data();
   rules.index_count= indexes.size();
-  return terrace_table_set_rules(engine, bytes_of(name), &rules);
+}
+
+int32_t TableOptions::apply(const std::string &name) const
+{
+  if (int32_t code= terrace_table_set_compression(engine, bytes_of(name), all.compression))
+    return code;
+  return terrace_table_set_rules(engine, bytes_of(name), &all.rules);
 }
 
 } // namespace terrace

@@ -5,6 +5,7 @@
 
 #include "server.h"
 #include <string>
+#include <vector>
 
 /* The server's names for them. */
 struct ha_table_option_struct
@@ -26,8 +27,22 @@ struct ha_index_option_struct
 namespace terrace {
 
 void fill_table_options(handlerton *into);
-/** Tells the engine what the definition says of the engine's table `name`. A code of the engine's. */
-int32_t apply_table_options(const std::string &name, const TABLE *definition);
+
+/** What a definition says, as the engine takes it. Valid as long as the definition. */
+class TableOptions
+{
+public:
+  explicit TableOptions(const TABLE *definition);
+  TableOptions(const TableOptions &)= delete;
+  TableOptions &operator=(const TableOptions &)= delete;
+  const terrace_table_options *get() const { return &all; }
+  /** Tells the engine of its table `name`. A code of the engine's. */
+  int32_t apply(const std::string &name) const;
+
+private:
+  terrace_table_options all= {};
+  std::vector<terrace_placement> indexes;
+};
 
 } // namespace terrace
 

@@ -48,6 +48,11 @@ SUITES = {
 # Tests that print the directory they run in, which is another one for each engine and each of mtr's workers: one place for these.
 ALONE_IN_PLACE = {"storage_engine": ["tbl_opt_data_dir", "tbl_opt_index_dir"]}
 
+# Tests of a thousand round trips between source and replica, which take minutes with any engine: so many, at the most, for each.
+MINUTES, MANY_MINUTES = 2, 20
+LONG = {"rpl": ["rpl_mixed_mixing_engines", "rpl_stm_mixing_engines", "rpl_row_mixing_engines", "rpl_non_direct_mixed_mixing_engines",
+                "rpl_non_direct_row_mixing_engines", "rpl_non_direct_stm_mixing_engines"]}
+
 # Where a test waits in vain it prints the list of connections: their numbers and seconds are other ones each time, with any engine.
 WAITED = "include/wait_show_condition.inc"
 PRINTED = "eval $show_statement;"
@@ -180,14 +185,16 @@ class Tree:
     def run(self, suite, tests, traits, record=False):
         """Runs tests; yields (name, outcome, text) as they end."""
         alone = [t for t in tests if t in ALONE_IN_PLACE.get(suite, ())]
-        for some, workers in (([t for t in tests if t not in alone], 2), (alone, 1)):
+        long = [t for t in tests if t in LONG.get(suite, ())]
+        rest = [t for t in tests if t not in alone and t not in long]
+        for some, workers, minutes in ((rest, 2, MINUTES), (long, 2, MANY_MINUTES), (alone, 1, MINUTES)):
             if some:
-                yield from self.run_some(suite, some, traits, record, workers)
+                yield from self.run_some(suite, some, traits, record, workers, minutes)
 
-    def run_some(self, suite, tests, traits, record, workers):
+    def run_some(self, suite, tests, traits, record, workers, minutes):
         where = pathlib.Path(os.environ.get("TERRACE_SUITES_VAR", self.out)) / (f"var-{self.engine.lower()}" if workers > 1 else "var-alone")
         command = ["perl", "./mysql-test-run.pl", f"--vardir={where}", f"--parallel={workers}", "--force", "--max-test-fail=0", "--retry=0",
-                   f"--suite={suite}", "--nowarnings", "--skip-test-list=/dev/null", "--testcase-timeout=2", "--suite-timeout=600",
+                   f"--suite={suite}", "--nowarnings", "--skip-test-list=/dev/null", f"--testcase-timeout={minutes}", "--suite-timeout=600",
                    "--mysqld=--loose-innodb-flush-log-at-trx-commit=2", "--mysqld=--loose-terrace-flush-log-at-trx-commit=2"]
         command += [f"--mysqld={option}" for option in SERVER[self.engine] + traits.get("options", []) + (ALONE[self.engine] if traits.get("alone") else [])]
         command += [f"--mysqld=--default-storage-engine={self.engine}"] if traits.get("default_engine") else []

@@ -42,12 +42,16 @@ STATEMENTS = {
     "drop-partitions": "DROP TABLE p",
     "truncate": "TRUNCATE TABLE t",
     "truncate-partition": "ALTER TABLE p TRUNCATE PARTITION p1",
+    "truncate-partitions": "TRUNCATE TABLE p",
+    "truncate-some-partitions": "ALTER TABLE p TRUNCATE PARTITION p0, p2",
     "rename": "RENAME TABLE t TO n",
     "rename-many": "RENAME TABLE t TO a, u TO t, p TO u, a TO p",
     "rename-partitions": "RENAME TABLE p TO n",
     "alter-copy": "ALTER TABLE t ADD COLUMN w INT DEFAULT 3 FIRST, ALGORITHM=COPY",
     "alter-in-place": "ALTER TABLE t ADD KEY ks (s), DROP KEY kv, ALGORITHM=NOCOPY",
     "alter-instant": "ALTER TABLE t CHANGE v w INT DEFAULT 7, ALGORITHM=INSTANT",
+    "alter-options": "ALTER TABLE t ADD KEY ks (s) PLACEMENT=NONE, PLACEMENT=KEEP",
+    "alter-options-partitions": "ALTER TABLE p WRITE_POLICY='DUAL', ALGORITHM=INSTANT",
     "alter-rename": "ALTER TABLE t ADD KEY ks (s), RENAME TO n",
     "alter-copy-partitions": "ALTER TABLE p ADD COLUMN w INT DEFAULT 3 FIRST, ALGORITHM=COPY",
     "alter-partitions": "ALTER TABLE p ADD KEY kw (v, id)",
@@ -62,6 +66,8 @@ STATEMENTS = {
 }
 # Several tables in one statement, which the server does one after the other: each is as before or as after.
 ONE_BY_ONE = {"drop-many": "DROP TABLE t, u, p", "drop-database": "DROP DATABASE d"}
+# The engine's own: options, and partitions that are emptied at once.
+OWN = ("alter-options", "alter-options-partitions", "truncate-partitions", "truncate-some-partitions")
 # What need not be one or the other, of any engine.
 LESS = {"create-or-replace": "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY) ENGINE={engine}"}
 ALL = {**STATEMENTS, **ONE_BY_ONE, **LESS}
@@ -159,6 +165,11 @@ def agreed(connection, server):
     assert engines_tables(connection) == wanted
     hidden = run(connection, "SELECT DISTINCT TABLE_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME LIKE '%dropped/%'")
     assert not hidden, f"dropped and still there: {hidden}"
+    # The engine goes by the options that the definitions have.
+    options = {name: run(connection, f"SHOW CREATE TABLE d.`{name}`")[0][1] for name, engine in served if engine == "Terrace"}
+    ruled = {name for name, definition in options.items() if "`PLACEMENT`" in definition or "`WRITE_POLICY`" in definition}
+    rules = {row[0].replace("#mysql50#", "").split("/")[1].split("#P#")[0] for row in run(connection, "SELECT DISTINCT TABLE_NAME FROM information_schema.TERRACE_RULES WHERE TABLE_NAME LIKE 'd/%'")}
+    assert rules == ruled
     directory = os.path.join(server.directory, "data", "d")
     files = set(os.listdir(directory)) if os.path.isdir(directory) else set()
     stems = {name for name, _ in served}
@@ -188,6 +199,8 @@ def killed(server, steps, sql, left, only=""):
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_crash_at_any_step_leaves_the_old_or_the_new(stepped, engine, name):
+    if engine == "InnoDB" and name in OWN:
+        pytest.skip("Terrace's own")
     server, steps = stepped
     sql = ALL[name].format(engine=engine, other=other_than(engine))
     connection = server.connect()

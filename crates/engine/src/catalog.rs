@@ -11,11 +11,13 @@ mod alter;
 pub mod definition;
 pub mod entry;
 pub mod rules;
+mod truncate;
 
 use crate::btree::Tree;
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::table::{Table, TableDef};
+pub use alter::TableOptions;
 pub(crate) use alter::{Alter, Source};
 pub use entry::{Listed, listed};
 use entry::{decode, encode};
@@ -136,8 +138,7 @@ impl Catalog {
         if let Some(fault) = report.faults.first() {
             return Err(Error::Corrupt(format!("the catalog: {fault}")));
         }
-        let stored = entries.take_rules();
-        let (definitions, left, group) = entries.put_together();
+        let definition::Whole { definitions, rules: stored, left, group } = entries.put_together();
         for (id, value) in definitions {
             // Ids come from one counter and name one thing each.
             let mut is_new = |id: u32| id < next && taken.insert(id);
@@ -507,26 +508,6 @@ impl Catalog {
             all.insert(to, known);
         }
         Ok(())
-    }
-
-    /// Gives the table empty trees. Returns the spaces that nobody names any more.
-    pub fn truncate_table(&self, name: &str) -> Result<Vec<SpaceId>> {
-        let table = self.open_table(name)?;
-        let _one = self.change()?;
-        let known = self.known.lock().by_name.get(name).cloned();
-        let Some(mut known) = known else { return Err(Error::Absent(format!("table {name}"))) };
-        let (spaces, trees) = self.make_trees(known.spaces.len())?;
-        if !crate::planted::SERIALS_ANEW.on() {
-            trees[0].space().follow_serials(table.tree(0)?.space())?;
-        }
-        let old = std::mem::replace(&mut known.spaces, spaces.clone());
-        self.write(name, &known)?;
-        drop(table.replace_trees(trees));
-        if let Some(entry) = self.known.lock().by_name.get_mut(name) {
-            entry.spaces = spaces;
-            entry.tell(&self.codecs);
-        }
-        Ok(old)
     }
 }
 

@@ -246,9 +246,9 @@ fn read_catalog(look: &Look, report: &mut Report) -> Tables {
     let wanted = tree::Wanted { entry: &mut entry, named: &[], all_named: false, building: Vec::new() };
     let found = tree::walk(look, SpaceId::CATALOG, wanted);
     // Parts that no table names are what a crash left: the next start removes them.
-    let rules = entries.take_rules();
+    let catalog::definition::Whole { definitions, rules, .. } = entries.put_together();
     let mut bad = rules.iter().filter(|(_, value)| catalog::rules::decode(value).is_none()).count();
-    for (id, value) in entries.put_together().0 {
+    for (id, value) in definitions {
         match value.and_then(|value| catalog::listed(id, &value)) {
             Some(one) => tables.listed.push(one),
             None => bad += 1,

@@ -160,9 +160,11 @@ impl Engine {
     pub fn set_compression(&self, name: &str, codec: Option<Codec>) -> Result<()> {
         self.core_of(name).catalog.set_compression(name, codec)
     }
-    pub fn truncate_table(&self, name: &str) -> Result<()> {
-        let core = self.core_of(name);
-        let spaces = core.catalog.truncate_table(name)?;
+    /// Empties tables, all of them or none after a crash. Durable when it returns. They are all temporary, or none is.
+    pub fn truncate_tables(&self, names: &[&str]) -> Result<()> {
+        let Some(first) = names.first() else { return Ok(()) };
+        let core = self.core_of(first);
+        let spaces = core.catalog.truncate_tables(names)?;
         // The catalog names them no more: what fails here purge tries again, or the next start does.
         let _ = core.drop_spaces(spaces);
         core.push_rules();
@@ -395,7 +397,7 @@ impl Engine {
     /// Gives memory, flash or object buffer another size; see [`Storage::resize`].
     pub fn resize(&self, what: Size, to: Bytes, stop: &dyn Fn() -> bool) -> Result<()> {
         if what != Size::Memory {
-            self.core.check_guaranteed("", &TableRules::default(), what, to)?;
+            self.core.check_guaranteed(&[], &TableRules::default(), what, to)?;
         }
         self.core.storage.resize(what, to, stop)
     }

@@ -50,10 +50,10 @@ impl Core {
         }
     }
 
-    /// What is guaranteed to tables, `name` having these rules, against a tier of this size.
+    /// What is guaranteed to tables, each of `names` having these rules, against a tier of this size.
     pub(crate) fn check_guaranteed(
         &self,
-        name: &str,
+        names: &[&str],
         rules: &TableRules,
         what: Size,
         has: Bytes,
@@ -63,13 +63,39 @@ impl Core {
             Size::ObjectBuffer => rules.rule.buffer.min,
             Size::Memory => 0,
         };
-        let others = self.catalog.all_rules().into_iter().filter(|(other, _)| other != name);
+        let others =
+            self.catalog.all_rules().into_iter().filter(|(other, _)| !names.contains(&other.as_str()));
         let mut minimums: Vec<(String, u64)> = others.map(|(name, rules)| (name, least(&rules))).collect();
-        minimums.push((name.to_string(), least(rules)));
+        minimums.extend(names.iter().map(|name| (name.to_string(), least(rules))));
         minimums.retain(|(_, min)| *min > 0);
         let option = if what == Size::Flash { "FLASH_MIN" } else { "BUFFER_MIN" };
         let fault = too_much_guaranteed(&minimums, (option, what.name(), has.0));
         fault.map_or(Ok(()), |fault| Err(Error::Invalid(fault)))
+    }
+
+    /// Rules that contradict one another, in tables with these indexes, or guarantee more than there is, are refused.
+    pub(crate) fn check_rules(&self, names: &[&str], indexes: &[String], rules: &TableRules) -> Result<()> {
+        let Some(name) = names.first() else { return Ok(()) };
+        let faults = rules.faults(indexes);
+        if !faults.is_empty() {
+            return Err(Error::Invalid(format!("table {name}: {}", faults.join("; "))));
+        }
+        if self.is_temporary() {
+            return Ok(()); // they are kept, and there is nothing for them to rule
+        }
+        if rules.rule.flash.min > 0 {
+            self.check_guaranteed(names, rules, Size::Flash, self.storage.flash_size())?;
+        }
+        if rules.rule.buffer.min > 0 {
+            self.check_guaranteed(names, rules, Size::ObjectBuffer, self.storage.object_buffer_size())?;
+        }
+        if rules.rule.buffer.max > 0 && self.storage.cold.is_none() {
+            return Err(Error::Invalid(format!(
+                "table {name}: BUFFER_MAX = {} sends pages to an object store, and object is not set",
+                rules.rule.buffer.max
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -78,25 +104,7 @@ impl Engine {
     /// another, or guarantee more than there is, are refused, and nothing has changed.
     pub fn set_table_rules(&self, name: &str, rules: TableRules) -> Result<()> {
         let core = self.core_of(name);
-        let faults = rules.faults(&core.catalog.index_names(name));
-        if !faults.is_empty() {
-            return Err(Error::Invalid(format!("table {name}: {}", faults.join("; "))));
-        }
-        if core.is_temporary() {
-            return core.catalog.set_rules(name, rules); // they are kept, and there is nothing for them to rule
-        }
-        if rules.rule.flash.min > 0 {
-            core.check_guaranteed(name, &rules, Size::Flash, core.storage.flash_size())?;
-        }
-        if rules.rule.buffer.min > 0 {
-            core.check_guaranteed(name, &rules, Size::ObjectBuffer, core.storage.object_buffer_size())?;
-        }
-        if rules.rule.buffer.max > 0 && core.storage.cold.is_none() {
-            return Err(Error::Invalid(format!(
-                "table {name}: BUFFER_MAX = {} sends pages to an object store, and object is not set",
-                rules.rule.buffer.max
-            )));
-        }
+        core.check_rules(&[name], &core.catalog.index_names(name), &rules)?;
         core.catalog.set_rules(name, rules)?;
         core.push_rules();
         Ok(())

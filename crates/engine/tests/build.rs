@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use terrace_engine::catalog::rules::{Placement, TableRules};
+use terrace_engine::catalog::{Codec, TableOptions};
 use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
@@ -212,7 +214,7 @@ fn alter(
         round(&mut alteration, &new, false)?;
         round(&mut alteration, &new, true)?;
     }
-    engine.commit_alterations(&mut [(&mut alteration, b"new".to_vec())])
+    engine.commit_alterations(&mut [(&mut alteration, b"new".to_vec())], None)
 }
 
 fn spaces(engine: &Engine) -> usize {
@@ -381,10 +383,10 @@ fn a_transaction_that_spans_rounds_is_in_the_one_that_sees_it() {
     model.remove(&7);
     model.insert(200, row(200, 2));
     // Not caught up: it is refused, and still can be caught up.
-    let refused = engine.commit_alterations(&mut [(&mut alteration, Vec::new())]);
+    let refused = engine.commit_alterations(&mut [(&mut alteration, Vec::new())], None);
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     assert_eq!(round(&mut alteration, &new, true).unwrap(), 4);
-    engine.commit_alterations(&mut [(&mut alteration, Vec::new())]).unwrap();
+    engine.commit_alterations(&mut [(&mut alteration, Vec::new())], None).unwrap();
     drop((alteration, table));
     check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
 }
@@ -479,7 +481,7 @@ fn a_full_volume_a_cancel_and_a_failing_disk_leave_the_table_as_it_was() {
     cancel.clear();
     let refused = round(&mut alteration, &new, true);
     assert!(matches!(refused, Err(Error::Invalid(_))), "a round on half an index: {refused:?}");
-    let refused = engine.commit_alterations(&mut [(&mut alteration, Vec::new())]);
+    let refused = engine.commit_alterations(&mut [(&mut alteration, Vec::new())], None);
     assert!(matches!(refused, Err(Error::Invalid(_))), "half an index: {refused:?}");
     drop(alteration);
     assert!(disk.list().unwrap().iter().all(|name| !name.starts_with("sort.")));
@@ -512,6 +514,14 @@ struct Run {
 }
 
 const TABLES: [&str; 2] = ["db/t", "db/u"];
+
+/// What the last change gives both tables.
+fn compressed_and_kept() -> TableOptions {
+    TableOptions {
+        codec: Some(Codec::Lz4),
+        rules: TableRules { placement: Placement::Keep, ..TableRules::default() },
+    }
+}
 
 impl Run {
     fn new(seed: u64) -> Run {
@@ -600,7 +610,8 @@ impl Run {
         let mut other = engine.alter("db/u", vec![kept("PRIMARY", true, 0)], &owner)?;
         self.is_to_be(0, &["PRIMARY", "unique"]);
         self.is_to_be(1, &["PRIMARY"]);
-        engine.commit_alterations(&mut [(&mut one, vec![7; 2000]), (&mut other, vec![7; 2000])])?;
+        let mut both = [(&mut one, vec![7; 2000]), (&mut other, vec![7; 2000])];
+        engine.commit_alterations(&mut both, Some(&compressed_and_kept()))?;
         self.is_now();
         drop((one, other));
         let table = engine.open_table("db/t")?;
@@ -638,7 +649,12 @@ impl Run {
             };
             let has: Vec<String> = table.def().indexes.iter().map(|index| index.name.clone()).collect();
             assert!(allowed.contains(&has), "step {step}: {name} has {has:?}, not one of {allowed:?}");
-            changed += usize::from(table.properties() == [7; 2000]);
+            let is_changed = table.properties() == [7; 2000];
+            let TableOptions { codec, rules } =
+                if is_changed { compressed_and_kept() } else { TableOptions::default() };
+            assert_eq!(engine.core().catalog.compression(name), codec, "step {step}: {name}");
+            assert_eq!(engine.table_rules(name).unwrap_or_default(), rules, "step {step}: {name}");
+            changed += usize::from(is_changed);
             named += has.len();
             if *name == "db/t" {
                 let txn = engine.begin(Isolation::RepeatableRead);
@@ -817,7 +833,7 @@ fn a_row_that_changes_again_behind_the_scan_is_in_the_index_as_it_ends() {
     drop(second.commit().unwrap());
     model.insert(50, row(2050, 3));
     round(&mut alteration, &new, true).unwrap();
-    engine.commit_alterations(&mut [(&mut alteration, Vec::new())]).unwrap();
+    engine.commit_alterations(&mut [(&mut alteration, Vec::new())], None).unwrap();
     drop((alteration, table));
     check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
 }
@@ -892,13 +908,13 @@ fn a_last_round_that_gave_up_waiting_leaves_its_rows_behind() {
     scan(&mut alteration, &new, |_| ()).unwrap();
     let failed = round(&mut alteration, &new, true);
     assert!(matches!(failed, Err(Error::LockTimeout)), "{failed:?}");
-    let refused = engine.commit_alterations(&mut [(&mut alteration, Vec::new())]);
+    let refused = engine.commit_alterations(&mut [(&mut alteration, Vec::new())], None);
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     engine.commit_prepared(b"xid").unwrap();
     model.insert(50, row(1050, 2));
     model.remove(&51);
     assert_eq!(round(&mut alteration, &new, true).unwrap(), 2);
-    engine.commit_alterations(&mut [(&mut alteration, Vec::new())]).unwrap();
+    engine.commit_alterations(&mut [(&mut alteration, Vec::new())], None).unwrap();
     drop((alteration, table));
     check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
 }
@@ -948,7 +964,7 @@ fn a_change_of_two_tables_that_fails_half_way_is_whole() {
         let page_read = terrace_io::disk::Class::PageRead;
         disk.faults().fail_class(page_read, true);
         let changed =
-            engine.commit_alterations(&mut [(&mut one, vec![7; 2000]), (&mut other, vec![7; 2000])]);
+            engine.commit_alterations(&mut [(&mut one, vec![7; 2000]), (&mut other, vec![7; 2000])], None);
         let next = engine.rename_table("db/near", "db/nearer");
         disk.faults().fail_class(page_read, false);
         assert!(next.is_err(), "the fault met nothing of the change");

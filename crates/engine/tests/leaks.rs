@@ -203,7 +203,7 @@ fn a_table_is_truncated_before_its_past_is_purged() {
         txn.update(&table, &KEY, row, &[], &[]).unwrap();
         txn.commit().unwrap().wait().unwrap();
     }
-    engine.truncate_table("db/t").unwrap();
+    engine.truncate_tables(&["db/t"]).unwrap();
     insert(&engine, &table, &new).unwrap();
     drop(reader);
     run.purge(&engine);

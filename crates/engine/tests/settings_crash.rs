@@ -213,7 +213,7 @@ impl Run {
 
     fn truncate(&mut self, engine: &Arc<Engine>) -> Result<(), Error> {
         self.candidates.push(Model::new());
-        engine.truncate_table("db/t")?;
+        engine.truncate_tables(&["db/t"])?;
         self.acknowledged();
         Ok(())
     }

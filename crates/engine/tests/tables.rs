@@ -89,7 +89,7 @@ fn a_definition_longer_than_an_entry_is_kept_renamed_and_dropped() {
     rig.engine().create_table("d/long", &long).unwrap();
     rig.engine().create_table("d/short", &def(1, 1)).unwrap();
     rig.engine().rename_table("d/long", "d/longer").unwrap();
-    rig.engine().truncate_table("d/longer").unwrap();
+    rig.engine().truncate_tables(&["d/longer"]).unwrap();
     rig.start();
     assert_eq!(rig.engine().list_tables(), ["d/longer", "d/short"]);
     let table = rig.engine().open_table("d/longer").unwrap();

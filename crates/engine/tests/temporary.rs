@@ -269,7 +269,7 @@ fn temporary_tables_write_no_log_and_take_no_slot() {
     let txn = begin(&engine);
     sees(&table, &txn, &model, "all");
     txn.rollback().unwrap();
-    engine.truncate_table("tmp/t").unwrap();
+    engine.truncate_tables(&["tmp/t"]).unwrap();
     engine.rename_table("tmp/t", "tmp/u").unwrap();
     assert!(seen(&engine.open_table("tmp/u").unwrap(), &begin(&engine), 1).is_empty());
     drop(table);
@@ -428,7 +428,7 @@ fn an_index_is_added_to_a_temporary_table_and_a_load_fills_one() {
     alter.load(0, &mut |_| true).unwrap();
     assert_eq!(alter.begin_round(true).unwrap(), 0);
     alter.end_round().unwrap();
-    engine.commit_alterations(&mut [(&mut alter, vec![8])]).unwrap();
+    engine.commit_alterations(&mut [(&mut alter, vec![8])], None).unwrap();
     drop((alter, table));
     let table = engine.open_table("tmp/t").unwrap();
     assert_eq!((table.def().indexes.len(), table.properties()), (3, vec![8]));

@@ -398,32 +398,6 @@ typedef struct {
 // How many entries of an index are built; false ends it with `TERRACE_CANCELLED`.
 typedef bool (*terrace_progress_fn)(void *context, uint64_t entries);
 
-// One column's value. The text is borrowed for the callback.
-typedef struct {
-  // One of `TERRACE_VALUE_…`: which of the others counts.
-  uint32_t kind;
-  uint64_t number;
-  double real;
-  terrace_bytes text;
-} terrace_value;
-
-typedef void (*terrace_row_fn)(void *context, const terrace_value *values, size_t count);
-
-// Pages that a thread read, and the time until they were in memory, in nanoseconds: see `docs/observability.md`.
-typedef struct {
-  uint64_t pages_memory;
-  uint64_t pages_flash;
-  uint64_t pages_volume;
-  uint64_t pages_object;
-  uint64_t pages_log;
-  uint64_t pages_ahead;
-  uint64_t nanos_wait;
-  uint64_t nanos_flash;
-  uint64_t nanos_volume;
-  uint64_t nanos_object;
-  uint64_t nanos_log;
-} terrace_reads;
-
 // Placement of one index.
 typedef struct {
   size_t size;
@@ -455,6 +429,39 @@ typedef struct {
   const terrace_placement *indexes;
   size_t index_count;
 } terrace_rules;
+
+// What tables have from a commit on: as `terrace_table_set_compression` and `terrace_table_set_rules` say.
+typedef struct {
+  size_t size;
+  terrace_bytes compression;
+  terrace_rules rules;
+} terrace_table_options;
+
+// One column's value. The text is borrowed for the callback.
+typedef struct {
+  // One of `TERRACE_VALUE_…`: which of the others counts.
+  uint32_t kind;
+  uint64_t number;
+  double real;
+  terrace_bytes text;
+} terrace_value;
+
+typedef void (*terrace_row_fn)(void *context, const terrace_value *values, size_t count);
+
+// Pages that a thread read, and the time until they were in memory, in nanoseconds: see `docs/observability.md`.
+typedef struct {
+  uint64_t pages_memory;
+  uint64_t pages_flash;
+  uint64_t pages_volume;
+  uint64_t pages_object;
+  uint64_t pages_log;
+  uint64_t pages_ahead;
+  uint64_t nanos_wait;
+  uint64_t nanos_flash;
+  uint64_t nanos_volume;
+  uint64_t nanos_object;
+  uint64_t nanos_log;
+} terrace_reads;
 
 // What holds for one index of a table that has rules. The texts are borrowed for the callback.
 typedef struct {
@@ -578,9 +585,11 @@ int32_t terrace_table_redefine(const terrace_engine *engine,
                                terrace_bytes to,
                                terrace_bytes properties);
 
-// Empties the table, durably, and sets its counters back. Handles opened before must be closed and opened again.
-int32_t terrace_table_truncate(const terrace_engine *engine,
-                               terrace_bytes name);
+// Empties tables, all of them or none after a crash, durably, and sets their counters back. Handles opened before must be closed
+// and opened again. Temporary tables are emptied one by one.
+int32_t terrace_tables_truncate(const terrace_engine *engine,
+                                const terrace_bytes *names,
+                                size_t count);
 
 // Views that are open now are too old for the table, whose consistent reads are an error (`TERRACE_CHANGED`): it was made, or emptied, after
 // them.
@@ -851,12 +860,14 @@ int32_t terrace_alter_change(terrace_alter *alter,
 
 int32_t terrace_alter_round_end(terrace_alter *alter);
 
-// Makes the tables what is prepared, all of them or none after a crash, each with its new properties. Nobody else uses
-// them, and each has had its last round. Durable when it returns.
+// Makes the tables what is prepared, all of them or none after a crash, each with its new properties and all with the same
+// options. Nobody else uses them, and each has had its last round. Durable when it returns. Options that
+// `terrace_table_set_rules` would refuse are refused, and nothing has changed.
 int32_t terrace_alter_commit(const terrace_engine *engine,
                              terrace_alter *const *all,
                              const terrace_bytes *properties,
-                             size_t count);
+                             size_t count,
+                             const terrace_table_options *options);
 
 // Begins to fill a table that is empty (`TERRACE_INVALID` if it is not), and that nobody else knows of. There is no way
 // back: if it fails, or `terrace_load_finish` is not reached, the table is to be dropped. `owner`'s cancel handle ends it.

@@ -4,12 +4,15 @@
 //! else uses the table; commit. A batch lies in the handle's own buffer until its next call.
 
 use crate::bytes::TerraceBytes;
+use crate::catalog::codec_of;
 use crate::cursor::{TerraceBatch, append_row};
 use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, Result, guard};
 use crate::row::{TerraceEntry, with_entries};
+use crate::rules::{TerraceRules, said_by};
 use crate::transaction::TerraceTxn;
 use std::ffi::c_void;
+use terrace_engine::catalog::TableOptions;
 use terrace_engine::{Alteration, Entry, IndexDef, NewIndex, Side};
 
 /// A table's change under way. Freed by `terrace_alter_close`; without a commit the table stays as it was.
@@ -272,31 +275,47 @@ pub unsafe extern "C" fn terrace_alter_round_end(alter: *mut TerraceAlter) -> i3
     })
 }
 
-/// Makes the tables what is prepared, all of them or none after a crash, each with its new properties. Nobody else uses
-/// them, and each has had its last round. Durable when it returns.
+/// What tables have from a commit on: as `terrace_table_set_compression` and `terrace_table_set_rules` say.
+#[repr(C)]
+pub struct TerraceTableOptions {
+    pub size: usize,
+    pub compression: TerraceBytes,
+    pub rules: TerraceRules,
+}
+
+/// Makes the tables what is prepared, all of them or none after a crash, each with its new properties and all with the same
+/// options. Nobody else uses them, and each has had its last round. Durable when it returns. Options that
+/// `terrace_table_set_rules` would refuse are refused, and nothing has changed.
 ///
 /// # Safety
-/// `engine` is open, `all` are `count` different open handles, `properties` as many.
+/// `engine` is open, `all` are `count` different open handles, `properties` as many; `options` and what they point to live during
+/// the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_alter_commit(
     engine: *const TerraceEngine,
     all: *const *mut TerraceAlter,
     properties: *const TerraceBytes,
     count: usize,
+    options: *const TerraceTableOptions,
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (engine, all, properties) = unsafe {
+        let (engine, all, properties, options) = unsafe {
             let all = std::slice::from_raw_parts(all, count);
-            (&*engine, all, std::slice::from_raw_parts(properties, count))
+            (&*engine, all, std::slice::from_raw_parts(properties, count), &*options)
         };
+        if options.size != size_of::<TerraceTableOptions>() {
+            return Err(Fault::invalid("terrace_table_options of another version".into()));
+        }
+        // SAFETY: the caller's promise.
+        let (codec, rules) = unsafe { (codec_of(options.compression.text()?)?, said_by(&options.rules)?) };
         let mut pairs: Vec<(&mut Alteration, Vec<u8>)> = all
             .iter()
             .zip(properties)
             // SAFETY: the caller's promise: each handle is open and there once.
             .map(|(alter, properties)| unsafe { (&mut (**alter).alteration, properties.get().to_vec()) })
             .collect();
-        engine.engine.commit_alterations(&mut pairs)?;
+        engine.engine.commit_alterations(&mut pairs, Some(&TableOptions { codec, rules }))?;
         Ok(Code::Ok)
     })
 }

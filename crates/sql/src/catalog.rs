@@ -186,15 +186,23 @@ pub unsafe extern "C" fn terrace_table_redefine(
     })
 }
 
-/// Empties the table, durably, and sets its counters back. Handles opened before must be closed and opened again.
+/// Empties tables, all of them or none after a crash, durably, and sets their counters back. Handles opened before must be closed
+/// and opened again. Temporary tables are emptied one by one.
 ///
 /// # Safety
-/// `engine` is open, `name` lives during the call.
+/// `engine` is open, `names` are `count` names that live during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn terrace_table_truncate(engine: *const TerraceEngine, name: TerraceBytes) -> i32 {
+pub unsafe extern "C" fn terrace_tables_truncate(
+    engine: *const TerraceEngine,
+    names: *const TerraceBytes,
+    count: usize,
+) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { (*engine).engine.truncate_table(name.text()?)? };
+        let (engine, names) = unsafe { (&*engine, std::slice::from_raw_parts(names, count)) };
+        // SAFETY: the caller's promise.
+        let names = names.iter().map(|name| unsafe { name.text() }).collect::<Result<Vec<&str>>>()?;
+        engine.engine.truncate_tables(&names)?;
         Ok(Code::Ok)
     })
 }
@@ -216,6 +224,14 @@ pub unsafe extern "C" fn terrace_table_outdate_views(
     })
 }
 
+/// The codec with this name; none: as the instance's.
+pub(crate) fn codec_of(name: &str) -> Result<Option<Codec>> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    Codec::named(name).map(Some).ok_or_else(|| Fault::invalid(format!("compression {name} is not known")))
+}
+
 /// How the table's pages are compressed in objects from now on: `none`, `lz4`, `zstd`, or empty: as the instance's are.
 /// Durable when it returns.
 ///
@@ -230,11 +246,7 @@ pub unsafe extern "C" fn terrace_table_set_compression(
     guard(|| {
         // SAFETY: the caller's promise.
         let (engine, name, compression) = unsafe { (&*engine, name.text()?, compression.text()?) };
-        let codec = Some(compression).filter(|text| !text.is_empty());
-        let known = |text: &str| {
-            Codec::named(text).ok_or_else(|| Fault::invalid(format!("compression {text} is not known")))
-        };
-        engine.engine.set_compression(name, codec.map(known).transpose()?)?;
+        engine.engine.set_compression(name, codec_of(compression)?)?;
         Ok(Code::Ok)
     })
 }

@@ -80,6 +80,39 @@ fn number_of(placement: Placement) -> u8 {
     }
 }
 
+/// # Safety
+/// What the rules point to lives.
+pub(crate) unsafe fn said_by(rules: &TerraceRules) -> Result<TableRules> {
+    if rules.size != size_of::<TerraceRules>() {
+        return Err(Fault::invalid("terrace_rules of another version".into()));
+    }
+    let limit = |requests, bytes| Limit { requests, bytes };
+    let rule = TableRule {
+        flash: Share { min: rules.flash_min, max: rules.flash_max },
+        buffer: Share { min: rules.buffer_min, max: rules.buffer_max },
+        flash_limit: limit(rules.flash_iops, rules.flash_bandwidth),
+        volume_limit: limit(rules.volume_iops, rules.volume_bandwidth),
+        object_limit: limit(rules.object_iops, rules.object_bandwidth),
+        write: policy_of(rules.write_policy)?,
+    };
+    let mut said = TableRules { rule, placement: placement_of(rules.placement)?, indexes: Vec::new() };
+    let indexes = if rules.index_count > 0 {
+        // SAFETY: the caller's promise about the array.
+        unsafe { std::slice::from_raw_parts(rules.indexes, rules.index_count) }
+    } else {
+        &[]
+    };
+    for index in indexes {
+        if index.size != size_of::<TerracePlacement>() {
+            return Err(Fault::invalid("terrace_placement of another version".into()));
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { index.index.text()? };
+        said.indexes.push((name.to_string(), placement_of(index.placement)?));
+    }
+    Ok(said)
+}
+
 /// The table has these rules from now on: durable when it returns, and in force. Rules that contradict one another, or that
 /// guarantee more than there is, are refused with words that name both, and nothing has changed.
 ///
@@ -94,33 +127,8 @@ pub unsafe extern "C" fn terrace_table_set_rules(
     guard(|| {
         // SAFETY: the caller's promise.
         let (engine, name, rules) = unsafe { (&*engine, name.text()?, &*rules) };
-        if rules.size != size_of::<TerraceRules>() {
-            return Err(Fault::invalid("terrace_rules of another version".into()));
-        }
-        let limit = |requests, bytes| Limit { requests, bytes };
-        let rule = TableRule {
-            flash: Share { min: rules.flash_min, max: rules.flash_max },
-            buffer: Share { min: rules.buffer_min, max: rules.buffer_max },
-            flash_limit: limit(rules.flash_iops, rules.flash_bandwidth),
-            volume_limit: limit(rules.volume_iops, rules.volume_bandwidth),
-            object_limit: limit(rules.object_iops, rules.object_bandwidth),
-            write: policy_of(rules.write_policy)?,
-        };
-        let mut said = TableRules { rule, placement: placement_of(rules.placement)?, indexes: Vec::new() };
-        let indexes = if rules.index_count > 0 {
-            // SAFETY: the caller's promise about the array.
-            unsafe { std::slice::from_raw_parts(rules.indexes, rules.index_count) }
-        } else {
-            &[]
-        };
-        for index in indexes {
-            if index.size != size_of::<TerracePlacement>() {
-                return Err(Fault::invalid("terrace_placement of another version".into()));
-            }
-            // SAFETY: the caller's promise.
-            let name = unsafe { index.index.text()? };
-            said.indexes.push((name.to_string(), placement_of(index.placement)?));
-        }
+        // SAFETY: the caller's promise.
+        let said = unsafe { said_by(rules)? };
         engine.engine.set_table_rules(name, said)?;
         Ok(Code::Ok)
     })

@@ -33,6 +33,7 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceProgressFn", "progress_fn"),
     ("TerraceStopFn", "stop_fn"),
     ("TerraceRules", "rules"),
+    ("TerraceTableOptions", "table_options"),
     ("TerracePlacement", "placement"),
     ("TerraceRuleLine", "rule_line"),
     ("TerraceRuleFn", "rule_fn"),

@@ -19,7 +19,7 @@ pub mod watch;
 
 use crate::btree::bulk::{Bulk, Unnamed};
 use crate::btree::{self, Tree};
-use crate::catalog::{Alter, Source};
+use crate::catalog::{Alter, Source, TableOptions};
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -134,9 +134,13 @@ impl Engine {
         Ok(alteration)
     }
 
-    /// Makes tables what their alterations have prepared, all or none after a crash; each comes with its new properties.
-    /// Nobody uses the tables. Durable when it returns; on an error the tables are as they were.
-    pub fn commit_alterations(&self, all: &mut [(&mut Alteration, Vec<u8>)]) -> Result<()> {
+    /// Makes tables what their alterations have prepared, all or none after a crash; each comes with its new properties, and has the
+    /// options from then on, if there are any. Nobody uses the tables. Durable when it returns; on an error the tables are as they were.
+    pub fn commit_alterations(
+        &self,
+        all: &mut [(&mut Alteration, Vec<u8>)],
+        options: Option<&TableOptions>,
+    ) -> Result<()> {
         let Some(core) = all.first().map(|(one, _)| one.core.clone()) else { return Ok(()) };
         let mut alters = Vec::new();
         // Who has a view older than any of these has one that is too old for each.
@@ -157,7 +161,12 @@ impl Engine {
             let def = TableDef { indexes, properties: properties.clone() };
             alters.push(Alter { name: one.table.name(), def, sources });
         }
-        let dropped = core.catalog.alter_tables(alters, built)?;
+        if let (Some(options), Some(first)) = (options, alters.first()) {
+            let names: Vec<&str> = alters.iter().map(|alter| alter.name.as_str()).collect();
+            let indexes: Vec<String> = first.def.indexes.iter().map(|index| index.name.clone()).collect();
+            core.check_rules(&names, &indexes, &options.rules)?;
+        }
+        let dropped = core.catalog.alter_tables(alters, options, built)?;
         for (one, _) in all.iter_mut() {
             one.table.set_watch(None);
             one.done = true;

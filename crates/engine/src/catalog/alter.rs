@@ -1,7 +1,8 @@
 //! Changed definitions: the indexes and properties of tables whose rows stay where they are.
 
-use super::definition::{GROUP, encode_group};
-use super::{Catalog, Known, encode};
+use super::definition::{GROUP, Member, encode_group};
+use super::rules::{self, TableRules};
+use super::{Catalog, Codec, Known, encode};
 use crate::btree::Tree;
 use crate::error::{Error, Result};
 use crate::table::{Table, TableDef};
@@ -25,6 +26,13 @@ pub(crate) struct Alter {
     pub sources: Vec<Source>,
 }
 
+/// How the pages of tables are compressed in objects (None: as the instance's are), and their rules.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableOptions {
+    pub codec: Option<Codec>,
+    pub rules: TableRules,
+}
+
 /// A table that is to be changed: what it will be, and the trees it loses.
 struct Changed {
     name: String,
@@ -34,27 +42,25 @@ struct Changed {
 
 impl Catalog {
     /// Changes definitions, all of them or none after a crash; durable when it returns. Nobody uses the tables. Views below
-    /// `built` do not see what the built indexes hold. Returns the spaces that nobody names any more.
-    pub(crate) fn alter_tables(&self, all: Vec<Alter>, built: u64) -> Result<Vec<SpaceId>> {
+    /// `built` do not see what the built indexes hold. Each of them has the options from then on, if there are any. Returns the
+    /// spaces that nobody names any more.
+    pub(crate) fn alter_tables(
+        &self,
+        all: Vec<Alter>,
+        options: Option<&TableOptions>,
+        built: u64,
+    ) -> Result<Vec<SpaceId>> {
         let tables: Vec<Arc<Table>> =
             all.iter().map(|one| self.open_table(&one.name)).collect::<Result<_>>()?;
         let mut group = self.change()?;
         let changed: Vec<Changed> = all
             .into_iter()
             .zip(&tables)
-            .map(|(one, table)| self.changed(one, table, built))
+            .map(|(one, table)| self.changed(one, table, options, built))
             .collect::<Result<_>>()?;
-        match &changed[..] {
-            [] => return Ok(Vec::new()),
-            [one] => self.write(&one.name, &one.known)?,
-            several => {
-                let values: Vec<(u32, Vec<u8>)> =
-                    several.iter().map(|one| (one.known.id, encode(&one.name, &one.known))).collect();
-                self.write_value(GROUP, &encode_group(values.iter().map(|(id, value)| (*id, &value[..]))))?;
-                // That is the change. Whatever fails from here on, the group says what holds.
-                *group = values.iter().map(|(id, _)| *id).collect();
-            }
-        }
+        let written: Vec<(&str, &Known)> =
+            changed.iter().map(|one| (one.name.as_str(), &one.known)).collect();
+        self.write_together(&mut group, &written, options.map(|options| &options.rules))?;
         let mut dropped = Vec::new();
         {
             let mut known = self.known.lock();
@@ -70,7 +76,13 @@ impl Catalog {
         Ok(dropped)
     }
 
-    fn changed(&self, one: Alter, table: &Arc<Table>, built: u64) -> Result<Changed> {
+    fn changed(
+        &self,
+        one: Alter,
+        table: &Arc<Table>,
+        options: Option<&TableOptions>,
+        built: u64,
+    ) -> Result<Changed> {
         let Alter { name, def, sources } = one;
         let invalid = |what: &str| Error::Invalid(format!("table {name}: {what}"));
         let old = self
@@ -109,10 +121,51 @@ impl Catalog {
         let dropped = old.spaces.iter().copied().filter(|space| !spaces.contains(space)).collect();
         let open =
             Arc::new(Table::new(old.id, name.clone(), def.clone(), numbers.clone(), built.clone(), trees));
-        let codec = old.codec;
+        let codec = options.map_or(old.codec, |options| options.codec);
         let known =
             Known { id: old.id, spaces, numbers, built, def, codec, open: Some(open), used: old.used };
         Ok(Changed { name, known, dropped })
+    }
+
+    /// Writes definitions, all of them or none after a crash, and with them the rules of their tables. When it returns they hold, and
+    /// `group` has those that are to get entries of their own. The caller has the right to change definitions, with no group.
+    pub(super) fn write_together(
+        &self,
+        group: &mut Vec<u32>,
+        all: &[(&str, &Known)],
+        new: Option<&TableRules>,
+    ) -> Result<()> {
+        let new = new.filter(|new| {
+            let rules = self.rules.lock();
+            let none = TableRules::default();
+            all.iter().any(|(_, known)| rules.get(&known.id).unwrap_or(&none) != *new)
+        });
+        match all {
+            [] => return Ok(()),
+            [(name, known)] if new.is_none() => return self.write(name, known),
+            _ => {}
+        }
+        let stored = new.map(rules::stored).transpose()?;
+        let member = |(name, known): &(&str, &Known)| Member {
+            id: known.id,
+            definition: encode(name, known),
+            rules: stored.clone(),
+        };
+        let members: Vec<Member> = all.iter().map(member).collect();
+        self.write_value(GROUP, &encode_group(&members))?;
+        // That is the change. Whatever fails from here on, the group says what holds.
+        *group = members.iter().map(|member| member.id).collect();
+        if let Some(new) = new {
+            let mut rules = self.rules.lock();
+            for id in &*group {
+                if *new == TableRules::default() {
+                    rules.remove(id);
+                } else {
+                    rules.insert(*id, new.clone());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Goes on with a change of several tables, where it was or where a crash or an error left it: `group` are those that
@@ -128,6 +181,12 @@ impl Catalog {
         };
         for (id, value) in &values {
             self.write_value(*id, value)?;
+            let rules = self.rules.lock().get(id).map(rules::encode);
+            if let Some(rules) = rules {
+                self.tree.put(&rules::key(*id), &rules)?;
+            } else {
+                self.tree.remove(&rules::key(*id))?;
+            }
         }
         self.remove_value(GROUP)?;
         self.durable()?;

@@ -5,9 +5,10 @@
 //! a number of the counter of table ids: a changed definition is put beside the old one, and one put of the table's own
 //! entry changes from one to the other. Parts that no table names are leftovers of a crash.
 //!
-//! Definitions of several tables change together through the entry of id 0, the group: `1 u8 · for each table: id u32 ·
-//! length u32 · its new definition`. While it is there, what it says of a table is what holds; then each table gets its
-//! own entry, and the group goes.
+//! Definitions of several tables, or a definition and its table's rules (`rules`), change together through the entry of id 0, the
+//! group: `1 u8 · for each table: id u32 · length u32 · its new definition`; with rules `2 u8 · for each table: id u32 · length u32 · its
+//! new definition · length u32 · its new rules`, which are empty where it has none. While it is there, what it says of a table is
+//! what holds; then each table gets its own entries, and the group goes.
 
 use hashbrown::HashMap;
 
@@ -55,33 +56,72 @@ pub fn parts_of(value: Option<&[u8]>) -> Option<Parts> {
 /// The id under which the group stands: no table has it.
 pub const GROUP: u32 = 0;
 const GROUP_VERSION: u8 = 1;
+/// As version 1, and rules beside each definition. Written where they change.
+const GROUP_WITH_RULES: u8 = 2;
 
-/// The group's value.
-pub fn encode_group<'a>(all: impl Iterator<Item = (u32, &'a [u8])>) -> Vec<u8> {
-    let mut out = vec![GROUP_VERSION];
-    for (id, value) in all {
-        out.extend_from_slice(&id.to_le_bytes());
+/// What the group says of a table.
+pub struct Member {
+    pub id: u32,
+    pub definition: Vec<u8>,
+    /// As they are stored, empty if it has none. None: they are not changed.
+    pub rules: Option<Vec<u8>>,
+}
+
+/// The group's value. All members have rules, or none has.
+pub fn encode_group(all: &[Member]) -> Vec<u8> {
+    let with_rules = all.iter().any(|member| member.rules.is_some());
+    let mut out = vec![if with_rules { GROUP_WITH_RULES } else { GROUP_VERSION }];
+    let text = |out: &mut Vec<u8>, value: &[u8]| {
         out.extend_from_slice(&(value.len() as u32).to_le_bytes());
         out.extend_from_slice(value);
+    };
+    for member in all {
+        out.extend_from_slice(&member.id.to_le_bytes());
+        text(&mut out, &member.definition);
+        if with_rules {
+            text(&mut out, member.rules.as_deref().unwrap_or_default());
+        }
     }
     out
 }
 
-fn decode_group(bytes: &[u8]) -> Option<Vec<(u32, Vec<u8>)>> {
-    let mut rest = bytes.strip_prefix(&[GROUP_VERSION])?;
+fn decode_group(bytes: &[u8]) -> Option<Vec<Member>> {
+    let (version, mut rest) = bytes.split_first()?;
+    let with_rules = *version == GROUP_WITH_RULES;
+    if !with_rules && *version != GROUP_VERSION {
+        return None;
+    }
+    let text = |rest: &mut &[u8]| -> Option<Vec<u8>> {
+        let (len, after) = rest.split_first_chunk::<4>()?;
+        let (value, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        *rest = after;
+        Some(value.to_vec())
+    };
     let mut all = Vec::new();
     while !rest.is_empty() {
         let (id, after) = rest.split_first_chunk::<4>()?;
-        let (len, after) = after.split_first_chunk::<4>()?;
-        let (value, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        all.push((u32::from_le_bytes(*id), value.to_vec()));
         rest = after;
+        let definition = text(&mut rest)?;
+        let rules = if with_rules { Some(text(&mut rest)?) } else { None };
+        all.push(Member { id: u32::from_le_bytes(*id), definition, rules });
     }
     Some(all)
 }
 
 /// Ids with their definitions; None: it cannot be read.
 pub type Definitions = Vec<(u32, Option<Vec<u8>>)>;
+
+/// What the entries come to.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub struct Whole {
+    pub definitions: Definitions,
+    /// The rules of tables, as they are stored (`rules`).
+    pub rules: Vec<(u32, Vec<u8>)>,
+    /// The keys of parts that no table names.
+    pub left: Vec<Vec<u8>>,
+    /// The tables of which the group says what holds.
+    pub group: Vec<u32>,
+}
 
 /// The catalog's entries, as a walk through its tree meets them.
 #[derive(Default)]
@@ -92,11 +132,6 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// The rules of tables, as they are stored (`rules`).
-    pub fn take_rules(&mut self) -> Vec<(u32, Vec<u8>)> {
-        std::mem::take(&mut self.rules)
-    }
-
     pub fn add(&mut self, key: &[u8], value: &[u8]) {
         if let Ok(id) = key.try_into() {
             self.tables.push((u32::from_be_bytes(id), Some(value.to_vec())));
@@ -109,9 +144,8 @@ impl Entries {
         }
     }
 
-    /// The definition of each table, None if it or a part of it cannot be read; the keys of parts that no table names; the
-    /// tables whose definition is the group's.
-    pub fn put_together(mut self) -> (Definitions, Vec<Vec<u8>>, Vec<u32>) {
+    /// The definition of each table, None if it or a part of it cannot be read, and what is said of it.
+    pub fn put_together(mut self) -> Whole {
         let mut whole = Vec::new();
         for (id, value) in self.tables {
             let Some(parts) = parts_of(value.as_deref()) else {
@@ -127,11 +161,15 @@ impl Entries {
         if let Some(at) = whole.iter().position(|(id, value)| *id == GROUP && value.is_some()) {
             let group = whole[at].1.as_deref().and_then(decode_group);
             // One that cannot be read stays as what it is: an entry of no table.
-            for (id, value) in group.into_iter().flatten() {
+            for Member { id, definition, rules } in group.into_iter().flatten() {
                 let Some(table) = whole.iter_mut().find(|(table, _)| *table == id && id != GROUP) else {
-                    return (vec![(GROUP, None)], left, Vec::new());
+                    return Whole { definitions: vec![(GROUP, None)], left, ..Whole::default() };
                 };
-                table.1 = Some(value);
+                table.1 = Some(definition);
+                if let Some(rules) = rules {
+                    self.rules.retain(|(table, _)| *table != id);
+                    self.rules.extend((!rules.is_empty()).then_some((id, rules)));
+                }
                 changed.push(id);
             }
             if changed.is_empty() {
@@ -140,7 +178,7 @@ impl Entries {
                 whole.remove(at);
             }
         }
-        (whole, left, changed)
+        Whole { definitions: whole, rules: self.rules, left, group: changed }
     }
 }
 

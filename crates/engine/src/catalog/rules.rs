@@ -87,6 +87,19 @@ pub(crate) fn encode(rules: &TableRules) -> Vec<u8> {
     out
 }
 
+/// As they are stored; empty if they say nothing.
+pub(crate) fn stored(rules: &TableRules) -> Result<Vec<u8>> {
+    if *rules == TableRules::default() {
+        return Ok(Vec::new());
+    }
+    let value = encode(rules);
+    if value.len() > definition::ENTRY_MAX {
+        let (what, max) = ("what is said of the placement of a table's indexes", definition::ENTRY_MAX);
+        return Err(Error::TooLarge { what, len: value.len(), max });
+    }
+    Ok(value)
+}
+
 /// None: it cannot be read.
 pub(crate) fn decode(bytes: &[u8]) -> Option<TableRules> {
     let (version, mut rest) = bytes.split_first()?;
@@ -156,12 +169,7 @@ impl Catalog {
         if self.rules.lock().get(&id) == Some(&rules) {
             return Ok(());
         }
-        let value = encode(&rules);
-        if value.len() > definition::ENTRY_MAX {
-            let (what, max) = ("what is said of the placement of a table's indexes", definition::ENTRY_MAX);
-            return Err(Error::TooLarge { what, len: value.len(), max });
-        }
-        self.tree.put(&key(id), &value)?;
+        self.tree.put(&key(id), &stored(&rules)?)?;
         self.durable()?;
         self.rules.lock().insert(id, rules);
         Ok(())

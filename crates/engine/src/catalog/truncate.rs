@@ -1,0 +1,55 @@
+//! Tables that are emptied.
+
+use super::{Catalog, Known};
+use crate::btree::Tree;
+use crate::error::{Error, Result};
+use crate::table::Table;
+use std::sync::Arc;
+use terrace_tier::page::SpaceId;
+
+/// A table with empty trees.
+struct Emptied {
+    name: String,
+    known: Known,
+    table: Arc<Table>,
+    trees: Vec<Arc<Tree>>,
+}
+
+impl Catalog {
+    /// Gives tables empty trees, all of them or none after a crash; durable when it returns. Nobody uses them. Returns the spaces that
+    /// nobody names any more.
+    pub fn truncate_tables(&self, names: &[&str]) -> Result<Vec<SpaceId>> {
+        let tables: Vec<Arc<Table>> =
+            names.iter().map(|name| self.open_table(name)).collect::<Result<_>>()?;
+        let mut group = self.change()?;
+        let all: Vec<Emptied> =
+            names.iter().zip(tables).map(|(name, table)| self.emptied(name, table)).collect::<Result<_>>()?;
+        let written: Vec<(&str, &Known)> = all.iter().map(|one| (one.name.as_str(), &one.known)).collect();
+        self.write_together(&mut group, &written, None)?;
+        let mut old = Vec::new();
+        {
+            let mut known = self.known.lock();
+            for one in all {
+                drop(one.table.replace_trees(one.trees));
+                if let Some(entry) = known.by_name.get_mut(&one.name) {
+                    old.extend(std::mem::replace(&mut entry.spaces, one.known.spaces));
+                    entry.tell(&self.codecs);
+                }
+            }
+        }
+        // If it fails, the next change or start does it.
+        let _ = self.finish_group(&mut group);
+        Ok(old)
+    }
+
+    fn emptied(&self, name: &str, table: Arc<Table>) -> Result<Emptied> {
+        let known = self.known.lock().by_name.get(name).cloned();
+        let mut known = known.ok_or_else(|| Error::Absent(format!("table {name}")))?;
+        let (spaces, trees) = self.make_trees(known.spaces.len())?;
+        if !crate::planted::SERIALS_ANEW.on() {
+            trees[0].space().follow_serials(table.tree(0)?.space())?;
+        }
+        known.spaces = spaces;
+        Ok(Emptied { name: name.to_string(), known, table, trees })
+    }
+}

@@ -1,0 +1,126 @@
+//! Tables that are emptied together: all of them or none, crashed at each I/O step in turn.
+
+use std::sync::Arc;
+use terrace_engine::check::{self, Verdict};
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::look::Look;
+use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, TableDef};
+use terrace_sim::{SimDisk, SimWorld};
+
+const TABLES: [&str; 4] = ["db/t#P#p0", "db/t#P#p1", "db/t#P#p2", "db/other"];
+const PARTITIONS: &[&str] = TABLES.split_at(3).0;
+
+fn open(sim: &SimWorld, disk: &Arc<SimDisk>) -> Result<Arc<Engine>, Error> {
+    let config = Config {
+        memory: Bytes(4 << 20),
+        log: Bytes(8 << 20),
+        object_buffer: Bytes(64 << 20),
+        ..Config::default()
+    };
+    Engine::open(config, Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None })
+}
+
+fn fill(engine: &Engine, name: &str, keys: std::ops::Range<u32>) -> Result<(), Error> {
+    let table = engine.open_table(name)?;
+    let txn = engine.begin(Isolation::RepeatableRead);
+    for key in keys {
+        txn.insert(&table, &key.to_be_bytes(), &[key as u8; 300], &[])?;
+    }
+    txn.commit()?.wait()
+}
+
+/// Rows that a transaction finds.
+fn rows(engine: &Engine, name: &str) -> usize {
+    let table = engine.open_table(name).unwrap();
+    let txn = engine.begin(Isolation::RepeatableRead);
+    let mut row = Vec::new();
+    (0..200u32).filter(|key| txn.get(&table, &key.to_be_bytes(), Lock::None, &mut row).unwrap()).count()
+}
+
+/// How far it came: 0 not to the change, 1 somewhere in it, 2 it was acknowledged, 3 rows were written again.
+fn work(sim: &SimWorld, disk: &Arc<SimDisk>, at: &mut u32) -> Result<(), Error> {
+    let engine = open(sim, disk)?;
+    for name in TABLES {
+        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+        engine.create_table(name, &TableDef { indexes, properties: Vec::new() })?;
+        fill(&engine, name, 0..100)?;
+    }
+    engine.core().storage.checkpoint()?;
+    fill(&engine, TABLES[1], 100..150)?;
+    *at = 1;
+    engine.truncate_tables(PARTITIONS)?;
+    *at = 2;
+    sim.sched.run_some(500);
+    fill(&engine, TABLES[2], 0..10)?;
+    *at = 3;
+    engine.shutdown()
+}
+
+#[test]
+fn tables_are_emptied_together_or_not_at_all() {
+    let sim = SimWorld::new(31);
+    let disk = sim.disk("volume");
+    work(&sim, &disk, &mut 0).unwrap();
+    let steps = sim.steps();
+    let stride = if std::env::var_os("TERRACE_EVERY_STEP").is_some() { 1 } else { steps.div_ceil(150) };
+    let mut outcomes = [0; 2];
+    for step in (1..=steps).step_by(stride as usize) {
+        let sim = SimWorld::new(31);
+        let disk = sim.disk("volume");
+        sim.crash_at(step);
+        let mut at = 0;
+        let _ = work(&sim, &disk, &mut at);
+        assert!(sim.crashed(), "step {step}");
+        sim.sched.drop_workers();
+        disk.crash();
+        sim.power_on();
+        if at == 0 {
+            continue;
+        }
+        let look = Look::open(disk.clone(), None).unwrap();
+        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        assert!(
+            report.verdict() == Verdict::Sound,
+            "step {step}: {:?} {:?}",
+            report.faults,
+            report.unchecked
+        );
+        drop(look);
+        let engine = open(&sim, &disk).unwrap_or_else(|error| panic!("step {step}: {error}"));
+        sim.sched.run_some(2000);
+        let found = TABLES.map(|name| rows(&engine, name));
+        let may: &[[usize; 4]] = match at {
+            1 => &[[100, 150, 100, 100], [0, 0, 0, 100]],
+            2 => &[[0, 0, 0, 100], [0, 0, 10, 100]],
+            _ => &[[0, 0, 10, 100]],
+        };
+        assert!(may.contains(&found), "step {step}, {at}: {found:?}");
+        outcomes[usize::from(found[0] == 0)] += 1;
+        // No space of the one or the other is left, and what is there works.
+        let spaces = engine.core().catalog.spaces().len();
+        assert_eq!(spaces, TABLES.len(), "step {step}");
+        engine.truncate_tables(PARTITIONS).unwrap();
+        fill(&engine, TABLES[0], 0..30).unwrap();
+        assert_eq!(TABLES.map(|name| rows(&engine, name)), [30, 0, 0, 100], "step {step}");
+    }
+    println!("{steps} I/O steps, every {stride}: before and after {outcomes:?}");
+    assert!(outcomes.iter().all(|seen| *seen > 0), "{outcomes:?}");
+}
+
+#[test]
+fn one_table_that_there_is_not_leaves_the_others_as_they_are() {
+    let sim = SimWorld::new(32);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    for name in PARTITIONS {
+        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+        engine.create_table(name, &TableDef { indexes, properties: Vec::new() }).unwrap();
+        fill(&engine, name, 0..20).unwrap();
+    }
+    let refused = engine.truncate_tables(&[PARTITIONS[0], "db/none", PARTITIONS[1]]);
+    assert!(matches!(refused, Err(Error::Absent(_))));
+    assert_eq!(PARTITIONS.iter().map(|name| rows(&engine, name)).collect::<Vec<_>>(), [20, 20, 20]);
+    engine.truncate_tables(&[]).unwrap();
+    engine.truncate_tables(&PARTITIONS[..2]).unwrap();
+    assert_eq!(PARTITIONS.iter().map(|name| rows(&engine, name)).collect::<Vec<_>>(), [0, 0, 20]);
+}

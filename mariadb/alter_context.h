@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef TERRACE_ALTER_CONTEXT_H
+#define TERRACE_ALTER_CONTEXT_H
+
+#include "ha_terrace.h"
+#include "alter.h"
+
+/** What the server passes from one call to the next. */
+struct terrace::Alter_context : public inplace_alter_handler_ctx
+{
+  ~Alter_context() override { give_up(); }
+  void give_up()
+  {
+    terrace_alter_close(alter);
+    alter= nullptr;
+  }
+
+  ha_terrace *owner= nullptr;
+  terrace_alter *alter= nullptr;
+  /* Stored rows are read as rows of the altered table: a new index may be of a new virtual column. */
+  TABLE *altered= nullptr;
+  RowCodec row;
+  RowLayouts layouts;
+  KeyCodec primary;
+  /* The new indexes: their codecs, and their numbers in the altered table. */
+  std::vector<KeyCodec> codecs;
+  std::vector<uint> numbers;
+  /* Their virtual columns: reads ignore what is wrong with a value, an index does not. */
+  std::vector<uint> computed;
+  Bytes bytes;
+};
+
+#endif
