@@ -201,6 +201,9 @@ struct Calls
     terrace_ticket_close(session->ticket);
     session->ticket= nullptr;
     session->ordered_code= TERRACE_OK;
+    // Noting versions in the registry, InnoDB joined the transaction while the server was ending it: it would stay begun.
+    if (session->version)
+      thd->server_status&= ~SERVER_STATUS_IN_TRANS;
     session->ended();
     return code ? 1 : 0;
   }
