@@ -33,7 +33,7 @@ const alter_table_operations INSTANT=
   ALTER_INDEX_ORDER | ALTER_CHANGE_INDEX_COMMENT | ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_COLUMN_DEFAULT |
   ALTER_COLUMN_OPTION | ALTER_COLUMN_COLUMN_FORMAT | ALTER_CHANGE_CREATE_OPTION | ALTER_DROP_CHECK_CONSTRAINT |
   ALTER_PARTITIONED | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_VIRTUAL_GCOL_EXPR | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
-  ALTER_COLUMN_INDEX_LENGTH;
+  ALTER_COLUMN_INDEX_LENGTH | ALTER_COLUMN_UNVERSIONED;
 const alter_table_operations BUILT= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 
 bool has_virtual_parts(const KEY *key)
@@ -92,6 +92,10 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (create->sequence)
     info->unsupported_reason= "SEQUENCE";
+  // InnoDB's words.
+  if (flags & (ALTER_ADD_SYSTEM_VERSIONING | ALTER_DROP_SYSTEM_VERSIONING))
+    info->unsupported_reason= altered->versioned(VERS_TIMESTAMP) ? "Not implemented for system-versioned timestamp tables"
+                                                                 : "Not implemented for system-versioned operations";
   if ((flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX)) == ALTER_DROP_PK_INDEX)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);
   if (info->ignore && flags & ALTER_ADD_UNIQUE_INDEX)
@@ -104,7 +108,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   ColumnChange columns;
   RowLayouts layouts;
   if (!columns.follow(table, altered, info) || (!columns.added.empty() && info->error_if_not_empty) ||
-      (flags & COLUMNS && (table->versioned() || altered->versioned())) || !layouts_after(columns, altered, &layouts))
+      table->s->versioned != altered->s->versioned || !layouts_after(columns, altered, &layouts))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (create->used_fields & (HA_CREATE_USED_CHARSET | HA_CREATE_USED_DEFAULT_CHARSET | HA_CREATE_USED_ROW_FORMAT) ||
       table->s->row_type != create->row_type)

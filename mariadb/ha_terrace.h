@@ -6,6 +6,7 @@
     ha_read.cc      scans, index reads, positions
     ha_push.cc      what the optimizer hands down: index conditions, rowid filters, ranges, multi-range reads
     ha_write.cc     insert, update, delete, auto-increment
+    versions.cc     rows versioned by transaction
     semi_read.cc    semi-consistent reads
     sequence.cc     sequences: changes and reads outside of the session's transaction
     ddl.cc          create, drop, rename
@@ -209,6 +210,15 @@ private:
   void end_own_read();
   int write_sequence(const uchar *old_data, const uchar *new_data);
 
+  /* Which system column of a version gets the transaction's number. The other one's end is open, or it stays. */
+  enum Version { VERSION_BEGINS, VERSION_GOES_ON, VERSION_ENDS };
+  bool is_versioned_write() const { return table->versioned_write(VERS_TRX_ID); }
+  int make_version(const uchar *record, Version what, const uchar **version);
+  int update_version(const uchar *old_data, const uchar *new_data);
+  int end_version(const uchar *buf);
+  int insert_row(const uchar *record);
+  int change_row(const uchar *old_data, const uchar *new_data);
+  int erase_row(const uchar *buf);
   int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
   int write_failed(int32_t code);
   int lock_duplicate(const terrace::Bytes &primary, uint set, bool *gone);
@@ -290,6 +300,7 @@ private:
     terrace::Bytes bytes;
   };
   Entries m_entries[2];
+  std::vector<uchar> m_version;         // a record with the transaction's number
 };
 
 #endif

@@ -119,6 +119,32 @@ int ha_terrace::write_row(const uchar *buf)
   if (generates)
     if (int error= update_auto_increment())
       return error;
+  const uchar *record= buf;
+  if (is_versioned_write())
+    if (int error= make_version(buf, VERSION_BEGINS, &record))
+      return error;
+  const int error= insert_row(record);
+  if (generates && m_auto_rows)
+    m_auto_rows--;
+  if (error)
+  {
+    // Statements that go on after a duplicate move the counter past its value, as InnoDB's do.
+    const int command= thd_sql_command(ha_thd());
+    if (error == HA_ERR_FOUND_DUPP_KEY && generates && !insert_id_for_cur_row &&
+        (command == SQLCOM_REPLACE || command == SQLCOM_REPLACE_SELECT || command == SQLCOM_INSERT_SELECT))
+      if (int failed= raise_auto_increment(buf, table->next_number_field))
+        return failed;
+    return error;
+  }
+  // A value that was given moves the counter too, by the user or, as INSERT_ID, by the one whose statement is replayed.
+  if (generates && (!insert_id_for_cur_row || insert_id_for_cur_row >= m_counter_past))
+    return raise_auto_increment(buf, table->next_number_field);
+  return 0;
+}
+
+/** Inserts a row as it is. A duplicate is HA_ERR_FOUND_DUPP_KEY. */
+int ha_terrace::insert_row(const uchar *buf)
+{
   m_primary_bytes.clear();
   if (m_hidden)
   {
@@ -148,6 +174,7 @@ int ha_terrace::write_row(const uchar *buf)
       if (int failed= lock_duplicate(m_primary_bytes, 0, &gone))
         return failed;
   } while (code && gone);
+<<<<<<< HEAD
   if (generates && m_auto_rows)
     m_auto_rows--;
   if (error)
@@ -166,12 +193,28 @@ int ha_terrace::write_row(const uchar *buf)
   if (generates && (!insert_id_for_cur_row || insert_id_for_cur_row >= m_counter_past))
     return raise_auto_increment(buf, table->next_number_field);
   return 0;
+=======
+  if (!error)
+    m_position.assign(m_primary_bytes.data(), m_primary_bytes.size());
+  return error;
+>>>>>>> verse
 }
 
 int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
 {
   if (is_sequence())
     return write_sequence(old_data, new_data);
+  if (int error= is_versioned_write() ? update_version(old_data, new_data) : change_row(old_data, new_data))
+    return error;
+  if (Field *field= table->found_next_number_field)
+    if (new_data == table->record[0] && bitmap_is_set(table->write_set, field->field_index))
+      return raise_auto_increment(new_data, field);
+  return 0;
+}
+
+/** Makes one row of another. HA_ERR_RECORD_IS_THE_SAME: nothing to do. */
+int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
+{
   encode_primary(old_data, &m_primary_bytes);
   encode_primary(new_data, &m_new_primary_bytes);
   m_row_bytes.clear();
@@ -199,7 +242,7 @@ int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
       if (code == TERRACE_DUPLICATE)
         if (int failed= lock_duplicate(m_primary_bytes, 1, &gone))
           return failed;
-      return gone ? update_row(old_data, new_data) : error;
+      return gone ? change_row(old_data, new_data) : error;
     }
   }
   else
@@ -227,17 +270,25 @@ int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
     }
     terrace_savepoint_close(savepoint);
     if (error)
-      return gone ? update_row(old_data, new_data) : error;
+      return gone ? change_row(old_data, new_data) : error;
     m_position.assign(m_new_primary_bytes.data(), m_new_primary_bytes.size());
   }
+<<<<<<< HEAD
   note_change();
   if (Field *field= table->found_next_number_field)
     if (new_data == table->record[0] && bitmap_is_set(table->write_set, field->field_index))
       return raise_auto_increment(new_data, field);
+=======
+>>>>>>> verse
   return 0;
 }
 
 int ha_terrace::delete_row(const uchar *buf)
+{
+  return is_versioned_write() ? end_version(buf) : erase_row(buf);
+}
+
+int ha_terrace::erase_row(const uchar *buf)
 {
   encode_primary(buf, &m_primary_bytes);
   make_entries(buf, m_primary_bytes, nullptr, 0);

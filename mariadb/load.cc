@@ -29,6 +29,11 @@ bool ha_terrace::read_into_record(const uchar *at)
 
 int ha_terrace::extra(enum ha_extra_function operation)
 {
+  // As with InnoDB, the copy is a transaction of the registry's even if there are no rows.
+  ulonglong number;
+  if ((operation == HA_EXTRA_BEGIN_COPY || operation == HA_EXTRA_BEGIN_ALTER_IGNORE_COPY) && table->versioned(VERS_TRX_ID))
+    if (int error= m_session->version_number(ha_thd(), &number))
+      return error;
   switch (operation) {
   case HA_EXTRA_BEGIN_COPY:
     begin_load();

@@ -341,7 +341,8 @@ static int start(void *place)
   hton= static_cast<handlerton *>(place);
   hton->db_type= DB_TYPE_AUTOASSIGN;
   hton->create= make_handler;
-  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
+  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE |
+               HTON_NATIVE_SYS_VERSIONING;
   hton->tablefile_extensions= hton_no_exts;
   fill_transaction_calls(hton);
   fill_definition_calls(hton);

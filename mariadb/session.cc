@@ -76,8 +76,11 @@ int Session::begin(THD *thd)
 /** The transaction is over. What was committed or rolled back leaves its handle, and that to cancel it, to the next one. */
 void Session::ended()
 {
-  for (terrace_savepoint *savepoint : savepoints)
-    terrace_savepoint_close(savepoint);
+  for (Savepoint *savepoint : savepoints)
+  {
+    terrace_savepoint_close(savepoint->at);
+    delete savepoint;
+  }
   savepoints.clear();
   take_reads();
   if (terrace_txn_rest(txn))
@@ -89,8 +92,14 @@ void Session::ended()
   }
   txn= nullptr;
   in_statement= in_phases= ordered= false;
+<<<<<<< HEAD
   for (const Written &one : written)
     one.table->ended();
+=======
+  version= version_before= 0;
+  for (const std::shared_ptr<Writers> &table : written)
+    table->ended();
+>>>>>>> verse
   written.clear();
 }
 
@@ -161,6 +170,7 @@ int Session::enter(THD *thd)
   if (level <= ISO_READ_COMMITTED)
     seen_ends= Writers::now();
   in_statement= true;
+  version_before= version;
   trans_register_ha(thd, false, hton, 0);
   if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
     trans_register_ha(thd, true, hton, 0);
@@ -168,6 +178,16 @@ int Session::enter(THD *thd)
   ulonglong wait= MY_MIN(lock_wait_ms(thd), (ulonglong) thd->variables.lock_wait_timeout * 1000);
   terrace_txn_set_lock_wait(txn, wait);
   return map_error(thd, terrace_txn_statement_begin(txn));
+}
+
+int Session::version_number(THD *thd, ulonglong *number)
+{
+  uint64_t given= version;
+  if (!given)
+    if (int32_t code= terrace_txn_number(txn, &given))
+      return map_error(thd, code);
+  *number= version= given;
+  return 0;
 }
 
 /** The calls of the handlerton; friends of the session. */
@@ -215,6 +235,9 @@ struct Calls
     terrace_ticket_close(session->ticket);
     session->ticket= nullptr;
     session->ordered_code= TERRACE_OK;
+    // Noting versions in the registry, InnoDB joined the transaction while the server was ending it: it would stay begun.
+    if (session->version)
+      thd->server_status&= ~SERVER_STATUS_IN_TRANS;
     session->ended();
     return code ? 1 : 0;
   }
@@ -248,6 +271,7 @@ struct Calls
     {
       code= terrace_txn_statement_rollback(session->txn);
       session->in_statement= false;
+      session->version= session->version_before;
     }
     return map_error(thd, code);
   }
@@ -278,22 +302,37 @@ struct Calls
     return 0;
   }
 
+  /**
+    The server asks before a commit. If the transaction has written versions of rows by its number, it goes to `*number`; the answer
+    is one for the commit. 0: it has not. ULONGLONG_MAX: there is no number, and the commit fails.
+  */
+  static ulonglong prepare_commit_versioned(THD *thd, ulonglong *number)
+  {
+    Session *session= static_cast<Session *>(thd_get_ha_data(thd, hton));
+    *number= session && session->txn ? session->version : 0;
+    if (!*number)
+      return 0;
+    uint64_t commit;
+    return terrace_txn_number_after(session->txn, &commit) ? ULONGLONG_MAX : commit;
+  }
+
   static int savepoint_set(handlerton *, THD *thd, void *place)
   {
     Session *session= Session::of(thd);
-    terrace_savepoint *savepoint= nullptr;
+    terrace_savepoint *at= nullptr;
     if (!session->txn)
       return HA_ERR_NO_SAVEPOINT;
-    if (int32_t code= terrace_txn_savepoint(session->txn, &savepoint))
+    if (int32_t code= terrace_txn_savepoint(session->txn, &at))
       return map_error(thd, code);
+    Session::Savepoint *savepoint= new Session::Savepoint{at, session->version};
     session->savepoints.push_back(savepoint);
     memcpy(place, &savepoint, sizeof savepoint);
     return 0;
   }
 
-  static terrace_savepoint *savepoint_at(void *place)
+  static Session::Savepoint *savepoint_at(void *place)
   {
-    terrace_savepoint *savepoint;
+    Session::Savepoint *savepoint;
     memcpy(&savepoint, place, sizeof savepoint);
     return savepoint;
   }
@@ -303,16 +342,19 @@ struct Calls
     Session *session= Session::of(thd);
     if (!session->txn)
       return HA_ERR_NO_SAVEPOINT;
-    return map_error(thd, terrace_txn_rollback_to(session->txn, savepoint_at(place)));
+    Session::Savepoint *savepoint= savepoint_at(place);
+    session->version= session->version_before= savepoint->version;
+    return map_error(thd, terrace_txn_rollback_to(session->txn, savepoint->at));
   }
 
   static int savepoint_release(handlerton *, THD *thd, void *place)
   {
-    std::vector<terrace_savepoint *> &all= Session::of(thd)->savepoints;
+    std::vector<Session::Savepoint *> &all= Session::of(thd)->savepoints;
     for (auto at= all.begin(); at != all.end(); ++at)
       if (*at == savepoint_at(place))
       {
-        terrace_savepoint_close(*at);
+        terrace_savepoint_close((*at)->at);
+        delete *at;
         all.erase(at);
         break;
       }
@@ -368,11 +410,12 @@ struct Calls
 
 void fill_transaction_calls(handlerton *into)
 {
-  into->savepoint_offset= sizeof(terrace_savepoint *);
+  into->savepoint_offset= sizeof(void *);
   into->commit= Calls::commit;
   into->commit_ordered= Calls::commit_ordered;
   into->rollback= Calls::rollback;
   into->prepare= Calls::prepare;
+  into->prepare_commit_versioned= Calls::prepare_commit_versioned;
   into->savepoint_set= Calls::savepoint_set;
   into->savepoint_rollback= Calls::savepoint_rollback;
   into->savepoint_release= Calls::savepoint_release;

@@ -48,6 +48,8 @@ public:
   /** What the session has read. */
   terrace_reads reads= {};
   uint isolation() const { return level; }
+  /** What versions of rows that the transaction writes are known by; from now on it has such. Handler error. */
+  int version_number(THD *thd, ulonglong *number);
 
   /** The server's number of the index of the last HA_ERR_FOUND_DUPP_KEY. A partitioned table asks another of its handlers than
       the one that met it. */
@@ -86,7 +88,12 @@ private:
   terrace_ticket *ticket= nullptr;
   int32_t ordered_code= TERRACE_OK;
   std::string ordered_message;
-  std::vector<terrace_savepoint *> savepoints;
+  struct Savepoint
+  {
+    terrace_savepoint *at;
+    ulonglong version;
+  };
+  std::vector<Savepoint *> savepoints;
   struct Written
   {
     std::shared_ptr<Writers> table;
@@ -97,6 +104,8 @@ private:
   query_id_t emptied_by= 0;             // the statement
   std::mutex guard;                     // of `cancel`
   terrace_cancel *cancel= nullptr;
+  /* By what its versions of rows are known; 0: it has none. Then of before the statement. */
+  ulonglong version= 0, version_before= 0;
 };
 
 /** From now on the server is told of lock waits. */

@@ -778,6 +778,16 @@ void terrace_cancel_close(terrace_cancel *cancel);
 // Whether the transaction changed anything so far.
 bool terrace_txn_has_changes(const terrace_txn *txn);
 
+// The number by which the transaction's versions of rows are known; with it the transaction has changes. `*number` is below those
+// of transactions that get theirs later, and is never given again. Not InnoDB's numbers, which are below 2^48: the server keeps both in
+// one registry.
+int32_t terrace_txn_number(const terrace_txn *txn,
+                           uint64_t *number);
+
+// As `terrace_txn_number` a number that no transaction has: above those given by now, below those to come. For the commit.
+int32_t terrace_txn_number_after(const terrace_txn *txn,
+                                 uint64_t *number);
+
 int32_t terrace_cursor_open(terrace_txn *txn,
                             const terrace_table *table,
                             const terrace_cursor_options *options,

@@ -7,6 +7,9 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use terrace_engine::{Cancel, Isolation, Lock, Savepoint, Ticket, Txn};
 
+/// Where the numbers that the server sees begin.
+const NUMBERS: u64 = 1 << 48;
+
 /// A transaction. Ended by `terrace_txn_commit` or `terrace_txn_rollback`, then freed by `terrace_txn_close`.
 pub struct TerraceTxn {
     pub(crate) txn: Arc<Txn>,
@@ -482,4 +485,32 @@ pub unsafe extern "C" fn terrace_cancel_close(cancel: *mut TerraceCancel) {
 pub unsafe extern "C" fn terrace_txn_has_changes(txn: *const TerraceTxn) -> bool {
     // SAFETY: the caller's promise.
     unsafe { &*txn }.txn.has_changes()
+}
+
+/// The number by which the transaction's versions of rows are known; with it the transaction has changes. `*number` is below those
+/// of transactions that get theirs later, and is never given again. Not InnoDB's numbers, which are below 2^48: the server keeps both in
+/// one registry.
+///
+/// # Safety
+/// `txn` is open, `number` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_number(txn: *const TerraceTxn, number: *mut u64) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { *number = NUMBERS + (*txn).txn.number()? };
+        Ok(Code::Ok)
+    })
+}
+
+/// As `terrace_txn_number` a number that no transaction has: above those given by now, below those to come. For the commit.
+///
+/// # Safety
+/// `txn` is open, `number` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_number_after(txn: *const TerraceTxn, number: *mut u64) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { *number = NUMBERS + (*txn).txn.number_after()? };
+        Ok(Code::Ok)
+    })
 }

@@ -267,6 +267,20 @@ impl Txn {
         self.state.lock().id != 0
     }
 
+    /// The id by which its changes are known: the transaction is a writer from here on. Below those of all that begin later, and never
+    /// given again, not after a crash either.
+    pub fn number(&self) -> Result<TxnId> {
+        let mut state = self.state.lock();
+        self.start(&mut state)?;
+        Ok(state.id)
+    }
+    /// A number above the ids of all transactions that are writers by now, and below those of all that become one later.
+    pub fn number_after(&self) -> Result<u64> {
+        self.core.reserve_numbers()?;
+        let _order = self.core.ids.order.lock();
+        Ok(self.core.ids.number())
+    }
+
     /// Whether reads that lock rows also keep others from inserting where they looked.
     pub(crate) fn locks_gaps(&self) -> bool {
         matches!(self.isolation, Isolation::RepeatableRead | Isolation::Serializable)
