@@ -174,30 +174,11 @@ int ha_terrace::insert_row(const uchar *buf)
       if (int failed= lock_duplicate(m_primary_bytes, 0, &gone))
         return failed;
   } while (code && gone);
-<<<<<<< HEAD
-  if (generates && m_auto_rows)
-    m_auto_rows--;
   if (error)
-  {
-    // Statements that go on after a duplicate move the counter past its value, as InnoDB's do.
-    const int command= thd_sql_command(ha_thd());
-    if (code == TERRACE_DUPLICATE && generates && !insert_id_for_cur_row &&
-        (command == SQLCOM_REPLACE || command == SQLCOM_REPLACE_SELECT || command == SQLCOM_INSERT_SELECT))
-      if (int failed= raise_auto_increment(buf, table->next_number_field))
-        return failed;
     return error;
-  }
   note_change();
   m_position.assign(m_primary_bytes.data(), m_primary_bytes.size());
-  // A value that was given moves the counter too, by the user or, as INSERT_ID, by the one whose statement is replayed.
-  if (generates && (!insert_id_for_cur_row || insert_id_for_cur_row >= m_counter_past))
-    return raise_auto_increment(buf, table->next_number_field);
   return 0;
-=======
-  if (!error)
-    m_position.assign(m_primary_bytes.data(), m_primary_bytes.size());
-  return error;
->>>>>>> verse
 }
 
 int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
@@ -273,13 +254,7 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
       return gone ? change_row(old_data, new_data) : error;
     m_position.assign(m_new_primary_bytes.data(), m_new_primary_bytes.size());
   }
-<<<<<<< HEAD
   note_change();
-  if (Field *field= table->found_next_number_field)
-    if (new_data == table->record[0] && bitmap_is_set(table->write_set, field->field_index))
-      return raise_auto_increment(new_data, field);
-=======
->>>>>>> verse
   return 0;
 }
 

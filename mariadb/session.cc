@@ -92,14 +92,9 @@ void Session::ended()
   }
   txn= nullptr;
   in_statement= in_phases= ordered= false;
-<<<<<<< HEAD
+  version= version_before= 0;
   for (const Written &one : written)
     one.table->ended();
-=======
-  version= version_before= 0;
-  for (const std::shared_ptr<Writers> &table : written)
-    table->ended();
->>>>>>> verse
   written.clear();
 }
 

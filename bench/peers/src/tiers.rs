@@ -78,7 +78,6 @@ pub fn open(directory: &Path, sizes: Sizes, flash_percent: Option<u64>) -> Terra
     let config = Config {
         object_buffer: Bytes(object_buffer),
         flash: Bytes(data * percent / 100),
-        sink_after_ms: 5_000,
         ..config
     };
     let parts = Parts { world: world(), volume, flash: Some(disk("flash", CLOUD.flash)), store: Some(store) };
@@ -89,10 +88,15 @@ pub fn status(store: &Terrace) -> HashMap<String, u64> {
     store.engine.status().into_iter().collect()
 }
 
-/// Until the blocks of the load have sunk, so that the runs don't pay for it.
+/// Until what the load must sink has sunk, so that the runs don't pay for it: no block for a second.
 pub fn settle(store: &Terrace) {
     let until = Instant::now() + Duration::from_secs(120);
-    while status(store)["sink_blocks_waiting"] > 8 && Instant::now() < until {
+    let (mut sunk, mut since) = (0, Instant::now());
+    while since.elapsed() < Duration::from_secs(1) && Instant::now() < until {
+        let now = status(store)["sink_blocks"];
+        if now != sunk {
+            (sunk, since) = (now, Instant::now());
+        }
         std::thread::sleep(Duration::from_millis(100));
     }
 }
