@@ -420,3 +420,39 @@ fn a_flash_that_is_turned_off_while_its_index_is_put_back_stays_off() {
     assert_eq!(bpe.status().pages, 0);
     bpe.check_invariants();
 }
+
+/// What a start asks flash for before it answers, and the most that one step behind it does, counted in requests.
+#[test]
+fn a_start_asks_a_flash_of_64_gib_for_no_more_than_one_of_a_mebibyte() {
+    let start = |bytes: u64| {
+        let sim = SimWorld::new(1);
+        let disk = sim.disk("flash");
+        let bpe = Bpe::open(&*disk, settings(SLOTS));
+        evict(&bpe, page(1), 0);
+        run(&bpe);
+        bpe.save();
+        drop(bpe);
+        // Holes, and pieces of index that are worth nothing.
+        disk.open(chunk::FILE).unwrap().grow(bytes, false).unwrap();
+        let pieces = bytes / PAGE_SIZE as u64 / saved::MARKS as u64 + 2;
+        disk.open(saved::FILE).unwrap().grow(pieces * saved::PIECE as u64, false).unwrap();
+        let before = sim.steps();
+        let bpe = Bpe::open(&*disk, settings(bytes / PAGE_SIZE as u64));
+        let opening = sim.steps() - before;
+        assert!(!found(&bpe, page(1), 0), "it is not put back yet");
+        assert_eq!(sim.steps() - before, opening, "a page that is not known of costs no request");
+        let mut most = 0;
+        loop {
+            let before = sim.steps();
+            if bpe.step() != Step::Worked {
+                break;
+            }
+            most = most.max(sim.steps() - before);
+        }
+        assert!(found(&bpe, page(1), 0));
+        println!("{bytes} bytes of flash: {opening} requests at the start, {most} a step behind it");
+        (opening, most)
+    };
+    let (small, large) = (start(1 << 20), start(64 << 30));
+    assert!(small.0 == large.0 && large.0 < 20 && large.1 <= small.1.max(4), "{small:?}, {large:?}");
+}
