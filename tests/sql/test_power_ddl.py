@@ -8,6 +8,7 @@ TERRACE_POWER_CYCLES: cycles (default 1).
 
 import os
 import random
+import re
 import threading
 import time
 
@@ -46,9 +47,10 @@ ROUND = [
     "ALTER TABLE other ENGINE=InnoDB",
 ]
 
-# Where the volume alone is gone, the server brings these to their end by its own log of DDL, although the engine could not follow: a
-# partition that no list names may stay in the engine, which can't know that it was not put there by an older data directory.
-ENDED_BY_THE_SERVER = ("DROP PARTITION", "REORGANIZE PARTITION")
+# Where the volume alone is gone, the server goes on by its own log of DDL although the engine can't follow. A partition that no list names any
+# more may stay in the engine, a partitioned table under the name that ALTER put it aside under, and a table that another engine has now:
+# nothing is lost, and somebody has to see to it.
+NOT_OF_THE_VOLUME_ALONE = re.compile("PARTITION|TABLE [pm]( |$)| TO p$|other ENGINE")
 
 
 def with_its_data(volume, tmp_path):  # noqa: F811
@@ -61,7 +63,7 @@ def with_its_data(volume, tmp_path):  # noqa: F811
 
 @pytest.mark.parametrize("lost", ["volume", "machine"])
 def test_changes_of_definitions_survive_the_loss_of_power(volume, tmp_path, lost):  # noqa: F811
-    statements = [sql for sql in ROUND if lost == "machine" or not any(words in sql for words in ENDED_BY_THE_SERVER)]
+    statements = [sql for sql in ROUND if lost == "machine" or not NOT_OF_THE_VOLUME_ALONE.search(sql)]
     server = start(volume, tmp_path) if lost == "volume" else with_its_data(volume, tmp_path)
     try:
         connection = server.connect()
