@@ -5,6 +5,7 @@ import copy
 from schema import Table, random_column, random_key
 from statement import Parts, of
 from values import Type, quoted
+from wider import Wider
 
 SETTINGS = [
     "SET optimizer_switch='mrr=on,mrr_sort_keys=on,mrr_cost_based=off'", "SET optimizer_switch='mrr=off'",
@@ -17,7 +18,7 @@ SETTINGS = [
 ]
 
 
-class Grammar:
+class Grammar(Wider):
     def __init__(self, rng):
         self.rng = rng
         self.tables = {}
@@ -26,6 +27,7 @@ class Grammar:
         self.handler = None
         self.writing = False
         self.numbers = 300
+        self.views = {}  # name to the table and the columns it is of
         self.handler_ways = {}  # key to where its last read may go on
 
     # What a scenario starts with.
@@ -35,6 +37,7 @@ class Grammar:
         yield of("setting", f"SET sql_mode='{rng.choice(['STRICT_TRANS_TABLES', 'STRICT_TRANS_TABLES', ''])}'")
         level = rng.choice(["READ COMMITTED", "REPEATABLE READ", "REPEATABLE READ", "SERIALIZABLE"])
         yield of("setting", f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        yield of("setting", "SET system_versioning_alter_history=KEEP")
         # At READ COMMITTED InnoDB 10.11 overlooks duplicates in the hidden hash of a long unique key.
         rng.long_unique = level != "READ COMMITTED"
         for _ in range(rng.randrange(1, 4)):
@@ -80,8 +83,10 @@ class Grammar:
             return self.handler_read(table)
         if pick < 0.70:
             return of("analyze", f"ANALYZE TABLE {table.name}{rng.choice(['', ' PERSISTENT FOR ALL'])}", rows="bag")
-        if pick < 0.79:
+        if pick < 0.76:
             return self.select(table)
+        if pick < 0.8:
+            return self.wider(table)
         if pick < 0.82:
             return self.pushed(table)
         if pick < 0.9:
@@ -369,7 +374,7 @@ class Grammar:
         """HANDLER reads the engine as it is told to, with no plan between."""
         rng = self.rng
         if self.handler is None or self.handler not in self.tables:
-            if table.temporary:
+            if table.temporary or table.versioned == "transaction":  # it shows the numbers of transactions, too
                 return self.select(table)
             statement = of("handler", f"HANDLER {table.name} OPEN")
             statement.done = lambda: setattr(self, "handler", table.name)
