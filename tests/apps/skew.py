@@ -2,8 +2,8 @@
 
     skew.py --port N [--rows 200000]
 
-Exit code 1: a plan has another order of tables, access, key or way of sorting in a state in which both engines' samples were just taken. Before
-that the engines' samples are of other times: what differs then is printed only.
+Printed: each plan that has another order of tables, access, key or way of sorting, and estimates far apart. Both engines know their keys from a few pages of
+them, so plans of about the same cost may differ. Exit code 1: more than a sixth do where both samples were just taken.
 """
 
 import argparse
@@ -134,7 +134,7 @@ def main():
                     far += 1
                     print(f"{state}: rows {rows} of {sql}")
         print(f"{state}: {len(QUESTIONS)} questions, {other} other plans, {far} with estimates more than twice apart", flush=True)
-        bad += other if state.startswith("analyzed") else 0
+        bad += state.startswith("analyzed") and other > len(QUESTIONS) // 6
     sys.exit(1 if bad else 0)
 
 
