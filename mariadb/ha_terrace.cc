@@ -311,6 +311,22 @@ ha_rows ha_terrace::estimate_rows_upper_bound()
   return 2 * (ha_rows) (scan_time() * stats.block_size) / m_row_length_min;
 }
 
+/** How many entries of a secondary index InnoDB would have in so many pages, as full as splits leave them; of the primary key 0: unknown. */
+double ha_terrace::innodb_rows_in_pages(uint index, uint pages) const
+{
+  if (index == table->s->primary_key)
+    return 0;
+  auto bytes_of_parts= [](const KEY *key) {
+    uint bytes= 0;
+    for (uint part= 0; part < key->user_defined_key_parts; part++)
+      bytes+= key->key_part[part].length;
+    return bytes;
+  };
+  const uint primary= m_hidden ? 6 : bytes_of_parts(table->key_info + table->s->primary_key);
+  const double head= 5, full= 0.69;
+  return pages * full * 16384 / (head + bytes_of_parts(table->key_info + index) + primary);
+}
+
 ha_rows ha_terrace::records_in_range(uint index, const key_range *low, const key_range *high, page_range *)
 {
   Bytes from, to;
@@ -334,8 +350,8 @@ ha_rows ha_terrace::records_in_range(uint index, const key_range *low, const key
   terrace_bytes to_bytes= no_high ? bytes_of(nullptr, 0) : bytes_of(to.size() ? to.data() : &nothing, to.size());
   if (terrace_table_records_in_range(m_table, tree_of(index), from_bytes, to_bytes, &count, &near))
     return HA_POS_ERROR;
-  // InnoDB doubles what it hasn't counted, up to half of the table: the optimizer's costs are made for that.
-  if (!near)
+  // InnoDB counts along ten pages. It doubles what it hasn't counted, up to half of the table: the optimizer's costs are made for that.
+  if (!near && count > innodb_rows_in_pages(index, 9))
     count= MY_MIN(count * 2, stats.records / 2);
   return MY_MAX(count, 1);
 }

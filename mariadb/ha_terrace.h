@@ -156,6 +156,7 @@ private:
   int enter(THD *thd);
   uint tree_of(uint index) const { return m_hidden ? index + 1 : index; }
   bool lay_out();
+  double innodb_rows_in_pages(uint index, uint pages) const;
 
   int open_cursor(uint tree, bool scan);
   void close_cursor();
@@ -213,6 +214,7 @@ private:
   /* Which system column of a version gets the transaction's number. The other one's end is open, or it stays. */
   enum Version { VERSION_BEGINS, VERSION_GOES_ON, VERSION_ENDS };
   bool is_versioned_write() const { return table->versioned_write(VERS_TRX_ID); }
+  void follow_versions();
   int make_version(const uchar *record, Version what, const uchar **version);
   int update_version(const uchar *old_data, const uchar *new_data);
   int end_version(const uchar *buf);
@@ -301,6 +303,8 @@ private:
   };
   Entries m_entries[2];
   std::vector<uchar> m_version;         // a record with the transaction's number
+  std::vector<Field *> m_of_versions;   // virtual columns that are of the system columns
+  bool m_versions_followed= false;      // m_of_versions is known
 };
 
 #endif

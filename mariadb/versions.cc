@@ -10,6 +10,36 @@
 
 using namespace terrace;
 
+/** Finds the virtual columns that are of the system columns, each behind those that it is of. */
+void ha_terrace::follow_versions()
+{
+  m_versions_followed= true;
+  if (!table->vfield)
+    return;
+  const size_t bytes= bitmap_buffer_size(table->s->fields);
+  std::vector<uchar> buffer(2 * bytes);
+  MY_BITMAP used, of_versions;
+  my_bitmap_init(&used, reinterpret_cast<my_bitmap_map *>(buffer.data()), table->s->fields);
+  my_bitmap_init(&of_versions, reinterpret_cast<my_bitmap_map *>(buffer.data() + bytes), table->s->fields);
+  bitmap_set_bit(&of_versions, table->vers_start_field()->field_index);
+  bitmap_set_bit(&of_versions, table->vers_end_field()->field_index);
+  for (bool more= true; more;)
+  {
+    more= false;
+    for (Field **at= table->vfield; *at; at++)
+    {
+      Field *column= *at;
+      bitmap_clear_all(&used);
+      column->vcol_info->expr->walk(&Item::register_field_in_bitmap, 1, &used);
+      if (bitmap_is_set(&of_versions, column->field_index) || !bitmap_is_overlapping(&used, &of_versions))
+        continue;
+      bitmap_set_bit(&of_versions, column->field_index);
+      more= true;
+      m_of_versions.push_back(column);
+    }
+  }
+}
+
 /**
   A copy of `record` with the transaction's number, for the table's own use: the server's record stays as it is.
   @param version  lives until the next call
@@ -28,12 +58,16 @@ int ha_terrace::make_version(const uchar *record, Version what, const uchar **ve
   if (what != VERSION_GOES_ON)
     put(table->vers_end_field(), what == VERSION_ENDS ? number : ULONGLONG_MAX);
   *version= copy;
-  if (!table->vfield)
+  if (!m_versions_followed)
+    follow_versions();
+  if (m_of_versions.empty())
     return 0;
-  // Virtual columns may be of these, and are computed in record[0] only.
+  // Computed in record[0] only.
   auto exchange= [&] { std::swap_ranges(copy, copy + length, table->record[0]); };
   exchange();
-  const int failed= table->update_virtual_fields(this, VCOL_UPDATE_FOR_WRITE);
+  bool failed= false;
+  for (Field *column : m_of_versions)
+    failed|= table->update_virtual_field(column, true);
   exchange();
   return failed ? HA_ERR_INTERNAL_ERROR : 0;
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Other people's programs on a private server whose default engine is Terrace: go-tpc's TPC-C with its consistency check, TPC-H
-# and the flights beside InnoDB, a JDBC program, SQLAlchemy. WHAT="tpcc tpch plans jdbc orm" picks some; TIME and WAREHOUSES set TPC-C's size. TPCH=full
+# and the flights beside InnoDB, a JDBC program, SQLAlchemy. WHAT="tpcc tpch plans skew jdbc orm" picks some; TIME and WAREHOUSES set TPC-C's size. TPCH=full
 # loads all of scale factor 1 (8.7 million rows) and checks the answers with go-tpc's own.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
-WHAT=${WHAT:-tpcc tpch plans jdbc orm} PORT=${PORT:-3309} OUT=$TARGET/apps
+WHAT=${WHAT:-tpcc tpch plans skew jdbc orm} PORT=${PORT:-3309} OUT=$TARGET/apps
 mkdir -p "$OUT"
 "$ROOT/scripts/build.sh" >/dev/null
 
@@ -59,6 +59,11 @@ fi
 if wants plans; then
   say "Plans"
   "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/plans.py" --port "$PORT"
+fi
+
+if wants skew; then
+  say "Plans over data with skew"
+  "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/skew.py" --port "$PORT"
 fi
 
 if wants jdbc; then

@@ -5,6 +5,7 @@ import copy
 from schema import Table, random_column, random_key
 from statement import Parts, of
 from values import Type, quoted
+from wider import Wider
 
 SETTINGS = [
     "SET optimizer_switch='mrr=on,mrr_sort_keys=on,mrr_cost_based=off'", "SET optimizer_switch='mrr=off'",
@@ -17,7 +18,7 @@ SETTINGS = [
 ]
 
 
-class Grammar:
+class Grammar(Wider):
     def __init__(self, rng):
         self.rng = rng
         self.tables = {}
@@ -26,6 +27,7 @@ class Grammar:
         self.handler = None
         self.writing = False
         self.numbers = 300
+        self.views = {}  # name to the table and the columns it is of
         self.handler_ways = {}  # key to where its last read may go on
 
     # What a scenario starts with.
@@ -35,6 +37,7 @@ class Grammar:
         yield of("setting", f"SET sql_mode='{rng.choice(['STRICT_TRANS_TABLES', 'STRICT_TRANS_TABLES', ''])}'")
         level = rng.choice(["READ COMMITTED", "REPEATABLE READ", "REPEATABLE READ", "SERIALIZABLE"])
         yield of("setting", f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        yield of("setting", "SET system_versioning_alter_history=KEEP")
         # At READ COMMITTED InnoDB 10.11 overlooks duplicates in the hidden hash of a long unique key.
         rng.long_unique = level != "READ COMMITTED"
         for _ in range(rng.randrange(1, 4)):
@@ -80,8 +83,10 @@ class Grammar:
             return self.handler_read(table)
         if pick < 0.70:
             return of("analyze", f"ANALYZE TABLE {table.name}{rng.choice(['', ' PERSISTENT FOR ALL'])}", rows="bag")
-        if pick < 0.79:
+        if pick < 0.76:
             return self.select(table)
+        if pick < 0.8:
+            return self.wider(table)
         if pick < 0.82:
             return self.pushed(table)
         if pick < 0.9:
@@ -177,6 +182,8 @@ class Grammar:
         rng = self.rng
         if rng.random() < 0.6:
             rows = rng.choice([10, 40, 150, 400]) if rng.random() < 0.95 else 3000
+            if any("0000)" in value for c in columns for value in c.type.pool):
+                rows = 10  # of a load of more than a megabyte the first duplicate in the key's order is named, not in that of rows
             return [f"SELECT {', '.join(c.type.expression(rng) for c in columns)} FROM seq_1_to_{rows} ORDER BY seq"]
         other = rng.choice(list(self.tables.values()))
         chosen = []
@@ -369,7 +376,7 @@ class Grammar:
         """HANDLER reads the engine as it is told to, with no plan between."""
         rng = self.rng
         if self.handler is None or self.handler not in self.tables:
-            if table.temporary:
+            if table.temporary or table.versioned == "transaction":  # it shows the numbers of transactions, too
                 return self.select(table)
             statement = of("handler", f"HANDLER {table.name} OPEN")
             statement.done = lambda: setattr(self, "handler", table.name)
@@ -428,6 +435,9 @@ class Grammar:
         elif pick < 0.75:
             column = copy.copy(rng.choice(table.plain()))
             column.type, column.extra = Type(rng), ""
+            in_unique = {part[0] for key in table.keys if key.kind == "UNIQUE KEY" for part in key.parts}
+            while column.type.long and column.name in in_unique and not rng.long_unique:
+                column.type = Type(rng)
             column.nullable = rng.random() < 0.8
             after.columns = [column if c.name == column.name else c for c in table.columns]
             # In place InnoDB puts the column's default where a NULL is not allowed any more, by copy the server puts 0.

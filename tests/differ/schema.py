@@ -107,6 +107,8 @@ class Table:
             self.keys.append(random_key(rng, self.columns, "", True))
         for _ in range(rng.randrange(0, 5)):
             self.keys.append(random_key(rng, self.columns, f"k{self.number()}"))
+        # Rows that stay when they are changed; numbered by transaction, or by time.
+        self.versioned = rng.choice(["transaction", "transaction", "time"]) if rng.random() < 0.1 and not self.temporary else None
         self.partitions = ""
         ints = [c.name for c in self.columns if c.type.family == "int"]
         if rng.random() < 0.07 and ints and not self.temporary:
@@ -123,7 +125,9 @@ class Table:
     def create(self):
         items = [column.definition() for column in self.columns] + [key.definition() for key in self.keys]
         temporary = "TEMPORARY " if self.temporary else ""
-        return of("create", f"CREATE {temporary}TABLE {self.name} (", Parts(items), f") ENGINE=@E{self.partitions}")
+        columns = ", vs BIGINT UNSIGNED AS ROW START INVISIBLE, ve BIGINT UNSIGNED AS ROW END INVISIBLE, PERIOD FOR SYSTEM_TIME (vs, ve)" if self.versioned == "transaction" else ""
+        versioned = " WITH SYSTEM VERSIONING" if self.versioned else ""
+        return of("create", f"CREATE {temporary}TABLE {self.name} (", Parts(items), f"{columns}) ENGINE=@E{versioned}{self.partitions}")
 
     def column(self, name):
         return next((c for c in self.columns if c.name == name), None)

@@ -301,7 +301,8 @@ def copy_results(innodb, terrace, suite, tests):
         # The suite says itself where a result depends on the engine; what Terrace has otherwise is a difference from InnoDB's words.
         changes = HERE / "suite" / suite / f"{test}.diff"
         if changes.exists():
-            subprocess.run(["patch", "-s", terrace.directory(suite) / f"{test}.result", changes], check=True)
+            where = terrace.directory(suite)
+            subprocess.run(["patch", "-s", (where / "r" if (where / "r").is_dir() else where) / f"{test}.result", changes], check=True)
 
 
 def written():
