@@ -244,12 +244,26 @@ impl Objects {
         homes: &[InObject],
         images: Vec<&mut [u8]>,
     ) -> Vec<Result<(), BodyError>> {
+        self.read_stored(purpose, homes, images, &mut |_, _, _| {})
+    }
+
+    /// As `read_run`; `stored` is told of each page, by its place in `homes`, the stored body and the image that was
+    /// made of it.
+    pub fn read_stored(
+        &self,
+        purpose: Purpose,
+        homes: &[InObject],
+        images: Vec<&mut [u8]>,
+        stored: &mut dyn FnMut(usize, &[u8], &mut [u8]),
+    ) -> Vec<Result<(), BodyError>> {
         assert_eq!(images.len(), homes.len());
         let mut results = Vec::with_capacity(homes.len());
         let mut parts = images.into_iter();
         for group in homes.chunk_by(|a, b| a.key == b.key) {
             let parts: Vec<&mut [u8]> = parts.by_ref().take(group.len()).collect();
-            match self.read_group(purpose, group, parts) {
+            let first = results.len();
+            match self.read_group(purpose, group, parts, &mut |i, body, image| stored(first + i, body, image))
+            {
                 Ok(read) => results.extend(read),
                 Err(error) => results.extend(group.iter().map(|_| Err(error.clone().into()))),
             }
@@ -263,6 +277,7 @@ impl Objects {
         purpose: Purpose,
         homes: &[InObject],
         images: Vec<&mut [u8]>,
+        stored: &mut dyn FnMut(usize, &[u8], &mut [u8]),
     ) -> Result<Vec<Result<(), BodyError>>, StoreError> {
         let key = homes[0].key;
         let _reading = self.reading(key);
@@ -278,14 +293,19 @@ impl Objects {
         let mut span = vec![0; to - from];
         self.get_range(purpose, &key, (HEADER + from) as u64, &mut span)?;
         let bodies = homes.iter().map(|home| &span[home.offset - from..][..home.length]);
-        Ok(bodies.zip(images).map(|(body, image)| Ok(self.packer.unpack(body, image)?)).collect())
+        let read = bodies.zip(images).enumerate().map(|(i, (body, image))| {
+            self.packer.unpack(body, image)?;
+            stored(i, body, image);
+            Ok(())
+        });
+        Ok(read.collect())
     }
 }
 
 impl PageObjects for Objects {
     /// A miss: one request for one page (R4).
     fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), BodyError> {
-        self.read_group(Purpose::PageMiss, &[*at], vec![image])?.into_iter().collect()
+        self.read_group(Purpose::PageMiss, &[*at], vec![image], &mut |_, _, _| {})?.into_iter().collect()
     }
 
     fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), BodyError>> {

@@ -74,6 +74,8 @@ fn a_merge_takes_the_nearest_copy_and_asks_the_store_once() {
     rig.flush(page_of(0, 3));
     rig.run.sinker.sink_block(block_of(0)).unwrap();
     assert_eq!(rig.store.requests(Purpose::Merge), 1, "19 pages with one request");
+    let taken_over = || rig.run.objects.packer.counters.taken_over.load(Ordering::Relaxed);
+    assert_eq!(taken_over(), 19, "as they were stored");
     // Now all are in memory or on flash, some of them twice and some of them old.
     (0..20).for_each(|i| rig.evict(page_of(0, i)));
     (0..20).for_each(|i| rig.evict(page_of(0, i)));
@@ -273,6 +275,27 @@ fn flash_repairs_what_the_volume_lost() {
     rig.volume.flip(object_buffer::FILE, at + 700, 4);
     rig.run.sinker.sink_block(block_of(0)).unwrap();
     rig.read_all();
+}
+
+/// A merge asks the old object for all that it has, also for what is near.
+#[test]
+fn flash_repairs_what_the_old_object_lost() {
+    let mut rig = Rig::new(1, 200);
+    (0..20).for_each(|i| assert!(rig.flush(page_of(0, i))));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    let key = rig.object(0).unwrap();
+    for i in 0..10 {
+        rig.evict(page_of(0, i));
+        rig.evict(page_of(0, i));
+    }
+    fill(&mut rig.run);
+    let Located::At(home) = rig.run.map.locate(page_of(0, 4)) else { panic!() };
+    let at = home.object.unwrap();
+    rig.store.flip(&key.to_string(), terrace_tier::object::format::HEADER + at.offset + 20, 4);
+    rig.flush(page_of(0, 12));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    rig.read_all();
+    assert_ne!(rig.object(0).unwrap(), key);
 }
 
 #[test]

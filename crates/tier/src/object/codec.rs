@@ -119,6 +119,8 @@ pub struct PackCounters {
     pub compressed: AtomicU64,
     pub raw_bytes: AtomicU64,
     pub stored_bytes: AtomicU64,
+    /// Of those that were stored, those whose body was that of their last object.
+    pub taken_over: AtomicU64,
     /// Pages that were decompressed.
     pub unpacked: AtomicU64,
 }
@@ -176,12 +178,28 @@ impl Packer {
             body[4..HEAD].copy_from_slice(&crc.to_le_bytes());
             image[..length].copy_from_slice(body);
         }
+        self.count(packed.is_some(), length);
+        length
+    }
+
+    fn count(&self, compressed: bool, length: usize) {
         let count = |counter: &AtomicU64, n: usize| _ = counter.fetch_add(n as u64, Ordering::Relaxed);
         count(&self.counters.pages, 1);
-        count(&self.counters.compressed, usize::from(packed.is_some()));
+        count(&self.counters.compressed, usize::from(compressed));
         count(&self.counters.raw_bytes, PAGE_SIZE);
         count(&self.counters.stored_bytes, length);
-        length
+    }
+
+    /// Puts the stored body that an image was made of in its place, if this codec made it: what `pack` would do again.
+    /// Returns its length.
+    pub fn take_over(&self, codec: Codec, body: &[u8], image: &mut [u8]) -> Option<usize> {
+        let same = codec != Codec::None && body.len() < PAGE_SIZE && body[0] == codec as u8;
+        same.then(|| {
+            image[..body.len()].copy_from_slice(body);
+            self.count(true, body.len());
+            self.counters.taken_over.fetch_add(1, Ordering::Relaxed);
+            body.len()
+        })
     }
 
     /// The image from its stored body, whose bytes are checked. After an error `image` holds anything.

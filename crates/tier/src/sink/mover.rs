@@ -17,6 +17,7 @@ use crate::below::Tier;
 use crate::collect::Collector;
 use crate::fence::Fence;
 use crate::map::{BlockState, Home, InObject, Located, Map};
+use crate::object::codec::Codec;
 use crate::object::key::ObjectKey;
 use crate::object::{BodyError, Draft, Objects, PutError};
 use crate::object_buffer::ObjectBuffer;
@@ -70,6 +71,8 @@ struct Gathered {
     images: AlignedBuf,
     /// The current tag of each page that has an image.
     tags: Vec<Option<Tag>>,
+    /// Of pages whose image is their stored body already, its length.
+    packed: Vec<Option<usize>>,
     /// Pages that have slots, with their tags.
     taken: Vec<(usize, Tag)>,
     snapshot_version: u64,
@@ -79,9 +82,10 @@ impl Mover {
     pub fn sink(&self, block: BlockId) -> Result<Sunk, SinkError> {
         self.fence.take()?;
         let mut place = self.room.take(BLOCK_BYTES + self.stored_bytes(block));
-        let Some(mut gathered) = self.gather(block)? else { return Ok(Sunk::Nothing) };
+        let codec = self.objects.codecs.of(block.space);
+        let Some(mut gathered) = self.gather(block, codec)? else { return Ok(Sunk::Nothing) };
         self.sched.point("sink-gathered");
-        let lengths = self.pack(block, &mut gathered);
+        let lengths = self.pack(codec, &mut gathered);
         // The store's client has a copy while it puts.
         place.shrink_to(2 * gathered.images.len());
         let mut rest = &gathered.images[..];
@@ -116,16 +120,16 @@ impl Mover {
 
     /// Compresses each image, one behind the other, and gives back the rest of the memory. Returns the lengths of the stored
     /// bodies, of all places in the block; 0 where there is no page.
-    fn pack(&self, block: BlockId, gathered: &mut Gathered) -> Vec<usize> {
-        let codec = self.objects.codecs.of(block.space);
+    fn pack(&self, codec: Codec, gathered: &mut Gathered) -> Vec<usize> {
         let images = &mut gathered.images;
         let mut lengths = Vec::with_capacity(PAGES);
         let mut end = 0;
         for (i, tag) in gathered.tags.iter().enumerate() {
             let at = i * PAGE_SIZE;
-            let len = match tag {
-                Some(_) => self.objects.packer.pack(codec, &mut images[at..at + PAGE_SIZE]),
-                None => 0,
+            let len = match (tag, gathered.packed[i]) {
+                (Some(_), Some(len)) => len,
+                (Some(_), None) => self.objects.packer.pack(codec, &mut images[at..at + PAGE_SIZE]),
+                (None, _) => 0,
             };
             images.copy_within(at..at + len, end);
             end += len;
@@ -175,14 +179,14 @@ impl Mover {
     }
 
     /// The current image of every page of the block. None if no page has a slot.
-    fn gather(&self, block: BlockId) -> Result<Option<Gathered>, SinkError> {
+    fn gather(&self, block: BlockId, codec: Codec) -> Result<Option<Gathered>, SinkError> {
         let mut failed = None;
         for _ in 0..GATHERS {
             let state = self.map.block(block);
             if !state.homes.iter().flatten().any(|home| home.slot.is_some()) {
                 return Ok(None);
             }
-            match self.gather_once(block, &state) {
+            match self.gather_once(block, &state, codec) {
                 Ok(gathered) => return Ok(Some(gathered)),
                 Err((Some(i), error)) => {
                     // The page may have moved while we read: then its image is elsewhere.
@@ -203,30 +207,47 @@ impl Mover {
         &self,
         block: BlockId,
         state: &BlockState,
+        codec: Codec,
     ) -> Result<Gathered, (Option<usize>, SinkError)> {
         let mut images = AlignedBuf::zeroed(BLOCK_BYTES);
-        let mut missing: Vec<(usize, Home)> = Vec::new();
+        let (mut on_volume, mut far) = (Vec::new(), Vec::new());
+        let mut need_object = false;
         for (i, home) in state.homes.iter().enumerate().filter_map(|(i, h)| h.map(|h| (i, h))) {
             let image = &mut images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE];
-            let id = block.page(i);
-            let in_memory = self.pool.copy_clean(id, image) && page::seal(image) == home.tag;
-            let near = in_memory || (home.slot.is_none() && self.on_flash(block, i, home.tag, image));
-            if !near {
-                missing.push((i, home));
+            let in_memory = self.in_memory(block, i, home.tag, image);
+            if home.slot.is_none() {
+                need_object |= !in_memory
+                    && !self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(block.page(i)));
+                far.push((i, home, in_memory));
+            } else if !in_memory {
+                on_volume.push((i, home));
             }
         }
-        let (on_volume, in_object): (Vec<_>, Vec<_>) =
-            missing.into_iter().partition(|(_, h)| h.slot.is_some());
         self.from_volume(block, &on_volume, &mut images)?;
-        self.from_object(block, &in_object, &mut images)?;
+        // If the old object must be asked, it gives all that it has with one request, and as it will be stored again. If
+        // not, each page is near.
+        let mut packed = vec![None; state.homes.len()];
+        let mut in_object = Vec::new();
+        for (i, home, in_memory) in far {
+            let image = &mut images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE];
+            if need_object || !in_memory && !self.on_flash(block, i, home.tag, image) {
+                in_object.push((i, home));
+            }
+        }
+        self.from_object(block, &in_object, codec, &mut images, &mut packed)?;
         Ok(Gathered {
             images,
             tags: state.homes.iter().map(|h| h.map(|h| h.tag)).collect(),
+            packed,
             taken: (0..state.homes.len())
                 .filter_map(|i| state.homes[i].filter(|h| h.slot.is_some()).map(|h| (i, h.tag)))
                 .collect(),
             snapshot_version: state.snapshot_version,
         })
+    }
+
+    fn in_memory(&self, block: BlockId, i: usize, tag: Tag, image: &mut [u8]) -> bool {
+        self.pool.copy_clean(block.page(i), image) && page::seal(image) == tag
     }
 
     fn on_flash(&self, block: BlockId, i: usize, tag: Tag, image: &mut [u8]) -> bool {
@@ -258,11 +279,14 @@ impl Mover {
         Ok(())
     }
 
+    /// Pages that the codec has stored before come as they are stored, once their image has been looked at.
     fn from_object(
         &self,
         block: BlockId,
         missing: &[(usize, Home)],
+        codec: Codec,
         images: &mut [u8],
+        packed: &mut [Option<usize>],
     ) -> Result<(), (Option<usize>, SinkError)> {
         let mut wanted: Vec<(usize, Tag, InObject)> = Vec::new();
         for (i, home) in missing {
@@ -271,12 +295,30 @@ impl Mover {
         }
         let homes: Vec<InObject> = wanted.iter().map(|(_, _, at)| *at).collect();
         let targets = places(wanted.iter().map(|(i, _, _)| *i), images);
-        let results = self.objects.read_run(Purpose::Merge, &homes, targets);
+        let results = self.objects.read_stored(Purpose::Merge, &homes, targets, &mut |n, body, image| {
+            let (i, tag, _) = wanted[n];
+            if page::check(image, block.page(i), Some(tag)).is_ok() {
+                packed[i] = self.objects.packer.take_over(codec, body, image);
+            }
+        });
         for ((i, tag, _), result) in wanted.iter().zip(results) {
-            result.map_err(|error| (Some(*i), from_body(block.page(*i), error)))?;
-            let (id, image) = (block.page(*i), &images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE]);
-            page::check(image, id, Some(*tag))
-                .map_err(|bad| (Some(*i), SinkError::Corrupt { id, tier: Tier::Object, bad }))?;
+            let (id, image) = (block.page(*i), &mut images[i * PAGE_SIZE..(i + 1) * PAGE_SIZE]);
+            let bad = match result {
+                Ok(()) if packed[*i].is_some() => Ok(()),
+                Ok(()) => page::check(image, id, Some(*tag)).map_err(|bad| SinkError::Corrupt {
+                    id,
+                    tier: Tier::Object,
+                    bad,
+                }),
+                Err(error) => Err(from_body(id, error)),
+            };
+            match bad {
+                Ok(()) => {}
+                // Memory or flash may have the same image, intact (invariant 9).
+                Err(_) if self.in_memory(block, *i, *tag, image) || self.on_flash(block, *i, *tag, image) => {
+                }
+                Err(error) => return Err((Some(*i), error)),
+            }
         }
         Ok(())
     }
