@@ -87,7 +87,7 @@ LOCK_TABLE_FULL = 1206
 
 def test_statements_that_lock_many_rows_stay_within_the_setting(engine, run):
     """328,000 rows at 32 MiB. Each lock by itself, they took 80 MiB beside it: neighbours are one lock now, and of those that are
-    none there are as many as a sixteenth of the memory holds."""
+    none there are as many as an eighth of the memory holds."""
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     mib, rows = 32, 328_000

@@ -7,7 +7,7 @@
 //!
 //! | part | bytes |
 //! | --- | --- |
-//! | common | locks (a sixteenth of the memory at the most, and only while statements hold that many), the buffers of requests in the foreground, and the map, which may grow: a quarter of the eighth is the map's |
+//! | common | locks (an eighth of the memory at the most, and only while statements hold that many), the buffers of requests in the foreground, and the map, which may grow: a quarter of the eighth is the map's |
 //! | map | what the map takes beyond that; but half of what there is stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
 //! | log | four times what may wait to be written: as it waits, while it is written, and as blocks |
 //! | flash index | index and ghost list of flash |
@@ -131,7 +131,7 @@ impl Config {
 
     /// Bytes that locks may take: a statement that needs more fails.
     pub fn locks_memory(&self) -> usize {
-        (self.memory.0 / 16) as usize
+        (self.memory.0 / 8) as usize
     }
 
     /// The most frames that the pool can come to have while the instance runs.
