@@ -335,7 +335,9 @@ int main(int argc, char **argv) {
   OK(terrace_table_auto_increment(table, &next));
   TRUE(next == 100);
   terrace_table_close(table);
-  OK(terrace_table_truncate(engine, bytes("shop/orders")));
+  const terrace_bytes emptied[] = {bytes("shop/orders"), bytes("shop/nowhere")};
+  IS(TERRACE_ABSENT, terrace_tables_truncate(engine, emptied, 2));
+  OK(terrace_tables_truncate(engine, emptied, 1));
   OK(terrace_table_drop(engine, bytes("shop/orders")));
   IS(TERRACE_ABSENT, terrace_table_drop(engine, bytes("shop/orders")));
   OK(terrace_engine_close(engine));
