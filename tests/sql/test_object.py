@@ -320,5 +320,6 @@ def test_a_large_value_that_is_far_comes_in_a_few_requests(cold_server, run):
         assert run(connection, "SELECT LENGTH(data), MD5(data) = sum FROM t WHERE id = %s", (i,)) == [(100_000, 1)]
     requests, size = (after - before for after, before in zip(object_reads(connection, run), before))
     # Page by page they would be seven each.
-    assert requests < 4 * 25, f"{requests} requests for 25 values"
+    # Two to four, by how the pages that others left lie.
+    assert requests < 5 * 25, f"{requests} requests for 25 values"
     assert size < 25 * 3 * 100_000, size
