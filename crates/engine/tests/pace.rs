@@ -199,7 +199,8 @@ fn changes_in_place_go_on_where_the_store_is_dead_and_the_volume_full() {
     assert!(now() - since < 200_000_000, "{} ns for a hundred changes", now() - since);
 }
 
-/// Undo held the slots, nothing was left to sink, and each further row took up to a second, for hours: neither an end nor an error.
+/// Undo held the slots, next to nothing was left to sink, and each further row took up to a second until undo found no room either: minutes, and
+/// the more the larger the object buffer.
 fn update_all_far_rows() -> u64 {
     let rig = Rig::with(17, 5_000_000, Bytes(10 << 20), Bytes(4 << 20));
     let row = |with: u8| [with; 1000];
@@ -252,17 +253,17 @@ fn update_all_far_rows() -> u64 {
 fn an_update_of_all_far_rows_whose_undo_finds_no_room_fails_in_bounded_time() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let took = update_all_far_rows();
-    assert!(took < 180_000_000_000, "{took} ns");
+    assert!(took < 100_000_000_000, "{took} ns");
 }
 
 #[cfg(feature = "planted-bugs")]
 #[test]
-fn planted_writers_that_are_paced_for_nothing_take_hours() {
+fn planted_writers_that_are_paced_for_nothing_take_minutes_longer() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     terrace_engine::planted::PACED_FOR_NOTHING.set(true);
     let took = std::panic::catch_unwind(update_all_far_rows);
     terrace_engine::planted::PACED_FOR_NOTHING.set(false);
-    assert!(took.is_err() || took.is_ok_and(|took| took > 180_000_000_000));
+    assert!(took.is_err() || took.is_ok_and(|took| took > 100_000_000_000));
 }
 
 /// Free slots that paced writers leave, of 512.
