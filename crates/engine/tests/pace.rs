@@ -250,8 +250,9 @@ fn an_update_of_all_far_rows_whose_undo_finds_no_room_fails_in_bounded_time() {
     // In parts it goes.
     for n in 0..18u64 {
         let txn = rig.engine.begin(Isolation::ReadCommitted);
-        (0..500)
-            .for_each(|i| txn.update(&rig.table, &(500 * n + i).to_be_bytes(), &row(3), &[], &[]).unwrap());
+        (0..500).for_each(|i| {
+            txn.update(&rig.table, &(500 * n + i).to_be_bytes(), &[3; 1000], &[], &[]).unwrap()
+        });
         txn.commit().unwrap().wait().unwrap();
     }
 }
