@@ -108,6 +108,13 @@ int ha_terrace::compare_trees(THD *thd)
   return code;
 }
 
+static int admin_result(int32_t code)
+{
+  if (code == TERRACE_OK)
+    return HA_ADMIN_OK;
+  return code == TERRACE_CORRUPT || code == TERRACE_MISSING ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
+}
+
 int ha_terrace::check(THD *thd, HA_CHECK_OPT *options)
 {
   if (!m_session || !m_session->transaction())
@@ -119,11 +126,11 @@ int ha_terrace::check(THD *thd, HA_CHECK_OPT *options)
     {
       push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "Terrace: %s",
                           last_message().c_str());
-      return code == TERRACE_CORRUPT ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
+      return admin_result(code);
     }
   }
   if (options->flags & T_QUICK)
     return HA_ADMIN_OK;
   int code= compare_trees(thd);
-  return code == TERRACE_OK ? HA_ADMIN_OK : code == TERRACE_CORRUPT ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
+  return admin_result(code);
 }

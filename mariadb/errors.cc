@@ -11,7 +11,7 @@ std::string last_message()
 }
 
 enum Rollback { NOTHING, STATEMENT, TRANSACTION };
-enum Tell { SILENT, ERROR, WARN, WARN_AND_LOG };
+enum Tell { SILENT, ERROR, WARN, WARN_AND_LOG, LOG };
 
 struct Row
 {
@@ -33,6 +33,7 @@ static const Row table[]= {
   {TERRACE_UNAVAILABLE, OWN_ERROR + TERRACE_UNAVAILABLE, NOTHING, SILENT},
   {TERRACE_FULL, HA_ERR_RECORD_FILE_FULL, NOTHING, WARN},
   {TERRACE_CORRUPT, HA_ERR_CRASHED, NOTHING, WARN_AND_LOG},
+  {TERRACE_MISSING, OWN_ERROR + TERRACE_MISSING, NOTHING, LOG},
   {TERRACE_POISONED, OWN_ERROR + TERRACE_POISONED, NOTHING, SILENT},
   {TERRACE_INVALID, OWN_ERROR + TERRACE_INVALID, NOTHING, SILENT},
   {TERRACE_CANCELLED, HA_ERR_ABORTED_BY_USER, NOTHING, SILENT},
@@ -54,13 +55,13 @@ int map_error(THD *thd, int32_t code)
       // The server has no message of its own for it; InnoDB gives this one too.
       if (row.tell == ERROR)
         my_printf_error(ER_TOO_BIG_ROWSIZE, "Row size too large: %s", MYF(0), text.c_str());
-      else if (thd)
+      else if (row.tell != LOG && thd)
       {
         // A strict statement would turn the warning into its error, and hide the code that a user of InnoDB expects.
         Abort_on_warning_instant_set only_warns(thd, false);
         push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "Terrace: %s", text.c_str());
       }
-      if (row.tell == WARN_AND_LOG)
+      if (row.tell == WARN_AND_LOG || row.tell == LOG)
         sql_print_error("Terrace: %s", text.c_str());
     }
     if (thd && row.rollback != NOTHING)

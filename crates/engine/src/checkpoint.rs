@@ -27,6 +27,7 @@ use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::File;
 use terrace_io::sched::{Event, Step, Worker};
+use terrace_tier::fence::{Taker, Takers};
 use terrace_tier::flush::Flusher;
 use terrace_tier::map::Map;
 use terrace_tier::page::Glsn;
@@ -224,6 +225,17 @@ impl Checkpointer {
         }
         self.make()?;
         Ok(if self.position() > before { Outcome::Moved } else { Outcome::Stuck })
+    }
+}
+
+impl Takers for Checkpointer {
+    fn known(&self) -> Vec<Taker> {
+        self.state.lock().superblock.takers.clone()
+    }
+
+    /// In both copies: a volume that forgot its own writer would be fenced.
+    fn note(&self, takers: &[Taker]) -> Result<(), String> {
+        self.write_both(|s| s.takers = takers.to_vec()).map_err(|error| error.to_string())
     }
 }
 

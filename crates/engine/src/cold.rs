@@ -19,7 +19,7 @@ use terrace_io::World;
 use terrace_io::sched::Worker;
 use terrace_io::store::ObjectStore;
 use terrace_tier::collect::{Collector, NoSnapshots};
-use terrace_tier::fence::{Fence, Writer};
+use terrace_tier::fence::{Fence, Takers, Writer};
 use terrace_tier::map::Map;
 use terrace_tier::object::Objects;
 use terrace_tier::object_buffer::ObjectBuffer;
@@ -49,6 +49,7 @@ pub struct ColdParts {
     pub pool: Arc<Pool>,
     pub redo: Arc<dyn Redo>,
     pub flash: Option<Arc<dyn FlashCache>>,
+    pub takers: Arc<dyn Takers>,
 }
 
 impl Cold {
@@ -59,16 +60,16 @@ impl Cold {
             let what = "is too little beside the object store";
             return Err(Error::Invalid(format!("memory = {memory} {what} {store}: at least {MEMORY_MIN}")));
         }
-        let ColdParts { world, objects, map, buffer, pool, redo, flash } = parts;
+        let ColdParts { world, objects, map, buffer, pool, redo, flash, takers } = parts;
         let writer = Writer {
             instance: superblock.instance,
             lineage: superblock.lineage,
             epoch: superblock.epoch,
-            nonce: world.random.next_u64(),
+            nonce: world.random.next_u64().max(1),
         };
         let bound = superblock.has_store || !map.objects().is_empty();
         let store = objects.store().clone();
-        let fence = Arc::new(Fence::new(store.clone(), writer, bound));
+        let fence = Arc::new(Fence::new(store.clone(), writer, bound, takers));
         if !bound {
             fence.take()?;
         }

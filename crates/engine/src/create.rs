@@ -81,6 +81,7 @@ fn make(config: &Config, parts: &Parts) -> Result<(), DiskError> {
         log_blocks: blocks,
         starts: vec![0; config.log_partitions],
         history: vec![],
+        takers: vec![],
     };
     superblock.create_as(volume, FRESH)?;
     volume.sync_dir()?;

@@ -48,6 +48,9 @@ pub enum Error {
     Full(String),
     #[error("corrupt: {0}")]
     Corrupt(String),
+    /// The store has no object where the map says.
+    #[error("missing: {0}")]
+    Missing(String),
     #[error("the engine stopped and must be opened again: {0}")]
     Poisoned(String),
     #[error("{0}")]
@@ -79,7 +82,7 @@ impl Error {
             | Error::Exists(_)
             | Error::TooLarge { .. }
             | Error::Invalid(_) => Kind::Invalid,
-            Error::Corrupt(_) => Kind::Corrupt,
+            Error::Corrupt(_) | Error::Missing(_) => Kind::Corrupt,
             Error::Poisoned(_) => Kind::Poisoned,
         }
     }
@@ -134,6 +137,9 @@ impl From<ReadError> for Error {
                 Error::Corrupt(error.to_string())
             }
             ReadError::Disk { .. } => Error::Unavailable(error.to_string()),
+            ReadError::Store { id, error: StoreError::Absent { key } } => {
+                Error::Missing(format!("page {id}: its object {key} is no longer in the object store"))
+            }
             ReadError::Store { error, .. } => error.into(),
             ReadError::NoFrame { .. } => Error::Full(error.to_string()),
             ReadError::Cancelled => Error::Cancelled,

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Disk, DiskLock};
 use terrace_io::store::{ObjectStore, Purpose, StoreError};
-use terrace_tier::fence::{Fence, FenceError, Writer};
+use terrace_tier::fence::{Fence, FenceError, TakersInMemory, Writer};
 use terrace_tier::map::{Home, InObject, Located, Map};
 use terrace_tier::object::format::HEADER;
 use terrace_tier::object::key::ObjectKey;
@@ -134,9 +134,11 @@ impl Look {
         let superblock = &self.superblock;
         let (instance, lineage, epoch) = (superblock.instance, superblock.lineage, superblock.epoch);
         let me = Writer { instance, lineage, epoch, nonce: 0 };
+        let takers = TakersInMemory::of(&superblock.known_takers());
         let bound = superblock.has_store || !self.map.blocks_with_objects().is_empty();
-        match Fence::new(store.clone(), me, bound).look() {
-            Ok(Some(writer)) if writer.epoch > epoch => {
+        let fence = Fence::new(store.clone(), me, bound, takers);
+        match fence.look() {
+            Ok(Some(writer)) if !fence.knows(&writer) => {
                 let (store, found) = (store.describe(), writer.epoch);
                 self.store_fault = Some(format!(
                     "writer epoch {found} has written to the object store {store}, the volume is at epoch {epoch}: \

@@ -6,7 +6,9 @@
 //! until a block has gone, which is left as the last resort (`growth`, `Pool::wait_to_change`).
 //!
 //! A wait ends when the delay, as it is by then, has passed: it gets shorter while it lasts if blocks sink. Without
-//! an object store nothing gives slots back, and nobody is slowed; nor where no block has sunk for as long as one waits for room
+//! an object store nothing gives slots back, and nobody is slowed; nor for what sinking cannot give: where undo or the catalog hold
+//! the slots, a writer waits until all else has sunk and no longer, and goes on to where it is told that the object buffer is full.
+//! Nor where no block has sunk for as long as one waits for room
 //! (`log_wait_timeout_ms`): then new pages are refused, and changes in place, which take no slot, go on.
 
 use crate::core::Core;
@@ -14,6 +16,7 @@ use crate::growth;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;
+use terrace_tier::redo::Redo;
 use terrace_tier::sink::policy;
 
 /// The delay of one change with half of the slots between nil and the watermark gone, twice, in nanoseconds.
@@ -53,10 +56,10 @@ impl Pace {
     }
 }
 
-/// What one change costs. `keep` slots are for more urgent needs: here they count as none.
-fn delay(free: u32, keep: u32, slots: u32) -> Nanos {
+/// What one change costs. `keep` slots are for more urgent needs: here they count as none. `coming`: slots that sinking can free.
+fn delay(free: u32, keep: u32, slots: u32, coming: u32) -> Nanos {
     let low = policy::low(slots);
-    if free >= low {
+    if free >= low || (coming == 0 && !crate::planted::PACED_FOR_NOTHING.on()) {
         return 0;
     }
     let span = u64::from(low.saturating_sub(keep));
@@ -78,8 +81,14 @@ impl Core {
             return 0;
         }
         let (slots, free) = map.slots_pressure_lately();
-        let promised = self.storage.pages.pool().homeless() as u32;
-        let cost = delay(free.saturating_sub(promised), growth::keep_of_tables(map), slots);
+        if free.saturating_sub(self.storage.pages.pool().homeless() as u32) >= policy::low(slots) {
+            self.pace.is_free();
+            return 0;
+        }
+        let pool = self.storage.pages.pool();
+        let coming = map.slots_to_come() + pool.homeless_sinking() as u32;
+        let free = free.saturating_sub(pool.homeless() as u32);
+        let cost = delay(free, growth::keep_of_tables(map), slots, coming);
         if cost == 0 {
             self.pace.is_free();
             return 0;
@@ -100,6 +109,10 @@ impl Core {
         let wait = std::mem::take(owed);
         let (map, world) = (&self.storage.map, &self.storage.world);
         map.slots_wanted.notify();
+        if map.slots_to_come() == 0 {
+            // New pages sink when they have been flushed.
+            self.storage.flusher.request(self.storage.log.appended());
+        }
         let since = world.clock.now();
         loop {
             let freed = map.slots_freed.ticket();
@@ -122,7 +135,14 @@ mod tests {
     #[test]
     fn above_the_watermark_a_change_costs_nothing() {
         for (free, slots) in [(250, 1000), (1000, 1000), (64, 256), (0, 0)] {
-            assert_eq!(delay(free, 10, slots), 0, "{free} of {slots}");
+            assert_eq!(delay(free, 10, slots, 9), 0, "{free} of {slots}");
+        }
+    }
+
+    #[test]
+    fn a_change_costs_nothing_where_sinking_frees_nothing() {
+        for free in [0, 1, 100, 249] {
+            assert_eq!((delay(free, 10, 1000, 0), delay(free, 10, 1000, 1) > 0), (0, true), "{free}");
         }
     }
 
@@ -154,7 +174,7 @@ mod tests {
             (1000, 300, 249, DELAY_MAX),
             (16_777_214, 320, 0, DELAY_MAX),
         ] {
-            assert_eq!(delay(free, keep, slots), expected, "{free} of {slots}, {keep} kept");
+            assert_eq!(delay(free, keep, slots, 1), expected, "{free} of {slots}, {keep} kept");
         }
         for (slots, keep) in [(256, 20), (1000, 30), (524_288, 320), (16_777_214, 320)] {
             // In steps of a thousandth, and one slot after the other near nil, where it is steep.
@@ -164,7 +184,7 @@ mod tests {
             order.sort_unstable_by(|a, b| b.cmp(a));
             let mut before = 0;
             for free in order {
-                let now = delay(free, keep, slots);
+                let now = delay(free, keep, slots, 1);
                 assert!(now >= before, "{free} of {slots}: {before}, then {now}");
                 let far = u64::from(free - keep) * 10 > u64::from(low - keep);
                 assert!(!far || now <= 10 * DELAY, "{free} of {slots}: {now}");

@@ -33,6 +33,7 @@ use terrace_io::sched::WorkerHandle;
 use terrace_io::store::ObjectStore;
 use terrace_io::{AlignedBuf, World};
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
+use terrace_tier::fence::Takers;
 use terrace_tier::flush::{FlushWorker, Flusher};
 use terrace_tier::map::{Map, home};
 use terrace_tier::object::Objects;
@@ -149,23 +150,34 @@ impl Storage {
         let pages = Arc::new(Pages::that_grow(world, frames, most, below, redo.clone()));
         let pool = pages.pool().clone();
         pool.set_prefetch(config.buffers(objects.is_some()).prefetch);
+        let flusher =
+            Arc::new(Flusher::new(pool.clone(), map.clone(), buffer.clone(), redo.clone(), flash.clone()));
+        let checkpointer = Arc::new(Checkpointer::new(
+            parts.world.clone(),
+            log.clone(),
+            pages.pool().clone(),
+            flusher.clone(),
+            map.clone(),
+            pending.clone(),
+            superblock_file,
+            superblock,
+        ));
         let cold = match objects {
             None => None,
             Some(objects) => {
                 let (map, buffer, pool) = (map.clone(), buffer.clone(), pool.clone());
                 let (redo, flash, world) = (redo.clone(), flash.clone(), parts.world.clone());
-                let cold = ColdParts { world, objects, map, buffer, pool, redo, flash };
+                let takers = checkpointer.clone() as Arc<dyn Takers>;
+                let cold = ColdParts { world, objects, map, buffer, pool, redo, flash, takers };
+                let superblock = checkpointer.superblock();
                 let cold = Cold::open(config, cold, &superblock)?;
                 if !superblock.has_store {
-                    superblock.has_store = true;
-                    superblock.generation += 1;
-                    superblock.write(&*superblock_file)?;
+                    checkpointer.write_superblock(|s| s.has_store = true)?;
                 }
                 Some(Arc::new(cold))
             }
         };
         cold.iter().for_each(|cold| cold.sinker.set_rules(rules.clone()));
-        let flusher = Arc::new(Flusher::new(pool.clone(), map.clone(), buffer.clone(), redo.clone(), flash));
         let spill = Arc::new(Spill::new(parts.flash.clone(), parts.volume.clone(), config.temporary_pages()));
         path.set_spill(spill.clone());
         flusher.set_spill(spill.clone());
@@ -182,16 +194,6 @@ impl Storage {
             sinks: cold.is_some(),
             patience: config.log_wait_timeout_ms * 1_000_000,
         }));
-        let checkpointer = Arc::new(Checkpointer::new(
-            parts.world.clone(),
-            log.clone(),
-            pages.pool().clone(),
-            flusher.clone(),
-            map.clone(),
-            pending.clone(),
-            superblock_file,
-            superblock,
-        ));
         let sched = &parts.world.sched;
         let mut workers = vec![
             sched.spawn(Box::new(BackgroundWriter::new(log.clone()))),

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
 //! | 8 | 8 | magic `TERRACE1` |
-//! | 16 | 4 | format version: 2 if flags bit 1 is set, else 1 |
+//! | 16 | 4 | format version: 3 with takers, else 2 if flags bit 1 is set, else 1 |
 //! | 20 | 4 | page size |
 //! | 24 | 16 | instance id |
 //! | 40 | 16 | lineage |
@@ -25,10 +25,13 @@
 //! | 124 | 4 | epochs in the history |
 //! | 128 | 8 × 64 | start of each partition, a block sequence |
 //! | 640 | 16 × 200 | history: epoch u64, first GLSN that it owns u64 |
+//! | 3840 | 8 | number of takers |
+//! | 3848 | 16 × 15 | takers: writer epoch u64, number drawn at its open u64 (`terrace_tier::fence`) |
 
 use crate::error::Error;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError, File};
+use terrace_tier::fence::{TAKERS_MAX, Taker};
 use terrace_tier::page::{Glsn, PAGE_SIZE};
 
 pub const FILE: &str = "superblock";
@@ -36,7 +39,7 @@ pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
 pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// No counter gets so far: 18 exabytes of log, or a million objects a second for a hundred thousand years.
 const NUMBER_MAX: u64 = 1 << 62;
 /// 16 TiB of log in a partition.
@@ -64,6 +67,8 @@ pub struct Superblock {
     pub starts: Vec<u64>,
     /// Which epoch owns the log from which GLSN on, ascending.
     pub history: Vec<(u32, Glsn)>,
+    /// Which writers of this volume the object store may name: who took it last, as known, and who meant to since.
+    pub takers: Vec<Taker>,
 }
 
 impl Superblock {
@@ -93,6 +98,7 @@ impl Superblock {
                 self.checkpoint
             )));
         }
+        self.takers = self.known_takers();
         let next = self.epoch.checked_add(1);
         self.epoch = next.ok_or_else(|| Error::Full("there are no more writer epochs".into()))?;
         self.history.push((self.epoch, end));
@@ -101,13 +107,26 @@ impl Superblock {
         Ok(())
     }
 
+    /// The takers; of a volume that took its store before they were kept, whoever it was up to its epoch.
+    pub fn known_takers(&self) -> Vec<Taker> {
+        match &self.takers[..] {
+            [] if self.has_store => vec![Taker { epoch: self.epoch, nonce: 0 }],
+            takers => takers.to_vec(),
+        }
+    }
+
     /// The oldest that has all that this superblock says.
     fn version(&self) -> u32 {
-        if self.has_store { 2 } else { 1 }
+        match (self.takers.is_empty(), self.has_store) {
+            (false, _) => 3,
+            (true, true) => 2,
+            (true, false) => 1,
+        }
     }
 
     pub(crate) fn encode(&self) -> AlignedBuf {
         assert!(self.starts.len() <= PARTITIONS_MAX && self.history.len() <= HISTORY_MAX);
+        assert!(self.takers.len() <= TAKERS_MAX);
         let mut b = AlignedBuf::zeroed(COPY);
         let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
         put(8, &MAGIC);
@@ -131,6 +150,11 @@ impl Superblock {
         for (i, (epoch, first)) in self.history.iter().enumerate() {
             put(640 + 16 * i, &u64::from(*epoch).to_le_bytes());
             put(648 + 16 * i, &first.to_le_bytes());
+        }
+        put(3840, &(self.takers.len() as u64).to_le_bytes());
+        for (i, taker) in self.takers.iter().enumerate() {
+            put(3848 + 16 * i, &u64::from(taker.epoch).to_le_bytes());
+            put(3856 + 16 * i, &taker.nonce.to_le_bytes());
         }
         let crc = crc32c::crc32c(&b[4..]);
         b[..4].copy_from_slice(&crc.to_le_bytes());
@@ -156,6 +180,11 @@ impl Superblock {
         if partitions == 0 || partitions > PARTITIONS_MAX || epochs > HISTORY_MAX {
             return Ok(None);
         }
+        let takers = u64_at(3840) as usize;
+        if takers > TAKERS_MAX {
+            return Ok(None);
+        }
+        let taker = |i: usize| Taker { epoch: u32_at(3848 + 16 * i), nonce: u64_at(3856 + 16 * i) };
         let found = Superblock {
             instance: u128_at(24),
             lineage: u128_at(40),
@@ -172,6 +201,7 @@ impl Superblock {
             log_blocks: u64_at(112),
             starts: (0..partitions).map(|i| u64_at(128 + 8 * i)).collect(),
             history: (0..epochs).map(|i| (u64_at(640 + 16 * i) as u32, u64_at(648 + 16 * i))).collect(),
+            takers: (0..takers).map(taker).collect(),
         };
         Ok((found.is_possible() && found.encode()[..] == *b).then_some(found))
     }
@@ -183,6 +213,8 @@ impl Superblock {
         numbers.iter().chain(&self.starts).all(|n| *n < NUMBER_MAX)
             && self.history.iter().all(|(epoch, first)| *epoch <= self.epoch && *first < NUMBER_MAX)
             && ascend
+            && self.takers.iter().all(|taker| taker.epoch <= self.epoch)
+            && self.takers.windows(2).all(|pair| pair[0].epoch < pair[1].epoch)
             && (1..=LOG_BLOCKS_MAX).contains(&self.log_blocks)
             && self.transactions < TRANSACTION_MAX
     }

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, IndexDef, Isolation, Lock, Parts, Table, TableDef};
+use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef};
 use terrace_sim::{SimStore, SimWorld};
 use terrace_tier::object::codec::Codec;
 
@@ -197,6 +197,74 @@ fn changes_in_place_go_on_where_the_store_is_dead_and_the_volume_full() {
     (0..100).for_each(|n| put(rows - 1 - n % 50, 1).unwrap());
     println!("{rows} rows, {} us for a hundred changes, {} waits", (now() - since) / 1000, rig.waits());
     assert!(now() - since < 200_000_000, "{} ns for a hundred changes", now() - since);
+}
+
+/// Undo held the slots, next to nothing was left to sink, and each further row took up to a second until undo found no room either: minutes, and
+/// the more the larger the object buffer.
+fn update_all_far_rows() -> (u64, Rig) {
+    let rig = Rig::with(17, 5_000_000, Bytes(10 << 20), Bytes(4 << 20));
+    let row = |with: u8| [with; 1000];
+    for n in 0..90u64 {
+        let txn = rig.engine.begin(Isolation::ReadCommitted);
+        (0..100).for_each(|i| txn.insert(&rig.table, &(100 * n + i).to_be_bytes(), &row(1), &[]).unwrap());
+        txn.commit().unwrap().wait().unwrap();
+    }
+    let storage = &rig.engine.core().storage;
+    storage.checkpoint().unwrap();
+    storage.cold.as_ref().unwrap().sinker.sink_all().unwrap();
+    rig.sim.sched.run_some(50_000);
+    let clock = rig.sim.world().clock;
+    let since = clock.now();
+    let txn = rig.engine.begin(Isolation::ReadCommitted);
+    txn.statement_begin();
+    let update = |n: u64| txn.update(&rig.table, &n.to_be_bytes(), &row(2), &[], &[]);
+    let end = (0..9000).find_map(|n| update(n).err().map(|error| (n, error)));
+    let took = clock.now() - since;
+    println!(
+        "{end:?} after {} ms, {} ms of them paced",
+        took / 1_000_000,
+        rig.engine.core().pace.nanos.load(Ordering::Relaxed) / 1_000_000
+    );
+    let Some((updated, Error::Full(what))) = end else { panic!("{end:?}") };
+    assert!(updated > 1000 && what.contains("the object buffer is full"), "row {updated}: {what}");
+    txn.rollback().unwrap();
+    println!("rolled back {} ms later", (clock.now() - since - took) / 1_000_000);
+    let all = clock.now() - since;
+    let txn = rig.engine.begin(Isolation::ReadCommitted);
+    for n in (0..9000u64).step_by(97) {
+        let mut found = Vec::new();
+        assert!(
+            txn.get(&rig.table, &n.to_be_bytes(), Lock::None, &mut found).unwrap() && found == row(1),
+            "row {n}"
+        );
+    }
+    txn.rollback().unwrap();
+    (all, rig)
+}
+
+#[test]
+fn an_update_of_all_far_rows_whose_undo_finds_no_room_fails_in_bounded_time() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (took, rig) = update_all_far_rows();
+    assert!(took < 100_000_000_000, "{took} ns");
+    // In parts it goes.
+    for n in 0..18u64 {
+        let txn = rig.engine.begin(Isolation::ReadCommitted);
+        (0..500).for_each(|i| {
+            txn.update(&rig.table, &(500 * n + i).to_be_bytes(), &[3; 1000], &[], &[]).unwrap()
+        });
+        txn.commit().unwrap().wait().unwrap();
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_writers_that_are_paced_for_nothing_take_minutes_longer() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    terrace_engine::planted::PACED_FOR_NOTHING.set(true);
+    let took = std::panic::catch_unwind(update_all_far_rows);
+    terrace_engine::planted::PACED_FOR_NOTHING.set(false);
+    assert!(took.is_err() || took.is_ok_and(|(took, _)| took > 100_000_000_000));
 }
 
 /// Free slots that paced writers leave, of 512.

@@ -58,6 +58,8 @@ enum TERRACE
   TERRACE_BUSY = 16,
   // What the transaction sees is older than an index of the table: it must begin anew to use it.
   TERRACE_CHANGED = 17,
+  // An object is not in the object store, where it should be; the message names page and object.
+  TERRACE_MISSING = 18,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

@@ -43,6 +43,8 @@ pub enum TerraceCode {
     Busy = 16,
     /// What the transaction sees is older than an index of the table: it must begin anew to use it.
     Changed = 17,
+    /// An object is not in the object store, where it should be; the message names page and object.
+    Missing = 18,
 }
 
 pub use TerraceCode as Code;
@@ -83,6 +85,7 @@ impl From<Error> for Fault {
             Error::Unavailable(_) => Code::Unavailable,
             Error::Full(_) => Code::Full,
             Error::Corrupt(_) => Code::Corrupt,
+            Error::Missing(_) => Code::Missing,
             Error::Poisoned(_) => Code::Poisoned,
             Error::Invalid(_) => Code::Invalid,
             Error::Cancelled => Code::Cancelled,

@@ -6,10 +6,16 @@
 //! instance that finds another writer's epoch there is fenced: from then on it publishes and deletes
 //! nothing. A wrong bucket is refused with a sentence that says so.
 //!
+//! A volume that was put back from an older copy raises its epoch at each start and would once exceed that of the
+//! instance it was copied from. So the epoch is not what counts: a volume keeps in its superblock who took the store last,
+//! as it knows ([`Takers`]), and takes it only from one of them. Whoever else is found there has passed it, and it stays fenced for ever.
+//! An intention to take is durable before the store is asked for it, so a volume knows its own writers after a crash
+//! at any point, and a start that does not reach the store changes nothing.
+//!
 //! The start does not wait for the store: an instance runs unfenced-but-untaken on memory, flash and
 //! volume, and reads objects; only puts and deletions need the fence.
 //!
-//! Crash: leaves the epoch object with an epoch that the next open exceeds. A lost reply is resolved by
+//! Crash: leaves the epoch object as it was or with the writer that was noted before. A lost reply is resolved by
 //! reading the object: the number drawn at the open says whether it is ours.
 //!
 //! | at | size | what |
@@ -47,6 +53,53 @@ pub struct Writer {
     pub nonce: u64,
 }
 
+/// A writer that took the store from this volume, or meant to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taker {
+    pub epoch: u32,
+    /// Of its open. 0: any writer up to the epoch, as known of volumes that did not keep their takers.
+    pub nonce: u64,
+}
+
+impl Taker {
+    fn is(&self, writer: &Writer) -> bool {
+        match self.nonce {
+            0 => writer.epoch <= self.epoch,
+            nonce => (writer.epoch, writer.nonce) == (self.epoch, nonce),
+        }
+    }
+}
+
+/// How many takers a volume keeps.
+pub const TAKERS_MAX: usize = 15;
+
+/// Where a volume keeps who of its writers may be found in the store: first who was, then, in order, who meant to take it since.
+pub trait Takers: Send + Sync {
+    fn known(&self) -> Vec<Taker>;
+    /// Durable when it returns. Err says why it is not; nobody tries again.
+    fn note(&self, takers: &[Taker]) -> Result<(), String>;
+}
+
+/// Takers in memory: for a look, and for tests.
+#[derive(Default)]
+pub struct TakersInMemory(Mutex<Vec<Taker>>);
+
+impl TakersInMemory {
+    pub fn of(takers: &[Taker]) -> Arc<TakersInMemory> {
+        Arc::new(TakersInMemory(Mutex::new(takers.to_vec())))
+    }
+}
+
+impl Takers for TakersInMemory {
+    fn known(&self) -> Vec<Taker> {
+        self.0.lock().clone()
+    }
+    fn note(&self, takers: &[Taker]) -> Result<(), String> {
+        *self.0.lock() = takers.to_vec();
+        Ok(())
+    }
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FenceError {
     #[error(
@@ -67,6 +120,15 @@ pub enum FenceError {
     /// Another process opened a copy of the volume.
     #[error("fenced: writer epoch {found} has taken the object store {store}, this is epoch {mine}")]
     Fenced { store: String, found: u32, mine: u32 },
+    /// Another copy of the volume went on while this one lay aside.
+    #[error(
+        "fenced: another copy of this volume, as writer epoch {found}, has written to the object store {store} since \
+         this one (now epoch {mine}) did: it puts and deletes nothing there, and objects that it needs may be gone; \
+         go on with that other copy"
+    )]
+    Passed { store: String, found: u32, mine: u32 },
+    #[error("it cannot be noted on the volume who takes the object store: {0}")]
+    Unnoted(String),
     #[error("object epoch in {store} is corrupt: {what}")]
     Corrupt { store: String, what: &'static str },
     #[error(transparent)]
@@ -81,6 +143,10 @@ impl FenceError {
 }
 
 impl Writer {
+    pub fn taker(&self) -> Taker {
+        Taker { epoch: self.epoch, nonce: self.nonce }
+    }
+
     pub(crate) fn encode(&self) -> [u8; LEN] {
         let mut b = [0; LEN];
         b[..8].copy_from_slice(&MAGIC);
@@ -128,13 +194,17 @@ pub struct Fence {
     writer: Writer,
     /// The instance has an object store: an empty one is the wrong one.
     bound: bool,
+    takers: Arc<dyn Takers>,
+    /// As of the open.
+    known: Vec<Taker>,
     state: Mutex<State>,
 }
 
 impl Fence {
     /// Touches nothing yet. `bound`: the instance has taken a store before, or its map names objects.
-    pub fn new(store: Arc<dyn ObjectStore>, writer: Writer, bound: bool) -> Fence {
-        Fence { store, writer, bound, state: Mutex::new(State::Untaken) }
+    pub fn new(store: Arc<dyn ObjectStore>, writer: Writer, bound: bool, takers: Arc<dyn Takers>) -> Fence {
+        let known = takers.known();
+        Fence { store, writer, bound, takers, known, state: Mutex::new(State::Untaken) }
     }
 
     pub fn writer(&self) -> Writer {
@@ -186,6 +256,33 @@ impl Fence {
         }
     }
 
+    /// Whether the writer is one of this volume: this one, or one before it.
+    pub fn knows(&self, found: &Writer) -> bool {
+        *found == self.writer || self.known.iter().any(|taker| taker.is(found))
+    }
+
+    /// Notes that we are about to take the store, in which `found` was. Two who do this at once may note one of the
+    /// known too many, which does no harm.
+    fn note_intention(&self, found: Option<&Writer>) -> Result<(), FenceError> {
+        if crate::planted::TAKER_NOT_NOTED.on() {
+            return Ok(());
+        }
+        let mut takers = match found {
+            // Nobody else can take it any more: they meant to take it from somebody before.
+            Some(found) if !self.known.first().is_some_and(|first| first.is(found)) => vec![found.taker()],
+            // A put of one of the others may be on its way.
+            _ => self.known.clone(),
+        };
+        if takers.len() == TAKERS_MAX {
+            takers.remove(1); // so many starts ago, nothing of it is on its way
+        }
+        takers.push(self.writer.taker());
+        if self.takers.known() == takers {
+            return Ok(());
+        }
+        self.takers.note(&takers).map_err(FenceError::Unnoted)
+    }
+
     fn note(&self, result: Result<(), FenceError>, taken: State) -> Result<(), FenceError> {
         let mut state = self.state.lock();
         match &result {
@@ -225,15 +322,23 @@ impl Fence {
                     if found == self.writer {
                         return Ok(()); // the reply was lost, the effect was not
                     }
+                    if !self.knows(&found) && !crate::planted::PASSED_IGNORED.on() {
+                        let (store, found, mine) = (self.store.describe(), found.epoch, self.writer.epoch);
+                        return Err(FenceError::Passed { store, found, mine });
+                    }
                     if found.epoch >= self.writer.epoch {
                         return Err(self.fenced(found));
                     }
+                    self.note_intention(Some(&found))?;
                     self.store.put_if_match(Purpose::Epoch, KEY, &body, &version)
                 }
                 Err(StoreError::Absent { .. }) if self.bound => {
                     return Err(FenceError::Empty { store: self.store.describe() });
                 }
-                Err(StoreError::Absent { .. }) => self.store.put_if_absent(Purpose::Epoch, KEY, &[&body]),
+                Err(StoreError::Absent { .. }) => {
+                    self.note_intention(None)?;
+                    self.store.put_if_absent(Purpose::Epoch, KEY, &[&body])
+                }
                 Err(error) => return Err(error.into()),
             };
             match put {

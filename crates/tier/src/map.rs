@@ -338,6 +338,11 @@ impl Map {
         inner.slots.set_limit(limit, short);
         self.note_pressure(&inner);
     }
+    /// Slots that will be free when all that can sink has sunk, beside those that are.
+    pub fn slots_to_come(&self) -> u32 {
+        let inner = self.inner.read();
+        inner.buffered.sinking_slots() + inner.slots.pending()
+    }
     /// Whether slots wait for the log to be durable.
     pub fn has_pending_slots(&self) -> bool {
         self.inner.read().slots.has_pending()

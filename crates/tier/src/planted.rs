@@ -77,6 +77,10 @@ pub static OBJECT_OVERWRITTEN: Switch = Switch::new();
 pub static REPLY_GUESSED: Switch = Switch::new();
 /// The epoch object is not read again before objects are deleted.
 pub static FENCE_NOT_READ: Switch = Switch::new();
+/// The store is taken from whoever has the lower epoch.
+pub static PASSED_IGNORED: Switch = Switch::new();
+/// Nothing is noted on the volume before the store is taken.
+pub static TAKER_NOT_NOTED: Switch = Switch::new();
 /// A fenced instance publishes what it has put.
 pub static FENCED_PUBLISHES: Switch = Switch::new();
 /// The scrub takes any lineage's objects for its own.

@@ -114,6 +114,8 @@ pub struct Pool {
     /// As many as `dirty` has.
     dirty_count: AtomicUsize,
     homeless: AtomicUsize,
+    /// Of them, those whose space sinks.
+    homeless_sinking: AtomicUsize,
     /// Likewise of temporary pages, which are not among those.
     unspilled: AtomicUsize,
     below: Arc<dyn Below>,
@@ -188,6 +190,7 @@ impl Pool {
             dirty: Mutex::new(BTreeSet::new()),
             dirty_count: AtomicUsize::new(0),
             homeless: AtomicUsize::new(0),
+            homeless_sinking: AtomicUsize::new(0),
             unspilled: AtomicUsize::new(0),
             below,
             scans: Scans::default(),

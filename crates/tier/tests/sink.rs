@@ -9,7 +9,6 @@ use terrace_io::clock::Clock;
 use terrace_io::sched::{Step, Worker};
 use terrace_io::store::{ObjectStore, Purpose};
 use terrace_tier::below::Tier;
-use terrace_tier::fence::{Fence, Writer};
 use terrace_tier::map::Located;
 use terrace_tier::object_buffer;
 use terrace_tier::page::PAGE_SIZE;
@@ -196,9 +195,7 @@ fn a_fenced_instance_publishes_nothing() {
     rig.flush(page_of(0, 0));
     rig.run.sinker.sink_all().unwrap();
     let named = rig.object(0);
-    let store: Arc<dyn ObjectStore> = rig.store.clone();
-    let writer = Writer { epoch: 9, nonce: 1, ..rig.run.fence.writer() };
-    Fence::new(store, writer, true).take().unwrap();
+    rig::take_from(&rig.run.fence, rig.store.clone());
     rig.run.fence.check().unwrap_err();
     (0..60).for_each(|i| _ = rig.flush(page_of(0, i)));
     assert!(rig.run.sinker.sink_all().is_err());
@@ -215,10 +212,9 @@ fn an_instance_that_is_fenced_during_its_put_publishes_nothing() {
     rig.run.sinker.sink_all().unwrap();
     let named = rig.object(0);
     rig.flush(page_of(0, 0));
-    let (store, fence) = (rig.store.clone() as Arc<dyn ObjectStore>, rig.run.fence.clone());
+    let (store, fence) = (rig.store.clone(), rig.run.fence.clone());
     let taken = move || {
-        let writer = Writer { epoch: 9, nonce: 1, ..fence.writer() };
-        Fence::new(store.clone(), writer, true).take().unwrap();
+        rig::take_from(&fence, store.clone());
         fence.check().unwrap_err(); // as the collector does
     };
     rig.sim.sched.hook("sink-put", Box::new(taken));
@@ -418,8 +414,7 @@ fn a_fenced_instance_deletes_nothing() {
     rig.flush(page_of(0, 0));
     rig.run.sinker.sink_all().unwrap();
     assert_eq!(rig.stored().len(), 2);
-    let writer = Writer { epoch: 9, nonce: 1, ..rig.run.fence.writer() };
-    Fence::new(rig.store.clone(), writer, true).take().unwrap();
+    rig::take_from(&rig.run.fence, rig.store.clone());
     rig.work();
     assert!(rig.run.collector.scrub_orphans().is_err());
     assert_eq!(rig.stored().len(), 2);

@@ -9,6 +9,7 @@ use crate::row::{self, Head};
 use crate::superblock::{COPY, Superblock};
 use crate::undo::RollPtr;
 use crate::undo::record::{self as undo, Body, Change, Record, State};
+use terrace_tier::fence::Taker;
 use terrace_tier::page::{PageId, SpaceId};
 
 const ID: PageId = PageId::new(SpaceId(16), 5);
@@ -128,6 +129,7 @@ pub(super) fn a_superblock() -> Superblock {
         log_blocks: 16,
         starts: vec![0, 5],
         history: vec![(2, 10), (3, 20)],
+        takers: vec![Taker { epoch: 2, nonce: 1 << 60 }, Taker { epoch: 3, nonce: 9 }],
     }
 }
 

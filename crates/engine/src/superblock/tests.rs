@@ -18,6 +18,7 @@ fn one() -> Superblock {
         log_blocks: 512,
         starts: vec![1, 2, 3],
         history: vec![(2, 10), (3, 20)],
+        takers: vec![Taker { epoch: 1, nonce: 0 }, Taker { epoch: 3, nonce: 1 << 60 }],
     }
 }
 
@@ -99,4 +100,22 @@ fn too_many_starts_without_a_checkpoint_are_an_error() {
     let error = (0..).find_map(|n| s.begin_epoch(200 + n).err()).unwrap();
     assert!(matches!(error, Error::Full(_)));
     assert_eq!(s.history.len(), HISTORY_MAX);
+}
+
+/// A volume of a format that kept no takers: from the first start on it keeps up to where they may have come.
+#[test]
+fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one() {
+    let old = Superblock { has_store: true, takers: vec![], ..one() };
+    assert_eq!(old.encode()[16], 2);
+    let disk = disk(&old);
+    let mut s = Superblock::read(&*disk).unwrap();
+    assert_eq!(s, old);
+    for end in [30, 40] {
+        s.begin_epoch(end).unwrap();
+        assert_eq!(s.takers, [Taker { epoch: 3, nonce: 0 }]);
+    }
+    assert_eq!((s.epoch, s.encode()[16]), (5, 3));
+    let mut never = Superblock { has_store: false, takers: vec![], ..one() };
+    never.begin_epoch(30).unwrap();
+    assert_eq!((&never.takers[..], never.encode()[16]), (&[][..], 1));
 }

@@ -7,8 +7,15 @@ fn writer(epoch: u32) -> Writer {
     Writer { instance: 1, lineage: 2, epoch, nonce: 100 + u64::from(epoch) }
 }
 
-fn fence(store: &Arc<SimStore>, writer: Writer) -> Fence {
-    Fence::new(store.clone(), writer, false)
+/// Of a volume whose writers all drew 100 and their epoch, as `writer` does.
+fn fence(store: &Arc<SimStore>, one: Writer) -> Fence {
+    let before: Vec<Taker> = (1..one.epoch).map(|epoch| writer(epoch).taker()).collect();
+    Fence::new(store.clone(), one, false, TakersInMemory::of(&before))
+}
+
+/// A start of the volume that keeps `takers`, which never saw a take succeed.
+fn start(store: &Arc<SimStore>, takers: &Arc<TakersInMemory>, epoch: u32, nonce: u64) -> Fence {
+    Fence::new(store.clone(), Writer { epoch, nonce, ..writer(1) }, false, takers.clone())
 }
 
 fn store() -> Arc<SimStore> {
@@ -33,9 +40,141 @@ fn each_open_takes_the_store_from_the_one_before() {
 fn an_older_writer_cannot_take_it_back() {
     let store = store();
     fence(&store, writer(5)).take().unwrap();
-    assert!(matches!(fence(&store, writer(4)).take(), Err(FenceError::Fenced { .. })));
+    assert!(matches!(fence(&store, writer(4)).take(), Err(FenceError::Passed { .. })));
     let copy = Writer { nonce: 7, ..writer(5) };
-    assert!(matches!(fence(&store, copy).take(), Err(FenceError::Fenced { .. })), "a copy of the volume");
+    assert!(matches!(fence(&store, copy).take(), Err(FenceError::Passed { .. })), "a copy of the volume");
+}
+
+/// The volume of yesterday raised its epoch at each start, took the store in the end, and deleted what today's had put.
+#[test]
+fn a_volume_put_back_from_yesterday_stays_fenced_however_often_it_is_started() {
+    let store = store();
+    let today = Arc::new(TakersInMemory::default());
+    start(&store, &today, 1, 11).take().unwrap();
+    start(&store, &today, 2, 12).take().unwrap();
+    let yesterday = TakersInMemory::of(&today.known());
+    start(&store, &today, 3, 13).take().unwrap();
+    for epoch in 3..40 {
+        let put_back = start(&store, &yesterday, epoch, 1000 + u64::from(epoch));
+        let error = put_back.take().unwrap_err();
+        assert!(matches!(error, FenceError::Passed { found: 3, .. }) && error.is_final(), "{error}");
+        assert!(error.to_string().starts_with("fenced: another copy of this volume"), "{error}");
+        assert!(put_back.check().is_err());
+    }
+    // Nothing of that stands in the way of today's.
+    start(&store, &today, 4, 14).take().unwrap();
+}
+
+/// One that had no store when the copy was made.
+#[test]
+fn a_copy_from_before_the_first_store_does_not_take_it() {
+    let store = store();
+    start(&store, &Arc::default(), 1, 11).take().unwrap();
+    let error = start(&store, &Arc::default(), 7, 12).take().unwrap_err();
+    assert!(matches!(error, FenceError::Passed { found: 1, mine: 7, .. }), "{error}");
+}
+
+/// Of volumes made before takers were kept only the epoch is known.
+#[test]
+fn a_volume_that_kept_no_takers_takes_its_store_up_to_its_epoch_and_no_further() {
+    let yesterday = [Taker { epoch: 3, nonce: 0 }];
+    for (found, is_ours) in [(2, true), (3, true), (4, false)] {
+        let store = store();
+        fence(&store, writer(found)).take().unwrap();
+        let takers = TakersInMemory::of(&yesterday);
+        for epoch in 5..8 {
+            let taken = start(&store, &takers, epoch, u64::from(epoch)).take();
+            assert_eq!(taken.is_ok(), is_ours, "{found}, {epoch}: {taken:?}");
+        }
+    }
+}
+
+/// Lives of one volume end at any request to the store or before it, replies are lost, puts land late, the store is
+/// out of reach for many starts: none of that fences it. A copy of it, made at any time, never holds the store together with it.
+#[test]
+fn crashes_and_an_unreachable_store_fence_nobody_and_copies_never_come_back() {
+    let (mut takes, mut passed) = (0, 0);
+    for seed in 0..500 {
+        let world = SimWorld::new(seed);
+        let store = world.store("store");
+        let random = SimWorld::new(seed + 7000).random;
+        let volume = Arc::new(TakersInMemory::default());
+        let mut copy = None;
+        let mut epoch = 0;
+        for life in 0..30 {
+            epoch += 1;
+            let faults = &store.faults;
+            faults.unknown.store(2 * random.below(2), Ordering::SeqCst);
+            faults.dead.store(random.one_in(3), Ordering::SeqCst);
+            let fence = start(&store, &volume, epoch, random.next_u64().max(1));
+            for _ in 0..random.below(3) {
+                match fence.take() {
+                    Ok(()) => takes += 1,
+                    Err(error) => assert!(!error.is_final(), "seed {seed}, life {life}: {error}"),
+                }
+            }
+            if random.one_in(3) {
+                store.land_late_puts();
+            }
+            if random.one_in(12) && copy.is_none() {
+                copy = Some((TakersInMemory::of(&volume.known()), epoch));
+            }
+        }
+        store.faults.unknown.store(0, Ordering::SeqCst);
+        store.faults.dead.store(false, Ordering::SeqCst);
+        store.land_late_puts();
+        start(&store, &volume, epoch + 1, random.next_u64().max(1)).take().unwrap();
+        let Some((copied, mut at)) = copy else { continue };
+        for _ in 0..40 {
+            at += 1;
+            let error = start(&store, &copied, at, random.next_u64().max(1)).take().unwrap_err();
+            assert!(error.is_final(), "seed {seed}: {error}");
+            passed += 1;
+        }
+        start(&store, &volume, epoch + 2, random.next_u64().max(1)).take().unwrap();
+    }
+    assert!(takes > 1000 && passed > 1000, "{takes} takes, {passed} refusals");
+}
+
+/// A store that can be read and not written to: who meant to take it is kept within bounds.
+#[test]
+fn starts_that_could_not_take_the_store_are_kept_within_bounds() {
+    let store = store();
+    let volume = Arc::new(TakersInMemory::default());
+    start(&store, &volume, 1, 1).take().unwrap();
+    for epoch in 2..60 {
+        let fence = start(&store, &volume, epoch, u64::from(epoch));
+        fence.note_intention(Some(&Writer { nonce: 1, ..writer(1) })).unwrap();
+        let known = volume.known();
+        assert!(known.len() <= TAKERS_MAX && known[0].epoch == 1 && known.last().unwrap().epoch == epoch);
+        assert!(known.windows(2).all(|pair| pair[0].epoch < pair[1].epoch));
+    }
+    start(&store, &volume, 60, 60).take().unwrap();
+    assert!(start(&store, &volume, 61, 61).take().is_ok() && volume.known().len() == 2);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_each_bug_of_takers_is_found() {
+    use crate::planted;
+    let runs: [(&str, &planted::Switch, fn()); 2] = [
+        (
+            "PASSED_IGNORED",
+            &planted::PASSED_IGNORED,
+            a_volume_put_back_from_yesterday_stays_fenced_however_often_it_is_started,
+        ),
+        (
+            "TAKER_NOT_NOTED",
+            &planted::TAKER_NOT_NOTED,
+            crashes_and_an_unreachable_store_fence_nobody_and_copies_never_come_back,
+        ),
+    ];
+    for (name, switch, run) in runs {
+        switch.set(true);
+        let found = std::panic::catch_unwind(run).is_err();
+        switch.set(false);
+        assert!(found, "{name} was not found");
+    }
 }
 
 #[test]
@@ -47,7 +186,9 @@ fn a_wrong_bucket_is_refused_with_a_sentence() {
     let clone = fence(&store, Writer { lineage: 9, ..writer(2) }).take().unwrap_err();
     assert!(clone.to_string().contains("needs a prefix of its own"), "{clone}");
     let other = SimWorld::new(1).store("other");
-    let lost = Fence::new(other.clone(), writer(2), true).take().unwrap_err();
+    let lost = Fence::new(other.clone(), writer(2), true, TakersInMemory::of(&[writer(1).taker()]))
+        .take()
+        .unwrap_err();
     assert!(lost.to_string().contains("holds nothing of this instance"), "{lost}");
     assert!(other.keys().is_empty(), "nothing was written to the wrong bucket");
     fence(&store, writer(2)).take().unwrap();

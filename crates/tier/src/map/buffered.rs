@@ -31,6 +31,8 @@ pub(crate) struct Buffered {
     blocks: HashMap<BlockId, Block>,
     /// Blocks here whose space sinks.
     sinking: usize,
+    /// Their slots.
+    sinking_slots: u32,
 }
 
 impl Buffered {
@@ -44,6 +46,7 @@ impl Buffered {
             Block::default()
         });
         entry.slots += u32::from(new);
+        self.sinking_slots += u32::from(new && block.space.sinks());
         entry.rewrites = entry.rewrites.saturating_add(u32::from(!new));
         entry.last_change = entry.last_change.max(end);
         first
@@ -54,6 +57,9 @@ impl Buffered {
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         assert!(entry.slots >= pages, "block {block} gives up more slots than it has");
         entry.slots -= pages;
+        if block.space.sinks() {
+            self.sinking_slots -= pages;
+        }
         if entry.slots == 0 {
             self.blocks.remove(&block);
             self.sinking -= usize::from(block.space.sinks());
@@ -62,7 +68,14 @@ impl Buffered {
 
     pub fn forget(&mut self, space: SpaceId) {
         self.blocks.retain(|block, _| block.space != space);
-        self.sinking = self.blocks.keys().filter(|b| b.space.sinks()).count();
+        let sinking = self.blocks.iter().filter(|(block, _)| block.space.sinks());
+        (self.sinking, self.sinking_slots) =
+            sinking.fold((0, 0), |(n, slots), (_, of)| (n + 1, slots + of.slots));
+    }
+
+    /// Slots of pages whose space sinks.
+    pub fn sinking_slots(&self) -> u32 {
+        self.sinking_slots
     }
 
     pub fn all(&self) -> Vec<BufferedBlock> {

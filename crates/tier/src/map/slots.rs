@@ -194,6 +194,9 @@ impl Slots {
         freed
     }
 
+    pub fn pending(&self) -> u32 {
+        self.pending.len() as u32
+    }
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }

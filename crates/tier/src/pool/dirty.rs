@@ -77,14 +77,18 @@ impl Pool {
     pub(super) fn set_homeless(&self, no: FrameNo) {
         let frame = self.frame(no);
         if !frame.homeless.swap(true, Ordering::AcqRel) {
-            self.homeless_like(frame.id()).fetch_add(1, Ordering::AcqRel);
+            let id = frame.id();
+            self.homeless_like(id).fetch_add(1, Ordering::AcqRel);
+            self.homeless_sinking.fetch_add(usize::from(id.space.sinks()), Ordering::AcqRel);
         }
     }
 
     pub(super) fn clear_homeless(&self, no: FrameNo) {
         let frame = self.frame(no);
         if frame.homeless.swap(false, Ordering::AcqRel) {
-            self.homeless_like(frame.id()).fetch_sub(1, Ordering::AcqRel);
+            let id = frame.id();
+            self.homeless_like(id).fetch_sub(1, Ordering::AcqRel);
+            self.homeless_sinking.fetch_sub(usize::from(id.space.sinks()), Ordering::AcqRel);
         }
     }
 
@@ -95,6 +99,11 @@ impl Pool {
     /// Pages in memory that no tier has an image of: each will take a slot. Not the temporary ones.
     pub fn homeless(&self) -> usize {
         self.homeless.load(Ordering::Acquire)
+    }
+
+    /// Of the homeless ones, those that can sink once they have been flushed.
+    pub fn homeless_sinking(&self) -> usize {
+        self.homeless_sinking.load(Ordering::Acquire)
     }
 
     /// Temporary pages that are in memory alone.

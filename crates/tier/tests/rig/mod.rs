@@ -17,7 +17,7 @@ use terrace_tier::admission::filter::Rule;
 use terrace_tier::below::{Below, ReadError};
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::collect::{Collector, NoSnapshots};
-use terrace_tier::fence::{Fence, Writer};
+use terrace_tier::fence::{Fence, TakersInMemory, Writer};
 use terrace_tier::map::{Located, Map, home};
 use terrace_tier::object::Objects;
 use terrace_tier::object::codec::Codec;
@@ -98,6 +98,8 @@ pub struct Rig {
     slots: u32,
     flash_slots: u64,
     epoch: u32,
+    /// What a superblock keeps.
+    takers: Arc<TakersInMemory>,
     model: Arc<Mutex<Model>>,
 }
 
@@ -175,8 +177,10 @@ impl Rig {
             stopped: AtomicBool::new(false),
             crashed: Box::new(move || world.crashed()),
         });
-        let run = open(&sim, &volume, &flash, &store, &log, slots, flash_slots, 1);
-        Rig { sim, volume, flash, store, log, run, slots, flash_slots, epoch: 1, model: Arc::default() }
+        let takers = Arc::default();
+        let run = open(&sim, &volume, &flash, &store, &log, slots, flash_slots, 1, &takers);
+        let model = Arc::default();
+        Rig { sim, volume, flash, store, log, run, slots, flash_slots, epoch: 1, takers, model }
     }
 
     /// Power is lost and comes back: everything in memory is gone, the log's tail too.
@@ -193,8 +197,8 @@ impl Rig {
             model.retain(|_, versions| !versions.is_empty());
         }
         self.epoch += 1;
-        let Rig { sim, volume, flash, store, log, slots, flash_slots, epoch, .. } = self;
-        self.run = open(sim, volume, flash, store, log, *slots, *flash_slots, *epoch);
+        let Rig { sim, volume, flash, store, log, slots, flash_slots, epoch, takers, .. } = self;
+        self.run = open(sim, volume, flash, store, log, *slots, *flash_slots, *epoch, takers);
         assert_eq!(self.run.map.faults(), Vec::<String>::new(), "seed {}", self.sim.seed);
     }
 
@@ -294,6 +298,7 @@ fn open(
     slots: u32,
     flash_slots: u64,
     epoch: u32,
+    takers: &Arc<TakersInMemory>,
 ) -> Running {
     let world = sim.world();
     let redo: Arc<dyn Redo> = log.clone();
@@ -314,7 +319,7 @@ fn open(
     // Another codec each life: objects of all of them stand side by side.
     objects.codecs.set_fallback(Codec::NAMES[epoch as usize % Codec::NAMES.len()].1);
     let writer = Writer { instance: 1, lineage: LINEAGE, epoch, nonce: world.random.next_u64() };
-    let fence = Arc::new(Fence::new(store.clone(), writer, !map.objects().is_empty()));
+    let fence = Arc::new(Fence::new(store.clone(), writer, !map.objects().is_empty(), takers.clone()));
     let snapshots = Arc::new(NoSnapshots);
     let collector = Arc::new(Collector::new(
         world.clone(),
@@ -358,4 +363,10 @@ fn open(
 /// Steps of the flash worker until it has nothing to do.
 pub fn fill(run: &mut Running) {
     while run.bpe_worker.step() == Step::Worked {}
+}
+
+/// A later open of the same volume, elsewhere, takes the store.
+pub fn take_from(fence: &Fence, store: Arc<SimStore>) {
+    let writer = Writer { epoch: 9, nonce: 1, ..fence.writer() };
+    Fence::new(store, writer, true, TakersInMemory::of(&[fence.writer().taker()])).take().unwrap();
 }

@@ -48,6 +48,7 @@ impl Rig {
             slots: 0,
             log_blocks: blocks,
             starts: vec![0; partitions],
+            takers: vec![],
             history: vec![],
         };
         superblock.create_as(&*disk, superblock::FILE).unwrap();
