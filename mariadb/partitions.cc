@@ -21,8 +21,7 @@ namespace terrace {
 
 namespace fs= std::filesystem;
 
-/** Those that are not dropped. */
-static bool list_shown(Tables *tables)
+bool list_shown(Tables *tables)
 {
   if (!list_tables(tables))
     return false;
@@ -95,11 +94,35 @@ static void follow_definition(const fs::path &list, const std::string &listed, T
     sql_print_information("Terrace: a rename was interrupted: the partitions of %s are those of %s", listed.c_str(), defined.c_str());
 }
 
+/**
+  Partitions that REORGANIZE made, and that have their name still from before the old ones were dropped: with the list, they are the
+  table's.
+*/
+static void take_new_names(Tables *tables)
+{
+  static const char NEW[]= "#TMP#";
+  for_each_file(".par", [&](const fs::path &list, const std::string &table) {
+    for (const std::string &partition : names_in(list))
+    {
+      const std::string name= table + MARK + partition, made= name + NEW;
+      if (tables->count(name) || !tables->count(made))
+        continue;
+      if (terrace_table_rename(engine, bytes_of(made), bytes_of(name)))
+        sql_print_warning("Terrace: can't rename %s to %s: %s", made.c_str(), name.c_str(), last_message().c_str());
+      else
+        sql_print_information("Terrace: a change of partitions was interrupted: %s is %s", made.c_str(), name.c_str());
+      (*tables)[name]= (*tables)[made];
+      tables->erase(made);
+    }
+  });
+}
+
 static void bring_back_partitions()
 {
   Tables tables;
   if (!list_shown(&tables))
     return;
+  take_new_names(&tables);
   std::vector<std::pair<fs::path, std::string>> lists;
   for_each_file(".par", [&](const fs::path &list, const std::string &table) {
     if (!has_file(table, ".frm"))
