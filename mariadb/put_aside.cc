@@ -89,10 +89,11 @@ void do_failed_drops()
     if (found == tables.end() || found->second.version != version)
       continue;
     const bool is_half= is_half_dropped(name);
-    // The rows of a table are nowhere else as long as its definition is anywhere, nor those of a partition before all in the list are there.
+    // The rows of a partition that a list names, or of a table that has a definition anywhere, are its own.
     const std::string table= table_of(name);
-    const bool listed= has_file(table, ".par") && has_listed(table, tables) && !is_defined(name, version);
-    if (!is_half && !(is_partition(name) && listed) && is_version_defined(version))
+    const bool has_list= is_partition(name) && (has_file(table, ".par") || has_file(table, ".frm"));
+    const bool may_go= has_list ? is_half || (has_listed(table, tables) && !is_defined(name, version)) : !is_version_defined(version);
+    if (!may_go)
       continue;
     if (drop_now(name, name, found->second))
     {

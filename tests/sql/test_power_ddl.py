@@ -170,6 +170,8 @@ def test_what_the_server_dropped_while_the_volume_was_gone_goes_and_nothing_else
     made(own_server, connection, engine)
     run(connection, "DROP TABLE other")
     run(connection, "CREATE TABLE again (id INT) ENGINE=Terrace")
+    old = open(os.path.join(own_server.directory, "data", "d", "p.frm"), "rb").read()[66:82]
+    run(connection, "ALTER TABLE p REORGANIZE PARTITION p2 INTO (PARTITION p2 VALUES LESS THAN (250), PARTITION p3 VALUES LESS THAN MAXVALUE)")
     data = os.path.join(own_server.directory, "data")
 
     def version(table):
@@ -178,9 +180,11 @@ def test_what_the_server_dropped_while_the_volume_was_gone_goes_and_nothing_else
     def entry(table, its):
         return struct.pack("<H", len(table) + 2) + b"d/" + table.encode() + struct.pack("<H", len(its)) + its
 
+    assert version("p") != old
     own_server.kill9()
-    # One whose definition is there, one that is gone, one that is gone of another version; a partition that the list names; a torn entry.
-    noted = [entry("u", version("u")), entry("x", version("x")), entry("again", version("u")), entry("p#P#p1", version("p"))]
+    # One whose definition is there, one that is gone, one that is gone of another version; a partition that the list names, of a version
+    # that no definition has any more; a torn entry.
+    noted = [entry("u", version("u")), entry("x", version("x")), entry("again", version("u")), entry("p#P#p1", old)]
     with open(f"{data}/terrace-failed-drops", "wb") as file:
         file.write(b"".join(noted) + entry("t", version("t"))[:-1])
     kept = {table: open(f"{data}/d/{table}.frm", "rb").read() for table in ("x", "again")}
@@ -188,7 +192,7 @@ def test_what_the_server_dropped_while_the_volume_was_gone_goes_and_nothing_else
         os.remove(f"{data}/d/{table}.frm")
     own_server.start()
     connection = own_server.connect()
-    assert engines_tables(connection) == {"d/again", "d/t", "d/u", *(f"d/p#P#p{n}" for n in range(3))}
+    assert engines_tables(connection) == {"d/again", "d/t", "d/u", *(f"d/p#P#p{n}" for n in range(4))}
     assert "d/again has rows" in said(own_server)
     assert not os.path.exists(f"{data}/terrace-failed-drops")
     with open(f"{data}/d/again.frm", "wb") as file:
