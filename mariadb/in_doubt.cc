@@ -365,7 +365,8 @@ void settle_all()
     const bool defined= is_defined(name, one.second.version);
     if (one.second.has(Properties::CREATED) && defined && !is_passing_name(name))
       settle_created(name, one.second);
-    else if ((one.second.has(Properties::CREATED) && !defined) || (one.second.has(Properties::REPLACED) && is_replaced(name, one.second, tables)))
+    else if ((one.second.has(Properties::CREATED) && !defined) ||
+             (one.second.has(Properties::REPLACED) && is_passing_name(name) && is_replaced(name, one.second, tables)))
     {
       if (drop_now(name, name, one.second))
         warn("drop", name);
