@@ -3,8 +3,10 @@
 #include "ddl.h"
 #include "definition_files.h"
 #include "errors.h"
+#include "failed_drops.h"
 #include "globals.h"
 #include "kept_statistics.h"
+#include "put_aside.h"
 #include "session.h"
 #include <atomic>
 
@@ -24,7 +26,7 @@ bool list_tables(Tables *tables)
   return !terrace_table_list(engine, list_one, tables);
 }
 
-static int32_t properties_of(const std::string &name, Properties *properties)
+int32_t properties_of(const std::string &name, Properties *properties)
 {
   terrace_table *table= nullptr;
   if (int32_t code= terrace_table_open(engine, bytes_of(name), &table))
@@ -53,7 +55,7 @@ bool is_passing_name(const std::string &name)
   return slash != std::string::npos && !name.compare(slash + 1, sizeof PASSING - 1, PASSING);
 }
 
-static int32_t redefine(const std::string &from, const std::string &to, const Properties &properties)
+int32_t redefine(const std::string &from, const std::string &to, const Properties &properties)
 {
   const std::string bytes= properties.bytes();
   return terrace_table_redefine(engine, bytes_of(from), bytes_of(to), bytes_of(bytes));
@@ -133,7 +135,7 @@ void note_renamed(THD *thd, const std::string &from, const std::string &to)
     doubts->created.insert(to);
 }
 
-static int32_t drop_now(const std::string &name, const std::string &original, const Properties &properties)
+int32_t drop_now(const std::string &name, const std::string &original, const Properties &properties)
 {
   const int32_t code= terrace_table_drop(engine, bytes_of(name));
   if (!code && !properties.version.empty() && !properties.has(Properties::TEMPORARY))
@@ -141,18 +143,12 @@ static int32_t drop_now(const std::string &name, const std::string &original, co
   return code;
 }
 
-int32_t drop_in_doubt(THD *thd, const std::string &name)
+/** Hides it until the statement ends. */
+static int32_t hide(THD *thd, const std::string &name, Properties properties)
 {
-  static std::atomic<ulonglong> serial;
-  Properties properties;
-  if (int32_t code= properties_of(name, &properties))
-    return code;
-  // Nobody was told that it is there.
-  const bool nobodys= properties.has(Properties::CREATED) && is_passing_name(name);
-  if (properties.has(Properties::TEMPORARY) || nobodys || (!thd && !server_recovers()))
-    return drop_now(name, name, properties);
   sync_definitions(thd, name);
   properties.flags|= Properties::DROPPED;
+  static std::atomic<ulonglong> serial;
   std::string hidden;
   int32_t code;
   do
@@ -166,6 +162,21 @@ int32_t drop_in_doubt(THD *thd, const std::string &name)
       doubts->created.erase(name);
       doubts->dropped.insert(hidden);
     }
+  return code;
+}
+
+int32_t drop_in_doubt(THD *thd, const std::string &name)
+{
+  Properties properties;
+  if (int32_t code= properties_of(name, &properties))
+    return code;
+  // Nobody was told that it is there.
+  const bool nobodys= properties.has(Properties::CREATED) && is_passing_name(name);
+  if (properties.has(Properties::TEMPORARY) || nobodys || (!thd && !server_recovers()))
+    return drop_now(name, name, properties);
+  const int32_t code= hide(thd, name, properties);
+  if (code)
+    note_failed_drop(name, properties.version);
   return code;
 }
 
@@ -313,20 +324,6 @@ static void match_versions(Tables *tables)
   list_tables(tables);
 }
 
-/** Whether another table, which the server knows, has the name that ALTER took from this one. */
-static bool is_replaced(const Properties &properties, const Tables &tables)
-{
-  const std::string name= table_of(properties.origin), version= defined_version(name);
-  if (version.empty() || version == properties.version)
-    return false;
-  if (is_of_another_engine(name))
-    return true;
-  for (auto at= tables.lower_bound(name); at != tables.end() && !at->first.compare(0, name.size(), name); ++at)
-    if (table_of(at->first) == name && at->second.version == version)
-      return true;
-  return false;
-}
-
 /**
   Definitions under a passing name, of this engine and of no table that it has: their tables are gone, as the server's log of DDL is.
   Without any table in the engine they stay: the volume may be another one.
@@ -357,6 +354,8 @@ void settle_all()
   for (const auto &one : tables)
     if (one.second.has(Properties::DROPPED))
       settle_dropped(one.first, one.second, true);
+  undo_exchanges();
+  do_failed_drops();
   tables.clear();
   list_tables(&tables);
   match_versions(&tables);
@@ -366,7 +365,8 @@ void settle_all()
     const bool defined= is_defined(name, one.second.version);
     if (one.second.has(Properties::CREATED) && defined && !is_passing_name(name))
       settle_created(name, one.second);
-    else if ((one.second.has(Properties::CREATED) && !defined) || (one.second.has(Properties::REPLACED) && is_replaced(one.second, tables)))
+    else if ((one.second.has(Properties::CREATED) && !defined) ||
+             (one.second.has(Properties::REPLACED) && is_passing_name(name) && is_replaced(name, one.second, tables)))
     {
       if (drop_now(name, name, one.second))
         warn("drop", name);
@@ -374,8 +374,10 @@ void settle_all()
         sql_print_information("Terrace: %s was left by an interrupted statement and is dropped", name.c_str());
     }
   }
+  bring_back_put_aside();
   forget_definitions();
   remove_left_definitions();
+  name_undefined();
 }
 
 void keep_definition(const std::string &name, const std::string &version)

@@ -43,6 +43,13 @@ struct InDoubt
 typedef std::map<std::string, Properties> Tables;
 /** The engine's tables. False: that failed. */
 bool list_tables(Tables *tables);
+/** Those that are not dropped. False: that failed. */
+bool list_shown(Tables *tables);
+/** An engine's code, as of the two below. */
+int32_t properties_of(const std::string &name, Properties *properties);
+int32_t redefine(const std::string &from, const std::string &to, const Properties &properties);
+/** With the table's sample. `original`: the name that it had before it was hidden. */
+int32_t drop_now(const std::string &name, const std::string &original, const Properties &properties);
 
 /** Whether the name is one that the server gives to tables while it alters others. */
 bool is_passing_name(const std::string &name);

@@ -21,8 +21,7 @@ namespace terrace {
 
 namespace fs= std::filesystem;
 
-/** Those that are not dropped. */
-static bool list_shown(Tables *tables)
+bool list_shown(Tables *tables)
 {
   if (!list_tables(tables))
     return false;
@@ -95,11 +94,59 @@ static void follow_definition(const fs::path &list, const std::string &listed, T
     sql_print_information("Terrace: a rename was interrupted: the partitions of %s are those of %s", listed.c_str(), defined.c_str());
 }
 
+/**
+  Partitions that REORGANIZE made, and that have their name still from before the old ones were dropped: with the list, they are the
+  table's.
+*/
+static void take_new_names(Tables *tables)
+{
+  static const char NEW[]= "#TMP#";
+  for_each_file(".par", [&](const fs::path &list, const std::string &table) {
+    for (const std::string &partition : names_in(list))
+    {
+      const std::string name= table + MARK + partition, made= name + NEW;
+      if (tables->count(name) || !tables->count(made))
+        continue;
+      if (terrace_table_rename(engine, bytes_of(made), bytes_of(name)))
+        sql_print_warning("Terrace: can't rename %s to %s: %s", made.c_str(), name.c_str(), last_message().c_str());
+      else
+        sql_print_information("Terrace: a change of partitions was interrupted: %s is %s", made.c_str(), name.c_str());
+      (*tables)[name]= (*tables)[made];
+      tables->erase(made);
+    }
+  });
+}
+
+typedef std::multimap<std::string, std::string>::const_iterator Stray;
+
+/**
+  The stray that is this partition: ALTER put it aside, or it alone has the definition's version, or there is no other. Else it is not
+  known which it would be: the end.
+*/
+static Stray parted_from(const std::string &name, const std::string &version, std::pair<Stray, Stray> range, const Tables &tables)
+{
+  Stray found= range.second;
+  uint count= 0;
+  for (Stray at= range.first; at != range.second; ++at)
+  {
+    const Properties &properties= tables.at(at->second);
+    if (properties.has(Properties::REPLACED) && properties.origin == name)
+      return at;
+    if (properties.version == version || std::next(range.first) == range.second)
+    {
+      found= at;
+      count++;
+    }
+  }
+  return count == 1 ? found : range.second;
+}
+
 static void bring_back_partitions()
 {
   Tables tables;
   if (!list_shown(&tables))
     return;
+  take_new_names(&tables);
   std::vector<std::pair<fs::path, std::string>> lists;
   for_each_file(".par", [&](const fs::path &list, const std::string &table) {
     if (!has_file(table, ".frm"))
@@ -117,20 +164,14 @@ static void bring_back_partitions()
       const std::string suffix= MARK + partition, name= table + suffix;
       if (tables.count(name))
         continue;
-      // Which of several it would be, if not one alone has the definition's version, is not known.
       const auto range= stray.equal_range(suffix);
-      auto found= range.second;
-      uint count= 0;
-      for (auto at= range.first; at != range.second; ++at)
-        if (tables[at->second].version == version || std::next(range.first) == range.second)
-        {
-          found= at;
-          count++;
-        }
-      if (count != 1)
+      const auto found= parted_from(name, version, range, tables);
+      if (found == range.second)
         continue;
       const std::string from= found->second;
-      if (terrace_table_rename(engine, bytes_of(from), bytes_of(name)))
+      Properties properties= tables[from];
+      properties.flags&= ~(Properties::REPLACED | Properties::RENAMED);
+      if (redefine(from, name, properties))
         sql_print_warning("Terrace: can't rename %s back to %s: %s", from.c_str(), name.c_str(), last_message().c_str());
       else
         sql_print_information("Terrace: a rename was interrupted: %s is %s again", from.c_str(), name.c_str());

@@ -329,7 +329,7 @@ def test_definitions_that_alter_left_go_and_no_others(own_server, engine):
 def said(server):
     """What the server said since its last start."""
     text = open(os.path.join(server.directory, "error.log"), errors="replace").read()
-    return text[text.rfind("starting as process"):][-3000:]
+    return text[text.rfind("[Note] Starting MariaDB"):][-3000:]
 
 
 def summary(tables):

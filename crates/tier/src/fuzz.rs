@@ -43,6 +43,29 @@ fn env(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|s| s.parse().ok())
 }
 
+/// Set in a process that [`soak_alone`] made.
+const ALONE: &str = "TERRACE_FUZZ_ALONE";
+
+/// [`soak`] of the test at hand, in a process of its own: what other tests map beside it is not this target's memory.
+pub fn soak_alone(target: &Target) {
+    let thread = std::thread::current();
+    // A test's thread has its name, unless tests run one after the other in the first thread.
+    let test = thread.name().filter(|name| *name != "main");
+    let (Some(test), None) = (test, std::env::var_os(ALONE)) else { return soak(target) };
+    let program = std::env::current_exe().expect("the program of the tests");
+    let mut alone = std::process::Command::new(program);
+    let done = alone.args([test, "--exact", "--nocapture"]).env(ALONE, "1").output().expect("a process");
+    let said = String::from_utf8_lossy(&done.stdout);
+    print!("{said}");
+    eprint!("{}", String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "fuzz {}: {}", target.name, done.status);
+    assert!(said.contains(&started(target)), "fuzz {}: nothing was run", target.name);
+}
+
+fn started(target: &Target) -> String {
+    format!("fuzz {}: rounds ", target.name)
+}
+
 /// Runs the target on changed samples. A failure prints the seed: `TERRACE_FUZZ_SEED` with
 /// `TERRACE_FUZZ_ROUNDS=1` repeats it.
 pub fn soak(target: &Target) {
@@ -50,7 +73,7 @@ pub fn soak(target: &Target) {
         (env("TERRACE_FUZZ_SEED").unwrap_or(1), env("TERRACE_FUZZ_ROUNDS").unwrap_or(target.rounds));
     let samples = (target.samples)();
     samples.iter().for_each(|sample| (target.run)(&sample.bytes));
-    println!("fuzz {}: {rounds} rounds from seed {first}", target.name);
+    println!("{}{rounds} from seed {first}", started(target));
     let (at, done) = (Arc::new(AtomicU64::new(first)), Arc::new(AtomicBool::new(false)));
     let watch = watch(target.name, at.clone(), done.clone());
     let before = address_space();

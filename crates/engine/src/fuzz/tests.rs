@@ -1,8 +1,8 @@
 use super::TARGETS;
-use terrace_tier::fuzz::{Target, soak};
+use terrace_tier::fuzz::{Target, soak_alone};
 
 fn run(name: &str) {
-    soak(TARGETS.iter().find(|t| t.name == name).unwrap());
+    soak_alone(TARGETS.iter().find(|t| t.name == name).unwrap());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 
 fn run(name: &str) {
-    soak(TARGETS.iter().find(|t| t.name == name).unwrap());
+    soak_alone(TARGETS.iter().find(|t| t.name == name).unwrap());
 }
 
 #[test]
