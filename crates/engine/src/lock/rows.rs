@@ -83,7 +83,8 @@ impl Locks {
         Ok(Ok(new))
     }
 
-    /// One range with what the session has beside the key.
+    /// One range with what the session has beside the key. The other key itself does not come into it: whether its lock is
+    /// still there was not asked, and somebody else may have it by now.
     fn take_beside(
         &self,
         inner: &mut Inner,
@@ -92,20 +93,21 @@ impl Locks {
         mode: Mode,
         other: &[u8],
     ) -> Result<()> {
-        let (from, to) = if other < key { (other, successor(key)) } else { (key, successor(other)) };
+        let (low, high) = if other < key { (successor(other), successor(key)) } else { (key.into(), other.into()) };
+        let (from, to): (&[u8], &[u8]) = (&low, &high);
         let full = self.check_room(inner);
         let rows = inner.gaps.of(space, session).rows(mode);
-        if rows.go_on(from, &to).is_some() {
+        if rows.go_on(from, to).is_some() {
             return Ok(());
         }
         let before = rows.count();
-        if !rows.touches(from, Some(&to))
+        if !rows.touches(from, Some(to))
             && let Err(error) = full
         {
             inner.gaps.forget_if_empty(session, space);
             return Err(error);
         }
-        rows.add(from, Some(&to));
+        rows.add(from, Some(to));
         let after = rows.count();
         self.count_ranges(inner, (before, after));
         Ok(())
