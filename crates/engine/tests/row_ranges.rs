@@ -178,6 +178,51 @@ fn a_scan_is_one_lock_and_outlives_a_savepoint() {
     assert_eq!(rig.held() + rig.engine.core().locks.gaps_held(), 0);
 }
 
+/// What lay beside a row when a scan locked that may be another's by the next step: two cursors of one transaction share a row and
+/// one gives it back, or a change to it was taken back. The lock on the next row says nothing about it.
+#[test]
+fn a_range_does_not_cover_a_neighbour_that_was_given_back() {
+    let seek = 10u32.to_be_bytes();
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
+        for (changes, down) in [(false, false), (false, true), (true, false), (true, true)] {
+            // Upward, a row of its own that comes in a scan's way is locked as others are.
+            if changes && !(down && isolation == Isolation::RepeatableRead) {
+                continue;
+            }
+            let rig = rig(6);
+            rig.insert(0..20, 50).unwrap();
+            let txn = rig.begin(isolation);
+            let savepoint = txn.savepoint();
+            let mut other = txn.cursor(&rig.table, 0, Lock::Exclusive, Access::Scan).unwrap();
+            if changes {
+                txn.update(&rig.table, &seek, b"mine", &[], &[]).unwrap();
+            } else {
+                assert!(other.seek(&seek, Seek::AtLeast).unwrap());
+            }
+            let mut cursor = txn.cursor(&rig.table, 0, Lock::Exclusive, Access::Scan).unwrap();
+            let to = if down { Seek::AtMost } else { Seek::AtLeast };
+            assert!(cursor.seek(&seek, to).unwrap());
+            if changes {
+                txn.rollback_to(savepoint).unwrap();
+            } else {
+                other.unlock_last();
+            }
+            let somebody = rig.begin(Isolation::ReadCommitted);
+            let mut row = Vec::new();
+            assert!(somebody.get(&rig.table, &seek, Lock::Exclusive, &mut row).unwrap());
+            assert!(if down { cursor.prev().unwrap() } else { cursor.next().unwrap() });
+            let what = format!("{isolation:?} changes {changes} down {down}");
+            let mine = txn.get(&rig.table, &seek, Lock::Exclusive, &mut row);
+            assert!(matches!(mine, Err(Error::LockTimeout)), "{what}: two have one row: {mine:?}");
+            somebody.rollback().unwrap();
+            let next = if down { 9 } else { 11 };
+            assert!(!rig.is_locked(10) && rig.is_locked(next), "{what}");
+            txn.rollback().unwrap();
+            assert_eq!(rig.held() + rig.engine.core().locks.gaps_held(), 0, "{what}");
+        }
+    }
+}
+
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn planted_a_row_that_is_locked_with_its_neighbours_is_found_by_one_run() {

@@ -21,13 +21,40 @@ fn reaches(end: &End, key: &[u8]) -> bool {
     end.as_deref().is_none_or(|end| end >= key)
 }
 
-/// What one session holds in one tree: starts (inclusive) and ends. No two touch.
+/// Longer ends count by themselves, with what the allocator adds.
+const SHORT_END: usize = 32;
+
+fn long(key: &[u8]) -> usize {
+    if key.len() > SHORT_END { key.len() + 16 } else { 0 }
+}
+fn long_end(end: &End) -> usize {
+    end.as_deref().map_or(0, long)
+}
+
+/// How many ranges, and the bytes of their long ends.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Size {
+    pub ranges: usize,
+    pub long: usize,
+}
+
+impl std::ops::Add for Size {
+    type Output = Size;
+    fn add(self, other: Size) -> Size {
+        Size { ranges: self.ranges + other.ranges, long: self.long + other.long }
+    }
+}
+
+/// What one session holds in one tree: starts (inclusive) and ends. No two touch. And the bytes of long ends.
 #[derive(Default)]
-pub struct Ranges(BTreeMap<Box<[u8]>, End>);
+pub struct Ranges(BTreeMap<Box<[u8]>, End>, usize);
 
 impl Ranges {
     pub fn count(&self) -> usize {
         self.0.len()
+    }
+    pub fn size(&self) -> Size {
+        Size { ranges: self.0.len(), long: self.1 }
     }
 
     /// The last range that starts at the key or below.
@@ -69,6 +96,7 @@ impl Ranges {
         }
         let longer = end[..] < *to;
         if longer {
+            self.1 = self.1 + long(to) - long(end);
             end.clear();
             end.extend_from_slice(to);
         }
@@ -80,15 +108,22 @@ impl Ranges {
         let Some((start, end)) = self.0.range_mut::<[u8], _>((Unbounded, Included(key))).next_back() else {
             return;
         };
-        let (at_start, mut rest) = (**start == *key, end.clone());
-        match &mut rest {
+        let (at_start, rest) = (**start == *key, end.clone());
+        match &rest {
             Some(end) if end[..] <= *key => return,
-            _ if at_start => _ = self.0.remove(key),
-            _ => *end = Some(key.into()),
+            _ if at_start => {
+                self.1 -= long(key) + long_end(end);
+                self.0.remove(key);
+            }
+            _ => {
+                self.1 = self.1 + long(key) - long_end(end);
+                *end = Some(key.into());
+            }
         }
         // What is left above it begins with the next key that there can be.
         let next = [key, &[0]].concat();
         if rest.as_ref() != Some(&next) {
+            self.1 += long(&next) + long_end(&rest);
             self.0.insert(next.into(), rest);
         }
     }
@@ -102,6 +137,7 @@ impl Ranges {
                 None => self.0.iter_mut().next_back(),
             };
             let Some((other, other_end)) = last.filter(|(_, end)| reaches(end, from)) else { break };
+            let theirs = long_end(other_end);
             let further = match (&*other_end, &end) {
                 (_, None) => false,
                 (None, Some(_)) => true,
@@ -112,12 +148,15 @@ impl Ranges {
             }
             // As a rule a scan goes on: its range becomes longer where it is.
             if **other <= *from {
+                self.1 = self.1 + long_end(&end) - theirs;
                 *other_end = end;
                 return;
             }
             let other = other.clone();
+            self.1 -= long(&other) + theirs;
             self.0.remove(&other);
         }
+        self.1 += long(from) + long_end(&end);
         self.0.insert(from.into(), end);
     }
 }
@@ -138,11 +177,11 @@ impl Kept {
         }
     }
     /// Ranges of row locks.
-    pub fn rows_count(&self) -> usize {
-        self.shared.count() + self.exclusive.count()
+    fn rows_size(&self) -> Size {
+        self.shared.size() + self.exclusive.size()
     }
     fn is_empty(&self) -> bool {
-        self.gaps.count() + self.rows_count() == 0
+        self.gaps.count() + self.rows_size().ranges == 0
     }
     /// The strongest mode in which a row at the key is locked.
     pub fn mode_at(&self, key: &[u8]) -> Option<Mode> {
@@ -180,6 +219,14 @@ impl Gaps {
         self.0.is_empty()
     }
 
+    /// The bytes of all long ends, counted anew.
+    #[cfg(test)]
+    pub fn long_by_looking(&self) -> usize {
+        let kept = self.0.values().flatten().map(|(_, kept)| kept);
+        let ranges = kept.flat_map(|kept| [&kept.gaps, &kept.shared, &kept.exclusive]);
+        ranges.flat_map(|ranges| &ranges.0).map(|(start, end)| long(start) + long_end(end)).sum()
+    }
+
     fn in_tree(&self, space: SpaceId) -> &[(u64, Kept)] {
         self.0.get(&space).map_or(&[][..], Vec::as_slice)
     }
@@ -202,28 +249,30 @@ impl Gaps {
         self.in_tree(space).iter().any(|(owner, kept)| *owner != session && kept.mode_at(key).is_some())
     }
 
-    /// Leaves the key out of all row locks on ranges, but this session's own. Returns how many ranges there were with it, and
-    /// how many there are in their place.
-    pub fn leave_out(&mut self, session: u64, space: SpaceId, key: &[u8]) -> (usize, usize) {
-        let (mut before, mut after) = (0, 0);
+    /// Leaves the key out of all row locks on ranges, but this session's own. Returns what its owners had in the tree,
+    /// and what they have.
+    pub fn leave_out(&mut self, session: u64, space: SpaceId, key: &[u8]) -> (Size, Size) {
+        let (mut before, mut after) = (Size::default(), Size::default());
         let owners = self.0.get_mut(&space).map_or(&mut [][..], Vec::as_mut_slice);
         for (_, kept) in
             owners.iter_mut().filter(|(owner, kept)| *owner != session && kept.mode_at(key).is_some())
         {
-            before += kept.rows_count();
+            before = before + kept.rows_size();
             kept.leave_out(key);
-            after += kept.rows_count();
+            after = after + kept.rows_size();
         }
         (before, after)
     }
 
-    /// The session gives back the row lock on one key of its ranges. Returns how many ranges there were and are.
-    pub fn give_back(&mut self, session: u64, space: SpaceId, key: &[u8]) -> (usize, usize) {
-        let Some(owners) = self.0.get_mut(&space) else { return (0, 0) };
-        let Some((_, kept)) = owners.iter_mut().find(|(owner, _)| *owner == session) else { return (0, 0) };
-        let before = kept.rows_count();
+    /// The session gives back the row lock on one key of its ranges. Returns what it had in the tree, and has.
+    pub fn give_back(&mut self, session: u64, space: SpaceId, key: &[u8]) -> (Size, Size) {
+        let owners = self.0.get_mut(&space).map_or(&mut [][..], Vec::as_mut_slice);
+        let Some((_, kept)) = owners.iter_mut().find(|(owner, _)| *owner == session) else {
+            return Default::default();
+        };
+        let before = kept.rows_size();
         kept.leave_out(key);
-        (before, kept.rows_count())
+        (before, kept.rows_size())
     }
 
     /// Adds the other sessions that keep the key free of inserts.
@@ -247,10 +296,12 @@ impl Gaps {
         }
     }
 
-    /// Forgets what the session holds in the tree: its gaps, and its rows if `rows`. Returns how many ranges these were.
-    pub fn remove(&mut self, space: SpaceId, session: u64, rows: bool) -> (usize, usize) {
-        let Some(owners) = self.0.get_mut(&space) else { return (0, 0) };
-        let Some(at) = owners.iter().position(|(owner, _)| *owner == session) else { return (0, 0) };
+    /// Forgets what the session holds in the tree: its gaps, and its rows if `rows`. Returns how large these were.
+    pub fn remove(&mut self, space: SpaceId, session: u64, rows: bool) -> (Size, Size) {
+        let Some(owners) = self.0.get_mut(&space) else { return Default::default() };
+        let Some(at) = owners.iter().position(|(owner, _)| *owner == session) else {
+            return Default::default();
+        };
         let kept = &mut owners[at].1;
         let mut gone = Kept { gaps: std::mem::take(&mut kept.gaps), ..Kept::default() };
         if rows {
@@ -263,6 +314,6 @@ impl Gaps {
         if owners.is_empty() {
             self.0.remove(&space);
         }
-        (gone.gaps.count(), gone.rows_count())
+        (gone.gaps.size(), gone.rows_size())
     }
 }

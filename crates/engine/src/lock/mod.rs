@@ -53,7 +53,7 @@ impl Want {
     pub const UNIQUE: Want = Want { rowless: true, ..Want::EXCLUSIVE };
 }
 
-/// What a range takes in memory, in bytes, with its ends.
+/// What a range takes in memory, in bytes, with its ends unless they are long.
 const RANGE_BYTES: usize = 200;
 
 /// A locked key: short ones lie beside their locks, where who looks for them meets them first.
@@ -85,6 +85,8 @@ struct Inner {
     gaps: Gaps,
     /// Row locks on ranges, in all trees.
     ranges: usize,
+    /// Bytes of the long ends of all ranges, gap locks too.
+    long: usize,
     waiters: Waiters,
 }
 
@@ -207,7 +209,7 @@ impl Locks {
         let gaps = self.gaps.load(Ordering::Acquire);
         let (held, bytes) = (
             inner.locks.len() + inner.ranges + gaps,
-            inner.locks.bytes() + (inner.ranges + gaps) * RANGE_BYTES,
+            inner.locks.bytes() + (inner.ranges + gaps) * RANGE_BYTES + inner.long,
         );
         match held < self.max && bytes < self.bytes_max {
             true => Ok(()),
@@ -246,10 +248,12 @@ impl Locks {
         }
         let full = self.check_room(inner);
         let ranges = &mut inner.gaps.of(space, session).gaps;
+        let before = ranges.size();
         if let Some(longer) = to.and_then(|to| ranges.go_on(from, to)) {
+            let now = ranges.size();
+            inner.long = inner.long + now.long - before.long;
             return Ok(longer);
         }
-        let before = ranges.count();
         if ranges.covers(from, to) {
             return Ok(false);
         }
@@ -260,9 +264,10 @@ impl Locks {
             return Err(error);
         }
         ranges.add(from, to);
-        let now = ranges.count();
-        self.gaps.fetch_add(now, Ordering::AcqRel);
-        self.gaps.fetch_sub(before, Ordering::AcqRel);
+        let now = ranges.size();
+        inner.long = inner.long + now.long - before.long;
+        self.gaps.fetch_add(now.ranges, Ordering::AcqRel);
+        self.gaps.fetch_sub(before.ranges, Ordering::AcqRel);
         Ok(true)
     }
 

@@ -4,6 +4,7 @@
 //! taken, kept and given back for any number of rows. Who asks must know that no row that is not the session's lies between
 //! the two, and that none comes before the lock is taken: from the leaf's latch, or from gap locks.
 
+use super::gaps::Size;
 use super::{InTheWay, Inner, Locks, Mode, NameRef, Want};
 use crate::error::Result;
 use smallvec::SmallVec;
@@ -83,7 +84,8 @@ impl Locks {
         Ok(Ok(new))
     }
 
-    /// One range with what the session has beside the key.
+    /// One range with what the session has beside the key. The other key itself does not come into it: whether its lock is
+    /// still there was not asked, and somebody else may have it by now.
     fn take_beside(
         &self,
         inner: &mut Inner,
@@ -92,29 +94,34 @@ impl Locks {
         mode: Mode,
         other: &[u8],
     ) -> Result<()> {
-        let (from, to) = if other < key { (other, successor(key)) } else { (key, successor(other)) };
+        let (low, high) =
+            if other < key { (successor(other), successor(key)) } else { (key.into(), other.into()) };
+        let (from, to): (&[u8], &[u8]) = (&low, &high);
         let full = self.check_room(inner);
         let rows = inner.gaps.of(space, session).rows(mode);
-        if rows.go_on(from, &to).is_some() {
+        let before = rows.size();
+        if rows.go_on(from, to).is_some() {
+            let after = rows.size();
+            inner.long = inner.long + after.long - before.long;
             return Ok(());
         }
-        let before = rows.count();
-        if !rows.touches(from, Some(&to))
+        if !rows.touches(from, Some(to))
             && let Err(error) = full
         {
             inner.gaps.forget_if_empty(session, space);
             return Err(error);
         }
-        rows.add(from, Some(&to));
-        let after = rows.count();
+        rows.add(from, Some(to));
+        let after = rows.size();
         self.count_ranges(inner, (before, after));
         Ok(())
     }
 
-    fn count_ranges(&self, inner: &mut Inner, (before, after): (usize, usize)) {
-        inner.ranges = inner.ranges + after - before;
-        self.held.fetch_add(after, Ordering::AcqRel);
-        self.held.fetch_sub(before, Ordering::AcqRel);
+    fn count_ranges(&self, inner: &mut Inner, (before, after): (Size, Size)) {
+        inner.ranges = inner.ranges + after.ranges - before.ranges;
+        inner.long = inner.long + after.long - before.long;
+        self.held.fetch_add(after.ranges, Ordering::AcqRel);
+        self.held.fetch_sub(before.ranges, Ordering::AcqRel);
     }
 
     /// What keeps the session from changing the value at the key, or from making one there. If nothing does, what others have
@@ -164,8 +171,9 @@ impl Locks {
 
     fn release_ranges(&self, inner: &mut Inner, session: u64, space: SpaceId, rows: bool) {
         let (gaps, rows) = inner.gaps.remove(space, session, rows);
-        self.gaps.fetch_sub(gaps, Ordering::AcqRel);
-        self.count_ranges(inner, (rows, 0));
+        self.gaps.fetch_sub(gaps.ranges, Ordering::AcqRel);
+        inner.long -= gaps.long;
+        self.count_ranges(inner, (rows, Size::default()));
     }
 
     /// Gives back all locks of a session that ends, which has or had ranges in these trees.

@@ -6,6 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 const KEYS: u8 = 24;
 const SESSIONS: u64 = 4;
 
+/// The names of some rows are long.
+fn name(key: u8) -> Vec<u8> {
+    let mut name = vec![key];
+    if key % 2 == 0 {
+        name.resize(60, 1);
+    }
+    name
+}
+
 struct Model {
     seed: u64,
     locks: Locks,
@@ -28,15 +37,18 @@ impl Model {
         on_key.filter(|((_, other), held)| conflicts(*other, **held)).map(|((_, other), _)| *other).collect()
     }
 
-    /// Locks a live row; the neighbour below it or above it is named if the session has that in this mode.
+    /// Locks a live row; the neighbour below it or above it is named if the session has, or had, that in this mode.
     fn take(&mut self, session: u64, key: u8, mode: Mode, from_below: bool) {
         let below = self.live.range(..key).next_back();
         let above = self.live.range(key + 1..).next();
         let near = if from_below { below } else { above }.copied();
-        let near = near.filter(|near| self.held.get(&(*near, session)).is_some_and(|held| *held >= mode));
-        let bytes = near.map(|near| [near]);
+        // It may have given that one back since.
+        let stale = self.random(4) == 0;
+        let has = |near: &u8| self.held.get(&(*near, session)).is_some_and(|held| *held >= mode);
+        let near = near.filter(|near| stale || has(near));
+        let bytes = near.map(name);
         let others = self.others(session, key, mode);
-        let got = self.locks.take_row(session, SPACE, &[key], mode, bytes.as_ref().map(|key| &key[..]));
+        let got = self.locks.take_row(session, SPACE, &name(key), mode, bytes.as_deref());
         match got.unwrap() {
             Ok(new) => {
                 assert!(others.is_empty(), "{session} got {key}, which {others:?} have");
@@ -51,7 +63,7 @@ impl Model {
     }
 
     fn release(&mut self, session: u64, key: u8) {
-        self.locks.release(session, SPACE, &[key]);
+        self.locks.release(session, SPACE, &name(key));
         self.held.remove(&(key, session));
     }
 
@@ -73,7 +85,9 @@ impl Model {
             12..=14 if !live => {
                 let inserts = Want { inserts: true, ..Want::EXCLUSIVE };
                 let before = self.locks.held();
-                assert_eq!(self.locks.admit(SESSIONS + 1, SPACE, &[key], inserts).unwrap(), None);
+                if self.locks.admit(SESSIONS + 1, SPACE, &name(key), inserts).unwrap().is_some() {
+                    return; // a gap
+                }
                 self.split += usize::from(self.locks.held() > before);
                 self.live.insert(key);
             }
@@ -81,16 +95,23 @@ impl Model {
             12..=14 if self.held.keys().all(|(at, _)| *at != key) => _ = self.live.remove(&key),
             15..=17 if self.held.contains_key(&(key, session)) => self.release(session, key),
             18 if self.random(3) == 0 => self.end(session),
+            19 if self.random(3) == 0 => {
+                let (from, to) = (name(key), name(key + 1 + self.random(4) as u8));
+                _ = self.locks.keep(session, SPACE, &from, Some(&to)).unwrap();
+            }
             _ => {}
         }
     }
 
     fn check(&self) {
+        let inner = self.locks.inner.lock();
+        assert_eq!(inner.long, inner.gaps.long_by_looking(), "seed {}", self.seed);
+        drop(inner);
         for key in &self.live {
             for session in 1..=SESSIONS + 1 {
                 for mode in [Mode::Shared, Mode::Exclusive] {
                     let want = Want { mode, ..Want::SHARED };
-                    let way = self.locks.admit(session, SPACE, &[*key], want).unwrap();
+                    let way = self.locks.admit(session, SPACE, &name(*key), want).unwrap();
                     let Some(InTheWay::Sessions(way)) = way.or(Some(InTheWay::Sessions(Vec::new()))) else {
                         panic!("no transaction");
                     };
@@ -128,7 +149,10 @@ fn ranges_of_rows_agree_with_single_locks() {
         }
         assert_eq!((model.locks.held(), model.locks.gaps_held()), (0, 0), "seed {seed}");
         let inner = model.locks.inner.lock();
-        assert!(inner.locks.is_empty() && inner.gaps.is_empty() && inner.ranges == 0, "seed {seed}");
+        assert!(
+            inner.locks.is_empty() && inner.gaps.is_empty() && inner.ranges == 0 && inner.long == 0,
+            "seed {seed}"
+        );
         (joined, split) = (joined + model.joined, split + model.split);
     }
     assert!(joined > 200 && split > 20, "{joined} joined, {split} split");
@@ -149,6 +173,32 @@ fn a_scan_of_rows_takes_one_lock_more_than_its_first() {
         assert_eq!(locks.held(), 2);
         locks.release_all(session, &[SPACE]);
         assert_eq!(locks.held(), 0);
+    }
+}
+
+/// Keys may be a hundred times longer than what a range itself takes.
+#[test]
+fn ranges_with_long_ends_are_bounded_by_their_memory() {
+    let locks = Locks::new(terrace_io::real::world(), usize::MAX, 1 << 20);
+    for rows in [false, true] {
+        let mut taken = 0u64;
+        let error = loop {
+            let key = [&taken.to_be_bytes()[..], &[7; 2000]].concat();
+            let next = [&key[..], &[1]].concat();
+            let got = match rows {
+                true => locks.take_row(1, SPACE, &next, Mode::Shared, Some(&key)).map(|got| got.unwrap()),
+                false => locks.keep(1, SPACE, &key, Some(&next)),
+            };
+            match got {
+                Ok(new) => assert!(new),
+                Err(error) => break error,
+            }
+            taken += 1;
+        };
+        assert!(matches!(error, Error::TooManyLocks { bytes, .. } if bytes >= 1 << 20), "{error}");
+        assert!((200..300).contains(&taken), "{taken} ranges of 4000 bytes and more in a MiB");
+        locks.release_all(1, &[SPACE]);
+        assert_eq!((locks.held() + locks.gaps_held(), locks.inner.lock().long), (0, 0));
     }
 }
 
