@@ -426,6 +426,28 @@ fn what_needs_no_writing_is_left_alone_and_a_full_object_buffer_is_said() {
     assert!(open.flusher.failure().is_some());
 }
 
+/// Who is killed does not wait for slots until patience ends.
+#[test]
+fn a_wait_for_slots_of_a_large_value_can_be_cancelled() {
+    let rig = Rig::new(64);
+    let open = rig.open();
+    create(&open.pages, 20..22);
+    open.flush_all(); // the file has its size
+    let held = open.map.take_slots(open.map.slots_usable() as usize, 0).unwrap();
+    (0..10).for_each(|page| make_large(&open.pages, page, 9));
+    let cancel = std::sync::Arc::new(terrace_io::cancel::Cancel::default());
+    cancel.cancel();
+    {
+        let _scope = cancel.scope();
+        let ended = open.flusher.write_through(&large(0..10), 3_600_000_000_000);
+        assert!(matches!(ended, Err(FlushError::Log(LogError::Cancelled))), "{ended:?}");
+    }
+    assert!(open.flusher.failure().is_none() && open.dirty() == 10);
+    open.map.give_back_slots(&held);
+    open.flusher.write_through(&large(0..10), 0).unwrap();
+    assert_eq!((open.dirty(), open.value(9)), (0, 9));
+}
+
 /// The planted bug is global.
 static BY_TWO: Mutex<()> = Mutex::new(());
 

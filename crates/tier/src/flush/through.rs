@@ -12,6 +12,7 @@ use crate::map::entry::Slot;
 use crate::page::{self, Glsn, PAGE_SIZE, PageId, PageKind, PageRef, Tag};
 use crate::planted;
 use crate::pool::{Access, DirtyCopy, Lookup};
+use crate::redo::LogError;
 use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
@@ -80,8 +81,8 @@ enum Found {
 
 impl Flusher {
     /// Makes these pages of large values durable, and then the map name them, as far as they are not yet. What is logged
-    /// after it returns may count on their content. Waits, while no slot is free up to `patience` nanoseconds; no latch is
-    /// held.
+    /// after it returns may count on their content. Waits, while no slot is free up to `patience` nanoseconds, or until
+    /// it is cancelled; no latch is held.
     pub fn write_through(&self, pages: &[PageId], patience: Nanos) -> Result<(), FlushError> {
         let clock = &self.pool.world.clock;
         let mut left = pages.to_vec();
@@ -100,6 +101,9 @@ impl Flusher {
                 since = clock.now();
             } else if clock.now() - since > patience {
                 return Err(FlushError::Full { total: self.map.slots_total() });
+            }
+            if terrace_io::cancel::asked() {
+                return Err(LogError::Cancelled.into());
             }
             self.map.slots_wanted.notify();
             if self.map.has_pending_slots() {
