@@ -22,7 +22,8 @@ fetch_source() {
       mv "$dir.part" "$dir"
       return 0
     fi
-    if grep -qiE "can ?not find version|unable to find a source package" "$dir.part/log"; then break; fi
+    # The archive has gone on to a newer version, which is no fault of the network.
+    if grep -qiE "can ?not find version|unable to find a source package|404 +Not Found" "$dir.part/log"; then break; fi
     tail -2 "$dir.part/log" >&2
     sleep $wait
   done
