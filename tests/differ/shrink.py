@@ -5,7 +5,7 @@ import time
 from compare import Died, TimedOut
 
 
-def shrink(pair, statements, signature, seconds=120):
+def shrink(pair, statements, signature, seconds=600):
     """`statements` ends with the one that differs. Returns a shorter list with a difference of the same signature."""
     until = time.monotonic() + seconds
 

@@ -48,12 +48,16 @@ def hunt(engines, seconds, report=print):
 
 
 def test_random_sql_gives_what_innodb_gives(engine):
-    ran, found = hunt(("InnoDB", engine), SECONDS)
-    assert not found, found[0].text()
-    print(f"{ran} scenarios from seed {SEED}")
+    # On a busy machine few scenarios fit into the time: then it takes longer.
+    for seconds in (SECONDS, 5 * SECONDS):
+        ran, found = hunt(("InnoDB", engine), seconds)
+        assert not found, found[0].text()
+        print(f"{ran} scenarios from seed {SEED}")
+        if ran > SECONDS / 20:
+            break
     assert ran > SECONDS / 20
 
 
 def test_the_differ_finds_an_engine_that_does_not_roll_back():
-    ran, found = hunt(("InnoDB", "MyISAM"), 60, report=lambda text: None)
+    ran, found = hunt(("InnoDB", "MyISAM"), 600, report=lambda text: None)
     assert found and len(found[0].statements) <= 8, (ran, found and found[0].text())

@@ -64,6 +64,7 @@ class Session:
     def found(self, what):
         if len(self.findings) < 20:
             self.findings.append(f"{self.thread.name} at {time.strftime('%H:%M:%S')}: {what}")
+            print(f"      found: {self.findings[-1]}", flush=True)
 
     def again(self, connection, code):
         """The connection, rolled back; none if it is no good any more."""

@@ -10,6 +10,7 @@ Prints a line a minute, and what was found; ends with 1 if anything was.
 import os
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -186,8 +187,9 @@ def main():
     [one.thread.start() for one in sessions]
     hurter.start()
     watcher.start()
-    died = None
-    while time.monotonic() - began < TIME and not died:
+    died, told = None, threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())  # ends it sooner, and in order
+    while time.monotonic() - began < TIME and not died and not told.is_set():
         time.sleep(1)
         world.tick()
         died = hurts.get("failed")
