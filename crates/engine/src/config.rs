@@ -387,11 +387,9 @@ impl Config {
         SETTINGS.iter().map(entry).collect::<Vec<_>>().join("\n")
     }
 
-    /// Bytes that blocks on their way to the object store take: a tenth of the memory; of little memory more, because a block is what it
-    /// is and a store takes its time for each.
+    /// Bytes that blocks on their way to the object store take: a tenth of the memory.
     pub fn sink_memory(&self) -> usize {
-        let memory = self.memory.0 as usize;
-        (memory / 10).max((memory / 4).min(2 * sink::MEMORY_MIN)).clamp(sink::MEMORY_MIN, sink::MEMORY_MAX)
+        (self.memory.0 as usize / 10).clamp(sink::MEMORY_MIN, sink::MEMORY_MAX)
     }
 
     /// Frames of the buffer pool: what memory leaves after all else (`memory`). `map`: bytes of the map at the start.
