@@ -17,6 +17,7 @@ use crate::cold::{Cold, ColdParts};
 use crate::config::Config;
 use crate::create;
 use crate::error::Error;
+use crate::give_way::GiveWay;
 use crate::growth::Growth;
 use crate::log::background::BackgroundWriter;
 use crate::log::{self, Log, LogSetup};
@@ -196,6 +197,7 @@ impl Storage {
             redo,
             sinks: cold.is_some(),
             patience: config.log_wait_timeout_ms * 1_000_000,
+            way: GiveWay::default(),
         }));
         let sched = &parts.world.sched;
         let mut workers = vec![
