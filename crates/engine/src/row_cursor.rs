@@ -18,6 +18,8 @@ use crate::version::{Reader, Seen, seen};
 use std::sync::Arc;
 use terrace_tier::pool::Access;
 
+mod ahead;
+
 /// Where to start, relative to a key; `First` and `Last` need none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
@@ -137,6 +139,9 @@ pub struct Cursor {
     rows_later: bool,
     /// The entry at hand is locked, and its row not yet.
     row_open: bool,
+    /// Rows may be locked before they are asked for (`ahead`), and so many that follow the one at hand are.
+    locks_ahead: bool,
+    ahead: usize,
 }
 
 impl Cursor {
@@ -154,7 +159,7 @@ impl Cursor {
         let Buffers { tree, prefix, key, value, rest } = buffers;
         let mut cursor = btree::Cursor::with(table.tree(index)?, access, tree);
         if lock != Lock::None {
-            cursor.set_run_max(1);
+            cursor.set_checked();
         }
         let locks_gaps = lock != Lock::None && txn.locks_gaps();
         Ok(Cursor {
@@ -183,6 +188,8 @@ impl Cursor {
             last_row: Last::default(),
             rows_later: false,
             row_open: false,
+            locks_ahead: false,
+            ahead: 0,
         })
     }
 
@@ -284,27 +291,34 @@ impl Cursor {
 
     /// Looks again at the entry at hand, whose row is gone; if there is nothing any more, it goes on to the next.
     pub fn again(&mut self, backward: bool) -> Result<bool> {
-        let _scope = self.scope_of_step(backward);
+        let _scope = self.txn.cancellable();
         self.row_open = false;
         self.settle(true, backward)
     }
 
     pub fn next(&mut self) -> Result<bool> {
-        let _scope = self.scope_of_step(false);
+        if self.ahead > 0 {
+            self.next_of_ahead();
+            return Ok(true);
+        }
         self.leave_entry();
-        let valid = self.cursor.next()?;
+        let (_scope, valid) = self.step(false)?;
         self.settle(valid, false)
     }
     pub fn prev(&mut self) -> Result<bool> {
-        let _scope = self.scope_of_step(true);
         self.leave_entry();
-        let valid = self.cursor.prev()?;
+        let (_scope, valid) = self.step(true)?;
         self.settle(valid, true)
     }
     /// A step that may wait can be cancelled. Most steps hand out what is copied already, in few instructions; those that
     /// find more to do than that have a scope where they find it.
-    fn scope_of_step(&self, backward: bool) -> Option<Scope> {
-        (self.lock != Lock::None || self.cursor.leaves_run(backward)).then(|| self.txn.cancellable())
+    fn step(&mut self, backward: bool) -> Result<(Option<Scope>, bool)> {
+        if self.cursor.step_in_run(backward) {
+            return Ok((None, true));
+        }
+        let scope = self.txn.cancellable();
+        let valid = if backward { self.cursor.prev()? } else { self.cursor.next()? };
+        Ok((Some(scope), valid))
     }
 
     /// From here to [`Cursor::batch_end`] the reader is one: several rows are read in one go, in
@@ -436,6 +450,7 @@ impl Cursor {
         self.has_row = false;
         self.in_place = false;
         self.semi = false;
+        self.ahead = 0;
         loop {
             if valid && self.lock != Lock::None && self.lock_in_place(backward)? {
                 if !self.row_open {
@@ -443,6 +458,7 @@ impl Cursor {
                 }
                 return Ok(true);
             }
+            let _scope = (self.lock != Lock::None).then(|| self.txn.cancellable());
             if self.locks_gaps {
                 valid = self.lock_gap(valid, backward)?;
             }
@@ -462,8 +478,7 @@ impl Cursor {
             if self.locks_gaps && seen == Look::Nothing && self.keep_key()? {
                 continue; // Nothing was there, but something may have come before its place was kept.
             }
-            let _scope = self.scope_of_step(backward);
-            valid = if backward { self.cursor.prev()? } else { self.cursor.next()? };
+            (_, valid) = self.step(backward)?;
         }
         self.key.clear();
         self.rest.clear();
@@ -670,10 +685,15 @@ impl Cursor {
         let lock = |state: &mut State| {
             self.cursor.if_fresh(|found| match self.locks_gaps {
                 true if !found.is_leaf_of(edge) => Ok(None),
-                gaps => self.txn.lock_in_leaf(state, space, key, gaps.then_some(edge), how, found),
+                gaps => {
+                    let new = self.txn.lock_in_leaf(state, space, key, gaps.then_some(edge), how, found)?;
+                    Ok(new.map(|new| (new, self.lock_following(state, new))))
+                }
             })
         };
-        let Some(new) = self.txn.with_state(lock).transpose()?.flatten() else { return Ok(false) };
+        let locked: Option<Result<Option<_>>> = self.txn.with_state(lock);
+        let Some((new, ahead)) = locked.transpose()?.flatten() else { return Ok(false) };
+        self.ahead = ahead;
         self.taken.entry = new;
         self.take_key();
         self.primary_at = primary_at;
@@ -729,6 +749,7 @@ impl Cursor {
 
     /// Locks the row of the entry at hand, or gives the entry's lock back.
     fn lock_row_of_entry(&mut self) -> Result<Look> {
+        let _scope = self.txn.cancellable();
         let how = How { mode: self.mode(), waits: !self.skips_locked, beside: self.last_row.beside(false) };
         let (primary, out) = (&self.key[self.primary_at..], &mut self.value);
         let row =
