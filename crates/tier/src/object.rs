@@ -11,6 +11,7 @@
 //!
 //! Not here: which blocks become objects (`sink`), which objects go (`collect`).
 
+mod coalesce;
 pub mod codec;
 pub mod format;
 pub mod key;
@@ -20,6 +21,7 @@ use crate::fence;
 use crate::map::InObject;
 use crate::page::{BadImage, PAGE_SIZE, Tag};
 use crate::path::PageObjects;
+use coalesce::{Coalescer, Turn};
 use codec::{BadBody, Codec, Codecs, Packer};
 use format::{BadObject, HEADER, Header};
 use hashbrown::HashMap;
@@ -27,6 +29,7 @@ use key::ObjectKey;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::sched::Sched;
 use terrace_io::store::{ObjectStore, Purpose, StoreError};
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -67,6 +70,8 @@ pub enum PutError {
 pub struct ObjectCounters {
     pub gets: AtomicU64,
     pub get_bytes: AtomicU64,
+    /// Pages that came with another's request.
+    pub coalesced: AtomicU64,
     pub puts: AtomicU64,
     pub put_bytes: AtomicU64,
     /// Puts without an answer, resolved by reading the header.
@@ -77,6 +82,8 @@ pub struct ObjectCounters {
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
     readers: Mutex<HashMap<ObjectKey, u32>>,
+    /// None: each miss is a request.
+    coalescer: Option<Coalescer>,
     pub packer: Packer,
     /// How each space's pages are compressed in the next object.
     pub codecs: Arc<Codecs>,
@@ -123,7 +130,14 @@ impl Objects {
     pub fn new(store: Arc<dyn ObjectStore>) -> Objects {
         let codecs = Arc::new(Codecs::new(Codec::default()));
         let (readers, counters) = (Mutex::default(), ObjectCounters::default());
-        Objects { store, readers, packer: Packer::default(), codecs, counters, by_space: BySpace::default() }
+        let (packer, by_space) = (Packer::default(), BySpace::default());
+        Objects { store, readers, coalescer: None, packer, codecs, counters, by_space }
+    }
+
+    /// From now on, misses of neighbours share requests where there are many. `memory`: bytes that such requests may bring at
+    /// a time.
+    pub fn coalescing(self, sched: Arc<dyn Sched>, memory: usize) -> Objects {
+        Objects { coalescer: Some(Coalescer::new(sched, memory)), ..self }
     }
 
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
@@ -303,8 +317,24 @@ impl Objects {
 }
 
 impl PageObjects for Objects {
-    /// A miss: one request for one page (R4).
+    /// A miss (R4): one request for one page, or for those that others miss at the same time.
     fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), BodyError> {
+        let _reading = self.reading(at.key);
+        let flight = match self.coalescer.as_ref().map(|coalescer| coalescer.turn(at)) {
+            Some(Turn::Come(span)) => {
+                add(&self.counters.coalesced, 1);
+                return Ok(self.packer.unpack(span.body(at), image)?);
+            }
+            Some(Turn::Go(flight)) => Some(flight),
+            None => None,
+        };
+        if let Some((from, to)) = flight.as_ref().and_then(|flight| flight.range(at))
+            && let Some(flight) = flight
+        {
+            let mut bytes = vec![0; to - from];
+            self.get_range(Purpose::PageMiss, &at.key, (HEADER + from) as u64, &mut bytes)?;
+            return Ok(self.packer.unpack(flight.come(from, bytes).body(at), image)?);
+        }
         self.read_group(Purpose::PageMiss, &[*at], vec![image], &mut |_, _, _| {})?.into_iter().collect()
     }
 

@@ -203,18 +203,18 @@ fn a_scan_with_gaps_is_one_range_of_rows_and_one_of_gaps() {
         let want = Want { inserts, ..Want::EXCLUSIVE };
         locks.admit(2, SPACE, key, want).unwrap().is_none()
     };
-    scan(0..100);
+    scan(0..101);
     assert_eq!((locks.held(), locks.gaps_held()), (2, 1));
-    for key in 0..100 {
+    for key in 0..101 {
         assert!(!is_free(&name(key), false) && !is_free(&[key, 0], true), "{key}");
     }
-    assert!(is_free(&name(100), false) && is_free(&[99, 200], true));
+    assert!(is_free(&name(101), false) && is_free(&[100, 200], true));
     let inner = locks.inner.lock();
     assert_eq!(inner.long, inner.gaps.long_by_looking());
     drop(inner);
     // What is locked in another mode, or by others, is looked at.
-    assert_eq!(take(&locks, 2, SPACE, &name(101), Mode::Shared).unwrap(), Ok(true));
-    let (near, key) = (name(99), name(101));
+    assert_eq!(take(&locks, 2, SPACE, &name(103), Mode::Shared).unwrap(), Ok(true));
+    let (near, key) = (name(100), name(103));
     let got = locks.take_next_key(1, (SPACE, &near), &key, Mode::Exclusive, Some(&near)).unwrap();
     assert_eq!(got, Err(InTheWay::Sessions(vec![2])));
     locks.release_all(1, &[SPACE]);
