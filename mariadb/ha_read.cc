@@ -44,11 +44,11 @@ bool ha_terrace::reads_to_the_end() const
   THD *thd= ha_thd();
   LEX *lex= thd->lex;
   SELECT_LEX *select= lex->first_select_lex();
-  const bool reads= lex->sql_command == SQLCOM_SELECT || lex->sql_command == SQLCOM_INSERT_SELECT;
-  const uint tables= lex->sql_command == SQLCOM_SELECT ? 1 : 2;
-  return reads && !thd->in_sub_stmt && lex->all_selects_list == select && !select->next_select_in_list() &&
-         select->table_list.elements <= tables && !select->limit_params.explicit_limit && !lex->with_rownum &&
-         thd->variables.select_limit == HA_POS_ERROR;
+  const TABLE_LIST *from= select->table_list.first;   // of an INSERT, without the table that it inserts into
+  return (lex->sql_command == SQLCOM_SELECT || lex->sql_command == SQLCOM_INSERT_SELECT) && !thd->in_sub_stmt &&
+         from && !from->next_local && lex->all_selects_list == select && !select->next_select_in_list() &&
+         !select->limit_params.explicit_limit && !lex->limit_rows_examined && !lex->with_rownum &&
+         thd->variables.select_limit == HA_POS_ERROR && !(select->options & SELECT_DISTINCT);
 }
 
 void ha_terrace::close_cursor()
