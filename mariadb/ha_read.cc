@@ -28,6 +28,7 @@ int ha_terrace::open_cursor(uint tree, bool scan)
   options.lock= m_own_read ? TERRACE_LOCK_NONE : m_lock;
   options.scan= scan;
   options.skip_locked= m_skip_locked;
+  options.reads_all= scan && options.lock != TERRACE_LOCK_NONE && reads_to_the_end();
   m_tree= tree;
   m_scan= scan;
   terrace_txn *txn= m_own_read ? m_own_read : m_session->transaction();
@@ -35,6 +36,19 @@ int ha_terrace::open_cursor(uint tree, bool scan)
   if (!code && m_semi_wanted)
     code= terrace_cursor_set_semi_consistent(m_cursor, true);
   return map(code);
+}
+
+/** Whether nothing but an error ends a scan of the table before its last row: then its rows may be locked some at a time. */
+bool ha_terrace::reads_to_the_end() const
+{
+  THD *thd= ha_thd();
+  LEX *lex= thd->lex;
+  SELECT_LEX *select= lex->first_select_lex();
+  const TABLE_LIST *from= select->table_list.first;   // of an INSERT, without the table that it inserts into
+  return (lex->sql_command == SQLCOM_SELECT || lex->sql_command == SQLCOM_INSERT_SELECT) && !thd->in_sub_stmt &&
+         from && !from->next_local && lex->all_selects_list == select && !select->next_select_in_list() &&
+         !select->limit_params.explicit_limit && !lex->limit_rows_examined && !lex->with_rownum &&
+         thd->variables.select_limit == HA_POS_ERROR && !(select->options & SELECT_DISTINCT);
 }
 
 void ha_terrace::close_cursor()

@@ -168,6 +168,7 @@ private:
   uint batch_rows() const;
   bool next_in_batch();
   bool judges_entries() const;
+  bool reads_to_the_end() const;
   static int32_t judge_entry(void *context, terrace_bytes key, uint32_t primary_at, terrace_bytes value);
   bool encode_end(const key_range *end, terrace::Bytes *out) const;
   int unpack(uchar *buf);

@@ -104,3 +104,41 @@ def test_a_deadlock_is_found_at_once_with_1213(two, run):
     assert faults == [1213]
     run(a, "ROLLBACK")
     run(b, "ROLLBACK")
+
+
+def test_a_scan_locks_the_rows_that_it_reads_and_no_other(two, run):
+    """Also where rows are locked some at a time, because all of them are read."""
+    a, b = two
+    rows = list(range(1, 501))
+    run(a, "INSERT INTO t VALUES " + ", ".join(f"({row}, {10 * row})" for row in rows[3:]))
+    run(a, "CREATE TABLE other LIKE t")
+    for connection in (a, b):
+        run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+    def left(*statements):
+        run(a, "BEGIN")
+        for statement in statements:
+            run(a, statement)
+        run(b, "BEGIN")
+        ids = [row for (row,) in run(b, "SELECT id FROM t IGNORE INDEX (v) WHERE v > 0 FOR UPDATE SKIP LOCKED")]
+        run(b, "ROLLBACK")
+        run(a, "ROLLBACK")
+        return ids
+
+    scan = "SELECT v FROM t IGNORE INDEX (v) WHERE v > 0"
+    assert left(f"{scan} LIMIT 100 FOR UPDATE") == rows[100:]
+    assert left("SELECT v FROM t IGNORE INDEX (v) WHERE v > 2000 LIMIT 1 FOR UPDATE") == rows[201:]
+    assert left("SET sql_select_limit = 50", f"{scan} FOR UPDATE", "SET sql_select_limit = DEFAULT") == rows[50:]
+    assert left(f"INSERT INTO other {scan.replace('v', 'id, v', 1)} LIMIT 100") == rows[100:]
+    assert left("SELECT v FROM t IGNORE INDEX (v) WHERE id BETWEEN 50 AND 150 FOR UPDATE")[:49] == rows[:49]
+    for whole in (f"{scan} FOR UPDATE", f"{scan} LOCK IN SHARE MODE", "SELECT COUNT(*) FROM t IGNORE INDEX (v) WHERE v < 0 FOR UPDATE",
+                  f"INSERT INTO other {scan.replace('v', 'id, v', 1)}"):
+        assert left(whole) == []
+        assert left() == rows
+    run(b, "SET SESSION innodb_lock_wait_timeout = 1, terrace_lock_wait_timeout_ms = 1000")
+    run(a, "BEGIN")
+    run(a, f"{scan} FOR UPDATE")
+    with pytest.raises(pymysql.err.OperationalError, match="1205"):
+        run(b, "INSERT INTO t VALUES (501, 1)")
+    run(a, "ROLLBACK")
+    run(b, "INSERT INTO t VALUES (501, 1)")

@@ -8,6 +8,7 @@
 //! look at the primary (see `docs/decisions`).
 
 use crate::undo::RollPtr;
+use smallvec::SmallVec;
 
 pub const DELETED: u8 = 1;
 pub const LARGE: u8 = 2;
@@ -56,9 +57,18 @@ pub fn value(head: Head, rest: &[u8]) -> Vec<u8> {
     [&head.encode()[..], rest].concat()
 }
 
+/// As [`value`], in place of what is in `out`.
+pub fn value_into(head: Head, rest: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&head.encode());
+    out.extend_from_slice(rest);
+}
+
 /// What follows an entry's head.
-pub fn entry_rest(primary_at: usize, extra: &[u8]) -> Vec<u8> {
-    [&(primary_at as u16).to_le_bytes()[..], extra].concat()
+pub fn entry_rest(primary_at: usize, extra: &[u8]) -> SmallVec<[u8; 32]> {
+    let mut rest = SmallVec::from_slice(&(primary_at as u16).to_le_bytes());
+    rest.extend_from_slice(extra);
+    rest
 }
 
 /// Where the primary key begins in an entry's key, and the extra bytes.

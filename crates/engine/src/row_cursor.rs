@@ -6,6 +6,7 @@
 //! such a cursor also keeps others from inserting between the rows it returns, and from where it was told
 //! to start up to where its prefix ends.
 
+mod ahead;
 mod locking;
 
 use crate::btree;
@@ -107,6 +108,9 @@ pub struct Cursor {
     rows_later: bool,
     /// The entry at hand is locked, and its row not yet.
     row_open: bool,
+    /// Rows may be locked before they are asked for (`ahead`), and so many that follow the one at hand are.
+    locks_ahead: bool,
+    ahead: usize,
 }
 
 impl Cursor {
@@ -124,7 +128,7 @@ impl Cursor {
         let Buffers { tree, prefix, key, value, rest } = buffers;
         let mut cursor = btree::Cursor::with(table.tree(index)?, access, tree);
         if lock != Lock::None {
-            cursor.set_run_max(1);
+            cursor.set_checked();
         }
         let locks_gaps = lock != Lock::None && txn.locks_gaps();
         Ok(Cursor {
@@ -153,6 +157,8 @@ impl Cursor {
             last_row: Last::default(),
             rows_later: false,
             row_open: false,
+            locks_ahead: false,
+            ahead: 0,
         })
     }
 
@@ -231,27 +237,34 @@ impl Cursor {
 
     /// Looks again at the entry at hand, whose row is gone; if there is nothing any more, it goes on to the next.
     pub fn again(&mut self, backward: bool) -> Result<bool> {
-        let _scope = self.scope_of_step(backward);
+        let _scope = self.txn.cancellable();
         self.row_open = false;
         self.settle(true, backward)
     }
 
     pub fn next(&mut self) -> Result<bool> {
-        let _scope = self.scope_of_step(false);
+        if self.ahead > 0 {
+            self.next_of_ahead();
+            return Ok(true);
+        }
         self.leave_entry();
-        let valid = self.cursor.next()?;
+        let (_scope, valid) = self.step(false)?;
         self.settle(valid, false)
     }
     pub fn prev(&mut self) -> Result<bool> {
-        let _scope = self.scope_of_step(true);
         self.leave_entry();
-        let valid = self.cursor.prev()?;
+        let (_scope, valid) = self.step(true)?;
         self.settle(valid, true)
     }
     /// A step that may wait can be cancelled. Most steps hand out what is copied already, in few instructions; those that
     /// find more to do than that have a scope where they find it.
-    fn scope_of_step(&self, backward: bool) -> Option<Scope> {
-        (self.lock != Lock::None || self.cursor.leaves_run(backward)).then(|| self.txn.cancellable())
+    fn step(&mut self, backward: bool) -> Result<(Option<Scope>, bool)> {
+        if self.cursor.step_in_run(backward) {
+            return Ok((None, true));
+        }
+        let scope = self.txn.cancellable();
+        let valid = if backward { self.cursor.prev()? } else { self.cursor.next()? };
+        Ok((Some(scope), valid))
     }
 
     /// From here to [`Cursor::batch_end`] the reader is one: several rows are read in one go, in
@@ -357,6 +370,7 @@ impl Cursor {
         self.has_row = false;
         self.in_place = false;
         self.semi = false;
+        self.ahead = 0;
         loop {
             if valid && self.lock != Lock::None && self.lock_in_place(backward)? {
                 if !self.row_open {
@@ -364,6 +378,7 @@ impl Cursor {
                 }
                 return Ok(true);
             }
+            let _scope = (self.lock != Lock::None).then(|| self.txn.cancellable());
             if self.locks_gaps {
                 valid = self.lock_gap(valid, backward)?;
             }
@@ -383,8 +398,7 @@ impl Cursor {
             if self.locks_gaps && seen == Look::Nothing && self.keep_key()? {
                 continue; // Nothing was there, but something may have come before its place was kept.
             }
-            let _scope = self.scope_of_step(backward);
-            valid = if backward { self.cursor.prev()? } else { self.cursor.next()? };
+            (_, valid) = self.step(backward)?;
         }
         self.key.clear();
         self.rest.clear();

@@ -178,6 +178,54 @@ fn a_scan_is_one_lock_and_outlives_a_savepoint() {
     assert_eq!(rig.held() + rig.engine.core().locks.gaps_held(), 0);
 }
 
+/// A scan that may lock ahead locks in the end what any scan does, is given the same rows, and comes to what others have locked
+/// when it has been given all that lies before.
+#[test]
+fn a_scan_that_locks_ahead_locks_what_it_is_given() {
+    let rig = rig(7);
+    rig.insert((0..2000).map(|n| n * 2), 100).unwrap();
+    for key in [50, 52, 700] {
+        rig.delete(key).unwrap();
+    }
+    let other = rig.begin(Isolation::RepeatableRead);
+    other.update(&rig.table, &3000u32.to_be_bytes(), b"other", &[], &[]).unwrap();
+    let txn = rig.begin(Isolation::RepeatableRead);
+    txn.update(&rig.table, &800u32.to_be_bytes(), b"mine", &[], &[]).unwrap();
+    let mut cursor = txn.cursor(&rig.table, 0, Lock::Exclusive, Access::Scan).unwrap();
+    cursor.lock_ahead(true);
+    let (mut given, mut ahead, mut row) = (Vec::new(), 0, Vec::new());
+    let mut went_on = cursor.seek(&[], Seek::First);
+    while let Ok(true) = went_on {
+        given.push(u32::from_be_bytes(cursor.key().try_into().unwrap()));
+        cursor.row(&mut row).unwrap();
+        let mine = given.last() == Some(&800);
+        assert_eq!(&row[..], if mine { &b"mine"[..] } else { &[7; 100] });
+        if cursor.has_ahead() {
+            ahead += 1;
+            let next = given.len() as u32 % 40 == 0;
+            assert!(!next || rig.insert([given[given.len() - 1] + 1], 9).is_err());
+        }
+        went_on = cursor.next();
+    }
+    assert!(matches!(went_on, Err(Error::LockTimeout)), "{went_on:?}");
+    assert!(ahead > 1000, "{ahead} of {} were locked ahead", given.len());
+    assert!(given.iter().copied().eq(rig.keys().into_iter().filter(|key| *key < 3000)));
+    assert!(given.iter().all(|key| rig.is_locked(*key)) && !rig.is_locked(3002));
+    assert!(rig.held() <= 8, "{} locks", rig.held());
+    // On through what was in the way, to the end.
+    other.rollback().unwrap();
+    let mut valid = cursor.seek(&3000u32.to_be_bytes(), Seek::AtLeast).unwrap();
+    while valid {
+        given.push(u32::from_be_bytes(cursor.key().try_into().unwrap()));
+        valid = cursor.next().unwrap();
+    }
+    assert_eq!(given, rig.keys());
+    assert!(given.iter().all(|key| rig.is_locked(*key)));
+    assert!(rig.insert([1], 9).is_err() && rig.insert([9999], 9).is_err());
+    txn.commit().unwrap();
+    assert_eq!(rig.held() + rig.engine.core().locks.gaps_held(), 0);
+}
+
 /// What lay beside a row when a scan locked that may be another's by the next step: two cursors of one transaction share a row and
 /// one gives it back, or a change to it was taken back. The lock on the next row says nothing about it.
 #[test]

@@ -331,6 +331,8 @@ typedef struct {
   bool scan;
   // Rows that others have locked are left out instead of waited for.
   bool skip_locked;
+  // Who reads with locks reads all rows up to the end: they may be locked some at a time.
+  bool reads_all;
 } terrace_cursor_options;
 
 // Judges an entry before its row is read: a `terrace_verdict`. All that is passed is borrowed for the callback, which
@@ -356,7 +358,7 @@ typedef struct {
   terrace_filter_fn filter;
   // For the filter.
   void *context;
-  // At most so many rows (at least one is tried); a cursor that locks hands over one.
+  // At most so many rows (at least one is tried); a cursor that locks hands over one, or those that were locked with it.
   uint32_t max_rows;
   // No further row is begun once the batch is so large.
   uint32_t max_bytes;

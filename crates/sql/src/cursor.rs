@@ -3,7 +3,7 @@
 //! The rows handed over are an array that points into the cursor's own memory: what it copied of a leaf, as a rule, else
 //! a buffer. A batch has the same rows in one run of bytes: for each a head of 16 bytes (`terrace_row_head`, not aligned),
 //! then the entry's key, then the value. Both live until the cursor's next call. A cursor that locks hands over one row
-//! at a time, so that no row is locked that nobody asked for.
+//! at a time, so that no row is locked that nobody asked for; more only if it is told that all are asked for.
 
 use crate::bytes::TerraceBytes;
 use crate::catalog::TerraceTable;
@@ -85,6 +85,8 @@ pub struct TerraceCursorOptions {
     pub scan: bool,
     /// Rows that others have locked are left out instead of waited for.
     pub skip_locked: bool,
+    /// Who reads with locks reads all rows up to the end: they may be locked some at a time.
+    pub reads_all: bool,
 }
 
 /// Where to go.
@@ -161,7 +163,7 @@ pub struct TerraceFetch {
     pub filter: TerraceFilterFn,
     /// For the filter.
     pub context: *mut c_void,
-    /// At most so many rows (at least one is tried); a cursor that locks hands over one.
+    /// At most so many rows (at least one is tried); a cursor that locks hands over one, or those that were locked with it.
     pub max_rows: u32,
     /// No further row is begun once the batch is so large.
     pub max_bytes: u32,
@@ -228,6 +230,7 @@ pub unsafe extern "C" fn terrace_cursor_open(
         if options.skip_locked {
             cursor.skip_locked();
         }
+        cursor.lock_ahead(options.reads_all);
         let cursor = TerraceCursor {
             cursor,
             primary: options.index == 0,
@@ -401,7 +404,7 @@ impl TerraceCursor {
     /// Puts the rows found behind one another. Whether the index or the prefix ended.
     fn fill(&mut self, fetch: &TerraceFetch, key: &[u8], entry_only: bool) -> crate::error::Result<bool> {
         let (mut found, backward) = self.position(fetch.seek, key)?;
-        let max_rows = if self.locking { 1 } else { fetch.max_rows.max(1) as usize };
+        let max_rows = fetch.max_rows.max(1) as usize;
         self.rows.reserve(max_rows.min(ROWS_AT_ONCE));
         while found {
             match self.judge(fetch)? {
@@ -419,6 +422,7 @@ impl TerraceCursor {
                     }
                     self.append(entry_only)?;
                     if self.rows.len() >= max_rows
+                        || (self.locking && !self.cursor.has_ahead())
                         || self.bytes >= fetch.max_bytes as usize
                         || self.copies >= COPIES_MAX
                     {

@@ -30,9 +30,6 @@ pub enum MtrError {
     Room(#[from] NoRoom),
 }
 
-/// Room for a page's changes that is made at once: a row of usual length and what it moves.
-const OPS_AT_FIRST: usize = 512;
-
 /// A page of a mini-transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PageNo(usize);
@@ -117,6 +114,14 @@ impl<'p> Mtr<'p> {
         self.pages[page.0].id
     }
 
+    /// Keeps a latched page in memory beyond the mini-transaction.
+    pub fn pin(&self, page: PageNo) -> Pin {
+        let latched = &self.pages[page.0];
+        assert!(!latched.released);
+        self.pool.frame(latched.no).pin_again();
+        Pin::new(self.pool, latched.no, latched.id)
+    }
+
     pub fn page(&self, page: PageNo) -> PageRef<'_> {
         let latched = &self.pages[page.0];
         assert!(!latched.released);
@@ -128,7 +133,7 @@ impl<'p> Mtr<'p> {
         let latched = &mut self.pages[page.0];
         assert!(!latched.released);
         if latched.ops.capacity() == 0 {
-            latched.ops.reserve(OPS_AT_FIRST);
+            latched.ops = spare::take();
         }
         // SAFETY: latched exclusively by this mini-transaction; `&mut self` makes the slice unique.
         PageMut::new(unsafe { self.pool.bytes_mut(latched.no) }, &mut latched.ops)
@@ -180,7 +185,9 @@ impl<'p> Mtr<'p> {
             for latched in pages.iter().filter(|p| !p.ops.is_empty()) {
                 // SAFETY: latched exclusively by this mini-transaction; no slice of it is alive.
                 page::set_lsn(unsafe { pool.bytes_mut(latched.no) }, range.end);
-                pool.frame(latched.no).version.fetch_add(1, Ordering::AcqRel);
+                // Nobody else moves it on while the page is latched.
+                let version = &pool.frame(latched.no).version;
+                version.store(version.load(Ordering::Relaxed) + 1, Ordering::Release);
                 pool.set_dirty(latched.no, range.first.max(1));
             }
         })
@@ -190,11 +197,12 @@ impl<'p> Mtr<'p> {
     /// what is still latched then stays so for a turn of all threads. That is nothing with the last one, and the first
     /// is the one that most wait for: the leaf, where undo comes second.
     fn release(&mut self) {
-        for latched in self.pages.drain(..).rev().filter(|p| !p.released) {
+        for latched in self.pages.iter().rev().filter(|p| !p.released) {
             // SAFETY: latched by this mini-transaction, and given back once.
             unsafe { self.pool.unlatch_exclusive(latched.no) };
             self.pool.unpin(latched.no);
         }
+        self.pages.drain(..).for_each(|latched| spare::put(latched.ops));
         for no in self.frames.drain(..) {
             self.pool.give_frame(no);
         }
@@ -206,5 +214,39 @@ impl Drop for Mtr<'_> {
         let changed = self.changed();
         self.release();
         assert!(!changed || std::thread::panicking(), "a mini-transaction was dropped with changes");
+    }
+}
+
+/// Memory for changes that a thread's mini-transactions use one after the other.
+mod spare {
+    use std::cell::RefCell;
+
+    /// Room for a page's changes that is made at once: a row of usual length and what it moves.
+    const AT_FIRST: usize = 512;
+    /// More than this is not kept, nor are more than so many.
+    const KEPT_BYTES: usize = 16 << 10;
+    const KEPT: usize = 4;
+
+    thread_local! {
+        static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub fn take() -> Vec<u8> {
+        let kept = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+        kept.unwrap_or_else(|| Vec::with_capacity(AT_FIRST))
+    }
+
+    pub fn put(mut ops: Vec<u8>) {
+        if ops.capacity() == 0 || ops.capacity() > KEPT_BYTES {
+            return;
+        }
+        ops.clear();
+        // A thread that ends keeps nothing.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < KEPT {
+                spare.push(ops);
+            }
+        });
     }
 }

@@ -111,7 +111,7 @@ impl Pages {
     pub fn read(&self, id: PageId, access: Access) -> Result<ReadGuard<'_>, ReadError> {
         let no = self.pool.pin(id, access)?;
         self.pool.latch_shared(no);
-        Ok(ReadGuard { pool: &self.pool, no })
+        Ok(ReadGuard { pool: &self.pool, no, pinned: true })
     }
 
     /// The page under a shared latch if it is in memory.
@@ -120,7 +120,7 @@ impl Pages {
         match self.pool.lookup(id, access) {
             Lookup::Pinned(no) => {
                 self.pool.latch_shared(no);
-                Some(ReadGuard { pool: &self.pool, no })
+                Some(ReadGuard { pool: &self.pool, no, pinned: true })
             }
             Lookup::Claimed | Lookup::Absent => None,
         }
@@ -189,6 +189,8 @@ impl Pages {
 pub struct ReadGuard<'a> {
     pool: &'a Arc<Pool>,
     no: FrameNo,
+    /// By the guard itself; else by the [`Pin`] that it borrows.
+    pinned: bool,
 }
 
 impl ReadGuard<'_> {
@@ -215,7 +217,9 @@ impl Drop for ReadGuard<'_> {
     fn drop(&mut self) {
         // SAFETY: the guard holds the latch.
         unsafe { self.pool.unlatch_shared(self.no) };
-        self.pool.unpin(self.no);
+        if self.pinned {
+            self.pool.unpin(self.no);
+        }
     }
 }
 
@@ -227,6 +231,10 @@ pub struct Pin {
 }
 
 impl Pin {
+    /// Takes over a pin of the frame.
+    pub(crate) fn new(pool: &Arc<Pool>, no: FrameNo, id: PageId) -> Pin {
+        Pin { pool: pool.clone(), no, id }
+    }
     pub fn id(&self) -> PageId {
         self.id
     }
@@ -235,9 +243,8 @@ impl Pin {
     }
     /// Waits for the latch only.
     pub fn read(&self) -> ReadGuard<'_> {
-        self.pool.frame(self.no).pin_again();
         self.pool.latch_shared(self.no);
-        ReadGuard { pool: &self.pool, no: self.no }
+        ReadGuard { pool: &self.pool, no: self.no, pinned: false }
     }
     /// The version now, without a latch: unchanged means that nothing changed since it was seen.
     pub fn version(&self) -> u64 {

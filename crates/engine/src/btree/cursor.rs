@@ -7,8 +7,9 @@
 //! Forward it follows the right link; backward, there being no left links, it descends again just
 //! below the leaf's low fence.
 //!
-//! What was copied is what was there then. Who must see each entry as it is now (locking reads) sets
-//! the run to one entry; [`Cursor::is_fresh`] tells whether the leaf changed since.
+//! What was copied is what was there then. Who must see each entry as it is now (locking reads) has its leaf looked at
+//! before each step ([`Cursor::set_checked`]): a run ends where its leaf has changed. Such runs begin with one entry and
+//! grow as long as the leaf stays as it is, for who changes what it reads has them end at once.
 
 use super::descend::{Fit, Target};
 use super::found::Found;
@@ -20,6 +21,9 @@ use terrace_tier::pool::Access;
 
 /// Steps before a cursor copies more than one entry at a time.
 const SINGLE_STEPS: u32 = 3;
+
+/// Entries that a checked cursor copies at a time, at the most.
+const CHECKED_MAX: usize = 64;
 
 /// Where to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +71,8 @@ pub struct Cursor {
     tree: Arc<Tree>,
     access: Access,
     run_max: usize,
+    /// A run ends where its leaf has changed since it was copied.
+    checked: bool,
     /// Entries that the reader is going to ask for; 0: it doesn't know.
     expected: usize,
     /// The way up ends before this key; empty: it doesn't.
@@ -104,6 +110,7 @@ impl Cursor {
             tree,
             access,
             run_max: usize::MAX,
+            checked: false,
             expected: 0,
             end,
             cut: false,
@@ -133,9 +140,9 @@ impl Cursor {
     pub fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
-    /// Copies at most so many entries at a time.
-    pub fn set_run_max(&mut self, entries: usize) {
-        self.run_max = entries.max(1);
+    /// From now on no step is taken within a run whose leaf has changed: what it leads to is looked for anew.
+    pub fn set_checked(&mut self) {
+        (self.checked, self.run_max) = (true, 1);
     }
     /// From now on runs are so long; 0: as long as they grow by themselves.
     pub fn expect(&mut self, entries: usize) {
@@ -166,9 +173,16 @@ impl Cursor {
     pub fn value(&self) -> &[u8] {
         self.run.get(self.at).map_or(&[], |e| &self.bytes[e.value..e.end])
     }
-    /// Whether the leaf is as it was when the entry was copied.
-    pub fn is_fresh(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.pin.version() == place.version)
+    /// Whether the run may be gone on in: where that matters, its leaf is as it was when the run was copied.
+    #[inline]
+    fn is_good(&self) -> bool {
+        !self.checked || self.place.as_ref().is_some_and(|place| place.pin.version() == place.version)
+    }
+    /// The run is over, and its leaf is as it was or not: how long the next one is to be.
+    fn learn(&mut self, fresh: bool) {
+        if self.checked {
+            self.run_max = if fresh { CHECKED_MAX.min(4 * self.run_max) } else { 1 };
+        }
     }
     /// Whether the leaf is as it was when the entry was copied, and is also the one that `key` belongs to. It is
     /// latched for that: a writer that was at work in it has finished.
@@ -185,9 +199,25 @@ impl Cursor {
         let fresh = guard.version() == place.version;
         fresh.then(|| with(Found::new(Node::new(guard.page()), place.slot + self.at)))
     }
-    /// Whether the next step goes beyond what was copied: then it may wait.
-    pub fn leaves_run(&self, backward: bool) -> bool {
-        if backward { self.at == 0 } else { self.at + 1 >= self.run.len() }
+    /// Goes one entry on within what was copied: never waits. False: that is to be done by [`Cursor::next`] or [`Cursor::prev`].
+    #[inline]
+    pub fn step_in_run(&mut self, backward: bool) -> bool {
+        let ends = if backward { self.at == 0 } else { self.at + 1 >= self.run.len() };
+        if ends || !self.is_good() {
+            return false;
+        }
+        self.at = if backward { self.at - 1 } else { self.at + 1 };
+        true
+    }
+    /// The entries that were copied behind this one.
+    pub fn following(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let run = self.run.get(self.at + 1..).unwrap_or(&[]);
+        run.iter().map(|e| (&self.bytes[e.key..e.value], &self.bytes[e.value..e.end]))
+    }
+    /// Goes up to the entry that was copied next, which nobody can have changed: the caller keeps them from it.
+    pub fn step_kept(&mut self) {
+        assert!(self.at + 1 < self.run.len());
+        self.at += 1;
     }
     /// The leaf that the run was copied from.
     pub fn leaf(&self) -> Option<&Pin> {
@@ -228,6 +258,7 @@ impl Cursor {
     /// Goes to an entry. False if there is none there; then the cursor is on none.
     pub fn seek(&mut self, to: Seek<'_>) -> Result<bool> {
         self.runs = 0;
+        self.learn(false);
         self.clear();
         let tree = self.tree.clone();
         match to {
@@ -280,8 +311,7 @@ impl Cursor {
     /// Goes to the next entry up. False, and on none, after the last.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<bool> {
-        if self.at + 1 < self.run.len() {
-            self.at += 1;
+        if self.step_in_run(false) {
             return Ok(true);
         }
         if !self.is_valid() {
@@ -295,20 +325,24 @@ impl Cursor {
         self.remember_key();
         let tree = self.tree.clone();
         let anchor = std::mem::take(&mut self.anchor);
+        let place = self.place.take();
         // A leaf that changed is the key's still, as a rule: the reader itself changes what it reads.
-        let leaf = match self.place.take() {
-            Some(place) => match tree.pages.try_read(place.pin.id(), Access::Internal) {
-                Some(guard) if guard.version() == place.version => {
-                    self.anchor = anchor;
-                    return self.forward(&tree, guard, next_slot);
-                }
-                Some(guard) if has_key(&guard, &anchor) => guard,
-                _ => tree.leaf(Target::At(&anchor), self.access)?,
-            },
-            None => tree.leaf(Target::At(&anchor), self.access)?,
+        let near = place.as_ref().map(|place| (place.pin.read(), place.version));
+        let leaf = match near {
+            Some((guard, version)) if guard.version() == version => {
+                self.anchor = anchor;
+                self.learn(true);
+                return self.forward(&tree, guard, next_slot);
+            }
+            Some((guard, _)) if has_key(&guard, &anchor) => guard,
+            near => {
+                drop(near);
+                tree.leaf(Target::At(&anchor), self.access)?
+            }
         };
         let found = Node::new(leaf.page()).find(&anchor);
         self.anchor = anchor;
+        self.learn(false);
         self.forward(&tree, leaf, found.slot + usize::from(found.found))
     }
 
@@ -317,8 +351,7 @@ impl Cursor {
         if !self.is_valid() {
             return Ok(false);
         }
-        if self.at > 0 {
-            self.at -= 1;
+        if self.step_in_run(true) {
             return Ok(true);
         }
         let end = self.place.as_ref().map_or(0, |place| place.slot);
@@ -327,12 +360,14 @@ impl Cursor {
         if let Some(place) = self.unchanged() {
             let guard = place.pin.read();
             if guard.version() == place.version {
+                self.learn(true);
                 return self.backward(&tree, guard, end);
             }
         }
         if self.anchor.is_empty() {
             return Ok(false);
         }
+        self.learn(false);
         let anchor = std::mem::take(&mut self.anchor);
         let leaf = tree.leaf(Target::Before(&anchor), self.access)?;
         let end = Node::new(leaf.page()).find(&anchor).slot;
@@ -358,6 +393,7 @@ impl Cursor {
         let runs = self.runs;
         self.runs = runs.saturating_add(1);
         match self.expected {
+            _ if self.checked => self.run_max,
             0 if runs < SINGLE_STEPS => 1,
             0 => self.run_max,
             expected => expected.min(self.run_max),

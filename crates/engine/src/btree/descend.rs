@@ -70,7 +70,7 @@ impl Target<'_> {
     }
 
     #[inline]
-    fn child(&self, node: Node<'_>) -> u32 {
+    pub(super) fn child(&self, node: Node<'_>) -> u32 {
         node.child(match self {
             Target::At(key) => node.child_slot(key),
             Target::Before(key) => node.child_slot_before(key),
@@ -79,7 +79,7 @@ impl Target<'_> {
     }
 }
 
-enum Way<'t> {
+pub(super) enum Way<'t> {
     Arrived(ReadGuard<'t>),
     /// The root is below the level.
     NoLevel,
@@ -117,22 +117,32 @@ impl Tree {
     ) -> Result<Option<ReadGuard<'_>>> {
         // What missed stays in memory until the traversal is through.
         let mut kept: SmallVec<[Pin; 4]> = SmallVec::new();
-        for _ in 0..RESTARTS_MAX {
+        let mut restarts = 0;
+        loop {
             match self.try_descend(target, level, access, notes)? {
                 Way::Arrived(guard) => return Ok(Some(guard)),
                 Way::NoLevel => return Ok(None),
                 Way::Missing(page) => kept.push(self.pages.load(self.space.page_id(page), access)?),
                 Way::Again => {
-                    self.counters.restarts.fetch_add(1, Ordering::Relaxed);
-                    self.pages.world().sched.point("tree: begin again");
+                    restarts += 1;
+                    self.begin_again(restarts)?;
                 }
             }
+        }
+    }
+
+    /// A traversal met a free page, for the so manieth time, and begins again.
+    pub(super) fn begin_again(&self, restarts: usize) -> Result<()> {
+        self.counters.restarts.fetch_add(1, Ordering::Relaxed);
+        self.pages.world().sched.point("tree: begin again");
+        if restarts < RESTARTS_MAX {
+            return Ok(());
         }
         Err(self.corrupt(ROOT_PAGE, "its traversals lead to free pages"))
     }
 
     #[inline]
-    fn try_descend(
+    pub(super) fn try_descend(
         &self,
         target: Target<'_>,
         level: u8,

@@ -106,33 +106,40 @@ pub fn set_value(page: &mut PageMut<'_>, slot: usize, value: &[u8]) {
     write_counts(page, count, offset, dead);
 }
 
+/// Writes over the first bytes of the value at `slot`, which is at least as long.
+pub fn set_start(page: &mut PageMut<'_>, slot: usize, start: &[u8]) {
+    let (offset, len) = (node(page).offset(slot), node(page).value(slot).len());
+    assert!(slot < node(page).count() && start.len() <= len);
+    let value_at = offset + node(page).entry_len(slot) - len;
+    write_difference(page, value_at, start);
+}
+
 /// Writes the runs of bytes in which `new` differs from what is at `start`. Compares by words: runs with
 /// an equal word between them are two operations.
 fn write_difference(page: &mut PageMut<'_>, start: usize, new: &[u8]) {
-    let len = new.len();
-    let same_word = |page: &PageMut<'_>, at: usize| {
-        let end = len.min(at + WORD);
-        page[start + at..start + end] == new[at..end]
-    };
     let mut at = 0;
-    while at < len {
-        if same_word(page, at) {
-            at += WORD;
-            continue;
-        }
-        let mut first = at;
-        while at < len && !same_word(page, at) {
-            at += WORD;
-        }
-        let mut end = at.min(len);
-        while page[start + first] == new[first] {
-            first += 1;
-        }
-        while page[start + end - 1] == new[end - 1] {
-            end -= 1;
-        }
-        page.write(start + first, &new[first..end]);
+    while let Some(first) = next_word(page, start, new, at, false) {
+        let end = next_word(page, start, new, first, true).unwrap_or(new.len());
+        let old = &page[start + first..start + end];
+        let differs = |(old, new): (&u8, &u8)| old != new;
+        let front = old.iter().zip(&new[first..end]).position(differs).unwrap_or(0);
+        let back = old.iter().zip(&new[first..end]).rposition(differs).unwrap_or(0);
+        page.write(start + first + front, &new[first + front..=first + back]);
+        at = end;
     }
+}
+
+/// The first word of `new` from `at` on, which is one, that is the same as on the page, or is not.
+#[inline]
+fn next_word(page: &PageMut<'_>, start: usize, new: &[u8], at: usize, same: bool) -> Option<usize> {
+    let old = page.get().bytes(start + at, new.len() - at);
+    let word = |bytes: &[u8]| bytes.first_chunk::<WORD>().map(|word| u64::from_le_bytes(*word));
+    let mut words = old.chunks(WORD).zip(new[at..].chunks(WORD));
+    let found = |(old, new): (&[u8], &[u8])| match (word(old), word(new)) {
+        (Some(old), Some(new)) => (old == new) == same,
+        _ => (old == new) == same,
+    };
+    words.position(found).map(|word| at + WORD * word)
 }
 
 /// Marks the node as leaving its parent, or not.

@@ -6,7 +6,7 @@
 //! mini-transaction (undo), and puts or removes. If it needs a page that is not in memory, or has to
 //! wait for a row lock, it changes nothing, says so, and everything is dropped before the wait.
 
-use super::descend::{Fit, Notes, Target};
+use super::descend::{Fit, Notes, Target, Way};
 use super::edit;
 use super::node::{CAPACITY, MAX_ENTRY, MAX_KEY, Node};
 use super::search::Place;
@@ -64,9 +64,13 @@ pub enum NextKey {
     Missing(PageId),
 }
 
-/// The leaf of a writer's last change: tried first at the next.
+/// The leaf of a writer's last change. If the last two were in one leaf, it is tried first at the next: where changes
+/// are scattered, another leaf is not looked at in vain.
 #[derive(Default)]
-pub struct Hint(Option<Pin>);
+pub struct Hint {
+    last: Option<PageId>,
+    leaf: Option<Pin>,
+}
 
 /// A key's place in its leaf, under the leaf's exclusive latch.
 pub struct Spot<'m, 'p> {
@@ -151,6 +155,12 @@ impl<'p> Spot<'_, 'p> {
         }
     }
 
+    /// Writes over the beginning of the value that is there, which is at least as long.
+    pub fn put_start(&mut self, start: &[u8]) {
+        assert!(self.place.found);
+        edit::set_start(&mut self.mtr.page_mut(self.leaf), self.place.slot, start);
+    }
+
     /// Removes the key, if it is there.
     pub fn remove(&mut self) {
         if self.place.found {
@@ -185,12 +195,18 @@ impl Tree {
         check_sizes(key, value_max.unwrap_or(0))?;
         let log = record_bound(edit::log_of_entry(key.len() + value_max.unwrap_or(0))) + plan.log_bytes;
         let mut kept: SmallVec<[Pin; 2]> = SmallVec::new();
+        let mut notes = Notes::default();
+        let mut restarts = 0;
         loop {
-            let pin = self.leaf_to_write(hint, key)?;
             let mut mtr = self.pages.begin(log, plan.new_pages, plan.urgency).map_err(TreeError::from)?;
-            let leaf = match self.latch_leaf(&mut mtr, &pin, key)? {
+            let leaf = match self.leaf_to_write(&mut mtr, hint, key, &mut notes)? {
                 Latched::Yes(leaf) => leaf,
-                Latched::Again => continue,
+                Latched::Again => {
+                    drop(mtr);
+                    restarts += 1;
+                    self.begin_again(restarts)?;
+                    continue;
+                }
                 Latched::Load(page) => {
                     drop(mtr);
                     kept.push(self.load(page)?);
@@ -225,9 +241,15 @@ impl Tree {
             }
             let node = Node::new(mtr.page(leaf));
             let sparse = rows < 0 && id.page != ROOT_PAGE && is_worth_merging(node, was_used);
+            hint.note(&mtr, leaf);
             let range = mtr.changed().then(|| mtr.commit());
-            self.rows_since.fetch_add(rows, Ordering::Relaxed);
-            *hint = Hint(if pin.id() == id { Some(pin) } else { None });
+            if rows != 0 {
+                self.rows_since.fetch_add(rows, Ordering::Relaxed);
+            }
+            if let Some(page) = notes.unposted {
+                self.counters.finished_for_others.fetch_add(1, Ordering::Relaxed);
+                self.follow_up(|| self.finish(page));
+            }
             if sparse {
                 *hint = Hint::default();
                 self.follow_up(|| self.shrink(0, key));
@@ -262,58 +284,92 @@ impl Tree {
         Ok(self.pages.load(self.space.page_id(page), Access::Normal)?)
     }
 
-    /// The leaf that has the key, pinned: the hint's if it still looks right, else from the root.
-    fn leaf_to_write(&self, hint: &mut Hint, key: &[u8]) -> Result<Pin> {
-        if let Some(pin) = hint.0.take() {
-            let guard = pin.read();
-            let node = Node::new(guard.page());
+    /// Latches the key's leaf: the hint's if it looks right, else the one that is led to from the root. Waits for latches only.
+    fn leaf_to_write(
+        &self,
+        mtr: &mut Mtr<'_>,
+        hint: &mut Hint,
+        key: &[u8],
+        notes: &mut Notes,
+    ) -> Result<Latched> {
+        if let Some(pin) = hint.leaf.take() {
+            let leaf = mtr.write_pinned(&pin);
+            let node = Node::new(mtr.page(leaf));
             if node.is_live() && node.is_leaf() && node.contains(key) {
-                drop(guard);
-                return Ok(pin);
+                hint.leaf = Some(pin);
+                return self.sound(mtr, leaf, key);
             }
+            mtr.unlatch_unchanged(leaf);
         }
-        let mut notes = Notes::default();
-        let leaf = self.descend(Target::At(key), 0, Access::Normal, &mut notes)?;
-        let pin = match leaf {
-            Some(leaf) => leaf.pin(),
-            None => return Err(self.corrupt(ROOT_PAGE, "the root is below the leaves")),
+        let _visit = self.space.visit();
+        let at = Target::At(key);
+        let leaf = match self.try_descend(at, 1, Access::Normal, notes)? {
+            Way::Arrived(parent) => {
+                let page = at.child(Node::new(parent.page()));
+                drop(parent);
+                #[cfg(test)]
+                self.pages.world().sched.point("descend: between two latches");
+                match mtr.write(self.space.page_id(page)) {
+                    Some(leaf) => leaf,
+                    None => return Ok(Latched::Load(page)),
+                }
+            }
+            Way::NoLevel => mtr.write_pinned(&self.root),
+            Way::Missing(page) => return Ok(Latched::Load(page)),
+            Way::Again => return Ok(Latched::Again),
         };
-        if let Some(page) = notes.unposted {
-            self.counters.finished_for_others.fetch_add(1, Ordering::Relaxed);
-            self.follow_up(|| self.finish(page));
-        }
-        Ok(pin)
+        self.right_to(mtr, leaf, key, notes)
     }
 
-    /// Latches the leaf, which may have been split or freed since it was found.
-    fn latch_leaf(&self, mtr: &mut Mtr<'_>, pin: &Pin, key: &[u8]) -> Result<Latched> {
-        let _visit = self.space.visit();
-        let mut leaf = mtr.write_pinned(pin);
+    /// Latches the key's leaf, being at it or left of it.
+    fn right_to(
+        &self,
+        mtr: &mut Mtr<'_>,
+        mut leaf: PageNo,
+        key: &[u8],
+        notes: &mut Notes,
+    ) -> Result<Latched> {
         loop {
+            let page = mtr.id(leaf).page;
             match Target::At(key).judge(mtr.page(leaf), 0) {
-                Fit::Here if !Node::new(mtr.page(leaf)).is_sound_for(key) => {
-                    return Err(self.corrupt(mtr.id(leaf).page, "the node's areas overlap"));
-                }
-                Fit::Here => return Ok(Latched::Yes(leaf)),
+                Fit::Here => return self.sound(mtr, leaf, key),
                 Fit::Right(right) => {
-                    let high = Node::new(mtr.page(leaf)).high().unwrap_or(&[]).to_vec();
+                    notes.unposted = Some(right);
+                    let high: SmallVec<[u8; 64]> = Node::new(mtr.page(leaf)).high().unwrap_or(&[]).into();
                     mtr.unlatch_unchanged(leaf);
-                    match mtr.write(self.space.page_id(right)) {
-                        Some(next) => {
-                            let node = Node::new(mtr.page(next));
-                            if node.is_live() && node.low() != high {
-                                return Err(
-                                    self.corrupt(right, "its low fence is not where its left neighbour ends")
-                                );
-                            }
-                            leaf = next;
-                        }
-                        None => return Ok(Latched::Load(right)),
+                    let Some(next) = mtr.write(self.space.page_id(right)) else {
+                        return Ok(Latched::Load(right));
+                    };
+                    let node = Node::new(mtr.page(next));
+                    if node.is_live() && node.low() != &high[..] {
+                        return Err(self.corrupt(right, "its low fence is not where its left neighbour ends"));
                     }
+                    leaf = next;
                 }
-                // The pin keeps a frame, not a node: the page may have another life by now.
-                Fit::Free | Fit::Bad(_) => return Ok(Latched::Again),
+                Fit::Free => return Ok(Latched::Again),
+                // The root was a leaf, and no longer is.
+                Fit::Bad(_) if page == ROOT_PAGE && mtr.page(leaf).level() > 0 => return Ok(Latched::Again),
+                Fit::Bad(what) => return Err(self.corrupt(page, what)),
             }
+        }
+    }
+
+    fn sound(&self, mtr: &Mtr<'_>, leaf: PageNo, key: &[u8]) -> Result<Latched> {
+        if !Node::new(mtr.page(leaf)).is_sound_for(key) {
+            return Err(self.corrupt(mtr.id(leaf).page, "the node's areas overlap"));
+        }
+        Ok(Latched::Yes(leaf))
+    }
+}
+
+impl Hint {
+    /// A change is made in this leaf.
+    fn note(&mut self, mtr: &Mtr<'_>, leaf: PageNo) {
+        let id = mtr.id(leaf);
+        if self.last.replace(id) != Some(id) {
+            self.leaf = None;
+        } else if self.leaf.is_none() {
+            self.leaf = Some(mtr.pin(leaf));
         }
     }
 }

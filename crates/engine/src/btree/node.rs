@@ -78,13 +78,23 @@ pub fn head(suffix: &[u8]) -> u32 {
     }
 }
 
-/// Orders keys as bytes; mostly the first eight decide, without a call.
+/// Orders keys as bytes; mostly the first eight decide, or four of short ones, without a call.
 #[inline]
 pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
-    if let (Some(x), Some(y)) = (a.first_chunk::<8>(), b.first_chunk::<8>())
-        && x != y
-    {
-        return u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y));
+    if let (Some(x), Some(y)) = (a.first_chunk::<8>(), b.first_chunk::<8>()) {
+        if x != y {
+            return u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y));
+        }
+        if a.len() == 8 || b.len() == 8 {
+            return a.len().cmp(&b.len());
+        }
+    } else if let (Some(x), Some(y)) = (a.first_chunk::<4>(), b.first_chunk::<4>()) {
+        if x != y {
+            return u32::from_be_bytes(*x).cmp(&u32::from_be_bytes(*y));
+        }
+        if a.len() == 4 || b.len() == 4 {
+            return a.len().cmp(&b.len());
+        }
     }
     a.cmp(b)
 }
@@ -236,7 +246,7 @@ impl<'a> Node<'a> {
     }
     #[inline]
     pub fn contains(self, key: &[u8]) -> bool {
-        self.low() <= key && self.below_high(key)
+        compare(self.low(), key).is_le() && self.below_high(key)
     }
 
     /// Whether the header can be written by: the areas are within the page and in order.

@@ -48,7 +48,8 @@ impl<'a> Node<'a> {
             };
             (base, end) = if below { (middle + 1, end) } else { (base, middle) };
         }
-        let found = base < count && self.head_in(slots, base) == wanted && self.suffix(base) == suffix;
+        let found =
+            base < count && self.head_in(slots, base) == wanted && compare(self.suffix(base), suffix).is_eq();
         Place { slot: base, found }
     }
 

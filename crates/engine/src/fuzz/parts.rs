@@ -173,6 +173,6 @@ pub fn row(bytes: &[u8]) {
     assert!(row::value(head, rest) == bytes && head.txn < 1 << 48);
     let _ = (head.roll.page(), head.roll.at(), Large::decode(rest));
     if let Some((at, extra)) = row::entry_parts(rest) {
-        assert!(row::entry_rest(at, extra) == rest);
+        assert!(row::entry_rest(at, extra)[..] == *rest);
     }
 }

@@ -103,6 +103,12 @@ impl Ranges {
         Some(longer)
     }
 
+    /// Whether the last range ends just behind the key: with the least key above it.
+    fn ends_behind(&self, key: &[u8]) -> bool {
+        let last = self.0.last_key_value().and_then(|(_, end)| end.as_deref());
+        last.is_some_and(|end| end.split_last().is_some_and(|(last, rest)| *last == 0 && rest == key))
+    }
+
     /// Takes one key out of the range that it is in.
     pub fn leave_out(&mut self, key: &[u8]) {
         let Some((start, end)) = self.0.range_mut::<[u8], _>((Unbounded, Included(key))).next_back() else {
@@ -176,6 +182,27 @@ impl Kept {
             Mode::Exclusive => &mut self.exclusive,
         }
     }
+    /// The usual case: a scan upward has locked `beside` last, and nothing above, and locks the next row, with the gap from
+    /// `from` up to it. Returns how many bytes long ends have more, and had; None: it is not that, and nothing is changed.
+    pub fn go_on(&mut self, mode: Mode, from: &[u8], beside: &[u8], key: &[u8]) -> Option<(usize, usize)> {
+        let (rows, others) = match mode {
+            Mode::Shared => (&mut self.shared, &self.exclusive),
+            Mode::Exclusive => (&mut self.exclusive, &self.shared),
+        };
+        if others.count() > 0 || beside >= key || !rows.ends_behind(beside) {
+            return None;
+        }
+        let before = self.gaps.1 + rows.1;
+        self.gaps.go_on(from, key)?;
+        if let Some((_, Some(end))) = rows.0.iter_mut().next_back() {
+            rows.1 -= long(end);
+            end.clear();
+            end.extend_from_slice(key);
+            end.push(0);
+            rows.1 += long(end);
+        }
+        Some((self.gaps.1 + rows.1, before))
+    }
     /// Ranges of row locks.
     fn rows_size(&self) -> Size {
         self.shared.size() + self.exclusive.size()
@@ -211,6 +238,14 @@ impl Gaps {
             }
         };
         &mut owners[at].1
+    }
+
+    /// What the session holds in the tree, if nobody else holds anything there.
+    pub fn only(&mut self, space: SpaceId, session: u64) -> Option<&mut Kept> {
+        match &mut self.0.get_mut(&space)?[..] {
+            [(owner, kept)] if *owner == session => Some(kept),
+            _ => None,
+        }
     }
 
     /// Whether nobody holds anything.

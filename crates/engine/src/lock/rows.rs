@@ -49,8 +49,33 @@ impl Locks {
         beside: Option<&[u8]>,
     ) -> Result<std::result::Result<bool, InTheWay>> {
         let mut inner = self.inner.lock();
+        if let Some(beside) = beside
+            && inner.go_on(session, NameRef { space, key }, mode, from, beside)
+        {
+            return Ok(Ok(true));
+        }
         self.keep_in(&mut inner, session, space, from, Some(key))?;
         self.take_row_in(&mut inner, session, NameRef { space, key }, mode, beside)
+    }
+
+    /// Goes on with a scan upward that has locked `from` last, in this mode and with the gap before it, over the keys that follow it: as
+    /// [`Locks::take_next_key`] for each, as far as that is the usual case. Returns how many it has locked.
+    /// The caller holds the leaf's latch.
+    pub fn take_following<'k>(
+        &self,
+        session: u64,
+        (space, from): (SpaceId, &[u8]),
+        mode: Mode,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> usize {
+        let mut inner = self.inner.lock();
+        let free = |key: &&[u8]| inner.locks.owners(NameRef { space, key }).next().is_none();
+        let Some((count, last)) = keys.take_while(free).enumerate().last() else { return 0 };
+        // Rows that nobody has locked by name: nor can others have in ranges, if the last of them goes on from `from`.
+        match inner.go_on(session, NameRef { space, key: last }, mode, from, from) {
+            true => count + 1,
+            false => 0,
+        }
     }
 
     fn take_row_in(
@@ -187,5 +212,21 @@ impl Locks {
             }
         }
         self.wake(Some(session), None);
+    }
+}
+
+impl Inner {
+    /// The usual case of [`Locks::take_next_key`], in few looks: nobody else has or wants anything there, and what the session
+    /// has becomes longer. False: it is not that, and nothing is changed.
+    fn go_on(&mut self, session: u64, name: NameRef<'_>, mode: Mode, from: &[u8], beside: &[u8]) -> bool {
+        if !self.waiters.is_empty() || self.locks.owners(name).next().is_some() {
+            return false;
+        }
+        let kept = self.gaps.only(name.space, session);
+        let Some((after, before)) = kept.and_then(|kept| kept.go_on(mode, from, beside, name.key)) else {
+            return false;
+        };
+        self.long = self.long + after - before;
+        true
     }
 }

@@ -360,6 +360,11 @@ impl Redo for Log {
         order.push(range, pages);
         order.room.give_back(std::mem::take(&mut room.bytes));
         self.appended.store(range.end, Ordering::SeqCst);
+        // Nobody else adds to them: they are added to here, under the lock.
+        let add =
+            |counter: &AtomicU64, n| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        add(&self.counters.bytes, length);
+        add(&self.counters.ranges, 1);
         let enough = self.waiting_max / WRITE_AT;
         let crossed = order.waiting > enough && order.waiting - length as usize <= enough;
         drop(order);
@@ -369,8 +374,6 @@ impl Redo for Log {
         if self.at_rest.load(Ordering::SeqCst) && self.at_rest.swap(false, Ordering::SeqCst) {
             self.checkpoint_wanted.notify();
         }
-        LogCounters::add(&self.counters.bytes, length);
-        LogCounters::add(&self.counters.ranges, 1);
         if self.room_waiters.load(Ordering::SeqCst) > 0 {
             self.room_freed.notify();
         }

@@ -161,7 +161,7 @@ impl Cursor {
         Ok(seen)
     }
 
-    fn mode(&self) -> Mode {
+    pub(super) fn mode(&self) -> Mode {
         if self.lock == Lock::Shared { Mode::Shared } else { Mode::Exclusive }
     }
 
@@ -190,10 +190,15 @@ impl Cursor {
         let lock = |state: &mut State| {
             self.cursor.if_fresh(|found| match self.locks_gaps {
                 true if !found.is_leaf_of(edge) => Ok(None),
-                gaps => self.txn.lock_in_leaf(state, space, key, gaps.then_some(edge), how, found),
+                gaps => {
+                    let new = self.txn.lock_in_leaf(state, space, key, gaps.then_some(edge), how, found)?;
+                    Ok(new.map(|new| (new, self.lock_following(state, new))))
+                }
             })
         };
-        let Some(new) = self.txn.with_state(lock).transpose()?.flatten() else { return Ok(false) };
+        let locked: Option<Result<Option<_>>> = self.txn.with_state(lock);
+        let Some((new, ahead)) = locked.transpose()?.flatten() else { return Ok(false) };
+        self.ahead = ahead;
         self.taken.entry = new;
         self.take_key();
         self.primary_at = primary_at;
@@ -249,6 +254,7 @@ impl Cursor {
 
     /// Locks the row of the entry at hand, or gives the entry's lock back.
     fn lock_row_of_entry(&mut self) -> Result<Look> {
+        let _scope = self.txn.cancellable();
         let how = How { mode: self.mode(), waits: !self.skips_locked, beside: self.last_row.beside(false) };
         let (primary, out) = (&self.key[self.primary_at..], &mut self.value);
         let row =

@@ -1,7 +1,7 @@
 //! One change of one value by a transaction: conflicts, undo record and new value under the leaf's
 //! latch, in one mini-transaction.
 
-use super::{State, Txn};
+use super::{Buffers, State, Txn};
 use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, TreeError};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Want};
@@ -57,6 +57,7 @@ impl Txn {
         let space = tree.space().id();
         let mut request = self.request(state, (space, key), Want::EXCLUSIVE);
         let mut hint = state.take_hint(tree.space().id());
+        let mut buffers = std::mem::take(&mut state.buffers);
         loop {
             // A mark keeps the value's length, and changes its head: no room is made for more.
             let value_max = rest_max.map(|rest| row::HEAD + rest);
@@ -108,15 +109,22 @@ impl Txn {
                         return Err(Stop::Again);
                     }
                     let change = Change { table: table.id, index: table.number(index), key, old, marked };
-                    let bytes = record::encode(&Record { txn: me, before, body: Body::Change(change) });
+                    let Buffers { record: bytes, value } = &mut buffers;
+                    record::encode_into(&Record { txn: me, before, body: Body::Change(change) }, bytes);
                     let at = stream.next();
                     if at.at() + bytes.len() > PAGE_SIZE {
                         return Err(Stop::Room(bytes.len()));
                     }
                     let roll = if parsed.is_none() { at.fresh() } else { at };
-                    let value = row::value(Head { flags, txn: me, roll }, rest);
-                    stream.append(spot.mtr(), &bytes);
-                    spot.put(&value);
+                    let head = Head { flags, txn: me, roll };
+                    if !marked {
+                        row::value_into(head, rest, value);
+                    }
+                    stream.append(spot.mtr(), bytes);
+                    match marked {
+                        true => spot.put_start(&head.encode()),
+                        false => spot.put(value),
+                    }
                     written = bytes.len();
                     Ok(Flow::Done)
                 })
@@ -124,6 +132,7 @@ impl Txn {
             match done {
                 Ok(_) => {
                     state.put_hint(tree.space().id(), hint);
+                    state.buffers = buffers;
                     if written > 0 {
                         state.appended(written);
                         if let Some(watch) = table.watch().filter(|_| index == 0) {

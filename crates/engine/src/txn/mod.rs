@@ -104,6 +104,14 @@ pub(crate) struct State {
     rolling_back: bool,
     ended: bool,
     hints: Vec<(SpaceId, Hint)>,
+    buffers: Buffers,
+}
+
+/// Where an undo record and a value are put together.
+#[derive(Default)]
+struct Buffers {
+    record: Vec<u8>,
+    value: Vec<u8>,
 }
 
 impl State {

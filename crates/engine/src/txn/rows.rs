@@ -487,6 +487,26 @@ impl Txn {
         Ok(Some(new))
     }
 
+    /// Locks the rows that follow `from`, which was locked last by a scan upward that keeps gaps, as far as they are committed and
+    /// in the leaf and nobody has anything against it. Returns how many. Their leaf is latched.
+    pub(crate) fn lock_following<'k>(
+        &self,
+        state: &mut State,
+        (space, from): (SpaceId, &[u8]),
+        mode: Mode,
+        rows: impl Iterator<Item = (&'k [u8], &'k [u8])>,
+    ) -> usize {
+        let me = state.id;
+        let plain = |(_, value): &(&[u8], &[u8])| {
+            Head::decode(value)
+                .is_some_and(|(head, _)| !head.deleted() && !head.large() && !self.is_others(me, head))
+        };
+        let keys = rows.take_while(plain).map(|(key, _)| key);
+        let count = self.core.locks.take_following(self.session, (space, from), mode, keys);
+        state.locked += count as u64;
+        count
+    }
+
     /// The key beside which a lock is taken, if that is known of it.
     fn known_beside<'k>(&self, me: TxnId, beside: Beside<'k>, found: Found<'_>) -> Option<&'k [u8]> {
         let dead = |value: &[u8]| {

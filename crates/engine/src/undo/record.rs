@@ -100,12 +100,14 @@ pub struct Record<'a> {
 }
 
 pub fn encode(record: &Record<'_>) -> Vec<u8> {
-    let room = match &record.body {
-        Body::Change(change) => change.key.len() + change.old.map_or(0, <[u8]>::len),
-        Body::Prepare { xid } => xid.len(),
-        _ => 0,
-    };
-    let mut out = Vec::with_capacity(room + 64);
+    let mut out = Vec::with_capacity(64);
+    encode_into(record, &mut out);
+    out
+}
+
+/// As [`encode`], in place of what is in `out`.
+pub fn encode_into(record: &Record<'_>, out: &mut Vec<u8>) {
+    out.clear();
     out.extend_from_slice(&[0, 0]);
     let kind = match record.body {
         Body::Begin { .. } => BEGIN,
@@ -159,7 +161,6 @@ pub fn encode(record: &Record<'_>) -> Vec<u8> {
     }
     let len = out.len() as u16;
     out[..2].copy_from_slice(&len.to_le_bytes());
-    out
 }
 
 /// The state part of a Begin record, to be written over it.

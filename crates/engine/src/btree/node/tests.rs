@@ -169,3 +169,24 @@ fn reading_garbage_is_total() {
         let _ = (node.value(place.slot), node.key(place.slot), node.child(place.slot), node.entry_len(9));
     }
 }
+
+#[test]
+fn keys_compare_as_bytes_whatever_their_lengths() {
+    let base = [7u8; 10];
+    let mut keys = Vec::new();
+    for len in 0..=base.len() {
+        keys.push(base[..len].to_vec());
+        for at in 0..len {
+            for byte in [0, 8, 255] {
+                let mut key = base[..len].to_vec();
+                key[at] = byte;
+                keys.push(key);
+            }
+        }
+    }
+    for a in &keys {
+        for b in &keys {
+            assert_eq!(compare(a, b), a.cmp(b), "{a:?} and {b:?}");
+        }
+    }
+}

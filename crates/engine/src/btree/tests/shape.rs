@@ -1,6 +1,7 @@
 //! What trees look like after certain histories, and what is refused.
 
 use super::*;
+use std::collections::BTreeSet;
 
 #[test]
 fn ascending_inserts_leave_full_leaves() {
@@ -122,4 +123,58 @@ fn a_decision_that_fails_changes_nothing() {
         w.tree.modify(&mut Hint::default(), b"a", Plan::put(9), |_| Err::<Flow, _>(TreeError::Bulk("no")));
     assert!(result.is_err());
     assert_eq!(w.pages.redo().appended(), log_end);
+}
+
+#[test]
+fn a_checked_cursor_sees_each_entry_as_it_is_when_it_comes_to_it() {
+    let w = world(500);
+    for n in (0u64..400).step_by(2) {
+        w.tree.put(&n.to_be_bytes(), &[1; 100]).unwrap();
+    }
+    for changes in [1, 7, 40] {
+        let mut cursor = Cursor::new(w.tree.clone(), Access::Normal);
+        cursor.set_checked();
+        let mut expected = BTreeSet::from_iter((0u64..400).step_by(2));
+        let (mut step, mut seen) = (0, 0);
+        let mut valid = cursor.seek(Seek::First).unwrap();
+        // Up, then down again.
+        for up in [true, false] {
+            while valid {
+                let at = u64::from_be_bytes(cursor.key().try_into().unwrap());
+                assert!(expected.contains(&at), "{at}, {up}");
+                seen += 1;
+                step += 1;
+                if step % changes == 0 {
+                    // The one that comes next goes, or one comes before it.
+                    let next =
+                        if up { expected.range(at + 1..).next() } else { expected.range(..at).next_back() };
+                    let Some(next) = next.copied() else { break };
+                    let between = if up { at + 1 } else { at.saturating_sub(1) };
+                    if step % 2 == 0 || between == next {
+                        assert!(w.tree.remove(&next.to_be_bytes()).unwrap());
+                        expected.remove(&next);
+                    } else {
+                        assert!(w.tree.put(&between.to_be_bytes(), b"new").unwrap());
+                        expected.insert(between);
+                    }
+                }
+                let next =
+                    if up { expected.range(at + 1..).next() } else { expected.range(..at).next_back() };
+                valid = if up { cursor.next().unwrap() } else { cursor.prev().unwrap() };
+                assert_eq!(next.is_some(), valid);
+                if let Some(next) = next {
+                    assert_eq!(cursor.key(), next.to_be_bytes(), "after {at}, {up}");
+                }
+            }
+            valid = cursor.seek(Seek::Last).unwrap();
+        }
+        assert!(seen > 200, "{seen} seen");
+        for n in (0u64..400).step_by(2) {
+            w.tree.put(&n.to_be_bytes(), &[1; 100]).unwrap();
+        }
+        for n in (1u64..400).step_by(2) {
+            w.tree.remove(&n.to_be_bytes()).unwrap();
+        }
+    }
+    checked(&w.tree);
 }

@@ -17,6 +17,8 @@ fn name(key: u8) -> Vec<u8> {
 
 struct Model {
     seed: u64,
+    /// Who takes locks: the fewer, the more often one is alone in the tree.
+    sessions: u64,
     locks: Locks,
     live: BTreeSet<u8>,
     /// Key and session → mode.
@@ -48,7 +50,14 @@ impl Model {
         let near = near.filter(|near| stale || has(near));
         let bytes = near.map(name);
         let others = self.others(session, key, mode);
-        let got = self.locks.take_row(session, SPACE, &name(key), mode, bytes.as_deref());
+        let with_gap = near.is_some_and(|near| near < key) && self.random(2) == 0;
+        let got = match bytes.as_deref() {
+            // As a scan does: with the gap that it has come over.
+            Some(near) if with_gap => {
+                self.locks.take_next_key(session, (SPACE, near), &name(key), mode, Some(near))
+            }
+            near => self.locks.take_row(session, SPACE, &name(key), mode, near),
+        };
         match got.unwrap() {
             Ok(new) => {
                 assert!(others.is_empty(), "{session} got {key}, which {others:?} have");
@@ -73,7 +82,7 @@ impl Model {
     }
 
     fn step(&mut self) {
-        let (session, key) = (1 + self.random(SESSIONS), self.random(KEYS.into()) as u8);
+        let (session, key) = (1 + self.random(self.sessions), self.random(KEYS.into()) as u8);
         let mode = if self.random(3) == 0 { Mode::Shared } else { Mode::Exclusive };
         let live = self.live.contains(&key);
         match self.random(20) {
@@ -127,6 +136,7 @@ impl Model {
 fn model(seed: u64) -> Model {
     Model {
         seed,
+        sessions: 1 + seed % SESSIONS,
         locks: locks(10_000),
         live: (0..KEYS).filter(|key| key % 3 > 0).collect(),
         held: BTreeMap::new(),
@@ -174,6 +184,42 @@ fn a_scan_of_rows_takes_one_lock_more_than_its_first() {
         locks.release_all(session, &[SPACE]);
         assert_eq!(locks.held(), 0);
     }
+}
+
+/// A scan that nobody disturbs goes on in few looks, and what it has locked in the end is the same.
+#[test]
+fn a_scan_with_gaps_is_one_range_of_rows_and_one_of_gaps() {
+    let locks = locks(10);
+    let scan = |keys: std::ops::Range<u8>| {
+        let mut last: Option<Vec<u8>> = None;
+        for key in keys {
+            let (from, key) = (last.clone().unwrap_or_default(), name(key));
+            let got = locks.take_next_key(1, (SPACE, &from), &key, Mode::Exclusive, last.as_deref());
+            assert!(got.unwrap().unwrap());
+            last = Some(key);
+        }
+    };
+    let is_free = |key: &[u8], inserts| {
+        let want = Want { inserts, ..Want::EXCLUSIVE };
+        locks.admit(2, SPACE, key, want).unwrap().is_none()
+    };
+    scan(0..101);
+    assert_eq!((locks.held(), locks.gaps_held()), (2, 1));
+    for key in 0..101 {
+        assert!(!is_free(&name(key), false) && !is_free(&[key, 0], true), "{key}");
+    }
+    assert!(is_free(&name(101), false) && is_free(&[100, 200], true));
+    let inner = locks.inner.lock();
+    assert_eq!(inner.long, inner.gaps.long_by_looking());
+    drop(inner);
+    // What is locked in another mode, or by others, is looked at.
+    assert_eq!(take(&locks, 2, SPACE, &name(103), Mode::Shared).unwrap(), Ok(true));
+    let (near, key) = (name(100), name(103));
+    let got = locks.take_next_key(1, (SPACE, &near), &key, Mode::Exclusive, Some(&near)).unwrap();
+    assert_eq!(got, Err(InTheWay::Sessions(vec![2])));
+    locks.release_all(1, &[SPACE]);
+    locks.release_all(2, &[SPACE]);
+    assert_eq!((locks.held() + locks.gaps_held(), locks.inner.lock().long), (0, 0));
 }
 
 /// Keys may be a hundred times longer than what a range itself takes.

@@ -1,0 +1,44 @@
+//! Locking ahead: of a scan that is known to ask for all rows up to its end, those that were copied with the row at hand are
+//! locked with it, under the same latch, as one longer range.
+//!
+//! They are what they were when they were copied for as long as they are locked, and no row comes between them, for the
+//! gaps are locked too. So they are handed out without another look. What is in the way of one of them ends the batch: it is
+//! waited for when its turn comes, as ever.
+//!
+//! Not here: who may say that all rows are asked for. It must not end early, for locks once taken stay.
+
+use super::Cursor;
+use crate::txn::{Lock, State};
+
+impl Cursor {
+    /// From now on, or no longer, rows may be locked before they are asked for: the reader asks for all of the tree. For
+    /// cursors over rows that lock gaps and leave nothing out; nothing for others.
+    pub fn lock_ahead(&mut self, on: bool) {
+        let can = self.lock != Lock::None && self.index == 0 && self.locks_gaps && !self.skips_locked;
+        self.locks_ahead = on && can;
+    }
+    /// Whether the next row is locked already: a step up to it never waits.
+    pub fn has_ahead(&self) -> bool {
+        self.ahead > 0
+    }
+
+    /// Locks what follows the row at hand, whose lock was new or not: how many rows. The leaf is latched, and is as it was
+    /// copied.
+    pub(super) fn lock_following(&self, state: &mut State, new: bool) -> usize {
+        if !self.locks_ahead || !new || !self.prefix.is_empty() {
+            return 0;
+        }
+        let from = (self.cursor.tree().space().id(), self.cursor.key());
+        self.txn.lock_following(state, from, self.mode(), self.cursor.following())
+    }
+
+    /// Goes up to the next row, which is locked.
+    pub(super) fn next_of_ahead(&mut self) {
+        self.ahead -= 1;
+        self.cursor.step_kept();
+        self.take_key();
+        self.last_entry.set(&self.key);
+        self.taken.entry = true;
+        self.pass_edge();
+    }
+}
