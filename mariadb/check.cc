@@ -7,6 +7,7 @@
 #include "ha_terrace.h"
 #include "errors.h"
 #include "globals.h"
+#include "heard.h"
 #include "walk.h"
 #include <set>
 #include <string>
@@ -115,6 +116,12 @@ static int admin_result(int32_t code)
   return code == TERRACE_CORRUPT || code == TERRACE_MISSING ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
 }
 
+static int killed(THD *thd)
+{
+  thd->send_kill_message();
+  return HA_ADMIN_FAILED;
+}
+
 int ha_terrace::check(THD *thd, HA_CHECK_OPT *options)
 {
   if (!m_session || !m_session->transaction())
@@ -122,7 +129,14 @@ int ha_terrace::check(THD *thd, HA_CHECK_OPT *options)
   for (uint tree= 0; tree < table->s->keys + (m_hidden ? 1 : 0); tree++)
   {
     uint64_t entries;
-    if (int32_t code= terrace_table_check(m_table, tree, &entries))
+    int32_t code;
+    {
+      Heard heard;
+      code= terrace_table_check(m_table, tree, &entries);
+    }
+    if (code == TERRACE_CANCELLED)
+      return killed(thd);
+    if (code)
     {
       push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "Terrace: %s",
                           last_message().c_str());
@@ -132,5 +146,5 @@ int ha_terrace::check(THD *thd, HA_CHECK_OPT *options)
   if (options->flags & T_QUICK)
     return HA_ADMIN_OK;
   int code= compare_trees(thd);
-  return admin_result(code);
+  return code == TERRACE_CANCELLED ? killed(thd) : admin_result(code);
 }

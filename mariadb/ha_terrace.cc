@@ -7,6 +7,7 @@
 #include "globals.h"
 #include "alter.h"
 #include "ddl.h"
+#include "heard.h"
 
 /* The server exports them and declares them in no header. */
 extern "C" int thd_binlog_format(const MYSQL_THD thd);
@@ -91,7 +92,11 @@ int ha_terrace::open(const char *name, int, uint)
   m_name= table_name(name);
   if (!lay_out())
     return HA_ERR_UNSUPPORTED;
-  int32_t code= terrace_table_open(engine, bytes_of(m_name), &m_table);
+  int32_t code;
+  {
+    Heard heard;
+    code= terrace_table_open(engine, bytes_of(m_name), &m_table);
+  }
   if (code)
     return map_error(ha_thd(), code);
   RowLayouts layouts;
@@ -106,7 +111,10 @@ int ha_terrace::open(const char *name, int, uint)
     return HA_ERR_OUT_OF_MEM;
   }
   m_writers= Writers::of(m_name);
-  return info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
+  const int error= info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
+  if (error)
+    close();
+  return error;
 }
 
 int ha_terrace::close()
@@ -265,7 +273,8 @@ int ha_terrace::info(uint flags)
     stats.max_data_file_length= 0;          // no bound of its own, as InnoDB says it
   }
   if (flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
-    refresh_statistics(flags & HA_STATUS_CONST);
+    if (int error= refresh_statistics(flags & HA_STATUS_CONST))
+      return error;
   // As InnoDB: when the definition was last touched, and the rows, since the server's start.
   if (flags & (HA_STATUS_CONST | HA_STATUS_TIME))
   {
@@ -348,6 +357,7 @@ ha_rows ha_terrace::records_in_range(uint index, const key_range *low, const key
   static const uchar nothing= 0;        // an empty key still has an address: it is a bound
   terrace_bytes from_bytes= no_low ? bytes_of(nullptr, 0) : bytes_of(from.size() ? from.data() : &nothing, from.size());
   terrace_bytes to_bytes= no_high ? bytes_of(nullptr, 0) : bytes_of(to.size() ? to.data() : &nothing, to.size());
+  Heard heard;
   if (terrace_table_records_in_range(m_table, tree_of(index), from_bytes, to_bytes, &count, &near))
     return HA_POS_ERROR;
   // InnoDB counts along ten pages. It doubles what it hasn't counted, up to half of the table: the optimizer's costs are made for that.

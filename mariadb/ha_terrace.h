@@ -236,8 +236,8 @@ private:
   int reopen();
   bool attach_statistics();
   std::string statistics_key() const;
-  void sample_statistics(bool durable);
-  void refresh_statistics(bool fill);
+  int sample_statistics(bool durable);
+  int refresh_statistics(bool fill);
   int compare_trees(THD *thd);
   bool alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *info);
   bool read_into_record(const uchar *at);

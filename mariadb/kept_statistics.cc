@@ -2,7 +2,9 @@
 #include "kept_statistics.h"
 #include "ddl.h"
 #include "globals.h"
+#include "heard.h"
 #include "walk.h"
+#include <optional>
 
 namespace terrace {
 
@@ -10,14 +12,14 @@ static const char TABLE_NAME[]= "#statistics";        // no table of the server 
 
 namespace {
 
-/** The table of samples in a transaction of its own, which waits for nobody's locks. */
+/** The table of samples in a transaction of its own, which waits for nobody's locks; a KILL ends its other waits. */
 class Kept
 {
 public:
   explicit Kept(bool make)
   {
     const terrace_bytes name= bytes_of(TABLE_NAME, sizeof TABLE_NAME - 1);
-    int32_t code= terrace_table_open(engine, name, &table);
+    int32_t code= open(name);
     if (code == TERRACE_ABSENT && make)
     {
       const terrace_index_definition index= {sizeof index, bytes_of("(rows)", 6), true};
@@ -30,7 +32,7 @@ public:
       definition.properties= bytes_of(properties);
       code= terrace_table_create(engine, &definition, &table);
       if (code == TERRACE_EXISTS)
-        code= terrace_table_open(engine, name, &table);
+        code= open(name);
     }
     if (code)
       table= nullptr;
@@ -40,10 +42,12 @@ public:
     {
       terrace_txn_set_lock_wait(txn, 0);
       terrace_txn_statement_begin(txn);
+      heard.emplace(txn);
     }
   }
   ~Kept()
   {
+    heard.reset();
     if (txn && !ended)
       terrace_txn_rollback(txn);
     terrace_txn_close(txn);
@@ -66,6 +70,13 @@ public:
   terrace_txn *txn= nullptr;
 
 private:
+  int32_t open(terrace_bytes name)
+  {
+    Heard while_opened;
+    return terrace_table_open(engine, name, &table);
+  }
+
+  std::optional<Heard> heard;
   bool ended= false;
 };
 

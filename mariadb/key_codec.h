@@ -15,8 +15,8 @@
       TEXT               for each level of the collation the weights strnxfrm makes, then their end (see below)
   and all its bytes are inverted if the index's part is DESC.
 
-  The end of a text. NO PAD collations: escaped as VARBINARY. PAD SPACE collations compare as if the shorter text went on
-  with spaces for ever. So trailing space weights are dropped, and where a space weight stands, or the end, a mark
+  The end of a text. NO PAD collations: escaped as VARBINARY; but of several levels they pad on all but the first. PAD SPACE
+  collations compare as if the shorter text went on with spaces for ever. So trailing space weights are dropped, and where a space weight stands, or the end, a mark
   follows the space weight: 1 a run of spaces, then a weight less than space; 2 the end; 3 a run of spaces, then a
   greater weight. After mark 1 comes the run's length, after 3 its complement (255 means that more follows). That
   orders as endless padding does: among runs that are followed by less the shorter is less, among those followed by
@@ -86,12 +86,14 @@ private:
   void text_of(const uchar *record, const uchar **text, size_t *length) const;
   bool skip_text(const uchar **key, const uchar *end, uchar invert) const;
   bool is_char() const { return storage == PLAIN; }
+  bool pads_at(uint level) const { return level ? rest_pads : pads; }
 
   Kind kind;
   Storage storage;
   uint8 length_bytes;           // VAR and BLOB: bytes of the length in the record
   bool nullable, descending, whole;
   bool pads;                    // TEXT: compares as if padded with spaces
+  bool rest_pads;               // TEXT: compares so from the second level on
   bool by_code;                 // TEXT: compares characters by their codes, not by what strnxfrm makes of them
   uchar null_bit;
   uint16 length;                // bytes of the part, by the server's key image
@@ -101,7 +103,7 @@ private:
   CHARSET_INFO *cs;
   uint levels;                  // TEXT: how many levels
   uint level_flags[LEVELS];
-  uint8 weight;                 // TEXT that pads: bytes of one weight
+  uint8 weight;                 // TEXT that pads on some level: bytes of one weight
   uchar space[LEVELS][WEIGHT_MAX];
 };
 

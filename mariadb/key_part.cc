@@ -83,21 +83,24 @@ void KeyPart::prepare(TABLE *table, const KEY_PART_INFO *info)
     levels= 1;
     level_flags[0]= 0;
   }
-  if (!pads)
+  // A CHAR under NO PAD is as long as it is on every level.
+  rest_pads= levels > 1 && (pads || !is_char());
+  weight= 0;
+  if (!pads && !rest_pads)
     return;
   // What a space weighs, in the character set's own encoding of a space.
   uchar blank[8];
   int blank_length= cs->cset->wc_mb(cs, (my_wc_t) ' ', blank, blank + sizeof blank);
-  for (uint level= 0; level < levels; level++)
+  for (uint level= pads ? 0 : 1; level < levels; level++)
   {
     uchar weights[64];
     size_t got= cs->coll->strnxfrm(cs, weights, sizeof weights, 1, blank, blank_length > 0 ? blank_length : 1,
                                    level_flags[level]);
     // Collations of several passes over one text (latin2_czech_cs) have no such weight: their texts are cut at the
     // end and escaped.
-    if (cs->state & MY_CS_STRNXFRM_BAD_NWEIGHTS || got < 1 || got > WEIGHT_MAX || (level && got != weight))
+    if (cs->state & MY_CS_STRNXFRM_BAD_NWEIGHTS || got < 1 || got > WEIGHT_MAX || (weight && got != weight))
     {
-      pads= false;
+      pads= rest_pads= false;
       return;
     }
     weight= (uint8) got;

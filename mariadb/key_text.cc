@@ -92,7 +92,7 @@ void KeyPart::encode_text(const uchar *text, size_t count, Bytes *out) const
   {
     size_t got= by_code ? codes_of(cs, text, count, weights)
                         : cs->coll->strnxfrm(cs, weights, most, (uint) most, text, count, level_flags[level]);
-    if (pads)
+    if (pads_at(level))
       put_padded(weights, got, space[level], weight, out);
     else
       put_escaped(weights, got, out);
@@ -108,7 +108,7 @@ bool KeyPart::skip_text(const uchar **key, const uchar *end, uchar invert) const
   {
     for (;;)
     {
-      if (!pads)
+      if (!pads_at(level))
       {
         if (end - at < 1)
           return false;

@@ -5,6 +5,7 @@
 #include "query_cache.h"
 #include "xid.h"
 #include "sql_parse.h"
+#include <algorithm>
 #include <atomic>
 
 /* The server exports them and declares them in no header. */
@@ -134,6 +135,28 @@ bool Session::is_emptied(THD *thd, const std::string &name)
   return emptied_by == thd->query_id && emptied.erase(name);
 }
 
+terrace_cancel *Session::own_waits()
+{
+  if (!waits)
+  {
+    std::lock_guard<std::mutex> lock(guard);
+    terrace_cancel_create(&waits);
+  }
+  return waits;
+}
+
+void Session::hear(terrace_cancel *one)
+{
+  std::lock_guard<std::mutex> lock(guard);
+  others.push_back(one);
+}
+
+void Session::unhear(terrace_cancel *one)
+{
+  std::lock_guard<std::mutex> lock(guard);
+  others.erase(std::find(others.begin(), others.end(), one));
+}
+
 void Session::forget_cancel()
 {
   std::lock_guard<std::mutex> lock(guard);
@@ -149,6 +172,7 @@ Session::~Session()
   if (txn)
     ended();
   forget_cancel();
+  terrace_cancel_close(waits);
   terrace_txn_close(idle);
 }
 
@@ -294,6 +318,9 @@ struct Calls
       return 1;
     }
     session->in_phases= true;
+    // As InnoDB: who prepares for somebody else to decide reads no more.
+    if (thd_sql_command(thd) == SQLCOM_XA_PREPARE && session->level != ISO_SERIALIZABLE)
+      terrace_txn_release_reads(session->txn);
     return 0;
   }
 
@@ -388,8 +415,11 @@ struct Calls
     if (!session)
       return;
     std::lock_guard<std::mutex> lock(session->guard);
-    if (session->cancel)
-      terrace_txn_cancel(session->cancel);
+    for (terrace_cancel *one : session->others)
+      terrace_txn_cancel(one);
+    for (terrace_cancel *one : {session->cancel, session->waits})
+      if (one)
+        terrace_txn_cancel(one);
   }
 
   static int close_connection(handlerton *, THD *thd)

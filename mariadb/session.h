@@ -13,7 +13,8 @@
   transaction over.
 
   KILL: kill_query comes from another thread. It finds the transaction's cancel handle under the session's mutex, which
-  the owner takes only when that changes: a session's transactions follow one another in one handle, as a rule.
+  the owner takes only when that changes: a session's transactions follow one another in one handle, as a rule. What the
+  session waits for outside of its transaction has handles of its own (heard.h).
 */
 #ifndef TERRACE_SESSION_H
 #define TERRACE_SESSION_H
@@ -68,6 +69,11 @@ public:
   void writes(const std::shared_ptr<Writers> &table);
   /** It has changed a row of the table, which it writes to. */
   void changed(const std::shared_ptr<Writers> &table);
+  /** The handle of what the session's thread waits for in no transaction: one for all its life. */
+  terrace_cancel *own_waits();
+  /** A KILL is this handle's, too, until `unhear`. */
+  void hear(terrace_cancel *one);
+  void unhear(terrace_cancel *one);
   /** Transactions that ended before the view can have been opened: Writers::now() then. */
   ulonglong seen_ends= 0;
 
@@ -102,8 +108,9 @@ private:
   std::vector<Written> written;
   std::set<std::string> emptied;
   query_id_t emptied_by= 0;             // the statement
-  std::mutex guard;                     // of `cancel`
-  terrace_cancel *cancel= nullptr;
+  std::mutex guard;                     // of the handles
+  terrace_cancel *cancel= nullptr, *waits= nullptr;
+  std::vector<terrace_cancel *> others;
   /* By what its versions of rows are known; 0: it has none. Then of before the statement. */
   ulonglong version= 0, version_before= 0;
 };

@@ -3,7 +3,9 @@
 #include "ha_terrace.h"
 #include "ddl.h"
 #include "globals.h"
+#include "heard.h"
 #include "kept_statistics.h"
+#include <chrono>
 
 namespace terrace {
 
@@ -58,10 +60,17 @@ static double values_in(const Leaf &leaf, terrace_table *handle, uint tree, cons
   return sum;
 }
 
+Statistics::Turn::Turn(Statistics *of) : lock(of->turn, std::defer_lock)
+{
+  while (!lock.try_lock_for(std::chrono::milliseconds(100)))
+    if (current_thd && thd_killed(current_thd))
+      return;
+}
+
 void Statistics::sample(TABLE *table, terrace_table *handle, const std::vector<KeyCodec> &indexes, bool hidden,
                         ulonglong rows)
 {
-  std::lock_guard<std::mutex> lock(guard);
+  Heard heard;
   std::vector<std::vector<double>> found(indexes.size());
   for (uint at= 0; at < indexes.size(); at++)
   {
@@ -92,6 +101,7 @@ void Statistics::sample(TABLE *table, terrace_table *handle, const std::vector<K
       found[at].push_back(last);
     }
   }
+  std::lock_guard<std::mutex> lock(guard);
   values.swap(found);
   sampled_rows.store(rows, std::memory_order_relaxed);
 }
@@ -198,34 +208,56 @@ std::string ha_terrace::statistics_key() const
   return terrace::statistics_of(m_table, m_name);
 }
 
-/** Also keeps the sample. */
-void ha_terrace::sample_statistics(bool durable)
+static int killed()
+{
+  return current_thd && thd_killed(current_thd) ? HA_ERR_ABORTED_BY_USER : 0;
+}
+
+/** Also keeps the sample. The caller has the turn. Handler error: the connection is killed. */
+int ha_terrace::sample_statistics(bool durable)
 {
   m_statistics->sample(table, m_table, m_indexes, m_hidden, stats.records);
+  if (int error= killed())
+    return error;
   const std::string key= statistics_key();
   if (!key.empty())
     m_statistics->keep(key, durable);
+  return 0;
 }
 
-void ha_terrace::refresh_statistics(bool fill)
+int ha_terrace::refresh_statistics(bool fill)
 {
   if (!m_statistics->is_current(stats.records))
   {
-    const std::string key= stats.records >= Statistics::LARGE ? statistics_key() : "";
-    const bool kept= !key.empty() && m_statistics->load(key, table) && m_statistics->is_current(stats.records);
-    if (!kept)
-      sample_statistics(false);
+    const Statistics::Turn turn(m_statistics);
+    if (!turn.is_taken())
+      return HA_ERR_ABORTED_BY_USER;
+    // Perhaps another has made it meanwhile.
+    if (!m_statistics->is_current(stats.records))
+    {
+      const std::string key= stats.records >= Statistics::LARGE ? statistics_key() : "";
+      const bool kept= !key.empty() && m_statistics->load(key, table) && m_statistics->is_current(stats.records);
+      if (!kept)
+        if (int error= sample_statistics(false))
+          return error;
+    }
     fill= true;
   }
   if (fill)
     m_statistics->fill(table, stats.records);
+  return 0;
 }
 
-int ha_terrace::analyze(THD *, HA_CHECK_OPT *)
+int ha_terrace::analyze(THD *thd, HA_CHECK_OPT *)
 {
   if (int error= info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_TIME))
     return error;
-  sample_statistics(true);
+  const Statistics::Turn turn(m_statistics);
+  if (!turn.is_taken() || sample_statistics(true))
+  {
+    thd->send_kill_message();
+    return HA_ADMIN_FAILED;
+  }
   m_statistics->fill(table, stats.records);
   return HA_ADMIN_OK;
 }

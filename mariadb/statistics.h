@@ -35,6 +35,17 @@ public:
     ulonglong then= sampled_rows.load(std::memory_order_relaxed);
     return then != NEVER && rows <= then * 2 + 100 && then <= rows * 2 + 100;
   }
+  /** The right to make a sample: the others wait for it. Not taken if the connection is killed. */
+  class Turn
+  {
+  public:
+    explicit Turn(Statistics *of);
+    bool is_taken() const { return lock.owns_lock(); }
+
+  private:
+    std::unique_lock<std::timed_mutex> lock;
+  };
+  /** Whoever calls it has the turn. What is there stays if the table can't be read, or the connection is killed. */
   void sample(TABLE *table, terrace_table *handle, const std::vector<KeyCodec> &indexes, bool hidden, ulonglong rows);
   /** From what was kept under the key. False: nothing was, or not of these indexes. */
   bool load(const std::string &key, TABLE *table);
@@ -45,6 +56,7 @@ public:
 private:
   static const ulonglong NEVER= ~0ULL;
   std::atomic<ulonglong> sampled_rows{NEVER};
+  std::timed_mutex turn;                // held while the tables' pages, which may be far, are read
   std::mutex guard;                     // of `values`
   std::vector<std::vector<double>> values;      // of each index, of each prefix: how many there are
 };

@@ -19,7 +19,7 @@ KILLS = int(os.environ.get("TERRACE_DDL_KILLS", "1"))
 ROWS = 300
 PARTITIONS = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN (200), PARTITION p2 VALUES LESS THAN MAXVALUE)"
 
-# What tables there are before: a plain one, one beside it, one of partitions, one that fits into a partition.
+# What tables there are before: a plain one, one beside it, one of partitions, one that fits into a partition, one of partitions by hash.
 BEFORE = [
     "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT, s VARCHAR(100), KEY kv (v)) ENGINE={engine}",
     f"INSERT INTO t SELECT seq, seq % 10, REPEAT('x', seq % 90) FROM seq_1_to_{ROWS}",
@@ -29,6 +29,8 @@ BEFORE = [
     f"INSERT INTO p SELECT seq, seq % 10 FROM seq_1_to_{ROWS}",
     "CREATE TABLE x (id INT PRIMARY KEY, v INT, KEY kv (v)) ENGINE={engine}",
     "INSERT INTO x SELECT seq + 99, -1 FROM seq_1_to_20",
+    "CREATE TABLE h (id INT PRIMARY KEY, v INT, KEY kv (v)) ENGINE={engine} PARTITION BY HASH (id) PARTITIONS 2",
+    "INSERT INTO h SELECT seq, seq % 10 FROM seq_1_to_50",
     "CREATE TABLE other (id INT PRIMARY KEY, v INT) ENGINE={other}",
     f"INSERT INTO other SELECT seq, seq % 10 FROM seq_1_to_{ROWS}",
 ]
@@ -61,6 +63,11 @@ STATEMENTS = {
     "exchange": "ALTER TABLE p EXCHANGE PARTITION p1 WITH TABLE x",
     "drop-partition": "ALTER TABLE p DROP PARTITION p1",
     "reorganize": "ALTER TABLE p REORGANIZE PARTITION p0, p1 INTO (PARTITION q VALUES LESS THAN (200))",
+    "hash-add": "ALTER TABLE h ADD PARTITION PARTITIONS 2",
+    "hash-coalesce": "ALTER TABLE h COALESCE PARTITION 1",
+    "hash-reorganize": "ALTER TABLE h REORGANIZE PARTITION p0, p1 INTO (PARTITION q0, PARTITION q1)",
+    "hash-by-key": "ALTER TABLE h PARTITION BY KEY (id) PARTITIONS 3",
+    "hash-remove": "ALTER TABLE h REMOVE PARTITIONING",
     "partition-by": f"ALTER TABLE t {PARTITIONS}",
     "remove-partitions": "ALTER TABLE p REMOVE PARTITIONING",
 }

@@ -108,7 +108,6 @@ def test_a_statement_that_waits_for_a_page_from_the_store_is_killed_at_once(cold
     answer = run(control, whole)
     cold_server.restart()
     control, connection = cold_server.connect(database="d"), cold_server.connect(database="d")
-    # Opening a table may wait for the store, too, and hears no KILL.
     run(control, "SELECT id FROM t LIMIT 0")
     store.s3.process.send_signal(signal.SIGSTOP)
     try:
@@ -123,3 +122,58 @@ def test_a_statement_that_waits_for_a_page_from_the_store_is_killed_at_once(cold
     finally:
         store.s3.process.send_signal(signal.SIGCONT)
     assert run(control, whole) == answer
+
+
+def test_a_statement_that_waits_for_the_store_outside_of_a_transaction_is_killed_at_once(cold_server, store, run):
+    """Opening a table, statistics, CHECK, what the optimizer asks: nothing of it is half done afterwards."""
+    if not store.s3:
+        pytest.skip("a directory answers at once")
+    control = cold_server.connect()
+    load(control, run)
+    wait_for(lambda: is_mostly_far(control, run))
+    control.select_db("d")
+    whole = "SELECT COUNT(*), SUM(v), SUM(LENGTH(pad)) FROM t FORCE INDEX (PRIMARY)"
+    answer = run(control, whole)
+    cold_server.restart()
+    control = cold_server.connect(database="d")
+    # What the shutdown wrote sinks, too.
+    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'"
+    wait_for(lambda: int(run(control, near)[0][0]) == 0)
+    table = "information_schema.TABLES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'"
+    opening = ["SELECT id FROM t LIMIT 0", "SHOW TABLE STATUS LIKE 't'", f"SELECT TABLE_ROWS FROM {table}", "CHECK TABLE t", "ANALYZE TABLE t",
+               "INSERT INTO t VALUES (0, 0, 0, '')"]
+    opened = ["ANALYZE TABLE t", "CHECK TABLE t", "CHECK TABLE t QUICK", "EXPLAIN SELECT * FROM t WHERE k BETWEEN 4000 AND 4007",
+              "SELECT * FROM t WHERE k BETWEEN 5000 AND 5007"]
+
+    def killed(statements):
+        for statement in statements:
+            connection = cold_server.connect(database="d")
+            # Those that answer with rows may say there that they were interrupted.
+            assert kill(control, Victim(connection, [statement]), "QUERY") in (KILLED, None), statement
+            assert run(connection, "SELECT 1") == [(1,)]
+            # Two at once wait for each other, too.
+            both = [Victim(cold_server.connect(database="d"), [statement]) for _ in range(2)]
+            wait_for(lambda: all(victim.waits(0) for victim in both))
+            for victim in reversed(both):
+                assert kill(control, victim, "QUERY") in (KILLED, None), statement
+            print(statement, [victim.error for victim in both])
+            began = time.time()
+            try:
+                run(connection, f"SET STATEMENT max_statement_time=2 FOR {statement}")
+            except pymysql.Error as error:
+                assert error.args[0] == TIMED_OUT, statement
+            assert time.time() - began < 25, statement
+
+    for statements in (opening, opened):
+        store.s3.process.send_signal(signal.SIGSTOP)
+        try:
+            killed(statements)
+            victim = Victim(cold_server.connect(database="d"), statements[:1])
+            assert kill(control, victim, "CONNECTION") in GONE
+        finally:
+            store.s3.process.send_signal(signal.SIGCONT)
+        if statements is opening:
+            assert run(control, "SELECT id FROM t LIMIT 0") == []
+    assert run(control, whole) == answer
+    assert run(control, "CHECK TABLE t")[-1][3] == "OK" and run(control, "ANALYZE TABLE t")[-1][3] == "OK"
+    assert run(control, "SELECT COUNT(*) FROM t FORCE INDEX (k)") == [answer[0][:1]]

@@ -40,10 +40,22 @@ ROUND = [
     "ALTER TABLE p EXCHANGE PARTITION p1 WITH TABLE x",
     f"CREATE TABLE m (id INT PRIMARY KEY) ENGINE=Terrace {PARTITIONS} SELECT id FROM t",
     "ALTER TABLE m DROP PARTITION p1",
+    "ALTER TABLE m DROP PARTITION p2",
+    "ALTER TABLE m ADD PARTITION (PARTITION p3 VALUES LESS THAN (150), PARTITION p4 VALUES LESS THAN MAXVALUE)",
     "TRUNCATE TABLE m",
     "DROP TABLE m",
     f"ALTER TABLE u {PARTITIONS}",
     "ALTER TABLE u REMOVE PARTITIONING",
+    "ALTER TABLE h ADD PARTITION PARTITIONS 3",
+    "ALTER TABLE h COALESCE PARTITION 2",
+    "ALTER TABLE h REORGANIZE PARTITION p0, p1 INTO (PARTITION q0, PARTITION q1)",
+    "ALTER TABLE h REMOVE PARTITIONING",
+    "ALTER TABLE h PARTITION BY KEY (id) PARTITIONS 2",
+    "ALTER TABLE h ADD PARTITION (PARTITION more)",
+    "ALTER TABLE h REORGANIZE PARTITION more INTO (PARTITION p2)",
+    "ALTER TABLE h COALESCE PARTITION 1",
+    "ALTER TABLE h REMOVE PARTITIONING",
+    "ALTER TABLE h PARTITION BY HASH (id) PARTITIONS 2",
     "ALTER TABLE other ENGINE=Terrace",
     "ALTER TABLE other ENGINE=InnoDB",
 ]
@@ -192,7 +204,7 @@ def test_what_the_server_dropped_while_the_volume_was_gone_goes_and_nothing_else
         os.remove(f"{data}/d/{table}.frm")
     own_server.start()
     connection = own_server.connect()
-    assert engines_tables(connection) == {"d/again", "d/t", "d/u", *(f"d/p#P#p{n}" for n in range(4))}
+    assert engines_tables(connection) == {"d/again", "d/t", "d/u", *(f"d/p#P#p{n}" for n in range(4)), *(f"d/h#P#p{n}" for n in range(2))}
     assert "d/again has rows" in said(own_server)
     assert not os.path.exists(f"{data}/terrace-failed-drops")
     with open(f"{data}/d/again.frm", "wb") as file:

@@ -1,16 +1,21 @@
 //! A transaction that is cancelled ends the wait that it is in at once, whatever it waits for; its roll back, which may
 //! need the same, is not cut off, and the next statement goes on.
 
+use std::fmt::Debug;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Cancel, Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef, Txn};
+use terrace_engine::{
+    Access, Cancel, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef, Txn,
+};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Step, Worker, WorkerHandle};
 use terrace_io::store::ObjectStore;
-use terrace_sim::{SimStore, SimWorld};
+use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::page::PageId;
+use terrace_tier::pages::Pin;
 use terrace_tier::redo::Urgency;
 
 const SECOND: Nanos = 1_000_000_000;
@@ -42,8 +47,25 @@ impl Worker for Killer {
     }
 }
 
+fn open(sim: &SimWorld, disk: &Arc<SimDisk>, store: &Arc<SimStore>, object_buffer: u64) -> Arc<Engine> {
+    let config = Config {
+        memory: Bytes(10 << 20),
+        log: Bytes(4 << 20),
+        object_buffer: Bytes(object_buffer),
+        ..Config::default()
+    };
+    let parts = Parts {
+        world: sim.world(),
+        volume: disk.clone(),
+        flash: None,
+        store: Some(store.clone() as Arc<dyn ObjectStore>),
+    };
+    Engine::open(config, parts).unwrap()
+}
+
 struct Rig {
     sim: SimWorld,
+    disk: Arc<SimDisk>,
     store: Arc<SimStore>,
     engine: Arc<Engine>,
     table: Arc<Table>,
@@ -52,23 +74,11 @@ struct Rig {
 impl Rig {
     fn new(seed: u64, object_buffer: u64) -> Rig {
         let sim = SimWorld::new(seed);
-        let store = sim.store("store");
-        let config = Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(4 << 20),
-            object_buffer: Bytes(object_buffer),
-            ..Config::default()
-        };
-        let parts = Parts {
-            world: sim.world(),
-            volume: sim.disk("volume"),
-            flash: None,
-            store: Some(store.clone() as Arc<dyn ObjectStore>),
-        };
-        let engine = Engine::open(config, parts).unwrap();
+        let (disk, store) = (sim.disk("volume"), sim.store("store"));
+        let engine = open(&sim, &disk, &store, object_buffer);
         let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
         let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
-        Rig { sim, store, engine, table }
+        Rig { sim, disk, store, engine, table }
     }
 
     fn now(&self) -> Nanos {
@@ -89,11 +99,24 @@ impl Rig {
     }
     /// Who waits longer than a second from now is cancelled.
     fn kill_soon(&self, txn: &Arc<Txn>) -> (Nanos, Box<dyn WorkerHandle>) {
+        self.cancel_soon(&txn.cancel_handle())
+    }
+    fn cancel_soon(&self, cancel: &Arc<Cancel>) -> (Nanos, Box<dyn WorkerHandle>) {
         let (world, at) = (self.sim.world(), self.now() + SECOND);
-        let killer = Killer { world: world.clone(), cancel: txn.cancel_handle(), at, wake: Arc::default() };
+        let killer = Killer { world: world.clone(), cancel: cancel.clone(), at, wake: Arc::default() };
         (at, world.sched.spawn(Box::new(killer)))
     }
-    fn cancelled_at_once(&self, done: Result<(), Error>, at: Nanos) {
+    /// Pins every frame that a reader may have.
+    fn pin_all(&self) -> Vec<Pin> {
+        let pages = &self.engine.core().storage.pages;
+        let space = self.table.tree(0).unwrap().space().id();
+        let pins: Vec<_> =
+            (0..).map_while(|page| pages.load(PageId::new(space, page), Access::Normal).ok()).collect();
+        let frames = pages.pool().frames();
+        assert!(pins.len() + 32 > frames && pins.len() < frames, "{} of {frames}", pins.len());
+        pins
+    }
+    fn cancelled_at_once<R: Debug>(&self, done: Result<R, Error>, at: Nanos) {
         assert!(matches!(done, Err(Error::Cancelled)), "{done:?}");
         let late = self.now().saturating_sub(at);
         assert!(late <= SECOND / 5, "{late} ns after it was cancelled");
@@ -171,16 +194,7 @@ fn a_wait_for_log_room_ends_and_the_roll_back_does_not() {
 fn a_wait_for_a_frame_ends() {
     let rig = Rig::new(3, 64 << 20);
     rig.fill(0..4000);
-    let storage = &rig.engine.core().storage;
-    let space = rig.table.tree(0).unwrap().space().id();
-    // Every frame that a reader may have is pinned.
-    let pins: Vec<_> =
-        (0..).map_while(|page| storage.pages.load(PageId::new(space, page), Access::Normal).ok()).collect();
-    assert!(
-        pins.len() + 32 > storage.pages.pool().frames() && pins.len() < storage.pages.pool().frames(),
-        "{}",
-        pins.len()
-    );
+    let pins = rig.pin_all();
     let txn = rig.engine.begin(Isolation::ReadCommitted);
     txn.statement_begin();
     let (at, _killer) = rig.kill_soon(&txn);
@@ -204,5 +218,75 @@ fn a_wait_for_a_frame_ends() {
     txn.statement_begin();
     scan().unwrap();
     txn.rollback().unwrap();
+    rig.end();
+}
+
+/// Opening a table and what is asked of one outside of transactions wait for pages, too. A table whose opening was cancelled is not
+/// open in part: the next one finds all of it.
+#[test]
+fn a_wait_outside_of_a_transaction_ends_and_the_next_one_finds_all() {
+    let rig = Rig::new(4, 64 << 20);
+    rig.fill(0..4000);
+    let index = |name: &str| IndexDef { name: name.into(), unique: false };
+    let def = TableDef { indexes: ["PRIMARY", "one", "two"].map(index).to_vec(), properties: Vec::new() };
+    let other = rig.engine.create_table("d/other", &def).unwrap();
+    let txn = rig.engine.begin(Isolation::ReadCommitted);
+    let entries = |key: &'static [u8]| {
+        [1, 2].map(|index| Entry { index, key, unique_len: None, primary_at: 0, value: b"" })
+    };
+    txn.insert(&other, b"key", b"row", &entries(b"key")).unwrap();
+    txn.commit().unwrap().wait().unwrap();
+    drop((other, txn));
+    let Rig { sim, disk, store, engine, table } = rig;
+    drop(table);
+    engine.shutdown().unwrap();
+    drop(engine);
+    let engine = open(&sim, &disk, &store, 64 << 20);
+    let table = engine.open_table("d/t").unwrap();
+    // What is left to do in the background is done: here it would be done in the waits below, and wait itself.
+    sim.sched.run_some(50_000);
+    let rig = Rig { sim, disk, store, engine, table };
+
+    let cancel = Arc::new(Cancel::default());
+    let mut pins = rig.pin_all();
+    // With no frame free; with one.
+    for given_back in [0, 1] {
+        pins.truncate(pins.len() - given_back);
+        let scope = cancel.scope();
+        let (at, _killer) = rig.cancel_soon(&cancel);
+        let done = rig.engine.open_table("d/other").map(|table| table.name());
+        rig.cancelled_at_once(done, at);
+        cancel.clear();
+        drop(scope);
+    }
+    drop(pins);
+    let pins = rig.pin_all();
+    let scope = cancel.scope();
+    let everywhere = || (0..100).try_for_each(|part| rig.table.sample(0, f64::from(part) / 100.0).map(drop));
+    let key = |n: u64| n.to_be_bytes();
+    let ranges = || {
+        (0..3900).try_for_each(|n| {
+            let (low, high) = (key(n), key(n + 100));
+            rig.table.records_in_range(0, Bound::Included(&low), Bound::Excluded(&high)).map(drop)
+        })
+    };
+    let whole = || rig.table.check(0).map(drop);
+    let asks: [&dyn Fn() -> Result<(), Error>; 3] = [&everywhere, &ranges, &whole];
+    for ask in asks {
+        // Workers wait for frames as well, here within this wait: it may last longer, but it is not given up for want of one.
+        let _killer = rig.cancel_soon(&cancel);
+        let done = ask();
+        assert!(matches!(done, Err(Error::Cancelled)), "{done:?}");
+        cancel.clear();
+    }
+    drop(pins);
+    for ask in asks {
+        ask().unwrap();
+    }
+    drop(scope);
+    let other = rig.engine.open_table("d/other").unwrap();
+    assert_eq!((0..3).map(|index| other.check(index).unwrap()).collect::<Vec<_>>(), [1, 1, 1]);
+    assert_eq!(rig.table.check(0).unwrap(), 4000);
+    drop(other);
     rig.end();
 }

@@ -415,6 +415,28 @@ fn who_keeps_the_table_free_of_rows_is_waited_for() {
     close(engine, &sim, &disk);
 }
 
+/// A gap lock that does not begin where the tree does: the wait is one, and has its time.
+#[test]
+fn who_keeps_a_part_of_the_table_free_of_rows_is_waited_for_without_spinning() {
+    let sim = SimWorld::new(6);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let table = make(&engine, "db/t").unwrap();
+    let reader = begin(&engine);
+    assert!(!reader.get(&table, &77u64.to_be_bytes(), Lock::Exclusive, &mut Vec::new()).unwrap());
+    let waits = || engine.core().locks.counters.waits.load(Ordering::Relaxed);
+    let (txn, before) = (begin(&engine), waits());
+    let failed = fill(&engine, &table, &txn, 0..5000).map(|model| model.len());
+    assert!(matches!(failed, Err(Error::LockTimeout)), "{failed:?}");
+    assert_eq!(waits() - before, 1);
+    reader.rollback().unwrap();
+    let model = fill(&engine, &table, &txn, 0..5000).unwrap();
+    txn.commit().unwrap().wait().unwrap();
+    check_all(&engine, &table, &model);
+    drop((table, txn, reader));
+    close(engine, &sim, &disk);
+}
+
 // --- crashes -------------------------------------------------------------------------------------
 
 struct Run {

@@ -279,3 +279,41 @@ fn planted_a_row_that_is_locked_with_its_neighbours_is_found_by_one_run() {
     terrace_engine::planted::RANGE_NOT_SPLIT.set(false);
     assert!(found);
 }
+
+/// Two cursors of one transaction meet in a row, one to read and one to write, and one of the two does not want it.
+#[test]
+fn a_cursor_that_gives_a_row_back_leaves_it_to_the_other() {
+    for (first, second) in [(Lock::Shared, Lock::Exclusive), (Lock::Exclusive, Lock::Shared)] {
+        let rig = rig(1);
+        rig.insert(1..=3, 10).unwrap();
+        let txn = rig.begin(Isolation::ReadCommitted);
+        let at = |lock| {
+            let mut cursor = txn.cursor(&rig.table, 0, lock, Access::Normal).unwrap();
+            assert!(cursor.seek(&2u32.to_be_bytes(), Seek::AtLeast).unwrap());
+            cursor
+        };
+        let reads = |rig: &Rig| {
+            let reader = rig.begin(Isolation::ReadCommitted);
+            reader.get(&rig.table, &2u32.to_be_bytes(), Lock::Shared, &mut Vec::new())
+        };
+        let changes = |rig: &Rig| {
+            let writer = rig.begin(Isolation::ReadCommitted);
+            writer.update(&rig.table, &2u32.to_be_bytes(), b"other", &[], &[])
+        };
+        let refused = |done: Result<(), Error>| matches!(done, Err(Error::LockTimeout));
+        let (mut one, mut other) = (at(first), at(second));
+        other.unlock_last();
+        // What was taken first stays, in its mode.
+        assert_eq!(refused(reads(&rig).map(drop)), first == Lock::Exclusive, "{first:?} then {second:?}");
+        assert!(refused(changes(&rig)), "{first:?} then {second:?}");
+        drop(other);
+        other = at(second);
+        one.unlock_last();
+        // Of what was taken first the second took nothing more, if it was stronger (as in InnoDB).
+        assert_eq!(refused(reads(&rig).map(drop)), second == Lock::Exclusive, "{first:?} then {second:?}");
+        assert_eq!(refused(changes(&rig)), second == Lock::Exclusive, "{first:?} then {second:?}");
+        drop((one, other));
+        txn.rollback().unwrap();
+        assert_eq!(rig.held(), 0);
+    }
+}

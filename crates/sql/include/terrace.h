@@ -182,7 +182,7 @@ typedef int32_t TERRACE_VERDICT;
 // A table's change under way. Freed by `terrace_alter_close`; without a commit the table stays as it was.
 typedef struct terrace_alter terrace_alter;
 
-// Ends the waits of a transaction from another thread. Freed by `terrace_cancel_close`.
+// Ends waits from another thread: a transaction's, or those of a thread that says for how long. Freed by `terrace_cancel_close`.
 typedef struct terrace_cancel terrace_cancel;
 
 // A position in one index. Freed by `terrace_cursor_close`, before its transaction.
@@ -196,6 +196,9 @@ typedef struct terrace_load terrace_load;
 
 // A savepoint. Freed by `terrace_savepoint_close`.
 typedef struct terrace_savepoint terrace_savepoint;
+
+// A time in which a thread's waits can be cancelled. Ended by `terrace_scope_end`, on that thread.
+typedef struct terrace_scope terrace_scope;
 
 // An open table. Freed by `terrace_table_close`.
 typedef struct terrace_table terrace_table;
@@ -750,6 +753,9 @@ int32_t terrace_txn_rollback(terrace_txn *txn);
 int32_t terrace_txn_prepare(terrace_txn *txn,
                             terrace_bytes xid);
 
+// Gives back what the prepared transaction has locked to read again: gaps between rows, and rows that it shares.
+void terrace_txn_release_reads(terrace_txn *txn);
+
 // Calls `each` with the name of every prepared transaction that no handle owns.
 int32_t terrace_prepared(const terrace_engine *engine, terrace_xid_fn each, void *context);
 
@@ -769,16 +775,6 @@ int32_t terrace_prepared_commit(const terrace_engine *engine,
 int32_t terrace_prepared_rollback(const terrace_engine *engine,
                                   terrace_bytes xid);
 
-// A handle by which another thread can end this transaction's waits.
-int32_t terrace_txn_cancel_handle(const terrace_txn *txn, terrace_cancel **out);
-
-// The wait the transaction is in, and every later one, ends with `TERRACE_CANCELLED`, until its next
-// `terrace_txn_statement_begin`. Safe beside everything else.
-void terrace_txn_cancel(const terrace_cancel *cancel);
-
-// Frees the handle; null is fine.
-void terrace_cancel_close(terrace_cancel *cancel);
-
 // Whether the transaction changed anything so far.
 bool terrace_txn_has_changes(const terrace_txn *txn);
 
@@ -791,6 +787,28 @@ int32_t terrace_txn_number(const terrace_txn *txn,
 // As `terrace_txn_number` a number that no transaction has: above those given by now, below those to come. For the commit.
 int32_t terrace_txn_number_after(const terrace_txn *txn,
                                  uint64_t *number);
+
+// A handle by which another thread can end this transaction's waits.
+int32_t terrace_txn_cancel_handle(const terrace_txn *txn, terrace_cancel **out);
+
+// The wait the transaction is in, and every later one, ends with `TERRACE_CANCELLED`, until its next
+// `terrace_txn_statement_begin`; or that which the thread is in, until `terrace_cancel_clear`. Safe beside everything else.
+void terrace_txn_cancel(const terrace_cancel *cancel);
+
+// Frees the handle; null is fine.
+void terrace_cancel_close(terrace_cancel *cancel);
+
+// A handle for waits that are no transaction's.
+int32_t terrace_cancel_create(terrace_cancel **out);
+
+// A former cancel is over.
+void terrace_cancel_clear(const terrace_cancel *cancel);
+
+// What this thread waits for from here on, but in calls for a transaction, can be cancelled.
+terrace_scope *terrace_scope_begin(const terrace_cancel *cancel);
+
+// Ends the scope; null is fine.
+void terrace_scope_end(terrace_scope *scope);
 
 int32_t terrace_cursor_open(terrace_txn *txn,
                             const terrace_table *table,

@@ -20,6 +20,7 @@
 
 mod alter;
 mod bytes;
+mod cancel;
 mod catalog;
 pub mod config;
 mod cursor;
@@ -35,6 +36,7 @@ mod transaction;
 
 pub use alter::*;
 pub use bytes::{Bytes, TerraceBytes};
+pub use cancel::*;
 pub use catalog::*;
 pub use cursor::*;
 pub use engine::*;

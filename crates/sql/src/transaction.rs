@@ -5,7 +5,7 @@ use crate::engine::{Prepared, TerraceEngine, Waiting};
 use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
 use std::sync::Arc;
-use terrace_engine::{Cancel, Isolation, Lock, Savepoint, Ticket, Txn};
+use terrace_engine::{Isolation, Lock, Savepoint, Ticket, Txn};
 
 /// Where the numbers that the server sees begin.
 const NUMBERS: u64 = 1 << 48;
@@ -27,11 +27,6 @@ pub struct TerraceTicket {
 /// A savepoint. Freed by `terrace_savepoint_close`.
 pub struct TerraceSavepoint {
     savepoint: Savepoint,
-}
-
-/// Ends the waits of a transaction from another thread. Freed by `terrace_cancel_close`.
-pub struct TerraceCancel {
-    cancel: Arc<Cancel>,
 }
 
 #[repr(u32)]
@@ -346,6 +341,16 @@ pub unsafe extern "C" fn terrace_txn_prepare(txn: *mut TerraceTxn, xid: TerraceB
     })
 }
 
+/// Gives back what the prepared transaction has locked to read again: gaps between rows, and rows that it shares.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_release_reads(txn: *mut TerraceTxn) {
+    // SAFETY: the caller's promise.
+    unsafe { &*txn }.txn.release_reads();
+}
+
 pub type TerraceXidFn = Option<unsafe extern "C" fn(context: *mut c_void, xid: TerraceBytes)>;
 
 /// Calls `each` with the name of every prepared transaction that no handle owns.
@@ -430,51 +435,6 @@ pub unsafe extern "C" fn terrace_prepared_rollback(engine: *const TerraceEngine,
         }
         Ok(Code::Ok)
     })
-}
-
-/// A handle by which another thread can end this transaction's waits.
-///
-/// # Safety
-/// `txn` is open, `out` is valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn terrace_txn_cancel_handle(
-    txn: *const TerraceTxn,
-    out: *mut *mut TerraceCancel,
-) -> i32 {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let cancel = (*txn).txn.cancel_handle();
-            *out = Box::into_raw(Box::new(TerraceCancel { cancel }));
-        }
-        Ok(Code::Ok)
-    })
-}
-
-/// The wait the transaction is in, and every later one, ends with `TERRACE_CANCELLED`, until its next
-/// `terrace_txn_statement_begin`. Safe beside everything else.
-///
-/// # Safety
-/// `cancel` is open.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn terrace_txn_cancel(cancel: *const TerraceCancel) {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        unsafe { &*cancel }.cancel.cancel();
-        Ok(Code::Ok)
-    });
-}
-
-/// Frees the handle; null is fine.
-///
-/// # Safety
-/// `cancel` came from this library and is used by nobody else any more.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn terrace_cancel_close(cancel: *mut TerraceCancel) {
-    if !cancel.is_null() {
-        // SAFETY: the caller's promise.
-        drop(unsafe { Box::from_raw(cancel) });
-    }
 }
 
 /// Whether the transaction changed anything so far.

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 const OPAQUE: &[&str] =
-    &["engine", "table", "txn", "ticket", "savepoint", "cancel", "cursor", "alter", "load"];
+    &["engine", "table", "txn", "ticket", "savepoint", "cancel", "scope", "cursor", "alter", "load"];
 const OPEN: &[(&str, &str)] = &[
     ("TerraceBytes", "bytes"),
     ("TerraceOpenOptions", "open_options"),
@@ -85,6 +85,7 @@ fn generate() -> String {
         "catalog",
         "row",
         "transaction",
+        "cancel",
         "cursor",
         "alter",
         "load",

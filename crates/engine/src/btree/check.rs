@@ -14,6 +14,7 @@ use crate::space::check::SpaceCheck;
 pub use crate::space::check::{Fault, Faults, Source};
 use crate::space::{HEADER_PAGE, ROOT_PAGE};
 use std::ops::Range;
+use terrace_tier::below::ReadError;
 use terrace_tier::page::{PageKind, PageRef, SpaceId};
 
 #[derive(Debug, Default, Clone)]
@@ -84,7 +85,7 @@ pub fn walk(source: &dyn Source, space: SpaceId, wanted: Wanted<'_>) -> Report {
 
 impl Tree {
     /// Checks the tree, which nobody changes meanwhile, and shows every entry to `visit`.
-    /// Faults are in the report, pages that nothing leads to among them.
+    /// Faults are in the report, pages that nothing leads to among them. Cancelled, it finds none.
     pub fn check(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Report> {
         let mut entry = |key: &[u8], value: &[u8]| {
             visit(key, value);
@@ -93,6 +94,10 @@ impl Tree {
         let building = self.space.building.lock().clone();
         let wanted = Wanted { entry: &mut entry, named: &[], all_named: false, building };
         let mut report = walk(&*self.pages, self.space.id(), wanted);
+        // Pages that were not read are no faults of the tree.
+        if terrace_io::cancel::asked() {
+            return Err(ReadError::Cancelled.into());
+        }
         report.fault_count += report.leaked.count;
         report.faults.append(&mut report.leaked.first);
         Ok(report)

@@ -299,14 +299,14 @@ impl Gaps {
         (before, after)
     }
 
-    /// The session gives back the row lock on one key of its ranges. Returns what it had in the tree, and has.
-    pub fn give_back(&mut self, session: u64, space: SpaceId, key: &[u8]) -> (Size, Size) {
+    /// The session gives back the row lock on one key of its ranges, in this mode. Returns what it had in the tree, and has.
+    pub fn give_back(&mut self, session: u64, space: SpaceId, key: &[u8], mode: Mode) -> (Size, Size) {
         let owners = self.0.get_mut(&space).map_or(&mut [][..], Vec::as_mut_slice);
         let Some((_, kept)) = owners.iter_mut().find(|(owner, _)| *owner == session) else {
             return Default::default();
         };
         let before = kept.rows_size();
-        kept.leave_out(key);
+        kept.rows(mode).leave_out(key);
         (before, kept.rows_size())
     }
 
@@ -316,10 +316,10 @@ impl Gaps {
         out.extend(others.filter(|(_, kept)| kept.gaps.has(key)).map(|(owner, _)| *owner));
     }
 
-    /// The other sessions that keep any of the tree's keys free of inserts.
-    pub fn others_in(&self, session: u64, space: SpaceId) -> Vec<u64> {
+    /// Adds the other sessions that keep any of the tree's keys free of inserts.
+    pub fn others_in(&self, session: u64, space: SpaceId, out: &mut Vec<u64>) {
         let others = self.in_tree(space).iter().filter(|(owner, _)| *owner != session);
-        others.filter(|(_, kept)| kept.gaps.count() > 0).map(|(owner, _)| *owner).collect()
+        out.extend(others.filter(|(_, kept)| kept.gaps.count() > 0).map(|(owner, _)| *owner));
     }
 
     /// A session that holds nothing in the tree makes no later look slower.
@@ -331,17 +331,16 @@ impl Gaps {
         }
     }
 
-    /// Forgets what the session holds in the tree: its gaps, and its rows if `rows`. Returns how large these were.
-    pub fn remove(&mut self, space: SpaceId, session: u64, rows: bool) -> (Size, Size) {
+    /// Forgets what the session holds in the tree: its gaps, and its rows in these modes. Returns how large these were.
+    pub fn remove(&mut self, space: SpaceId, session: u64, rows: &[Mode]) -> (Size, Size) {
         let Some(owners) = self.0.get_mut(&space) else { return Default::default() };
         let Some(at) = owners.iter().position(|(owner, _)| *owner == session) else {
             return Default::default();
         };
         let kept = &mut owners[at].1;
         let mut gone = Kept { gaps: std::mem::take(&mut kept.gaps), ..Kept::default() };
-        if rows {
-            gone.shared = std::mem::take(&mut kept.shared);
-            gone.exclusive = std::mem::take(&mut kept.exclusive);
+        for mode in rows {
+            *gone.rows(*mode) = std::mem::take(kept.rows(*mode));
         }
         if kept.is_empty() {
             owners.swap_remove(at);

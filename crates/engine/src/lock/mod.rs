@@ -42,15 +42,19 @@ pub struct Want {
     pub mode: Mode,
     /// The key comes into being: gap locks of others are in the way.
     pub inserts: bool,
+    /// And so may any other of the tree: gap locks anywhere in it are.
+    pub fills: bool,
     /// The name is no row's: locks on ranges of rows are not in the way.
     pub rowless: bool,
 }
 
 impl Want {
-    pub const SHARED: Want = Want { mode: Mode::Shared, inserts: false, rowless: false };
+    pub const SHARED: Want = Want { mode: Mode::Shared, inserts: false, fills: false, rowless: false };
     pub const EXCLUSIVE: Want = Want { mode: Mode::Exclusive, ..Want::SHARED };
     /// Of the beginning of a key, which must be unique.
     pub const UNIQUE: Want = Want { rowless: true, ..Want::EXCLUSIVE };
+    /// Of the least key of a tree that is empty, into which rows of many keys come at once.
+    pub const FILL: Want = Want { inserts: true, fills: true, ..Want::EXCLUSIVE };
 }
 
 /// What a range takes in memory, in bytes, with its ends unless they are long.
@@ -270,16 +274,6 @@ impl Locks {
         self.gaps.fetch_sub(before.ranges, Ordering::AcqRel);
         Ok(true)
     }
-
-    /// The other sessions that keep any of a tree's keys free of inserts.
-    pub fn others_keep(&self, session: u64, space: SpaceId) -> Vec<u64> {
-        if self.gaps.load(Ordering::Acquire) + self.held.load(Ordering::Acquire) == 0
-            || crate::planted::GAP_IGNORED.on()
-        {
-            return Vec::new();
-        }
-        self.inner.lock().gaps.others_in(session, space)
-    }
 }
 
 impl Inner {
@@ -288,7 +282,10 @@ impl Inner {
         let owners = self.locks.owners(name).filter(|(owner, held)| conflicts(*owner, *held));
         let mut others: Vec<u64> = owners.map(|(owner, _)| owner).collect();
         if want.inserts && !crate::planted::GAP_IGNORED.on() {
-            self.gaps.others_at(session, name.space, name.key, &mut others);
+            match want.fills {
+                true => self.gaps.others_in(session, name.space, &mut others),
+                false => self.gaps.others_at(session, name.space, name.key, &mut others),
+            }
         }
         let in_ranges = self.ranges > 0 && !want.rowless;
         // A row that comes into being is in no range: whoever has one around it never saw it.

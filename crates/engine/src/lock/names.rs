@@ -1,5 +1,8 @@
 //! Row locks one by one: by name, and by who owns them.
 //!
+//! A session may have a name in both modes, each taken and given back by itself: who took it to read may be another than who
+//! took it to write.
+//!
 //! A lock is an entry in a slab, found by a hash of its name and linked to the others of its owner: some 70 bytes with a short
 //! key. Nobody keeps a second copy of the name to give it back.
 
@@ -17,6 +20,33 @@ const PIECE: usize = 1024;
 pub const BYTES: usize = size_of::<Lock>() + 2 * size_of::<(u8, u32)>() + 4;
 const KEY_INLINE: usize = 24;
 
+/// In which modes a session has a name: in one at least.
+#[derive(Clone, Copy, Default)]
+struct Modes {
+    shared: bool,
+    exclusive: bool,
+}
+
+impl Modes {
+    fn place(&mut self, mode: Mode) -> &mut bool {
+        match mode {
+            Mode::Shared => &mut self.shared,
+            Mode::Exclusive => &mut self.exclusive,
+        }
+    }
+    fn of(mode: Mode) -> Modes {
+        let mut modes = Modes::default();
+        *modes.place(mode) = true;
+        modes
+    }
+    fn strongest(self) -> Mode {
+        if self.exclusive { Mode::Exclusive } else { Mode::Shared }
+    }
+    fn is_empty(self) -> bool {
+        !self.shared && !self.exclusive
+    }
+}
+
 struct Lock {
     key: Key,
     session: u64,
@@ -24,7 +54,7 @@ struct Lock {
     /// Of the same owner; or the next free one.
     next: u32,
     before: u32,
-    mode: Mode,
+    modes: Modes,
 }
 
 #[derive(Default)]
@@ -68,31 +98,32 @@ impl Names {
         &mut self.slab[lock as usize / PIECE][lock as usize % PIECE]
     }
 
-    /// Who has the name, and how.
+    /// Who has the name, and how: in the stronger mode, if in both.
     pub fn owners(&self, name: NameRef<'_>) -> impl Iterator<Item = (u64, Mode)> {
         let none = self.table.is_empty();
         let found = (!none).then(|| self.table.iter_hash(self.hash(&name)));
         let locks = found.into_iter().flatten().map(|lock| at(&self.slab, *lock));
         let named = locks.filter(move |lock| lock.space == name.space && *lock.key == *name.key);
-        named.map(|lock| (lock.session, lock.mode))
+        named.map(|lock| (lock.session, lock.modes.strongest()))
     }
 
     pub fn held_by(&self, session: u64, name: NameRef<'_>) -> Option<Mode> {
         self.owners(name).find(|(owner, _)| *owner == session).map(|(_, mode)| mode)
     }
 
-    /// The session has it in this mode from now on; true if it had it before.
+    /// The session has it in this mode, too, from now on; true if it had it before, in whichever mode.
     pub fn set(&mut self, session: u64, name: NameRef<'_>, mode: Mode) -> bool {
         let hash = self.hash(&name);
         let slab = &self.slab;
         let mine = |lock: &u32| is(at(slab, *lock), session, &name);
         if let Some(lock) = self.table.find(hash, mine).copied() {
-            self.lock(lock).mode = mode;
+            *self.lock(lock).modes.place(mode) = true;
             return true;
         }
         self.outside += outside(name.key);
+        let modes = Modes::of(mode);
         let head = self.heads.get(&session).copied().unwrap_or(NONE);
-        let lock = Lock { key: name.key.into(), session, space: name.space, next: head, before: NONE, mode };
+        let lock = Lock { key: name.key.into(), session, space: name.space, next: head, before: NONE, modes };
         let place = self.put(lock);
         if head != NONE {
             self.lock(head).before = place;
@@ -123,18 +154,41 @@ impl Names {
         (pieces * PIECE + piece.len() - 1) as u32
     }
 
-    /// Takes the session's lock on the name away; true if it had one.
-    pub fn remove(&mut self, session: u64, name: NameRef<'_>) -> bool {
+    /// Takes the session's lock on the name in this mode away; true if it has none in the other, either, and had one.
+    pub fn remove(&mut self, session: u64, name: NameRef<'_>, mode: Mode) -> bool {
         if self.table.is_empty() {
             return false;
         }
-        let hash = self.hash(&name);
-        let slab = &self.slab;
-        let Ok(found) = self.table.find_entry(hash, |lock| is(at(slab, *lock), session, &name)) else {
+        let (hash, slab) = (self.hash(&name), &self.slab);
+        let found = self.table.find(hash, |lock| is(at(slab, *lock), session, &name)).copied();
+        found.is_some_and(|place| self.remove_at(place, mode))
+    }
+
+    /// Takes the session's locks in shared mode away: of how many names it has none any more.
+    pub fn remove_all_shared(&mut self, session: u64) -> usize {
+        let mut count = 0;
+        let mut next = self.heads.get(&session).copied().unwrap_or(NONE);
+        while next != NONE {
+            let place = next;
+            next = at(&self.slab, place).next;
+            count += usize::from(self.remove_at(place, Mode::Shared));
+        }
+        count
+    }
+
+    /// Takes one mode from a lock; true if that was its last, and it is gone.
+    fn remove_at(&mut self, place: u32, mode: Mode) -> bool {
+        let lock = self.lock(place);
+        *lock.modes.place(mode) = false;
+        if !lock.modes.is_empty() {
             return false;
-        };
-        let (lock, _) = found.remove();
-        let (next, before) = (at(&self.slab, lock).next, at(&self.slab, lock).before);
+        }
+        let (next, before, session) = (lock.next, lock.before, lock.session);
+        let lock = at(&self.slab, place);
+        let hash = self.hasher.hash_one(NameRef { space: lock.space, key: &lock.key });
+        if let Ok(found) = self.table.find_entry(hash, |lock| *lock == place) {
+            found.remove();
+        }
         if next != NONE {
             self.lock(next).before = before;
         }
@@ -143,7 +197,7 @@ impl Names {
             NONE => _ = self.heads.insert(session, next),
             before => self.lock(before).next = next,
         }
-        self.give_back(lock);
+        self.give_back(place);
         true
     }
 

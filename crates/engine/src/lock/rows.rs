@@ -19,7 +19,8 @@ fn successor(key: &[u8]) -> SmallVec<[u8; 64]> {
 }
 
 impl Locks {
-    /// Takes the lock on a row that lives if nothing is in the way: true if the session had none on it. `beside`: a key whose
+    /// Takes the lock on a row that lives if nothing is in the way: true if the session had none on it that is as strong; one
+    /// that is weaker stays beside it. `beside`: a key whose
     /// row the session has locked in at least this mode, and no row lives between the two that it has not.
     ///
     /// # Errors
@@ -97,16 +98,15 @@ impl Locks {
         if let Some(way) = inner.in_the_way(session, name, Want { mode, ..Want::SHARED }) {
             return Ok(Err(way));
         }
-        let new = mine.is_none();
         if let Some(other) = beside {
             self.take_beside(inner, session, name, mode, other)?;
-            return Ok(Ok(new));
+            return Ok(Ok(true));
         }
         if named.is_none() {
             self.check_room(inner)?;
         }
         self.add(inner, session, name, mode);
-        Ok(Ok(new))
+        Ok(Ok(true))
     }
 
     /// One range with what the session has beside the key. The other key itself does not come into it: whether its lock is
@@ -172,33 +172,56 @@ impl Locks {
         Ok(None)
     }
 
-    /// Gives back the lock on one name.
-    pub fn release(&self, session: u64, space: SpaceId, key: &[u8]) {
+    /// Gives back the lock on one row in this mode. What the session has in the other mode stays.
+    pub fn release_row(&self, session: u64, space: SpaceId, key: &[u8], mode: Mode) {
         {
             let mut inner = self.inner.lock();
             if inner.ranges > 0 {
-                let counts = inner.gaps.give_back(session, space, key);
+                let counts = inner.gaps.give_back(session, space, key, mode);
                 self.count_ranges(&mut inner, counts);
                 inner.gaps.forget_if_empty(session, space);
             }
-            if inner.locks.remove(session, NameRef { space, key }) {
-                self.held.fetch_sub(1, Ordering::AcqRel);
-            }
+            self.remove(&mut inner, session, NameRef { space, key }, mode);
         }
         self.wake(Some(session), None);
     }
 
-    /// Gives back the session's gap locks in a tree.
-    pub fn release_gaps(&self, session: u64, space: SpaceId) {
-        self.release_ranges(&mut self.inner.lock(), session, space, false);
+    /// Gives back a name that is no row's.
+    pub fn release_unique(&self, session: u64, space: SpaceId, key: &[u8]) {
+        self.remove(&mut self.inner.lock(), session, NameRef { space, key }, Mode::Exclusive);
         self.wake(Some(session), None);
     }
 
-    fn release_ranges(&self, inner: &mut Inner, session: u64, space: SpaceId, rows: bool) {
+    fn remove(&self, inner: &mut Inner, session: u64, name: NameRef<'_>, mode: Mode) {
+        if inner.locks.remove(session, name, mode) {
+            self.held.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Gives back the session's gap locks in a tree.
+    pub fn release_gaps(&self, session: u64, space: SpaceId) {
+        self.release_ranges(&mut self.inner.lock(), session, space, &[]);
+        self.wake(Some(session), None);
+    }
+
+    fn release_ranges(&self, inner: &mut Inner, session: u64, space: SpaceId, rows: &[Mode]) {
         let (gaps, rows) = inner.gaps.remove(space, session, rows);
         self.gaps.fetch_sub(gaps.ranges, Ordering::AcqRel);
         inner.long -= gaps.long;
         self.count_ranges(inner, (rows, Size::default()));
+    }
+
+    /// Gives back a session's gap locks and its row locks in shared mode; it has or had ranges in these trees.
+    pub fn release_reads(&self, session: u64, spaces: &[SpaceId]) {
+        {
+            let mut inner = self.inner.lock();
+            let names = inner.locks.remove_all_shared(session);
+            self.held.fetch_sub(names, Ordering::AcqRel);
+            for space in spaces {
+                self.release_ranges(&mut inner, session, *space, &[Mode::Shared]);
+            }
+        }
+        self.wake(Some(session), None);
     }
 
     /// Gives back all locks of a session that ends, which has or had ranges in these trees.
@@ -208,7 +231,7 @@ impl Locks {
             let names = inner.locks.remove_all(session);
             self.held.fetch_sub(names, Ordering::AcqRel);
             for space in spaces {
-                self.release_ranges(&mut inner, session, *space, true);
+                self.release_ranges(&mut inner, session, *space, &[Mode::Shared, Mode::Exclusive]);
             }
         }
         self.wake(Some(session), None);

@@ -149,7 +149,7 @@ fn a_waiter_is_passed_a_few_times_only() {
         let mut session = 3;
         let mut owner = 1;
         while !done.load(Ordering::SeqCst) {
-            locks.release(owner, SPACE, b"k");
+            locks.release_row(owner, SPACE, b"k", Mode::Exclusive);
             match take(&locks, session, SPACE, b"k", Mode::Exclusive).unwrap() {
                 Ok(_) => owner = session,
                 Err(InTheWay::Sessions(first)) => {
@@ -187,6 +187,60 @@ fn the_bound_counts_rows_and_gaps() {
     locks.release_all(1, &[SPACE]);
     assert_eq!((locks.held(), locks.gaps_held()), (0, 0));
     assert_eq!(way(2, inserts), None);
+}
+
+#[test]
+fn a_shared_lock_outlives_the_exclusive_one_taken_and_given_back_beside_it() {
+    let locks = locks(100);
+    let way =
+        |session, key: &[u8], mode| locks.admit(session, SPACE, key, Want { mode, ..Want::SHARED }).unwrap();
+    let blocks = |key: &[u8]| (way(2, key, Mode::Shared).is_some(), way(2, key, Mode::Exclusive).is_some());
+    for (key, beside) in [(&b"b"[..], None), (&b"d"[..], Some(&b"c"[..]))] {
+        let take = |mode| locks.take_row(1, SPACE, key, mode, beside).unwrap().unwrap();
+        assert!(take(Mode::Shared) && take(Mode::Exclusive) && !take(Mode::Shared) && !take(Mode::Exclusive));
+        assert_eq!(blocks(key), (true, true));
+        locks.release_row(1, SPACE, key, Mode::Exclusive);
+        assert_eq!(blocks(key), (false, true));
+        // The other way round: who took it to read gives it back, who took it to write has it still.
+        assert!(take(Mode::Exclusive));
+        locks.release_row(1, SPACE, key, Mode::Shared);
+        assert_eq!(blocks(key), (true, true));
+        locks.release_row(1, SPACE, key, Mode::Exclusive);
+        assert_eq!(blocks(key), (false, false));
+    }
+    locks.release_all(1, &[SPACE]);
+    assert_eq!(locks.held(), 0);
+    assert!(locks.inner.lock().gaps.is_empty() && locks.inner.lock().locks.is_empty());
+}
+
+#[test]
+fn what_was_locked_to_be_read_again_goes_and_what_is_to_be_changed_stays() {
+    let locks = locks(1000);
+    let keys: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n * 4; 1 + usize::from(n)]).collect();
+    let take =
+        |key: &[u8], mode, beside| assert!(locks.take_row(1, SPACE, key, mode, beside).unwrap().unwrap());
+    for (n, key) in keys.iter().enumerate() {
+        let beside = (n / 4 % 2 == 1).then(|| &key[..key.len() - 1]);
+        if n % 4 < 2 {
+            take(key, Mode::Shared, beside);
+        }
+        if n % 2 == 1 {
+            take(key, Mode::Exclusive, beside);
+        }
+    }
+    assert!(locks.keep(1, SPACE, b"a", Some(b"z")).unwrap());
+    take(b"other", Mode::Shared, None);
+    locks.release_reads(1, &[SPACE]);
+    let blocks =
+        |key: &[u8], mode| locks.admit(2, SPACE, key, Want { mode, ..Want::SHARED }).unwrap().is_some();
+    for (n, key) in keys.iter().enumerate() {
+        let stays = n % 2 == 1;
+        assert_eq!((blocks(key, Mode::Shared), blocks(key, Mode::Exclusive)), (stays, stays), "{n}");
+    }
+    assert!(!blocks(b"other", Mode::Exclusive) && locks.gaps_held() == 0);
+    locks.release_all(1, &[SPACE]);
+    assert_eq!(locks.held(), 0);
+    assert!(locks.inner.lock().gaps.is_empty() && locks.inner.lock().locks.is_empty());
 }
 
 #[test]

@@ -71,9 +71,10 @@ impl Cursor {
     pub fn unlock_last(&mut self) {
         let taken = std::mem::take(&mut self.taken);
         let key = if self.in_place { self.cursor.key() } else { &self.key };
+        let mode = self.mode();
         let unlock = |index, key: &[u8]| {
             if let Ok(tree) = self.table.tree(index) {
-                self.txn.with_state(|state| self.txn.unlock(state, tree.space().id(), key));
+                self.txn.with_state(|state| self.txn.unlock(state, tree.space().id(), key, mode));
             }
         };
         if taken.entry {

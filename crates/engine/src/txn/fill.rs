@@ -16,7 +16,7 @@ use crate::btree::bulk::{Numbers, Whole};
 use crate::btree::{Cursor, Flow, Hint, Plan, Seek, Tree, TreeError};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::{InTheWay, Want};
+use crate::lock::Want;
 use crate::row::{Head, TxnId};
 use crate::space::{Space, run};
 use crate::table::Table;
@@ -118,12 +118,13 @@ impl Filling {
         })
     }
 
-    /// Makes the tree the index's. Waits for those who keep its keys free of inserts. False: it is not empty.
+    /// Makes the tree the index's. Waits for those who keep any of its keys free of inserts, as an insert does. False: it is
+    /// not empty.
     pub fn publish(&self, whole: &Whole<Arc<Tree>>) -> Result<bool> {
         let core = &self.txn.core;
         let space = self.tree.space().id();
         let mut state = self.txn.state.lock();
-        let mut request = self.txn.request(&state, (space, &[]), Want { inserts: true, ..Want::EXCLUSIVE });
+        let mut request = self.txn.request(&state, (space, &[]), Want::FILL);
         loop {
             let page = core.streams.pin(self.load)?;
             let state = &mut *state;
@@ -134,12 +135,12 @@ impl Filling {
             let bytes = record::encode(&Record { txn: state.id, before: state.last, body });
             let Some(stream) = &mut state.stream else { return Err(ended()) };
             core.streams.make_room(stream, bytes.len(), Urgency::Normal)?;
-            let mut others = Vec::new();
+            let mut way = None;
             let done = whole.install(
                 2 * append_log(RECORD),
                 |_| {
-                    others = core.locks.others_keep(self.txn.session, space);
-                    Ok(others.is_empty())
+                    way = core.locks.admit(self.txn.session, space, &[], Want::FILL)?;
+                    Ok(way.is_none())
                 },
                 |mtr| {
                     stream.append(mtr, &bytes);
@@ -153,10 +154,8 @@ impl Filling {
                 extents.drain(..).for_each(|(_, run)| forget(self.tree.space(), run.start));
                 return Ok(true);
             }
-            if others.is_empty() {
-                return Ok(false);
-            }
-            request.wait(&InTheWay::Sessions(others), |txn| core.ids.is_active(txn))?;
+            let Some(way) = way else { return Ok(false) };
+            request.wait(&way, |txn| core.ids.is_active(txn))?;
         }
     }
 

@@ -450,6 +450,17 @@ impl Txn {
         Ok(())
     }
 
+    /// Gives back what a prepared transaction, which reads no more, has locked to read again: gaps, and rows that it shares. Rows
+    /// that it has locked to change or has changed stay its own.
+    pub fn release_reads(&self) {
+        let mut state = self.state.lock();
+        if state.prepared {
+            let mut spaces = std::mem::take(&mut state.gaps);
+            spaces.extend_from_slice(&state.ranges);
+            self.core.locks.release_reads(self.session, &spaces);
+        }
+    }
+
     /// Commits. Visible to others when it returns, durable when the ticket says so. Of a transaction with large values that is not
     /// prepared it waits for the volume.
     pub fn commit(&self) -> Result<Ticket> {

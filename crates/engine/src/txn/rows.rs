@@ -170,7 +170,7 @@ impl Txn {
         state.has_past |= past;
         if let Some(prefix) = unique {
             // From here on the entry itself keeps others out.
-            self.core.locks.release(self.session, space, prefix);
+            self.core.locks.release_unique(self.session, space, prefix);
         }
         done
     }
@@ -227,14 +227,14 @@ impl Txn {
             match found {
                 Ok(None) => return Ok(()),
                 Ok(Some(way)) => {
-                    self.core.locks.release(self.session, tree.space().id(), prefix);
+                    self.core.locks.release_unique(self.session, tree.space().id(), prefix);
                     match way {
                         Live::Entry => return Err(Error::Duplicate { index }),
                         Live::Undecided(way) => request.wait(&way, is_active)?,
                     }
                 }
                 Err(error) => {
-                    self.core.locks.release(self.session, tree.space().id(), prefix);
+                    self.core.locks.release_unique(self.session, tree.space().id(), prefix);
                     return Err(error);
                 }
             }
@@ -519,10 +519,10 @@ impl Txn {
         }
     }
 
-    /// Gives back a lock that was new when it was taken.
-    pub(crate) fn unlock(&self, state: &mut State, space: SpaceId, key: &[u8]) {
+    /// Gives back a lock in the mode in which it was new when it was taken.
+    pub(crate) fn unlock(&self, state: &mut State, space: SpaceId, key: &[u8], mode: Mode) {
         state.locked = state.locked.saturating_sub(1);
-        self.core.locks.release(self.session, space, key);
+        self.core.locks.release_row(self.session, space, key, mode);
     }
 
     pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {

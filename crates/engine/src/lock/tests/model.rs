@@ -1,7 +1,7 @@
 //! Row locks, one by one and on ranges, against a set of single locks: what is in whose way is the same for every row.
 
 use super::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 const KEYS: u8 = 24;
 const SESSIONS: u64 = 4;
@@ -21,8 +21,8 @@ struct Model {
     sessions: u64,
     locks: Locks,
     live: BTreeSet<u8>,
-    /// Key and session → mode.
-    held: BTreeMap<(u8, u64), Mode>,
+    /// Key, session and mode; both modes if the stronger one was taken later.
+    held: BTreeSet<(u8, u64, Mode)>,
     joined: usize,
     split: usize,
 }
@@ -35,8 +35,16 @@ impl Model {
 
     fn others(&self, session: u64, key: u8, mode: Mode) -> BTreeSet<u64> {
         let conflicts = |other: u64, held: Mode| other != session && mode.max(held) == Mode::Exclusive;
-        let on_key = self.held.iter().filter(|((at, _), _)| *at == key);
-        on_key.filter(|((_, other), held)| conflicts(*other, **held)).map(|((_, other), _)| *other).collect()
+        let on_key = self.held.iter().filter(|(at, ..)| *at == key);
+        on_key.filter(|(_, other, held)| conflicts(*other, *held)).map(|(_, other, _)| *other).collect()
+    }
+
+    /// The strongest mode in which the session has it.
+    fn mode(&self, key: u8, session: u64) -> Option<Mode> {
+        self.held
+            .range((key, session, Mode::Shared)..=(key, session, Mode::Exclusive))
+            .last()
+            .map(|held| held.2)
     }
 
     /// Locks a live row; the neighbour below it or above it is named if the session has, or had, that in this mode.
@@ -46,7 +54,7 @@ impl Model {
         let near = if from_below { below } else { above }.copied();
         // It may have given that one back since.
         let stale = self.random(4) == 0;
-        let has = |near: &u8| self.held.get(&(*near, session)).is_some_and(|held| *held >= mode);
+        let has = |near: &u8| self.mode(*near, session).is_some_and(|held| held >= mode);
         let near = near.filter(|near| stale || has(near));
         let bytes = near.map(name);
         let others = self.others(session, key, mode);
@@ -61,9 +69,11 @@ impl Model {
         match got.unwrap() {
             Ok(new) => {
                 assert!(others.is_empty(), "{session} got {key}, which {others:?} have");
-                let mine = self.held.get(&(key, session)).copied();
-                assert_eq!(new, mine.is_none(), "{session} takes {key}");
-                self.held.insert((key, session), mode.max(mine.unwrap_or(mode)));
+                let mine = self.mode(key, session);
+                assert_eq!(new, mine.is_none_or(|mine| mine < mode), "{session} takes {key}");
+                if new {
+                    self.held.insert((key, session, mode));
+                }
                 self.joined += usize::from(near.is_some() && new);
             }
             Err(InTheWay::Sessions(way)) => assert_eq!(way.into_iter().collect::<BTreeSet<_>>(), others),
@@ -71,14 +81,14 @@ impl Model {
         }
     }
 
-    fn release(&mut self, session: u64, key: u8) {
-        self.locks.release(session, SPACE, &name(key));
-        self.held.remove(&(key, session));
+    fn release(&mut self, session: u64, key: u8, mode: Mode) {
+        self.locks.release_row(session, SPACE, &name(key), mode);
+        self.held.remove(&(key, session, mode));
     }
 
     fn end(&mut self, session: u64) {
         self.locks.release_all(session, &[SPACE]);
-        self.held.retain(|(_, owner), _| *owner != session);
+        self.held.retain(|(_, owner, _)| *owner != session);
     }
 
     fn step(&mut self) {
@@ -101,8 +111,8 @@ impl Model {
                 self.live.insert(key);
             }
             // Who deletes has it for itself, and ended before it is gone.
-            12..=14 if self.held.keys().all(|(at, _)| *at != key) => _ = self.live.remove(&key),
-            15..=17 if self.held.contains_key(&(key, session)) => self.release(session, key),
+            12..=14 if self.held.iter().all(|(at, ..)| *at != key) => _ = self.live.remove(&key),
+            15..=17 if self.held.contains(&(key, session, mode)) => self.release(session, key, mode),
             18 if self.random(3) == 0 => self.end(session),
             19 if self.random(3) == 0 => {
                 let (from, to) = (name(key), name(key + 1 + self.random(4) as u8));
@@ -139,7 +149,7 @@ fn model(seed: u64) -> Model {
         sessions: 1 + seed % SESSIONS,
         locks: locks(10_000),
         live: (0..KEYS).filter(|key| key % 3 > 0).collect(),
-        held: BTreeMap::new(),
+        held: BTreeSet::new(),
         joined: 0,
         split: 0,
     }

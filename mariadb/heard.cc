@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "heard.h"
+#include "globals.h"
+
+namespace terrace {
+
+Heard::Heard()
+{
+  THD *thd= current_thd;
+  if (!thd)
+    return;
+  terrace_cancel *waits= Session::of(thd)->own_waits();
+  terrace_cancel_clear(waits);
+  // One that came before kill_query found the handle.
+  if (thd_killed(thd))
+    terrace_txn_cancel(waits);
+  scope= terrace_scope_begin(waits);
+}
+
+Heard::Heard(terrace_txn *txn)
+{
+  THD *thd= current_thd;
+  if (!thd || terrace_txn_cancel_handle(txn, &own))
+    return;
+  session= Session::of(thd);
+  session->hear(own);
+  if (thd_killed(thd))
+    terrace_txn_cancel(own);
+}
+
+Heard::~Heard()
+{
+  terrace_scope_end(scope);
+  if (session)
+    session->unhear(own);
+  terrace_cancel_close(own);
+}
+
+} // namespace terrace
