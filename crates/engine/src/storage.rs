@@ -31,7 +31,7 @@ use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
 use terrace_io::sched::WorkerHandle;
 use terrace_io::store::ObjectStore;
-use terrace_io::{AlignedBuf, World};
+use terrace_io::{World, machine};
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::fence::Takers;
 use terrace_tier::flush::{FlushWorker, Flusher};
@@ -95,12 +95,7 @@ pub struct Storage {
 impl Storage {
     pub fn open(config: &Config, parts: &Parts) -> Result<Storage, Error> {
         config.check()?;
-        if !AlignedBuf::is_to_be_had(config.memory.0 as usize) {
-            return Err(Error::Invalid(format!(
-                "memory = {} is more than this machine gives",
-                config.memory
-            )));
-        }
+        config.check_machine(config.memory.0, machine::memory_limit())?;
         let volume = &*parts.volume;
         let lock = take_lock(volume)?;
         let is_new = create::if_absent(config, parts)?;
