@@ -56,6 +56,8 @@ pub static GAP_IGNORED: Switch = Switch::new();
 pub static WRITERS_NOT_PACED: Switch = Switch::new();
 /// Writers are slowed for slots that sinking cannot free.
 pub static PACED_FOR_NOTHING: Switch = Switch::new();
+/// Who asks for more slots than sinking can ever free waits for them.
+pub static HOPELESS_WAITED: Switch = Switch::new();
 /// Recovery rolls prepared transactions back like unfinished ones.
 pub static PREPARED_FORGOTTEN: Switch = Switch::new();
 /// A prepared transaction that is being rolled back is prepared still, after a crash.
