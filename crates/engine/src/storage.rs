@@ -138,7 +138,12 @@ impl Storage {
         path.set_pending(pending.clone());
         let rules = Arc::new(Rules::default());
         path.set_rules(parts.world.clone(), rules.clone());
-        bpe.iter().for_each(|bpe| bpe.set_rules(rules.clone()));
+        if let Some(bpe) = &bpe {
+            bpe.set_rules(rules.clone());
+            let (map, rules) = (map.clone(), rules.clone());
+            let classify = move |bpe: &Bpe, space| bpe.classify(&map.pages_of(space));
+            bpe.when_restored(move |bpe| rules.all().iter().for_each(|(space, _)| classify(bpe, *space)));
+        }
         let frames = config.frames(objects.is_some(), map.bytes());
         let most = config.frames_max(objects.is_some());
         let (world, below) = (parts.world.clone(), path.clone());
