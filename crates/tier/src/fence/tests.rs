@@ -65,9 +65,17 @@ fn a_volume_put_back_from_yesterday_stays_fenced_however_often_it_is_started() {
     start(&store, &today, 4, 14).take().unwrap();
 }
 
+/// Planted bugs are switched on for all.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// A copy made while the writer held the store, put back after it went on.
 #[test]
 fn a_copy_of_the_same_life_is_passed_by_what_the_writer_did_ten_seconds_later() {
+    let _one = ONE.lock();
+    put_back_a_copy_of_the_same_life();
+}
+
+fn put_back_a_copy_of_the_same_life() {
     for (last, passed) in [(MARK_EVERY - 1, false), (MARK_EVERY, true), (70 * MARK_EVERY, true)] {
         let (store, volume) = (store(), Arc::new(TakersInMemory::default()));
         let one = start(&store, &volume, 1, 11);
@@ -90,6 +98,7 @@ fn a_copy_of_the_same_life_is_passed_by_what_the_writer_did_ten_seconds_later() 
 
 #[test]
 fn the_mark_moves_on_the_volume_before_it_moves_in_the_store() {
+    let _one = ONE.lock();
     let (store, volume) = (store(), Arc::new(TakersInMemory::default()));
     let marks = || {
         let kept = volume.known().last().map_or(0, |taker| taker.mark);
@@ -205,13 +214,10 @@ fn starts_that_could_not_take_the_store_are_kept_within_bounds() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn planted_each_bug_of_takers_is_found() {
+    let _one = ONE.lock();
     use crate::planted;
     let runs: [(&str, &planted::Switch, fn()); 3] = [
-        (
-            "MARK_STANDS",
-            &planted::MARK_STANDS,
-            a_copy_of_the_same_life_is_passed_by_what_the_writer_did_ten_seconds_later,
-        ),
+        ("MARK_STANDS", &planted::MARK_STANDS, put_back_a_copy_of_the_same_life),
         (
             "PASSED_IGNORED",
             &planted::PASSED_IGNORED,
