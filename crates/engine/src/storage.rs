@@ -131,7 +131,10 @@ impl Storage {
         let buffer = Arc::new(ObjectBuffer::open(volume)?);
         let bpe = open_flash(config, parts, superblock.instance);
         let flash = bpe.clone().map(|bpe| bpe as Arc<dyn FlashCache>);
-        let objects = parts.store.clone().map(|store| Arc::new(Objects::new(store)));
+        let objects = parts.store.clone().map(|store| {
+            let objects = Objects::new(store);
+            Arc::new(objects.coalescing(parts.world.sched.clone(), config.coalescing()))
+        });
         objects.iter().for_each(|objects| objects.codecs.set_fallback(config.compression));
         let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
         let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far));

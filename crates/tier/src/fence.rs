@@ -39,7 +39,7 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace_io::clock::Nanos;
-use terrace_io::store::{ObjectStore, Purpose, StoreError};
+use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
 
 /// The key of the epoch object.
 pub const KEY: &str = "epoch";
@@ -446,7 +446,7 @@ impl Fence {
             }
             let put = match &version {
                 Some(version) => self.store.put_if_match(Purpose::Epoch, KEY, &body, version),
-                None => self.store.put_if_absent(Purpose::Epoch, KEY, &[&body]),
+                None => self.store.put_if_absent(Purpose::Epoch, KEY, &[Bytes::copy_from_slice(&body)]),
             };
             match put {
                 Ok(_) => return Ok(()),
