@@ -272,10 +272,10 @@ impl Spill {
         let keep = if moved { ends().1 } else { end };
         let mut files = self.files.lock();
         let Some(place) = files.iter_mut().find(|place| place.tier == tier) else { return false };
-        if let Some(file) = place.file.as_ref().filter(|_| is_much(keep)) {
-            if file.shrink(u64::from(keep) * PAGE_SIZE as u64).is_ok() {
-                place.grown = keep;
-            }
+        if let Some(file) = place.file.as_ref().filter(|_| is_much(keep))
+            && file.shrink(u64::from(keep) * PAGE_SIZE as u64).is_ok()
+        {
+            place.grown = keep;
         }
         moved
     }
