@@ -21,6 +21,16 @@ impl Curve {
         Curve { steps, first, reads: reads.max(far), rate }
     }
 
+    /// The same curve as one of so many reads.
+    pub fn of_reads(mut self, reads: f64) -> Curve {
+        if self.reads > 0.0 {
+            let factor = reads / self.reads;
+            self.steps.iter_mut().for_each(|(_, n)| *n *= factor);
+            (self.first, self.reads) = (self.first * factor, reads);
+        }
+        self
+    }
+
     pub fn reads(&self) -> f64 {
         self.reads
     }

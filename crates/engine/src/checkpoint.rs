@@ -235,7 +235,7 @@ impl Takers for Checkpointer {
 
     /// In both copies: a volume that forgot its own writer would be fenced.
     fn note(&self, takers: &[Taker]) -> Result<(), String> {
-        self.write_both(|s| s.takers = takers.to_vec()).map_err(|error| error.to_string())
+        self.write_both(|s| s.takers = Taker::merged(&s.takers, takers)).map_err(|error| error.to_string())
     }
 }
 

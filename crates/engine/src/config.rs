@@ -120,7 +120,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "memory_max",
         meaning: "Up to here `memory` can be made more while the engine runs. It costs addresses, not memory.\n\
-                  0: what the machine has.",
+                  0: what the machine has, or the process's control groups allow.",
         field: Field::Size(|c| &mut c.memory_max),
     },
     Setting {
@@ -399,7 +399,7 @@ impl Config {
 
     /// `memory_max`, or what it is by default; never less than `memory`.
     pub fn memory_max_bytes(&self) -> Bytes {
-        let machine = if self.memory_max.0 == 0 { terrace_io::reserve::machine_memory() } else { 0 };
+        let machine = if self.memory_max.0 == 0 { terrace_io::machine::memory() } else { 0 };
         Bytes(self.memory_max.0.max(machine).max(self.memory.0))
     }
 

@@ -8,6 +8,9 @@
 //! Free slots are those that the object buffer's file has room for; the file grows here, ahead of need, so that a full
 //! device shows here too and not in the middle of a flush.
 //!
+//! Who asks for more than sinking can ever free, because undo and the catalog hold the slots, is refused at the second look: they never sink. Who asks
+//! for what it can waits while blocks sink.
+//!
 //! Who keeps what free: pages of tables leave a margin to undo, and undo half of it to the catalog and to new spaces
 //! (so that DELETE and TRUNCATE go on when INSERT does not), and all leave `Map::slots_reserve` to rollback, purge and the rewriting of pages.
 
@@ -69,6 +72,17 @@ impl Growth {
         self.map.slots_usable() as usize >= promised + pages + keep
     }
 
+    /// Whether there would be no room if all had sunk that can. Redo that waits is counted in full, so it says nothing
+    /// until it is applied.
+    fn is_hopeless(&self, pages: usize, keep: usize) -> bool {
+        let (slots, _) = self.map.slots_pressure();
+        let homeless = self.pool.homeless();
+        let staying =
+            self.map.slots_staying() as usize + homeless.saturating_sub(self.pool.homeless_sinking());
+        let known = self.sinks && self.pending.pages() == 0 && !crate::planted::HOPELESS_WAITED.on();
+        known && staying + pages + keep > slots as usize
+    }
+
     fn full(&self) -> NoRoom {
         let (slots, _) = self.map.slots_pressure();
         let total = self.map.slots_total();
@@ -91,6 +105,8 @@ impl Room for Growth {
         let keep = self.keep(space);
         let mut since = self.world.clock.now();
         let mut sunk = self.map.slots_sunk();
+        // For a moment a page that is being flushed counts twice.
+        let mut hopeless = None;
         loop {
             let freed = self.map.slots_freed.ticket();
             if self.has_room(pages, keep) {
@@ -117,6 +133,10 @@ impl Room for Growth {
             let patience = if helped { self.patience } else { self.patience.min(SHORT_WAIT) };
             // While blocks sink, who waits is late, not stuck.
             let now = (self.world.clock.now(), self.map.slots_sunk());
+            hopeless = self.is_hopeless(pages, keep).then(|| hopeless.unwrap_or(now.0));
+            if hopeless.is_some_and(|since| now.0 - since >= LOOK) {
+                return Err(self.full());
+            }
             if now.1 > sunk {
                 (since, sunk) = now;
             }

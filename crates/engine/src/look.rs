@@ -138,8 +138,8 @@ impl Look {
         let bound = superblock.has_store || !self.map.blocks_with_objects().is_empty();
         let fence = Fence::new(store.clone(), me, bound, takers);
         match fence.look() {
-            Ok(Some(writer)) if !fence.knows(&writer) => {
-                let (store, found) = (store.describe(), writer.epoch);
+            Ok(Some(held)) if !fence.knows(&held) => {
+                let (store, found) = (store.describe(), held.writer.epoch);
                 self.store_fault = Some(format!(
                     "writer epoch {found} has written to the object store {store}, the volume is at epoch {epoch}: \
                      another copy of this volume was used since"

@@ -58,6 +58,8 @@ pub static WRITERS_NOT_PACED: Switch = Switch::new();
 pub static NO_WAY_GIVEN: Switch = Switch::new();
 /// Writers are slowed for slots that sinking cannot free.
 pub static PACED_FOR_NOTHING: Switch = Switch::new();
+/// Who asks for more slots than sinking can ever free waits for them.
+pub static HOPELESS_WAITED: Switch = Switch::new();
 /// Recovery rolls prepared transactions back like unfinished ones.
 pub static PREPARED_FORGOTTEN: Switch = Switch::new();
 /// A prepared transaction that is being rolled back is prepared still, after a crash.

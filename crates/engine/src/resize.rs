@@ -19,8 +19,8 @@ use crate::error::{Error, Result};
 use crate::storage::Storage;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
+use terrace_io::machine;
 use terrace_io::sched::Event;
 use terrace_tier::bpe::FlashResizeError;
 use terrace_tier::map::resize::{MoveError, Moved, Mover};
@@ -238,8 +238,8 @@ impl Storage {
             )));
         }
         let more = then.memory.0.saturating_sub(self.memory().0);
-        if !AlignedBuf::is_to_be_had(more as usize) {
-            return Err(Error::Invalid(format!("memory = {} is more than this machine gives", then.memory)));
+        if more > 0 {
+            then.check_machine(more, machine::memory_limit())?;
         }
         self.resize_pool(self.frames_with(then), stop, &format!("memory = {}", then.memory))?;
         self.resizing.memory.store(then.memory.0, Ordering::Relaxed);

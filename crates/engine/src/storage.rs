@@ -32,7 +32,7 @@ use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
 use terrace_io::sched::WorkerHandle;
 use terrace_io::store::ObjectStore;
-use terrace_io::{AlignedBuf, World};
+use terrace_io::{World, machine};
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::fence::Takers;
 use terrace_tier::flush::{FlushWorker, Flusher};
@@ -96,12 +96,7 @@ pub struct Storage {
 impl Storage {
     pub fn open(config: &Config, parts: &Parts) -> Result<Storage, Error> {
         config.check()?;
-        if !AlignedBuf::is_to_be_had(config.memory.0 as usize) {
-            return Err(Error::Invalid(format!(
-                "memory = {} is more than this machine gives",
-                config.memory
-            )));
-        }
+        config.check_machine(config.memory.0, machine::memory_limit())?;
         let volume = &*parts.volume;
         let lock = take_lock(volume)?;
         let is_new = create::if_absent(config, parts)?;
@@ -147,7 +142,12 @@ impl Storage {
         path.set_pending(pending.clone());
         let rules = Arc::new(Rules::default());
         path.set_rules(parts.world.clone(), rules.clone());
-        bpe.iter().for_each(|bpe| bpe.set_rules(rules.clone()));
+        if let Some(bpe) = &bpe {
+            bpe.set_rules(rules.clone());
+            let (map, rules) = (map.clone(), rules.clone());
+            let classify = move |bpe: &Bpe, space| bpe.classify(&map.pages_of(space));
+            bpe.when_restored(move |bpe| rules.all().iter().for_each(|(space, _)| classify(bpe, *space)));
+        }
         let frames = config.frames(objects.is_some(), map.bytes());
         let most = config.frames_max(objects.is_some());
         let (world, below) = (parts.world.clone(), path.clone());

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
 //! | 8 | 8 | magic `TERRACE1` |
-//! | 16 | 4 | format version: 3 with takers, else 2 if flags bit 1 is set, else 1 |
+//! | 16 | 4 | format version: 4 with a mark of a taker, 3 with takers, else 2 if flags bit 1 is set, else 1 |
 //! | 20 | 4 | page size |
 //! | 24 | 16 | instance id |
 //! | 40 | 16 | lineage |
@@ -26,7 +26,7 @@
 //! | 128 | 8 × 64 | start of each partition, a block sequence |
 //! | 640 | 16 × 200 | history: epoch u64, first GLSN that it owns u64 |
 //! | 3840 | 8 | number of takers |
-//! | 3848 | 16 × 15 | takers: writer epoch u64, number drawn at its open u64 (`terrace_tier::fence`) |
+//! | 3848 | 16 × 15 | takers: writer epoch u32, mark u32, number drawn at its open u64 (`terrace_tier::fence`) |
 
 use crate::error::Error;
 use terrace_io::AlignedBuf;
@@ -39,7 +39,7 @@ pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
 pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// No counter gets so far: 18 exabytes of log, or a million objects a second for a hundred thousand years.
 const NUMBER_MAX: u64 = 1 << 62;
 /// 16 TiB of log in a partition.
@@ -110,7 +110,7 @@ impl Superblock {
     /// The takers; of a volume that took its store before they were kept, whoever it was up to its epoch.
     pub fn known_takers(&self) -> Vec<Taker> {
         match &self.takers[..] {
-            [] if self.has_store => vec![Taker { epoch: self.epoch, nonce: 0 }],
+            [] if self.has_store => vec![Taker { epoch: self.epoch, nonce: 0, mark: 0 }],
             takers => takers.to_vec(),
         }
     }
@@ -118,6 +118,7 @@ impl Superblock {
     /// The oldest that has all that this superblock says.
     fn version(&self) -> u32 {
         match (self.takers.is_empty(), self.has_store) {
+            (false, _) if self.takers.iter().any(|taker| taker.mark > 0) => 4,
             (false, _) => 3,
             (true, true) => 2,
             (true, false) => 1,
@@ -153,7 +154,8 @@ impl Superblock {
         }
         put(3840, &(self.takers.len() as u64).to_le_bytes());
         for (i, taker) in self.takers.iter().enumerate() {
-            put(3848 + 16 * i, &u64::from(taker.epoch).to_le_bytes());
+            put(3848 + 16 * i, &taker.epoch.to_le_bytes());
+            put(3852 + 16 * i, &taker.mark.to_le_bytes());
             put(3856 + 16 * i, &taker.nonce.to_le_bytes());
         }
         let crc = crc32c::crc32c(&b[4..]);
@@ -184,7 +186,10 @@ impl Superblock {
         if takers > TAKERS_MAX {
             return Ok(None);
         }
-        let taker = |i: usize| Taker { epoch: u32_at(3848 + 16 * i), nonce: u64_at(3856 + 16 * i) };
+        let taker = |i: usize| {
+            let (epoch, mark) = (u32_at(3848 + 16 * i), u32_at(3852 + 16 * i));
+            Taker { epoch, nonce: u64_at(3856 + 16 * i), mark }
+        };
         let found = Superblock {
             instance: u128_at(24),
             lineage: u128_at(40),

@@ -201,7 +201,7 @@ fn changes_in_place_go_on_where_the_store_is_dead_and_the_volume_full() {
 
 /// Undo held the slots, next to nothing was left to sink, and each further row took up to a second until undo found no room either: minutes, and
 /// the more the larger the object buffer.
-fn update_all_far_rows() -> (u64, Rig) {
+fn update_all_far_rows() -> (u64, u64, Rig) {
     let rig = Rig::with(17, 5_000_000, Bytes(10 << 20), Bytes(4 << 20));
     let row = |with: u8| [with; 1000];
     for n in 0..90u64 {
@@ -218,11 +218,16 @@ fn update_all_far_rows() -> (u64, Rig) {
     let txn = rig.engine.begin(Isolation::ReadCommitted);
     txn.statement_begin();
     let update = |n: u64| txn.update(&rig.table, &n.to_be_bytes(), &row(2), &[], &[]);
-    let end = (0..9000).find_map(|n| update(n).err().map(|error| (n, error)));
-    let took = clock.now() - since;
+    let mut last = since;
+    let end = (0..9000).find_map(|n| {
+        last = clock.now();
+        update(n).err().map(|error| (n, error))
+    });
+    let (took, refused_after) = (clock.now() - since, clock.now() - last);
     println!(
-        "{end:?} after {} ms, {} ms of them paced",
+        "{end:?} after {} ms, the refused one {} ms, {} ms of them paced",
         took / 1_000_000,
+        refused_after / 1_000_000,
         rig.engine.core().pace.nanos.load(Ordering::Relaxed) / 1_000_000
     );
     let Some((updated, Error::Full(what))) = end else { panic!("{end:?}") };
@@ -239,14 +244,15 @@ fn update_all_far_rows() -> (u64, Rig) {
         );
     }
     txn.rollback().unwrap();
-    (all, rig)
+    (all, refused_after, rig)
 }
 
 #[test]
 fn an_update_of_all_far_rows_whose_undo_finds_no_room_fails_in_bounded_time() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (took, rig) = update_all_far_rows();
+    let (took, refused_after, rig) = update_all_far_rows();
     assert!(took < 100_000_000_000, "{took} ns");
+    assert!(refused_after < 3_000_000_000, "{refused_after} ns until it was refused");
     // In parts it goes.
     for n in 0..18u64 {
         let txn = rig.engine.begin(Isolation::ReadCommitted);
@@ -264,7 +270,18 @@ fn planted_writers_that_are_paced_for_nothing_take_minutes_longer() {
     terrace_engine::planted::PACED_FOR_NOTHING.set(true);
     let took = std::panic::catch_unwind(update_all_far_rows);
     terrace_engine::planted::PACED_FOR_NOTHING.set(false);
-    assert!(took.is_err() || took.is_ok_and(|(took, _)| took > 100_000_000_000));
+    assert!(took.is_err() || took.is_ok_and(|(took, _, _)| took > 100_000_000_000));
+}
+
+/// It was refused after a minute in which nothing could come free.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_a_wait_for_slots_that_never_come_is_found() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    terrace_engine::planted::HOPELESS_WAITED.set(true);
+    let ended = std::panic::catch_unwind(update_all_far_rows);
+    terrace_engine::planted::HOPELESS_WAITED.set(false);
+    assert!(ended.is_ok_and(|(_, refused_after, _)| refused_after > 30_000_000_000));
 }
 
 /// Free slots that paced writers leave, of 512.

@@ -1,8 +1,8 @@
 //! A volume put back from an older copy, with the object store of today: it stays fenced at each of its starts, and today's
 //! loses nothing.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
 use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, TableDef};
@@ -123,6 +123,67 @@ fn a_volume_of_yesterday_never_takes_the_store_of_today() {
         has(&engine, ROWS, 4);
         end(&sim, &disk, engine, false);
     }
+}
+
+/// The copy was made while the writer ran, which went on for some time and sank more.
+fn put_back_a_copy_of_the_same_life() {
+    for seed in 20..24 {
+        let sim = SimWorld::new(seed);
+        let (disk, store) = (sim.disk("volume"), sim.store("store"));
+        let engine = open(&sim, &disk, &store);
+        write(&engine, ROWS, 1).unwrap();
+        sink(&engine).unwrap();
+        write(&engine, ROWS, 2).unwrap();
+        let before = disk.snapshot();
+        for life in 3..6 {
+            sim.clock.advance(11_000_000_000);
+            write(&engine, ROWS, life).unwrap();
+            sink(&engine).unwrap();
+        }
+        end(&sim, &disk, engine, seed % 2 == 1);
+        let (after, kept) = (disk.snapshot(), store.keys());
+
+        disk.restore(&before);
+        disk.crash(); // as it was found, without what was not synced
+        for start in 0..4 {
+            let engine = open(&sim, &disk, &store);
+            sim.sched.run_some(20_000);
+            let trouble = engine.core().storage.cold.as_ref().unwrap().trouble().unwrap_or_default();
+            assert!(
+                trouble.contains("another copy of this volume"),
+                "seed {seed}, start {start}: {trouble:?}"
+            );
+            assert!(sink(&engine).is_err());
+            end(&sim, &disk, engine, start % 2 == 0);
+            assert_eq!(store.keys(), kept, "seed {seed}, start {start}: the store has changed");
+        }
+        disk.restore(&after);
+        let engine = open(&sim, &disk, &store);
+        has(&engine, ROWS, 5);
+        write(&engine, ROWS, 6).unwrap();
+        sink(&engine).unwrap();
+        has(&engine, ROWS, 6);
+        end(&sim, &disk, engine, false);
+    }
+}
+
+#[test]
+fn a_copy_of_the_same_life_never_takes_the_store_that_the_volume_has_written_to_since() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    put_back_a_copy_of_the_same_life();
+}
+
+/// Planted bugs are switched on for all.
+static ONE: Mutex<()> = Mutex::new(());
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_a_mark_that_stands_still_is_found() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    terrace_tier::planted::MARK_STANDS.set(true);
+    let found = std::panic::catch_unwind(put_back_a_copy_of_the_same_life).is_err();
+    terrace_tier::planted::MARK_STANDS.set(false);
+    assert!(found);
 }
 
 /// Each step of a start, among them those around the taking of the store, may be the last; the next start takes it.

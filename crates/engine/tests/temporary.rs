@@ -10,6 +10,7 @@ use terrace_engine::{
     Access, Engine, Entry, Error, IndexDef, Isolation, Lock, NewIndex, Parts, Seek, Table, TableDef, Txn,
 };
 use terrace_io::disk::{Class, Disk};
+use terrace_io::random::Random;
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::redo::Redo;
 use terrace_tier::temporary::FILE;
@@ -482,6 +483,93 @@ fn a_crash_at_any_step_leaves_nothing_of_temporary_tables_and_all_of_the_others(
             rig.is_sound(&format!("step {step}"));
         }
     }
+}
+
+/// Several sessions fill temporary tables beside a lasting one on a device that is full now and then: a statement fails in words,
+/// and goes back; nobody else notices; what a table gives up others use.
+#[test]
+fn a_spill_file_that_is_full_under_load_fails_statements_and_hurts_nothing_else() {
+    let rig = Rig::new(14, true);
+    let engine = rig.open().unwrap();
+    let random = rig.sim.random.clone();
+    let capacity = |mib: u64| {
+        let faults = rig.flash.as_ref().unwrap().faults();
+        faults.capacity.store(mib << 20, std::sync::atomic::Ordering::SeqCst);
+    };
+    let lasting = engine.create_table("db/t", &def()).unwrap();
+    let mut kept = Model::new();
+    let mut tables: Vec<Option<(Arc<Table>, Model)>> = vec![None, None, None, None];
+    let (mut refused, mut filled, mut dropped) = (0, 0, 0);
+    capacity(24);
+    for round in 0..120u64 {
+        if round % 30 == 29 {
+            capacity([24, 40][(round / 30) as usize % 2]);
+        }
+        let at = random.below(4) as usize;
+        let name = format!("tmp/{at}");
+        if tables[at].is_none() {
+            let made = engine.create_temporary_table(&name, &def());
+            match made {
+                Ok(table) => tables[at] = Some((table, Model::new())),
+                Err(Error::Full(what)) => assert!(what.contains("temporary"), "{what}"),
+                Err(error) => panic!("round {round}: {error}"),
+            }
+        }
+        let Some((table, model)) = &mut tables[at] else { continue };
+        let table: &Arc<Table> = table;
+        let txn = begin(&engine);
+        let mut new = model.clone();
+        for statement in 0..4 {
+            txn.statement_begin();
+            let before = new.clone();
+            let all = (0..200).try_for_each(|n| {
+                let key = round * 1000 + statement * 200 + n;
+                let row = vec![round as u8; 3000];
+                insert(&txn, table, key, &row).map(|()| _ = new.insert(key, row))
+            });
+            match all {
+                Ok(()) => filled += 1,
+                Err(Error::Full(what)) => {
+                    assert!(what.contains("temporary"), "{what}");
+                    txn.statement_rollback().unwrap_or_else(|error| panic!("round {round}: {error}"));
+                    (new, refused) = (before, refused + 1);
+                }
+                Err(error) => panic!("round {round}: {error}"),
+            }
+        }
+        // The same transaction goes on, with the lasting table.
+        for key in 0..5 {
+            insert(&txn, &lasting, round * 10 + key, &row(round * 10 + key, 3)).unwrap();
+        }
+        if random.one_in(4) {
+            txn.rollback().unwrap();
+        } else {
+            txn.commit().unwrap().wait().unwrap();
+            *model = new;
+            kept.extend((0..5).map(|key| (round * 10 + key, row(round * 10 + key, 3))));
+        }
+        rig.sim.sched.run_some(200);
+        if random.one_in(3) {
+            sees(table, &begin(&engine), model, &format!("round {round}"));
+        }
+        if random.one_in(8) {
+            tables[at] = None;
+            engine.drop_table(&name).unwrap();
+            dropped += 1;
+            rig.sim.sched.run_some(5000);
+        }
+    }
+    println!("{filled} statements, {refused} refused, {dropped} tables dropped");
+    assert!(refused > 20 && filled > 100 && dropped > 5, "{filled}, {refused}, {dropped}");
+    for (table, model) in tables.iter().flatten() {
+        sees(table, &begin(&engine), model, "at the end");
+    }
+    sees(&lasting, &begin(&engine), &kept, "beside");
+    drop((tables, lasting));
+    engine.shutdown().unwrap();
+    drop(engine);
+    rig.power_cycle();
+    rig.is_sound("after a full spill file");
 }
 
 /// Each planted bug of temporary tables is found by one run of a test above.

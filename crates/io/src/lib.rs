@@ -11,6 +11,7 @@ pub mod cancel;
 pub mod clock;
 pub mod disk;
 pub mod emulate;
+pub mod machine;
 #[cfg(feature = "object-store")]
 pub mod object;
 pub mod random;

@@ -179,12 +179,16 @@ impl Files {
     }
 }
 
+type WhenRestored = Box<dyn Fn(&Bpe) + Send + Sync>;
+
 pub struct Bpe {
     state: Mutex<State>,
     /// None if the flash could not even be opened.
     files: Option<Files>,
     wake: Arc<Event>,
     rules: OnceLock<Arc<Rules>>,
+    /// What is to be done when the saved index is back.
+    when_restored: OnceLock<WhenRestored>,
     pub counters: BpeCounters,
     pub by_space: BySpace<FlashCounts>,
 }
@@ -235,6 +239,7 @@ impl Bpe {
             files,
             wake: Arc::new(Event::new()),
             rules: OnceLock::new(),
+            when_restored: OnceLock::new(),
             counters: BpeCounters::default(),
             by_space: BySpace::default(),
         }

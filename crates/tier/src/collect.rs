@@ -238,7 +238,11 @@ impl Collector {
 
     /// Are we still the writer?
     fn check_fence(&self) -> Result<(), FenceError> {
-        if planted::FENCE_NOT_READ.on() { self.fence.take() } else { self.fence.check() }
+        if planted::FENCE_NOT_READ.on() {
+            return self.fence.take();
+        }
+        self.fence.keep_up(self.world.clock.now())?;
+        self.fence.check()
     }
 
     /// Those that are not deleted, and are to be tried again, are in `later`.

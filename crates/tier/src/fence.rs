@@ -12,6 +12,11 @@
 //! An intention to take is durable before the store is asked for it, so a volume knows its own writers after a crash
 //! at any point, and a start that does not reach the store changes nothing.
 //!
+//! A copy may have been made while the writer held the store, and been put back after it went on: then the writer that is
+//! found is known. So a *mark* counts up with it, first on the volume and then in the store, before it publishes or deletes anything
+//! when the last count is [`MARK_EVERY`] ago. A store whose mark is above that of the volume was written to after the copy was made.
+//! Not told apart is a copy after which nothing was published or deleted but within so many seconds (and what a request takes).
+//!
 //! The start does not wait for the store: an instance runs unfenced-but-untaken on memory, flash and
 //! volume, and reads objects; only puts and deletions need the fence.
 //!
@@ -21,27 +26,30 @@
 //! | at | size | what |
 //! | --- | --- | --- |
 //! | 0 | 8 | magic `TERRAEPO` |
-//! | 8 | 4 | format version, 1 |
+//! | 8 | 4 | format version: 2 with a mark, else 1 |
 //! | 12 | 4 | CRC-32C of the rest |
 //! | 16 | 16 | instance |
 //! | 32 | 16 | lineage |
 //! | 48 | 8 | number drawn at the open |
 //! | 56 | 4 | writer epoch |
-//! | 60 | 4 | zero |
+//! | 60 | 4 | mark |
 //!
 //! Locks: `state`, for memory work. Two who take at once do it twice, which changes nothing.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use terrace_io::clock::Nanos;
 use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
 
 /// The key of the epoch object.
 pub const KEY: &str = "epoch";
 const MAGIC: [u8; 8] = *b"TERRAEPO";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const LEN: usize = 64;
 /// Conditional writes that may fail before the store is said to be unavailable.
 const TRIES: usize = 8;
+/// Who publishes or deletes has counted its mark up so long ago at the most, in nanoseconds.
+pub const MARK_EVERY: Nanos = 10_000_000_000;
 
 /// Who writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,20 +61,41 @@ pub struct Writer {
     pub nonce: u64,
 }
 
+/// What the epoch object says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    pub writer: Writer,
+    /// Counts up while the writer publishes and deletes.
+    pub mark: u32,
+}
+
 /// A writer that took the store from this volume, or meant to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taker {
     pub epoch: u32,
     /// Of its open. 0: any writer up to the epoch, as known of volumes that did not keep their takers.
     pub nonce: u64,
+    /// As far as it may have come.
+    pub mark: u32,
 }
 
 impl Taker {
-    fn is(&self, writer: &Writer) -> bool {
-        match self.nonce {
+    fn is(&self, held: &Held) -> bool {
+        let writer = &held.writer;
+        let same = match self.nonce {
             0 => writer.epoch <= self.epoch,
             nonce => (writer.epoch, writer.nonce) == (self.epoch, nonce),
-        }
+        };
+        same && held.mark <= self.mark
+    }
+
+    /// What is to be kept where `kept` was and `takers` are noted: marks never go back.
+    pub fn merged(kept: &[Taker], takers: &[Taker]) -> Vec<Taker> {
+        let mark = |taker: &Taker| {
+            let same = kept.iter().filter(|k| (k.epoch, k.nonce) == (taker.epoch, taker.nonce));
+            same.map(|k| k.mark).fold(taker.mark, u32::max)
+        };
+        takers.iter().map(|taker| Taker { mark: mark(taker), ..*taker }).collect()
     }
 }
 
@@ -76,7 +105,7 @@ pub const TAKERS_MAX: usize = 15;
 /// Where a volume keeps who of its writers may be found in the store: first who was, then, in order, who meant to take it since.
 pub trait Takers: Send + Sync {
     fn known(&self) -> Vec<Taker>;
-    /// Durable when it returns. Err says why it is not; nobody tries again.
+    /// Durable when it returns, as [`Taker::merged`] says. Err says why it is not; nobody tries again.
     fn note(&self, takers: &[Taker]) -> Result<(), String>;
 }
 
@@ -95,7 +124,8 @@ impl Takers for TakersInMemory {
         self.0.lock().clone()
     }
     fn note(&self, takers: &[Taker]) -> Result<(), String> {
-        *self.0.lock() = takers.to_vec();
+        let mut kept = self.0.lock();
+        *kept = Taker::merged(&kept, takers);
         Ok(())
     }
 }
@@ -143,25 +173,33 @@ impl FenceError {
 }
 
 impl Writer {
+    /// With its mark at the beginning.
     pub fn taker(&self) -> Taker {
-        Taker { epoch: self.epoch, nonce: self.nonce }
+        Held { writer: *self, mark: 0 }.taker()
+    }
+}
+
+impl Held {
+    fn taker(&self) -> Taker {
+        Taker { epoch: self.writer.epoch, nonce: self.writer.nonce, mark: self.mark }
     }
 
     pub(crate) fn encode(&self) -> [u8; LEN] {
-        let mut b = [0; LEN];
+        let (mut b, writer) = ([0; LEN], &self.writer);
         b[..8].copy_from_slice(&MAGIC);
-        b[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        b[16..32].copy_from_slice(&self.instance.to_le_bytes());
-        b[32..48].copy_from_slice(&self.lineage.to_le_bytes());
-        b[48..56].copy_from_slice(&self.nonce.to_le_bytes());
-        b[56..60].copy_from_slice(&self.epoch.to_le_bytes());
+        b[8..12].copy_from_slice(&(if self.mark > 0 { VERSION } else { 1 }).to_le_bytes());
+        b[16..32].copy_from_slice(&writer.instance.to_le_bytes());
+        b[32..48].copy_from_slice(&writer.lineage.to_le_bytes());
+        b[48..56].copy_from_slice(&writer.nonce.to_le_bytes());
+        b[56..60].copy_from_slice(&writer.epoch.to_le_bytes());
+        b[60..].copy_from_slice(&self.mark.to_le_bytes());
         let crc = crc32c::crc32c(&b[16..]);
         b[12..16].copy_from_slice(&crc.to_le_bytes());
         b
     }
 
     /// Total over any bytes.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Writer, &'static str> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Held, &'static str> {
         let Ok(b) = <[u8; LEN]>::try_from(bytes) else { return Err("its length is wrong") };
         let u32_at = |i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
         let u64_at = |i: usize| u64::from(u32_at(i)) | u64::from(u32_at(i + 4)) << 32;
@@ -169,7 +207,7 @@ impl Writer {
         if b[..8] != MAGIC {
             return Err("it is not ours");
         }
-        if u32_at(8) != VERSION {
+        if !(1..=VERSION).contains(&u32_at(8)) {
             return Err("its format version is not known");
         }
         if u32_at(12) != crc32c::crc32c(&b[16..]) {
@@ -177,16 +215,30 @@ impl Writer {
         }
         let writer =
             Writer { instance: u128_at(16), lineage: u128_at(32), nonce: u64_at(48), epoch: u32_at(56) };
-        if writer.encode() != b { Err("it has bytes that nobody writes") } else { Ok(writer) }
+        let held = Held { writer, mark: u32_at(60) };
+        if held.encode() != b { Err("it has bytes that nobody writes") } else { Ok(held) }
     }
 }
 
 #[derive(Clone)]
 enum State {
     Untaken,
-    Taken,
+    Taken {
+        mark: u32,
+        /// When it was counted up to that.
+        at: Nanos,
+        /// Somebody counts it up.
+        moving: bool,
+    },
     /// Final: nothing is published or deleted any more.
     Lost(FenceError),
+}
+
+/// What is to be done about the epoch object that was found.
+enum Turn {
+    Put,
+    /// It is as it should be.
+    Done,
 }
 
 pub struct Fence {
@@ -222,12 +274,49 @@ impl Fence {
     /// Makes sure that the store is ours to write to. Asks it once; then it is an answer from memory.
     pub fn take(&self) -> Result<(), FenceError> {
         match &*self.state.lock() {
-            State::Taken => return Ok(()),
+            State::Taken { .. } => return Ok(()),
             State::Lost(error) => return Err(error.clone()),
             State::Untaken => {}
         }
         let result = self.try_take();
-        self.note(result, State::Taken)
+        self.note(result)
+    }
+
+    /// To be called before anything is published or deleted: makes sure that the store is ours, and that copies of the volume
+    /// made before can be told apart. Asks the store each [`MARK_EVERY`].
+    pub fn keep_up(&self, now: Nanos) -> Result<(), FenceError> {
+        self.take()?;
+        let next = match &mut *self.state.lock() {
+            State::Taken { mark, at, moving } if !*moving && now >= at.saturating_add(MARK_EVERY) => {
+                *moving = true;
+                mark.saturating_add(1)
+            }
+            _ => return Ok(()),
+        };
+        let result = if crate::planted::MARK_STANDS.on() { Ok(()) } else { self.move_mark(next) };
+        if let State::Taken { mark, at, moving } = &mut *self.state.lock() {
+            *moving = false;
+            if result.is_ok() {
+                (*mark, *at) = (next, now);
+            }
+        }
+        self.note(result)
+    }
+
+    /// First on the volume, then in the store.
+    fn move_mark(&self, mark: u32) -> Result<(), FenceError> {
+        let mine = Held { writer: self.writer, mark };
+        let is_me = |taker: &Taker| (taker.epoch, taker.nonce) == (self.writer.epoch, self.writer.nonce);
+        let mut takers = self.takers.known();
+        takers.retain(|taker| !is_me(taker));
+        takers.push(mine.taker());
+        self.note_takers(&takers)?;
+        self.put(&mine, &|found| match found {
+            Some(found) if found.writer != self.writer => Err(self.fenced(found.writer)),
+            Some(found) if found.mark >= mark => Ok(Turn::Done),
+            Some(_) => Ok(Turn::Put),
+            None => Err(FenceError::Empty { store: self.store.describe() }),
+        })
     }
 
     /// Reads the epoch object again, as before any deletion: are we still the writer?
@@ -238,14 +327,16 @@ impl Fence {
             Err(StoreError::Absent { .. }) => Err(FenceError::Empty { store: self.store.describe() }),
             Err(error) => return Err(error.into()),
         };
-        let result =
-            found.and_then(|found| if found == self.writer { Ok(()) } else { Err(self.fenced(found)) });
-        self.note(result, State::Taken)
+        let is_mine = |found: Held| match found.writer == self.writer {
+            true => Ok(()),
+            false => Err(self.fenced(found.writer)),
+        };
+        self.note(found.and_then(is_mine))
     }
 
     /// Who writes to the store now, without taking it; None: nobody ever did. For looking at an instance
     /// that does not run: an error that [`FenceError::is_final`] says that it is not this instance's store.
-    pub fn look(&self) -> Result<Option<Writer>, FenceError> {
+    pub fn look(&self) -> Result<Option<Held>, FenceError> {
         match self.store.get(Purpose::Epoch, KEY) {
             Ok((bytes, _)) => self.read(&bytes).map(Some),
             Err(StoreError::Absent { .. }) if self.bound => {
@@ -257,16 +348,13 @@ impl Fence {
     }
 
     /// Whether the writer is one of this volume: this one, or one before it.
-    pub fn knows(&self, found: &Writer) -> bool {
-        *found == self.writer || self.known.iter().any(|taker| taker.is(found))
+    pub fn knows(&self, found: &Held) -> bool {
+        found.writer == self.writer || self.known.iter().any(|taker| taker.is(found))
     }
 
     /// Notes that we are about to take the store, in which `found` was. Two who do this at once may note one of the
     /// known too many, which does no harm.
-    fn note_intention(&self, found: Option<&Writer>) -> Result<(), FenceError> {
-        if crate::planted::TAKER_NOT_NOTED.on() {
-            return Ok(());
-        }
+    fn note_intention(&self, found: Option<&Held>) -> Result<(), FenceError> {
         let mut takers = match found {
             // Nobody else can take it any more: they meant to take it from somebody before.
             Some(found) if !self.known.first().is_some_and(|first| first.is(found)) => vec![found.taker()],
@@ -277,16 +365,22 @@ impl Fence {
             takers.remove(1); // so many starts ago, nothing of it is on its way
         }
         takers.push(self.writer.taker());
-        if self.takers.known() == takers {
-            return Ok(());
-        }
-        self.takers.note(&takers).map_err(FenceError::Unnoted)
+        self.note_takers(&takers)
     }
 
-    fn note(&self, result: Result<(), FenceError>, taken: State) -> Result<(), FenceError> {
+    fn note_takers(&self, takers: &[Taker]) -> Result<(), FenceError> {
+        if self.takers.known() == takers || crate::planted::TAKER_NOT_NOTED.on() {
+            return Ok(());
+        }
+        self.takers.note(takers).map_err(FenceError::Unnoted)
+    }
+
+    fn note(&self, result: Result<(), FenceError>) -> Result<(), FenceError> {
         let mut state = self.state.lock();
         match &result {
-            Ok(()) if matches!(*state, State::Untaken) => *state = taken,
+            Ok(()) if matches!(*state, State::Untaken) => {
+                *state = State::Taken { mark: 0, at: 0, moving: false };
+            }
             Err(error) if error.is_final() => *state = State::Lost(error.clone()),
             _ => {}
         }
@@ -297,49 +391,62 @@ impl Fence {
         FenceError::Fenced { store: self.store.describe(), found: found.epoch, mine: self.writer.epoch }
     }
 
-    /// The writer that the epoch object names, if the store is this instance's.
-    fn read(&self, bytes: &[u8]) -> Result<Writer, FenceError> {
+    /// What the epoch object says, if the store is this instance's.
+    fn read(&self, bytes: &[u8]) -> Result<Held, FenceError> {
         let store = self.store.describe();
-        let found =
-            Writer::decode(bytes).map_err(|what| FenceError::Corrupt { store: store.clone(), what })?;
-        let mine = self.writer;
-        if found.instance != mine.instance {
-            return Err(FenceError::OtherInstance { store, found: found.instance, mine: mine.instance });
+        let found = Held::decode(bytes).map_err(|what| FenceError::Corrupt { store: store.clone(), what })?;
+        let (writer, mine) = (found.writer, self.writer);
+        if writer.instance != mine.instance {
+            return Err(FenceError::OtherInstance { store, found: writer.instance, mine: mine.instance });
         }
-        if found.lineage != mine.lineage {
-            return Err(FenceError::OtherLineage { store, found: found.lineage, mine: mine.lineage });
+        if writer.lineage != mine.lineage {
+            return Err(FenceError::OtherLineage { store, found: writer.lineage, mine: mine.lineage });
         }
         Ok(found)
     }
 
     fn try_take(&self) -> Result<(), FenceError> {
-        let body = self.writer.encode();
-        let mut last = None;
-        for _ in 0..TRIES {
-            let put = match self.store.get(Purpose::Epoch, KEY) {
-                Ok((bytes, version)) => {
-                    let found = self.read(&bytes)?;
-                    if found == self.writer {
-                        return Ok(()); // the reply was lost, the effect was not
-                    }
-                    if !self.knows(&found) && !crate::planted::PASSED_IGNORED.on() {
-                        let (store, found, mine) = (self.store.describe(), found.epoch, self.writer.epoch);
-                        return Err(FenceError::Passed { store, found, mine });
-                    }
-                    if found.epoch >= self.writer.epoch {
-                        return Err(self.fenced(found));
-                    }
-                    self.note_intention(Some(&found))?;
-                    self.store.put_if_match(Purpose::Epoch, KEY, &body, &version)
-                }
-                Err(StoreError::Absent { .. }) if self.bound => {
+        self.put(&Held { writer: self.writer, mark: 0 }, &|found| {
+            let Some(found) = found else {
+                if self.bound {
                     return Err(FenceError::Empty { store: self.store.describe() });
                 }
-                Err(StoreError::Absent { .. }) => {
-                    self.note_intention(None)?;
-                    self.store.put_if_absent(Purpose::Epoch, KEY, &[Bytes::copy_from_slice(&body)])
-                }
+                return self.note_intention(None).map(|()| Turn::Put);
+            };
+            if found.writer == self.writer {
+                return Ok(Turn::Done); // the reply was lost, the effect was not
+            }
+            if !self.knows(found) && !crate::planted::PASSED_IGNORED.on() {
+                let (store, mine) = (self.store.describe(), self.writer.epoch);
+                return Err(FenceError::Passed { store, found: found.writer.epoch, mine });
+            }
+            if found.writer.epoch >= self.writer.epoch {
+                return Err(self.fenced(found.writer));
+            }
+            self.note_intention(Some(found)).map(|()| Turn::Put)
+        })
+    }
+
+    /// Puts the epoch object in place of the one that is there, as long as `turn` says so of it.
+    fn put(
+        &self,
+        held: &Held,
+        turn: &dyn Fn(Option<&Held>) -> Result<Turn, FenceError>,
+    ) -> Result<(), FenceError> {
+        let body = held.encode();
+        let mut last = None;
+        for _ in 0..TRIES {
+            let (found, version) = match self.store.get(Purpose::Epoch, KEY) {
+                Ok((bytes, version)) => (Some(self.read(&bytes)?), Some(version)),
+                Err(StoreError::Absent { .. }) => (None, None),
                 Err(error) => return Err(error.into()),
+            };
+            if let Turn::Done = turn(found.as_ref())? {
+                return Ok(());
+            }
+            let put = match &version {
+                Some(version) => self.store.put_if_match(Purpose::Epoch, KEY, &body, version),
+                None => self.store.put_if_absent(Purpose::Epoch, KEY, &[Bytes::copy_from_slice(&body)]),
             };
             match put {
                 Ok(_) => return Ok(()),

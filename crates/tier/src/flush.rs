@@ -245,8 +245,8 @@ impl Flusher {
         let for_checkpoint = pressure.oldest.is_some_and(|oldest| oldest < pressure.target);
         let frames = match choose(pressure) {
             Choice::Nothing => {
-                self.spill.get().iter().for_each(|spill| spill.give_back_room(self.pool.unspilled()));
-                return Step::Idle;
+                let moved = self.spill.get().is_some_and(|spill| spill.give_back_room(self.pool.unspilled()));
+                return if moved { Step::Worked } else { Step::Idle };
             }
             Choice::Oldest => self.pool.oldest_dirty_frames(batch(self.pool.frames())),
             Choice::Coldest => {

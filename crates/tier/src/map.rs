@@ -343,6 +343,10 @@ impl Map {
         let inner = self.inner.read();
         inner.buffered.sinking_slots() + inner.slots.pending()
     }
+    /// Slots that no sinking frees: of undo and the catalog.
+    pub fn slots_staying(&self) -> u32 {
+        self.inner.read().buffered.staying_slots()
+    }
     /// Whether slots wait for the log to be durable.
     pub fn has_pending_slots(&self) -> bool {
         self.inner.read().slots.has_pending()

@@ -81,6 +81,8 @@ pub static FENCE_NOT_READ: Switch = Switch::new();
 pub static PASSED_IGNORED: Switch = Switch::new();
 /// Nothing is noted on the volume before the store is taken.
 pub static TAKER_NOT_NOTED: Switch = Switch::new();
+/// A writer's mark in the store stands still while it publishes and deletes.
+pub static MARK_STANDS: Switch = Switch::new();
 /// A fenced instance publishes what it has put.
 pub static FENCED_PUBLISHES: Switch = Switch::new();
 /// The scrub takes any lineage's objects for its own.

@@ -288,7 +288,8 @@ impl Sinker {
 
     /// Moves a block that the caller has put in flight.
     fn run(&self, block: BlockId) -> Result<Sunk, SinkError> {
-        let result = self.mover.sink(block);
+        let kept_up = self.mover.fence.keep_up(self.world.clock.now());
+        let result = kept_up.map_err(SinkError::from).and_then(|()| self.mover.sink(block));
         {
             let mut state = self.state.lock();
             state.in_flight.remove(&block);

@@ -7,10 +7,12 @@
 //! [`Spill`] instead of map, slab and flash.
 //!
 //! One flusher writes, and takes slots. A page is read only while it is not in memory, and written only while it is: so nobody reads a
-//! slot that is being written. Locks: `slots`, for memory work only; `files`, over growing and shrinking a file.
+//! slot that is being written. Locks: `reading`, shared, over a read; `slots`, for memory work only; `files`, over growing and shrinking a
+//! file.
 
 mod files;
 mod flush;
+mod moves;
 mod slots;
 
 use crate::below::{ReadError, Tier};
@@ -20,7 +22,7 @@ use crate::planted;
 use crate::pool::Pool;
 use crate::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 use files::Place;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use slots::{Home, Slot, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,6 +60,8 @@ pub struct SpillCounters {
 /// The spill space.
 pub struct Spill {
     slots: Mutex<Slots>,
+    /// Held by who reads, from when it knows where.
+    reading: RwLock<()>,
     /// Flash, if there is, and the volume.
     files: Mutex<Vec<Place>>,
     /// Flash has failed, or there is none: new slots are on the volume.
@@ -86,6 +90,7 @@ impl Spill {
         let files = flash.map(|disk| place(disk, Tier::Flash)).into_iter();
         Spill {
             slots: Mutex::default(),
+            reading: RwLock::new(()),
             files: Mutex::new(files.chain([place(volume, Tier::Volume)]).collect()),
             on_volume: AtomicBool::new(on_volume),
             max: AtomicU64::new(max),
@@ -174,6 +179,7 @@ impl Spill {
 
     /// Fills `image` with the page's, and says where it was.
     pub(crate) fn read(&self, id: PageId, image: &mut [u8]) -> Result<Tier, ReadError> {
+        let _reading = self.reading.read_recursive();
         let home = self.slots.lock().home(id).ok_or(ReadError::Absent(id))?;
         let tier = home.slot.tier;
         let failed = |error| ReadError::Disk { id, tier, error };
@@ -247,24 +253,36 @@ impl Spill {
         }
     }
 
-    /// Gives the end of the file back to the device if much of it is free, `in_memory` pages having no slot yet. For the flusher alone, who takes slots. A file that
-    /// cannot be made shorter stays as it is.
-    pub(crate) fn give_back_room(&self, in_memory: usize) {
+    /// Gives the end of the file back to the device if much of it is free, `in_memory` pages having no slot yet; pages that are
+    /// there beside much that is free further in front are moved first, some at a time. True: there may be more to move.
+    /// For the flusher alone, who takes slots. A file that cannot be made shorter stays as it is.
+    pub(crate) fn give_back_room(&self, in_memory: usize) -> bool {
         let tier = self.tier();
-        let needed = {
+        let steps = |slots: u64| (slots.min(u64::from(u32::MAX / 2)) as u32).next_multiple_of(GROWTH);
+        let ends = || {
             let slots = self.slots.lock();
             // Room for those in memory was promised, or may have been.
+            let least = slots.used + in_memory as u64;
             let end = if planted::SPILL_CUT_SHORT.on() { 0 } else { u64::from(slots.next) };
-            end.max(slots.used + in_memory as u64).min(u64::from(u32::MAX / 2)) as u32
+            (steps(least), steps(least.max(end)))
         };
+        let ((least, end), grown) = (ends(), self.grown(tier));
+        let is_much = |keep: u32| grown >= keep.saturating_add(2 * GROWTH);
+        let moved = is_much(least) && end > least && self.move_down(tier, least);
+        let keep = if moved { ends().1 } else { end };
         let mut files = self.files.lock();
-        let Some(place) = files.iter_mut().find(|place| place.tier == tier) else { return };
-        let keep = needed.next_multiple_of(GROWTH);
-        if let Some(file) = place.file.as_ref().filter(|_| place.grown >= keep.saturating_add(2 * GROWTH)) {
-            if file.shrink(u64::from(keep) * PAGE_SIZE as u64).is_ok() {
-                place.grown = keep;
-            }
+        let Some(place) = files.iter_mut().find(|place| place.tier == tier) else { return false };
+        if let Some(file) = place.file.as_ref().filter(|_| is_much(keep))
+            && file.shrink(u64::from(keep) * PAGE_SIZE as u64).is_ok()
+        {
+            place.grown = keep;
         }
+        moved
+    }
+
+    /// Slots that the tier's file has room for.
+    fn grown(&self, tier: Tier) -> u32 {
+        self.files.lock().iter().find(|place| place.tier == tier).map_or(0, |place| place.grown)
     }
 
     /// Removes the files: the engine has stopped. What is left the next start removes.

@@ -158,3 +158,30 @@ fn a_page_that_was_made_in_memory_is_not_missed_at_its_first_read() {
     assert_eq!(shards.sampled(), 5);
     assert_eq!(Shards::new(100).curve(None).miss_ratio(5.0), None, "nothing was read");
 }
+
+/// A workload of small distances for a long time, then one of large ones: the curve is of the second one after a while, and
+/// of both where nothing ages.
+#[test]
+fn what_was_read_long_ago_counts_less_and_less() {
+    let run = |ages: bool| {
+        let (mut shards, mut reads) = (Shards::new(256), 0.0);
+        let mut read = |shards: &mut Shards, page: u64| {
+            shards.read(page, hash(3, page));
+            reads += 1.0;
+            if ages && shards.is_due() {
+                shards.halve();
+                reads /= 2.0;
+            }
+        };
+        (0..400_000u64).for_each(|n| read(&mut shards, n % 100));
+        (0..400_000u64).for_each(|n| read(&mut shards, 1000 + n % 4000));
+        shards.curve(Some(reads)).of_reads(800_000.0)
+    };
+    let (old, young) = (run(false), run(true));
+    let missed = |curve: &Curve| curve.miss_ratio(1000.0).unwrap();
+    println!("{} without age, {} with", missed(&old), missed(&young));
+    assert!((missed(&old) - 0.5).abs() < 0.05 && missed(&young) > 0.9);
+    assert_eq!((old.reads(), young.reads()), (800_000.0, 800_000.0));
+    let (later, small) = (young.miss_ratio_later(5000.0).unwrap(), young.miss_ratio(5000.0).unwrap());
+    assert!(later < 0.05 && small < 0.05, "all of it is had: {later}, {small}");
+}

@@ -16,7 +16,9 @@
 //! | packing | with an object store: states of codecs that compress |
 //! | prefetchers | with an object store, for each the bodies of the pages of one request and the state of a codec. Bodies count as half a page, for they are compressed, and twice: as a remote store answers, and as they are taken apart |
 
-use super::{Config, MIB};
+use super::{Bytes, Config, MIB};
+use crate::error::Error;
+use terrace_io::AlignedBuf;
 use terrace_tier::object::codec;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::prefetch::PREFETCH_MAX;
@@ -134,6 +136,22 @@ impl Config {
         budget
     }
 
+    /// Refuses a memory that is not to be had. `more`: bytes of it that are still to be taken; `limit`: bytes that control
+    /// groups allow, beyond which the process would be killed some day.
+    pub fn check_machine(&self, more: u64, limit: Option<u64>) -> Result<(), Error> {
+        if let Some(limit) = limit.filter(|limit| self.memory.0 > *limit) {
+            return Err(Error::Invalid(format!(
+                "memory = {} is more than this machine gives: control groups allow this process {}",
+                self.memory,
+                Bytes(limit)
+            )));
+        }
+        if !AlignedBuf::is_to_be_had(more as usize) {
+            return Err(Error::Invalid(format!("memory = {} is more than this machine gives", self.memory)));
+        }
+        Ok(())
+    }
+
     /// Bytes that locks may take: a statement that needs more fails.
     pub fn locks_memory(&self) -> usize {
         (self.memory.0 / 8) as usize
@@ -157,7 +175,6 @@ const FRAMES_MIN: u64 = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Bytes;
 
     /// A memory of so many MiB, with four times as much flash or none.
     fn config(mib: u64, flash: bool) -> Config {
@@ -189,6 +206,16 @@ mod tests {
             println!("{mib} MiB: {share} % in {budget:?}");
             assert!(share >= percent, "{mib} MiB: {share} % in {budget:?}");
         }
+    }
+
+    #[test]
+    fn memory_that_control_groups_do_not_allow_is_refused_in_words() {
+        let check = |mib, limit: u64| config(mib, false).check_machine(mib * MIB, Some(limit * MIB));
+        assert!(check(64, 64).is_ok() && config(64, false).check_machine(64 * MIB, None).is_ok());
+        let refused = check(65, 64).unwrap_err().to_string();
+        assert!(refused.contains("memory = 65M") && refused.contains("allow this process 64M"), "{refused}");
+        let refused = config(1 << 40, false).check_machine(MIB << 40, None).unwrap_err().to_string();
+        assert!(refused.contains("is more than this machine gives"), "{refused}");
     }
 
     #[test]

@@ -129,7 +129,7 @@ pub(super) fn a_superblock() -> Superblock {
         log_blocks: 16,
         starts: vec![0, 5],
         history: vec![(2, 10), (3, 20)],
-        takers: vec![Taker { epoch: 2, nonce: 1 << 60 }, Taker { epoch: 3, nonce: 9 }],
+        takers: vec![Taker { epoch: 2, nonce: 1 << 60, mark: 0 }, Taker { epoch: 3, nonce: 9, mark: 5 }],
     }
 }
 

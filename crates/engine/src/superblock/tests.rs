@@ -18,7 +18,7 @@ fn one() -> Superblock {
         log_blocks: 512,
         starts: vec![1, 2, 3],
         history: vec![(2, 10), (3, 20)],
-        takers: vec![Taker { epoch: 1, nonce: 0 }, Taker { epoch: 3, nonce: 1 << 60 }],
+        takers: vec![Taker { epoch: 1, nonce: 0, mark: 0 }, Taker { epoch: 3, nonce: 1 << 60, mark: 7 }],
     }
 }
 
@@ -112,9 +112,9 @@ fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one()
     assert_eq!(s, old);
     for end in [30, 40] {
         s.begin_epoch(end).unwrap();
-        assert_eq!(s.takers, [Taker { epoch: 3, nonce: 0 }]);
+        assert_eq!(s.takers, [Taker { epoch: 3, nonce: 0, mark: 0 }]);
     }
-    assert_eq!((s.epoch, s.encode()[16]), (5, 3));
+    assert_eq!((s.epoch, s.encode()[16], one().encode()[16]), (5, 3, 4));
     let mut never = Superblock { has_store: false, takers: vec![], ..one() };
     never.begin_epoch(30).unwrap();
     assert_eq!((&never.takers[..], never.encode()[16]), (&[][..], 1));

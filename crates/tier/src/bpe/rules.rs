@@ -27,6 +27,12 @@ impl Bpe {
         self.rules_changed();
     }
 
+    /// Set once, before the worker begins, who calls it when the pages that the last run left are known: by their fingerprints,
+    /// so nobody knows whose they are before somebody who knows the tables' pages says so by `classify`.
+    pub fn when_restored(&self, act: impl Fn(&Bpe) + Send + Sync + 'static) {
+        assert!(self.when_restored.set(Box::new(act)).is_ok(), "what is to be done then is set twice");
+    }
+
     pub(super) fn rule_of(&self, id: PageId) -> Option<SpaceRule> {
         self.rules.get()?.of(id.space)
     }

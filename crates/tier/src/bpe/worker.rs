@@ -82,6 +82,8 @@ impl Bpe {
         state.restoring = more.then_some(next);
         if !more {
             state.index.end_restore();
+            drop(state);
+            self.when_restored.get().into_iter().for_each(|act| act(self));
         }
         more
     }

@@ -65,6 +65,62 @@ fn a_volume_put_back_from_yesterday_stays_fenced_however_often_it_is_started() {
     start(&store, &today, 4, 14).take().unwrap();
 }
 
+/// Planted bugs are switched on for all.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A copy made while the writer held the store, put back after it went on.
+#[test]
+fn a_copy_of_the_same_life_is_passed_by_what_the_writer_did_ten_seconds_later() {
+    let _one = ONE.lock();
+    put_back_a_copy_of_the_same_life();
+}
+
+fn put_back_a_copy_of_the_same_life() {
+    for (last, passed) in [(MARK_EVERY - 1, false), (MARK_EVERY, true), (70 * MARK_EVERY, true)] {
+        let (store, volume) = (store(), Arc::new(TakersInMemory::default()));
+        let one = start(&store, &volume, 1, 11);
+        one.keep_up(0).unwrap();
+        let copy = TakersInMemory::of(&volume.known());
+        one.keep_up(last).unwrap();
+        for epoch in 2..20 {
+            let put_back = start(&store, &copy, epoch, 1000 + u64::from(epoch));
+            let taken = put_back.take();
+            assert_eq!(taken.is_err(), passed, "{last}: {taken:?}");
+            assert!(
+                !passed
+                    || matches!(taken, Err(FenceError::Passed { found: 1, .. })) && put_back.check().is_err()
+            );
+        }
+        assert_eq!(one.check().is_ok(), passed, "the copy took it");
+        assert_eq!(start(&store, &volume, 2, 12).keep_up(0).is_ok(), passed, "{last}");
+    }
+}
+
+#[test]
+fn the_mark_moves_on_the_volume_before_it_moves_in_the_store() {
+    let _one = ONE.lock();
+    let (store, volume) = (store(), Arc::new(TakersInMemory::default()));
+    let marks = || {
+        let kept = volume.known().last().map_or(0, |taker| taker.mark);
+        let held = store.get(Purpose::Epoch, KEY).map(|(bytes, _)| Held::decode(&bytes).unwrap().mark);
+        (kept, held.unwrap_or(0))
+    };
+    let one = start(&store, &volume, 1, 11);
+    for now in 0..5 {
+        one.keep_up(now * MARK_EVERY).unwrap();
+        one.keep_up(now * MARK_EVERY + 1).unwrap();
+        assert_eq!(marks(), (now as u32, now as u32), "once in ten seconds");
+    }
+    store.faults.dead.store(true, Ordering::SeqCst);
+    for _ in 0..3 {
+        assert!(!one.keep_up(9 * MARK_EVERY).unwrap_err().is_final(), "nothing is published meanwhile");
+    }
+    store.faults.dead.store(false, Ordering::SeqCst);
+    assert_eq!(marks(), (5, 4));
+    start(&store, &volume, 2, 12).take().unwrap();
+    assert!(matches!(one.keep_up(9 * MARK_EVERY), Err(FenceError::Fenced { found: 2, .. })));
+}
+
 /// One that had no store when the copy was made.
 #[test]
 fn a_copy_from_before_the_first_store_does_not_take_it() {
@@ -77,7 +133,7 @@ fn a_copy_from_before_the_first_store_does_not_take_it() {
 /// Of volumes made before takers were kept only the epoch is known.
 #[test]
 fn a_volume_that_kept_no_takers_takes_its_store_up_to_its_epoch_and_no_further() {
-    let yesterday = [Taker { epoch: 3, nonce: 0 }];
+    let yesterday = [Taker { epoch: 3, nonce: 0, mark: 0 }];
     for (found, is_ours) in [(2, true), (3, true), (4, false)] {
         let store = store();
         fence(&store, writer(found)).take().unwrap();
@@ -100,15 +156,16 @@ fn crashes_and_an_unreachable_store_fence_nobody_and_copies_never_come_back() {
         let random = SimWorld::new(seed + 7000).random;
         let volume = Arc::new(TakersInMemory::default());
         let mut copy = None;
-        let mut epoch = 0;
+        let (mut epoch, mut now) = (0, 0);
         for life in 0..30 {
             epoch += 1;
             let faults = &store.faults;
             faults.unknown.store(2 * random.below(2), Ordering::SeqCst);
             faults.dead.store(random.one_in(3), Ordering::SeqCst);
             let fence = start(&store, &volume, epoch, random.next_u64().max(1));
-            for _ in 0..random.below(3) {
-                match fence.take() {
+            for _ in 0..random.below(4) {
+                now += random.below(2 * MARK_EVERY);
+                match fence.keep_up(now) {
                     Ok(()) => takes += 1,
                     Err(error) => assert!(!error.is_final(), "seed {seed}, life {life}: {error}"),
                 }
@@ -144,7 +201,8 @@ fn starts_that_could_not_take_the_store_are_kept_within_bounds() {
     start(&store, &volume, 1, 1).take().unwrap();
     for epoch in 2..60 {
         let fence = start(&store, &volume, epoch, u64::from(epoch));
-        fence.note_intention(Some(&Writer { nonce: 1, ..writer(1) })).unwrap();
+        let found = Held { writer: Writer { nonce: 1, ..writer(1) }, mark: 0 };
+        fence.note_intention(Some(&found)).unwrap();
         let known = volume.known();
         assert!(known.len() <= TAKERS_MAX && known[0].epoch == 1 && known.last().unwrap().epoch == epoch);
         assert!(known.windows(2).all(|pair| pair[0].epoch < pair[1].epoch));
@@ -156,8 +214,10 @@ fn starts_that_could_not_take_the_store_are_kept_within_bounds() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn planted_each_bug_of_takers_is_found() {
+    let _one = ONE.lock();
     use crate::planted;
-    let runs: [(&str, &planted::Switch, fn()); 2] = [
+    let runs: [(&str, &planted::Switch, fn()); 3] = [
+        ("MARK_STANDS", &planted::MARK_STANDS, put_back_a_copy_of_the_same_life),
         (
             "PASSED_IGNORED",
             &planted::PASSED_IGNORED,
@@ -238,6 +298,6 @@ fn garbage_is_corrupt_and_final() {
     let error = fence(&store, writer(2)).take().unwrap_err();
     assert!(matches!(error, FenceError::Corrupt { .. }) && error.is_final());
     for len in 0..80 {
-        assert!(Writer::decode(&vec![7; len]).is_err());
+        assert!(Held::decode(&vec![7; len]).is_err());
     }
 }

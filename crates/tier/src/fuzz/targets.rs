@@ -1,7 +1,7 @@
 //! The tier's targets.
 
 use super::{Sample, Target, flash};
-use crate::fence::Writer;
+use crate::fence::{Held, Writer};
 use crate::map::entry::{self, ENTRIES, LENGTH_UNIT, ObjectShape, Slot};
 use crate::map::home::{self, Loading};
 use crate::object::codec::{BadBody, Codec, HEAD, Packer};
@@ -223,7 +223,7 @@ fn object_key(bytes: &[u8]) {
 
 fn epoch_samples() -> Vec<Sample> {
     let writer = Writer { instance: 1 << 90, lineage: 2 << 90, nonce: 3, epoch: 4 };
-    vec![sample(writer.encode().to_vec(), (1, 1))]
+    [0, 5].map(|mark| sample(Held { writer, mark }.encode().to_vec(), (1, 1))).into()
 }
 
 fn epoch(bytes: &[u8]) {
@@ -233,8 +233,8 @@ fn epoch(bytes: &[u8]) {
         repaired[12..16].copy_from_slice(&crc.to_le_bytes());
     }
     for bytes in [bytes, &repaired] {
-        if let Ok(writer) = Writer::decode(bytes) {
-            assert!(writer.encode()[..] == *bytes, "an epoch object was accepted that nobody writes");
+        if let Ok(held) = Held::decode(bytes) {
+            assert!(held.encode()[..] == *bytes, "an epoch object was accepted that nobody writes");
         }
     }
 }

@@ -31,8 +31,9 @@ pub(crate) struct Buffered {
     blocks: HashMap<BlockId, Block>,
     /// Blocks here whose space sinks.
     sinking: usize,
-    /// Their slots.
+    /// Their slots, and those of the others.
     sinking_slots: u32,
+    staying_slots: u32,
 }
 
 impl Buffered {
@@ -46,7 +47,8 @@ impl Buffered {
             Block::default()
         });
         entry.slots += u32::from(new);
-        self.sinking_slots += u32::from(new && block.space.sinks());
+        let slots = if block.space.sinks() { &mut self.sinking_slots } else { &mut self.staying_slots };
+        *slots += u32::from(new);
         entry.rewrites = entry.rewrites.saturating_add(u32::from(!new));
         entry.last_change = entry.last_change.max(end);
         first
@@ -57,9 +59,8 @@ impl Buffered {
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         assert!(entry.slots >= pages, "block {block} gives up more slots than it has");
         entry.slots -= pages;
-        if block.space.sinks() {
-            self.sinking_slots -= pages;
-        }
+        let slots = if block.space.sinks() { &mut self.sinking_slots } else { &mut self.staying_slots };
+        *slots -= pages;
         if entry.slots == 0 {
             self.blocks.remove(&block);
             self.sinking -= usize::from(block.space.sinks());
@@ -71,11 +72,18 @@ impl Buffered {
         let sinking = self.blocks.iter().filter(|(block, _)| block.space.sinks());
         (self.sinking, self.sinking_slots) =
             sinking.fold((0, 0), |(n, slots), (_, of)| (n + 1, slots + of.slots));
+        let staying = self.blocks.iter().filter(|(block, _)| !block.space.sinks());
+        self.staying_slots = staying.map(|(_, of)| of.slots).sum();
     }
 
     /// Slots of pages whose space sinks.
     pub fn sinking_slots(&self) -> u32 {
         self.sinking_slots
+    }
+
+    /// Slots of pages whose space does not.
+    pub fn staying_slots(&self) -> u32 {
+        self.staying_slots
     }
 
     pub fn all(&self) -> Vec<BufferedBlock> {

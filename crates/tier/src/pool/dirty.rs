@@ -78,8 +78,9 @@ impl Pool {
         let frame = self.frame(no);
         if !frame.homeless.swap(true, Ordering::AcqRel) {
             let id = frame.id();
-            self.homeless_like(id).fetch_add(1, Ordering::AcqRel);
+            // Who looks at both never finds fewer of those that sink than there are.
             self.homeless_sinking.fetch_add(usize::from(id.space.sinks()), Ordering::AcqRel);
+            self.homeless_like(id).fetch_add(1, Ordering::AcqRel);
         }
     }
 

@@ -5,6 +5,8 @@
 //! that has everything notes nothing, and one that misses pays with its misses. So the curve is too kind to less
 //! memory than there is, and right about more. Who finds the sample busy goes on without: a hit is never worth a wait.
 //!
+//! Reads of long ago count less, in the sample and in the number of all reads that it is held against.
+//!
 //! Locks: the sample's, for memory work only, after no other.
 
 use super::Pool;
@@ -19,8 +21,23 @@ use terrace_cost::{Curve, Shards};
 const SAMPLES_MAX: usize = 8192;
 const SAMPLES_MIN: usize = 1024;
 
+/// What was seen.
+struct Seen {
+    shards: Shards,
+    /// Reads of the pool when it was halved last, and what those until then count.
+    halved_at: u64,
+    past: f64,
+}
+
+impl Seen {
+    /// All reads, as they count now.
+    fn reads(&self, all: u64) -> f64 {
+        self.past + all.saturating_sub(self.halved_at) as f64
+    }
+}
+
 pub(super) struct Sample {
-    shards: Mutex<Shards>,
+    seen: Mutex<Seen>,
     /// Pages whose hash is below it are sampled.
     threshold: AtomicU64,
     /// Notes that found the sample busy.
@@ -34,7 +51,7 @@ impl Sample {
         let shards = Shards::new(samples);
         Sample {
             threshold: AtomicU64::new(shards.threshold()),
-            shards: Mutex::new(shards),
+            seen: Mutex::new(Seen { shards, halved_at: 0, past: 0.0 }),
             skipped: AtomicU64::new(0),
         }
     }
@@ -43,19 +60,26 @@ impl Sample {
         hash < self.threshold.load(Ordering::Relaxed)
     }
 
-    /// Notes a read, or that a page was made. Returns whether the page is (still) sampled.
-    fn note(&self, id: PageId, was_read: bool) -> bool {
+    /// Notes a read, or that a page was made. Returns whether the page is (still) sampled. `all` tells all reads of the
+    /// pool.
+    fn note(&self, id: PageId, was_read: bool, all: impl FnOnce() -> u64) -> bool {
         let hash = spread(id);
         if !self.samples(hash) {
             return false;
         }
-        let Some(mut shards) = self.shards.try_lock() else {
+        let Some(mut seen) = self.seen.try_lock() else {
             self.skipped.fetch_add(1, Ordering::Relaxed);
             return true;
         };
         let page = id.as_u64();
-        let sampled = if was_read { shards.read(page, hash) } else { shards.made(page, hash) };
-        self.threshold.store(shards.threshold(), Ordering::Relaxed);
+        let sampled = if was_read { seen.shards.read(page, hash) } else { seen.shards.made(page, hash) };
+        self.threshold.store(seen.shards.threshold(), Ordering::Relaxed);
+        if seen.shards.is_due() {
+            let all = all();
+            seen.past = seen.reads(all) / 2.0;
+            seen.halved_at = all;
+            seen.shards.halve();
+        }
         sampled
     }
 }
@@ -66,7 +90,7 @@ impl Pool {
     pub(super) fn sample_hit(&self, no: FrameNo, id: PageId) {
         let frame = self.frame(no);
         frame.noted_at.store(self.period.load(Ordering::Relaxed), Ordering::Relaxed);
-        if !self.sample.note(id, true) {
+        if !self.sample.note(id, true, || self.reads()) {
             frame.sampled.store(false, Ordering::Relaxed);
         }
     }
@@ -74,7 +98,10 @@ impl Pool {
     /// A page came into memory: `was_read` says whether for a read that counts.
     pub(super) fn sample_arrival(&self, no: FrameNo, id: PageId, was_read: bool) {
         let frame = self.frame(no);
-        let sampled = if was_read { self.sample.note(id, true) } else { self.sample.samples(spread(id)) };
+        let sampled = match was_read {
+            true => self.sample.note(id, true, || self.reads()),
+            false => self.sample.samples(spread(id)),
+        };
         frame.sampled.store(sampled, Ordering::Relaxed);
         frame.noted_at.store(self.period.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -82,17 +109,23 @@ impl Pool {
     /// A page was made in memory.
     pub(super) fn sample_made(&self, no: FrameNo, id: PageId) {
         let frame = self.frame(no);
-        frame.sampled.store(self.sample.note(id, false), Ordering::Relaxed);
+        frame.sampled.store(self.sample.note(id, false, || self.reads()), Ordering::Relaxed);
         frame.noted_at.store(self.period.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     pub(super) fn sample_forget(&self, space: SpaceId) {
-        self.sample.shards.lock().forget(|page| page >> 32 == u64::from(space.0));
+        self.sample.seen.lock().shards.forget(|page| page >> 32 == u64::from(space.0));
     }
 
-    /// Which share of the reads since the start an LRU of any size would have missed.
+    /// Reads since the start.
+    fn reads(&self) -> u64 {
+        self.hits() + self.counters.reads_below.load(Ordering::Relaxed)
+    }
+
+    /// Which share of the reads an LRU of any size would have missed, of late more than long ago.
     pub fn curve(&self) -> Curve {
-        let reads = self.hits() + self.counters.reads_below.load(Ordering::Relaxed);
-        self.sample.shards.lock().curve(Some(reads as f64))
+        let all = self.reads();
+        let seen = self.sample.seen.lock();
+        seen.shards.curve(Some(seen.reads(all))).of_reads(all as f64)
     }
 }

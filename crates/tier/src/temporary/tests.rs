@@ -90,3 +90,46 @@ fn room_that_was_promised_is_not_promised_again_before_the_pages_are_made() {
     spill.drop_space(B);
     pages::Room::admit(&room, 10, A).unwrap();
 }
+
+/// Pages at the file's end kept all that others had left before them.
+#[test]
+fn the_end_of_the_file_is_given_back_though_a_long_lived_page_is_there() {
+    let disk = SimWorld::new(1).disk("volume");
+    let odd = Arc::new(OddDisk::new(disk.clone()));
+    let spill = Arc::new(Spill::new(None, odd.clone(), 100_000));
+    for (space, pages) in [(A, 0..5000), (B, 0..300), (A, 5000..6000), (B, 300..310)] {
+        for some in ids(space, pages).chunks(100) {
+            spill.write(some, &mut images(some)).unwrap();
+        }
+    }
+    let left = ids(B, 0..310);
+    let before = spill.file_bytes();
+    spill.drop_space(A);
+    assert!(!spill.give_back_room(90_000) && spill.file_bytes() == before, "room was promised for others");
+    // Who reads stands in the way, and nothing is lost of what was on its way.
+    let other = spill.clone();
+    odd.once(move || assert!(!other.give_back_room(0)));
+    spill.read(left[0], &mut vec![0; PAGE_SIZE]).unwrap();
+    assert_eq!(spill.file_bytes(), before);
+    // A page that is given up meanwhile is not moved.
+    let other = spill.clone();
+    odd.once(move || other.forget(PageId::new(B, 5)));
+    assert!(spill.give_back_room(0));
+    let rounds = (0..100).take_while(|_| spill.give_back_room(0)).count();
+    assert!(rounds < 99 && spill.file_bytes() == 1024 * PAGE_SIZE as u64, "{rounds}, {}", spill.file_bytes());
+    let left: Vec<PageId> = left.into_iter().filter(|id| id.page != 5).collect();
+    is_whole(&spill, &left);
+    assert_eq!((spill.used(), spill.slots.lock().next), (309, 309), "slots are lost");
+    // What cannot be read stays.
+    let more = ids(A, 0..4000);
+    more.chunks(100).for_each(|some| spill.write(some, &mut images(some)).unwrap());
+    let last = ids(B, 400..410);
+    spill.write(&last, &mut images(&last)).unwrap();
+    spill.drop_space(A);
+    disk.faults().fail_class(Class::Spill, true);
+    assert!(!spill.give_back_room(0));
+    disk.faults().fail_class(Class::Spill, false);
+    (0..100).for_each(|_| _ = spill.give_back_room(0));
+    is_whole(&spill, &[left, last].concat());
+    assert_eq!(spill.slots.lock().next, 319);
+}

@@ -17,7 +17,7 @@ use terrace_tier::admission::filter::Rule;
 use terrace_tier::below::{Below, ReadError};
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::collect::{Collector, NoSnapshots};
-use terrace_tier::fence::{Fence, TakersInMemory, Writer};
+use terrace_tier::fence::{Fence, Taker, TakersInMemory, Writer};
 use terrace_tier::map::{Located, Map, home};
 use terrace_tier::object::Objects;
 use terrace_tier::object::codec::Codec;
@@ -368,5 +368,6 @@ pub fn fill(run: &mut Running) {
 /// A later open of the same volume, elsewhere, takes the store.
 pub fn take_from(fence: &Fence, store: Arc<SimStore>) {
     let writer = Writer { epoch: 9, nonce: 1, ..fence.writer() };
-    Fence::new(store, writer, true, TakersInMemory::of(&[fence.writer().taker()])).take().unwrap();
+    let before = Taker { mark: u32::MAX, ..fence.writer().taker() };
+    Fence::new(store, writer, true, TakersInMemory::of(&[before])).take().unwrap();
 }

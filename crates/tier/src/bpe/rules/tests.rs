@@ -184,3 +184,48 @@ fn a_cap_holds_after_flash_has_lost_the_slots_that_its_table_had() {
     flash.scan(30, 100, 2);
     assert!(flash.count(30, 100) <= 40);
 }
+
+/// They were everybody's until they were read: a table's kept pages left for others', and its cap did not hold.
+#[test]
+fn pages_that_the_last_run_left_belong_to_their_tables_when_they_are_known() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let flash_bytes = 100 * PAGE_SIZE as u64;
+    let open = || {
+        let settings = BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission: Rule::Ghost };
+        let bpe = Arc::new(Bpe::open(&*disk, settings));
+        let rules = Arc::new(Rules::default());
+        bpe.set_rules(rules.clone());
+        let rule = TableRule { flash: Share { min: 0, max: 60 * PAGE_SIZE as u64 }, ..TableRule::default() };
+        let table = |id, rule, space, placement| (id, rule, vec![(SpaceId(space), placement)]);
+        rules.set(vec![
+            table(7, rule, 20, Placement::Keep),
+            table(8, TableRule::default(), 40, Placement::None),
+        ]);
+        bpe.rules_changed();
+        Flash { worker: BpeWorker(bpe.clone()), bpe, rules, _sim: SimWorld::new(2) }
+    };
+    let mut flash = open();
+    flash.rules.set(vec![]);
+    flash.bpe.rules_changed();
+    (0..50).for_each(|n| _ = flash.evict(id(20, n), 2));
+    (0..30).for_each(|n| _ = flash.evict(id(30, n), 2));
+    (0..10).for_each(|n| _ = flash.evict(id(40, n), 2));
+    flash.bpe.save();
+    drop(flash);
+    for told in [false, true] {
+        let mut flash = open();
+        if told {
+            flash.bpe.when_restored(|bpe| {
+                for space in [20, 40] {
+                    bpe.classify(&(0..50).map(|n| id(space, n)).collect::<Vec<_>>());
+                }
+            });
+        }
+        (0..20).for_each(|_| _ = flash.worker.step());
+        assert_eq!(flash.bpe.status().restored, 90);
+        flash.bpe.check_invariants();
+        let has = (flash.bpe.pages_of_tables(), flash.count(40, 10));
+        assert_eq!(has, if told { (vec![(7, 50)], 0) } else { (vec![(7, 0)], 10) });
+    }
+}

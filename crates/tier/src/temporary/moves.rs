@@ -1,0 +1,94 @@
+//! Moving pages from the end of the spill file to free slots further in front, so that the end can be given back.
+//!
+//! A long-lived table may have the last slots of a file whose front others have left. Some of its images are read and written to the
+//! front; then, while nobody reads any, their pages have the new slots. Until then both slots are taken, so nobody is given
+//! either. Who finds readers on the way, or a page that was given up meanwhile, leaves it as it is.
+//!
+//! Locks: `reading`, only if it is free at once, then `slots`, for memory work.
+
+use super::slots::{Home, Slot};
+use super::{Spill, page};
+use crate::below::Tier;
+use crate::page::{PAGE_SIZE, PageId};
+use terrace_io::AlignedBuf;
+use terrace_io::disk::{Class, File, Op};
+
+/// Pages that are moved at a time.
+const MOVES: usize = 64;
+
+/// One page on its way.
+struct Move {
+    id: PageId,
+    from: Home,
+    to: Slot,
+}
+
+impl Spill {
+    /// Moves some pages from slots at or behind `goal` to free ones before it. True: some were. For the flusher alone, who
+    /// takes slots.
+    pub(super) fn move_down(&self, tier: Tier, goal: u32) -> bool {
+        let Ok(file) = self.file(tier) else { return false };
+        let moves = self.plan(tier, goal);
+        if moves.is_empty() {
+            return false;
+        }
+        let mut images = AlignedBuf::zeroed(moves.len() * PAGE_SIZE);
+        let copied = copy(&*file, &moves, &mut images);
+        // A reader has looked up where its page is and reads it: nobody may have that slot meanwhile.
+        let alone = self.reading.try_write().filter(|_| copied);
+        let mut slots = self.slots.lock();
+        // Flash may have been left meanwhile.
+        let now = self.tier();
+        let mut moved = 0;
+        for Move { id, from, to } in moves {
+            let stays = alone.is_none() || slots.home(id).is_none_or(|home| home.slot != from.slot);
+            if stays {
+                slots.release(to, now);
+            } else {
+                slots.set(id, Home { slot: to, tag: from.tag });
+                slots.release(from.slot, now);
+                moved += 1;
+            }
+        }
+        moved > 0
+    }
+
+    /// Pages to move, each with the slot that it is to have.
+    fn plan(&self, tier: Tier, goal: u32) -> Vec<Move> {
+        let mut slots = self.slots.lock();
+        let mut last: Vec<(PageId, Home)> = Vec::new();
+        for (space, homes) in &slots.homes {
+            let behind = homes.iter().zip(0u32..).filter_map(|(home, no)| Some(((*home)?, no)));
+            let behind = behind.filter(|(home, _)| home.slot.tier == tier && home.slot.no >= goal);
+            let room = MOVES - last.len();
+            last.extend(behind.take(room).map(|(home, no)| (PageId::new(*space, no), home)));
+            if last.len() == MOVES {
+                break;
+            }
+        }
+        let mut moves = Vec::with_capacity(last.len());
+        for (id, from) in last {
+            let Some(no) = slots.free.first().copied().filter(|no| *no < goal) else { break };
+            slots.free.remove(&no);
+            moves.push(Move { id, from, to: Slot { tier, no } });
+        }
+        moves
+    }
+}
+
+/// Copies the images. False: nothing is moved, one could not be read or written, or is not intact: who reads it will say so.
+fn copy(file: &dyn File, moves: &[Move], images: &mut AlignedBuf) -> bool {
+    let offset = |slot: Slot| u64::from(slot.no) * PAGE_SIZE as u64;
+    let reads = moves.iter().zip(images.chunks_exact_mut(PAGE_SIZE));
+    let mut reads: Vec<Op<'_>> =
+        reads.map(|(m, buf)| Op::Read { offset: offset(m.from.slot), buf }).collect();
+    let read = file.batch(Class::Spill, &mut reads).iter().all(|result| result.is_ok());
+    drop(reads);
+    let intact = |(m, image): (&Move, &[u8])| page::check(image, m.id, Some(m.from.tag)).is_ok();
+    if !read || !moves.iter().zip(images.chunks_exact(PAGE_SIZE)).all(intact) {
+        return false;
+    }
+    let writes = moves.iter().zip(images.chunks_exact(PAGE_SIZE));
+    let mut writes: Vec<Op<'_>> = writes.map(|(m, buf)| Op::Write { offset: offset(m.to), buf }).collect();
+    file.batch(Class::Spill, &mut writes).iter().all(|result| result.is_ok())
+}
