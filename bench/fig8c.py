@@ -38,6 +38,10 @@ def phase(tiered, name):
     server = tiered.start(DATA * FLASH // 100)
     if not turned_on(server.connect(), SWITCH, name == PHASES[0]):
         sys.exit(f"the server has no variable {SWITCH}")
+    connection = server.connect(database="d")
+    # What the last phase left in the middle.
+    run(connection, "ALTER TABLE large DROP KEY IF EXISTS c, DROP KEY IF EXISTS k")
+    run(connection, "DROP TABLE IF EXISTS copy")
     options = [*SIZE, f"--mix={MIX}", f"--zipf={ZIPF}"]
     timed(server, "oltp_zipf", "d", CLIENTS, WARM_UP, *options)
     process = start(server, "oltp_zipf", "d", f"--threads={CLIENTS}", f"--time={TIME}", "--report-interval=1", "--histogram=on", *options)

@@ -12,7 +12,7 @@ use terrace_engine::check::{self, Options, Report, Verdict};
 use terrace_engine::look::Look;
 use terrace_io::object;
 use terrace_io::real::disk::RealDisk;
-use terrace_io::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use terrace_io::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Version};
 
 /// Each read takes `delay`; after `answers` of them there is no answer any more.
 struct Far {
@@ -42,7 +42,7 @@ impl ObjectStore for Far {
     fn describe(&self) -> String {
         "far away".into()
     }
-    fn put_if_absent(&self, _: Purpose, _: &str, _: &[&[u8]]) -> Result<Version> {
+    fn put_if_absent(&self, _: Purpose, _: &str, _: &[Bytes]) -> Result<Version> {
         unreachable!("a check puts nothing")
     }
     fn put_if_match(&self, _: Purpose, _: &str, _: &[u8], _: &Version) -> Result<Version> {

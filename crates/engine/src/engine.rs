@@ -290,6 +290,7 @@ impl Engine {
             ("objects_put_bytes", object(|c| &c.put_bytes)),
             ("objects_got", object(|c| &c.gets)),
             ("objects_got_bytes", object(|c| &c.get_bytes)),
+            ("objects_get_coalesced", object(|c| &c.coalesced)),
             ("objects_put_resolved", object(|c| &c.resolved)),
             ("objects_pages_put", packed(|c| &c.pages)),
             ("objects_pages_compressed", packed(|c| &c.compressed)),

@@ -11,6 +11,7 @@
 //! Who keeps what free: pages of tables leave a margin to undo, and undo half of it to the catalog and to new spaces
 //! (so that DELETE and TRUNCATE go on when INSERT does not), and all leave `Map::slots_reserve` to rollback, purge and the rewriting of pages.
 
+use crate::give_way::GiveWay;
 use crate::recovery::pending::Pending;
 use std::sync::Arc;
 use terrace_io::World;
@@ -23,7 +24,7 @@ use terrace_tier::pool::Pool;
 use terrace_tier::redo::Redo;
 
 /// How often a waiter looks again, in nanoseconds.
-const LOOK: Nanos = 20_000_000;
+pub const LOOK: Nanos = 20_000_000;
 /// How long to wait where nothing but a flush that is under way can give slots back, in nanoseconds.
 const SHORT_WAIT: Nanos = 200_000_000;
 
@@ -38,6 +39,7 @@ pub struct Growth {
     pub sinks: bool,
     /// How long to wait for that, in nanoseconds.
     pub patience: Nanos,
+    pub way: GiveWay,
 }
 
 /// What pages of tables leave to others, beside the reserve.
@@ -81,6 +83,10 @@ impl Growth {
 }
 
 impl Room for Growth {
+    fn give_way(&self) -> Result<(), NoRoom> {
+        if self.sinks && !crate::planted::NO_WAY_GIVEN.on() { self.way.wait(self) } else { Ok(()) }
+    }
+
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom> {
         let keep = self.keep(space);
         let mut since = self.world.clock.now();

@@ -13,6 +13,7 @@ pub mod engine;
 pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
+mod give_way;
 mod growth;
 pub mod kept_curve;
 pub mod lock;

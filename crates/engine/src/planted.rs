@@ -54,6 +54,8 @@ pub static SUPERBLOCK_OVERWRITTEN: Switch = Switch::new();
 pub static GAP_IGNORED: Switch = Switch::new();
 /// Writers take slots as fast as they can, until none is free.
 pub static WRITERS_NOT_PACED: Switch = Switch::new();
+/// Builds in bulk take the slots that small writers are slowed for.
+pub static NO_WAY_GIVEN: Switch = Switch::new();
 /// Writers are slowed for slots that sinking cannot free.
 pub static PACED_FOR_NOTHING: Switch = Switch::new();
 /// Recovery rolls prepared transactions back like unfinished ones.

@@ -6,15 +6,17 @@
 //! such a cursor also keeps others from inserting between the rows it returns, and from where it was told
 //! to start up to where its prefix ends.
 
+mod locking;
+
 use crate::btree;
 use crate::error::{Error, Result};
-use crate::lock::Mode;
 use crate::row::{self, Head};
 use crate::table::Table;
 use crate::txn::cancel::Scope;
-use crate::txn::rows::{Beside, How, Locked, STALE_MAX, payload};
-use crate::txn::{Lock, State, Txn};
+use crate::txn::rows::{STALE_MAX, payload};
+use crate::txn::{Lock, Txn};
 use crate::version::{Reader, Seen, seen};
+use locking::{Last, Taken};
 use std::sync::Arc;
 use terrace_tier::pool::Access;
 
@@ -46,38 +48,6 @@ enum Look {
     Nothing,
     /// Something, but somebody else has locked it.
     Skipped,
-}
-
-#[derive(Default)]
-struct Taken {
-    entry: bool,
-    row: bool,
-}
-
-/// What was locked last in a tree, unless something was passed since that is not locked.
-#[derive(Default)]
-struct Last {
-    key: Vec<u8>,
-    locked: bool,
-}
-
-impl Last {
-    fn set(&mut self, key: &[u8]) {
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.locked = true;
-    }
-    fn forget(&mut self) {
-        self.locked = false;
-    }
-    /// How the next lock is taken, if gap locks keep rows from coming between them, or else if not.
-    fn beside(&self, kept: bool) -> Beside<'_> {
-        match (self.locked, kept) {
-            (false, _) => Beside::Nothing,
-            (true, true) => Beside::Kept(&self.key),
-            (true, false) => Beside::InLeaf(&self.key),
-        }
-    }
 }
 
 /// More bytes than this are not kept for the next cursor.
@@ -259,29 +229,6 @@ impl Cursor {
         self.cursor.set_end(end);
     }
 
-    /// From now on, or no longer, the entry of a secondary index is returned when it is locked, and its row is locked by
-    /// [`Cursor::lock_row`]: who judges entries by what they hold locks no rows that it doesn't want. For cursors that lock.
-    pub fn lock_rows_later(&mut self, on: bool) {
-        self.rows_later = on && self.lock != Lock::None && self.index != 0;
-    }
-
-    /// Locks the row of the entry at hand, if that is still to be done.
-    pub fn lock_row(&mut self) -> Result<RowLock> {
-        if !self.row_open {
-            return Ok(RowLock::Locked);
-        }
-        let _scope = self.txn.cancellable();
-        Ok(match self.lock_row_of_entry()? {
-            Look::Seen => {
-                self.row_open = false;
-                self.pass_edge();
-                RowLock::Locked
-            }
-            Look::Nothing => RowLock::Gone,
-            Look::Skipped => RowLock::Skipped,
-        })
-    }
-
     /// Looks again at the entry at hand, whose row is gone; if there is nothing any more, it goes on to the next.
     pub fn again(&mut self, backward: bool) -> Result<bool> {
         let _scope = self.scope_of_step(backward);
@@ -404,32 +351,6 @@ impl Cursor {
         Ok(seen)
     }
 
-    /// Gives back the locks of the last row returned: it was not what the reader looked for.
-    pub fn unlock_last(&mut self) {
-        let taken = std::mem::take(&mut self.taken);
-        let key = if self.in_place { self.cursor.key() } else { &self.key };
-        let unlock = |index, key: &[u8]| {
-            if let Ok(tree) = self.table.tree(index) {
-                self.txn.with_state(|state| self.txn.unlock(state, tree.space().id(), key));
-            }
-        };
-        if taken.entry {
-            unlock(self.index, key);
-            self.last_entry.forget();
-        }
-        if taken.row {
-            unlock(0, &key[self.primary_at..]);
-            self.last_row.forget();
-        }
-    }
-
-    /// As [`Cursor::unlock_last`], if the isolation level keeps no locks on what is not wanted.
-    pub fn unlock_unwanted(&mut self) {
-        if self.lock != Lock::None && !self.locks_gaps {
-            self.unlock_last();
-        }
-    }
-
     /// Goes on in the direction until there is something to see.
     fn settle(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
         self.taken = Taken::default();
@@ -471,67 +392,10 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Gaps up to the entry at hand are locked.
-    fn pass_edge(&mut self) {
-        if self.locks_gaps {
-            let edge = self.edge.get_or_insert_default();
-            edge.clear();
-            edge.extend_from_slice(&self.key);
-            self.on_edge = true;
-        }
-    }
-
-    /// The entry at hand was not wanted, nor its row.
-    fn leave_entry(&mut self) {
-        if self.row_open {
-            self.row_open = false;
-            self.pass_edge();
-        }
-    }
-
     /// Whether the entry's key starts with the prefix. Without a prefix no comparison is called, for a row takes few
     /// instructions more than one.
     fn is_wanted(&self) -> bool {
         self.prefix.is_empty() || self.cursor.key().starts_with(&self.prefix)
-    }
-
-    /// Locks the place of an entry that is not live. True if it was not locked before.
-    fn keep_key(&mut self) -> Result<bool> {
-        let space = self.cursor.tree().space().id();
-        let next = [&self.key, &[0][..]].concat();
-        self.txn.with_state(|state| self.txn.keep(state, space, &self.key, Some(&next)))
-    }
-
-    /// Locks the gap between the edge and the entry that the tree's cursor is on, or the end if it is on none that is
-    /// wanted. Moves the cursor to an entry that came into the gap before it was locked. Returns whether the cursor is
-    /// on an entry.
-    fn lock_gap(&mut self, mut valid: bool, backward: bool) -> Result<bool> {
-        let space = self.cursor.tree().space().id();
-        loop {
-            let wanted = valid && self.is_wanted();
-            let prefix_end;
-            let (from, to) = if backward {
-                (if wanted { self.cursor.key() } else { &self.prefix }, self.edge.as_deref())
-            } else {
-                prefix_end = successor(&self.prefix);
-                let end = if wanted { Some(self.cursor.key()) } else { prefix_end.as_deref() };
-                (self.edge.as_deref().unwrap_or(&[]), end)
-            };
-            if !self.txn.with_state(|state| self.txn.keep(state, space, from, to))? {
-                return Ok(valid);
-            }
-            // Locked. Is it still the next one?
-            let edge = self.edge.as_deref();
-            if valid && edge.is_some_and(|edge| self.cursor.is_fresh_with(edge)) {
-                return Ok(true);
-            }
-            valid = self.cursor.seek(match (backward, edge) {
-                (false, Some(edge)) if self.on_edge => btree::Seek::After(edge),
-                (false, edge) => btree::Seek::AtLeast(edge.unwrap_or(&[])),
-                (true, Some(edge)) => btree::Seek::Before(edge),
-                (true, None) => btree::Seek::Last,
-            })?;
-        }
     }
 
     fn take_key(&mut self) {
@@ -629,134 +493,4 @@ impl Cursor {
         self.rest.extend_from_slice(extra);
         Ok(true)
     }
-
-    /// The row that somebody else has locked, as it was last committed.
-    fn look_committed(&mut self) -> Result<Look> {
-        let txn = self.txn.clone();
-        let seen = txn.with_view_of_now(|reader| match self.read_again()? {
-            true => self.look_closely(reader),
-            false => Ok(Look::Nothing),
-        })?;
-        self.semi = seen == Look::Seen;
-        Ok(seen)
-    }
-
-    fn mode(&self) -> Mode {
-        if self.lock == Lock::Shared { Mode::Shared } else { Mode::Exclusive }
-    }
-
-    /// The usual case: what the tree's cursor copied is still what is there, it is committed, in the leaf, and nobody has
-    /// anything against its lock, nor against the gap's before it. False: it is to be looked at more closely.
-    fn lock_in_place(&mut self, backward: bool) -> Result<bool> {
-        // Down, the gap is the one above the entry, which may go on in other leaves.
-        if (self.locks_gaps && backward) || !self.is_wanted() {
-            return Ok(false);
-        }
-        let Some((head, rest)) = Head::decode(self.cursor.value()) else { return Ok(false) };
-        let key = self.cursor.key();
-        let primary_at = match self.index {
-            0 => 0,
-            _ => match row::entry_parts(rest) {
-                Some((at, _)) if at <= key.len() => at,
-                _ => return Ok(false),
-            },
-        };
-        if head.large() {
-            return Ok(false);
-        }
-        let space = self.cursor.tree().space().id();
-        let edge = self.edge.as_deref().unwrap_or(&[]);
-        let how = (self.mode(), self.last_entry.beside(self.locks_gaps));
-        let lock = |state: &mut State| {
-            self.cursor.if_fresh(|found| match self.locks_gaps {
-                true if !found.is_leaf_of(edge) => Ok(None),
-                gaps => self.txn.lock_in_leaf(state, space, key, gaps.then_some(edge), how, found),
-            })
-        };
-        let Some(new) = self.txn.with_state(lock).transpose()?.flatten() else { return Ok(false) };
-        self.taken.entry = new;
-        self.take_key();
-        self.primary_at = primary_at;
-        self.last_entry.set(&self.key);
-        self.in_place = true;
-        let seen = self.index == 0 || self.lock_row_or_later()? == Look::Seen;
-        self.in_place = seen;
-        Ok(seen)
-    }
-
-    /// Locks the row of the entry at hand, unless that is to be done later.
-    fn lock_row_or_later(&mut self) -> Result<Look> {
-        if self.rows_later {
-            self.row_open = true;
-            return Ok(Look::Seen);
-        }
-        self.lock_row_of_entry()
-    }
-
-    /// Locks the current entry and its row, and sees their newest version.
-    fn look_locked(&mut self) -> Result<Look> {
-        self.take_key();
-        loop {
-            let waits = !(self.skips_locked || self.semi_consistent());
-            let beside = self.last_entry.beside(self.locks_gaps);
-            let how = How { mode: self.mode(), waits, beside };
-            let (near, out) = (self.cursor.leaf(), &mut self.value);
-            let locked = self.txn.with_state(|state| {
-                self.txn.lock_row(state, &self.table, self.index, &self.key, how, near, out)
-            })?;
-            match locked {
-                Locked::Row(new) => self.taken.entry |= new,
-                Locked::Nothing => return Ok(Look::Nothing),
-                Locked::InTheWay => {
-                    self.last_entry.forget();
-                    return if self.skips_locked { Ok(Look::Skipped) } else { self.look_committed() };
-                }
-            }
-            self.last_entry.set(&self.key);
-            if !self.open_value()? {
-                continue;
-            }
-            if self.index == 0 {
-                return Ok(Look::Seen);
-            }
-            let row = self.lock_row_or_later()?;
-            // The row went while its entry was locked: the entry's mark comes.
-            if row != Look::Nothing {
-                return Ok(row);
-            }
-        }
-    }
-
-    /// Locks the row of the entry at hand, or gives the entry's lock back.
-    fn lock_row_of_entry(&mut self) -> Result<Look> {
-        let how = How { mode: self.mode(), waits: !self.skips_locked, beside: self.last_row.beside(false) };
-        let (primary, out) = (&self.key[self.primary_at..], &mut self.value);
-        let row =
-            self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, primary, how, None, out))?;
-        Ok(match row {
-            Locked::Row(new) => {
-                self.taken.row = new;
-                self.has_row = true;
-                self.last_row.set(primary);
-                Look::Seen
-            }
-            Locked::Nothing => {
-                self.unlock_last();
-                Look::Nothing
-            }
-            Locked::InTheWay => {
-                self.unlock_last();
-                self.last_entry.forget();
-                Look::Skipped
-            }
-        })
-    }
-}
-
-/// The least key above all that start with the prefix; None: there is no such key.
-fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
-    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
-    let mut next = prefix[..=kept].to_vec();
-    next[kept] += 1;
-    Some(next)
 }

@@ -17,6 +17,7 @@ use crate::cold::{Cold, ColdParts};
 use crate::config::Config;
 use crate::create;
 use crate::error::Error;
+use crate::give_way::GiveWay;
 use crate::growth::Growth;
 use crate::log::background::BackgroundWriter;
 use crate::log::{self, Log, LogSetup};
@@ -136,7 +137,10 @@ impl Storage {
         let buffer = Arc::new(ObjectBuffer::open(volume)?);
         let bpe = open_flash(config, parts, superblock.instance);
         let flash = bpe.clone().map(|bpe| bpe as Arc<dyn FlashCache>);
-        let objects = parts.store.clone().map(|store| Arc::new(Objects::new(store)));
+        let objects = parts.store.clone().map(|store| {
+            let objects = Objects::new(store);
+            Arc::new(objects.coalescing(parts.world.sched.clone(), config.coalescing()))
+        });
         objects.iter().for_each(|objects| objects.codecs.set_fallback(config.compression));
         let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
         let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far));
@@ -193,6 +197,7 @@ impl Storage {
             redo,
             sinks: cold.is_some(),
             patience: config.log_wait_timeout_ms * 1_000_000,
+            way: GiveWay::default(),
         }));
         let sched = &parts.world.sched;
         let mut workers = vec![

@@ -305,3 +305,51 @@ fn where_writers_are_slowed_for_new_pages_blocks_sink() {
     );
     assert!(sunk.0 > 20 && waited < 5_000_000_000, "slowed for {waited} ns");
 }
+
+/// The fewest slots that are free while a table of 800 pages is filled in bulk over 512 slots, and how often small writers wait
+/// beside that.
+fn beside_a_build(seed: u64) -> (u32, u64) {
+    let rig = Rig::new(seed, 50_000_000);
+    let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+    let built = rig.engine.create_table("d/built", &TableDef { indexes, properties: Vec::new() }).unwrap();
+    rig.load(300);
+    let txn = rig.engine.begin(Isolation::ReadCommitted);
+    let mut load = rig.engine.load(&built, &txn).unwrap();
+    let (mut least, row) = (u32::MAX, vec![7; 1000]);
+    for n in 0..12_000u64 {
+        load.add(&n.to_be_bytes(), &row, &[]).unwrap();
+        least = least.min(rig.engine.core().storage.map.slots_free());
+        if n % 3000 == 0 {
+            let small = rig.engine.begin(Isolation::ReadCommitted);
+            small.update(&rig.table, &0u64.to_be_bytes(), &[n as u8; 1000], &[], &[]).unwrap();
+            small.commit().unwrap().wait().unwrap();
+        }
+    }
+    load.finish().unwrap();
+    txn.commit().unwrap().wait().unwrap();
+    (least, rig.waits())
+}
+
+/// Free slots that a build leaves to small writers, of 512.
+const LEFT: u32 = 96;
+
+#[test]
+fn a_build_leaves_small_writers_the_slots_that_they_are_slowed_for() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for seed in 1..=3 {
+        let (least, waits) = beside_a_build(seed);
+        println!("seed {seed}: {least} slots free at the least, {waits} waits");
+        assert!(least >= LEFT && waits < 100, "seed {seed}: {least} slots free at the least, {waits} waits");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_builds_that_give_no_way_take_the_last_slots() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    terrace_engine::planted::NO_WAY_GIVEN.set(true);
+    let (least, waits) = beside_a_build(1);
+    terrace_engine::planted::NO_WAY_GIVEN.set(false);
+    println!("{least} slots free at the least, {waits} waits");
+    assert!(least < LEFT);
+}

@@ -3,6 +3,8 @@
 //! A time-out or a lost reply is not an answer ([`StoreError::Unknown`]): the caller resolves it by
 //! reading the header at the exact key. `Absent` is final.
 
+pub use bytes::Bytes;
+
 /// Why the request is made. Counted per purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 #[repr(u8)]
@@ -84,8 +86,9 @@ pub struct Version(pub String);
 pub trait ObjectStore: Send + Sync {
     /// What to call it in messages: the URL without credentials.
     fn describe(&self) -> String;
-    /// Stores a new object; durable when it returns Ok. `Conflict` if the key exists.
-    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version>;
+    /// Stores a new object of these parts, one behind the other, without copying them; durable when it returns Ok. `Conflict` if
+    /// the key exists.
+    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version>;
     /// Replaces an object whose current version is `expected`.
     fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version>;
     /// Fills `buf` from `offset` of the object; an object too short for it is `Refused`.

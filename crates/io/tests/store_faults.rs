@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 use terrace_io::object::{Settings, open};
-use terrace_io::store::{ObjectStore, Purpose, StoreError, Version};
+use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError, Version};
 
 /// What the server does with one request.
 #[derive(Clone, Copy)]
@@ -107,7 +107,7 @@ fn patient(stage: &Stage, timeout: Duration) -> Arc<dyn ObjectStore> {
 }
 
 fn put(stage: &Stage) -> Result<Version, StoreError> {
-    store(stage).put_if_absent(Purpose::Sink, "a", &[b"body"])
+    store(stage).put_if_absent(Purpose::Sink, "a", &[Bytes::from_static(b"body")])
 }
 
 #[test]
@@ -123,7 +123,11 @@ fn a_put_says_if_none_match_and_shows_no_secret() {
 #[test]
 fn a_put_without_an_answer_in_time_is_unknown_and_not_sent_again() {
     let stage = stage(&[Act::Silence]);
-    let result = patient(&stage, Duration::from_secs(1)).put_if_absent(Purpose::Sink, "a", &[b"body"]);
+    let result = patient(&stage, Duration::from_secs(1)).put_if_absent(
+        Purpose::Sink,
+        "a",
+        &[Bytes::from_static(b"body")],
+    );
     assert!(matches!(result, Err(StoreError::Unknown { .. })), "{result:?}");
     assert_eq!(stage.heads.lock().unwrap().len(), 1);
 }

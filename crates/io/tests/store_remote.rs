@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use store_contract::Scratch;
 use terrace_io::object::{Settings, open};
-use terrace_io::store::{Purpose, StoreError};
+use terrace_io::store::{Bytes, Purpose, StoreError};
 
 /// The environment is the process's: tests that need credentials take turns.
 static ENVIRONMENT: Mutex<()> = Mutex::new(());
@@ -45,7 +45,7 @@ fn a_local_directory_that_was_moved_away_answers_nothing() {
     let dir = Scratch::new("moved");
     let (root, away) = (dir.0.join("store"), dir.0.join("away"));
     let store = open(&Settings::new(root.to_str().unwrap())).unwrap();
-    store.put_if_absent(Purpose::Sink, "a/b", &[b"one"]).unwrap();
+    store.put_if_absent(Purpose::Sink, "a/b", &[Bytes::from_static(b"one")]).unwrap();
     std::fs::rename(&root, &away).unwrap();
     let unavailable = |result: Result<(), StoreError>| {
         assert!(matches!(result, Err(StoreError::Unavailable { .. })), "{result:?}");
@@ -53,7 +53,7 @@ fn a_local_directory_that_was_moved_away_answers_nothing() {
     unavailable(store.get(Purpose::Scrub, "a/b").map(|_| ()));
     std::fs::create_dir(&root).unwrap();
     unavailable(store.get(Purpose::Scrub, "a/b").map(|_| ()));
-    unavailable(store.put_if_absent(Purpose::Sink, "a/c", &[b"two"]).map(|_| ()));
+    unavailable(store.put_if_absent(Purpose::Sink, "a/c", &[Bytes::from_static(b"two")]).map(|_| ()));
     unavailable(store.delete(Purpose::Collect, "a/b"));
     assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
     std::fs::remove_dir(&root).unwrap();
@@ -65,15 +65,15 @@ fn a_local_directory_that_was_moved_away_answers_nothing() {
 fn a_local_directory_leaves_no_empty_folders_and_shows_no_staged_files() {
     let scratch = Scratch::new("tidy");
     let store = open(&Settings::new(scratch.0.to_str().unwrap())).unwrap();
-    store.put_if_absent(Purpose::Sink, "a/b/c-1", &[b"1"]).unwrap();
-    store.put_if_absent(Purpose::Sink, "a/d/c-2", &[b"2"]).unwrap();
+    store.put_if_absent(Purpose::Sink, "a/b/c-1", &[Bytes::from_static(b"1")]).unwrap();
+    store.put_if_absent(Purpose::Sink, "a/d/c-2", &[Bytes::from_static(b"2")]).unwrap();
     std::fs::write(scratch.0.join("a/b/c-9#1"), b"left by a process that died").unwrap();
     let mut found = Vec::new();
     store.list(Purpose::Scrub, "", &mut |key, _| found.push(key.to_string())).unwrap();
     assert_eq!(found, ["a/b/c-1", "a/d/c-2"]);
     store.delete(Purpose::Collect, "a/d/c-2").unwrap();
     assert!(!scratch.0.join("a/d").exists() && scratch.0.join("a/b").exists());
-    store.put_if_absent(Purpose::Sink, "a/d/c-3", &[b"3"]).unwrap();
+    store.put_if_absent(Purpose::Sink, "a/d/c-3", &[Bytes::from_static(b"3")]).unwrap();
     assert_eq!(store.get(Purpose::Merge, "a/d/c-3").unwrap().0, b"3");
 }
 
@@ -85,8 +85,8 @@ fn a_local_directory_removes_what_dead_puts_left_and_nothing_else() {
     let root = scratch.0.to_str().unwrap();
     let outer = open(&Settings::new(root)).unwrap();
     let inner = open(&Settings::new(&format!("{root}/in"))).unwrap();
-    outer.put_if_absent(Purpose::Sink, "me/1/2-9", &[b"1"]).unwrap();
-    inner.put_if_absent(Purpose::Sink, "you/1/2-9", &[b"1"]).unwrap();
+    outer.put_if_absent(Purpose::Sink, "me/1/2-9", &[Bytes::from_static(b"1")]).unwrap();
+    inner.put_if_absent(Purpose::Sink, "you/1/2-9", &[Bytes::from_static(b"1")]).unwrap();
     let dead = ["me/1/2-7#1", "me/1/2-9#12", "me/9/1/1-1#1"];
     let stay = ["me/1/3-1#1", "me/1/2-8#x", "me/1/2-8#", "you/1/2-1#1", "in/you/1/2-1#1", "in/me/1/2-1#1"];
     for file in dead.iter().chain(&stay) {
@@ -113,7 +113,7 @@ fn a_put_of_the_epoch_object_removes_what_dead_ones_left() {
     let leave = || left.iter().for_each(|file| std::fs::write(file, b"cut off").unwrap());
     std::fs::write(scratch.0.join("epochs#1"), b"another's").unwrap();
     leave();
-    let version = store.put_if_absent(Purpose::Epoch, "epoch", &[b"1"]).unwrap();
+    let version = store.put_if_absent(Purpose::Epoch, "epoch", &[Bytes::from_static(b"1")]).unwrap();
     assert!(left.iter().all(|file| !file.exists()));
     leave();
     store.put_if_match(Purpose::Epoch, "epoch", b"2", &version).unwrap();
@@ -152,7 +152,7 @@ fn many_threads_share_a_store() {
                 scope.spawn(move || {
                     for j in 0..5u8 {
                         let key = format!("{i}/{j}");
-                        store.put_if_absent(Purpose::Sink, &key, &[&[i; 20_000]]).unwrap();
+                        store.put_if_absent(Purpose::Sink, &key, &[Bytes::from(vec![i; 20_000])]).unwrap();
                         let mut buf = [0; 1000];
                         store.get_range(Purpose::PageMiss, &key, 500, &mut buf).unwrap();
                         assert_eq!(buf, [i; 1000]);
@@ -203,7 +203,7 @@ fn a_dead_server_is_unavailable_and_said_so_in_time() {
         let settings = Settings { attempts_max: 3, ..s3(&format!("http://127.0.0.1:{port}"), "s3://bucket") };
         let store = open(&settings).unwrap();
         let started = Instant::now();
-        let put = store.put_if_absent(Purpose::Sink, "a", &[b"1"]);
+        let put = store.put_if_absent(Purpose::Sink, "a", &[Bytes::from_static(b"1")]);
         assert!(matches!(put, Err(StoreError::Unavailable { .. })), "{put:?}");
         assert!(matches!(store.get(Purpose::Merge, "a"), Err(StoreError::Unavailable { .. })));
         // Two calls of three attempts that each are refused at once: far less than one call's patience of a minute.

@@ -3,7 +3,7 @@
 mod store_contract;
 
 use std::sync::atomic::Ordering;
-use terrace_io::store::{ObjectStore, Purpose, StoreError};
+use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
 use terrace_sim::SimWorld;
 
 #[test]
@@ -27,7 +27,7 @@ fn what_was_acknowledged_is_never_lost_whatever_else_happens() {
         let mut doubtful = Vec::new();
         for i in 0..30u8 {
             let key = format!("k/{i}");
-            match store.put_if_absent(Purpose::Sink, &key, &[&[i; 10]]) {
+            match store.put_if_absent(Purpose::Sink, &key, &[Bytes::from(vec![i; 10])]) {
                 Ok(_) => kept.push((key, i)),
                 Err(StoreError::Unknown { .. }) => doubtful.push(key),
                 Err(StoreError::Unavailable { .. } | StoreError::Throttled { .. }) => {}

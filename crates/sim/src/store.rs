@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::random::Random;
-use terrace_io::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use terrace_io::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Version};
 
 /// Faults, each once in so many requests; 0 is never.
 #[derive(Default)]
@@ -159,7 +159,7 @@ impl ObjectStore for SimStore {
     fn describe(&self) -> String {
         format!("sim:{}", self.name)
     }
-    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version> {
+    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
         let begun = self.begin(purpose, key);
         let mut objects = self.objects.lock();
         if begun.is_err() && self.steps.crashed() {

@@ -33,7 +33,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use terrace_io::store::{ObjectStore, Purpose, StoreError};
+use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
 
 /// The key of the epoch object.
 pub const KEY: &str = "epoch";
@@ -337,7 +337,7 @@ impl Fence {
                 }
                 Err(StoreError::Absent { .. }) => {
                     self.note_intention(None)?;
-                    self.store.put_if_absent(Purpose::Epoch, KEY, &[&body])
+                    self.store.put_if_absent(Purpose::Epoch, KEY, &[Bytes::copy_from_slice(&body)])
                 }
                 Err(error) => return Err(error.into()),
             };

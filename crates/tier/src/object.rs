@@ -11,6 +11,7 @@
 //!
 //! Not here: which blocks become objects (`sink`), which objects go (`collect`).
 
+mod coalesce;
 pub mod codec;
 pub mod format;
 pub mod key;
@@ -20,6 +21,7 @@ use crate::fence;
 use crate::map::InObject;
 use crate::page::{BadImage, PAGE_SIZE, Tag};
 use crate::path::PageObjects;
+use coalesce::{Coalescer, Turn};
 use codec::{BadBody, Codec, Codecs, Packer};
 use format::{BadObject, HEADER, Header};
 use hashbrown::HashMap;
@@ -27,7 +29,8 @@ use key::ObjectKey;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_io::store::{ObjectStore, Purpose, StoreError};
+use terrace_io::sched::Sched;
+use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ObjectError {
@@ -67,6 +70,8 @@ pub enum PutError {
 pub struct ObjectCounters {
     pub gets: AtomicU64,
     pub get_bytes: AtomicU64,
+    /// Pages that came with another's request.
+    pub coalesced: AtomicU64,
     pub puts: AtomicU64,
     pub put_bytes: AtomicU64,
     /// Puts without an answer, resolved by reading the header.
@@ -77,6 +82,8 @@ pub struct ObjectCounters {
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
     readers: Mutex<HashMap<ObjectKey, u32>>,
+    /// None: each miss is a request.
+    coalescer: Option<Coalescer>,
     pub packer: Packer,
     /// How each space's pages are compressed in the next object.
     pub codecs: Arc<Codecs>,
@@ -85,16 +92,19 @@ pub struct Objects {
 }
 
 /// An object on its way into the store.
-pub struct Draft<'a> {
+pub struct Draft {
     header: Header,
-    bodies: Vec<&'a [u8]>,
+    /// The header's bytes, then the bodies.
+    parts: Vec<Bytes>,
 }
 
-impl<'a> Draft<'a> {
+impl Draft {
     /// `pages` are (place in the block, tag, stored body), in order. A sealed image is a body, too.
-    pub fn new(key: ObjectKey, snapshot_version: u64, pages: &[(usize, Tag, &'a [u8])]) -> Draft<'a> {
+    pub fn new(key: ObjectKey, snapshot_version: u64, pages: &[(usize, Tag, Bytes)]) -> Draft {
         let header = Header::new(key, snapshot_version, pages);
-        Draft { header, bodies: pages.iter().map(|(_, _, image)| *image).collect() }
+        let first = Bytes::copy_from_slice(&header.encode());
+        let parts = std::iter::once(first).chain(pages.iter().map(|(_, _, body)| body.clone())).collect();
+        Draft { header, parts }
     }
     pub fn header(&self) -> &Header {
         &self.header
@@ -123,7 +133,14 @@ impl Objects {
     pub fn new(store: Arc<dyn ObjectStore>) -> Objects {
         let codecs = Arc::new(Codecs::new(Codec::default()));
         let (readers, counters) = (Mutex::default(), ObjectCounters::default());
-        Objects { store, readers, packer: Packer::default(), codecs, counters, by_space: BySpace::default() }
+        let (packer, by_space) = (Packer::default(), BySpace::default());
+        Objects { store, readers, coalescer: None, packer, codecs, counters, by_space }
+    }
+
+    /// From now on, misses of neighbours share requests where there are many. `memory`: bytes that such requests may bring at
+    /// a time.
+    pub fn coalescing(self, sched: Arc<dyn Sched>, memory: usize) -> Objects {
+        Objects { coalescer: Some(Coalescer::new(sched, memory)), ..self }
     }
 
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
@@ -180,10 +197,7 @@ impl Objects {
     }
 
     /// Puts the object. Ok means that it is in the store, whole and durable.
-    pub fn put(&self, draft: &Draft<'_>) -> Result<(), PutError> {
-        let header = draft.header.encode();
-        let mut parts: Vec<&[u8]> = vec![&header];
-        parts.extend(&draft.bodies);
+    pub fn put(&self, draft: &Draft) -> Result<(), PutError> {
         let key = draft.header.key;
         let of_space = self.by_space.of(key.space);
         for (count, bytes) in
@@ -192,7 +206,7 @@ impl Objects {
             add(count, 1);
             add(bytes, draft.header.object_len() as u64);
         }
-        let error = match self.store.put_if_absent(Purpose::Sink, &key.to_string(), &parts) {
+        let error = match self.store.put_if_absent(Purpose::Sink, &key.to_string(), &draft.parts) {
             Ok(_) => return Ok(()),
             Err(error @ (StoreError::Unknown { .. } | StoreError::Conflict { .. })) => error,
             Err(error) => return Err(error.into()),
@@ -235,77 +249,70 @@ impl Objects {
         Ok((header, bytes))
     }
 
-    /// Fills a page-sized part of `images` for each of `homes`; what image it is, is not looked at. Neighbours in `homes`
-    /// that are in the same object come with one request for the range that spans them: for a scan that
-    /// will use the pages between, and for merges.
+    /// Stored bodies of pages, in order, each or why it doesn't come. Neighbours in `homes` that are in the same object come
+    /// with one request for the range that spans them.
+    pub fn read_bodies(&self, purpose: Purpose, homes: &[InObject]) -> Vec<Result<Bytes, StoreError>> {
+        let mut bodies = Vec::with_capacity(homes.len());
+        for group in homes.chunk_by(|a, b| a.key == b.key) {
+            let from = group.iter().map(|h| h.offset).min().unwrap_or(0);
+            let to = group.iter().map(|h| h.offset + h.length).max().unwrap_or(0);
+            let mut span = vec![0; to - from];
+            let _reading = self.reading(group[0].key);
+            let got = self.get_range(purpose, &group[0].key, (HEADER + from) as u64, &mut span);
+            let got = got.map(|()| Bytes::from(span));
+            bodies.extend(group.iter().map(|home| match &got {
+                Ok(span) => Ok(span.slice(home.offset - from..home.offset - from + home.length)),
+                Err(error) => Err(error.clone()),
+            }));
+        }
+        bodies
+    }
+
+    /// As `read_bodies`, for a scan that will use the pages between: fills a page-sized part of `images` for each of
+    /// `homes`. What image it is, is not looked at.
     pub fn read_run(
         &self,
         purpose: Purpose,
         homes: &[InObject],
         images: Vec<&mut [u8]>,
     ) -> Vec<Result<(), BodyError>> {
-        self.read_stored(purpose, homes, images, &mut |_, _, _| {})
-    }
-
-    /// As `read_run`; `stored` is told of each page, by its place in `homes`, the stored body and the image that was
-    /// made of it.
-    pub fn read_stored(
-        &self,
-        purpose: Purpose,
-        homes: &[InObject],
-        images: Vec<&mut [u8]>,
-        stored: &mut dyn FnMut(usize, &[u8], &mut [u8]),
-    ) -> Vec<Result<(), BodyError>> {
         assert_eq!(images.len(), homes.len());
-        let mut results = Vec::with_capacity(homes.len());
-        let mut parts = images.into_iter();
-        for group in homes.chunk_by(|a, b| a.key == b.key) {
-            let parts: Vec<&mut [u8]> = parts.by_ref().take(group.len()).collect();
-            let first = results.len();
-            match self.read_group(purpose, group, parts, &mut |i, body, image| stored(first + i, body, image))
-            {
-                Ok(read) => results.extend(read),
-                Err(error) => results.extend(group.iter().map(|_| Err(error.clone().into()))),
-            }
-        }
-        results
+        let bodies = self.read_bodies(purpose, homes).into_iter();
+        bodies.zip(images).map(|(body, image)| Ok(self.packer.unpack(&body?, image)?)).collect()
     }
 
-    /// All `homes` are in one object.
-    fn read_group(
-        &self,
-        purpose: Purpose,
-        homes: &[InObject],
-        images: Vec<&mut [u8]>,
-        stored: &mut dyn FnMut(usize, &[u8], &mut [u8]),
-    ) -> Result<Vec<Result<(), BodyError>>, StoreError> {
-        let key = homes[0].key;
-        let _reading = self.reading(key);
-        let from = homes.iter().map(|h| h.offset).min().unwrap_or(0);
-        let to = homes.iter().map(|h| h.offset + h.length).max().unwrap_or(0);
-        let mut images = images;
-        if let ([home], [image]) = (homes, &mut images[..])
-            && home.length == PAGE_SIZE
-        {
-            self.get_range(purpose, &key, (HEADER + home.offset) as u64, image)?;
-            return Ok(vec![Ok(())]);
+    /// One page, with a request of its own.
+    fn read_one(&self, at: &InObject, image: &mut [u8]) -> Result<(), BodyError> {
+        let (purpose, offset) = (Purpose::PageMiss, (HEADER + at.offset) as u64);
+        if at.length == PAGE_SIZE {
+            return Ok(self.get_range(purpose, &at.key, offset, image)?);
         }
-        let mut span = vec![0; to - from];
-        self.get_range(purpose, &key, (HEADER + from) as u64, &mut span)?;
-        let bodies = homes.iter().map(|home| &span[home.offset - from..][..home.length]);
-        let read = bodies.zip(images).enumerate().map(|(i, (body, image))| {
-            self.packer.unpack(body, image)?;
-            stored(i, body, image);
-            Ok(())
-        });
-        Ok(read.collect())
+        let mut body = vec![0; at.length];
+        self.get_range(purpose, &at.key, offset, &mut body)?;
+        Ok(self.packer.unpack(&body, image)?)
     }
 }
 
 impl PageObjects for Objects {
-    /// A miss: one request for one page (R4).
+    /// A miss (R4): one request for one page, or for those that others miss at the same time.
     fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), BodyError> {
-        self.read_group(Purpose::PageMiss, &[*at], vec![image], &mut |_, _, _| {})?.into_iter().collect()
+        let _reading = self.reading(at.key);
+        let flight = match self.coalescer.as_ref().map(|coalescer| coalescer.turn(at)) {
+            Some(Turn::Come(span)) => {
+                add(&self.counters.coalesced, 1);
+                return Ok(self.packer.unpack(span.body(at), image)?);
+            }
+            Some(Turn::Go(flight)) => Some(flight),
+            None => None,
+        };
+        if let Some((from, to)) = flight.as_ref().and_then(|flight| flight.range(at))
+            && let Some(flight) = flight
+        {
+            let mut bytes = vec![0; to - from];
+            self.get_range(Purpose::PageMiss, &at.key, (HEADER + from) as u64, &mut bytes)?;
+            return Ok(self.packer.unpack(flight.come(from, bytes).body(at), image)?);
+        }
+        self.read_one(at, image)
     }
 
     fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), BodyError>> {

@@ -24,6 +24,10 @@ const FRONT: u32 = 256;
 pub trait Room: Send + Sync {
     /// Waits, bounded, until so many more pages of the space have; no latch is held.
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom>;
+    /// Before a page is built in bulk: waits, bounded, while small writers need what room comes free; no latch is held.
+    fn give_way(&self) -> Result<(), NoRoom> {
+        Ok(())
+    }
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -77,6 +81,14 @@ impl Pages {
     pub fn ask_room(&self, pages: usize, space: SpaceId, urgency: Urgency) -> Result<(), MtrError> {
         match self.room.get() {
             Some(room) if pages > 0 && urgency == Urgency::Normal => Ok(room.admit(pages, space)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Before a page is built in bulk, and before its room is asked for: small writers go first. Waits; no latch is held.
+    pub fn give_way(&self, urgency: Urgency) -> Result<(), MtrError> {
+        match self.room.get() {
+            Some(room) if urgency == Urgency::Normal => Ok(room.give_way()?),
             _ => Ok(()),
         }
     }

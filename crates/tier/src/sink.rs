@@ -16,6 +16,7 @@
 //!
 //! Not here: deleting what was superseded (`collect`), though the same worker does it when it has no block.
 
+mod gather;
 mod mover;
 pub mod policy;
 mod rate;

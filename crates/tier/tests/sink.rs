@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Clock;
 use terrace_io::sched::{Step, Worker};
-use terrace_io::store::{ObjectStore, Purpose};
+use terrace_io::store::{Bytes, ObjectStore, Purpose};
 use terrace_tier::below::Tier;
 use terrace_tier::map::Located;
 use terrace_tier::object_buffer;
@@ -317,7 +317,7 @@ fn a_superseded_object_goes_when_its_successor_is_durable_and_not_before() {
     let state = taken.block(block_of(0));
     let key = terrace_tier::object::key::ObjectKey { sequence: 99, ..state.object.unwrap() };
     let (bytes, tag) = rig::image(page_of(0, 0), 2);
-    let draft = terrace_tier::object::Draft::new(key, 0, &[(0, tag, &bytes[..])]);
+    let draft = terrace_tier::object::Draft::new(key, 0, &[(0, tag, Bytes::copy_from_slice(&bytes))]);
     rig.run.objects.put(&draft).unwrap();
     let range = taken.publish_object(block_of(0), &[(0, tag)], &draft.header().shape()).unwrap().unwrap();
     rig.work();
@@ -395,7 +395,7 @@ fn an_orphan_of_a_crash_is_found_by_the_scrub_and_nothing_else_is_touched() {
     let stranger = format!("{:032x}/readme", rig::LINEAGE);
     let foreign = format!("{:032x}/00000010/00000000/00000001-0000000000000001", 7);
     for key in [&stranger, &foreign] {
-        rig.store.put_if_absent(Purpose::Sink, key, &[b"x"]).unwrap();
+        rig.store.put_if_absent(Purpose::Sink, key, &[Bytes::from_static(b"x")]).unwrap();
     }
     let scrubbed = rig.run.collector.scrub_orphans().unwrap();
     assert_eq!((scrubbed.listed, scrubbed.deleted, scrubbed.strangers), (3, 1, 1));

@@ -8,7 +8,7 @@ use terrace_engine::Parts;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError, File};
 use terrace_io::random::Random;
-use terrace_io::store::{ObjectStore, Purpose};
+use terrace_io::store::{Bytes, ObjectStore, Purpose};
 
 const NAME: &str = "terrace-bench";
 const FILE: u64 = 64 << 20;
@@ -96,7 +96,10 @@ fn objects(store: &dyn ObjectStore, random: &dyn Random, out: &mut Vec<Figure>) 
     let mut put = 0;
     out.push(repeat("object store: put 1 MiB".into(), LARGE, |i| {
         put = i + 1;
-        store.put_if_absent(Purpose::Sink, &key(i), &[&body]).map(drop).map_err(|e| e.to_string())
+        store
+            .put_if_absent(Purpose::Sink, &key(i), &[Bytes::copy_from_slice(&body)])
+            .map(drop)
+            .map_err(|e| e.to_string())
     })?);
     let mut page = vec![0; PAGE];
     out.push(repeat("object store: get 16 KiB of it".into(), PAGE, |_| {

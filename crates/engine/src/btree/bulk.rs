@@ -236,6 +236,7 @@ impl<T: Deref<Target = Tree>> Bulk<T> {
     fn write(&mut self, page: u32, image: Image) -> Result<()> {
         let (tree, urgency) = (&self.tree, self.build.urgency);
         let id = tree.space.page_id(page);
+        tree.pages.give_way(urgency).map_err(TreeError::from)?;
         match &mut self.build.bypass {
             Some(bypass) => {
                 tree.pages.ask_room(bypass.unwritten() + 1, id.space, urgency).map_err(TreeError::from)?;

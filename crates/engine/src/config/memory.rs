@@ -7,7 +7,7 @@
 //!
 //! | part | bytes |
 //! | --- | --- |
-//! | common | locks (an eighth of the memory at the most, and only while statements hold that many), the buffers of requests in the foreground, and the map, which may grow: a quarter of the eighth is the map's |
+//! | common | locks (an eighth of the memory at the most, and only while statements hold that many), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth), and the map, which may grow: a quarter of the eighth is the map's |
 //! | map | what the map takes beyond that; but half of what there is stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
 //! | log | four times what may wait to be written: as it waits, while it is written, and as blocks |
 //! | flash index | index and ghost list of flash |
@@ -100,6 +100,11 @@ impl Config {
             prefetch: if has_store { prefetch as usize } else { PREFETCH_MAX },
             prefetch_buffered: has_store,
         }
+    }
+
+    /// Bytes that misses which share requests may have on the way.
+    pub fn coalescing(&self) -> usize {
+        (self.memory.0 / 32).min(8 * MIB) as usize
     }
 
     /// What the memory is spent on with these buffers. `map`: bytes of the map.

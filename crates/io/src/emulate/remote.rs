@@ -5,7 +5,7 @@ use super::{Remote, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use crate::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Version};
 use std::sync::Arc;
 
 struct EmulatedStore {
@@ -66,7 +66,7 @@ impl ObjectStore for EmulatedStore {
     fn describe(&self) -> String {
         self.inner.describe()
     }
-    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version> {
+    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
         self.take(purpose, false, || self.inner.put_if_absent(purpose, key, parts), |_| bytes)
     }

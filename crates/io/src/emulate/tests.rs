@@ -3,7 +3,7 @@ use crate::AlignedBuf;
 use crate::clock::Clock;
 use crate::disk::{Class, Disk, File, FileWrite, Op};
 use crate::sched::{Sched, Ticket, Woken, WorkerHandle};
-use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use crate::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -125,7 +125,7 @@ impl ObjectStore for Instant {
     fn describe(&self) -> String {
         "instant".into()
     }
-    fn put_if_absent(&self, _: Purpose, _: &str, _: &[&[u8]]) -> Result<Version> {
+    fn put_if_absent(&self, _: Purpose, _: &str, _: &[Bytes]) -> Result<Version> {
         Ok(Version("1".into()))
     }
     fn put_if_match(&self, _: Purpose, _: &str, _: &[u8], _: &Version) -> Result<Version> {
@@ -152,7 +152,9 @@ fn a_store_takes_its_latency_and_its_streams_time() {
     let page = took(&clock, || store.get_range(Purpose::PageMiss, "k", 0, &mut [0; 16384]).unwrap());
     assert_eq!(page, 30 * MILLI + 163_840, "16 KiB at 100 MB/s");
     let block = vec![0; 2_000_000];
-    let put = took(&clock, || _ = store.put_if_absent(Purpose::Sink, "k", &[&block]).unwrap());
+    let put = took(&clock, || {
+        _ = store.put_if_absent(Purpose::Sink, "k", &[Bytes::copy_from_slice(&block)]).unwrap()
+    });
     assert_eq!(put, 80 * MILLI);
     let absent = took(&clock, || assert!(store.get(Purpose::Epoch, "k").is_err()));
     assert_eq!(absent, 30 * MILLI, "a refusal takes its time too");

@@ -202,8 +202,8 @@ impl ObjectStore for Adapter {
         self.name.clone()
     }
 
-    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version> {
-        let payload = parts.iter().map(|part| Bytes::copy_from_slice(part)).collect();
+    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
+        let payload = parts.iter().cloned().collect();
         self.put(purpose, key, payload, PutMode::Create)
     }
 

@@ -251,9 +251,9 @@ impl ObjectStore for Local {
         format!("file://{}", self.root.display())
     }
 
-    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[&[u8]]) -> Result<Version> {
+    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
         let (path, file) = self.path(key)?;
-        let payload: PutPayload = parts.iter().map(|part| Bytes::copy_from_slice(part)).collect();
+        let payload: PutPayload = parts.iter().cloned().collect();
         let length = payload.content_length() as u64;
         self.counted(
             purpose,

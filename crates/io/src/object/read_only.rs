@@ -1,7 +1,7 @@
 //! A store that is only looked at: whatever would change it is refused before it is asked.
 
 use crate::stats::StoreStats;
-use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use crate::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Version};
 use std::sync::Arc;
 
 pub(super) struct ReadOnly(pub Arc<dyn ObjectStore>);
@@ -14,7 +14,7 @@ impl ObjectStore for ReadOnly {
     fn describe(&self) -> String {
         self.0.describe()
     }
-    fn put_if_absent(&self, _purpose: Purpose, key: &str, _parts: &[&[u8]]) -> Result<Version> {
+    fn put_if_absent(&self, _purpose: Purpose, key: &str, _parts: &[Bytes]) -> Result<Version> {
         refused(key)
     }
     fn put_if_match(

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use terrace_io::store::{ObjectStore, Purpose, StoreError};
+use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
 
 /// An empty directory of this test's own, removed at the end.
 pub struct Scratch(pub PathBuf);
@@ -43,7 +43,13 @@ pub fn all(store: &dyn ObjectStore) {
 }
 
 fn what_is_put_is_got(store: &dyn ObjectStore) {
-    let version = store.put_if_absent(Purpose::Sink, "got/1/a-1", &[b"hello ", b"", b"world"]).unwrap();
+    let version = store
+        .put_if_absent(
+            Purpose::Sink,
+            "got/1/a-1",
+            &[Bytes::from_static(b"hello "), Bytes::from_static(b""), Bytes::from_static(b"world")],
+        )
+        .unwrap();
     let (body, read) = store.get(Purpose::Merge, "got/1/a-1").unwrap();
     assert_eq!(body, b"hello world");
     assert_eq!(read, version);
@@ -52,14 +58,14 @@ fn what_is_put_is_got(store: &dyn ObjectStore) {
 }
 
 fn a_key_is_taken_once(store: &dyn ObjectStore) {
-    store.put_if_absent(Purpose::Sink, "once/a", &[b"first"]).unwrap();
-    let second = store.put_if_absent(Purpose::Sink, "once/a", &[b"second"]);
+    store.put_if_absent(Purpose::Sink, "once/a", &[Bytes::from_static(b"first")]).unwrap();
+    let second = store.put_if_absent(Purpose::Sink, "once/a", &[Bytes::from_static(b"second")]);
     assert!(matches!(second, Err(StoreError::Conflict { .. })), "{second:?}");
     assert_eq!(store.get(Purpose::Merge, "once/a").unwrap().0, b"first");
 }
 
 fn a_put_on_condition_replaces_only_what_was_read(store: &dyn ObjectStore) {
-    let first = store.put_if_absent(Purpose::Epoch, "match/epoch", &[b"1"]).unwrap();
+    let first = store.put_if_absent(Purpose::Epoch, "match/epoch", &[Bytes::from_static(b"1")]).unwrap();
     let second = store.put_if_match(Purpose::Epoch, "match/epoch", b"22", &first).unwrap();
     assert_ne!(first, second);
     let stale = store.put_if_match(Purpose::Epoch, "match/epoch", b"33", &first);
@@ -73,7 +79,7 @@ fn a_put_on_condition_replaces_only_what_was_read(store: &dyn ObjectStore) {
 
 fn ranges_are_exact(store: &dyn ObjectStore) {
     let body: Vec<u8> = (0..=255).collect();
-    store.put_if_absent(Purpose::Sink, "range/a", &[&body]).unwrap();
+    store.put_if_absent(Purpose::Sink, "range/a", &[Bytes::copy_from_slice(&body)]).unwrap();
     let mut buf = [0; 10];
     store.get_range(Purpose::PageMiss, "range/a", 100, &mut buf).unwrap();
     assert_eq!(buf, body[100..110]);
@@ -90,15 +96,15 @@ fn absent_is_final_and_deleting_it_is_ok(store: &dyn ObjectStore) {
     let range = store.get_range(Purpose::PageMiss, "absent/a", 0, &mut [0; 4]);
     assert!(matches!(range, Err(StoreError::Absent { .. })), "{range:?}");
     store.delete(Purpose::Collect, "absent/a").unwrap();
-    store.put_if_absent(Purpose::Sink, "absent/b", &[b"x"]).unwrap();
+    store.put_if_absent(Purpose::Sink, "absent/b", &[Bytes::from_static(b"x")]).unwrap();
     store.delete(Purpose::Collect, "absent/b").unwrap();
     assert!(matches!(store.get(Purpose::Merge, "absent/b"), Err(StoreError::Absent { .. })));
-    store.put_if_absent(Purpose::Sink, "absent/b", &[b"again"]).unwrap();
+    store.put_if_absent(Purpose::Sink, "absent/b", &[Bytes::from_static(b"again")]).unwrap();
 }
 
 fn listing_goes_by_text_prefix_in_order(store: &dyn ObjectStore) {
     for key in ["list/b/2", "list/a/1", "list/b/10", "list/bb", "list/c", "lists"] {
-        store.put_if_absent(Purpose::Sink, key, &[key.as_bytes()]).unwrap();
+        store.put_if_absent(Purpose::Sink, key, &[Bytes::copy_from_slice(key.as_bytes())]).unwrap();
     }
     let names = |prefix| keys(store, prefix).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
     assert_eq!(names("list/"), ["list/a/1", "list/b/10", "list/b/2", "list/bb", "list/c"]);
@@ -110,8 +116,8 @@ fn listing_goes_by_text_prefix_in_order(store: &dyn ObjectStore) {
 
 fn large_objects_of_many_parts_survive(store: &dyn ObjectStore) {
     let parts: Vec<Vec<u8>> = (0..129u32).map(|i| vec![i as u8; 16_000 + i as usize]).collect();
-    let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-    store.put_if_absent(Purpose::Sink, "large/a", &slices).unwrap();
+    let bodies: Vec<Bytes> = parts.iter().cloned().map(Bytes::from).collect();
+    store.put_if_absent(Purpose::Sink, "large/a", &bodies).unwrap();
     let whole = parts.concat();
     assert_eq!(store.get(Purpose::Merge, "large/a").unwrap().0, whole);
     let mut buf = vec![0; 16 << 10];
@@ -129,7 +135,7 @@ pub fn one_of_many_wins(store: &dyn ObjectStore) {
     };
     for round in 0..20 {
         let key = format!("race/{round}/a");
-        let create = |i: u8| match store.put_if_absent(Purpose::Epoch, &key, &[&[i; 100]]) {
+        let create = |i: u8| match store.put_if_absent(Purpose::Epoch, &key, &[Bytes::from(vec![i; 100])]) {
             Ok(_) => true,
             Err(StoreError::Conflict { .. }) => false,
             Err(error) => panic!("{error}"),

@@ -182,6 +182,13 @@ impl Packer {
         length
     }
 
+    /// Bytes of a stored page, so far.
+    pub fn mean(&self) -> usize {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let pages = get(&self.counters.pages);
+        get(&self.counters.stored_bytes).checked_div(pages).map_or(PAGE_SIZE, |mean| mean as usize)
+    }
+
     fn count(&self, compressed: bool, length: usize) {
         let count = |counter: &AtomicU64, n: usize| _ = counter.fetch_add(n as u64, Ordering::Relaxed);
         count(&self.counters.pages, 1);

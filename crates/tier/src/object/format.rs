@@ -85,10 +85,11 @@ pub struct Header {
 
 impl Header {
     /// The header of a new object; `bodies` are the stored pages that it has, in order.
-    pub fn new(key: ObjectKey, snapshot_version: u64, bodies: &[(usize, Tag, &[u8])]) -> Header {
+    pub fn new<B: AsRef<[u8]>>(key: ObjectKey, snapshot_version: u64, bodies: &[(usize, Tag, B)]) -> Header {
         let (tags, lengths, codecs) = ([0; PAGES], [0; PAGES], [Codec::None; PAGES]);
         let mut header = Header { key, snapshot_version, content: 0, tags, lengths, codecs };
         for (index, tag, body) in bodies {
+            let body = body.as_ref();
             assert!(*tag != 0 && body.len() <= PAGE_SIZE && body.len().is_multiple_of(LENGTH_UNIT));
             assert!(header.lengths[*index..].iter().all(|l| *l == 0), "an object's pages come in order");
             header.tags[*index] = *tag;
@@ -99,7 +100,7 @@ impl Header {
                 assert!(header.codecs[*index] != Codec::None, "a short body says how it is compressed");
             }
         }
-        header.content = content(&header, bodies.iter().map(|(_, _, body)| *body));
+        header.content = content(&header, bodies.iter().map(|(_, _, body)| body.as_ref()));
         header
     }
 

@@ -19,8 +19,9 @@ fn images(fill: u8) -> Vec<(usize, Tag, Vec<u8>)> {
         .to_vec()
 }
 
-fn draft(sequence: u64, images: &[(usize, Tag, Vec<u8>)]) -> Draft<'_> {
-    let pages: Vec<_> = images.iter().map(|(i, tag, image)| (*i, *tag, &image[..])).collect();
+fn draft(sequence: u64, images: &[(usize, Tag, Vec<u8>)]) -> Draft {
+    let pages: Vec<_> =
+        images.iter().map(|(i, tag, image)| (*i, *tag, Bytes::copy_from_slice(image))).collect();
     Draft::new(key(sequence), 1, &pages)
 }
 
@@ -160,7 +161,7 @@ fn a_dead_store_is_an_error_and_absence_is_final() {
     // A store without this instance's epoch object is not its store.
     let elsewhere = objects.header(Purpose::Scrub, &key(1));
     assert!(matches!(elsewhere, Err(ObjectError::Store(StoreError::Unavailable { .. }))));
-    store.put_if_absent(Purpose::Epoch, crate::fence::KEY, &[b"whoever"]).unwrap();
+    store.put_if_absent(Purpose::Epoch, crate::fence::KEY, &[Bytes::from_static(b"whoever")]).unwrap();
     let absent = objects.header(Purpose::Scrub, &key(1));
     assert!(matches!(absent, Err(ObjectError::Store(StoreError::Absent { .. }))));
 }

@@ -1,5 +1,5 @@
-//! Memory for blocks on the move: one sum for all workers. A block takes much while it is gathered and packed, and only what
-//! it was packed to while the store is waited for.
+//! Memory for blocks on the move: one sum for all workers. A block takes what it is expected to while it is gathered and
+//! packed, and what it was packed to while the store is waited for.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -42,18 +42,23 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// No more than so many bytes are needed from now on.
-    pub fn shrink_to(&mut self, bytes: usize) {
-        let less = self.bytes.saturating_sub(bytes);
-        self.bytes -= less;
-        *self.room.taken.lock() -= less;
-        self.room.freed.notify();
+    /// So many bytes are taken from now on. More than before are taken at once, and others wait the longer.
+    pub fn fit(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.room.bytes);
+        {
+            let mut taken = self.room.taken.lock();
+            *taken = *taken - self.bytes + bytes;
+        }
+        if bytes < self.bytes {
+            self.room.freed.notify();
+        }
+        self.bytes = bytes;
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.shrink_to(0);
+        self.fit(0);
     }
 }
 
@@ -63,15 +68,15 @@ mod tests {
     use terrace_sim::SimWorld;
 
     #[test]
-    fn places_never_come_to_more_than_there_is_and_a_shorter_one_lets_others_in() {
+    fn places_come_to_no_more_than_there_is_and_a_shorter_one_lets_others_in() {
         let sim = SimWorld::new(1);
         let room = Room::new(sim.world().sched, 100);
         let mut first = room.take(70);
         let second = room.take(30);
         assert_eq!(*room.taken.lock(), 100);
-        first.shrink_to(80);
-        assert_eq!(*room.taken.lock(), 100, "it doesn't grow");
-        first.shrink_to(20);
+        first.fit(80);
+        assert_eq!(*room.taken.lock(), 110, "what it turned out to need");
+        first.fit(20);
         let third = room.take(50);
         assert_eq!(*room.taken.lock(), 100);
         drop((first, second, third));

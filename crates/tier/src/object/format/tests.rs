@@ -152,7 +152,7 @@ fn the_content_hash_depends_on_everything() {
     let (a, _) = object(&[1, 2]);
     let (b, _) = object(&[1, 3]);
     assert_ne!(a.content, b.content);
-    let other = Header::new(ObjectKey { sequence: 78, ..key() }, 5, &[]);
-    let snapshot = Header::new(ObjectKey { sequence: 78, ..key() }, 6, &[]);
+    let other = Header::new(ObjectKey { sequence: 78, ..key() }, 5, &[] as &[(usize, Tag, &[u8])]);
+    let snapshot = Header::new(ObjectKey { sequence: 78, ..key() }, 6, &[] as &[(usize, Tag, &[u8])]);
     assert_ne!(other.content, snapshot.content);
 }

@@ -1,0 +1,239 @@
+//! A block's current pages, as they will be stored. An image is taken from the nearest tier that has one with the map's tag:
+//! memory, volume, flash. What none of them has comes from the block's old object, with one request, and then
+//! all that it has comes with it, as it is stored already.
+//!
+//! Pages are packed a few at a time, so that a block takes little more memory than what will be put of it.
+
+use super::SinkError;
+use super::mover::{BLOCK_BYTES, Mover, PAGES};
+use crate::below::Tier;
+use crate::map::{BlockState, Home, Located};
+use crate::object::codec::Codec;
+use crate::page::{self, BadImage, BlockId, PAGE_SIZE, Tag};
+use terrace_io::AlignedBuf;
+use terrace_io::store::{Bytes, Purpose, StoreError};
+
+/// Times that a block is gathered anew because a page moved while it was read.
+const GATHERS: usize = 16;
+/// Pages that are images at a time.
+const WINDOW: usize = 16;
+const WINDOW_BYTES: usize = WINDOW * PAGE_SIZE;
+
+/// A block as it will be stored.
+pub(super) struct Gathered {
+    /// Place in the block, current tag, stored body.
+    pub pages: Vec<(usize, Tag, Bytes)>,
+    /// Pages that have slots, with their tags.
+    pub taken: Vec<(usize, Tag)>,
+    pub snapshot_version: u64,
+}
+
+/// Which page failed, if it was one.
+type Failure = (Option<usize>, SinkError);
+
+/// Whether a page has to be taken out of the old object.
+fn is_far(home: &Home) -> bool {
+    home.slot.is_none()
+}
+
+impl Mover {
+    /// Bytes that the block will take while it is gathered: what may be got of its old object, and what it will be packed to, which is a
+    /// guess by its old object or by all pages so far.
+    pub fn expected(&self, block: BlockId, codec: Codec) -> usize {
+        let homes = self.map.block(block).homes;
+        let far = homes.iter().flatten().filter(|home| is_far(home));
+        let got: usize = far.filter_map(|home| home.object).map(|object| object.length).sum();
+        let objects: Vec<usize> =
+            homes.iter().flatten().filter_map(|home| Some(home.object?.length)).collect();
+        let page = match codec {
+            Codec::None => PAGE_SIZE,
+            _ if objects.is_empty() => self.objects.packer.mean(),
+            _ => objects.iter().sum::<usize>() / objects.len(),
+        };
+        let packed = homes.iter().flatten().count() * (page + page / 8).min(PAGE_SIZE);
+        WINDOW_BYTES + got + packed
+    }
+
+    /// Every page of the block. None if no page has a slot.
+    pub fn gather(&self, block: BlockId, codec: Codec) -> Result<Option<Gathered>, SinkError> {
+        let mut failed = None;
+        for _ in 0..GATHERS {
+            let state = self.map.block(block);
+            if state.homes.iter().flatten().all(is_far) {
+                return Ok(None);
+            }
+            match self.gather_once(block, &state, codec) {
+                Ok(gathered) => return Ok(Some(gathered)),
+                Err((Some(i), error)) => {
+                    // The page may have moved while we read: then its image is elsewhere.
+                    let home = state.homes[i].map_or(Located::Never, Located::At);
+                    if self.map.locate(block.page(i)) == home {
+                        return Err(error);
+                    }
+                    failed = Some(error);
+                }
+                Err((None, error)) => return Err(error),
+            }
+        }
+        Err(failed.unwrap_or(SinkError::Moving { block }))
+    }
+
+    fn gather_once(&self, block: BlockId, state: &BlockState, codec: Codec) -> Result<Gathered, Failure> {
+        let mut window = AlignedBuf::zeroed(WINDOW_BYTES);
+        let mut stored = self.stored_bodies(block, state, &mut window[..PAGE_SIZE])?;
+        let mut packed = AlignedBuf::zeroed(BLOCK_BYTES);
+        let mut end = 0;
+        let mut lengths = Vec::with_capacity(PAGES);
+        for first in (0..state.homes.len()).step_by(WINDOW) {
+            let homes = &state.homes[first..state.homes.len().min(first + WINDOW)];
+            self.near_images(block, first, homes, &mut window)?;
+            for (place, home) in homes.iter().enumerate() {
+                let (i, image) = (first + place, &mut window[place * PAGE_SIZE..][..PAGE_SIZE]);
+                let length = match home {
+                    None => 0,
+                    Some(home) if is_far(home) => {
+                        self.far_body(block, i, home, stored[i].take(), codec, image)?
+                    }
+                    Some(_) => self.objects.packer.pack(codec, image),
+                };
+                packed[end..end + length].copy_from_slice(&image[..length]);
+                lengths.push(length);
+                end += length;
+            }
+        }
+        packed.truncate(end);
+        let mut rest = Bytes::from_owner(packed);
+        let tags = state.homes.iter().map(|home| home.map(|home| home.tag));
+        let pages = tags.zip(lengths).enumerate();
+        Ok(Gathered {
+            pages: pages.filter_map(|(i, (tag, length))| Some((i, tag?, rest.split_to(length)))).collect(),
+            taken: (0..state.homes.len())
+                .filter_map(|i| state.homes[i].filter(|home| !is_far(home)).map(|home| (i, home.tag)))
+                .collect(),
+            snapshot_version: state.snapshot_version,
+        })
+    }
+
+    fn in_memory(&self, block: BlockId, i: usize, tag: Tag, image: &mut [u8]) -> bool {
+        self.pool.copy_clean(block.page(i), image) && page::seal(image) == tag
+    }
+
+    fn on_flash(&self, block: BlockId, i: usize, tag: Tag, image: &mut [u8]) -> bool {
+        self.flash.as_ref().is_some_and(|flash| flash.find(block.page(i), tag, image))
+    }
+
+    /// Of each page that is to be taken out of the old object, its body there, or why it doesn't come. If the old object must be
+    /// asked, it gives all that it has with one request; if not, each page is near. `scratch`: a page.
+    fn stored_bodies(
+        &self,
+        block: BlockId,
+        state: &BlockState,
+        scratch: &mut [u8],
+    ) -> Result<Vec<Option<Result<Bytes, StoreError>>>, Failure> {
+        let homes = state.homes.iter().enumerate();
+        let far: Vec<(usize, Home)> =
+            homes.filter_map(|(i, home)| home.filter(is_far).map(|home| (i, home))).collect();
+        let flash = self.flash.as_ref();
+        let mut bodies: Vec<_> = state.homes.iter().map(|_| None).collect();
+        let is_needed = far.iter().any(|(i, home)| {
+            !self.in_memory(block, *i, home.tag, scratch)
+                && !flash.is_some_and(|flash| flash.seems_to_have(block.page(*i)))
+        });
+        if is_needed {
+            let mut objects = Vec::with_capacity(far.len());
+            for (i, home) in &far {
+                let nowhere = SinkError::Nowhere { id: block.page(*i) };
+                objects.push(home.object.ok_or((Some(*i), nowhere))?);
+            }
+            for ((i, _), body) in far.iter().zip(self.objects.read_bodies(Purpose::Merge, &objects)) {
+                bodies[*i] = Some(body);
+            }
+        }
+        Ok(bodies)
+    }
+
+    /// The images of the pages that have slots, of those from `first` on.
+    fn near_images(
+        &self,
+        block: BlockId,
+        first: usize,
+        homes: &[Option<Home>],
+        images: &mut [u8],
+    ) -> Result<(), Failure> {
+        let mut missing: Vec<(usize, Home)> = Vec::new();
+        for (place, home) in homes.iter().enumerate() {
+            let Some(home) = home.filter(|home| !is_far(home)) else { continue };
+            let image = &mut images[place * PAGE_SIZE..][..PAGE_SIZE];
+            if !self.in_memory(block, first + place, home.tag, image) {
+                missing.push((place, home));
+            }
+        }
+        let slots: Vec<_> = missing.iter().filter_map(|(_, home)| home.slot).collect();
+        let results = self.buffer.read_into(&slots, places(missing.iter().map(|(place, _)| *place), images));
+        for ((place, home), result) in missing.iter().zip(results) {
+            let (i, image) = (first + place, &mut images[place * PAGE_SIZE..][..PAGE_SIZE]);
+            let id = block.page(i);
+            let bad = match result {
+                Ok(()) => page::check(image, id, Some(home.tag)).map_err(|bad| SinkError::Corrupt {
+                    id,
+                    tier: Tier::Volume,
+                    bad,
+                }),
+                Err(error) => Err(SinkError::Disk(error)),
+            };
+            match bad {
+                Ok(()) => {}
+                // Flash may have the same image, intact (invariant 9).
+                Err(_) if self.on_flash(block, i, home.tag, image) => {}
+                Err(error) => return Err((Some(i), error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes of `image` the body of a page that has no slot, and returns its length. One that the codec has made before is stored again as it
+    /// is, once its image has been looked at.
+    fn far_body(
+        &self,
+        block: BlockId,
+        i: usize,
+        home: &Home,
+        body: Option<Result<Bytes, StoreError>>,
+        codec: Codec,
+        image: &mut [u8],
+    ) -> Result<usize, Failure> {
+        let (id, tag, packer) = (block.page(i), home.tag, &self.objects.packer);
+        let near =
+            |image: &mut [u8]| self.in_memory(block, i, tag, image) || self.on_flash(block, i, tag, image);
+        let body = match body {
+            Some(body) => body,
+            None if near(image) => return Ok(packer.pack(codec, image)),
+            // It has gone from there since.
+            None => {
+                let at = home.object.ok_or((Some(i), SinkError::Nowhere { id }))?;
+                self.objects.read_bodies(Purpose::Merge, &[at]).remove(0)
+            }
+        };
+        let error = match body.map_err(SinkError::from) {
+            Err(error) => error,
+            Ok(body) => {
+                let unpacked = packer.unpack(&body, image).map_err(BadImage::Stored);
+                match unpacked.and_then(|()| page::check(image, id, Some(tag))) {
+                    Ok(()) => {
+                        let as_it_is = packer.take_over(codec, &body, image);
+                        return Ok(as_it_is.unwrap_or_else(|| packer.pack(codec, image)));
+                    }
+                    Err(bad) => SinkError::Corrupt { id, tier: Tier::Object, bad },
+                }
+            }
+        };
+        // Memory or flash may have the same image, intact (invariant 9).
+        if near(image) { Ok(packer.pack(codec, image)) } else { Err((Some(i), error)) }
+    }
+}
+
+/// These pages' parts of `images`, in order.
+fn places(pages: impl Iterator<Item = usize>, images: &mut [u8]) -> Vec<&mut [u8]> {
+    let mut all = images.chunks_exact_mut(PAGE_SIZE).enumerate();
+    pages.filter_map(|i| all.find(|(place, _)| *place == i).map(|(_, image)| image)).collect()
+}
