@@ -49,13 +49,13 @@ static void watch()
 {
   Troubles before;
   std::unique_lock<std::mutex> lock(mutex);
-  while (!wake.wait_for(lock, EVERY, [] { return ending; }))
+  do
   {
     Troubles now;
     terrace_engine_notes(engine, collect_trouble, &now);
     report(before, now);
     before.swap(now);
-  }
+  } while (!wake.wait_for(lock, EVERY, [] { return ending; }));
 }
 
 void start_watch()

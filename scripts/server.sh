@@ -8,12 +8,17 @@ PLUGIN=${TERRACE_PLUGIN:-$TARGET/mariadb/ha_terrace.so}
 
 command=${1:?start, stop, kill9 or status}
 dir=$(realpath -m "${2:?a directory}")
-alive() { [ -s "$dir/pid" ] && kill -0 "$(cat "$dir/pid")" 2>/dev/null; }
-
 ended() { # no such process, or one that only waits to be reaped, with no thread left
   kill -0 "$1" 2>/dev/null || return 0
   grep -qs '^State:.Z' "/proc/$1/status" && [ "$(ls "/proc/$1/task" 2>/dev/null | wc -l)" -le 1 ]
 }
+
+own() { # a server of this directory, not another process that has got its number; one that is being killed has no command line
+  [ "$(cat "/proc/$1/comm" 2>/dev/null)" = mariadbd ] || return 1
+  local line; line=$(tr '\0' '\n' <"/proc/$1/cmdline") || return 1
+  [ -z "$line" ] || grep -qxF -e "--datadir=$dir/data" <<<"$line"
+}
+alive() { local pid; [ -s "$dir/pid" ] && pid=$(cat "$dir/pid") && own "$pid" && ! ended "$pid"; }
 
 gone() { # waits until the process has ended, so many tenths of a second
   local pid=$1 i
@@ -24,7 +29,13 @@ gone() { # waits until the process has ended, so many tenths of a second
 case $command in
 start)
   port=${3:?a port}; shift 3
-  alive && { echo "runs already: $dir"; exit 0; }
+  # One that was killed a moment ago still ends, and holds its files until then.
+  for i in $(seq 1 600); do
+    alive || break
+    mariadb-admin --no-defaults --socket="$dir/sock" -uroot ping >/dev/null 2>&1 && { echo "runs already: $dir"; exit 0; }
+    [ "$i" -lt 600 ] || fail "process $(cat "$dir/pid") runs and does not answer; see $dir/error.log"
+    sleep 0.1
+  done
   [ -s "$PLUGIN" ] || fail "$PLUGIN is missing: run scripts/build.sh"
   # Temporary files of its own: a server that starts removes what it takes for others' leftovers.
   mkdir -p "$dir/plugins" "$dir/tmp"

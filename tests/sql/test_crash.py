@@ -1,5 +1,8 @@
 """kill -9 under load: what was acknowledged is there, sums hold, the structures are sound; and the binary log holds the
-same transactions as the engine."""
+same transactions as the engine. On a server of its own, and over flash and an object store, where most pages are only in objects.
+
+TERRACE_KILLS: kills (default 5).
+"""
 
 import os
 import random
@@ -10,19 +13,24 @@ import time
 import pymysql
 import pytest
 from conftest import binlog_options, contents, end, private, replayed, wait_until
+from test_object import flashed, store  # noqa: F401: a fixture
 
 KILLS = int(os.environ.get("TERRACE_KILLS", "5"))
 ACCOUNTS = 50
 
 
-def kill_often(server, engine, run, kills):
-    """Works, kills, starts again and checks, so many times."""
+def kill_often(server, engine, run, kills, place=(), cold=0):
+    """Works, kills, starts again and checks, so many times. `place`: where `terrace check` finds the store. `cold`: rows of a
+    table most of which nobody asks for; each transaction counts in one of them."""
     connection = server.connect()
     run(connection, "CREATE DATABASE d")
     connection.select_db("d")
     run(connection, f"CREATE TABLE d.account (id INT PRIMARY KEY, v INT NOT NULL) ENGINE={engine}")
     run(connection, f"CREATE TABLE d.ledger (id BIGINT AUTO_INCREMENT PRIMARY KEY, who INT, n INT, note VARCHAR(200), UNIQUE (who, n)) ENGINE={engine}")
     run(connection, f"INSERT INTO d.account SELECT seq, 1000 FROM seq_1_to_{ACCOUNTS}")
+    if cold:
+        run(connection, f"CREATE TABLE d.cold (id INT PRIMARY KEY, n INT NOT NULL, note VARCHAR(1000)) ENGINE={engine}")
+        run(connection, f"INSERT INTO d.cold SELECT seq, 0, REPEAT(MD5(seq), 31) FROM seq_1_to_{cold}")
     acknowledged, next_n = set(), [0] * 4
     rng = random.Random(1)
     for kill in range(kills):
@@ -39,6 +47,8 @@ def kill_often(server, engine, run, kills):
                         run(mine, "UPDATE account SET v = v - 5 WHERE id = %s", (min(a, b),))
                         run(mine, "UPDATE account SET v = v + 5 WHERE id = %s", (max(a, b),))
                         run(mine, "INSERT INTO ledger (who, n, note) VALUES (%s, %s, REPEAT('x', %s))", (who, n, n % 200))
+                        if cold:
+                            run(mine, "UPDATE cold SET n = n + 1 WHERE id = %s", (random.randint(1, cold),))
                         next_n[who] = n + 1  # whatever comes of the commit, the number is used
                         mine.commit()
                         acknowledged.add((who, n))
@@ -59,7 +69,7 @@ def kill_often(server, engine, run, kills):
         stop.set()
         [t.join() for t in threads]
         if engine == "Terrace":
-            code, report = server.check()
+            code, report = server.check(*place)
             assert code == 0, f"kill {kill}: {report}"
         server.start()
         connection = server.connect(database="d")
@@ -67,13 +77,26 @@ def kill_often(server, engine, run, kills):
         assert acknowledged <= found, f"kill {kill}: lost {sorted(acknowledged - found)[:5]}"
         assert before > 0
         assert run(connection, "SELECT COUNT(*), SUM(v) FROM account") == [(ACCOUNTS, 1000 * ACCOUNTS)]
-        for row in run(connection, "CHECK TABLE account, ledger"):
+        if cold:
+            assert run(connection, "SELECT COUNT(*), SUM(n) FROM cold") == [(cold, len(found))], f"kill {kill}"
+        for row in run(connection, "CHECK TABLE account, ledger" + ", cold" * bool(cold)):
             assert row[3] == "OK", row
     assert len(acknowledged) > 20 * kills
 
 
 def test_acknowledged_commits_survive_kill_9(own_server, engine, run):
     kill_often(own_server, engine, run, KILLS)
+
+
+@pytest.fixture
+def tiered(store, tmp_path):  # noqa: F811
+    yield from flashed(store, tmp_path)
+
+
+def test_acknowledged_commits_survive_kill_9_on_all_tiers(tiered, store, engine, run):  # noqa: F811
+    kill_often(tiered, engine, run, KILLS, store.place(), cold=9000)
+    [(volume, objects)] = run(tiered.connect(), "SELECT SUM(PAGES_VOLUME), SUM(PAGES_OBJECT) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/cold'")
+    assert objects > 2 * volume, (volume, objects)
 
 
 def test_the_binary_log_and_the_engine_hold_the_same_transactions_after_kill_9(engine, run, tmp_path):

@@ -1,5 +1,6 @@
 """Settings: what is in force is shown, what is wrong is named, all of it at once, and the server lives."""
 
+import fcntl
 import os
 import time
 
@@ -108,6 +109,18 @@ def test_what_the_machine_refuses_is_an_error_in_words(stopped, run, option, wor
     [line] = said(stopped)
     assert words in line and "opened again" not in line and "0 bytes" not in line and "hush" not in line, line
     assert run(stopped.connect(), "SELECT 1") == [(1,)]
+
+
+def test_flash_that_another_has_is_in_the_error_log_however_soon_the_server_ends(stopped, tmp_path):
+    place = tmp_path / "flash"
+    place.mkdir()
+    with open(place / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as a running instance does
+        stopped.options = stopped.options + [f"--terrace-flash-path={place}", "--terrace-flash=67108864"]
+        stopped.start()
+        stopped.stop()
+    lines = [line for line in open(os.path.join(stopped.directory, "error.log")) if "Terrace: flash: " in line]
+    assert len(lines) == 1 and f"{place} is locked by another instance" in lines[0], lines
 
 
 def test_a_lock_wait_ends_when_the_settings_of_innodb_say_so(server, db, run):

@@ -1,6 +1,8 @@
-"""The tests' own end: what a failed test leaves open does not hold up the others."""
+"""The tests' own end: what a failed test leaves open does not hold up the others. And the script that starts and ends servers."""
 
 import os
+import signal
+import subprocess
 import time
 
 import pytest
@@ -43,3 +45,27 @@ def test_a_server_that_does_not_stop_is_killed(monkeypatch):
             return
         time.sleep(0.1)
     pytest.fail("the server lives")
+
+
+def test_a_server_that_was_killed_this_moment_is_started_again(own_server):
+    first = int(open(f"{own_server.directory}/pid").read())
+    os.kill(first, signal.SIGKILL)  # nobody waits for its end
+    own_server.start()
+    assert int(open(f"{own_server.directory}/pid").read()) != first
+    assert run(own_server.connect(), "SELECT 1") == [(1,)]
+
+
+def test_another_process_with_the_number_of_a_server_that_is_gone_is_let_alone(own_server):
+    own_server.kill9()
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        with open(f"{own_server.directory}/pid", "w") as file:
+            file.write(str(other.pid))
+        own_server.stop()
+        own_server.kill9()
+        assert other.poll() is None
+        own_server.start()
+        assert run(own_server.connect(), "SELECT 1") == [(1,)]
+    finally:
+        other.kill()
+        other.wait()
