@@ -50,21 +50,22 @@ impl Spare {
         SPARE.try_with(|spares| spares.borrow_mut().pop()).ok().flatten().unwrap_or_default()
     }
 
-    fn put(cursor: TerraceCursor) {
-        let TerraceCursor { cursor, mut rows, mut buffer, mut row, .. } = cursor;
-        let keep = |spares: &RefCell<Vec<Spare>>| {
+    /// The cursor is copied out of its box once: it is large, and closed with every statement.
+    fn put(cursor: Box<TerraceCursor>) {
+        let TerraceCursor { cursor, mut rows, mut buffer, mut row, .. } = *cursor;
+        rows.clear();
+        for bytes in [&mut buffer, &mut row] {
+            bytes.clear();
+            bytes.shrink_to(SPARE_BYTES);
+        }
+        let spare = Spare { cursor: cursor.into_buffers(), rows, buffer, row };
+        // At a thread's very end nothing is kept.
+        let _ = SPARE.try_with(|spares| {
             let mut spares = spares.borrow_mut();
             if spares.len() < SPARES {
-                rows.clear();
-                for bytes in [&mut buffer, &mut row] {
-                    bytes.clear();
-                    bytes.shrink_to(SPARE_BYTES);
-                }
-                spares.push(Spare { cursor: cursor.into_buffers(), rows, buffer, row });
+                spares.push(spare);
             }
-        };
-        // At a thread's very end nothing is kept.
-        let _ = SPARE.try_with(keep);
+        });
     }
 }
 
@@ -226,13 +227,8 @@ pub unsafe extern "C" fn terrace_cursor_open(
         let lock = lock_of(options.lock)?;
         let access = if options.scan { Access::Scan } else { Access::Normal };
         let Spare { cursor: buffers, rows, buffer, row } = Spare::take();
-        let mut cursor = txn.txn.cursor_in(&table.table, options.index as usize, lock, access, buffers)?;
-        if options.skip_locked {
-            cursor.skip_locked();
-        }
-        cursor.lock_ahead(options.reads_all);
-        let cursor = TerraceCursor {
-            cursor,
+        let mut cursor = Box::new(TerraceCursor {
+            cursor: txn.txn.cursor_in(&table.table, options.index as usize, lock, access, buffers)?,
             primary: options.index == 0,
             locking: lock != Lock::None,
             rows,
@@ -240,9 +236,13 @@ pub unsafe extern "C" fn terrace_cursor_open(
             copies: 0,
             buffer,
             row,
-        };
+        });
+        if options.skip_locked {
+            cursor.cursor.skip_locked();
+        }
+        cursor.cursor.lock_ahead(options.reads_all);
         // SAFETY: the caller's promise.
-        unsafe { *out = Box::into_raw(Box::new(cursor)) };
+        unsafe { *out = Box::into_raw(cursor) };
         Ok(Code::Ok)
     })
 }
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn terrace_cursor_close(cursor: *mut TerraceCursor) {
     guard(|| {
         if !cursor.is_null() {
             // SAFETY: the caller's promise.
-            Spare::put(*unsafe { Box::from_raw(cursor) });
+            Spare::put(unsafe { Box::from_raw(cursor) });
         }
         Ok(Code::Ok)
     });
