@@ -25,7 +25,7 @@ struct Progress
   {
     Progress *progress= static_cast<Progress *>(self);
     thd_progress_report(progress->thd, entries, MY_MAX(progress->rows, entries));
-    return !thd_killed(progress->thd);
+    return !is_killed(progress->thd);
   }
 
   THD *thd;
@@ -114,7 +114,7 @@ int32_t ha_terrace::alter_round(Context *context, bool last)
       code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
         return terrace_alter_change(context->alter, after, list, count);
       });
-      if (!code && thd_killed(thd))
+      if (!code && is_killed(thd))
         code= TERRACE_CANCELLED;
       if (code)
         return code;

@@ -12,7 +12,7 @@ Heard::Heard()
   terrace_cancel *waits= Session::of(thd)->own_waits();
   terrace_cancel_clear(waits);
   // One that came before kill_query found the handle.
-  if (thd_killed(thd))
+  if (is_killed(thd))
     terrace_txn_cancel(waits);
   scope= terrace_scope_begin(waits);
 }
@@ -24,7 +24,7 @@ Heard::Heard(terrace_txn *txn)
     return;
   session= Session::of(thd);
   session->hear(own);
-  if (thd_killed(thd))
+  if (is_killed(thd))
     terrace_txn_cancel(own);
 }
 

@@ -2,10 +2,11 @@
 #include "resize.h"
 #include "errors.h"
 #include "globals.h"
+#include "session.h"
 
 namespace terrace {
 
-static bool is_killed(void *thd) { return thd_killed(static_cast<THD *>(thd)) != 0; }
+static bool ends(void *thd) { return is_killed(static_cast<THD *>(thd)); }
 
 /**
   Waits until the engine has the size. The server calls with its lock of all variables in hand, which others need meanwhile:
@@ -18,11 +19,11 @@ static void resize(THD *thd, const char *name, void *value, const void *to)
     return;
   terrace_bytes named= {reinterpret_cast<const uint8_t *>(name), strlen(name)};
   mysql_mutex_unlock(&LOCK_global_system_variables);
-  const int32_t code= terrace_engine_resize(engine, named, bytes, is_killed, thd);
+  const int32_t code= terrace_engine_resize(engine, named, bytes, ends, thd);
   mysql_mutex_lock(&LOCK_global_system_variables);
   if (code == TERRACE_OK)
     *static_cast<ulonglong *>(value)= bytes;
-  else if (thd_killed(thd))
+  else if (is_killed(thd))
     thd->send_kill_message();
   else
     my_printf_error(ER_WRONG_VALUE_FOR_VAR, "Terrace: %s", MYF(0), last_message().c_str());

@@ -31,6 +31,14 @@ namespace terrace {
 
 class Writers;
 
+/** Whether the statement is to end: by KILL, SOFT or HARD, or because its time is over (which thd_killed doesn't say). Not by
+    LIMIT ROWS EXAMINED, after which the server still wants what there is. */
+inline bool is_killed(const THD *thd)
+{
+  const killed_state how= killed_mask_hard(thd->killed);
+  return how == KILL_QUERY || how >= KILL_TIMEOUT;
+}
+
 class Session
 {
 public:

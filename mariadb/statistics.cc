@@ -63,7 +63,7 @@ static double values_in(const Leaf &leaf, terrace_table *handle, uint tree, cons
 Statistics::Turn::Turn(Statistics *of) : lock(of->turn, std::defer_lock)
 {
   while (!lock.try_lock_for(std::chrono::milliseconds(100)))
-    if (current_thd && thd_killed(current_thd))
+    if (current_thd && is_killed(current_thd))
       return;
 }
 
@@ -210,7 +210,7 @@ std::string ha_terrace::statistics_key() const
 
 static int killed()
 {
-  return current_thd && thd_killed(current_thd) ? HA_ERR_ABORTED_BY_USER : 0;
+  return current_thd && is_killed(current_thd) ? HA_ERR_ABORTED_BY_USER : 0;
 }
 
 /** Also keeps the sample. The caller has the turn. Handler error: the connection is killed. */

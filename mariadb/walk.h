@@ -3,7 +3,7 @@
 #ifndef TERRACE_WALK_H
 #define TERRACE_WALK_H
 
-#include "server.h"
+#include "session.h"
 #include "terrace.h"
 
 namespace terrace {
@@ -41,7 +41,7 @@ template <class Each> int32_t walk(terrace_txn *txn, terrace_table *table, uint 
     }
     if (code || batch.ended)
       break;
-    if (thd && thd_killed(thd))
+    if (thd && is_killed(thd))
       code= TERRACE_CANCELLED;
     if (code)
       break;

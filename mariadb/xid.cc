@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "query_cache.h"
+#include "session.h"
 #include <set>
 
 namespace terrace {
@@ -112,7 +113,7 @@ int wait_for_prepared(THD *thd, const std::string &name)
       is_touched|= is_of(one, name);
     if (!is_touched)
       return 0;
-    if (thd_killed(thd))
+    if (is_killed(thd))
       return HA_ERR_ABORTED_BY_USER;
     if (waited >= patience)
       return HA_ERR_LOCK_WAIT_TIMEOUT;

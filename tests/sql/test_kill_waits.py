@@ -177,3 +177,38 @@ def test_a_statement_that_waits_for_the_store_outside_of_a_transaction_is_killed
     assert run(control, whole) == answer
     assert run(control, "CHECK TABLE t")[-1][3] == "OK" and run(control, "ANALYZE TABLE t")[-1][3] == "OK"
     assert run(control, "SELECT COUNT(*) FROM t FORCE INDEX (k)") == [answer[0][:1]]
+
+
+def test_a_statement_whose_time_is_over_waits_for_nothing_more(cold_server, store, run):
+    """Its time ends one wait. The waits that the statement would come to after that, for pages or for another session that samples the
+    table, it begins no more."""
+    if not store.s3:
+        pytest.skip("a directory answers at once")
+    control = cold_server.connect()
+    load(control, run)
+    wait_for(lambda: is_mostly_far(control, run))
+    # Statistics are made and kept, so that opening the table makes none.
+    run(control, "SELECT COUNT(*), SUM(v), SUM(LENGTH(pad)) FROM t FORCE INDEX (PRIMARY)")
+    cold_server.restart()
+    control = cold_server.connect(database="d")
+    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'"
+    wait_for(lambda: int(run(control, near)[0][0]) == 0)
+    run(control, "SELECT id FROM t LIMIT 0")
+    ranges = " OR ".join(f"k BETWEEN {n * 700} AND {n * 700 + 7}" for n in range(1, 12))
+    store.s3.process.send_signal(signal.SIGSTOP)
+    try:
+        sampler = Victim(cold_server.connect(database="d"), ["ANALYZE TABLE t"])
+        wait_for(lambda: sampler.waits(0))
+        for statement in ("ANALYZE TABLE t", f"EXPLAIN SELECT * FROM t WHERE {ranges}"):
+            connection = cold_server.connect(database="d", read_timeout=60)
+            began = time.time()
+            try:
+                run(connection, f"SET STATEMENT max_statement_time=2 FOR {statement}")
+            except pymysql.Error as error:
+                assert error.args[0] == TIMED_OUT, statement
+            assert time.time() - began < 12, statement
+            assert run(connection, "SELECT 1") == [(1,)]
+        assert kill(control, sampler, "QUERY") in (KILLED, None)
+    finally:
+        store.s3.process.send_signal(signal.SIGCONT)
+    assert run(control, "ANALYZE TABLE t")[-1][3] == "OK"
