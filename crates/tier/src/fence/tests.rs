@@ -193,6 +193,29 @@ fn crashes_and_an_unreachable_store_fence_nobody_and_copies_never_come_back() {
     assert!(takes > 1000 && passed > 1000, "{takes} takes, {passed} refusals");
 }
 
+/// The slower of two workers had found the store with an older writer than the faster one, and noted that last: the next start
+/// dropped the open whose put was still on its way.
+#[test]
+fn two_who_take_the_store_at_once_forget_nobody() {
+    let (store, volume) = (store(), Arc::new(TakersInMemory::default()));
+    let held =
+        |epoch: u32| Held { writer: Writer { nonce: u64::from(10 + epoch), ..writer(epoch) }, mark: 0 };
+    let start = |epoch: u32| start(&store, &volume, epoch, u64::from(10 + epoch));
+    let land = |one: Held| {
+        let version = store.get(Purpose::Epoch, KEY).unwrap().1;
+        store.put_if_match(Purpose::Epoch, KEY, &one.encode(), &version).unwrap();
+    };
+    start(1).take().unwrap();
+    start(2).note_intention(Some(&held(1))).unwrap();
+    let third = start(3);
+    land(held(2));
+    third.note_intention(Some(&held(2))).unwrap();
+    third.note_intention(Some(&held(1))).unwrap();
+    start(4).note_intention(Some(&held(2))).unwrap();
+    land(held(3));
+    start(5).take().unwrap();
+}
+
 /// A store that can be read and not written to: who meant to take it is kept within bounds.
 #[test]
 fn starts_that_could_not_take_the_store_are_kept_within_bounds() {
