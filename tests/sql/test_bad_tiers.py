@@ -166,7 +166,7 @@ def test_a_second_server_on_a_running_volume_is_refused(one, instances, run):
     second.server.options = own + [f"--terrace-volume-path={one.volume}"]
     said = second.starts_not(run)
     second.server.options = own
-    assert "another instance runs on it" in said and one.volume in said, said
+    assert f"the volume {one.volume} is in use: another instance runs on it" in said, said
     one.model.put(one.connect(), run, 1, 10, 3)
     one.model.check(one.connect(), run)
 

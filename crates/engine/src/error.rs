@@ -59,7 +59,7 @@ pub enum Error {
     Cancelled,
     #[error("too many row locks: {held} of {max}, in {bytes} bytes of {bytes_max}")]
     TooManyLocks { held: usize, max: usize, bytes: usize, bytes_max: usize },
-    #[error("{0} is in use")]
+    #[error("{0}")]
     Busy(String),
     /// What the transaction sees is older than an index.
     #[error("{0} was changed since the transaction's view was opened")]

@@ -15,7 +15,7 @@ use terrace_tier::sink::policy;
 /// Of so many slots that sink, builds get one.
 const SHARE: u64 = 2;
 /// The share of so many slots may be taken at once: sinking frees them by the block.
-const AT_ONCE: u64 = 512;
+const AT_ONCE: u64 = 128;
 /// With nothing sunk for so long, nobody gives way, in nanoseconds.
 const STILL: Nanos = 2_000_000_000;
 

@@ -173,7 +173,7 @@ impl Storage {
             let mut turn = self.resizing.now.lock();
             if let Some(other) = &*turn {
                 return Err(Error::Busy(format!(
-                    "{} is being changed to {}; another size: it",
+                    "{} is being changed to {}: one size is changed at a time",
                     other.what.name(),
                     other.to
                 )));

@@ -288,7 +288,7 @@ impl Storage {
             // The flusher copies one of its pages, or a reader lets go of its last.
             tries += 1;
             if tries > 3 {
-                return Err(Error::Busy(format!("space {space}")));
+                return Err(Error::Busy(format!("space {space} is in use")));
             }
             let progress = self.flusher.progress.ticket();
             self.world.sched.wait(&self.flusher.progress, progress, Some(1_000_000));
@@ -404,7 +404,7 @@ pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
 pub(crate) fn take_lock(volume: &dyn Disk) -> Result<Box<dyn DiskLock>, Error> {
     volume.lock().map_err(|error| match error {
         DiskError::Locked { .. } => {
-            Error::Busy(format!("the volume {} (another instance runs on it)", volume.describe()))
+            Error::Busy(format!("the volume {} is in use: another instance runs on it", volume.describe()))
         }
         other => other.into(),
     })

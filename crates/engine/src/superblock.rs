@@ -228,6 +228,14 @@ impl Superblock {
     pub fn read(volume: &dyn Disk) -> Result<Superblock, Error> {
         let file = volume.open(FILE)?;
         let mut buf = AlignedBuf::zeroed(2 * COPY);
+        if file.len() < buf.len() as u64 {
+            return Err(Error::Corrupt(format!(
+                "{}: the superblock has {} bytes of {}: it is damaged, or not Terrace's",
+                volume.describe(),
+                file.len(),
+                buf.len()
+            )));
+        }
         file.read(Class::Superblock, 0, &mut buf)?;
         let mut best: Option<Superblock> = None;
         for copy in buf.chunks_exact(COPY) {

@@ -8,6 +8,7 @@ use crate::error::{Fault, Result};
 use crate::metrics;
 use crate::parts::{self, Seen};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use terrace_engine::cold::MEMORY_MIN;
 use terrace_engine::{Config, Parts};
 use terrace_io::emulate::{PROFILES, Profile};
@@ -118,11 +119,28 @@ impl Places {
                 config.memory
             ));
         }
-        if self.flash_path.is_some() && self.flash_path == self.volume_path {
-            faults.push("flash_path and volume_path are the same directory".into());
+        let store = self.object.as_deref().map(|url| url.strip_prefix("file://").unwrap_or(url));
+        let store = store.filter(|path| !path.contains("://"));
+        let places = [
+            ("volume_path", self.volume_path.as_deref()),
+            ("flash_path", self.flash_path.as_deref()),
+            ("object", store),
+        ];
+        for (i, (name, one)) in places.iter().enumerate() {
+            for (other_name, other) in &places[..i] {
+                if one.zip(*other).is_some_and(|(one, other)| whole(one) == whole(other)) {
+                    faults.push(format!("{name} and {other_name} are the same directory"));
+                }
+            }
         }
         faults
     }
+}
+
+/// A directory's one name; of one that is not there yet, as good as that can be told.
+fn whole(path: &str) -> PathBuf {
+    let path = Path::new(path);
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.into())
 }
 
 /// What the places are opened for.

@@ -80,6 +80,14 @@ fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
 }
 
 #[test]
+fn a_superblock_that_is_too_short_is_corrupt_and_names_the_volume() {
+    let disk = SimWorld::new(1).disk("volume");
+    disk.create(FILE).unwrap().grow(COPY as u64, true).unwrap();
+    let Err(Error::Corrupt(message)) = Superblock::read(&*disk) else { panic!("read") };
+    assert!(message.contains(&disk.describe()) && message.contains("4096 bytes of 8192"), "{message}");
+}
+
+#[test]
 fn each_epoch_owns_the_log_up_to_the_next_ones_start() {
     let mut s = Superblock { checkpoint: 100, epoch: 0, history: vec![], ..one() };
     s.begin_epoch(100).unwrap();

@@ -7,7 +7,7 @@ use crate::disk::{Class, DiskError, File, Op, Result};
 use crate::share::{Share, in_pieces, places};
 use crate::stats::DiskTally;
 use std::fs;
-use std::io::Error as IoError;
+use std::io::{Error as IoError, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -112,7 +112,18 @@ impl RealFile {
             buf.copy_from_slice(&bounce[..len]);
             read
         };
-        read.map_err(|e| failed("read", &self.name, offset, len as u64, &e))
+        read.map_err(|e| match e.kind() {
+            ErrorKind::UnexpectedEof => self.too_short(offset, len as u64),
+            _ => failed("read", &self.name, offset, len as u64, &e),
+        })
+    }
+
+    /// The file ends before what was to be read of it does: as it is on the disk, which others may have cut.
+    fn too_short(&self, offset: u64, len: u64) -> DiskError {
+        let end = self.file.metadata().map_or(self.len(), |found| found.len());
+        let missing = (offset + len).saturating_sub(end.max(offset));
+        let cause = format!("the file ends at {end}: {missing} bytes are missing");
+        DiskError::Failed { name: self.name.clone(), what: "read", offset, len, cause }
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {

@@ -50,6 +50,20 @@ fn a_place_on_flash_without_room_is_a_fault_unless_one_only_looks() {
 }
 
 #[test]
+fn one_directory_for_two_tiers_is_a_fault_whatever_it_is_called() {
+    let here = std::env::current_dir().unwrap();
+    let (a, b) = (here.join("a"), here.join("b"));
+    let flash = format!("volume_path = \"a\"\nflash = \"1G\"\nflash_path = {a:?}");
+    let store = format!("volume_path = \"a\"\nobject = \"file://{}\"", a.display());
+    for (text, what) in [(&flash, "flash_path and volume_path"), (&store, "object and volume_path")] {
+        let fault = read(text, "").unwrap_err();
+        assert!(fault.message.contains(what), "{}", fault.message);
+    }
+    let apart = format!("volume_path = \"a\"\nflash = \"1G\"\nflash_path = {b:?}");
+    assert!(read(&apart, "").is_ok());
+}
+
+#[test]
 fn keys_in_a_url_are_refused_and_not_shown() {
     for object in ["s3://key:hush@bucket/p", "s3://bucket/p?sig=hush", "s3://key:hu/hush@bucket"] {
         let fault = read(&format!("volume_path = \"a\"\nobject = \"{object}\""), "").unwrap_err();

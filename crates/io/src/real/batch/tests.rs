@@ -258,6 +258,30 @@ fn a_request_cut_short_is_done_again_whole() {
     });
 }
 
+#[test]
+fn a_file_that_is_too_short_says_where_it_ends_and_how_much_is_missing() {
+    each_backend("ends", |disk| {
+        let file = numbered(disk, "f", 4);
+        for (sector, missing) in [(3, SECTOR), (4, 2 * SECTOR), (9, 2 * SECTOR)] {
+            let text = format!(
+                "read f at {} for {} bytes: the file ends at {}: {missing} bytes are missing",
+                at(sector),
+                2 * SECTOR,
+                4 * SECTOR
+            );
+            let mut buf = AlignedBuf::zeroed(2 * SECTOR);
+            let one = file.read(Class::PageRead, at(sector), &mut buf).unwrap_err();
+            let mut ops = [Op::Read { offset: at(sector), buf: &mut buf }];
+            let batch = file.batch(Class::PageRead, &mut ops).remove(0).unwrap_err();
+            let mut unaligned = vec![0; 2 * SECTOR + 1];
+            let bounced = file.read(Class::PageRead, at(sector), &mut unaligned[1..]).unwrap_err();
+            for error in [one, batch, bounced] {
+                assert_eq!(error.to_string(), text);
+            }
+        }
+    });
+}
+
 /// `io_uring_setup` is refused to this thread, as container runtimes do.
 fn refuse_rings() {
     let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
