@@ -196,6 +196,7 @@ fn crashes_and_an_unreachable_store_fence_nobody_and_copies_never_come_back() {
 /// As above, with several workers at once in each life, while the store comes and goes.
 #[test]
 fn workers_who_take_and_mark_at_once_fence_nobody() {
+    let _one = ONE.lock();
     let takes = AtomicU64::new(0);
     for seed in 0..150 {
         let (store, random) = (SimWorld::new(seed).store("store"), SimWorld::new(seed + 9000).random);
@@ -234,6 +235,7 @@ fn workers_who_take_and_mark_at_once_fence_nobody() {
 /// dropped the open whose put was still on its way.
 #[test]
 fn two_who_take_the_store_at_once_forget_nobody() {
+    let _one = ONE.lock();
     let (store, volume) = (store(), Arc::new(TakersInMemory::default()));
     let held =
         |epoch: u32| Held { writer: Writer { nonce: u64::from(10 + epoch), ..writer(epoch) }, mark: 0 };
