@@ -360,6 +360,63 @@ fn a_build_leaves_small_writers_the_slots_that_they_are_slowed_for() {
     }
 }
 
+/// Two builds at once, whose store dies: each gives way, then is told that there is no room, and goes back; small writers go on.
+#[test]
+fn builds_that_give_way_end_where_the_store_is_dead_and_go_back() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for seed in 1..=3 {
+        let rig = Rig::with(seed, 5_000_000, Bytes(32 << 20), Bytes(16 << 20));
+        let make = |name: &str| {
+            let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+            rig.engine.create_table(name, &TableDef { indexes, properties: Vec::new() }).unwrap()
+        };
+        let (tables, row) = ([make("d/a"), make("d/b")], vec![7; 1000]);
+        rig.load(300);
+        let clock = rig.sim.world().clock;
+        let small = |with: u8| {
+            let small = rig.engine.begin(Isolation::ReadCommitted);
+            small.update(&rig.table, &0u64.to_be_bytes(), &[with; 1000], &[], &[]).unwrap();
+            small.commit().unwrap().wait().unwrap();
+        };
+        let txns = tables.each_ref().map(|_| rig.engine.begin(Isolation::ReadCommitted));
+        let both = tables.iter().zip(&txns);
+        let mut loads: Vec<_> = both.map(|(table, txn)| Some(rig.engine.load(table, txn).unwrap())).collect();
+        let (mut died_at, mut ended) = (0, Vec::new());
+        for n in 0..60_000u64 {
+            if n == 12_000 {
+                rig.store.faults.dead.store(true, Ordering::SeqCst);
+                died_at = clock.now();
+            }
+            for load in &mut loads {
+                let Some(Err(error)) = load.as_mut().map(|load| load.add(&n.to_be_bytes(), &row, &[])) else {
+                    continue;
+                };
+                assert!(matches!(error, Error::Full(_)), "seed {seed}, row {n}: {error}");
+                ended.push((n, (clock.now() - died_at) / 1_000_000_000));
+                *load = None;
+            }
+            if n % 1000 == 0 {
+                small(n as u8);
+            }
+            if ended.len() == 2 {
+                break;
+            }
+        }
+        println!("seed {seed}: ended at {ended:?} (row, seconds after the store's end)");
+        assert!(ended.len() == 2 && ended.iter().all(|(n, after)| *n >= 12_000 && *after < 300), "{ended:?}");
+        txns.iter().for_each(|txn| txn.rollback().unwrap());
+        small(1);
+        rig.store.faults.dead.store(false, Ordering::SeqCst);
+        for table in &tables {
+            let txn = rig.engine.begin(Isolation::ReadCommitted);
+            let mut load = rig.engine.load(table, &txn).unwrap();
+            (0..20_000u64).for_each(|n| load.add(&n.to_be_bytes(), &row, &[]).unwrap());
+            load.finish().unwrap();
+            txn.commit().unwrap().wait().unwrap();
+        }
+    }
+}
+
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn planted_builds_that_give_no_way_take_the_last_slots() {

@@ -3,7 +3,7 @@
 mod store_contract;
 
 use std::sync::atomic::Ordering;
-use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
+use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError, Version};
 use terrace_sim::SimWorld;
 
 #[test]
@@ -46,4 +46,25 @@ fn what_was_acknowledged_is_never_lost_whatever_else_happens() {
         }
     }
     assert!(unknown > 500 && late > 10, "the harness must bite: {unknown} unknown, {late} late");
+}
+
+#[test]
+fn a_replacement_that_lands_late_is_one_of_the_version_that_it_was_meant_for() {
+    let (mut landed, mut came_to_nothing) = (0, 0);
+    for seed in 0..100 {
+        let store = SimWorld::new(seed).store("objects");
+        let put = |body: &[u8], expected: &Version| store.put_if_match(Purpose::Epoch, "e", body, expected);
+        let first = store.put_if_absent(Purpose::Epoch, "e", &[Bytes::from_static(b"first")]).unwrap();
+        store.faults.unknown.store(1, Ordering::SeqCst);
+        assert!(matches!(put(b"late", &first), Err(StoreError::Unknown { .. })));
+        store.faults.unknown.store(0, Ordering::SeqCst);
+        let replaced = seed % 2 == 0 && put(b"second", &first).is_ok();
+        let before = store.get(Purpose::Epoch, "e").unwrap().0;
+        store.land_late_puts();
+        let after = store.get(Purpose::Epoch, "e").unwrap().0;
+        assert!(!replaced || after == b"second", "seed {seed}");
+        landed += u32::from(before != after);
+        came_to_nothing += u32::from(replaced);
+    }
+    assert!(landed > 5 && came_to_nothing > 10, "{landed} landed late, {came_to_nothing} came to nothing");
 }

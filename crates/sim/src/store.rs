@@ -35,8 +35,9 @@ struct Object {
 struct Objects {
     map: BTreeMap<String, Object>,
     next_version: u64,
-    /// Puts whose reply was lost and that have not landed yet.
-    late: Vec<(String, Vec<u8>)>,
+    /// Puts whose reply was lost and that have not landed yet, each with the version that it replaces; None: it is for a key
+    /// that is not there.
+    late: Vec<(String, Vec<u8>, Option<u64>)>,
     /// Keys of puts that the loss of power cut off: what a directory keeps of them.
     staged: Vec<String>,
     /// Keys put while the store lies.
@@ -102,11 +103,11 @@ impl SimStore {
             None => false,
         }
     }
-    /// Lets every late put land, unless its key was taken meanwhile.
+    /// Lets every late put land, unless its key was taken or its object replaced meanwhile.
     pub fn land_late_puts(&self) {
         let mut objects = self.objects.lock();
-        for (key, body) in std::mem::take(&mut objects.late) {
-            if !objects.map.contains_key(&key) {
+        for (key, body, expected) in std::mem::take(&mut objects.late) {
+            if objects.map.get(&key).map(|object| object.version) == expected {
                 objects.put(&key, body);
             }
         }
@@ -168,7 +169,7 @@ impl ObjectStore for SimStore {
         if begun? {
             match self.random.below(3) {
                 0 => {}
-                1 => objects.late.push((key.to_string(), parts.concat())),
+                1 => objects.late.push((key.to_string(), parts.concat(), None)),
                 _ if !objects.map.contains_key(key) => {
                     objects.put(key, parts.concat());
                 }
@@ -185,15 +186,19 @@ impl ObjectStore for SimStore {
     fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
         let lost = self.begin(purpose, key)?;
         let mut objects = self.objects.lock();
-        let current = objects.map.get(key).map(|o| o.version.to_string());
-        if current.as_deref() != Some(&expected.0) {
+        let current = objects.map.get(key).map(|object| object.version);
+        if current.map(|version| version.to_string()).as_ref() != Some(&expected.0) {
             return Err(StoreError::Conflict { key: key.to_string() });
         }
-        if lost && self.random.one_in(2) {
+        if lost {
+            match self.random.below(3) {
+                0 => {}
+                1 => objects.late.push((key.to_string(), body.to_vec(), current)),
+                _ => _ = objects.put(key, body.to_vec()),
+            }
             return Err(self.lost(key));
         }
-        let version = objects.put(key, body.to_vec());
-        if lost { Err(self.lost(key)) } else { Ok(version) }
+        Ok(objects.put(key, body.to_vec()))
     }
     fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
         if self.begin(purpose, key)? {

@@ -89,13 +89,22 @@ impl Taker {
         same && held.mark <= self.mark
     }
 
-    /// What is to be kept where `kept` was and `takers` are noted: marks never go back.
+    fn is_same(&self, other: &Taker) -> bool {
+        (self.epoch, self.nonce) == (other.epoch, other.nonce)
+    }
+
+    /// What is to be kept where `kept` was and `takers` are noted: marks never go back. Nor does who was found in the store
+    /// by one open, two of whose workers note at once: the store went from older to newer ones, so the slower one's
+    /// put comes to nothing, and whoever starts next may drop those who are beside an older one.
     pub fn merged(kept: &[Taker], takers: &[Taker]) -> Vec<Taker> {
         let mark = |taker: &Taker| {
-            let same = kept.iter().filter(|k| (k.epoch, k.nonce) == (taker.epoch, taker.nonce));
+            let same = kept.iter().filter(|k| k.is_same(taker));
             same.map(|k| k.mark).fold(taker.mark, u32::max)
         };
-        takers.iter().map(|taker| Taker { mark: mark(taker), ..*taker }).collect()
+        let is_one_open = kept.last().zip(takers.last()).is_some_and(|(k, t)| k.is_same(t));
+        let found = kept.first().filter(|k| is_one_open && takers.first().is_some_and(|t| t.epoch < k.epoch));
+        let later = takers.iter().filter(|taker| found.is_none_or(|found| taker.epoch > found.epoch));
+        found.into_iter().chain(later).map(|taker| Taker { mark: mark(taker), ..*taker }).collect()
     }
 }
 
@@ -306,9 +315,8 @@ impl Fence {
     /// First on the volume, then in the store.
     fn move_mark(&self, mark: u32) -> Result<(), FenceError> {
         let mine = Held { writer: self.writer, mark };
-        let is_me = |taker: &Taker| (taker.epoch, taker.nonce) == (self.writer.epoch, self.writer.nonce);
         let mut takers = self.takers.known();
-        takers.retain(|taker| !is_me(taker));
+        takers.retain(|taker| !taker.is_same(&mine.taker()));
         takers.push(mine.taker());
         self.note_takers(&takers)?;
         self.put(&mine, &|found| match found {

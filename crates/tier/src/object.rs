@@ -129,6 +129,20 @@ impl Drop for Reading<'_> {
     }
 }
 
+/// Neighbours that are in the same object, and the range of its body that spans them, from and to.
+fn spans(homes: &[InObject]) -> impl Iterator<Item = (&[InObject], usize, usize)> {
+    homes.chunk_by(|a, b| a.key == b.key).map(|group| {
+        let from = group.iter().map(|h| h.offset).min().unwrap_or(0);
+        let to = group.iter().map(|h| h.offset + h.length).max().unwrap_or(0);
+        (group, from, to)
+    })
+}
+
+/// Bytes that [`Objects::read_bodies`] gets for these pages: what lies between them is among them.
+pub fn bytes_of_bodies(homes: &[InObject]) -> usize {
+    spans(homes).map(|(_, from, to)| to - from).sum()
+}
+
 impl Objects {
     pub fn new(store: Arc<dyn ObjectStore>) -> Objects {
         let codecs = Arc::new(Codecs::new(Codec::default()));
@@ -253,9 +267,7 @@ impl Objects {
     /// with one request for the range that spans them.
     pub fn read_bodies(&self, purpose: Purpose, homes: &[InObject]) -> Vec<Result<Bytes, StoreError>> {
         let mut bodies = Vec::with_capacity(homes.len());
-        for group in homes.chunk_by(|a, b| a.key == b.key) {
-            let from = group.iter().map(|h| h.offset).min().unwrap_or(0);
-            let to = group.iter().map(|h| h.offset + h.length).max().unwrap_or(0);
+        for (group, from, to) in spans(homes) {
             let mut span = vec![0; to - from];
             let _reading = self.reading(group[0].key);
             let got = self.get_range(purpose, &group[0].key, (HEADER + from) as u64, &mut span);

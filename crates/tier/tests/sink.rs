@@ -86,6 +86,22 @@ fn a_merge_takes_the_nearest_copy_and_asks_the_store_once() {
     rig.read_all();
 }
 
+/// Each page that flash seemed to have was asked for by itself.
+#[test]
+fn a_merge_that_flash_fails_asks_the_store_once() {
+    let mut rig = Rig::new(1, 200);
+    (0..20).for_each(|i| assert!(rig.flush(page_of(0, i))));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    (0..20).for_each(|i| rig.evict(page_of(0, i)));
+    (0..20).for_each(|i| rig.evict(page_of(0, i)));
+    fill(&mut rig.run);
+    rig.flush(page_of(0, 5));
+    rig.flash.faults().read_errors.store(true, Ordering::SeqCst);
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    assert_eq!(rig.store.requests(Purpose::Merge), 1);
+    rig.read_all();
+}
+
 #[test]
 fn slots_running_low_sink_the_fullest_blocks_and_no_more_than_needed() {
     let mut rig = Rig::new(1, 128);
@@ -303,6 +319,20 @@ fn a_space_dropped_during_the_put_leaves_no_object() {
     assert_eq!(rig.run.sinker.sink_block(block_of(0)).unwrap(), Sunk::Gone);
     rig.work();
     assert!(rig.stored().is_empty());
+}
+
+#[test]
+fn an_object_that_the_log_had_no_room_for_is_collected() {
+    let mut rig = Rig::new(1, 64);
+    rig.flush(page_of(0, 0));
+    let log = rig.log.clone();
+    rig.sim.sched.hook("sink-put", Box::new(move || log.stopped.store(true, Ordering::SeqCst)));
+    assert!(matches!(rig.run.sinker.sink_block(block_of(0)), Err(SinkError::Map(_))));
+    rig.log.stopped.store(false, Ordering::SeqCst);
+    assert_eq!(rig.stored().len(), 1);
+    rig.work();
+    assert!(rig.stored().is_empty() && rig.object(0).is_none());
+    rig.read_all();
 }
 
 #[test]

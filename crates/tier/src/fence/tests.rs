@@ -1,5 +1,5 @@
 use super::*;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::random::Random;
 use terrace_sim::{SimStore, SimWorld};
 
@@ -191,6 +191,68 @@ fn crashes_and_an_unreachable_store_fence_nobody_and_copies_never_come_back() {
         start(&store, &volume, epoch + 2, random.next_u64().max(1)).take().unwrap();
     }
     assert!(takes > 1000 && passed > 1000, "{takes} takes, {passed} refusals");
+}
+
+/// As above, with several workers at once in each life, while the store comes and goes.
+#[test]
+fn workers_who_take_and_mark_at_once_fence_nobody() {
+    let _one = ONE.lock();
+    let takes = AtomicU64::new(0);
+    for seed in 0..150 {
+        let (store, random) = (SimWorld::new(seed).store("store"), SimWorld::new(seed + 9000).random);
+        let volume = Arc::new(TakersInMemory::default());
+        for life in 1..12u32 {
+            store.faults.unknown.store(2, Ordering::SeqCst);
+            store.faults.dead.store(random.one_in(3), Ordering::SeqCst);
+            let fence = start(&store, &volume, life, random.next_u64().max(1));
+            let turns = [(); 3].map(|()| 1 + random.below(4));
+            std::thread::scope(|scope| {
+                for turns in turns {
+                    let (fence, takes) = (&fence, &takes);
+                    scope.spawn(move || {
+                        for turn in 1..=turns {
+                            match fence.keep_up(turn * MARK_EVERY) {
+                                Ok(()) => _ = takes.fetch_add(1, Ordering::SeqCst),
+                                Err(error) => assert!(!error.is_final(), "seed {seed}, life {life}: {error}"),
+                            }
+                        }
+                    });
+                }
+                let is_dead = store.faults.dead.load(Ordering::SeqCst);
+                store.faults.dead.store(!is_dead, Ordering::SeqCst);
+            });
+            if random.one_in(2) {
+                store.land_late_puts();
+            }
+            let known = volume.known();
+            assert!(known.len() <= TAKERS_MAX && known.windows(2).all(|pair| pair[0].epoch < pair[1].epoch));
+        }
+    }
+    assert!(takes.into_inner() > 1000);
+}
+
+/// The slower of two workers had found the store with an older writer than the faster one, and noted that last: the next start
+/// dropped the open whose put was still on its way.
+#[test]
+fn two_who_take_the_store_at_once_forget_nobody() {
+    let _one = ONE.lock();
+    let (store, volume) = (store(), Arc::new(TakersInMemory::default()));
+    let held =
+        |epoch: u32| Held { writer: Writer { nonce: u64::from(10 + epoch), ..writer(epoch) }, mark: 0 };
+    let start = |epoch: u32| start(&store, &volume, epoch, u64::from(10 + epoch));
+    let land = |one: Held| {
+        let version = store.get(Purpose::Epoch, KEY).unwrap().1;
+        store.put_if_match(Purpose::Epoch, KEY, &one.encode(), &version).unwrap();
+    };
+    start(1).take().unwrap();
+    start(2).note_intention(Some(&held(1))).unwrap();
+    let third = start(3);
+    land(held(2));
+    third.note_intention(Some(&held(2))).unwrap();
+    third.note_intention(Some(&held(1))).unwrap();
+    start(4).note_intention(Some(&held(2))).unwrap();
+    land(held(3));
+    start(5).take().unwrap();
 }
 
 /// A store that can be read and not written to: who meant to take it is kept within bounds.

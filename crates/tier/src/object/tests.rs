@@ -58,6 +58,21 @@ fn a_page_comes_back_with_one_range_request() {
     assert_eq!(store.requests(Purpose::Sink), 1);
 }
 
+/// Who makes room for pages that are far apart makes it for what lies between them.
+#[test]
+fn what_bodies_take_is_known_before_they_are_read() {
+    let (_, objects) = objects(1);
+    let draft = draft(1, &images(1));
+    objects.put(&draft).unwrap();
+    let homes = homes(draft.header());
+    let (ends, other) = ([homes[0], homes[3]], InObject { key: key(2), offset: 8192, length: 64 });
+    assert_eq!(bytes_of_bodies(&ends), 4 * PAGE_SIZE);
+    objects.read_bodies(Purpose::Merge, &ends).into_iter().for_each(|body| _ = body.unwrap());
+    assert_eq!(objects.counters.get_bytes.load(Ordering::Relaxed), 4 * PAGE_SIZE as u64);
+    assert_eq!(bytes_of_bodies(&[homes[1], homes[2], other]), 2 * PAGE_SIZE + 64);
+    assert_eq!(bytes_of_bodies(&[]), 0);
+}
+
 #[test]
 fn a_compressed_page_is_one_range_of_its_compressed_bytes() {
     for codec in [Codec::Lz4, Codec::Zstd] {

@@ -7,7 +7,8 @@
 use super::SinkError;
 use super::mover::{BLOCK_BYTES, Mover, PAGES};
 use crate::below::Tier;
-use crate::map::{BlockState, Home, Located};
+use crate::map::{BlockState, Home, InObject, Located};
+use crate::object::bytes_of_bodies;
 use crate::object::codec::Codec;
 use crate::page::{self, BadImage, BlockId, PAGE_SIZE, Tag};
 use terrace_io::AlignedBuf;
@@ -30,6 +31,8 @@ pub(super) struct Gathered {
 
 /// Which page failed, if it was one.
 type Failure = (Option<usize>, SinkError);
+/// Of each page that was asked of the old object, its body there, or why it doesn't come.
+type Bodies = Vec<Option<Result<Bytes, StoreError>>>;
 
 /// Whether a page has to be taken out of the old object.
 fn is_far(home: &Home) -> bool {
@@ -42,7 +45,7 @@ impl Mover {
     pub fn expected(&self, block: BlockId, codec: Codec) -> usize {
         let homes = self.map.block(block).homes;
         let far = homes.iter().flatten().filter(|home| is_far(home));
-        let got: usize = far.filter_map(|home| home.object).map(|object| object.length).sum();
+        let far: Vec<InObject> = far.filter_map(|home| home.object).collect();
         let objects: Vec<usize> =
             homes.iter().flatten().filter_map(|home| Some(home.object?.length)).collect();
         let page = match codec {
@@ -51,7 +54,7 @@ impl Mover {
             _ => objects.iter().sum::<usize>() / objects.len(),
         };
         let packed = homes.iter().flatten().count() * (page + page / 8).min(PAGE_SIZE);
-        WINDOW_BYTES + got + packed
+        WINDOW_BYTES + bytes_of_bodies(&far) + packed
     }
 
     /// Every page of the block. None if no page has a slot.
@@ -92,7 +95,7 @@ impl Mover {
                 let length = match home {
                     None => 0,
                     Some(home) if is_far(home) => {
-                        self.far_body(block, i, home, stored[i].take(), codec, image)?
+                        self.far_body(block, state, i, &mut stored, codec, image)?
                     }
                     Some(_) => self.objects.packer.pack(codec, image),
                 };
@@ -122,34 +125,47 @@ impl Mover {
         self.flash.as_ref().is_some_and(|flash| flash.find(block.page(i), tag, image))
     }
 
-    /// Of each page that is to be taken out of the old object, its body there, or why it doesn't come. If the old object must be
-    /// asked, it gives all that it has with one request; if not, each page is near. `scratch`: a page.
+    /// What the old object has of the pages that are to be taken out of it, if it must be asked; if not, each of them is
+    /// near. `scratch`: a page.
     fn stored_bodies(
         &self,
         block: BlockId,
         state: &BlockState,
         scratch: &mut [u8],
-    ) -> Result<Vec<Option<Result<Bytes, StoreError>>>, Failure> {
+    ) -> Result<Bodies, Failure> {
         let homes = state.homes.iter().enumerate();
-        let far: Vec<(usize, Home)> =
-            homes.filter_map(|(i, home)| home.filter(is_far).map(|home| (i, home))).collect();
+        let mut far = homes.filter_map(|(i, home)| home.filter(is_far).map(|home| (i, home.tag)));
         let flash = self.flash.as_ref();
-        let mut bodies: Vec<_> = state.homes.iter().map(|_| None).collect();
-        let is_needed = far.iter().any(|(i, home)| {
-            !self.in_memory(block, *i, home.tag, scratch)
-                && !flash.is_some_and(|flash| flash.seems_to_have(block.page(*i)))
+        let mut bodies: Bodies = state.homes.iter().map(|_| None).collect();
+        let is_needed = far.any(|(i, tag)| {
+            !self.in_memory(block, i, tag, scratch)
+                && !flash.is_some_and(|flash| flash.seems_to_have(block.page(i)))
         });
         if is_needed {
-            let mut objects = Vec::with_capacity(far.len());
-            for (i, home) in &far {
-                let nowhere = SinkError::Nowhere { id: block.page(*i) };
-                objects.push(home.object.ok_or((Some(*i), nowhere))?);
-            }
-            for ((i, _), body) in far.iter().zip(self.objects.read_bodies(Purpose::Merge, &objects)) {
-                bodies[*i] = Some(body);
-            }
+            self.ask(block, state, 0, &mut bodies)?;
         }
         Ok(bodies)
+    }
+
+    /// Asks the old object for all that it has from place `first` on, with one request.
+    fn ask(
+        &self,
+        block: BlockId,
+        state: &BlockState,
+        first: usize,
+        bodies: &mut Bodies,
+    ) -> Result<(), Failure> {
+        let (mut far, mut objects) = (Vec::new(), Vec::new());
+        for (i, home) in state.homes.iter().enumerate().skip(first) {
+            let Some(home) = home.filter(is_far) else { continue };
+            let nowhere = SinkError::Nowhere { id: block.page(i) };
+            objects.push(home.object.ok_or((Some(i), nowhere))?);
+            far.push(i);
+        }
+        for (i, body) in far.into_iter().zip(self.objects.read_bodies(Purpose::Merge, &objects)) {
+            bodies[i] = Some(body);
+        }
+        Ok(())
     }
 
     /// The images of the pages that have slots, of those from `first` on.
@@ -191,29 +207,29 @@ impl Mover {
         Ok(())
     }
 
-    /// Makes of `image` the body of a page that has no slot, and returns its length. One that the codec has made before is stored again as it
-    /// is, once its image has been looked at.
+    /// Makes of `image` the body of the page at place `i`, which has no slot, and returns its length. One that the codec has made before is
+    /// stored again as it is, once its image has been looked at.
     fn far_body(
         &self,
         block: BlockId,
+        state: &BlockState,
         i: usize,
-        home: &Home,
-        body: Option<Result<Bytes, StoreError>>,
+        stored: &mut Bodies,
         codec: Codec,
         image: &mut [u8],
     ) -> Result<usize, Failure> {
-        let (id, tag, packer) = (block.page(i), home.tag, &self.objects.packer);
+        let (id, packer) = (block.page(i), &self.objects.packer);
+        let Some(tag) = state.homes[i].map(|home| home.tag) else { return Ok(0) };
         let near =
             |image: &mut [u8]| self.in_memory(block, i, tag, image) || self.on_flash(block, i, tag, image);
-        let body = match body {
-            Some(body) => body,
-            None if near(image) => return Ok(packer.pack(codec, image)),
-            // It has gone from there since.
-            None => {
-                let at = home.object.ok_or((Some(i), SinkError::Nowhere { id }))?;
-                self.objects.read_bodies(Purpose::Merge, &[at]).remove(0)
+        if stored[i].is_none() {
+            if near(image) {
+                return Ok(packer.pack(codec, image));
             }
-        };
+            // It has gone from there since, or never was there: so may those behind it.
+            self.ask(block, state, i, stored)?;
+        }
+        let Some(body) = stored[i].take() else { return Err((Some(i), SinkError::Nowhere { id })) };
         let error = match body.map_err(SinkError::from) {
             Err(error) => error,
             Ok(body) => {

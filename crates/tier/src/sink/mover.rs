@@ -9,6 +9,7 @@
 //!
 //! Locks: none held over any step. One mover a block at a time (`sink` sees to it).
 
+use super::gather::Gathered;
 use super::room::Room;
 use super::{Sequences, SinkError};
 use crate::collect::Collector;
@@ -67,20 +68,25 @@ impl Mover {
         let Some(gathered) = self.gather(block, codec)? else { return Ok(Sunk::Nothing) };
         place.fit(gathered.pages.iter().map(|(_, _, body)| body.len()).sum());
         self.sched.point("sink-gathered");
-        let (key, shape) = self.put(block, gathered.snapshot_version, &gathered.pages)?;
+        let Gathered { pages, taken, snapshot_version } = gathered;
+        let (key, shape) = self.put(block, snapshot_version, &pages)?;
+        // Who waits for the log has no bytes any more.
+        drop(pages);
+        drop(place);
         self.sched.point("sink-put");
         if let Some(lost) = self.fence.lost().filter(|_| !crate::planted::FENCED_PUBLISHES.on()) {
             return Err(lost.into()); // a fenced instance publishes nothing
         }
-        let Some(range) = self.map.publish_object(block, &gathered.taken, &shape)? else {
+        let published = self.map.publish_object(block, &taken, &shape);
+        if !matches!(published, Ok(Some(_))) {
             self.collector.orphan(key);
-            return Ok(Sunk::Gone);
-        };
+        }
+        let Some(range) = published? else { return Ok(Sunk::Gone) };
         self.sched.point("sink-published");
         // Slots come free, and the old object may go, only now.
         self.redo.make_durable(range.end)?;
         self.map.settle();
-        Ok(Sunk::Put { pages: gathered.taken.len() as u32 })
+        Ok(Sunk::Put { pages: taken.len() as u32 })
     }
 
     /// Puts the pages under a new key. A key whose fate is not known when we give up is left to collection.

@@ -141,7 +141,17 @@ fn those_who_waited_for_a_failed_request_ask_by_themselves() {
 /// Threads that fetch, fail and give up: each gets its page, and nothing is left over.
 #[test]
 fn many_at_once() {
-    let c = Coalescer { busy: 4, ..coalescer(3000) };
+    many_who_wait(600_000_000_000);
+}
+
+/// About as long as a request takes.
+#[test]
+fn many_at_once_who_give_up_waiting() {
+    many_who_wait(60_000);
+}
+
+fn many_who_wait(patience: u64) {
+    let c = Coalescer { busy: 4, patience, ..coalescer(3000) };
     let (requests, pages) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for thread in 0..16usize {
