@@ -100,15 +100,28 @@ def test_a_statement_that_waits_for_room_in_the_object_buffer_is_killed_at_once(
     assert found == [(rows + (victim.done + 1) * ROWS_A_STATEMENT,)]
 
 
+WHOLE = "SELECT COUNT(*), SUM(v), SUM(LENGTH(pad)) FROM t FORCE INDEX (PRIMARY)"
+
+
+def all_far(server, run):
+    """A table whose pages are only in the store, and a server that has just started and has not opened it. Returns the answer to WHOLE."""
+    control = server.connect()
+    load(control, run)
+    wait_for(lambda: is_mostly_far(control, run))
+    control.select_db("d")
+    answer = run(control, WHOLE)
+    server.restart()
+    control = server.connect()
+    # What the shutdown wrote sinks, too.
+    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'"
+    wait_for(lambda: int(run(control, near)[0][0]) == 0)
+    return answer
+
+
 def test_a_statement_that_waits_for_a_page_from_the_store_is_killed_at_once(cold_server, store, run):
     if not store.s3:
         pytest.skip("a directory answers at once")
-    control = cold_server.connect()
-    load(control, run)
-    wait_for(lambda: is_mostly_far(control, run))
-    whole = "SELECT COUNT(*), SUM(v), SUM(LENGTH(pad)) FROM t FORCE INDEX (PRIMARY)"
-    answer = run(control, whole)
-    cold_server.restart()
+    whole, answer = WHOLE, all_far(cold_server, run)
     control, connection = cold_server.connect(database="d"), cold_server.connect(database="d")
     run(control, "SELECT id FROM t LIMIT 0")
     store.s3.process.send_signal(signal.SIGSTOP)
@@ -134,17 +147,8 @@ def test_a_statement_that_waits_for_the_store_outside_of_a_transaction_is_killed
     """Opening a table, statistics, CHECK, what the optimizer asks: nothing of it is half done afterwards."""
     if not store.s3:
         pytest.skip("a directory answers at once")
-    control = cold_server.connect()
-    load(control, run)
-    wait_for(lambda: is_mostly_far(control, run))
-    control.select_db("d")
-    whole = "SELECT COUNT(*), SUM(v), SUM(LENGTH(pad)) FROM t FORCE INDEX (PRIMARY)"
-    answer = run(control, whole)
-    cold_server.restart()
+    whole, answer = WHOLE, all_far(cold_server, run)
     control = cold_server.connect(database="d")
-    # What the shutdown wrote sinks, too.
-    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'"
-    wait_for(lambda: int(run(control, near)[0][0]) == 0)
     table = "information_schema.TABLES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'"
     opening = ["SELECT id FROM t LIMIT 0", "SHOW TABLE STATUS LIKE 't'", f"SELECT TABLE_ROWS FROM {table}", "CHECK TABLE t", "ANALYZE TABLE t",
                "INSERT INTO t VALUES (0, 0, 0, '')"]
@@ -191,15 +195,9 @@ def test_a_statement_whose_time_is_over_waits_for_nothing_more(cold_server, stor
     table, it begins no more."""
     if not store.s3:
         pytest.skip("a directory answers at once")
-    control = cold_server.connect()
-    load(control, run)
-    wait_for(lambda: is_mostly_far(control, run))
-    # Statistics are made and kept, so that opening the table makes none.
-    run(control, "SELECT COUNT(*), SUM(v), SUM(LENGTH(pad)) FROM t FORCE INDEX (PRIMARY)")
-    cold_server.restart()
+    # Statistics are kept, so that opening the table makes none.
+    all_far(cold_server, run)
     control = cold_server.connect(database="d")
-    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'"
-    wait_for(lambda: int(run(control, near)[0][0]) == 0)
     run(control, "SELECT id FROM t LIMIT 0")
     ranges = " OR ".join(f"k BETWEEN {n * 700} AND {n * 700 + 7}" for n in range(1, 12))
     store.s3.process.send_signal(signal.SIGSTOP)

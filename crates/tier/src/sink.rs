@@ -60,8 +60,8 @@ const REST_MIN: Nanos = 50_000_000;
 const REST_MAX: Nanos = 30_000_000_000;
 /// A store that says to come later than this is asked by then.
 const RETRY_AFTER_MAX: Nanos = 600_000_000_000;
-/// The least memory that blocks are moved with, in bytes: one block, and what is got or put of it. (The answer of a
-/// remote store is a third copy for as long as it is taken apart.)
+/// The least memory that blocks are moved with, in bytes: what one is packed to and what is got of its old object, where neither
+/// is compressed. (The answer of a remote store is a copy more for as long as it is taken apart.)
 pub const MEMORY_MIN: usize = 2 * mover::BLOCK_BYTES;
 /// The most that is of use.
 pub const MEMORY_MAX: usize = WORKERS_MAX * MEMORY_MIN;

@@ -8,7 +8,7 @@ use crate::btree;
 use crate::error::Result;
 use crate::lock::Mode;
 use crate::row::{self, Head};
-use crate::txn::rows::{Beside, How, Locked};
+use crate::txn::rows::locking::{Beside, How, Locked};
 use crate::txn::{Lock, State};
 
 #[derive(Default)]

@@ -3,18 +3,18 @@
 //! A row operation that fails undoes what it had done itself, so that the statement can go on with
 //! the next row.
 
+pub(crate) mod locking;
+
 use super::change::Act;
 use super::{Lock, State, Txn};
 use crate::btree::overflow::{self, Large};
-use crate::btree::{Found, MAX_KEY, Tree, max_inline_value};
+use crate::btree::{MAX_KEY, Tree, max_inline_value};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
 use crate::row::{self, Head, LARGE, TxnId};
 use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
 use std::borrow::Cow;
-use terrace_tier::page::SpaceId;
-use terrace_tier::pages::Pin;
 use terrace_tier::pool::Access;
 
 /// What a row has in a secondary index.
@@ -360,212 +360,12 @@ impl Txn {
         Err(Error::Unavailable("a row changes faster than it can be read".into()))
     }
 
-    fn get_locked(&self, table: &Table, key: &[u8], mode: Mode, out: &mut Vec<u8>) -> Result<bool> {
-        let mut value = Vec::new();
-        let found = {
-            let mut state = self.state.lock();
-            loop {
-                let how = How { mode, waits: true, beside: Beside::Nothing };
-                let found = self.lock_row(&mut state, table, 0, key, how, None, &mut value)?;
-                if matches!(found, Locked::Row(_)) || !self.locks_gaps() {
-                    break found;
-                }
-                // No row: none comes, either. If the key was not kept free yet, one may have come by now.
-                let space = table.tree(0)?.space().id();
-                if !self.keep(&mut state, space, key, Some(&[key, &[0]].concat()))? {
-                    break Locked::Nothing;
-                }
-            }
-        };
-        match found {
-            Locked::Row(_) => payload(table, &value, out),
-            _ => Ok(false),
-        }
-    }
-
-    /// Keeps a range of a tree's keys free of others' inserts until the transaction ends (see `Locks::keep`).
-    pub(crate) fn keep(
-        &self,
-        state: &mut State,
-        space: SpaceId,
-        from: &[u8],
-        to: Option<&[u8]>,
-    ) -> Result<bool> {
-        let new = self.core.locks.keep(self.session, space, from, to)?;
-        if new {
-            state.notes_gap(space);
-        }
-        Ok(new)
-    }
-
-    /// Locks the key of one of the table's trees, if a live value is there: then it is copied to `out`. `near` may be the
-    /// key's leaf in that tree. Looked at and locked under one latch, which who changes the value needs, too: so the copy
-    /// is the newest there is.
-    pub(crate) fn lock_row(
-        &self,
-        state: &mut State,
-        table: &Table,
-        index: usize,
-        key: &[u8],
-        how: How<'_>,
-        near: Option<&Pin>,
-        out: &mut Vec<u8>,
-    ) -> Result<Locked> {
-        let tree = table.tree(index)?;
-        let space = tree.space().id();
-        let core = &self.core;
-        let mut request = self.request(state, (space, key), Want { mode: how.mode, ..Want::SHARED });
-        if how.beside.is_some() {
-            state.notes_range(space);
-        }
-        loop {
-            let look = |found: Option<Found<'_>>| {
-                let Some(found) = found else { return Ok(Err(None)) };
-                let head = head_of(found.value())?;
-                if self.is_others(state.id, head) {
-                    return Ok(Err(Some(InTheWay::Txn(head.txn))));
-                }
-                if head.deleted() {
-                    return Ok(Err(None));
-                }
-                let new = match state.id != 0 && head.txn == state.id {
-                    true => false,
-                    false => {
-                        let beside = self.known_beside(state.id, how.beside, found);
-                        match core.locks.take_row(self.session, space, key, how.mode, beside)? {
-                            Ok(new) => new,
-                            Err(way) => return Ok(Err(Some(way))),
-                        }
-                    }
-                };
-                out.clear();
-                out.extend_from_slice(found.value());
-                Ok::<_, Error>(Ok(new))
-            };
-            match tree.find_near(near, key, Access::Normal, look)?? {
-                Ok(new) => {
-                    state.locked += u64::from(new);
-                    return Ok(Locked::Row(new));
-                }
-                Err(None) => return Ok(Locked::Nothing),
-                Err(Some(_)) if !how.waits => return Ok(Locked::InTheWay),
-                Err(Some(way)) => request.wait(&way, |txn| core.ids.is_active(txn))?,
-            }
-        }
-    }
-
-    /// Locks a value whose leaf is latched, and from `from` (if it is given) up to it the gap, in which nothing is. None: it is
-    /// not a committed one, or somebody has something against it; then it is to be looked at more closely. Else whether the
-    /// lock is new.
-    pub(crate) fn lock_in_leaf(
-        &self,
-        state: &mut State,
-        space: SpaceId,
-        key: &[u8],
-        from: Option<&[u8]>,
-        (mode, beside): (Mode, Beside<'_>),
-        found: Found<'_>,
-    ) -> Result<Option<bool>> {
-        let head = head_of(found.value())?;
-        if head.deleted() || self.is_others(state.id, head) {
-            return Ok(None);
-        }
-        let beside = self.known_beside(state.id, beside, found);
-        if beside.is_some() {
-            state.notes_range(space);
-        }
-        let locks = &self.core.locks;
-        let taken = match from {
-            Some(from) => {
-                state.notes_gap(space);
-                locks.take_next_key(self.session, (space, from), key, mode, beside)?
-            }
-            None => locks.take_row(self.session, space, key, mode, beside)?,
-        };
-        let Ok(new) = taken else { return Ok(None) };
-        state.locked += u64::from(new);
-        Ok(Some(new))
-    }
-
-    /// Locks the rows that follow `from`, which was locked last by a scan upward that keeps gaps, as far as they are committed and
-    /// in the leaf and nobody has anything against it. Returns how many. Their leaf is latched.
-    pub(crate) fn lock_following<'k>(
-        &self,
-        state: &mut State,
-        (space, from): (SpaceId, &[u8]),
-        mode: Mode,
-        rows: impl Iterator<Item = (&'k [u8], &'k [u8])>,
-    ) -> usize {
-        let me = state.id;
-        let plain = |(_, value): &(&[u8], &[u8])| {
-            Head::decode(value)
-                .is_some_and(|(head, _)| !head.deleted() && !head.large() && !self.is_others(me, head))
-        };
-        let keys = rows.take_while(plain).map(|(key, _)| key);
-        let count = self.core.locks.take_following(self.session, (space, from), mode, keys);
-        state.locked += count as u64;
-        count
-    }
-
-    /// The key beside which a lock is taken, if that is known of it.
-    fn known_beside<'k>(&self, me: TxnId, beside: Beside<'k>, found: Found<'_>) -> Option<&'k [u8]> {
-        let dead = |value: &[u8]| {
-            Head::decode(value).is_some_and(|(head, _)| head.deleted() && !self.is_others(me, head))
-        };
-        match beside {
-            Beside::Nothing => None,
-            Beside::Kept(key) => Some(key),
-            Beside::InLeaf(key) => found.is_beside(key, dead).then_some(key),
-        }
-    }
-
-    /// Gives back a lock in the mode in which it was new when it was taken.
-    pub(crate) fn unlock(&self, state: &mut State, space: SpaceId, key: &[u8], mode: Mode) {
-        state.locked = state.locked.saturating_sub(1);
-        self.core.locks.release_row(self.session, space, key, mode);
-    }
-
     pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
         work(&mut self.state.lock())
     }
     pub(crate) fn core(&self) -> &crate::core::Core {
         &self.core
     }
-}
-
-/// How a locking read locks a row.
-#[derive(Clone, Copy)]
-pub(crate) struct How<'a> {
-    pub mode: Mode,
-    /// Whether what somebody else has locked is waited for.
-    pub waits: bool,
-    pub beside: Beside<'a>,
-}
-
-/// A key whose row the reader has locked in the same mode, so that one lock may do for both rows.
-#[derive(Clone, Copy)]
-pub(crate) enum Beside<'a> {
-    Nothing,
-    /// Gap locks have kept rows from coming between the two since the reader saw that there is none that it has not locked.
-    Kept(&'a [u8]),
-    /// If it is in the same leaf and only dead values lie between the two.
-    InLeaf(&'a [u8]),
-}
-
-impl Beside<'_> {
-    fn is_some(self) -> bool {
-        !matches!(self, Beside::Nothing)
-    }
-}
-
-/// What a locking read found at a key.
-pub(crate) enum Locked {
-    /// A live value, locked now, and whether the lock is new.
-    Row(bool),
-    /// No live value, and no new lock.
-    Nothing,
-    /// Somebody else has it, and it was not to be waited for. No new lock.
-    InTheWay,
 }
 
 /// What a consistent read found under the leaf's latch.

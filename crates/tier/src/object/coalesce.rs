@@ -5,8 +5,8 @@
 //! requests are under way nobody waits: then a miss is sent at once, and its latency is the store's.
 //!
 //! Nobody waits longer than [`PATIENCE`] for another's request, and an error is nobody else's: those who waited for it
-//! ask by themselves. Bytes between the pages that are wanted take memory, which is bounded: who finds none left
-//! goes alone.
+//! ask by themselves. Bytes between the pages that are wanted take memory, which is bounded, and so is a range: whom
+//! the next request has no room for waits for one of the later ones.
 //!
 //! Locks: `state`, for memory work only.
 

@@ -29,8 +29,8 @@ pub(super) struct Gathered {
     pub snapshot_version: u64,
 }
 
-/// Which page failed, if it was one.
-type Failure = (Option<usize>, SinkError);
+/// Which page failed, and how.
+type Failure = (usize, SinkError);
 /// Of each page that was asked of the old object, its body there, or why it doesn't come.
 type Bodies = Vec<Option<Result<Bytes, StoreError>>>;
 
@@ -67,7 +67,7 @@ impl Mover {
             }
             match self.gather_once(block, &state, codec) {
                 Ok(gathered) => return Ok(Some(gathered)),
-                Err((Some(i), error)) => {
+                Err((i, error)) => {
                     // The page may have moved while we read: then its image is elsewhere.
                     let home = state.homes[i].map_or(Located::Never, Located::At);
                     if self.map.locate(block.page(i)) == home {
@@ -75,7 +75,6 @@ impl Mover {
                     }
                     failed = Some(error);
                 }
-                Err((None, error)) => return Err(error),
             }
         }
         Err(failed.unwrap_or(SinkError::Moving { block }))
@@ -159,7 +158,7 @@ impl Mover {
         for (i, home) in state.homes.iter().enumerate().skip(first) {
             let Some(home) = home.filter(is_far) else { continue };
             let nowhere = SinkError::Nowhere { id: block.page(i) };
-            objects.push(home.object.ok_or((Some(i), nowhere))?);
+            objects.push(home.object.ok_or((i, nowhere))?);
             far.push(i);
         }
         for (i, body) in far.into_iter().zip(self.objects.read_bodies(Purpose::Merge, &objects)) {
@@ -201,7 +200,7 @@ impl Mover {
                 Ok(()) => {}
                 // Flash may have the same image, intact (invariant 9).
                 Err(_) if self.on_flash(block, i, home.tag, image) => {}
-                Err(error) => return Err((Some(i), error)),
+                Err(error) => return Err((i, error)),
             }
         }
         Ok(())
@@ -229,7 +228,7 @@ impl Mover {
             // It has gone from there since, or never was there: so may those behind it.
             self.ask(block, state, i, stored)?;
         }
-        let Some(body) = stored[i].take() else { return Err((Some(i), SinkError::Nowhere { id })) };
+        let Some(body) = stored[i].take() else { return Err((i, SinkError::Nowhere { id })) };
         let error = match body.map_err(SinkError::from) {
             Err(error) => error,
             Ok(body) => {
@@ -244,7 +243,7 @@ impl Mover {
             }
         };
         // Memory or flash may have the same image, intact (invariant 9).
-        if near(image) { Ok(packer.pack(codec, image)) } else { Err((Some(i), error)) }
+        if near(image) { Ok(packer.pack(codec, image)) } else { Err((i, error)) }
     }
 }
 

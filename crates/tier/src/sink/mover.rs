@@ -61,8 +61,8 @@ pub enum Sunk {
 }
 
 impl Mover {
+    /// The store is this instance's (`Fence::keep_up`).
     pub fn sink(&self, block: BlockId) -> Result<Sunk, SinkError> {
-        self.fence.take()?;
         let codec = self.objects.codecs.of(block.space);
         let mut place = self.room.take(self.expected(block, codec));
         let Some(gathered) = self.gather(block, codec)? else { return Ok(Sunk::Nothing) };
