@@ -92,6 +92,20 @@ impl Reserved {
         };
         place != libc::MAP_FAILED
     }
+
+    /// Gives the memory of bytes `from..to` to the machine; they stay committed, and are zero when somebody looks at them next. `from`
+    /// is rounded up and `to` down to the kernel's pages. False: the machine refused, and all is as before.
+    ///
+    /// # Safety
+    /// Nobody looks at these bytes meanwhile, and nobody needs what is in them.
+    pub unsafe fn give_up(&self, from: usize, to: usize) -> bool {
+        let (from, to) = (from.next_multiple_of(PAGE), to / PAGE * PAGE);
+        if from >= to || to > self.len {
+            return from >= to;
+        }
+        // SAFETY: within the mapping, and unused by the caller's promise.
+        unsafe { libc::madvise(self.base.as_ptr().add(from).cast(), to - from, libc::MADV_DONTNEED) == 0 }
+    }
 }
 
 impl Drop for Reserved {
@@ -127,6 +141,13 @@ mod tests {
         // SAFETY: committed, and nobody writes.
         let bytes = unsafe { std::slice::from_raw_parts(place.base(), 2 * PART) };
         assert!(bytes[..PART].iter().all(|b| *b == 7) && bytes[PART..].iter().all(|b| *b == 0));
+        // Given up, it stays to be used.
+        let before = resident();
+        // SAFETY: nobody needs it.
+        assert!(unsafe { place.give_up(0, PART) });
+        assert!(resident() < before - PART / 2, "the memory has gone back");
+        // SAFETY: committed, and nobody writes.
+        assert!(unsafe { std::slice::from_raw_parts(place.base(), PART) }.iter().all(|b| *b == 0));
         assert!(!place.commit(0, (1 << 40) + 1) && Reserved::new(usize::MAX).is_none());
     }
 }

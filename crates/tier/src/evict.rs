@@ -1,6 +1,7 @@
-//! The evictors: keep frames free ahead of need, so that a miss does not have to make room itself.
+//! The evictors: keep frames free ahead of need, so that a miss does not have to make room itself; and as many out of circulation
+//! as the pool lends memory for.
 
-use crate::pool::Pool;
+use crate::pool::{Pool, Settled};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::sched::{Event, Step, Worker};
@@ -39,11 +40,12 @@ impl Worker for Evictor {
             let late = self.pool.counters.foreground_evictions.load(Ordering::Relaxed);
             self.pool.headroom.begin(late);
         }
+        let behind = self.pool.settle() == Settled::Behind;
         let target = self.pool.headroom.target();
         for _ in 0..BATCH {
             if self.pool.free_frames() >= target {
-                self.busy = false;
-                return Step::Idle;
+                self.busy = behind;
+                return if behind { Step::Worked } else { Step::Idle };
             }
             if !self.pool.evict_one() {
                 self.busy = false;

@@ -226,7 +226,7 @@ impl Flusher {
 
     fn pressure(&self) -> Pressure {
         Pressure {
-            frames: self.pool.frames(),
+            frames: self.pool.frames_in_circulation(),
             dirty: self.pool.dirty_frames(),
             free: self.pool.free_frames(),
             free_low: self.pool.free_low(),
@@ -248,7 +248,7 @@ impl Flusher {
                 let moved = self.spill.get().is_some_and(|spill| spill.give_back_room(self.pool.unspilled()));
                 return if moved { Step::Worked } else { Step::Idle };
             }
-            Choice::Oldest => self.pool.oldest_dirty_frames(batch(self.pool.frames())),
+            Choice::Oldest => self.pool.oldest_dirty_frames(batch(self.pool.frames_in_circulation())),
             Choice::Coldest => {
                 let cold = self.pool.cold_dirty_frames(BATCH);
                 if cold.is_empty() { self.pool.oldest_dirty_frames(BATCH) } else { cold }

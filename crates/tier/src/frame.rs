@@ -260,6 +260,17 @@ impl Arena {
         }
     }
 
+    /// Gives the memory of the frames `first..=last` to the machine until they are used again: they are zero then.
+    ///
+    /// # Safety
+    /// These frames are nobody's: free, and in no list that anybody takes frames from.
+    pub unsafe fn give_up(&self, first: FrameNo, last: FrameNo) {
+        let (from, to) = (first.0 as usize, last.0 as usize + 1);
+        assert!(from < to && to <= self.len());
+        // SAFETY: by the caller's promise. What the machine refuses to take stays ours, unused.
+        _ = unsafe { self.memory.give_up(from * PAGE_SIZE, to * PAGE_SIZE) };
+    }
+
     #[inline]
     pub fn frame(&self, no: FrameNo) -> &Frame {
         self.frames.get(no.0 as usize)

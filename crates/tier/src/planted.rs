@@ -93,6 +93,8 @@ pub static STAGED_KEPT: Switch = Switch::new();
 pub static REDO_APPLIED_TWICE: Switch = Switch::new();
 /// A temporary page is flushed to the slab and named in the map, too.
 pub static TEMPORARY_NAMED: Switch = Switch::new();
+/// The memory of frames that could not be emptied is lent with that of the others.
+pub static LENT_IN_USE: Switch = Switch::new();
 /// A temporary page that is read back gives its slot in the spill space away, which a clean eviction still needs.
 pub static SPILL_SLOT_FREED_EARLY: Switch = Switch::new();
 /// The spill file is cut to as many slots as are in use, wherever they are.

@@ -15,12 +15,13 @@
 //! Lock order: a shard's lock, then the free list, the queues or the dirty set; each held for memory
 //! work only. Page latches are taken with a pin and no lock. No wait and no I/O under any of them.
 //!
-//! Not here: more frames or fewer (`resize`), free frames and eviction (`room`), dirty pages (`dirty`), where an image comes from
+//! Not here: more frames or fewer (`resize`), frames whose memory somebody else has for a while (`lend`), free frames and eviction (`room`), dirty pages (`dirty`), where an image comes from
 //! (`below`), what is written where (`flush`), who evicts when (`evict`).
 
 mod ahead;
 mod dirty;
 mod headroom;
+mod lend;
 mod made;
 mod resize;
 mod room;
@@ -29,6 +30,8 @@ pub(crate) mod scans;
 mod table;
 
 pub use dirty::DirtyCopy;
+pub(crate) use lend::Settled;
+pub use lend::{Loan, Purpose};
 pub use resize::{PoolLeft, ResizeError};
 
 use crate::below::{Below, Fetched, ReadError, Tier, not_cancelled};
@@ -41,6 +44,7 @@ use crate::queues::Queues;
 use crate::sync::{Mutex, RawLatch as _};
 use hashbrown::HashMap;
 use headroom::Headroom;
+use lend::Lending;
 use sample::Sample;
 use scans::Scans;
 use std::collections::BTreeSet;
@@ -132,6 +136,7 @@ pub struct Pool {
     pub flush_wanted: Arc<Event>,
     pub counters: PoolCounters,
     pub(crate) headroom: Headroom,
+    pub(crate) lending: Lending,
     reads: BySpace<PageReads>,
     /// What `hits` told at the most.
     hits_told: AtomicU64,
@@ -144,6 +149,10 @@ struct Free {
     /// Frames from here on are not to be used (any more): they end in `retired`.
     limit: usize,
     retired: Vec<FrameNo>,
+    /// Frames whose memory is lent: see `lend`. The first are the last to come back.
+    lent: Vec<FrameNo>,
+    /// Frames that are being taken out of circulation: one of them that becomes free is lent.
+    to_lend: std::ops::Range<usize>,
 }
 
 /// What was read of a space, by where the page was: see [`PageReads`].
@@ -182,6 +191,8 @@ impl Pool {
                 list: (0..frames as u32).rev().map(FrameNo).collect(),
                 limit: frames,
                 retired: Vec::new(),
+                lent: Vec::new(),
+                to_lend: 0..0,
             }),
             limit: AtomicUsize::new(frames),
             moves: Mutex::new(()),
@@ -201,13 +212,15 @@ impl Pool {
             flush_wanted: Arc::new(Event::new()),
             counters: PoolCounters::default(),
             headroom: Headroom::new(frames),
+            lending: Lending::new(),
             reads: BySpace::default(),
             hits_told: AtomicU64::new(0),
             sample: Sample::new(frames),
         }
     }
 
-    /// Frames that pages may use. While the pool is made smaller, the number that it is to have.
+    /// Frames that pages may use, with those whose memory is lent (`frames_lent`). While the pool is made smaller, the number that it
+    /// is to have.
     pub fn frames(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
@@ -228,7 +241,7 @@ impl Pool {
     }
     /// The last free frames, for what must not wait.
     fn reserve(&self) -> usize {
-        (self.frames() / 32).clamp(2, 64)
+        (self.frames_in_circulation() / 32).clamp(2, 64)
     }
     pub fn dirty_frames(&self) -> usize {
         self.dirty_count.load(Ordering::Relaxed)
@@ -587,7 +600,9 @@ impl Pool {
         assert_eq!(self.table.count(&self.arena), seen.len(), "the table maps pages that no frame has");
         let free = self.free.lock();
         assert!(free.list.iter().all(|no| !seen.contains(no)), "a free frame holds a page");
-        assert_eq!(free.list.len() + seen.len(), self.frames());
+        assert!(free.lent.iter().all(|no| !seen.contains(no)), "a frame whose memory is lent holds a page");
+        assert_eq!(free.list.len() + seen.len() + free.lent.len(), self.frames());
+        assert_eq!((free.lent.len(), free.to_lend.len()), (self.frames_lent(), 0));
         assert_eq!((free.limit, free.retired.len()), (self.frames(), 0));
         assert_eq!(self.arena.len(), self.frames());
     }

@@ -347,7 +347,7 @@ impl pages::Room for Room {
             let max = spill.max() * PAGE_SIZE as u64;
             return full(format!("temporary tables have all that temporary_max gives them: {max} bytes"));
         }
-        if wanted as usize <= self.pool.frames() / IN_MEMORY {
+        if wanted as usize <= self.pool.frames_in_circulation() / IN_MEMORY {
             return Ok(());
         }
         match spill.reserve(wanted + BETWEEN) {

@@ -40,7 +40,7 @@ impl Pool {
         let mut waited = 0;
         loop {
             let cleaned = self.cleaned.ticket();
-            if self.dirty_frames() <= dirty_max(self.frames()) {
+            if self.dirty_frames() <= dirty_max(self.frames_in_circulation()) {
                 return Ok(());
             }
             self.counters.writer_waits.fetch_add(1, Ordering::Relaxed);
@@ -66,7 +66,8 @@ impl Pool {
             let mut dirty = self.dirty.lock();
             dirty.insert((first, no));
             self.dirty_count.store(dirty.len(), Ordering::Relaxed);
-            let many = dirty.len() % 64 == 0 && dirty.len() > crate::flush::dirty_limit(self.frames());
+            let many = dirty.len() % 64 == 0
+                && dirty.len() > crate::flush::dirty_limit(self.frames_in_circulation());
             drop(dirty);
             if many {
                 self.flush_wanted.notify();

@@ -25,7 +25,7 @@ impl Headroom {
     pub fn resize(&self, frames: usize) {
         let low = (frames / 16).clamp(4, 512);
         self.low.store(low, Ordering::Relaxed);
-        self.target.store(2 * low, Ordering::Relaxed);
+        self.target.store(self.target().clamp(2 * low, 3 * low), Ordering::Relaxed);
     }
 
     /// Below this many free frames nobody reads ahead, and pages are flushed to make room.

@@ -11,10 +11,10 @@
 mod bounded;
 
 use crate::below::{Below, Fetched, ReadError};
-use crate::page::{PageId, PageKind, SpaceId};
+use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
 use crate::pages::Pages;
 use crate::planted;
-use crate::pool::Access;
+use crate::pool::{Access, Loan, Purpose};
 use crate::redo::Urgency;
 use crate::testing::{self, MemoryBelow, MemoryLog, flush_all};
 use bounded::Bounded;
@@ -330,6 +330,33 @@ fn the_pool_shrinks() {
     assert_eq!((rig.read(0), rig.read(1), rig.read(103)), (1, 1, 0));
 }
 
+/// Memory is lent and comes back, and the pages in its frames move, while one page is changed, one read, and all are flushed.
+fn the_pool_lends() {
+    let rig = Rig::that_grows(FRAMES + 4, FRAMES + 4);
+    (0..4).for_each(|page| rig.create(100 + page));
+    rig.bump(1);
+    rig.run(vec![
+        Box::new(|rig| {
+            rig.bump(0);
+            assert!(rig.read(1) >= 1);
+        }),
+        Box::new(|rig| {
+            rig.flush();
+            rig.evict();
+        }),
+        Box::new(|rig| {
+            let mut loan = Loan::new(rig.pages.pool(), Purpose::Sorts);
+            assert!(loan.ask(4 * PAGE_SIZE));
+            thread::yield_now();
+            rig.pages.pool().settle();
+            drop(loan);
+            rig.pages.pool().settle();
+            assert_eq!(rig.pages.pool().frames_lent(), 0);
+        }),
+    ]);
+    assert_eq!((rig.read(0), rig.read(1), rig.read(103)), (1, 1, 0));
+}
+
 /// The smallest: one reads, one evicts.
 fn read_and_evict() {
     let rig = Rig::new();
@@ -370,6 +397,10 @@ fn a_page_moves_between_two_uses_when_the_pool_shrinks() {
     holds(the_pool_shrinks);
 }
 #[test]
+fn a_page_moves_between_two_uses_when_memory_is_lent() {
+    holds(the_pool_lends);
+}
+#[test]
 fn one_read_and_one_eviction_with_two_preemptions() {
     let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
     println!("{} schedules", run(Bounded::new(2), read_and_evict));
@@ -382,6 +413,10 @@ fn planted_pins_looked_at_too_early_are_found() {
 #[test]
 fn planted_a_frame_taken_while_it_is_latched_is_found() {
     is_found(&planted::LATCHED_FRAME_TAKEN, a_frame_is_taken_anew, 3000);
+}
+#[test]
+fn planted_memory_that_is_lent_while_a_page_is_in_it_is_found() {
+    is_found(&planted::LENT_IN_USE, the_pool_lends, 3000);
 }
 #[test]
 fn planted_a_change_after_the_copy_that_is_forgotten_is_found() {

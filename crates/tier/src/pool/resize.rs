@@ -10,6 +10,8 @@
 //!
 //! Pages that are pinned for as long as a tree is open come into the first frames, before they are pinned.
 //!
+//! Memory that is lent (`lend`) moves pages in the same way.
+//!
 //! Locks: `moves`, then as in `pool`; one resize at a time (the caller's promise).
 
 use super::{Access, Lookup, Pool};
@@ -48,7 +50,7 @@ pub enum ResizeError {
 }
 
 /// What became of a frame that is to be emptied.
-enum Vacated {
+pub(super) enum Vacated {
     Empty,
     Pinned,
     /// Its page finds no other frame now.
@@ -84,18 +86,15 @@ impl Pool {
 
     /// Frames up to `limit` may be used, `more` of them anew, and those that were retired again.
     fn admit_frames(&self, limit: usize, more: Vec<FrameNo>) {
-        let mut free = self.free.lock();
-        free.limit = limit;
-        // At the end of the list's order: frames in front are taken first, so that those behind are easily given back.
-        free.list.splice(0..0, more.into_iter().rev());
-        let retired = std::mem::take(&mut free.retired);
-        free.list.extend(retired);
-        self.limit.store(limit, Ordering::Relaxed);
-        drop(free);
-        self.headroom.resize(limit);
-        self.queues.lock().resize(limit);
+        self.set_limit(limit, |free| {
+            // At the end of the list's order: frames in front are taken first, so that those behind are easily given back.
+            free.list.splice(0..0, more.into_iter().rev());
+            let retired = std::mem::take(&mut free.retired);
+            free.list.extend(retired);
+        });
         self.frames_freed.notify();
         self.cleaned.notify();
+        self.frames_wanted.notify(); // for loans
     }
 
     fn shrink(
@@ -104,15 +103,12 @@ impl Pool {
         to: usize,
         go_on: &mut dyn FnMut(PoolLeft) -> bool,
     ) -> Result<(), ResizeError> {
-        {
-            let mut free = self.free.lock();
-            free.limit = to;
-            let (stay, go) = std::mem::take(&mut free.list).into_iter().partition(|no| (no.0 as usize) < to);
-            (free.list, free.retired) = (stay, go);
-            self.limit.store(to, Ordering::Relaxed);
-        }
-        self.headroom.resize(to);
-        self.queues.lock().resize(to);
+        self.set_limit(to, |free| {
+            let (stay, go): (Vec<FrameNo>, Vec<FrameNo>) =
+                std::mem::take(&mut free.list).into_iter().partition(|no| (no.0 as usize) < to);
+            free.list = stay;
+            free.retired.extend(go);
+        });
         self.frames_wanted.notify();
         let mut top = from;
         while top > to {
@@ -190,7 +186,7 @@ impl Pool {
     }
 
     /// Brings the page that is in a frame somewhere else.
-    fn vacate(&self, no: FrameNo) -> Vacated {
+    pub(super) fn vacate(&self, no: FrameNo) -> Vacated {
         let _moves = self.moves.lock();
         let frame = self.frame(no);
         match frame.state() {

@@ -45,6 +45,7 @@ impl Pool {
             if self.world.sched.wait_for(&self.frames_freed, freed, Some(PATIENCE), who) == Woken::Notified {
                 continue;
             }
+            self.recall_frames();
             waited += PATIENCE;
             if waited > FRAME_WAIT_MAX {
                 return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
@@ -60,13 +61,7 @@ impl Pool {
         frame.version.fetch_add(1, Ordering::AcqRel);
         frame.turn.fetch_add(1, Ordering::AcqRel);
         frame.set_state(State::Free);
-        let mut free = self.free.lock();
-        if (no.0 as usize) < free.limit {
-            free.list.push(no);
-        } else {
-            free.retired.push(no);
-        }
-        drop(free);
+        self.free.lock().put(no, self.reserve());
         self.frames_freed.notify_until(RESERVED);
     }
 

@@ -3,9 +3,9 @@ use crate::frame::FrameNo;
 use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
 use crate::pages::Pages;
 use crate::pool::Access;
+use crate::pool::tests::resident;
 use crate::redo::Urgency;
 use crate::testing::{MemoryBelow, MemoryLog, flush_all, world};
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
@@ -192,21 +192,6 @@ fn a_pool_grows_no_further_than_its_addresses() {
     pages.pool().resize(64, &mut always).unwrap();
     assert_eq!(pages.pool().free_frames(), 64);
     pages.pool().check_invariants();
-}
-
-/// Bytes of memory behind the addresses of so many frames, by the kernel's page map: other tests of this process take
-/// and give back memory meanwhile.
-fn resident(pages: &Pages, frames: usize) -> usize {
-    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let line = smaps.lines().find(|line| line.starts_with("KernelPageSize:")).unwrap();
-    let unit = line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10;
-    // SAFETY: nobody changes frames meanwhile; only the address is taken.
-    let base = unsafe { pages.pool().arena.bytes(FrameNo(0)) }.as_ptr() as usize;
-    let mut entries = vec![0; frames * PAGE_SIZE / unit * 8];
-    let map = std::fs::File::open("/proc/self/pagemap").unwrap();
-    map.read_exact_at(&mut entries, (base / unit * 8) as u64).unwrap();
-    // In memory, or swapped out.
-    entries.chunks(8).filter(|entry| entry[7] & 0xc0 != 0).count() * unit
 }
 
 #[test]
