@@ -27,7 +27,7 @@ use terrace_tier::collect::CollectCounters;
 use terrace_tier::object::ObjectCounters;
 use terrace_tier::object::codec::{Codec, PackCounters};
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
-use terrace_tier::pool::Access;
+use terrace_tier::pool::{Access, Purpose};
 use terrace_tier::sink::SinkCounters;
 
 /// One tree and where its pages are.
@@ -62,7 +62,13 @@ impl Engine {
         let bound = storage.checkpointer.superblock().transactions;
         let bound = if crate::planted::ID_REUSED.on() { 0 } else { bound };
         let ids = Ids::new(bound.max(recovered.highest));
-        let locks = Locks::new(storage.world.clone(), config.locks_max, config.locks_memory());
+        let locks = Locks::new(
+            storage.world.clone(),
+            config.locks_max,
+            config.locks_memory(),
+            config.locks_own(),
+            storage.pages.pool(),
+        );
         let left = recovered.unfinished.iter().chain(recovered.prepared.iter().map(|(_, l)| l));
         left.for_each(|one| ids.revive(one.id()));
         let live = catalog.spaces();
@@ -331,6 +337,10 @@ impl Engine {
             ("pool_frames", pool.frames() as u64),
             ("pool_frames_free", pool.free_frames() as u64),
             ("pool_frames_dirty", pool.dirty_frames() as u64),
+            ("pool_frames_lent", pool.frames_lent() as u64),
+            ("memory_lent_sorts", pool.lent_for(Purpose::Sorts) as u64),
+            ("memory_lent_watches", pool.lent_for(Purpose::Watches) as u64),
+            ("memory_lent_locks", pool.lent_for(Purpose::Locks) as u64),
             ("pool_read_requests", pool.hits()),
             ("pool_misses", get(&pool.counters.misses)),
             ("pool_read_ahead", get(&pool.counters.read_ahead)),

@@ -34,6 +34,8 @@ pub mod storage;
 pub mod superblock;
 pub mod table;
 mod temporary;
+#[cfg(test)]
+mod testing;
 pub mod txn;
 pub mod undo;
 pub mod version;

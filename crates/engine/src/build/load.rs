@@ -74,8 +74,8 @@ impl Stage {
         let above = key > &self.last[..];
         if self.bulk.is_none() {
             self.in_order &= above || self.sort.entries() == 0;
-            let is_full = || self.sort.is_full(key.len() + value.len());
-            if self.in_order && self.sort.runs() == 0 && self.builds_early() && is_full() {
+            let may = self.in_order && self.sort.runs() == 0 && self.builds_early();
+            if may && self.sort.is_full(key.len() + value.len()) {
                 self.begin_tree()?;
             }
         }
@@ -117,7 +117,8 @@ impl Stage {
     }
 
     fn take_sort(&mut self) -> Sort {
-        std::mem::replace(&mut self.sort, Sort::new(self.spill.clone(), self.budget))
+        let pool = self.maker.core.storage.pages.pool();
+        std::mem::replace(&mut self.sort, Sort::new(self.spill.clone(), self.budget, pool))
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -222,7 +223,7 @@ impl Engine {
                 tree: tree.clone(),
                 spill: spill.clone(),
                 budget,
-                sort: Sort::new(spill.clone(), budget),
+                sort: Sort::new(spill.clone(), budget, core.storage.pages.pool()),
                 bulk: None,
                 filling: None,
                 in_order: true,

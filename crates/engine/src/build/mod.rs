@@ -48,7 +48,7 @@ pub struct NewIndex {
 
 /// Entries between two looks at whether to go on.
 const LOOK_EVERY: u64 = 1024;
-/// Part of the engine's memory that sorting takes beside it, and the most it takes, in bytes.
+/// Part of the engine's memory that the sorts of a build borrow at the most, and the most that they borrow, in bytes.
 const SORT_SHARE: usize = 16;
 const SORT_MAX: usize = 64 << 20;
 /// The same for the keys of rows that change meanwhile.
@@ -101,7 +101,7 @@ impl Engine {
         let new = indexes.iter().filter(|index| index.from.is_none()).count();
         let mut alteration = Alteration {
             core: core.clone(),
-            watch: Arc::new(Watch::new((core.storage.memory().0 as usize / WATCH_SHARE).min(WATCH_MAX))),
+            watch: Arc::new(Watch::new(watch_max(core), core.storage.pages.pool())),
             view: Txn::begin(core, Isolation::RepeatableRead),
             table,
             owner: owner.clone(),
@@ -124,7 +124,7 @@ impl Engine {
                 alteration.built.push(Built {
                     space,
                     tree,
-                    sort: Some(Sort::new(spill.clone(), budget)),
+                    sort: Some(Sort::new(spill.clone(), budget, core.storage.pages.pool())),
                     loaded: false,
                 });
             }
@@ -179,7 +179,12 @@ impl Engine {
     }
 }
 
-/// Bytes of memory for each of so many sorts.
+/// Bytes that the keys of rows that change meanwhile may take.
+fn watch_max(core: &Core) -> usize {
+    (core.storage.memory().0 as usize / WATCH_SHARE).min(WATCH_MAX)
+}
+
+/// Bytes that each of so many sorts may borrow.
 fn sort_budget(core: &Core, sorts: usize) -> usize {
     (core.storage.memory().0 as usize / SORT_SHARE).min(SORT_MAX) / sorts.max(1)
 }
@@ -352,7 +357,7 @@ impl Alteration {
         let too_many = || Error::TooLarge {
             what: "the rows that changed while the index was built: a list",
             len: self.core.storage.memory().0 as usize,
-            max: (self.core.storage.memory().0 as usize / WATCH_SHARE).min(WATCH_MAX),
+            max: watch_max(&self.core),
         };
         self.watch.take().ok_or_else(too_many)
     }

@@ -1,14 +1,23 @@
 //! Sorting entries by key: in memory as far as its budget goes, then in sorted runs on the volume that are merged.
 //!
+//! The memory is lent by the pool, a step at a time as entries come. What the pool does not lend the sort does without: its runs
+//! are shorter and more. Only the least that it works with it takes in any case.
+//!
 //! An entry in memory and in a run: `key length u16 · unique length u16 (all ones: none) · value length u16 · key ·
 //! value`. Keys are distinct, because each ends in its row's key.
 
 use super::spill::{self, Run, Spill, Writer};
 use crate::error::Result;
 use std::sync::Arc;
+use terrace_io::AlignedBuf;
+use terrace_tier::pool::{Loan, Pool, Purpose};
 
 const HEAD: usize = 6;
 const NOT_UNIQUE: u16 = u16::MAX;
+/// Bytes that it works with at the least.
+const LEAST: usize = 4 * spill::CHUNK;
+/// What a run that is merged takes: a chunk, and what was read of it.
+const WAY: usize = 2 * spill::CHUNK;
 
 /// An entry in memory: the key's first bytes, which mostly decide, and where it is.
 #[derive(Clone, Copy)]
@@ -37,24 +46,45 @@ fn head_of(key: &[u8]) -> u64 {
 pub struct Sort {
     spill: Arc<Spill>,
     budget: usize,
-    bytes: Vec<u8>,
+    loan: Loan,
+    /// Bytes that it borrows at a time.
+    step: usize,
+    /// Entries, one after the other; made with the first, as long as the budget, and real as far as it was filled.
+    bytes: Option<AlignedBuf>,
+    used: usize,
     refs: Vec<Ref>,
     runs: Vec<Run>,
     entries: u64,
 }
 
 impl Sort {
-    /// `budget`: bytes of memory, about.
-    pub fn new(spill: Arc<Spill>, budget: usize) -> Sort {
-        let budget = budget.clamp(4 * spill::CHUNK, 1 << 30);
-        Sort { spill, budget, bytes: Vec::new(), refs: Vec::new(), runs: Vec::new(), entries: 0 }
+    /// `budget`: bytes of memory that it borrows from the pool at the most, about.
+    pub fn new(spill: Arc<Spill>, budget: usize, pool: &Arc<Pool>) -> Sort {
+        Sort {
+            spill,
+            budget: budget.clamp(LEAST, 1 << 30),
+            loan: Loan::new(pool, Purpose::Sorts),
+            step: pool.loan_step(),
+            bytes: None,
+            used: 0,
+            refs: Vec::new(),
+            runs: Vec::new(),
+            entries: 0,
+        }
     }
 
-    /// Whether an entry with so many bytes of key and value would be too much for its memory.
-    pub fn is_full(&self, len: usize) -> bool {
-        let refs = (self.refs.len() + 1) * size_of::<Ref>();
-        !self.refs.is_empty() && self.bytes.len() + HEAD + len + refs > self.budget
+    /// Whether an entry with so many bytes of key and value would be too much for its memory. Borrows some if it is to be had.
+    pub fn is_full(&mut self, len: usize) -> bool {
+        let needed = self.used + HEAD + len + (self.refs.len() + 1) * size_of::<Ref>();
+        !self.refs.is_empty() && needed > self.loan.bytes().max(LEAST) && !self.borrow(needed)
     }
+
+    /// Borrows so much that it has `needed` bytes, if that is within its budget and the pool lends it.
+    fn borrow(&mut self, needed: usize) -> bool {
+        let has = self.loan.bytes();
+        needed <= self.budget && self.loan.ask((needed - has).max(self.step).min(self.budget - has))
+    }
+
     pub fn entries(&self) -> u64 {
         self.entries
     }
@@ -68,22 +98,24 @@ impl Sort {
         if self.is_full(key.len() + value.len()) {
             self.write_run()?;
         }
-        if self.bytes.capacity() == 0 {
-            // Its pages become real as they are filled.
-            self.bytes.reserve_exact(self.budget);
+        if self.loan.bytes() == 0 {
+            // If the pool has lent all it can: so little it takes beside it.
+            let _ = self.loan.take(LEAST);
         }
-        self.refs.push(Ref { head: head_of(key), at: self.bytes.len() as u32 });
-        self.bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
-        self.bytes.extend_from_slice(&unique.map_or(NOT_UNIQUE, |len| len as u16).to_le_bytes());
-        self.bytes.extend_from_slice(&(value.len() as u16).to_le_bytes());
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
+        let bytes = self.bytes.get_or_insert_with(|| AlignedBuf::zeroed(self.budget));
+        self.refs.push(Ref { head: head_of(key), at: self.used as u32 });
+        let unique = unique.map_or(NOT_UNIQUE, |len| len as u16);
+        let lens = [key.len() as u16, unique, value.len() as u16].map(u16::to_le_bytes);
+        for part in [lens.as_flattened(), key, value] {
+            bytes[self.used..self.used + part.len()].copy_from_slice(part);
+            self.used += part.len();
+        }
         self.entries += 1;
         Ok(())
     }
 
     fn sort(&mut self) {
-        let bytes = &self.bytes;
+        let bytes = self.bytes.as_deref().unwrap_or(&[]);
         self.refs.sort_unstable_by(|a, b| {
             a.head
                 .cmp(&b.head)
@@ -94,31 +126,37 @@ impl Sort {
     fn write_run(&mut self) -> Result<()> {
         self.sort();
         let mut writer = Writer::new(self.spill.clone());
+        let bytes = self.bytes.as_deref().unwrap_or(&[]);
         for one in &self.refs {
-            let entry = &self.bytes[one.at as usize..];
+            let entry = &bytes[one.at as usize..];
             writer.write(&entry[..len_of(entry)])?;
         }
         self.runs.push(writer.finish()?);
-        self.bytes.clear();
+        self.used = 0;
         self.refs.clear();
         Ok(())
     }
 
-    /// Runs that are merged at a time: each has a chunk in memory, and what was read of it.
+    /// Runs that are merged at a time.
     fn ways(&self) -> usize {
-        (self.budget / (2 * spill::CHUNK)).max(2)
+        (self.loan.bytes() / WAY).max(LEAST / WAY)
     }
 
     /// `go_on` is asked from time to time; what it fails with ends the sort.
     pub fn finish(mut self, go_on: &mut dyn FnMut() -> Result<()>) -> Result<Sorted> {
         if self.runs.is_empty() {
             self.sort();
-            return Ok(Sorted { source: Source::Memory { bytes: self.bytes, refs: self.refs, next: 0 } });
+            let source = Source::Memory { bytes: self.bytes, refs: self.refs, next: 0 };
+            return Ok(Sorted { source, _loan: self.loan });
         }
         if !self.refs.is_empty() {
             self.write_run()?;
         }
-        (self.bytes, self.refs) = (Vec::new(), Vec::new());
+        (self.bytes, self.refs) = (None, Vec::new());
+        // All at once, if that is to be had.
+        let needed = (self.runs.len() * WAY).min(self.budget);
+        while self.loan.bytes() < needed && self.borrow(self.loan.bytes() + 1) {}
+        self.loan.keep(needed.max(LEAST));
         while self.runs.len() > self.ways() {
             let some: Vec<Run> = self.runs.drain(..self.ways()).collect();
             let mut merge = Merge::new(&self.spill, &some)?;
@@ -134,18 +172,20 @@ impl Sort {
             self.runs.push(writer.finish()?);
         }
         let merge = Merge::new(&self.spill, &self.runs)?;
-        Ok(Sorted { source: Source::Merge { merge, spill: self.spill, runs: self.runs } })
+        Ok(Sorted { source: Source::Merge { merge, spill: self.spill, runs: self.runs }, _loan: self.loan })
     }
 }
 
 enum Source {
-    Memory { bytes: Vec<u8>, refs: Vec<Ref>, next: usize },
+    Memory { bytes: Option<AlignedBuf>, refs: Vec<Ref>, next: usize },
     Merge { merge: Merge, spill: Arc<Spill>, runs: Vec<Run> },
 }
 
 /// The entries in the order of their keys.
 pub struct Sorted {
     source: Source,
+    /// What they take in memory.
+    _loan: Loan,
 }
 
 impl Sorted {
@@ -170,7 +210,7 @@ impl Sorted {
     fn entry(&self) -> &[u8] {
         match &self.source {
             Source::Memory { bytes, refs, next } => {
-                let entry = &bytes[refs[*next - 1].at as usize..];
+                let entry = &bytes.as_deref().unwrap_or(&[])[refs[*next - 1].at as usize..];
                 &entry[..len_of(entry)]
             }
             Source::Merge { merge, .. } => merge.entry(),

@@ -1,28 +1,44 @@
 //! What changes in a table while an index is built of it: the keys of rows, each with the transaction that changed it
 //! last. A row's change is told before its transaction ends; so what a view does not see of it is known.
+//!
+//! Its memory is lent by the pool until the end. Whoever tells of a row may hold a latch.
 
 use crate::row::TxnId;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use std::sync::Arc;
+use terrace_tier::pool::{Loan, Pool, Purpose};
 
 /// What a key takes beside its bytes, about.
-const KEY_OVERHEAD: usize = 48;
+const KEY_OVERHEAD: usize = 64;
 
-#[derive(Default)]
 struct Inner {
     keys: HashMap<Box<[u8]>, TxnId>,
     bytes: usize,
+    /// Of the keys that were handed over last: whoever has them still needs them.
+    bytes_taken: usize,
+    loan: Loan,
     /// Keys were dropped: there were too many.
     overflowed: bool,
 }
 
 impl Inner {
-    fn insert(&mut self, key: &[u8], txn: TxnId, bytes_max: usize) {
-        if self.overflowed || self.bytes + key.len() + KEY_OVERHEAD > bytes_max {
-            *self = Inner { overflowed: true, ..Inner::default() };
+    fn borrow(&mut self, bytes: usize, step: usize) -> bool {
+        let lent = self.loan.bytes();
+        bytes <= lent || self.loan.take((bytes - lent).max(step))
+    }
+
+    fn insert(&mut self, key: &[u8], txn: TxnId, Watch { bytes_max, step, .. }: &Watch) {
+        let (bytes_max, step) = (*bytes_max, *step);
+        let bytes = self.bytes + key.len() + KEY_OVERHEAD;
+        self.overflowed =
+            self.overflowed || bytes > bytes_max || !self.borrow(bytes + self.bytes_taken, step);
+        if self.overflowed {
+            (self.keys, self.bytes) = (HashMap::new(), 0);
+            self.loan.keep(self.bytes_taken);
             return;
         }
-        self.bytes += key.len() + KEY_OVERHEAD;
+        self.bytes = bytes;
         self.keys.insert(key.into(), txn);
     }
 }
@@ -31,11 +47,15 @@ pub struct Watch {
     inner: Mutex<Inner>,
     /// Bytes of memory that keys may take.
     bytes_max: usize,
+    /// Bytes that are borrowed at a time.
+    step: usize,
 }
 
 impl Watch {
-    pub(crate) fn new(bytes_max: usize) -> Watch {
-        Watch { inner: Mutex::default(), bytes_max }
+    pub(crate) fn new(bytes_max: usize, pool: &Arc<Pool>) -> Watch {
+        let (keys, loan) = (HashMap::new(), Loan::new(pool, Purpose::Watches));
+        let inner = Inner { keys, bytes: 0, bytes_taken: 0, loan, overflowed: false };
+        Watch { inner: Mutex::new(inner), bytes_max, step: pool.loan_step() }
     }
 
     pub(crate) fn add(&self, key: &[u8], txn: TxnId) {
@@ -44,14 +64,14 @@ impl Watch {
             *last = txn;
             return;
         }
-        inner.insert(key, txn, self.bytes_max);
+        inner.insert(key, txn, self);
     }
 
     /// Adds a key as somebody found it a while ago: what was told of it since is newer and stays.
     pub(crate) fn add_found(&self, key: &[u8], txn: TxnId) {
         let mut inner = self.inner.lock();
         if !inner.keys.contains_key(key) {
-            inner.insert(key, txn, self.bytes_max);
+            inner.insert(key, txn, self);
         }
     }
 
@@ -61,7 +81,7 @@ impl Watch {
         if inner.overflowed {
             return None;
         }
-        inner.bytes = 0;
+        (inner.bytes_taken, inner.bytes) = (inner.bytes, 0);
         Some(std::mem::take(&mut inner.keys))
     }
 
@@ -78,10 +98,11 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::pool;
 
     #[test]
     fn a_key_is_told_once_with_its_last_transaction() {
-        let watch = Watch::new(1000);
+        let watch = Watch::new(1000, &pool());
         watch.add(b"a", 1);
         watch.add(b"b", 2);
         watch.add(b"a", 3);
@@ -93,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_key_found_earlier_does_not_hide_a_later_change() {
-        let watch = Watch::new(1000);
+        let watch = Watch::new(1000, &pool());
         watch.add(b"a", 1);
         let taken = watch.take().unwrap();
         watch.add(b"a", 2);
@@ -104,8 +125,30 @@ mod tests {
     }
 
     #[test]
+    fn its_memory_is_lent_and_of_what_was_handed_over_too() {
+        let pool = crate::testing::pool_of(256);
+        let lent = || pool.lent_for(Purpose::Watches);
+        let watch = Watch::new(1 << 20, &pool);
+        assert_eq!(lent(), 0);
+        let fill = || (0..5000u64).for_each(|n| watch.add(&n.to_be_bytes(), 1));
+        fill();
+        let once = 5000 * (KEY_OVERHEAD + 8);
+        assert!((once..once + (128 << 10)).contains(&lent()), "{}", lent());
+        let taken = watch.take().unwrap();
+        fill();
+        assert!((2 * once..2 * once + (128 << 10)).contains(&lent()), "{} with {} keys", lent(), taken.len());
+        // What the pool has lent to others is not to be had.
+        let mut others = Loan::new(&pool, Purpose::Locks);
+        while others.take(16 << 10) {}
+        (5000..8000u64).for_each(|n| watch.add(&n.to_be_bytes(), 1));
+        assert!(watch.take().is_none());
+        drop(watch);
+        assert_eq!(lent(), 0);
+    }
+
+    #[test]
     fn too_many_keys_are_said_for_good() {
-        let watch = Watch::new(10 * (KEY_OVERHEAD + 1));
+        let watch = Watch::new(10 * (KEY_OVERHEAD + 1), &pool());
         (0..10).for_each(|n| watch.add(&[n], 1));
         watch.add(b"a", 1);
         assert_eq!(watch.len(), 0);

@@ -5,6 +5,8 @@
 //! keep two inserts of one unique key apart. Neighbours that a scan locks are one lock on a range of keys (`rows`). Gap
 //! locks (`gaps`) are those of locking reads from REPEATABLE READ on: nobody else inserts where such a read has looked.
 //!
+//! What locks take in memory beyond a part of `common` the pool lends, in steps, and it has it back when so many are gone.
+//!
 //! Who finds something in the way waits for its owner (`wait`).
 
 mod gaps;
@@ -25,9 +27,11 @@ use hashbrown::HashMap;
 use names::Names;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use terrace_io::World;
 use terrace_tier::page::SpaceId;
+use terrace_tier::pool::{Loan, Pool, Purpose};
 use wait::Waiters;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -82,7 +86,6 @@ impl From<&NameRef<'_>> for Name {
     }
 }
 
-#[derive(Default)]
 struct Inner {
     /// Row locks one by one, and names that must be unique. Owners are session numbers.
     locks: Names,
@@ -92,6 +95,10 @@ struct Inner {
     /// Bytes of the long ends of all ranges, gap locks too.
     long: usize,
     waiters: Waiters,
+    loan: Loan,
+    /// Bytes for which none is needed, and bytes of a step.
+    own: usize,
+    step: usize,
 }
 
 #[derive(Default, Debug)]
@@ -131,10 +138,21 @@ pub enum InTheWay {
 }
 
 impl Locks {
-    pub fn new(world: World, max: usize, bytes_max: usize) -> Locks {
+    /// `max` locks at the most, that take `bytes_max`; what they take beyond `own` is `pool`'s memory.
+    pub fn new(world: World, max: usize, bytes_max: usize, own: usize, pool: &Arc<Pool>) -> Locks {
+        let inner = Inner {
+            locks: Names::default(),
+            gaps: Gaps::default(),
+            ranges: 0,
+            long: 0,
+            waiters: Waiters::default(),
+            loan: Loan::new(pool, Purpose::Locks),
+            own,
+            step: pool.loan_step(),
+        };
         Locks {
             world,
-            inner: Mutex::default(),
+            inner: Mutex::new(inner),
             held: AtomicUsize::new(0),
             gaps: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -197,7 +215,7 @@ impl Locks {
         if let Some(way) = inner.in_the_way(session, name, Want::UNIQUE) {
             return Ok(Err(way));
         }
-        self.check_room(&inner)?;
+        self.check_room(&mut inner)?;
         self.add(&mut inner, session, name, Mode::Exclusive);
         Ok(Ok(()))
     }
@@ -209,15 +227,27 @@ impl Locks {
         }
     }
 
-    fn check_room(&self, inner: &Inner) -> Result<()> {
+    fn check_room(&self, inner: &mut Inner) -> Result<()> {
         let gaps = self.gaps.load(Ordering::Acquire);
         let (held, bytes) = (
             inner.locks.len() + inner.ranges + gaps,
             inner.locks.bytes() + (inner.ranges + gaps) * RANGE_BYTES + inner.long,
         );
-        match held < self.max && bytes < self.bytes_max {
+        let kept = inner.bytes_kept(gaps);
+        match held < self.max && bytes < self.bytes_max && inner.borrow(kept) {
             true => Ok(()),
             false => Err(Error::TooManyLocks { held, bytes, max: self.max, bytes_max: self.bytes_max }),
+        }
+    }
+
+    /// Locks were given back: so is memory, if it is much.
+    fn return_loan(&self, inner: &mut Inner) {
+        if inner.loan.bytes() > 0 {
+            let kept = inner.bytes_kept(self.gaps.load(Ordering::Acquire));
+            let needed = kept.saturating_sub(inner.own).next_multiple_of(inner.step);
+            if needed == 0 || needed + inner.step < inner.loan.bytes() {
+                inner.loan.keep(needed);
+            }
         }
     }
 
@@ -277,6 +307,16 @@ impl Locks {
 }
 
 impl Inner {
+    /// What is kept for locks, with so many gap locks.
+    fn bytes_kept(&self, gaps: usize) -> usize {
+        self.locks.bytes_kept() + (self.ranges + gaps) * RANGE_BYTES + self.long
+    }
+    /// So many bytes are lent, or one's own.
+    fn borrow(&mut self, bytes: usize) -> bool {
+        let has = self.own + self.loan.bytes();
+        bytes <= has || self.loan.take((bytes - has).max(self.step))
+    }
+
     fn in_the_way(&self, session: u64, name: NameRef<'_>, want: Want) -> Option<InTheWay> {
         let conflicts = |other: u64, held: Mode| other != session && (want.mode.max(held) == Mode::Exclusive);
         let owners = self.locks.owners(name).filter(|(owner, held)| conflicts(*owner, *held));

@@ -86,9 +86,17 @@ impl Names {
     pub fn len(&self) -> usize {
         self.table.len()
     }
-    /// What the locks take.
+    /// What the locks themselves take: less than what is kept for them (`bytes_kept`) if there were more of them.
     pub fn bytes(&self) -> usize {
         self.table.len() * BYTES + self.outside
+    }
+
+    /// What the slab and the table take.
+    pub fn bytes_kept(&self) -> usize {
+        // All pieces but a single one are whole.
+        let locks = self.slab.last().map_or(0, Vec::capacity) * self.slab.len();
+        // A slot of the table, of which seven of eight may be used.
+        locks * size_of::<Lock>() + self.table.capacity() * 8 / 7 * (size_of::<u32>() + 1) + self.outside
     }
 
     fn hash(&self, name: &NameRef<'_>) -> u64 {

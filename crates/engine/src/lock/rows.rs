@@ -164,7 +164,7 @@ impl Locks {
         }
         if want.inserts && inner.ranges > 0 && !crate::planted::RANGE_NOT_SPLIT.on() {
             if inner.gaps.others_lock_any(session, space, key) {
-                self.check_room(&inner)?;
+                self.check_room(&mut inner)?;
             }
             let counts = inner.gaps.leave_out(session, space, key);
             self.count_ranges(&mut inner, counts);
@@ -182,6 +182,7 @@ impl Locks {
                 inner.gaps.forget_if_empty(session, space);
             }
             self.remove(&mut inner, session, NameRef { space, key }, mode);
+            self.return_loan(&mut inner);
         }
         self.wake(Some(session), None);
     }
@@ -200,7 +201,11 @@ impl Locks {
 
     /// Gives back the session's gap locks in a tree.
     pub fn release_gaps(&self, session: u64, space: SpaceId) {
-        self.release_ranges(&mut self.inner.lock(), session, space, &[]);
+        {
+            let mut inner = self.inner.lock();
+            self.release_ranges(&mut inner, session, space, &[]);
+            self.return_loan(&mut inner);
+        }
         self.wake(Some(session), None);
     }
 
@@ -220,6 +225,7 @@ impl Locks {
             for space in spaces {
                 self.release_ranges(&mut inner, session, *space, &[Mode::Shared]);
             }
+            self.return_loan(&mut inner);
         }
         self.wake(Some(session), None);
     }
@@ -233,6 +239,7 @@ impl Locks {
             for space in spaces {
                 self.release_ranges(&mut inner, session, *space, &[Mode::Shared, Mode::Exclusive]);
             }
+            self.return_loan(&mut inner);
         }
         self.wake(Some(session), None);
     }

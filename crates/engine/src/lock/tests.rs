@@ -71,7 +71,7 @@ fn a_scan_is_one_range() {
 const SPACE: SpaceId = SpaceId(9);
 
 fn locks(max: usize) -> Locks {
-    Locks::new(terrace_io::real::world(), max, 1 << 20)
+    Locks::new(terrace_io::real::world(), max, 1 << 20, 1 << 20, &crate::testing::pool())
 }
 
 fn take(

@@ -1,5 +1,6 @@
 use super::*;
 use crate::error::Error;
+use crate::testing::{pool, pool_of};
 use terrace_io::disk::Disk;
 use terrace_sim::{SimDisk, SimWorld};
 
@@ -19,8 +20,14 @@ fn entries(sim: &SimWorld, count: usize) -> Vec<(Vec<u8>, Option<usize>, Vec<u8>
     all
 }
 
-fn sorted(disk: &Arc<SimDisk>, budget: usize, all: &[(Vec<u8>, Option<usize>, Vec<u8>)]) -> Result<usize> {
-    let mut sort = Sort::new(Spill::new(disk.clone()), budget);
+type Entries = [(Vec<u8>, Option<usize>, Vec<u8>)];
+
+fn sorted(disk: &Arc<SimDisk>, budget: usize, all: &Entries) -> Result<usize> {
+    sorted_with(disk, budget, &pool(), all)
+}
+
+fn sorted_with(disk: &Arc<SimDisk>, budget: usize, pool: &Arc<Pool>, all: &Entries) -> Result<usize> {
+    let mut sort = Sort::new(Spill::new(disk.clone()), budget, pool);
     for (key, unique, value) in all {
         sort.push(key, *unique, value)?;
     }
@@ -35,6 +42,10 @@ fn sorted(disk: &Arc<SimDisk>, budget: usize, all: &[(Vec<u8>, Option<usize>, Ve
         assert_eq!(sorted.unique(), unique.map(|len| &key[..len]));
     }
     assert!(!sorted.advance()? && !sorted.advance()?);
+    assert!(
+        runs == 0 && all.is_empty() || pool.lent_for(Purpose::Sorts) >= LEAST,
+        "entries are in memory that is lent"
+    );
     Ok(runs)
 }
 
@@ -69,4 +80,51 @@ fn what_a_crash_left_is_removed_and_nothing_else() {
     disk.create("sorted").unwrap();
     spill::remove_left(&*disk).unwrap();
     assert_eq!(disk.list().unwrap(), ["sorted"]);
+}
+
+#[test]
+fn a_sort_that_is_lent_less_writes_more_runs() {
+    let sim = SimWorld::new(9);
+    let disk = sim.disk("volume");
+    let all = entries(&sim, 60_000);
+    let lent = |pool: &Arc<Pool>| pool.lent_for(Purpose::Sorts);
+    let plenty = pool();
+    assert_eq!(sorted_with(&disk, 8 << 20, &plenty, &all).unwrap(), 0);
+    assert_eq!(lent(&plenty), 0, "a loan ends with the sort");
+    // Of 4 MiB it is lent a quarter.
+    let little = pool_of(256);
+    let few = sorted_with(&disk, 8 << 20, &little, &all).unwrap();
+    let mut others = Loan::new(&little, Purpose::Sorts);
+    while others.ask(64 << 10) {}
+    assert_eq!(others.bytes(), 1 << 20);
+    let many = sorted_with(&disk, 8 << 20, &little, &all).unwrap();
+    assert!(few >= 3 && many > 2 * few, "{few} and {many} runs");
+    drop(others);
+    assert_eq!(lent(&little), 0);
+    little.check_invariants();
+}
+
+#[test]
+fn a_sort_borrows_what_its_entries_need() {
+    let sim = SimWorld::new(10);
+    let pool = pool();
+    let mut sort = Sort::new(Spill::new(sim.disk("volume")), 8 << 20, &pool);
+    assert_eq!(pool.lent_for(Purpose::Sorts), 0);
+    for (count, bytes) in [(1usize, LEAST..=LEAST), (20_000, 2 << 20..=3 << 20), (60_000, 6 << 20..=8 << 20)]
+    {
+        for n in sort.entries() as usize..count {
+            sort.push(&n.to_be_bytes(), None, &[7; 72]).unwrap();
+        }
+        let lent = pool.lent_for(Purpose::Sorts);
+        assert!(bytes.contains(&lent), "{lent} bytes for {count} entries");
+        // The least is only counted: an evictor takes the frames.
+        let frames = pool.frames_lent() * terrace_tier::page::PAGE_SIZE;
+        assert!(
+            count == 1 || (lent..lent + terrace_tier::page::PAGE_SIZE).contains(&frames),
+            "frames went at once"
+        );
+    }
+    assert_eq!(sort.runs(), 0);
+    drop(sort);
+    assert_eq!(pool.lent_for(Purpose::Sorts), 0);
 }

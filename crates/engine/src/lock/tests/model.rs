@@ -235,7 +235,7 @@ fn a_scan_with_gaps_is_one_range_of_rows_and_one_of_gaps() {
 /// Keys may be a hundred times longer than what a range itself takes.
 #[test]
 fn ranges_with_long_ends_are_bounded_by_their_memory() {
-    let locks = Locks::new(terrace_io::real::world(), usize::MAX, 1 << 20);
+    let locks = Locks::new(terrace_io::real::world(), usize::MAX, 1 << 20, 1 << 20, &crate::testing::pool());
     for rows in [false, true] {
         let mut taken = 0u64;
         let error = loop {
@@ -260,7 +260,7 @@ fn ranges_with_long_ends_are_bounded_by_their_memory() {
 
 #[test]
 fn single_locks_are_bounded_by_their_memory_and_leave_none() {
-    let locks = Locks::new(terrace_io::real::world(), usize::MAX, 1 << 20);
+    let locks = Locks::new(terrace_io::real::world(), usize::MAX, 1 << 20, 1 << 20, &crate::testing::pool());
     for round in 0..3 {
         let mut taken = 0u64;
         let error = loop {
@@ -277,4 +277,44 @@ fn single_locks_are_bounded_by_their_memory_and_leave_none() {
         (1..=3).for_each(|session| locks.release_all(session, &[]));
         assert_eq!((locks.held(), locks.inner.lock().locks.bytes()), (0, 0));
     }
+}
+
+#[test]
+fn many_locks_borrow_memory_and_give_it_back() {
+    let pool = crate::testing::pool_of(1024);
+    let locks = Locks::new(terrace_io::real::world(), usize::MAX, 64 << 20, 256 << 10, &pool);
+    let lent = || pool.lent_for(Purpose::Locks);
+    let take = |from: u64, to: u64| {
+        (from..to).try_for_each(|key| {
+            locks.take_row(1 + key % 2, SPACE, &key.to_be_bytes(), Mode::Exclusive, None).map(drop)
+        })
+    };
+    for _ in 0..3 {
+        take(0, 1000).unwrap();
+        assert_eq!(lent(), 0, "so few are within `common`");
+        take(1000, 30_000).unwrap();
+        let kept = locks.inner.lock().bytes_kept(0);
+        assert!(
+            kept > 2 << 20 && (kept..kept + (1 << 20)).contains(&(lent() + (256 << 10))),
+            "{kept} and {}",
+            lent()
+        );
+        locks.release_all(1, &[]);
+        assert!(lent() > 1 << 20, "one session has its locks still");
+        locks.release_all(2, &[]);
+        assert_eq!(lent(), 0);
+    }
+    // No more than the pool has to lend: half of 16 MiB.
+    let error = take(0, u64::MAX).unwrap_err();
+    assert!(matches!(error, Error::TooManyLocks { .. }), "{error}");
+    assert!(lent() > 6 << 20 && lent() <= 8 << 20, "{}", lent());
+    (1..=2).for_each(|session| locks.release_all(session, &[]));
+    assert_eq!(lent(), 0);
+    // Ranges, too.
+    for key in 0..10_000u64 {
+        assert!(locks.keep(3, SPACE, &(2 * key).to_be_bytes(), Some(&(2 * key + 1).to_be_bytes())).unwrap());
+    }
+    assert!(lent() > 1 << 20);
+    locks.release_gaps(3, SPACE);
+    assert_eq!(lent(), 0);
 }

@@ -1,5 +1,4 @@
 use super::*;
-use crate::frame::FrameNo;
 use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
 use crate::pages::Pages;
 use crate::pool::Access;
