@@ -64,13 +64,19 @@ pub enum NextKey {
     Missing(PageId),
 }
 
-/// The leaf of a writer's last change. If the last two were in one leaf, it is tried first at the next: where changes
-/// are scattered, another leaf is not looked at in vain.
+/// The leaf of a writer's last change. If the last three were in one leaf, it is tried first at the next: where changes
+/// are scattered, or in pairs, another leaf is not looked at in vain.
 #[derive(Default)]
 pub struct Hint {
     last: Option<PageId>,
+    /// Changes before the last one, in the same leaf as it.
+    same: usize,
+    pairs: bool,
     leaf: Option<Pin>,
 }
+
+/// Changes in one leaf after which the next is looked for there first, beside the last one.
+const SAME: usize = 2;
 
 /// A key's place in its leaf, under the leaf's exclusive latch.
 pub struct Spot<'m, 'p> {
@@ -363,10 +369,17 @@ impl Tree {
 }
 
 impl Hint {
+    /// The change after the next one is likely to be beside it: its leaf is tried first then, wherever the last ones were.
+    pub fn expect_pair(&mut self) {
+        self.pairs = true;
+    }
+
     /// A change is made in this leaf.
     fn note(&mut self, mtr: &Mtr<'_>, leaf: PageNo) {
         let id = mtr.id(leaf);
-        if self.last.replace(id) != Some(id) {
+        let same = self.last.replace(id) == Some(id);
+        self.same = if same { self.same + 1 } else { 0 };
+        if !std::mem::take(&mut self.pairs) && self.same < SAME {
             self.leaf = None;
         } else if self.leaf.is_none() {
             self.leaf = Some(mtr.pin(leaf));
