@@ -64,6 +64,7 @@ def test_a_transaction_ten_times_the_memory_is_rolled_back_and_killed_in_mid_rol
         thread.join()
         small.start()
         connection = small.connect()
+        connection.select_db("d")
         if not gone:
             break
         assert seen(run, connection) == before

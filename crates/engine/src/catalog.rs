@@ -417,14 +417,14 @@ impl Catalog {
     /// The table with this id, if there is still one.
     pub fn by_id(&self, id: u32) -> Result<Option<Arc<Table>>> {
         loop {
-            let (name, open) = {
+            let name = {
                 let known = self.known.lock();
                 let Some(name) = known.names.get(&id) else { return Ok(None) };
-                (name.clone(), known.by_name.get(name).and_then(|k| k.open.clone()))
+                if let Some(table) = known.by_name.get(name).and_then(|k| k.open.clone()) {
+                    return Ok(Some(table));
+                }
+                name.clone()
             };
-            if let Some(table) = open {
-                return Ok(Some(table));
-            }
             if let Some(table) = self.open_as(&name, id)? {
                 return Ok(Some(table));
             }

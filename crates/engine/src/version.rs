@@ -8,7 +8,7 @@
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::row::{Head, TxnId};
-use crate::undo::record::{Body, Change};
+use crate::undo::record::Body;
 
 /// Who looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,10 +58,11 @@ pub fn seen(core: &Core, reader: Reader, table: u32, index: u16, key: &[u8], val
             return Ok(Seen::Nothing);
         }
         let older = core.streams.read(head.roll, |record| match record.body {
-            Body::Change(Change { table: t, index: i, key: k, old: Some(old), .. })
-                if record.txn == head.txn && t == table && i == index && k == key =>
+            Body::Change(change)
+                if record.txn == head.txn
+                    && (change.table, change.index, change.key) == (table, index, key) =>
             {
-                Some(old.to_vec())
+                change.before(past.as_deref().unwrap_or(value))
             }
             _ => None,
         })?;

@@ -115,3 +115,22 @@ fn a_locking_read_gets_the_committed_row_beside_roll_backs() {
         );
     }
 }
+
+#[test]
+fn a_reader_sees_the_committed_row_though_a_delete_mark_takes_the_place_of_an_update_that_is_rolled_back() {
+    let key = 1u64.to_be_bytes();
+    race(
+        Isolation::ReadCommitted,
+        |txn, table, _| {
+            let before = txn.savepoint();
+            txn.update(table, &key, b"1", &[], &[])?;
+            txn.rollback_to(before)?;
+            txn.delete(table, &key, &[entry(&entry_key(1))])
+        },
+        |txn, table, _| {
+            let mut row = Vec::new();
+            assert_eq!((txn.get(table, &key, Lock::None, &mut row).unwrap(), &row[..]), (true, &b"0"[..]));
+        },
+        |txn, table| insert(txn, table, 1).unwrap(),
+    );
+}

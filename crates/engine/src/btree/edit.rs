@@ -19,6 +19,9 @@ pub const fn log_of_entry(len: usize) -> usize {
     len + 96
 }
 
+/// Log bytes that [`remove`] takes at most.
+pub const LOG_OF_REMOVAL: usize = 24;
+
 /// Log bytes that [`repack`] or `build::Image::write_to` takes at most.
 pub const LOG_OF_PAGE: usize = PAGE_SIZE + 256;
 

@@ -45,6 +45,7 @@ pub mod node;
 pub mod overflow;
 pub mod search;
 pub mod split;
+mod sweep;
 
 pub use cursor::{Buffers, Cursor, Seek};
 pub use error::{Result, TreeError};

@@ -64,13 +64,19 @@ pub enum NextKey {
     Missing(PageId),
 }
 
-/// The leaf of a writer's last change. If the last two were in one leaf, it is tried first at the next: where changes
-/// are scattered, another leaf is not looked at in vain.
+/// The leaf of a writer's last change. If the last three were in one leaf, it is tried first at the next: where changes
+/// are scattered, or in pairs, another leaf is not looked at in vain.
 #[derive(Default)]
 pub struct Hint {
     last: Option<PageId>,
+    /// Changes before the last one, in the same leaf as it.
+    same: usize,
+    pairs: bool,
     leaf: Option<Pin>,
 }
+
+/// Changes in one leaf after which the next is looked for there first, beside the last one.
+const SAME: usize = 2;
 
 /// A key's place in its leaf, under the leaf's exclusive latch.
 pub struct Spot<'m, 'p> {
@@ -172,7 +178,7 @@ impl<'p> Spot<'_, 'p> {
 }
 
 /// A leaf under exclusive latch, or what to do first.
-enum Latched {
+pub(super) enum Latched {
     Yes(PageNo),
     Again,
     Load(u32),
@@ -215,7 +221,7 @@ impl Tree {
             };
             let node = Node::new(mtr.page(leaf));
             let place = node.find(key);
-            let (id, was_used) = (mtr.id(leaf), node.used());
+            let (id, was) = (mtr.id(leaf), Leaf::of(node));
             if let Some(len) = value_max.filter(|len| !has_room(node, place, key, *len)) {
                 drop(mtr);
                 self.make_room(&self.load(id.page)?, 0, key, len, plan.urgency)?;
@@ -240,21 +246,26 @@ impl Tree {
                 }
             }
             let node = Node::new(mtr.page(leaf));
-            let sparse = rows < 0 && id.page != ROOT_PAGE && is_worth_merging(node, was_used);
+            let sparse = rows < 0 && was.is_worth_merging(id, node);
             hint.note(&mtr, leaf);
             let range = mtr.changed().then(|| mtr.commit());
             if rows != 0 {
                 self.rows_since.fetch_add(rows, Ordering::Relaxed);
             }
-            if let Some(page) = notes.unposted {
-                self.counters.finished_for_others.fetch_add(1, Ordering::Relaxed);
-                self.follow_up(|| self.finish(page));
-            }
+            self.finish_noted(&mut notes);
             if sparse {
                 *hint = Hint::default();
                 self.follow_up(|| self.shrink(0, key));
             }
             return Ok(range);
+        }
+    }
+
+    /// Finishes what others left that the way down has met.
+    pub(super) fn finish_noted(&self, notes: &mut Notes) {
+        if let Some(page) = notes.unposted.take() {
+            self.counters.finished_for_others.fetch_add(1, Ordering::Relaxed);
+            self.follow_up(|| self.finish(page));
         }
     }
 
@@ -285,7 +296,7 @@ impl Tree {
     }
 
     /// Latches the key's leaf: the hint's if it looks right, else the one that is led to from the root. Waits for latches only.
-    fn leaf_to_write(
+    pub(super) fn leaf_to_write(
         &self,
         mtr: &mut Mtr<'_>,
         hint: &mut Hint,
@@ -363,10 +374,17 @@ impl Tree {
 }
 
 impl Hint {
+    /// The change after the next one is likely to be beside it: its leaf is tried first then, wherever the last ones were.
+    pub fn expect_pair(&mut self) {
+        self.pairs = true;
+    }
+
     /// A change is made in this leaf.
     fn note(&mut self, mtr: &Mtr<'_>, leaf: PageNo) {
         let id = mtr.id(leaf);
-        if self.last.replace(id) != Some(id) {
+        let same = self.last.replace(id) == Some(id);
+        self.same = if same { self.same + 1 } else { 0 };
+        if !std::mem::take(&mut self.pairs) && self.same < SAME {
             self.leaf = None;
         } else if self.leaf.is_none() {
             self.leaf = Some(mtr.pin(leaf));
@@ -382,9 +400,22 @@ fn has_room(node: Node<'_>, place: Place, key: &[u8], value_max: usize) -> bool 
     }
 }
 
-/// Merging is tried when a node becomes sparse, and then now and again, not at each removal.
-fn is_worth_merging(node: Node<'_>, was_used: usize) -> bool {
-    node.used() < SPARSE && (was_used >= SPARSE || node.count().is_multiple_of(8))
+/// What a leaf was before removals.
+pub(super) struct Leaf {
+    used: usize,
+    count: usize,
+}
+
+impl Leaf {
+    pub fn of(node: Node<'_>) -> Leaf {
+        Leaf { used: node.used(), count: node.count() }
+    }
+
+    /// Merging is tried when a node becomes sparse, and then with each eighth entry that goes, not at each removal.
+    pub fn is_worth_merging(&self, id: PageId, now: Node<'_>) -> bool {
+        let is_due = self.used >= SPARSE || now.count().div_ceil(8) < self.count.div_ceil(8);
+        id.page != ROOT_PAGE && now.used() < SPARSE && is_due
+    }
 }
 
 pub(crate) fn check_sizes(key: &[u8], value_max: usize) -> Result<()> {

@@ -224,14 +224,16 @@ impl Undo {
             if head.roll.is_fresh() || head.roll.is_none() {
                 return Settled::Nothing;
             }
-            match self.old_value(look, head, table, index, key) {
+            let made = older.as_deref().unwrap_or(value);
+            match self.old_value(look, head, (table, index, key), made) {
                 Some(old) => older = Some(old),
                 None => return Settled::Unknown,
             }
         }
     }
 
-    fn old_value(&self, look: &Look, head: Head, table: u32, index: u16, key: &[u8]) -> Option<Vec<u8>> {
+    /// The value before the one of which this is the head, as undo and `made`, the value itself, say.
+    fn old_value(&self, look: &Look, head: Head, name: (u32, u16, &[u8]), made: &[u8]) -> Option<Vec<u8>> {
         let id = PageId::new(SpaceId::UNDO, head.roll.page());
         let mut last = self.last.borrow_mut();
         if last.as_ref().is_none_or(|(have, _)| *have != id) {
@@ -243,10 +245,10 @@ impl Undo {
         let (start, bytes) = stream::records(PageRef::new(image))?;
         let (found, _) = record::decode(bytes.get(head.roll.at().checked_sub(start)?..)?)?;
         match found.body {
-            Body::Change(Change { table: t, index: i, key: k, old: Some(old), .. })
-                if found.txn == head.txn && t == table && i == index && k == key =>
+            Body::Change(change)
+                if found.txn == head.txn && (change.table, change.index, change.key) == name =>
             {
-                Some(old.to_vec())
+                change.before(made)
             }
             _ => None,
         }

@@ -83,6 +83,7 @@ pub(super) fn undo_bodies() -> Vec<Body<'static>> {
         Body::Change(change),
         Body::Change(Change { old: None, ..change }),
         Body::Change(Change { marked: true, ..change }),
+        Body::Change(Change { marked: true, old: Some(b"only the head.."), ..change }),
         Body::Large { table: 7, large: Large { page: 9, len: 40_000, serial: 3 } },
         Body::Load { table: 7, index: 0, published: true },
         Body::Extent {

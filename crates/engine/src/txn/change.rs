@@ -56,7 +56,10 @@ impl Txn {
         let me = state.id;
         let space = tree.space().id();
         let mut request = self.request(state, (space, key), Want::EXCLUSIVE);
-        let mut hint = state.take_hint(tree.space().id());
+        let mut hint = state.hints.take(tree.space().id());
+        if state.pairs {
+            hint.expect_pair();
+        }
         let mut buffers = std::mem::take(&mut state.buffers);
         loop {
             // A mark keeps the value's length, and changes its head: no room is made for more.
@@ -108,7 +111,13 @@ impl Txn {
                     if value_max.is_some_and(|max| row::HEAD + rest.len() > max) {
                         return Err(Stop::Again);
                     }
-                    let change = Change { table: table.id, index: table.number(index), key, old, marked };
+                    // What is marked stays where it is; of large values purge is to know.
+                    let kept = match parsed {
+                        Some((head, _)) if marked && !head.large() => old.map(|old| &old[..row::HEAD]),
+                        _ => old,
+                    };
+                    let change =
+                        Change { table: table.id, index: table.number(index), key, old: kept, marked };
                     let Buffers { record: bytes, value } = &mut buffers;
                     record::encode_into(&Record { txn: me, before, body: Body::Change(change) }, bytes);
                     let at = stream.next();
@@ -131,7 +140,7 @@ impl Txn {
             };
             match done {
                 Ok(_) => {
-                    state.put_hint(tree.space().id(), hint);
+                    state.hints.put(tree.space().id(), hint);
                     state.buffers = buffers;
                     if written > 0 {
                         state.appended(written);

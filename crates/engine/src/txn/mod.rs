@@ -103,7 +103,9 @@ pub(crate) struct State {
     /// It began to be rolled back: nothing else can become of it.
     rolling_back: bool,
     ended: bool,
-    hints: Vec<(SpaceId, Hint)>,
+    hints: Hints,
+    /// The next changes of entries have each their like in the same index soon after.
+    pairs: bool,
     buffers: Buffers,
 }
 
@@ -114,13 +116,29 @@ struct Buffers {
     value: Vec<u8>,
 }
 
-impl State {
-    fn take_hint(&mut self, space: SpaceId) -> Hint {
-        match self.hints.iter().position(|(s, _)| *s == space) {
-            Some(i) => self.hints.swap_remove(i).1,
+/// The leaves of the last changes in each of some trees.
+#[derive(Default)]
+struct Hints(Vec<(SpaceId, Hint)>);
+
+impl Hints {
+    fn take(&mut self, space: SpaceId) -> Hint {
+        match self.0.iter().position(|(s, _)| *s == space) {
+            Some(i) => self.0.swap_remove(i).1,
             None => Hint::default(),
         }
     }
+    fn put(&mut self, space: SpaceId, hint: Hint) {
+        if self.0.len() >= 16 {
+            self.0.remove(0);
+        }
+        self.0.push((space, hint));
+    }
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl State {
     /// It is about to lock a range of rows there.
     fn notes_range(&mut self, space: SpaceId) {
         if !self.ranges.contains(&space) {
@@ -131,12 +149,6 @@ impl State {
         if !self.gaps.contains(&space) {
             self.gaps.push(space);
         }
-    }
-    fn put_hint(&mut self, space: SpaceId, hint: Hint) {
-        if self.hints.len() >= 16 {
-            self.hints.remove(0);
-        }
-        self.hints.push((space, hint));
     }
     /// The record at the stream's next place was written.
     fn appended(&mut self, len: usize) {
@@ -540,8 +552,9 @@ impl Txn {
     }
 
     fn rollback_state(&self, state: &mut State, to: RollPtr) -> Result<()> {
+        let done = rollback::back_to(&self.core, state, to);
         state.hints.clear();
-        rollback::back_to(&self.core, state, to)
+        done
     }
 }
 

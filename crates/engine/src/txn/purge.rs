@@ -8,12 +8,13 @@
 
 use super::history::Past;
 use crate::btree::overflow::{self, Large};
-use crate::btree::{Flow, Hint, Plan, TreeError};
+use crate::btree::{Flow, Hint, Plan, Tree, TreeError};
 use crate::core::{Core, PURGE_BATCH};
 use crate::error::{Error, Result};
 use crate::row::{Head, TxnId};
 use crate::undo::record::{Body, Change};
 use crate::undo::stream::Mark;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Nanos;
@@ -24,6 +25,8 @@ use terrace_tier::redo::Urgency;
 const BATCH: usize = 32;
 /// How long transactions gather after a purge, in nanoseconds, unless there are many.
 const GATHER: Nanos = 5_000_000;
+/// Bytes of keys of marks that go together, about.
+const MARKS_BYTES: usize = 128 << 10;
 
 pub struct PurgeWorker {
     core: Arc<Core>,
@@ -75,6 +78,7 @@ pub fn step(core: &Core) -> Result<bool> {
     // Those that cannot be dropped now are zombies still.
     let _ = core.drop_spaces(zombies);
     let mut any = false;
+    let mut marks = Marks::default();
     for _ in 0..BATCH {
         read_oldest(core)?;
         let oldest = core.ids.oldest_view();
@@ -84,7 +88,7 @@ pub fn step(core: &Core) -> Result<bool> {
             .first()
             .filter(|past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on());
         let Some(past) = next else { break };
-        let Purged { end, next, records } = purge(core, &past)?;
+        let Purged { end, next, records } = purge(core, &past, &mut marks)?;
         let last = core.history.lock().purged(&past, end, next, records);
         core.streams.forget_before(past.stream, end)?;
         if last {
@@ -122,8 +126,9 @@ struct Purged {
     records: u64,
 }
 
-fn purge(core: &Core, past: &Past) -> Result<Purged> {
+fn purge(core: &Core, past: &Past, marks: &mut Marks) -> Result<Purged> {
     let (mut records, mut next) = (0, None);
+    let mut of = 0;
     let end = core.streams.walk(past.begin, Some(past.end), |at, record| {
         match record.body {
             Body::Begin { .. } if Mark { page: at.page(), end: at.at() } != past.begin => {
@@ -138,46 +143,99 @@ fn purge(core: &Core, past: &Past) -> Result<Purged> {
             | Body::Filled { .. } => records += 1,
             Body::Change(change) => {
                 records += 1;
-                purge_change(core, record.txn, &change)?;
+                of = record.txn;
+                match large_of(&change) {
+                    Some(large) => purge_large(core, record.txn, &change, large)?,
+                    None if change.marked => marks.push(&change),
+                    None => {}
+                }
+                if marks.keys.len() >= MARKS_BYTES {
+                    marks.purge(core, of)?;
+                }
             }
         }
         Ok(true)
     })?;
+    marks.purge(core, of)?;
     Ok(Purged { end, next, records })
 }
 
-fn purge_change(core: &Core, txn: TxnId, change: &Change<'_>) -> Result<()> {
-    let Some(old) = change.old else { return Ok(()) };
-    let large = Head::decode(old)
-        .filter(|(head, _)| head.large() && change.index == 0)
-        .and_then(|(_, rest)| Large::decode(rest));
-    if !change.marked && large.is_none() {
-        return Ok(());
+/// Delete marks of one transaction that are to go: gathered, so that neighbours go together.
+#[derive(Default)]
+struct Marks {
+    /// Table, index, and where in `keys` the key is.
+    list: Vec<(u32, u16, Range<usize>)>,
+    keys: Vec<u8>,
+}
+
+impl Marks {
+    fn push(&mut self, change: &Change<'_>) {
+        let from = self.keys.len();
+        self.keys.extend_from_slice(change.key);
+        self.list.push((change.table, change.index, from..self.keys.len()));
     }
-    let Some(table) = core.catalog.by_id(change.table)? else { return Ok(()) };
-    let Some(tree) = table.numbered(change.index) else { return Ok(()) };
-    let mut free = large.filter(|_| !change.marked);
+
+    /// Removes what is still marked by the transaction.
+    fn purge(&mut self, core: &Core, txn: TxnId) -> Result<()> {
+        let Marks { list, keys } = self;
+        list.sort_unstable_by(|a, b| {
+            (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| keys[a.2.clone()].cmp(&keys[b.2.clone()]))
+        });
+        let is_ours = |value: &[u8]| {
+            Head::decode(value).is_some_and(|(head, _)| head.deleted() && head.txn == txn)
+                || crate::planted::REVIVED_ROW_PURGED.on()
+        };
+        let mut done = Ok(());
+        for one_tree in list.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let keys: Vec<&[u8]> = one_tree.iter().map(|(.., key)| &keys[key.clone()]).collect();
+            done = tree_of(core, one_tree[0].0, one_tree[0].1).and_then(|tree| match tree {
+                Some(tree) => Ok(tree.sweep(&keys, Urgency::Reserve, is_ours)?),
+                None => Ok(()),
+            });
+            if done.is_err() {
+                break;
+            }
+        }
+        list.clear();
+        keys.clear();
+        done
+    }
+}
+
+fn tree_of(core: &Core, table: u32, index: u16) -> Result<Option<Arc<Tree>>> {
+    Ok(core.catalog.by_id(table)?.and_then(|table| table.numbered(index)))
+}
+
+/// The large value that the row had before the change.
+fn large_of(change: &Change<'_>) -> Option<Large> {
+    let (head, rest) = change.old.filter(|_| change.index == 0).and_then(Head::decode)?;
+    if head.large() { Large::decode(rest) } else { None }
+}
+
+/// A row had a large value: it is freed, with the row if that was marked.
+fn purge_large(core: &Core, txn: TxnId, change: &Change<'_>, large: Large) -> Result<()> {
+    let Some(tree) = tree_of(core, change.table, change.index)? else { return Ok(()) };
+    let mut is_free = !change.marked;
     if change.marked {
         let plan = Plan { urgency: Urgency::Reserve, ..Plan::remove() };
         tree.modify(&mut Hint::default(), change.key, plan, |spot| {
             let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
             let is_ours = head.is_some_and(|head| head.deleted() && head.txn == txn);
+            // A purge that was cut by a crash has removed the row, perhaps not yet its large value.
+            is_free = spot.value().is_none();
             if is_ours || crate::planted::REVIVED_ROW_PURGED.on() {
                 spot.remove();
-                free = large;
-            } else if spot.value().is_none() {
-                // A purge that was cut by a crash has removed the row, perhaps not yet its large value.
-                free = large;
+                is_free = true;
             }
             Ok::<_, TreeError>(Flow::Done)
         })?;
     }
-    if let Some(large) = free {
-        match overflow::free(tree.space(), large, Urgency::Reserve) {
-            // A purge that was cut by a crash comes again: it may be freed already.
-            Ok(()) | Err(TreeError::Gone { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+    if !is_free {
+        return Ok(());
     }
-    Ok(())
+    match overflow::free(tree.space(), large, Urgency::Reserve) {
+        // A purge that was cut by a crash comes again: it may be freed already.
+        Ok(()) | Err(TreeError::Gone { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -168,11 +168,13 @@ impl Left {
             }
             self.state.last = rollback::undo_one(core, &mut self.state)?;
         }
+        self.state.hints.clear();
         Ok(false)
     }
 
     fn end(&mut self, core: &Core) {
         self.state.begin_page = None;
+        self.state.hints.clear();
         if let Some(stream) = self.state.stream.take() {
             core.streams.give_back(stream);
         }

@@ -6,7 +6,7 @@ use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, Tree, TreeError};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::row::{Head, TxnId};
+use crate::row::{self, Head, TxnId};
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Change};
 use crate::undo::stream::{Stream, append_log};
@@ -105,7 +105,10 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
         (What::Change { index, key, old, marked, .. }, Some(table)) => match table.numbered(index) {
             Some(tree) => {
                 let undoing = Undoing { me: state.id, at, index, key: &key, old: old.as_deref(), marked };
-                undoing.run(core, stream, &tree)?;
+                // Neighbours are undone one after the other, as they were changed.
+                let mut hint = state.hints.take(tree.space().id());
+                undoing.run(core, stream, &tree, &mut hint)?;
+                state.hints.put(tree.space().id(), hint);
             }
             None => take_off(core, stream, at)?,
         },
@@ -151,7 +154,7 @@ struct Undoing<'a> {
 impl Undoing<'_> {
     /// Puts the value back that was there before. A delete mark that every reader sees goes, as purge makes it go,
     /// which may have passed it by meanwhile; if it has a large value, that is freed before the record is taken off.
-    fn run(&self, core: &Core, stream: &mut Stream, tree: &Arc<Tree>) -> Result<()> {
+    fn run(&self, core: &Core, stream: &mut Stream, tree: &Arc<Tree>, hint: &mut Hint) -> Result<()> {
         let mark = self.old.and_then(Head::decode).filter(|(head, _)| head.deleted() && head.txn != self.me);
         let large = mark
             .filter(|(head, _)| head.large() && self.index == 0)
@@ -165,7 +168,7 @@ impl Undoing<'_> {
             urgency: Urgency::Reserve,
         };
         let mut freeing = None;
-        tree.modify(&mut Hint::default(), self.key, plan, |spot| {
+        tree.modify(hint, self.key, plan, |spot| {
             let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
             // If it isn't ours any more, an attempt before this one took a mark away and went no further.
             let mut gone = true;
@@ -173,6 +176,7 @@ impl Undoing<'_> {
                 gone = false;
                 match self.old {
                     Some(_) if crate::planted::ROLLBACK_SKIPS.on() && !self.marked => {}
+                    Some(old) if self.marked && old.len() == row::HEAD => spot.put_start(old),
                     Some(old) if crate::planted::PURGED_MARK_KEPT.on() || !goes() => spot.put(old),
                     _ => {
                         spot.remove();

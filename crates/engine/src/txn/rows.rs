@@ -70,7 +70,11 @@ impl Txn {
         }
         self.row_operation(|state| {
             self.put_row(state, table, key, row, true)?;
-            old.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key))?;
+            // What becomes of an entry is often a neighbour of what it was.
+            state.pairs = !new.is_empty();
+            let marked = old.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key));
+            state.pairs = false;
+            marked?;
             new.iter().try_for_each(|entry| self.insert_entry(state, table, entry))
         })
     }

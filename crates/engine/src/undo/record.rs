@@ -6,7 +6,7 @@
 //! * Prepare: the XID
 //! * Change: `table u32 · index u16 · key length u16 · key · old value`. Kind Insert: the key was not
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
-//!   marked, what follows its head stayed.
+//!   marked. What follows its head stayed, so the old value may be the head alone ([`Change::before`]).
 //! * Load: `table u32 · index u16 · published u8`: a tree is being built in bulk, or is the index's by now (`txn::fill`).
 //! * Extent: `table u32 · index u16 · load u64 · first u32 · count u32 · space u32`: page numbers of the space that the
 //!   build of that Load record has taken. Count is written over as they are given back.
@@ -16,7 +16,7 @@
 
 use super::RollPtr;
 use crate::btree::overflow::Large;
-use crate::row::TxnId;
+use crate::row::{self, Head, TxnId};
 use terrace_tier::page::SpaceId;
 
 const BEGIN: u8 = 1;
@@ -53,10 +53,23 @@ pub struct Change<'a> {
     /// 0: the primary tree.
     pub index: u16,
     pub key: &'a [u8],
-    /// The value before; None if there was none.
+    /// The value before; None if there was none. Perhaps only its head, if it was marked.
     pub old: Option<&'a [u8]>,
     /// The change was a delete mark: old and new share what follows the head.
     pub marked: bool,
+}
+
+impl Change<'_> {
+    /// The value before, of which the change made `made`. None: there was none, or the change has not made this.
+    pub fn before(&self, made: &[u8]) -> Option<Vec<u8>> {
+        let old = self.old?;
+        if !self.marked || old.len() > row::HEAD {
+            return Some(old.to_vec());
+        }
+        // Who copied another value of this transaction, which was undone since, may be led here, too.
+        let (_, rest) = Head::decode(made).filter(|(head, _)| head.deleted())?;
+        Some([old, rest].concat())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,7 +220,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
         kind @ (INSERT | UPDATE | DELETE) => {
             let key_len = usize::from(u16::from_le_bytes(rest.get(6..8)?.try_into().ok()?));
             let old = rest.get(8 + key_len..)?;
-            if kind == INSERT && !old.is_empty() {
+            if kind == INSERT && !old.is_empty() || kind == DELETE && old.len() < row::HEAD {
                 return None;
             }
             Body::Change(Change {
@@ -251,4 +264,26 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
         _ => return None,
     };
     Some((Record { txn: u64::from_le_bytes(txn), before, body }, len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_gives_back_the_value_that_it_was_set_on_and_no_other() {
+        let head = |flags, txn| Head { flags, txn, roll: RollPtr::new(3, 100) };
+        let (old, marked) = (row::value(head(0, 5), b"row"), row::value(head(row::DELETED, 6), b"row"));
+        let whole = Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: true };
+        let mark = Change { old: Some(&old[..row::HEAD]), ..whole };
+        for change in [whole, mark] {
+            let bytes = encode(&Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(change) });
+            let Some((Record { body: Body::Change(change), .. }, _)) = decode(&bytes) else { panic!() };
+            assert_eq!(change.before(&marked).as_deref(), Some(&old[..]));
+        }
+        // What the transaction had put there before, at the same place of its undo.
+        let undone = row::value(head(0, 6), b"another row");
+        assert_eq!(mark.before(&undone), None);
+        assert_eq!(Change { old: None, marked: false, ..mark }.before(&marked), None);
+    }
 }

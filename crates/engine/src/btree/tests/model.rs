@@ -87,6 +87,19 @@ fn run(kind: Keys, seed: u64, frames: usize, steps: usize, range: u64) {
         // Phases of growth and of shrinking.
         let removes = if (step / (steps / 4).max(1)).is_multiple_of(2) { 2 } else { 7 };
         match dice.below(10) {
+            0 if dice.below(20) == 0 => {
+                let mut keys: Vec<_> =
+                    (0..dice.below(200)).map(|_| self::key(kind, &mut dice, range)).collect();
+                keys.sort();
+                let keys: Vec<_> = keys.iter().map(|key| &key[..]).collect();
+                let goes = |value: &[u8]| value.first().is_none_or(|first| first % 4 != 0);
+                w.tree.sweep(&keys, Urgency::Normal, goes).unwrap();
+                for key in keys {
+                    if model.get(key).is_some_and(|value| goes(value)) {
+                        model.remove(key);
+                    }
+                }
+            }
             n if n < removes => {
                 assert_eq!(
                     w.tree.remove(&key).unwrap(),

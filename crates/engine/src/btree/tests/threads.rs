@@ -55,6 +55,13 @@ fn worker(w: &World, me: u64, threads: u64, steps: u64, seed: u64) -> u64 {
                 assert_eq!(found.as_ref(), mine.get(&key));
             }
             3 => scan(&mut cursor, &key, &mut dice),
+            9 if shrinking && dice.below(16) == 0 => {
+                let mut keys: Vec<_> = (0..40).map(|_| self::key(dice.below(3_000) * threads + me)).collect();
+                keys.sort();
+                let sorted: Vec<_> = keys.iter().map(|key| &key[..]).collect();
+                w.tree.sweep(&sorted, Urgency::Normal, |_| true).unwrap();
+                keys.iter().for_each(|key| _ = mine.remove(key));
+            }
             n if (n < 8) == shrinking => {
                 assert_eq!(w.tree.remove(&key).unwrap(), mine.remove(&key).is_some());
             }

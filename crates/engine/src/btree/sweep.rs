@@ -1,0 +1,83 @@
+//! Removing many keys: those of one leaf go together, under one latch, in one mini-transaction.
+
+use super::descend::Notes;
+use super::edit;
+use super::modify::{Hint, Latched, Leaf};
+use super::node::Node;
+use super::{Result, Tree};
+use smallvec::SmallVec;
+use std::sync::atomic::Ordering;
+use terrace_tier::pages::Pin;
+use terrace_tier::redo::{Urgency, record_bound};
+
+/// Keys that one mini-transaction removes at the most, and log bytes for them.
+const TOGETHER: usize = 64;
+const LOG: u64 = record_bound(TOGETHER * edit::LOG_OF_REMOVAL);
+
+impl Tree {
+    /// Removes those of the keys, which ascend, whose values `goes` says of, seeing each under its leaf's latch. What was removed
+    /// before an error stays removed.
+    pub fn sweep(&self, keys: &[&[u8]], urgency: Urgency, goes: impl Fn(&[u8]) -> bool) -> Result<()> {
+        let mut rest = keys;
+        let mut kept: SmallVec<[Pin; 2]> = SmallVec::new();
+        let mut notes = Notes::default();
+        let mut restarts = 0;
+        while let Some(first) = rest.first() {
+            let mut mtr = self.pages.begin(LOG, 0, urgency)?;
+            let leaf = match self.leaf_to_write(&mut mtr, &mut Hint::default(), first, &mut notes)? {
+                Latched::Yes(leaf) => leaf,
+                Latched::Again => {
+                    drop(mtr);
+                    restarts += 1;
+                    self.begin_again(restarts)?;
+                    continue;
+                }
+                Latched::Load(page) => {
+                    drop(mtr);
+                    kept.push(self.load(page)?);
+                    continue;
+                }
+            };
+            let was = Leaf::of(Node::new(mtr.page(leaf)));
+            let mut removed = 0;
+            let mut looked = 0;
+            for key in rest.iter().take(TOGETHER) {
+                let node = Node::new(mtr.page(leaf));
+                if !node.contains(key) {
+                    break;
+                }
+                looked += 1;
+                let place = node.find(key);
+                if !place.found {
+                    continue;
+                }
+                if !node.entry_is_sound(place.slot) {
+                    let error = self.corrupt(mtr.id(leaf).page, "an entry leaves the heap");
+                    if removed == 0 {
+                        return Err(error);
+                    }
+                    looked -= 1; // met again, as the first of those that are left
+                    break;
+                }
+                if goes(node.value(place.slot)) {
+                    edit::remove(&mut mtr.page_mut(leaf), place.slot);
+                    removed += 1;
+                }
+            }
+            let sparse = removed > 0 && was.is_worth_merging(mtr.id(leaf), Node::new(mtr.page(leaf)));
+            if removed > 0 {
+                mtr.commit();
+                self.rows_since.fetch_sub(removed, Ordering::Relaxed);
+            } else {
+                drop(mtr);
+            }
+            self.finish_noted(&mut notes);
+            if sparse {
+                self.follow_up(|| self.shrink(0, first));
+            }
+            kept.clear();
+            rest = &rest[looked..];
+        }
+        Ok(())
+    }
+}
