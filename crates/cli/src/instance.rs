@@ -1,4 +1,4 @@
-//! Opening an instance for looking. Nothing is made or changed.
+//! Opening an instance for looking. Nothing is made or changed, but by who asks for the places to be changed ([`change`]).
 
 use crate::{ExitCode, Place, exit};
 use std::path::Path;
@@ -7,7 +7,7 @@ use terrace_engine::Error;
 use terrace_engine::Kind;
 use terrace_engine::look::Look;
 use terrace_io::disk::Disk;
-use terrace_sql::config;
+use terrace_sql::config::{self, Seen};
 
 /// Why an instance can't be looked at.
 pub struct Fault {
@@ -51,7 +51,8 @@ fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-pub fn open(place: &Place) -> Result<Instance, Fault> {
+/// The configuration's text, and what goes before it.
+fn texts(place: &Place) -> Result<(String, String), Fault> {
     let text = place.config.as_deref().map(read).transpose()?.unwrap_or_default();
     // Flash only if it is asked for.
     let mut overrides = String::from("flash = 0\nflash_path = \"\"\nemulate = \"\"\n");
@@ -66,6 +67,11 @@ pub fn open(place: &Place) -> Result<Instance, Fault> {
     if let Some(flash) = &place.flash {
         overrides = overrides.replace("flash_path = \"\"", &format!("flash_path = {}", quoted(flash)));
     }
+    Ok((text, overrides))
+}
+
+pub fn open(place: &Place) -> Result<Instance, Fault> {
+    let (text, overrides) = texts(place)?;
     if place.config.is_none() && place.volume.is_none() {
         return Err(Fault::usage("give --config FILE or --volume DIRECTORY".into()));
     }
@@ -82,4 +88,10 @@ pub fn open(place: &Place) -> Result<Instance, Fault> {
     }
     let look = Look::open(seen.volume, seen.store)?;
     Ok(Instance { look, flash: seen.flash })
+}
+
+/// The places of an instance that was opened for looking, to be changed.
+pub fn change(place: &Place) -> Result<Seen, Fault> {
+    let (text, overrides) = texts(place)?;
+    config::assemble_to_change(&text, &overrides).map_err(|fault| Fault::usage(fault.message))
 }

@@ -1,7 +1,8 @@
-//! `terrace`: looks at an instance that is not running. It makes and changes nothing, in no tier.
+//! `terrace`: looks at an instance that is not running. But for `adopt`, it makes and changes nothing, in no tier.
 //!
 //! Exit codes: [`exit`].
 
+mod adopt;
 mod bench;
 mod instance;
 mod output;
@@ -56,6 +57,9 @@ enum Command {
     },
     /// What more or less flash would bring, by the curve that the last run left
     Advise(Place),
+    /// Make a volume that was put back the owner of its object store, because the copy that went on is lost
+    #[command(after_help = adopt::AFTER_HELP)]
+    Adopt(adopt::Adopt),
     /// Measure the devices and the engine on them, in empty places
     Bench(bench::Bench),
     /// Print every setting with its default, or check a configuration file
@@ -120,6 +124,10 @@ fn main() -> ExitCode {
                 exit::UNUSABLE
             }
         }),
+        Command::Adopt(adopt) => match adopt::run(&adopt) {
+            Ok(code) => ExitCode::from(code),
+            Err(fault) => leave(&adopt.place, fault),
+        },
         Command::Bench(bench) => match bench::run(&bench) {
             Ok(()) => ExitCode::SUCCESS,
             Err(message) => {
@@ -145,11 +153,13 @@ fn main() -> ExitCode {
 fn with(place: &Place, work: impl FnOnce(Instance) -> u8) -> ExitCode {
     match instance::open(place) {
         Ok(instance) => ExitCode::from(work(instance)),
-        Err(fault) => {
-            if place.json {
-                output::error(&fault.message, fault.code);
-            }
-            fault.exit()
-        }
+        Err(fault) => leave(place, fault),
     }
+}
+
+fn leave(place: &Place, fault: instance::Fault) -> ExitCode {
+    if place.json {
+        output::error(&fault.message, fault.code);
+    }
+    fault.exit()
 }

@@ -36,7 +36,7 @@ pub fn progress(what: &str, done: u64, all: u64) {
     }
 }
 
-fn end_progress() {
+pub fn end_progress() {
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {
         let _ = write!(terminal, "\r\x1b[K");

@@ -32,6 +32,7 @@ use terrace_io::disk::Disk;
 use terrace_tier::page::{PageId, SpaceId};
 
 pub use flash::FlashReport;
+pub(crate) use images::in_object_only;
 pub use undo::{Undo, read as read_undo};
 
 /// What to look at.
@@ -137,7 +138,7 @@ pub struct Tables {
 
 impl Tables {
     /// " of table d/t index x", for a sentence about the page; empty if nobody knows.
-    fn of(&self, id: PageId) -> String {
+    pub(crate) fn of(&self, id: PageId) -> String {
         match self.names.get(&id.space) {
             Some(name) => format!(" of {name}"),
             None if id.space == SpaceId::UNDO => " of the undo".into(),

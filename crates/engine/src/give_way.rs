@@ -3,7 +3,8 @@
 //! A build takes slots as fast as it can write, and small writers, who are slowed by the slots that are left (`pace`),
 //! would all but stand until it has ended. So a build goes on without a word only while more slots are free than those
 //! that slow anybody worth a word. Below that it gets a share of those that sinking frees, and the others the rest. If
-//! nothing sinks any more it goes on as well, to where it is told that there is no room.
+//! nothing sinks any more it goes on as well, to where it is told that there is no room. Pages of its large values wait in the same way,
+//! a few before each mini-transaction that writes them (`btree/overflow.rs`).
 
 use crate::growth::{Growth, LOOK};
 use parking_lot::Mutex;

@@ -1,5 +1,6 @@
 //! What a key is, what a commit is: trees, transactions, log, recovery.
 
+pub mod adopt;
 pub mod btree;
 pub mod build;
 pub mod catalog;

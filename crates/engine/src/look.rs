@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Disk, DiskLock};
 use terrace_io::store::{ObjectStore, Purpose, StoreError};
-use terrace_tier::fence::{Fence, FenceError, TakersInMemory, Writer};
+use terrace_tier::fence::{Fence, FenceError, Held, TakersInMemory, Writer};
 use terrace_tier::map::{Home, InObject, Located, Map};
 use terrace_tier::object::format::HEADER;
 use terrace_tier::object::key::ObjectKey;
@@ -63,6 +63,8 @@ pub struct Look {
     pub store_fault: Option<String>,
     /// The store stopped answering: nothing more is asked of it.
     gave_up: AtomicBool,
+    /// Who has the store, if it is no writer that the volume knows.
+    pub passed_by: Option<Held>,
     /// Requests in a row that it gave no answer to.
     silent: AtomicU32,
     pending: Arc<Pending>,
@@ -116,6 +118,7 @@ impl Look {
             objects: None,
             store_trouble: None,
             store_fault: None,
+            passed_by: None,
             gave_up: AtomicBool::new(false),
             silent: AtomicU32::new(0),
             pending: found.pending,
@@ -140,6 +143,7 @@ impl Look {
         match fence.look() {
             Ok(Some(held)) if !fence.knows(&held) => {
                 let (store, found) = (store.describe(), held.writer.epoch);
+                self.passed_by = Some(held);
                 self.store_fault = Some(format!(
                     "writer epoch {found} has written to the object store {store}, the volume is at epoch {epoch}: \
                      another copy of this volume was used since"

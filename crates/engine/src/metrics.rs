@@ -292,7 +292,7 @@ pub fn running(engine: &Engine) -> String {
     requests(&mut text, engine);
     let spaces = engine.spaces();
     let lines = largest(&spaces, seen::by_index(core, &spaces));
-    by_index(&mut text, &lines, &core.config.prices, seconds);
+    by_index(&mut text, &lines, &core.config.prices, seen::lately(core));
     curve(&mut text, engine);
     text.end()
 }

@@ -1,7 +1,7 @@
 //! What is to be seen of an instance that runs, as tables: by index and by table what is where, what was read from where and what
 //! it costs; the miss-ratio curve; advice. `docs/observability.md` explains every column.
 //!
-//! Counters are since the start. Of a space that is dropped they go with it. Reading them looks at every frame and every
+//! Counters are since the start, but for what requests cost, which is by those of the last hour. Of a space that is dropped they go with it. Reading them looks at every frame and every
 //! entry of the map; it disturbs nobody, and the figures need not be of one moment.
 
 use crate::core::Core;
@@ -9,6 +9,7 @@ use crate::engine::SpaceInfo;
 use hashbrown::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_cost::{Observed, Prices, advice, prices};
+use terrace_tier::by_space::covered;
 use terrace_tier::page::{PAGE_SIZE, SpaceId};
 use terrace_tier::pool::Reads;
 
@@ -44,6 +45,9 @@ pub struct Seen {
     pub get_bytes: u64,
     pub puts: u64,
     pub put_bytes: u64,
+    /// In the time that [`lately`] says.
+    pub gets_lately: u64,
+    pub puts_lately: u64,
 }
 
 /// Dollars a month.
@@ -53,7 +57,7 @@ pub struct Cost {
     pub flash: f64,
     pub volume: f64,
     pub object: f64,
-    /// If a month goes on as since the start.
+    /// If a month goes on as the last hour.
     pub requests: f64,
 }
 
@@ -90,6 +94,8 @@ impl Seen {
             (&mut self.get_bytes, other.get_bytes),
             (&mut self.puts, other.puts),
             (&mut self.put_bytes, other.put_bytes),
+            (&mut self.gets_lately, other.gets_lately),
+            (&mut self.puts_lately, other.puts_lately),
         ] {
             *sum += more;
         }
@@ -111,14 +117,15 @@ impl Seen {
         ]
     }
 
+    /// `seconds`: see [`lately`].
     pub fn cost(&self, prices: &Prices, seconds: f64) -> Cost {
         Cost {
             memory: prices::storage(bytes(self.pages_memory), prices.memory),
             flash: prices::storage(bytes(self.pages_flash), prices.flash),
             volume: prices::storage(bytes(self.pages_volume), prices.volume),
             object: prices::storage(self.bytes_object, prices.object),
-            requests: prices::requests(self.gets, prices.gets, seconds)
-                + prices::requests(self.puts, prices.puts, seconds),
+            requests: prices::requests(self.gets_lately, prices.gets, seconds)
+                + prices::requests(self.puts_lately, prices.puts, seconds),
         }
     }
 
@@ -149,6 +156,11 @@ pub fn seconds(core: &Core) -> f64 {
     (core.storage.world.clock.now().saturating_sub(core.storage.since) as f64 / 1e9).max(1e-3)
 }
 
+/// Seconds that are lately: the last hour and up to five minutes, or since the start if that is shorter; at least a millisecond.
+pub fn lately(core: &Core) -> f64 {
+    (covered(core.storage.world.clock.now(), core.storage.since) as f64 / 1e9).max(1e-3)
+}
+
 /// What is known of each space, in the order of `spaces`.
 pub fn by_index(core: &Core, spaces: &[SpaceInfo]) -> Vec<Seen> {
     let s = &core.storage;
@@ -156,6 +168,7 @@ pub fn by_index(core: &Core, spaces: &[SpaceInfo]) -> Vec<Seen> {
     let mut reads = s.pages.pool().reads_by_space(&ids);
     let counts = s.map.counts();
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let now = s.world.clock.now();
     let one = |info: &SpaceInfo| {
         let id = SpaceId(info.space);
         let mut seen = Seen {
@@ -180,6 +193,8 @@ pub fn by_index(core: &Core, spaces: &[SpaceInfo]) -> Vec<Seen> {
             seen.sinks = get(&store.sinks);
             (seen.gets, seen.get_bytes) = (get(&store.gets), get(&store.get_bytes));
             (seen.puts, seen.put_bytes) = (get(&store.puts), get(&store.put_bytes));
+            (seen.gets_lately, seen.puts_lately) =
+                (store.lately_gets.count(now), store.lately_puts.count(now));
         }
         seen
     };
@@ -242,7 +257,7 @@ fn curve_rows(core: &Core) -> Vec<Vec<Value>> {
 
 /// The rows of the table called `name`: `index_statistics`, `table_statistics`, `miss_ratio_curve` or `advice`.
 pub fn rows(core: &Core, spaces: &[SpaceInfo], name: &str) -> Option<Vec<Vec<Value>>> {
-    let (prices, seconds) = (&core.config.prices, seconds(core));
+    let (prices, seconds) = (&core.config.prices, lately(core));
     Some(match name {
         "index_statistics" => {
             let line = |(info, seen): (&SpaceInfo, Seen)| {

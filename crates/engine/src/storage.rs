@@ -134,7 +134,7 @@ impl Storage {
         let bpe = open_flash(config, parts, superblock.instance);
         let flash = bpe.clone().map(|bpe| bpe as Arc<dyn FlashCache>);
         let objects = parts.store.clone().map(|store| {
-            let objects = Objects::new(store);
+            let objects = Objects::new(store).timed(parts.world.clock.clone());
             Arc::new(objects.coalescing(parts.world.sched.clone(), config.coalescing()))
         });
         objects.iter().for_each(|objects| objects.codecs.set_fallback(config.compression));

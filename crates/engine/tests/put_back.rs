@@ -3,10 +3,11 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use terrace_engine::adopt::{Adoption, Lost};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
 use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, TableDef};
-use terrace_sim::{SimDisk, SimStore, SimWorld};
+use terrace_sim::{SimDisk, SimStore, SimWorld, Snapshot};
 
 const ROWS: u8 = 200;
 
@@ -24,10 +25,14 @@ fn open(sim: &SimWorld, disk: &Arc<SimDisk>, store: &Arc<SimStore>) -> Arc<Engin
 
 /// Writes so many rows, each `with`.
 fn write(engine: &Engine, rows: u8, with: u8) -> Result<(), Error> {
-    let table = match engine.open_table("db/t") {
+    write_to(engine, "db/t", rows, with)
+}
+
+fn write_to(engine: &Engine, name: &str, rows: u8, with: u8) -> Result<(), Error> {
+    let table = match engine.open_table(name) {
         Err(Error::Absent(_)) => {
             let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-            engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })?
+            engine.create_table(name, &TableDef { indexes, properties: Vec::new() })?
         }
         other => other?,
     };
@@ -239,4 +244,267 @@ fn a_crash_at_any_step_of_a_start_leaves_a_volume_that_takes_its_store() {
     }
     println!("{steps} steps");
     assert_eq!(u64::from(crashed), steps);
+}
+
+/// Has the volume adopt the store, as a person says.
+fn adopt(
+    sim: &SimWorld,
+    disk: &Arc<SimDisk>,
+    store: &Arc<SimStore>,
+    despite_loss: bool,
+) -> Result<Vec<Lost>, Error> {
+    let look = Look::open(disk.clone(), Some(store.clone() as _))?;
+    let Some(mut adoption) = Adoption::examine(&look, &mut |_, _, _| {})? else { return Ok(Vec::new()) };
+    let nonce = sim.world().random.next_u64().max(1);
+    adoption.carry_out((disk.clone(), store.clone()), nonce, despite_loss, &mut |_, _, _| {})?;
+    Ok(adoption.lost)
+}
+
+/// Time goes by, in which what is superseded is collected.
+fn rest(sim: &SimWorld) {
+    for _ in 0..5 {
+        sim.sched.run_some(20_000);
+        sim.clock.advance(1_000_000_000);
+    }
+    sim.sched.run_some(20_000);
+}
+
+fn is_passed(disk: &Arc<SimDisk>, store: &Arc<SimStore>) -> bool {
+    Look::open(disk.clone(), Some(store.clone() as _)).unwrap().passed_by.is_some()
+}
+
+fn trouble(engine: &Engine) -> String {
+    engine.core().storage.cold.as_ref().unwrap().trouble().unwrap_or_default()
+}
+
+/// The store has all that the map names, and nothing else.
+fn matches_its_store(engine: &Engine, store: &SimStore) {
+    let named = engine.core().storage.map.objects();
+    let mut named: Vec<String> = named.iter().map(|key| key.to_string()).collect();
+    named.push("epoch".into());
+    named.sort();
+    assert_eq!(store.keys(), named);
+}
+
+/// Yesterday's copy and today's, which went on with another table; today's is on the disk.
+fn yesterday_and_today(sim: &SimWorld, disk: &Arc<SimDisk>, store: &Arc<SimStore>) -> [Snapshot; 2] {
+    let engine = open(sim, disk, store);
+    write(&engine, ROWS, 1).unwrap();
+    sink(&engine).unwrap();
+    end(sim, disk, engine, false);
+    // What the end has written sinks as well: from here on nobody touches the table.
+    let engine = open(sim, disk, store);
+    sink(&engine).unwrap();
+    rest(sim);
+    end(sim, disk, engine, false);
+    let yesterday = disk.snapshot();
+    let engine = open(sim, disk, store);
+    write_to(&engine, "db/since", ROWS, 2).unwrap();
+    sink(&engine).unwrap();
+    rest(sim);
+    end(sim, disk, engine, false);
+    [yesterday, disk.snapshot()]
+}
+
+#[test]
+fn a_volume_put_back_adopts_the_store_loses_nothing_and_the_other_copy_is_fenced() {
+    for seed in 30..34 {
+        let sim = SimWorld::new(seed);
+        let (disk, store) = (sim.disk("volume"), sim.store("store"));
+        let [yesterday, today] = yesterday_and_today(&sim, &disk, &store);
+        disk.restore(&yesterday);
+        for start in 0..seed % 3 {
+            let engine = open(&sim, &disk, &store);
+            rest(&sim);
+            assert!(trouble(&engine).contains("terrace adopt"), "{}", trouble(&engine));
+            end(&sim, &disk, engine, start == 0);
+        }
+        assert!(is_passed(&disk, &store));
+        let look = Look::open(disk.clone(), Some(store.clone() as _)).unwrap();
+        let adoption = Adoption::examine(&look, &mut |_, _, _| {}).unwrap().unwrap();
+        let (lost, named, unnamed) = (&adoption.lost, adoption.named, adoption.unnamed.0);
+        assert!(lost.is_empty() && named > 0 && unnamed > 0, "{lost:?}, {named} named, {unnamed} not");
+        drop(look);
+        assert_eq!(adopt(&sim, &disk, &store, false).unwrap(), Vec::new());
+        assert!(!is_passed(&disk, &store), "it is its own now");
+
+        // The other copy comes back before this one has started.
+        let (adopted, kept) = (disk.snapshot(), store.keys());
+        disk.restore(&today);
+        for start in 0..3 {
+            let engine = open(&sim, &disk, &store);
+            rest(&sim);
+            assert!(trouble(&engine).contains("another copy of this volume"), "start {start}");
+            assert!(sink(&engine).is_err());
+            end(&sim, &disk, engine, start == 1);
+            assert_eq!(
+                store.keys(),
+                kept,
+                "seed {seed}, start {start}: the fenced copy has changed the store"
+            );
+        }
+
+        disk.restore(&adopted);
+        for life in 3..5 {
+            let engine = open(&sim, &disk, &store);
+            rest(&sim);
+            assert_eq!(trouble(&engine), "");
+            assert!(matches!(engine.open_table("db/since"), Err(Error::Absent(_))));
+            matches_its_store(&engine, &store);
+            has(&engine, ROWS, if life == 3 { 1 } else { 3 });
+            write(&engine, ROWS, life).unwrap();
+            sink(&engine).unwrap();
+            end(&sim, &disk, engine, seed % 2 == 1);
+        }
+    }
+}
+
+/// It was not lost at all: it runs, and is fenced when it looks at the store next. If it has written since it was looked at, nothing happens to it.
+#[test]
+fn a_copy_that_runs_while_another_adopts_its_store_is_fenced_or_makes_it_refuse() {
+    for writes in [false, true] {
+        let sim = SimWorld::new(40);
+        let (disk, store) = (sim.disk("volume"), sim.store("store"));
+        let [yesterday, _] = yesterday_and_today(&sim, &disk, &store);
+        let other = sim.disk("put back");
+        other.restore(&yesterday);
+        let running = open(&sim, &disk, &store);
+        write(&running, ROWS, 3).unwrap();
+        sink(&running).unwrap();
+
+        let look = Look::open(other.clone(), Some(store.clone() as _)).unwrap();
+        let mut adoption = Adoption::examine(&look, &mut |_, _, _| {}).unwrap().unwrap();
+        if writes {
+            sim.clock.advance(20_000_000_000);
+            write(&running, ROWS, 4).unwrap();
+            sink(&running).unwrap();
+        }
+        let done = adoption.carry_out((other.clone(), store.clone()), 5, true, &mut |_, _, _| {});
+        drop(look);
+        assert_eq!(done.is_ok(), !writes, "{done:?}");
+        assert_eq!(is_passed(&other, &store), writes);
+        // It looks whether the store is its own every ten seconds, and before it deletes anything.
+        sim.clock.advance(20_000_000_000);
+        write(&running, ROWS, 5).unwrap();
+        let sunk = sink(&running);
+        assert_eq!(sunk.is_err(), !writes, "{sunk:?}");
+        let kept = store.keys();
+        rest(&sim);
+        if !writes {
+            assert_eq!(store.keys(), kept);
+            assert!(trouble(&running).contains("fenced"), "{}", trouble(&running));
+        }
+        has(&running, ROWS, 5);
+        end(&sim, &disk, running, false);
+    }
+}
+
+#[test]
+fn what_was_collected_since_is_named_and_adoption_refused_unless_it_is_wanted_all_the_same() {
+    let sim = SimWorld::new(41);
+    let (disk, store) = (sim.disk("volume"), sim.store("store"));
+    let engine = open(&sim, &disk, &store);
+    write(&engine, ROWS, 1).unwrap();
+    write_to(&engine, "db/whole", 20, 1).unwrap();
+    sink(&engine).unwrap();
+    end(&sim, &disk, engine, false);
+    let engine = open(&sim, &disk, &store);
+    sink(&engine).unwrap();
+    rest(&sim);
+    end(&sim, &disk, engine, false);
+    let yesterday = disk.snapshot();
+    for life in 2..4 {
+        let engine = open(&sim, &disk, &store);
+        write(&engine, ROWS, life).unwrap();
+        sink(&engine).unwrap();
+        rest(&sim);
+        end(&sim, &disk, engine, false);
+    }
+
+    disk.restore(&yesterday);
+    let (volume, kept) = (disk.contents("superblock"), store.keys());
+    let refused = adopt(&sim, &disk, &store, false).unwrap_err();
+    assert!(matches!(&refused, Error::Missing(_)), "{refused}");
+    assert!(store.keys() == kept && disk.contents("superblock") == volume && is_passed(&disk, &store));
+
+    let lost = adopt(&sim, &disk, &store, true).unwrap();
+    assert!(lost.len() == 1 && lost[0].of == "table db/t index PRIMARY", "{lost:?}");
+    assert!(lost[0].pages >= 5 && lost[0].objects == 1, "{lost:?}");
+    let engine = open(&sim, &disk, &store);
+    rest(&sim);
+    assert_eq!(trouble(&engine), "");
+    let txn = engine.begin(Isolation::RepeatableRead);
+    let read = |name: &str| {
+        let table = engine.open_table(name)?;
+        txn.get(&table, &[0], Lock::None, &mut Vec::new())
+    };
+    assert!(read("db/whole").unwrap());
+    assert!(matches!(read("db/t"), Err(Error::Missing(_))));
+    txn.rollback().unwrap();
+    write_to(&engine, "db/whole", 20, 3).unwrap();
+    sink(&engine).unwrap();
+    end(&sim, &disk, engine, false);
+}
+
+#[test]
+fn a_crash_at_any_step_of_an_adoption_leaves_a_volume_that_adopts_or_takes_its_store() {
+    let prepared = |seed: u64| {
+        let sim = SimWorld::new(seed);
+        let (disk, store) = (sim.disk("volume"), sim.store("store"));
+        let [yesterday, today] = yesterday_and_today(&sim, &disk, &store);
+        disk.restore(&yesterday);
+        (sim, disk, store, today)
+    };
+    let (sim, disk, store, _) = prepared(42);
+    let before = sim.steps();
+    adopt(&sim, &disk, &store, false).unwrap();
+    let steps = sim.steps() - before;
+    let (mut again, mut through) = (0, 0);
+    for step in 1..=steps {
+        for lands in [false, true] {
+            let (sim, disk, store, today) = prepared(42);
+            sim.crash_at(sim.steps() + step);
+            assert!(adopt(&sim, &disk, &store, false).is_err(), "step {step} of {steps}");
+            disk.crash();
+            sim.power_on();
+            if lands {
+                store.land_late_puts();
+            }
+            if is_passed(&disk, &store) {
+                again += 1;
+                adopt(&sim, &disk, &store, false).unwrap();
+            } else {
+                through += 1;
+            }
+            let engine = open(&sim, &disk, &store);
+            rest(&sim);
+            assert_eq!(trouble(&engine), "", "step {step}");
+            has(&engine, ROWS, 1);
+            matches_its_store(&engine, &store);
+            end(&sim, &disk, engine, false);
+            let kept = store.keys();
+            disk.restore(&today);
+            let engine = open(&sim, &disk, &store);
+            rest(&sim);
+            assert!(trouble(&engine).contains("another copy of this volume"), "step {step}");
+            end(&sim, &disk, engine, false);
+            assert_eq!(store.keys(), kept, "step {step}");
+        }
+    }
+    println!("{steps} steps: {again} times adopted again, {through} times it was noted");
+    assert!(again > 0 && through > 0);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn planted_an_adoption_that_the_volume_does_not_note_is_found() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let sim = SimWorld::new(43);
+    let (disk, store) = (sim.disk("volume"), sim.store("store"));
+    let [yesterday, _] = yesterday_and_today(&sim, &disk, &store);
+    disk.restore(&yesterday);
+    terrace_tier::planted::TAKER_NOT_NOTED.set(true);
+    let adopted = adopt(&sim, &disk, &store, false);
+    terrace_tier::planted::TAKER_NOT_NOTED.set(false);
+    assert!(adopted.is_ok() && is_passed(&disk, &store));
 }

@@ -8,7 +8,7 @@ pub mod sched;
 pub mod store;
 mod world;
 
-pub use disk::SimDisk;
+pub use disk::{SimDisk, Snapshot};
 pub use faults::Faults;
 pub use sched::SimSched;
 pub use store::SimStore;

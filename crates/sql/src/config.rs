@@ -6,7 +6,8 @@
 
 use crate::error::{Fault, Result};
 use crate::metrics;
-use crate::parts::{self, Seen};
+use crate::parts;
+pub use crate::parts::Seen;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use terrace_engine::cold::MEMORY_MIN;
@@ -207,6 +208,12 @@ pub fn metrics_listen(text: &str, overrides: &str) -> Result<Option<SocketAddr>>
 pub fn assemble_to_read(text: &str, overrides: &str) -> Result<Seen> {
     let (_, places) = read(text, overrides, Purpose::Look)?;
     parts::open_to_read(&places)
+}
+
+/// The same, to be changed as well: for who has looked before.
+pub fn assemble_to_change(text: &str, overrides: &str) -> Result<Seen> {
+    let (_, places) = read(text, overrides, Purpose::Look)?;
+    parts::open_to_change(&places)
 }
 
 #[cfg(test)]

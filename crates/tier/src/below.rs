@@ -1,6 +1,7 @@
 //! What memory loads from and gives back to: the tiers below, as the pool sees them.
 
 use crate::page::{BadImage, Glsn, PageId};
+use terrace_io::clock::Nanos;
 use terrace_io::disk::DiskError;
 use terrace_io::store::StoreError;
 
@@ -60,7 +61,19 @@ pub struct Fetched {
     pub first_change: Option<Glsn>,
 }
 
+/// The number of a page's turn.
+pub type TurnNo = u64;
+
 pub trait Below: Send + Sync {
+    /// Before the page is claimed: how long to wait, in nanoseconds, before this is asked again; 0: it may be fetched now.
+    /// Whoever has been given `mine` says once that he waits no more, whatever came of it: [`Below::end_turn`].
+    fn turn(&self, id: PageId, mine: &mut Option<TurnNo>) -> Nanos {
+        let _ = (id, mine);
+        0
+    }
+    fn end_turn(&self, id: PageId, no: TurnNo) {
+        let _ = (id, no);
+    }
     /// Fills `image` with the current image of `id`, checked. May wait for I/O.
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError>;
     /// The pages behind `id` that one request brings along with it, in order, at most `max`. None where each

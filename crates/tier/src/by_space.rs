@@ -6,6 +6,10 @@
 //!
 //! Locks: a shard's, for memory work only.
 
+mod lately;
+
+pub use lately::{Lately, covered};
+
 use crate::below::Tier;
 use crate::page::SpaceId;
 use hashbrown::HashMap;
@@ -115,6 +119,9 @@ pub struct StoreCounts {
     pub get_bytes: AtomicU64,
     pub puts: AtomicU64,
     pub put_bytes: AtomicU64,
+    /// Of an instance that runs.
+    pub lately_gets: Lately,
+    pub lately_puts: Lately,
 }
 
 pub(crate) fn add(counter: &AtomicU64, more: u64) {

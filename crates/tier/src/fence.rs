@@ -17,6 +17,8 @@
 //! when the last count is [`MARK_EVERY`] ago. A store whose mark is above that of the volume was written to after the copy was made.
 //! Not told apart is a copy after which nothing was published or deleted but within so many seconds (and what a request takes).
 //!
+//! Where the newer copy is lost, a person has the volume take the store all the same ([`adopt`]).
+//!
 //! The start does not wait for the store: an instance runs unfenced-but-untaken on memory, flash and
 //! volume, and reads objects; only puts and deletions need the fence.
 //!
@@ -35,6 +37,8 @@
 //! | 60 | 4 | mark |
 //!
 //! Locks: `state`, for memory work. Two who take at once do it twice, which changes nothing.
+
+pub mod adopt;
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -163,9 +167,15 @@ pub enum FenceError {
     #[error(
         "fenced: another copy of this volume, as writer epoch {found}, has written to the object store {store} since \
          this one (now epoch {mine}) did: it puts and deletes nothing there, and objects that it needs may be gone; \
-         go on with that other copy"
+         go on with that other copy, or, if it is lost, see `terrace adopt`"
     )]
     Passed { store: String, found: u32, mine: u32 },
+    /// Another copy of the volume writes while this one is to adopt the store.
+    #[error(
+        "writer epoch {found} has written to the object store {store} since it was looked at: another copy of this \
+         volume runs; stop it first"
+    )]
+    Moved { store: String, found: u32 },
     #[error("it cannot be noted on the volume who takes the object store: {0}")]
     Unnoted(String),
     #[error("object epoch in {store} is corrupt: {what}")]

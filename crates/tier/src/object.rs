@@ -29,6 +29,7 @@ use key::ObjectKey;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::clock::Clock;
 use terrace_io::sched::Sched;
 use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
 
@@ -84,6 +85,8 @@ pub struct Objects {
     readers: Mutex<HashMap<ObjectKey, u32>>,
     /// None: each miss is a request.
     coalescer: Option<Coalescer>,
+    /// None: what happens lately is not counted.
+    clock: Option<Arc<dyn Clock>>,
     pub packer: Packer,
     /// How each space's pages are compressed in the next object.
     pub codecs: Arc<Codecs>,
@@ -148,13 +151,18 @@ impl Objects {
         let codecs = Arc::new(Codecs::new(Codec::default()));
         let (readers, counters) = (Mutex::default(), ObjectCounters::default());
         let (packer, by_space) = (Packer::default(), BySpace::default());
-        Objects { store, readers, coalescer: None, packer, codecs, counters, by_space }
+        Objects { store, readers, coalescer: None, clock: None, packer, codecs, counters, by_space }
     }
 
     /// From now on, misses of neighbours share requests where there are many. `memory`: bytes that such requests may bring at
     /// a time.
     pub fn coalescing(self, sched: Arc<dyn Sched>, memory: usize) -> Objects {
         Objects { coalescer: Some(Coalescer::new(sched, memory)), ..self }
+    }
+
+    /// From now on, requests are counted by when they are, too.
+    pub fn timed(self, clock: Arc<dyn Clock>) -> Objects {
+        Objects { clock: Some(clock), ..self }
     }
 
     pub fn store(&self) -> &Arc<dyn ObjectStore> {
@@ -180,6 +188,7 @@ impl Objects {
             add(count, 1);
             add(sum, bytes as u64);
         }
+        self.clock.iter().for_each(|clock| of_space.lately_gets.add(clock.now()));
     }
 
     fn get_range(
@@ -220,6 +229,7 @@ impl Objects {
             add(count, 1);
             add(bytes, draft.header.object_len() as u64);
         }
+        self.clock.iter().for_each(|clock| of_space.lately_puts.add(clock.now()));
         let error = match self.store.put_if_absent(Purpose::Sink, &key.to_string(), &draft.parts) {
             Ok(_) => return Ok(()),
             Err(error @ (StoreError::Unknown { .. } | StoreError::Conflict { .. })) => error,

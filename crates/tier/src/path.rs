@@ -10,7 +10,7 @@
 mod ahead;
 mod limit;
 
-use crate::below::{Below, Fetched, ReadError, Tier};
+use crate::below::{Below, Fetched, ReadError, Tier, TurnNo};
 use crate::map::entry::Slot;
 use crate::map::{Home, InObject, Located, Map};
 use crate::misses::Misses;
@@ -20,6 +20,7 @@ use crate::page::{self, Glsn, PageId, PageRef, Tag};
 use crate::temporary::Spill;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use terrace_io::clock::Nanos;
 use terrace_io::store::StoreError;
 
 /// What is known of a clean page that leaves memory.
@@ -137,23 +138,21 @@ impl Path {
 
     /// The current image from the nearest tier that has it.
     fn fetch_image(&self, id: PageId, home: &Home, image: &mut [u8]) -> Result<Tier, ReadError> {
-        if let Some(flash) = self.flash.as_ref().filter(|_| self.is_limited(id.space)) {
-            if flash.seems_to_have(id) {
-                self.wait_for_turn(id.space, Tier::Flash, 1)?;
-            }
+        if self.limits_reads(id.space) && self.on_flash(id) {
+            self.spend(id, Tier::Flash, 1);
         }
         if self.flash.as_ref().is_some_and(|flash| flash.find(id, home.tag, image)) {
             self.counters.flash.fetch_add(1, Ordering::Relaxed);
             return Ok(Tier::Flash); // R2
         }
         if let Some(slot) = home.slot {
-            self.wait_for_turn(id.space, Tier::Volume, 1)?;
+            self.spend(id, Tier::Volume, 1);
             self.counters.volume.fetch_add(1, Ordering::Relaxed);
             self.map.read_in_slot(id);
             return self.misses.on_volume(|| self.from_volume(id, slot, home.tag, image)); // R3
         }
         let Some(at) = &home.object else { return Err(ReadError::Absent(id)) };
-        self.wait_for_turn(id.space, Tier::Object, 1)?;
+        self.spend(id, Tier::Object, 1);
         self.counters.object.fetch_add(1, Ordering::Relaxed);
         self.misses.in_store(|| self.from_object(id, at, home.tag, image)) // R4
     }
@@ -235,6 +234,14 @@ impl Below for Path {
             return Err(ReadError::Absent(id));
         }
         Ok(fetched)
+    }
+
+    fn turn(&self, id: PageId, mine: &mut Option<TurnNo>) -> Nanos {
+        self.wait_for_turn(id, mine)
+    }
+
+    fn end_turn(&self, id: PageId, no: TurnNo) {
+        self.leave_turn(id, no);
     }
 
     fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {

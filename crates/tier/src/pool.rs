@@ -28,13 +28,14 @@ mod room;
 mod sample;
 pub(crate) mod scans;
 mod table;
+mod turn;
 
 pub use dirty::DirtyCopy;
 pub(crate) use lend::Settled;
 pub use lend::{Loan, Purpose};
 pub use resize::{PoolLeft, ResizeError};
 
-use crate::below::{Below, Fetched, ReadError, Tier, not_cancelled};
+use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::by_space::{BySpace, PageReads, add};
 use crate::frame::{Arena, Frame, FrameNo, State};
 use crate::meter;
@@ -52,7 +53,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use table::{SHARDS, Table};
 use terrace_io::World;
-use terrace_io::cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::Event;
 
@@ -362,26 +362,9 @@ impl Pool {
     /// The read, top half (R1): memory, or one loader's trip below. Pins the frame.
     /// Called with no latch held.
     pub(crate) fn pin(&self, id: PageId, access: Access) -> Result<FrameNo, ReadError> {
-        let claims_ended = &self.shard(id).claims_ended;
-        loop {
-            let ended = claims_ended.ticket();
-            match self.lookup(id, access) {
-                Lookup::Pinned(no) => return Ok(no),
-                Lookup::Claimed => {
-                    self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
-                    let since = self.world.clock.now();
-                    self.world.sched.wait(claims_ended, ended, cancel::patience());
-                    meter::waited(self.world.clock.now() - since);
-                    not_cancelled()?;
-                    continue;
-                }
-                Lookup::Absent => {}
-            }
-            let no = self.take_frame(false)?;
-            if self.claim(id, no) {
-                return self.load_claimed(id, no, access);
-            }
-            self.give_frame(no);
+        match self.lookup(id, access) {
+            Lookup::Pinned(no) => Ok(no),
+            _ => self.bring(id, access),
         }
     }
 
@@ -419,7 +402,14 @@ impl Pool {
         })
     }
 
-    fn load_claimed(&self, id: PageId, no: FrameNo, access: Access) -> Result<FrameNo, ReadError> {
+    /// `waited`: so many nanoseconds already, for its turn.
+    fn load_claimed(
+        &self,
+        id: PageId,
+        no: FrameNo,
+        access: Access,
+        waited: Nanos,
+    ) -> Result<FrameNo, ReadError> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         let since = self.world.clock.now();
         let ahead = if access == Access::Scan { self.claim_ahead(id) } else { Vec::new() };
@@ -437,7 +427,7 @@ impl Pool {
                 if access != Access::Internal {
                     add(self.reads.of(id.space).from(fetched.from), 1);
                     add(&self.counters.reads_below, 1);
-                    meter::read(fetched.from, self.world.clock.now() - since);
+                    meter::read(fetched.from, waited + (self.world.clock.now() - since));
                 }
                 self.sample_arrival(no, id, access != Access::Internal);
                 let frame = self.frame(no);

@@ -279,7 +279,11 @@ impl Table {
 
     /// Whether reads of any tier are limited.
     pub fn has_limits(&self) -> bool {
-        [Tier::Flash, Tier::Volume, Tier::Object].into_iter().any(|tier| self.limit(tier).is_some())
+        [Tier::Flash, Tier::Volume, Tier::Object].into_iter().any(|tier| self.limits(tier))
+    }
+
+    pub fn limits(&self, tier: Tier) -> bool {
+        self.limit(tier).is_some()
     }
 
     fn limit(&self, tier: Tier) -> Option<(&Mutex<Buckets>, Limit)> {
@@ -298,6 +302,15 @@ impl Table {
             let mut buckets = buckets.lock();
             buckets.requests.owe(now, limit.requests, requests);
             buckets.bytes.owe(now, limit.bytes, bytes);
+        }
+    }
+
+    /// A read that takes more than it waited for, at once: who comes next waits for it.
+    pub fn charge(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) {
+        if let Some((buckets, limit)) = self.limit(tier) {
+            let mut buckets = buckets.lock();
+            buckets.requests.take(now, limit.requests, requests);
+            buckets.bytes.take(now, limit.bytes, bytes);
         }
     }
 

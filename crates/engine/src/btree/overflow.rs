@@ -126,10 +126,18 @@ impl Way<'_> {
     }
 }
 
-/// Writes a value into pages of its own. Durable with, or before, any later mini-transaction. A crash on the
+/// For whom a value is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    Statement,
+    /// Gives way to small writers where slots run low.
+    Build,
+}
+
+/// Writes a value of a build into pages of its own. Durable with, or before, any later mini-transaction. A crash on the
 /// way, or before something names it, leaks its pages.
 pub fn write(space: &Space, value: &[u8], mut way: Way<'_>, urgency: Urgency) -> Result<Large> {
-    write_noted(space, value, &mut way, urgency, &mut |_, _| ())
+    write_noted(space, value, &mut way, (By::Build, urgency), &mut |_, _| ())
 }
 
 /// What notes, in the mini-transaction that writes a few of its pages, how far a value has come: at most
@@ -142,7 +150,7 @@ pub fn write_noted(
     space: &Space,
     value: &[u8],
     way: &mut Way<'_>,
-    urgency: Urgency,
+    (by, urgency): (By, Urgency),
     note: &mut Note<'_>,
 ) -> Result<Large> {
     let Ok(len) = u32::try_from(value.len()) else {
@@ -153,7 +161,9 @@ pub fn write_noted(
     let mut end = large.pages();
     while end > 0 {
         let start = end.saturating_sub(way.batch().0 as u32);
-        match write_batch(space, value, large, start..end, way, urgency, note) {
+        let pages = if by == By::Build { end - start } else { 0 };
+        let ready = (0..pages).try_for_each(|_| Ok(space.pages().give_way(urgency)?));
+        match ready.and_then(|()| write_batch(space, value, large, start..end, way, urgency, note)) {
             Ok(first) => large.page = first,
             Err(error) => {
                 // Best effort: what was written is given back.

@@ -112,7 +112,7 @@ fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Re
 }
 
 /// The block's pages that are in its object alone.
-fn in_object_only(look: &Look, block: BlockId) -> Vec<(PageId, Tag, InObject)> {
+pub(crate) fn in_object_only(look: &Look, block: BlockId) -> Vec<(PageId, Tag, InObject)> {
     let homes = look.map.block(block).homes;
     let only = homes.into_iter().enumerate().filter_map(|(i, home)| {
         let home = home.filter(|home| home.slot.is_none())?;

@@ -9,7 +9,7 @@
 //! transaction when the value is written or has failed: nothing else is appended meanwhile.
 
 use super::{State, Txn};
-use crate::btree::overflow::{self, Large, Way};
+use crate::btree::overflow::{self, By, Large, Way};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::space::Space;
@@ -56,6 +56,7 @@ impl Txn {
         table: &Table,
         space: &Space,
         row: &[u8],
+        by: By,
     ) -> Result<Large> {
         let (txn, before) = (state.id, state.last);
         let mut way = match self.core.passes_by_log(row.len()) {
@@ -67,14 +68,16 @@ impl Txn {
         };
         self.core.streams.make_room(stream, RECORD, Urgency::Normal)?;
         let mut noted = 0;
-        let written = overflow::write_noted(space, row, &mut way, Urgency::Normal, &mut |mtr, large| {
-            if crate::planted::LARGE_NOT_NOTED.on() {
-                return;
-            }
-            let bytes = record::encode(&Record { txn, before, body: Body::Large { table: table.id, large } });
-            stream.append(mtr, &bytes);
-            noted = bytes.len();
-        });
+        let written =
+            overflow::write_noted(space, row, &mut way, (by, Urgency::Normal), &mut |mtr, large| {
+                if crate::planted::LARGE_NOT_NOTED.on() {
+                    return;
+                }
+                let bytes =
+                    record::encode(&Record { txn, before, body: Body::Large { table: table.id, large } });
+                stream.append(mtr, &bytes);
+                noted = bytes.len();
+            });
         if noted > 0 {
             state.appended(noted);
         }

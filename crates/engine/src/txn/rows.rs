@@ -114,7 +114,14 @@ impl Txn {
         let (flags, rest) = if inline {
             (0, Cow::Borrowed(row))
         } else {
-            (LARGE, Cow::Owned(self.write_large(state, table, tree.space(), row)?.encode().to_vec()))
+            (
+                LARGE,
+                Cow::Owned(
+                    self.write_large(state, table, tree.space(), row, overflow::By::Statement)?
+                        .encode()
+                        .to_vec(),
+                ),
+            )
         };
         let mut past = false;
         let done = self.change(state, table, 0, key, Some(rest.len()), |old| {
@@ -213,7 +220,7 @@ impl Txn {
         let tree = table.tree(0)?;
         let mut state = self.state.lock();
         self.start(&mut state)?;
-        self.write_large(&mut state, table, tree.space(), row)
+        self.write_large(&mut state, table, tree.space(), row, overflow::By::Build)
     }
 
     /// Makes sure that no live entry has this prefix, and that none can come before ours is in: a short

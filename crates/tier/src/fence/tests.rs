@@ -363,3 +363,54 @@ fn garbage_is_corrupt_and_final() {
         assert!(Held::decode(&vec![7; len]).is_err());
     }
 }
+
+#[test]
+fn who_adopts_a_store_has_it_for_good_unless_it_has_moved_on_meanwhile() {
+    for unknown in [0, 2, 3] {
+        let store = store();
+        let (today, seconds) = (Arc::new(TakersInMemory::default()), 1_000_000_000);
+        start(&store, &today, 1, 11).take().unwrap();
+        let yesterday = TakersInMemory::of(&today.known());
+        let lost = start(&store, &today, 2, 12);
+        lost.keep_up(100 * seconds).unwrap();
+        let seen = start(&store, &yesterday, 2, 20).look().unwrap().unwrap();
+        let epoch = adopt::epoch(2, &seen).unwrap();
+        assert!(epoch > 100 && adopt::epoch(u32::MAX - 5, &seen).is_none());
+        lost.keep_up(200 * seconds).unwrap();
+        let one = start(&store, &yesterday, epoch, 21);
+        assert!(matches!(one.adopt(&seen), Err(FenceError::Moved { found: 2, .. })));
+        lost.check().unwrap();
+        assert!(matches!(start(&store, &yesterday, 3, 22).take(), Err(FenceError::Passed { .. })));
+
+        let seen = one.look().unwrap().unwrap();
+        store.faults.unknown.store(unknown, Ordering::SeqCst);
+        while one.adopt(&seen).is_err() {}
+        store.faults.unknown.store(0, Ordering::SeqCst);
+        store.land_late_puts();
+        assert!(one.adopt(&seen).is_ok(), "it is done");
+        assert!(matches!(lost.check(), Err(FenceError::Fenced { .. })));
+        for epoch in [3, 4, 2 * epoch] {
+            assert!(matches!(start(&store, &today, epoch, 30).take(), Err(FenceError::Passed { .. })));
+        }
+        start(&store, &yesterday, epoch + 1, 31).take().unwrap();
+        one.check().unwrap_err();
+    }
+}
+
+/// A volume of a format without takers goes by its writer's epoch alone.
+#[test]
+fn a_lost_volume_without_takers_does_not_take_the_adopting_writer_for_its_own() {
+    let store = store();
+    let old = |epoch| TakersInMemory::of(&[Taker { epoch, nonce: 0, mark: 0 }]);
+    start(&store, &old(9), 10, 1).take().unwrap();
+    let put_back = start(&store, &old(4), 5, 2);
+    let seen = put_back.look().unwrap().unwrap();
+    let one = start(&store, &old(4), adopt::epoch(5, &seen).unwrap(), 3);
+    one.adopt(&seen).unwrap();
+    // Started some times since, without its store.
+    for epoch in [10, 30, 900] {
+        let lost = start(&store, &old(epoch), epoch + 1, 4).take();
+        assert!(matches!(lost, Err(FenceError::Passed { .. })), "{lost:?}");
+    }
+    one.check().unwrap();
+}

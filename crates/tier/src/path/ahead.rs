@@ -22,7 +22,7 @@ fn same_place(one: &Home, other: &Home) -> bool {
 }
 
 impl Path {
-    fn on_flash(&self, id: PageId) -> bool {
+    pub(super) fn on_flash(&self, id: PageId) -> bool {
         self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
     }
 
@@ -113,9 +113,7 @@ impl Path {
         let count = pages.len() as u64;
         let slots: Vec<Slot> = pages.iter().filter_map(|(_, home)| home.slot).collect();
         let tier = if slots.len() == pages.len() { Tier::Volume } else { Tier::Object };
-        if let Err(error) = self.wait_for_turn(ids[0].space, tier, count) {
-            return (tier, pages.iter().map(|_| Err(error.clone())).collect());
-        }
+        self.spend(ids[0], tier, count);
         if slots.len() == pages.len() {
             self.counters.volume.fetch_add(count, Ordering::Relaxed);
             let read = self.buffer.read_into(&slots, images).into_iter().zip(pages);

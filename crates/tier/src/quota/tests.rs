@@ -193,3 +193,19 @@ fn who_does_not_wait_leaves_no_more_than_a_second_to_those_who_do() {
     assert_eq!(table.take(Tier::Volume, now, u64::MAX, u64::MAX), 5 * SECOND);
     assert!(table.take(Tier::Volume, now, 1, u64::MAX) > 5 * SECOND, "no overflow");
 }
+
+/// A scan's page brought others along: who comes next pays for all of them, also for more than a second's.
+#[test]
+fn what_is_taken_beyond_a_turn_is_paid_in_full_by_the_next() {
+    const SECOND: Nanos = 1_000_000_000;
+    let rule = TableRule { volume_limit: Limit { requests: 1, bytes: 0 }, ..TableRule::default() };
+    let rules = Rules::default();
+    rules.set(vec![(1, rule, vec![(SpaceId(20), Placement::Default)])]);
+    let (table, now) = (rules.of(SpaceId(20)).unwrap().table, 100 * SECOND);
+    let burst = SECOND / 10;
+    assert_eq!(table.take(Tier::Volume, now, 1, 16384), 0);
+    table.charge(Tier::Volume, now, 15, 15 * 16384);
+    table.charge(Tier::Object, now, 15, 15 * 16384);
+    assert_eq!(table.take(Tier::Volume, now, 1, 16384), 16 * SECOND - burst);
+    assert_eq!(table.waits.load(Ordering::Relaxed), 1);
+}

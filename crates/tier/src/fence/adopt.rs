@@ -1,0 +1,30 @@
+//! Adoption: a volume takes the store from a writer that it does not know, because a person says that the other copy of the
+//! volume is lost. `docs/decisions/2026-11-22-adopting-a-store.md`.
+//!
+//! First the volume notes both: the writer that was found, and the one that is to be. Then that one is put in the found one's place, if
+//! it is still there as it was found. A crash between leaves a volume whose next start takes the store, unless the other
+//! copy has written to it meanwhile: then it is fenced as before.
+
+use super::{Fence, FenceError, Held, Turn};
+
+/// The adopting writer's epoch is so far above both volumes': a copy of a format that kept no takers goes by the epoch alone, and
+/// may have been started a few times without reaching the store.
+const LEAP: u32 = 1000;
+
+/// The epoch of who adopts a store; None: there are no more.
+pub fn epoch(of_volume: u32, found: &Held) -> Option<u32> {
+    of_volume.max(found.writer.epoch).checked_add(LEAP)
+}
+
+impl Fence {
+    /// Takes the store from `expected`, whoever that is. `Moved` if it is held otherwise than so by now.
+    pub fn adopt(&self, expected: &Held) -> Result<(), FenceError> {
+        self.note_takers(&[expected.taker(), self.writer.taker()])?;
+        self.put(&Held { writer: self.writer, mark: 0 }, &|found| match found {
+            Some(found) if found.writer == self.writer => Ok(Turn::Done), // the reply was lost, the effect was not
+            Some(found) if found == expected => Ok(Turn::Put),
+            Some(found) => Err(FenceError::Moved { store: self.store.describe(), found: found.writer.epoch }),
+            None => Err(FenceError::Empty { store: self.store.describe() }),
+        })
+    }
+}

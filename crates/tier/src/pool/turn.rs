@@ -1,0 +1,69 @@
+//! Bringing a page into memory: whose table has limits of reads waits for its turn first, and only then takes a frame and claims
+//! the page. So who waits for tokens holds nothing that others want.
+
+use super::{Lookup, Pool};
+use crate::below::{Below, ReadError, TurnNo, not_cancelled};
+use crate::frame::FrameNo;
+use crate::meter;
+use crate::page::PageId;
+use crate::pool::Access;
+use std::sync::atomic::Ordering;
+use terrace_io::cancel;
+use terrace_io::clock::Nanos;
+
+/// Waits for a page's turn.
+struct InTurn<'a> {
+    below: &'a dyn Below,
+    id: PageId,
+    no: Option<TurnNo>,
+    /// So many nanoseconds by now.
+    waited: Nanos,
+}
+
+impl Drop for InTurn<'_> {
+    fn drop(&mut self) {
+        self.no.iter().for_each(|no| self.below.end_turn(self.id, *no));
+    }
+}
+
+impl Pool {
+    /// One loader's trip below, or the wait for the one who is on it. Pins the frame.
+    #[cold]
+    pub(super) fn bring(&self, id: PageId, access: Access) -> Result<FrameNo, ReadError> {
+        let claims_ended = &self.shard(id).claims_ended;
+        let now = || self.world.clock.now();
+        let mut turn = InTurn { below: &*self.below, id, no: None, waited: 0 };
+        loop {
+            let ended = claims_ended.ticket();
+            match self.lookup(id, access) {
+                Lookup::Pinned(no) => {
+                    meter::waited(turn.waited);
+                    return Ok(no);
+                }
+                Lookup::Claimed => {
+                    self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
+                    let since = now();
+                    self.world.sched.wait(claims_ended, ended, cancel::patience());
+                    meter::waited(now() - since);
+                    not_cancelled()?;
+                    continue;
+                }
+                Lookup::Absent => {}
+            }
+            let wait = self.below.turn(id, &mut turn.no);
+            if wait > 0 {
+                not_cancelled()?;
+                let since = now();
+                let wait = cancel::patience().map_or(wait, |patience| patience.min(wait));
+                self.world.sched.wait(claims_ended, ended, Some(wait));
+                turn.waited += now() - since;
+                continue;
+            }
+            let no = self.take_frame(false)?;
+            if self.claim(id, no) {
+                return self.load_claimed(id, no, access, turn.waited);
+            }
+            self.give_frame(no);
+        }
+    }
+}

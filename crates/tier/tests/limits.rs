@@ -1,0 +1,165 @@
+//! A table's limits of reads at work: who waits for tokens holds up nobody but himself, and can be cancelled.
+
+mod rig;
+
+use rig::Rig;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::cancel::Cancel;
+use terrace_io::clock::Nanos;
+use terrace_io::sched::{Event, Sched, Step, Worker};
+use terrace_tier::below::ReadError;
+use terrace_tier::page::{PageId, SpaceId};
+use terrace_tier::pool::Access;
+use terrace_tier::quota::{Limit, Placement, Rules, TableRule};
+
+const SECOND: Nanos = 1_000_000_000;
+const FREE: SpaceId = SpaceId(SpaceId::FIRST_USER.0 + 1);
+
+fn limited(n: u32) -> PageId {
+    PageId::new(SpaceId::FIRST_USER, n)
+}
+
+/// Pages of two tables on the volume, one of which may be read once a second.
+fn rig(seed: u64) -> (Rig, Arc<Rules>) {
+    let rig = Rig::new(seed, 512);
+    for n in 0..40 {
+        assert!(rig.flush(limited(n)) && rig.flush(PageId::new(FREE, n)));
+    }
+    let rules = Arc::new(Rules::default());
+    rules.set(once_a_second(1));
+    rig.run.path.set_rules(rig.sim.world(), rules.clone());
+    (rig, rules)
+}
+
+fn once_a_second(requests: u64) -> Vec<(u32, TableRule, Vec<(SpaceId, Placement)>)> {
+    let rule = TableRule { volume_limit: Limit { requests, bytes: 0 }, ..TableRule::default() };
+    vec![(1, rule, vec![(SpaceId::FIRST_USER, Placement::Default)])]
+}
+
+fn now(rig: &Rig) -> Nanos {
+    rig.sim.world().clock.now()
+}
+
+fn from_volume(rig: &Rig) -> u64 {
+    rig.run.path.counters.volume.load(Ordering::Relaxed)
+}
+
+/// Does `work` once, as soon as somebody waits, and notes when it was done.
+struct Once<F: FnMut() + Send> {
+    work: Option<F>,
+    clock: Arc<dyn terrace_io::clock::Clock>,
+    done: Arc<AtomicU64>,
+}
+
+impl<F: FnMut() + Send> Worker for Once<F> {
+    fn name(&self) -> &'static str {
+        "once"
+    }
+    fn step(&mut self) -> Step {
+        let Some(mut work) = self.work.take() else { return Step::Idle };
+        work();
+        self.done.store(self.clock.now(), Ordering::SeqCst);
+        Step::Worked
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        Arc::new(Event::new())
+    }
+}
+
+/// The reads of a statement: they can be cancelled, and wait for their turn.
+fn read(rig: &Rig, cancel: &Arc<Cancel>, n: u32) -> (Result<(), ReadError>, Nanos) {
+    let _scope = cancel.scope();
+    let since = now(rig);
+    let result = rig.run.pages.read(limited(n), Access::Normal).map(drop);
+    (result, now(rig) - since)
+}
+
+/// Runs `work` while the first reader waits for page 1, and tells when it was done, and how long he waited.
+fn while_one_waits(rig: &Rig, work: impl FnMut() + Send + 'static) -> (Nanos, Nanos) {
+    let cancel = Arc::new(Cancel::default());
+    read(rig, &cancel, 0).0.unwrap();
+    let (clock, done) = (rig.sim.world().clock, Arc::new(AtomicU64::new(0)));
+    let _worker = rig.sim.sched.spawn(Box::new(Once { work: Some(work), clock, done: done.clone() }));
+    let since = now(rig);
+    let (result, waited) = read(rig, &cancel, 1);
+    result.unwrap();
+    (done.load(Ordering::SeqCst) - since, waited)
+}
+
+#[test]
+fn who_waits_for_his_turn_has_no_frame_and_no_claim_and_others_read_evict_and_flush() {
+    let (rig, _) = rig(1);
+    let pages = rig.run.pages.clone();
+    let free = pages.pool().free_frames() - 1; // the first page is there
+    let (after, waited) = while_one_waits(&rig, move || {
+        assert_eq!(pages.pool().free_frames(), free, "he holds a frame");
+        (0..40).for_each(|n| drop(pages.read(PageId::new(FREE, n), Access::Normal).unwrap()));
+    });
+    assert!(after < SECOND / 10, "others were done after {after} ns");
+    assert!((SECOND / 2..SECOND * 3 / 2).contains(&waited), "he waited for {waited} ns");
+}
+
+/// He who waited had claimed it: a simulation came to its end here, for nobody could go on.
+#[test]
+fn work_in_the_background_reads_the_very_page_and_who_waited_for_it_has_it_too() {
+    let (rig, _) = rig(2);
+    let pages = rig.run.pages.clone();
+    let (after, waited) = while_one_waits(&rig, move || {
+        drop(pages.read(limited(1), Access::Internal).unwrap());
+    });
+    assert!(after < SECOND / 10 && waited < SECOND / 5, "after {after} ns and {waited} ns");
+    assert_eq!(from_volume(&rig), 2);
+    // The tokens of his turn are the next one's.
+    let (result, waited) = read(&rig, &Arc::default(), 2);
+    result.unwrap();
+    assert!((SECOND / 2..SECOND * 3 / 2).contains(&waited), "{waited} ns");
+}
+
+#[test]
+fn several_who_want_one_page_wait_for_one_turn() {
+    let (rig, _) = rig(3);
+    let rig = Arc::new(rig);
+    let again = rig.clone();
+    let took = Arc::new(AtomicU64::new(0));
+    let took_too = took.clone();
+    let (_, waited) = while_one_waits(&rig, move || {
+        let (result, waited) = read(&again, &Arc::default(), 1);
+        result.unwrap();
+        took_too.store(waited, Ordering::SeqCst);
+    });
+    let other = took.load(Ordering::SeqCst);
+    assert!(waited < SECOND * 3 / 2 && (SECOND / 2..SECOND * 3 / 2).contains(&other), "{waited}, {other} ns");
+    assert_eq!(from_volume(&rig), 2);
+    let (result, waited) = read(&rig, &Arc::default(), 2);
+    result.unwrap();
+    assert!((SECOND / 2..SECOND * 3 / 2).contains(&waited), "the next waited for {waited} ns");
+}
+
+#[test]
+fn who_is_killed_while_he_waits_ends_at_once_and_his_tokens_are_the_others() {
+    let (rig, _) = rig(4);
+    let cancel = Arc::new(Cancel::default());
+    read(&rig, &cancel, 0).0.unwrap();
+    for n in 1..6 {
+        let (clock, killer) = (rig.sim.world().clock, cancel.clone());
+        let kill = Once { work: Some(move || killer.cancel()), clock, done: Arc::default() };
+        let _worker = rig.sim.sched.spawn(Box::new(kill));
+        let (result, waited) = read(&rig, &cancel, n);
+        assert!(matches!(result, Err(ReadError::Cancelled)), "{result:?}");
+        assert!(waited <= 2 * terrace_io::cancel::LOOK, "{waited} ns");
+        cancel.clear();
+        rig.sim.clock.advance(1_000_000);
+    }
+    let (result, waited) = read(&rig, &cancel, 30);
+    result.unwrap();
+    assert!(waited < SECOND * 3 / 2, "{waited} ns after five who went");
+    assert_eq!(from_volume(&rig), 2);
+}
+
+#[test]
+fn a_limit_that_is_lifted_lets_go_who_waits() {
+    let (rig, rules) = rig(5);
+    let (_, waited) = while_one_waits(&rig, move || rules.set(Vec::new()));
+    assert!(waited <= 2 * terrace_io::cancel::LOOK, "{waited} ns");
+}
