@@ -2,7 +2,7 @@
 restart every session's tables are what the last answered statement left, or the one that was not answered; server and engine name
 the same tables, and nothing is left over.
 
-TERRACE_DDL_SECONDS: how long (default 40). TERRACE_DDL_SEED: a number to begin with (default: another each time).
+TERRACE_DDL_SECONDS: how long (default 25). TERRACE_DDL_SEED: a number to begin with (default: another each time).
 """
 
 import copy
@@ -15,7 +15,7 @@ import pymysql
 from conftest import end, private, run
 from test_ddl_crash import agreed, engines_tables, said
 
-SECONDS = float(os.environ.get("TERRACE_DDL_SECONDS", "40"))
+SECONDS = float(os.environ.get("TERRACE_DDL_SECONDS", "25"))
 SEED = int(os.environ.get("TERRACE_DDL_SEED", "0")) or random.randrange(10**9)
 SESSIONS = 2
 EDGES = [100, 200, 300, None]

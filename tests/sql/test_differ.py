@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "differ"))
 from compare import Died, Pair  # noqa: E402
 from differ import search  # noqa: E402
 
-SECONDS = float(os.environ.get("TERRACE_DIFFER_SECONDS", "60"))
+SECONDS = float(os.environ.get("TERRACE_DIFFER_SECONDS", "40"))
 SEED = int(os.environ.get("TERRACE_SEED", "1"))
 # Commits wait for no disk: nothing here is killed.
 OPTIONS = ["--terrace-memory=33554432", "--innodb-flush-log-at-trx-commit=0", "--terrace-flush-log-at-trx-commit=0"]

@@ -317,6 +317,7 @@ impl Engine {
             ("flash_off", flash.as_ref().map_or(0, |(status, _)| u64::from(status.off.is_some()))),
             ("flash_remembered", flash_count(|c| &c.remembered)),
             ("flash_refused", flash_count(|c| &c.refused)),
+            ("flash_left_on_volume", flash_count(|c| &c.near)),
             ("flash_invalidated", flash_count(|c| &c.invalidated)),
             ("flash_rewritten", flash_count(|c| &c.rewritten)),
             ("flash_fill_dropped", flash_count(|c| &c.fill_dropped)),

@@ -37,6 +37,7 @@ use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::fence::Takers;
 use terrace_tier::flush::{FlushWorker, Flusher};
 use terrace_tier::map::{Map, home};
+use terrace_tier::misses::Misses;
 use terrace_tier::object::Objects;
 use terrace_tier::object::codec::Codecs;
 use terrace_tier::object_buffer::ObjectBuffer;
@@ -141,7 +142,8 @@ impl Storage {
         });
         objects.iter().for_each(|objects| objects.codecs.set_fallback(config.compression));
         let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
-        let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far));
+        let misses = Arc::new(Misses::new(parts.world.clock.clone()));
+        let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far, misses));
         path.set_pending(pending.clone());
         let rules = Arc::new(Rules::default());
         path.set_rules(parts.world.clone(), rules.clone());

@@ -36,7 +36,7 @@ use crate::admission::Admission;
 use crate::admission::filter::{self, Filter, Rule, mark as mark_of};
 use crate::by_space::{BySpace, FlashCounts};
 use crate::page::{self, BadImage, PAGE_SIZE, PageId, PageRef, Tag};
-use crate::path::FlashCache;
+use crate::path::{FlashCache, Leaving};
 use crate::planted;
 use crate::quota::{self, Class, Entry, Rules};
 use chunk::Chunks;
@@ -97,6 +97,8 @@ pub enum Evicted {
     Dropped,
     /// Its table or index is kept off flash (`quota`).
     Refused,
+    /// The volume has it, and flash has better use for its room.
+    Near,
     /// The flash is not used.
     Off,
 }
@@ -112,6 +114,8 @@ pub struct BpeCounters {
     pub remembered: AtomicU64,
     /// Pages that rules keep off flash.
     pub refused: AtomicU64,
+    /// Pages that the volume has, while it is the store that misses wait for.
+    pub near: AtomicU64,
     pub invalidated: AtomicU64,
     /// Flushed pages whose copy was rewritten.
     pub rewritten: AtomicU64,
@@ -326,7 +330,7 @@ impl Bpe {
 
     /// A clean page leaves memory; `image` is sealed and current. Copies it at the most; never waits
     /// for the device.
-    pub fn evicted(&self, id: PageId, image: &[u8], accesses: u8) -> Evicted {
+    pub fn evicted(&self, id: PageId, image: &[u8], leaving: Leaving) -> Evicted {
         let mark = mark_of(id);
         let rule = self.rule_of(id);
         let entry = rule.as_ref().map_or(Entry::Ask, |rule| quota::entry(rule.placement));
@@ -345,13 +349,19 @@ impl Bpe {
                 return Evicted::Kept;
             }
             let class = state.class_of(rule.as_ref());
-            let has_room = state.index.in_use() < state.index.limit() / ROOM * (ROOM - 1)
-                && !state.index.shares().holder(class).is_full();
+            let holder = state.index.shares().holder(class);
+            let has_room =
+                state.index.in_use() < state.index.limit() / ROOM * (ROOM - 1) && !holder.is_full();
+            let is_asked = !leaving.near || has_room || holder.used < holder.min;
             let mut candidate = None;
             let ghost_hits = state.filter.ghost_hits();
             let admission = match entry {
                 Entry::Take => Admission::Admit,
-                _ => state.filter.judge(id, accesses, has_room, |_| {
+                _ if !is_asked => {
+                    count(&self.counters.near);
+                    return Evicted::Near;
+                }
+                _ => state.filter.judge(id, leaving.accesses, has_room, |_| {
                     candidate = state.index.candidate(class);
                     candidate.map(|(_, mark)| mark)
                 }),
@@ -512,8 +522,8 @@ impl FlashCache for Bpe {
     fn find(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool {
         Bpe::find(self, id, tag, image) == Found::Found
     }
-    fn evicted(&self, id: PageId, _tag: Tag, image: &[u8], accesses: u8) {
-        Bpe::evicted(self, id, image, accesses);
+    fn evicted(&self, id: PageId, _tag: Tag, image: &[u8], leaving: Leaving) {
+        Bpe::evicted(self, id, image, leaving);
     }
     fn invalidate(&self, id: PageId) {
         Bpe::invalidate(self, id);

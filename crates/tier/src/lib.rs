@@ -16,6 +16,7 @@ pub mod ghost;
 mod growing;
 pub mod map;
 pub mod meter;
+pub mod misses;
 pub mod mtr;
 pub mod object;
 pub mod object_buffer;

@@ -162,7 +162,13 @@ impl Map {
                 .collect(),
             object: entry.object(),
             snapshot_version: entry.snapshot_version(),
+            were_read: inner.buffered.were_read(block),
         }
+    }
+
+    /// The page is read in its slot: for what becomes of it when its block sinks.
+    pub fn read_in_slot(&self, id: PageId) {
+        self.inner.read().buffered.read(id.block(), id.in_block());
     }
 
     /// All blocks that have slots: for the choice of what to sink. In no order.
@@ -456,6 +462,8 @@ pub struct BlockState {
     pub homes: Vec<Option<Home>>,
     pub object: Option<ObjectKey>,
     pub snapshot_version: u64,
+    /// A bit for each page that was read in its slot.
+    pub were_read: u128,
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod limit;
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::map::entry::Slot;
 use crate::map::{Home, InObject, Located, Map};
+use crate::misses::Misses;
 use crate::object::BodyError;
 use crate::object_buffer::ObjectBuffer;
 use crate::page::{self, Glsn, PageId, PageRef, Tag};
@@ -21,6 +22,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_io::store::StoreError;
 
+/// What is known of a clean page that leaves memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaving {
+    /// Its uses in memory, the first included.
+    pub accesses: u8,
+    /// The volume has it, and it is not the volume that misses wait for: flash has better use for its room.
+    pub near: bool,
+}
+
+impl Leaving {
+    /// A page that was used so often, and that flash is free to take.
+    pub fn used(accesses: u8) -> Leaving {
+        Leaving { accesses, near: false }
+    }
+}
+
 /// The flash extension, as the path and the flusher see it.
 pub trait FlashCache: Send + Sync {
     /// Whether the flash seems to have an image of the page; does no I/O.
@@ -28,7 +45,7 @@ pub trait FlashCache: Send + Sync {
     /// Fills `image` if the flash has the page's image with this tag, intact.
     fn find(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool;
     /// A clean page with this image leaves memory: take it or remember its name. Never waits.
-    fn evicted(&self, id: PageId, tag: Tag, image: &[u8], accesses: u8);
+    fn evicted(&self, id: PageId, tag: Tag, image: &[u8], leaving: Leaving);
     /// The page was flushed with new content: no copy of it is current any more.
     fn invalidate(&self, id: PageId);
     /// As `invalidate`, and if there was a copy, this image takes its place. Never waits. False: it did not.
@@ -76,6 +93,7 @@ pub struct Path {
     pending: OnceLock<Arc<dyn PendingRedo>>,
     limits: OnceLock<limit::Limits>,
     spill: OnceLock<Arc<Spill>>,
+    misses: Arc<Misses>,
     pub counters: PathCounters,
 }
 
@@ -85,6 +103,7 @@ impl Path {
         buffer: Arc<ObjectBuffer>,
         flash: Option<Arc<dyn FlashCache>>,
         objects: Option<Arc<dyn PageObjects>>,
+        misses: Arc<Misses>,
     ) -> Path {
         Path {
             map,
@@ -94,6 +113,7 @@ impl Path {
             pending: OnceLock::new(),
             limits: OnceLock::new(),
             spill: OnceLock::new(),
+            misses,
             counters: PathCounters::default(),
         }
     }
@@ -129,12 +149,13 @@ impl Path {
         if let Some(slot) = home.slot {
             self.wait_for_turn(id.space, Tier::Volume, 1)?;
             self.counters.volume.fetch_add(1, Ordering::Relaxed);
-            return self.from_volume(id, slot, home.tag, image); // R3
+            self.map.read_in_slot(id);
+            return self.misses.on_volume(|| self.from_volume(id, slot, home.tag, image)); // R3
         }
         let Some(at) = &home.object else { return Err(ReadError::Absent(id)) };
         self.wait_for_turn(id.space, Tier::Object, 1)?;
         self.counters.object.fetch_add(1, Ordering::Relaxed);
-        self.from_object(id, at, home.tag, image) // R4
+        self.misses.in_store(|| self.from_object(id, at, home.tag, image)) // R4
     }
 
     fn from_volume(&self, id: PageId, slot: Slot, tag: Tag, image: &mut [u8]) -> Result<Tier, ReadError> {
@@ -242,8 +263,11 @@ impl Below for Path {
         if let Some(flash) = self.flash.as_ref().filter(|flash| !flash.seems_to_have(id)) {
             let tag = page::seal(image);
             // Only the current image may be kept; a clean page is the current one.
-            if matches!(self.map.locate(id), Located::At(home) if home.tag == tag) {
-                flash.evicted(id, tag, image, accesses);
+            if let Located::At(home) = self.map.locate(id)
+                && home.tag == tag
+            {
+                let near = home.slot.is_some() && self.misses.store_takes_longer();
+                flash.evicted(id, tag, image, Leaving { accesses, near });
             }
         }
     }

@@ -65,8 +65,9 @@ const RETRY_AFTER_MAX: Nanos = 600_000_000_000;
 pub const MEMORY_MIN: usize = 2 * mover::BLOCK_BYTES;
 /// The most that is of use.
 pub const MEMORY_MAX: usize = WORKERS_MAX * MEMORY_MIN;
-/// Most blocks are half gone, and wait for the store, when the next begins: a worker for so many bytes.
-const BYTES_A_WORKER: usize = mover::BLOCK_BYTES / 2;
+/// A block waits for the store and the log most of the time, and then takes what it was packed to: a worker for so many bytes.
+/// `Room` sees to it that they don't take more together, whatever they are packed to.
+const BYTES_A_WORKER: usize = mover::BLOCK_BYTES / 4;
 const WORKERS_MAX: usize = 16;
 
 /// Workers that have enough to do with so many bytes of memory.

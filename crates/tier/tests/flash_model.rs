@@ -12,6 +12,7 @@ use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::admission::filter::Rule;
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker, Evicted, Found, chunk};
 use terrace_tier::page::{self, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
+use terrace_tier::path::Leaving;
 
 fn page(n: u32) -> PageId {
     PageId::new(SpaceId(20), n)
@@ -71,7 +72,7 @@ fn one_run(seed: u64) -> Result<Hits, String> {
         let version = *current.entry(id).or_insert(0);
         match random.below(100) {
             // A clean page leaves memory.
-            0..30 => _ = flash.bpe.evicted(id, &image(id, version).0, random.below(4) as u8),
+            0..30 => _ = flash.bpe.evicted(id, &image(id, version).0, Leaving::used(random.below(4) as u8)),
             // It was changed and flushed.
             30..50 => {
                 current.insert(id, version + 1);
@@ -144,7 +145,7 @@ fn lost_write_is_served() -> bool {
     let disk = sim.disk("flash");
     let mut flash = Flash::open(&disk, 1);
     let evict = |flash: &mut Flash, version| {
-        assert_eq!(flash.bpe.evicted(page(1), &image(page(1), version).0, 2), Evicted::Queued);
+        assert_eq!(flash.bpe.evicted(page(1), &image(page(1), version).0, Leaving::used(2)), Evicted::Queued);
         flash.worker.step();
     };
     evict(&mut flash, 0);

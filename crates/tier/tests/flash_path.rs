@@ -4,7 +4,9 @@ mod rig;
 
 use rig::{Rig, fill, page_of};
 use std::sync::atomic::Ordering;
+use terrace_tier::below::Below as _;
 use terrace_tier::page::PageId;
+use terrace_tier::path::Leaving;
 use terrace_tier::pool::Access;
 
 fn page(n: u32) -> PageId {
@@ -20,7 +22,7 @@ fn fill_up(rig: &mut Rig, slots: u64) {
     for n in 0..slots {
         let id = page_of(9 + n as u32 / 128, n as u32 % 128);
         let (image, _) = rig::image(id, 1);
-        rig.run.bpe.evicted(id, &image, 1);
+        rig.run.bpe.evicted(id, &image, Leaving::used(1));
         fill(&mut rig.run);
     }
     let pages = rig.run.bpe.status().pages;
@@ -76,4 +78,51 @@ fn a_page_that_comes_again_soon_is_kept_on_flash_the_second_time() {
     assert_eq!(rounds[0], [0, 60]);
     assert!(rounds[1][1] >= 30, "the first time only identifiers were kept: {rounds:?}");
     assert!(rounds[2][0] >= 30 && rounds[2][1] < 30, "the second time images: {rounds:?}");
+}
+
+#[test]
+fn pages_that_the_volume_has_leave_flash_to_others_while_misses_wait_for_the_store() {
+    let mut rig = Rig::with_flash(1, 400, 160);
+    fill_up(&mut rig, 160);
+    (0..64).for_each(|n| assert!(rig.flush(page(n))));
+    rig.run.sinker.sink_block(page(0).block()).unwrap();
+    (32..64).for_each(|n| assert!(rig.flush(page(n)))); // the others are only in the object
+    let leave = |rig: &mut Rig| {
+        let before = rig.run.bpe.counters.near.load(Ordering::Relaxed);
+        for n in 0..64 {
+            let (mut bytes, _) = rig::image(page(n), rig.version(page(n)).unwrap());
+            rig.run.path.evicted(page(n), &mut bytes, 3);
+            fill(&mut rig.run);
+        }
+        let on_flash =
+            |range: std::ops::Range<u32>| range.filter(|n| rig.run.bpe.seems_to_have(page(*n))).count();
+        let near = rig.run.bpe.counters.near.load(Ordering::Relaxed) - before;
+        (on_flash(0..32), on_flash(32..64), near)
+    };
+    let takes = |rig: &Rig, by: u64| rig.sim.clock.advance(by);
+    rig.run.misses.in_store(|| takes(&rig, 30_000_000));
+    assert_eq!(leave(&mut rig), (32, 0, 32));
+    rig.run.misses.on_volume(|| takes(&rig, 40_000_000));
+    assert_eq!(leave(&mut rig), (32, 32, 0), "now it is the volume that is waited for");
+}
+
+#[test]
+fn a_page_that_was_read_in_its_slot_is_on_flash_when_its_block_has_sunk() {
+    let mut rig = Rig::with_flash(1, 400, 160);
+    fill_up(&mut rig, 160);
+    (0..60).for_each(|n| assert!(rig.flush(page(n))));
+    for n in [3, 50] {
+        rig.read(page(n)).unwrap();
+    }
+    rig.run.sinker.sink_block(page(0).block()).unwrap();
+    fill(&mut rig.run);
+    let on_flash: Vec<u32> = (0..60).filter(|n| rig.run.bpe.seems_to_have(page(*n))).collect();
+    assert_eq!(on_flash, [3, 50]);
+    let before = found(&rig);
+    rig.read(page(3)).unwrap();
+    assert_eq!(found(&rig)[0], before[0] + 1);
+    // What was read before is forgotten with the slot.
+    assert!(rig.flush(page(3)));
+    rig.run.sinker.sink_block(page(0).block()).unwrap();
+    assert!(!rig.run.bpe.seems_to_have(page(3)));
 }

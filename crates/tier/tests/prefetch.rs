@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use terrace_io::sched::{Step, Worker};
 use terrace_io::store::Purpose;
 use terrace_tier::page::PageId;
+use terrace_tier::path::Leaving;
 use terrace_tier::pool::Access;
 use terrace_tier::prefetch::Prefetcher;
 
@@ -59,7 +60,7 @@ fn pages_on_flash_come_from_there_and_do_not_divide_the_others() {
     let mut rig = cold();
     for n in [5, 6, 11, 35, 36] {
         let (image, _) = rig::image(page(n), rig.version(page(n)).unwrap());
-        rig.run.bpe.evicted(page(n), &image, 3);
+        rig.run.bpe.evicted(page(n), &image, Leaving::used(3));
         fill(&mut rig.run);
     }
     assert_eq!(scan(&rig, true), (1, 2));

@@ -149,7 +149,7 @@ pub fn run(store: &dyn Store, mix: Mix, plan: Plan, seed: u64) -> Result<Run> {
     let next_record = AtomicU64::new(plan.records + (seed << 32));
     let failed = AtomicBool::new(false);
     let one = |thread| {
-        Client { store, mix, plan, next_record: &next_record, failed: &failed }.run(seed * 100 + thread)
+        Client { store, mix, plan, next_record: &next_record, failed: &failed }.run((seed << 32) + thread)
     };
     let results: Vec<Result<(u64, Histogram<u64>)>> = std::thread::scope(|threads| {
         let one = &one;

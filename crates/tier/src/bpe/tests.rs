@@ -41,7 +41,7 @@ fn found(bpe: &Bpe, id: PageId, version: u64) -> bool {
 }
 
 fn evict(bpe: &Bpe, id: PageId, version: u64) -> Evicted {
-    bpe.evicted(id, &image(id, version).0, 2)
+    bpe.evicted(id, &image(id, version).0, Leaving::used(2))
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn an_evicted_page_is_found_while_queued_and_on_flash() {
 fn a_page_used_once_leaves_its_identifier_and_comes_in_the_second_time() {
     let sim = SimWorld::new(1);
     let bpe = Bpe::open(&*sim.disk("flash"), settings(SLOTS));
-    let once = |n| bpe.evicted(page(n), &image(page(n), 0).0, 1);
+    let once = |n| bpe.evicted(page(n), &image(page(n), 0).0, Leaving::used(1));
     // While there is room, everything comes in.
     for n in 100..100 + SLOTS as u32 {
         if bpe.status().pages < SLOTS / 16 * 15 {
@@ -164,7 +164,11 @@ fn a_full_queue_drops_the_fill_and_remembers_the_page() {
     assert!(outcomes[16..].iter().all(|o| *o == Evicted::Dropped));
     assert_eq!(bpe.counters.fill_dropped.load(Ordering::Relaxed), 4);
     run(&bpe);
-    assert_eq!(bpe.evicted(page(17), &image(page(17), 0).0, 1), Evicted::Queued, "it was in the ghost list");
+    assert_eq!(
+        bpe.evicted(page(17), &image(page(17), 0).0, Leaving::used(1)),
+        Evicted::Queued,
+        "it was in the ghost list"
+    );
 }
 
 #[test]
@@ -382,18 +386,18 @@ fn a_page_asked_for_more_often_takes_the_place_of_one_asked_for_less() {
     };
     for n in 0..SLOTS as u32 {
         ask(n, 2);
-        assert_eq!(bpe.evicted(page(n), &image(page(n), 0).0, 2), Evicted::Queued);
+        assert_eq!(bpe.evicted(page(n), &image(page(n), 0).0, Leaving::used(2)), Evicted::Queued);
         run(&bpe);
     }
     // Used again in memory, which the ghost rule alone would take for enough.
     ask(1000, 1);
-    assert_eq!(bpe.evicted(page(1000), &image(page(1000), 0).0, 2), Evicted::Remembered);
+    assert_eq!(bpe.evicted(page(1000), &image(page(1000), 0).0, Leaving::used(2)), Evicted::Remembered);
     ask(1001, 6);
-    assert_eq!(bpe.evicted(page(1001), &image(page(1001), 0).0, 2), Evicted::Queued);
+    assert_eq!(bpe.evicted(page(1001), &image(page(1001), 0).0, Leaving::used(2)), Evicted::Queued);
     // And often asked for, but neither used again nor remembered.
     ask(1002, 6);
-    assert_eq!(bpe.evicted(page(1002), &image(page(1002), 0).0, 1), Evicted::Remembered);
-    assert_eq!(bpe.evicted(page(1002), &image(page(1002), 0).0, 1), Evicted::Queued);
+    assert_eq!(bpe.evicted(page(1002), &image(page(1002), 0).0, Leaving::used(1)), Evicted::Remembered);
+    assert_eq!(bpe.evicted(page(1002), &image(page(1002), 0).0, Leaving::used(1)), Evicted::Queued);
     run(&bpe);
     assert!(found(&bpe, page(1001), 0) && found(&bpe, page(1002), 0) && !found(&bpe, page(1000), 0));
     assert_eq!(bpe.status().pages, SLOTS);

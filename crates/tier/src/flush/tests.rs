@@ -1,10 +1,11 @@
 use super::*;
 use crate::map::home::{self, Loading};
 use crate::map::{Home, Located};
+use crate::misses::Misses;
 use crate::object_buffer;
 use crate::page::{PAGE_HEADER, PageKind, PageRef, SpaceId, Tag};
 use crate::pages::Pages;
-use crate::path::Path;
+use crate::path::{Leaving, Path};
 use crate::pool::Access;
 use crate::redo::Urgency;
 use crate::testing::HeldLog;
@@ -35,7 +36,7 @@ impl FlashCache for Meddler {
     fn find(&self, _: PageId, _: Tag, _: &mut [u8]) -> bool {
         false
     }
-    fn evicted(&self, _: PageId, _: Tag, _: &[u8], _: u8) {}
+    fn evicted(&self, _: PageId, _: Tag, _: &[u8], _: Leaving) {}
     fn invalidate(&self, id: PageId) {
         self.invalidated.lock().push(id);
         if self.armed.swap(false, Ordering::SeqCst) {
@@ -87,7 +88,8 @@ impl Rig {
         }
         let map = Arc::new(loading.finish(self.slots, self.log.clone()).unwrap());
         let buffer = Arc::new(ObjectBuffer::open(volume).unwrap());
-        let path = Arc::new(Path::new(map.clone(), buffer.clone(), None, None));
+        let misses = Arc::new(Misses::new(self.sim.world().clock));
+        let path = Arc::new(Path::new(map.clone(), buffer.clone(), None, None, misses));
         let pages = Arc::new(Pages::new(self.sim.world(), 256, path, self.log.clone()));
         let meddler = Arc::new(Meddler::default());
         assert!(meddler.pages.set(pages.clone()).is_ok());

@@ -4,6 +4,7 @@ use super::Sample;
 use crate::admission::filter::Rule;
 use crate::bpe::{Bpe, BpeSettings, BpeWorker, Found, chunk, saved};
 use crate::page::{self, PAGE_SIZE, PageId, PageKind, SpaceId};
+use crate::path::Leaving;
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};
@@ -41,7 +42,7 @@ pub fn samples() -> Vec<Sample> {
     let bpe = Arc::new(Bpe::open(&*disk, settings()));
     let mut worker = BpeWorker(bpe.clone());
     for n in 0..8 {
-        bpe.evicted(id(n), &image(n).0, 2);
+        bpe.evicted(id(n), &image(n).0, Leaving::used(2));
         while worker.step() == Step::Worked {}
     }
     bpe.save();
@@ -79,7 +80,7 @@ pub fn run(bytes: &[u8]) {
         let mut found = vec![0; PAGE_SIZE];
         let served = bpe.find(id(n), tag, &mut found) == Found::Found;
         assert!(!served || found == mine, "page {n} is served with another's image");
-        bpe.evicted(id(n + 100), &image(n + 100).0, 2);
+        bpe.evicted(id(n + 100), &image(n + 100).0, Leaving::used(2));
         while worker.step() == Step::Worked {}
         bpe.check_invariants();
     }

@@ -6,6 +6,7 @@
 
 use crate::page::{BlockId, Glsn, SpaceId};
 use hashbrown::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A block with pages in the object buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +25,8 @@ struct Block {
     slots: u32,
     last_change: Glsn,
     rewrites: u32,
+    /// A bit for each page that was read in its slot since pages of the block gave up theirs.
+    read: [AtomicU64; 2],
 }
 
 #[derive(Default)]
@@ -59,12 +62,26 @@ impl Buffered {
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         assert!(entry.slots >= pages, "block {block} gives up more slots than it has");
         entry.slots -= pages;
+        entry.read.iter_mut().for_each(|read| *read.get_mut() = 0);
         let slots = if block.space.sinks() { &mut self.sinking_slots } else { &mut self.staying_slots };
         *slots -= pages;
         if entry.slots == 0 {
             self.blocks.remove(&block);
             self.sinking -= usize::from(block.space.sinks());
         }
+    }
+
+    /// The page at place `i` was read in its slot.
+    pub fn read(&self, block: BlockId, i: usize) {
+        let Some(entry) = self.blocks.get(&block) else { return };
+        entry.read[i / 64].fetch_or(1 << (i % 64), Ordering::Relaxed);
+    }
+
+    /// Pages of the block that were read in their slots, a bit each.
+    pub fn were_read(&self, block: BlockId) -> u128 {
+        let Some(entry) = self.blocks.get(&block) else { return 0 };
+        let [low, high] = [0, 1].map(|half| u128::from(entry.read[half].load(Ordering::Relaxed)));
+        low | high << 64
     }
 
     pub fn forget(&mut self, space: SpaceId) {

@@ -7,10 +7,12 @@
 use super::SinkError;
 use super::mover::{BLOCK_BYTES, Mover, PAGES};
 use crate::below::Tier;
+use crate::frame::ACCESSES_MAX;
 use crate::map::{BlockState, Home, InObject, Located};
 use crate::object::bytes_of_bodies;
 use crate::object::codec::Codec;
 use crate::page::{self, BadImage, BlockId, PAGE_SIZE, Tag};
+use crate::path::Leaving;
 use terrace_io::AlignedBuf;
 use terrace_io::store::{Bytes, Purpose, StoreError};
 
@@ -96,7 +98,12 @@ impl Mover {
                     Some(home) if is_far(home) => {
                         self.far_body(block, state, i, &mut stored, codec, image)?
                     }
-                    Some(_) => self.objects.packer.pack(codec, image),
+                    Some(home) => {
+                        if state.were_read >> i & 1 == 1 {
+                            self.offer(block, i, home.tag, image);
+                        }
+                        self.objects.packer.pack(codec, image)
+                    }
                 };
                 packed[end..end + length].copy_from_slice(&image[..length]);
                 lengths.push(length);
@@ -122,6 +129,15 @@ impl Mover {
 
     fn on_flash(&self, block: BlockId, i: usize, tag: Tag, image: &mut [u8]) -> bool {
         self.flash.as_ref().is_some_and(|flash| flash.find(block.page(i), tag, image))
+    }
+
+    /// A page that was read in its slot will be read in the store from now on: flash may have it, as if it left memory. (If it has
+    /// changed since, its tag says so to who finds it there.)
+    fn offer(&self, block: BlockId, i: usize, tag: Tag, image: &[u8]) {
+        let id = block.page(i);
+        if let Some(flash) = self.flash.as_ref().filter(|_| !self.pool.has(id)) {
+            flash.evicted(id, tag, image, Leaving::used(ACCESSES_MAX));
+        }
     }
 
     /// What the old object has of the pages that are to be taken out of it, if it must be asked; if not, each of them is

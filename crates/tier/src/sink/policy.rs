@@ -35,13 +35,16 @@ pub enum Reason {
     Share,
 }
 
-/// Fewer free slots than this: sink.
+/// Room for what comes while blocks are on the move, whatever the object buffer's size: 8 MiB.
+const SLACK: u32 = 512;
+
+/// Fewer free slots than this: sink. An eighth; of a small object buffer up to a quarter.
 pub fn low(slots: u32) -> u32 {
-    slots / 4
+    (slots / 8).max((slots / 4).min(SLACK))
 }
 /// And go on until so many are free.
 pub fn high(slots: u32) -> u32 {
-    slots / 8 * 3
+    low(slots) / 2 * 3
 }
 
 /// Whether the block was changed a moment ago, and its pages have been written again as often as it has pages.

@@ -19,6 +19,7 @@ use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::collect::{Collector, NoSnapshots};
 use terrace_tier::fence::{Fence, Taker, TakersInMemory, Writer};
 use terrace_tier::map::{Located, Map, home};
+use terrace_tier::misses::Misses;
 use terrace_tier::object::Objects;
 use terrace_tier::object::codec::Codec;
 use terrace_tier::object_buffer::{self, ObjectBuffer};
@@ -80,6 +81,7 @@ pub struct Running {
     pub bpe: Arc<Bpe>,
     pub bpe_worker: BpeWorker,
     pub path: Arc<Path>,
+    pub misses: Arc<Misses>,
     pub pages: Arc<Pages>,
     pub objects: Arc<Objects>,
     pub fence: Arc<Fence>,
@@ -329,7 +331,9 @@ fn open(
         fence.clone(),
         snapshots,
     ));
-    let path = Path::new(map.clone(), buffer.clone(), Some(bpe.clone()), Some(objects.clone()));
+    let misses = Arc::new(Misses::new(world.clock.clone()));
+    let path =
+        Path::new(map.clone(), buffer.clone(), Some(bpe.clone()), Some(objects.clone()), misses.clone());
     let path = Arc::new(path);
     let pages = Arc::new(Pages::new(world.clone(), 48, path.clone(), redo.clone()));
     let parts = SinkParts {
@@ -351,6 +355,7 @@ fn open(
         bpe_worker: BpeWorker(bpe.clone()),
         bpe,
         path,
+        misses,
         pages,
         objects,
         fence,

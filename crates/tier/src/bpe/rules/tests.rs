@@ -2,6 +2,7 @@ use super::*;
 use crate::admission::filter::Rule;
 use crate::bpe::{BpeSettings, BpeWorker, Evicted, Found};
 use crate::page::{self, PageKind, SpaceId, Tag};
+use crate::path::Leaving;
 use crate::quota::{Share, TableRule};
 use std::sync::atomic::Ordering;
 use terrace_io::sched::Worker as _;
@@ -48,7 +49,7 @@ impl Flash {
     }
     /// The page leaves memory after so many uses there.
     fn evict(&mut self, id: PageId, accesses: u8) -> Evicted {
-        let evicted = self.bpe.evicted(id, &image(id).0, accesses);
+        let evicted = self.bpe.evicted(id, &image(id).0, Leaving::used(accesses));
         self.worker.step();
         self.bpe.check_invariants();
         evicted
@@ -228,4 +229,20 @@ fn pages_that_the_last_run_left_belong_to_their_tables_when_they_are_known() {
         let has = (flash.bpe.pages_of_tables(), flash.count(40, 10));
         assert_eq!(has, if told { (vec![(7, 50)], 0) } else { (vec![(7, 0)], 10) });
     }
+}
+
+#[test]
+fn a_page_that_the_volume_has_is_taken_while_its_table_lacks_what_it_is_guaranteed() {
+    let mut flash = Flash::new(100);
+    flash.set(&[(2, 30, 20, 0, Placement::Default), (3, 40, 0, 0, Placement::Keep)]);
+    flash.scan(20, 100, 2);
+    let near = |flash: &mut Flash, id| {
+        let evicted = flash.bpe.evicted(id, &image(id).0, Leaving { accesses: 3, near: true });
+        flash.worker.step();
+        evicted
+    };
+    assert_eq!(near(&mut flash, id(20, 200)), Evicted::Near);
+    assert_eq!(near(&mut flash, id(40, 1)), Evicted::Queued, "it is to be kept there");
+    let taken = (0..40).filter(|n| near(&mut flash, id(30, *n)) == Evicted::Queued).count();
+    assert_eq!(taken, 20);
 }
