@@ -327,12 +327,12 @@ impl Config {
     /// Takes this list's settings out of a table that may have others as well. Returns what is wrong with
     /// them one by one; see also [`Config::faults`].
     pub fn take_from(&mut self, table: &mut Table) -> Vec<String> {
-        let mut take = |setting: &Setting| {
+        let take = |setting: &Setting| {
             let value = table.remove(setting.name)?;
             self.named.insert(setting.name);
             setting.set(self, &value).err()
         };
-        SETTINGS.iter().filter_map(|setting| take(setting)).collect()
+        SETTINGS.iter().filter_map(take).collect()
     }
 
     /// What is wrong with the values, alone and together.
