@@ -19,6 +19,8 @@ void drop_left_temporary_tables();
 std::vector<std::string> left_partitions(const std::string &table);
 /** Whether the server still brings to an end what a crash interrupted. */
 bool server_recovers();
+/** False: the partition is opened by a list that is not the one of its table's definition; the error log says so. `name` is the engine's. */
+bool fits_definition(const TABLE *table, const handler *partition, const std::string &name);
 void fill_partition_calls(handlerton *into);
 /** Before the server recovers: of which tables the partitions have lost their list. */
 void remember_strays();

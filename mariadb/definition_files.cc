@@ -42,7 +42,7 @@ bool has_file(const std::string &table, const char *extension)
 
 static size_t words(size_t bytes) { return (bytes + WORD - 1) / WORD * WORD; }
 
-std::vector<std::string> names_in(const fs::path &file)
+std::vector<std::string> names_in(const fs::path &file, bool whosever)
 {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
@@ -53,7 +53,7 @@ std::vector<std::string> names_in(const fs::path &file)
   if (!in || list.size() < ENGINES_AT + WORD)
     return names;
   const size_t count= uint4korr(bytes + COUNT_AT), names_at= ENGINES_AT + words(count) + WORD;
-  if (count == 0 || count > list.size() || names_at > list.size() || bytes[ENGINES_AT] != (uchar) hton->db_type)
+  if (count == 0 || count > list.size() || names_at > list.size() || (!whosever && bytes[ENGINES_AT] != (uchar) hton->db_type))
     return names;
   size_t at= names_at;
   for (size_t one= 0; one < count && at < list.size(); one++)

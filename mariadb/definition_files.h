@@ -23,8 +23,8 @@ std::string table_of(const std::string &name);
 
 /** Whether the server has such a file of a table; if that can't be known, it has. */
 bool has_file(const std::string &table, const char *extension);
-/** The names that a list has, if its partitions are this engine's. */
-std::vector<std::string> names_in(const std::filesystem::path &list);
+/** The names that a list has, if its partitions are this engine's. `whosever`: the number that it has for the engine may be one of another time. */
+std::vector<std::string> names_in(const std::filesystem::path &list, bool whosever= false);
 /** The version in a definition; empty: there is none. */
 std::string version_in(const std::filesystem::path &frm);
 /** The engine that a definition names, of a partitioned table that of its partitions; empty: it can't be known. */

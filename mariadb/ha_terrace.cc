@@ -92,6 +92,11 @@ int ha_terrace::open(const char *name, int, uint)
   m_name= table_name(name);
   if (!lay_out())
     return HA_ERR_UNSUPPORTED;
+  if (!fits_definition(table, this, m_name))
+  {
+    my_error(ER_PARTITION_WRONG_NO_PART_ERROR, MYF(0));
+    return HA_ERR_CRASHED;
+  }
   int32_t code;
   {
     Heard heard;

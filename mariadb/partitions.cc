@@ -7,12 +7,19 @@
   engine lacks, a rename was interrupted, and it is brought back. A list without a definition (.frm) was parted from it: it and its
   partitions follow the definition that has their version and no list. What belongs to nobody is named in the error log and stays until
   DROP TABLE or DROP DATABASE is told of it: a data directory may be lost for other reasons, and the rows not with it.
+
+  The server opens a table by its list, and never compares it with the definition: with fewer partitions in the list it crashes, with others
+  it looks for rows in the wrong ones. So each partition that is opened asks whether they agree.
 */
 #include "ddl.h"
 #include "definition_files.h"
 #include "errors.h"
 #include "globals.h"
 #include "in_doubt.h"
+#include "sql_table.h"
+#include "partition_info.h"
+#include "ha_partition.h"
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <vector>
@@ -117,6 +124,44 @@ static void take_new_names(Tables *tables)
   });
 }
 
+/** The table that the server changes the partitions of by this name, `db/#sql-shadow-number-table`; empty: it is no such name. */
+static std::string changed_by(const std::string &shadow)
+{
+  static const char SHADOW[]= "#sql-shadow-";
+  const size_t name= shadow.find(FN_LIBCHAR) + 1, dash= shadow.find('-', name + sizeof SHADOW - 1);
+  const bool is_one= !shadow.compare(name, sizeof SHADOW - 1, SHADOW) && dash != std::string::npos;
+  return is_one ? shadow.substr(0, name) + shadow.substr(dash + 1) : "";
+}
+
+/**
+  ADD PARTITION puts its new definition and list in the place of the old ones when the partitions are made, and notes that this is
+  done. The note may be durable, and the directory not: then they stand under their first name still, or the list does.
+*/
+static void install_lists(const Tables &tables)
+{
+  std::vector<std::pair<std::string, std::string>> lists;
+  for_each_file(".par", [&](const fs::path &list, const std::string &shadow) {
+    const std::string table= changed_by(shadow);
+    if (table.empty() || has_file(table, ".par") || has_file(table, ".frm") == has_file(shadow, ".frm"))
+      return;
+    const std::vector<std::string> names= names_in(list);
+    const bool all= std::all_of(names.begin(), names.end(), [&](const std::string &name) { return tables.count(table + MARK + name); });
+    if (all && !names.empty())
+      lists.emplace_back(shadow, table);
+  });
+  for (const auto &[shadow, table] : lists)
+  {
+    std::error_code error;
+    fs::rename(file_of(shadow, ".par"), file_of(table, ".par"), error);
+    if (error)
+      sql_print_warning("Terrace: can't rename %s.par to %s.par: %s", shadow.c_str(), table.c_str(), error.message().c_str());
+    else if (has_file(shadow, ".frm"))
+      install_definition(shadow, table);
+    else
+      sync_directory(table.substr(0, table.find(FN_LIBCHAR)));
+  }
+}
+
 typedef std::multimap<std::string, std::string>::const_iterator Stray;
 
 /**
@@ -147,6 +192,7 @@ static void bring_back_partitions()
   if (!list_shown(&tables))
     return;
   take_new_names(&tables);
+  install_lists(tables);
   std::vector<std::pair<fs::path, std::string>> lists;
   for_each_file(".par", [&](const fs::path &list, const std::string &table) {
     if (!has_file(table, ".frm"))
@@ -268,6 +314,44 @@ std::vector<std::string> left_partitions(const std::string &table)
   for (auto at= tables.lower_bound(start); at != tables.end() && !at->first.compare(0, start.size(), start); ++at)
     left.push_back(at->first);
   return left;
+}
+
+/** What the list of a table would be by its definition, as the server writes it. */
+static std::vector<std::string> names_by_definition(partition_info *info)
+{
+  std::vector<std::string> names;
+  char part[FN_REFLEN], sub[FN_REFLEN];
+  List_iterator<partition_element> parts(info->partitions);
+  while (const partition_element *one= parts++)
+  {
+    tablename_to_filename(one->partition_name, part, sizeof part);
+    if (!info->is_sub_partitioned())
+      names.push_back(part);
+    List_iterator<partition_element> subs(const_cast<partition_element *>(one)->subpartitions);
+    while (const partition_element *other= subs++)
+    {
+      tablename_to_filename(other->partition_name, sub, sizeof sub);
+      names.push_back(std::string(part) + "#SP#" + sub);
+    }
+  }
+  return names;
+}
+
+bool fits_definition(const TABLE *table, const handler *partition, const std::string &name)
+{
+  // One that comes later, to a table that is open, is not in the definition yet.
+  if (!is_partition(name) || !table->part_info || table->file->ref)
+    return true;
+  uint listed= 0;
+  table->file->get_no_parts("", &listed);
+  const std::string of= table_of(name);
+  bool fits= listed == table->part_info->get_tot_partitions();
+  // The names once for each time that the table is opened.
+  if (fits && static_cast<ha_partition *>(table->file)->get_child_handlers()[0] == partition)
+    fits= names_in(file_of(of, ".par"), true) == names_by_definition(table->part_info);
+  if (!fits)
+    sql_print_error("Terrace: %s can't be opened: its list of partitions (.par) is of another definition than its .frm", of.c_str());
+  return fits;
 }
 
 void fill_partition_calls(handlerton *into)

@@ -239,6 +239,14 @@ static void take_setting(void *, terrace_bytes name, uint64_t value)
     THDVAR(nullptr, lock_wait_timeout_ms)= value;
 }
 
+/** A setting that is not in force is in the error log, not only in SHOW VARIABLES. */
+static void tell_overruled(void *, terrace_bytes name, terrace_bytes text)
+{
+  static const char OVERRULED[]= "setting_overruled";
+  if (name.len == sizeof OVERRULED - 1 && !memcmp(name.data, OVERRULED, name.len))
+    sql_print_warning("Terrace: %.*s", (int) text.len, reinterpret_cast<const char *>(text.data));
+}
+
 static void put_text(std::string *toml, const char *key, const char *value)
 {
   if (!value || !*value)
@@ -351,6 +359,7 @@ static int start(void *place)
   if (!open_engine())
     return 1;
   terrace_engine_settings(engine, take_setting, nullptr);
+  terrace_engine_notes(engine, tell_overruled, nullptr);
   terrace_engine_set_bypass(engine, bypass);
   terrace_engine_set_bypass_from(engine, bypass_from);
   terrace_engine_set_write_policy(engine, static_cast<uint8_t>(write_policy + 1));

@@ -7,6 +7,7 @@ TERRACE_DDL_KILLS: kills for each statement, spread over its steps (default 1; 0
 import mmap
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -305,6 +306,54 @@ def test_renames_of_which_the_last_definition_is_lost_are_done_or_not(stepped, e
         except (AssertionError, pymysql.err.MySQLError) as error:
             raise AssertionError(f"{where}: {error}; {said(server)}") from error
     assert not every or len(undone) == len(stages), undone
+
+
+@pytest.mark.parametrize("lost", [("frm", "par"), ("par",)], ids=["both", "list"])
+def test_partitions_are_added_where_the_directory_lost_their_definition_and_the_log_says_it_is_there(stepped, engine, lost):
+    """As for renames, above: the note that the new definition and list stand in their place is durable, and their renames are not."""
+    if engine == "InnoDB":
+        pytest.skip("the server's recovery loses the table, whatever the engine")
+    server, steps = stepped
+    log, plenty = "ddl_recovery", 1 << 40
+    sql = "ALTER TABLE p ADD PARTITION (PARTITION p3 VALUES LESS THAN (350), PARTITION p4 VALUES LESS THAN MAXVALUE)"
+    directory = os.path.join(server.directory, "data", "d")
+
+    def fresh():
+        connection = server.connect()
+        made(server, connection, engine)
+        run(connection, "ALTER TABLE p DROP PARTITION p2")
+        return connection
+
+    connection = fresh()
+    before = database_of(connection)
+    steps.set(plenty, log)
+    run(connection, sql)
+    count = plenty - steps.left()
+    steps.set(0)
+    after = database_of(connection)
+    undone = 0
+    for left in range(count - 3, count + 1):
+        fresh()
+        with open(os.path.join(directory, "p.frm"), "rb") as file:
+            old = file.read()
+        met = killed(server, steps, sql, left, log)
+        server.kill9()
+        with open(os.path.join(server.directory, "data", "ddl_recovery.log"), "rb") as file:
+            shadow = re.findall(rb"d/(#sql-shadow-[0-9a-f]+-p)", file.read())[-1].decode()
+        now = open(os.path.join(directory, "p.frm"), "rb").read() if os.path.exists(os.path.join(directory, "p.frm")) else old
+        if now != old and not os.path.exists(os.path.join(directory, f"{shadow}.frm")):
+            for kind in lost:
+                os.rename(os.path.join(directory, f"p.{kind}"), os.path.join(directory, f"{shadow}.{kind}"))
+            undone += 1
+        server.start()
+        connection = server.connect()
+        where = f"before step {left} of {count} ({met}), undone {undone}"
+        try:
+            assert database_of(connection) in (before, after)
+            agreed(connection, server)
+        except (AssertionError, pymysql.err.MySQLError) as error:
+            raise AssertionError(f"{where}: {error}; {said(server)}") from error
+    assert undone
 
 
 def test_definitions_that_alter_left_go_and_no_others(own_server, engine):

@@ -77,6 +77,30 @@ def test_variables_show_what_is_in_force(stopped, run, tmp_path):
     assert shown(stopped, run)["lock_wait_timeout_ms"] == "50000"
 
 
+def test_a_setting_that_the_volume_overrules_is_in_the_error_log_with_what_is_in_force(stopped, run, tmp_path):
+    base = stopped.options
+
+    def overruled(*options):
+        log = os.path.join(stopped.directory, "error.log")
+        before = len(open(log).read()) if os.path.exists(log) else 0
+        stopped.options = base + list(options)
+        stopped.start()
+        stopped.stop()
+        new = open(log).read()[before:]
+        return [line.split("Terrace: ")[1] for line in new.splitlines() if "[Warning] Terrace: " in line]
+
+    made = ["--terrace-log=8M", "--terrace-log-partitions=2", "--terrace-object-buffer=64M"]
+    assert overruled(*made) == []
+    assert overruled(*made) == []
+    assert overruled("--terrace-object-buffer=64M") == [], "nobody asked for another log"
+    file = tmp_path / "terrace.toml"
+    file.write_text(f'volume_path = "{stopped.directory}/data/terrace"\nlog_partitions = 1\nobject_buffer = "4M"\n')
+    # The file and the variables; a value counts as asked for also where it is the default.
+    said = overruled(f"--terrace-config={file}", "--terrace-log=96M")
+    assert said[:2] == ["log = 96M is not in force: the volume was made with 8M", "log_partitions = 1 is not in force: the volume was made with 2"]
+    assert len(said) == 3 and said[2].startswith("object_buffer = 4M is not in force: the volume has 64M"), said
+
+
 def test_wrong_settings_are_named_at_once_and_the_server_lives(stopped, run):
     base = stopped.options
     wrong = ["memory=1M", "log-partitions=99", "flash=1G", "object=ftp://nowhere/x", "emulate=moon", "flash-admission=never"]

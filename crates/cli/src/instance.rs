@@ -82,11 +82,13 @@ pub fn open(place: &Place) -> Result<Instance, Fault> {
     {
         return Err(absent(volume));
     }
-    let seen = config::assemble_to_read(&text, &overrides).map_err(|fault| Fault::usage(fault.message))?;
+    let (config, seen) =
+        config::assemble_to_read(&text, &overrides).map_err(|fault| Fault::usage(fault.message))?;
     if !seen.volume.exists("superblock").map_err(Error::from)? {
         return Err(absent(&seen.volume.describe()));
     }
     let look = Look::open(seen.volume, seen.store)?;
+    config.overruled(&look.superblock).iter().for_each(|what| eprintln!("warning: {what}"));
     Ok(Instance { look, flash: seen.flash })
 }
 

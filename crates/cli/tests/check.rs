@@ -6,6 +6,7 @@ mod instance;
 use instance::{Instance, PAGE};
 use std::path::Path;
 use std::process::Command;
+use terrace_engine::config::{Bytes, Config};
 
 #[test]
 fn a_sound_instance_has_no_fault_closed_or_crashed() {
@@ -42,6 +43,50 @@ fn status_says_what_the_instance_is_and_where_its_pages_are() {
     assert_eq!(number("volume_bytes"), pages("volume") * PAGE as u64);
     assert!(pages("object") > 50 && spaces.iter().any(|space| space["index"] == "plain"), "{status:#}");
     assert!(status["flash_bytes"].is_u64() && status["unfinished_transactions"] == 0);
+}
+
+#[test]
+fn a_setting_that_the_volume_overrules_is_named_and_others_are_not() {
+    let instance = Instance::new("overruled", true);
+    let file = instance.at("terrace.toml");
+    let warned = |settings: &str| {
+        std::fs::write(&file, settings).unwrap();
+        let status = instance.run("status", &["--config", file.to_str().unwrap()]);
+        assert!(status.status.success());
+        String::from_utf8(status.stderr).unwrap()
+    };
+    // It was made with 8M, 1 and 16M. More of the object buffer is what the next start gives it.
+    assert_eq!(warned(""), "");
+    assert_eq!(warned("log = \"8M\"\nlog_partitions = 1\nobject_buffer = \"20M\"\nmemory = \"64M\""), "");
+    let said = warned("log = \"96M\"\nlog_partitions = 3\nobject_buffer = \"8M\"");
+    let words = [
+        "warning: log = 96M is not in force: the volume was made with 8M\n",
+        "warning: log_partitions = 3 is not in force: the volume was made with 1\n",
+        "warning: object_buffer = 8M is not in force: the volume has 16M",
+    ];
+    assert!(words.iter().all(|word| said.contains(word)) && said.lines().count() == 3, "{said}");
+
+    // A program that starts it finds the same in the notes.
+    let notes = |change: fn(&mut Config)| {
+        let engine = instance.open_with(change);
+        let notes = engine.notes().into_iter().filter(|(name, _)| *name == "setting_overruled");
+        let notes: Vec<String> = notes.map(|(_, text)| text).collect();
+        engine.shutdown().unwrap();
+        notes
+    };
+    assert_eq!(notes(|_| {}), [""; 0]);
+    let said = notes(|config| (config.log, config.object_buffer) = (Bytes(4 << 20), Bytes(4 << 20)));
+    assert!(
+        said.len() == 2 && said[0].contains("log = 4M") && said[1].contains("object_buffer = 4M"),
+        "{said:?}"
+    );
+    // It has more now, and that stays.
+    assert_eq!(notes(|config| config.object_buffer = Bytes(32 << 20)), [""; 0]);
+    let said = notes(|_| {});
+    assert!(
+        said.len() == 1 && said[0].contains("object_buffer = 16M is not in force: the volume has 32M"),
+        "{said:?}"
+    );
 }
 
 #[test]

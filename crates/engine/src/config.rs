@@ -4,8 +4,10 @@
 //! is unknown. Sizes are numbers of bytes or text with a unit (`"128M"`).
 
 mod memory;
+mod volume;
 
 use crate::error::Error;
+use std::collections::BTreeSet;
 use terrace_cost::prices::DOLLARS_MAX;
 use terrace_cost::{Price, Prices};
 use terrace_tier::admission::filter::Rule;
@@ -69,6 +71,8 @@ pub struct Config {
     pub purge_lag_max: usize,
     pub temporary_max: Bytes,
     pub prices: Prices,
+    /// The settings that a text named ([`Config::take_from`]), also those that it left at their default.
+    pub named: BTreeSet<&'static str>,
 }
 
 impl Default for Config {
@@ -91,6 +95,7 @@ impl Default for Config {
             purge_lag_max: 1_000_000,
             temporary_max: Bytes(8 << 30),
             prices: Prices::default(),
+            named: BTreeSet::new(),
         }
     }
 }
@@ -322,7 +327,12 @@ impl Config {
     /// Takes this list's settings out of a table that may have others as well. Returns what is wrong with
     /// them one by one; see also [`Config::faults`].
     pub fn take_from(&mut self, table: &mut Table) -> Vec<String> {
-        SETTINGS.iter().filter_map(|setting| setting.set(self, &table.remove(setting.name)?).err()).collect()
+        let take = |setting: &Setting| {
+            let value = table.remove(setting.name)?;
+            self.named.insert(setting.name);
+            setting.set(self, &value).err()
+        };
+        SETTINGS.iter().filter_map(take).collect()
     }
 
     /// What is wrong with the values, alone and together.

@@ -448,6 +448,7 @@ impl Engine {
             ("lineage", format!("{:032x}", superblock.lineage)),
             ("volume", s.volume.describe()),
         ];
+        notes.extend(s.overruled.iter().map(|what| ("setting_overruled", what.clone())));
         notes.extend(s.resizing.progress().map(|resize| {
             let (name, seconds) = (resize.what.name(), (s.world.clock.now() - resize.since) as f64 / 1e9);
             let (from, to, left) = (resize.from, resize.to, resize.left);

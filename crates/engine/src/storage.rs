@@ -78,6 +78,8 @@ pub struct Storage {
     pub checkpointer: Arc<Checkpointer>,
     /// As it was at the start; sizes may be others by now (`resize`).
     pub config: Config,
+    /// What that asked for and did not get at the start ([`Config::overruled`]).
+    pub overruled: Vec<String>,
     pub buffer: Arc<ObjectBuffer>,
     pub resizing: Resizing,
     /// Quotas, limits and placement of tables.
@@ -111,6 +113,7 @@ impl Storage {
         let mut superblock = read_by;
         superblock.begin_epoch(found.end)?;
         superblock.slots = superblock.slots.max(config.slots());
+        let overruled = config.overruled(&superblock);
         superblock.generation += 1;
         let superblock_file = volume.open(superblock::FILE)?;
         superblock.write(&*superblock_file)?;
@@ -229,6 +232,7 @@ impl Storage {
             pending,
             checkpointer,
             config: config.clone(),
+            overruled,
             buffer,
             resizing: Resizing::new(config),
             rules,

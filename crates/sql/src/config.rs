@@ -205,9 +205,9 @@ pub fn metrics_listen(text: &str, overrides: &str) -> Result<Option<SocketAddr>>
 }
 
 /// Reads both texts and opens the places for looking only.
-pub fn assemble_to_read(text: &str, overrides: &str) -> Result<Seen> {
-    let (_, places) = read(text, overrides, Purpose::Look)?;
-    parts::open_to_read(&places)
+pub fn assemble_to_read(text: &str, overrides: &str) -> Result<(Config, Seen)> {
+    let (config, places) = read(text, overrides, Purpose::Look)?;
+    Ok((config, parts::open_to_read(&places)?))
 }
 
 /// The same, to be changed as well: for who has looked before.

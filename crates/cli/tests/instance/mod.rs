@@ -94,10 +94,14 @@ impl Instance {
     }
 
     pub fn open(&self) -> Arc<Engine> {
+        self.open_with(|_| {})
+    }
+
+    pub fn open_with(&self, change: impl FnOnce(&mut Config)) -> Arc<Engine> {
         let store = object::open(&object::Settings::new(self.at("objects").to_str().unwrap())).unwrap();
         let volume = Arc::new(RealDisk::open(self.at("volume")).unwrap());
         let flash = Arc::new(RealDisk::open(self.at("flash")).unwrap());
-        let config = Config {
+        let mut config = Config {
             memory: Bytes(16 << 20),
             log: Bytes(8 << 20),
             object_buffer: Bytes(16 << 20),
@@ -105,6 +109,7 @@ impl Instance {
             compression: Codec::None, // an image is where its place says, whole
             ..Config::default()
         };
+        change(&mut config);
         Engine::open(config, Parts { world: world(), volume, flash: Some(flash), store: Some(store) })
             .unwrap()
     }
