@@ -24,6 +24,8 @@ pub static UNFINISHED_KEPT: Switch = Switch::new();
 pub static CATALOG_NOT_WAITED: Switch = Switch::new();
 /// Rollback takes an update's record off and leaves the row as it is.
 pub static ROLLBACK_SKIPS: Switch = Switch::new();
+/// Undo of a delete mark is taken for that of any value that names its place.
+pub static STALE_COPY_BELIEVED: Switch = Switch::new();
 /// Purge removes a row that was deleted and has come back since.
 pub static REVIVED_ROW_PURGED: Switch = Switch::new();
 /// A start gives transaction ids out again that were given out before the crash.

@@ -67,7 +67,8 @@ impl Change<'_> {
             return Some(old.to_vec());
         }
         // Who copied another value of this transaction, which was undone since, may be led here, too.
-        let (_, rest) = Head::decode(made).filter(|(head, _)| head.deleted())?;
+        let is_mark = |head: Head| head.deleted() || crate::planted::STALE_COPY_BELIEVED.on();
+        let (_, rest) = Head::decode(made).filter(|(head, _)| is_mark(*head))?;
         Some([old, rest].concat())
     }
 }
