@@ -9,7 +9,8 @@
   DROP TABLE or DROP DATABASE is told of it: a data directory may be lost for other reasons, and the rows not with it.
 
   The server opens a table by its list, and never compares it with the definition: with fewer partitions in the list it crashes, with others
-  it looks for rows in the wrong ones. So each partition that is opened asks whether they agree.
+  it looks for rows in the wrong ones. So each partition that is opened asks whether they agree. (A statement that names only partitions
+  past the end of a list that is too short, and opens the table, ends the server all the same: it opens none, and takes one's lock count.)
 */
 #include "ddl.h"
 #include "definition_files.h"
@@ -124,13 +125,19 @@ static void take_new_names(Tables *tables)
   });
 }
 
-/** The table that the server changes the partitions of by this name, `db/#sql-shadow-number-table`; empty: it is no such name. */
+/**
+  The table that the server changes the partitions of by this name, `db/#sql-shadow-number-table`; empty: it is no such name. The table's
+  name stands in it as the user wrote it, not as in the table's own files.
+*/
 static std::string changed_by(const std::string &shadow)
 {
   static const char SHADOW[]= "#sql-shadow-";
   const size_t name= shadow.find(FN_LIBCHAR) + 1, dash= shadow.find('-', name + sizeof SHADOW - 1);
-  const bool is_one= !shadow.compare(name, sizeof SHADOW - 1, SHADOW) && dash != std::string::npos;
-  return is_one ? shadow.substr(0, name) + shadow.substr(dash + 1) : "";
+  if (shadow.compare(name, sizeof SHADOW - 1, SHADOW) || dash == std::string::npos)
+    return "";
+  char table[FN_REFLEN];
+  tablename_to_filename(shadow.c_str() + dash + 1, table, sizeof table);
+  return shadow.substr(0, name) + table;
 }
 
 /**
@@ -346,8 +353,9 @@ bool fits_definition(const TABLE *table, const handler *partition, const std::st
   table->file->get_no_parts("", &listed);
   const std::string of= table_of(name);
   bool fits= listed == table->part_info->get_tot_partitions();
-  // The names once for each time that the table is opened.
-  if (fits && static_cast<ha_partition *>(table->file)->get_child_handlers()[0] == partition)
+  // The names once for each time that the table is opened: by the first that is, for a statement may name those that it wants.
+  const uint first= bitmap_get_first_set(&table->part_info->read_partitions);
+  if (fits && (first == MY_BIT_NONE || static_cast<ha_partition *>(table->file)->get_child_handlers()[first] == partition))
     fits= names_in(file_of(of, ".par"), true) == names_by_definition(table->part_info);
   if (!fits)
     sql_print_error("Terrace: %s can't be opened: its list of partitions (.par) is of another definition than its .frm", of.c_str());

@@ -196,6 +196,9 @@ def test_a_list_of_partitions_of_another_definition_is_an_error_and_no_crash(own
     run(connection, f"ALTER TABLE {table} {change}")
     after, rows, counts = open(list_file, "rb").read(), run(connection, f"SELECT * FROM {table}"), run(connection, parts)
     assert before != after and dict(counts)[table] >= 2
+    # Named alone, one that lies past the end of a shorter list ends the server before any partition is opened.
+    by_place = f"SELECT PARTITION_NAME FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = '{table}' ORDER BY PARTITION_ORDINAL_POSITION, SUBPARTITION_ORDINAL_POSITION"
+    named = {name for (name,) in run(connection, by_place)[: struct.unpack_from("<I", before, 8)[0]]}
     run(connection, "FLUSH TABLES")
     with open(list_file, "wb") as file:
         file.write(before)
@@ -204,6 +207,12 @@ def test_a_list_of_partitions_of_another_definition_is_an_error_and_no_crash(own
         with pytest.raises(pymysql.err.MySQLError) as refused:
             run(connection, f"SELECT * FROM {table}")
         assert refused.value.args[0] == 1484, refused.value
+    # A statement that names partitions opens those alone, whichever come first.
+    for part in sorted(named):
+        run(connection, "FLUSH TABLES")
+        with pytest.raises(pymysql.err.MySQLError) as refused:
+            run(connection, f"SELECT * FROM {table} PARTITION (`{part}`)")
+        assert refused.value.args[0] == 1484, (part, refused.value)
     assert f"d/{table} can't be opened: its list of partitions" in said(own_server)
     with open(list_file, "wb") as file:
         file.write(after)
@@ -220,6 +229,31 @@ def test_a_list_of_partitions_of_another_definition_is_an_error_and_no_crash(own
     with open(list_file, "wb") as file:
         file.write(head[:4] + struct.pack("<I", checksum) + head[8:])
     assert run(connection, f"SELECT * FROM {table}") == rows and run(connection, parts) == counts
+
+
+@pytest.mark.parametrize("lost", [("frm", "par"), ("par",)], ids=["both", "list"])
+def test_partitions_are_added_to_a_table_whose_name_is_not_its_files(own_server, engine, lost):
+    """The files that are to take the old ones' place are named with the name as the user wrote it."""
+    if engine == "InnoDB":
+        pytest.skip("the server's recovery loses the table, whatever the engine")
+    connection = own_server.connect()
+    run(connection, "CREATE DATABASE `d d`")
+    connection.select_db("d d")
+    run(connection, f"CREATE TABLE `p-é p` (id INT PRIMARY KEY) ENGINE={engine} PARTITION BY RANGE (id) (PARTITION `a b` VALUES LESS THAN (10))")
+    run(connection, "INSERT INTO `p-é p` VALUES (1), (2)")
+    run(connection, "ALTER TABLE `p-é p` ADD PARTITION (PARTITION `c-d` VALUES LESS THAN (20))")
+    own_server.kill9()
+    directory = os.path.join(own_server.directory, "data", "d@0020d")
+    stem = next(name for name in os.listdir(directory) if name.endswith(".par"))[: -len(".par")]
+    assert stem != "p-é p"
+    for kind in lost:
+        os.rename(os.path.join(directory, f"{stem}.{kind}"), os.path.join(directory, f"#sql-shadow-5-p-é p.{kind}"))
+    own_server.start()
+    connection = own_server.connect()
+    connection.select_db("d d")
+    run(connection, "INSERT INTO `p-é p` VALUES (11)")
+    assert sorted(run(connection, "SELECT * FROM `p-é p`")) == [(1,), (2,), (11,)], said(own_server)
+    assert not [name for name in os.listdir(directory) if name.startswith("#sql")]
 
 
 def test_what_the_server_dropped_while_the_volume_was_gone_goes_and_nothing_else(own_server, engine):
