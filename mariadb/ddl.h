@@ -22,7 +22,7 @@ bool server_recovers();
 /** False: the partition is opened by a list that is not the one of its table's definition; the error log says so. `name` is the engine's. */
 bool fits_definition(const TABLE *table, const handler *partition, const std::string &name);
 void fill_partition_calls(handlerton *into);
-/** Before the server recovers: of which tables the partitions have lost their list. */
+/** Before the server recovers: partitions that an interrupted rename has parted go back, and those of tables that lost their list are noted. */
 void remember_strays();
 /** Under what a table's sample is kept; empty: it isn't. `name` is the engine's. */
 std::string statistics_of(const terrace_table *table, const std::string &name);

@@ -72,7 +72,7 @@ static bool are_of(const std::vector<std::string> &names, const std::string &lis
 /** A list without a definition, and its partitions, follow the definition. */
 static void follow_definition(const fs::path &list, const std::string &listed, Tables *tables)
 {
-  const std::vector<std::string> names= names_in(list);
+  const std::vector<std::string> names= names_in(list, recovering);
   std::vector<std::string> fitting;
   for_each_file(".frm", [&](const fs::path &frm, const std::string &table) {
     if (!names.empty() && !has_file(table, ".par") && are_of(names, listed, table, version_in(frm), *tables))
@@ -193,6 +193,37 @@ static Stray parted_from(const std::string &name, const std::string &version, st
   return count == 1 ? found : range.second;
 }
 
+/** Partitions that have gone from their table without its list follow it back: a rename was interrupted. `stray`: by what follows the table's name. */
+static void unite(std::multimap<std::string, std::string> stray, const Tables &tables)
+{
+  if (stray.empty())
+    return;
+  for_each_file(".par", [&](const fs::path &list, const std::string &table) {
+    const std::string version= defined_version(table);
+    // While the engine starts it has no number yet that a list could name.
+    if (recovering && engine_in(file_of(table, ".frm")) != "Terrace")
+      return;
+    for (const std::string &partition : names_in(list, recovering))
+    {
+      const std::string suffix= MARK + partition, name= table + suffix;
+      if (tables.count(name))
+        continue;
+      const auto range= stray.equal_range(suffix);
+      const auto found= parted_from(name, version, range, tables);
+      if (found == range.second)
+        continue;
+      const std::string from= found->second;
+      Properties properties= tables.at(from);
+      properties.flags&= ~(Properties::REPLACED | Properties::RENAMED);
+      if (redefine(from, name, properties))
+        sql_print_warning("Terrace: can't rename %s back to %s: %s", from.c_str(), name.c_str(), last_message().c_str());
+      else
+        sql_print_information("Terrace: a rename was interrupted: %s is %s again", from.c_str(), name.c_str());
+      stray.erase(found);
+    }
+  });
+}
+
 static void bring_back_partitions()
 {
   Tables tables;
@@ -207,30 +238,7 @@ static void bring_back_partitions()
   });
   for (const auto &one : lists)
     follow_definition(one.first, one.second, &tables);
-  std::multimap<std::string, std::string> stray= strays(tables);
-  if (stray.empty())
-    return;
-  for_each_file(".par", [&](const fs::path &list, const std::string &table) {
-    const std::string version= defined_version(table);
-    for (const std::string &partition : names_in(list))
-    {
-      const std::string suffix= MARK + partition, name= table + suffix;
-      if (tables.count(name))
-        continue;
-      const auto range= stray.equal_range(suffix);
-      const auto found= parted_from(name, version, range, tables);
-      if (found == range.second)
-        continue;
-      const std::string from= found->second;
-      Properties properties= tables[from];
-      properties.flags&= ~(Properties::REPLACED | Properties::RENAMED);
-      if (redefine(from, name, properties))
-        sql_print_warning("Terrace: can't rename %s back to %s: %s", from.c_str(), name.c_str(), last_message().c_str());
-      else
-        sql_print_information("Terrace: a rename was interrupted: %s is %s again", from.c_str(), name.c_str());
-      stray.erase(found);
-    }
-  });
+  unite(strays(tables), tables);
 }
 
 /** Tables whose partitions have lost their list, but not their definition: the server was dropping them, and goes on with it. */
@@ -241,12 +249,25 @@ void remember_strays()
   Tables tables;
   if (!list_shown(&tables))
     return;
+  // Those of a rename that was interrupted go back first, and so does their list: the server takes renames of before it back, to
+  // names that they stand under.
+  std::vector<std::pair<fs::path, std::string>> lists;
+  for_each_file(".par", [&](const fs::path &list, const std::string &table) {
+    if (!has_file(table, ".frm") && !is_passing_name(table))
+      lists.emplace_back(list, table);
+  });
+  for (const auto &[list, table] : lists)
+    follow_definition(list, table, &tables);
+  std::multimap<std::string, std::string> renamed;
   for (const auto &one : strays(tables))
   {
     const std::string table= table_of(one.second);
     if (!defined_version(table).empty())
       being_dropped.insert(table);
+    else if (!has_file(table, ".frm"))
+      renamed.insert(one);
   }
+  unite(renamed, tables);
 }
 
 static void drop_strays()

@@ -50,6 +50,7 @@ STATEMENTS = {
     "rename": "RENAME TABLE t TO n",
     "rename-many": "RENAME TABLE t TO a, u TO t, p TO u, a TO p",
     "rename-partitions": "RENAME TABLE p TO n",
+    "rename-partitions-round": "RENAME TABLE p TO a, h TO p, a TO h",
     "alter-copy": "ALTER TABLE t ADD COLUMN w INT DEFAULT 3 FIRST, ALGORITHM=COPY",
     "alter-in-place": "ALTER TABLE t ADD KEY ks (s), DROP KEY kv, ALGORITHM=NOCOPY",
     "alter-instant": "ALTER TABLE t CHANGE v w INT DEFAULT 7, ALGORITHM=INSTANT",
