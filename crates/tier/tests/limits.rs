@@ -5,11 +5,12 @@ mod rig;
 use rig::Rig;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::AlignedBuf;
 use terrace_io::cancel::Cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Sched, Step, Worker};
-use terrace_tier::below::ReadError;
-use terrace_tier::page::{PageId, SpaceId};
+use terrace_tier::below::{Below as _, ReadError, TurnNo};
+use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
 use terrace_tier::pool::Access;
 use terrace_tier::quota::{Limit, Placement, Rules, TableRule};
 
@@ -162,4 +163,81 @@ fn a_limit_that_is_lifted_lets_go_who_waits() {
     let (rig, rules) = rig(5);
     let (_, waited) = while_one_waits(&rig, move || rules.set(Vec::new()));
     assert!(waited <= 2 * terrace_io::cancel::LOOK, "{waited} ns");
+}
+
+/// A reader at work on one page, without threads: what `Pool` does between its waits.
+struct Reader {
+    id: PageId,
+    mine: Option<TurnNo>,
+    wakes: Nanos,
+}
+
+/// Readers who share pages, are killed, find that another has brought their page, and see the limit lifted and set again: whoever goes
+/// gives back what he took, so in the long run the table is read as often as it may be, no more and hardly less.
+#[test]
+fn tokens_are_neither_lost_nor_made_by_readers_who_come_and_go() {
+    const RATE: u64 = 50;
+    for seed in 10..16 {
+        let (rig, rules) = rig(seed);
+        let (path, clock, random) = (rig.run.path.clone(), rig.sim.clock.clone(), rig.sim.world().random);
+        rules.set(once_a_second(RATE));
+        let cancel = Arc::new(Cancel::default());
+        let _scope = cancel.scope();
+        let draw = |n: u64| random.next_u64() % n;
+        let mut image = AlignedBuf::zeroed(PAGE_SIZE);
+        let mut readers: Vec<Reader> = Vec::new();
+        let (since, before) = (now(&rig), from_volume(&rig));
+        let (mut for_nothing, mut rules_set) = (0, 0);
+        while now(&rig) - since < 60 * SECOND {
+            while readers.len() < 12 {
+                readers.push(Reader { id: limited(draw(40) as u32), mine: None, wakes: now(&rig) });
+            }
+            let i = draw(readers.len() as u64) as usize;
+            let reader = &mut readers[i];
+            let goes = match draw(200) {
+                0..4 => true, // killed
+                4 if seed % 2 == 0 => {
+                    // Somebody in the background brings it, for nothing.
+                    for_nothing += 1;
+                    let _shield = terrace_io::cancel::shield();
+                    path.fetch(reader.id, &mut image).unwrap();
+                    true
+                }
+                _ if reader.wakes > now(&rig) => false,
+                _ => match path.turn(reader.id, &mut reader.mine) {
+                    0 => {
+                        path.fetch(reader.id, &mut image).unwrap();
+                        true
+                    }
+                    wait => {
+                        reader.wakes = now(&rig) + wait;
+                        false
+                    }
+                },
+            };
+            if goes {
+                let gone = readers.swap_remove(i);
+                gone.mine.iter().for_each(|no| path.end_turn(gone.id, *no));
+            }
+            if seed % 3 == 0 && draw(1000) == 0 {
+                // Another option of the table: those who wait take their turns anew.
+                let mut changed = once_a_second(RATE);
+                changed[0].1.flash.min = draw(2);
+                rules.set(changed);
+                rules_set += 1;
+            }
+            clock.advance(draw(2_000_000));
+        }
+        let seconds = (now(&rig) - since) / SECOND;
+        let read = from_volume(&rig) - before;
+        let told = format!("seed {seed}: {read} in {seconds} s, {for_nothing} in the background");
+        println!("{told}");
+        assert!(read >= RATE * seconds * 19 / 20, "{told}");
+        // A new rule begins with a full bucket: a tenth of a second's tokens.
+        let most = RATE * (seconds + 1) + rules_set * RATE / 10;
+        assert!(read <= most, "{told}: at most {most}");
+        for gone in readers {
+            gone.mine.iter().for_each(|no| path.end_turn(gone.id, *no));
+        }
+    }
 }

@@ -242,6 +242,7 @@ impl Locks {
 
     /// Locks were given back: so is memory, if it is much.
     fn return_loan(&self, inner: &mut Inner) {
+        inner.locks.shrink();
         if inner.loan.bytes() > 0 {
             let kept = inner.bytes_kept(self.gaps.load(Ordering::Acquire));
             let needed = kept.saturating_sub(inner.own).next_multiple_of(inner.step);

@@ -15,6 +15,8 @@ use terrace_tier::page::SpaceId;
 const NONE: u32 = u32::MAX;
 /// Locks in a piece of the slab: it grows without being copied.
 const PIECE: usize = 1024;
+/// With fewer locks left than one of so many slots, the rest of the slab is given back.
+const SPARSE: usize = 8;
 /// What a lock takes at the most, in bytes, but for a key that is longer than [`KEY_INLINE`]: its slot, its part of the table
 /// after that has grown, while it grows.
 pub const BYTES: usize = size_of::<Lock>() + 2 * size_of::<(u8, u32)>() + 4;
@@ -41,6 +43,9 @@ impl Modes {
     }
     fn strongest(self) -> Mode {
         if self.exclusive { Mode::Exclusive } else { Mode::Shared }
+    }
+    fn has(mut self, mode: Mode) -> bool {
+        *self.place(mode)
     }
     fn is_empty(self) -> bool {
         !self.shared && !self.exclusive
@@ -236,6 +241,23 @@ impl Names {
         // A statement that locked many rows leaves no memory behind.
         if self.table.is_empty() && self.slab.len() > 1 {
             (self.slab, self.free, self.table) = (Vec::new(), None, HashTable::new());
+        }
+    }
+
+    /// Gives back what is kept for many locks if few are left: on a busy server there is always one. Costs a look at each that is left.
+    pub fn shrink(&mut self) {
+        if self.slab.len() < 2 || self.table.len() > self.slab.len() * PIECE / SPARSE {
+            return;
+        }
+        let old = std::mem::take(self);
+        for (session, head) in old.heads {
+            let next = |place: &u32| Some(at(&old.slab, *place).next).filter(|next| *next != NONE);
+            let places: Vec<u32> = std::iter::successors(Some(head), next).collect();
+            for lock in places.iter().rev().map(|place| at(&old.slab, *place)) {
+                for mode in [Mode::Shared, Mode::Exclusive].into_iter().filter(|mode| lock.modes.has(*mode)) {
+                    self.set(session, NameRef { space: lock.space, key: &lock.key }, mode);
+                }
+            }
         }
     }
 

@@ -9,8 +9,9 @@
 //! What is borrowed under a latch is memory too much until an evictor comes.
 //!
 //! Bounds, of all frames: a quarter for what can do with less; a half for what cannot. Frames for loans are never taken from
-//! the reserve, nor from a page that is pinned, and nobody waits for them: while all other pages are dirty, a loan is behind until
-//! the flusher has been there. A reader who finds no frame for a while because all others are pinned or dirty gets lent ones back.
+//! the reserve, nor from a page that is pinned, and nobody waits for them: where so many pages are dirty that those who read would have
+//! hardly any frames left, a loan is behind until the flusher has been there, however long that takes (the object buffer may be full). A
+//! reader who finds no frame for a while because all others are pinned or dirty gets lent ones back.
 //!
 //! A frame that is lent is free and in no list that pages take frames from. While the pool is made smaller those
 //! behind its new end are as good as empty ones; when it grows they are free, and lent again.
@@ -18,6 +19,7 @@
 //! Locks: `turn`, then as in `resize`.
 
 use super::{Free, Pool};
+use crate::flush::dirty_limit;
 use crate::frame::FrameNo;
 use crate::page::PAGE_SIZE;
 use crate::planted;
@@ -33,6 +35,9 @@ const PLACES: usize = 8;
 /// Of all frames, what is lent at the most to those that can do with less, and to all.
 const OPTIONAL: usize = 4;
 const MOST: usize = 2;
+/// Frames that are neither lent nor dirty: so many sixteenths stay. With half of the frames lent, that is just what writers leave, who wait
+/// at five eighths of those in circulation.
+const CLEAN: usize = 3;
 
 /// What borrowed memory is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,9 +180,11 @@ impl Pool {
         (self.frames() / 64).clamp(4, STEP) * PAGE_SIZE
     }
 
+    /// As many as are borrowed, as far as dirty pages leave some to those who read.
     fn frames_to_lend(&self) -> usize {
-        let bytes = self.lending.bytes.load(Ordering::Acquire);
-        bytes.div_ceil(PAGE_SIZE).min(self.frames() / MOST)
+        let frames = self.frames();
+        let borrowed = self.lending.bytes.load(Ordering::Acquire).div_ceil(PAGE_SIZE).min(frames / MOST);
+        borrowed.min((frames - frames * CLEAN / 16).saturating_sub(self.dirty_frames()))
     }
 
     /// One step that brings the frames out of circulation to as many as are lent. No latch is held.
@@ -310,6 +317,9 @@ impl Pool {
         let frames = self.frames_in_circulation();
         self.headroom.resize(frames);
         self.queues.lock().resize(frames);
+        if self.dirty_frames() > dirty_limit(frames) {
+            self.flush_wanted.notify();
+        }
     }
 }
 

@@ -318,3 +318,49 @@ fn many_locks_borrow_memory_and_give_it_back() {
     locks.release_gaps(3, SPACE);
     assert_eq!(lent(), 0);
 }
+
+/// Row locks of other sessions come and go, and there is always one: the memory stayed with the locks for ever.
+#[test]
+fn many_locks_give_their_memory_back_while_others_hold_a_few() {
+    let pool = crate::testing::pool_of(1024);
+    let locks = Locks::new(terrace_io::real::world(), usize::MAX, 64 << 20, 256 << 10, &pool);
+    let lent = || pool.lent_for(Purpose::Locks);
+    let take = |session: u64, key: u64, mode| {
+        locks.take_row(session, SPACE, &key.to_be_bytes(), mode, None).map(drop).unwrap()
+    };
+    for round in 1..4 {
+        (0..200).for_each(|key| take(7, key, Mode::Exclusive));
+        (200..300).for_each(|key| take(7, key, Mode::Shared));
+        (200..300).for_each(|key| take(8, key, Mode::Shared));
+        (250..300u64).for_each(|key| locks.release_row(8, SPACE, &key.to_be_bytes(), Mode::Shared));
+        (250..260).for_each(|key| take(7, key, Mode::Exclusive));
+        (1000..40_000).for_each(|key| take(1, key, Mode::Exclusive));
+        assert!(lent() > 2 << 20);
+        locks.release_all(1, &[]);
+        assert_eq!((lent(), locks.held()), (0, 350), "round {round}");
+        // What is left is held as before.
+        let inner = locks.inner.lock();
+        for key in 0..300u64 {
+            let key = key.to_be_bytes();
+            let name = NameRef { space: SPACE, key: &key };
+            let number = u64::from_be_bytes(key);
+            let seven =
+                if number < 200 || (250..260).contains(&number) { Mode::Exclusive } else { Mode::Shared };
+            assert_eq!(inner.locks.held_by(7, name), Some(seven));
+            assert_eq!(inner.locks.held_by(8, name), (200..250).contains(&number).then_some(Mode::Shared));
+            assert_eq!(inner.locks.held_by(1, name), None);
+        }
+        drop(inner);
+        // Both modes of a lock are each given back by themselves.
+        (250..260u64).for_each(|key| locks.release_row(7, SPACE, &key.to_be_bytes(), Mode::Exclusive));
+        let name = 255u64.to_be_bytes();
+        assert_eq!(
+            locks.inner.lock().locks.held_by(7, NameRef { space: SPACE, key: &name }),
+            Some(Mode::Shared)
+        );
+        locks.release_all(7, &[]);
+        assert_eq!(locks.held(), 50);
+        locks.release_all(8, &[]);
+        assert_eq!(locks.held(), 0);
+    }
+}

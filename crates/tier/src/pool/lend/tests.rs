@@ -120,12 +120,14 @@ fn a_loan_takes_no_frame_that_somebody_needs() {
     assert_eq!(pages.pool().dirty_frames(), 40);
     let mut loan = Loan::new(pages.pool(), Purpose::Locks);
     assert!(loan.take(32 * PAGE_SIZE));
-    assert_eq!(settle(&pages), Settled::Stuck);
-    let (lent, reserve) = (pages.pool().frames_lent(), pages.pool().reserve());
-    assert_eq!((lent, pages.pool().free_frames()), (24 - reserve, reserve));
+    let wanted = pages.pool().flush_wanted.ticket();
+    assert_eq!(settle(&pages), Settled::Even);
+    assert_eq!((pages.pool().frames_lent(), pages.pool().free_frames()), (12, 12), "what dirty pages leave");
+    assert!(pages.pool().flush_wanted.moved_on(wanted), "the flusher is told");
+    let reserve = pages.pool().reserve();
     let pins: Vec<_> = (0..36).map(|page| pages.load(id(page), Access::Normal).unwrap()).collect();
     flush_all(&pages, &below);
-    settle(&pages);
+    assert_eq!(settle(&pages), Settled::Stuck);
     let free = pages.pool().free_frames();
     assert!(free >= reserve && pages.pool().frames_lent() + free + 36 <= 64, "{free} are free");
     // All that is not lent is pinned: who needs a frame gets one back.
@@ -239,4 +241,34 @@ fn pages_keep_their_content_while_frames_come_and_go() {
     check(&pages, 300);
     let changes = |page| pages.read(id(page), Access::Normal).unwrap().page().u64(AT + 8);
     assert_eq!((0..300).map(changes).sum::<u64>(), 40_000, "a change was lost");
+}
+
+/// Each of their reads waited for a tenth of a second, for a frame that was lent again as soon as it was clean.
+#[test]
+fn a_loan_leaves_frames_to_those_who_read_while_dirty_pages_cannot_be_flushed() {
+    let (pages, below) = pages(256, 256);
+    fill(&pages, &below, 12);
+    (12..172).for_each(|page| create(&pages, page));
+    assert_eq!(pages.pool().dirty_frames(), 160);
+    let mut loan = Loan::new(pages.pool(), Purpose::Locks);
+    assert!(loan.take(128 * PAGE_SIZE));
+    let mut evictor = pages.evictors().remove(0);
+    let mut evict = || while evictor.step() == terrace_io::sched::Step::Worked {};
+    evict();
+    assert!(pages.pool().frames_lent() > 0);
+    for _ in 0..4 {
+        for page in 0..12 {
+            drop(pages.read(id(page), Access::Normal).unwrap());
+            evict();
+        }
+    }
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let counters = &pages.pool().counters;
+    assert_eq!(count(&counters.frame_waits), 0);
+    assert!(count(&counters.misses) <= 12, "{} misses of 12 pages", count(&counters.misses));
+    // As soon as they are clean it has all.
+    flush_all(&pages, &below);
+    evict();
+    assert_eq!(pages.pool().frames_lent(), 128);
+    check(&pages, 172);
 }
