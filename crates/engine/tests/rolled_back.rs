@@ -86,7 +86,7 @@ fn a_unique_key_whose_deletion_is_rolled_back_keeps_others_out() {
 fn a_unique_key_that_is_only_ever_rolled_back_is_nobodys_duplicate() {
     race(
         Isolation::ReadCommitted,
-        |txn, table, key| insert(txn, table, key),
+        insert,
         |txn, table, key| {
             let inserted = insert(txn, table, key);
             assert!(matches!(inserted, Ok(()) | Err(Error::Deadlock)), "{inserted:?}");
