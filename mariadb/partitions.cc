@@ -200,8 +200,8 @@ static void unite(std::multimap<std::string, std::string> stray, const Tables &t
     return;
   for_each_file(".par", [&](const fs::path &list, const std::string &table) {
     const std::string version= defined_version(table);
-    // While the engine starts it has no number yet that a list could name.
-    if (recovering && engine_in(file_of(table, ".frm")) != "Terrace")
+    // While the engine starts it has no number yet that a list could name; and what a change of partitions has left is the server's.
+    if (recovering && (is_passing_name(table) || engine_in(file_of(table, ".frm")) != "Terrace"))
       return;
     for (const std::string &partition : names_in(list, recovering))
     {
