@@ -16,7 +16,7 @@ use crate::table::Table;
 use crate::txn::cancel::Scope;
 use crate::txn::rows::{STALE_MAX, payload};
 use crate::txn::{Lock, Txn};
-use crate::version::{Reader, Seen, seen};
+use crate::version::{Reader, Seen, head_of, seen};
 use locking::{Last, Taken};
 use std::sync::Arc;
 use terrace_tier::pool::Access;
@@ -433,6 +433,11 @@ impl Cursor {
     /// What the reader sees of the entry whose key and value were copied.
     fn look_closely(&mut self, reader: Reader) -> Result<Look> {
         for _ in 0..STALE_MAX {
+            if self.is_of_own_row(reader)? {
+                // The row as the reader sees it is the newest, and so are its entries.
+                let there = self.read_again()? && !head_of(&self.value)?.deleted();
+                return Ok(if there && self.open_value()? { Look::Seen } else { Look::Nothing });
+            }
             match seen(
                 self.txn.core(),
                 reader,
@@ -462,6 +467,19 @@ impl Cursor {
         let name = self.table.name();
         let why = "a row changes faster than it can be read, or a version that is needed is not there";
         Err(Error::Unavailable(format!("table {name}: index {}: {why}", self.index)))
+    }
+
+    /// Whether others have changed the secondary entry past the reader's view, and the reader's transaction then changed the row. It sees
+    /// its own row, so neither the entry's past nor that it is too new tells whether the entry is that row's.
+    fn is_of_own_row(&self, reader: Reader) -> Result<bool> {
+        let head = head_of(&self.value)?;
+        if self.index == 0 || reader.me == 0 || reader.sees(self.txn.core(), head.txn) {
+            return Ok(false);
+        }
+        let parts = Head::decode(&self.value).and_then(|(_, rest)| row::entry_parts(rest));
+        let Some(key) = parts.and_then(|(at, _)| self.key.get(at..)) else { return Ok(false) };
+        let newest = |row: Option<&[u8]>| row.and_then(Head::decode).map(|(head, _)| head.txn);
+        Ok(self.table.tree(0)?.get(key, Access::Normal, newest)? == Some(reader.me))
     }
 
     /// The usual case: the entry that the tree's cursor copied is the version seen, and holds all of
