@@ -1,3 +1,4 @@
+import random
 import threading
 import time
 
@@ -31,6 +32,61 @@ def test_repeatable_read_sees_one_moment(two, run):
     assert run(a, "SELECT id FROM t FORCE INDEX (v) WHERE v >= 0 ORDER BY v") == [(1,), (2,), (3,)]
     run(a, "COMMIT")
     assert run(a, "SELECT id, v FROM t ORDER BY id") == [(1, 11), (3, 30), (4, 40)]
+
+
+READS = [
+    "SELECT v, id FROM {t} FORCE INDEX (kv) ORDER BY v, id",
+    "SELECT id, v, s FROM {t} FORCE INDEX (kv) WHERE v BETWEEN 2 AND 7 ORDER BY v DESC, id DESC",
+    "SELECT COUNT(*), SUM(v), SUM(s) FROM {t} FORCE INDEX (kv) WHERE v > 0",
+    "SELECT id, u FROM {t} FORCE INDEX (ku) WHERE u > 0 ORDER BY u",
+    "SELECT id, v, u, s FROM {t} FORCE INDEX (PRIMARY)",
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_own_changes_of_rows_that_others_changed_since_are_seen_once_by_every_index(server, db, run, seed):
+    """As InnoDB: who changes a row that his view doesn't see as it is sees it as he left it, and once."""
+    dice, tables = random.Random(seed), {"InnoDB": "ti", "Terrace": "tt"}
+    for engine, t in tables.items():
+        run(db, f"CREATE TABLE {t} (id INT PRIMARY KEY, v INT, u INT, s INT, KEY kv (v), UNIQUE ku (u)) ENGINE={engine}")
+        run(db, f"INSERT INTO {t} SELECT seq, seq % 10, seq, 0 FROM seq_1_to_12")
+    a, b = server.connect(database=db.name), server.connect(database=db.name)
+    fresh, there = 100, set(range(1, 13))
+    for _ in range(6):
+        run(a, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        run(a, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        mine, before, saved = set(), set(there), None
+        for step in range(30):
+            who = dice.choice([a, b, b])
+            fresh += 1
+            free = sorted(there if who is a else there - mine)
+            row, v = dice.choice(free or [0]), dice.randrange(10)
+            kind = dice.choice(["v", "v", "u", "s", "delete", "insert", "back"])
+            if kind == "back" and who is a:
+                sql = "SAVEPOINT one" if saved is None else "ROLLBACK TO one"
+                (there, saved) = (there, set(there)) if saved is None else ((there - mine) | (saved & mine), saved)
+            elif kind == "insert":
+                sql = f"INSERT INTO {{t}} VALUES ({fresh}, {v}, {fresh}, 0)"
+                there = there | {fresh}
+                mine |= {fresh} if who is a else set()
+            elif not free or kind == "back":
+                continue
+            else:
+                sql = "DELETE FROM {t} WHERE id = %d" % row if kind == "delete" else "UPDATE {t} SET %s WHERE id = %d" % ({"v": f"v = {v}", "u": f"u = {fresh}", "s": "s = s + 1"}[kind], row)
+                there = there - {row} if kind == "delete" else there
+                mine |= {row} if who is a else set()
+            for t in tables.values():
+                run(who, sql.format(t=t))
+            for read in READS:
+                found = [run(a, read.format(t=t)) for t in tables.values()]
+                assert found[0] == found[1], f"seed {seed}, step {step}, {sql}: {read}"
+        if dice.randrange(2):
+            run(a, "COMMIT")
+        else:
+            run(a, "ROLLBACK")
+            there = {row for (row,) in run(b, "SELECT id FROM ti")}
+    a.close()
+    b.close()
 
 
 def test_read_committed_sees_each_statements_moment(two, run):
