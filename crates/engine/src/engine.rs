@@ -62,13 +62,7 @@ impl Engine {
         let bound = storage.checkpointer.superblock().transactions;
         let bound = if crate::planted::ID_REUSED.on() { 0 } else { bound };
         let ids = Ids::new(bound.max(recovered.highest));
-        let locks = Locks::new(
-            storage.world.clone(),
-            config.locks_max,
-            config.locks_memory(),
-            config.locks_own(),
-            storage.pages.pool(),
-        );
+        let locks = Locks::of(storage.world.clone(), &config, storage.pages.pool());
         let left = recovered.unfinished.iter().chain(recovered.prepared.iter().map(|(_, l)| l));
         left.for_each(|one| ids.revive(one.id()));
         let live = catalog.spaces();

@@ -14,7 +14,7 @@ use super::{Result, Tree, TreeError};
 use crate::space::ROOT_PAGE;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
-use terrace_tier::mtr::{Mtr, PageNo};
+use terrace_tier::mtr::{Mtr, MtrError, PageNo};
 use terrace_tier::page::PageId;
 use terrace_tier::pages::{Pin, ReadGuard};
 use terrace_tier::pool::Access;
@@ -177,8 +177,17 @@ impl<'p> Spot<'_, 'p> {
     }
 }
 
+/// The ways down for one call.
+#[derive(Default)]
+pub(super) struct Trip {
+    /// What was loaded for it, until it is done.
+    pub kept: SmallVec<[Pin; 2]>,
+    pub notes: Notes,
+    restarts: usize,
+}
+
 /// A leaf under exclusive latch, or what to do first.
-pub(super) enum Latched {
+enum Latched {
     Yes(PageNo),
     Again,
     Load(u32),
@@ -200,25 +209,10 @@ impl Tree {
         let value_max = plan.value_max;
         check_sizes(key, value_max.unwrap_or(0))?;
         let log = record_bound(edit::log_of_entry(key.len() + value_max.unwrap_or(0))) + plan.log_bytes;
-        let mut kept: SmallVec<[Pin; 2]> = SmallVec::new();
-        let mut notes = Notes::default();
-        let mut restarts = 0;
+        let mut trip = Trip::default();
         loop {
-            let mut mtr = self.pages.begin(log, plan.new_pages, plan.urgency).map_err(TreeError::from)?;
-            let leaf = match self.leaf_to_write(&mut mtr, hint, key, &mut notes)? {
-                Latched::Yes(leaf) => leaf,
-                Latched::Again => {
-                    drop(mtr);
-                    restarts += 1;
-                    self.begin_again(restarts)?;
-                    continue;
-                }
-                Latched::Load(page) => {
-                    drop(mtr);
-                    kept.push(self.load(page)?);
-                    continue;
-                }
-            };
+            let begin = || self.pages.begin(log, plan.new_pages, plan.urgency);
+            let (mut mtr, leaf) = self.latched_leaf(begin, hint, key, &mut trip)?;
             let node = Node::new(mtr.page(leaf));
             let place = node.find(key);
             let (id, was) = (mtr.id(leaf), Leaf::of(node));
@@ -241,7 +235,7 @@ impl Tree {
                 Flow::Load(page) => {
                     assert!(!mtr.changed(), "page {page} was asked for after a change");
                     drop(mtr);
-                    kept.push(self.pages.load(page, Access::Normal).map_err(TreeError::from)?);
+                    trip.kept.push(self.pages.load(page, Access::Normal).map_err(TreeError::from)?);
                     continue;
                 }
             }
@@ -252,7 +246,7 @@ impl Tree {
             if rows != 0 {
                 self.rows_since.fetch_add(rows, Ordering::Relaxed);
             }
-            self.finish_noted(&mut notes);
+            self.finish_noted(&mut trip.notes);
             if sparse {
                 *hint = Hint::default();
                 self.follow_up(|| self.shrink(0, key));
@@ -295,8 +289,34 @@ impl Tree {
         Ok(self.pages.load(self.space.page_id(page), Access::Normal)?)
     }
 
+    /// The key's leaf, latched in a mini-transaction of `begin`'s. What has to be waited for on the way ends that, and it begins anew.
+    #[inline]
+    pub(super) fn latched_leaf<'a>(
+        &self,
+        begin: impl Fn() -> std::result::Result<Mtr<'a>, MtrError>,
+        hint: &mut Hint,
+        key: &[u8],
+        trip: &mut Trip,
+    ) -> Result<(Mtr<'a>, PageNo)> {
+        loop {
+            let mut mtr = begin()?;
+            match self.leaf_to_write(&mut mtr, hint, key, &mut trip.notes)? {
+                Latched::Yes(leaf) => return Ok((mtr, leaf)),
+                Latched::Again => {
+                    drop(mtr);
+                    trip.restarts += 1;
+                    self.begin_again(trip.restarts)?;
+                }
+                Latched::Load(page) => {
+                    drop(mtr);
+                    trip.kept.push(self.load(page)?);
+                }
+            }
+        }
+    }
+
     /// Latches the key's leaf: the hint's if it looks right, else the one that is led to from the root. Waits for latches only.
-    pub(super) fn leaf_to_write(
+    fn leaf_to_write(
         &self,
         mtr: &mut Mtr<'_>,
         hint: &mut Hint,

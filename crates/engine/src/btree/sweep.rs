@@ -1,13 +1,10 @@
 //! Removing many keys: those of one leaf go together, under one latch, in one mini-transaction.
 
-use super::descend::Notes;
 use super::edit;
-use super::modify::{Hint, Latched, Leaf};
+use super::modify::{Hint, Leaf, Trip};
 use super::node::Node;
 use super::{Result, Tree};
-use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
-use terrace_tier::pages::Pin;
 use terrace_tier::redo::{Urgency, record_bound};
 
 /// Keys that one mini-transaction removes at the most, and log bytes for them.
@@ -19,25 +16,10 @@ impl Tree {
     /// before an error stays removed.
     pub fn sweep(&self, keys: &[&[u8]], urgency: Urgency, goes: impl Fn(&[u8]) -> bool) -> Result<()> {
         let mut rest = keys;
-        let mut kept: SmallVec<[Pin; 2]> = SmallVec::new();
-        let mut notes = Notes::default();
-        let mut restarts = 0;
+        let mut trip = Trip::default();
         while let Some(first) = rest.first() {
-            let mut mtr = self.pages.begin(LOG, 0, urgency)?;
-            let leaf = match self.leaf_to_write(&mut mtr, &mut Hint::default(), first, &mut notes)? {
-                Latched::Yes(leaf) => leaf,
-                Latched::Again => {
-                    drop(mtr);
-                    restarts += 1;
-                    self.begin_again(restarts)?;
-                    continue;
-                }
-                Latched::Load(page) => {
-                    drop(mtr);
-                    kept.push(self.load(page)?);
-                    continue;
-                }
-            };
+            let begin = || self.pages.begin(LOG, 0, urgency);
+            let (mut mtr, leaf) = self.latched_leaf(begin, &mut Hint::default(), first, &mut trip)?;
             let was = Leaf::of(Node::new(mtr.page(leaf)));
             let mut removed = 0;
             let mut looked = 0;
@@ -71,11 +53,11 @@ impl Tree {
             } else {
                 drop(mtr);
             }
-            self.finish_noted(&mut notes);
+            self.finish_noted(&mut trip.notes);
             if sparse {
                 self.follow_up(|| self.shrink(0, first));
             }
-            kept.clear();
+            trip.kept.clear();
             rest = &rest[looked..];
         }
         Ok(())

@@ -20,6 +20,7 @@ mod wait;
 pub use owners::{OnWait, Owners};
 pub use wait::Request;
 
+use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::row::TxnId;
 use gaps::Gaps;
@@ -138,6 +139,11 @@ pub enum InTheWay {
 }
 
 impl Locks {
+    /// As the configuration bounds them.
+    pub fn of(world: World, config: &Config, pool: &Arc<Pool>) -> Locks {
+        Locks::new(world, config.locks_max, config.locks_memory(), config.locks_own(), pool)
+    }
+
     /// `max` locks at the most, that take `bytes_max`; what they take beyond `own` is `pool`'s memory.
     pub fn new(world: World, max: usize, bytes_max: usize, own: usize, pool: &Arc<Pool>) -> Locks {
         let inner = Inner {

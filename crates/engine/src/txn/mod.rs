@@ -12,6 +12,7 @@
 pub mod cancel;
 mod change;
 pub(crate) mod fill;
+mod hints;
 pub mod history;
 pub mod ids;
 pub mod lag;
@@ -21,7 +22,6 @@ pub mod recover;
 mod rollback;
 pub mod rows;
 
-use crate::btree::Hint;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::{Request, Want};
@@ -32,6 +32,7 @@ use crate::undo::stream::{Mark, Stream, append_log};
 use crate::version::Reader;
 use cancel::Cancel;
 use hashbrown::HashSet;
+use hints::Hints;
 use history::Past;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,28 +115,6 @@ pub(crate) struct State {
 struct Buffers {
     record: Vec<u8>,
     value: Vec<u8>,
-}
-
-/// The leaves of the last changes in each of some trees.
-#[derive(Default)]
-struct Hints(Vec<(SpaceId, Hint)>);
-
-impl Hints {
-    fn take(&mut self, space: SpaceId) -> Hint {
-        match self.0.iter().position(|(s, _)| *s == space) {
-            Some(i) => self.0.swap_remove(i).1,
-            None => Hint::default(),
-        }
-    }
-    fn put(&mut self, space: SpaceId, hint: Hint) {
-        if self.0.len() >= 16 {
-            self.0.remove(0);
-        }
-        self.0.push((space, hint));
-    }
-    fn clear(&mut self) {
-        self.0.clear();
-    }
 }
 
 impl State {

@@ -303,8 +303,8 @@ fn a_space_is_dropped() {
     assert_eq!(rig.pages.pool().free_frames(), FRAMES);
 }
 
-/// The pool gives up frames, and the pages in them move, while one page is changed, one read, and all are flushed.
-fn the_pool_shrinks() {
+/// Pages move to other frames while one is changed, one read, and all are flushed.
+fn frames_go(moves: fn(&Rig)) {
     let rig = Rig::that_grows(FRAMES + 4, FRAMES + 4);
     (0..4).for_each(|page| rig.create(100 + page));
     rig.bump(1);
@@ -317,44 +317,35 @@ fn the_pool_shrinks() {
             rig.flush();
             rig.evict();
         }),
-        Box::new(|rig| {
-            let mut looks = 0;
-            let shrunk = rig.pages.pool().resize(FRAMES, &mut |_| {
-                looks += 1;
-                thread::yield_now();
-                looks < 50
-            });
-            assert!(shrunk.is_ok() || rig.pages.pool().frames() == FRAMES + 4);
-        }),
+        Box::new(moves),
     ]);
     assert_eq!((rig.read(0), rig.read(1), rig.read(103)), (1, 1, 0));
 }
 
-/// Memory is lent and comes back, and the pages in its frames move, while one page is changed, one read, and all are flushed.
-fn the_pool_lends() {
-    let rig = Rig::that_grows(FRAMES + 4, FRAMES + 4);
-    (0..4).for_each(|page| rig.create(100 + page));
-    rig.bump(1);
-    rig.run(vec![
-        Box::new(|rig| {
-            rig.bump(0);
-            assert!(rig.read(1) >= 1);
-        }),
-        Box::new(|rig| {
-            rig.flush();
-            rig.evict();
-        }),
-        Box::new(|rig| {
-            let mut loan = Loan::new(rig.pages.pool(), Purpose::Sorts);
-            assert!(loan.ask(4 * PAGE_SIZE));
+/// The pool gives up frames.
+fn the_pool_shrinks() {
+    frames_go(|rig| {
+        let mut looks = 0;
+        let shrunk = rig.pages.pool().resize(FRAMES, &mut |_| {
+            looks += 1;
             thread::yield_now();
-            rig.pages.pool().settle();
-            drop(loan);
-            rig.pages.pool().settle();
-            assert_eq!(rig.pages.pool().frames_lent(), 0);
-        }),
-    ]);
-    assert_eq!((rig.read(0), rig.read(1), rig.read(103)), (1, 1, 0));
+            looks < 50
+        });
+        assert!(shrunk.is_ok() || rig.pages.pool().frames() == FRAMES + 4);
+    });
+}
+
+/// Memory is lent and comes back.
+fn the_pool_lends() {
+    frames_go(|rig| {
+        let mut loan = Loan::new(rig.pages.pool(), Purpose::Sorts);
+        assert!(loan.ask(4 * PAGE_SIZE));
+        thread::yield_now();
+        rig.pages.pool().settle();
+        drop(loan);
+        rig.pages.pool().settle();
+        assert_eq!(rig.pages.pool().frames_lent(), 0);
+    });
 }
 
 /// The smallest: one reads, one evicts.

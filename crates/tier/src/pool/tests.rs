@@ -3,7 +3,7 @@ use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
 use crate::pages::Pages;
 use crate::pool::Access;
 use crate::redo::Urgency;
-use crate::testing::{MemoryBelow, flush_all, pages, replay};
+use crate::testing::{MemoryBelow, MemoryLog, flush_all, pages, replay, world};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,15 @@ use terrace_io::sched::Worker;
 const SPACE: SpaceId = SpaceId(20);
 const AT: usize = 100;
 
-fn id(page: u32) -> PageId {
+pub(super) fn id(page: u32) -> PageId {
     PageId::new(SPACE, page)
+}
+
+/// A pool that can grow to `max` frames, and what is below it.
+pub(super) fn that_grow(frames: usize, max: usize) -> (Arc<Pages>, Arc<MemoryBelow>) {
+    let below = Arc::new(MemoryBelow::default());
+    let log = Arc::new(MemoryLog::default());
+    (Arc::new(Pages::that_grow(world(), frames, max, below.clone(), log)), below)
 }
 
 fn create(pages: &Pages, page: u32) {

@@ -1,25 +1,15 @@
 use super::*;
 use crate::frame::State;
-use crate::page::{PageId, PageKind, SpaceId};
+use crate::page::PageKind;
 use crate::pages::Pages;
-use crate::pool::tests::resident;
+use crate::pool::tests::{id, resident, that_grow as pages};
 use crate::pool::{Access, PoolLeft};
 use crate::redo::Urgency;
-use crate::testing::{MemoryBelow, MemoryLog, flush_all, world};
+use crate::testing::{MemoryBelow, flush_all};
 use std::sync::atomic::AtomicBool;
 use terrace_io::sched::Worker as _;
 
 const AT: usize = 100;
-
-fn id(page: u32) -> PageId {
-    PageId::new(SpaceId(20), page)
-}
-
-fn pages(frames: usize, max: usize) -> (Arc<Pages>, Arc<MemoryBelow>) {
-    let below = Arc::new(MemoryBelow::default());
-    let log = Arc::new(MemoryLog::default());
-    (Arc::new(Pages::that_grow(world(), frames, max, below.clone(), log)), below)
-}
 
 fn create(pages: &Pages, page: u32) {
     let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();

@@ -110,3 +110,9 @@ fn a_position_has_cooled_when_its_time_has_passed() {
     (0..1000).for_each(|n| _ = ages.sample(10_000 + n * 10, 60));
     assert!(ages.samples.len() <= SAMPLES as usize + 2);
 }
+
+#[test]
+fn an_eighth_is_kept_free_and_of_few_slots_up_to_a_quarter() {
+    let marks = [0, 100, 2048, 4096, 80_000].map(|slots| (low(slots), high(slots)));
+    assert_eq!(marks, [(0, 0), (25, 36), (512, 768), (512, 768), (10_000, 15_000)]);
+}
