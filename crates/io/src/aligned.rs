@@ -8,7 +8,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 
 /// Buffers from this length on, in bytes, are mapped.
-const MAPPED_MIN: usize = 128 << 10;
+const MAPPED_MIN: usize = 64 << 10;
 /// What the kernel maps is a multiple of this, in bytes.
 const KERNEL_PAGE: usize = 4096;
 
@@ -60,6 +60,24 @@ impl AlignedBuf {
                 self.mapped = keep;
             }
         }
+    }
+
+    /// The first `at` bytes and the rest in words of the machine's order; `at` is a multiple of a word's length.
+    pub fn split_words_mut(&mut self, at: usize) -> (&mut [u8], &mut [u64]) {
+        let (front, back) = self.split_at_mut(at);
+        assert!(at.is_multiple_of(size_of::<u64>()));
+        // SAFETY: any bits are a `u64`. The buffer starts at and is as long as a multiple of a sector, and `at` is one of a word, so that
+        // nothing is left over on either side.
+        let (_, words, _) = unsafe { back.align_to_mut::<u64>() };
+        (front, words)
+    }
+    /// [`AlignedBuf::split_words_mut`], to read.
+    pub fn split_words(&self, at: usize) -> (&[u8], &[u64]) {
+        let (front, back) = self.split_at(at);
+        assert!(at.is_multiple_of(size_of::<u64>()));
+        // SAFETY: as above.
+        let (_, words, _) = unsafe { back.align_to::<u64>() };
+        (front, words)
     }
 
     /// Whether the kernel would give a buffer of `len` bytes now: to be asked before what is large and can be

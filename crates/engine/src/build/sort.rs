@@ -16,15 +16,11 @@ const HEAD: usize = 6;
 const NOT_UNIQUE: u16 = u16::MAX;
 /// Bytes that it works with at the least.
 const LEAST: usize = 4 * spill::CHUNK;
-/// What a run that is merged takes: a chunk, and what was read of it.
-const WAY: usize = 2 * spill::CHUNK;
+/// What a run that is merged takes.
+const WAY: usize = spill::CARRIED + spill::CHUNK;
 
 /// An entry in memory: the key's first bytes, which mostly decide, and where it is.
-#[derive(Clone, Copy)]
-struct Ref {
-    head: u64,
-    at: u32,
-}
+type Ref = [u64; 2];
 
 fn len_at(bytes: &[u8], at: usize) -> usize {
     usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
@@ -43,16 +39,63 @@ fn head_of(key: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
+/// Memory with entries: from its start they themselves, one after the other, towards its end their references. In one mapping, for
+/// what an allocator is given back of a list that grew it keeps for a while, beyond what was lent.
+#[derive(Default)]
+struct Filled {
+    /// Made with the first entry, as long as the budget, and real as far as it was filled.
+    buf: Option<AlignedBuf>,
+    used: usize,
+    entries: usize,
+}
+
+impl Filled {
+    /// Bytes with one more entry, of so many bytes of key and value.
+    fn with(&self, len: usize) -> usize {
+        self.used + HEAD + len + (self.entries + 1) * size_of::<Ref>()
+    }
+
+    /// One more entry, of these parts. It fits: [`Filled::with`] it is no more than `budget`.
+    fn push(&mut self, budget: usize, head: u64, parts: [&[u8]; 3]) {
+        let buf = self.buf.get_or_insert_with(|| AlignedBuf::zeroed(budget));
+        self.entries += 1;
+        let at = buf.len() - self.entries * size_of::<Ref>();
+        let (bytes, refs) = buf.split_words_mut(at);
+        (refs[0], refs[1]) = (head, self.used as u64);
+        for part in parts {
+            bytes[self.used..self.used + part.len()].copy_from_slice(part);
+            self.used += part.len();
+        }
+    }
+
+    fn sort(&mut self) {
+        let Some(buf) = &mut self.buf else { return };
+        let (bytes, refs) = buf.split_words_mut(buf.len() - self.entries * size_of::<Ref>());
+        refs.as_chunks_mut::<2>().0.sort_unstable_by(|a: &Ref, b: &Ref| {
+            a[0].cmp(&b[0]).then_with(|| key_of(&bytes[a[1] as usize..]).cmp(key_of(&bytes[b[1] as usize..])))
+        });
+    }
+
+    /// The entry at a place of their order.
+    fn entry(&self, index: usize) -> &[u8] {
+        let Some(buf) = &self.buf else { return &[] };
+        let (bytes, refs) = buf.split_words(buf.len() - self.entries * size_of::<Ref>());
+        let entry = &bytes[refs[2 * index + 1] as usize..];
+        &entry[..len_of(entry)]
+    }
+
+    fn clear(&mut self) {
+        (self.used, self.entries) = (0, 0);
+    }
+}
+
 pub struct Sort {
     spill: Arc<Spill>,
     budget: usize,
     loan: Loan,
     /// Bytes that it borrows at a time.
     step: usize,
-    /// Entries, one after the other; made with the first, as long as the budget, and real as far as it was filled.
-    bytes: Option<AlignedBuf>,
-    used: usize,
-    refs: Vec<Ref>,
+    filled: Filled,
     runs: Vec<Run>,
     entries: u64,
 }
@@ -65,9 +108,7 @@ impl Sort {
             budget: budget.clamp(LEAST, 1 << 30),
             loan: Loan::new(pool, Purpose::Sorts),
             step: pool.loan_step(),
-            bytes: None,
-            used: 0,
-            refs: Vec::new(),
+            filled: Filled::default(),
             runs: Vec::new(),
             entries: 0,
         }
@@ -75,8 +116,8 @@ impl Sort {
 
     /// Whether an entry with so many bytes of key and value would be too much for its memory. Borrows some if it is to be had.
     pub fn is_full(&mut self, len: usize) -> bool {
-        let needed = self.used + HEAD + len + (self.refs.len() + 1) * size_of::<Ref>();
-        !self.refs.is_empty() && needed > self.loan.bytes().max(LEAST) && !self.borrow(needed)
+        let needed = self.filled.with(len);
+        self.filled.entries > 0 && needed > self.loan.bytes().max(LEAST) && !self.borrow(needed)
     }
 
     /// Borrows so much that it has `needed` bytes, if that is within its budget and the pool lends it.
@@ -102,38 +143,21 @@ impl Sort {
             // If the pool has lent all it can: so little it takes beside it.
             let _ = self.loan.take(LEAST);
         }
-        let bytes = self.bytes.get_or_insert_with(|| AlignedBuf::zeroed(self.budget));
-        self.refs.push(Ref { head: head_of(key), at: self.used as u32 });
         let unique = unique.map_or(NOT_UNIQUE, |len| len as u16);
         let lens = [key.len() as u16, unique, value.len() as u16].map(u16::to_le_bytes);
-        for part in [lens.as_flattened(), key, value] {
-            bytes[self.used..self.used + part.len()].copy_from_slice(part);
-            self.used += part.len();
-        }
+        self.filled.push(self.budget, head_of(key), [lens.as_flattened(), key, value]);
         self.entries += 1;
         Ok(())
     }
 
-    fn sort(&mut self) {
-        let bytes = self.bytes.as_deref().unwrap_or(&[]);
-        self.refs.sort_unstable_by(|a, b| {
-            a.head
-                .cmp(&b.head)
-                .then_with(|| key_of(&bytes[a.at as usize..]).cmp(key_of(&bytes[b.at as usize..])))
-        });
-    }
-
     fn write_run(&mut self) -> Result<()> {
-        self.sort();
+        self.filled.sort();
         let mut writer = Writer::new(self.spill.clone());
-        let bytes = self.bytes.as_deref().unwrap_or(&[]);
-        for one in &self.refs {
-            let entry = &bytes[one.at as usize..];
-            writer.write(&entry[..len_of(entry)])?;
+        for index in 0..self.filled.entries {
+            writer.write(self.filled.entry(index))?;
         }
         self.runs.push(writer.finish()?);
-        self.used = 0;
-        self.refs.clear();
+        self.filled.clear();
         Ok(())
     }
 
@@ -145,14 +169,14 @@ impl Sort {
     /// `go_on` is asked from time to time; what it fails with ends the sort.
     pub fn finish(mut self, go_on: &mut dyn FnMut() -> Result<()>) -> Result<Sorted> {
         if self.runs.is_empty() {
-            self.sort();
-            let source = Source::Memory { bytes: self.bytes, refs: self.refs, next: 0 };
+            self.filled.sort();
+            let source = Source::Memory { filled: self.filled, next: 0 };
             return Ok(Sorted { source, _loan: self.loan });
         }
-        if !self.refs.is_empty() {
+        if self.filled.entries > 0 {
             self.write_run()?;
         }
-        (self.bytes, self.refs) = (None, Vec::new());
+        self.filled = Filled::default();
         // All at once, if that is to be had.
         let needed = (self.runs.len() * WAY).min(self.budget);
         while self.loan.bytes() < needed && self.borrow(self.loan.bytes() + 1) {}
@@ -177,7 +201,7 @@ impl Sort {
 }
 
 enum Source {
-    Memory { bytes: Option<AlignedBuf>, refs: Vec<Ref>, next: usize },
+    Memory { filled: Filled, next: usize },
     Merge { merge: Merge, spill: Arc<Spill>, runs: Vec<Run> },
 }
 
@@ -192,9 +216,9 @@ impl Sorted {
     /// Goes to the next entry, at first to the first. False: there is none.
     pub fn advance(&mut self) -> Result<bool> {
         match &mut self.source {
-            Source::Memory { refs, next, .. } => {
-                *next = (*next + 1).min(refs.len() + 1);
-                Ok(*next <= refs.len())
+            Source::Memory { filled, next } => {
+                *next = (*next + 1).min(filled.entries + 1);
+                Ok(*next <= filled.entries)
             }
             Source::Merge { merge, .. } => merge.advance(),
         }
@@ -209,10 +233,7 @@ impl Sorted {
     }
     fn entry(&self) -> &[u8] {
         match &self.source {
-            Source::Memory { bytes, refs, next } => {
-                let entry = &bytes.as_deref().unwrap_or(&[])[refs[*next - 1].at as usize..];
-                &entry[..len_of(entry)]
-            }
+            Source::Memory { filled, next } => filled.entry(*next - 1),
             Source::Merge { merge, .. } => merge.entry(),
         }
     }

@@ -4,6 +4,7 @@
 
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::{Class, Disk, DiskError, File};
@@ -14,6 +15,8 @@ const PREFIX: &str = "sort.";
 const GROW: u64 = 4 << 20;
 /// Bytes of a request.
 pub const CHUNK: usize = 64 << 10;
+/// Bytes of a chunk that a reader keeps when it reads the next; an entry is shorter.
+pub const CARRIED: usize = 32 << 10;
 
 static NAMES: AtomicU64 = AtomicU64::new(0);
 
@@ -143,43 +146,43 @@ pub struct Reader {
     run: Run,
     /// Bytes of the run read so far.
     read: u64,
-    chunk: AlignedBuf,
-    bytes: Vec<u8>,
-    at: usize,
+    /// What is left of the chunk before, up to [`CARRIED`], and from there the chunk at hand.
+    buffer: AlignedBuf,
+    /// What of it is not taken yet.
+    left: Range<usize>,
 }
 
 impl Reader {
     pub fn new(spill: Arc<Spill>, run: Run) -> Reader {
-        Reader { spill, run, read: 0, chunk: AlignedBuf::zeroed(CHUNK), bytes: Vec::new(), at: 0 }
+        Reader { spill, run, read: 0, buffer: AlignedBuf::zeroed(CARRIED + CHUNK), left: CARRIED..CARRIED }
     }
 
     /// Whether everything was taken.
     pub fn is_at_end(&self) -> bool {
-        self.read == self.run.len && self.at == self.bytes.len()
+        self.read == self.run.len && self.left.is_empty()
     }
 
-    /// The next `len` bytes, not taken yet.
+    /// The next `len` bytes, not taken yet; at most [`CARRIED`].
     pub fn peek(&mut self, len: usize) -> Result<&[u8]> {
-        while self.bytes.len() - self.at < len {
-            let left = self.run.len - self.read;
-            if left == 0 {
+        while self.left.len() < len {
+            let now = (self.run.len - self.read).min(CHUNK as u64) as usize;
+            if now == 0 || self.left.len() > CARRIED {
                 return Err(Error::Unavailable("sorting: the file ends too early".into()));
             }
-            self.bytes.drain(..self.at);
-            self.at = 0;
-            let now = left.min(CHUNK as u64) as usize;
+            let start = CARRIED - self.left.len();
+            self.buffer.copy_within(self.left.clone(), start);
             let sectors = now.next_multiple_of(SECTOR);
-            self.spill.read(self.run.start + self.read, &mut self.chunk[..sectors])?;
-            self.bytes.extend_from_slice(&self.chunk[..now]);
+            self.spill.read(self.run.start + self.read, &mut self.buffer[CARRIED..CARRIED + sectors])?;
+            self.left = start..CARRIED + now;
             self.read += now as u64;
         }
-        Ok(&self.bytes[self.at..self.at + len])
+        Ok(self.peeked(len))
     }
     /// What was peeked at last, without a look at the file.
     pub fn peeked(&self, len: usize) -> &[u8] {
-        &self.bytes[self.at..self.at + len]
+        &self.buffer[self.left.start..][..len]
     }
     pub fn take(&mut self, len: usize) {
-        self.at += len;
+        self.left.start += len;
     }
 }
