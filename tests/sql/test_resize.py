@@ -4,11 +4,13 @@ import os
 import threading
 import time
 
+import pymysql
 import pytest
 from conftest import end, private, wait_until
 from test_flash import status
 
 MIB = 1 << 20
+LOCK_TABLE_FULL = 1206
 ROWS = 20000
 
 
@@ -102,6 +104,28 @@ def test_sizes_change_under_load_within_seconds_and_nothing_is_lost(sized, run):
     assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == total
     # The volume's size stays; never less than what is configured.
     assert run(connection, "SELECT @@terrace_memory, @@terrace_flash, @@terrace_object_buffer") == [(32 * MIB, 64 * MIB, 256 * MIB)]
+
+
+def test_row_locks_may_take_what_the_memory_in_force_allows(sized, run):
+    """Their bound was the memory's of the start."""
+    connection = sized.connect(database="d")
+    run(connection, "CREATE TABLE apart (id INT PRIMARY KEY, k INT, pad INT, KEY (k)) ENGINE=Terrace")
+    run(connection, "INSERT INTO apart SELECT seq, seq * 7919 % 30011, 0 FROM seq_1_to_30000")
+
+    def lock_all():
+        run(connection, "BEGIN")
+        run(connection, "SELECT id FROM apart FORCE INDEX (k) WHERE k >= 0 AND pad = 1 FOR UPDATE")
+        held = int(status(connection, run, "row_locks"))
+        run(connection, "COMMIT")
+        return held
+
+    for _ in range(2):
+        resize(connection, run, "memory", 12 * MIB)
+        with pytest.raises(pymysql.err.OperationalError) as caught:
+            lock_all()
+        assert caught.value.args[0] == LOCK_TABLE_FULL, caught.value
+        resize(connection, run, "memory", 128 * MIB)
+        assert lock_all() >= 30000
 
 
 def test_memory_goes_back_to_the_machine(sized, run):

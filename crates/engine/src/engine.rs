@@ -20,6 +20,7 @@ use crate::txn::{Isolation, Lock, Txn};
 use crate::undo::stream::{self, Streams};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::Class;
@@ -405,7 +406,14 @@ impl Engine {
         if what != Size::Memory {
             self.core.check_guaranteed(&[], &TableRules::default(), what, to)?;
         }
-        self.core.storage.resize(what, to, stop)
+        self.core.storage.resize(what, to, stop)?;
+        if what == Size::Memory {
+            let config = self.core.storage.in_force();
+            for core in iter::once(&self.core).chain(self.core.of_temporary()) {
+                core.locks.bound(&config);
+            }
+        }
+        Ok(())
     }
 
     /// The settings in force, by name. Of the log and the object buffer what the volume has, which may be more

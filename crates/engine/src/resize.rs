@@ -147,7 +147,7 @@ impl Storage {
     }
 
     /// The configuration with the sizes in force.
-    fn in_force(&self) -> Config {
+    pub(crate) fn in_force(&self) -> Config {
         Config {
             memory: self.memory(),
             flash: self.flash_size(),

@@ -97,7 +97,9 @@ struct Inner {
     long: usize,
     waiters: Waiters,
     loan: Loan,
-    /// Bytes for which none is needed, and bytes of a step.
+    /// Bytes that all locks together may take.
+    bytes_max: usize,
+    /// Bytes for which no loan is needed, and bytes of a step.
     own: usize,
     step: usize,
 }
@@ -121,8 +123,6 @@ pub struct Locks {
     /// Waiting requests that nobody may pass any more.
     starving: AtomicUsize,
     max: usize,
-    /// Bytes that all locks together may take.
-    bytes_max: usize,
     /// Transaction id → the session that runs it.
     sessions: Mutex<HashMap<TxnId, u64>>,
     pub owners: Owners,
@@ -144,6 +144,12 @@ impl Locks {
         Locks::new(world, config.locks_max, config.locks_memory(), config.locks_own(), pool)
     }
 
+    /// The memory is another now. Locks that are held stay.
+    pub fn bound(&self, config: &Config) {
+        let mut inner = self.inner.lock();
+        (inner.bytes_max, inner.own) = (config.locks_memory(), config.locks_own());
+    }
+
     /// `max` locks at the most, that take `bytes_max`; what they take beyond `own` is `pool`'s memory.
     pub fn new(world: World, max: usize, bytes_max: usize, own: usize, pool: &Arc<Pool>) -> Locks {
         let inner = Inner {
@@ -153,6 +159,7 @@ impl Locks {
             long: 0,
             waiters: Waiters::default(),
             loan: Loan::new(pool, Purpose::Locks),
+            bytes_max,
             own,
             step: pool.loan_step(),
         };
@@ -164,7 +171,6 @@ impl Locks {
             waiting: AtomicUsize::new(0),
             starving: AtomicUsize::new(0),
             max,
-            bytes_max,
             sessions: Mutex::default(),
             owners: Owners::default(),
             counters: LockCounters::default(),
@@ -240,9 +246,9 @@ impl Locks {
             inner.locks.bytes() + (inner.ranges + gaps) * RANGE_BYTES + inner.long,
         );
         let kept = inner.bytes_kept(gaps);
-        match held < self.max && bytes < self.bytes_max && inner.borrow(kept) {
+        match held < self.max && bytes < inner.bytes_max && inner.borrow(kept) {
             true => Ok(()),
-            false => Err(Error::TooManyLocks { held, bytes, max: self.max, bytes_max: self.bytes_max }),
+            false => Err(Error::TooManyLocks { held, bytes, max: self.max, bytes_max: inner.bytes_max }),
         }
     }
 
