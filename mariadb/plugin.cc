@@ -30,7 +30,7 @@ namespace terrace {
 handlerton *hton;
 terrace_engine *engine;
 
-static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission, *metrics_listen;
+static char *config_path, *volume_path, *flash_path, *object_url, *object_endpoint, *emulate_profile, *flash_admission, *metrics_listen, *without;
 static char *compression;
 static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, sink_after, flash_bytes;
 static ulonglong sink_requests_max, memory_max_bytes, resize_wait;
@@ -56,6 +56,10 @@ static MYSQL_SYSVAR_STR(flash_path, flash_path, FIXED,
 static MYSQL_SYSVAR_STR(flash_admission, flash_admission, FIXED,
                         "Which pages that leave memory are copied to flash once it is full: admit-all, one-hit-discard, "
                         "ghost, tiny-lfu, ghost-tiny-lfu. Default: ghost",
+                        nullptr, nullptr, nullptr);
+static MYSQL_SYSVAR_STR(without, without, FIXED,
+                        "Mechanisms to leave out, by comma, to see what each is worth: clean-copies, prefetch, shared-misses, "
+                        "flash-for-the-store, warm-flash, deferral, pacing. Default: none",
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(object, object_url, FIXED,
                         "Where cold blocks go: s3://bucket/prefix or a directory. Default: none", nullptr, nullptr,
@@ -193,7 +197,7 @@ ulonglong lock_wait_ms(THD *thd)
 static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(config), MYSQL_SYSVAR(volume_path), MYSQL_SYSVAR(flash_path), MYSQL_SYSVAR(object),
   MYSQL_SYSVAR(object_endpoint), MYSQL_SYSVAR(emulate), MYSQL_SYSVAR(metrics_listen), MYSQL_SYSVAR(memory), MYSQL_SYSVAR(log),
-  MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission),
+  MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission), MYSQL_SYSVAR(without),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
@@ -284,6 +288,7 @@ static std::string settings()
   put_text(&toml, "volume_path", volume_path);
   put_text(&toml, "flash_path", flash_path);
   put_text(&toml, "flash_admission", flash_admission);
+  put_text(&toml, "without", without);
   put_text(&toml, "compression", compression);
   put_text(&toml, "object", object_url);
   put_text(&toml, "object_endpoint", object_endpoint);

@@ -12,6 +12,8 @@ import pytest
 from test_object import cold_server, is_mostly_far, load, status, store, wait_for  # noqa: F401 (fixtures)
 
 ROWS_A_STATEMENT = 40
+# What is far is only in the store.
+MORE_OPTIONS = ["--terrace-without=clean-copies"]
 KILLED, TIMED_OUT, GONE = 1317, 1969, (1927, 2006, 2013)
 
 

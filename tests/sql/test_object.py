@@ -102,10 +102,10 @@ def flashed(store, tmp_path, *more):
 
 
 @pytest.fixture
-def cold_server(store, tmp_path):
+def cold_server(store, tmp_path, request):
     directory = tmp_path / "server"
     os.makedirs(directory)
-    server = Server(str(directory), SIZES + store.options())
+    server = Server(str(directory), SIZES + store.options() + getattr(request.module, "MORE_OPTIONS", []))
     server.start()
     yield server
     end(server)
@@ -323,3 +323,31 @@ def test_a_large_value_that_is_far_comes_in_a_few_requests(cold_server, run):
     # Two to four, by how the pages that others left lie.
     assert requests < 5 * 25, f"{requests} requests for 25 values"
     assert size < 25 * 3 * 100_000, size
+
+
+@pytest.mark.parametrize("without", ["", "clean-copies,prefetch"])
+def test_what_sank_is_read_from_the_slots_that_it_left_unless_that_is_left_out(tmp_path, engine, run, without):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    server = Server(str(directory), SIZES + Store("directory", tmp_path).options() + [f"--terrace-without={without}"])
+    server.start()
+    try:
+        connection = server.connect()
+        assert run(connection, "SELECT @@terrace_without") == [(without,)]
+        load(connection, run)
+        wait_for(lambda: is_mostly_far(connection, run))
+        for pass_ in range(2):
+            for at in range(1, ROWS, 7):
+                assert run(connection, "SELECT v, LENGTH(pad) FROM t WHERE id = %s", (at,)) == [(at, 900)]
+        clean, far = (int(status(connection, run, name)) for name in ("reads_volume_clean", "reads_object"))
+        print(clean, far, status(connection, run, "object_buffer_slots_clean"))
+        assert clean == 0 if without else clean > 50, (clean, far)
+        assert int(status(connection, run, "object_buffer_slots_clean")) == 0 if without else True
+        # What is put back into slots is not read from those that are given out.
+        run(connection, "UPDATE t SET v = -v WHERE id % 30 = 0")
+        assert run(connection, "SELECT SUM(v < 0), SUM(v = -id), COUNT(*) FROM t") == [(ROWS // 30, ROWS // 30, ROWS)]
+        assert [row[3] for row in run(connection, "CHECK TABLE t")] == ["OK"]
+    finally:
+        end(server)

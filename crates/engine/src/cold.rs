@@ -27,6 +27,7 @@ use terrace_tier::path::FlashCache;
 use terrace_tier::pool::Pool;
 use terrace_tier::redo::Redo;
 use terrace_tier::sink::{self, EpochSequences, SinkParts, SinkSettings, SinkWorker, Sinker};
+use terrace_tier::without::Mechanism;
 
 /// The least memory of an instance with an object store: a sinker's buffers are among it.
 pub const MEMORY_MIN: Bytes = Bytes(10 << 20);
@@ -98,7 +99,9 @@ impl Cold {
         };
         let cool = config.sink_after_ms.saturating_mul(1_000_000);
         let memory = config.sink_memory();
-        let settings = SinkSettings { cool, requests_max: config.sink_requests_max as u64, memory };
+        let (requests_max, defers) =
+            (config.sink_requests_max as u64, !config.without.has(Mechanism::Deferral));
+        let settings = SinkSettings { cool, requests_max, memory, defers };
         let sinker = Arc::new(Sinker::new(sinking, settings));
         Ok(Cold { store, objects, fence, sinker, collector, workers: sink::workers(memory) })
     }

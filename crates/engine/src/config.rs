@@ -14,6 +14,7 @@ use terrace_tier::admission::filter::Rule;
 use terrace_tier::object::codec::Codec;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::sink;
+use terrace_tier::without::{Mechanism, Without};
 use toml::{Table, Value};
 
 pub use memory::{Budget, Buffers};
@@ -66,6 +67,7 @@ pub struct Config {
     pub compression: Codec,
     pub flash: Bytes,
     pub flash_admission: Rule,
+    pub without: Without,
     pub lock_wait_timeout_ms: u64,
     pub locks_max: usize,
     pub purge_lag_max: usize,
@@ -90,6 +92,7 @@ impl Default for Config {
             compression: Codec::Zstd,
             flash: Bytes(0),
             flash_admission: Rule::Ghost,
+            without: Without::default(),
             lock_wait_timeout_ms: 50_000,
             locks_max: 1_000_000,
             purge_lag_max: 1_000_000,
@@ -108,6 +111,7 @@ enum Field {
     Rule(fn(&mut Config) -> &mut Rule),
     Codec(fn(&mut Config) -> &mut Codec),
     Price(fn(&mut Config) -> &mut Price),
+    Without(fn(&mut Config) -> &mut Without),
 }
 
 pub struct Setting {
@@ -185,6 +189,13 @@ pub const SETTINGS: &[Setting] = &[
                   again in memory); ghost (those, and those that had left lately); tiny-lfu (those asked for more often than\n\
                   what would leave for them); ghost-tiny-lfu (both of the last two: about half the writes of ghost).",
         field: Field::Rule(|c| &mut c.flash_admission),
+    },
+    Setting {
+        name: "without",
+        meaning: "Mechanisms to leave out, by comma, to see what each is worth: clean-copies (reads of what sank from the free\n\
+                  slots it left), prefetch, shared-misses, flash-for-the-store (flash leaves to the volume what the volume\n\
+                  has), warm-flash, deferral (blocks written again and again sink later), pacing (of writers).",
+        field: Field::Without(|c| &mut c.without),
     },
     Setting {
         name: "lock_wait_timeout_ms",
@@ -280,6 +291,15 @@ impl Setting {
                     .and_then(Rule::named)
                     .ok_or_else(|| format!("{} = {value} is not among {}", self.name, known()))?;
             }
+            Field::Without(field) => {
+                let text = value
+                    .as_str()
+                    .ok_or_else(|| format!("{} = {value} is not a list of names", self.name))?;
+                *field(config) = Without::named(text).map_err(|name| {
+                    let known = Mechanism::NAMES.map(|(name, _)| name).join(", ");
+                    format!("{} = {value}: `{name}` is not among {known}", self.name)
+                })?;
+            }
             Field::Price(field) => {
                 let dollars = value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
                 *field(config) = dollars.and_then(Price::of_dollars).ok_or_else(|| {
@@ -296,7 +316,7 @@ impl Setting {
             Field::Size(field) => Some(field(config).0),
             Field::Count(field) => Some(*field(config) as u64),
             Field::Millis(field) => Some(*field(config)),
-            Field::Rule(_) | Field::Codec(_) => None,
+            Field::Rule(_) | Field::Codec(_) | Field::Without(_) => None,
             Field::Price(field) => Some(field(config).0),
         }
     }
@@ -309,6 +329,7 @@ impl Setting {
             Field::Rule(field) => format!("\"{}\"", field(config).name()),
             Field::Codec(field) => format!("\"{}\"", field(config).name()),
             Field::Price(field) => field(config).to_string(),
+            Field::Without(field) => format!("\"{}\"", field(config)),
         }
     }
 }

@@ -75,6 +75,7 @@ const GAUGES: &[&str] = &[
     "memory_lent_locks",
     "object_buffer_slots",
     "object_buffer_slots_free",
+    "object_buffer_slots_clean",
     "log_blocks",
     "log_blocks_used",
     "redo_pages_pending",

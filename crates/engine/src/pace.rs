@@ -18,6 +18,7 @@ use terrace_io::cancel;
 use terrace_io::clock::Nanos;
 use terrace_tier::redo::Redo;
 use terrace_tier::sink::policy;
+use terrace_tier::without::Mechanism;
 
 /// The delay of one change with half of the slots between nil and the watermark gone, twice, in nanoseconds.
 const DELAY: Nanos = 1_000_000;
@@ -77,7 +78,12 @@ impl Core {
     /// What one change costs now. Slots that dirty pages will take are taken.
     fn slot_delay(&self) -> Nanos {
         let map = &self.storage.map;
-        if self.storage.cold.is_none() || self.is_temporary() || crate::planted::WRITERS_NOT_PACED.on() {
+        let without = self.storage.config.without.has(Mechanism::Pacing);
+        if self.storage.cold.is_none()
+            || self.is_temporary()
+            || without
+            || crate::planted::WRITERS_NOT_PACED.on()
+        {
             return 0;
         }
         let (slots, free) = map.slots_pressure_lately();

@@ -49,6 +49,7 @@ use terrace_tier::prefetch::Prefetcher;
 use terrace_tier::quota::Rules;
 use terrace_tier::redo::Redo;
 use terrace_tier::temporary::{self, Spill, Unlogged};
+use terrace_tier::without::Mechanism;
 
 /// What an instance is opened on.
 pub struct Parts {
@@ -133,17 +134,22 @@ impl Storage {
         }));
         let redo: Arc<dyn Redo> = log.clone();
         let map = Arc::new(loading.finish(superblock.slots, redo.clone())?);
+        map.keep_clean_copies(!config.without.has(Mechanism::CleanCopies));
         let buffer = Arc::new(ObjectBuffer::open(volume)?);
         let bpe = open_flash(config, parts, superblock.instance);
         let flash = bpe.clone().map(|bpe| bpe as Arc<dyn FlashCache>);
         let objects = parts.store.clone().map(|store| {
             let objects = Objects::new(store).timed(parts.world.clock.clone());
-            Arc::new(objects.coalescing(parts.world.sched.clone(), config.coalescing()))
+            match config.without.has(Mechanism::SharedMisses) {
+                true => Arc::new(objects),
+                false => Arc::new(objects.coalescing(parts.world.sched.clone(), config.coalescing())),
+            }
         });
         objects.iter().for_each(|objects| objects.codecs.set_fallback(config.compression));
         let far = objects.clone().map(|objects| objects as Arc<dyn PageObjects>);
         let misses = Arc::new(Misses::new(parts.world.clock.clone()));
-        let path = Arc::new(Path::new(map.clone(), buffer.clone(), flash.clone(), far, misses));
+        let path = Path::new(map.clone(), buffer.clone(), flash.clone(), far, misses);
+        let path = Arc::new(path.without(config.without));
         path.set_pending(pending.clone());
         let rules = Arc::new(Rules::default());
         path.set_rules(parts.world.clone(), rules.clone());
@@ -451,5 +457,6 @@ fn open_flash(config: &Config, parts: &Parts, owner: u128) -> Option<Arc<Bpe>> {
     let flash = parts.flash.as_ref().filter(|_| config.flash.0 > 0)?;
     let queue_pages = config.buffers(parts.store.is_some()).flash_queue;
     let (flash_bytes, admission) = (config.flash.0, config.flash_admission);
-    Some(Arc::new(Bpe::open(&**flash, BpeSettings { owner, flash_bytes, queue_pages, admission })))
+    let warm = !config.without.has(Mechanism::WarmFlash);
+    Some(Arc::new(Bpe::open(&**flash, BpeSettings { owner, flash_bytes, queue_pages, admission, warm })))
 }

@@ -74,6 +74,8 @@ pub struct BpeSettings {
     pub queue_pages: usize,
     /// Which evidence buys a flash write.
     pub admission: Rule,
+    /// What the last run left there is used again.
+    pub warm: bool,
 }
 
 /// What a look into the flash gave.
@@ -217,7 +219,7 @@ impl Bpe {
     pub fn open(flash: &dyn Disk, settings: BpeSettings) -> Bpe {
         let slots = slots_of(settings.flash_bytes);
         let (files, warm, off) = match Files::open(flash, &settings) {
-            Ok((files, warm)) => (Some(files), warm, None),
+            Ok((files, warm)) => (Some(files), warm && settings.warm, None),
             Err(error) => (None, false, Some(format!("{}: {error}", flash.describe()))),
         };
         let slots = if off.is_some() { 0 } else { slots };

@@ -34,4 +34,5 @@ pub(crate) mod sync;
 pub mod temporary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod without;
 pub mod write_policy;

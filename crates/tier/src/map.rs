@@ -19,6 +19,7 @@
 //! Not here: writing images (`flush`, `sink`), reading them (`path`).
 
 mod buffered;
+mod clean;
 pub mod entry;
 pub mod home;
 mod publish;
@@ -309,9 +310,27 @@ impl Map {
         self.inner.read().slots.free()
     }
 
-    /// Bytes of the map's pages, all of them in memory.
+    /// Bytes of the map's pages, all of them in memory, and of what is known of clean copies.
     pub fn bytes(&self) -> u64 {
-        self.inner.read().pages.len() as u64 * PAGE_SIZE as u64
+        let inner = self.inner.read();
+        inner.pages.len() as u64 * PAGE_SIZE as u64 + inner.slots.clean().bytes()
+    }
+    /// The free slot that seems to have a clean copy of the page, which is in an object with this tag. Whoever reads it checks the
+    /// image: the slot may be given out meanwhile.
+    pub fn clean_copy(&self, id: PageId, tag: Tag) -> Option<Slot> {
+        self.inner.read().slots.clean().find(id, tag)
+    }
+    /// The slot has another image.
+    pub fn no_clean_copy(&self, id: PageId, tag: Tag, slot: Slot) {
+        self.inner.write().slots.is_not_clean(id, tag, slot);
+    }
+    /// Whether free slots are read for what sank from them; without, it is always the object that is read.
+    pub fn keep_clean_copies(&self, on: bool) {
+        self.inner.write().slots.keep_clean(on);
+    }
+    /// Free slots with clean copies.
+    pub fn clean_copies(&self) -> u32 {
+        self.inner.read().slots.clean().copies()
     }
     /// Free slots that the object buffer's file has room for.
     pub fn slots_usable(&self) -> u32 {

@@ -1,6 +1,8 @@
 //! The read below memory: R2 flash, R3 volume, R4 object store, then the redo that recovery left; or, of a temporary page, its
 //! spill space.
 //!
+//! On the volume a page is in its slot; or, if it has sunk, perhaps still in the slot that it gave up (`map/clean.rs`).
+//!
 //! [`Path::fetch`] is the whole of it, a tier a line. The map says which image is current; an image
 //! from any tier is served only if it is intact, is this page, and carries the map's tag (invariants
 //! 2 and 9). A corrupt image on flash is a miss. One on the volume or in an object is an error that names
@@ -18,6 +20,7 @@ use crate::object::BodyError;
 use crate::object_buffer::ObjectBuffer;
 use crate::page::{self, Glsn, PageId, PageRef, Tag};
 use crate::temporary::Spill;
+use crate::without::{Mechanism, Without};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_io::clock::Nanos;
@@ -82,6 +85,8 @@ pub trait PendingRedo: Send + Sync {
 pub struct PathCounters {
     pub flash: AtomicU64,
     pub volume: AtomicU64,
+    /// Of those from the volume: clean copies of pages that had sunk.
+    pub clean: AtomicU64,
     pub object: AtomicU64,
     pub corrupt: AtomicU64,
 }
@@ -95,6 +100,7 @@ pub struct Path {
     limits: OnceLock<limit::Limits>,
     spill: OnceLock<Arc<Spill>>,
     misses: Arc<Misses>,
+    without: Without,
     pub counters: PathCounters,
 }
 
@@ -115,8 +121,13 @@ impl Path {
             limits: OnceLock::new(),
             spill: OnceLock::new(),
             misses,
+            without: Without::default(),
             counters: PathCounters::default(),
         }
+    }
+
+    pub fn without(self, without: Without) -> Path {
+        Path { without, ..self }
     }
 
     /// Set once, before the first read.
@@ -152,6 +163,9 @@ impl Path {
             return self.misses.on_volume(|| self.from_volume(id, slot, home.tag, image)); // R3
         }
         let Some(at) = &home.object else { return Err(ReadError::Absent(id)) };
+        if self.clean_copy(id, home.tag, image) {
+            return Ok(Tier::Volume); // R3, in a slot that is free
+        }
         self.spend(id, Tier::Object, 1);
         self.counters.object.fetch_add(1, Ordering::Relaxed);
         self.misses.in_store(|| self.from_object(id, at, home.tag, image)) // R4
@@ -165,6 +179,23 @@ impl Path {
             bad,
         })?;
         Ok(Tier::Volume)
+    }
+
+    /// Fills `image` if a free slot still has the page's.
+    fn clean_copy(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool {
+        let Some(slot) = self.map.clean_copy(id, tag) else { return false };
+        self.spend(id, Tier::Volume, 1);
+        let read = self.misses.on_volume(|| self.from_volume(id, slot, tag, image));
+        match read {
+            Ok(_) => self.counters.clean.fetch_add(1, Ordering::Relaxed),
+            // Given out meanwhile, as a rule: the object has it.
+            Err(_) => {
+                self.map.no_clean_copy(id, tag, slot);
+                return false;
+            }
+        };
+        self.counters.volume.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     fn from_object(&self, id: PageId, at: &InObject, tag: Tag, image: &mut [u8]) -> Result<Tier, ReadError> {
@@ -245,11 +276,11 @@ impl Below for Path {
     }
 
     fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
-        self.pages_ahead(id, max)
+        if self.without.has(Mechanism::Prefetch) { Vec::new() } else { self.pages_ahead(id, max) }
     }
 
     fn stretch(&self, from: PageId, max: usize) -> Vec<Vec<PageId>> {
-        self.block_stretch(from, max)
+        if self.without.has(Mechanism::Prefetch) { Vec::new() } else { self.block_stretch(from, max) }
     }
 
     fn fetch_run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {
@@ -273,7 +304,8 @@ impl Below for Path {
             if let Located::At(home) = self.map.locate(id)
                 && home.tag == tag
             {
-                let near = home.slot.is_some() && self.misses.store_takes_longer();
+                let leaves = !self.without.has(Mechanism::FlashForTheStore);
+                let near = leaves && home.slot.is_some() && self.misses.store_takes_longer();
                 flash.evicted(id, tag, image, Leaving { accesses, near });
             }
         }

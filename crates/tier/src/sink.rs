@@ -136,11 +136,13 @@ pub struct SinkSettings {
     pub requests_max: u64,
     /// Bytes that the blocks on the move may take together, at least `MEMORY_MIN`.
     pub memory: usize,
+    /// Blocks that are written again and again sink later.
+    pub defers: bool,
 }
 
 impl Default for SinkSettings {
     fn default() -> SinkSettings {
-        SinkSettings { cool: 300_000_000_000, requests_max: 0, memory: 4 * MEMORY_MIN }
+        SinkSettings { cool: 300_000_000_000, requests_max: 0, memory: 4 * MEMORY_MIN, defers: true }
     }
 }
 
@@ -205,6 +207,8 @@ pub struct Sinker {
     state: Mutex<State>,
     /// Blocks go only for want of slots.
     room_only: AtomicBool,
+    /// Blocks that are written again and again wait.
+    defers: bool,
     rules: OnceLock<Arc<Rules>>,
     /// A block's move has ended, well or not.
     pub progress: Event,
@@ -234,6 +238,7 @@ impl Sinker {
                 stopped: false,
             }),
             room_only: AtomicBool::new(false),
+            defers: settings.defers,
             rules: OnceLock::new(),
             progress: Event::new(),
             counters: SinkCounters::default(),
@@ -333,6 +338,7 @@ impl Sinker {
         // New pages in memory will take slots. Writers are slowed by what is left after them (the engine's pace), so
         // there is work to do as soon as anybody is.
         let free = free.saturating_sub(self.mover.pool.homeless() as u32);
+        let recent_after = if self.defers { recent_after } else { Glsn::MAX };
         let pressure = Pressure { slots, free, cooled_before, recent_after };
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();

@@ -38,7 +38,7 @@ impl Flash {
         // What is admitted must not matter.
         let admission = Rule::NAMES[slots as usize % Rule::NAMES.len()].1;
         let flash_bytes = slots * PAGE_SIZE as u64;
-        let settings = BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission };
+        let settings = BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission, warm: true };
         let bpe = Arc::new(Bpe::open(disk, settings));
         Flash { worker: BpeWorker(bpe.clone()), bpe }
     }

@@ -30,6 +30,36 @@ fn a_sunk_block_frees_its_slots_and_reads_from_its_object() {
 }
 
 #[test]
+fn what_sank_is_read_from_the_slots_that_it_left_until_they_are_given_out() {
+    let rig = Rig::new(1, 128);
+    rig.run.map.keep_clean_copies(true);
+    let requests = || rig.store.requests(Purpose::PageMiss);
+    let clean = || rig.run.path.counters.clean.load(Ordering::Relaxed);
+    (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    assert_eq!((rig.run.map.slots_free(), rig.run.map.clean_copies()), (128, 100));
+    rig.read_all();
+    assert_eq!((requests(), clean()), (0, 100));
+    // Those that were never used are given out first, then those that were left first; and what is new is read.
+    (0..60).for_each(|i| assert!(rig.flush(page_of(1, i))));
+    assert!(rig.flush(page_of(0, 99)));
+    assert_eq!(rig.run.map.clean_copies(), 100 - (61 - 28));
+    rig.read_all();
+    assert_eq!((requests(), clean()), (33, 100 + 66), "page 99 has a slot");
+    // An image that is not the page's is not served, and not read again.
+    let Some(slot) = rig.run.map.clean_copy(page_of(0, 98), rig.tag(page_of(0, 98))) else { panic!() };
+    let other = rig::image(page_of(0, 97), 1).0;
+    rig.run.buffer.write_many(&[slot], &other).unwrap();
+    rig.read(page_of(0, 98)).unwrap();
+    assert_eq!((requests(), rig.run.map.clean_copies()), (34, 66));
+    // Turned off, or with other slots, there are none.
+    rig.run.map.set_slots(256);
+    assert_eq!(rig.run.map.clean_copies(), 0);
+    rig.read(page_of(0, 90)).unwrap();
+    assert_eq!(requests(), 35);
+}
+
+#[test]
 fn a_scan_brings_the_pages_behind_along_in_one_request() {
     let rig = Rig::new(1, 200);
     (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));

@@ -11,7 +11,13 @@ use terrace_sim::SimWorld;
 const SLOTS: u64 = 64;
 
 fn settings(slots: u64) -> BpeSettings {
-    BpeSettings { owner: 1, flash_bytes: slots * PAGE_SIZE as u64, queue_pages: 16, admission: Rule::Ghost }
+    BpeSettings {
+        owner: 1,
+        flash_bytes: slots * PAGE_SIZE as u64,
+        queue_pages: 16,
+        admission: Rule::Ghost,
+        warm: true,
+    }
 }
 
 fn page(n: u32) -> PageId {

@@ -20,6 +20,7 @@ fn settings() -> BpeSettings {
         flash_bytes: SLOTS * PAGE_SIZE as u64,
         queue_pages: 16,
         admission: Rule::GhostTinyLfu,
+        warm: true,
     }
 }
 

@@ -167,7 +167,7 @@ impl Map {
             let current = inner.entry(number, index);
             let unchanged = current.tag(*i) == *tag || crate::planted::CHANGED_PAGE_CLEANED.on();
             if let (Some(slot), true) = (current.slot(*i), unchanged) {
-                released.push(slot);
+                released.push((slot, *i, current.tag(*i)));
                 entry::clear_slot(&mut inner.page_mut(number, &mut ops), index, *i);
             }
         }
@@ -178,7 +178,9 @@ impl Map {
         let range = self.log(&mut inner, &mut room, ops);
         inner.buffered.cleaned(block, released.len() as u32);
         self.sunk.fetch_add(released.len() as u64, std::sync::atomic::Ordering::Relaxed);
-        released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
+        for (slot, i, tag) in released {
+            inner.slots.release_clean(range.end, slot, block.page(i), tag);
+        }
         // Published again under the same key, it is still the current one.
         let superseded = superseded.filter(|key| *key != shape.key);
         superseded.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));

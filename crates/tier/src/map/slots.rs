@@ -3,9 +3,10 @@
 //! A slot is free when no entry names it *and* the record that took its name away is durable. Until
 //! then it waits in `pending`, with the log position that it waits for (invariant 3).
 
+use super::clean::Clean;
 use super::entry::Slot;
 use crate::object::key::ObjectKey;
-use crate::page::Glsn;
+use crate::page::{Glsn, PageId, Tag};
 use std::collections::VecDeque;
 
 pub(crate) struct Slots {
@@ -21,9 +22,11 @@ pub(crate) struct Slots {
     usable: u32,
     /// The device has no room for more.
     short: bool,
-    hint: usize,
+    /// The slot where to look on for free ones; behind the last: the first.
+    hand: usize,
     pending: VecDeque<(Glsn, Slot)>,
     collect: VecDeque<(Glsn, ObjectKey)>,
+    clean: Clean,
 }
 
 impl Slots {
@@ -37,7 +40,8 @@ impl Slots {
         let (limit, usable) = (count, count);
         let (pending, collect) = (VecDeque::new(), VecDeque::new());
         let (len, room) = (count, count);
-        Slots { taken, len, count, free: count, room, limit, usable, short: false, hint: 0, pending, collect }
+        let (free, short, hand, clean) = (count, false, 0, Clean::default());
+        Slots { taken, len, count, free, room, limit, usable, short, hand, pending, collect, clean }
     }
 
     pub fn count(&self) -> u32 {
@@ -67,7 +71,7 @@ impl Slots {
         }
         self.count = count;
         self.limit = self.room.min(count);
-        self.hint = 0;
+        self.hand = 0;
         let free = |word: usize, end: u32| {
             let open = (end as usize).saturating_sub(word * 64);
             let shut = if open >= 64 { 0 } else { !0 << open };
@@ -97,6 +101,7 @@ impl Slots {
         self.taken.shrink_to_fit();
         pad(&mut self.taken, len, true);
         self.len = len;
+        self.clean.forget();
     }
     pub fn free(&self) -> u32 {
         self.free
@@ -139,21 +144,24 @@ impl Slots {
         true
     }
 
-    /// Up to `n` free slots; `keep` are left over.
+    /// Up to `n` free slots; `keep` are left over. They are given out in turn, so that each keeps its clean copy for about as long.
     pub fn take(&mut self, n: usize, keep: u32) -> Vec<Slot> {
         let n = n.min(self.usable.saturating_sub(keep) as usize);
         let mut slots = Vec::with_capacity(n);
         let words = self.taken.len();
         while slots.len() < n {
-            let word = self.taken[self.hint] | self.shut(self.hint);
-            if word == !0 {
-                self.hint = (self.hint + 1) % words;
+            let at = self.hand / 64 % words;
+            let passed = (1u64 << (self.hand % 64)) - 1;
+            let bit = (self.taken[at] | self.shut(at) | passed).trailing_ones();
+            if bit == 64 {
+                self.hand = (at + 1) * 64;
                 continue;
             }
-            let bit = word.trailing_ones();
-            self.taken[self.hint] |= 1 << bit;
-            slots.push(Slot(self.hint as u32 * 64 + bit));
+            self.taken[at] |= 1 << bit;
+            slots.push(Slot(at as u32 * 64 + bit));
+            self.hand = at * 64 + bit as usize + 1;
         }
+        slots.iter().for_each(|slot| self.clean.taken(*slot));
         self.free -= n as u32;
         self.usable -= n as u32;
         slots
@@ -168,12 +176,30 @@ impl Slots {
         }
         self.free += 1;
         self.usable += u32::from(slot.0 < self.limit);
-        self.hint = self.hint.min(slot.0 as usize / 64);
     }
 
     /// The record that ends at `end` took the slot's name away.
     pub fn release_at(&mut self, end: Glsn, slot: Slot) {
         self.pending.push_back((end, slot));
+    }
+    /// As `release_at`, of a page that is in an object with this tag now: until the slot is given out, it has a clean copy.
+    pub fn release_clean(&mut self, end: Glsn, slot: Slot, id: PageId, tag: Tag) {
+        self.release_at(end, slot);
+        self.clean.left(id, tag, slot, self.len);
+    }
+    /// Whether clean copies are remembered from now on.
+    pub fn keep_clean(&mut self, on: bool) {
+        self.clean.off = !on;
+        self.clean.forget();
+    }
+    pub fn clean(&self) -> &Clean {
+        &self.clean
+    }
+    /// The slot does not have the page's copy, whatever was thought.
+    pub fn is_not_clean(&mut self, id: PageId, tag: Tag, slot: Slot) {
+        if self.clean.find(id, tag) == Some(slot) {
+            self.clean.taken(slot);
+        }
     }
     /// The record that ends at `end` superseded the object.
     pub fn collect_at(&mut self, end: Glsn, key: ObjectKey) {

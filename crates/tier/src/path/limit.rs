@@ -72,6 +72,7 @@ impl Path {
         match self.map.locate(id) {
             Located::At(_) if self.on_flash(id) => Some(Tier::Flash),
             Located::At(home) if home.slot.is_some() => Some(Tier::Volume),
+            Located::At(home) if self.map.clean_copy(id, home.tag).is_some() => Some(Tier::Volume),
             Located::At(home) => home.object.map(|_| Tier::Object),
             Located::Never => None,
         }

@@ -285,6 +285,13 @@ impl Rig {
         self.store.keys().into_iter().filter(|key| key != terrace_tier::fence::KEY).collect()
     }
 
+    pub fn tag(&self, id: PageId) -> Tag {
+        match self.run.map.locate(id) {
+            Located::At(home) => home.tag,
+            Located::Never => 0,
+        }
+    }
+
     pub fn in_slot(&self, id: PageId) -> bool {
         matches!(self.run.map.locate(id), Located::At(home) if home.slot.is_some())
     }
@@ -309,12 +316,15 @@ fn open(
         loading.apply(*number, ops, range.first, range.end).unwrap();
     }
     let map = Arc::new(loading.finish(slots, redo.clone()).unwrap());
+    // What sank is read from its object, unless a test is about the other thing.
+    map.keep_clean_copies(false);
     let buffer = Arc::new(ObjectBuffer::open(&**volume).unwrap());
     let settings = BpeSettings {
         owner: 1,
         flash_bytes: flash_slots * PAGE_SIZE as u64,
         queue_pages: 16,
         admission: Rule::Ghost,
+        warm: true,
     };
     let bpe = Arc::new(Bpe::open(&**flash, settings));
     let objects = Arc::new(Objects::new(store.clone()));

@@ -31,7 +31,8 @@ impl Flash {
     fn new(slots: u64) -> Flash {
         let sim = SimWorld::new(1);
         let flash_bytes = slots * PAGE_SIZE as u64;
-        let settings = BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission: Rule::Ghost };
+        let settings =
+            BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission: Rule::Ghost, warm: true };
         let bpe = Arc::new(Bpe::open(&*sim.disk("flash"), settings));
         let rules = Arc::new(Rules::default());
         bpe.set_rules(rules.clone());
@@ -193,7 +194,8 @@ fn pages_that_the_last_run_left_belong_to_their_tables_when_they_are_known() {
     let disk = sim.disk("flash");
     let flash_bytes = 100 * PAGE_SIZE as u64;
     let open = || {
-        let settings = BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission: Rule::Ghost };
+        let settings =
+            BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission: Rule::Ghost, warm: true };
         let bpe = Arc::new(Bpe::open(&*disk, settings));
         let rules = Arc::new(Rules::default());
         bpe.set_rules(rules.clone());
