@@ -107,9 +107,10 @@ def check(transactions, last):
                 if len(step.values) < len(seen.get(step.key, ())):
                     report("backwards", f"transaction {t.name} read {seen[step.key]}, then {step.values} of key {step.key}")
                 seen[step.key] = step.values
+                known = set(step.values)
                 for value in last.get(step.key, ()):
                     w = writer[value]
-                    if value not in step.values and w.committed and w.answered < t.began:
+                    if value not in known and w.committed and w.answered < t.began:
                         report("stale", f"transaction {t.name} did not see {value} in key {step.key}, committed before it began")
                         break
             order = last.get(step.key, ())
@@ -130,16 +131,20 @@ def check(transactions, last):
     dependent = {name: ww[name] | wr[name] for name in names}
     for group in cycles(names, dependent):
         report("G1c", f"transactions {group}")
+    bit, later = reaches(names, dependent)
     for name, saw, missed in skewed:
         # Whoever was not seen, and all that depends on them, must not have been seen.
+        seen_bits = sum(bit[one] for one in saw)
         for start in missed:
+            if not (later[start] | bit[start]) & seen_bits:
+                continue
             late = reached(start, dependent, without=name) | {start}
             if late & saw:
                 report("skew", f"transaction {name} saw {sorted(late & saw)} and not {start}, on which they depend")
                 break
     for name in names:
         for after in rw[name]:
-            if name in reached(after, dependent):
+            if bit[name] & later[after]:
                 report("G-single", f"transaction {name} did not see {after}, and depends on it")
                 break
     everything = {name: dependent[name] | rw[name] for name in names}
@@ -159,8 +164,24 @@ def reached(start, edges, without=None):
     return found
 
 
+def reaches(names, edges):
+    """A bit for each node; and for each, the bits of all nodes on a path from it."""
+    bit, bits = {name: 1 << at for at, name in enumerate(names)}, {}
+    for group in groups_of(names, edges):
+        together = 0
+        for node in group:
+            for to in edges.get(node, ()):
+                together |= bit[to] | bits.get(to, 0)
+        bits.update((node, together) for node in group)
+    return bit, bits
+
+
 def cycles(names, edges):
-    """The strongly connected groups of more than one node (Tarjan, without recursion)."""
+    return [sorted(group) for group in groups_of(names, edges) if len(group) > 1]
+
+
+def groups_of(names, edges):
+    """The strongly connected groups, each behind those that it leads to (Tarjan, without recursion)."""
     index, low, stack, on, groups = {}, {}, [], set(), []
     for root in names:
         if root in index:
@@ -189,6 +210,5 @@ def cycles(names, edges):
                     while not group or group[-1] != node:
                         group.append(stack.pop())
                         on.discard(group[-1])
-                    if len(group) > 1:
-                        groups.append(sorted(group))
+                    groups.append(group)
     return groups

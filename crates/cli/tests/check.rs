@@ -281,9 +281,10 @@ fn a_missing_and_a_running_instance_are_refused() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("no Terrace instance"));
     assert!(!Path::new("/nonexistent").exists());
     let engine = instance.open();
-    let output = instance.run("check", &[]);
+    let output = instance.run_once("check", &[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("another instance"), "{output:?}");
-    assert_eq!(instance.json("check", &[])["exit"], 2);
+    let output = instance.run_once("check", &["--json"]);
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["exit"], 2);
     engine.shutdown().unwrap();
 }

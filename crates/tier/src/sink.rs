@@ -401,7 +401,7 @@ impl Sinker {
                 Step::Worked
             }
             Ok(_) => Step::Worked,
-            Err(error) => self.failed(block, &error),
+            Err(error) => self.failed(now, block, &error),
         }
     }
 
@@ -413,7 +413,8 @@ impl Sinker {
         if cooling { Step::IdleFor(self.state.lock().ages.rest().min(rest)) } else { Step::Idle }
     }
 
-    fn failed(&self, block: BlockId, error: &SinkError) -> Step {
+    /// `began`: when the move did.
+    fn failed(&self, began: Nanos, block: BlockId, error: &SinkError) -> Step {
         let mut throttled = None;
         match error {
             SinkError::Corrupt { .. } | SinkError::Nowhere { .. } => {
@@ -442,6 +443,10 @@ impl Sinker {
         let rest = match throttled {
             // The store is there, and said when: what it takes is found by the rate.
             Some(after) => after + spread(state.rate.spacing().max(REST_MIN)),
+            // Another worker's move failed while this one was under way: that is one failure, not two.
+            None if began < state.rest_until => {
+                return Step::IdleFor(state.rest_until.saturating_sub(self.world.clock.now()));
+            }
             None => {
                 state.rest = (2 * state.rest).clamp(REST_MIN, REST_MAX);
                 spread(state.rest)

@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering;
 use terrace_io::clock::Clock;
 use terrace_io::sched::{Step, Worker};
 use terrace_io::store::{Bytes, ObjectStore, Purpose};
+use terrace_sim::{SimSched, SimStore};
 use terrace_tier::below::Tier;
 use terrace_tier::map::Located;
 use terrace_tier::object_buffer;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::pool::Access;
-use terrace_tier::sink::{SinkError, Sunk};
+use terrace_tier::sink::{SinkError, SinkWorker, Sinker, Sunk};
 
 #[test]
 fn a_sunk_block_frees_its_slots_and_reads_from_its_object() {
@@ -281,6 +282,42 @@ fn a_stopped_log_does_not_make_it_put_objects_for_ever() {
         }
     }
     assert!(rig.store.requests(Purpose::Sink) <= 1);
+}
+
+/// Moves of as many blocks, each begun in the middle of the one before; then the store dies.
+fn in_the_middle(sched: &Arc<SimSched>, store: &Arc<SimStore>, sinker: &Arc<Sinker>, more: u32) {
+    let (again, store, sinker) = (sched.clone(), store.clone(), sinker.clone());
+    sched.hook(
+        "sink-gathered",
+        Box::new(move || {
+            if more == 0 {
+                return store.faults.dead.store(true, Ordering::SeqCst);
+            }
+            in_the_middle(&again, &store, &sinker, more - 1);
+            SinkWorker(sinker.clone()).step();
+        }),
+    );
+}
+
+#[test]
+fn moves_that_fail_at_once_are_one_failure_and_the_store_is_asked_again_soon() {
+    let mut rig = Rig::new(1, 64);
+    (0..60).for_each(|i| _ = rig.flush(page_of(i % 12, i / 12)));
+    in_the_middle(&rig.sim.sched, &rig.store, &rig.run.sinker, 7);
+    rig.run.worker.step();
+    rig.sim.sched.unhook("sink-gathered");
+    let failed = rig.run.sinker.counters.errors.load(Ordering::Relaxed);
+    assert!(failed >= 8, "{failed} failed: this shows nothing");
+    let Step::IdleFor(rest) = rig.work() else { panic!("it must rest") };
+    assert!(rest <= 50_000_000, "after one failure it rests for {rest} ns");
+    // Failures one after the other are several.
+    for _ in 0..8 {
+        if let Step::IdleFor(rest) = rig.work() {
+            rig.sim.clock.advance(rest);
+        }
+    }
+    let Step::IdleFor(rest) = rig.work() else { panic!("it must rest") };
+    assert!(rest > 1_000_000_000, "the store is asked all the time: it rests for {rest} ns");
 }
 
 #[test]

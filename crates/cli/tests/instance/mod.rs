@@ -118,20 +118,25 @@ impl Instance {
         self.root.join(name)
     }
 
+    /// Runs the command. An instance that runs is waited for: for one that is to be refused see `run_once`.
     pub fn run(&self, command: &str, more: &[&str]) -> Output {
-        let mut run = Command::new(env!("CARGO_BIN_EXE_terrace"));
-        run.args([command, "--volume", self.at("volume").to_str().unwrap()]).args(more);
-        if self.with_object {
-            run.args(["--object", self.at("objects").to_str().unwrap()]);
-        }
         // The lock of an instance that this process closed is in the hands of each process that another test is about to
         // start, for the moment between its fork and its exec.
         for _ in 0..300 {
-            let output = run.output().unwrap();
+            let output = self.run_once(command, more);
             if !String::from_utf8_lossy(&output.stderr).contains("another instance runs on it") {
                 return output;
             }
             std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        self.run_once(command, more)
+    }
+
+    pub fn run_once(&self, command: &str, more: &[&str]) -> Output {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_terrace"));
+        run.args([command, "--volume", self.at("volume").to_str().unwrap()]).args(more);
+        if self.with_object {
+            run.args(["--object", self.at("objects").to_str().unwrap()]);
         }
         run.output().unwrap()
     }
