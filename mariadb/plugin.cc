@@ -62,7 +62,7 @@ static MYSQL_SYSVAR_STR(without, without, FIXED,
                         "flash-for-the-store, warm-flash, deferral, pacing. Default: none",
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(object, object_url, FIXED,
-                        "Where cold blocks go: s3://bucket/prefix or a directory. Default: none", nullptr, nullptr,
+                        "Where cold blocks go: s3://bucket/prefix, gs://bucket/prefix, az://bucket/prefix or a directory. Default: none", nullptr, nullptr,
                         nullptr);
 static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED, "URL of an S3 server that is not Amazon's",
                         nullptr, nullptr, nullptr);

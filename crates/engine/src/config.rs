@@ -204,8 +204,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "locks_max",
-        meaning: "Row locks that may be held at a time, in all transactions together. Each takes about 290 bytes: more than some\n\
-                  thousands come on top of `memory`.",
+        meaning: "Row locks that may be held at a time, in all transactions together. Each takes about 90 bytes, which the buffer pool\n\
+                  lends; an eighth of `memory` bounds them, too. Neighbours that a scan locks are one.",
         field: Field::Count(|c| &mut c.locks_max),
     },
     Setting {
