@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "info_schema.h"
+#include "locks_seen.h"
 #include "resize.h"
 #include "seen.h"
 #include "session.h"
@@ -369,6 +370,7 @@ static int start(void *place)
   terrace_engine_set_bypass_from(engine, bypass_from);
   terrace_engine_set_write_policy(engine, static_cast<uint8_t>(write_policy + 1));
   tell_lock_waits();
+  tell_statements();
   hide_volume();
   drop_left_temporary_tables();
   remember_strays();
@@ -421,5 +423,9 @@ TERRACE_VIEW("TERRACE_RULES", "Quotas, limits and placement of tables", start_ru
 TERRACE_VIEW("TERRACE_INDEX_STATISTICS", "What is where, what was read from where, and what it costs, by index", start_index_statistics),
 TERRACE_VIEW("TERRACE_TABLE_STATISTICS", "What is where, what was read from where, and what it costs, by table", start_table_statistics),
 TERRACE_VIEW("TERRACE_MISS_RATIO_CURVE", "Expected misses and costs for other sizes of memory and flash", start_miss_ratio_curve),
+TERRACE_VIEW("TERRACE_TRX", "Transactions that run, and what they wait for", start_trx),
+TERRACE_VIEW("TERRACE_LOCKS", "Row locks and gap locks that are held or waited for", start_locks),
+TERRACE_VIEW("TERRACE_LOCK_WAITS", "Which transaction waits for which", start_lock_waits),
+TERRACE_VIEW("TERRACE_LAST_DEADLOCK", "Who waited for whom in the last deadlock, and who gave way", start_last_deadlock),
 TERRACE_VIEW("TERRACE_ADVICE", "What more or less flash would bring, in words", start_advice)
 maria_declare_plugin_end;

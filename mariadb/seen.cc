@@ -6,6 +6,7 @@
 #include "sql_acl.h"
 #include "sql_i_s.h"
 #include "sql_table.h"
+#include "tztime.h"
 #include "my_rdtsc.h"
 
 namespace Show {
@@ -92,6 +93,7 @@ struct Filling
   THD *thd;
   TABLE *table;
   uint fields;
+  ha_rows rows;
   bool failed;
 };
 
@@ -121,8 +123,16 @@ static void fill_row(void *context, const terrace_value *values, size_t count)
       (*field)->store(value->real);
       break;
     case TERRACE_VALUE_TEXT:
-      (*field)->store(text.data(), text.size(), system_charset_info);
+      (*field)->store(text.data(), text.size(), &my_charset_utf8mb4_bin);
       break;
+    case TERRACE_VALUE_TIME:
+    {
+      MYSQL_TIME when;
+      filling->thd->variables.time_zone->gmt_sec_to_TIME(&when, (my_time_t) (value->number / 1000));
+      when.second_part= value->number % 1000 * 1000;
+      (*field)->store_time_dec(&when, 3);
+      break;
+    }
     case TERRACE_VALUE_TABLE:
     {
       // Two columns. A temporary table is a path, and in no schema.
@@ -137,15 +147,23 @@ static void fill_row(void *context, const terrace_value *values, size_t count)
     }
   }
   filling->failed= schema_table_store_record(filling->thd, filling->table);
+  filling->rows++;
+}
+
+int fill_seen(THD *thd, TABLE_LIST *tables, const char *name, ha_rows *rows)
+{
+  if (!engine)
+    return 0;
+  Filling filling= {thd, tables->table, tables->table->s->fields, 0, false};
+  terrace_engine_seen(engine, bytes_of(name, strlen(name)), fill_row, &filling);
+  if (rows)
+    *rows= filling.rows;
+  return filling.failed;
 }
 
 static int fill(THD *thd, TABLE_LIST *tables, const char *name)
 {
-  if (!engine || check_global_access(thd, PROCESS_ACL, true))
-    return 0;
-  Filling filling= {thd, tables->table, tables->table->s->fields, false};
-  terrace_engine_seen(engine, bytes_of(name, strlen(name)), fill_row, &filling);
-  return filling.failed;
+  return check_global_access(thd, PROCESS_ACL, true) ? 0 : fill_seen(thd, tables, name);
 }
 
 static int fill_index_statistics(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, "index_statistics"); }
@@ -153,7 +171,7 @@ static int fill_table_statistics(THD *thd, TABLE_LIST *tables, COND *) { return 
 static int fill_miss_ratio_curve(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, "miss_ratio_curve"); }
 static int fill_advice(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, "advice"); }
 
-static int start(void *place, ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *))
+int start_seen(void *place, ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *))
 {
   ST_SCHEMA_TABLE *schema= static_cast<ST_SCHEMA_TABLE *>(place);
   schema->fields_info= fields;
@@ -163,17 +181,17 @@ static int start(void *place, ST_FIELD_INFO *fields, int (*fill_table)(THD *, TA
 
 int start_index_statistics(void *place)
 {
-  return start(place, Show::terrace_index_statistics_fields, fill_index_statistics);
+  return start_seen(place, Show::terrace_index_statistics_fields, fill_index_statistics);
 }
 int start_table_statistics(void *place)
 {
-  return start(place, Show::terrace_table_statistics_fields, fill_table_statistics);
+  return start_seen(place, Show::terrace_table_statistics_fields, fill_table_statistics);
 }
 int start_miss_ratio_curve(void *place)
 {
-  return start(place, Show::terrace_miss_ratio_curve_fields, fill_miss_ratio_curve);
+  return start_seen(place, Show::terrace_miss_ratio_curve_fields, fill_miss_ratio_curve);
 }
-int start_advice(void *place) { return start(place, Show::terrace_advice_fields, fill_advice); }
+int start_advice(void *place) { return start_seen(place, Show::terrace_advice_fields, fill_advice); }
 
 /* --- what a session read --------------------------------------------------------------------- */
 

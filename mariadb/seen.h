@@ -20,6 +20,11 @@ int start_table_statistics(void *place);
 int start_miss_ratio_curve(void *place);
 int start_advice(void *place);
 
+/** Fills a table of information_schema with the engine's rows of this name; `*rows` (may be null) is how many. */
+int fill_seen(THD *thd, TABLE_LIST *tables, const char *name, ha_rows *rows= nullptr);
+/** The start of such a table. */
+int start_seen(void *place, ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *));
+
 /** Adds what was read to a handler's numbers for ANALYZE and the slow log, if somebody wants them. */
 class Meter
 {

@@ -67,6 +67,7 @@ int Session::begin(THD *thd)
     terrace_txn_set_owner(txn, thd);
   if (same)
     return 0;
+  terrace_txn_set_connection(txn, thd->thread_id);
   std::lock_guard<std::mutex> lock(guard);
   terrace_cancel_close(cancel);
   cancel= nullptr;

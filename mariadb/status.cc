@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "status.h"
 #include "globals.h"
+#include "locks_seen.h"
 #include "seen.h"
 
 namespace terrace {
@@ -86,7 +87,12 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
   terrace_engine_status(engine, line_of, &text);
   requests_line(&text, "tier.purpose", {"requests", "bytes", "errors", "retries", "mean_us", "p50_us", "p99_us"});
   terrace_engine_requests(engine, requests_of, &text);
-  return print(thd, STRING_WITH_LEN("Terrace"), STRING_WITH_LEN(""), text.data(), text.size());
+  if (print(thd, STRING_WITH_LEN("Terrace"), STRING_WITH_LEN(""), text.data(), text.size()))
+    return true;
+  // A row of its own: the first has a name and a value on each line.
+  const std::string deadlock= last_deadlock(thd);
+  return !deadlock.empty() &&
+         print(thd, STRING_WITH_LEN("Terrace"), STRING_WITH_LEN("latest_deadlock"), deadlock.data(), deadlock.size());
 }
 
 } // namespace terrace

@@ -6,7 +6,7 @@ use crate::config::{Bytes, Config};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::kept_curve::Kept;
-use crate::lock::{Locks, OnWait};
+use crate::lock::{Locks, OnWait, StatementOf};
 use crate::requests::{self, Requests};
 use crate::resize::Size;
 use crate::row_cursor::{Buffers, Cursor};
@@ -72,6 +72,11 @@ impl Engine {
         *core.history.lock() = recovered.history;
         core.push_rules();
         let sched = core.storage.world.sched.clone();
+        recovered
+            .unfinished
+            .iter()
+            .chain(recovered.prepared.iter().map(|(_, left)| left))
+            .for_each(|left| left.show(&core));
         if !recovered.unfinished.is_empty() {
             let worker = RollbackWorker::new(core.clone(), recovered.unfinished);
             core.storage.keep(sched.spawn(Box::new(worker)));
@@ -233,7 +238,20 @@ impl Engine {
 
     /// A table of what there is to see, by name (`seen`). None: there is none of that name.
     pub fn seen(&self, name: &str) -> Option<Vec<Vec<Value>>> {
-        seen::rows(&self.core, &self.spaces(), name)
+        let mut rows = Vec::new();
+        self.each_seen(name, &mut |row| rows.push(row.to_vec())).then_some(rows)
+    }
+    /// As [`Engine::seen`], row by row. False: there is none of that name.
+    pub fn each_seen(&self, name: &str, each: &mut dyn FnMut(&[Value])) -> bool {
+        if seen::locks::each(&self.core, name, each) {
+            return true;
+        }
+        let rows = seen::rows(&self.core, &self.spaces(), name);
+        rows.inspect(|rows| rows.iter().for_each(|row| each(row))).is_some()
+    }
+    /// Who says which statement a connection runs ([`StatementOf`]); the first call counts.
+    pub fn ask_statements(&self, statement_of: StatementOf) {
+        self.core.locks.deadlocks.ask(statement_of);
     }
 
     pub fn spaces(&self) -> Vec<SpaceInfo> {

@@ -4,6 +4,8 @@
 //! Counters are since the start, but for what requests cost, which is by those of the last hour. Of a space that is dropped they go with it. Reading them looks at every frame and every
 //! entry of the map; it disturbs nobody, and the figures need not be of one moment.
 
+pub mod locks;
+
 use crate::core::Core;
 use crate::engine::SpaceInfo;
 use hashbrown::{HashMap, HashSet};
@@ -22,6 +24,8 @@ pub enum Value {
     Text(String),
     /// A table's name as the front gave it.
     Table(String),
+    /// Milliseconds since 1970.
+    Time(u64),
 }
 
 /// What is known of one space, or of several together. Pages and bytes are of now, the rest is since the start.

@@ -20,6 +20,12 @@
 // A table's name as it was given when the table was created.
 #define TERRACE_VALUE_TABLE 4
 
+// Milliseconds since 1970, in `number`.
+#define TERRACE_VALUE_TIME 5
+
+// Rows of `locks` at the most.
+#define TERRACE_LOCKS_SEEN_MAX 100000
+
 // What a call returns. 0 and 1 are no errors.
 enum TERRACE
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -455,6 +461,9 @@ typedef struct {
 
 typedef void (*terrace_row_fn)(void *context, const terrace_value *values, size_t count);
 
+// Writes the beginning of the statement that a connection runs to `text`, up to `max` bytes; returns how many. 0: it is not known.
+typedef size_t (*terrace_statement_fn)(uint64_t connection, uint8_t *text, size_t max);
+
 // Pages that a thread read, and the time until they were in memory, in nanoseconds: see `docs/observability.md`.
 typedef struct {
   uint64_t pages_memory;
@@ -726,6 +735,10 @@ int32_t terrace_txn_set_lock_wait(terrace_txn *txn, uint64_t milliseconds);
 int32_t terrace_txn_set_owner(terrace_txn *txn,
                               void *owner);
 
+// The connection that runs the transaction, and those that follow in its handle as long as `terrace_txn_begin_again` says that it is the
+// same one: by this number they are seen (`terrace_engine_seen`). 0: by none any more.
+int32_t terrace_txn_set_connection(terrace_txn *txn, uint64_t connection);
+
 int32_t terrace_txn_savepoint(terrace_txn *txn, terrace_savepoint **out);
 
 // Undoes everything since the savepoint, which stays valid.
@@ -935,11 +948,17 @@ int32_t terrace_load_duplicate(terrace_load *load, terrace_batch *batch);
 void terrace_load_close(terrace_load *load);
 
 // Calls `each` with every row of a table of what there is to see: `index_statistics`, `table_statistics`,
-// `miss_ratio_curve`, `advice`.
+// `miss_ratio_curve`, `advice`, `transactions`, `locks`, `lock_waits`, `last_deadlock`.
 int32_t terrace_engine_seen(const terrace_engine *engine,
                             terrace_bytes name,
                             terrace_row_fn each,
                             void *context);
+
+// From now on `transactions` and `last_deadlock` have statements: `statement_of` is called with the connections of
+// `terrace_txn_set_connection`, by a thread that looks at the tables or that has found a deadlock. It must not wait, nor call this library. The
+// first call of this function counts.
+int32_t terrace_engine_ask_statements(const terrace_engine *engine,
+                                      terrace_statement_fn statement_of);
 
 // What the calling thread has read since its last call of this function, through any engine.
 terrace_reads terrace_reads_take(void);

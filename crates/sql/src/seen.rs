@@ -3,7 +3,7 @@
 use crate::bytes::TerraceBytes;
 use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, guard};
-use terrace_engine::seen::Value;
+use terrace_engine::seen::{Value, locks};
 use terrace_tier::meter;
 
 pub const TERRACE_VALUE_NULL: u32 = 0;
@@ -12,6 +12,12 @@ pub const TERRACE_VALUE_REAL: u32 = 2;
 pub const TERRACE_VALUE_TEXT: u32 = 3;
 /// A table's name as it was given when the table was created.
 pub const TERRACE_VALUE_TABLE: u32 = 4;
+/// Milliseconds since 1970, in `number`.
+pub const TERRACE_VALUE_TIME: u32 = 5;
+
+/// Rows of `locks` at the most.
+pub const TERRACE_LOCKS_SEEN_MAX: u32 = 100_000;
+const _: () = assert!(TERRACE_LOCKS_SEEN_MAX as usize == locks::LOCKS_MAX);
 
 /// One column's value. The text is borrowed for the callback.
 #[repr(C)]
@@ -33,6 +39,7 @@ impl TerraceValue {
         match value {
             Value::Null => empty,
             Value::Number(number) => TerraceValue { kind: TERRACE_VALUE_NUMBER, number: *number, ..empty },
+            Value::Time(ms) => TerraceValue { kind: TERRACE_VALUE_TIME, number: *ms, ..empty },
             Value::Real(real) => TerraceValue { kind: TERRACE_VALUE_REAL, real: *real, ..empty },
             Value::Text(text) => {
                 TerraceValue { kind: TERRACE_VALUE_TEXT, text: TerraceBytes::of(text.as_bytes()), ..empty }
@@ -45,7 +52,7 @@ impl TerraceValue {
 }
 
 /// Calls `each` with every row of a table of what there is to see: `index_statistics`, `table_statistics`,
-/// `miss_ratio_curve`, `advice`.
+/// `miss_ratio_curve`, `advice`, `transactions`, `locks`, `lock_waits`, `last_deadlock`.
 ///
 /// # Safety
 /// `engine` is open; `name` is valid; `each` may be called with `context` on this thread.
@@ -60,12 +67,49 @@ pub unsafe extern "C" fn terrace_engine_seen(
         let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
         // SAFETY: the caller's promise.
         let (engine, name) = unsafe { (&*engine, name.text()?) };
-        let rows = engine.engine.seen(name);
-        for row in rows.ok_or_else(|| Fault::invalid(format!("there is no table {name} to see")))? {
+        let is_there = engine.engine.each_seen(name, &mut |row| {
             let values: Vec<TerraceValue> = row.iter().map(TerraceValue::of).collect();
             // SAFETY: the caller's promise; the values live during the call.
             unsafe { each(context, values.as_ptr(), values.len()) };
+        });
+        match is_there {
+            true => Ok(Code::Ok),
+            false => Err(Fault::invalid(format!("there is no table {name} to see"))),
         }
+    })
+}
+
+/// Writes the beginning of the statement that a connection runs to `text`, up to `max` bytes; returns how many. 0: it is not known.
+pub type TerraceStatementFn =
+    Option<unsafe extern "C" fn(connection: u64, text: *mut u8, max: usize) -> usize>;
+
+/// Of a statement no more is shown, in bytes.
+const STATEMENT_MAX: usize = 1024;
+
+/// From now on `transactions` and `last_deadlock` have statements: `statement_of` is called with the connections of
+/// `terrace_txn_set_connection`, by a thread that looks at the tables or that has found a deadlock. It must not wait, nor call this library. The
+/// first call of this function counts.
+///
+/// # Safety
+/// `engine` is open; `statement_of` may be called from any thread until the engine is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_ask_statements(
+    engine: *const TerraceEngine,
+    statement_of: TerraceStatementFn,
+) -> i32 {
+    guard(|| {
+        let Some(statement_of) = statement_of else {
+            return Err(Fault::invalid("no function to call".into()));
+        };
+        let ask = move |connection: u64| {
+            let mut text = vec![0; STATEMENT_MAX];
+            // SAFETY: the caller's promise; there is so much room.
+            let written = unsafe { statement_of(connection, text.as_mut_ptr(), text.len()) };
+            text.truncate(written);
+            Some(String::from_utf8_lossy(&text).into_owned())
+        };
+        // SAFETY: the caller's promise.
+        unsafe { &*engine }.engine.ask_statements(Box::new(ask));
         Ok(Code::Ok)
     })
 }

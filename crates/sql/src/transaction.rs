@@ -143,6 +143,7 @@ pub unsafe extern "C" fn terrace_txn_close(txn: *mut TerraceTxn) {
             let TerraceTxn { txn, prepared, xid, .. } = *unsafe { Box::from_raw(txn) };
             txn.disown();
             if let Some(xid) = xid {
+                txn.set_connection(0);
                 prepared.leave(xid, txn);
             }
         }
@@ -211,6 +212,20 @@ pub unsafe extern "C" fn terrace_txn_set_owner(txn: *mut TerraceTxn, owner: *mut
     guard(|| {
         // SAFETY: the caller's promise.
         unsafe { &*txn }.txn.set_owner(owner as usize as u64);
+        Ok(Code::Ok)
+    })
+}
+
+/// The connection that runs the transaction, and those that follow in its handle as long as `terrace_txn_begin_again` says that it is the
+/// same one: by this number they are seen (`terrace_engine_seen`). 0: by none any more.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_set_connection(txn: *mut TerraceTxn, connection: u64) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.set_connection(connection);
         Ok(Code::Ok)
     })
 }

@@ -39,6 +39,7 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceRuleFn", "rule_fn"),
     ("TerraceValue", "value"),
     ("TerraceRowFn", "row_fn"),
+    ("TerraceStatementFn", "statement_fn"),
     ("TerraceReads", "reads"),
 ];
 

@@ -11,7 +11,7 @@
 use super::Mode;
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
-use std::ops::Bound::{Included, Unbounded};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use terrace_tier::page::SpaceId;
 
 /// The end of a range, exclusive; None: the end of the tree.
@@ -217,10 +217,28 @@ impl Kept {
         }
         self.shared.has(key).then_some(Mode::Shared)
     }
+    fn ranges(&self, held: Held) -> &Ranges {
+        match held {
+            Held::Gaps => &self.gaps,
+            Held::Rows(Mode::Shared) => &self.shared,
+            Held::Rows(Mode::Exclusive) => &self.exclusive,
+        }
+    }
     fn leave_out(&mut self, key: &[u8]) {
         self.shared.leave_out(key);
         self.exclusive.leave_out(key);
     }
+}
+
+/// Which of a session's ranges.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Held {
+    Gaps,
+    Rows(Mode),
+}
+
+impl Held {
+    pub const ALL: [Held; 3] = [Held::Rows(Mode::Exclusive), Held::Rows(Mode::Shared), Held::Gaps];
 }
 
 /// The ranges of all sessions.
@@ -320,6 +338,39 @@ impl Gaps {
     pub fn others_in(&self, session: u64, space: SpaceId, out: &mut Vec<u64>) {
         let others = self.in_tree(space).iter().filter(|(owner, _)| *owner != session);
         out.extend(others.filter(|(_, kept)| kept.gaps.count() > 0).map(|(owner, _)| *owner));
+    }
+
+    /// Who holds something, and in which tree.
+    pub fn owners(&self) -> Vec<(SpaceId, u64)> {
+        let owners =
+            self.0.iter().flat_map(|(space, owners)| owners.iter().map(|(owner, _)| (*space, *owner)));
+        owners.collect()
+    }
+    /// How many ranges a session holds, tree by tree.
+    pub fn counts(&self) -> impl Iterator<Item = (u64, usize)> {
+        let count = |kept: &Kept| kept.gaps.count() + kept.rows_size().ranges;
+        self.0.values().flatten().map(move |(owner, kept)| (*owner, count(kept)))
+    }
+    /// Calls `each` with starts and ends of up to `max` ranges that the session holds in the tree, those that start above `after`. Returns the
+    /// start of the last one, if there may be more.
+    pub fn some(
+        &self,
+        (space, session): (SpaceId, u64),
+        held: Held,
+        after: Option<&[u8]>,
+        max: usize,
+        mut each: impl FnMut(&[u8], Option<&[u8]>),
+    ) -> Option<Box<[u8]>> {
+        let (_, kept) = self.in_tree(space).iter().find(|(owner, _)| *owner == session)?;
+        let above = after.map_or(Unbounded, Excluded);
+        let mut ranges = kept.ranges(held).0.range::<[u8], _>((above, Unbounded)).take(max);
+        let mut last = None;
+        let mut count = 0;
+        for (start, end) in &mut ranges {
+            each(start, end.as_deref());
+            (last, count) = (Some(start), count + 1);
+        }
+        last.filter(|_| count == max).cloned()
     }
 
     /// A session that holds nothing in the tree makes no later look slower.

@@ -9,15 +9,21 @@
 //!
 //! Who finds something in the way waits for its owner (`wait`).
 
+mod deadlock;
 mod gaps;
 mod names;
 mod owners;
 mod rows;
+mod running;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod wait;
 
+pub use deadlock::{Deadlock, Deadlocks, Member, StatementOf};
 pub use owners::{OnWait, Owners};
+pub use running::{Face, Phase, Running, Runs};
+pub use seen::{KeySeen, Kind, LockSeen, WaitSeen};
 pub use wait::Request;
 
 use crate::config::Config;
@@ -69,9 +75,9 @@ const RANGE_BYTES: usize = 200;
 pub type Key = SmallVec<[u8; 24]>;
 
 #[derive(Clone, Debug)]
-struct Name {
-    space: SpaceId,
-    key: Key,
+pub struct Name {
+    pub space: SpaceId,
+    pub key: Key,
 }
 
 /// A [`Name`] to look up with.
@@ -126,6 +132,8 @@ pub struct Locks {
     /// Transaction id → the session that runs it.
     sessions: Mutex<HashMap<TxnId, u64>>,
     pub owners: Owners,
+    pub running: Running,
+    pub deadlocks: Deadlocks,
     pub counters: LockCounters,
 }
 
@@ -173,6 +181,8 @@ impl Locks {
             max,
             sessions: Mutex::default(),
             owners: Owners::default(),
+            running: Running::default(),
+            deadlocks: Deadlocks::default(),
             counters: LockCounters::default(),
         }
     }
@@ -192,6 +202,21 @@ impl Locks {
     pub fn unbind(&self, txn: TxnId) {
         let session = self.sessions.lock().remove(&txn);
         self.wake(session, Some(txn));
+    }
+
+    /// As [`Locks::bind`], for a transaction that a crash left, with so many undo records.
+    pub fn bind_left(&self, txn: TxnId, session: u64, phase: Phase, changes: u64) {
+        let face = self.running.add();
+        face.begins(session, None, self.world.clock.now());
+        face.set_phase(phase);
+        face.set_changes(changes);
+        self.bind(txn, session);
+    }
+    /// As [`Locks::unbind`], for one that a crash left.
+    pub fn unbind_left(&self, txn: TxnId) {
+        let session = self.sessions.lock().get(&txn).copied();
+        session.iter().for_each(|session| self.running.forget_session(*session));
+        self.unbind(txn);
     }
 
     /// Wakes those who wait for this session or this transaction. After what they wait for was changed.

@@ -59,6 +59,7 @@ struct Lock {
     /// Of the same owner; or the next free one.
     next: u32,
     before: u32,
+    /// None: the place is free.
     modes: Modes,
 }
 
@@ -235,7 +236,7 @@ impl Names {
         let free = self.free.unwrap_or(NONE);
         let lock = self.lock(place);
         let bytes = outside(&lock.key);
-        (lock.key, lock.next) = (Key::new(), free);
+        (lock.key, lock.next, lock.modes) = (Key::new(), free, Modes::default());
         self.outside -= bytes;
         self.free = Some(place);
         // A statement that locked many rows leaves no memory behind.
@@ -259,6 +260,15 @@ impl Names {
                 }
             }
         }
+    }
+
+    /// Calls `each` with the locks of a piece of the slab: whose, where, which, and the stronger of its modes. False: there is no piece after it.
+    pub fn piece(&self, piece: usize, mut each: impl FnMut(u64, SpaceId, &[u8], Mode)) -> bool {
+        let locks = self.slab.get(piece).map_or(&[][..], Vec::as_slice);
+        for lock in locks.iter().filter(|lock| !lock.modes.is_empty()) {
+            each(lock.session, lock.space, &lock.key, lock.modes.strongest());
+        }
+        piece + 1 < self.slab.len()
     }
 
     /// The trees in which the session has locks.

@@ -1,6 +1,7 @@
 //! Ranges against a set of points; who gives way in a circle; who is served first.
 
 mod model;
+mod seen;
 
 use super::gaps::Ranges;
 use super::*;
@@ -91,15 +92,20 @@ fn far() -> u64 {
 /// Session 1 has `a`, session 2 has `b`; each then asks for the other's, first 1. Returns what 1 and 2 get.
 fn circle(weights: [u64; 2]) -> [Result<()>; 2] {
     let locks = locks(100);
-    take(&locks, 1, SPACE, b"a", Mode::Exclusive).unwrap().unwrap();
-    take(&locks, 2, SPACE, b"b", Mode::Exclusive).unwrap().unwrap();
+    let got = circle_in(&locks, weights);
+    assert_eq!(locks.counters.deadlocks.load(Ordering::SeqCst), 1);
+    got
+}
+
+fn circle_in(locks: &Locks, weights: [u64; 2]) -> [Result<()>; 2] {
+    take(locks, 1, SPACE, b"a", Mode::Exclusive).unwrap().unwrap();
+    take(locks, 2, SPACE, b"b", Mode::Exclusive).unwrap().unwrap();
     let ask = |session: u64, key: &[u8]| {
         let cancel = Cancel::default();
         let weight = weights[session as usize - 1];
-        let mut request =
-            Request::new(&locks, session, weight, (SPACE, key), Want::EXCLUSIVE, far(), &cancel);
+        let mut request = Request::new(locks, session, weight, (SPACE, key), Want::EXCLUSIVE, far(), &cancel);
         let mut got = Ok(());
-        while let Err(way) = take(&locks, session, SPACE, key, Mode::Exclusive).unwrap() {
+        while let Err(way) = take(locks, session, SPACE, key, Mode::Exclusive).unwrap() {
             got = request.wait(&way, |_| false);
             if got.is_err() {
                 break;
@@ -117,7 +123,6 @@ fn circle(weights: [u64; 2]) -> [Result<()>; 2] {
         [ask(2, b"a"), first.join().unwrap()]
     });
     assert_eq!((locks.held(), locks.waiting.load(Ordering::SeqCst)), (0, 0));
-    assert_eq!(locks.counters.deadlocks.load(Ordering::SeqCst), 1);
     let [second, first] = got;
     [first, second]
 }

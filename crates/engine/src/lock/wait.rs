@@ -8,6 +8,8 @@
 //! A newcomer may pass those that wait: whoever is awake uses a lock soonest. But not for ever: who has lost
 //! [`LOSSES_MAX`] times is served before all that came later.
 
+use super::deadlock::{Found, Member};
+use super::seen::{KeySeen, WaitSeen};
 use super::{InTheWay, Locks, Mode, Name, NameRef, Want};
 use crate::error::{Error, Result};
 use crate::row::TxnId;
@@ -15,6 +17,7 @@ use crate::txn::cancel::Cancel;
 use hashbrown::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Woken};
 use terrace_tier::page::SpaceId;
 
@@ -36,6 +39,8 @@ struct Waiter {
     arrival: u64,
     losses: u32,
     event: Arc<Event>,
+    /// On the world's clock.
+    since: Nanos,
 }
 
 /// Who waits, by session: a session waits for one thing at a time.
@@ -115,23 +120,57 @@ impl Waiters {
         None
     }
 
-    /// Breaks all circles that the wait would close. True if by giving up the wait itself.
-    fn gives_up(&mut self, session: u64, targets: &[u64], weight: u64) -> bool {
-        while let Some(circle) = self.circle(session, targets) {
+    /// Breaks all circles that the wait would close. True if by giving up the wait itself. Adds the last of them to `found`, and those
+    /// that are to be woken, for they give way.
+    fn gives_up(&mut self, asks: &Request<'_>, targets: &[u64], found: &mut Found) -> bool {
+        while let Some(circle) = self.circle(asks.session, targets) {
+            found.members = self.members(asks, &circle);
             let lightest = circle
                 .into_iter()
                 .min_by_key(|member| self.waiters.get(member).map_or(u64::MAX, |w| w.weight));
-            match lightest.and_then(|member| self.waiters.get_mut(&member)) {
-                Some(other) if other.weight < weight => {
+            let other = lightest.and_then(|member| Some((member, self.waiters.get_mut(&member)?)));
+            let victim = match other {
+                Some((member, other)) if other.weight < asks.weight => {
                     other.victim = true;
                     other.targets.clear();
                     other.txn = None;
-                    other.event.notify();
+                    found.wake.push(other.event.clone());
+                    member
                 }
-                _ => return true,
+                _ => asks.session,
+            };
+            found.members.iter_mut().for_each(|member| member.gave_way = member.session == victim);
+            if victim == asks.session {
+                return true;
             }
         }
         false
+    }
+
+    /// Those in a circle, in the order in which each waits for the next: who closes it, and the others.
+    fn members(&self, asks: &Request<'_>, others: &[u64]) -> Vec<Member> {
+        let name = Name { space: asks.space, key: asks.key.into() };
+        let mut members = vec![Member::new(asks.session, name, asks.want)];
+        members.extend(others.iter().filter_map(|other| {
+            let waiter = self.waiters.get(other)?;
+            Some(Member::new(*other, waiter.name.clone(), waiter.want))
+        }));
+        members
+    }
+
+    /// Those that wait for something now.
+    pub fn seen(&self) -> Vec<WaitSeen> {
+        let waits = self.waiters.iter().filter(|(_, waiter)| !waiter.targets.is_empty());
+        let seen = waits.map(|(session, waiter)| WaitSeen {
+            session: *session,
+            space: waiter.name.space,
+            key: KeySeen::of(&waiter.name.key),
+            want: waiter.want,
+            since: waiter.since,
+            targets: waiter.targets.clone(),
+            is_changed: waiter.txn.is_some(),
+        });
+        seen.collect()
     }
 }
 
@@ -243,6 +282,20 @@ impl<'a> Request<'a> {
     /// Puts the request where others see it, with whom it waits for: the one before it in the line for the name, or
     /// else the transaction's session, or whoever has locks in the way now.
     fn line_up(&mut self, txn: Option<(TxnId, Option<u64>)>, event: &Arc<Event>) -> Result<Place> {
+        let mut found = Found::default();
+        let place = self.line_up_in(txn, event, &mut found);
+        if !found.members.is_empty() {
+            self.locks.tell_deadlock(found);
+        }
+        place
+    }
+
+    fn line_up_in(
+        &mut self,
+        txn: Option<(TxnId, Option<u64>)>,
+        event: &Arc<Event>,
+        found: &mut Found,
+    ) -> Result<Place> {
         let locks = self.locks;
         let mut inner = locks.inner.lock();
         let targets = match txn {
@@ -274,7 +327,7 @@ impl<'a> Request<'a> {
         if locks.owners.is_told() {
             self.told.clone_from(&targets);
         }
-        if waiters.gives_up(self.session, &targets, self.weight) {
+        if waiters.gives_up(self, &targets, found) {
             locks.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
             return Err(Error::Deadlock);
         }
@@ -301,6 +354,7 @@ impl<'a> Request<'a> {
             arrival: waiters.arrivals,
             losses: 0,
             event: event.clone(),
+            since: locks.world.clock.now(),
         };
         waiters.waiters.insert(self.session, waiter);
         self.in_line = true;

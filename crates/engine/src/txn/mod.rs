@@ -24,7 +24,7 @@ pub mod rows;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::{Request, Want};
+use crate::lock::{Face, Phase, Request, Want};
 use crate::row::TxnId;
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Record};
@@ -104,6 +104,8 @@ pub(crate) struct State {
     /// It began to be rolled back: nothing else can become of it.
     rolling_back: bool,
     ended: bool,
+    /// What others see of it, if it has one.
+    face: Option<Arc<Face>>,
     hints: Hints,
     /// The next changes of entries have each their like in the same index soon after.
     pairs: bool,
@@ -135,6 +137,17 @@ impl State {
             self.last = stream.next();
             self.changes += 1;
             stream.appended(len);
+            self.show_changes();
+        }
+    }
+    fn show_changes(&self) {
+        if let Some(face) = &self.face {
+            face.set_changes(self.changes);
+        }
+    }
+    fn show_phase(&self, phase: Phase) {
+        if let Some(face) = &self.face {
+            face.set_phase(phase);
         }
     }
 }
@@ -225,8 +238,12 @@ impl Txn {
                 txn.isolation = isolation;
                 txn.cancel.clear();
                 txn.side.take();
-                *txn.state.get_mut() =
-                    State { lock_wait_ms: core.config.lock_wait_timeout_ms, ..State::default() };
+                let state = txn.state.get_mut();
+                let face = state.face.take();
+                if let Some(face) = &face {
+                    face.begins(txn.session, Some(isolation), core.storage.world.clock.now());
+                }
+                *state = State { lock_wait_ms: core.config.lock_wait_timeout_ms, face, ..State::default() };
             }
             _ => *self = Txn::begin(&core, isolation),
         }
@@ -260,6 +277,17 @@ impl Txn {
         if self.owned.swap(false, Ordering::Relaxed) {
             self.core.locks.owners.forget(self.session);
         }
+    }
+    /// The transaction, and those that follow in the same memory, are run by this connection: they are seen from now on. 0: by none any
+    /// more.
+    pub fn set_connection(&self, connection: u64) {
+        let mut state = self.state.lock();
+        let face = state.face.get_or_insert_with(|| {
+            let face = self.core.locks.running.add();
+            face.begins(self.session, Some(self.isolation), self.core.storage.world.clock.now());
+            face
+        });
+        face.set_connection(connection);
     }
     /// Whether it changed anything that outlives the process.
     pub fn has_changes(&self) -> bool {
@@ -437,6 +465,7 @@ impl Txn {
         let range = mtr.commit();
         state.appended(bytes.len());
         state.prepared = true;
+        state.show_phase(Phase::Prepared);
         self.core.storage.pages.redo().make_durable(range.end)?;
         Ok(())
     }
@@ -513,6 +542,9 @@ impl Txn {
     /// Gives back what a transaction holds at its end.
     fn finish(&self, state: &mut State) {
         state.ended = true;
+        if let Some(face) = &state.face {
+            face.ends();
+        }
         state.unwritten = Vec::new();
         state.hints.clear();
         state.begin_page = None;
@@ -531,7 +563,9 @@ impl Txn {
     }
 
     fn rollback_state(&self, state: &mut State, to: RollPtr) -> Result<()> {
+        state.show_phase(Phase::RollingBack);
         let done = rollback::back_to(&self.core, state, to);
+        state.show_phase(if state.rolling_back { Phase::RollingBack } else { Phase::Active });
         state.hints.clear();
         done
     }
@@ -552,6 +586,9 @@ impl Drop for Txn {
                 // Prepared and left alone: it stays as it is, for whoever decides it after a restart.
                 self.close_view(&mut state);
             }
+        }
+        if let Some(face) = self.state.get_mut().face.take() {
+            self.core.locks.running.forget(&face);
         }
     }
 }

@@ -8,6 +8,7 @@ use super::history::{History, Past};
 use super::{State, commit_state, rollback};
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::lock::Phase;
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body};
 use crate::undo::stream::{Found, Mark, Streams};
@@ -154,6 +155,11 @@ impl Left {
     pub fn id(&self) -> u64 {
         self.state.id
     }
+    /// It is seen from now on, until it ends.
+    pub fn show(&self, core: &Core) {
+        let phase = if self.state.prepared { Phase::Prepared } else { Phase::RollingBack };
+        core.locks.bind_left(self.state.id, core.new_session(), phase, self.state.changes);
+    }
 
     /// Undoes up to `max` records. True when nothing is left.
     fn step(&mut self, core: &Core, max: usize) -> Result<bool> {
@@ -178,7 +184,7 @@ impl Left {
         if let Some(stream) = self.state.stream.take() {
             core.streams.give_back(stream);
         }
-        core.locks.unbind(self.state.id);
+        core.locks.unbind_left(self.state.id);
     }
 
     /// Durable when it returns. After an error it can be called again.

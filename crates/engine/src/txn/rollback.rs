@@ -45,6 +45,7 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
         let undone = state.last;
         state.last = undo_one(core, state)?;
         state.changes = state.changes.saturating_sub(1);
+        state.show_changes();
         if state.statement == undone {
             state.statement = state.last;
         }

@@ -1,0 +1,143 @@
+//! What is locked and who waits, to be looked at from outside.
+//!
+//! Locks are copied a portion at a time, each under the table's mutex: whoever takes locks meanwhile waits for a portion at the most, and
+//! what is seen need not be of one moment. Waits are of one moment.
+//!
+//! Not here: rows that are locked by the id of who changed them. Nobody lists these; one that is waited for is seen with the wait.
+
+use super::gaps::Held;
+use super::{Key, Locks, Mode, Want};
+use hashbrown::HashMap;
+use terrace_io::clock::Nanos;
+use terrace_tier::page::SpaceId;
+
+/// Ranges copied at a time. Of locks one by one it is a piece of their slab, which has as many.
+const PORTION: usize = 1024;
+/// Bytes of a key that are shown.
+const KEY_SHOWN: usize = 256;
+
+/// The beginning of a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeySeen {
+    pub bytes: Key,
+    pub is_cut: bool,
+}
+
+impl KeySeen {
+    pub fn of(key: &[u8]) -> KeySeen {
+        KeySeen { bytes: key[..key.len().min(KEY_SHOWN)].into(), is_cut: key.len() > KEY_SHOWN }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A row, or a name that must be unique.
+    Name(Mode),
+    /// All rows that live in a range of keys.
+    Rows(Mode),
+    /// Others' inserts are kept out of a range of keys.
+    Gap,
+}
+
+/// A lock that is held.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockSeen {
+    pub session: u64,
+    pub space: SpaceId,
+    pub kind: Kind,
+    pub from: KeySeen,
+    /// Of a range: its end, exclusive. None: the tree's.
+    pub to: Option<KeySeen>,
+}
+
+/// A lock that is waited for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WaitSeen {
+    pub session: u64,
+    pub space: SpaceId,
+    pub key: KeySeen,
+    pub want: Want,
+    /// Since when, on the world's clock.
+    pub since: Nanos,
+    pub targets: Vec<u64>,
+    /// The row was changed by the one that it waits for.
+    pub is_changed: bool,
+}
+
+impl Locks {
+    /// Who waits now, in the order of arrival.
+    pub fn waits_seen(&self) -> Vec<WaitSeen> {
+        let mut waits = self.inner.lock().waiters.seen();
+        waits.sort_unstable_by_key(|wait| (wait.since, wait.session));
+        waits
+    }
+
+    /// How many locks each session holds: one by one, and ranges.
+    pub fn counts_seen(&self) -> HashMap<u64, u64> {
+        let mut counts: HashMap<u64, u64> = HashMap::new();
+        let (mut piece, mut more) = (0, true);
+        while more {
+            more = self.inner.lock().locks.piece(piece, |session, _, _, _| {
+                *counts.entry(session).or_default() += 1;
+            });
+            piece += 1;
+        }
+        for (session, ranges) in self.inner.lock().gaps.counts() {
+            *counts.entry(session).or_default() += ranges as u64;
+        }
+        counts
+    }
+
+    /// Calls `each` with locks that are held, at most `max` of them. No mutex is held in the call.
+    pub fn each_seen(&self, max: usize, each: &mut dyn FnMut(&LockSeen)) {
+        let mut left = max;
+        let mut hand_out = |portion: &mut Vec<LockSeen>| {
+            portion.truncate(left);
+            left -= portion.len();
+            portion.drain(..).for_each(|lock| each(&lock));
+            left > 0
+        };
+        let mut portion = Vec::new();
+        let lock = |session, space, kind, from: &[u8]| LockSeen {
+            session,
+            space,
+            kind,
+            from: KeySeen::of(from),
+            to: None,
+        };
+        let (mut piece, mut more) = (0, true);
+        while more {
+            more = self.inner.lock().locks.piece(piece, |session, space, key, mode| {
+                portion.push(lock(session, space, Kind::Name(mode), key));
+            });
+            piece += 1;
+            if !hand_out(&mut portion) {
+                return;
+            }
+        }
+        let owners = self.inner.lock().gaps.owners();
+        for (space, session) in owners {
+            for held in Held::ALL {
+                let kind = match held {
+                    Held::Rows(mode) => Kind::Rows(mode),
+                    Held::Gaps => Kind::Gap,
+                };
+                let mut after: Option<Box<[u8]>> = None;
+                loop {
+                    let inner = self.inner.lock();
+                    after = inner.gaps.some((space, session), held, after.as_deref(), PORTION, |from, to| {
+                        portion
+                            .push(LockSeen { to: to.map(KeySeen::of), ..lock(session, space, kind, from) });
+                    });
+                    drop(inner);
+                    if !hand_out(&mut portion) {
+                        return;
+                    }
+                    if after.is_none() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

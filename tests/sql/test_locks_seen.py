@@ -1,0 +1,241 @@
+"""Transactions, locks, waits and the last deadlock are seen in SQL as they are."""
+
+import threading
+from datetime import datetime, timedelta
+
+import pymysql
+import pytest
+from conftest import wait_until
+
+DEADLOCK, DENIED = 1213, 1227
+
+
+class Asks(threading.Thread):
+    """A statement that another session runs meanwhile."""
+
+    def __init__(self, connection, statement):
+        super().__init__(daemon=True)
+        self.connection, self.statement, self.error = connection, statement, None
+        self.start()
+
+    def run(self):
+        try:
+            self.connection.cursor().execute(self.statement)
+        except pymysql.Error as error:
+            self.error = error.args[0]
+
+    def answer(self):
+        self.join(120)
+        assert not self.is_alive(), "it waits for ever"
+        return self.error
+
+
+def seen(connection, table, where="TRUE", order="1"):
+    cursor = connection.cursor(pymysql.cursors.DictCursor)
+    cursor.execute(f"SELECT * FROM information_schema.TERRACE_{table} WHERE {where} ORDER BY {order}")
+    return cursor.fetchall()
+
+
+def of(connection, watcher):
+    """The transaction of a connection, as it is seen."""
+    rows = seen(watcher, "TRX", f"CONNECTION_ID = {connection.thread_id()}")
+    return rows[0] if rows else None
+
+
+def locks(transaction, watcher):
+    rows = seen(watcher, "LOCKS", f"TRX_ID = {transaction['TRX_ID']}", "INDEX_NAME, TYPE, LOCK_KEY")
+    return [tuple(row[name] for name in ("STATUS", "MODE", "TYPE", "TABLE_NAME", "INDEX_NAME", "LOCK_KEY", "LOCK_KEY_END")) for row in rows]
+
+
+def wait_of(connection, watcher):
+    """The wait of a connection's transaction, once there is one."""
+    rows = wait_until(lambda: seen(watcher, "LOCK_WAITS", f"REQUESTING_CONNECTION_ID = {connection.thread_id()}"))
+    assert len(rows) == 1
+    return rows[0]
+
+
+@pytest.fixture
+def two(server, db, run):
+    """Two sessions, and `db` to watch."""
+    run(db, "CREATE TABLE t (id INT PRIMARY KEY, v INT, KEY v (v)) ENGINE=Terrace")
+    run(db, "INSERT INTO t VALUES (1,10),(2,20),(3,30),(40,400)")
+    yield [server.connect(database=db.name) for _ in "ab"]
+    # Nothing is left of what the test has ended.
+    mine = f"TABLE_SCHEMA = '{db.name}'"
+    assert not seen(db, "LOCKS", mine) and not seen(db, "LOCK_WAITS") and not seen(db, "TRX", "STATE <> 'RUNNING'")
+
+
+def test_a_row_that_is_held_and_who_waits_for_it(db, two, run):
+    a, b = two
+    before = datetime.now()
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM t WHERE id = 1 FOR UPDATE")
+    holder = of(a, db)
+    assert holder["STATE"] == "RUNNING" and holder["ISOLATION_LEVEL"] == "REPEATABLE READ"
+    assert (holder["UNDO_RECORDS"], holder["LOCKS"], holder["WAIT_STARTED"], holder["REQUESTED_LOCK_ID"], holder["STATEMENT"]) == (0, 1, None, None, None)
+    assert before - timedelta(seconds=2) <= holder["STARTED"] <= datetime.now() + timedelta(seconds=2)
+    assert locks(holder, db) == [("GRANTED", "X", "RECORD", "t", "PRIMARY", "80000001", None)]
+
+    run(b, "SET tx_isolation = 'READ-COMMITTED'")
+    statement = "UPDATE t SET v = 11 WHERE id = 1 /* höher ☃ */"
+    asks = Asks(b, statement)
+    wait = wait_of(b, db)
+    waiter = of(b, db)
+    assert (waiter["STATE"], waiter["ISOLATION_LEVEL"]) == ("LOCK WAIT", "READ COMMITTED")
+    assert waiter["STATEMENT"] == statement
+    assert (wait["REQUESTING_TRX_ID"], wait["BLOCKING_TRX_ID"], wait["BLOCKING_CONNECTION_ID"]) == (waiter["TRX_ID"], holder["TRX_ID"], a.thread_id())
+    assert waiter["STARTED"] <= wait["WAIT_STARTED"] + timedelta(milliseconds=5) and wait["WAIT_STARTED"] - waiter["WAIT_STARTED"] < timedelta(milliseconds=20)
+    assert wait["REQUESTED_LOCK_ID"] == waiter["REQUESTED_LOCK_ID"]
+    (wanted,) = seen(db, "LOCKS", f"LOCK_ID = '{waiter['REQUESTED_LOCK_ID']}'")
+    assert (wanted["STATUS"], wanted["MODE"], wanted["TABLE_SCHEMA"], wanted["LOCK_KEY"]) == ("WAITING", "X", db.name, "80000001")
+    run(a, "COMMIT")
+    assert asks.answer() is None
+    assert of(a, db) is None and of(b, db) is None
+
+
+def test_a_changed_row_is_seen_as_locked_while_somebody_waits_for_it(db, two, run):
+    a, b = two
+    run(a, "BEGIN")
+    run(a, "INSERT INTO t VALUES (9,90)")
+    writer = of(a, db)
+    assert (writer["UNDO_RECORDS"], writer["LOCKS"]) == (2, 0) and locks(writer, db) == []
+    asks = Asks(b, "SELECT * FROM t WHERE id = 9 LOCK IN SHARE MODE")
+    wait = wait_of(b, db)
+    assert wait["BLOCKING_TRX_ID"] == writer["TRX_ID"]
+    assert locks(writer, db) == [("GRANTED", "X", "RECORD", "t", "PRIMARY", "80000009", None)]
+    assert [lock[:3] for lock in locks(of(b, db), db)] == [("WAITING", "S", "RECORD")]
+    run(a, "INSERT INTO t VALUES (10,100)")
+    assert of(a, db)["UNDO_RECORDS"] == 4
+    run(a, "ROLLBACK")
+    assert asks.answer() is None
+
+
+def test_a_gap_and_who_wants_to_insert_there(db, two, run):
+    a, b = two
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM t WHERE id = 7 FOR UPDATE")
+    assert locks(of(a, db), db) == [("GRANTED", "GAP", "GAP", "t", "PRIMARY", "80000007", "80000008")]
+    asks = Asks(b, "INSERT INTO t VALUES (7,70)")
+    assert wait_of(b, db)["BLOCKING_CONNECTION_ID"] == a.thread_id()
+    assert ("WAITING", "X,INSERT_INTENTION", "RECORD", "t", "PRIMARY", "80000007", None) in locks(of(b, db), db)
+    run(a, "ROLLBACK")
+    assert asks.answer() is None
+
+
+def test_many_rows_are_a_range(db, two, run):
+    a, _ = two
+    run(db, "INSERT INTO t SELECT seq, seq FROM seq_100_to_3000")
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM t WHERE id >= 2 FOR UPDATE")
+    held = locks(of(a, db), db)
+    assert of(a, db)["LOCKS"] == len(held) <= 4
+    gaps = [lock for lock in held if lock[2] == "GAP"]
+    assert gaps and min(lock[5] for lock in gaps) <= "80000002" and gaps[-1][6] == "supremum"
+    (rows,) = [lock for lock in held if lock[2] == "RANGE"]
+    assert rows[:2] == ("GRANTED", "X") and rows[5] <= "80000003" and rows[6] == "80000bb800"  # 3000 and its successor
+    run(a, "COMMIT")
+
+
+def test_the_last_deadlock_is_kept(db, two, run):
+    a, b = two
+    run(a, "BEGIN")
+    run(a, "UPDATE t SET v = 0 WHERE id = 1")
+    run(b, "BEGIN")
+    run(b, "UPDATE t SET v = 0 WHERE id IN (2, 3)")
+    transactions = {one.thread_id(): of(one, db)["TRX_ID"] for one in two}
+    first = "UPDATE t SET v = 1 WHERE id = 2 /* " + "x" * 2000 + " */"
+    asks = Asks(a, first)
+    wait_of(a, db)
+    second = "UPDATE t SET v = 2 WHERE id = 1"
+    closes = Asks(b, second)
+    # The one that has done less gives way.
+    assert (asks.answer(), closes.answer()) == (DEADLOCK, None)
+    run(b, "ROLLBACK")
+    members = seen(db, "LAST_DEADLOCK", order="MEMBER")
+    assert [(one["MEMBER"], one["CONNECTION_ID"], one["GAVE_WAY"]) for one in members] == [(1, b.thread_id(), 0), (2, a.thread_id(), 1)]
+    assert [one["TRX_ID"] for one in members] == [transactions[b.thread_id()], transactions[a.thread_id()]]
+    assert [one["WAITS_FOR_TRX_ID"] for one in members] == [transactions[a.thread_id()], transactions[b.thread_id()]]
+    assert {(one["TABLE_SCHEMA"], one["TABLE_NAME"], one["INDEX_NAME"], one["MODE"], one["TYPE"]) for one in members} == {(db.name, "t", "PRIMARY", "X", "RECORD")}
+    assert [one["LOCK_KEY"] for one in members] == ["80000001", "80000002"]
+    assert members[0]["STATEMENT"] == second and members[1]["STATEMENT"] == first[:1023]
+    assert abs(members[0]["DETECTED"] - datetime.now()) < timedelta(seconds=100)
+
+    status = run(db, "SHOW ENGINE TERRACE STATUS")
+    assert [row[1] for row in status] == ["", "latest_deadlock"]
+    # The first row is what programs read: a name and something on each line.
+    assert all(len(line.split(None, 1)) == 2 for line in status[0][2].strip().splitlines())
+    text = status[1][2]
+    assert text.startswith("LATEST DETECTED DEADLOCK\n") and second in text and first[:1023] in text
+    assert f"*** (1) WAITING FOR X RECORD key 80000001 of table {db.name}/t index PRIMARY, which TRANSACTION {transactions[a.thread_id()]} " in text
+    assert text.endswith("*** WE ROLL BACK TRANSACTION (2)\n")
+    # What its table was called is not kept.
+    run(db, "DROP TABLE t")
+    assert [one["TABLE_NAME"] for one in seen(db, "LAST_DEADLOCK")] == ["", ""]
+
+
+def test_a_prepared_transaction_is_seen_and_one_that_rolls_back(db, two, server, run):
+    a, b = two
+    run(a, f"XA START '{db.name}'")
+    run(a, "UPDATE t SET v = 1 WHERE id = 1")
+    run(a, f"XA END '{db.name}'")
+    run(a, f"XA PREPARE '{db.name}'")
+    assert of(a, db)["STATE"] == "PREPARED"
+    number = of(a, db)["TRX_ID"]
+    a.close()
+    # Its connection is gone, and it is there.
+    left = wait_until(lambda: seen(db, "TRX", f"TRX_ID = {number} AND CONNECTION_ID IS NULL"))
+    assert left[0]["STATE"] == "PREPARED" and left[0]["STATEMENT"] is None
+    asks = Asks(b, "UPDATE t SET v = 2 WHERE id = 1")
+    assert wait_of(b, db)["BLOCKING_TRX_ID"] == number
+    run(db, f"XA COMMIT '{db.name}'")
+    assert asks.answer() is None
+    assert not seen(db, "TRX", f"TRX_ID = {number}")
+
+    for rows in (20_000, 80_000, 320_000):
+        run(b, "BEGIN")
+        run(b, f"INSERT INTO t SELECT seq + 1000, seq FROM seq_1_to_{rows}")
+        done = of(b, db)["UNDO_RECORDS"]
+        rolls = Asks(b, "ROLLBACK")
+        states = []
+        while rolls.is_alive():
+            states += [(one["STATE"], one["UNDO_RECORDS"]) for one in [of(b, db)] if one]
+        assert rolls.answer() is None
+        if any(state == "ROLLING BACK" and records < done for state, records in states):
+            return
+    raise AssertionError("no roll-back was seen")
+
+
+def test_what_a_crash_left_prepared_is_seen_and_waited_for(own_server, run):
+    connection = own_server.connect()
+    run(connection, "CREATE DATABASE d")
+    run(connection, "CREATE TABLE d.t (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
+    run(connection, "INSERT INTO d.t VALUES (1,1)")
+    run(connection, "XA START 'left'")
+    run(connection, "UPDATE d.t SET v = 2")
+    run(connection, "XA END 'left'")
+    run(connection, "XA PREPARE 'left'")
+    own_server.kill9()
+    own_server.start()
+    watcher, other = own_server.connect(), own_server.connect()
+    (left,) = seen(watcher, "TRX")
+    assert (left["STATE"], left["CONNECTION_ID"], left["ISOLATION_LEVEL"]) == ("PREPARED", None, None) and left["UNDO_RECORDS"] >= 1
+    asks = Asks(other, "UPDATE d.t SET v = 3")
+    assert wait_of(other, watcher)["BLOCKING_TRX_ID"] == left["TRX_ID"]
+    run(watcher, "XA ROLLBACK 'left'")
+    assert asks.answer() is None
+    assert not seen(watcher, "TRX") and not seen(watcher, "LOCKS")
+
+
+def test_who_may_not_see_processes_sees_no_locks_as_with_innodb(server, db, run):
+    run(db, "CREATE OR REPLACE USER seer@'127.0.0.1'")
+    try:
+        plain = pymysql.connect(host="127.0.0.1", port=server.port, user="seer")
+        for table in ("INNODB_TRX", "TERRACE_TRX", "TERRACE_LOCKS", "TERRACE_LOCK_WAITS", "TERRACE_LAST_DEADLOCK"):
+            with pytest.raises(pymysql.err.OperationalError) as error:
+                run(plain, f"SELECT * FROM information_schema.{table}")
+            assert error.value.args[0] == DENIED, table
+        run(db, "GRANT PROCESS ON *.* TO seer@'127.0.0.1'")
+        allowed = pymysql.connect(host="127.0.0.1", port=server.port, user="seer")
+        run(allowed, "SELECT * FROM information_schema.TERRACE_LOCKS")
+    finally:
+        run(db, "DROP USER seer@'127.0.0.1'")
