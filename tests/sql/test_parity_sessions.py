@@ -536,6 +536,8 @@ class Session:
             self.answer = ("error",) + error.args[:2]
 
     def run(self, statement, patience):
+        if self.thread and self.thread.is_alive():
+            return "waits for its last answer"
         self.thread = threading.Thread(target=self._run, args=(statement,), daemon=True)
         self.thread.start()
         self.thread.join(patience)
