@@ -69,6 +69,17 @@ SCENARIOS = {
         ('a', 'commit'),
         ('b', 'update t set v=1 where id=2'),
     ],
+    'a handler locks nothing, serializable or not': [
+        ('a', 'set session transaction isolation level serializable'),
+        ('a', 'begin'),
+        ('a', 'handler t open'),
+        ('a', 'handler t read first'),
+        ('b', 'update t set v=11 where id=1'),
+        ('a', 'handler t read `primary` = (1)'),
+        ('a', 'handler t close'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
     'deadlock': [
         ('a', 'begin'),
         ('b', 'begin'),

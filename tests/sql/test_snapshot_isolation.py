@@ -28,7 +28,7 @@ CHANGES = {
     "rolled back": ["BEGIN", "UPDATE t SET v=v+5,w=1 WHERE id=@2", "INSERT INTO t VALUES (@6,@2*10+5,@6*100,0)", "ROLLBACK"],
 }
 
-SOME_CHANGES = ["another column", "deleted", "inserted"]
+SOME_CHANGES = ["another column", "the key of an index", "deleted", "inserted"]
 
 ACTIONS = [
     "SELECT * FROM t WHERE id=@2 FOR UPDATE",
@@ -140,8 +140,7 @@ def matrix(server, engine, level, on, changes):
             begun = run(a, "SELECT @@in_transaction")
             after = asked(a, case.of("SELECT * FROM t WHERE id>@1 AND id<@7"))
             run(a, "ROLLBACK")
-            left = asked(a, case.of("SELECT * FROM t WHERE id>=@1 AND id<=@7"))
-            seen[change, action] = tuple(case.told(one) for one in (answer, begun, after, left))
+            seen[change, action] = tuple(case.told(one) for one in (answer, begun, after))
     finally:
         for connection in (a, b):
             connection.close()
@@ -156,13 +155,13 @@ def is_changed(answers):
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_way_to_a_row_after_every_change(server, engine, level):
     strict = level in LEVELS[2:]
-    changes = list(CHANGES) if strict else SOME_CHANGES
+    changes = list(CHANGES) if level == "REPEATABLE READ" else SOME_CHANGES
     with ThreadPoolExecutor() as pool:
         theirs, ours = pool.map(lambda one: matrix(server, one, level, True, changes), ("InnoDB", engine))
     wrong = {key: (theirs[key], ours[key]) for key in theirs if theirs[key] != ours[key]}
     assert not wrong, f"{len(wrong)} of {len(theirs)}"
     changed = sum(is_changed(answers) for answers in ours.values())
-    assert changed > 100 if strict else not changed
+    assert changed > len(ours) / 4 if strict else not changed
 
 
 def test_it_is_off_unless_asked_for(server, engine):
