@@ -19,6 +19,8 @@ ulong flush_at_commit();
 bool temporary_tables_are_unlogged();
 /** How long a session waits for a row lock. */
 ulonglong lock_wait_ms(THD *thd);
+/** terrace_snapshot_isolation of the session. */
+bool snapshot_isolation(THD *thd);
 /** terrace_foreign_keys of the session. */
 enum Foreign_keys { FOREIGN_KEYS_REFUSED, FOREIGN_KEYS_WARNED };
 ulong foreign_keys(THD *thd);

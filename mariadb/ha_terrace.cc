@@ -198,7 +198,8 @@ int ha_terrace::external_lock(THD *thd, int type)
   m_lock_type_write= type == F_WRLCK;
   if (m_lock_type_write)
     m_lock= TERRACE_LOCK_EXCLUSIVE;
-  else if (m_lock == TERRACE_LOCK_NONE && thd_tx_isolation(thd) == ISO_SERIALIZABLE &&
+  // As InnoDB: HANDLER locks nothing at any level.
+  else if (m_lock == TERRACE_LOCK_NONE && thd_tx_isolation(thd) == ISO_SERIALIZABLE && thd_sql_command(thd) != SQLCOM_HA_READ &&
            thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
     m_lock= TERRACE_LOCK_SHARED;
   return enter(thd);

@@ -161,6 +161,13 @@ static MYSQL_THDVAR_ULONGLONG(lock_wait_timeout_ms, PLUGIN_VAR_RQCMDARG,
                               "Milliseconds to wait for a row lock. 50000, the default: as long as innodb_lock_wait_timeout says",
                               nullptr, nullptr, LOCK_WAIT_DEFAULT, 0, 100000000000ULL, 0);
 
+static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
+                         "Strict snapshot isolation, as innodb_snapshot_isolation: a transaction that would lock a row which was changed "
+                         "since its view was opened fails (ER_CHECKREAD) and is rolled back",
+                         nullptr, nullptr, FALSE);
+
+bool snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation); }
+
 static const char *foreign_key_names[]= {"refuse", "warn", NullS};
 static TYPELIB foreign_key_choices= {array_elements(foreign_key_names) - 1, "", foreign_key_names, nullptr};
 static MYSQL_THDVAR_ENUM(foreign_keys, PLUGIN_VAR_RQCMDARG,
@@ -201,7 +208,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission), MYSQL_SYSVAR(without),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
-  MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
+  MYSQL_SYSVAR(snapshot_isolation), MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
   MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(bypass_from), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(temporary_unlogged), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
   MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),

@@ -53,6 +53,7 @@ Session *Session::of(THD *thd)
 int Session::begin(THD *thd)
 {
   level= (uint) thd_tx_isolation(thd);
+  strict= false;
   seen_ends= Writers::now();
   bool same= false;
   int32_t code= idle ? terrace_txn_begin_again(idle, level, &same) : terrace_txn_begin(engine, level, &txn);
@@ -181,7 +182,8 @@ int Session::enter(THD *thd)
 {
   if (!engine)
     return HA_ERR_NO_CONNECTION;
-  if (!txn)
+  const bool begins= !txn;
+  if (begins)
     if (int error= begin(thd))
       return error;
   if (in_statement)
@@ -197,7 +199,13 @@ int Session::enter(THD *thd)
   // NOWAIT and WAIT n set lock_wait_timeout for the statement.
   ulonglong wait= MY_MIN(lock_wait_ms(thd), (ulonglong) thd->variables.lock_wait_timeout * 1000);
   terrace_txn_set_lock_wait(txn, wait);
-  return map_error(thd, terrace_txn_statement_begin(txn));
+  if (strict != snapshot_isolation(thd))
+    terrace_txn_set_strict(txn, strict= !strict);
+  int32_t code= terrace_txn_statement_begin(txn);
+  // As InnoDB: what the transaction locks is of the moment at which it began.
+  if (!code && begins && strict && level == ISO_SERIALIZABLE)
+    code= terrace_txn_open_view(txn);
+  return map_error(thd, code);
 }
 
 int Session::version_number(THD *thd, ulonglong *number)

@@ -99,6 +99,7 @@ private:
   terrace_txn *idle= nullptr;           // ended: the next transaction's handle
   uint level= 0;
   bool in_statement= false, in_phases= false, ordered= false;
+  bool strict= false;                   // terrace_snapshot_isolation, as the transaction has it
   terrace_ticket *ticket= nullptr;
   int32_t ordered_code= TERRACE_OK;
   std::string ordered_message;

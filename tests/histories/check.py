@@ -49,6 +49,8 @@ FORBIDDEN = {
     "REPEATABLE READ": {"G0", "G1a", "G1b", "G1c", "lost", "backwards", "stale", "skew"},
     "SERIALIZABLE": {"G0", "G1a", "G1b", "G1c", "lost", "backwards", "stale", "skew", "G-single", "G2"},
 }
+# What REPEATABLE READ forbids, too, with strict snapshot isolation.
+SNAPSHOT = FORBIDDEN["REPEATABLE READ"] | {"G-single"}
 
 
 def check(transactions, last):

@@ -16,13 +16,14 @@ def parsed(text):
 
 
 class Session(threading.Thread):
-    def __init__(self, connect, level, keys, number, seed, until):
+    def __init__(self, connect, level, keys, number, seed, until, strict, trusts):
         super().__init__(daemon=True)
+        self.trusts = trusts
         self.connection, self.keys, self.number, self.until = connect(), keys, number, until
         self.rng = random.Random(f"{seed}-{number}")
         self.done, self.failure = [], None
         cursor = self.connection.cursor()
-        for text in (f"SET SESSION TRANSACTION ISOLATION LEVEL {level}", "SET SESSION innodb_lock_wait_timeout = 2", "SET SESSION lock_wait_timeout = 5", "SET SESSION terrace_lock_wait_timeout_ms = 2000"):
+        for text in (f"SET SESSION TRANSACTION ISOLATION LEVEL {level}", "SET SESSION innodb_lock_wait_timeout = 2", "SET SESSION lock_wait_timeout = 5", "SET SESSION terrace_lock_wait_timeout_ms = 2000", f"SET SESSION innodb_snapshot_isolation = {strict:d}, terrace_snapshot_isolation = {strict:d}"):
             cursor.execute(text)
 
     def run(self):
@@ -75,11 +76,12 @@ class Session(threading.Thread):
             for one in range(low, high + 1):
                 t.steps.append(Read(one, parsed(rows.get(one)), bool(locking)))
         elif pick < 0.6:
-            # The client makes the new list, of what it has read under a lock.
-            cursor.execute(f"SELECT l FROM lists WHERE k = {key} FOR UPDATE")
+            # The client makes the new list, of what it has read under a lock; or without, if it trusts its view.
+            plain = self.trusts and rng.random() < 0.5
+            cursor.execute(f"SELECT l FROM lists WHERE k = {key}{'' if plain else ' FOR UPDATE'}")
             row = cursor.fetchone()
             if row:
-                t.steps.append(Read(key, parsed(row[0]), True))
+                t.steps.append(Read(key, parsed(row[0]), not plain))
                 value = self.value()
                 cursor.execute("UPDATE lists SET l = %s WHERE k = %s", (",".join(filter(None, [row[0], str(value)])), key))
                 t.steps.append(Append(key, value))
@@ -96,13 +98,14 @@ class Session(threading.Thread):
         return self.number * 10**6 + self.made
 
 
-def record(connect, engine, level, seconds, seed, sessions=6, keys=6):
-    """All transactions and the last lists. `connect()` gives a connection in a database where the table may be made."""
+def record(connect, engine, level, seconds, seed, sessions=6, keys=6, strict=False, trusts=False):
+    """All transactions and the last lists. `connect()` gives a connection in a database where the table may be made. `strict`: with
+    strict snapshot isolation; `trusts`: some write what they make of a plain read."""
     cursor = connect().cursor()
     cursor.execute("DROP TABLE IF EXISTS lists")
     cursor.execute(f"CREATE TABLE lists (k INT PRIMARY KEY, g INT, l MEDIUMTEXT, KEY (g)) ENGINE={engine}")
     until = time.monotonic() + seconds
-    running = [Session(connect, level, keys, number + 1, seed, until) for number in range(sessions)]
+    running = [Session(connect, level, keys, number + 1, seed, until, strict, trusts) for number in range(sessions)]
     for session in running:
         session.start()
     for session in running:

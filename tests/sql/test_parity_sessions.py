@@ -69,6 +69,17 @@ SCENARIOS = {
         ('a', 'commit'),
         ('b', 'update t set v=1 where id=2'),
     ],
+    'a handler locks nothing, serializable or not': [
+        ('a', 'set session transaction isolation level serializable'),
+        ('a', 'begin'),
+        ('a', 'handler t open'),
+        ('a', 'handler t read first'),
+        ('b', 'update t set v=11 where id=1'),
+        ('a', 'handler t read `primary` = (1)'),
+        ('a', 'handler t close'),
+        ('a', 'commit'),
+        ('b?',),
+    ],
     'deadlock': [
         ('a', 'begin'),
         ('b', 'begin'),
@@ -536,6 +547,8 @@ class Session:
             self.answer = ("error",) + error.args[:2]
 
     def run(self, statement, patience):
+        if self.thread and self.thread.is_alive():
+            return "waits for its last answer"
         self.thread = threading.Thread(target=self._run, args=(statement,), daemon=True)
         self.thread.start()
         self.thread.join(patience)

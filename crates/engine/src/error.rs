@@ -61,6 +61,9 @@ pub enum Error {
     TooManyLocks { held: usize, max: usize, bytes: usize, bytes_max: usize },
     #[error("{0}")]
     Busy(String),
+    /// Strict snapshots: the row to lock is newer than what the transaction sees. It must be rolled back.
+    #[error("a row was changed since the transaction's view was opened")]
+    RowChanged,
     /// What the transaction sees is older than an index.
     #[error("{0} was changed since the transaction's view was opened")]
     Changed(String),
@@ -71,7 +74,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     pub fn kind(&self) -> Kind {
         match self {
-            Error::LockTimeout | Error::Deadlock | Error::Changed(_) => Kind::Conflict,
+            Error::LockTimeout | Error::Deadlock | Error::RowChanged | Error::Changed(_) => Kind::Conflict,
             Error::Unavailable(_)
             | Error::Full(_)
             | Error::TooManyLocks { .. }

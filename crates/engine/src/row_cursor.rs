@@ -106,6 +106,8 @@ pub struct Cursor {
     on_edge: bool,
     /// Rows of entries are locked by [`Cursor::lock_row`], not when their entries are found.
     rows_later: bool,
+    /// The reader wants no rows of entries.
+    entries_only: bool,
     /// The entry at hand is locked, and its row not yet.
     row_open: bool,
     /// Rows may be locked before they are asked for (`ahead`), and so many that follow the one at hand are.
@@ -156,6 +158,7 @@ impl Cursor {
             last_entry: Last::default(),
             last_row: Last::default(),
             rows_later: false,
+            entries_only: false,
             row_open: false,
             locks_ahead: false,
             ahead: 0,
@@ -170,6 +173,11 @@ impl Cursor {
             bytes.shrink_to(KEPT_MAX);
         }
         Buffers { tree: cursor.into_buffers(), prefix, key, value, rest }
+    }
+
+    /// From now on, or no longer, the reader asks for entries, not for their rows.
+    pub fn set_entries_only(&mut self, on: bool) {
+        self.entries_only = on;
     }
 
     /// From now on rows that others have locked are left out (`SKIP LOCKED`). Nothing for a cursor that locks nothing.
@@ -187,7 +195,7 @@ impl Cursor {
         self.semi
     }
     fn semi_consistent(&self) -> bool {
-        self.wants_semi && self.index == 0 && !self.locks_gaps
+        self.wants_semi && self.index == 0 && !self.locks_gaps && self.txn.reads_beside_locks()
     }
 
     pub fn seek(&mut self, key: &[u8], seek: Seek) -> Result<bool> {

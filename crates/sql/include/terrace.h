@@ -66,6 +66,8 @@ enum TERRACE
   TERRACE_CHANGED = 17,
   // An object is not in the object store, where it should be; the message names page and object.
   TERRACE_MISSING = 18,
+  // Strict snapshots: a row to lock is newer than what the transaction sees; it must be rolled back.
+  TERRACE_ROW_CHANGED = 19,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -730,6 +732,11 @@ int32_t terrace_txn_open_view(terrace_txn *txn);
 
 // How long this transaction waits for a row lock, in milliseconds; 0 is not at all.
 int32_t terrace_txn_set_lock_wait(terrace_txn *txn, uint64_t milliseconds);
+
+// From now on, or no longer, the transaction is strict about its view: a row that was changed since the view was opened is not
+// locked, `TERRACE_ROW_CHANGED` is returned, and the transaction must be rolled back. Not so when it begins.
+void terrace_txn_set_strict(terrace_txn *txn,
+                            bool on);
 
 // Who is named to the function of `terrace_engine_tell_lock_waits` until `terrace_txn_close` returns.
 int32_t terrace_txn_set_owner(terrace_txn *txn,

@@ -375,6 +375,7 @@ impl TerraceCursor {
         self.cursor.set_prefix(prefix);
         self.cursor.set_end(if self.locking { &[] } else { end });
         self.cursor.lock_rows_later(fetch.filter.is_some());
+        self.cursor.set_entries_only(fetch.want == TerraceWant::Entry as u32);
         self.cursor.batch_begin();
         let filled = self.fill(fetch, key, entry_only);
         self.cursor.batch_end();

@@ -45,6 +45,8 @@ pub enum TerraceCode {
     Changed = 17,
     /// An object is not in the object store, where it should be; the message names page and object.
     Missing = 18,
+    /// Strict snapshots: a row to lock is newer than what the transaction sees; it must be rolled back.
+    RowChanged = 19,
 }
 
 pub use TerraceCode as Code;
@@ -92,6 +94,7 @@ impl From<Error> for Fault {
             Error::TooManyLocks { .. } => Code::TooManyLocks,
             Error::Busy(_) => Code::Busy,
             Error::Changed(_) => Code::Changed,
+            Error::RowChanged => Code::RowChanged,
         };
         Fault { code, index, message }
     }

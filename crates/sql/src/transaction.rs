@@ -203,6 +203,20 @@ pub unsafe extern "C" fn terrace_txn_set_lock_wait(txn: *mut TerraceTxn, millise
     })
 }
 
+/// From now on, or no longer, the transaction is strict about its view: a row that was changed since the view was opened is not
+/// locked, `TERRACE_ROW_CHANGED` is returned, and the transaction must be rolled back. Not so when it begins.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_set_strict(txn: *mut TerraceTxn, on: bool) {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.set_strict(on);
+        Ok(Code::Ok)
+    });
+}
+
 /// Who is named to the function of `terrace_engine_tell_lock_waits` until `terrace_txn_close` returns.
 ///
 /// # Safety

@@ -154,10 +154,15 @@ impl Cursor {
     /// The row that somebody else has locked, as it was last committed.
     fn look_committed(&mut self) -> Result<Look> {
         let txn = self.txn.clone();
-        let seen = txn.with_view_of_now(|reader| match self.read_again()? {
+        let mut look = |reader| match self.read_again()? {
             true => self.look_closely(reader),
             false => Ok(Look::Nothing),
-        })?;
+        };
+        let seen = match txn.is_strict() {
+            // As InnoDB: at READ UNCOMMITTED, as it is.
+            true => look(txn.newest_reader())?,
+            false => txn.with_view_of_now(look)?,
+        };
         self.semi = seen == Look::Seen;
         Ok(seen)
     }
@@ -225,7 +230,7 @@ impl Cursor {
         loop {
             let waits = !(self.skips_locked || self.semi_consistent());
             let beside = self.last_entry.beside(self.locks_gaps);
-            let how = How { mode: self.mode(), waits, beside };
+            let how = How { mode: self.mode(), waits, checks: true, beside };
             let (near, out) = (self.cursor.leaf(), &mut self.value);
             let locked = self.txn.with_state(|state| {
                 self.txn.lock_row(state, &self.table, self.index, &self.key, how, near, out)
@@ -256,7 +261,10 @@ impl Cursor {
     /// Locks the row of the entry at hand, or gives the entry's lock back.
     fn lock_row_of_entry(&mut self) -> Result<Look> {
         let _scope = self.txn.cancellable();
-        let how = How { mode: self.mode(), waits: !self.skips_locked, beside: self.last_row.beside(false) };
+        // As InnoDB, which doesn't look at rows of which their entries say enough.
+        let checks = !self.entries_only || self.lock == Lock::Exclusive;
+        let how =
+            How { mode: self.mode(), waits: !self.skips_locked, checks, beside: self.last_row.beside(false) };
         let (primary, out) = (&self.key[self.primary_at..], &mut self.value);
         let row =
             self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, primary, how, None, out))?;

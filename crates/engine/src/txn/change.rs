@@ -56,6 +56,8 @@ impl Txn {
         let me = state.id;
         let space = tree.space().id();
         let mut request = self.request(state, (space, key), Want::EXCLUSIVE);
+        // A row that is put over a newer one than is seen. What is marked was locked before, and looked at then.
+        let strict = state.strict_view().filter(|_| index == 0 && rest_max.is_some());
         let mut hint = state.hints.take(tree.space().id());
         if state.pairs {
             hint.expect_pair();
@@ -92,6 +94,9 @@ impl Txn {
                             && !crate::planted::ROW_LOCK_IGNORED.on()
                         {
                             return Err(Stop::InTheWay(InTheWay::Txn(head.txn)));
+                        }
+                        if strict.is_some_and(|view| head.txn != me && !core.ids.sees(view, head.txn)) {
+                            return Err(Stop::Error(Error::RowChanged));
                         }
                     }
                     let inserts = rest_max.is_some() && parsed.is_none_or(|(head, _)| head.deleted());

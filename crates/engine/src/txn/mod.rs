@@ -21,6 +21,7 @@ pub mod purge;
 pub mod recover;
 mod rollback;
 pub mod rows;
+mod strict;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -84,6 +85,8 @@ pub(crate) struct State {
     /// Something was changed that somebody may look back behind.
     has_past: bool,
     view: Option<u64>,
+    /// Rows newer than the view are not locked (`strict`).
+    strict: bool,
     /// The trees in which it holds gap locks, and those in which it may hold row locks on ranges.
     gaps: Vec<SpaceId>,
     ranges: Vec<SpaceId>,

@@ -27,7 +27,7 @@ impl Txn {
         let found = {
             let mut state = self.state.lock();
             loop {
-                let how = How { mode, waits: true, beside: Beside::Nothing };
+                let how = How { mode, waits: true, checks: true, beside: Beside::Nothing };
                 let found = self.lock_row(&mut state, table, 0, key, how, None, &mut value)?;
                 if matches!(found, Locked::Row(_)) || !self.locks_gaps() {
                     break found;
@@ -87,6 +87,9 @@ impl Txn {
                 if self.is_others(state.id, head) {
                     return Ok(Err(Some(InTheWay::Txn(head.txn))));
                 }
+                if index == 0 && how.checks && self.is_too_new(state, head) {
+                    return Err(Error::RowChanged);
+                }
                 if head.deleted() {
                     return Ok(Err(None));
                 }
@@ -117,7 +120,7 @@ impl Txn {
     }
 
     /// Locks a value whose leaf is latched, and from `from` (if it is given) up to it the gap, in which nothing is. None: it is
-    /// not a committed one, or somebody has something against it; then it is to be looked at more closely. Else whether the
+    /// not a committed one, or too new, or somebody has something against it; then it is to be looked at more closely. Else whether the
     /// lock is new.
     pub(crate) fn lock_in_leaf(
         &self,
@@ -129,7 +132,7 @@ impl Txn {
         found: Found<'_>,
     ) -> Result<Option<bool>> {
         let head = head_of(found.value())?;
-        if head.deleted() || self.is_others(state.id, head) {
+        if head.deleted() || self.is_others(state.id, head) || self.is_too_new(state, head) {
             return Ok(None);
         }
         let beside = self.known_beside(state.id, beside, found);
@@ -160,8 +163,9 @@ impl Txn {
     ) -> usize {
         let me = state.id;
         let plain = |(_, value): &(&[u8], &[u8])| {
-            Head::decode(value)
-                .is_some_and(|(head, _)| !head.deleted() && !head.large() && !self.is_others(me, head))
+            Head::decode(value).is_some_and(|(head, _)| {
+                !head.deleted() && !head.large() && !self.is_others(me, head) && !self.is_too_new(state, head)
+            })
         };
         let keys = rows.take_while(plain).map(|(key, _)| key);
         let count = self.core.locks.take_following(self.session, (space, from), mode, keys);
@@ -194,6 +198,8 @@ pub(crate) struct How<'a> {
     pub mode: Mode,
     /// Whether what somebody else has locked is waited for.
     pub waits: bool,
+    /// Whether a row that is too new is an error to who is strict.
+    pub checks: bool,
     pub beside: Beside<'a>,
 }
 

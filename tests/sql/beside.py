@@ -1,0 +1,39 @@
+"""Sessions step by step on InnoDB and on the engine, many at once: those who wait cost time, not work."""
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+from conftest import run
+from test_parity_sessions import play
+
+AT_ONCE = 12
+
+
+def played(server, engine, steps, patience):
+    """What the sessions see, in a database of their own."""
+    control, name = server.connect(), f"b{random.randrange(10**12)}"
+    run(control, f"CREATE DATABASE {name}")
+    try:
+        return play(server, name, engine, steps, patience)
+    finally:
+        run(control, f"DROP DATABASE {name}")
+        control.close()
+
+
+def differences(server, engine, scenarios):
+    """Of scenarios by name (see `test_parity_sessions`) those that go otherwise than on InnoDB: name to the steps and both answers.
+    And what InnoDB answered to all, by name."""
+    theirs, wrong = {}, {}
+    # On a busy machine an answer may come late, and look like a wait: a difference that is one stays with more patience.
+    for patience in (1, 4, 16):
+        left = list(wrong or scenarios)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            plays = {(name, one): pool.submit(played, server, one, scenarios[name], patience) for name in left for one in ("InnoDB", engine)}
+        wrong = {}
+        for name in left:
+            theirs[name], ours = plays[name, "InnoDB"].result(), plays[name, engine].result()
+            if ours != theirs[name]:
+                wrong[name] = [(step, here, there) for (step, here), (_, there) in zip(theirs[name], ours) if here != there]
+        if not wrong:
+            break
+    return wrong, theirs
