@@ -57,8 +57,8 @@ impl Bpe {
             state.look(page)
         };
         let found = match look {
-            Look::Queued(slot, queued) => self.from_queue(page, slot, &queued, image),
-            Look::OnFlash(slots) => slots.iter().any(|slot| self.from_slot(page, *slot, image)),
+            Look::Queued(slot, queued) => self.serve_queued(page, slot, &queued, image),
+            Look::OnFlash(slots) => slots.iter().any(|slot| self.read_slot(page, *slot, image)),
         };
         count(if found { &self.counters.hits } else { &self.counters.misses });
         if found { Found::Found } else { Found::Absent }
@@ -76,7 +76,7 @@ impl Bpe {
         let (mut places, mut parts) = (Vec::new(), Vec::new());
         for (i, (look, image)) in looks.iter().zip(images.iter_mut()).enumerate() {
             match look {
-                Look::Queued(slot, queued) => found[i] = self.from_queue(pages[i], *slot, queued, image),
+                Look::Queued(slot, queued) => found[i] = self.serve_queued(pages[i], *slot, queued, image),
                 Look::OnFlash(slots) => {
                     if let Some(slot) = slots.first() {
                         places.push((i, *slot));
@@ -102,7 +102,7 @@ impl Bpe {
             if let Look::OnFlash(slots) = look
                 && !found[i]
             {
-                found[i] = slots.iter().skip(1).any(|slot| self.from_slot(pages[i], *slot, images[i]));
+                found[i] = slots.iter().skip(1).any(|slot| self.read_slot(pages[i], *slot, images[i]));
             }
         }
         let mut state = self.state.lock();
@@ -113,14 +113,14 @@ impl Bpe {
         found
     }
 
-    fn from_queue(&self, page: Wanted, slot: FlashSlot, queued: &[u8], image: &mut [u8]) -> bool {
+    fn serve_queued(&self, page: Wanted, slot: FlashSlot, queued: &[u8], image: &mut [u8]) -> bool {
         count(&self.counters.queue_hits);
         image.copy_from_slice(queued);
         self.serves(page, slot, image)
     }
 
     /// Reads the slot. True if it has the image.
-    fn from_slot(&self, page: Wanted, slot: FlashSlot, image: &mut [u8]) -> bool {
+    fn read_slot(&self, page: Wanted, slot: FlashSlot, image: &mut [u8]) -> bool {
         let Some(files) = &self.files else { return false };
         match files.chunks.read(slot, image) {
             Ok(()) => self.serves(page, slot, image),
