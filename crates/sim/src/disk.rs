@@ -164,6 +164,8 @@ struct Shared {
     faults: Faults,
     mix: Mutex<CrashMix>,
     syncs: AtomicU64,
+    /// By class.
+    requests: [AtomicU64; Class::COUNT],
 }
 
 pub struct SimDisk(Arc<Shared>);
@@ -180,6 +182,7 @@ impl SimDisk {
             faults: Faults::default(),
             mix: Mutex::default(),
             syncs: AtomicU64::new(0),
+            requests: Default::default(),
         }))
     }
 
@@ -191,6 +194,10 @@ impl SimDisk {
     }
     pub fn syncs(&self) -> u64 {
         self.0.syncs.load(Ordering::SeqCst)
+    }
+    /// Reads and writes of the class that somebody waited for: a batch is one.
+    pub fn requests(&self, class: Class) -> u64 {
+        self.0.requests[class as usize].load(Ordering::SeqCst)
     }
 
     /// Power was lost: settles what was not synced. Old handles are dead, the lock is free.
@@ -443,6 +450,45 @@ impl SimFile {
     fn error(&self, what: &'static str, offset: u64, len: u64) -> DiskError {
         self.shared.failed(what, &self.name, offset, len, "input/output error")
     }
+    fn requested(&self, class: Class) {
+        self.shared.requests[class as usize].fetch_add(1, Ordering::SeqCst);
+    }
+    fn read_one(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.ready("read", offset, buf.len() as u64)?;
+        let len = buf.len() as u64;
+        let failed = |cause| self.shared.failed("read", &self.name, offset, len, cause);
+        let faults = &self.shared.faults;
+        if faults.read_errors.load(Ordering::SeqCst)
+            || faults.strikes(class)
+            || faults.is_spoiled(&self.name, offset, len)
+        {
+            return Err(failed("input/output error"));
+        }
+        let content = self.node.lock();
+        if offset + len > content.len {
+            return Err(failed("past the end of the file"));
+        }
+        let short = faults.short_reads.load(Ordering::SeqCst);
+        if short > 0 && self.shared.random.one_in(short) {
+            let part = self.shared.random.below(buf.len().max(1) as u64) as usize;
+            content.read(offset, &mut buf[..part]);
+            return Err(failed("short read"));
+        }
+        content.read(offset, buf);
+        Ok(())
+    }
+    fn write_one(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
+        let len = buf.len() as u64;
+        self.ready("write", offset, len)?;
+        let faults = &self.shared.faults;
+        if faults.write_errors.load(Ordering::SeqCst) || faults.strikes(class) {
+            return Err(self.error("write", offset, len));
+        }
+        self.grows(offset + len)?;
+        faults.written(&self.name, offset, len);
+        self.node.lock().write(offset, buf);
+        Ok(())
+    }
 }
 
 impl File for SimFile {
@@ -468,46 +514,19 @@ impl File for SimFile {
         Ok(())
     }
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.ready("read", offset, buf.len() as u64)?;
-        let len = buf.len() as u64;
-        let failed = |cause| self.shared.failed("read", &self.name, offset, len, cause);
-        let faults = &self.shared.faults;
-        if faults.read_errors.load(Ordering::SeqCst)
-            || faults.strikes(class)
-            || faults.is_spoiled(&self.name, offset, len)
-        {
-            return Err(failed("input/output error"));
-        }
-        let content = self.node.lock();
-        if offset + len > content.len {
-            return Err(failed("past the end of the file"));
-        }
-        let short = faults.short_reads.load(Ordering::SeqCst);
-        if short > 0 && self.shared.random.one_in(short) {
-            let part = self.shared.random.below(buf.len().max(1) as u64) as usize;
-            content.read(offset, &mut buf[..part]);
-            return Err(failed("short read"));
-        }
-        content.read(offset, buf);
-        Ok(())
+        self.requested(class);
+        self.read_one(class, offset, buf)
     }
     fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
-        let len = buf.len() as u64;
-        self.ready("write", offset, len)?;
-        let faults = &self.shared.faults;
-        if faults.write_errors.load(Ordering::SeqCst) || faults.strikes(class) {
-            return Err(self.error("write", offset, len));
-        }
-        self.grows(offset + len)?;
-        faults.written(&self.name, offset, len);
-        self.node.lock().write(offset, buf);
-        Ok(())
+        self.requested(class);
+        self.write_one(class, offset, buf)
     }
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
+        self.requested(class);
         ops.iter_mut()
             .map(|op| match op {
-                Op::Read { offset, buf } => self.read(class, *offset, buf),
-                Op::Write { offset, buf } => self.write(class, *offset, buf),
+                Op::Read { offset, buf } => self.read_one(class, *offset, buf),
+                Op::Write { offset, buf } => self.write_one(class, *offset, buf),
             })
             .collect()
     }

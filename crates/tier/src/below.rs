@@ -77,7 +77,7 @@ pub trait Below: Send + Sync {
     /// Fills `image` with the current image of `id`, checked. May wait for I/O.
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError>;
     /// The pages behind `id` that one request brings along with it, in order, at most `max`. None where each
-    /// page is a request of its own, or where it is cheap.
+    /// page is a request of its own.
     fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
         let _ = (id, max);
         Vec::new()

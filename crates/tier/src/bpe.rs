@@ -18,10 +18,11 @@
 //! Locks: `state`, for memory work only; no I/O under it. A reader looks at the device with no lock:
 //! its slot may be given to another page meanwhile, and then header and tag say so.
 //!
-//! Not here: more flash or less (`resize`), what happens in the background (`worker`), when pages leave memory (`pool`), the order of the tiers (`path`).
+//! Not here: how a page is looked for (`find`), more flash or less (`resize`), what happens in the background (`worker`), when pages leave memory (`pool`), the order of the tiers (`path`).
 
 pub mod chunk;
 mod fill;
+mod find;
 pub mod index;
 mod resize;
 mod rules;
@@ -35,14 +36,14 @@ pub use worker::BpeWorker;
 use crate::admission::Admission;
 use crate::admission::filter::{self, Filter, Rule, mark as mark_of};
 use crate::by_space::{BySpace, FlashCounts};
-use crate::page::{self, BadImage, PAGE_SIZE, PageId, PageRef, Tag};
+use crate::page::{PAGE_SIZE, PageId, Tag};
 use crate::path::{FlashCache, Leaving};
 use crate::planted;
 use crate::quota::{self, Class, Entry, Rules};
 use chunk::Chunks;
 use fill::{Fill, Fills};
 use hashbrown::HashMap;
-use index::{FlashSlot, Index, Matches};
+use index::Index;
 use parking_lot::Mutex;
 use saved::Saved;
 use std::collections::BTreeSet;
@@ -251,85 +252,6 @@ impl Bpe {
         }
     }
 
-    /// Looks for the page's current image, which has the tag `expected`. Does at most one read for
-    /// each slot that matches. What `image` holds is undefined if it is absent.
-    pub fn find(&self, id: PageId, expected: Tag, image: &mut [u8]) -> Found {
-        let mark = mark_of(id);
-        let found = match self.look(id, mark, image) {
-            Look::Queued(slot) => {
-                count(&self.counters.queue_hits);
-                self.serves(id, mark, slot, expected, image)
-            }
-            Look::OnFlash(slots) => slots.iter().any(|slot| self.read(id, mark, *slot, expected, image)),
-        };
-        count(if found { &self.counters.hits } else { &self.counters.misses });
-        if found { Found::Found } else { Found::Absent }
-    }
-
-    /// The index's answer. A queued image is copied at once.
-    fn look(&self, id: PageId, mark: u32, image: &mut [u8]) -> Look {
-        let mut state = self.state.lock();
-        state.filter.missed(id);
-        let mut on_flash = Matches::new();
-        for slot in state.index.matches(mark) {
-            if !state.index.is_busy(slot) {
-                on_flash.push(slot);
-            } else if let Some(fill) = state.fills.find(slot).filter(|fill| fill.id == id) {
-                image.copy_from_slice(&fill.image);
-                return Look::Queued(slot);
-            }
-        }
-        Look::OnFlash(on_flash)
-    }
-
-    /// Reads the slot. True if it has the image.
-    fn read(&self, id: PageId, mark: u32, slot: FlashSlot, expected: Tag, image: &mut [u8]) -> bool {
-        let Some(files) = &self.files else { return false };
-        if let Err(error) = files.chunks.read(slot, image) {
-            // The slot went with others, after it was found in the index: that is no error of the device.
-            if slot < self.state.lock().index.limit() {
-                self.failed(&error);
-                self.state.lock().index.remove_if(slot, mark);
-            }
-            return false;
-        }
-        self.serves(id, mark, slot, expected, image)
-    }
-
-    /// Whether the image, which came from `slot`, may be served. If not, the slot loses it, unless it
-    /// is another page's.
-    fn serves(&self, id: PageId, mark: u32, slot: FlashSlot, expected: Tag, image: &[u8]) -> bool {
-        let trusting = planted::FLASH_TAG_IGNORED.on()
-            || planted::FILL_AFTER_INVALIDATION.on()
-            || planted::COPY_NOT_INVALIDATED.on();
-        let verdict = page::check(image, id, (!trusting).then_some(expected));
-        let mut state = self.state.lock();
-        match verdict {
-            Ok(()) => {
-                state.index.touch(slot, mark);
-                state.errors = 0;
-                if let Some(rule) = self.rule_of(id) {
-                    // What an earlier start left has no class until it is met.
-                    let class = state.class_of(Some(&rule));
-                    state.index.classify(mark, class);
-                }
-                return true;
-            }
-            Err(BadImage::Name { .. }) => {
-                count(&self.counters.false_matches);
-                // The saved index may be older than the image: then nobody else is meant by this entry.
-                if mark_of(PageRef::new(image).id()) != mark {
-                    state.index.remove_if(slot, mark);
-                }
-                return false;
-            }
-            Err(BadImage::Tag { .. }) => count(&self.counters.stale),
-            Err(_) => count(&self.counters.corrupt),
-        }
-        state.index.remove_if(slot, mark);
-        false
-    }
-
     /// A clean page leaves memory; `image` is sealed and current. Copies it at the most; never waits
     /// for the device.
     pub fn evicted(&self, id: PageId, image: &[u8], leaving: Leaving) -> Evicted {
@@ -511,18 +433,15 @@ impl Bpe {
     }
 }
 
-enum Look {
-    /// The image was copied from the fill queue.
-    Queued(FlashSlot),
-    OnFlash(Matches),
-}
-
 impl FlashCache for Bpe {
     fn seems_to_have(&self, id: PageId) -> bool {
         Bpe::seems_to_have(self, id)
     }
     fn find(&self, id: PageId, tag: Tag, image: &mut [u8]) -> bool {
         Bpe::find(self, id, tag, image) == Found::Found
+    }
+    fn find_many(&self, pages: &[(PageId, Tag)], images: &mut [&mut [u8]]) -> Vec<bool> {
+        Bpe::find_many(self, pages, images)
     }
     fn evicted(&self, id: PageId, _tag: Tag, image: &[u8], leaving: Leaving) {
         Bpe::evicted(self, id, image, leaving);

@@ -48,7 +48,8 @@ fn costs_at_most_16_bytes(rule: Rule) {
     let sim = SimWorld::new(1);
     let disk = sim.disk("flash");
     let before = IN_USE.load(Ordering::SeqCst);
-    let settings = BpeSettings { owner: 1, flash_bytes: FLASH, queue_pages: 256, admission: rule, warm: true };
+    let settings =
+        BpeSettings { owner: 1, flash_bytes: FLASH, queue_pages: 256, admission: rule, warm: true };
     let bpe = Bpe::open(&*disk, settings);
     let opened = IN_USE.load(Ordering::SeqCst) - before;
     drop(bpe);

@@ -2,15 +2,17 @@
 
 mod rig;
 
-use rig::Rig;
+use rig::{Rig, fill};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::cancel::Cancel;
 use terrace_io::clock::Nanos;
+use terrace_io::disk::Class;
 use terrace_io::sched::{Event, Sched, Step, Worker};
 use terrace_tier::below::{Below as _, ReadError, TurnNo};
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
+use terrace_tier::path::Leaving;
 use terrace_tier::pool::Access;
 use terrace_tier::quota::{Limit, Placement, Rules, TableRule};
 
@@ -240,4 +242,24 @@ fn tokens_are_neither_lost_nor_made_by_readers_who_come_and_go() {
             gone.mine.iter().for_each(|no| path.end_turn(gone.id, *no));
         }
     }
+}
+
+#[test]
+fn pages_that_come_along_from_flash_are_paid_for_by_those_who_come_next() {
+    let (mut rig, rules) = rig(7);
+    let rule = TableRule { flash_limit: Limit { requests: 4, bytes: 0 }, ..TableRule::default() };
+    rules.set(vec![(1, rule, vec![(SpaceId::FIRST_USER, Placement::Default)])]);
+    for n in 0..24 {
+        let (image, _) = rig::image(limited(n), rig.version(limited(n)).unwrap());
+        rig.run.bpe.evicted(limited(n), &image, Leaving::used(3));
+        fill(&mut rig.run);
+    }
+    let cancel = Arc::new(Cancel::default());
+    let (_scope, since) = (cancel.scope(), now(&rig));
+    (0..24).for_each(|n| drop(rig.run.pages.read(limited(n), Access::Scan).unwrap()));
+    // One page, then five times four, and three: the last ones waited for the tokens of 22.
+    let took = now(&rig) - since;
+    assert!((4 * SECOND..6 * SECOND).contains(&took), "{took} ns");
+    assert_eq!(rig.flash.requests(Class::BpeRead), 7);
+    assert_eq!(rig.run.path.counters.flash.load(Ordering::Relaxed), 24);
 }

@@ -4,10 +4,13 @@
 mod rig;
 
 use rig::{Rig, fill, page_of};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_io::disk::Class;
 use terrace_io::sched::{Step, Worker};
 use terrace_io::store::Purpose;
 use terrace_tier::page::PageId;
+use terrace_tier::pages::Pages;
 use terrace_tier::path::Leaving;
 use terrace_tier::pool::Access;
 use terrace_tier::prefetch::Prefetcher;
@@ -79,4 +82,104 @@ fn a_prefetch_that_fails_is_nobodys_error() {
         rig.store.faults.dead.store(false, Ordering::SeqCst);
     }
     assert_eq!(rig.run.pages.pool().counters.prefetched.load(Ordering::Relaxed), 0);
+}
+
+/// The first `count` pages are on flash as they are now.
+fn put_on_flash(rig: &mut Rig, count: u32) {
+    for n in 0..count {
+        let (image, _) = rig::image(page(n), rig.version(page(n)).unwrap());
+        rig.run.bpe.evicted(page(n), &image, Leaving::used(3));
+        fill(&mut rig.run);
+    }
+}
+
+/// A page as a scan gets it: it must be the newest version.
+fn scanned(rig: &Rig, n: u32, access: Access) {
+    let guard = rig.run.pages.read(page(n), access).unwrap();
+    assert_eq!(Some(guard.page().lsn()), rig.version(page(n)), "page {n}");
+}
+
+fn from_flash(rig: &Rig) -> (u64, u64) {
+    (rig.flash.requests(Class::BpeRead), rig.run.path.counters.flash.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_scan_of_what_flash_has_reads_many_pages_with_one_request() {
+    const MANY: u32 = 300;
+    let mut rig = Rig::with_flash(1, 400, 400);
+    (0..MANY).for_each(|n| assert!(rig.flush(page(n))));
+    rig.run.sinker.sink_all().unwrap();
+    put_on_flash(&mut rig, MANY);
+    // Memory with room for a stretch.
+    let memory = Arc::new(Pages::new(rig.sim.world(), 600, rig.run.path.clone(), rig.log.clone()));
+    let mut prefetcher = Prefetcher(memory.pool().clone());
+    for n in 0..MANY {
+        let guard = memory.read(page(n), Access::Scan).unwrap();
+        assert_eq!(Some(guard.page().lsn()), rig.version(page(n)), "page {n}");
+        while prefetcher.step() == Step::Worked {}
+    }
+    memory.pool().check_invariants();
+    rig.run.bpe.check_invariants();
+    let (requests, pages) = from_flash(&rig);
+    assert_eq!(pages, u64::from(MANY), "each page is read once");
+    assert!((19..=28).contains(&requests), "{requests} requests for {MANY} pages");
+    assert_eq!(rig.run.path.counters.object.load(Ordering::Relaxed), 0);
+    let counters = &rig.run.bpe.counters;
+    assert_eq!(counters.hits.load(Ordering::Relaxed), u64::from(MANY));
+    assert_eq!(counters.misses.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn what_flash_has_torn_or_stale_is_taken_from_below() {
+    for seed in 0..2 {
+        let mut rig = Rig::with_flash(seed, 400, 400);
+        (0..PAGES).for_each(|n| assert!(rig.flush(page(n))));
+        put_on_flash(&mut rig, PAGES);
+        let stale = [4, 30].map(|n| (n, rig::image(page(n), 1).0));
+        let torn = [5, 31].map(|n| {
+            let mut image = rig::image(page(n), 1).0;
+            image[9000..9512].fill(7);
+            (n, image)
+        });
+        for (n, image) in stale.iter().chain(&torn) {
+            assert!(rig.flush(page(*n)));
+            rig.run.bpe.evicted(page(*n), image, Leaving::used(3));
+            fill(&mut rig.run);
+        }
+        if seed == 1 {
+            rig.run.sinker.sink_all().unwrap();
+        }
+        let before = from_flash(&rig).1;
+        let mut prefetcher = Prefetcher(rig.run.pages.pool().clone());
+        for n in 0..PAGES {
+            scanned(&rig, n, Access::Scan);
+            while prefetcher.step() == Step::Worked {}
+        }
+        rig.run.bpe.check_invariants();
+        let (counters, path) = (&rig.run.bpe.counters, &rig.run.path.counters);
+        assert_eq!(counters.stale.load(Ordering::Relaxed), 2);
+        assert_eq!(counters.corrupt.load(Ordering::Relaxed), 2);
+        assert_eq!(from_flash(&rig).1 - before, u64::from(PAGES) - 4);
+        let below = if seed == 1 { &path.object } else { &path.volume };
+        assert_eq!(below.load(Ordering::Relaxed), 4);
+        for n in [4, 30, 5, 31] {
+            assert!(!rig.run.bpe.seems_to_have(page(n)), "page {n} is not found there again");
+        }
+    }
+}
+
+#[test]
+fn pages_missed_one_by_one_bring_nothing_along_from_flash_and_a_scan_that_begins_few() {
+    let mut rig = Rig::with_flash(1, 400, 400);
+    (0..200).for_each(|n| assert!(rig.flush(page(n))));
+    put_on_flash(&mut rig, 200);
+    let ahead = |rig: &Rig| rig.run.pages.pool().counters.read_ahead.load(Ordering::Relaxed);
+    for n in 0..8 {
+        scanned(&rig, 3 + 20 * n, Access::Scan);
+        scanned(&rig, 4 + 20 * n, Access::Normal);
+    }
+    assert_eq!((from_flash(&rig), ahead(&rig)), ((16, 16), 0));
+    scanned(&rig, 180, Access::Scan);
+    scanned(&rig, 181, Access::Scan);
+    assert_eq!((from_flash(&rig), ahead(&rig)), ((18, 21), 3));
 }

@@ -8,9 +8,9 @@ use terrace_io::disk::Class;
 use terrace_io::sched::Step;
 use terrace_sim::SimWorld;
 
-const SLOTS: u64 = 64;
+pub(super) const SLOTS: u64 = 64;
 
-fn settings(slots: u64) -> BpeSettings {
+pub(super) fn settings(slots: u64) -> BpeSettings {
     BpeSettings {
         owner: 1,
         flash_bytes: slots * PAGE_SIZE as u64,
@@ -20,12 +20,12 @@ fn settings(slots: u64) -> BpeSettings {
     }
 }
 
-fn page(n: u32) -> PageId {
+pub(super) fn page(n: u32) -> PageId {
     PageId::new(SpaceId(20), n)
 }
 
 /// The `version`th image of a page.
-fn image(id: PageId, version: u64) -> (Vec<u8>, Tag) {
+pub(super) fn image(id: PageId, version: u64) -> (Vec<u8>, Tag) {
     let mut bytes = vec![0; PAGE_SIZE];
     format(&mut bytes, id, PageKind::Leaf, 0);
     set_lsn(&mut bytes, version + 1);
@@ -34,7 +34,7 @@ fn image(id: PageId, version: u64) -> (Vec<u8>, Tag) {
     (bytes, tag)
 }
 
-fn run(bpe: &Bpe) {
+pub(super) fn run(bpe: &Bpe) {
     while bpe.step() == Step::Worked {}
 }
 
@@ -46,7 +46,7 @@ fn found(bpe: &Bpe, id: PageId, version: u64) -> bool {
     found
 }
 
-fn evict(bpe: &Bpe, id: PageId, version: u64) -> Evicted {
+pub(super) fn evict(bpe: &Bpe, id: PageId, version: u64) -> Evicted {
     bpe.evicted(id, &image(id, version).0, Leaving::used(2))
 }
 

@@ -1,16 +1,20 @@
 //! Runs of pages: what a scan reads next comes with what it reads now. From an object a run is one request, and time
-//! to its first byte is most of what a page costs; from the volume it is one batch. Flash is near: pages there are read
-//! one by one, when they are wanted.
+//! to its first byte is most of what a page costs; from the volume or from flash it is one batch. Flash is near: a scan
+//! that begins there brings few along, for what it does not read after all costs about as much as what it would wait for.
 
-use super::{Path, from_body};
+use super::{FlashCache, Path, from_body};
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::map::entry::Slot;
 use crate::map::{Home, InObject, Located};
-use crate::page::{self, BLOCK_PAGES, PageId};
+use crate::page::{self, BLOCK_PAGES, PageId, Tag};
 use std::sync::atomic::Ordering;
 
 /// Pages behind one that are read with it from the volume: enough to hide a request's latency.
 const FROM_VOLUME: usize = 15;
+/// Pages behind one that are read with it from flash, if they are there: enough to begin with (`docs/decisions/2026-11-22-flash-in-batches.md`).
+const FROM_FLASH: usize = 3;
+/// Pages that a prefetcher reads from flash in one batch: more would save little, and hold up those who wait for one page.
+const FLASH_BATCH: usize = 16;
 
 /// The tier below flash that a page is on: a slot, or an object.
 fn same_place(one: &Home, other: &Home) -> bool {
@@ -26,22 +30,27 @@ impl Path {
         self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
     }
 
-    /// The pages of the block behind `id` that are where it is, up to the first that is not. Those that are on flash as
-    /// well are read from there when they are wanted; a few of them do not end the run.
+    /// The pages of the block behind `id` that are where it is. On flash: those among the next few. Below: up to the first that is not;
+    /// those that are on flash as well come from there with each other, and do not end the run.
     pub(super) fn pages_ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
         let block = self.map.block(id.block());
         let home = |i: usize| block.homes.get(i).copied().flatten();
-        let Some(first) = home(id.in_block()).filter(|_| !self.on_flash(id)) else { return Vec::new() };
-        let max = if first.slot.is_some() { max.min(FROM_VOLUME) } else { max };
+        let Some(first) = home(id.in_block()) else { return Vec::new() };
+        let near = self.on_flash(id);
+        let max = match first.slot {
+            _ if near => max.min(FROM_FLASH),
+            Some(_) => max.min(FROM_VOLUME),
+            None => max,
+        };
         (id.in_block() + 1..BLOCK_PAGES as usize)
             .take(max)
-            .take_while(|i| home(*i).is_some_and(|home| same_place(&first, &home)))
+            .take_while(|i| home(*i).is_some_and(|home| near || same_place(&first, &home)))
             .map(|i| id.block().page(i))
-            .filter(|id| !self.on_flash(*id))
+            .filter(|id| self.on_flash(*id) == near)
             .collect()
     }
 
-    /// The pages of the block among the `max` from `from` on, in groups: those on flash each by itself, the others by the
+    /// The pages of the block among the `max` from `from` on, in groups: those on flash some at a time, the others by the
     /// place below that they are at. None of a table whose reads are limited.
     pub(super) fn block_stretch(&self, from: PageId, max: usize) -> Vec<Vec<PageId>> {
         if self.limits_reads(from.space) {
@@ -54,7 +63,7 @@ impl Path {
         for (i, home) in pages.filter_map(|(i, home)| home.map(|home| (i, home))) {
             let id = from.block().page(i);
             if self.on_flash(id) {
-                near.push(vec![id]);
+                near.push(id);
                 continue;
             }
             match groups.last_mut().filter(|_| last.is_some_and(|last| same_place(&last, &home))) {
@@ -63,12 +72,11 @@ impl Path {
             }
             last = Some(home);
         }
-        near.extend(groups);
-        near
+        near.chunks(FLASH_BATCH).map(<[PageId]>::to_vec).chain(groups).collect()
     }
 
-    /// Reads a run together. A page that moved meanwhile, or whose image is not good, is an error among the pages
-    /// ahead, and is looked for by itself if it is the one that is wanted: the first.
+    /// Reads a run together, from flash if its first page is there. A page that moved meanwhile, or whose image is not good, is an
+    /// error among the pages ahead, and is looked for by itself if it is the one that is wanted: the first.
     pub(super) fn run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {
         let homes: Vec<Option<Home>> = ids
             .iter()
@@ -80,28 +88,52 @@ impl Path {
         let Some(first) = homes.first().copied().flatten() else {
             return ids.iter().zip(images).map(|(id, image)| self.fetch(*id, image)).collect();
         };
+        let flash = self.flash.as_deref().filter(|flash| flash.seems_to_have(ids[0]));
         let together: Vec<(usize, Home)> = homes
             .iter()
             .enumerate()
-            .filter_map(|(i, home)| home.filter(|home| same_place(&first, home)).map(|home| (i, home)))
+            .filter_map(|(i, home)| Some((i, (*home)?)))
+            .filter(|(_, home)| flash.is_some() || same_place(&first, home))
             .collect();
         let mut results: Vec<Result<Fetched, ReadError>> =
             ids.iter().map(|id| Err(ReadError::Absent(*id))).collect();
         let mut targets: Vec<Option<&mut [u8]>> = images.iter_mut().map(|image| Some(&mut **image)).collect();
         let parts: Vec<&mut [u8]> = together.iter().filter_map(|(i, _)| targets[*i].take()).collect();
-        let (tier, read) = self.read_together(ids, &together, parts);
+        let (tier, read) = match flash {
+            Some(flash) => (Tier::Flash, self.read_flash(flash, ids, &together, parts)),
+            None => self.read_together(ids, &together, parts),
+        };
         for ((i, home), read) in together.iter().zip(read) {
             let (id, image) = (ids[*i], &mut *images[*i]);
-            results[*i] = read
-                .and_then(|()| {
+            let checked = |image: &[u8]| match tier {
+                Tier::Flash => Ok(()), // by itself
+                _ => {
                     page::check(image, id, Some(home.tag)).map_err(|bad| ReadError::Corrupt { id, tier, bad })
-                })
-                .and_then(|()| self.with_redo(id, tier, image));
+                }
+            };
+            results[*i] = read.and_then(|()| checked(image)).and_then(|()| self.with_redo(id, tier, image));
         }
         if results[0].is_err() {
             results[0] = self.fetch(ids[0], images[0]);
         }
         results
+    }
+
+    /// What flash has of the pages; the others are absent.
+    fn read_flash(
+        &self,
+        flash: &dyn FlashCache,
+        ids: &[PageId],
+        pages: &[(usize, Home)],
+        mut images: Vec<&mut [u8]>,
+    ) -> Vec<Result<(), ReadError>> {
+        self.spend(ids[0], Tier::Flash, pages.len() as u64);
+        let wanted: Vec<(PageId, Tag)> = pages.iter().map(|(i, home)| (ids[*i], home.tag)).collect();
+        let found = flash.find_many(&wanted, &mut images);
+        let count = found.iter().filter(|found| **found).count() as u64;
+        self.counters.flash.fetch_add(count, Ordering::Relaxed);
+        let read = found.into_iter().zip(wanted);
+        read.map(|(found, (id, _))| if found { Ok(()) } else { Err(ReadError::Absent(id)) }).collect()
     }
 
     fn read_together(

@@ -59,8 +59,8 @@ impl Pool {
         claimed
     }
 
-    /// Fetches the pages of a stretch that are not in memory: those on flash from there, of the others neighbours
-    /// together. Ends when there are no frames to spare. An error is for who needs the page to find.
+    /// Fetches the pages of a stretch that are not in memory, neighbours together: those on flash from there, the others from
+    /// below. Ends when there are no frames to spare. An error is for who needs the page to find.
     pub(crate) fn prefetch(&self, stretch: Stretch) {
         let Stretch { mut from, count } = stretch;
         let Some(end) = from.page.checked_add(count) else { return };
