@@ -2,7 +2,7 @@
 
 sysbench on real servers with emulated tiers: tiered against everything on the volume, and InnoDB on the machine's disk beside it.
 YCSB's half of the figure is measured by `terrace-bench fig6-ycsb` before; if its JSON lies there, table, JSON and plot have both.
-Popular rows are neighbours. Environment: HALF (ycsb or sysbench: only that one is measured, the other is as it was), ROWS (of each of 4 tables), MIX, ZIPF, CACHE (lists by comma), CLIENTS, TIME and WARM_UP
+Popular rows are neighbours. Environment: HALF (ycsb or sysbench: only that one is measured, the other is as it was), ROWS (of each of 4 tables), MIX, ZIPF, FLASH (lists by comma), CLIENTS, TIME and WARM_UP
 (seconds), RUNS, MEMORY and BUFFER (percent of the data), PORTS (the first to listen on).
 """
 
@@ -20,7 +20,7 @@ TABLES, ROWS = 4, setting("ROWS", 600_000)
 # A row, its index entry, and what pages leave free.
 DATA = TABLES * ROWS * 260
 MIXES, ZIPFS = listed("MIX", "read-only,read-write,write-only"), listed("ZIPF", "0.8,1.0,1.2,1.4,1.6,2.0", float)
-CACHES = listed("CACHE", "5,10,20,30,50", int)
+CACHES = listed("FLASH", "5,10,20,30,50", int)
 CLIENTS, TIME, WARM_UP, RUNS = setting("CLIENTS", 64), setting("TIME", 8), setting("WARM_UP", 15), setting("RUNS", 1)
 MEMORY, BUFFER = setting("MEMORY", 2), setting("BUFFER", 10)
 SIZE = [f"--tables={TABLES}", f"--table-size={ROWS}"]

@@ -16,7 +16,7 @@ from sysbench import ended, figures as figures_of, seconds, start, sysbench, tim
 from tiers import GIB, PROFILE, Tiered, place, run, setting, settle
 
 SWITCH = setting("SWITCH", "terrace_temporary_unlogged")
-TABLES, ROWS, RESULT = 4, setting("ROWS", 600_000), setting("RESULT", 100_000)
+TABLES, ROWS, RESULT = 4, setting("ROWS", 600_000), setting("RESULT", 20_000)
 DATA = TABLES * ROWS * 260
 FLASH, MEMORY, BUFFER, ZIPF = setting("FLASH", 20), setting("MEMORY", 2), setting("BUFFER", 10), setting("ZIPF", 1.2)
 ANALYSTS, CLIENTS, QUIET, TIME, WARM_UP = setting("ANALYSTS", 2), setting("CLIENTS", 16), setting("QUIET", 20), setting("TIME", 60), setting("WARM_UP", 60)

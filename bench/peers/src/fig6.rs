@@ -1,7 +1,7 @@
 //! `fig6-ycsb`: the YCSB half of CloudJump III's figure 6: throughput, and throughput for what storage costs, by mix, skew and size of
 //! flash, against the same engine with everything on the volume; all tiers emulated (profile `cloud`). Popular records are neighbours.
 //!
-//! Environment: RECORDS, MIX, ZIPF, CACHE (lists by comma), THREADS, MEMORY and BUFFER (percent of the data), MILLIS, WARM_UP_MILLIS, RUNS.
+//! Environment: RECORDS, MIX, ZIPF, FLASH (lists by comma), THREADS, MEMORY and BUFFER (percent of the data), MILLIS, WARM_UP_MILLIS, RUNS.
 
 use crate::kv_tiered::{TIERED, VOLUME};
 use crate::report::{Report, Row};
@@ -42,7 +42,7 @@ pub fn run(directory: &Path) -> Report {
     let (runs, threads) = (setting("RUNS", 1), setting("THREADS", 256));
     let time = Duration::from_millis(setting("MILLIS", 5000));
     let warm_up = Duration::from_millis(setting("WARM_UP_MILLIS", 12_000));
-    let percents: Vec<u64> = settings("CACHE", "5,10,20,30,50");
+    let percents: Vec<u64> = settings("FLASH", "5,10,20,30,50");
     let exponents: Vec<f64> = settings("ZIPF", "0.8,1.0,1.2,1.4,1.6,2.0");
     let wanted: Vec<String> = settings("MIX", "read-only,read-write,write-only");
     let mixes = || MIXES.iter().filter(|(name, _)| wanted.iter().any(|one| one == name));
