@@ -24,6 +24,13 @@ public:
   size_t size() const { return used; }
   bool empty() const { return used == 0; }
   void clear() { used= 0; }
+  /** As clear(), and the memory is given back. */
+  void free_all()
+  {
+    free(start);
+    start= nullptr;
+    used= room= 0;
+  }
   void shrink(size_t length) { used= length; }
 
   /** Room for `more` bytes behind the end. */

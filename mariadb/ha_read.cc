@@ -61,7 +61,7 @@ void ha_terrace::close_cursor()
   m_cursor= nullptr;
   m_batch_left= m_steps= 0;
   m_direction= NOWHERE;
-  m_at_cursor= m_prefix_set= m_ends= m_in_range= m_ends_next= m_in_range_next= m_semi_read= false;
+  m_locks_ahead= m_at_cursor= m_prefix_set= m_ends= m_in_range= m_ends_next= m_in_range_next= m_semi_read= false;
   m_current= Row();
 }
 
@@ -96,6 +96,9 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   if (!m_cursor)
     if (int error= unpark_cursor())
       return error;
+  if (m_gathered_rows && seek != TERRACE_SEEK_NEXT && seek != TERRACE_SEEK_PREVIOUS)
+    if (int error= change_gathered_before_seek())
+      return error;
   terrace_fetch fetch= {};
   fetch.size= sizeof fetch;
   fetch.seek= seek;
@@ -104,7 +107,7 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
     fetch.key= bytes_of(key->data(), key->size());
   if (prefix)
     fetch.prefix= bytes_of(prefix->data(), prefix->size());
-  if (m_ends)
+  if (m_ends || (m_locks_ahead && m_in_range))
     fetch.end= bytes_of(m_end.data(), m_end.size());
   if (judges_entries())
   {

@@ -22,7 +22,8 @@ handler::Table_flags ha_terrace::table_flags() const
                      HA_CAN_VIRTUAL_COLUMNS | HA_PARTIAL_COLUMN_READ | HA_TABLE_SCAN_ON_INDEX |
                      HA_PRIMARY_KEY_IN_READ_INDEX | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
                      HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE | HA_ONLINE_ANALYZE |
-                     HA_CAN_SKIP_LOCKED | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS;
+                     HA_CAN_SKIP_LOCKED | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS |
+                     HA_CAN_FORCE_BULK_UPDATE | HA_CAN_FORCE_BULK_DELETE;
   // Below REPEATABLE READ statements don't lock what they read: only rows can be logged.
   THD *thd= current_thd;
   if (thd && thd_tx_isolation(thd) > ISO_READ_COMMITTED)
@@ -231,6 +232,7 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
 int ha_terrace::reset()
 {
   m_counter_past= 0;
+  end_gathering();      // a statement that failed has rows left
   if (m_load_within)
     end_load();
   free_retired_load();

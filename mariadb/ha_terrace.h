@@ -6,6 +6,7 @@
     ha_read.cc      scans, index reads, positions
     ha_push.cc      what the optimizer hands down: index conditions, rowid filters, ranges, multi-range reads
     ha_write.cc     insert, update, delete, auto-increment
+    gather.cc       rows of one UPDATE or DELETE, changed together
     versions.cc     rows versioned by transaction
     semi_read.cc    semi-consistent reads
     sequence.cc     sequences: changes and reads outside of the session's transaction
@@ -121,6 +122,12 @@ public:
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
                           ulonglong *taken) override;
   int reset_auto_increment(ulonglong value) override;
+  bool start_bulk_update() override;
+  int bulk_update_row(const uchar *old_data, const uchar *new_data, ha_rows *duplicates) override;
+  int exec_bulk_update(ha_rows *duplicates) override;
+  int end_bulk_update() override;
+  bool start_bulk_delete() override;
+  int end_bulk_delete() override;
   void start_bulk_insert(ha_rows rows, uint flags) override;
   int end_bulk_insert() override;
   void update_create_info(HA_CREATE_INFO *info) override;
@@ -222,6 +229,17 @@ private:
   int insert_row(const uchar *record);
   int change_row(const uchar *old_data, const uchar *new_data);
   int erase_row(const uchar *buf);
+  bool may_gather() const;
+  bool gathers();
+  void begin_gathering();
+  void end_gathering();
+  int change_gathered();
+  int change_gathered_before_seek();
+  int gathered_row();
+  int gather_update(const uchar *old_data, const uchar *new_data);
+  int gather_delete(const uchar *buf);
+  void gather_change(uint tree, const uchar *key, size_t length, size_t primary_at, const uchar *value, size_t value_length);
+  void gather_entries(uint set, bool put);
   int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
   int write_failed(int32_t code);
   int lock_duplicate(const terrace::Bytes &primary, uint set, bool *gone);
@@ -303,6 +321,11 @@ private:
     terrace::Bytes bytes;
   };
   Entries m_entries[2];
+  /* Whether rows are gathered, to be changed together. */
+  enum Gathers { NOT, FROM_NEXT_BUT_ONE, FROM_NEXT_ROW, GATHERS } m_gathers= NOT;
+  terrace::Bytes m_gathered;            // of terrace_rows_change
+  size_t m_gathered_rows= 0;
+  bool m_locks_ahead= false;            // the cursor was told that all rows of what is scanned are read
   std::vector<uchar> m_version;         // a record with the transaction's number
   std::vector<Field *> m_of_versions;   // virtual columns that are of the system columns
   bool m_versions_followed= false;      // m_of_versions is known

@@ -265,6 +265,8 @@ int ha_terrace::delete_row(const uchar *buf)
 
 int ha_terrace::erase_row(const uchar *buf)
 {
+  if (gathers())
+    return gather_delete(buf);
   encode_primary(buf, &m_primary_bytes);
   make_entries(buf, m_primary_bytes, nullptr, 0);
   const int32_t code= terrace_row_delete(m_session->transaction(), m_table, bytes_of(m_primary_bytes.data(), m_primary_bytes.size()),

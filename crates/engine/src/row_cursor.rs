@@ -112,6 +112,7 @@ pub struct Cursor {
     row_open: bool,
     /// Rows may be locked before they are asked for (`ahead`), and so many that follow the one at hand are.
     locks_ahead: bool,
+    ahead_end: Vec<u8>,
     ahead: usize,
 }
 
@@ -161,6 +162,7 @@ impl Cursor {
             entries_only: false,
             row_open: false,
             locks_ahead: false,
+            ahead_end: Vec::new(),
             ahead: 0,
         })
     }

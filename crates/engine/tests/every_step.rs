@@ -13,7 +13,8 @@ use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
 use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Seek, Table, TableDef, Txn,
+    Access, Engine, Entry, Error, IndexDef, Isolation, KeyChange, Kind, Lock, Parts, Seek, Table, TableDef,
+    Txn,
 };
 use terrace_io::disk::Disk;
 use terrace_io::store::ObjectStore;
@@ -140,11 +141,16 @@ impl Run {
         let txn = engine.begin(Isolation::RepeatableRead);
         txn.statement_begin();
         let mut state = self.candidates.last().cloned().unwrap_or_default();
-        for key in keys {
-            if let Some(row) = state.remove(&key) {
-                txn.delete(table, &key.to_be_bytes(), &entries(&entry_keys(key, &row)))?;
+        // All together, as a statement does that deletes a range.
+        let rows = keys.filter_map(|key| Some((key.to_be_bytes(), entry_keys(key, &state.remove(&key)?))));
+        let rows: Vec<_> = rows.collect();
+        let mut changes = Vec::new();
+        for (key, [plain, number]) in &rows {
+            for (index, key) in [(0, &key[..]), (1, plain), (2, number)] {
+                changes.push(KeyChange { index, key, primary_at: 0, put: None });
             }
         }
+        txn.change_rows(table, &mut changes)?;
         self.candidates.push(state.clone());
         txn.commit()?.wait()?;
         self.candidates = vec![state];

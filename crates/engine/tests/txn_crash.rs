@@ -1,5 +1,5 @@
 //! Transactions under power loss, against a model: several sessions in one thread, interleaved by the
-//! seed, with a unique and a plain secondary index, savepoints, rollbacks, large rows; cut at an I/O
+//! seed, with a unique and a plain secondary index, savepoints, rollbacks, large rows, rows changed together; cut at an I/O
 //! step; reopened; every acknowledged commit must be there and nothing of what was not committed. Some commit in
 //! two phases, and are decided after the crash. Beside it a table is made and dropped again and again.
 
@@ -10,8 +10,8 @@ use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
 use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Savepoint, Seek, Table, TableDef,
-    Txn,
+    Access, Engine, Entry, Error, IndexDef, Isolation, KeyChange, Kind, Lock, Parts, Savepoint, Seek, Table,
+    TableDef, Txn,
 };
 use terrace_io::disk::Disk;
 use terrace_io::random::Random;
@@ -338,7 +338,8 @@ impl Run {
         // Sessions write to keys of their own, so that in one thread nobody waits for ever.
         let key = random.below(200) * SESSIONS + which;
         txn.statement_begin();
-        match random.below(12) {
+        match random.below(13) {
+            12 => self.change_together(table, &txn, key, s)?,
             0..=5 => {
                 let row = self.random_row();
                 let new = keys(key, &row);
@@ -398,6 +399,41 @@ impl Run {
                 txn.rollback()?;
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Changes and deletes some rows from `key` on, all of them together.
+    fn change_together(&mut self, table: &Table, txn: &Txn, key: u64, s: &mut Session) -> Result<(), Error> {
+        let most = 1 + self.sim.random.below(60) as usize;
+        let mut rows = Vec::new();
+        for (key, old) in
+            s.sees.range(key..).filter(|(other, _)| *other % SESSIONS == key % SESSIONS).take(most)
+        {
+            let row = (!self.sim.random.one_in(3)).then(|| self.random_row());
+            let new = row.map(|row| (keys(*key, &row), row));
+            rows.push((*key, keys(*key, old), new));
+        }
+        let mut changes = Vec::new();
+        for (_, old, new) in &rows {
+            let row = new.as_ref().map(|(_, row)| &row[..]);
+            changes.push(KeyChange { index: 0, key: &old.key, primary_at: 0, put: row });
+            let gone =
+                entries(old).map(|e| KeyChange { index: e.index, key: e.key, primary_at: 0, put: None });
+            changes.extend(gone);
+            for e in new.iter().flat_map(|(keys, _)| entries(keys)) {
+                let put = Some(e.value);
+                changes.push(KeyChange { index: e.index, key: e.key, primary_at: e.primary_at, put });
+            }
+        }
+        txn.change_rows(table, &mut changes)?;
+        for (key, _, new) in rows {
+            let row = new.map(|(_, row)| row);
+            match &row {
+                Some(row) => s.sees.insert(key, row.clone()),
+                None => s.sees.remove(&key),
+            };
+            s.changed.insert(key, row);
         }
         Ok(())
     }

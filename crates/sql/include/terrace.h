@@ -363,7 +363,8 @@ typedef struct {
   terrace_bytes key;
   // Stop after the first row whose key doesn't start with these bytes (that row is not handed over). Empty: never.
   terrace_bytes prefix;
-  // As with `prefix`, the first key that is not below these bytes ends a read upward that locks nothing. Empty: none does.
+  // As with `prefix`, the first key that is not below these bytes ends a read upward that locks nothing. Empty: none does. For a read
+  // that locks: rows from there on are locked when they are asked for, not before.
   terrace_bytes end;
   // Null: every entry is wanted.
   terrace_filter_fn filter;
@@ -506,6 +507,17 @@ typedef struct {
   uint32_t value_len;
   uint32_t reserved;
 } terrace_row_head;
+
+// Stands before each change of `terrace_rows_change`, in the machine's byte order.
+typedef struct {
+  // 0 for a row, else the index's place in the table's definition.
+  uint32_t index;
+  uint32_t key_len;
+  // Where in the key the primary key starts.
+  uint32_t primary_at;
+  // All ones: what is at the key goes, and no value follows.
+  uint32_t value_len;
+} terrace_change_head;
 
 #ifdef __cplusplus
 extern "C" {
@@ -698,6 +710,13 @@ int32_t terrace_row_delete(terrace_txn *txn,
                            const terrace_entry *entries,
                            size_t entry_count);
 
+// Changes and deletes rows that the transaction has locked, with their entries, as if `terrace_row_update` and `terrace_row_delete` were
+// called for each; no new entry must be unique. `changes` has, one behind the other, what becomes of each row and of each of its entries that
+// changes: a `terrace_change_head`, the key, then the row or the entry's value, if one is put. On an error nothing is changed.
+int32_t terrace_rows_change(terrace_txn *txn,
+                            const terrace_table *table,
+                            terrace_bytes changes);
+
 // Reads the row with this key. `*row` belongs to the transaction and lives until its next `terrace_row_get`.
 int32_t terrace_row_get(terrace_txn *txn,
                         const terrace_table *table,
@@ -853,6 +872,11 @@ int32_t terrace_cursor_fetch(terrace_cursor *cursor,
 // (a semi-consistent read, below REPEATABLE READ and in the primary index).
 int32_t terrace_cursor_set_semi_consistent(terrace_cursor *cursor,
                                            bool on);
+
+// From now on, or no longer, who reads with locks reads all rows up to the end, or to that of each fetch, and changes none before it is
+// fetched: they may be locked some at a time.
+int32_t terrace_cursor_set_reads_all(terrace_cursor *cursor,
+                                     bool on);
 
 // Whether the row fetched last is a committed version that is not locked.
 bool terrace_cursor_is_semi_consistent(const terrace_cursor *cursor);

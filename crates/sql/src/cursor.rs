@@ -158,7 +158,8 @@ pub struct TerraceFetch {
     pub key: TerraceBytes,
     /// Stop after the first row whose key doesn't start with these bytes (that row is not handed over). Empty: never.
     pub prefix: TerraceBytes,
-    /// As with `prefix`, the first key that is not below these bytes ends a read upward that locks nothing. Empty: none does.
+    /// As with `prefix`, the first key that is not below these bytes ends a read upward that locks nothing. Empty: none does. For a read
+    /// that locks: rows from there on are locked when they are asked for, not before.
     pub end: TerraceBytes,
     /// Null: every entry is wanted.
     pub filter: TerraceFilterFn,
@@ -333,6 +334,20 @@ pub unsafe extern "C" fn terrace_cursor_set_semi_consistent(cursor: *mut Terrace
     })
 }
 
+/// From now on, or no longer, who reads with locks reads all rows up to the end, or to that of each fetch, and changes none before it is
+/// fetched: they may be locked some at a time.
+///
+/// # Safety
+/// `cursor` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_cursor_set_reads_all(cursor: *mut TerraceCursor, on: bool) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &mut *cursor }.cursor.lock_ahead(on);
+        Ok(Code::Ok)
+    })
+}
+
 /// Whether the row fetched last is a committed version that is not locked.
 ///
 /// # Safety
@@ -374,6 +389,9 @@ impl TerraceCursor {
         self.cursor.expect(if fetch.filter.is_some() { 0 } else { fetch.max_rows as usize });
         self.cursor.set_prefix(prefix);
         self.cursor.set_end(if self.locking { &[] } else { end });
+        if self.locking {
+            self.cursor.set_ahead_end(end);
+        }
         self.cursor.lock_rows_later(fetch.filter.is_some());
         self.cursor.set_entries_only(fetch.want == TerraceWant::Entry as u32);
         self.cursor.batch_begin();

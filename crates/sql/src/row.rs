@@ -4,7 +4,7 @@ use crate::bytes::TerraceBytes;
 use crate::catalog::TerraceTable;
 use crate::error::{Code, Fault, Result, guard};
 use crate::transaction::{TerraceTxn, lock_of};
-use terrace_engine::Entry;
+use terrace_engine::{Entry, KeyChange};
 
 /// An entry of a secondary index.
 #[repr(C)]
@@ -51,7 +51,9 @@ pub(crate) unsafe fn with_entries<T>(
         // SAFETY: the caller's promise.
         value: unsafe { entry.value.get() },
     };
-    if count <= FEW {
+    if let [only] = raw {
+        body(&[one(only)])
+    } else if count <= FEW {
         let few: [Entry<'_>; FEW] = std::array::from_fn(|at| one(&raw[at.min(count - 1)]));
         body(&few[..count])
     } else {
@@ -131,6 +133,57 @@ pub unsafe extern "C" fn terrace_row_delete(
             let (txn, table) = (&(*txn).txn, &(*table).table);
             with_entries(entries, entry_count, |entries| Ok(txn.delete(table, key.get(), entries)?))?;
         }
+        Ok(Code::Ok)
+    })
+}
+
+/// Stands before each change of `terrace_rows_change`, in the machine's byte order.
+#[repr(C)]
+pub struct TerraceChangeHead {
+    /// 0 for a row, else the index's place in the table's definition.
+    pub index: u32,
+    pub key_len: u32,
+    /// Where in the key the primary key starts.
+    pub primary_at: u32,
+    /// All ones: what is at the key goes, and no value follows.
+    pub value_len: u32,
+}
+
+/// The change at the start of `bytes`, and its length; None if it is not whole.
+fn change_of(bytes: &[u8]) -> Option<(KeyChange<'_>, usize)> {
+    let (head, rest) = bytes.split_first_chunk::<{ size_of::<TerraceChangeHead>() }>()?;
+    let number = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let (key, rest) = rest.split_at_checked(number(4) as usize)?;
+    let goes = number(12) == u32::MAX;
+    let put = if goes { None } else { Some(rest.get(..number(12) as usize)?) };
+    let change = KeyChange { index: number(0) as usize, key, primary_at: number(8) as usize, put };
+    Some((change, head.len() + key.len() + put.map_or(0, <[u8]>::len)))
+}
+
+/// Changes and deletes rows that the transaction has locked, with their entries, as if `terrace_row_update` and `terrace_row_delete` were
+/// called for each; no new entry must be unique. `changes` has, one behind the other, what becomes of each row and of each of its entries that
+/// changes: a `terrace_change_head`, the key, then the row or the entry's value, if one is put. On an error nothing is changed.
+///
+/// # Safety
+/// The handles are open, `changes` lives during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_rows_change(
+    txn: *mut TerraceTxn,
+    table: *const TerraceTable,
+    changes: TerraceBytes,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (txn, table, mut bytes) = unsafe { (&(*txn).txn, &(*table).table, changes.get()) };
+        let mut changes = Vec::with_capacity(bytes.len() / 64);
+        while !bytes.is_empty() {
+            let Some((change, len)) = change_of(bytes) else {
+                return Err(Fault::invalid("a terrace_change_head that promises more than there is".into()));
+            };
+            changes.push(change);
+            bytes = &bytes[len..];
+        }
+        txn.change_rows(table, &mut changes)?;
         Ok(Code::Ok)
     })
 }

@@ -91,6 +91,36 @@ static terrace_txn *begin(terrace_engine *engine) {
   return txn;
 }
 
+/* One change of terrace_rows_change; value null: what is there goes. */
+static size_t change(uint8_t *to, uint32_t index, const char *key, uint32_t primary_at, const char *value) {
+  terrace_change_head head = {index, (uint32_t)strlen(key), primary_at, value ? (uint32_t)strlen(value) : UINT32_MAX};
+  memcpy(to, &head, sizeof head);
+  memcpy(to + sizeof head, key, head.key_len);
+  if (value)
+    memcpy(to + sizeof head + head.key_len, value, head.value_len);
+  return sizeof head + head.key_len + (value ? head.value_len : 0);
+}
+
+/* k1 is changed, k2 goes; all is as before in the end. */
+static void changes_together(terrace_engine *engine, terrace_table *table) {
+  uint8_t changes[400];
+  size_t length = change(changes, 0, "k1", 0, "row eins");
+  length += change(changes + length, 1, "eek1", 2, NULL);
+  length += change(changes + length, 1, "ffk1", 2, "extra");
+  length += change(changes + length, 0, "k2", 0, NULL);
+  length += change(changes + length, 1, "bbk2", 2, NULL);
+  terrace_bytes all = {changes, length}, part = {changes, length - 1}, row;
+  terrace_txn *txn = begin(engine);
+  IS(TERRACE_INVALID, terrace_rows_change(txn, table, part));
+  OK(terrace_rows_change(txn, table, all));
+  OK(terrace_row_get(txn, table, bytes("k1"), TERRACE_LOCK_NONE, &row));
+  TRUE(equals(row.data, row.len, "row eins"));
+  IS(TERRACE_NO_ROW, terrace_row_get(txn, table, bytes("k2"), TERRACE_LOCK_NONE, &row));
+  IS(TERRACE_ABSENT, terrace_rows_change(txn, table, (terrace_bytes){changes, change(changes, 0, "k7", 0, NULL)}));
+  OK(terrace_txn_rollback(txn));
+  terrace_txn_close(txn);
+}
+
 static void writes(terrace_engine *engine, terrace_table *table) {
   terrace_txn *txn = begin(engine);
   TRUE(!terrace_txn_has_changes(txn));
@@ -119,6 +149,7 @@ static void writes(terrace_engine *engine, terrace_table *table) {
   OK(terrace_row_delete(txn, table, bytes("k2"), &gone, 1));
   OK(terrace_txn_rollback(txn));
   terrace_txn_close(txn);
+  changes_together(engine, table);
 }
 
 /* The first verdict for the first entry, bb → k2, the second for the other. */
@@ -229,6 +260,9 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   OK(terrace_txn_rollback(other));
   terrace_txn_close(other);
   OK(terrace_cursor_unlock_last(cursor));
+  OK(terrace_cursor_set_reads_all(cursor, true));
+  OK(terrace_cursor_fetch(cursor, &first, &batch));
+  TRUE(batch.rows >= 1);
   terrace_cursor_close(cursor);
   commit(txn);
 }

@@ -27,6 +27,7 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceFetch", "fetch"),
     ("TerraceBatch", "batch"),
     ("TerraceRowHead", "row_head"),
+    ("TerraceChangeHead", "change_head"),
     ("TerraceRows", "rows"),
     ("TerraceRow", "row"),
     ("TerraceNewIndex", "new_index"),
@@ -78,6 +79,7 @@ fn generate() -> String {
         names.insert(rust.to_string(), c.to_string());
     }
     config.export.include.push("TerraceRowHead".into());
+    config.export.include.push("TerraceChangeHead".into());
     let mut builder = cbindgen::Builder::new().with_config(config);
     for file in [
         "error",

@@ -24,7 +24,7 @@
 //! for anything but a latch: a page that is not in memory is loaded with all latches dropped, and
 //! pinned while the traversal begins again.
 //!
-//! The code, from a request down: `modify` and `cursor` use `descend`; `split` and `delete` change the
+//! The code, from a request down: `modify`, `run` and `cursor` use `descend`; `split` and `delete` change the
 //! structure; `edit` and `build` change a page; `node`, `search` and `found` read one. `bulk`, `overflow`,
 //! `estimate` and `check` stand beside.
 //!
@@ -43,6 +43,7 @@ pub mod found;
 pub mod modify;
 pub mod node;
 pub mod overflow;
+pub mod run;
 pub mod search;
 pub mod split;
 mod sweep;

@@ -80,15 +80,16 @@ const SAME: usize = 2;
 
 /// A key's place in its leaf, under the leaf's exclusive latch.
 pub struct Spot<'m, 'p> {
-    tree: &'m Tree,
-    mtr: &'m mut Mtr<'p>,
-    leaf: PageNo,
-    key: &'m [u8],
-    place: Place,
-    value_max: Option<usize>,
-    rows: i64,
+    pub(super) tree: &'m Tree,
+    pub(super) mtr: &'m mut Mtr<'p>,
+    pub(super) leaf: PageNo,
+    pub(super) key: &'m [u8],
+    pub(super) place: Place,
+    pub(super) value_max: Option<usize>,
+    /// More of them than there were.
+    pub(super) rows: i64,
     /// The leaves in which the next key was looked for.
-    right_of_leaf: SmallVec<[ReadGuard<'m>; 1]>,
+    pub(super) right_of_leaf: SmallVec<[ReadGuard<'m>; 1]>,
 }
 
 impl<'p> Spot<'_, 'p> {
@@ -400,7 +401,7 @@ impl Hint {
     }
 
     /// A change is made in this leaf.
-    fn note(&mut self, mtr: &Mtr<'_>, leaf: PageNo) {
+    pub(super) fn note(&mut self, mtr: &Mtr<'_>, leaf: PageNo) {
         let id = mtr.id(leaf);
         let same = self.last.replace(id) == Some(id);
         self.same = if same { self.same + 1 } else { 0 };
@@ -412,7 +413,7 @@ impl Hint {
     }
 }
 
-fn has_room(node: Node<'_>, place: Place, key: &[u8], value_max: usize) -> bool {
+pub(super) fn has_room(node: Node<'_>, place: Place, key: &[u8], value_max: usize) -> bool {
     if place.found {
         edit::value_fits(node, place.slot, value_max)
     } else {

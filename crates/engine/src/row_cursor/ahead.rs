@@ -11,11 +11,17 @@ use super::Cursor;
 use crate::txn::{Lock, State};
 
 impl Cursor {
-    /// From now on, or no longer, rows may be locked before they are asked for: the reader asks for all of the tree. For
-    /// cursors over rows that lock gaps and leave nothing out; nothing for others.
+    /// From now on, or no longer, rows may be locked before they are asked for: the reader asks for all of the tree, or up to
+    /// [`Cursor::set_ahead_end`], and changes none before it has it. For cursors over rows that lock gaps and leave nothing out; nothing
+    /// for others.
     pub fn lock_ahead(&mut self, on: bool) {
         let can = self.lock != Lock::None && self.index == 0 && self.locks_gaps && !self.skips_locked;
         self.locks_ahead = on && can;
+    }
+    /// From now on rows from this key on are not locked before they are asked for; empty: all may be.
+    pub fn set_ahead_end(&mut self, end: &[u8]) {
+        self.ahead_end.clear();
+        self.ahead_end.extend_from_slice(end);
     }
     /// Whether the next row is locked already: a step up to it never waits.
     pub fn has_ahead(&self) -> bool {
@@ -29,7 +35,9 @@ impl Cursor {
             return 0;
         }
         let from = (self.cursor.tree().space().id(), self.cursor.key());
-        self.txn.lock_following(state, from, self.mode(), self.cursor.following())
+        let end = &self.ahead_end[..];
+        let following = self.cursor.following().take_while(|(key, _)| end.is_empty() || *key < end);
+        self.txn.lock_following(state, from, self.mode(), following)
     }
 
     /// Goes up to the next row, which is locked.

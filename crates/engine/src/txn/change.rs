@@ -1,19 +1,25 @@
-//! One change of one value by a transaction: conflicts, undo record and new value under the leaf's
-//! latch, in one mini-transaction.
+//! Changes of values by a transaction: conflicts, undo records and new values under the leaf's latch, in one mini-transaction. Changes
+//! of neighbours go together (`btree::run`): one latch, one mini-transaction, one look at the undo page for all.
 
-use super::{Buffers, State, Txn};
-use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, TreeError};
+use super::{State, Txn};
+use crate::btree::run::{Run, Step, Wanted};
+use crate::btree::{Hint, MAX_ENTRY, Spot, TreeError, edit};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Want};
-use crate::row::{self, DELETED, Head};
+use crate::row::{self, DELETED, Head, TxnId};
 use crate::table::Table;
+use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Change, Record};
-use crate::undo::stream::append_log;
-use terrace_tier::page::PAGE_SIZE;
-use terrace_tier::redo::Urgency;
+use crate::undo::stream::{Stream, append_log};
+use terrace_tier::mtr::Mtr;
+use terrace_tier::page::{PAGE_SIZE, SpaceId};
+use terrace_tier::redo::{Urgency, record_bound};
 
 /// Log bytes of a new head: its bytes, in two operations at the most.
 const HEAD_LOG: u64 = 64;
+/// Log bytes of changes that go together: enough for any one of them.
+const TOGETHER_LOG: u64 = 16 << 10;
+const _: () = assert!(TOGETHER_LOG > 3 * (MAX_ENTRY as u64) + 1024);
 
 /// What to do, seeing the value that is there: its head and what follows.
 pub enum Act<'a> {
@@ -26,16 +32,127 @@ pub enum Act<'a> {
 /// Why the decision could not be carried out under the latch.
 enum Stop {
     Error(Error),
-    InTheWay(InTheWay),
+    InTheWay(InTheWay, Want),
     /// The stream's page lacks room for a record so long.
     Room(usize),
-    /// The value has become longer than it was when room was planned.
-    Again,
 }
 
 impl From<TreeError> for Stop {
     fn from(error: TreeError) -> Stop {
         Stop::Error(error.into())
+    }
+}
+
+/// Log bytes that the change of the tree itself takes at most.
+fn tree_log(wanted: &Wanted<'_>) -> u64 {
+    wanted.value_max.map_or(HEAD_LOG, |max| edit::log_of_entry(wanted.key.len() + max) as u64)
+}
+
+/// Where undo records and a value are put together.
+#[derive(Default)]
+pub(super) struct Buffers {
+    /// The records of a run, one behind the other.
+    records: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// What happens to the values of one leaf.
+struct Changes<'c, 'k, D> {
+    txn: &'c Txn,
+    table: &'c Table,
+    space: SpaceId,
+    index: usize,
+    me: TxnId,
+    /// The view of who puts no row over a newer one than is seen. What is marked was locked before, and looked at then.
+    strict: Option<u64>,
+    stream: &'c Stream,
+    wanted: &'c [Wanted<'k>],
+    buffers: &'c mut Buffers,
+    /// How many records there are, and where the last one will be; before the first, where the transaction's last is.
+    count: u64,
+    last: RollPtr,
+    decide: D,
+}
+
+impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Changes<'_, '_, D> {
+    type Error = Stop;
+
+    fn decide(
+        &mut self,
+        number: usize,
+        spot: &mut Spot<'_, '_>,
+        log: u64,
+    ) -> std::result::Result<Step, Stop> {
+        let wanted = &self.wanted[number];
+        let (core, me, key) = (self.txn.core(), self.me, wanted.key);
+        let old = spot.value();
+        let parsed = match old {
+            Some(value) => Some(
+                Head::decode(value)
+                    .ok_or_else(|| Stop::Error(Error::Corrupt("a value without a head".into())))?,
+            ),
+            None => None,
+        };
+        let inserts = wanted.value_max.is_some() && parsed.is_none_or(|(head, _)| head.deleted());
+        let want = Want { inserts, ..Want::EXCLUSIVE };
+        if let Some((head, _)) = parsed
+            && head.txn != me
+            && core.ids.is_active(head.txn)
+            && !crate::planted::ROW_LOCK_IGNORED.on()
+        {
+            return Err(Stop::InTheWay(InTheWay::Txn(head.txn), want));
+        }
+        if let (Some((head, _)), Some(view), Some(_)) = (parsed, self.strict, wanted.value_max)
+            && head.txn != me
+            && !core.ids.sees(view, head.txn)
+        {
+            return Err(Stop::Error(Error::RowChanged));
+        }
+        if let Some(way) = core.locks.admit(self.txn.session, self.space, key, want).map_err(Stop::Error)? {
+            return Err(Stop::InTheWay(way, want));
+        }
+        let act = (self.decide)(number, parsed).map_err(Stop::Error)?;
+        let (flags, rest, marked) = match (act, parsed) {
+            (Act::Mark, None) => return Ok(Step::Done),
+            (Act::Put(flags, rest), _) => (flags, rest, false),
+            (Act::Mark, Some((head, rest))) => (head.flags | DELETED, rest, true),
+        };
+        // What is marked stays where it is; of large values purge is to know.
+        let kept = match parsed {
+            Some((head, _)) if marked && !head.large() => old.map(|old| &old[..row::HEAD]),
+            _ => old,
+        };
+        let number_of_index = self.table.number(self.index);
+        let change = Change { table: self.table.id, index: number_of_index, key, old: kept, marked };
+        let Buffers { records, value } = &mut *self.buffers;
+        let start = records.len();
+        record::append(&Record { txn: me, before: self.last, body: Body::Change(change) }, records);
+        let len = records.len() - start;
+        let at = RollPtr::new(self.stream.next().page(), (self.stream.next().at() + start) as u16);
+        let is_last = number > 0 && append_log(records.len()) + record_bound(0) + tree_log(wanted) > log;
+        let lacks_room = at.at() + len > PAGE_SIZE;
+        if is_last || lacks_room {
+            records.truncate(start);
+            return if number > 0 { Ok(Step::Full) } else { Err(Stop::Room(len)) };
+        }
+        let roll = if parsed.is_none() { at.fresh() } else { at };
+        let head = Head { flags, txn: me, roll };
+        match marked {
+            true => spot.put_start(&head.encode()),
+            false => {
+                row::value_into(head, rest, value);
+                spot.put(value);
+            }
+        }
+        self.count += 1;
+        self.last = at;
+        Ok(Step::Done)
+    }
+
+    fn finish(&mut self, mtr: &mut Mtr<'_>) {
+        if self.count > 0 {
+            self.stream.append(mtr, &self.buffers.records);
+        }
     }
 }
 
@@ -51,122 +168,85 @@ impl Txn {
         rest_max: Option<usize>,
         mut decide: impl FnMut(Option<(Head, &[u8])>) -> Result<Act<'a>>,
     ) -> Result<()> {
+        // A mark keeps the value's length, and changes its head: no room is made for more.
+        let wanted = [Wanted { key, value_max: rest_max.map(|rest| row::HEAD + rest) }];
+        let log = append_log(key.len() + MAX_ENTRY + 64) + record_bound(0) + tree_log(&wanted[0]);
+        self.change_wanted(state, table, index, &wanted, log, |_, old| decide(old))
+    }
+
+    /// As [`Txn::change`], at keys that ascend. `decide` is told the number of the key. An error leaves the changes before it.
+    pub(super) fn change_several<'a>(
+        &self,
+        state: &mut State,
+        table: &Table,
+        index: usize,
+        wanted: &[Wanted<'_>],
+        decide: impl FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>,
+    ) -> Result<()> {
+        self.change_wanted(state, table, index, wanted, TOGETHER_LOG, decide)
+    }
+
+    fn change_wanted<'a>(
+        &self,
+        state: &mut State,
+        table: &Table,
+        index: usize,
+        wanted: &[Wanted<'_>],
+        log: u64,
+        mut decide: impl FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>,
+    ) -> Result<()> {
         let tree = table.tree(index)?;
-        let core = &self.core;
-        let me = state.id;
         let space = tree.space().id();
-        let mut request = self.request(state, (space, key), Want::EXCLUSIVE);
-        // A row that is put over a newer one than is seen. What is marked was locked before, and looked at then.
-        let strict = state.strict_view().filter(|_| index == 0 && rest_max.is_some());
-        let mut hint = state.hints.take(tree.space().id());
+        let mut hint = state.hints.take(space);
         if state.pairs {
             hint.expect_pair();
         }
         let mut buffers = std::mem::take(&mut state.buffers);
-        loop {
-            // A mark keeps the value's length, and changes its head: no room is made for more.
-            let value_max = rest_max.map(|rest| row::HEAD + rest);
-            let plan = Plan {
-                value_max,
-                log_bytes: append_log(key.len() + MAX_ENTRY + 64) + HEAD_LOG,
-                new_pages: 0,
-                urgency: Urgency::Normal,
+        let (mut from, mut request) = (0, None);
+        while from < wanted.len() {
+            let stream =
+                state.stream.as_ref().ok_or_else(|| Error::Invalid("the transaction has ended".into()))?;
+            buffers.records.clear();
+            let mut changes = Changes {
+                txn: self,
+                table,
+                space,
+                index,
+                me: state.id,
+                strict: state.strict_view().filter(|_| index == 0),
+                stream,
+                wanted: &wanted[from..],
+                buffers: &mut buffers,
+                count: 0,
+                last: state.last,
+                decide: |number, old: Option<(Head, &[u8])>| decide(from + number, old),
             };
-            let mut written = 0;
-            let done = {
-                let stream = state
-                    .stream
-                    .as_ref()
-                    .ok_or_else(|| Error::Invalid("the transaction has ended".into()))?;
-                let before = state.last;
-                tree.modify(&mut hint, key, plan, |spot| {
-                    let old = spot.value();
-                    let parsed =
-                        match old {
-                            Some(value) => Some(Head::decode(value).ok_or_else(|| {
-                                Stop::Error(Error::Corrupt("a value without a head".into()))
-                            })?),
-                            None => None,
-                        };
-                    if let Some((head, _)) = parsed {
-                        if head.txn != me
-                            && core.ids.is_active(head.txn)
-                            && !crate::planted::ROW_LOCK_IGNORED.on()
-                        {
-                            return Err(Stop::InTheWay(InTheWay::Txn(head.txn)));
-                        }
-                        if strict.is_some_and(|view| head.txn != me && !core.ids.sees(view, head.txn)) {
-                            return Err(Stop::Error(Error::RowChanged));
-                        }
+            match tree.modify_run(&mut hint, &wanted[from..], (log, Urgency::Normal), &mut changes) {
+                Ok(done) => {
+                    let (count, last) = (changes.count, changes.last);
+                    state.appended_several(count, last, buffers.records.len());
+                    if let Some(watch) = table.watch().filter(|_| index == 0) {
+                        wanted[from..from + done].iter().for_each(|one| watch.add(one.key, state.id));
                     }
-                    let inserts = rest_max.is_some() && parsed.is_none_or(|(head, _)| head.deleted());
-                    let want = Want { inserts, ..Want::EXCLUSIVE };
-                    if let Some(way) =
-                        core.locks.admit(self.session, space, key, want).map_err(Stop::Error)?
-                    {
-                        request.set_want(want);
-                        return Err(Stop::InTheWay(way));
-                    }
-                    let act = decide(parsed).map_err(Stop::Error)?;
-                    let (flags, rest, marked) = match (act, parsed) {
-                        (Act::Mark, None) => return Ok(Flow::Done),
-                        (Act::Put(flags, rest), _) => (flags, rest, false),
-                        (Act::Mark, Some((head, rest))) => (head.flags | DELETED, rest, true),
-                    };
-                    if value_max.is_some_and(|max| row::HEAD + rest.len() > max) {
-                        return Err(Stop::Again);
-                    }
-                    // What is marked stays where it is; of large values purge is to know.
-                    let kept = match parsed {
-                        Some((head, _)) if marked && !head.large() => old.map(|old| &old[..row::HEAD]),
-                        _ => old,
-                    };
-                    let change =
-                        Change { table: table.id, index: table.number(index), key, old: kept, marked };
-                    let Buffers { record: bytes, value } = &mut buffers;
-                    record::encode_into(&Record { txn: me, before, body: Body::Change(change) }, bytes);
-                    let at = stream.next();
-                    if at.at() + bytes.len() > PAGE_SIZE {
-                        return Err(Stop::Room(bytes.len()));
-                    }
-                    let roll = if parsed.is_none() { at.fresh() } else { at };
-                    let head = Head { flags, txn: me, roll };
-                    if !marked {
-                        row::value_into(head, rest, value);
-                    }
-                    stream.append(spot.mtr(), bytes);
-                    match marked {
-                        true => spot.put_start(&head.encode()),
-                        false => spot.put(value),
-                    }
-                    written = bytes.len();
-                    Ok(Flow::Done)
-                })
-            };
-            match done {
-                Ok(_) => {
-                    state.hints.put(tree.space().id(), hint);
-                    state.buffers = buffers;
-                    if written > 0 {
-                        state.appended(written);
-                        if let Some(watch) = table.watch().filter(|_| index == 0) {
-                            watch.add(key, me);
-                        }
-                    }
-                    return Ok(());
+                    (from, request) = (from + done, None);
                 }
                 Err(Stop::Error(error)) => return Err(error),
-                Err(Stop::Again) => {}
                 Err(Stop::Room(len)) => {
                     if let Some(stream) = &mut state.stream {
-                        core.streams.make_room(stream, len, Urgency::Normal)?;
+                        self.core.streams.make_room(stream, len, Urgency::Normal)?;
                     }
                 }
-                Err(Stop::InTheWay(way)) => {
+                Err(Stop::InTheWay(way, want)) => {
                     hint = Hint::default();
-                    request.wait(&way, |txn| core.ids.is_active(txn))?;
+                    let request =
+                        request.get_or_insert_with(|| self.request(state, (space, wanted[from].key), want));
+                    request.set_want(want);
+                    request.wait(&way, |txn| self.core.ids.is_active(txn))?;
                 }
             }
         }
+        state.hints.put(space, hint);
+        state.buffers = buffers;
+        Ok(())
     }
 }

@@ -32,6 +32,7 @@ use crate::undo::record::{self, Body, Record};
 use crate::undo::stream::{Mark, Stream, append_log};
 use crate::version::Reader;
 use cancel::Cancel;
+use change::Buffers;
 use hashbrown::HashSet;
 use hints::Hints;
 use history::Past;
@@ -115,13 +116,6 @@ pub(crate) struct State {
     buffers: Buffers,
 }
 
-/// Where an undo record and a value are put together.
-#[derive(Default)]
-struct Buffers {
-    record: Vec<u8>,
-    value: Vec<u8>,
-}
-
 impl State {
     /// It is about to lock a range of rows there.
     fn notes_range(&mut self, space: SpaceId) {
@@ -151,6 +145,14 @@ impl State {
     fn show_phase(&self, phase: Phase) {
         if let Some(face) = &self.face {
             face.set_phase(phase);
+        }
+    }
+    /// So many records were written, `len` bytes in all, the last of them at `last`.
+    fn appended_several(&mut self, count: u64, last: RollPtr, len: usize) {
+        if let Some(stream) = &mut self.stream {
+            self.last = last;
+            self.changes += count;
+            stream.appended(len);
         }
     }
 }

@@ -4,6 +4,9 @@
 //! the next row.
 
 pub(crate) mod locking;
+mod several;
+
+pub use several::KeyChange;
 
 use super::change::Act;
 use super::{Lock, State, Txn};
@@ -93,8 +96,7 @@ impl Txn {
     fn row_operation(&self, work: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         let _scope = self.cancellable();
         let mut state = self.state.lock();
-        self.core.slow_down(&mut state.owed);
-        self.core.keep_pace(&mut state.owed_for_slots);
+        self.pay(&mut state);
         self.start(&mut state)?;
         let before = state.last;
         let done = work(&mut state);
@@ -103,6 +105,12 @@ impl Txn {
             return Err(error);
         }
         Ok(())
+    }
+
+    /// Waits for purge and for slots, if they are late, as one more change has to.
+    fn pay(&self, state: &mut State) {
+        self.core.slow_down(&mut state.owed);
+        self.core.keep_pace(&mut state.owed_for_slots);
     }
 
     fn put_row(&self, state: &mut State, table: &Table, key: &[u8], row: &[u8], there: bool) -> Result<()> {
@@ -142,10 +150,12 @@ impl Txn {
         self.change(state, table, index, key, None, |old| match old {
             Some((head, _)) if !head.deleted() => Ok(Act::Mark),
             _ if index == 0 => Err(Error::Absent("the row".into())),
-            _ => {
-                Err(Error::Corrupt(format!("table {}: index {index} lacks the entry of a row", table.name())))
-            }
+            _ => Err(Txn::lacks_entry(table, index)),
         })
+    }
+
+    fn lacks_entry(table: &Table, index: usize) -> Error {
+        Error::Corrupt(format!("table {}: index {index} lacks the entry of a row", table.name()))
     }
 
     fn insert_entry(&self, state: &mut State, table: &Table, entry: &Entry<'_>) -> Result<()> {

@@ -115,13 +115,13 @@ pub struct Record<'a> {
 
 pub fn encode(record: &Record<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
-    encode_into(record, &mut out);
+    append(record, &mut out);
     out
 }
 
-/// As [`encode`], in place of what is in `out`.
-pub fn encode_into(record: &Record<'_>, out: &mut Vec<u8>) {
-    out.clear();
+/// As [`encode`], behind what is in `out`.
+pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
     out.extend_from_slice(&[0, 0]);
     let kind = match record.body {
         Body::Begin { .. } => BEGIN,
@@ -173,8 +173,8 @@ pub fn encode_into(record: &Record<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&load.0.to_le_bytes());
         }
     }
-    let len = out.len() as u16;
-    out[..2].copy_from_slice(&len.to_le_bytes());
+    let len = (out.len() - start) as u16;
+    out[start..start + 2].copy_from_slice(&len.to_le_bytes());
 }
 
 /// The state part of a Begin record, to be written over it.

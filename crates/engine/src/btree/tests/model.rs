@@ -1,8 +1,11 @@
 //! The tree against `BTreeMap`.
 
 use super::*;
+use crate::btree::run::{Run, Step, Wanted};
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use terrace_tier::mtr::Mtr;
+use terrace_tier::redo::record_bound;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -76,6 +79,56 @@ fn seek_agrees(cursor: &mut Cursor, model: &Model, key: &[u8], dice: &mut Dice) 
     }
 }
 
+/// Puts values, and now and then ends a run, or fails.
+struct Puts<'a> {
+    values: &'a [Vec<u8>],
+    old: Vec<Option<Vec<u8>>>,
+    dice: &'a mut Dice,
+}
+
+impl Run for Puts<'_> {
+    type Error = TreeError;
+
+    fn decide(
+        &mut self,
+        number: usize,
+        spot: &mut Spot<'_, '_>,
+        log: u64,
+    ) -> std::result::Result<Step, TreeError> {
+        let needs = record_bound(spot.key().len() + self.values[number].len() + 200);
+        match self.dice.below(40) {
+            _ if number > 0 && needs > log => return Ok(Step::Full),
+            0 if number > 0 => return Ok(Step::Full),
+            1 => return Err(TreeError::Bulk("no")),
+            _ => {}
+        }
+        self.old.push(spot.value().map(<[u8]>::to_vec));
+        spot.put(&self.values[number]);
+        Ok(Step::Done)
+    }
+    fn finish(&mut self, _: &mut Mtr<'_>) {}
+}
+
+/// Some keys get values in runs.
+fn put_together(tree: &Tree, hint: &mut Hint, model: &mut Model, kind: Keys, dice: &mut Dice, range: u64) {
+    let mut keys: Vec<_> = (0..1 + dice.below(100)).map(|_| key(kind, dice, range)).collect();
+    keys.sort();
+    let values: Vec<_> = keys.iter().map(|key| value(dice, key.len())).collect();
+    let wanted = keys.iter().zip(&values).map(|(key, value)| Wanted { key, value_max: Some(value.len()) });
+    let wanted: Vec<_> = wanted.collect();
+    let mut from = 0;
+    while from < keys.len() {
+        let mut puts = Puts { values: &values[from..], old: Vec::new(), dice };
+        let made = tree.modify_run(hint, &wanted[from..], (16 << 10, Urgency::Normal), &mut puts);
+        let old = puts.old;
+        assert_eq!(made.as_ref().map_or(0, |made| *made), old.len(), "an error is of the first key alone");
+        for old in old {
+            assert_eq!(model.insert(keys[from].clone(), values[from].clone()), old);
+            from += 1;
+        }
+    }
+}
+
 fn run(kind: Keys, seed: u64, frames: usize, steps: usize, range: u64) {
     let w = world(frames);
     let mut dice = Dice(seed);
@@ -100,6 +153,7 @@ fn run(kind: Keys, seed: u64, frames: usize, steps: usize, range: u64) {
                     }
                 }
             }
+            1 if dice.below(20) == 0 => put_together(&w.tree, &mut hint, &mut model, kind, &mut dice, range),
             n if n < removes => {
                 assert_eq!(
                     w.tree.remove(&key).unwrap(),

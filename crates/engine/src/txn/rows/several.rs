@@ -1,0 +1,109 @@
+//! Rows that a statement changes one after the other, changed together.
+//!
+//! Each tree is gone through in the order of its keys, so that what one leaf has is changed under one latch. The entries of
+//! secondary indexes come first: who reads without a view finds no entry whose row has gone.
+//!
+//! The rows are locked by who changes them: nobody can come between. Not for entries that must be unique.
+
+use super::super::change::Act;
+use super::super::{State, Txn};
+use crate::btree::run::Wanted;
+use crate::btree::{MAX_KEY, max_inline_value};
+use crate::error::{Error, Result};
+use crate::row::{self, Head};
+use crate::table::Table;
+use smallvec::SmallVec;
+
+/// A change at one key of one of a table's trees.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyChange<'a> {
+    pub index: usize,
+    /// As in [`super::Entry`]; of a row its primary key.
+    pub key: &'a [u8],
+    /// As in [`super::Entry`]; of a row 0.
+    pub primary_at: usize,
+    /// What is put: a row in place of the one that is there, an entry where none is. None: what is there goes.
+    pub put: Option<&'a [u8]>,
+}
+
+impl KeyChange<'_> {
+    /// The key's first bytes, in an order that never contradicts the keys'.
+    fn head(&self) -> u64 {
+        let mut head = [0; 8];
+        let len = self.key.len().min(8);
+        head[..len].copy_from_slice(&self.key[..len]);
+        u64::from_be_bytes(head)
+    }
+}
+
+impl Txn {
+    /// Changes and deletes rows, and the entries that come and go with them. All rows are there, and locked by this transaction; no entry
+    /// must be unique. Of one key several changes are made in the order given. On an error nothing is changed.
+    pub fn change_rows(&self, table: &Table, changes: &mut [KeyChange<'_>]) -> Result<()> {
+        if let Some(side) = self.side(table) {
+            return side.change_rows(table, changes);
+        }
+        self.row_operation(|state| {
+            // Rows last; equal keys stay in order.
+            changes.sort_by_cached_key(|change| (change.index.wrapping_sub(1), change.head()));
+            state.has_past = true;
+            changes.chunk_by_mut(|a, b| a.index == b.index).try_for_each(|of_tree| {
+                of_tree.sort_by(|a, b| a.key.cmp(b.key));
+                match of_tree[0].index {
+                    0 => self.change_sorted_rows(state, table, of_tree),
+                    index => self.change_sorted_entries(state, table, index, of_tree),
+                }
+            })
+        })
+    }
+
+    fn change_sorted_rows(&self, state: &mut State, table: &Table, changes: &[KeyChange<'_>]) -> Result<()> {
+        let is_large = |change: &KeyChange<'_>| {
+            change.put.is_some_and(|row| row.len() + row::HEAD > max_inline_value(change.key.len()))
+        };
+        for run in changes.chunk_by(|a, b| is_large(a) == is_large(b)) {
+            run.iter().for_each(|_| self.pay(state));
+            if is_large(&run[0]) {
+                for KeyChange { key, put, .. } in run {
+                    self.put_row(state, table, key, put.unwrap_or(&[]), true)?;
+                }
+                continue;
+            }
+            let wanted: Vec<Wanted<'_>> = run.iter().map(|change| wanted(change.key, change.put)).collect();
+            self.change_several(state, table, 0, &wanted, |number, old| match (old, run[number].put) {
+                (Some((head, _)), _) if head.deleted() => Err(Error::Absent("the row".into())),
+                (None, _) => Err(Error::Absent("the row".into())),
+                (Some(_), Some(row)) => Ok(Act::Put(0, row)),
+                (Some(_), None) => Ok(Act::Mark),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn change_sorted_entries(
+        &self,
+        state: &mut State,
+        table: &Table,
+        index: usize,
+        changes: &[KeyChange<'_>],
+    ) -> Result<()> {
+        if let Some(long) = changes.iter().find(|change| change.key.len() > MAX_KEY) {
+            return Err(Error::TooLarge { what: "a key", len: long.key.len(), max: MAX_KEY });
+        }
+        let rest = |change: &KeyChange<'_>| change.put.map(|value| row::entry_rest(change.primary_at, value));
+        let rests: Vec<Option<SmallVec<[u8; 32]>>> = changes.iter().map(rest).collect();
+        let wanted: Vec<Wanted<'_>> =
+            changes.iter().zip(&rests).map(|(change, rest)| wanted(change.key, rest.as_deref())).collect();
+        let decide = |number: usize, old: Option<(Head, &[u8])>| match (old, rests[number].as_deref()) {
+            (Some((head, _)), Some(_)) if !head.deleted() => Err(Error::Duplicate { index }),
+            (_, Some(rest)) => Ok(Act::Put(0, rest)),
+            (Some((head, _)), None) if !head.deleted() => Ok(Act::Mark),
+            (_, None) => Err(Txn::lacks_entry(table, index)),
+        };
+        self.change_several(state, table, index, &wanted, decide)
+    }
+}
+
+fn wanted<'a>(key: &'a [u8], rest: Option<&[u8]>) -> Wanted<'a> {
+    Wanted { key, value_max: rest.map(|rest| row::HEAD + rest.len()) }
+}
