@@ -56,8 +56,8 @@ impl Txn {
         let me = state.id;
         let space = tree.space().id();
         let mut request = self.request(state, (space, key), Want::EXCLUSIVE);
-        // A row that is put over a newer one than is seen. What is marked was locked before, and looked at then.
-        let strict = state.strict_view().filter(|_| index == 0 && rest_max.is_some());
+        // Of rows alone: their entries follow them.
+        let strict = state.strict_view().filter(|_| index == 0);
         let mut hint = state.hints.take(tree.space().id());
         if state.pairs {
             hint.expect_pair();
