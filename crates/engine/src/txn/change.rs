@@ -63,7 +63,7 @@ struct Changes<'c, 'k, D> {
     space: SpaceId,
     index: usize,
     me: TxnId,
-    /// The view of who puts no row over a newer one than is seen. What is marked was locked before, and looked at then.
+    /// The view of who changes no row that is newer than it. Of rows alone: their entries follow them.
     strict: Option<u64>,
     stream: &'c Stream,
     wanted: &'c [Wanted<'k>],
@@ -102,7 +102,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
         {
             return Err(Stop::InTheWay(InTheWay::Txn(head.txn), want));
         }
-        if let (Some((head, _)), Some(view), Some(_)) = (parsed, self.strict, wanted.value_max)
+        if let (Some((head, _)), Some(view)) = (parsed, self.strict)
             && head.txn != me
             && !core.ids.sees(view, head.txn)
         {
