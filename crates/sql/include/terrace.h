@@ -737,7 +737,8 @@ int32_t terrace_txn_set_owner(terrace_txn *txn,
 
 // The connection that runs the transaction, and those that follow in its handle as long as `terrace_txn_begin_again` says that it is the
 // same one: by this number they are seen (`terrace_engine_seen`). 0: by none any more.
-int32_t terrace_txn_set_connection(terrace_txn *txn, uint64_t connection);
+int32_t terrace_txn_set_connection(terrace_txn *txn,
+                                   uint64_t connection);
 
 int32_t terrace_txn_savepoint(terrace_txn *txn, terrace_savepoint **out);
 
