@@ -267,6 +267,37 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   commit(txn);
 }
 
+static size_t statement_of(uint64_t connection, uint8_t *text, size_t max) {
+  TRUE(connection == 77 && max >= 4);
+  memcpy(text, "work", 4);
+  return 4;
+}
+
+/* Of `transactions`: number, state, start, isolation, undo records, locks, connection, statement, wait, lock. */
+static void one_transaction(void *context, const terrace_value *values, size_t count) {
+  TRUE(count == 10 && values[0].kind == TERRACE_VALUE_NUMBER && values[2].kind == TERRACE_VALUE_TIME);
+  TRUE(equals(values[1].text.data, values[1].text.len, "RUNNING"));
+  TRUE(values[6].number == 77 && equals(values[7].text.data, values[7].text.len, "work"));
+  TRUE(values[9].kind == TERRACE_VALUE_NULL);
+  ++*(int *)context;
+}
+
+static void seen(terrace_engine *engine) {
+  int count = 0;
+  OK(terrace_engine_ask_statements(engine, statement_of));
+  terrace_txn *txn = begin(engine), *unseen = begin(engine);
+  OK(terrace_txn_set_connection(txn, 77));
+  OK(terrace_engine_seen(engine, bytes("transactions"), one_transaction, &count));
+  TRUE(count == 1);
+  terrace_txn_close(txn);
+  terrace_txn_close(unseen);
+  OK(terrace_engine_seen(engine, bytes("transactions"), one_transaction, &count));
+  OK(terrace_engine_seen(engine, bytes("lock_waits"), one_transaction, &count));
+  OK(terrace_engine_seen(engine, bytes("last_deadlock"), one_transaction, &count));
+  TRUE(count == 1);
+  IS(TERRACE_INVALID, terrace_engine_seen(engine, bytes("nothing"), one_transaction, &count));
+}
+
 static void counters(terrace_engine *engine, terrace_table *table) {
   uint64_t a, b, first, taken;
   OK(terrace_table_next_row_id(table, &a));
@@ -336,6 +367,7 @@ int main(int argc, char **argv) {
   writes(engine, table);
   reads(engine, table);
   counters(engine, table);
+  seen(engine);
 
   terrace_txn *txn = begin(engine);
   OK(insert(txn, table, "k5", "prepared", "ff"));
