@@ -102,7 +102,8 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   terrace_fetch fetch= {};
   fetch.size= sizeof fetch;
   fetch.seek= seek;
-  fetch.want= only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW;
+  fetch.first_bytes= m_batch_first= first_bytes();
+  fetch.want= only_index() ? TERRACE_WANT_ENTRY : m_batch_first == RowCodec::ALL ? TERRACE_WANT_ROW : TERRACE_WANT_START;
   if (key)
     fetch.key= bytes_of(key->data(), key->size());
   if (prefix)
@@ -129,6 +130,20 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   m_at_cursor= true;
   m_semi_read= m_semi_wanted && terrace_cursor_is_semi_consistent(m_cursor);
   return next_in_batch() ? 0 : HA_ERR_CRASHED;
+}
+
+/**
+  How many first bytes of a row that its leaf has no room for have what is asked for; 0: its key has it. `ALL`: the row is wanted.
+*/
+uint32 ha_terrace::first_bytes()
+{
+  static const uint64 ALWAYS_IN_LEAF= 400;    // with the longest key, too
+  const MY_BITMAP *columns= wanted();
+  if (!columns || m_row.longest() <= ALWAYS_IN_LEAF)
+    return RowCodec::ALL;
+  if (m_hidden ? bitmap_is_clear_all(columns) : m_primary.gives_back(columns))
+    return 0;
+  return m_row.bytes_for(columns);
 }
 
 /**
@@ -179,9 +194,15 @@ int ha_terrace::unpack(uchar *buf)
 /** The server takes an index-only read's virtual columns from the index; where the row was read, they are computed. */
 bool ha_terrace::unpack_row(uchar *buf)
 {
-  const bool all= keyread_enabled() && m_tree != 0;
   const bool computes= table->vfield && keyread_enabled() && buf == table->record[0];
-  if (!m_row.decode(m_current.value, m_current.value_length, buf, all || computes ? nullptr : wanted()))
+  if (is_cut() && !m_batch_first)
+  {
+    const uint32 at= m_current.primary_at;
+    return m_hidden || m_primary.decode_key(m_current.key + at, m_current.key_length - at, buf);
+  }
+  // A row that may be cut has no column that is asked for and computed.
+  const MY_BITMAP *columns= computes && !is_cut() ? nullptr : wanted();
+  if (!m_row.decode(m_current.value, m_current.value_length, buf, columns, is_cut()))
     return false;
   if (computes)
   {
@@ -222,12 +243,14 @@ int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
 {
   if (m_semi_read)
     return read_again(buf, direction, prefix);
-  if (m_batch_want != (only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW))
+  if ((m_batch_want == TERRACE_WANT_ENTRY) != only_index())
     m_at_cursor= false;                 // index-only reading was switched on or off in mid-scan
   if (m_direction == direction && m_batch_left && m_at_cursor)
   {
     if (!next_in_batch())
       return HA_ERR_CRASHED;
+    if (is_cut() && first_bytes() > m_batch_first)
+      return read_again(buf, direction, prefix);        // the server asks for more than when the batch was fetched
     return unpack(buf);
   }
   if (!m_current.key)

@@ -194,7 +194,14 @@ private:
     merge of indexes; of another row, for WITHOUT OVERLAPS.
   */
   bool needs_row() const { return !m_indexes[active_index].is_whole(); }
-  const MY_BITMAP *wanted() const { return m_lock_type_write ? nullptr : table->read_set; }
+  /** The columns that the server asks for; null: all. An index-only read that gets the row makes use of what it gets. */
+  const MY_BITMAP *wanted()
+  {
+    return m_lock_type_write || (keyread_enabled() && m_tree != 0) ? nullptr : table->read_set;
+  }
+  uint32 first_bytes();
+  /** Whether there is perhaps more of the current row than was fetched. */
+  bool is_cut() const { return m_batch_want == TERRACE_WANT_START && m_current.value_length == m_batch_first; }
   void remember_position();
   void encode_primary(const uchar *record, terrace::Bytes *out);
   void encode_reference(const uchar *position, terrace::Bytes *out);
@@ -297,6 +304,7 @@ private:
   size_t m_batch_at= 0;
   uint m_batch_left= 0, m_steps= 0;
   uint32_t m_batch_want= TERRACE_WANT_ROW;
+  uint32 m_batch_first= 0;              // with TERRACE_WANT_START
   Direction m_direction= NOWHERE;
   bool m_at_cursor= false;              // the row last unpacked is where the cursor stands, or in the batch before it
   Row m_current;

@@ -138,6 +138,28 @@ bool KeyCodec::decode_entry(const uchar *key, size_t key_length, const uchar *va
   return value == value_end;
 }
 
+bool KeyCodec::gives_back(const MY_BITMAP *columns) const
+{
+  const auto has= [this](uint column) {
+    return std::any_of(parts.begin(), parts.end(),
+                       [=](const KeyPart &part) { return part.column() == column && part.invertible(); });
+  };
+  uint at= bitmap_get_first_set(columns);
+  while (at != MY_BIT_NONE && has(at))
+    at= bitmap_get_next_set(columns, at);
+  return at == MY_BIT_NONE;
+}
+
+bool KeyCodec::decode_key(const uchar *key, size_t length, uchar *record) const
+{
+  const uchar *end= key + length;
+  bool is_null;
+  for (const KeyPart &part : parts)
+    if (!part.decode(&key, end, record, &is_null))
+      return false;
+  return key == end;
+}
+
 size_t KeyCodec::prefix_length(const uchar *key, size_t length, uint count) const
 {
   const uchar *at= key, *end= key + length;

@@ -134,6 +134,10 @@ public:
   void originals(const uchar *record, Bytes *out) const;
   /** Fills the index's columns, and the primary key's, into `record`. */
   bool decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length, uchar *record) const;
+  /** Whether the key alone gives back these columns. */
+  bool gives_back(const MY_BITMAP *columns) const;
+  /** Fills into `record` what the key alone gives back. */
+  bool decode_key(const uchar *key, size_t length, uchar *record) const;
   /** Bytes of the first `parts` parts of an entry's key, extended by the primary key's as the server counts them; 0 if it is
       none. */
   size_t prefix_length(const uchar *key, size_t length, uint parts) const;

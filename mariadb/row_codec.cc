@@ -90,6 +90,46 @@ void RowCodec::prepare(TABLE *table)
   written.fixed_length= (uint32) fixed_length;
   for (RowLayouts::Column &column : written.columns)
     column.at= column.kind == FIXED ? stored_at[column.at] : 0;
+  ends.assign(places.size(), 0);
+  for (size_t at= 0; at < places.size(); at++)
+    if (!places[at].stored)
+      ends[at]= ALL;
+  longest_row= 0;
+  measure(written);
+}
+
+/** Lengths stand before bytes: where a column ends depends only on those before it. */
+void RowCodec::measure(const RowLayouts::Layout &layout)
+{
+  const uint64 fixed= 1 + (uint64) layout.fixed_length;
+  uint64 at= fixed;
+  for (const RowLayouts::Column &column : layout.columns)
+  {
+    switch (column.kind) {
+    case FIXED:
+      break;
+    case VARCHAR:
+      at+= column.length;               // with its length bytes
+      break;
+    case CHAR:
+      at+= column.length_bytes + column.length;
+      break;
+    case BLOB:
+      at+= column.length_bytes + ((uint64) 1 << 8 * column.length_bytes) - 1;
+      break;
+    }
+    if (column.number != RowLayouts::DROPPED)
+      ends[column.number]= (uint32) MY_MAX(ends[column.number], MY_MIN(column.kind == FIXED ? fixed : at, (uint64) ALL));
+  }
+  longest_row= MY_MAX(longest_row, at);
+}
+
+uint32 RowCodec::bytes_for(const MY_BITMAP *columns) const
+{
+  uint32 bytes= 0;
+  for (uint at= bitmap_get_first_set(columns); at != MY_BIT_NONE && bytes < ALL; at= bitmap_get_next_set(columns, at))
+    bytes= MY_MAX(bytes, ends[at]);
+  return bytes;
 }
 
 void RowCodec::encode(const uchar *record, Bytes *out) const
@@ -133,10 +173,17 @@ void RowCodec::encode(const uchar *record, Bytes *out) const
   }
 }
 
-bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted) const
+/** Whether a length and as many bytes stand before the end. */
+static bool has_value(const uchar *at, const uchar *end, uint length_bytes)
+{
+  const size_t left= (size_t) (end - at);
+  return left >= length_bytes && left - length_bytes >= read_length(at, length_bytes);
+}
+
+bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut) const
 {
   if (length && *row != written.number)
-    return decode_earlier(row, length, record);
+    return decode_earlier(row, length, record, wanted, cut);
   if (length < 1 + fixed_length)
     return false;
   const uchar *end= row + length;
@@ -160,11 +207,14 @@ bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_B
         memset(to, 0, variable.length_bytes + sizeof(uchar *));
       continue;
     }
-    if ((size_t) (end - row) < variable.length_bytes)
-      return false;
-    size_t bytes= read_length(row, variable.length_bytes);
-    if ((size_t) (end - row) - variable.length_bytes < bytes)
-      return false;
+    if (!has_value(row, end, variable.length_bytes))
+    {
+      if (!cut || !wanted || bitmap_is_set(wanted, variable.number))
+        return false;
+      row= end;                         // nor has it what follows
+      continue;
+    }
+    const size_t bytes= read_length(row, variable.length_bytes);
     const uchar *from= row + variable.length_bytes;
     row= from + bytes;
     if (wanted && !bitmap_is_set(wanted, variable.number))
@@ -224,6 +274,7 @@ bool RowCodec::know(const RowLayouts &layouts)
     for (const RowLayouts::Column &column : written.columns)
       if (!has[column.number])
         return false;
+    measure(layout);
     earlier.push_back(std::move(one));
   }
   return true;
@@ -294,7 +345,7 @@ bool RowCodec::put(uint16 number, bool null, const uchar *from, size_t bytes, uc
   return true;
 }
 
-bool RowCodec::decode_earlier(const uchar *row, size_t length, uchar *record) const
+bool RowCodec::decode_earlier(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut) const
 {
   const auto is_its= [row](const Earlier &one) { return one.layout.number == *row; };
   const auto found= std::find_if(earlier.begin(), earlier.end(), is_its);
@@ -309,12 +360,16 @@ bool RowCodec::decode_earlier(const uchar *row, size_t length, uchar *record) co
     size_t bytes= column.length;
     if (column.kind != FIXED && !null)
     {
-      if ((size_t) (end - at) < column.length_bytes)
-        return false;
+      if (!has_value(at, end, column.length_bytes))
+      {
+        const bool is_wanted= !wanted || (column.number != RowLayouts::DROPPED && bitmap_is_set(wanted, column.number));
+        if (!cut || is_wanted)
+          return false;
+        at= end;
+        continue;
+      }
       bytes= read_length(at, column.length_bytes);
       from= at + column.length_bytes;
-      if ((size_t) (end - from) < bytes)
-        return false;
       at= from + bytes;
     }
     if (column.number != RowLayouts::DROPPED && !put(column.number, null, from, bytes, record))

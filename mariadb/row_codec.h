@@ -39,11 +39,17 @@ public:
   RowLayouts::Added value_of(uint16 number, const uchar *record) const;
   /** Appends the row of `record` to `out`. */
   void encode(const uchar *record, Bytes *out) const;
+  /** How many of a row's first bytes surely have these columns, whatever their values are. `ALL`: nothing less than the row. */
+  uint32 bytes_for(const MY_BITMAP *columns) const;
+  static constexpr uint32 ALL= UINT_MAX32;
+  /** No row has more bytes. */
+  uint64 longest() const { return longest_row; }
   /**
-    Fills `record`. `wanted` tells which columns of variable length are needed; null: all.
+    Fills `record`. `wanted` tells which columns of variable length are needed; null: all. `cut`: the row may go on behind
+    these bytes, which have all that is wanted.
     @return false if the bytes are no row of this table
   */
-  bool decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted) const;
+  bool decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut= false) const;
 
 private:
   struct Run
@@ -82,6 +88,8 @@ private:
   std::vector<Run> runs;
   std::vector<Variable> variables;
   size_t fixed_length= 0;
+  std::vector<uint32> ends;             // how far in a row a column may reach, by its number; no row has one that is not stored
+  uint64 longest_row= 0;
 
   /* For rows of earlier layouts: where a column is in the record, by its number. */
   struct Place
@@ -98,7 +106,8 @@ private:
     RowLayouts::Layout layout;
     std::vector<uint> lacks;
   };
-  bool decode_earlier(const uchar *row, size_t length, uchar *record) const;
+  bool decode_earlier(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut) const;
+  void measure(const RowLayouts::Layout &layout);
   bool put(uint16 number, bool null, const uchar *from, size_t bytes, uchar *record) const;
 
   RowLayouts::Layout written;

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::row::{self, Head};
 use crate::table::Table;
 use crate::txn::cancel::Scope;
-use crate::txn::rows::{STALE_MAX, payload};
+use crate::txn::rows::{ALL, STALE_MAX, payload};
 use crate::txn::{Lock, Txn};
 use crate::version::{Reader, Seen, head_of, seen};
 use locking::{Last, Taken};
@@ -84,6 +84,8 @@ pub struct Cursor {
     /// The row or the extra bytes.
     rest: Vec<u8>,
     primary_at: usize,
+    /// Of a large row so many bytes are read.
+    enough: usize,
     /// Rows that others have locked are left out instead of waited for.
     skips_locked: bool,
     /// Of a row that somebody else has locked, the committed version is returned, not locked.
@@ -151,6 +153,7 @@ impl Cursor {
             value,
             rest,
             primary_at: 0,
+            enough: ALL,
             skips_locked: false,
             wants_semi: false,
             semi: false,
@@ -245,6 +248,12 @@ impl Cursor {
         self.cursor.set_end(end);
     }
 
+    /// From now on, of a row that its leaf has no room for only the first `bytes` bytes are read; None: all. Rows that are in
+    /// their leaf are whole as ever.
+    pub fn set_enough(&mut self, bytes: Option<usize>) {
+        self.enough = bytes.unwrap_or(ALL);
+    }
+
     /// Looks again at the entry at hand, whose row is gone; if there is nothing any more, it goes on to the next.
     pub fn again(&mut self, backward: bool) -> Result<bool> {
         let _scope = self.txn.cancellable();
@@ -316,8 +325,13 @@ impl Cursor {
         if !self.in_place {
             return &self.rest;
         }
-        let head = if self.index == 0 { row::HEAD } else { row::ENTRY_HEAD };
-        self.cursor.value().get(head..).unwrap_or(&[])
+        let value = self.cursor.value();
+        match self.index {
+            // None of it is wanted, or it wouldn't be read in place.
+            0 if value.first().is_some_and(|flags| flags & row::LARGE != 0) => &[],
+            0 => value.get(row::HEAD..).unwrap_or(&[]),
+            _ => value.get(row::ENTRY_HEAD..).unwrap_or(&[]),
+        }
     }
     pub fn primary_key(&self) -> &[u8] {
         &self.key()[self.primary_at..]
@@ -330,7 +344,7 @@ impl Cursor {
             out.extend_from_slice(self.value());
             return Ok(());
         }
-        if std::mem::take(&mut self.has_row) && payload(&self.table, &self.value, out)? {
+        if std::mem::take(&mut self.has_row) && payload(&self.table, &self.value, self.enough, out)? {
             return Ok(());
         }
         let _scope = self.txn.cancellable();
@@ -338,7 +352,7 @@ impl Cursor {
             Lock::None => {
                 let reader = self.reader();
                 self.row_nearby(reader, out)?
-                    || self.txn.read(&self.table, reader, self.primary_key(), out)?
+                    || self.txn.read(&self.table, reader, self.primary_key(), self.enough, out)?
             }
             // The row is locked since the entry was returned.
             lock => self.txn.get(&self.table, self.primary_key(), lock, out)?,
@@ -493,10 +507,10 @@ impl Cursor {
     }
 
     /// The usual case: the entry that the tree's cursor copied is the version seen, and holds all of
-    /// it. False: it is to be looked at more closely.
+    /// it that is wanted. False: it is to be looked at more closely.
     fn look_in_place(&mut self, reader: Reader) -> Result<bool> {
         let Some((head, rest)) = Head::decode(self.cursor.value()) else { return Ok(false) };
-        if head.deleted() || head.large() || !reader.sees(self.txn.core(), head.txn) {
+        if head.deleted() || (head.large() && self.enough > 0) || !reader.sees(self.txn.core(), head.txn) {
             return Ok(false);
         }
         self.primary_at = match self.index {
@@ -520,7 +534,7 @@ impl Cursor {
     fn open_value(&mut self) -> Result<bool> {
         if self.index == 0 {
             self.primary_at = 0;
-            return payload(&self.table, &self.value, &mut self.rest);
+            return payload(&self.table, &self.value, self.enough, &mut self.rest);
         }
         let parts = Head::decode(&self.value).and_then(|(_, rest)| row::entry_parts(rest));
         let Some((at, extra)) = parts.filter(|(at, _)| *at <= self.key.len()) else {

@@ -19,6 +19,8 @@ type Changed = BTreeMap<u64, Option<Vec<u8>>>;
 
 const KEYS: u64 = 12;
 const WRITERS: u64 = 3;
+/// A row of as many bytes lies in pages of its own; those that are made have far fewer or more.
+const LARGE: usize = 3900;
 
 /// The entries' keys: of the row's group, and of its number, which is unique.
 fn entry_keys(key: u64, row: &[u8]) -> [Vec<u8>; 2] {
@@ -216,6 +218,8 @@ impl Run {
     /// The next row is the one that the view has. False: there is none.
     fn read(&mut self, reader: &mut Reader) -> bool {
         let Reader { cursor, backward, begun, left, index } = reader;
+        let enough = [None, Some(0), Some(9), Some(17_000)][left.len() % 4];
+        cursor.set_enough(enough);
         let valid = match (std::mem::replace(begun, true), *backward) {
             (false, true) => cursor.seek(&[], Seek::Last),
             (false, false) => cursor.seek(&[], Seek::First),
@@ -235,7 +239,11 @@ impl Run {
         }
         let mut found = Vec::new();
         cursor.row(&mut found).unwrap();
-        assert!(found == row, "seed {seed}: index {index} has another row {key}");
+        let of_row = if row.len() < LARGE { row.len() } else { row.len().min(enough.unwrap_or(usize::MAX)) };
+        assert!(
+            found == row[..of_row],
+            "seed {seed}: index {index} has another row {key}, or another part of it"
+        );
         self.past += u64::from(self.committed.get(&key) != Some(&row));
         true
     }

@@ -153,6 +153,9 @@ enum TERRACE_WANT
   TERRACE_WANT_ROW = 0,
   // What the index itself holds: the entry's own value; in the primary index the row.
   TERRACE_WANT_ENTRY = 1,
+  // As `Row`; but of a row that has no room in its leaf only the first bytes (`terrace_fetch.first_bytes`), or nothing.
+  // Every other row is whole, and none of these is empty.
+  TERRACE_WANT_START = 2,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -374,6 +377,8 @@ typedef struct {
   uint32_t max_rows;
   // No further row is begun once the batch is so large.
   uint32_t max_bytes;
+  // With `TERRACE_WANT_START`: so many bytes, or all if the row has fewer.
+  uint32_t first_bytes;
 } terrace_fetch;
 
 // One of the rows fetched.

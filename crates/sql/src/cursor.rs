@@ -118,6 +118,9 @@ pub enum TerraceWant {
     Row = 0,
     /// What the index itself holds: the entry's own value; in the primary index the row.
     Entry = 1,
+    /// As `Row`; but of a row that has no room in its leaf only the first bytes (`terrace_fetch.first_bytes`), or nothing.
+    /// Every other row is whole, and none of these is empty.
+    Start = 2,
 }
 
 /// What a filter says of an entry.
@@ -169,6 +172,8 @@ pub struct TerraceFetch {
     pub max_rows: u32,
     /// No further row is begun once the batch is so large.
     pub max_bytes: u32,
+    /// With `TERRACE_WANT_START`: so many bytes, or all if the row has fewer.
+    pub first_bytes: u32,
 }
 
 /// The rows fetched.
@@ -392,6 +397,8 @@ impl TerraceCursor {
         if self.locking {
             self.cursor.set_ahead_end(end);
         }
+        let starts = fetch.want == TerraceWant::Start as u32;
+        self.cursor.set_enough(starts.then_some(fetch.first_bytes as usize));
         self.cursor.lock_rows_later(fetch.filter.is_some());
         self.cursor.set_entries_only(fetch.want == TerraceWant::Entry as u32);
         self.cursor.batch_begin();

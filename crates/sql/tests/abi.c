@@ -175,7 +175,7 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   terrace_cursor_options options = {sizeof options, 1, TERRACE_LOCK_NONE, false, false, false};
   terrace_cursor *cursor = NULL;
   OK(terrace_cursor_open(txn, table, &options, &cursor));
-  terrace_fetch fetch = {sizeof fetch, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, 10, 10000};
+  terrace_fetch fetch = {sizeof fetch, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, 10, 10000, 0};
   terrace_batch batch = {sizeof batch, 0, false, {NULL, 0}};
   OK(terrace_cursor_fetch(cursor, &fetch, &batch));
   TRUE(batch.rows == 2);
@@ -246,7 +246,7 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   options.index = 0;
   options.lock = TERRACE_LOCK_EXCLUSIVE;
   OK(terrace_cursor_open(txn, table, &options, &cursor));
-  terrace_fetch first = {sizeof first, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, 10, 10000};
+  terrace_fetch first = {sizeof first, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, 10, 10000, 0};
   OK(terrace_cursor_fetch(cursor, &first, &batch));
   TRUE(batch.rows == 1);
   terrace_txn *other = begin(engine);

@@ -241,9 +241,21 @@ fn chained(space: &Space, page: u32, left: u32, access: Access) -> Result<ReadGu
 
 /// Appends the value's bytes to `out`.
 pub fn read(space: &Space, large: Large, access: Access, out: &mut Vec<u8>) -> Result<()> {
-    let (mut page, mut left) = (large.page, large.len as usize);
-    for index in 0..large.pages() {
-        let guard = chained(space, page, large.pages() - index, access)?;
+    read_start(space, large, large.len as usize, access, out)
+}
+
+/// The same of its first `bytes` bytes, from as many pages as have them; of none, if it is 0.
+pub fn read_start(
+    space: &Space,
+    large: Large,
+    bytes: usize,
+    access: Access,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let (mut page, mut left) = (large.page, bytes.min(large.len as usize));
+    let pages = left.div_ceil(PAYLOAD) as u32;
+    for index in 0..pages {
+        let guard = chained(space, page, pages - index, access)?;
         if !large.owns(guard.page(), index) {
             return Err(TreeError::Gone { page: space.page_id(page) });
         }

@@ -24,7 +24,7 @@ use crate::row::{self, Head, LARGE};
 use crate::table::Table;
 use crate::txn::Txn;
 use crate::txn::fill::Filling;
-use crate::txn::rows::{Entry, payload};
+use crate::txn::rows::{ALL, Entry, payload};
 use crate::undo::RollPtr;
 use early::Early;
 use std::sync::Arc;
@@ -357,7 +357,7 @@ impl Load {
         let table = self.maker.table.clone();
         let mut found = Vec::new();
         let key = if index == 0 {
-            payload(&table, value, &mut found)?;
+            payload(&table, value, ALL, &mut found)?;
             key
         } else {
             let at = value.get(row::HEAD..).and_then(row::entry_parts).map_or(0, |(at, _)| at);
@@ -367,7 +367,7 @@ impl Load {
                 None => table.tree(0)?.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))?,
             };
             if let Some(row) = row {
-                payload(&table, &row, &mut found)?;
+                payload(&table, &row, ALL, &mut found)?;
             }
             key
         };

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Want};
 use crate::row::{self, Head, TxnId};
 use crate::table::{IndexDef, Table, TableDef};
-use crate::txn::rows::Entry;
+use crate::txn::rows::{ALL, Entry};
 use crate::txn::{Isolation, Txn};
 use crate::undo::RollPtr;
 use hashbrown::HashMap;
@@ -248,7 +248,7 @@ impl Alteration {
                 // It may be a transaction that a crash has left, which nobody tells of.
                 self.watch.add_found(key, head.txn);
             }
-            if self.view.read(&self.table, reader, key, row)? {
+            if self.view.read(&self.table, reader, key, ALL, row)? {
                 return Ok(true);
             }
         }
@@ -312,7 +312,7 @@ impl Alteration {
         key.clear();
         key.extend_from_slice(&self.duplicate);
         let view = self.round.as_ref().map_or(&self.view, |(view, _)| view);
-        view.read(&self.table, view.reader(), key, row)
+        view.read(&self.table, view.reader(), key, ALL, row)
     }
 
     /// Keys of rows that changed and are in no round yet.
@@ -385,7 +385,7 @@ impl Alteration {
         key.clear();
         key.extend_from_slice(found);
         let view = if side == Side::Before { &self.view } else { view };
-        view.read(&self.table, view.reader(), key, row)
+        view.read(&self.table, view.reader(), key, ALL, row)
     }
 
     /// Takes the entry of a row that is no longer so out of the built tree.

@@ -37,6 +37,9 @@ pub struct Entry<'a> {
 /// Tries before a reader that always finds stale copies gives up: each try needs another writer.
 pub(crate) const STALE_MAX: usize = 10_000;
 
+/// Of a large row, all bytes.
+pub(crate) const ALL: usize = usize::MAX;
+
 /// What [`Txn::try_get`] can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TryGet {
@@ -310,7 +313,7 @@ impl Txn {
         match lock {
             Lock::None => {
                 let reader = self.reader();
-                self.read(table, reader, key, out)
+                self.read(table, reader, key, ALL, out)
             }
             Lock::Shared => self.get_locked(table, key, Mode::Shared, out),
             Lock::Exclusive => self.get_locked(table, key, Mode::Exclusive, out),
@@ -344,8 +347,15 @@ impl Txn {
         Ok(found.unwrap_or(TryGet::WouldBlock))
     }
 
-    /// A consistent read of one row.
-    pub(crate) fn read(&self, table: &Table, reader: Reader, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+    /// A consistent read of one row; of a large one, only its first `enough` bytes.
+    pub(crate) fn read(
+        &self,
+        table: &Table,
+        reader: Reader,
+        key: &[u8],
+        enough: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
         let tree = table.tree(0)?;
         for _ in 0..STALE_MAX {
             let near = tree.get(key, Access::Normal, |value| match value {
@@ -374,7 +384,7 @@ impl Txn {
                 Seen::Nothing => return Ok(false),
                 Seen::Stale => continue,
             };
-            if payload(table, &value, out)? {
+            if payload(table, &value, enough, out)? {
                 return Ok(true);
             }
         }
@@ -404,8 +414,9 @@ enum Live {
     Undecided(InTheWay),
 }
 
-/// The row of a primary value. False: it is a large value that is gone, so the copy is stale.
-pub(crate) fn payload(table: &Table, value: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+/// The row of a primary value; of a large one, its first `enough` bytes. False: it is a large value that is gone, so the
+/// copy is stale.
+pub(crate) fn payload(table: &Table, value: &[u8], enough: usize, out: &mut Vec<u8>) -> Result<bool> {
     let Some((head, rest)) = Head::decode(value) else {
         return Err(Error::Corrupt("a value without a head".into()));
     };
@@ -417,7 +428,7 @@ pub(crate) fn payload(table: &Table, value: &[u8], out: &mut Vec<u8>) -> Result<
     let Some(large) = Large::decode(rest) else {
         return Err(Error::Corrupt("a large value without a reference".into()));
     };
-    match overflow::read(table.tree(0)?.space(), large, Access::Scan, out) {
+    match overflow::read_start(table.tree(0)?.space(), large, enough, Access::Scan, out) {
         Ok(()) => Ok(true),
         Err(crate::btree::TreeError::Gone { .. }) => Ok(false),
         Err(error) => Err(error.into()),

@@ -2,7 +2,7 @@
 //!
 //! A row is looked at and locked under its leaf's latch, which who changes it needs, too.
 
-use super::payload;
+use super::{ALL, payload};
 use crate::btree::Found;
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
@@ -40,7 +40,7 @@ impl Txn {
             }
         };
         match found {
-            Locked::Row(_) => payload(table, &value, out),
+            Locked::Row(_) => payload(table, &value, ALL, out),
             _ => Ok(false),
         }
     }
