@@ -338,14 +338,16 @@ impl Cursor {
     }
 
     /// Reads the row that the entry belongs to.
-    pub fn row(&mut self, out: &mut Vec<u8>) -> Result<()> {
+    ///
+    /// False: who reads without a view has met an entry whose row has gone since.
+    pub fn row(&mut self, out: &mut Vec<u8>) -> Result<bool> {
         if self.index == 0 {
             out.clear();
             out.extend_from_slice(self.value());
-            return Ok(());
+            return Ok(true);
         }
         if std::mem::take(&mut self.has_row) && payload(&self.table, &self.value, self.enough, out)? {
-            return Ok(());
+            return Ok(true);
         }
         let _scope = self.txn.cancellable();
         let found = match self.lock {
@@ -357,8 +359,8 @@ impl Cursor {
             // The row is locked since the entry was returned.
             lock => self.txn.get(&self.table, self.primary_key(), lock, out)?,
         };
-        if found {
-            return Ok(());
+        if found || (self.lock == Lock::None && self.reader().view.is_none()) {
+            return Ok(found);
         }
         Err(Error::Corrupt(format!(
             "table {}: an entry of index {} has no row",

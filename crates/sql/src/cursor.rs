@@ -446,11 +446,11 @@ impl TerraceCursor {
                             continue;
                         }
                     }
-                    self.append(entry_only)?;
-                    if self.rows.len() >= max_rows
-                        || (self.locking && !self.cursor.has_ahead())
-                        || self.bytes >= fetch.max_bytes as usize
-                        || self.copies >= COPIES_MAX
+                    if self.append(entry_only)?
+                        && (self.rows.len() >= max_rows
+                            || (self.locking && !self.cursor.has_ahead())
+                            || self.bytes >= fetch.max_bytes as usize
+                            || self.copies >= COPIES_MAX)
                     {
                         return Ok(false);
                     }
@@ -483,9 +483,10 @@ impl TerraceCursor {
         }
     }
 
-    fn append(&mut self, entry_only: bool) -> crate::error::Result<()> {
-        if !entry_only {
-            self.cursor.row(&mut self.row)?;
+    /// False: the entry's row has gone.
+    fn append(&mut self, entry_only: bool) -> crate::error::Result<bool> {
+        if !entry_only && !self.cursor.row(&mut self.row)? {
+            return Ok(false);
         }
         let in_place = self.cursor.is_in_place();
         if in_place {
@@ -502,7 +503,7 @@ impl TerraceCursor {
         };
         self.bytes += value.len;
         self.rows.push(TerraceRow { key, value, primary_at });
-        Ok(())
+        Ok(true)
     }
 
     /// What was [`kept`] points to its place, now that the buffer stays where it is.
