@@ -2,6 +2,7 @@
 the statement, and what others see meanwhile."""
 
 import random
+import re
 import threading
 import time
 
@@ -97,7 +98,7 @@ def played(connection, sql):
     try:
         affected, answer = cursor.execute(sql), sorted(cursor.fetchall())
     except pymysql.err.MySQLError as error:
-        affected, answer = None, (error.args[0], str(error.args[1]).replace(connection.db.decode(), "d"))
+        affected, answer = None, (error.args[0], re.sub("gather_(innodb|terrace)", "d", str(error.args[1])))
     warnings = [(row[0], row[1]) for row in run(connection, "SHOW WARNINGS")]
     status = dict(run(connection, "SHOW SESSION STATUS LIKE 'Handler%'"))
     return affected, answer, warnings, {name: status[name] for name in COUNTERS}
