@@ -198,3 +198,34 @@ def test_a_scan_locks_the_rows_that_it_reads_and_no_other(two, run):
         run(b, "INSERT INTO t VALUES (501, 1)")
     run(a, "ROLLBACK")
     run(b, "INSERT INTO t VALUES (501, 1)")
+
+
+def test_read_uncommitted_goes_past_entries_whose_rows_go(server, db, engine, run):
+    """Beside deletes and inserts. It was told that the index is corrupt: the entry was read, and then there was no row."""
+    run(db, f"CREATE TABLE r (id INT PRIMARY KEY, k INT, pad VARCHAR(100), KEY (k)) ENGINE={engine}")
+    run(db, "INSERT INTO r SELECT seq, seq * 7919 % 2003, REPEAT('x', 100) FROM seq_1_to_2000")
+    until, failed = time.monotonic() + 4, []
+
+    def work(which):
+        connection = server.connect(database=db.name)
+        source = random.Random(which)
+        while time.monotonic() < until:
+            first = source.randrange(2000)
+            try:
+                run(connection, f"DELETE FROM r WHERE id BETWEEN {first} AND {first + 50}")
+                run(connection, f"INSERT IGNORE INTO r SELECT seq, seq * 7919 % 2003, REPEAT('y', 100) FROM seq_{first}_to_{first + 50}")
+            except pymysql.Error as error:
+                if error.args[0] not in (1205, 1213):
+                    failed.append(error)
+        connection.close()
+
+    writers = [threading.Thread(target=work, args=(which,)) for which in range(3)]
+    [writer.start() for writer in writers]
+    reader = server.connect(database=db.name)
+    run(reader, "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+    while time.monotonic() < until:
+        assert run(reader, "SELECT COUNT(pad), SUM(LENGTH(pad)) FROM r FORCE INDEX (k) WHERE k >= 0")[0][0] > 0
+    [writer.join() for writer in writers]
+    reader.close()
+    assert not failed, failed
+    assert run(db, "CHECK TABLE r")[0][3] == "OK"
