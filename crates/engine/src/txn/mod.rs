@@ -153,6 +153,7 @@ impl State {
             self.last = last;
             self.changes += count;
             stream.appended(len);
+            self.show_changes();
         }
     }
 }
