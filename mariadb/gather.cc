@@ -18,7 +18,7 @@
 using namespace terrace;
 
 /** So many bytes and rows are gathered at the most, but for the last row. */
-static const size_t GATHERED_MAX= 256 * 1024, GATHERED_ROWS_MAX= 256;
+static const size_t GATHERED_MAX= 256 * 1024, GATHERED_ROWS_MAX= 64;
 /** A row that is longer is changed alone. */
 static const size_t GATHERED_ROW_MAX= 64 * 1024;
 
