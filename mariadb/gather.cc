@@ -18,7 +18,12 @@
 using namespace terrace;
 
 /** So many bytes and rows are gathered at the most, but for the last row. */
-static const size_t GATHERED_MAX= 256 * 1024, GATHERED_ROWS_MAX= 64;
+static const size_t GATHERED_MAX= 256 * 1024, GATHERED_ROWS_MAX= 4096;
+/**
+  Where entries of secondary indexes change, so many rows: who comes by such an entry locks it and waits for its row, and is in the way of the
+  entry's change. The two deadlock, and the more often, the longer a row is locked before its entry is changed.
+*/
+static const size_t GATHERED_ROWS_WITH_ENTRIES_MAX= 64;
 /** A row that is longer is changed alone. */
 static const size_t GATHERED_ROW_MAX= 64 * 1024;
 
@@ -164,7 +169,8 @@ int ha_terrace::gathered_row()
 {
   note_change();
   m_gathered_rows++;
-  return m_gathered.size() < GATHERED_MAX && m_gathered_rows < GATHERED_ROWS_MAX ? 0 : change_gathered();
+  const size_t rows_max= m_entries[0].list.empty() ? GATHERED_ROWS_MAX : GATHERED_ROWS_WITH_ENTRIES_MAX;
+  return m_gathered.size() < GATHERED_MAX && m_gathered_rows < rows_max ? 0 : change_gathered();
 }
 
 int ha_terrace::gather_update(const uchar *old_data, const uchar *new_data)

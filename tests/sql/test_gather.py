@@ -294,3 +294,33 @@ def test_a_crash_after_it_keeps_what_was_committed(own_server):
     assert run(connection, "SELECT * FROM t ORDER BY id") == committed
     assert sorted(run(connection, "SELECT id, k FROM t FORCE INDEX (k)")) == sorted(committed)
     assert run(connection, "CHECK TABLE t")[0][3] == "OK"
+
+
+@pytest.mark.parametrize("sql", ["UPDATE t SET k = k + 1 WHERE id BETWEEN 1 AND 1000", "DELETE FROM t WHERE id BETWEEN 1 AND 1000"])
+def test_who_comes_by_an_entry_of_a_row_locked_long_ago_waits_and_does_not_deadlock(db, server, engine, sql):
+    """The statement waits for a row; the entries of rows that it came to long before are changed, not only their rows locked."""
+    make(db, engine)
+    blocker, writer, reader = (server.connect(database=db.name) for _ in range(3))
+    for connection in (writer, reader):
+        run(connection, "SET SESSION innodb_lock_wait_timeout = 60, terrace_lock_wait_timeout_ms = 60000")
+    run(blocker, "BEGIN")
+    run(blocker, "SELECT id FROM t WHERE id = 600 FOR UPDATE")
+    results = {}
+
+    def work(name, connection, what):
+        try:
+            results[name] = run(connection, what)
+        except pymysql.err.OperationalError as error:
+            results[name] = error.args
+
+    threads = []
+    for name, connection, what in (("writer", writer, sql), ("reader", reader, "SELECT id FROM t WHERE k = 350 FOR UPDATE")):  # the row 50
+        threads.append(threading.Thread(target=work, args=(name, connection, what)))
+        threads[-1].start()
+        time.sleep(1)
+    assert not results
+    run(blocker, "COMMIT")
+    for thread in threads:
+        thread.join(120)
+    found = [] if sql.startswith("DELETE") else [(907,)]  # what was 349
+    assert not results["writer"] and list(results["reader"]) == found, results
