@@ -66,7 +66,8 @@ STATEMENTS = [
     "DELETE FROM t",
 ]
 TABLES = ("t", "checked", "parted", "hidden", "watched", "heard")
-COUNTERS = ("Handler_update", "Handler_delete", "Handler_write", "Handler_rollback", "Handler_read_next", "Handler_read_rnd_next")
+# Not what is read: with statistics that are a moment older the other engine may go another way.
+COUNTERS = ("Handler_update", "Handler_delete", "Handler_write", "Handler_rollback")
 
 
 def fill(connection, engine, name):
