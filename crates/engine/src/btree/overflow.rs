@@ -253,7 +253,9 @@ pub fn read_start(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let (mut page, mut left) = (large.page, bytes.min(large.len as usize));
-    let pages = left.div_ceil(PAYLOAD) as u32;
+    // One of no bytes has a page, too.
+    let whole = bytes >= large.len as usize;
+    let pages = if whole { large.pages() } else { left.div_ceil(PAYLOAD) as u32 };
     for index in 0..pages {
         let guard = chained(space, page, pages - index, access)?;
         if !large.owns(guard.page(), index) {

@@ -110,8 +110,15 @@ impl Run for Puts<'_> {
 }
 
 /// Some keys get values in runs.
-fn put_together(tree: &Tree, hint: &mut Hint, model: &mut Model, kind: Keys, dice: &mut Dice, range: u64) {
-    let mut keys: Vec<_> = (0..1 + dice.below(100)).map(|_| key(kind, dice, range)).collect();
+fn put_together(
+    tree: &Tree,
+    hint: &mut Hint,
+    model: &mut Model,
+    (kind, range): (Keys, u64),
+    dice: &mut Dice,
+    most: u64,
+) {
+    let mut keys: Vec<_> = (0..1 + dice.below(most)).map(|_| key(kind, dice, range)).collect();
     keys.sort();
     let values: Vec<_> = keys.iter().map(|key| value(dice, key.len())).collect();
     let wanted = keys.iter().zip(&values).map(|(key, value)| Wanted { key, value_max: Some(value.len()) });
@@ -153,7 +160,11 @@ fn run(kind: Keys, seed: u64, frames: usize, steps: usize, range: u64) {
                     }
                 }
             }
-            1 if dice.below(20) == 0 => put_together(&w.tree, &mut hint, &mut model, kind, &mut dice, range),
+            // Nothing is flushed meanwhile: no more than half of the frames are dirty before, and each change takes two or three.
+            1 if dice.below(20) == 0 => {
+                let most = (frames as u64 / 10).min(100);
+                put_together(&w.tree, &mut hint, &mut model, (kind, range), &mut dice, most);
+            }
             n if n < removes => {
                 assert_eq!(
                     w.tree.remove(&key).unwrap(),
