@@ -379,7 +379,7 @@ fn crash_often(seed: u64, cuts: u64) -> (Run, u64) {
 /// `TERRACE_SEEDS` sets how many runs there are.
 #[test]
 fn committed_rows_and_rules_survive_power_loss_while_sizes_limits_and_codecs_change() {
-    let seeds = std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(4);
+    let seeds = std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(9);
     let (mut crashes, mut changed, mut seen) = (0, 0, BTreeMap::new());
     for seed in 0..seeds {
         let (run, died) = crash_often(30_000 + seed, 8);
