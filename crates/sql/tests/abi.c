@@ -215,7 +215,7 @@ static void reads(terrace_engine *engine, terrace_table *table) {
 
   /* Filtered before the row is read: what is skipped, ended, cancelled. An end that is a key. */
   int32_t verdicts[2] = {TERRACE_VERDICT_SKIP, TERRACE_VERDICT_KEEP};
-  terrace_fetch filtered = {sizeof filtered, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, judge, verdicts, 10, 10000};
+  terrace_fetch filtered = {sizeof filtered, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, judge, verdicts, 10, 10000, 0};
   OK(terrace_cursor_fetch(cursor, &filtered, &batch));
   memcpy(&head, batch.data.data, sizeof head);
   TRUE(batch.rows == 1 && equals(batch.data.data + sizeof head, head.key_len, "eek1"));
