@@ -95,6 +95,14 @@ def end(server):
         shutil.rmtree(server.directory, ignore_errors=True)
 
 
+@pytest.fixture
+def shared_directory():
+    """A directory into which any server may write and from which it may read."""
+    with tempfile.TemporaryDirectory(prefix="terrace-shared-") as directory:
+        os.chmod(directory, 0o777)
+        yield directory
+
+
 def wait_until(what, seconds=300):
     """Waits until a condition holds, and returns what it gave; a busy machine may take long."""
     until = time.monotonic() + seconds

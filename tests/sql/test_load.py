@@ -1,7 +1,6 @@
 """Empty tables that are filled in bulk: as if row by row, for the session, for others, for the binary log and after a crash."""
 
 import os
-import tempfile
 import threading
 import time
 
@@ -78,9 +77,8 @@ def test_a_table_is_filled_whatever_the_order(db, engine, source, order):
     assert count(db) == ROWS
 
 
-def test_load_data_and_inserts_of_many_rows(db, engine):
-    path = os.path.join(tempfile.mkdtemp(prefix="terrace-load-"), "rows")
-    os.chmod(os.path.dirname(path), 0o755)
+def test_load_data_and_inserts_of_many_rows(db, engine, shared_directory):
+    path = os.path.join(shared_directory, "rows")
     with open(path, "w") as file:
         file.writelines(f"{n}\t{n % 100}\t{'x' * 50}{n}\n" for n in range(1, ROWS + 1))
     os.chmod(path, 0o644)
@@ -228,10 +226,8 @@ def test_a_statement_that_is_killed_or_fails_leaves_nothing(db, engine, source, 
     assert fill(db) > 100 and count(db) == ROWS
 
 
-def test_the_binary_log_has_the_rows():
-    directory = tempfile.mkdtemp(prefix="terrace-binlog-")
-    os.chmod(directory, 0o777)
-    server = private(["--terrace-memory=33554432", *binlog_options(directory)])
+def test_the_binary_log_has_the_rows(shared_directory):
+    server = private(["--terrace-memory=33554432", *binlog_options(shared_directory)])
     try:
         db = server.connect()
         run(db, "CREATE DATABASE d")
@@ -245,7 +241,7 @@ def test_the_binary_log_has_the_rows():
         refused(db, f"INSERT INTO empty {NAMES} {SELECT.format(rows=5000)} UNION ALL SELECT 5, 1, NULL, '', ''")
         expected = contents(db, ["t", "empty"])
         assert len(expected["t"]) == 5000 and not expected["empty"]
-        assert replayed(directory, "d", ["t", "empty"]) == expected
+        assert replayed(shared_directory, "d", ["t", "empty"]) == expected
     finally:
         end(server)
 

@@ -8,7 +8,7 @@ import time
 import pymysql
 import pytest
 from conftest import TARGET, Server, end
-from test_object import ROWS, SIZES, Store, count_objects, is_mostly_far, load, status, store, wait_for  # noqa: F401
+from test_object import ROWS, SIZES, Store, cold_server, count_objects, is_mostly_far, load, status, store, wait_for  # noqa: F401
 
 
 def volume_of(server):
@@ -190,66 +190,60 @@ def adopt(server, place, *more):
     return done.returncode, done.stdout
 
 
-def test_a_volume_of_yesterday_adopts_the_store_of_one_that_is_lost(store, tmp_path, run):  # noqa: F811
-    directory = tmp_path / "server"
-    os.makedirs(directory)
-    server = Server(str(directory), SIZES + store.options())
+def test_a_volume_of_yesterday_adopts_the_store_of_one_that_is_lost(cold_server, store, tmp_path, run):  # noqa: F811
+    server = cold_server
+    connection = server.connect()
+    load(connection, run)
+    wait_for(lambda: is_mostly_far(connection, run))
+    # What the shutdown writes sinks too: no object that yesterday's volume knows of is made anew tomorrow.
+    server.restart()
+    connection = server.connect(database="d")
+    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'"
+    wait_for(lambda: int(run(connection, near)[0][0]) == 0)
+    server.stop()
+    yesterday, today = tmp_path / "yesterday", tmp_path / "today"
+    shutil.copytree(volume_of(server), yesterday)
     server.start()
-    try:
-        connection = server.connect()
-        load(connection, run)
-        wait_for(lambda: is_mostly_far(connection, run))
-        # What the shutdown writes sinks too: no object that yesterday's volume knows of is made anew tomorrow.
-        server.restart()
-        connection = server.connect(database="d")
-        near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'"
-        wait_for(lambda: int(run(connection, near)[0][0]) == 0)
-        server.stop()
-        yesterday, today = tmp_path / "yesterday", tmp_path / "today"
-        shutil.copytree(volume_of(server), yesterday)
-        server.start()
-        connection = server.connect(database="d")
-        run(connection, "CREATE TABLE since ENGINE=Terrace AS SELECT id, pad FROM t WHERE id <= 3000")
-        wait_for(lambda: int(run(connection, "SELECT SUM(PAGES_OBJECT) FROM information_schema.TERRACE_TABLE_STATISTICS WHERE TABLE_NAME = 'since'")[0][0]) > 100)
-        server.stop()
-        shutil.copytree(volume_of(server), today)
+    connection = server.connect(database="d")
+    run(connection, "CREATE TABLE since ENGINE=Terrace AS SELECT id, pad FROM t WHERE id <= 3000")
+    wait_for(lambda: int(run(connection, "SELECT SUM(PAGES_OBJECT) FROM information_schema.TERRACE_TABLE_STATISTICS WHERE TABLE_NAME = 'since'")[0][0]) > 100)
+    server.stop()
+    shutil.copytree(volume_of(server), today)
 
-        put_back(volume_of(server), yesterday)
-        code, said = adopt(server, store.place())
-        assert code == 2 and "no terminal" in said
-        code, said = adopt(server, store.place(), "--yes")
-        assert code == 0 and "the object store is this volume's" in said
-        code, said = adopt(server, store.place(), "--yes")
-        assert code == 0 and "nothing to adopt" in said
-        server.start()
-        connection = server.connect(database="d")
-        assert sums(connection, run) == YESTERDAY
-        run(connection, "UPDATE t SET v = v + 1 WHERE id % 30 = 0")
-        assert sums(connection, run) == SOME
-        wait_for(lambda: is_mostly_far(connection, run))
-        assert not status(connection, run, "object_store_trouble")
-        assert [row[3] for row in run(connection, "CHECK TABLE t")] == ["OK"]
-        server.stop()
-        code, report = server.check(*store.place())
-        assert code == 0, report
-        adopted = tmp_path / "adopted"
-        shutil.copytree(volume_of(server), adopted)
+    put_back(volume_of(server), yesterday)
+    code, said = adopt(server, store.place())
+    assert code == 2 and "no terminal" in said
+    code, said = adopt(server, store.place(), "--yes")
+    assert code == 0 and "the object store is this volume's" in said
+    code, said = adopt(server, store.place(), "--yes")
+    assert code == 0 and "nothing to adopt" in said
+    server.start()
+    connection = server.connect(database="d")
+    assert sums(connection, run) == YESTERDAY
+    run(connection, "UPDATE t SET v = v + 1 WHERE id % 30 = 0")
+    assert sums(connection, run) == SOME
+    wait_for(lambda: is_mostly_far(connection, run))
+    assert not status(connection, run, "object_store_trouble")
+    assert [row[3] for row in run(connection, "CHECK TABLE t")] == ["OK"]
+    server.stop()
+    code, report = server.check(*store.place())
+    assert code == 0, report
+    adopted = tmp_path / "adopted"
+    shutil.copytree(volume_of(server), adopted)
 
-        # The one that was lost comes back: now it is the one that is fenced.
-        put_back(volume_of(server), today)
-        objects = count_objects(store)
-        server.start()
-        connection = server.connect(database="d")
-        wait_for(lambda: "another copy of this volume" in (status(connection, run, "object_store_trouble") or ""), 60)
-        time.sleep(1)
-        assert count_objects(store) == objects
-        server.kill9()
-        put_back(volume_of(server), adopted)
-        server.start()
-        connection = server.connect(database="d")
-        assert sums(connection, run) == SOME
-    finally:
-        end(server)
+    # The one that was lost comes back: now it is the one that is fenced.
+    put_back(volume_of(server), today)
+    objects = count_objects(store)
+    server.start()
+    connection = server.connect(database="d")
+    wait_for(lambda: "another copy of this volume" in (status(connection, run, "object_store_trouble") or ""), 60)
+    time.sleep(1)
+    assert count_objects(store) == objects
+    server.kill9()
+    put_back(volume_of(server), adopted)
+    server.start()
+    connection = server.connect(database="d")
+    assert sums(connection, run) == SOME
 
 
 def test_the_first_query_does_not_wait_for_a_large_flash(server, tmp_path, run):

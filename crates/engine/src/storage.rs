@@ -134,7 +134,9 @@ impl Storage {
         }));
         let redo: Arc<dyn Redo> = log.clone();
         let map = Arc::new(loading.finish(superblock.slots, redo.clone())?);
-        map.keep_clean_copies(!config.without.has(Mechanism::CleanCopies));
+        if parts.store.is_some() && !config.without.has(Mechanism::CleanCopies) {
+            map.keep_clean_copies(config.clean_copies(superblock.slots));
+        }
         let buffer = Arc::new(ObjectBuffer::open(volume)?);
         let bpe = open_flash(config, parts, superblock.instance);
         let flash = bpe.clone().map(|bpe| bpe as Arc<dyn FlashCache>);

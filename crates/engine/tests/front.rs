@@ -1,39 +1,13 @@
 //! What a front without a thread a request needs: reads that never wait, and commits that call back.
 
+mod small;
+
+use small::Rig;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, IndexDef, Isolation, Lock, Parts, Table, TableDef, TryGet, Txn};
-use terrace_io::real::{disk::RealDisk, world};
-
-struct Rig(PathBuf);
-
-impl Rig {
-    fn new(name: &str) -> Rig {
-        let directory = std::env::temp_dir().join(format!("terrace-front-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        Rig(directory)
-    }
-    fn open(&self) -> Arc<Engine> {
-        let config = Config {
-            memory: Bytes(8 << 20),
-            log: Bytes(32 << 20),
-            object_buffer: Bytes(256 << 20),
-            ..Config::default()
-        };
-        let volume = Arc::new(RealDisk::open(&self.0).unwrap());
-        Engine::open(config, Parts { world: world(), volume, flash: None, store: None }).unwrap()
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use terrace_engine::{Engine, IndexDef, Isolation, Lock, Table, TableDef, TryGet, Txn};
 
 fn create(engine: &Engine) -> Arc<Table> {
     let primary = IndexDef { name: "PRIMARY".into(), unique: true };
@@ -70,7 +44,7 @@ fn reads(engine: &Engine) -> u64 {
 
 #[test]
 fn a_read_that_would_wait_says_so_and_one_that_need_not_is_right() {
-    let rig = Rig::new("reads");
+    let rig = Rig::new("front-reads");
     let engine = rig.open();
     let table = create(&engine);
     // Three times the memory.
@@ -134,7 +108,7 @@ fn a_read_that_would_wait_says_so_and_one_that_need_not_is_right() {
 
 #[test]
 fn a_commit_calls_back_when_it_is_durable() {
-    let rig = Rig::new("commits");
+    let rig = Rig::new("front-commits");
     let engine = rig.open();
     let table = create(&engine);
     let (told, heard) = mpsc::channel();
@@ -170,7 +144,7 @@ fn a_commit_calls_back_when_it_is_durable() {
 fn a_commit_that_cannot_be_durable_calls_back_with_the_error() {
     // A checkpoint may write the log between the commit and the device's failure: not each time.
     let failed = (0..20).any(|_| {
-        let rig = Rig::new("poisoned");
+        let rig = Rig::new("front-poisoned");
         let engine = rig.open();
         let table = create(&engine);
         let [failed, called] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));

@@ -1,40 +1,12 @@
 //! Strict snapshots: who has a view locks and changes no row that is newer, whichever way he comes to it.
 
-use std::path::PathBuf;
+mod small;
+
+use small::Rig;
 use std::sync::Arc;
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{
-    Access, Cursor, Engine, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn,
-};
-use terrace_io::real::{disk::RealDisk, world};
+use terrace_engine::{Access, Cursor, Error, IndexDef, Isolation, Lock, Seek, Table, TableDef, Txn};
 
 const ROWS: u64 = 100;
-
-struct Rig(PathBuf);
-
-impl Rig {
-    fn new() -> Rig {
-        let directory = std::env::temp_dir().join(format!("terrace-strict-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        Rig(directory)
-    }
-    fn open(&self) -> Arc<Engine> {
-        let config = Config {
-            memory: Bytes(8 << 20),
-            log: Bytes(32 << 20),
-            object_buffer: Bytes(256 << 20),
-            ..Config::default()
-        };
-        let volume = Arc::new(RealDisk::open(&self.0).unwrap());
-        Engine::open(config, Parts { world: world(), volume, flash: None, store: None }).unwrap()
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn key(n: u64) -> [u8; 8] {
     n.to_be_bytes()
@@ -70,7 +42,7 @@ const TO_NONE: [(&str, Way); 2] = [
 
 #[test]
 fn a_strict_transaction_comes_to_no_row_newer_than_its_view() {
-    let rig = Rig::new();
+    let rig = Rig::new("strict");
     let engine = rig.open();
     let primary = IndexDef { name: "PRIMARY".into(), unique: true };
     let table =

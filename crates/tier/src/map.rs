@@ -40,6 +40,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use terrace_io::disk::{DiskError, File};
 use terrace_io::sched::Event;
 
+/// Bytes of memory for a slot whose clean copy is remembered.
+pub const CLEAN_COPY: u64 = clean::BYTES;
+
 /// Where an image is in an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InObject {
@@ -324,9 +327,10 @@ impl Map {
     pub fn no_clean_copy(&self, id: PageId, tag: Tag, slot: Slot) {
         self.inner.write().slots.is_not_clean(id, tag, slot);
     }
-    /// Whether free slots are read for what sank from them; without, it is always the object that is read.
-    pub fn keep_clean_copies(&self, on: bool) {
-        self.inner.write().slots.keep_clean(on);
+    /// Of how many slots it is remembered what sank from them ([`CLEAN_COPY`] bytes each); at first of none. Where it is not, the object is
+    /// read.
+    pub fn keep_clean_copies(&self, slots: u32) {
+        self.inner.write().slots.keep_clean(slots);
     }
     /// Free slots with clean copies.
     pub fn clean_copies(&self) -> u32 {

@@ -33,7 +33,7 @@ fn a_sunk_block_frees_its_slots_and_reads_from_its_object() {
 #[test]
 fn what_sank_is_read_from_the_slots_that_it_left_until_they_are_given_out() {
     let rig = Rig::new(1, 128);
-    rig.run.map.keep_clean_copies(true);
+    rig.run.map.keep_clean_copies(128);
     let requests = || rig.store.requests(Purpose::PageMiss);
     let clean = || rig.run.path.counters.clean.load(Ordering::Relaxed);
     (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));

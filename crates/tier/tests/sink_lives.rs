@@ -75,7 +75,7 @@ fn life_over(seed: u64, lying: bool, resized: &mut Option<Resized>) -> u64 {
     let random = rig.sim.random.clone();
     let mut crashes = 0;
     for _ in 0..6 {
-        rig.run.map.keep_clean_copies(seed.is_multiple_of(2));
+        rig.run.map.keep_clean_copies(if seed.is_multiple_of(2) { 120 } else { 0 });
         if random.one_in(3) {
             rig.store.faults.unknown.store(4, Ordering::SeqCst);
             rig.store.faults.unavailable.store(6, Ordering::SeqCst);

@@ -20,6 +20,7 @@
 use super::{Bytes, Config, MIB};
 use crate::error::Error;
 use terrace_io::AlignedBuf;
+use terrace_tier::map::CLEAN_COPY;
 use terrace_tier::object::codec;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::prefetch::PREFETCH_MAX;
@@ -108,6 +109,11 @@ impl Config {
     /// Bytes that misses which share requests may have on the way.
     pub fn coalescing(&self) -> usize {
         (self.memory.0 / 32).min(8 * MIB) as usize
+    }
+
+    /// Of how many of so many slots it is remembered what sank from them: a sixteenth of the memory at the most.
+    pub fn clean_copies(&self, slots: u32) -> u32 {
+        u64::from(slots).min(self.memory.0 / 16 / CLEAN_COPY) as u32
     }
 
     /// What the memory is spent on with these buffers. `map`: bytes of the map.
@@ -200,6 +206,13 @@ mod tests {
                 assert_eq!([budget.prefetchers > 0, budget.packing > 0, budget.sinking > 0], [has_store; 3]);
             }
         }
+    }
+
+    #[test]
+    fn clean_copies_are_remembered_as_far_as_a_sixteenth_of_the_memory_goes() {
+        let copies = |mib, slots| config(mib, false).clean_copies(slots);
+        assert_eq!(copies(128, 524_288), 524_288, "the default: 8 GiB of slots");
+        assert_eq!(copies(128, 16_000_000), 128 * (1 << 20) / 16 / 12);
     }
 
     /// Throughput is the pool's: buffers are scaled down with the memory rather than take its frames.

@@ -21,26 +21,25 @@ pub mod purge;
 pub mod recover;
 mod rollback;
 pub mod rows;
+mod state;
 mod strict;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::lock::{Face, Phase, Request, Want};
+use crate::lock::{Phase, Request, Want};
 use crate::row::TxnId;
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Record};
-use crate::undo::stream::{Mark, Stream, append_log};
+use crate::undo::stream::{Stream, append_log};
 use crate::version::Reader;
 use cancel::Cancel;
-use change::Buffers;
 use hashbrown::HashSet;
-use hints::Hints;
 use history::Past;
 use parking_lot::Mutex;
+pub(crate) use state::State;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use terrace_tier::page::{Glsn, PageId, SpaceId};
-use terrace_tier::pages::Pin;
+use terrace_tier::page::{Glsn, SpaceId};
 use terrace_tier::redo::{LogError, Urgency};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,93 +69,6 @@ pub struct Savepoint {
 
 /// The longest XID, in bytes.
 pub const XID_MAX: usize = 256;
-
-#[derive(Default)]
-pub(crate) struct State {
-    /// 0: nothing changed yet.
-    pub id: TxnId,
-    pub stream: Option<Stream>,
-    /// The Begin record and its page.
-    begin: RollPtr,
-    begin_page: Option<Pin>,
-    begin_mark: Option<Mark>,
-    /// The last record.
-    pub last: RollPtr,
-    statement: RollPtr,
-    /// Something was changed that somebody may look back behind.
-    has_past: bool,
-    view: Option<u64>,
-    /// Rows newer than the view are not locked (`strict`).
-    strict: bool,
-    /// The trees in which it holds gap locks, and those in which it may hold row locks on ranges.
-    gaps: Vec<SpaceId>,
-    ranges: Vec<SpaceId>,
-    /// Rows locked, one by one or on ranges.
-    locked: u64,
-    /// The Load records that stand in undo (`fill`).
-    loads: Vec<RollPtr>,
-    /// Pages of large values whose bytes are in no log, and perhaps not on the volume yet (`large`).
-    unwritten: Vec<PageId>,
-    /// Undo records written.
-    changes: u64,
-    lock_wait_ms: u64,
-    /// What it owes for changes while purge is late, in nanoseconds.
-    owed: u64,
-    /// The same while slots are few.
-    owed_for_slots: u64,
-    prepared: bool,
-    /// It began to be rolled back: nothing else can become of it.
-    rolling_back: bool,
-    ended: bool,
-    /// What others see of it, if it has one.
-    face: Option<Arc<Face>>,
-    hints: Hints,
-    /// The next changes of entries have each their like in the same index soon after.
-    pairs: bool,
-    buffers: Buffers,
-}
-
-impl State {
-    /// It is about to lock a range of rows there.
-    fn notes_range(&mut self, space: SpaceId) {
-        if !self.ranges.contains(&space) {
-            self.ranges.push(space);
-        }
-    }
-    fn notes_gap(&mut self, space: SpaceId) {
-        if !self.gaps.contains(&space) {
-            self.gaps.push(space);
-        }
-    }
-    /// The record at the stream's next place was written.
-    fn appended(&mut self, len: usize) {
-        if let Some(stream) = &mut self.stream {
-            self.last = stream.next();
-            self.changes += 1;
-            stream.appended(len);
-            self.show_changes();
-        }
-    }
-    fn show_changes(&self) {
-        if let Some(face) = &self.face {
-            face.set_changes(self.changes);
-        }
-    }
-    fn show_phase(&self, phase: Phase) {
-        if let Some(face) = &self.face {
-            face.set_phase(phase);
-        }
-    }
-    /// So many records were written, `len` bytes in all, the last of them at `last`.
-    fn appended_several(&mut self, count: u64, last: RollPtr, len: usize) {
-        if let Some(stream) = &mut self.stream {
-            self.last = last;
-            self.changes += count;
-            stream.appended(len);
-            self.show_changes();
-        }
-    }
-}
 
 pub struct Txn {
     core: Arc<Core>,

@@ -4,12 +4,15 @@
 //! has is remembered in memory only and by a fingerprint: who reads it checks the image, as with one from flash, and goes on
 //! to the object if it is not the page with the map's tag. So this may be wrong or lost without harm.
 //!
-//! Twelve bytes a slot, made with the first copy: a fingerprint for each slot, and a table of sets from pages to slots, half of it empty.
+//! Twelve bytes a slot: a fingerprint for each slot, and a table of sets from pages to slots, half of it empty. So that they are within the
+//! engine's memory, whoever opens the map says of how many slots, and counts them, made or not ([`BYTES`]).
 
 use super::entry::Slot;
 use crate::page::{PageId, Tag};
 use twox_hash::xxhash3_128::Hasher;
 
+/// Bytes for a slot.
+pub const BYTES: u64 = 12;
 /// Places of a set.
 const WAYS: usize = 8;
 /// A place: the slot plus one, and above it the low bits of the fingerprint. 0: empty.
@@ -22,8 +25,8 @@ pub(crate) struct Clean {
     owners: Vec<u32>,
     sets: Vec<[u32; WAYS]>,
     copies: u32,
-    /// None are remembered.
-    pub off: bool,
+    /// Copies in the first so many slots are remembered; 0: none are.
+    limit: u32,
 }
 
 /// Of the image, never 0, and of the page, for its set.
@@ -54,11 +57,18 @@ impl Clean {
         owner != 0 && place >> SLOT_BITS == owner & LOW
     }
 
-    /// The page sank, and the slot has its image with this tag until it is given out. There are `slots` of them.
-    pub fn left(&mut self, id: PageId, tag: Tag, slot: Slot, slots: u32) {
-        if self.off {
+    /// Copies in the first `slots` slots are remembered from now on; those that there are are forgotten.
+    pub fn keep(&mut self, slots: u32) {
+        self.limit = slots;
+        self.forget();
+    }
+
+    /// The page sank, and the slot has its image with this tag until it is given out.
+    pub fn left(&mut self, id: PageId, tag: Tag, slot: Slot) {
+        if slot.0 >= self.limit {
             return;
         }
+        let slots = self.limit;
         if self.owners.is_empty() {
             self.owners = vec![0; slots as usize];
             self.sets = vec![[0; WAYS]; (slots as usize).div_ceil(WAYS / 2)];
@@ -98,12 +108,12 @@ impl Clean {
         self.copies
     }
     pub fn bytes(&self) -> u64 {
-        (self.owners.len() * size_of::<u32>() + self.sets.len() * size_of::<[u32; WAYS]>()) as u64
+        u64::from(self.limit) * BYTES
     }
 
     /// What is known of slots is forgotten: there are others now, say.
     pub fn forget(&mut self) {
-        *self = Clean { off: self.off, ..Clean::default() };
+        *self = Clean { limit: self.limit, ..Clean::default() };
     }
 }
 
@@ -121,6 +131,10 @@ mod tests {
     fn what_is_found_was_left_there_and_most_is_found() {
         const SLOTS: u32 = 5000;
         let mut clean = Clean::default();
+        clean.left(page(1), 7, Slot(0));
+        assert_eq!((clean.find(page(1), 7), clean.bytes()), (None, 0), "none are kept");
+        clean.keep(SLOTS);
+        clean.left(page(1), 7, Slot(SLOTS));
         assert_eq!(clean.find(page(1), 7), None);
         let mut owners = vec![None; SLOTS as usize];
         let (mut found, mut asked) = (0, 0);
@@ -130,7 +144,7 @@ mod tests {
                 clean.taken(Slot(slot));
                 owners[slot as usize] = None;
             } else {
-                clean.left(page(n), n % 4 + 1, Slot(slot), SLOTS);
+                clean.left(page(n), n % 4 + 1, Slot(slot));
                 owners[slot as usize] = Some((page(n), n % 4 + 1));
             }
             assert_eq!(clean.copies() as usize, owners.iter().flatten().count());
@@ -143,8 +157,9 @@ mod tests {
             found += u32::from(clean.find(id, tag).is_some());
         }
         assert!(found * 100 >= asked * 98, "{found} of {asked}");
-        assert_eq!(clean.bytes(), u64::from(SLOTS) * 12);
+        let taken = clean.owners.len() * size_of::<u32>() + clean.sets.len() * size_of::<[u32; WAYS]>();
+        assert_eq!((clean.bytes(), taken as u64), (u64::from(SLOTS) * BYTES, u64::from(SLOTS) * BYTES));
         clean.forget();
-        assert_eq!((clean.copies(), clean.bytes()), (0, 0));
+        assert_eq!((clean.copies(), clean.find(page(1), 7)), (0, None));
     }
 }

@@ -185,12 +185,11 @@ impl Slots {
     /// As `release_at`, of a page that is in an object with this tag now: until the slot is given out, it has a clean copy.
     pub fn release_clean(&mut self, end: Glsn, slot: Slot, id: PageId, tag: Tag) {
         self.release_at(end, slot);
-        self.clean.left(id, tag, slot, self.len);
+        self.clean.left(id, tag, slot);
     }
-    /// Whether clean copies are remembered from now on.
-    pub fn keep_clean(&mut self, on: bool) {
-        self.clean.off = !on;
-        self.clean.forget();
+    /// Of how many slots clean copies are remembered from now on.
+    pub fn keep_clean(&mut self, slots: u32) {
+        self.clean.keep(slots);
     }
     pub fn clean(&self) -> &Clean {
         &self.clean

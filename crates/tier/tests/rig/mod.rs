@@ -316,8 +316,6 @@ fn open(
         loading.apply(*number, ops, range.first, range.end).unwrap();
     }
     let map = Arc::new(loading.finish(slots, redo.clone()).unwrap());
-    // What sank is read from its object, unless a test is about the other thing.
-    map.keep_clean_copies(false);
     let buffer = Arc::new(ObjectBuffer::open(&**volume).unwrap());
     let settings = BpeSettings {
         owner: 1,

@@ -1,0 +1,95 @@
+//! What a transaction knows of itself, under its lock.
+
+use super::change::Buffers;
+use super::hints::Hints;
+use crate::lock::{Face, Phase};
+use crate::row::TxnId;
+use crate::undo::RollPtr;
+use crate::undo::stream::{Mark, Stream};
+use std::sync::Arc;
+use terrace_tier::page::{PageId, SpaceId};
+use terrace_tier::pages::Pin;
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// 0: nothing changed yet.
+    pub id: TxnId,
+    pub stream: Option<Stream>,
+    /// The Begin record and its page.
+    pub(super) begin: RollPtr,
+    pub(super) begin_page: Option<Pin>,
+    pub(super) begin_mark: Option<Mark>,
+    /// The last record.
+    pub last: RollPtr,
+    pub(super) statement: RollPtr,
+    /// Something was changed that somebody may look back behind.
+    pub(super) has_past: bool,
+    pub(super) view: Option<u64>,
+    /// Rows newer than the view are not locked (`strict`).
+    pub(super) strict: bool,
+    /// The trees in which it holds gap locks, and those in which it may hold row locks on ranges.
+    pub(super) gaps: Vec<SpaceId>,
+    pub(super) ranges: Vec<SpaceId>,
+    /// Rows locked, one by one or on ranges.
+    pub(super) locked: u64,
+    /// The Load records that stand in undo (`fill`).
+    pub(super) loads: Vec<RollPtr>,
+    /// Pages of large values whose bytes are in no log, and perhaps not on the volume yet (`large`).
+    pub(super) unwritten: Vec<PageId>,
+    /// Undo records written.
+    pub(super) changes: u64,
+    pub(super) lock_wait_ms: u64,
+    /// What it owes for changes while purge is late, in nanoseconds.
+    pub(super) owed: u64,
+    /// The same while slots are few.
+    pub(super) owed_for_slots: u64,
+    pub(super) prepared: bool,
+    /// It began to be rolled back: nothing else can become of it.
+    pub(super) rolling_back: bool,
+    pub(super) ended: bool,
+    /// What others see of it, if it has one.
+    pub(super) face: Option<Arc<Face>>,
+    pub(super) hints: Hints,
+    /// The next changes of entries have each their like in the same index soon after.
+    pub(super) pairs: bool,
+    pub(super) buffers: Buffers,
+}
+
+impl State {
+    /// It is about to lock a range of rows there.
+    pub(super) fn notes_range(&mut self, space: SpaceId) {
+        if !self.ranges.contains(&space) {
+            self.ranges.push(space);
+        }
+    }
+    pub(super) fn notes_gap(&mut self, space: SpaceId) {
+        if !self.gaps.contains(&space) {
+            self.gaps.push(space);
+        }
+    }
+    /// The record at the stream's next place was written.
+    pub(super) fn appended(&mut self, len: usize) {
+        if let Some(last) = self.stream.as_ref().map(Stream::next) {
+            self.appended_several(1, last, len);
+        }
+    }
+    pub(super) fn show_changes(&self) {
+        if let Some(face) = &self.face {
+            face.set_changes(self.changes);
+        }
+    }
+    pub(super) fn show_phase(&self, phase: Phase) {
+        if let Some(face) = &self.face {
+            face.set_phase(phase);
+        }
+    }
+    /// So many records were written, `len` bytes in all, the last of them at `last`.
+    pub(super) fn appended_several(&mut self, count: u64, last: RollPtr, len: usize) {
+        if let Some(stream) = &mut self.stream {
+            self.last = last;
+            self.changes += count;
+            stream.appended(len);
+            self.show_changes();
+        }
+    }
+}
