@@ -256,6 +256,7 @@ private:
   void free_retired_load();
   void begin_load();
   int finish_load();
+  int32_t build_loaded();
   void end_load();
   int raise_auto_increment(const uchar *record, Field *field);
   int reopen();

@@ -7,6 +7,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::kept_curve::Kept;
 use crate::lock::{Locks, OnWait, StatementOf};
+use crate::metrics;
 use crate::requests::{self, Requests};
 use crate::resize::Size;
 use crate::row_cursor::{Buffers, Cursor};
@@ -246,7 +247,10 @@ impl Engine {
         if seen::locks::each(&self.core, name, each) {
             return true;
         }
-        let rows = seen::rows(&self.core, &self.spaces(), name);
+        let rows = match name {
+            "metrics" => Some(metrics::rows(self)),
+            _ => seen::rows(&self.core, &self.spaces(), name),
+        };
         rows.inspect(|rows| rows.iter().for_each(|row| each(row))).is_some()
     }
     /// Who says which statement a connection runs ([`StatementOf`]); the first call counts.

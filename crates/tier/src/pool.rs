@@ -183,7 +183,7 @@ impl Pool {
     /// A pool of `frames` pages that can grow to `max` (`resize`), as far as there are addresses.
     pub fn that_grows(world: World, frames: usize, max: usize, below: Arc<dyn Below>) -> Pool {
         assert!(frames >= 16, "a pool of {frames} frames cannot hold one mini-transaction");
-        Pool {
+        let pool = Pool {
             world,
             arena: Arena::new(frames, max),
             table: Table::new(frames, max),
@@ -217,7 +217,9 @@ impl Pool {
             reads: BySpace::default(),
             hits_told: AtomicU64::new(0),
             sample: Sample::new(frames),
-        }
+        };
+        pool.lending.show(frames);
+        pool
     }
 
     /// Frames that pages may use, with those whose memory is lent (`frames_lent`). While the pool is made smaller, the number that it
