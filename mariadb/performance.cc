@@ -14,13 +14,6 @@ namespace terrace {
 
 static const char CATEGORY[]= "terrace";
 
-/* The server keeps it with events, which may stay when this library has gone. */
-static const char *source()
-{
-  static const char *const name= strdup("terrace");
-  return name;
-}
-
 /* --- what is registered, in the order of the engine's numbers ---------------------------------- */
 
 static const size_t MOST= 16;
@@ -112,7 +105,7 @@ static bool transfer_begins(uint32_t place, uint32_t operation, uint64_t bytes, 
     files[place] ? PSI_FILE_CALL(get_thread_file_stream_locker)(state, files[place], op)
                  : PSI_FILE_CALL(get_thread_file_name_locker)(state, file_keys[place], op, "", nullptr);
   if (locker)
-    PSI_FILE_CALL(start_file_wait)(locker, bytes, source(), __LINE__);
+    PSI_FILE_CALL(start_file_wait)(locker, bytes, __FILE__, __LINE__);
   return locker;
 }
 
@@ -125,7 +118,7 @@ static bool wait_begins(uint32_t wait, void *note)
 {
   PSI_cond_locker_state *state= static_cast<PSI_cond_locker_state *>(note);
   return conds[wait] &&
-         PSI_COND_CALL(start_cond_wait)(state, conds[wait], nullptr, PSI_COND_TIMEDWAIT, source(), __LINE__);
+         PSI_COND_CALL(start_cond_wait)(state, conds[wait], nullptr, PSI_COND_TIMEDWAIT, __FILE__, __LINE__);
 }
 
 static void wait_ends(void *note) { PSI_COND_CALL(end_cond_wait)(static_cast<PSI_cond_locker *>(note), 0); }
@@ -161,7 +154,7 @@ static PSI_file *open_place(PSI_file_key key, const std::string &name)
     PSI_FILE_CALL(get_thread_file_name_locker)(&state, key, PSI_FILE_OPEN, name.c_str(), &state);
   if (!locker)
     return nullptr;
-  PSI_FILE_CALL(start_file_open_wait)(locker, source(), __LINE__);
+  PSI_FILE_CALL(start_file_open_wait)(locker, __FILE__, __LINE__);
   return PSI_FILE_CALL(end_file_open_wait)(locker, &state);
 }
 
@@ -210,10 +203,10 @@ void start_performance()
 Stage::Stage(THD *thd, Name name) : m_thd(thd)
 {
   thd->backup_stage(&m_before);
-  thd->enter_stage(&stages[name], __func__, source(), __LINE__);
+  thd->enter_stage(&stages[name], __func__, __FILE__, __LINE__);
 }
 
-Stage::~Stage() { m_thd->enter_stage(&m_before, __func__, source(), __LINE__); }
+Stage::~Stage() { m_thd->enter_stage(&m_before, __func__, __FILE__, __LINE__); }
 
 void Stage::report(ulonglong done, ulonglong all)
 {

@@ -348,7 +348,8 @@ static _Atomic uint64_t log_bytes;
 
 static void thread_begins(terrace_bytes name) {
   TRUE(name.len > 0 && !memchr(name.data, ' ', name.len));
-  ++threads, ++threads_begun;
+  ++threads;
+  ++threads_begun;
 }
 static void thread_ends(void) { --threads; }
 static bool transfer_begins(uint32_t place, uint32_t operation, uint64_t size, void *note) {
