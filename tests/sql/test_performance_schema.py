@@ -14,6 +14,7 @@ ON = [
     "--performance-schema=ON",
     "--performance-schema-instrument=wait/%=ON",
     "--performance-schema-instrument=memory/terrace/%=ON",
+    "--performance-schema-instrument=stage/terrace/%=ON",
     "--performance-schema-consumer-events-waits-current=ON",
     "--performance-schema-consumer-events-waits-history-long=ON",
     "--performance-schema-consumer-events-stages-current=ON",
