@@ -142,7 +142,8 @@ fn each_policy_does_what_it_says_and_readers_see_the_same() {
         let (policy, writes) = of_table(&engine);
         assert_eq!(policy, name);
         assert!(writes[0] > 0 && (writes[1] > 0) == rewrites && writes[2] == 0, "{name}: {writes:?}");
-        assert_eq!(status(&engine, "flash_rewritten") > 0, rewrites, "{name}");
+        // Other spaces' pages, undo's for one, follow the instance.
+        assert!(table_says != Default || (status(&engine, "flash_rewritten") > 0) == rewrites, "{name}");
         assert!(rewrites || status(&engine, "flash_invalidated") > 10, "{name}");
         println!("{name}: {writes:?}, flash reads {}", status(&engine, "reads_flash"));
         engine.shutdown().unwrap();
