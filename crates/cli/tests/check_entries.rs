@@ -8,7 +8,7 @@ use std::sync::Arc;
 use terrace_engine::btree::{Tree, overflow};
 use terrace_engine::txn::purge;
 use terrace_engine::undo::{RollPtr, record::Record, stream::Mark};
-use terrace_engine::{Engine, Isolation, Lock, Table};
+use terrace_engine::{Engine, Isolation, Lock, Row, Span, Table, apart};
 use terrace_tier::page::{PageKind, SpaceId};
 use terrace_tier::redo::Urgency;
 
@@ -226,4 +226,39 @@ fn a_large_value_that_lost_a_page_is_a_fault_of_its_leaf() {
     let (code, said) = instance.check();
     assert!(code == 1 && said.contains("table d/t index PRIMARY") && said.contains("large value"), "{said}");
     assert!(said.contains(&format!(":{}", large.page)), "{said}");
+}
+
+#[test]
+fn a_part_of_a_row_that_lost_a_page_is_a_fault_of_its_leaf_and_so_are_parts_that_cannot_be_told() {
+    let instance = Instance::empty("part");
+    let engine = instance.open();
+    let table = create(&engine);
+    let txn = engine.begin(Isolation::RepeatableRead);
+    (0..200).for_each(|n| insert(&txn, &table, n));
+    let bytes = vec![5; 50_000];
+    let spans = [Span { at: 10, len: 20_000, name: 1 }, Span { at: 20_020, len: 29_000, name: 2 }];
+    for key in [b"one", b"two"] {
+        let entry = [key, &[9; 8][..], key].concat();
+        txn.insert(&table, key, Row { bytes: &bytes, spans: &spans }, &[plain(&entry)]).unwrap();
+    }
+    commit(txn);
+    let tree = table.tree(0).unwrap();
+    let value = |key: &[u8]| {
+        tree.get(key, terrace_engine::Access::Normal, |value| value.map(<[u8]>::to_vec)).unwrap().unwrap()
+    };
+    // One part is given back behind its back; of the other row it is said that it has more of them than can be.
+    let first = value(b"one");
+    let (parts, _) = apart::decode(&first[15..]).unwrap();
+    assert_eq!(parts.len(), 2);
+    let large = parts[1].large;
+    overflow::free(tree.space(), large, Urgency::Normal).unwrap();
+    let mut second = value(b"two");
+    second[15] = 200;
+    tree.put(b"two", &second).unwrap();
+    drop(tree);
+    close(engine, table);
+    let (code, said) = instance.check();
+    assert!(code == 1 && said.contains("table d/t index PRIMARY"), "{said}");
+    assert!(said.contains(&format!(":{}", large.page)) && said.contains("large value"), "{said}");
+    assert!(said.contains("1 values that make no sense"), "{said}");
 }
