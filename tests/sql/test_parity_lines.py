@@ -54,7 +54,7 @@ def test_every_line_of_the_table_is_measured_and_names_its_test():
     played, named = set(scenarios()), set()
     for row in parity():
         assert len(row) == 5 and all(cell.strip() for cell in row), row
-        assert not [cell for cell in row if "not measured" in cell], row
+        assert not [cell for cell in row if "not measured" in cell or "@" in cell], row
         for file in re.findall(r"`((?:tests|crates)/[^` ]+)`", row[4]):
             assert (pathlib.Path(ROOT) / file).exists(), file
         lines = re.findall(r"“([^”]+)”", row[4])
