@@ -149,7 +149,17 @@ fn a_purge_cut_amid_a_transactions_undo_is_no_fault() {
 /// Found by killing: a crash between the removal of a row and the freeing of its large value leaked the value.
 #[test]
 fn a_purge_cut_between_a_row_and_its_large_value_frees_it_when_it_comes_again() {
-    let instance = Instance::new("cut", true);
+    a_purge_is_cut("cut", false);
+}
+
+#[test]
+fn it_frees_it_though_the_row_has_come_back_meanwhile() {
+    a_purge_is_cut("cut-and-back", true);
+}
+
+/// `comes_back`: the key has a row again when the purge comes again.
+fn a_purge_is_cut(name: &str, comes_back: bool) {
+    let instance = Instance::new(name, true);
     let engine = instance.open();
     let core = engine.core();
     let table = engine.open_table("d/t").unwrap();
@@ -159,13 +169,19 @@ fn a_purge_cut_between_a_row_and_its_large_value_frees_it_when_it_comes_again() 
     commit(txn);
     // What the purge had done before the crash.
     assert!(table.tree(0).unwrap().remove(&100u64.to_be_bytes()).is_ok());
+    if comes_back {
+        let txn = engine.begin(Isolation::RepeatableRead);
+        insert(&txn, &table, 100);
+        txn.update(&table, &100u64.to_be_bytes(), b"short", &[], &[]).unwrap();
+        commit(txn);
+    }
     while purge::step(core).unwrap() {}
     assert_eq!(core.history.lock().len(), 0);
     crash(&engine);
     drop((table, engine));
     let report = instance.json("check", &[]);
     assert!(report["exit"] == 0 && report["leaked"]["count"] == 0, "{report:#}");
-    assert_eq!(report["entries"], 2 * 3999, "{report:#}");
+    assert_eq!(report["entries"], 2 * (3999 + u64::from(comes_back)), "{report:#}");
 }
 
 #[test]

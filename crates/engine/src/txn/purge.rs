@@ -222,26 +222,20 @@ fn larges_of(change: &Change<'_>) -> Larges {
     larges
 }
 
-/// A row had large values: they are freed, with the row if that was marked.
+/// A row had large values: they are freed, with the row if that is marked still. Whatever has become of a mark, nobody reads what is
+/// behind it any more, and no value keeps a part of it; who was put over it, or goes back to it, frees them again, which is harmless.
 fn purge_larges(core: &Core, txn: TxnId, change: &Change<'_>, larges: &[Large]) -> Result<()> {
     let Some(tree) = tree_of(core, change.table, change.index)? else { return Ok(()) };
-    let mut is_free = !change.marked;
     if change.marked {
         let plan = Plan { urgency: Urgency::Reserve, ..Plan::remove() };
         tree.modify(&mut Hint::default(), change.key, plan, |spot| {
             let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
             let is_ours = head.is_some_and(|head| head.deleted() && head.txn == txn);
-            // A purge that was cut by a crash has removed the row, perhaps not yet its large values.
-            is_free = spot.value().is_none();
             if is_ours || crate::planted::REVIVED_ROW_PURGED.on() {
                 spot.remove();
-                is_free = true;
             }
             Ok::<_, TreeError>(Flow::Done)
         })?;
-    }
-    if !is_free {
-        return Ok(());
     }
     for large in larges {
         match overflow::free(tree.space(), *large, Urgency::Reserve) {
