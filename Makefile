@@ -1,5 +1,5 @@
 # One command per intent, the same for a person and for CI.
-.PHONY: run stop test lint simulate fuzz planted bench suites differ apps torture clean
+.PHONY: run stop test lint simulate fuzz planted bench suites parity differ apps torture clean
 
 run: ## installs, builds, starts MariaDB with Terrace on 127.0.0.1:3307, loads data, asks, shows
 	@scripts/run.sh
@@ -16,6 +16,8 @@ bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory, fig6, fig7, fig8a, f
 	@scripts/bench.sh $(NAME)
 suites: ## the server's own test suites, InnoDB beside Terrace: SUITE=engines/iuds, or all that are known
 	@scripts/suites.sh $(SUITE)
+parity: ## what docs/sql.md says of InnoDB, MyRocks and Terrace, played on each
+	@scripts/parity.sh
 fuzz: ## one fuzz target under libFuzzer: NAME=tree, TIME=60 seconds
 	@scripts/fuzz.sh $(NAME)
 differ: ## random SQL against InnoDB and Terrace: TIME=3600 seconds, SEED=1

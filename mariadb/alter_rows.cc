@@ -69,7 +69,7 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
       span.unique= codec.is_unique() && !has_null;
       bytes.append(m_position.data(), m_position.size());
       span.value= bytes.size();
-      codec.originals(context->altered->record[0], &bytes);
+      codec.originals(context->altered->record[0], span.value - span.key, &bytes);
       span.end= bytes.size();
     }
     for (uint index= 0; index < context->codecs.size(); index++)
