@@ -353,6 +353,7 @@ fn flash_repairs_what_the_volume_lost() {
     let at = u64::from(home.slot.unwrap().0) * PAGE_SIZE as u64;
     rig.volume.flip(object_buffer::FILE, at + 700, 4);
     rig.run.sinker.sink_block(block_of(0)).unwrap();
+    assert_eq!(rig.run.sinker.repaired(), 1);
     rig.read_all();
 }
 
@@ -373,6 +374,7 @@ fn flash_repairs_what_the_old_object_lost() {
     rig.store.flip(&key.to_string(), terrace_tier::object::format::HEADER + at.offset + 20, 4);
     rig.flush(page_of(0, 12));
     rig.run.sinker.sink_block(block_of(0)).unwrap();
+    assert_eq!(rig.run.sinker.repaired(), 1, "the one that is bad, not all that are near");
     rig.read_all();
     assert_ne!(rig.object(0).unwrap(), key);
 }
