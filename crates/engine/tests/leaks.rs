@@ -222,8 +222,8 @@ fn purge_of_what_was_before_a_truncate_touches_nothing_that_came_after() {
     a_table_is_truncated_before_its_past_is_purged();
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_each_leak_is_found_by_one_run() {
     use terrace_engine::planted;
     let runs: [(&str, &planted::Switch, fn()); 3] = [
