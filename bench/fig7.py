@@ -2,7 +2,7 @@
 the volume, on emulated tiers; InnoDB on the machine's disk beside them.
 
 Environment: LOADS (voter,game), CLIENTS (list), TIME and WARM_UP (seconds), RUNS, VOTES (voter's at the beginning), PLAYERS and BLOB (game's, bytes),
-FLASH, MEMORY, BUFFER (percent of the data), INNODB=0: without it, PORTS.
+FLASH, MEMORY, BUFFER (percent of the data), ACTIVE (percent of voter's area codes from which there are calls), INNODB=0: without it, PORTS.
 """
 
 import os
@@ -10,6 +10,7 @@ import shutil
 import statistics
 import sys
 
+import paper
 import report
 from sysbench import sysbench, timed
 from tiers import GIB, MIB, PROFILE, OnVolume, Tiered, listed, place, run, setting, settle
@@ -18,9 +19,10 @@ LOADS, CLIENTS = listed("LOADS", "voter,game"), listed("CLIENTS", "1,4,16,64", i
 TIME, WARM_UP, RUNS = setting("TIME", 15), setting("WARM_UP", 30), setting("RUNS", 2)
 FLASH, MEMORY, BUFFER = setting("FLASH", 20), setting("MEMORY", 2), setting("BUFFER", 10)
 VOTES, PLAYERS, BLOB = setting("VOTES", 6_000_000), setting("PLAYERS", 12_000), setting("BLOB", 65536)
+ACTIVE = setting("ACTIVE", 100)
 # voter: a row and its index entry; game: a state, in whole pages.
 DATA = {"voter": VOTES * 110, "game": PLAYERS * (BLOB + 8192)}
-OPTIONS = {"voter": [f"--votes={VOTES}"], "game": [f"--players={PLAYERS}", f"--blob={BLOB}"]}
+OPTIONS = {"voter": [f"--votes={VOTES}", f"--active={ACTIVE}"], "game": [f"--players={PLAYERS}", f"--blob={BLOB}"]}
 TIERED, VOLUME, INNODB = "tiered", "all on the volume", "InnoDB"
 
 
@@ -62,17 +64,22 @@ def show(load, clients, runs, ratios):
         ratios[f"{name}, {what}"] = middle(runs, TIERED, key) / max(middle(runs, VOLUME, key), 1e-9)
     print(f"{name:20} {ratios[f'{name}, throughput']:5.2f} of all on the volume, p99 {ratios[f'{name}, p99']:5.2f} times   " + "   ".join(
         f"{side} {middle(runs, side, 'rate'):.0f}/s, " + "/".join(f"{middle(runs, side, f'p{p}_ms'):.2f}" for p in (50, 95, 99)) + " ms"
-        for side in runs), flush=True)
+        for side in runs) + "".join(f"   the paper's {what}: {paper.fig7(load, clients, key):.2f}" for what, key in (("ratio", "rate"), ("p99", "p99_ms"))
+                                    if paper.fig7(load, clients, key)), flush=True)
 
 
 def plot(out, figures):
     import plots
-    figure, axes = plots.grid(len(LOADS), 4, width=3.6)
+    figure, axes = plots.grid(len(LOADS), 6, width=3.6)
     for row, load in enumerate(LOADS):
+        of = {clients: figures[f"{load}, {clients} clients"] for clients in CLIENTS}
         for column, (what, key) in enumerate((("transactions/s", "rate"), ("p50, ms", "p50_ms"), ("p95, ms", "p95_ms"), ("p99, ms", "p99_ms"))):
-            names = figures[f"{load}, {CLIENTS[0]} clients"]
-            series = {("-" if name == INNODB else "") + name: [(c, middle(figures[f"{load}, {c} clients"], name, key)) for c in CLIENTS] for name in names}
+            series = {("-" if name == INNODB else "") + name: [(c, middle(of[c], name, key)) for c in CLIENTS] for name in of[CLIENTS[0]]}
             plots.lines(axes[row][column], series, load, "clients", what, log_x=True, ticks=CLIENTS)
+        for column, (what, key) in ((4, ("transactions/s", "rate")), (5, ("p99", "p99_ms"))):
+            theirs = [(clients, paper.fig7(load, clients, key)) for clients in (1, 4, 16, 64) if paper.fig7(load, clients, key)]
+            series = {"ours": [(c, middle(of[c], TIERED, key) / max(middle(of[c], VOLUME, key), 1e-9)) for c in CLIENTS], "-the paper's": theirs}
+            plots.lines(axes[row][column], series, load, "clients", f"{what}, of all on the volume", log_x=True, ticks=CLIENTS)
     plots.save(figure, out, "fig7", f"Flash {FLASH} % of the data, memory {MEMORY} %, object buffer {BUFFER} %; emulated tiers, profile cloud")
 
 
@@ -86,8 +93,9 @@ def main():
     sizes = ", ".join(f"{load} {DATA[load] / GIB:.2f} GiB" for load in LOADS)
     report.write(out, "fig7", ratios, figures,
                  [f"{sizes}; memory {MEMORY} % (at least 12 MiB), flash {FLASH} %, object buffer {BUFFER} % (at least 32 MiB); {RUNS} runs of {TIME} s by "
-                  f"turns after {WARM_UP} s of warm-up; a sync at each commit; numbers that call in voter are drawn evenly, players in game by Zipf 1.2"],
-                 of=TIERED, against=VOLUME, profile=PROFILE)
+                  f"turns after {WARM_UP} s of warm-up; a sync at each commit; numbers that call in voter are drawn evenly from {ACTIVE} % of the area codes, players in game by Zipf 1.2"],
+                 of=TIERED, against=VOLUME, profile=PROFILE,
+                 paper={f"{load}, {clients} clients": of for (load, clients), of in paper.FIG7.items()})
 
 
 if __name__ == "__main__":

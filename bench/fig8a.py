@@ -9,6 +9,7 @@ import shutil
 import statistics
 import sys
 
+import paper
 import report
 from sysbench import sysbench, timed
 from tiers import GIB, PROFILE, Tiered, io, listed, place, run, setting, settle, status
@@ -65,16 +66,20 @@ def main():
         print(f"{policy:16} {middle(policy, 'rate'):7.0f}/s ({ratios[f'{policy}, rate']:.2f} of {base}), p99 {middle(policy, 'p99_ms'):.0f} ms, flash answers "
               f"{100 * middle(policy, 'hit_ratio'):.1f} % of the misses, {middle(policy, 'flash_pages_written'):.0f} pages written "
               f"({100 * (ratios[f'{policy}, flash_pages_written'] - 1):+.0f} %) in {middle(policy, 'flash_writes'):.0f} writes and "
-              f"{middle(policy, 'flash_reads'):.0f} reads a second")
+              f"{middle(policy, 'flash_reads'):.0f} reads a second" + "".join(
+                  f"; the paper's {name}: {paper.fig8a(policy, what):.2f}" for what, name in (("rate", "rate"), ("flash_pages_written", "flash writes"))
+                  if policy != base and paper.fig8a(policy, what)))
     import plots
-    figure, axes = plots.grid(1, 3)
-    for axis, what, name in zip(axes[0], ("rate", "hit_ratio", "flash_pages_written"), ("transactions/s", "of the misses that flash answers", "pages written to flash/s")):
-        plots.bars(axis, {policy: middle(policy, what) for policy in POLICIES}, name, "")
+    figure, axes = plots.grid(2, 3)
+    for column, (what, name) in enumerate((("rate", "transactions/s"), ("hit_ratio", "of the misses that flash answers"), ("flash_pages_written", "pages written to flash/s"))):
+        plots.bars(axes[0][column], {policy: middle(policy, what) for policy in POLICIES}, name, "")
+        theirs = {f"{policy}, the paper's": paper.fig8a(policy, what) for policy in POLICIES if paper.fig8a(policy, what)}
+        plots.bars(axes[1][column], {policy: ratios[f"{policy}, {what}"] for policy in POLICIES} | theirs, name, f"of {base}")
     plots.save(figure, out, "fig8a", f"sysbench {MIX}, Zipf {ZIPF}, flash {FLASH} % of the data; emulated tiers, profile cloud")
     report.write(out, "fig8a", ratios, figures,
                  [f"sysbench {MIX}, {TABLES} tables of {ROWS} rows ({DATA / GIB:.2f} GiB in pages), Zipf {ZIPF}, memory {MEMORY} %, flash {FLASH} %, object buffer "
                   f"{BUFFER} %, {CLIENTS} clients, medians of {RUNS} runs of {TIME} s, each after {WARM_UP} s from empty flash"],
-                 of="each policy", against=base, profile=PROFILE)
+                 of="each policy", against=base, profile=PROFILE, paper=paper.FIG8A)
 
 
 if __name__ == "__main__":

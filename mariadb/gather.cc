@@ -24,7 +24,7 @@ static const size_t GATHERED_MAX= 256 * 1024, GATHERED_ROWS_MAX= 4096;
   entry's change. The two deadlock, and the more often, the longer a row is locked before its entry is changed.
 */
 static const size_t GATHERED_ROWS_WITH_ENTRIES_MAX= 64;
-/** A row that is longer is changed alone. */
+/** A row that is longer is changed alone, as is one of which parts may be kept apart. */
 static const size_t GATHERED_ROW_MAX= 64 * 1024;
 
 bool ha_terrace::may_gather() const
@@ -175,16 +175,14 @@ int ha_terrace::gathered_row()
 
 int ha_terrace::gather_update(const uchar *old_data, const uchar *new_data)
 {
-  m_row_bytes.clear();
-  m_row.encode(new_data, &m_row_bytes);
-  m_old_row_bytes.clear();
+  encode_primary(old_data, &m_primary_bytes);
+  encode_row(new_data, m_primary_bytes);
   m_row.encode(old_data, &m_old_row_bytes);
   if (m_row_bytes.equals(m_old_row_bytes.data(), m_old_row_bytes.size()))
     return HA_ERR_RECORD_IS_THE_SAME;
-  encode_primary(old_data, &m_primary_bytes);
   make_entries(old_data, m_primary_bytes, new_data, 0);
   make_entries(new_data, m_primary_bytes, old_data, 1);
-  bool alone= m_row_bytes.size() > GATHERED_ROW_MAX;
+  bool alone= m_row_bytes.size() > GATHERED_ROW_MAX || !m_spans.empty();
   for (const terrace_entry &entry : m_entries[1].list)
     alone|= entry.unique_len != SIZE_MAX;
   if (alone)

@@ -110,11 +110,11 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
     fetch.prefix= bytes_of(prefix->data(), prefix->size());
   if (m_ends || (m_locks_ahead && m_in_range))
     fetch.end= bytes_of(m_end.data(), m_end.size());
+  fetch.context= this;
   if (judges_entries())
-  {
     fetch.filter= judge_entry;
-    fetch.context= this;
-  }
+  if (may_lack_parts())
+    fetch.parts= wants_part;
   fetch.max_rows= max_rows;
   fetch.max_bytes= BATCH_BYTES;
   m_batch.size= sizeof m_batch;
@@ -127,9 +127,35 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   if (code)
     return code == TERRACE_NO_ROW ? HA_ERR_END_OF_FILE : map(code);
   m_batch_left= m_batch.count;
+  m_batch_hole= m_batch.first_hole;
   m_at_cursor= true;
   m_semi_read= m_semi_wanted && terrace_cursor_is_semi_consistent(m_cursor);
   return next_in_batch() ? 0 : HA_ERR_CRASHED;
+}
+
+/** Rows that are no longer are in their leaf, all of them, whatever their keys are. */
+static const uint64 ALWAYS_IN_LEAF= 400;
+
+/** Whether rows may come without long values that are not asked for. */
+bool ha_terrace::may_lack_parts()
+{
+  return m_row.longest() > ALWAYS_IN_LEAF && wanted();
+}
+
+bool ha_terrace::wants_part(void *context, terrace_bytes row, uint32_t name)
+{
+  ha_terrace *self= static_cast<ha_terrace *>(context);
+  return self->m_row.wants_part(row.data, row.len, name, self->wanted());
+}
+
+/** Whether the server asks for more of the current row than when it was fetched. */
+bool ha_terrace::lacks_wanted()
+{
+  const Holes holes= m_current.holes;
+  for (const terrace_hole *hole= holes.first; hole < holes.first + holes.count; hole++)
+    if (m_row.wants_part(m_current.value, m_current.value_length, hole->name, wanted()))
+      return true;
+  return is_cut() && first_bytes() > m_batch_first;
 }
 
 /**
@@ -137,7 +163,6 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
 */
 uint32 ha_terrace::first_bytes()
 {
-  static const uint64 ALWAYS_IN_LEAF= 400;    // with the longest key, too
   const MY_BITMAP *columns= wanted();
   if (!columns || m_row.longest() <= ALWAYS_IN_LEAF)
     return RowCodec::ALL;
@@ -168,9 +193,11 @@ bool ha_terrace::next_in_batch()
   const terrace_row &row= m_batch.first[m_batch_at++];
   m_current.key= row.key.data;
   m_current.key_length= (uint32) row.key.len;
-  m_current.primary_at= (uint32) row.primary_at;
+  m_current.primary_at= row.primary_at;
   m_current.value= row.value.data;
   m_current.value_length= (uint32) row.value.len;
+  m_current.holes= {m_batch_hole, row.holes};
+  m_batch_hole+= row.holes;
   m_batch_left--;
   return true;
 }
@@ -200,9 +227,9 @@ bool ha_terrace::unpack_row(uchar *buf)
     const uint32 at= m_current.primary_at;
     return m_hidden || m_primary.decode_key(m_current.key + at, m_current.key_length - at, buf);
   }
-  // A row that may be cut has no column that is asked for and computed.
-  const MY_BITMAP *columns= computes && !is_cut() ? nullptr : wanted();
-  if (!m_row.decode(m_current.value, m_current.value_length, buf, columns, is_cut()))
+  // A row that may be cut, or lacks parts, has no column that is asked for and computed of what is missing.
+  const MY_BITMAP *columns= computes && !is_cut() && !m_current.holes.count ? nullptr : wanted();
+  if (!m_row.decode(m_current.value, m_current.value_length, buf, columns, is_cut(), m_current.holes))
     return false;
   if (computes)
   {
@@ -249,8 +276,8 @@ int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
   {
     if (!next_in_batch())
       return HA_ERR_CRASHED;
-    if (is_cut() && first_bytes() > m_batch_first)
-      return read_again(buf, direction, prefix);        // the server asks for more than when the batch was fetched
+    if (lacks_wanted())
+      return read_again(buf, direction, prefix);
     return unpack(buf);
   }
   if (!m_current.key)

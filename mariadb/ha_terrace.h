@@ -156,6 +156,7 @@ private:
   {
     const uchar *key= nullptr, *value= nullptr;
     uint32 key_length= 0, primary_at= 0, value_length= 0;
+    terrace::Holes holes;
   };
   enum Direction { NOWHERE, FORWARD, BACKWARD };
 
@@ -200,6 +201,10 @@ private:
     return m_lock_type_write || (keyread_enabled() && m_tree != 0) ? nullptr : table->read_set;
   }
   uint32 first_bytes();
+  static bool wants_part(void *context, terrace_bytes row, uint32_t name);
+  bool may_lack_parts();
+  bool lacks_wanted();
+  void encode_row(const uchar *record, const terrace::Bytes &primary);
   /** Whether there is perhaps more of the current row than was fetched. */
   bool is_cut() const { return m_batch_want == TERRACE_WANT_START && m_current.value_length == m_batch_first; }
   void remember_position();
@@ -301,6 +306,7 @@ private:
   bool m_scan= false;
   bool m_scan_ended= false;             // a table scan came to its end
   terrace_rows m_batch= {};
+  const terrace_hole *m_batch_hole= nullptr;    // those of the next row of the batch
   size_t m_batch_at= 0;
   uint m_batch_left= 0, m_steps= 0;
   uint32_t m_batch_want= TERRACE_WANT_ROW;
@@ -321,6 +327,7 @@ private:
   ulonglong m_auto_rows= 0;             // rows of this statement for which numbers were last asked, not yet written
   ulonglong m_counter_past= 0;          // auto-increment values below were taken by this statement, or before it
   uint m_duplicate_index= MAX_KEY;      // of the last HA_ERR_FOUND_DUPP_KEY
+  std::vector<terrace_span> m_spans;    // of m_row_bytes, if it may have no room in its leaf
   terrace::Bytes m_row_bytes, m_old_row_bytes, m_primary_bytes, m_new_primary_bytes;
   /* The entries of a row, before and after an update. */
   struct Entries

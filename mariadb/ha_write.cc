@@ -57,6 +57,15 @@ int ha_terrace::make_entries(const uchar *record, const Bytes &primary, const uc
   return 0;
 }
 
+/** Makes m_row_bytes of the record, and m_spans, if the row may have no room in its leaf. */
+void ha_terrace::encode_row(const uchar *record, const Bytes &primary)
+{
+  static const size_t IN_LEAF= 3900;    // a row and its key that have no more bytes are in their leaf
+  m_row.encode(record, &m_row_bytes, &m_spans);
+  if (m_row_bytes.size() + primary.size() <= IN_LEAF)
+    m_spans.clear();
+}
+
 int ha_terrace::write_failed(int32_t code)
 {
   if (code == TERRACE_DUPLICATE)
@@ -156,8 +165,7 @@ int ha_terrace::insert_row(const uchar *buf)
   }
   else
     encode_primary(buf, &m_primary_bytes);
-  m_row_bytes.clear();
-  m_row.encode(buf, &m_row_bytes);
+  encode_row(buf, m_primary_bytes);
   make_entries(buf, m_primary_bytes, nullptr, 0);
   const terrace_bytes key= bytes_of(m_primary_bytes.data(), m_primary_bytes.size());
   const terrace_bytes row= bytes_of(m_row_bytes.data(), m_row_bytes.size());
@@ -167,8 +175,9 @@ int ha_terrace::insert_row(const uchar *buf)
   bool gone= false;
   do
   {
-    code= m_load ? terrace_load_row(m_load, key, row, entries.data(), entries.size())
-                 : terrace_row_insert(m_session->transaction(), m_table, key, row, entries.data(), entries.size());
+    code= m_load ? terrace_load_row(m_load, key, row, m_spans.data(), m_spans.size(), entries.data(), entries.size())
+                 : terrace_row_insert(m_session->transaction(), m_table, key, row, m_spans.data(), m_spans.size(),
+                                      entries.data(), entries.size());
     error= code ? write_failed(code) : 0;
     if (code == TERRACE_DUPLICATE && !m_load)
       if (int failed= lock_duplicate(m_primary_bytes, 0, &gone))
@@ -198,9 +207,7 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
 {
   encode_primary(old_data, &m_primary_bytes);
   encode_primary(new_data, &m_new_primary_bytes);
-  m_row_bytes.clear();
-  m_row.encode(new_data, &m_row_bytes);
-  m_old_row_bytes.clear();
+  encode_row(new_data, m_new_primary_bytes);
   m_row.encode(old_data, &m_old_row_bytes);
   if (m_row_bytes.equals(m_old_row_bytes.data(), m_old_row_bytes.size()))
     return HA_ERR_RECORD_IS_THE_SAME;   // done, and not counted as changed
@@ -214,8 +221,8 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
     const bool same_primary= m_hidden || m_primary.same(old_data, new_data);
     make_entries(old_data, m_primary_bytes, same_primary ? new_data : nullptr, 0);
     make_entries(new_data, m_primary_bytes, same_primary ? old_data : nullptr, 1);
-    code= terrace_row_update(txn, m_table, key, row, m_entries[0].list.data(), m_entries[0].list.size(),
-                             m_entries[1].list.data(), m_entries[1].list.size());
+    code= terrace_row_update(txn, m_table, key, row, m_spans.data(), m_spans.size(), m_entries[0].list.data(),
+                             m_entries[0].list.size(), m_entries[1].list.data(), m_entries[1].list.size());
     if (code)
     {
       const int error= write_failed(code);
@@ -239,7 +246,7 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
     bool gone= false;
     if (!code)
       code= terrace_row_insert(txn, m_table, bytes_of(m_new_primary_bytes.data(), m_new_primary_bytes.size()), row,
-                               m_entries[1].list.data(), m_entries[1].list.size());
+                               m_spans.data(), m_spans.size(), m_entries[1].list.data(), m_entries[1].list.size());
     if (code)
     {
       error= write_failed(code);

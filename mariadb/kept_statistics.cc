@@ -108,9 +108,9 @@ void keep_statistics(const std::string &key, const std::string &row, bool durabl
   Kept kept(true);
   if (!kept.is_open())
     return;
-  int32_t code= terrace_row_insert(kept.txn, kept.table, bytes_of(key), bytes_of(row), nullptr, 0);
+  int32_t code= terrace_row_insert(kept.txn, kept.table, bytes_of(key), bytes_of(row), nullptr, 0, nullptr, 0);
   if (code == TERRACE_DUPLICATE)
-    code= terrace_row_update(kept.txn, kept.table, bytes_of(key), bytes_of(row), nullptr, 0, nullptr, 0);
+    code= terrace_row_update(kept.txn, kept.table, bytes_of(key), bytes_of(row), nullptr, 0, nullptr, 0, nullptr, 0);
   if (!code)
     kept.commit(durable);
 }

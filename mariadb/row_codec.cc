@@ -60,6 +60,7 @@ void RowCodec::prepare(TABLE *table)
       variable.length_bytes= 2;
       variable.default_length= variable.field_length;
     }
+    variable.part= (uint16) written.columns.size();
     places[variable.number]= {variable.kind, true, variable.length_bytes, variable.null_bit, offset,
                               variable.null_offset, variable.field_length};
     written.columns.push_back({variable.number, (uint8) variable.kind, variable.length_bytes, variable.null_bit,
@@ -132,8 +133,14 @@ uint32 RowCodec::bytes_for(const MY_BITMAP *columns) const
   return bytes;
 }
 
-void RowCodec::encode(const uchar *record, Bytes *out) const
+/** Shorter values stay in their rows. */
+static const size_t SPAN_MIN= 256;
+
+void RowCodec::encode(const uchar *record, Bytes *out, std::vector<terrace_span> *spans) const
 {
+  out->clear();
+  if (spans)
+    spans->clear();
   uchar *to= out->reserve(1 + fixed_length);
   *to++= written.number;
   uchar *fixed= to;                     // starts with the null bits, as the record does
@@ -153,6 +160,7 @@ void RowCodec::encode(const uchar *record, Bytes *out) const
     if (variable.null_bit && record[variable.null_offset] & variable.null_bit)
       continue;
     const uchar *at= record + variable.offset;
+    const size_t begin= out->size();
     switch (variable.kind) {
     case FIXED:
       break;                            // is in the fixed part
@@ -170,7 +178,40 @@ void RowCodec::encode(const uchar *record, Bytes *out) const
       out->append(at, length);
       break;
     }
+    const size_t bytes= out->size() - begin - variable.length_bytes;
+    if (spans && bytes >= SPAN_MIN && out->size() <= UINT_MAX32)
+      spans->push_back({(uint32) (begin + variable.length_bytes), (uint32) bytes, variable.part});
   }
+}
+
+const RowLayouts::Layout *RowCodec::layout_of(const uchar *row, size_t length) const
+{
+  if (!length || *row == written.number)
+    return &written;
+  const auto is_its= [row](const Earlier &one) { return one.layout.number == *row; };
+  const auto found= std::find_if(earlier.begin(), earlier.end(), is_its);
+  return found == earlier.end() ? nullptr : &found->layout;
+}
+
+bool RowCodec::wants_part(const uchar *row, size_t length, uint32 name, const MY_BITMAP *wanted) const
+{
+  const RowLayouts::Layout *layout= layout_of(row, length);
+  if (!wanted || !layout || name >= layout->columns.size())
+    return true;                        // what makes no sense is found out when the row is decoded
+  const uint16 number= layout->columns[name].number;
+  return number != RowLayouts::DROPPED && bitmap_is_set(wanted, number);
+}
+
+/** Whether the value whose length stands here is missing: there is a hole behind the length, which then is passed. */
+static bool is_hole(const uchar *row, const uchar *at, const uchar *end, uint length_bytes, Holes *holes)
+{
+  const terrace_hole *hole= holes->first;
+  if (!holes->count || hole->at != (size_t) (at - row) + length_bytes || (size_t) (end - at) < length_bytes ||
+      read_length(at, length_bytes) != hole->len)
+    return false;
+  holes->first++;
+  holes->count--;
+  return true;
 }
 
 /** Whether a length and as many bytes stand before the end. */
@@ -180,13 +221,13 @@ static bool has_value(const uchar *at, const uchar *end, uint length_bytes)
   return left >= length_bytes && left - length_bytes >= read_length(at, length_bytes);
 }
 
-bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut) const
+bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut, Holes holes) const
 {
   if (length && *row != written.number)
-    return decode_earlier(row, length, record, wanted, cut);
+    return decode_earlier(row, length, record, wanted, cut, holes);
   if (length < 1 + fixed_length)
     return false;
-  const uchar *end= row + length;
+  const uchar *start= row, *end= row + length;
   row++;
   for (const Run &run : runs)
   {
@@ -205,6 +246,13 @@ bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_B
         memcpy(to, variable.default_bytes, variable.default_length);
       else
         memset(to, 0, variable.length_bytes + sizeof(uchar *));
+      continue;
+    }
+    if (is_hole(start, row, end, variable.length_bytes, &holes))
+    {
+      if (!wanted || bitmap_is_set(wanted, variable.number))
+        return false;
+      row+= variable.length_bytes;
       continue;
     }
     if (!has_value(row, end, variable.length_bytes))
@@ -239,7 +287,7 @@ bool RowCodec::decode(const uchar *row, size_t length, uchar *record, const MY_B
       break;
     }
   }
-  return row == end;
+  return row == end && !holes.count;
 }
 
 bool RowCodec::know(const RowLayouts &layouts)
@@ -345,7 +393,8 @@ bool RowCodec::put(uint16 number, bool null, const uchar *from, size_t bytes, uc
   return true;
 }
 
-bool RowCodec::decode_earlier(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut) const
+bool RowCodec::decode_earlier(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut,
+                              Holes holes) const
 {
   const auto is_its= [row](const Earlier &one) { return one.layout.number == *row; };
   const auto found= std::find_if(earlier.begin(), earlier.end(), is_its);
@@ -360,6 +409,13 @@ bool RowCodec::decode_earlier(const uchar *row, size_t length, uchar *record, co
     size_t bytes= column.length;
     if (column.kind != FIXED && !null)
     {
+      if (is_hole(row, at, end, column.length_bytes, &holes))
+      {
+        if (!wanted || (column.number != RowLayouts::DROPPED && bitmap_is_set(wanted, column.number)))
+          return false;
+        at+= column.length_bytes;
+        continue;
+      }
       if (!has_value(at, end, column.length_bytes))
       {
         const bool is_wanted= !wanted || (column.number != RowLayouts::DROPPED && bitmap_is_set(wanted, column.number));
@@ -381,7 +437,7 @@ bool RowCodec::decode_earlier(const uchar *row, size_t length, uchar *record, co
     if (!put(one.number, one.null, reinterpret_cast<const uchar *>(one.value.data()), one.value.size(), record))
       return false;
   }
-  return at == end;
+  return at == end && !holes.count;
 }
 
 } // namespace terrace

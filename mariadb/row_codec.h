@@ -9,6 +9,9 @@
     variable  for each VARCHAR, CHAR of a character set, TEXT, BLOB, JSON, GEOMETRY, in column order and unless NULL:
               the length as the record has it (1 to 4 bytes; 2 for CHAR), then the bytes. CHAR without its trailing
               spaces.
+  Long values of variable length may be kept apart by the engine (terrace_span), so that the rest has room in its leaf. A span's
+  name is its column's place in the layout that the row was written in. A reader who doesn't ask for such a column gets the row
+  with a hole where its bytes were.
   Columns that are not stored (virtual ones) are not in it. Equal rows have equal bytes: a NULL's place in the fixed part
   has the column's default, as it has in a record that InnoDB fills (the server compares those places too).
 
@@ -27,6 +30,13 @@
 
 namespace terrace {
 
+/** Where bytes of a row are missing that its reader did not ask for. */
+struct Holes
+{
+  const terrace_hole *first= nullptr;
+  uint32 count= 0;
+};
+
 class RowCodec
 {
 public:
@@ -37,19 +47,22 @@ public:
   const RowLayouts::Layout &layout() const { return written; }
   /** A column's value, for rows of layouts without it. */
   RowLayouts::Added value_of(uint16 number, const uchar *record) const;
-  /** Appends the row of `record` to `out`. */
-  void encode(const uchar *record, Bytes *out) const;
+  /** Makes `out` the row of `record`; `spans` gets the values of it that may be kept apart. */
+  void encode(const uchar *record, Bytes *out, std::vector<terrace_span> *spans= nullptr) const;
   /** How many of a row's first bytes surely have these columns, whatever their values are. `ALL`: nothing less than the row. */
   uint32 bytes_for(const MY_BITMAP *columns) const;
   static constexpr uint32 ALL= UINT_MAX32;
   /** No row has more bytes. */
   uint64 longest() const { return longest_row; }
+  /** Whether a part of a row, of which these are the first bytes, is of a column that is wanted; null: all are. */
+  bool wants_part(const uchar *row, size_t length, uint32 name, const MY_BITMAP *wanted) const;
   /**
     Fills `record`. `wanted` tells which columns of variable length are needed; null: all. `cut`: the row may go on behind
     these bytes, which have all that is wanted.
-    @return false if the bytes are no row of this table
+    @return false if the bytes are no row of this table, or have a hole where something is wanted
   */
-  bool decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut= false) const;
+  bool decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut= false,
+              Holes holes= Holes()) const;
 
 private:
   struct Run
@@ -65,7 +78,7 @@ private:
     RowLayouts::Kind kind;
     uint8 length_bytes;
     uchar null_bit;
-    uint16 number;
+    uint16 number, part;                // of the column in the table, and in the layout
     uint32 offset, null_offset, field_length, default_length;
     CHARSET_INFO *cs;
     const uchar *default_bytes;         // what a NULL's place has in a record; null: zeroes
@@ -106,7 +119,8 @@ private:
     RowLayouts::Layout layout;
     std::vector<uint> lacks;
   };
-  bool decode_earlier(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut) const;
+  const RowLayouts::Layout *layout_of(const uchar *row, size_t length) const;
+  bool decode_earlier(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut, Holes holes) const;
   void measure(const RowLayouts::Layout &layout);
   bool put(uint16 number, bool null, const uchar *from, size_t bytes, uchar *record) const;
 

@@ -43,7 +43,6 @@ int ha_terrace::write_sequence(const uchar *old_data, const uchar *new_data)
     mi_int8store(m_primary_bytes.reserve(8), row_id);
     m_primary_bytes.take(8);
   }
-  m_row_bytes.clear();
   m_row.encode(new_data, &m_row_bytes);
   const terrace_bytes key= bytes_of(m_primary_bytes.data(), m_primary_bytes.size());
   const terrace_bytes row= bytes_of(m_row_bytes.data(), m_row_bytes.size());
@@ -53,9 +52,9 @@ int ha_terrace::write_sequence(const uchar *old_data, const uchar *new_data)
   if (code)
     return map(code);
   if (old_data)
-    code= terrace_row_update(txn, m_table, key, row, nullptr, 0, nullptr, 0);
+    code= terrace_row_update(txn, m_table, key, row, nullptr, 0, nullptr, 0, nullptr, 0);
   else
-    code= terrace_row_insert(txn, m_table, key, row, nullptr, 0);
+    code= terrace_row_insert(txn, m_table, key, row, nullptr, 0, nullptr, 0);
   if (!code)
     code= terrace_txn_commit(txn, &ticket);
   if (!code && flush_at_commit() == FLUSH_AT_COMMIT)

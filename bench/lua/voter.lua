@@ -5,6 +5,7 @@ sysbench.cmdline.options = {
    votes = {"Votes that are there when the run begins", 1000000},
    engine = {"Storage engine", "Terrace"},
    limit = {"Votes that one number may give", 1000},
+   active = {"Percent of the area codes from which there are calls while the contest is on", 100},
 }
 
 local CONTESTANTS = {"Edwina Burnam", "Tabatha Gehling", "Kelly Clauss", "Jessie Alloway", "Alana Bregman", "Jessie Eichman"}
@@ -14,8 +15,8 @@ local STATES = {"AL", "AK", "AZ", "AR", "CA", "CO", "CT", "DE", "FL", "GA", "HI"
 local AREAS = 6 * #STATES
 local function area_code(n) return 200 + 2 * n end
 
-local function a_phone()
-   local area = sysbench.rand.uniform(1, AREAS)
+local function a_phone(areas)
+   local area = sysbench.rand.uniform(1, areas)
    return area_code(area) * 10000000 + sysbench.rand.uniform(0, 9999999), area_code(area)
 end
 
@@ -37,7 +38,7 @@ function prepare()
    end
    con:bulk_insert_init("INSERT INTO votes (vote_id, phone_number, state, contestant_number) VALUES")
    for n = 1, sysbench.opt.votes do
-      local phone, area = a_phone()
+      local phone, area = a_phone(AREAS)
       con:bulk_insert_next(string.format("(%d, %d, '%s', %d)", n, phone, STATES[math.ceil((area - 200) / 12)], sysbench.rand.uniform(1, #CONTESTANTS)))
    end
    con:bulk_insert_done()
@@ -85,7 +86,7 @@ function thread_done()
 end
 
 function event()
-   local phone, area = a_phone()
+   local phone, area = a_phone(math.max(1, math.floor(AREAS * sysbench.opt.active / 100)))
    local number = sysbench.rand.uniform(1, #CONTESTANTS)
    con:query("BEGIN")
    if first_of(contestant, number) == 1 and first_of(voter, phone) == 1 then

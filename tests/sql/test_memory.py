@@ -1,5 +1,5 @@
 """One setting bounds the engine: what a server has resident through a load of ten times as much, with compression, flash and
-prefetched scans, and through statements that lock many rows. `TERRACE_MEMORY_MIB` takes other settings, as "64,256"."""
+prefetched scans, and through statements that lock many rows. `TERRACE_MEMORY_MIB` takes other settings, as "32,256"."""
 
 import os
 import threading
@@ -43,7 +43,7 @@ class Watch:
         self.thread.join()
 
 
-@pytest.mark.parametrize("mib", [int(mib) for mib in os.environ.get("TERRACE_MEMORY_MIB", "32").split(",")])
+@pytest.mark.parametrize("mib", [int(mib) for mib in os.environ.get("TERRACE_MEMORY_MIB", "64").split(",")])
 def test_resident_memory_stays_within_the_setting_through_a_load_of_ten_times_as_much(mib, tmp_path, engine, run):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")

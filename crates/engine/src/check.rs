@@ -242,7 +242,7 @@ fn read_catalog(look: &Look, report: &mut Report) -> Tables {
     let mut entries = catalog::definition::Entries::default();
     let mut entry = |key: &[u8], value: &[u8]| {
         entries.add(key, value);
-        None
+        Vec::new()
     };
     let wanted = tree::Wanted { entry: &mut entry, named: &[], all_named: false, building: Vec::new() };
     let found = tree::walk(look, SpaceId::CATALOG, wanted);

@@ -1,6 +1,7 @@
 //! What a key is, what a commit is: trees, transactions, log, recovery.
 
 pub mod adopt;
+pub mod apart;
 pub mod btree;
 pub mod build;
 pub mod catalog;
@@ -41,6 +42,7 @@ pub mod txn;
 pub mod undo;
 pub mod version;
 
+pub use apart::{Hole, Row, Span};
 pub use build::load::Load;
 pub use build::{Alteration, NewIndex, Side};
 pub use config::Config;
@@ -53,5 +55,6 @@ pub use storage::Parts;
 pub use table::{Estimate, IndexDef, Table, TableDef};
 pub use terrace_tier::pool::Access;
 pub use txn::cancel::{Cancel, Scope as CancelScope};
+pub use txn::rows::apart::PartFilter;
 pub use txn::rows::{Entry, KeyChange, TryGet};
 pub use txn::{Isolation, Lock, Savepoint, Ticket, Txn};

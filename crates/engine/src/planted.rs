@@ -40,6 +40,10 @@ pub static EXTENT_NOT_NOTED: Switch = Switch::new();
 pub static COMMITTED_HOLLOW: Switch = Switch::new();
 /// A large value is written without a word in undo.
 pub static LARGE_NOT_NOTED: Switch = Switch::new();
+/// Purge of an update frees the parts of a row that the update kept.
+pub static KEPT_PART_FREED: Switch = Switch::new();
+/// An update keeps parts of a row that it has seen, and doesn't look whether the row still has them.
+pub static KEPT_PART_TRUSTED: Switch = Switch::new();
 /// Rollback puts a delete mark back that purge has passed already.
 pub static PURGED_MARK_KEPT: Switch = Switch::new();
 /// A truncated table's large values are numbered from 1 again, while undo still names the old ones.

@@ -1,7 +1,8 @@
 //! What a tree's value holds besides the user's bytes: who touched it last, and where its past is.
 //!
 //! Rows (primary tree): `flags u8 · transaction id 6 bytes · roll pointer u64 · row`, where the row is the
-//! bytes themselves or, with [`LARGE`], the reference to a large value.
+//! bytes themselves or, with [`LARGE`], the reference to a large value, or, with [`APART`], what is left of the row and the references to
+//! its parts (`apart`).
 //!
 //! Entries (secondary trees): the same head, then `offset of the primary key in the entry's key u16 ·
 //! extra bytes`. An entry has its own past, as a row has; so a reader of a secondary tree needs no
@@ -12,6 +13,7 @@ use smallvec::SmallVec;
 
 pub const DELETED: u8 = 1;
 pub const LARGE: u8 = 2;
+pub const APART: u8 = 4;
 pub const HEAD: usize = 15;
 /// What stands before an entry's extra bytes: the head and the primary key's offset.
 pub const ENTRY_HEAD: usize = HEAD + 2;
@@ -30,8 +32,17 @@ impl Head {
     pub fn deleted(self) -> bool {
         self.flags & DELETED != 0
     }
+    /// All of the row is a large value.
     pub fn large(self) -> bool {
         self.flags & LARGE != 0
+    }
+    /// Parts of the row are large values.
+    pub fn apart(self) -> bool {
+        self.flags & APART != 0
+    }
+    /// The row is where its head is, all of it.
+    pub fn in_leaf(self) -> bool {
+        self.flags & (LARGE | APART) == 0
     }
 
     pub fn encode(self) -> [u8; HEAD] {

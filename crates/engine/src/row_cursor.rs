@@ -9,12 +9,14 @@
 mod ahead;
 mod locking;
 
+use crate::apart::Hole;
 use crate::btree;
 use crate::error::{Error, Result};
 use crate::row::{self, Head};
 use crate::table::Table;
 use crate::txn::cancel::Scope;
-use crate::txn::rows::{ALL, STALE_MAX, payload};
+use crate::txn::rows::STALE_MAX;
+use crate::txn::rows::apart::{Asked, PartFilter, payload};
 use crate::txn::{Lock, Txn};
 use crate::version::{Reader, Seen, head_of, seen};
 use locking::{Last, Taken};
@@ -84,8 +86,11 @@ pub struct Cursor {
     /// The row or the extra bytes.
     rest: Vec<u8>,
     primary_at: usize,
-    /// Of a large row so many bytes are read.
+    /// Of a large row so many bytes are read, and of one with parts those that are wanted.
     enough: usize,
+    parts: Option<Box<PartFilter>>,
+    /// Where parts are missing in the row that was read last.
+    holes: Vec<Hole>,
     /// Rows that others have locked are left out instead of waited for.
     skips_locked: bool,
     /// Of a row that somebody else has locked, the committed version is returned, not locked.
@@ -153,7 +158,9 @@ impl Cursor {
             value,
             rest,
             primary_at: 0,
-            enough: ALL,
+            enough: usize::MAX,
+            parts: None,
+            holes: Vec::new(),
             skips_locked: false,
             wants_semi: false,
             semi: false,
@@ -251,7 +258,15 @@ impl Cursor {
     /// From now on, of a row that its leaf has no room for only the first `bytes` bytes are read; None: all. Rows that are in
     /// their leaf are whole as ever.
     pub fn set_enough(&mut self, bytes: Option<usize>) {
-        self.enough = bytes.unwrap_or(ALL);
+        self.enough = bytes.unwrap_or(usize::MAX);
+    }
+    /// From now on, of rows with parts that are kept apart, only those parts are read that `wants` says. None: all.
+    pub fn set_parts(&mut self, wants: Option<Box<PartFilter>>) {
+        self.parts = wants;
+    }
+    /// Where parts are missing in the row at hand: in [`Cursor::value`], or in what [`Cursor::row`] read last.
+    pub fn holes(&self) -> &[Hole] {
+        if self.in_place && self.index == 0 { &[] } else { &self.holes }
     }
 
     /// Looks again at the entry at hand, whose row is gone; if there is nothing any more, it goes on to the next.
@@ -328,7 +343,7 @@ impl Cursor {
         let value = self.cursor.value();
         match self.index {
             // None of it is wanted, or it wouldn't be read in place.
-            0 if value.first().is_some_and(|flags| flags & row::LARGE != 0) => &[],
+            0 if value.first().is_some_and(|flags| flags & (row::LARGE | row::APART) != 0) => &[],
             0 => value.get(row::HEAD..).unwrap_or(&[]),
             _ => value.get(row::ENTRY_HEAD..).unwrap_or(&[]),
         }
@@ -346,19 +361,10 @@ impl Cursor {
             out.extend_from_slice(self.value());
             return Ok(true);
         }
-        if std::mem::take(&mut self.has_row) && payload(&self.table, &self.value, self.enough, out)? {
-            return Ok(true);
-        }
-        let _scope = self.txn.cancellable();
-        let found = match self.lock {
-            Lock::None => {
-                let reader = self.reader();
-                self.row_nearby(reader, out)?
-                    || self.txn.read(&self.table, reader, self.primary_key(), self.enough, out)?
-            }
-            // The row is locked since the entry was returned.
-            lock => self.txn.get(&self.table, self.primary_key(), lock, out)?,
-        };
+        let mut holes = std::mem::take(&mut self.holes);
+        let read = self.read_row(out, &mut holes);
+        self.holes = holes;
+        let found = read?;
         if found || (self.lock == Lock::None && self.reader().view.is_none()) {
             return Ok(found);
         }
@@ -367,6 +373,26 @@ impl Cursor {
             self.table.name(),
             self.index
         )))
+    }
+
+    fn read_row(&mut self, out: &mut Vec<u8>, holes: &mut Vec<Hole>) -> Result<bool> {
+        holes.clear();
+        if std::mem::take(&mut self.has_row) && payload(&self.table, &self.value, self.asked(), out, holes)? {
+            return Ok(true);
+        }
+        let _scope = self.txn.cancellable();
+        match self.lock {
+            Lock::None => {
+                let reader = self.reader();
+                Ok(self.row_nearby(reader, out)?
+                    || self.txn.read(&self.table, reader, self.primary_key(), self.asked(), out, holes)?)
+            }
+            // The row is locked since the entry was returned.
+            lock => self.txn.get(&self.table, self.primary_key(), lock, out),
+        }
+    }
+    fn asked(&self) -> Asked<'_> {
+        Asked { enough: self.enough, parts: self.parts.as_deref() }
     }
 
     /// The row if what the tree has now is what the reader sees, all of it in the leaf. False: it is to
@@ -379,7 +405,7 @@ impl Cursor {
         let key = self.primary_key();
         let found = rows.seek(btree::Seek::AtLeast(key))? && rows.key() == key;
         let row = Head::decode(rows.value()).filter(|(head, _)| {
-            found && !head.deleted() && !head.large() && reader.sees(self.txn.core(), head.txn)
+            found && !head.deleted() && head.in_leaf() && reader.sees(self.txn.core(), head.txn)
         });
         if let Some((_, row)) = row {
             out.clear();
@@ -512,7 +538,7 @@ impl Cursor {
     /// it that is wanted. False: it is to be looked at more closely.
     fn look_in_place(&mut self, reader: Reader) -> Result<bool> {
         let Some((head, rest)) = Head::decode(self.cursor.value()) else { return Ok(false) };
-        if head.deleted() || (head.large() && self.enough > 0) || !reader.sees(self.txn.core(), head.txn) {
+        if head.deleted() || (!head.in_leaf() && self.enough > 0) || !reader.sees(self.txn.core(), head.txn) {
             return Ok(false);
         }
         self.primary_at = match self.index {
@@ -536,7 +562,8 @@ impl Cursor {
     fn open_value(&mut self) -> Result<bool> {
         if self.index == 0 {
             self.primary_at = 0;
-            return payload(&self.table, &self.value, self.enough, &mut self.rest);
+            let asked = Asked { enough: self.enough, parts: self.parts.as_deref() };
+            return payload(&self.table, &self.value, asked, &mut self.rest, &mut self.holes);
         }
         let parts = Head::decode(&self.value).and_then(|(_, rest)| row::entry_parts(rest));
         let Some((at, extra)) = parts.filter(|(at, _)| *at <= self.key.len()) else {

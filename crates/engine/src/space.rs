@@ -2,7 +2,8 @@
 //!
 //! Page 0 is the header, page 1 the root of the space's tree (if it has one) and stays it. Pages are
 //! numbered upward; freed ones form a chain through the pages themselves and are used again before new
-//! numbers are taken: the first of the chain that has left [`limbo`], if it is among the first few.
+//! numbers are taken: the first of the chain that has left [`limbo`], if it is among the first few. Those that only the object store has
+//! are left until a quarter of the space is free: a number that was never used costs nothing, and waits for nobody.
 //!
 //! | at | size | what |
 //! | --- | --- | --- |
@@ -63,6 +64,10 @@ pub(crate) const CHAIN_AT: usize = 48;
 const CHAIN_LOOKS: usize = 256;
 /// Free pages that are made ready beyond those needed: others may be faster.
 const READY_MORE: usize = 2;
+/// While less than one in so many pages is free, free pages that only the object store has are left there.
+const FREE_SHARE: u32 = 4;
+/// Pages on each side of one of the chain that are fetched with it.
+const AROUND: u32 = 16;
 
 /// Log bytes that allocating or freeing one page takes, the page's own content aside.
 pub const ALLOCATION_LOG: u64 = 480;
@@ -216,10 +221,22 @@ impl Space {
     pub fn ready(&self, count: usize, urgency: Urgency) -> Result<Ready> {
         let mut pins = Vec::new();
         let (mut passed, mut usable) = (None, 0);
-        let mut next = self.header.read().page().u32(at::FREE_HEAD);
+        let (mut next, fetches) = {
+            let guard = self.header.read();
+            let page = guard.page();
+            (page.u32(at::FREE_HEAD), page.u32(at::FREE_COUNT) > page.u32(at::NEXT) / FREE_SHARE)
+        };
         for _ in 0..CHAIN_LOOKS {
             if next == 0 || usable == count + READY_MORE {
                 break;
+            }
+            if self.pages.is_far(self.page_id(next)) {
+                if !fetches {
+                    break;
+                }
+                // What was freed together lies together, and is one behind the other in the chain.
+                let first = next.saturating_sub(AROUND);
+                self.pages.prefetch(self.page_id(first), next - first + 1 + AROUND);
             }
             let pin = self.pages.load(self.page_id(next), Access::Internal)?;
             let has_left = self.limbo.has_left(next);

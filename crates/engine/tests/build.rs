@@ -9,8 +9,8 @@ use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
 use terrace_engine::{
-    Access, Alteration, Engine, Entry, Error, IndexDef, Isolation, Lock, NewIndex, Parts, Seek, Side, Table,
-    TableDef, Txn,
+    Access, Alteration, Engine, Entry, Error, IndexDef, Isolation, Lock, NewIndex, Parts, Row, Seek, Side,
+    Span, Table, TableDef, Txn,
 };
 use terrace_io::disk::Disk;
 use terrace_sim::{SimDisk, SimWorld};
@@ -73,6 +73,9 @@ fn entries(table: &Table, key: u64, row: &[u8]) -> Vec<Owned> {
 fn put(txn: &Txn, table: &Table, key: u64, old: Option<&Vec<u8>>, row: &[u8]) -> Result<(), Error> {
     let new = entries(table, key, row);
     let new: Vec<_> = new.iter().map(Owned::entry).collect();
+    // Of large rows nearly all is kept apart.
+    let spans = [Span { at: 10, len: 8900, name: 0 }];
+    let row = Row { bytes: row, spans: &spans[..usize::from(row.len() == 9000)] };
     match old {
         None => txn.insert(table, &key.to_be_bytes(), row, &new),
         Some(old) => {

@@ -8,7 +8,8 @@ use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
 use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Load, Lock, Parts, Seek, Table, TableDef, Txn,
+    Access, Engine, Entry, Error, IndexDef, Isolation, Load, Lock, Parts, Row, Seek, Span, Table, TableDef,
+    Txn,
 };
 use terrace_sim::{SimDisk, SimWorld};
 
@@ -63,7 +64,13 @@ fn entries(keys: &[(Vec<u8>, Option<usize>, usize); 3]) -> Vec<Entry<'_>> {
 }
 
 fn insert(txn: &Txn, table: &Table, key: u64, row: &[u8]) -> Result<(), Error> {
-    txn.insert(table, &key.to_be_bytes(), row, &entries(&keys_of(key, row)))
+    txn.insert(table, &key.to_be_bytes(), with_spans(key, row), &entries(&keys_of(key, row)))
+}
+
+/// Of half of the large rows, nearly all is kept apart.
+fn with_spans(key: u64, row: &[u8]) -> Row<'_> {
+    const SPANS: [Span; 1] = [Span { at: 10, len: 8000, name: 0 }];
+    Row { bytes: row, spans: if key % 200 == 7 && row.len() == 9000 { &SPANS } else { &[] } }
 }
 
 fn delete(txn: &Txn, table: &Table, key: u64, row: &[u8]) -> Result<(), Error> {
@@ -71,7 +78,7 @@ fn delete(txn: &Txn, table: &Table, key: u64, row: &[u8]) -> Result<(), Error> {
 }
 
 fn add(load: &mut Load, key: u64, row: &[u8]) -> Result<(), Error> {
-    load.add(&key.to_be_bytes(), row, &entries(&keys_of(key, row)))
+    load.add(&key.to_be_bytes(), with_spans(key, row), &entries(&keys_of(key, row)))
 }
 
 /// The rows that a transaction sees by an index.

@@ -10,8 +10,8 @@ use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
 use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, KeyChange, Kind, Lock, Parts, Savepoint, Seek, Table,
-    TableDef, Txn,
+    Access, Engine, Entry, Error, IndexDef, Isolation, KeyChange, Kind, Lock, Parts, Row, Savepoint, Seek,
+    Span, Table, TableDef, Txn,
 };
 use terrace_io::disk::Disk;
 use terrace_io::random::Random;
@@ -111,6 +111,15 @@ struct Run {
     looks: (u64, u64, u64),
     /// How often nothing was left over.
     rests: u64,
+}
+
+/// What of a large row may be kept apart; nothing, of one in three.
+fn spans(row: &[u8]) -> Vec<Span> {
+    let span = |at, len, name| Span { at, len, name };
+    match row.len() as u32 {
+        len if len > 10_000 && len % 3 > 0 => vec![span(100, 4000, 1), span(6000, len - 6100, 2)],
+        _ => Vec::new(),
+    }
 }
 
 impl Run {
@@ -249,6 +258,22 @@ impl Run {
         self.other = (Other { generation, filled }, None);
     }
 
+    /// A row in place of `old`. Of a large one, what is kept apart often stays as it is, wholly or in part.
+    fn next_row(&mut self, old: Option<&Vec<u8>>) -> Vec<u8> {
+        let mut row = self.random_row();
+        if let Some(old) = old.filter(|old| !spans(old).is_empty())
+            && !self.sim.random.one_in(4)
+        {
+            let start = row[..9].to_vec();
+            row.clone_from(old);
+            row[..9].copy_from_slice(&start);
+            if self.sim.random.one_in(3) {
+                row[7000] ^= 1;
+            }
+        }
+        row
+    }
+
     fn random_row(&mut self) -> Vec<u8> {
         self.serial += 1;
         let random = &self.sim.random;
@@ -341,13 +366,15 @@ impl Run {
         match random.below(13) {
             12 => self.change_together(table, &txn, key, s)?,
             0..=5 => {
-                let row = self.random_row();
+                let row = self.next_row(s.sees.get(&key));
                 let new = keys(key, &row);
+                let spans = spans(&row);
+                let whole = Row { bytes: &row, spans: &spans };
                 match s.sees.get(&key) {
-                    None => txn.insert(table, &new.key, &row, &entries(&new))?,
+                    None => txn.insert(table, &new.key, whole, &entries(&new))?,
                     Some(old_row) => {
                         let old = keys(key, old_row);
-                        txn.update(table, &new.key, &row, &entries(&old), &entries(&new))?;
+                        txn.update(table, &new.key, whole, &entries(&old), &entries(&new))?;
                     }
                 }
                 s.sees.insert(key, row.clone());

@@ -318,6 +318,14 @@ typedef struct {
 
 typedef void (*terrace_key_fn)(void *context, terrace_bytes key);
 
+// A run of a row's bytes that may be kept apart from the row, if its leaf has no room for all of it.
+typedef struct {
+  uint32_t at;
+  uint32_t len;
+  // What the caller calls it; below 65536.
+  uint32_t name;
+} terrace_span;
+
 // An entry of a secondary index.
 typedef struct {
   size_t size;
@@ -356,6 +364,10 @@ typedef int32_t (*terrace_filter_fn)(void *context,
                                      uint32_t primary_at,
                                      terrace_bytes value);
 
+// Whether a part of a row that is kept apart from it is wanted. `row` is what is left of the row, `name` what the part's span was
+// called. All that is passed is borrowed for the callback, which must not use the cursor.
+typedef bool (*terrace_part_fn)(void *context, terrace_bytes row, uint32_t name);
+
 // What to fetch.
 typedef struct {
   size_t size;
@@ -371,13 +383,16 @@ typedef struct {
   terrace_bytes end;
   // Null: every entry is wanted.
   terrace_filter_fn filter;
-  // For the filter.
+  // Null: all parts of rows are wanted. Else where others are missing `terrace_rows.first_hole` says.
+  terrace_part_fn parts;
+  // For the filter, and for `parts`.
   void *context;
   // At most so many rows (at least one is tried); a cursor that locks hands over one, or those that were locked with it.
   uint32_t max_rows;
   // No further row is begun once the batch is so large.
   uint32_t max_bytes;
-  // With `TERRACE_WANT_START`: so many bytes, or all if the row has fewer.
+  // With `TERRACE_WANT_START`: so many bytes, or all if the row has fewer. A row with parts that are kept apart is whole but for
+  // those parts, unless this is 0.
   uint32_t first_bytes;
 } terrace_fetch;
 
@@ -386,8 +401,19 @@ typedef struct {
   terrace_bytes key;
   terrace_bytes value;
   // Where in the key the primary key starts.
-  size_t primary_at;
+  uint32_t primary_at;
+  // In so many places bytes of the value are missing.
+  uint32_t holes;
 } terrace_row;
+
+// Where a part is missing in a value.
+typedef struct {
+  uint32_t at;
+  // So many bytes belong there.
+  uint32_t len;
+  // What the part's span was called.
+  uint32_t name;
+} terrace_hole;
 
 // The rows fetched, where they lie.
 typedef struct {
@@ -396,6 +422,8 @@ typedef struct {
   // As in `terrace_batch`.
   bool ended;
   const terrace_row *first;
+  // Those of all rows, one behind the other: see `terrace_row.holes`.
+  const terrace_hole *first_hole;
 } terrace_rows;
 
 // The rows fetched.
@@ -690,19 +718,25 @@ int32_t terrace_table_check(const terrace_table *table,
                             uint32_t index,
                             uint64_t *entries);
 
-// Inserts a row and its entries in secondary indexes. On an error the row is not there.
+// Inserts a row and its entries in secondary indexes. On an error the row is not there. `spans` (null if there are none) are in
+// order, and don't touch.
 int32_t terrace_row_insert(terrace_txn *txn,
                            const terrace_table *table,
                            terrace_bytes key,
                            terrace_bytes row,
+                           const terrace_span *spans,
+                           size_t span_count,
                            const terrace_entry *entries,
                            size_t entry_count);
 
-// Replaces the row with this key. `old_entries` and `new_entries` are only those that change.
+// Replaces the row with this key. `old_entries` and `new_entries` are only those that change. Bytes of a span that the row
+// has apart already are not written again.
 int32_t terrace_row_update(terrace_txn *txn,
                            const terrace_table *table,
                            terrace_bytes key,
                            terrace_bytes row,
+                           const terrace_span *spans,
+                           size_t span_count,
                            const terrace_entry *old_entries,
                            size_t old_count,
                            const terrace_entry *new_entries,
@@ -869,7 +903,7 @@ int32_t terrace_cursor_fetch_rows(terrace_cursor *cursor,
                                   const terrace_fetch *fetch,
                                   terrace_rows *rows);
 
-// As `terrace_cursor_fetch_rows`, the rows one behind the other in one run of bytes.
+// As `terrace_cursor_fetch_rows`, the rows one behind the other in one run of bytes. Their parts are wanted, all of them.
 int32_t terrace_cursor_fetch(terrace_cursor *cursor,
                              const terrace_fetch *fetch,
                              terrace_batch *batch);
@@ -968,10 +1002,12 @@ int32_t terrace_load_begin_within(const terrace_engine *engine,
                                   size_t share,
                                   terrace_load **out);
 
-// Takes a row with its entries in all indexes. `TERRACE_DUPLICATE` may come here or in the end.
+// Takes a row with its entries in all indexes, as `terrace_row_insert` does. `TERRACE_DUPLICATE` may come here or in the end.
 int32_t terrace_load_row(terrace_load *load,
                          terrace_bytes key,
                          terrace_bytes row,
+                         const terrace_span *spans,
+                         size_t span_count,
                          const terrace_entry *entries,
                          size_t count);
 

@@ -11,7 +11,7 @@ use crate::error::{Code, Fault, guard};
 use crate::transaction::{TerraceTxn, lock_of};
 use std::cell::RefCell;
 use std::ffi::c_void;
-use terrace_engine::{Access, Buffers, Cursor, Lock, RowLock, Seek};
+use terrace_engine::{Access, Buffers, Cursor, Lock, PartFilter, RowLock, Seek};
 
 /// A position in one index. Freed by `terrace_cursor_close`, before its transaction.
 pub struct TerraceCursor {
@@ -26,6 +26,8 @@ pub struct TerraceCursor {
     /// What is not in the copy of the leaf.
     buffer: Vec<u8>,
     row: Vec<u8>,
+    /// Of `rows`.
+    holes: Vec<TerraceHole>,
 }
 
 /// The memory of a cursor that was closed, for this thread's next one.
@@ -150,6 +152,11 @@ pub type TerraceFilterFn = Option<
     ) -> i32,
 >;
 
+/// Whether a part of a row that is kept apart from it is wanted. `row` is what is left of the row, `name` what the part's span was
+/// called. All that is passed is borrowed for the callback, which must not use the cursor.
+pub type TerracePartFn =
+    Option<unsafe extern "C" fn(context: *mut c_void, row: TerraceBytes, name: u32) -> bool>;
+
 /// What to fetch.
 #[repr(C)]
 pub struct TerraceFetch {
@@ -166,13 +173,16 @@ pub struct TerraceFetch {
     pub end: TerraceBytes,
     /// Null: every entry is wanted.
     pub filter: TerraceFilterFn,
-    /// For the filter.
+    /// Null: all parts of rows are wanted. Else where others are missing `terrace_rows.first_hole` says.
+    pub parts: TerracePartFn,
+    /// For the filter, and for `parts`.
     pub context: *mut c_void,
     /// At most so many rows (at least one is tried); a cursor that locks hands over one, or those that were locked with it.
     pub max_rows: u32,
     /// No further row is begun once the batch is so large.
     pub max_bytes: u32,
-    /// With `TERRACE_WANT_START`: so many bytes, or all if the row has fewer.
+    /// With `TERRACE_WANT_START`: so many bytes, or all if the row has fewer. A row with parts that are kept apart is whole but for
+    /// those parts, unless this is 0.
     pub first_bytes: u32,
 }
 
@@ -204,6 +214,8 @@ pub struct TerraceRows {
     /// As in `terrace_batch`.
     pub ended: bool,
     pub first: *const TerraceRow,
+    /// Those of all rows, one behind the other: see `terrace_row.holes`.
+    pub first_hole: *const TerraceHole,
 }
 
 /// One of the rows fetched.
@@ -212,7 +224,19 @@ pub struct TerraceRow {
     pub key: TerraceBytes,
     pub value: TerraceBytes,
     /// Where in the key the primary key starts.
-    pub primary_at: usize,
+    pub primary_at: u32,
+    /// In so many places bytes of the value are missing.
+    pub holes: u32,
+}
+
+/// Where a part is missing in a value.
+#[repr(C)]
+pub struct TerraceHole {
+    pub at: u32,
+    /// So many bytes belong there.
+    pub len: u32,
+    /// What the part's span was called.
+    pub name: u32,
 }
 
 /// # Safety
@@ -242,6 +266,7 @@ pub unsafe extern "C" fn terrace_cursor_open(
             copies: 0,
             buffer,
             row,
+            holes: Vec::new(),
         });
         if options.skip_locked {
             cursor.cursor.skip_locked();
@@ -285,15 +310,17 @@ pub unsafe extern "C" fn terrace_cursor_fetch_rows(
         if fetch.size != size_of::<TerraceFetch>() || rows.size != size_of::<TerraceRows>() {
             return Err(Fault::invalid("terrace_fetch or terrace_rows of another version".into()));
         }
-        (rows.count, rows.ended, rows.first) = (0, false, std::ptr::null());
+        (rows.count, rows.ended, rows.first, rows.first_hole) =
+            (0, false, std::ptr::null(), std::ptr::null());
         // SAFETY: the caller's promise.
         rows.ended = unsafe { cursor.fetch(fetch)? };
         (rows.count, rows.first) = (cursor.rows.len() as u32, cursor.rows.as_ptr());
+        rows.first_hole = cursor.holes.as_ptr();
         Ok(if rows.count > 0 { Code::Ok } else { Code::NoRow })
     })
 }
 
-/// As `terrace_cursor_fetch_rows`, the rows one behind the other in one run of bytes.
+/// As `terrace_cursor_fetch_rows`, the rows one behind the other in one run of bytes. Their parts are wanted, all of them.
 ///
 /// # Safety
 /// `cursor` is open, `fetch` and what it points to are valid during the call, `batch` is valid and its `size` set.
@@ -309,6 +336,9 @@ pub unsafe extern "C" fn terrace_cursor_fetch(
         if fetch.size != size_of::<TerraceFetch>() || batch.size != size_of::<TerraceBatch>() {
             return Err(Fault::invalid("terrace_fetch or terrace_batch of another version".into()));
         }
+        if fetch.parts.is_some() {
+            return Err(Fault::invalid("a batch of packed rows has no room for holes".into()));
+        }
         (batch.rows, batch.ended, batch.data) = (0, false, TerraceBytes::EMPTY);
         // SAFETY: the caller's promise.
         batch.ended = unsafe { cursor.fetch(fetch)? };
@@ -317,7 +347,7 @@ pub unsafe extern "C" fn terrace_cursor_fetch(
         for row in &cursor.rows {
             // SAFETY: the cursor's memory stays until its next call.
             let (key, value) = unsafe { (row.key.get(), row.value.get()) };
-            append_row(&mut packed, key, row.primary_at, value);
+            append_row(&mut packed, key, row.primary_at as usize, value);
         }
         cursor.row = packed;
         (batch.rows, batch.data) = (cursor.rows.len() as u32, TerraceBytes::of(&cursor.row));
@@ -388,6 +418,7 @@ impl TerraceCursor {
         let (key, prefix, end) = unsafe { (fetch.key.get(), fetch.prefix.get(), fetch.end.get()) };
         let entry_only = fetch.want == TerraceWant::Entry as u32 || self.primary;
         self.rows.clear();
+        self.holes.clear();
         self.buffer.clear();
         (self.bytes, self.copies) = (0, 0);
         self.cursor.release();
@@ -399,11 +430,19 @@ impl TerraceCursor {
         }
         let starts = fetch.want == TerraceWant::Start as u32;
         self.cursor.set_enough(starts.then_some(fetch.first_bytes as usize));
+        let context = fetch.context.expose_provenance();
+        self.cursor.set_parts(fetch.parts.map(|wants| -> Box<PartFilter> {
+            // SAFETY: the caller's promise about the callback; the cursor asks it during this call only.
+            Box::new(move |row, name| unsafe {
+                wants(std::ptr::with_exposed_provenance_mut(context), TerraceBytes::of(row), u32::from(name))
+            })
+        }));
         self.cursor.lock_rows_later(fetch.filter.is_some());
         self.cursor.set_entries_only(fetch.want == TerraceWant::Entry as u32);
         self.cursor.batch_begin();
         let filled = self.fill(fetch, key, entry_only);
         self.cursor.batch_end();
+        self.cursor.set_parts(None);
         if filled.is_err() {
             self.rows.clear();
         }
@@ -502,7 +541,13 @@ impl TerraceCursor {
             (false, _) => kept(&mut self.buffer, &self.row),
         };
         self.bytes += value.len;
-        self.rows.push(TerraceRow { key, value, primary_at });
+        let holes = if entry_only && !self.primary { &[] } else { self.cursor.holes() };
+        self.holes.extend(holes.iter().map(|hole| TerraceHole {
+            at: hole.at,
+            len: hole.len,
+            name: u32::from(hole.name),
+        }));
+        self.rows.push(TerraceRow { key, value, primary_at: primary_at as u32, holes: holes.len() as u32 });
         Ok(true)
     }
 

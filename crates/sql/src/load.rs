@@ -5,7 +5,7 @@ use crate::catalog::TerraceTable;
 use crate::cursor::{TerraceBatch, append_row};
 use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, guard};
-use crate::row::{TerraceEntry, with_entries};
+use crate::row::{TerraceEntry, TerraceSpan, with_entries, with_row};
 use crate::transaction::TerraceTxn;
 use terrace_engine::Load;
 
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn terrace_load_begin_within(
     })
 }
 
-/// Takes a row with its entries in all indexes. `TERRACE_DUPLICATE` may come here or in the end.
+/// Takes a row with its entries in all indexes, as `terrace_row_insert` does. `TERRACE_DUPLICATE` may come here or in the end.
 ///
 /// # Safety
 /// `load` is open, key and row live during the call, `entries` are `count` valid entries.
@@ -71,14 +71,19 @@ pub unsafe extern "C" fn terrace_load_row(
     load: *mut TerraceLoad,
     key: TerraceBytes,
     row: TerraceBytes,
+    spans: *const TerraceSpan,
+    span_count: usize,
     entries: *const TerraceEntry,
     count: usize,
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (load, key, row) = unsafe { (&mut *load, key.get(), row.get()) };
-        // SAFETY: the caller's promise.
-        unsafe { with_entries(entries, count, |all| Ok(load.load.add(key, row, all)?)) }?;
+        unsafe {
+            let (load, key) = (&mut *load, key.get());
+            with_entries(entries, count, |all| {
+                with_row(row, spans, span_count, |row| Ok(load.load.add(key, row, all)?))
+            })?;
+        }
         Ok(Code::Ok)
     })
 }

@@ -4,7 +4,7 @@ use crate::bytes::TerraceBytes;
 use crate::catalog::TerraceTable;
 use crate::error::{Code, Fault, Result, guard};
 use crate::transaction::{TerraceTxn, lock_of};
-use terrace_engine::{Entry, KeyChange};
+use terrace_engine::{Entry, KeyChange, Row, Span};
 
 /// An entry of a secondary index.
 #[repr(C)]
@@ -61,7 +61,44 @@ pub(crate) unsafe fn with_entries<T>(
     }
 }
 
-/// Inserts a row and its entries in secondary indexes. On an error the row is not there.
+/// A run of a row's bytes that may be kept apart from the row, if its leaf has no room for all of it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TerraceSpan {
+    pub at: u32,
+    pub len: u32,
+    /// What the caller calls it; below 65536.
+    pub name: u32,
+}
+
+/// Hands `body` the row as the engine wants it.
+///
+/// # Safety
+/// `row` lives during the call, `spans` points to `count` spans.
+pub(crate) unsafe fn with_row<T>(
+    row: TerraceBytes,
+    spans: *const TerraceSpan,
+    count: usize,
+    body: impl FnOnce(Row<'_>) -> Result<T>,
+) -> Result<T> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { row.get() };
+    if count == 0 {
+        return body(bytes.into());
+    }
+    // SAFETY: the caller's promise.
+    let raw = unsafe { std::slice::from_raw_parts(spans, count) };
+    let one = |span: &TerraceSpan| {
+        let name =
+            u16::try_from(span.name).map_err(|_| Fault::invalid("a span's name is too large".into()))?;
+        Ok(Span { at: span.at, len: span.len, name })
+    };
+    let spans = raw.iter().map(one).collect::<Result<Vec<Span>>>()?;
+    body(Row { bytes, spans: &spans })
+}
+
+/// Inserts a row and its entries in secondary indexes. On an error the row is not there. `spans` (null if there are none) are in
+/// order, and don't touch.
 ///
 /// # Safety
 /// The handles are open; all bytes live during the call.
@@ -71,6 +108,8 @@ pub unsafe extern "C" fn terrace_row_insert(
     table: *const TerraceTable,
     key: TerraceBytes,
     row: TerraceBytes,
+    spans: *const TerraceSpan,
+    span_count: usize,
     entries: *const TerraceEntry,
     entry_count: usize,
 ) -> i32 {
@@ -79,14 +118,15 @@ pub unsafe extern "C" fn terrace_row_insert(
         unsafe {
             let (txn, table) = (&(*txn).txn, &(*table).table);
             with_entries(entries, entry_count, |entries| {
-                Ok(txn.insert(table, key.get(), row.get(), entries)?)
+                with_row(row, spans, span_count, |row| Ok(txn.insert(table, key.get(), row, entries)?))
             })?;
         }
         Ok(Code::Ok)
     })
 }
 
-/// Replaces the row with this key. `old_entries` and `new_entries` are only those that change.
+/// Replaces the row with this key. `old_entries` and `new_entries` are only those that change. Bytes of a span that the row
+/// has apart already are not written again.
 ///
 /// # Safety
 /// As `terrace_row_insert`.
@@ -96,6 +136,8 @@ pub unsafe extern "C" fn terrace_row_update(
     table: *const TerraceTable,
     key: TerraceBytes,
     row: TerraceBytes,
+    spans: *const TerraceSpan,
+    span_count: usize,
     old_entries: *const TerraceEntry,
     old_count: usize,
     new_entries: *const TerraceEntry,
@@ -107,7 +149,7 @@ pub unsafe extern "C" fn terrace_row_update(
             let (txn, table) = (&(*txn).txn, &(*table).table);
             with_entries(old_entries, old_count, |old| {
                 with_entries(new_entries, new_count, |new| {
-                    Ok(txn.update(table, key.get(), row.get(), old, new)?)
+                    with_row(row, spans, span_count, |row| Ok(txn.update(table, key.get(), row, old, new)?))
                 })
             })?;
         }

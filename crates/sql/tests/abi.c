@@ -73,7 +73,7 @@ static int32_t insert(terrace_txn *txn, terrace_table *table, const char *k, con
   char key[64];
   snprintf(key, sizeof key, "%s%s", s, k);
   terrace_entry entry = {sizeof entry, 1, bytes(key), strlen(s), strlen(s), bytes("extra")};
-  return terrace_row_insert(txn, table, bytes(k), bytes(r), &entry, 1);
+  return terrace_row_insert(txn, table, bytes(k), bytes(r), NULL, 0, &entry, 1);
 }
 
 static void commit(terrace_txn *txn) {
@@ -141,7 +141,7 @@ static void writes(terrace_engine *engine, terrace_table *table) {
   OK(terrace_txn_statement_rollback(txn));
   terrace_entry old = {sizeof old, 1, bytes("aak1"), 2, 2, bytes("extra")};
   terrace_entry new = {sizeof new, 1, bytes("eek1"), 2, 2, bytes("extra")};
-  OK(terrace_row_update(txn, table, bytes("k1"), bytes("row 1"), &old, 1, &new, 1));
+  OK(terrace_row_update(txn, table, bytes("k1"), bytes("row 1"), NULL, 0, &old, 1, &new, 1));
   commit(txn);
 
   txn = begin(engine);
@@ -163,6 +163,50 @@ static void count_key(void *context, terrace_bytes key) {
   ++*(int *)context;
 }
 
+static bool wants(void *context, terrace_bytes row, uint32_t name) {
+  TRUE(row.len == 9000 - 7000 && row.data[0] == 'b');
+  return name == *(uint32_t *)context;
+}
+
+/* A row of which a part is kept apart: read without it and with it, changed beside it; all is as before in the end. */
+static void parts(terrace_engine *engine, terrace_table *table) {
+  static char text[9000];
+  memset(text, 'b', sizeof text);
+  memset(text + 1000, 'p', 7000);
+  terrace_bytes row = {(const uint8_t *)text, sizeof text}, got;
+  terrace_span span = {1000, 7000, 7}, outside = {8000, 1001, 7}, nameless = {1000, 7000, 65536};
+  terrace_txn *txn = begin(engine);
+  IS(TERRACE_INVALID, terrace_row_insert(txn, table, bytes("p"), row, &outside, 1, NULL, 0));
+  IS(TERRACE_INVALID, terrace_row_insert(txn, table, bytes("p"), row, &nameless, 1, NULL, 0));
+  OK(terrace_row_insert(txn, table, bytes("p"), row, &span, 1, NULL, 0));
+  text[0] = 'B';
+  OK(terrace_row_update(txn, table, bytes("p"), row, &span, 1, NULL, 0, NULL, 0));
+  text[0] = 'b';
+  OK(terrace_row_update(txn, table, bytes("p"), row, &span, 1, NULL, 0, NULL, 0));
+  OK(terrace_row_get(txn, table, bytes("p"), TERRACE_LOCK_NONE, &got));
+  TRUE(got.len == sizeof text && memcmp(got.data, text, sizeof text) == 0);
+  terrace_cursor_options options = {sizeof options, 0, TERRACE_LOCK_NONE, false, false, false};
+  terrace_cursor *cursor = NULL;
+  OK(terrace_cursor_open(txn, table, &options, &cursor));
+  uint32_t wanted = 7;
+  terrace_fetch fetch = {sizeof fetch, TERRACE_SEEK_AT_LEAST, TERRACE_WANT_ROW, bytes("p"), bytes("p"), {NULL, 0}, NULL, wants, &wanted, 10, 100000, 0};
+  terrace_rows rows = {sizeof rows, 0, false, NULL, NULL};
+  OK(terrace_cursor_fetch_rows(cursor, &fetch, &rows));
+  TRUE(rows.count == 1 && rows.first[0].holes == 0 && rows.first[0].value.len == sizeof text);
+  wanted = 8;
+  OK(terrace_cursor_fetch_rows(cursor, &fetch, &rows));
+  TRUE(rows.count == 1 && rows.first[0].holes == 1 && rows.first[0].value.len == 2000 && rows.first[0].value.data[1000] == 'b');
+  TRUE(rows.first_hole[0].at == 1000 && rows.first_hole[0].len == 7000 && rows.first_hole[0].name == 7);
+  terrace_batch batch = {sizeof batch, 0, false, {NULL, 0}};
+  IS(TERRACE_INVALID, terrace_cursor_fetch(cursor, &fetch, &batch));
+  fetch.parts = NULL;
+  OK(terrace_cursor_fetch(cursor, &fetch, &batch));
+  TRUE(batch.data.len == sizeof(terrace_row_head) + 1 + sizeof text);
+  terrace_cursor_close(cursor);
+  OK(terrace_txn_rollback(txn));
+  terrace_txn_close(txn);
+}
+
 static void reads(terrace_engine *engine, terrace_table *table) {
   terrace_txn *txn = begin(engine);
   OK(terrace_txn_open_view(txn));
@@ -175,7 +219,7 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   terrace_cursor_options options = {sizeof options, 1, TERRACE_LOCK_NONE, false, false, false};
   terrace_cursor *cursor = NULL;
   OK(terrace_cursor_open(txn, table, &options, &cursor));
-  terrace_fetch fetch = {sizeof fetch, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, 10, 10000, 0};
+  terrace_fetch fetch = {sizeof fetch, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, NULL, 10, 10000, 0};
   terrace_batch batch = {sizeof batch, 0, false, {NULL, 0}};
   OK(terrace_cursor_fetch(cursor, &fetch, &batch));
   TRUE(batch.rows == 2);
@@ -191,7 +235,7 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   TRUE(equals(at, head.key_len, "eek1"));
   TRUE(equals(at + head.key_len, head.value_len, "row 1"));
 
-  terrace_rows rows = {sizeof rows, 0, false, NULL};
+  terrace_rows rows = {sizeof rows, 0, false, NULL, NULL};
   OK(terrace_cursor_fetch_rows(cursor, &fetch, &rows));
   TRUE(rows.count == 2);
   TRUE(equals(rows.first[0].key.data, rows.first[0].key.len, "bbk2") && rows.first[0].primary_at == 2);
@@ -215,7 +259,7 @@ static void reads(terrace_engine *engine, terrace_table *table) {
 
   /* Filtered before the row is read: what is skipped, ended, cancelled. An end that is a key. */
   int32_t verdicts[2] = {TERRACE_VERDICT_SKIP, TERRACE_VERDICT_KEEP};
-  terrace_fetch filtered = {sizeof filtered, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, judge, verdicts, 10, 10000, 0};
+  terrace_fetch filtered = {sizeof filtered, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, judge, NULL, verdicts, 10, 10000, 0};
   OK(terrace_cursor_fetch(cursor, &filtered, &batch));
   memcpy(&head, batch.data.data, sizeof head);
   TRUE(batch.rows == 1 && equals(batch.data.data + sizeof head, head.key_len, "eek1"));
@@ -246,7 +290,7 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   options.index = 0;
   options.lock = TERRACE_LOCK_EXCLUSIVE;
   OK(terrace_cursor_open(txn, table, &options, &cursor));
-  terrace_fetch first = {sizeof first, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, 10, 10000, 0};
+  terrace_fetch first = {sizeof first, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, NULL, 10, 10000, 0};
   OK(terrace_cursor_fetch(cursor, &first, &batch));
   TRUE(batch.rows == 1);
   terrace_txn *other = begin(engine);
@@ -365,6 +409,7 @@ int main(int argc, char **argv) {
   terrace_bytes properties = terrace_table_properties(table);
   TRUE(equals(properties.data, properties.len, "opaque"));
   writes(engine, table);
+  parts(engine, table);
   reads(engine, table);
   counters(engine, table);
   seen(engine);

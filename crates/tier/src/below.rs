@@ -92,6 +92,11 @@ pub trait Below: Send + Sync {
         let _ = (from, max);
         Vec::new()
     }
+    /// Whether the page would come from the object store, as things are: for who can do without it. Does no I/O.
+    fn is_far(&self, id: PageId) -> bool {
+        let _ = id;
+        false
+    }
     /// The page that was fetched with a first change is known dirty now.
     fn admitted(&self, id: PageId) {
         let _ = id;

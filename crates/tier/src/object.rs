@@ -29,6 +29,7 @@ use key::ObjectKey;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::AlignedBuf;
 use terrace_io::clock::Clock;
 use terrace_io::sched::Sched;
 use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
@@ -278,10 +279,12 @@ impl Objects {
     pub fn read_bodies(&self, purpose: Purpose, homes: &[InObject]) -> Vec<Result<Bytes, StoreError>> {
         let mut bodies = Vec::with_capacity(homes.len());
         for (group, from, to) in spans(homes) {
-            let mut span = vec![0; to - from];
+            // What is large goes back to the kernel when it is done with: workers' allocators would keep it.
+            let mut span = AlignedBuf::zeroed(to - from);
             let _reading = self.reading(group[0].key);
-            let got = self.get_range(purpose, &group[0].key, (HEADER + from) as u64, &mut span);
-            let got = got.map(|()| Bytes::from(span));
+            let offset = (HEADER + from) as u64;
+            let got = self.get_range(purpose, &group[0].key, offset, &mut span[..to - from]);
+            let got = got.map(|()| Bytes::from_owner(span));
             bodies.extend(group.iter().map(|home| match &got {
                 Ok(span) => Ok(span.slice(home.offset - from..home.offset - from + home.length)),
                 Err(error) => Err(error.clone()),
@@ -330,8 +333,9 @@ impl PageObjects for Objects {
         if let Some((from, to)) = flight.as_ref().and_then(|flight| flight.range(at))
             && let Some(flight) = flight
         {
-            let mut bytes = vec![0; to - from];
-            self.get_range(Purpose::PageMiss, &at.key, (HEADER + from) as u64, &mut bytes)?;
+            let mut bytes = AlignedBuf::zeroed(to - from);
+            let offset = (HEADER + from) as u64;
+            self.get_range(Purpose::PageMiss, &at.key, offset, &mut bytes[..to - from])?;
             return Ok(self.packer.unpack(flight.come(from, bytes).body(at), image)?);
         }
         self.read_one(at, image)

@@ -133,6 +133,11 @@ impl Pages {
         self.pool.prefetch(Stretch { from, count });
     }
 
+    /// Whether only the object store has the page, as things are. Does no I/O.
+    pub fn is_far(&self, id: PageId) -> bool {
+        self.pool.is_far(id)
+    }
+
     /// Whether any tier, or the log, has the page. May do I/O; no latch is held.
     pub fn exists(&self, id: PageId) -> Result<bool, ReadError> {
         match self.read(id, Access::Internal) {

@@ -292,6 +292,12 @@ impl Below for Path {
         self.run(ids, images)
     }
 
+    fn is_far(&self, id: PageId) -> bool {
+        let Located::At(home) = self.map.locate(id) else { return false };
+        let near = home.slot.is_some() || self.on_flash(id) || self.map.clean_copy(id, home.tag).is_some();
+        !near && home.object.is_some()
+    }
+
     fn admitted(&self, id: PageId) {
         if let Some(pending) = self.pending.get() {
             pending.admitted(id);

@@ -370,6 +370,11 @@ impl Pool {
         })
     }
 
+    /// Whether only the object store has the page, as things are.
+    pub(crate) fn is_far(&self, id: PageId) -> bool {
+        !self.has(id) && self.below.is_far(id)
+    }
+
     pub(crate) fn has(&self, id: PageId) -> bool {
         self.table.with(&self.arena, id, |no| no.is_some())
     }

@@ -50,8 +50,8 @@ pub struct Named {
     pub unfinished: bool,
 }
 
-/// Gets every entry's key and value; returns the large value that it names, if any.
-pub type OnEntry<'a> = dyn FnMut(&[u8], &[u8]) -> Option<Named> + 'a;
+/// Gets every entry's key and value; returns the large values that it names.
+pub type OnEntry<'a> = dyn FnMut(&[u8], &[u8]) -> Vec<Named> + 'a;
 
 /// What the walk shows, and to whom.
 pub struct Wanted<'a> {
@@ -89,7 +89,7 @@ impl Tree {
     pub fn check(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Report> {
         let mut entry = |key: &[u8], value: &[u8]| {
             visit(key, value);
-            None
+            Vec::new()
         };
         let building = self.space.building.lock().clone();
         let wanted = Wanted { entry: &mut entry, named: &[], all_named: false, building };
@@ -181,7 +181,7 @@ impl Walk<'_, '_> {
         let mut key = Vec::new();
         for slot in 0..node.count() {
             node.key_into(slot, &mut key);
-            if let Some(named) = (self.wanted.entry)(&key, node.value(slot)) {
+            for named in (self.wanted.entry)(&key, node.value(slot)) {
                 self.large(page, named);
             }
         }

@@ -24,6 +24,8 @@ const SINGLE_STEPS: u32 = 3;
 
 /// Entries that a checked cursor copies at a time, at the most.
 const CHECKED_MAX: usize = 64;
+/// Entries that are touched before they are copied.
+const TOUCHED: usize = 16;
 
 /// Leaves of a range from which on what lies behind them is fetched ahead.
 const RANGE_LEAVES: u8 = 2;
@@ -485,6 +487,9 @@ impl Cursor {
             self.run.reserve(to - from);
         }
         for slot in from..to {
+            if to - from > 1 && (slot - from).is_multiple_of(TOUCHED) {
+                node.touch(slot..to.min(slot + TOUCHED));
+            }
             let key = self.bytes.len();
             if !prefix.is_empty() {
                 self.bytes.extend_from_slice(prefix);

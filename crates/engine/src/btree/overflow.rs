@@ -82,7 +82,7 @@ impl Large {
         })
     }
 
-    pub(super) fn pages(self) -> u32 {
+    pub(crate) fn pages(self) -> u32 {
         self.len.div_ceil(PAYLOAD as u32).max(1)
     }
 
@@ -270,6 +270,33 @@ pub fn read_start(
         page = guard.page().u32(at::NEXT);
     }
     Ok(())
+}
+
+/// Whether the value is these bytes. One that is gone is not.
+pub fn equals(space: &Space, large: Large, bytes: &[u8], access: Access) -> Result<bool> {
+    let (mut page, pages) = (large.page, large.pages());
+    if large.len as usize != bytes.len() {
+        return Ok(false);
+    }
+    for index in 0..pages {
+        if !is_there(space, page) {
+            return Ok(false);
+        }
+        let guard = chained(space, page, pages - index, access)?;
+        if !large.owns(guard.page(), index) {
+            return Ok(false);
+        }
+        if is_hollow(guard.page()) {
+            return Err(space.corrupt(page, "its part of a large value was lost in a crash"));
+        }
+        let from = index as usize * PAYLOAD;
+        let here = &bytes[from..bytes.len().min(from + PAYLOAD)];
+        if guard.page().bytes(PAGE_HEADER, here.len()) != here {
+            return Ok(false);
+        }
+        page = guard.page().u32(at::NEXT);
+    }
+    Ok(true)
 }
 
 /// Gives the value's pages back. Freeing again what is free, wholly or in part, is harmless; so is freeing what

@@ -13,18 +13,20 @@ mod within;
 use super::sort::{Sort, Sorted};
 use super::spill::Spill;
 use super::{LOOK_EVERY, go_on, has_prefix, sort_budget, value_of};
+use crate::apart::Row;
 use crate::btree::bulk::{Bulk, Numbers, Unnamed};
 use crate::btree::modify::check_sizes;
 use crate::btree::overflow::{self, Way};
-use crate::btree::{MAX_KEY, Tree, max_inline_value};
+use crate::btree::{MAX_KEY, Tree};
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::row::{self, Head, LARGE};
+use crate::row::{self, Head};
 use crate::table::Table;
 use crate::txn::Txn;
 use crate::txn::fill::Filling;
-use crate::txn::rows::{ALL, Entry, payload};
+use crate::txn::rows::Entry;
+use crate::txn::rows::apart::{Asked, lay_out, payload};
 use crate::undo::RollPtr;
 use early::Early;
 use std::sync::Arc;
@@ -240,7 +242,8 @@ impl Engine {
 
 impl Load {
     /// Takes a row with its entries. Whether a key comes twice may be found later.
-    pub fn add(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+    pub fn add<'r>(&mut self, key: &[u8], row: impl Into<Row<'r>>, entries: &[Entry<'_>]) -> Result<()> {
+        let row = row.into();
         let owner = self.maker.owner.clone();
         let _scope = owner.cancellable();
         let added = match self.early {
@@ -254,15 +257,15 @@ impl Load {
     }
 
     /// As `add_row`. A duplicate is remembered.
-    fn add_noted(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+    fn add_noted(&mut self, key: &[u8], row: Row<'_>, entries: &[Entry<'_>]) -> Result<()> {
         let added = self.add_row(key, row, entries);
         if let Err(Error::Duplicate { .. }) = added {
-            self.duplicate = (key.to_vec(), row.to_vec());
+            self.duplicate = (key.to_vec(), row.bytes.to_vec());
         }
         added
     }
 
-    fn add_row(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+    fn add_row(&mut self, key: &[u8], row: Row<'_>, entries: &[Entry<'_>]) -> Result<()> {
         if key.len() > MAX_KEY {
             return Err(Error::TooLarge { what: "a key", len: key.len(), max: MAX_KEY });
         }
@@ -273,24 +276,18 @@ impl Load {
         let Some((rows, indexes)) = self.stages.split_first_mut() else {
             return Err(Error::Invalid("the table is filled already".into()));
         };
-        let mut head = Head { flags: 0, txn: 0, roll: RollPtr::NONE };
-        let value = if row.len() + row::HEAD <= max_inline_value(key.len()) {
-            row::value(head, row)
-        } else {
-            head.flags = LARGE;
-            let large = match self.maker.within {
-                true => self.maker.owner.write_large_of_load(&self.maker.table, row)?,
-                false => {
-                    let core = &self.maker.core;
-                    let unwritten = &mut self.unwritten;
-                    let way = if core.passes_by_log(row.len()) { Way::Past(unwritten) } else { Way::Logged };
-                    let large = overflow::write(rows.tree.space(), row, way, Urgency::Normal)?;
-                    core.write_many_through(unwritten)?;
-                    large
-                }
-            };
-            row::value(head, &large.encode())
-        };
+        let (maker, unwritten) = (&self.maker, &mut self.unwritten);
+        let (flags, rest) = lay_out(row, key.len(), &mut |bytes| match maker.within {
+            true => maker.owner.write_large_of_load(&maker.table, bytes),
+            false => {
+                let past = maker.core.passes_by_log(bytes.len());
+                let way = if past { Way::Past(unwritten) } else { Way::Logged };
+                let large = overflow::write(rows.tree.space(), bytes, way, Urgency::Normal)?;
+                maker.core.write_many_through(unwritten)?;
+                Ok(large)
+            }
+        })?;
+        let value = row::value(Head { flags, txn: 0, roll: RollPtr::NONE }, &rest);
         rows.push(key, Some(key.len()), &value)?;
         for entry in entries {
             let stage = entry.index.checked_sub(1).and_then(|at| indexes.get_mut(at));
@@ -357,7 +354,7 @@ impl Load {
         let table = self.maker.table.clone();
         let mut found = Vec::new();
         let key = if index == 0 {
-            payload(&table, value, ALL, &mut found)?;
+            payload(&table, value, Asked::ALL, &mut found, &mut Vec::new())?;
             key
         } else {
             let at = value.get(row::HEAD..).and_then(row::entry_parts).map_or(0, |(at, _)| at);
@@ -367,7 +364,7 @@ impl Load {
                 None => table.tree(0)?.get(key, Access::Normal, |value| value.map(<[u8]>::to_vec))?,
             };
             if let Some(row) = row {
-                payload(&table, &row, ALL, &mut found)?;
+                payload(&table, &row, Asked::ALL, &mut found, &mut Vec::new())?;
             }
             key
         };

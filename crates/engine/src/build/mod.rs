@@ -26,7 +26,8 @@ use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Want};
 use crate::row::{self, Head, TxnId};
 use crate::table::{IndexDef, Table, TableDef};
-use crate::txn::rows::{ALL, Entry};
+use crate::txn::rows::Entry;
+use crate::txn::rows::apart::Asked;
 use crate::txn::{Isolation, Txn};
 use crate::undo::RollPtr;
 use hashbrown::HashMap;
@@ -236,7 +237,7 @@ impl Alteration {
             key.clear();
             key.extend_from_slice(cursor.key());
             let sees = reader.sees(&self.core, head.txn);
-            if sees && !head.large() {
+            if sees && head.in_leaf() {
                 if head.deleted() {
                     continue;
                 }
@@ -248,7 +249,7 @@ impl Alteration {
                 // It may be a transaction that a crash has left, which nobody tells of.
                 self.watch.add_found(key, head.txn);
             }
-            if self.view.read(&self.table, reader, key, ALL, row)? {
+            if self.view.read(&self.table, reader, key, Asked::ALL, row, &mut Vec::new())? {
                 return Ok(true);
             }
         }
@@ -312,7 +313,7 @@ impl Alteration {
         key.clear();
         key.extend_from_slice(&self.duplicate);
         let view = self.round.as_ref().map_or(&self.view, |(view, _)| view);
-        view.read(&self.table, view.reader(), key, ALL, row)
+        view.read(&self.table, view.reader(), key, Asked::ALL, row, &mut Vec::new())
     }
 
     /// Keys of rows that changed and are in no round yet.
@@ -385,7 +386,7 @@ impl Alteration {
         key.clear();
         key.extend_from_slice(found);
         let view = if side == Side::Before { &self.view } else { view };
-        view.read(&self.table, view.reader(), key, ALL, row)
+        view.read(&self.table, view.reader(), key, Asked::ALL, row, &mut Vec::new())
     }
 
     /// Takes the entry of a row that is no longer so out of the built tree.

@@ -8,6 +8,7 @@
 use super::tally::{Difference, Tally};
 use super::undo::{Settled, Undo};
 use super::{Progress, Report, Tables, add_tree};
+use crate::apart;
 use crate::btree::check::{self as tree, Named, OnEntry, Wanted};
 use crate::btree::overflow::Large;
 use crate::catalog::Listed;
@@ -31,7 +32,7 @@ pub(super) fn check(look: &Look, tables: &Tables, undo: &Undo, progress: Progres
         if space.sinks() && !tables.names.contains_key(&space) {
             report.begin_part();
             let wanted =
-                Wanted { entry: &mut |_, _| None, named: &[], all_named: false, building: Vec::new() };
+                Wanted { entry: &mut |_, _| Vec::new(), named: &[], all_named: false, building: Vec::new() };
             let found = tree::walk(look, space, wanted);
             add_tree(report, &format!("space {space}, which the catalog has lost"), &found);
         }
@@ -73,23 +74,24 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// Judges an entry. `row` gets the key of its row if it is live. Returns the large value that it names.
-    fn entry(&mut self, key: &[u8], value: &[u8], row: &mut dyn FnMut(&[u8])) -> Option<Named> {
+    /// Judges an entry. `row` gets the key of its row if it is live. Returns the large values that it names.
+    fn entry(&mut self, key: &[u8], value: &[u8], row: &mut dyn FnMut(&[u8])) -> Vec<Named> {
         let Some((head, rest)) = Head::decode(value) else {
             self.headless += 1;
-            return None;
+            return Vec::new();
         };
         self.unborn += u64::from(head.txn > self.look.superblock.transactions);
         if head.deleted() && self.undo.whole && !self.undo.known.contains(&head.txn) {
             self.stale_marks += 1;
         }
-        let large = if head.large() { Large::decode(rest) } else { None };
-        if head.large() && (self.index != 0 || large.is_none()) {
+        let larges = if head.in_leaf() { None } else { apart::larges(head, rest) };
+        if !head.in_leaf() && (self.index != 0 || larges.is_none()) {
             self.senseless += 1;
         }
         self.live(key, value, row);
         let unfinished = self.undo.unfinished.contains(&head.txn);
-        large.filter(|_| self.index == 0).map(|large| Named { large, unfinished })
+        let larges = larges.filter(|_| self.index == 0).unwrap_or_default();
+        larges.into_iter().map(|large| Named { large, unfinished }).collect()
     }
 
     fn live(&mut self, key: &[u8], value: &[u8], row: &mut dyn FnMut(&[u8])) {

@@ -4,6 +4,7 @@
 //! and which large values undo still names.
 
 use super::{Report, Tables};
+use crate::apart;
 use crate::btree::overflow::Large;
 use crate::look::Look;
 use crate::row::{Head, TxnId};
@@ -198,9 +199,9 @@ impl Undo {
             _ => {}
         }
         if let Body::Change(Change { table, index: 0, old: Some(old), .. }) = record.body
-            && let Some((_, rest)) = Head::decode(old).filter(|(head, _)| head.large())
+            && let Some((head, rest)) = Head::decode(old).filter(|(head, _)| !head.in_leaf())
         {
-            self.named.entry(table).or_default().extend(Large::decode(rest));
+            self.named.entry(table).or_default().extend(apart::larges(head, rest).unwrap_or_default());
         }
     }
 

@@ -8,7 +8,7 @@
 //!
 //! | part | bytes |
 //! | --- | --- |
-//! | common | the first locks (a sixteenth of the eighth, 128 KiB at the least), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth), and the map, which may grow: a quarter of the eighth is the map's |
+//! | common | what the threads' allocators keep of what was given back to them (a sixteenth of the memory, 2 MiB at the most), the first locks (a sixteenth of the eighth, 128 KiB at the least), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth), and the map, which may grow: a quarter of the eighth is the map's |
 //! | map | what the map takes beyond that; but half of what there is stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
 //! | log | four times what may wait to be written: as it waits, while it is written, and as blocks |
 //! | flash index | index and ghost list of flash |
@@ -136,7 +136,7 @@ impl Config {
             frames: 0,
         };
         let work = budget.flash_queue + budget.packing + budget.prefetchers;
-        budget.common = eighth.saturating_sub(work).max(eighth / 4);
+        budget.common = eighth.saturating_sub(work).max(eighth / 4) + (self.memory.0 / 16).min(2 * MIB);
         let left = self.memory.0.saturating_sub(budget.parts().iter().map(|(_, bytes)| bytes).sum());
         budget.map = map.saturating_sub(eighth / 4).min(left / 2);
         budget.frames = (left - budget.map).max(FRAMES_MIN * FRAME);
@@ -218,7 +218,7 @@ mod tests {
     /// Throughput is the pool's: buffers are scaled down with the memory rather than take its frames.
     #[test]
     fn the_frames_have_most_of_the_memory_with_a_store_and_flash() {
-        for (mib, percent) in [(10, 26), (16, 48), (32, 66), (64, 70), (128, 72), (256, 72), (1024, 86)] {
+        for (mib, percent) in [(10, 20), (16, 42), (32, 59), (64, 66), (128, 70), (256, 71), (1024, 86)] {
             let config = config(mib, true);
             let budget = config.budget(&config.buffers(true), 0);
             let share = budget.frames_count() as u64 * PAGE_SIZE as u64 * 100 / (mib * MIB);

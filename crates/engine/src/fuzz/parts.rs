@@ -1,6 +1,7 @@
 //! Single blocks, records and values.
 
 use super::{Sample, sample, sized};
+use crate::apart::{self, Span};
 use crate::btree::overflow::Large;
 use crate::catalog;
 use crate::log::block::{self, BLOCK, BlockHeader, PAYLOAD};
@@ -75,13 +76,20 @@ pub fn record(mut bytes: &[u8]) {
 // --- undo ------------------------------------------------------------------------------------
 
 pub(super) fn undo_bodies() -> Vec<Body<'static>> {
-    let change =
-        Change { table: 7, index: 1, key: b"some key", old: Some(b"an old value, longer"), marked: false };
+    let change = Change {
+        table: 7,
+        index: 1,
+        key: b"some key",
+        old: Some(b"an old value, longer"),
+        marked: false,
+        kept: 0,
+    };
     vec![
         Body::Begin { state: State::Active, csn: 0 },
         Body::Prepare { xid: b"xid" },
         Body::Change(change),
         Body::Change(Change { old: None, ..change }),
+        Body::Change(Change { kept: 5, ..change }),
         Body::Change(Change { marked: true, ..change }),
         Body::Change(Change { marked: true, old: Some(b"only the head.."), ..change }),
         Body::Large { table: 7, large: Large { page: 9, len: 40_000, serial: 3 } },
@@ -166,13 +174,23 @@ pub fn row_samples() -> Vec<Sample> {
     let head = Head { flags: row::LARGE, txn: 77, roll: RollPtr::new(4, 99).fresh() };
     let large = Large { page: 3, len: 50_000, serial: 6 };
     let entry = row::value(Head { flags: 0, ..head }, &row::entry_rest(3, b"extra"));
-    vec![sample(row::value(head, &large.encode()), (1, 1)), sample(entry, (1, 1))]
+    let span = |at| Span { at, len: 300, name: 5 };
+    let parts = apart::encode(&[7; 1000], &[span(20), span(400)], &[large; 2]);
+    let parts = row::value(Head { flags: row::APART, ..head }, &parts);
+    vec![sample(row::value(head, &large.encode()), (1, 1)), sample(entry, (1, 1)), sample(parts, (1, 1))]
 }
 
 pub fn row(bytes: &[u8]) {
     let Some((head, rest)) = Head::decode(bytes) else { return };
     assert!(row::value(head, rest) == bytes && head.txn < 1 << 48);
-    let _ = (head.roll.page(), head.roll.at(), Large::decode(rest));
+    let _ = (head.roll.page(), head.roll.at(), apart::larges(head, rest), apart::kept(rest, rest));
+    if let Some((parts, body)) = apart::decode(rest) {
+        let mut from = 0;
+        for part in parts {
+            let _ = &body[from..part.at as usize];
+            from = part.at as usize;
+        }
+    }
     if let Some((at, extra)) = row::entry_parts(rest) {
         assert!(row::entry_rest(at, extra)[..] == *rest);
     }

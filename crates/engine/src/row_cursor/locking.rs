@@ -187,7 +187,7 @@ impl Cursor {
                 _ => return Ok(false),
             },
         };
-        if head.large() {
+        if !head.in_leaf() {
             return Ok(false);
         }
         let space = self.cursor.tree().space().id();

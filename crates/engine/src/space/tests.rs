@@ -39,6 +39,37 @@ fn pages_are_numbered_upward_and_freed_ones_used_first() {
     assert_eq!(space.counts(), SpaceCounts { pages: 6, free: 0, rows: 0 });
 }
 
+/// An allocation does not wait for the store while new numbers cost little.
+#[test]
+fn free_pages_that_only_the_store_has_are_left_until_a_quarter_is_free() {
+    let (pages, below, log) = testing::pages(200);
+    create(&pages, SPACE, Content::Nothing, Urgency::Normal).unwrap();
+    let reopened = || {
+        let pages = Arc::new(Pages::new(testing::world(), 200, below.clone(), log.clone()));
+        let space = Space::open(&pages, SPACE).unwrap();
+        (pages, space)
+    };
+    let space = Space::open(&pages, SPACE).unwrap();
+    (1..=100).for_each(|page| assert_eq!(take(&space), page));
+    (31..=50).for_each(|page| give(&space, page));
+    testing::flush_all(&pages, &below);
+    below.far.store(true, Ordering::Relaxed);
+    let (pages, space) = reopened();
+    let fetches = below.fetches.load(Ordering::Relaxed);
+    assert_eq!([take(&space), take(&space)], [101, 102], "of 101 pages 20 are free");
+    assert_eq!(below.fetches.load(Ordering::Relaxed), fetches);
+    for page in 51..=70 {
+        drop(space.pages().load(space.page_id(page), Access::Internal).unwrap());
+        give(&space, page);
+    }
+    testing::flush_all(&pages, &below);
+    let (_, space) = reopened();
+    assert_eq!([take(&space), take(&space)], [70, 69], "of 103 pages 40 are free");
+    // Those that are near are used at once.
+    below.far.store(false, Ordering::Relaxed);
+    assert_eq!(take(&space), 68);
+}
+
 #[test]
 fn a_freed_page_is_not_used_while_a_traversal_may_come_to_it() {
     let (_, space) = space(Content::Nothing);

@@ -2,6 +2,7 @@
 //! of neighbours go together (`btree::run`): one latch, one mini-transaction, one look at the undo page for all.
 
 use super::{State, Txn};
+use crate::apart;
 use crate::btree::run::{Run, Step, Wanted};
 use crate::btree::{Hint, MAX_ENTRY, Spot, TreeError, edit};
 use crate::error::{Error, Result};
@@ -119,11 +120,18 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
         };
         // What is marked stays where it is; of large values purge is to know.
         let kept = match parsed {
-            Some((head, _)) if marked && !head.large() => old.map(|old| &old[..row::HEAD]),
+            Some((head, _)) if marked && head.in_leaf() => old.map(|old| &old[..row::HEAD]),
             _ => old,
         };
         let number_of_index = self.table.number(self.index);
-        let change = Change { table: self.table.id, index: number_of_index, key, old: kept, marked };
+        let parts = match parsed {
+            Some((head, old)) if flags & row::APART != 0 && head.apart() && !head.deleted() && !marked => {
+                apart::kept(old, rest)
+            }
+            _ => 0,
+        };
+        let change =
+            Change { table: self.table.id, index: number_of_index, key, old: kept, marked, kept: parts };
         let Buffers { records, value } = &mut *self.buffers;
         let start = records.len();
         record::append(&Record { txn: me, before: self.last, body: Body::Change(change) }, records);

@@ -1,4 +1,4 @@
-//! Large values of rows: written before their row, in several mini-transactions, each of which notes in the
+//! Large values of rows, or of parts of rows (`crate::apart`): written before their row, in several mini-transactions, each of which notes in the
 //! transaction's undo how far the value has come. So a rollback frees a value whose row was not written, and
 //! recovery what a crash cut short.
 //!
@@ -48,18 +48,18 @@ impl Core {
 }
 
 impl Txn {
-    /// Writes the row into pages of its own, in the table's primary space. If it fails, what is written is
-    /// undone with the row operation.
+    /// Writes a row, or a part of one, into pages of its own, in the table's primary space. If it fails, what is written
+    /// is undone with the row operation.
     pub(super) fn write_large(
         &self,
         state: &mut State,
         table: &Table,
         space: &Space,
-        row: &[u8],
+        bytes: &[u8],
         by: By,
     ) -> Result<Large> {
         let (txn, before) = (state.id, state.last);
-        let mut way = match self.core.passes_by_log(row.len()) {
+        let mut way = match self.core.passes_by_log(bytes.len()) {
             true => Way::Past(&mut state.unwritten),
             false => Way::Logged,
         };
@@ -69,7 +69,7 @@ impl Txn {
         self.core.streams.make_room(stream, RECORD, Urgency::Normal)?;
         let mut noted = 0;
         let written =
-            overflow::write_noted(space, row, &mut way, (by, Urgency::Normal), &mut |mtr, large| {
+            overflow::write_noted(space, bytes, &mut way, (by, Urgency::Normal), &mut |mtr, large| {
                 if crate::planted::LARGE_NOT_NOTED.on() {
                     return;
                 }

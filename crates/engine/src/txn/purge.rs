@@ -7,6 +7,7 @@
 //! its rollback takes it away if purge has been there (`rollback`).
 
 use super::history::Past;
+use crate::apart::{self, Larges};
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, Plan, Tree, TreeError};
 use crate::core::{Core, PURGE_BATCH};
@@ -144,10 +145,11 @@ fn purge(core: &Core, past: &Past, marks: &mut Marks) -> Result<Purged> {
             Body::Change(change) => {
                 records += 1;
                 of = record.txn;
-                match large_of(&change) {
-                    Some(large) => purge_large(core, record.txn, &change, large)?,
-                    None if change.marked => marks.push(&change),
-                    None => {}
+                let larges = larges_of(&change);
+                if !larges.is_empty() {
+                    purge_larges(core, record.txn, &change, &larges)?;
+                } else if change.marked {
+                    marks.push(&change);
                 }
                 if marks.keys.len() >= MARKS_BYTES {
                     marks.purge(core, of)?;
@@ -206,36 +208,41 @@ fn tree_of(core: &Core, table: u32, index: u16) -> Result<Option<Arc<Tree>>> {
     Ok(core.catalog.by_id(table)?.and_then(|table| table.numbered(index)))
 }
 
-/// The large value that the row had before the change.
-fn large_of(change: &Change<'_>) -> Option<Large> {
-    let (head, rest) = change.old.filter(|_| change.index == 0).and_then(Head::decode)?;
-    if head.large() { Large::decode(rest) } else { None }
+/// The large values that the row had before the change, and not behind it.
+fn larges_of(change: &Change<'_>) -> Larges {
+    let old = change.old.filter(|_| change.index == 0).and_then(Head::decode);
+    let mut larges = old.and_then(|(head, rest)| apart::larges(head, rest)).unwrap_or_default();
+    if change.kept != 0 && !crate::planted::KEPT_PART_FREED.on() {
+        let mut bit = 0;
+        larges.retain(|_| {
+            bit += 1;
+            change.kept & 1 << (bit - 1) == 0
+        });
+    }
+    larges
 }
 
-/// A row had a large value: it is freed, with the row if that was marked.
-fn purge_large(core: &Core, txn: TxnId, change: &Change<'_>, large: Large) -> Result<()> {
+/// A row had large values: they are freed, with the row if that is marked still. Whatever has become of a mark, nobody reads what is
+/// behind it any more, and no value keeps a part of it; who was put over it, or goes back to it, frees them again, which is harmless.
+fn purge_larges(core: &Core, txn: TxnId, change: &Change<'_>, larges: &[Large]) -> Result<()> {
     let Some(tree) = tree_of(core, change.table, change.index)? else { return Ok(()) };
-    let mut is_free = !change.marked;
     if change.marked {
         let plan = Plan { urgency: Urgency::Reserve, ..Plan::remove() };
         tree.modify(&mut Hint::default(), change.key, plan, |spot| {
             let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
             let is_ours = head.is_some_and(|head| head.deleted() && head.txn == txn);
-            // A purge that was cut by a crash has removed the row, perhaps not yet its large value.
-            is_free = spot.value().is_none();
             if is_ours || crate::planted::REVIVED_ROW_PURGED.on() {
                 spot.remove();
-                is_free = true;
             }
             Ok::<_, TreeError>(Flow::Done)
         })?;
     }
-    if !is_free {
-        return Ok(());
+    for large in larges {
+        match overflow::free(tree.space(), *large, Urgency::Reserve) {
+            // A purge that was cut by a crash comes again: it may be freed already.
+            Ok(()) | Err(TreeError::Gone { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    match overflow::free(tree.space(), large, Urgency::Reserve) {
-        // A purge that was cut by a crash comes again: it may be freed already.
-        Ok(()) | Err(TreeError::Gone { .. }) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 //! in one mini-transaction. So a crash in mid-rollback leaves a shorter transaction to roll back.
 
 use super::{State, cancel, fill};
+use crate::apart;
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, MAX_ENTRY, Plan, Tree, TreeError};
 use crate::core::Core;
@@ -82,7 +83,7 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
     let copy = core.streams.read(at, |record| Copy {
         before: record.before,
         what: match record.body {
-            Body::Change(Change { table, index, key, old, marked }) => {
+            Body::Change(Change { table, index, key, old, marked, .. }) => {
                 What::Change { table, index, key: key.to_vec(), old: old.map(<[u8]>::to_vec), marked }
             }
             Body::Large { table, large } => What::Large { table, large },
@@ -154,12 +155,13 @@ struct Undoing<'a> {
 
 impl Undoing<'_> {
     /// Puts the value back that was there before. A delete mark that every reader sees goes, as purge makes it go,
-    /// which may have passed it by meanwhile; if it has a large value, that is freed before the record is taken off.
+    /// which may have passed it by meanwhile; if it has large values, these are freed before the record is taken off.
     fn run(&self, core: &Core, stream: &mut Stream, tree: &Arc<Tree>, hint: &mut Hint) -> Result<()> {
         let mark = self.old.and_then(Head::decode).filter(|(head, _)| head.deleted() && head.txn != self.me);
-        let large = mark
-            .filter(|(head, _)| head.large() && self.index == 0)
-            .and_then(|(_, rest)| Large::decode(rest));
+        let larges = mark
+            .filter(|_| self.index == 0)
+            .and_then(|(head, rest)| apart::larges(head, rest))
+            .unwrap_or_default();
         // What not every reader sees, purge has still to come to.
         let goes = || mark.is_some_and(|(head, _)| core.ids.sees(core.ids.oldest_view(), head.txn));
         let plan = Plan {
@@ -168,7 +170,7 @@ impl Undoing<'_> {
             new_pages: 0,
             urgency: Urgency::Reserve,
         };
-        let mut freeing = None;
+        let mut freeing = false;
         tree.modify(hint, self.key, plan, |spot| {
             let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
             // If it isn't ours any more, an attempt before this one took a mark away and went no further.
@@ -185,19 +187,21 @@ impl Undoing<'_> {
                     }
                 }
             }
-            freeing = large.filter(|_| gone);
-            if freeing.is_none() {
+            freeing = gone && !larges.is_empty();
+            if !freeing {
                 stream.take_off(spot.mtr(), self.at);
             }
             Ok::<_, TreeError>(Flow::Done)
         })?;
-        let Some(large) = freeing else {
+        if !freeing {
             stream.taken_off(self.at);
             return Ok(());
-        };
-        match overflow::free(tree.space(), large, Urgency::Reserve) {
-            Ok(()) | Err(TreeError::Gone { .. }) => {} // purge was faster
-            Err(error) => return Err(error.into()),
+        }
+        for large in larges {
+            match overflow::free(tree.space(), large, Urgency::Reserve) {
+                Ok(()) | Err(TreeError::Gone { .. }) => {} // purge was faster
+                Err(error) => return Err(error.into()),
+            }
         }
         take_off(core, stream, self.at)
     }

@@ -3,6 +3,7 @@
 //! A row operation that fails undoes what it had done itself, so that the statement can go on with
 //! the next row.
 
+pub(crate) mod apart;
 pub(crate) mod locking;
 mod several;
 
@@ -10,14 +11,15 @@ pub use several::KeyChange;
 
 use super::change::Act;
 use super::{Lock, State, Txn};
-use crate::btree::overflow::{self, Large};
-use crate::btree::{MAX_KEY, Tree, max_inline_value};
+use crate::apart::{Hole, Larges, Row};
+use crate::btree::overflow::{self, By};
+use crate::btree::{MAX_KEY, Tree};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
-use crate::row::{self, Head, LARGE, TxnId};
+use crate::row::{self, Head, TxnId};
 use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
-use std::borrow::Cow;
+use apart::{Asked, payload};
 use terrace_tier::pool::Access;
 
 /// What a row has in a secondary index.
@@ -37,9 +39,6 @@ pub struct Entry<'a> {
 /// Tries before a reader that always finds stale copies gives up: each try needs another writer.
 pub(crate) const STALE_MAX: usize = 10_000;
 
-/// Of a large row, all bytes.
-pub(crate) const ALL: usize = usize::MAX;
-
 /// What [`Txn::try_get`] can tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TryGet {
@@ -52,7 +51,14 @@ pub enum TryGet {
 
 impl Txn {
     /// Inserts a row with its entries.
-    pub fn insert(&self, table: &Table, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+    pub fn insert<'r>(
+        &self,
+        table: &Table,
+        key: &[u8],
+        row: impl Into<Row<'r>>,
+        entries: &[Entry<'_>],
+    ) -> Result<()> {
+        let row = row.into();
         if let Some(side) = self.side(table) {
             return side.insert(table, key, row, entries);
         }
@@ -63,14 +69,15 @@ impl Txn {
     }
 
     /// Changes a row that is there. Only the entries that change are given: the old ones, the new ones.
-    pub fn update(
+    pub fn update<'r>(
         &self,
         table: &Table,
         key: &[u8],
-        row: &[u8],
+        row: impl Into<Row<'r>>,
         old: &[Entry<'_>],
         new: &[Entry<'_>],
     ) -> Result<()> {
+        let row = row.into();
         if let Some(side) = self.side(table) {
             return side.update(table, key, row, old, new);
         }
@@ -116,36 +123,36 @@ impl Txn {
         self.core.keep_pace(&mut state.owed_for_slots);
     }
 
-    fn put_row(&self, state: &mut State, table: &Table, key: &[u8], row: &[u8], there: bool) -> Result<()> {
+    fn put_row(&self, state: &mut State, table: &Table, key: &[u8], row: Row<'_>, there: bool) -> Result<()> {
         if key.len() > MAX_KEY {
             return Err(Error::TooLarge { what: "a key", len: key.len(), max: MAX_KEY });
         }
-        let tree = table.tree(0)?;
-        let inline = row.len() + row::HEAD <= max_inline_value(key.len());
-        let (flags, rest) = if inline {
-            (0, Cow::Borrowed(row))
-        } else {
-            (
-                LARGE,
-                Cow::Owned(
-                    self.write_large(state, table, tree.space(), row, overflow::By::Statement)?
-                        .encode()
-                        .to_vec(),
-                ),
-            )
-        };
-        let mut past = false;
-        let done = self.change(state, table, 0, key, Some(rest.len()), |old| {
-            past = old.is_some();
-            match (old, there) {
-                (Some((head, _)), false) if !head.deleted() => Err(Error::Duplicate { index: 0 }),
-                (None, true) => Err(Error::Absent("the row".into())),
-                (Some((head, _)), true) if head.deleted() => Err(Error::Absent("the row".into())),
-                _ => Ok(Act::Put(flags, &rest)),
+        let mut keeps = there;
+        loop {
+            let (before, mut kept) = (state.last, Larges::new());
+            let (flags, rest) = self.store(state, table, key, row, keeps.then_some(&mut kept))?;
+            let (mut past, mut lost) = (false, false);
+            let done = self.change(state, table, 0, key, Some(rest.len()), |old| {
+                past = old.is_some();
+                match (old, there) {
+                    (Some((head, _)), false) if !head.deleted() => Err(Error::Duplicate { index: 0 }),
+                    (None, true) => Err(Error::Absent("the row".into())),
+                    (Some((head, _)), true) if head.deleted() => Err(Error::Absent("the row".into())),
+                    _ if !apart::names(old, &kept) && !crate::planted::KEPT_PART_TRUSTED.on() => {
+                        lost = true;
+                        Err(Error::RowChanged)
+                    }
+                    _ => Ok(Act::Put(flags, &rest)),
+                }
+            });
+            state.has_past |= past;
+            if !lost {
+                return done;
             }
-        });
-        state.has_past |= past;
-        done
+            // The row is another one since it was looked at: all is written, as if nothing had been there.
+            self.rollback_state(state, before)?;
+            keeps = false;
+        }
     }
 
     fn mark(&self, state: &mut State, table: &Table, index: usize, key: &[u8]) -> Result<()> {
@@ -228,12 +235,12 @@ impl Txn {
         })
     }
 
-    /// Writes a large row of a load; the reference to it.
-    pub(crate) fn write_large_of_load(&self, table: &Table, row: &[u8]) -> Result<overflow::Large> {
+    /// Writes a large value of a load, a row or a part of one; the reference to it.
+    pub(crate) fn write_large_of_load(&self, table: &Table, bytes: &[u8]) -> Result<overflow::Large> {
         let tree = table.tree(0)?;
         let mut state = self.state.lock();
         self.start(&mut state)?;
-        self.write_large(&mut state, table, tree.space(), row, overflow::By::Build)
+        self.write_large(&mut state, table, tree.space(), bytes, By::Build)
     }
 
     /// Makes sure that no live entry has this prefix, and that none can come before ours is in: a short
@@ -313,7 +320,7 @@ impl Txn {
         match lock {
             Lock::None => {
                 let reader = self.reader();
-                self.read(table, reader, key, ALL, out)
+                self.read(table, reader, key, Asked::ALL, out, &mut Vec::new())
             }
             Lock::Shared => self.get_locked(table, key, Mode::Shared, out),
             Lock::Exclusive => self.get_locked(table, key, Mode::Exclusive, out),
@@ -334,7 +341,7 @@ impl Txn {
             };
             match reader.sees(&self.core, head.txn) {
                 true if head.deleted() => TryGet::Absent,
-                true if !head.large() => {
+                true if head.in_leaf() => {
                     out.clear();
                     out.extend_from_slice(row);
                     TryGet::Hit
@@ -347,25 +354,27 @@ impl Txn {
         Ok(found.unwrap_or(TryGet::WouldBlock))
     }
 
-    /// A consistent read of one row; of a large one, only its first `enough` bytes.
+    /// A consistent read of one row, or of what is wanted of it (`payload`).
     pub(crate) fn read(
         &self,
         table: &Table,
         reader: Reader,
         key: &[u8],
-        enough: usize,
+        asked: Asked<'_>,
         out: &mut Vec<u8>,
+        holes: &mut Vec<Hole>,
     ) -> Result<bool> {
         let tree = table.tree(0)?;
         for _ in 0..STALE_MAX {
             let near = tree.get(key, Access::Normal, |value| match value {
                 None => Near::Nothing,
                 Some(value) => match Head::decode(value) {
-                    Some((head, row)) if !head.large() && reader.sees(&self.core, head.txn) => {
+                    Some((head, row)) if head.in_leaf() && reader.sees(&self.core, head.txn) => {
                         if head.deleted() {
                             return Near::Nothing;
                         }
                         out.clear();
+                        holes.clear();
                         out.extend_from_slice(row);
                         Near::Row
                     }
@@ -384,7 +393,7 @@ impl Txn {
                 Seen::Nothing => return Ok(false),
                 Seen::Stale => continue,
             };
-            if payload(table, &value, enough, out)? {
+            if payload(table, &value, asked, out, holes)? {
                 return Ok(true);
             }
         }
@@ -412,25 +421,4 @@ enum Near {
 enum Live {
     Entry,
     Undecided(InTheWay),
-}
-
-/// The row of a primary value; of a large one, its first `enough` bytes. False: it is a large value that is gone, so the
-/// copy is stale.
-pub(crate) fn payload(table: &Table, value: &[u8], enough: usize, out: &mut Vec<u8>) -> Result<bool> {
-    let Some((head, rest)) = Head::decode(value) else {
-        return Err(Error::Corrupt("a value without a head".into()));
-    };
-    out.clear();
-    if !head.large() {
-        out.extend_from_slice(rest);
-        return Ok(true);
-    }
-    let Some(large) = Large::decode(rest) else {
-        return Err(Error::Corrupt("a large value without a reference".into()));
-    };
-    match overflow::read_start(table.tree(0)?.space(), large, enough, Access::Scan, out) {
-        Ok(()) => Ok(true),
-        Err(crate::btree::TreeError::Gone { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }

@@ -6,13 +6,14 @@
 //! * Prepare: the XID
 //! * Change: `table u32 · index u16 · key length u16 · key · old value`. Kind Insert: the key was not
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
-//!   marked. What follows its head stayed, so the old value may be the head alone ([`Change::before`]).
+//!   marked. What follows its head stayed, so the old value may be the head alone ([`Change::before`]). Keep: an update that kept parts of
+//!   the row (`crate::apart`); before the old value stands `kept u64`, a bit for each of its parts.
 //! * Load: `table u32 · index u16 · published u8`: a tree is being built in bulk, or is the index's by now (`txn::fill`).
 //! * Extent: `table u32 · index u16 · load u64 · first u32 · count u32 · space u32`: page numbers of the space that the
 //!   build of that Load record has taken. Count is written over as they are given back.
 //! * Filled: `table u32 · index u16 · load u64`: the tree is the index's; its values carry that Load record's place.
-//! * Large: `table u32 · first page u32 · length u32 · serial u64`: a large value is written for a row that
-//!   the transaction's next Change, if it comes, puts. The page is the first one written so far.
+//! * Large: `table u32 · first page u32 · length u32 · serial u64`: a large value, a row or a part of one, is
+//!   written for a row that the transaction's next Change, if it comes, puts. The page is the first one written so far.
 
 use super::RollPtr;
 use crate::btree::overflow::Large;
@@ -28,6 +29,7 @@ const LARGE: u8 = 6;
 const LOAD: u8 = 7;
 const EXTENT: u8 = 8;
 const FILLED: u8 = 9;
+const KEEP: u8 = 10;
 
 const HEAD: usize = 17;
 /// Where in a Begin record the state is.
@@ -57,6 +59,8 @@ pub struct Change<'a> {
     pub old: Option<&'a [u8]>,
     /// The change was a delete mark: old and new share what follows the head.
     pub marked: bool,
+    /// Which parts of the old value the new one names, too.
+    pub kept: u64,
 }
 
 impl Change<'_> {
@@ -128,6 +132,7 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
         Body::Prepare { .. } => PREPARE,
         Body::Change(Change { old: None, .. }) => INSERT,
         Body::Change(Change { marked: true, .. }) => DELETE,
+        Body::Change(Change { kept: 1.., .. }) => KEEP,
         Body::Change(_) => UPDATE,
         Body::Large { .. } => LARGE,
         Body::Load { .. } => LOAD,
@@ -148,6 +153,9 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&c.index.to_le_bytes());
             out.extend_from_slice(&(c.key.len() as u16).to_le_bytes());
             out.extend_from_slice(c.key);
+            if c.kept != 0 {
+                out.extend_from_slice(&c.kept.to_le_bytes());
+            }
             out.extend_from_slice(c.old.unwrap_or(&[]));
         }
         Body::Large { table, large } => {
@@ -218,10 +226,18 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
             csn: u64::from_le_bytes(rest.get(1..9)?.try_into().ok()?),
         },
         PREPARE => Body::Prepare { xid: rest },
-        kind @ (INSERT | UPDATE | DELETE) => {
+        kind @ (INSERT | UPDATE | DELETE | KEEP) => {
             let key_len = usize::from(u16::from_le_bytes(rest.get(6..8)?.try_into().ok()?));
-            let old = rest.get(8 + key_len..)?;
-            if kind == INSERT && !old.is_empty() || kind == DELETE && old.len() < row::HEAD {
+            let mut old = rest.get(8 + key_len..)?;
+            let mut kept = 0;
+            if kind == KEEP {
+                let (bits, value) = old.split_first_chunk::<8>()?;
+                (kept, old) = (u64::from_le_bytes(*bits), value);
+            }
+            if kind == INSERT && !old.is_empty()
+                || kind == DELETE && old.len() < row::HEAD
+                || kind == KEEP && kept == 0
+            {
                 return None;
             }
             Body::Change(Change {
@@ -230,6 +246,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
                 key: rest.get(8..8 + key_len)?,
                 old: (kind != INSERT).then_some(old),
                 marked: kind == DELETE,
+                kept,
             })
         }
         LARGE if rest.len() == 4 + Large::ENCODED => {
@@ -272,10 +289,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_update_says_which_parts_it_kept() {
+        let old = row::value(Head { flags: row::APART, txn: 5, roll: RollPtr::NONE }, b"parts");
+        let change = Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: false, kept: 0 };
+        for kept in [0, 5, u64::MAX] {
+            let record =
+                Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(Change { kept, ..change }) };
+            let bytes = encode(&record);
+            assert_eq!(decode(&bytes), Some((record, bytes.len())));
+        }
+    }
+
+    #[test]
     fn a_mark_gives_back_the_value_that_it_was_set_on_and_no_other() {
         let head = |flags, txn| Head { flags, txn, roll: RollPtr::new(3, 100) };
         let (old, marked) = (row::value(head(0, 5), b"row"), row::value(head(row::DELETED, 6), b"row"));
-        let whole = Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: true };
+        let whole = Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: true, kept: 0 };
         let mark = Change { old: Some(&old[..row::HEAD]), ..whole };
         for change in [whole, mark] {
             let bytes = encode(&Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(change) });

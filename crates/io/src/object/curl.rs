@@ -6,6 +6,7 @@
 //!
 //! Not here: retries (see `adapter`) and signing (the crate's).
 
+use crate::aligned::AlignedBuf;
 use crate::cancel;
 use crate::object::wire;
 use async_trait::async_trait;
@@ -64,7 +65,38 @@ struct Exchange {
     to_send: VecDeque<Bytes>,
     sent: u64,
     headers: Vec<(String, String)>,
-    body: Vec<u8>,
+    body: Body,
+}
+
+/// An answer's bytes so far. What is large goes back to the kernel when it is done with ([`AlignedBuf`]).
+#[derive(Default)]
+struct Body {
+    room: Option<AlignedBuf>,
+    len: usize,
+}
+
+impl Body {
+    fn reserve(&mut self, more: usize) {
+        let needed = self.len + more;
+        if self.room.as_ref().is_some_and(|room| room.len() >= needed) || needed == 0 {
+            return;
+        }
+        let mut larger = AlignedBuf::zeroed(needed.max(2 * self.len));
+        if let Some(room) = &self.room {
+            larger[..self.len].copy_from_slice(&room[..self.len]);
+        }
+        self.room = Some(larger);
+    }
+    fn extend(&mut self, data: &[u8]) {
+        self.reserve(data.len());
+        if let Some(room) = &mut self.room {
+            room[self.len..self.len + data.len()].copy_from_slice(data);
+        }
+        self.len += data.len();
+    }
+    fn into_bytes(self) -> Bytes {
+        self.room.map_or_else(Bytes::new, |room| Bytes::from_owner(room).slice(..self.len))
+    }
 }
 
 impl Handler for Exchange {
@@ -84,10 +116,10 @@ impl Handler for Exchange {
     }
     // No `seek`: libcurl must not send a body a second time by itself, for a PUT may have landed.
     fn write(&mut self, data: &[u8]) -> Result<usize, WriteError> {
-        if self.body.len() + data.len() > ANSWER_MAX {
+        if self.body.len + data.len() > ANSWER_MAX {
             return Ok(0);
         }
-        self.body.extend_from_slice(data);
+        self.body.extend(data);
         Ok(data.len())
     }
     /// Called about once a second, and whenever something comes or goes. False ends the request.
@@ -223,7 +255,7 @@ fn answer(easy: &mut Easy2<Exchange>) -> Result<HttpResponse, HttpError> {
     for (name, value) in &exchange.headers {
         response = response.header(name, value);
     }
-    response.body(Bytes::from(exchange.body).into()).map_err(decode)
+    response.body(exchange.body.into_bytes().into()).map_err(decode)
 }
 
 /// No byte of the request can have reached the server.

@@ -28,7 +28,8 @@ use futures_util::StreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetRange, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
+    Error, GetOptions, GetRange, GetResultPayload, ObjectStore as _, ObjectStoreExt as _, PutMode,
+    PutOptions, PutPayload,
 };
 use parking_lot::{Mutex, RwLock};
 use pollster::block_on;
@@ -36,7 +37,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::time::Instant;
 
@@ -303,14 +304,22 @@ impl ObjectStore for Local {
             || {
                 let range = Some(GetRange::Bounded(offset..offset + length));
                 let options = GetOptions { range, ..GetOptions::default() };
-                let bytes = block_on(async { self.inner.get_opts(&path, options).await?.bytes().await });
-                let bytes = bytes.map_err(|e| failed(key, &e))?;
-                if bytes.len() as u64 != length {
-                    let cause = format!("{length} bytes from {offset} asked for, {} there", bytes.len());
+                let found = block_on(self.inner.get_opts(&path, options)).map_err(|e| failed(key, &e))?;
+                let there = found.range.end - found.range.start;
+                if there != length {
+                    let cause = format!("{length} bytes from {offset} asked for, {there} there");
                     return Err(StoreError::Refused { key: key.into(), cause });
                 }
-                buf.copy_from_slice(&bytes);
-                Ok(())
+                // Not by `bytes()`: what is read would be in memory twice.
+                match found.payload {
+                    GetResultPayload::File(file, _) => {
+                        let failed = |e: std::io::Error| refused_or_unavailable(key, e.kind(), e.to_string());
+                        file.read_exact_at(buf, offset).map_err(failed)
+                    }
+                    GetResultPayload::Stream(_) => {
+                        Err(StoreError::Refused { key: key.into(), cause: "a file was expected".into() })
+                    }
+                }
             },
         )
     }

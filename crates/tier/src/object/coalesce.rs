@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Sched};
 
@@ -42,7 +43,7 @@ impl Drop for Reserved {
 /// Bytes of an object that several pages are in.
 pub struct Span {
     from: usize,
-    bytes: Vec<u8>,
+    bytes: AlignedBuf,
     _reserved: Option<Reserved>,
 }
 
@@ -118,7 +119,7 @@ impl Flight<'_> {
     }
 
     /// These bytes have come, from `from` on: the others take theirs.
-    pub fn come(mut self, from: usize, bytes: Vec<u8>) -> Arc<Span> {
+    pub fn come(mut self, from: usize, bytes: AlignedBuf) -> Arc<Span> {
         let span = Arc::new(Span { from, bytes, _reserved: self.reserved.take() });
         self.with.drain(..).for_each(|seat| seat.tell(Answer::Come(span.clone())));
         span

@@ -2,6 +2,7 @@
 //! by one, in their order: so a statement of few rows fails at the row, and at the index, where it would have failed without a load.
 
 use super::Load;
+use crate::apart::{Row, Span};
 use crate::error::{Error, Result};
 use crate::txn::rows::Entry;
 use std::collections::HashSet;
@@ -19,13 +20,17 @@ struct OwnedEntry {
     value: Vec<u8>,
 }
 
-struct Row {
+struct Kept {
     key: Vec<u8>,
     row: Vec<u8>,
+    spans: Vec<Span>,
     entries: Vec<OwnedEntry>,
 }
 
-impl Row {
+impl Kept {
+    fn row(&self) -> Row<'_> {
+        Row { bytes: &self.row, spans: &self.spans }
+    }
     fn entries(&self) -> Vec<Entry<'_>> {
         let entries = self.entries.iter();
         entries
@@ -42,7 +47,7 @@ impl Row {
 
 #[derive(Default)]
 pub(super) struct Early {
-    rows: Vec<Row>,
+    rows: Vec<Kept>,
     bytes: usize,
     /// What must not come twice: the index, and what of a key is unique.
     taken: HashSet<(usize, Vec<u8>)>,
@@ -50,8 +55,9 @@ pub(super) struct Early {
 
 impl Early {
     /// False: there are too many to keep. A duplicate is known at once, as it would be without a load.
-    fn keep(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<bool> {
-        let more = key.len() + row.len() + entries.iter().map(|e| e.key.len() + e.value.len()).sum::<usize>();
+    fn keep(&mut self, key: &[u8], row: Row<'_>, entries: &[Entry<'_>]) -> Result<bool> {
+        let more =
+            key.len() + row.bytes.len() + entries.iter().map(|e| e.key.len() + e.value.len()).sum::<usize>();
         if self.rows.len() + 1 >= ROWS_MIN || self.bytes + more > BYTES_MAX {
             return Ok(false);
         }
@@ -70,25 +76,26 @@ impl Early {
             value: e.value.to_vec(),
         };
         let entries = entries.iter().map(owned).collect();
-        self.rows.push(Row { key: key.to_vec(), row: row.to_vec(), entries });
+        let (key, row, spans) = (key.to_vec(), row.bytes.to_vec(), row.spans.to_vec());
+        self.rows.push(Kept { key, row, spans, entries });
         Ok(true)
     }
 }
 
 impl Load {
     /// Keeps a row, or gives those that are kept, and this one, to the sorts.
-    pub(super) fn add_early(&mut self, key: &[u8], row: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+    pub(super) fn add_early(&mut self, key: &[u8], row: Row<'_>, entries: &[Entry<'_>]) -> Result<()> {
         let Some(early) = &mut self.early else { return self.add_noted(key, row, entries) };
         match early.keep(key, row, entries) {
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(error) => {
-                self.duplicate = (key.to_vec(), row.to_vec());
+                self.duplicate = (key.to_vec(), row.bytes.to_vec());
                 return Err(error);
             }
         }
         for kept in self.early.take().unwrap_or_default().rows {
-            self.add_noted(&kept.key, &kept.row, &kept.entries())?;
+            self.add_noted(&kept.key, kept.row(), &kept.entries())?;
         }
         self.add_noted(key, row, entries)
     }
@@ -98,7 +105,7 @@ impl Load {
         let Some(early) = self.early.take() else { return Ok(false) };
         let (table, owner) = (self.maker.table.clone(), self.maker.owner.clone());
         for kept in early.rows {
-            let inserted = owner.insert(&table, &kept.key, &kept.row, &kept.entries());
+            let inserted = owner.insert(&table, &kept.key, kept.row(), &kept.entries());
             if let Err(Error::Duplicate { .. }) = inserted {
                 self.duplicate = (kept.key, kept.row);
             }

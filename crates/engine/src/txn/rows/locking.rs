@@ -2,7 +2,7 @@
 //!
 //! A row is looked at and locked under its leaf's latch, which who changes it needs, too.
 
-use super::{ALL, payload};
+use super::apart::{Asked, payload};
 use crate::btree::Found;
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
@@ -40,7 +40,7 @@ impl Txn {
             }
         };
         match found {
-            Locked::Row(_) => payload(table, &value, ALL, out),
+            Locked::Row(_) => payload(table, &value, Asked::ALL, out, &mut Vec::new()),
             _ => Ok(false),
         }
     }
@@ -164,7 +164,10 @@ impl Txn {
         let me = state.id;
         let plain = |(_, value): &(&[u8], &[u8])| {
             Head::decode(value).is_some_and(|(head, _)| {
-                !head.deleted() && !head.large() && !self.is_others(me, head) && !self.is_too_new(state, head)
+                !head.deleted()
+                    && head.in_leaf()
+                    && !self.is_others(me, head)
+                    && !self.is_too_new(state, head)
             })
         };
         let keys = rows.take_while(plain).map(|(key, _)| key);

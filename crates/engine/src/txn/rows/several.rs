@@ -65,7 +65,7 @@ impl Txn {
             run.iter().for_each(|_| self.pay(state));
             if is_large(&run[0]) {
                 for KeyChange { key, put, .. } in run {
-                    self.put_row(state, table, key, put.unwrap_or(&[]), true)?;
+                    self.put_row(state, table, key, put.unwrap_or(&[]).into(), true)?;
                 }
                 continue;
             }
