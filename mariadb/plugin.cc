@@ -66,7 +66,7 @@ static MYSQL_SYSVAR_STR(without, without, FIXED,
 static MYSQL_SYSVAR_STR(object, object_url, FIXED,
                         "Where cold blocks go: s3://bucket/prefix, gs://bucket/prefix, az://bucket/prefix or a directory. Default: none", nullptr, nullptr,
                         nullptr);
-static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED, "URL of an S3 server that is not Amazon's",
+static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED, "URL of a server that is not the provider's own",
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(compression, compression, FIXED,
                         "How pages are compressed in objects: zstd, lz4, none; for tables without the option COMPRESSION. "
