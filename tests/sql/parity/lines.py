@@ -7,9 +7,9 @@ after a while `waits`; a step of `a?` is what it answered then, and one of `a!` 
 import pathlib
 import random
 import re
-import threading
 
 import pymysql
+from patient import Patient
 
 FILE = pathlib.Path(__file__).parent / "lines.tsv"
 ENGINES = ("InnoDB", "ROCKSDB", "Terrace")
@@ -38,10 +38,9 @@ def write(found):
     FILE.write_text("\n".join(lines) + "\n")
 
 
-class Session:
+class Session(Patient):
     def __init__(self, server, database):
         self.connection = server.connect(database=database)
-        self.thread, self.answer = None, None
         for setting in ("innodb_lock_wait_timeout = 30", "terrace_lock_wait_timeout_ms = 30000", "rocksdb_lock_wait_timeout = 30"):
             try:
                 self.connection.cursor().execute(f"SET SESSION {setting}")
@@ -60,18 +59,6 @@ class Session:
             self.answer = f"error {error.args[0]}"
         except AttributeError:
             self.answer = "the connection was closed"
-
-    def run(self, statement, patience):
-        if self.thread and self.thread.is_alive():
-            return "waits for its last answer"
-        self.thread = threading.Thread(target=self._run, args=(statement,), daemon=True)
-        self.thread.start()
-        self.thread.join(patience)
-        return "waits" if self.thread.is_alive() else self.answer
-
-    def wait(self):
-        self.thread.join(120)
-        return "still waits" if self.thread.is_alive() else self.answer
 
 
 def shown(rows):
