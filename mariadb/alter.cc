@@ -68,7 +68,8 @@ typedef Alter_context Context;
 bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition &changed) const
 {
   return field.real_type() == MYSQL_TYPE_VARCHAR && !field.vcol_info && changed.length >= field.field_length &&
-         changed.type_handler() == field.type_handler() && changed.charset == field.charset();
+         changed.type_handler() == field.type_handler() && changed.charset == field.charset() &&
+         changed.compression_method() == field.compression_method();
 }
 
 /** A longer part of a longer VARCHAR, if KeyCodec::makes_same finds it so: both are the whole column. */

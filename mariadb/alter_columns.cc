@@ -11,7 +11,8 @@ namespace {
 bool same_column(const TABLE *before, const Field *one, const TABLE *after, const Field *other)
 {
   if (one->real_type() != other->real_type() || one->stored_in_db() != other->stored_in_db() ||
-      one->charset() != other->charset() || (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
+      one->charset() != other->charset() || one->compression_method() != other->compression_method() ||
+      (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
       one->real_maybe_null() != other->real_maybe_null())
     return false;
   if (one->null_ptr && (one->null_bit != other->null_bit || one->null_ptr - before->record[0] !=
@@ -64,7 +65,8 @@ bool same_records(const TABLE *before, const TABLE *after)
 static bool same_values(const Field *one, const Field *other)
 {
   if (one->real_type() != other->real_type() || one->stored_in_db() != other->stored_in_db() ||
-      one->charset() != other->charset() || (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
+      one->charset() != other->charset() || one->compression_method() != other->compression_method() ||
+      (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
       (one->real_maybe_null() && !other->real_maybe_null()))
     return false;
   if (one->real_type() == MYSQL_TYPE_VARCHAR)

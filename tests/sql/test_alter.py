@@ -475,3 +475,22 @@ def test_what_copies_the_table_is_refused_beside_writers(db, engine, run):
             assert refused.value.args[0] in (1845, 1846), refused.value
             run(db, f"ALTER TABLE t {change}")
         assert run(db, "SELECT COUNT(*), SUM(v) FROM t") == [(100, -5050)]
+
+
+@pytest.mark.parametrize("before, after", [("VARCHAR(3000) COMPRESSED", "VARCHAR(3100)"), ("VARCHAR(3000)", "VARCHAR(3000) COMPRESSED"), ("VARCHAR(100)", "VARCHAR(200) COMPRESSED"),
+                                           ("VARCHAR(200) COMPRESSED", "VARCHAR(300)"), ("TEXT COMPRESSED", "TEXT"), ("TEXT", "TEXT COMPRESSED")])
+def test_a_column_that_is_compressed_from_now_on_or_no_longer_is_written_anew(db, engine, before, after):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, c {before}, d INT) ENGINE={engine} DEFAULT CHARSET=latin1")
+    run(db, "INSERT INTO t VALUES (1, REPEAT('a', 90), 1), (2, 'x', 2), (3, '', 3), (4, NULL, 4)")
+    rows = run(db, "SELECT * FROM t")
+    assert refused(db, f"ALTER TABLE t MODIFY c {after}, ALGORITHM=INPLACE")[0] == 1846
+    run(db, f"ALTER TABLE t MODIFY c {after}")
+    assert run(db, "SELECT * FROM t") == rows and is_whole(db)
+
+
+def test_a_compressed_column_is_made_longer_at_once(db, engine):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, c VARCHAR(3000) COMPRESSED) ENGINE={engine} DEFAULT CHARSET=latin1")
+    run(db, "INSERT INTO t VALUES (1, REPEAT('a', 90)), (2, 'x'), (3, '')")
+    rows = run(db, "SELECT * FROM t")
+    run(db, "ALTER TABLE t MODIFY c VARCHAR(3100) COMPRESSED, ALGORITHM=INSTANT")
+    assert run(db, "SELECT * FROM t") == rows and is_whole(db)

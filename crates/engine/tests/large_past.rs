@@ -522,3 +522,35 @@ mod planted {
         is_found("LARGE_NOT_NOTED", &terrace_engine::planted::LARGE_NOT_NOTED);
     }
 }
+
+/// What a crash has left of a row's new parts lacks their bytes until that change has gone back. An update that comes first, and looks
+/// there for bytes that it could keep, meets no damage: it waits, and writes its own.
+#[test]
+fn an_update_keeps_nothing_of_parts_that_a_crash_has_left_hollow() {
+    let mut run = Run::new(9, 20 << 10);
+    let (engine, table) = run.open().unwrap();
+    let (old, other) = (row(1, 50_000), row(2, 50_000));
+    let txn = begin(&engine);
+    insert(&txn, &table, 1, &old).unwrap();
+    run.commit(&txn, &Model::from([(1, old.clone())])).unwrap();
+    let past = || engine.core().storage.flusher.bypass.pages.load(Ordering::Relaxed);
+    let txn = begin(&engine);
+    let before = past();
+    update(&txn, &table, 1, &old, &other).unwrap();
+    assert_eq!(past(), before, "they are written through, and won't be hollow");
+    engine.make_durable().unwrap();
+    run.sim.crash_at(run.sim.steps() + 1);
+    drop((txn, table, engine));
+    run.crash();
+    assert_eq!(run.look(0).unfinished, 1);
+    let (engine, table) = run.open().unwrap();
+    let txn = begin(&engine);
+    let mut new = other.clone();
+    new[0] ^= 1;
+    update(&txn, &table, 1, &old, &new).unwrap();
+    let model = Model::from([(1, new)]);
+    run.commit(&txn, &model).unwrap();
+    assert!(run.seen(&engine, &table, 0).unwrap() == model);
+    drop((txn, table, engine));
+    run.check(0);
+}
