@@ -3,6 +3,7 @@
 #include "alter_context.h"
 #include "errors.h"
 #include "globals.h"
+#include "performance.h"
 
 using namespace terrace;
 
@@ -18,18 +19,9 @@ const uint64_t FEW_ROWS= 1000;
 /** How far ALTER is, for SHOW PROCESSLIST: rows read, then each index built. */
 struct Progress
 {
-  Progress(THD *thd, uint indexes, ulonglong rows) : thd(thd), rows(rows) { thd_progress_init(thd, 1 + indexes); }
+  Progress(THD *thd, uint indexes) : thd(thd) { thd_progress_init(thd, 1 + indexes); }
   ~Progress() { thd_progress_end(thd); }
-
-  static bool is_built(void *self, uint64_t entries)
-  {
-    Progress *progress= static_cast<Progress *>(self);
-    thd_progress_report(progress->thd, entries, MY_MAX(progress->rows, entries));
-    return !is_killed(progress->thd);
-  }
-
   THD *thd;
-  ulonglong rows;
 };
 
 } // namespace
@@ -77,7 +69,7 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
       span.unique= codec.is_unique() && !has_null;
       bytes.append(m_position.data(), m_position.size());
       span.value= bytes.size();
-      codec.originals(context->altered->record[0], &bytes);
+      codec.originals(context->altered->record[0], span.value - span.key, &bytes);
       span.end= bytes.size();
     }
     for (uint index= 0; index < context->codecs.size(); index++)
@@ -102,6 +94,7 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
 int32_t ha_terrace::alter_round(Context *context, bool last)
 {
   THD *thd= ha_thd();
+  const Stage stage(thd, Stage::FOLLOW_CHANGES);
   if (int32_t code= terrace_alter_round(context->alter, last))
     return code;
   terrace_batch batch= {};
@@ -131,30 +124,33 @@ bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   if (context->codecs.empty())
     return false;
   THD *thd= ha_thd();
-  Progress progress(thd, (uint) context->codecs.size(), stats.records);
+  const Progress progress(thd, (uint) context->codecs.size());
   MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
   terrace_batch batch= {};
   batch.size= sizeof batch;
-  ulonglong rows= 0;
   int32_t code;
-  while (!(code= terrace_alter_rows(context->alter, BATCH_BYTES, &batch)))
   {
-    code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
-      return terrace_alter_add(context->alter, list, count);
-    });
-    rows+= batch.rows;
-    if (!code && !Progress::is_built(&progress, rows))
-      code= TERRACE_CANCELLED;
-    if (code)
-      break;
+    Stage stage(thd, Stage::READ_ROWS);
+    ulonglong rows= 0;
+    while (!(code= terrace_alter_rows(context->alter, BATCH_BYTES, &batch)))
+    {
+      code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
+        return terrace_alter_add(context->alter, list, count);
+      });
+      rows+= batch.rows;
+      if (!code && !Stage::told(&stage, rows, MY_MAX(stats.records, rows)))
+        code= TERRACE_CANCELLED;
+      if (code)
+        break;
+    }
   }
-  progress.rows= rows;
   if (code == TERRACE_NO_ROW)
     code= TERRACE_OK;
   for (uint index= 0; index < context->codecs.size() && !code; index++)
   {
     thd_progress_next_stage(thd);
-    code= terrace_alter_load(context->alter, index, Progress::is_built, &progress);
+    Stage stage(thd, Stage::BUILD_INDEX);
+    code= terrace_alter_load(context->alter, index, Stage::told, &stage);
   }
   // What comes while a round goes on is the next one's; each is shorter, unless writers are faster.
   for (uint round= 0; !code && round < ROUNDS_MAX && (round == 0 || terrace_alter_behind(context->alter) > FEW_ROWS); round++)

@@ -9,7 +9,8 @@
 
   Conditions and filters are evaluated in judge_entry(), which the engine calls for each entry of a secondary index that
   the transaction sees, before it reads the entry's row. The entry's columns are unpacked into the server's record for
-  that. Rows come in batches: what is judged is ahead of what the server has been given.
+  that. Rows come in batches: what is judged is ahead of what the server has been given. A bare entry is kept, and its row is
+  judged when the server is given it (judge_row(); a filter only spares reads, and is not asked again).
 
   A cursor that locks reads row by row. It has locked the entry and the row when they are judged, and gives the locks back only
   in READ COMMITTED, as it does for rows that the server itself finds not to match.
@@ -61,8 +62,15 @@ int32_t ha_terrace::judge_entry(void *context, terrace_bytes key, uint32_t prima
 {
   ha_terrace *self= static_cast<ha_terrace *>(context);
   const KeyCodec &index= self->m_indexes[self->active_index];
-  if (!index.decode_entry(key.data, key.len, value.data, value.len, self->table->record[0]))
+  switch (index.decode_entry(key.data, key.len, value.data, value.len, self->table->record[0])) {
+  case KeyCodec::DAMAGED:
     return TERRACE_VERDICT_DAMAGED;
+  case KeyCodec::BARE:
+    self->m_judges_rows= true;
+    return TERRACE_VERDICT_KEEP;
+  case KeyCodec::WHOLE:
+    break;
+  }
   // position() takes it from here.
   if (self->m_hidden)
     self->m_position.assign(key.data + primary_at, key.len - primary_at);
@@ -82,6 +90,24 @@ int32_t ha_terrace::judge_entry(void *context, terrace_bytes key, uint32_t prima
     result= handler_rowid_filter_check(self);
   self->end_range= end;
   return verdict(result);
+}
+
+/** The pushed condition of a row that came by a bare entry. REJECTED: the next one is wanted. */
+int ha_terrace::judge_row()
+{
+  if (!pushed_idx_cond || pushed_idx_cond_keyno != active_index)
+    return 0;
+  switch (handler_index_cond_check(this)) {
+  case CHECK_POS:
+    return 0;
+  case CHECK_NEG:
+    unlock_row();
+    return REJECTED;
+  case CHECK_OUT_OF_RANGE:
+    return HA_ERR_END_OF_FILE;
+  default:
+    return HA_ERR_ABORTED_BY_USER;
+  }
 }
 
 /** Bytes that all keys of the range are below. False: there are none. */

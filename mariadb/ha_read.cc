@@ -61,7 +61,7 @@ void ha_terrace::close_cursor()
   m_cursor= nullptr;
   m_batch_left= m_steps= 0;
   m_direction= NOWHERE;
-  m_locks_ahead= m_at_cursor= m_prefix_set= m_ends= m_in_range= m_ends_next= m_in_range_next= m_semi_read= false;
+  m_locks_ahead= m_at_cursor= m_prefix_set= m_ends= m_in_range= m_ends_next= m_in_range_next= m_semi_read= m_bare= false;
   m_current= Row();
 }
 
@@ -121,7 +121,7 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   m_batch_want= fetch.want;
   m_batch_at= 0;
   m_batch_left= 0;
-  m_at_cursor= m_semi_read= false;
+  m_at_cursor= m_semi_read= m_judges_rows= false;
   Meter meter(handler_stats, m_session);
   int32_t code= terrace_cursor_fetch_rows(m_cursor, &fetch, &m_batch);
   if (code)
@@ -203,19 +203,31 @@ bool ha_terrace::next_in_batch()
 }
 
 /** The current row, into the server's record. */
-int ha_terrace::unpack(uchar *buf)
+int ha_terrace::unpack(uchar *buf, const Bytes *prefix)
 {
   remember_position();
   if (m_batch_want == TERRACE_WANT_ENTRY && m_tree != 0)
   {
-    if (m_indexes[active_index].decode_entry(m_current.key, m_current.key_length, m_current.value,
-                                             m_current.value_length, buf))
-      return 0;
+    const auto decoded= m_indexes[active_index].decode_entry(m_current.key, m_current.key_length, m_current.value,
+                                                             m_current.value_length, buf);
+    if (decoded != KeyCodec::DAMAGED)
+      return decoded == KeyCodec::WHOLE ? 0 : read_row_of_entry(buf, prefix);
   }
   else if (unpack_row(buf))
-    return 0;
+    return m_judges_rows ? judge_row() : 0;
   sql_print_error("Terrace: a row of %s is not of its table's layout", m_name.c_str());
   return HA_ERR_CRASHED;
+}
+
+/** The row of the current entry, which is bare; those that follow come as rows, too. */
+int ha_terrace::read_row_of_entry(uchar *buf, const Bytes *prefix)
+{
+  m_bare= true;
+  m_key.assign(m_current.key, m_current.key_length);
+  const uint32_t where= m_direction == BACKWARD ? TERRACE_SEEK_AT_MOST : TERRACE_SEEK_AT_LEAST;
+  if (int error= fetch(where, &m_key, prefix, batch_rows()))
+    return error;
+  return unpack(buf, prefix);
 }
 
 /** The server takes an index-only read's virtual columns from the index; where the row was read, they are computed. */
@@ -258,15 +270,27 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
   m_current= Row();
   m_ends= m_ends_next;
   m_in_range= m_in_range_next;
-  m_ends_next= m_in_range_next= false;
+  m_ends_next= m_in_range_next= m_bare= false;
   m_batch_want= only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW;
   if (int error= fetch(where, key, prefix, batch_rows()))
     return error;
-  return unpack(buf);
+  return past_rejected(buf, prefix, unpack(buf, prefix));
 }
 
 /** The row after (before) the current one. */
 int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
+{
+  return past_rejected(buf, prefix, step_once(buf, direction, prefix));
+}
+
+int ha_terrace::past_rejected(uchar *buf, const Bytes *prefix, int error)
+{
+  while (error == REJECTED)
+    error= step_once(buf, m_direction, prefix);
+  return error;
+}
+
+int ha_terrace::step_once(uchar *buf, Direction direction, const Bytes *prefix)
 {
   if (m_semi_read)
     return read_again(buf, direction, prefix);
@@ -278,7 +302,7 @@ int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
       return HA_ERR_CRASHED;
     if (lacks_wanted())
       return read_again(buf, direction, prefix);
-    return unpack(buf);
+    return unpack(buf, prefix);
   }
   if (!m_current.key)
     return HA_ERR_END_OF_FILE;
@@ -309,7 +333,7 @@ int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
     }
     m_batch.ended= true;
   }
-  return error ? error : unpack(buf);
+  return error ? error : unpack(buf, prefix);
 }
 
 int ha_terrace::index_init(uint number, bool)
@@ -459,7 +483,7 @@ int ha_terrace::rnd_pos(uchar *buf, uchar *place)
   int error= fetch(TERRACE_SEEK_AT_LEAST, &m_key, &m_key, 1);
   if (error == HA_ERR_END_OF_FILE)
     return HA_ERR_KEY_NOT_FOUND;
-  return error ? error : unpack(buf);
+  return error ? error : unpack(buf, &m_key);
 }
 
 /* A position is the primary key as the server writes it (key_copy), or the hidden row id. */

@@ -172,6 +172,9 @@ private:
   int unpark_cursor();
   int fetch(uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix, uint max_rows);
   int step(uchar *buf, Direction direction, const terrace::Bytes *prefix);
+  int step_once(uchar *buf, Direction direction, const terrace::Bytes *prefix);
+  /** Of rows that were rejected the next one; else `error`. */
+  int past_rejected(uchar *buf, const terrace::Bytes *prefix, int error);
   int seek(uchar *buf, uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix);
   uint batch_rows() const;
   bool next_in_batch();
@@ -179,7 +182,9 @@ private:
   bool reads_to_the_end() const;
   static int32_t judge_entry(void *context, terrace_bytes key, uint32_t primary_at, terrace_bytes value);
   bool encode_end(const key_range *end, terrace::Bytes *out) const;
-  int unpack(uchar *buf);
+  int unpack(uchar *buf, const terrace::Bytes *prefix);
+  int read_row_of_entry(uchar *buf, const terrace::Bytes *prefix);
+  int judge_row();
   bool unpack_row(uchar *buf);
   /*
     A merge of indexes switches this on for its first index and means all of them. Not if entries lack what position()
@@ -188,7 +193,7 @@ private:
   bool only_index()
   {
     return keyread_enabled() && active_index != MAX_KEY && inited == INDEX && m_tree != 0 && m_entry_has_position &&
-           !needs_row();
+           !m_bare && !needs_row();
   }
   /**
     An entry doesn't give back a column of which it has a prefix, and the server may compare that: with the end of a range, in a
@@ -261,6 +266,7 @@ private:
   void free_retired_load();
   void begin_load();
   int finish_load();
+  int32_t build_loaded();
   void end_load();
   int raise_auto_increment(const uchar *record, Field *field);
   int reopen();
@@ -312,6 +318,9 @@ private:
   uint32_t m_batch_want= TERRACE_WANT_ROW;
   uint32 m_batch_first= 0;              // with TERRACE_WANT_START
   Direction m_direction= NOWHERE;
+  static const int REJECTED= -1;        // no error of the server's
+  bool m_bare= false;                   // the scan has met an entry that lacks texts: from there on it reads rows
+  bool m_judges_rows= false;            // one of the batch's entries was too bare to be judged
   bool m_at_cursor= false;              // the row last unpacked is where the cursor stands, or in the batch before it
   Row m_current;
   terrace::Bytes m_prefix;              // of the last exact read

@@ -38,7 +38,7 @@ int ha_terrace::make_entries(const uchar *record, const Bytes &primary, const uc
     span.unique= index.is_unique() && !has_null;
     entries.bytes.append(primary.data(), primary.size());
     span.value= entries.bytes.size();
-    index.originals(record, &entries.bytes);
+    index.originals(record, span.value - span.key, &entries.bytes);
     span.end= entries.bytes.size();
   }
   for (uint at= 0; at < count; at++)

@@ -105,37 +105,44 @@ bool KeyCodec::same(const uchar *one, const uchar *other) const
   return true;
 }
 
-void KeyCodec::originals(const uchar *record, Bytes *out) const
+/** Bytes of key and originals that an entry takes for sure (the engine's limit is 4000, with what it notes of the entry). */
+static const size_t ENTRY_BYTES_MAX= 3950;
+
+void KeyCodec::originals(const uchar *record, size_t key_length, Bytes *out) const
 {
+  const size_t before= out->size();
   for (const KeyPart &part : parts)
     if (part.is_whole() && !part.invertible())
       part.append_original(record, out);
   for (uint at= 0; at < tail.size(); at++)
     if (extension[at] < 0 && tail[at].is_whole() && !tail[at].invertible())
       tail[at].append_original(record, out);
+  if (key_length + out->size() - before > ENTRY_BYTES_MAX)
+    out->shrink(before);
 }
 
-bool KeyCodec::decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length,
-                            uchar *record) const
+KeyCodec::Decoded KeyCodec::decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length,
+                                         uchar *record) const
 {
+  const Decoded lacking= value_length ? DAMAGED : BARE;
   const uchar *end= key + key_length, *value_end= value + value_length;
   bool is_null;
   for (const KeyPart &part : parts)
   {
     if (!part.decode(&key, end, record, &is_null))
-      return false;
+      return DAMAGED;
     if (part.is_whole() && !part.invertible() && !part.restore_original(&value, value_end, record))
-      return false;
+      return lacking;
   }
   for (uint at= 0; at < tail.size(); at++)
   {
     if (!tail[at].decode(&key, end, extension[at] < 0 ? record : nullptr, &is_null))
-      return false;
+      return DAMAGED;
     if (extension[at] < 0 && tail[at].is_whole() && !tail[at].invertible() &&
         !tail[at].restore_original(&value, value_end, record))
-      return false;
+      return lacking;
   }
-  return value == value_end;
+  return value == value_end ? WHOLE : DAMAGED;
 }
 
 bool KeyCodec::gives_back(const MY_BITMAP *columns) const

@@ -24,7 +24,7 @@
 
   What can't be inverted (floats, texts) is carried beside the key: an entry's value has, for each column of the index and
   then of the primary key that is whole in it and can't be inverted, its bytes; so an index-only read never visits the
-  primary tree.
+  primary tree. An entry that has no room for them is bare, its value is empty: for that one the row is read.
 */
 #ifndef TERRACE_KEY_CODEC_H
 #define TERRACE_KEY_CODEC_H
@@ -130,10 +130,11 @@ public:
   }
   /** Whether anything of the index differs between the records. */
   bool same(const uchar *one, const uchar *other) const;
-  /** What a covering read needs and the key doesn't tell. */
-  void originals(const uchar *record, Bytes *out) const;
-  /** Fills the index's columns, and the primary key's, into `record`. */
-  bool decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length, uchar *record) const;
+  /** What a covering read needs and the key, of so many bytes, doesn't tell; nothing if an entry has no room for both. */
+  void originals(const uchar *record, size_t key_length, Bytes *out) const;
+  enum Decoded { DAMAGED, WHOLE, BARE };
+  /** Fills the index's columns, and the primary key's, into `record`. BARE: the row has them, and the entry has not. */
+  Decoded decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length, uchar *record) const;
   /** Whether the key alone gives back these columns. */
   bool gives_back(const MY_BITMAP *columns) const;
   /** Fills into `record` what the key alone gives back. */

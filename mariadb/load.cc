@@ -11,6 +11,7 @@
 #include "ha_terrace.h"
 #include "errors.h"
 #include "globals.h"
+#include "performance.h"
 #include "partition_info.h"
 #include <algorithm>
 
@@ -125,13 +126,28 @@ void ha_terrace::begin_load()
     m_load= nullptr;
 }
 
+/** What takes long after the last row. ALTER and LOAD DATA tell of their progress themselves until then: it is their last stage. */
+int32_t ha_terrace::build_loaded()
+{
+  THD *thd= ha_thd();
+  const bool is_first= !thd->progress.arena;
+  if (is_first)
+    thd_progress_init(thd, 1);
+  int32_t code;
+  {
+    Stage stage(thd, Stage::BUILD_TABLE);
+    code= terrace_load_finish(m_load, Stage::told, &stage);
+  }
+  if (is_first)
+    thd_progress_end(thd);
+  return code;
+}
+
 int ha_terrace::finish_load()
 {
   if (!m_load)
     return 0;
-  const char *before= thd_proc_info(ha_thd(), "Building the table");
-  int32_t code= terrace_load_finish(m_load);
-  thd_proc_info(ha_thd(), before);
+  int32_t code= build_loaded();
   int error= 0;
   if (code == TERRACE_DUPLICATE)
   {

@@ -12,6 +12,7 @@
 #include "globals.h"
 #include "info_schema.h"
 #include "locks_seen.h"
+#include "performance.h"
 #include "resize.h"
 #include "seen.h"
 #include "session.h"
@@ -65,7 +66,7 @@ static MYSQL_SYSVAR_STR(without, without, FIXED,
 static MYSQL_SYSVAR_STR(object, object_url, FIXED,
                         "Where cold blocks go: s3://bucket/prefix, gs://bucket/prefix, az://bucket/prefix or a directory. Default: none", nullptr, nullptr,
                         nullptr);
-static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED, "URL of an S3 server that is not Amazon's",
+static MYSQL_SYSVAR_STR(object_endpoint, object_endpoint, FIXED, "URL of a server that is not the provider's own",
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(compression, compression, FIXED,
                         "How pages are compressed in objects: zstd, lz4, none; for tables without the option COMPRESSION. "
@@ -369,6 +370,7 @@ static int start(void *place)
   fill_definition_calls(hton);
   fill_table_options(hton);
   hton->show_status= show_status;
+  start_performance();
   if (!open_engine())
     return 1;
   terrace_engine_settings(engine, take_setting, nullptr);
@@ -430,6 +432,7 @@ TERRACE_VIEW("TERRACE_RULES", "Quotas, limits and placement of tables", start_ru
 TERRACE_VIEW("TERRACE_INDEX_STATISTICS", "What is where, what was read from where, and what it costs, by index", start_index_statistics),
 TERRACE_VIEW("TERRACE_TABLE_STATISTICS", "What is where, what was read from where, and what it costs, by table", start_table_statistics),
 TERRACE_VIEW("TERRACE_MISS_RATIO_CURVE", "Expected misses and costs for other sizes of memory and flash", start_miss_ratio_curve),
+TERRACE_VIEW("TERRACE_METRICS", "What the engine counts", start_metrics),
 TERRACE_VIEW("TERRACE_TRX", "Transactions that run, and what they wait for", start_trx),
 TERRACE_VIEW("TERRACE_LOCKS", "Row locks and gap locks that are held or waited for", start_locks),
 TERRACE_VIEW("TERRACE_LOCK_WAITS", "Which transaction waits for which", start_lock_waits),

@@ -84,6 +84,14 @@ static ST_FIELD_INFO terrace_advice_fields[]= {
   Column("ADVICE", Varchar(1024), NOT_NULL),
   CEnd()};
 
+static ST_FIELD_INFO terrace_metrics_fields[]= {
+  Column("NAME", Varchar(NAME_LEN), NOT_NULL),
+  Column("SUBSYSTEM", Varchar(NAME_LEN), NOT_NULL),
+  Column("VALUE", ULonglong(), NOT_NULL),
+  Column("TYPE", Varchar(16), NOT_NULL),
+  Column("COMMENT", Varchar(256), NOT_NULL),
+  CEnd()};
+
 } // namespace Show
 
 namespace terrace {
@@ -170,6 +178,10 @@ static int fill_index_statistics(THD *thd, TABLE_LIST *tables, COND *) { return 
 static int fill_table_statistics(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, "table_statistics"); }
 static int fill_miss_ratio_curve(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, "miss_ratio_curve"); }
 static int fill_advice(THD *thd, TABLE_LIST *tables, COND *) { return fill(thd, tables, "advice"); }
+static int fill_metrics(THD *thd, TABLE_LIST *tables, COND *)
+{
+  return check_global_access(thd, PROCESS_ACL) ? 1 : fill_seen(thd, tables, "metrics");
+}
 
 int start_seen(void *place, ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *))
 {
@@ -192,6 +204,7 @@ int start_miss_ratio_curve(void *place)
   return start_seen(place, Show::terrace_miss_ratio_curve_fields, fill_miss_ratio_curve);
 }
 int start_advice(void *place) { return start_seen(place, Show::terrace_advice_fields, fill_advice); }
+int start_metrics(void *place) { return start_seen(place, Show::terrace_metrics_fields, fill_metrics); }
 
 /* --- what a session read --------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
   What is to be seen of the engine: information_schema.TERRACE_INDEX_STATISTICS, TERRACE_TABLE_STATISTICS,
-  TERRACE_MISS_RATIO_CURVE and TERRACE_ADVICE, whose rows the engine makes; and what a session read, by tier.
+  TERRACE_MISS_RATIO_CURVE, TERRACE_ADVICE and TERRACE_METRICS, whose rows the engine makes; and what a session read, by tier.
 
   The engine counts what a thread reads. The session takes the counts at the end of each call that may read (Meter) and
   at the end of a statement, so they are the session's also where threads serve several sessions.
@@ -19,6 +19,7 @@ int start_index_statistics(void *place);
 int start_table_statistics(void *place);
 int start_miss_ratio_curve(void *place);
 int start_advice(void *place);
+int start_metrics(void *place);
 
 /** Fills a table of information_schema with the engine's rows of this name; `*rows` (may be null) is how many. */
 int fill_seen(THD *thd, TABLE_LIST *tables, const char *name, ha_rows *rows= nullptr);

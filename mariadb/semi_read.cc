@@ -27,7 +27,7 @@ int ha_terrace::read_again(uchar *buf, Direction direction, const Bytes *prefix)
   int error= fetch(direction == FORWARD ? TERRACE_SEEK_AT_LEAST : TERRACE_SEEK_AT_MOST, &m_key, prefix, 1);
   terrace_cursor_set_semi_consistent(m_cursor, m_semi_wanted);
   if (error != HA_ERR_END_OF_FILE)
-    return error ? error : unpack(buf);
+    return error ? error : unpack(buf, prefix);
   m_current= Row();
   m_batch.ended= true;
   return error;

@@ -5,6 +5,7 @@
 */
 #include "watch.h"
 #include "globals.h"
+#include "performance.h"
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -47,6 +48,7 @@ static void report(const Troubles &before, const Troubles &now)
 
 static void watch()
 {
+  const Shown_thread shown("watch");
   Troubles before;
   std::unique_lock<std::mutex> lock(mutex);
   do

@@ -18,7 +18,19 @@ SCRIPT = os.path.join(ROOT, "scripts", "server.sh")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--engine", default="Terrace", help="the engine to test; InnoDB proves the tests themselves")
+    parser.addoption("--engine", default="Terrace", help="the engine to test; InnoDB proves the tests themselves, ROCKSDB measures MyRocks")
+
+
+# The library of MyRocks, for every server of a run with `--engine ROCKSDB`.
+MYROCKS = []
+
+
+def pytest_configure(config):
+    if config.getoption("--engine") == "ROCKSDB":
+        found = subprocess.run([os.path.join(ROOT, "scripts", "myrocks.sh")], stdout=subprocess.PIPE, text=True, timeout=900).stdout.strip()
+        if not found:
+            raise pytest.UsageError("MyRocks of the server's version is not in the package archive")
+        MYROCKS.append(found)
 
 
 def ports():
@@ -52,7 +64,14 @@ class Server:
     def start(self):
         # The server must not hold our pipe.
         log = open(os.path.join(self.directory, "start.log"), "w")
-        done = subprocess.run([SCRIPT, "start", self.directory, str(self.port), *self.options], stdout=log, stderr=log, timeout=400)
+        options = list(self.options)
+        for library in MYROCKS:
+            os.makedirs(os.path.join(self.directory, "plugins"), exist_ok=True)
+            link = os.path.join(self.directory, "plugins", "ha_rocksdb.so")
+            if not os.path.lexists(link):
+                os.symlink(library, link)
+            options += ["--plugin-load-add=ha_rocksdb", "--rocksdb-strict-collation-check=OFF"]
+        done = subprocess.run([SCRIPT, "start", self.directory, str(self.port), *options], stdout=log, stderr=log, timeout=400)
         assert done.returncode == 0, open(log.name).read()
 
     def stop(self):

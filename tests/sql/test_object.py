@@ -351,3 +351,49 @@ def test_what_sank_is_read_from_the_slots_that_it_left_unless_that_is_left_out(t
         assert [row[3] for row in run(connection, "CHECK TABLE t")] == ["OK"]
     finally:
         end(server)
+
+
+def test_long_ranges_of_cold_rows_and_entries_are_read_ahead_and_short_ones_are_not(tmp_path, engine, run):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    # Memory with frames to spare, without which nothing is read ahead.
+    server = Server(str(directory), SIZES + Store("directory", tmp_path).options() + ["--terrace-memory=33554432"])
+    server.start()
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        run(connection, "CREATE TABLE t (id INT PRIMARY KEY, name CHAR(200) CHARACTER SET latin1, pad VARCHAR(400), KEY name (name)) ENGINE=Terrace")
+        for start in range(1, ROWS + 1, 1500):
+            run(connection, f"INSERT INTO t SELECT seq, RPAD(LPAD(seq, 6, '0'), 200, 'x'), REPEAT('x', 400) FROM seq_{start}_to_{start + 1499}")
+        wait_for(lambda: is_mostly_far(connection, run))
+
+        def ahead(index):
+            return run(connection, f"SELECT PAGES_AHEAD FROM information_schema.TERRACE_INDEX_STATISTICS WHERE TABLE_SCHEMA = 'd' AND INDEX_NAME = '{index}'")[0][0]
+
+        def waited():
+            status = dict(run(connection, "SHOW SESSION STATUS LIKE 'Terrace_session_pages_%'"))
+            return sum(int(status[f"Terrace_session_pages_{tier}"]) for tier in ("volume", "object"))
+
+        def name(number):
+            return f"{number:06}".ljust(200, "x")
+
+        for index, short, long in [
+            ("PRIMARY", "SELECT COUNT(*) FROM (SELECT pad FROM t WHERE id >= 7000 ORDER BY id LIMIT 10) AS some", "SELECT COUNT(pad) FROM t FORCE INDEX (PRIMARY) WHERE id BETWEEN 1000 AND 6999"),
+            ("name", f"SELECT COUNT(*) FROM (SELECT name FROM t WHERE name >= '{name(7000)}' ORDER BY name LIMIT 10) AS some", f"SELECT COUNT(name) FROM t FORCE INDEX (name) WHERE name BETWEEN '{name(1000)}' AND '{name(6999)}'"),
+        ]:
+            server.restart()
+            connection = server.connect(database="d")
+            run(connection, "SELECT * FROM t LIMIT 0")
+            before = ahead(index)
+            assert run(connection, short) == [(10,)]
+            assert ahead(index) == before, f"ten of {index} brought others along"
+            pages = run(connection, f"SELECT PAGES_VOLUME + PAGES_OBJECT FROM information_schema.TERRACE_INDEX_STATISTICS WHERE TABLE_SCHEMA = 'd' AND INDEX_NAME = '{index}'")[0][0]
+            before = waited()
+            assert run(connection, long) == [(6000,)]
+            print(index, pages, waited() - before, ahead(index))
+            assert pages > 80 and waited() - before < pages / 6, f"{waited() - before} of {pages} pages of {index} were waited for"
+    finally:
+        end(server)

@@ -1,10 +1,10 @@
 """Two sessions step by step, on InnoDB and on the engine: who waits, who goes on, with what result."""
 
-import threading
 import time
 
 import pymysql
 import pytest
+from patient import Patient
 
 SETUP = [
     "DROP TABLE IF EXISTS t",
@@ -530,11 +530,10 @@ SCENARIOS = {
 }
 
 
-class Session:
+class Session(Patient):
     def __init__(self, server, database):
         self.connection = server.connect(database=database)
         self.id = self.connection.thread_id()
-        self.thread, self.answer = None, None
 
     def _run(self, statement):
         try:
@@ -545,18 +544,6 @@ class Session:
             self.answer = rows or (0 if statement.startswith("alter") else cursor.rowcount)
         except pymysql.err.Error as error:
             self.answer = ("error",) + error.args[:2]
-
-    def run(self, statement, patience):
-        if self.thread and self.thread.is_alive():
-            return "waits for its last answer"
-        self.thread = threading.Thread(target=self._run, args=(statement,), daemon=True)
-        self.thread.start()
-        self.thread.join(patience)
-        return "waits" if self.thread.is_alive() else self.answer
-
-    def wait(self):
-        self.thread.join(120)
-        return "still waits" if self.thread.is_alive() else self.answer
 
 
 def play(server, database, engine, steps, patience=0.5):

@@ -43,7 +43,7 @@ pub struct Settings {
     /// The object store: s3://bucket/prefix or a directory; empty
     #[arg(long)]
     object: Option<String>,
-    /// URL of an S3 server that is not Amazon's
+    /// URL of a server that is not the provider's own
     #[arg(long)]
     object_endpoint: Option<String>,
     /// Any other setting of the engine, as in its configuration file (see `terrace config`); may be repeated

@@ -82,7 +82,7 @@ pub struct Place {
     /// The object store: s3://bucket/prefix or a directory
     #[arg(long)]
     object: Option<String>,
-    /// URL of an S3 server that is not Amazon's
+    /// URL of a server that is not the provider's own
     #[arg(long)]
     object_endpoint: Option<String>,
     /// The flash directory: look at the copies there, too

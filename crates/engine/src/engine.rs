@@ -7,6 +7,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::kept_curve::Kept;
 use crate::lock::{Locks, OnWait, StatementOf};
+use crate::metrics;
 use crate::requests::{self, Requests};
 use crate::resize::Size;
 use crate::row_cursor::{Buffers, Cursor};
@@ -246,7 +247,10 @@ impl Engine {
         if seen::locks::each(&self.core, name, each) {
             return true;
         }
-        let rows = seen::rows(&self.core, &self.spaces(), name);
+        let rows = match name {
+            "metrics" => Some(metrics::rows(self)),
+            _ => seen::rows(&self.core, &self.spaces(), name),
+        };
         rows.inspect(|rows| rows.iter().for_each(|row| each(row))).is_some()
     }
     /// Who says which statement a connection runs ([`StatementOf`]); the first call counts.
@@ -329,6 +333,7 @@ impl Engine {
             ("sink_errors", sunk(|c| &c.errors)),
             ("sink_throttled", sunk(|c| &c.throttled)),
             ("sink_corrupt", sunk(|c| &c.corrupt)),
+            ("sink_repaired", cold.map_or(0, |c| c.sinker.repaired())),
             ("object_store_troubled", cold.map_or(0, |c| u64::from(c.trouble().is_some()))),
             ("flash_pages", flash.as_ref().map_or(0, |(status, _)| status.pages)),
             ("flash_pages_max", flash.as_ref().map_or(0, |(status, _)| status.pages_max)),
@@ -340,6 +345,7 @@ impl Engine {
             ("flash_invalidated", flash_count(|c| &c.invalidated)),
             ("flash_rewritten", flash_count(|c| &c.rewritten)),
             ("flash_fill_dropped", flash_count(|c| &c.fill_dropped)),
+            ("flash_corrupt", flash_count(|c| &c.corrupt)),
             ("memory_bytes", s.memory().0),
             ("memory_bytes_max", s.config.memory_max_bytes().0),
             ("flash_bytes", s.flash_size().0),

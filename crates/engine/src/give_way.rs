@@ -10,6 +10,7 @@ use crate::growth::{Growth, LOOK};
 use parking_lot::Mutex;
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;
+use terrace_io::observe;
 use terrace_tier::pages::NoRoom;
 use terrace_tier::sink::policy;
 
@@ -78,6 +79,7 @@ impl GiveWay {
             if map.slots_to_come() == 0 {
                 room.flusher.request(room.redo.appended()); // pages sink when they have been flushed
             }
+            let _shown = observe::wait(observe::Wait::Slots);
             room.world.sched.wait(&map.slots_freed, freed, Some(LOOK));
         }
     }

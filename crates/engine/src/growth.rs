@@ -19,6 +19,7 @@ use crate::recovery::pending::Pending;
 use std::sync::Arc;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
+use terrace_io::observe;
 use terrace_tier::flush::Flusher;
 use terrace_tier::map::Map;
 use terrace_tier::page::SpaceId;
@@ -143,6 +144,7 @@ impl Room for Growth {
             if now.0 - since > patience {
                 return Err(self.full());
             }
+            let _shown = observe::wait(observe::Wait::Slots);
             self.world.sched.wait(&self.map.slots_freed, freed, Some(LOOK));
         }
     }

@@ -3,8 +3,10 @@
 //! Names follow Prometheus' conventions: base units (seconds, bytes) last, `_total` for what only grows. Of indexes
 //! the largest [`INDEXES_MAX`] have series of their own; what the rest is together has the table `(others)`.
 
+mod known;
+
 use crate::engine::{Engine, SpaceInfo};
-use crate::seen::{self, Seen};
+use crate::seen::{self, Seen, Value};
 use std::fmt::Write;
 use terrace_cost::{Prices, advice};
 
@@ -21,18 +23,24 @@ pub enum Kind {
     Untyped,
 }
 
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Untyped => "untyped",
+        }
+    }
+}
+
 /// A text in the making. All samples of a family follow its head.
 #[derive(Default)]
 pub struct Text(String);
 
 impl Text {
     pub fn family(&mut self, name: &str, kind: Kind, help: &str) {
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-            Kind::Untyped => "untyped",
-        };
+        let kind = kind.name();
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
@@ -56,88 +64,40 @@ impl Text {
     }
 }
 
-/// Of what `Engine::status` tells, what may fall.
-const GAUGES: &[&str] = &[
-    "map_bytes",
-    "objects_to_delete",
-    "sink_blocks_waiting",
-    "object_store_troubled",
-    "flash_pages",
-    "flash_pages_max",
-    "flash_pages_restored",
-    "flash_off",
-    "pool_frames",
-    "pool_frames_free",
-    "pool_frames_dirty",
-    "pool_frames_lent",
-    "memory_lent_sorts",
-    "memory_lent_watches",
-    "memory_lent_locks",
-    "object_buffer_slots",
-    "object_buffer_slots_free",
-    "object_buffer_slots_clean",
-    "log_blocks",
-    "log_blocks_used",
-    "redo_pages_pending",
-    "history_length",
-    "purge_lag",
-    "read_views",
-    "row_locks",
-    "gap_locks",
-    "memory_bytes",
-    "memory_bytes_max",
-    "flash_bytes",
-    "flash_bytes_file",
-    "object_buffer_bytes",
-    "object_buffer_bytes_file",
-    "resize_bytes_left",
-    "temporary_tables",
-    "temporary_pages",
-    "temporary_bytes",
-    "temporary_bytes_max",
-    "temporary_pages_spilled",
-    "temporary_spill_file_bytes",
-];
-/// And what only grows: these beginnings.
-const COUNTERS: &[&str] = &[
-    "objects_",
-    "collect_errors",
-    "sink_",
-    "flash_",
-    "pool_",
-    "reads_",
-    "flush_",
-    "log_",
-    "checkpoints",
-    "transactions_",
-    "purge_",
-    "row_lock_",
-    "bypass_",
-    "slot_writer_",
-    "resize_pages_moved",
-    "temporary_",
-];
 /// What the families of `terrace_io_…` tell with labels.
 const ELSEWHERE: &[&str] = &["volume_", "flash_request", "object_request"];
 
 fn status(text: &mut Text, list: &[(String, u64)]) {
     for (name, value) in list {
-        let starts = |list: &[&str]| list.iter().any(|start| name.starts_with(start));
-        if starts(ELSEWHERE) {
+        if ELSEWHERE.iter().any(|start| name.starts_with(start)) {
             continue;
         }
-        let help = format!("terrace_{name} of SHOW GLOBAL STATUS");
+        let known = known::of(name);
+        let meaning = known.as_ref().map_or("", |known| known.meaning);
+        let help = format!("{meaning} (terrace_{name} of SHOW GLOBAL STATUS)");
         let number = *value as f64;
-        if GAUGES.contains(&name.as_str()) {
-            text.one(&format!("terrace_{name}"), Kind::Gauge, &help, number);
-        } else if let Some(stem) = name.strip_suffix("_microseconds").filter(|_| starts(COUNTERS)) {
-            text.one(&format!("terrace_{stem}_seconds_total"), Kind::Counter, &help, number / 1e6);
-        } else if starts(COUNTERS) {
-            text.one(&format!("terrace_{name}_total"), Kind::Counter, &help, number);
-        } else {
-            text.one(&format!("terrace_{name}"), Kind::Untyped, &help, number);
+        match (known.map(|known| known.kind), name.strip_suffix("_microseconds")) {
+            (Some(Kind::Counter), Some(stem)) => {
+                text.one(&format!("terrace_{stem}_seconds_total"), Kind::Counter, &help, number / 1e6);
+            }
+            (Some(Kind::Counter), None) => {
+                text.one(&format!("terrace_{name}_total"), Kind::Counter, &help, number);
+            }
+            (kind, _) => text.one(&format!("terrace_{name}"), kind.unwrap_or(Kind::Untyped), &help, number),
         }
     }
+}
+
+/// The numbers of the status as rows: name, subsystem, value, type, meaning.
+pub fn rows(engine: &Engine) -> Vec<Vec<Value>> {
+    let row = |(name, value): (String, u64)| {
+        let text = |text: &str| Value::Text(text.into());
+        let known = known::of(&name);
+        let (subsystem, kind, meaning) =
+            known.map_or(("", Kind::Untyped, ""), |known| (known.subsystem, known.kind, known.meaning));
+        vec![text(&name), text(subsystem), Value::Number(value), text(kind.name()), text(meaning)]
+    };
+    engine.status().into_iter().map(row).collect()
 }
 
 fn requests(text: &mut Text, engine: &Engine) {

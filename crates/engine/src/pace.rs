@@ -16,6 +16,7 @@ use crate::growth;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;
+use terrace_io::observe;
 use terrace_tier::redo::Redo;
 use terrace_tier::sink::policy;
 use terrace_tier::without::Mechanism;
@@ -120,6 +121,7 @@ impl Core {
             self.storage.flusher.request(self.storage.log.appended());
         }
         let since = world.clock.now();
+        let _shown = observe::wait(observe::Wait::Slots);
         loop {
             let freed = map.slots_freed.ticket();
             let passed = world.clock.now().saturating_sub(since);

@@ -30,6 +30,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
+use terrace_io::observe::{Held, Memory};
 use terrace_io::sched::WorkerHandle;
 use terrace_io::store::ObjectStore;
 use terrace_io::{World, machine};
@@ -95,6 +96,7 @@ pub struct Storage {
     kept: Mutex<Vec<Box<dyn WorkerHandle>>>,
     workers: Mutex<Vec<Box<dyn WorkerHandle>>>,
     _lock: Box<dyn DiskLock>,
+    _buffers: Held,
 }
 
 impl Storage {
@@ -162,6 +164,8 @@ impl Storage {
             bpe.when_restored(move |bpe| rules.all().iter().for_each(|(space, _)| classify(bpe, *space)));
         }
         let frames = config.frames(objects.is_some(), map.bytes());
+        let buffers = Held::new(Memory::Buffers);
+        buffers.set(config.beside_frames(objects.is_some(), map.bytes()));
         let most = config.frames_max(objects.is_some());
         let (world, below) = (parts.world.clone(), path.clone());
         let pages = Arc::new(Pages::that_grow(world, frames, most, below, redo.clone()));
@@ -250,6 +254,7 @@ impl Storage {
             kept: Mutex::new(Vec::new()),
             workers: Mutex::new(workers),
             _lock: lock,
+            _buffers: buffers,
         })
     }
 

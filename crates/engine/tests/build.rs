@@ -170,7 +170,7 @@ fn scan(alteration: &mut Alteration, new: &[IndexDef], mut beside: impl FnMut(us
         rows += 1;
         beside(rows);
     }
-    (0..new.len()).try_for_each(|which| alteration.load(which, &mut |_| true))
+    (0..new.len()).try_for_each(|which| alteration.load(which, &mut |_, _| true))
 }
 
 fn round(alteration: &mut Alteration, new: &[IndexDef], last: bool) -> Result<usize, Error> {
@@ -479,7 +479,7 @@ fn a_full_volume_a_cancel_and_a_failing_disk_leave_the_table_as_it_was() {
     let cancel = owner.cancel_handle();
     scan_only(&mut alteration, &new);
     cancel.cancel();
-    let failed = alteration.load(0, &mut |_| true);
+    let failed = alteration.load(0, &mut |_, _| true);
     assert!(matches!(failed, Err(Error::Cancelled)), "{failed:?}");
     cancel.clear();
     let refused = round(&mut alteration, &new, true);

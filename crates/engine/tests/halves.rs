@@ -152,7 +152,6 @@ fn crash_often(seed: u64) -> u64 {
     crashes
 }
 
-#[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn no_half_of_a_mini_transaction_survives() {
     let seeds = std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(12);
@@ -160,8 +159,8 @@ fn no_half_of_a_mini_transaction_survives() {
     assert!(crashes > seeds * 4, "only {crashes} crashes");
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_each_bug_of_the_horizon_is_found_within_forty_seeds() {
     use terrace_engine::planted as engine;
     use terrace_tier::planted as tier;

@@ -478,7 +478,6 @@ fn the_pages_of_a_value_that_is_updated_again_and_again_are_used_again() {
     assert!(most < 4 * 50, "{most} pages for a value of 50");
 }
 
-#[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;
     use std::sync::Mutex;
@@ -508,14 +507,17 @@ mod planted {
     }
 
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn a_commit_before_its_values_are_written_is_found() {
         is_found("COMMITTED_HOLLOW", &terrace_engine::planted::COMMITTED_HOLLOW);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn values_named_before_they_are_synced_are_found() {
         is_found("BYPASS_NOT_SYNCED", &terrace_tier::planted::BYPASS_NOT_SYNCED);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn values_written_without_a_word_in_undo_are_found() {
         is_found("LARGE_NOT_NOTED", &terrace_engine::planted::LARGE_NOT_NOTED);
     }

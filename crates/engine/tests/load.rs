@@ -562,7 +562,6 @@ fn a_crash_at_any_step_leaves_the_empty_table_or_the_rows_that_were_committed() 
 }
 
 /// Each planted bug is found within a stated number of seeds; see `terrace_tier::planted`.
-#[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;
     use std::sync::Mutex;
@@ -594,10 +593,12 @@ mod planted {
     }
 
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn images_named_before_they_are_synced_are_found() {
         is_found("BYPASS_NOT_SYNCED", &terrace_tier::planted::BYPASS_NOT_SYNCED, 5);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn page_numbers_taken_without_a_word_in_undo_are_found() {
         is_found("EXTENT_NOT_NOTED", &terrace_engine::planted::EXTENT_NOT_NOTED, 5);
     }

@@ -387,8 +387,8 @@ fn an_old_view_keeps_its_rows_whatever_becomes_of_them() {
 }
 
 /// See `terrace_engine::planted`.
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_each_bug_of_versions_is_found_within_thirty_seeds() {
     use terrace_engine::planted as engine;
     let bugs = [

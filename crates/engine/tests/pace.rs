@@ -263,8 +263,8 @@ fn an_update_of_all_far_rows_whose_undo_finds_no_room_fails_in_bounded_time() {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_writers_that_are_paced_for_nothing_take_minutes_longer() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     terrace_engine::planted::PACED_FOR_NOTHING.set(true);
@@ -274,8 +274,8 @@ fn planted_writers_that_are_paced_for_nothing_take_minutes_longer() {
 }
 
 /// It was refused after a minute in which nothing could come free.
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_wait_for_slots_that_never_come_is_found() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     terrace_engine::planted::HOPELESS_WAITED.set(true);
@@ -285,10 +285,10 @@ fn planted_a_wait_for_slots_that_never_come_is_found() {
 }
 
 /// Free slots that paced writers leave, of 512.
-const LEAST: u32 = 16;
+const LEAST: u32 = 28;
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_writers_that_are_not_paced_take_the_last_slots() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     terrace_engine::planted::WRITERS_NOT_PACED.set(true);
@@ -436,8 +436,8 @@ fn builds_that_give_way_end_where_the_store_is_dead_and_go_back() {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_builds_that_give_no_way_take_the_last_slots() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     terrace_engine::planted::NO_WAY_GIVEN.set(true);

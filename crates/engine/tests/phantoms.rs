@@ -164,8 +164,8 @@ fn a_gap_ends_where_the_condition_ends() {
     writer.insert(&table, &5u64.to_be_bytes(), b"x", &[]).unwrap();
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_an_insert_into_a_gap_that_is_kept_is_found_by_one_run() {
     terrace_engine::planted::GAP_IGNORED.set(true);
     let found = std::panic::catch_unwind(a_gap_ends_where_the_condition_ends).is_err();

@@ -164,8 +164,8 @@ fn a_roll_back_by_name_that_a_crash_ends_in_the_middle_goes_on_by_itself() {
     fail_in_the_middle(true);
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_transaction_that_is_prepared_still_in_its_roll_back_is_found() {
     terrace_engine::planted::PREPARED_IN_ROLLBACK.set(true);
     assert!(std::panic::catch_unwind(|| fail_in_the_middle(true)).is_err());

@@ -181,8 +181,8 @@ fn a_copy_of_the_same_life_never_takes_the_store_that_the_volume_has_written_to_
 /// Planted bugs are switched on for all.
 static ONE: Mutex<()> = Mutex::new(());
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_mark_that_stands_still_is_found() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     terrace_tier::planted::MARK_STANDS.set(true);
@@ -495,8 +495,8 @@ fn a_crash_at_any_step_of_an_adoption_leaves_a_volume_that_adopts_or_takes_its_s
     assert!(again > 0 && through > 0);
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_an_adoption_that_the_volume_does_not_note_is_found() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let sim = SimWorld::new(43);

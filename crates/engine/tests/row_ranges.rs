@@ -271,8 +271,8 @@ fn a_range_does_not_cover_a_neighbour_that_was_given_back() {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_row_that_is_locked_with_its_neighbours_is_found_by_one_run() {
     terrace_engine::planted::RANGE_NOT_SPLIT.set(true);
     let found = std::panic::catch_unwind(exactly_the_rows_that_a_scan_kept_are_locked).is_err();

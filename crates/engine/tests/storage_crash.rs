@@ -371,7 +371,6 @@ fn a_disk_that_lies_about_syncs_is_found_out() {
 }
 
 /// Each planted bug is found within a stated number of seeds; see `terrace_tier::planted`.
-#[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;
     use std::sync::Mutex;
@@ -393,32 +392,42 @@ mod planted {
     use terrace_engine::planted as engine;
 
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn acknowledging_before_the_sync_is_found() {
         is_found("ACK_BEFORE_SYNC", &engine::ACK_BEFORE_SYNC, small(1), 40);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn keeping_half_a_mini_transaction_is_found() {
         is_found("HALF_RANGE_KEPT", &engine::HALF_RANGE_KEPT, small(8), 100);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn a_checkpoint_past_redo_not_applied_is_found() {
-        is_found("PENDING_REDO_PASSED", &engine::PENDING_REDO_PASSED, small(1), 100);
+        // Checkpoints have to come before redo has been applied to the pages of a tree that is not quite small.
+        let load =
+            Load { keys: 20_000, ops: 1000, steps: 1000, flush_every: 10, checkpoint_every: 5, ..small(1) };
+        is_found("PENDING_REDO_PASSED", &engine::PENDING_REDO_PASSED, load, 40);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn writing_over_acknowledged_records_is_found() {
         is_found("BLOCK_REWRITTEN", &engine::BLOCK_REWRITTEN, small(1), 40);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn a_page_written_before_the_log_is_found() {
         // It bites between a map home's write and the log's.
         let load = Load { steps: 150, flush_every: 10, sync_every: 1000, checkpoint_every: 10, ..small(1) };
         is_found("PAGE_BEFORE_LOG", &tier::PAGE_BEFORE_LOG, load, 100);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn a_checkpoint_past_an_image_not_mapped_is_found() {
         is_found("UNMAPPED_IMAGE_PASSED", &tier::UNMAPPED_IMAGE_PASSED, small(1), 100);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn a_slot_reused_early_is_found() {
         // More dirty pages than one batch of the flusher, which takes what the first one let go.
         let load =
@@ -426,18 +435,22 @@ mod planted {
         is_found("SLOT_REUSED_EARLY", &tier::SLOT_REUSED_EARLY, load, 300);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn a_map_page_written_over_its_newest_home_is_found() {
         is_found("HOME_OVERWRITTEN", &tier::HOME_OVERWRITTEN, small(1), 100);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn a_superblock_written_over_its_newest_copy_is_found() {
         is_found("SUPERBLOCK_OVERWRITTEN", &engine::SUPERBLOCK_OVERWRITTEN, small(1), 40);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn a_record_of_an_epoch_that_was_cut_is_found() {
         is_found("EPOCH_IGNORED", &engine::EPOCH_IGNORED, small(8), 100);
     }
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn redo_applied_twice_is_found() {
         is_found("REDO_APPLIED_TWICE", &tier::REDO_APPLIED_TWICE, small(1), 40);
     }

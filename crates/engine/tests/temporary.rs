@@ -426,7 +426,7 @@ fn an_index_is_added_to_a_temporary_table_and_a_load_fills_one() {
         let own = [&bytes[..8], &key[..]].concat();
         alter.add(&Entry { index: 0, key: &own, unique_len: None, primary_at: 8, value: b"" }).unwrap();
     }
-    alter.load(0, &mut |_| true).unwrap();
+    alter.load(0, &mut |_, _| true).unwrap();
     assert_eq!(alter.begin_round(true).unwrap(), 0);
     alter.end_round().unwrap();
     engine.commit_alterations(&mut [(&mut alter, vec![8])], None).unwrap();
@@ -573,8 +573,8 @@ fn a_spill_file_that_is_full_under_load_fails_statements_and_hurts_nothing_else(
 }
 
 /// Each planted bug of temporary tables is found by one run of a test above.
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_each_bug_of_temporary_tables_is_found_by_one_run() {
     use terrace_engine::planted::{self as engine, Switch};
     use terrace_tier::planted as tier;

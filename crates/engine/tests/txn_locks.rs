@@ -146,7 +146,6 @@ fn interleaved(seed: u64) -> (u64, u64) {
     (run.commits, run.conflicts)
 }
 
-#[cfg(not(feature = "planted-bugs"))]
 #[test]
 fn what_a_session_has_locked_no_other_changes_and_the_last_commit_counts() {
     let seeds = std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(24);
@@ -154,8 +153,8 @@ fn what_a_session_has_locked_no_other_changes_and_the_last_commit_counts() {
     assert!(runs.0 > 20 * seeds && runs.1 > 20 * seeds, "{} commits, {} conflicts", runs.0, runs.1);
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_each_bug_of_locks_is_found_within_ten_seeds() {
     use terrace_engine::planted as engine;
     let bugs = [

@@ -116,6 +116,10 @@ fn rule(write: WritePolicy) -> TableRules {
 
 #[test]
 fn each_policy_does_what_it_says_and_readers_see_the_same() {
+    each_policy(true);
+}
+
+fn each_policy(restarts: bool) {
     use WritePolicy::*;
     for (all, table_says, name, rewrites) in [
         (Clean, Default, "clean", false),
@@ -148,6 +152,9 @@ fn each_policy_does_what_it_says_and_readers_see_the_same() {
         println!("{name}: {writes:?}, flash reads {}", status(&engine, "reads_flash"));
         engine.shutdown().unwrap();
         drop((engine, table));
+        if !restarts {
+            continue;
+        }
         // Flash as it is, after a restart.
         let engine = rig.open().unwrap();
         let table = engine.open_table("db/t").unwrap();
@@ -201,15 +208,16 @@ fn a_crash_at_any_step_of_any_policy_loses_nothing_and_serves_nothing_old() {
     }
 }
 
-/// A copy that a rewrite leaves on flash is found by one run in which nobody looks at tags; without it, nobody has to.
-#[cfg(feature = "planted-bugs")]
+/// A copy that a rewrite leaves on flash is found by one run in which nobody looks at tags; without it, nobody has to, until a restart:
+/// what of a warm flash is current only tags say.
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_copy_that_stays_on_flash_is_found_by_one_run() {
     use terrace_tier::planted;
     planted::FLASH_TAG_IGNORED.set(true);
-    each_policy_does_what_it_says_and_readers_see_the_same();
+    each_policy(false);
     planted::COPY_NOT_INVALIDATED.set(true);
-    let found = std::panic::catch_unwind(each_policy_does_what_it_says_and_readers_see_the_same).is_err();
+    let found = std::panic::catch_unwind(|| each_policy(false)).is_err();
     planted::FLASH_TAG_IGNORED.set(false);
     planted::COPY_NOT_INVALIDATED.set(false);
     assert!(found, "COPY_NOT_INVALIDATED is not found");

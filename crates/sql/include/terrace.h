@@ -26,6 +26,28 @@
 // Rows of `locks` at the most.
 #define TERRACE_LOCKS_SEEN_MAX 100000
 
+// What is numbered, by `terrace_observed_name`: places that bytes go to and come from; what is waited for beside them; what memory
+// is for.
+#define TERRACE_OBSERVED_PLACES 0
+
+#define TERRACE_OBSERVED_WAITS 1
+
+#define TERRACE_OBSERVED_MEMORY 2
+
+// Operations of a transfer; deletions and lists are the object store's.
+#define TERRACE_OPERATION_READ 0
+
+#define TERRACE_OPERATION_WRITE 1
+
+#define TERRACE_OPERATION_SYNC 2
+
+#define TERRACE_OPERATION_DELETE 3
+
+#define TERRACE_OPERATION_LIST 4
+
+// What an observer keeps of an event from its begin to its end, in bytes; aligned to 16.
+#define TERRACE_NOTE_BYTES 128
+
 // What a call returns. 0 and 1 are no errors.
 enum TERRACE
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -444,8 +466,8 @@ typedef struct {
   uint32_t from;
 } terrace_new_index;
 
-// How many entries of an index are built; false ends it with `TERRACE_CANCELLED`.
-typedef bool (*terrace_progress_fn)(void *context, uint64_t entries);
+// How many entries of how many are built; false ends it with `TERRACE_CANCELLED`.
+typedef bool (*terrace_progress_fn)(void *context, uint64_t entries, uint64_t all);
 
 // Placement of one index.
 typedef struct {
@@ -514,6 +536,41 @@ typedef struct {
   uint64_t nanos_object;
   uint64_t nanos_log;
 } terrace_reads;
+
+typedef void (*terrace_thread_begins_fn)(terrace_bytes name);
+
+typedef void (*terrace_thread_ends_fn)(void);
+
+typedef bool (*terrace_transfer_begins_fn)(uint32_t place,
+                                           uint32_t operation,
+                                           uint64_t bytes,
+                                           void *note);
+
+typedef void (*terrace_transfer_ends_fn)(void *note, uint64_t bytes);
+
+typedef bool (*terrace_wait_begins_fn)(uint32_t wait, void *note);
+
+typedef void (*terrace_wait_ends_fn)(void *note);
+
+typedef void (*terrace_memory_fn)(uint32_t what, int64_t change);
+
+// Who is told of threads, waits and memory; none of the functions is null. Each is called on the thread that it is about: one of the
+// library's, or one that is in a call. It must not wait, nor call the library.
+typedef struct {
+  size_t size;
+  // A thread of the library's begins, and ends. Names have letters, digits and `_`; several threads may have the same.
+  terrace_thread_begins_fn thread_begins;
+  terrace_thread_ends_fn thread_ends;
+  // Bytes begin to go to a place, or to come: a request, or a batch. `bytes` is 0 if it is not known yet. True: the end is
+  // told, on the same thread, with the same note and with the bytes that went or came, 0 if that failed.
+  terrace_transfer_begins_fn transfer_begins;
+  terrace_transfer_ends_fn transfer_ends;
+  // The same for other waits.
+  terrace_wait_begins_fn wait_begins;
+  terrace_wait_ends_fn wait_ends;
+  // So many bytes more, or fewer.
+  terrace_memory_fn memory;
+} terrace_observer;
 
 // What holds for one index of a table that has rules. The texts are borrowed for the callback.
 typedef struct {
@@ -1011,8 +1068,10 @@ int32_t terrace_load_row(terrace_load *load,
                          const terrace_entry *entries,
                          size_t count);
 
-// Builds the table of its rows.
-int32_t terrace_load_finish(terrace_load *load);
+// Builds the table of its rows. `progress`, which may be null, is told how many entries of all indexes together are built.
+int32_t terrace_load_finish(terrace_load *load,
+                            terrace_progress_fn progress,
+                            void *context);
 
 // The row that the last `TERRACE_DUPLICATE` was about.
 int32_t terrace_load_duplicate(terrace_load *load, terrace_batch *batch);
@@ -1021,7 +1080,7 @@ int32_t terrace_load_duplicate(terrace_load *load, terrace_batch *batch);
 void terrace_load_close(terrace_load *load);
 
 // Calls `each` with every row of a table of what there is to see: `index_statistics`, `table_statistics`,
-// `miss_ratio_curve`, `advice`, `transactions`, `locks`, `lock_waits`, `last_deadlock`.
+// `miss_ratio_curve`, `advice`, `metrics`, `transactions`, `locks`, `lock_waits`, `last_deadlock`.
 int32_t terrace_engine_seen(const terrace_engine *engine,
                             terrace_bytes name,
                             terrace_row_fn each,
@@ -1035,6 +1094,13 @@ int32_t terrace_engine_ask_statements(const terrace_engine *engine,
 
 // What the calling thread has read since its last call of this function, through any engine.
 terrace_reads terrace_reads_take(void);
+
+// Sets the process's observer: once, before an engine is opened. Without one nothing is in anybody's way.
+int32_t terrace_observe(const terrace_observer *observer);
+
+// The name of what an observer is told by its number, `kind` being one of `TERRACE_OBSERVED_…`; empty behind the last. It lives for ever.
+terrace_bytes terrace_observed_name(uint32_t kind,
+                                    uint32_t number);
 
 // The table has these rules from now on: durable when it returns, and in force. Rules that contradict one another, or that
 // guarantee more than there is, are refused with words that name both, and nothing has changed.

@@ -38,8 +38,9 @@ pub struct TerraceNewIndex {
     pub from: u32,
 }
 
-/// How many entries of an index are built; false ends it with `TERRACE_CANCELLED`.
-pub type TerraceProgressFn = Option<unsafe extern "C" fn(context: *mut c_void, entries: u64) -> bool>;
+/// How many entries of how many are built; false ends it with `TERRACE_CANCELLED`.
+pub type TerraceProgressFn =
+    Option<unsafe extern "C" fn(context: *mut c_void, entries: u64, all: u64) -> bool>;
 
 /// Begins to change a table's indexes; the first stays what it is. If there are indexes to build, nobody has changed rows of
 /// the table in a transaction that is not over. `owner` is for whom it waits; its cancel handle ends it.
@@ -158,9 +159,9 @@ pub unsafe extern "C" fn terrace_alter_load(
     guard(|| {
         // SAFETY: the caller's promise.
         let alter = unsafe { &mut *alter };
-        alter.alteration.load(which as usize, &mut |entries| match progress {
+        alter.alteration.load(which as usize, &mut |entries, all| match progress {
             // SAFETY: the caller's promise.
-            Some(progress) => unsafe { progress(context, entries) },
+            Some(progress) => unsafe { progress(context, entries, all) },
             None => true,
         })?;
         Ok(Code::Ok)

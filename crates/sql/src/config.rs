@@ -34,7 +34,7 @@ pub const PLACES: &[Place] = &[
         name: "object",
         meaning: "Where cold blocks go: s3://bucket/prefix, gs://…, az://…, or a directory.",
     },
-    Place { name: "object_endpoint", meaning: "URL of an S3 server that is not Amazon's." },
+    Place { name: "object_endpoint", meaning: "URL of a server that is not the provider's own." },
     Place {
         name: "emulate",
         meaning: "Latencies and limits of a profile (`cloud`) for the devices; for trials.",

@@ -1,5 +1,6 @@
 //! The first filling of a table, at the border.
 
+use crate::alter::TerraceProgressFn;
 use crate::bytes::TerraceBytes;
 use crate::catalog::TerraceTable;
 use crate::cursor::{TerraceBatch, append_row};
@@ -7,6 +8,7 @@ use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, guard};
 use crate::row::{TerraceEntry, TerraceSpan, with_entries, with_row};
 use crate::transaction::TerraceTxn;
+use std::ffi::c_void;
 use terrace_engine::Load;
 
 /// A table under its first filling. Freed by `terrace_load_close`.
@@ -88,15 +90,24 @@ pub unsafe extern "C" fn terrace_load_row(
     })
 }
 
-/// Builds the table of its rows.
+/// Builds the table of its rows. `progress`, which may be null, is told how many entries of all indexes together are built.
 ///
 /// # Safety
-/// `load` is open.
+/// `load` is open; `progress` may be called with `context` on this thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn terrace_load_finish(load: *mut TerraceLoad) -> i32 {
+pub unsafe extern "C" fn terrace_load_finish(
+    load: *mut TerraceLoad,
+    progress: TerraceProgressFn,
+    context: *mut c_void,
+) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { &mut *load }.load.finish()?;
+        let load = unsafe { &mut *load };
+        load.load.finish_telling(&mut |entries, all| match progress {
+            // SAFETY: the caller's promise.
+            Some(progress) => unsafe { progress(context, entries, all) },
+            None => true,
+        })?;
         Ok(Code::Ok)
     })
 }

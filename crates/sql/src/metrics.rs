@@ -48,6 +48,7 @@ impl Listener {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let run = move || {
+            let _shown = terrace_io::observe::thread("metrics");
             for stream in listener.incoming() {
                 if stopped.load(Ordering::Acquire) {
                     return;

@@ -1,6 +1,6 @@
 //! Opens the places that a configuration names: devices, store, clock, threads.
 //!
-//! A profile of `emulate` is put around the devices and the store.
+//! A profile of `emulate` is put around the devices and the store, and around that who shows what they do, if anybody.
 
 use crate::config::Places;
 use crate::error::{Fault, Result};
@@ -9,6 +9,7 @@ use terrace_engine::{Config, Parts};
 use terrace_io::disk::Disk;
 use terrace_io::emulate::{self, Profile};
 use terrace_io::object;
+use terrace_io::observe;
 use terrace_io::real::disk::RealDisk;
 use terrace_io::real::world;
 use terrace_io::store::ObjectStore;
@@ -61,7 +62,8 @@ pub(crate) fn open(config: &Config, places: &Places) -> Result<Parts> {
         flash = flash.map(|flash| emulate::disk(world.clone(), flash, profile.flash));
         store = store.map(|store| emulate::store(world.clone(), store, profile.store));
     }
-    Ok(Parts { world, volume, flash, store })
+    let (flash, store) = (flash.map(observe::disk), store.map(observe::store));
+    Ok(Parts { world, volume: observe::disk(volume), flash, store })
 }
 
 /// Opens the object store. Nothing is asked of it yet.

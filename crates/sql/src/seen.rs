@@ -52,7 +52,7 @@ impl TerraceValue {
 }
 
 /// Calls `each` with every row of a table of what there is to see: `index_statistics`, `table_statistics`,
-/// `miss_ratio_curve`, `advice`, `transactions`, `locks`, `lock_waits`, `last_deadlock`.
+/// `miss_ratio_curve`, `advice`, `metrics`, `transactions`, `locks`, `lock_waits`, `last_deadlock`.
 ///
 /// # Safety
 /// `engine` is open; `name` is valid; `each` may be called with `context` on this thread.

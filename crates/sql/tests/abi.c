@@ -386,8 +386,59 @@ static void counters(terrace_engine *engine, terrace_table *table) {
   OK(terrace_engine_sync(engine));
 }
 
+/* What is shown of the engine, by whoever shows it. */
+static _Atomic int64_t threads, threads_begun, under_way, waits_begun, memory_held;
+static _Atomic uint64_t log_bytes;
+
+static void thread_begins(terrace_bytes name) {
+  TRUE(name.len > 0 && !memchr(name.data, ' ', name.len));
+  ++threads;
+  ++threads_begun;
+}
+static void thread_ends(void) { --threads; }
+static bool transfer_begins(uint32_t place, uint32_t operation, uint64_t size, void *note) {
+  TRUE(terrace_observed_name(TERRACE_OBSERVED_PLACES, place).len > 0 && operation <= TERRACE_OPERATION_LIST);
+  const terrace_bytes name = terrace_observed_name(TERRACE_OBSERVED_PLACES, place);
+  const uint64_t kept[2] = {equals(name.data, name.len, "log") && operation == TERRACE_OPERATION_WRITE, size};
+  TRUE(sizeof kept <= TERRACE_NOTE_BYTES);
+  memcpy(note, kept, sizeof kept);
+  ++under_way;
+  return true;
+}
+static void transfer_ends(void *note, uint64_t moved) {
+  uint64_t kept[2];
+  memcpy(kept, note, sizeof kept);
+  TRUE(moved == kept[1]);
+  log_bytes += kept[0] ? moved : 0;
+  --under_way;
+}
+static bool wait_begins(uint32_t wait, void *note) {
+  (void)note;
+  TRUE(terrace_observed_name(TERRACE_OBSERVED_WAITS, wait).len > 0);
+  ++waits_begun;
+  return false;
+}
+static void wait_ends(void *note) {
+  (void)note;
+  TRUE(!"nobody wanted to know");
+}
+static void memory_changes(uint32_t what, int64_t change) {
+  TRUE(terrace_observed_name(TERRACE_OBSERVED_MEMORY, what).len > 0);
+  memory_held += change;
+}
+
+static void observe(void) {
+  terrace_observer observer = {sizeof observer, thread_begins, thread_ends, transfer_begins, transfer_ends,
+                               wait_begins, wait_ends, NULL};
+  IS(TERRACE_INVALID, terrace_observe(&observer));
+  observer.memory = memory_changes;
+  OK(terrace_observe(&observer));
+  IS(TERRACE_INVALID, terrace_observe(&observer));
+}
+
 int main(int argc, char **argv) {
   TRUE(argc == 2);
+  observe();
   terrace_open_options bad = {sizeof bad, bytes("memory = 1\nnonsense = 2"), bytes("")};
   terrace_engine *engine = (terrace_engine *)1;
   IS(TERRACE_INVALID, terrace_engine_open(&bad, &engine));
@@ -397,6 +448,7 @@ int main(int argc, char **argv) {
   TRUE(strstr(text, "memory") && strstr(text, "nonsense") && strstr(text, "volume_path"));
 
   engine = open_engine(argv[1]);
+  TRUE(memory_held > 16 << 20 && memory_held < 26 << 20);
   terrace_index_definition indexes[2] = {{sizeof *indexes, bytes("PRIMARY"), true}, {sizeof *indexes, bytes("s"), true}};
   terrace_table_definition definition = {sizeof definition, bytes("shop/draft"), indexes, 2,
                                          bytes("opaque"), false};
@@ -424,6 +476,7 @@ int main(int argc, char **argv) {
   IS(TERRACE_ABSENT, terrace_prepared_rollback(engine, bytes("xid-2")));
   terrace_table_close(table);
   OK(terrace_engine_close(engine));
+  TRUE(threads_begun > 3 && threads == 0 && under_way == 0 && log_bytes > 4096 && memory_held == 0);
 
   /* Again: what was committed is there, what was prepared is still prepared. */
   engine = open_engine(argv[1]);

@@ -45,6 +45,14 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceRowFn", "row_fn"),
     ("TerraceStatementFn", "statement_fn"),
     ("TerraceReads", "reads"),
+    ("TerraceObserver", "observer"),
+    ("TerraceThreadBeginsFn", "thread_begins_fn"),
+    ("TerraceThreadEndsFn", "thread_ends_fn"),
+    ("TerraceTransferBeginsFn", "transfer_begins_fn"),
+    ("TerraceTransferEndsFn", "transfer_ends_fn"),
+    ("TerraceWaitBeginsFn", "wait_begins_fn"),
+    ("TerraceWaitEndsFn", "wait_ends_fn"),
+    ("TerraceMemoryFn", "memory_fn"),
 ];
 
 fn generate() -> String {
@@ -96,6 +104,7 @@ fn generate() -> String {
         "alter",
         "load",
         "seen",
+        "observe",
         "rules",
     ] {
         builder = builder.with_src(root.join(format!("src/{file}.rs")));

@@ -1,12 +1,12 @@
 //! Planted bugs: each breaks one rule, so that the harness can show that it would find it.
 //!
-//! With the feature `planted-bugs` off, which is how everything ships, each switch is a constant
-//! `false`.
+//! Where there are no debug assertions, as in all that ships, each switch is a constant `false`, unless the feature
+//! `planted-bugs` is on. A switch is the process's: a test that turns one on is `#[ignore]`d, and run among such tests alone.
 
-#[cfg(feature = "planted-bugs")]
+#[cfg(any(debug_assertions, feature = "planted-bugs"))]
 pub struct Switch(std::sync::atomic::AtomicBool);
 
-#[cfg(feature = "planted-bugs")]
+#[cfg(any(debug_assertions, feature = "planted-bugs"))]
 impl Switch {
     pub const fn new() -> Switch {
         Switch(std::sync::atomic::AtomicBool::new(false))
@@ -19,10 +19,10 @@ impl Switch {
     }
 }
 
-#[cfg(not(feature = "planted-bugs"))]
+#[cfg(not(any(debug_assertions, feature = "planted-bugs")))]
 pub struct Switch;
 
-#[cfg(not(feature = "planted-bugs"))]
+#[cfg(not(any(debug_assertions, feature = "planted-bugs")))]
 impl Switch {
     pub const fn new() -> Switch {
         Switch
@@ -30,6 +30,9 @@ impl Switch {
     #[inline(always)]
     pub fn on(&self) -> bool {
         false
+    }
+    pub fn set(&self, _: bool) {
+        panic!("no bugs are planted in this build: it takes the feature `planted-bugs`");
     }
 }
 

@@ -66,10 +66,27 @@ const PATIENCE: Nanos = 100_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     Normal,
+    /// As normal, in a range of keys of which so many pages were read, one after the other: no more than that are fetched ahead.
+    Range(u8),
     /// Part of a scan: does not heat the page.
     Scan,
     /// Check, merge, statistics: does not heat the page.
     Internal,
+}
+
+impl Access {
+    fn heats(self) -> bool {
+        matches!(self, Access::Normal | Access::Range(_))
+    }
+
+    /// Pages that may come along with one that is missed.
+    fn ahead_max(self) -> usize {
+        match self {
+            Access::Scan => usize::MAX,
+            Access::Range(read) => usize::from(read),
+            Access::Normal | Access::Internal => 0,
+        }
+    }
 }
 
 /// What is known of the pages of a shard of the page table.
@@ -183,7 +200,7 @@ impl Pool {
     /// A pool of `frames` pages that can grow to `max` (`resize`), as far as there are addresses.
     pub fn that_grows(world: World, frames: usize, max: usize, below: Arc<dyn Below>) -> Pool {
         assert!(frames >= 16, "a pool of {frames} frames cannot hold one mini-transaction");
-        Pool {
+        let pool = Pool {
             world,
             arena: Arena::new(frames, max),
             table: Table::new(frames, max),
@@ -217,7 +234,9 @@ impl Pool {
             reads: BySpace::default(),
             hits_told: AtomicU64::new(0),
             sample: Sample::new(frames),
-        }
+        };
+        pool.lending.show(frames);
+        pool
     }
 
     /// Frames that pages may use, with those whose memory is lent (`frames_lent`). While the pool is made smaller, the number that it
@@ -331,9 +350,10 @@ impl Pool {
             {
                 self.sample_hit(no, id);
             }
-            if access == Access::Normal {
+            if access.heats() {
                 frame.touch(self.period.load(Ordering::Relaxed));
-            } else {
+            }
+            if access.ahead_max() > 0 {
                 self.scans.read(id);
             }
         }
@@ -418,7 +438,7 @@ impl Pool {
     ) -> Result<FrameNo, ReadError> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         let since = self.world.clock.now();
-        let ahead = if access == Access::Scan { self.claim_ahead(id) } else { Vec::new() };
+        let ahead = self.claim_ahead(id, access.ahead_max());
         if let Some((last, _)) = ahead.last() {
             self.scans.missed(id, last.page - id.page + 1);
         }
@@ -437,7 +457,7 @@ impl Pool {
                 }
                 self.sample_arrival(no, id, access != Access::Internal);
                 let frame = self.frame(no);
-                frame.came(self.period.load(Ordering::Relaxed), access == Access::Normal);
+                frame.came(self.period.load(Ordering::Relaxed), access.heats());
                 frame.pin_again();
                 self.admit(id, no, fetched);
                 Ok(no)

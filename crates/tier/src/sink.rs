@@ -220,8 +220,21 @@ impl Sinker {
         let SinkParts { world, map, buffer, pool, redo, flash, objects, fence, sequences, collector } = parts;
         let sched = world.sched.clone();
         let room = Room::new(sched.clone(), settings.memory.max(MEMORY_MIN));
-        let mover =
-            Mover { map, buffer, pool, redo, flash, objects, fence, sequences, collector, sched, room };
+        let repaired = AtomicU64::new(0);
+        let mover = Mover {
+            map,
+            buffer,
+            pool,
+            redo,
+            flash,
+            objects,
+            fence,
+            sequences,
+            collector,
+            sched,
+            room,
+            repaired,
+        };
         Sinker {
             world,
             mover,
@@ -249,6 +262,11 @@ impl Sinker {
     /// add to the log that is to be passed.
     pub fn sink_for_room_only(&self) {
         self.room_only.store(true, Ordering::Relaxed);
+    }
+
+    /// Images that were bad in their slots or in the old object, and were taken from a copy with the map's tag (invariant 9).
+    pub fn repaired(&self) -> u64 {
+        self.mover.repaired.load(Ordering::Relaxed)
     }
 
     pub fn status(&self) -> SinkStatus {

@@ -1,6 +1,6 @@
 //! Flash against a model: whatever happens, nothing but the image that the map names is served.
 //!
-//! With the feature `planted-bugs`, the same runs must find the bugs.
+//! The same runs must find the bugs that are planted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -181,7 +181,6 @@ fn lost_write_is_served() -> bool {
     flash.find(page(1), 1).is_some()
 }
 
-#[cfg(not(feature = "planted-bugs"))]
 mod sound {
     use super::*;
 
@@ -204,12 +203,12 @@ mod sound {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
 mod planted {
     use super::*;
     use terrace_tier::planted::{FILL_AFTER_INVALIDATION, FLASH_TAG_IGNORED};
 
     #[test]
+    #[ignore = "plants a bug in the whole process: make planted"]
     fn each_planted_bug_is_found_within_twenty_seeds() {
         assert!(!lost_write_is_served());
         FLASH_TAG_IGNORED.set(true);

@@ -50,6 +50,32 @@ fn a_scan_finds_what_it_reads_in_memory() {
     assert_eq!(counters.prefetched.load(Ordering::Relaxed), u64::from(PAGES) - 33);
 }
 
+/// Reads the first `count` pages as a range of keys does, the prefetcher at work. Returns the pages that it waited for, and those that came
+/// before they were asked for.
+fn range(count: u32) -> (u64, u64) {
+    let rig = cold();
+    let mut prefetcher = Prefetcher(rig.run.pages.pool().clone());
+    for n in 0..count {
+        let access = if n < 2 { Access::Normal } else { Access::Range(n as u8) };
+        drop(rig.run.pages.read(page(n), access).unwrap());
+        while prefetcher.step() == Step::Worked {}
+    }
+    rig.run.pages.pool().check_invariants();
+    let counters = &rig.run.pages.pool().counters;
+    (counters.misses.load(Ordering::Relaxed), counters.read_ahead.load(Ordering::Relaxed))
+}
+
+#[test]
+fn a_range_has_few_pages_fetched_ahead_before_it_has_read_many() {
+    assert_eq!(range(2), (2, 0));
+    assert_eq!(range(3), (3, 2));
+    // From the mark on in stretches, each twice as long as the one before: 5 to 10, 11 to 22, the rest.
+    assert_eq!(range(4), (3, 8));
+    assert_eq!(range(8), (3, 8));
+    assert_eq!(range(9), (3, 20));
+    assert_eq!(range(PAGES), (3, u64::from(PAGES) - 3));
+}
+
 #[test]
 fn without_its_prefetcher_it_waits_itself() {
     let rig = cold();

@@ -4,8 +4,8 @@
 //! memory: one entry at a time at first, so that a look-up copies one row, and all the rest of the leaf
 //! from the third step on, unless it is told how many are expected. It remembers the leaf by pin, version and slot: if the version is the
 //! same at the end of the run, it goes on at the next slot; if not, it looks its last key up again.
-//! Forward it follows the right link; backward, there being no left links, it descends again just
-//! below the leaf's low fence.
+//! Forward it follows the right link, and from the third leaf on has as many pages fetched ahead as it has read; backward,
+//! there being no left links, it descends again just below the leaf's low fence.
 //!
 //! What was copied is what was there then. Who must see each entry as it is now (locking reads) has its leaf looked at
 //! before each step ([`Cursor::set_checked`]): a run ends where its leaf has changed. Such runs begin with one entry and
@@ -26,6 +26,9 @@ const SINGLE_STEPS: u32 = 3;
 const CHECKED_MAX: usize = 64;
 /// Entries that are touched before they are copied.
 const TOUCHED: usize = 16;
+
+/// Leaves of a range from which on what lies behind them is fetched ahead.
+const RANGE_LEAVES: u8 = 2;
 
 /// Where to start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +88,8 @@ pub struct Cursor {
     last: bool,
     /// Runs copied since the last seek.
     runs: u32,
+    /// Leaves that the way up has left behind since then.
+    leaves: u8,
     bytes: Vec<u8>,
     /// Earlier runs' bytes, and whether the run's are to be kept too.
     held: Vec<Vec<u8>>,
@@ -118,6 +123,7 @@ impl Cursor {
             cut: false,
             last: false,
             runs: 0,
+            leaves: 0,
             bytes,
             held: Vec::new(),
             spare,
@@ -259,7 +265,7 @@ impl Cursor {
 
     /// Goes to an entry. False if there is none there; then the cursor is on none.
     pub fn seek(&mut self, to: Seek<'_>) -> Result<bool> {
-        self.runs = 0;
+        (self.runs, self.leaves) = (0, 0);
         self.learn(false);
         self.clear();
         let tree = self.tree.clone();
@@ -402,6 +408,15 @@ impl Cursor {
         }
     }
 
+    /// How the leaf to the right is read: a look-up that has come so far is a range, and may go on.
+    fn access_onward(&mut self) -> Access {
+        self.leaves = self.leaves.saturating_add(1);
+        match self.access {
+            Access::Normal if self.leaves >= RANGE_LEAVES => Access::Range(self.leaves),
+            other => other,
+        }
+    }
+
     /// Copies the run that starts at `slot` of the leaf, or at its right neighbours' first.
     fn forward<'t>(&mut self, tree: &'t Tree, mut leaf: ReadGuard<'t>, mut slot: usize) -> Result<bool> {
         let max = self.run_len();
@@ -426,12 +441,13 @@ impl Cursor {
             self.anchor.extend_from_slice(high);
             let visit = tree.space.visit();
             drop(leaf);
-            let next = tree.pages.try_read(tree.space.page_id(right), self.access);
+            let access = self.access_onward();
+            let next = tree.pages.try_read(tree.space.page_id(right), access);
             drop(visit);
             let at = Target::At(&self.anchor);
             leaf = match next.filter(|next| matches!(at.judge(next.page(), 0), Fit::Here)) {
                 Some(next) => next,
-                None => tree.leaf(at, self.access)?,
+                None => tree.leaf(at, access)?,
             };
             slot = Node::new(leaf.page()).find(&self.anchor).slot;
         }

@@ -12,6 +12,7 @@ mod within;
 
 use super::sort::{Sort, Sorted};
 use super::spill::Spill;
+use super::steps::{Steps, Tell};
 use super::{LOOK_EVERY, go_on, has_prefix, sort_budget, value_of};
 use crate::apart::Row;
 use crate::btree::bulk::{Bulk, Numbers, Unnamed};
@@ -139,7 +140,10 @@ impl Stage {
         let mut sorted = self.take_sort().finish(&mut go_on)?;
         self.begin()?;
         let index = self.index;
-        each(index, &mut sorted, &mut |key, _, value| self.build(key, value)).map_err(|(error, _)| error)
+        let mut silent = |_, _| true;
+        let mut steps = Steps::new(0, &mut silent);
+        let build = &mut |key: &[u8], _: Option<&[u8]>, value: &[u8]| self.build(key, value);
+        each(index, &mut sorted, &mut steps, build).map_err(|(error, _)| error)
     }
 }
 
@@ -150,13 +154,14 @@ type Twice = Option<(Vec<u8>, Vec<u8>)>;
 fn each(
     index: usize,
     sorted: &mut Sorted,
+    steps: &mut Steps<'_>,
     work: &mut dyn FnMut(&[u8], Option<&[u8]>, &[u8]) -> Result<()>,
 ) -> std::result::Result<(), (Error, Twice)> {
     let fail = |error| (error, None);
     let twice = |sorted: &Sorted| {
         (Error::Duplicate { index }, Some((sorted.key().to_vec(), sorted.value().to_vec())))
     };
-    let (mut done, mut last) = (0u64, None::<Vec<u8>>);
+    let mut last = None::<Vec<u8>>;
     while sorted.advance().map_err(fail)? {
         if let Some(unique) = sorted.unique() {
             if last.as_deref() == Some(unique) {
@@ -170,10 +175,7 @@ fn each(
             Err(Error::Duplicate { .. }) => return Err(twice(sorted)),
             other => other.map_err(fail)?,
         }
-        done += 1;
-        if done.is_multiple_of(LOOK_EVERY) {
-            go_on().map_err(fail)?;
-        }
+        steps.one().map_err(fail)?;
     }
     Ok(())
 }
@@ -300,26 +302,32 @@ impl Load {
     /// Builds the trees. Then the table is whole: durable, for views that are opened from here on; or, in a
     /// transaction, for the transaction at once, durable and for others when it commits.
     pub fn finish(&mut self) -> Result<()> {
-        let owner = self.maker.owner.clone();
-        let _scope = owner.cancellable();
-        if self.maker.within { self.finish_within() } else { self.finish_alone() }
+        self.finish_telling(&mut |_, _| true)
     }
 
-    fn finish_alone(&mut self) -> Result<()> {
+    /// As [`Load::finish`], telling how far it is.
+    pub fn finish_telling(&mut self, tell: Tell<'_>) -> Result<()> {
+        let owner = self.maker.owner.clone();
+        let _scope = owner.cancellable();
+        let mut steps = Steps::new(self.stages.iter().map(|stage| stage.sort.entries()).sum(), tell);
+        if self.maker.within { self.finish_within(&mut steps) } else { self.finish_alone(&mut steps) }
+    }
+
+    fn finish_alone(&mut self, steps: &mut Steps<'_>) -> Result<()> {
         for mut stage in std::mem::take(&mut self.stages) {
             let index = stage.index;
-            let mut sorted = stage.take_sort().finish(&mut go_on)?;
+            let mut sorted = stage.take_sort().finish(&mut || steps.look())?;
             let tree = stage.tree.clone();
             let built = match stage.bulk.take() {
                 None => {
                     stage.begin()?;
-                    let built = each(index, &mut sorted, &mut |key, _, value| stage.build(key, value));
+                    let built = each(index, &mut sorted, steps, &mut |key, _, value| stage.build(key, value));
                     let finish = |bulk: Bulk<_>| bulk.finish().map_err(|error| (error, None));
                     built.and_then(|()| stage.bulk.take().map_or(Ok(()), finish))
                 }
                 Some(bulk) => {
                     bulk.finish()?;
-                    each(index, &mut sorted, &mut |key, unique, value| {
+                    each(index, &mut sorted, steps, &mut |key, unique, value| {
                         if unique.map_or(Ok(false), |unique| has_prefix(&tree, unique))? {
                             return Err(Error::Duplicate { index });
                         }

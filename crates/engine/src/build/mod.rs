@@ -15,6 +15,7 @@
 pub mod load;
 pub mod sort;
 pub mod spill;
+mod steps;
 pub mod watch;
 
 use crate::btree::bulk::{Bulk, Unnamed};
@@ -34,6 +35,8 @@ use hashbrown::HashMap;
 use sort::Sort;
 use spill::Spill;
 use std::sync::Arc;
+use steps::Steps;
+pub use steps::Tell;
 use terrace_io::cancel;
 use terrace_tier::page::SpaceId;
 use terrace_tier::pool::Access;
@@ -267,9 +270,9 @@ impl Alteration {
         sort.push(entry.key, entry.unique_len, &value_of(entry))
     }
 
-    /// Builds the tree of the entries that were added. `progress` gets how many are in it, from time to time; false ends
-    /// it. [`Error::Duplicate`] names which of the new indexes; then [`Alteration::duplicate`] is a row of it.
-    pub fn load(&mut self, which: usize, progress: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+    /// Builds the tree of the entries that were added. `tell` gets how many of how many are in it, from time to time; false
+    /// ends it. [`Error::Duplicate`] names which of the new indexes; then [`Alteration::duplicate`] is a row of it.
+    pub fn load(&mut self, which: usize, tell: Tell<'_>) -> Result<()> {
         let owner = self.owner.clone();
         let _scope = owner.cancellable();
         let core = self.core.clone();
@@ -278,13 +281,10 @@ impl Alteration {
         let Some(sort) = built.sort.take() else {
             return Err(Error::Invalid("the index is built already".into()));
         };
-        let mut look = |done: u64| {
-            go_on()?;
-            if progress(done) { Ok(()) } else { Err(Error::Cancelled) }
-        };
-        let mut sorted = sort.finish(&mut || look(0))?;
+        let mut steps = Steps::new(sort.entries(), tell);
+        let mut sorted = sort.finish(&mut || steps.look())?;
         let mut bulk = Bulk::new(&*tree, core.build(Box::new(Unnamed(Urgency::Normal)), Urgency::Normal));
-        let (mut done, mut last) = (0, None::<Vec<u8>>);
+        let mut last = None::<Vec<u8>>;
         while sorted.advance()? {
             if let Some(unique) = sorted.unique() {
                 if last.as_deref() == Some(unique) {
@@ -297,12 +297,9 @@ impl Alteration {
                 last.extend_from_slice(unique);
             }
             bulk.push(sorted.key(), sorted.value())?;
-            done += 1;
-            if done % LOOK_EVERY == 0 {
-                look(done)?;
-            }
+            steps.one()?;
         }
-        look(done)?;
+        steps.look()?;
         bulk.finish()?;
         self.built(which)?.loaded = true;
         Ok(())

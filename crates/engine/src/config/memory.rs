@@ -175,6 +175,12 @@ impl Config {
         most.budget(&self.buffers(has_store), 0).frames_count()
     }
 
+    /// Bytes that are for everything but frames.
+    pub fn beside_frames(&self, has_store: bool, map: u64) -> u64 {
+        let budget = self.budget(&self.buffers(has_store), map);
+        budget.parts().iter().map(|(_, bytes)| bytes).sum::<u64>() - budget.frames
+    }
+
     /// Bytes of the flash extension's index and ghost list.
     pub(super) fn flash_index(&self) -> u64 {
         self.flash.0 / PAGE_SIZE as u64 * terrace_tier::bpe::bytes_per_page(self.flash_admission) as u64

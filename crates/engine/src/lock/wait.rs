@@ -18,6 +18,7 @@ use hashbrown::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use terrace_io::clock::Nanos;
+use terrace_io::observe;
 use terrace_io::sched::{Event, Woken};
 use terrace_tier::page::SpaceId;
 
@@ -261,7 +262,10 @@ impl<'a> Request<'a> {
             let now = locks.world.clock.now();
             let deadline = *self.deadline.get_or_insert(now.saturating_add(self.patience));
             woken = match deadline.checked_sub(now).filter(|left| *left > 0) {
-                Some(left) => locks.world.sched.wait(event, ticket, Some(left)),
+                Some(left) => {
+                    let _shown = observe::wait(observe::Wait::RowLock);
+                    locks.world.sched.wait(event, ticket, Some(left))
+                }
                 None => Woken::TimedOut,
             };
         }

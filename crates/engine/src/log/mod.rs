@@ -40,6 +40,7 @@ use terrace_io::AlignedBuf;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, File};
+use terrace_io::observe;
 use terrace_io::sched::Event;
 use terrace_tier::page::{Glsn, PageId};
 use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
@@ -311,6 +312,7 @@ impl Log {
                     break Err(LogError::Cancelled);
                 }
                 Some(Verdict::Wait) => {
+                    let _shown = observe::wait(observe::Wait::LogRoom);
                     self.world.sched.wait(&self.room_freed, freed, Some(PATIENCE));
                 }
                 None => {

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, DiskError, FileWrite, Op};
+use terrace_io::observe;
 use terrace_tier::page::Glsn;
 use terrace_tier::redo::{LogError, Redo};
 
@@ -53,6 +54,7 @@ impl Log {
             self.healthy()?;
             let shares = self.take(|_, ring| ring.can_write(upto));
             if shares.is_empty() {
+                let _shown = observe::wait(observe::Wait::LogSync);
                 self.world.sched.wait_for(&self.written, written, Some(PATIENCE), upto);
             } else {
                 self.write(shares)?;

@@ -9,6 +9,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use terrace_io::AlignedBuf;
+use terrace_io::observe;
 use terrace_io::store::Purpose;
 use terrace_tier::map::{InObject, Located};
 use terrace_tier::object::Objects;
@@ -34,7 +35,11 @@ pub(crate) fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R
     };
     let mut all = thread::scope(|scope| {
         // Without some of the threads it takes longer.
-        let start = |_| thread::Builder::new().spawn_scoped(scope, run).ok();
+        let shown = || {
+            let _shown = observe::thread("look");
+            run()
+        };
+        let start = |_| thread::Builder::new().spawn_scoped(scope, shown).ok();
         let others: Vec<_> = (1..items.len().min(AT_ONCE)).filter_map(start).collect();
         let mut all = run();
         for other in others {

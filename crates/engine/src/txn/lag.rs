@@ -7,6 +7,7 @@
 use crate::core::Core;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::clock::Nanos;
+use terrace_io::observe;
 use terrace_io::sched::Event;
 
 /// The delay of one change when the lag is twice what is allowed, in nanoseconds.
@@ -73,6 +74,7 @@ impl Core {
         self.purge_wanted.notify();
         let (since, released) = (world.clock.now(), self.brake.released.ticket());
         if self.brake.delay() > 0 {
+            let _shown = observe::wait(observe::Wait::Purge);
             world.sched.wait(&self.brake.released, released, Some(wait));
         }
         self.brake.waits.fetch_add(1, Ordering::Relaxed);

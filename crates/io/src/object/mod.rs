@@ -9,7 +9,7 @@
 //!
 //! A request's way: `adapter` (places, attempts, counters) → the `object_store` crate (signing) →
 //! `curl` (HTTP on the caller's thread) → `verdict` (what a failure means) → `patience` (again or
-//! not). GCS and Azure are there by configuration and untested.
+//! not). What GCS and Azure are asked is tested against a stand-in, not against the clouds.
 
 mod adapter;
 mod crypto;
@@ -26,8 +26,8 @@ use adapter::{Adapter, Plan};
 use curl::{CurlConnector, Limits};
 use object_store::RetryConfig;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::azure::{AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ use url::Url;
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub url: String,
-    /// S3: another server than Amazon's, as `https://host:port`.
+    /// Another server than the provider's, as `https://host:port` (Azure: with the account's path, if it has one).
     pub endpoint: Option<String>,
     /// S3: default from the environment, else `us-east-1`.
     pub region: Option<String>,
@@ -147,24 +147,8 @@ fn open_remote(settings: &Settings, url: &Url) -> Result<Arc<dyn ObjectStore>> {
     object_store::path::Path::parse(&prefix).map_err(|e| settings.refused(e))?;
     let remote: Arc<dyn object_store::ObjectStore> = match url.scheme() {
         "s3" => Arc::new(s3(settings, bucket)?),
-        "gs" => Arc::new(
-            GoogleCloudStorageBuilder::from_env()
-                .with_bucket_name(bucket)
-                .with_http_connector(connector(settings))
-                .with_crypto_provider(Arc::new(crypto::RustCrypto))
-                .with_retry(no_retries())
-                .build()
-                .map_err(|e| settings.refused(verdict::cause(&e)))?,
-        ),
-        _ => Arc::new(
-            MicrosoftAzureBuilder::from_env()
-                .with_container_name(bucket)
-                .with_http_connector(connector(settings))
-                .with_crypto_provider(Arc::new(crypto::RustCrypto))
-                .with_retry(no_retries())
-                .build()
-                .map_err(|e| settings.refused(verdict::cause(&e)))?,
-        ),
+        "gs" => Arc::new(gcs(settings, bucket)?),
+        _ => Arc::new(azure(settings, bucket)?),
     };
     Ok(Arc::new(Adapter::new(Plan {
         remote,
@@ -224,6 +208,36 @@ fn s3(settings: &Settings, bucket: &str) -> Result<object_store::aws::AmazonS3> 
     builder.build().map_err(|e| settings.refused(verdict::cause(&e)))
 }
 
+fn gcs(settings: &Settings, bucket: &str) -> Result<GoogleCloudStorage> {
+    let mut builder = GoogleCloudStorageBuilder::from_env()
+        .with_bucket_name(bucket)
+        .with_http_connector(connector(settings))
+        .with_crypto_provider(Arc::new(crypto::RustCrypto))
+        .with_retry(no_retries());
+    if let Some(endpoint) = &settings.endpoint {
+        builder = builder.with_base_url(endpoint.trim_end_matches('/'));
+    }
+    if let Some(endpoint) = builder.get_config_value(&GoogleConfigKey::BaseUrl) {
+        check_endpoint(settings, &endpoint)?;
+    }
+    builder.build().map_err(|e| settings.refused(verdict::cause(&e)))
+}
+
+fn azure(settings: &Settings, container: &str) -> Result<MicrosoftAzure> {
+    let mut builder = MicrosoftAzureBuilder::from_env()
+        .with_container_name(container)
+        .with_http_connector(connector(settings))
+        .with_crypto_provider(Arc::new(crypto::RustCrypto))
+        .with_retry(no_retries());
+    if let Some(endpoint) = &settings.endpoint {
+        builder = builder.with_endpoint(endpoint.trim_end_matches('/').to_string());
+    }
+    if let Some(endpoint) = builder.get_config_value(&AzureConfigKey::Endpoint) {
+        check_endpoint(settings, &endpoint)?;
+    }
+    builder.build().map_err(|e| settings.refused(verdict::cause(&e)))
+}
+
 /// Plain HTTP is for this machine, or when it is asked for.
 fn check_endpoint(settings: &Settings, endpoint: &str) -> Result<()> {
     let shown = public(endpoint);
@@ -240,5 +254,6 @@ fn check_endpoint(settings: &Settings, endpoint: &str) -> Result<()> {
 }
 
 fn env_allows_http() -> bool {
-    std::env::var("AWS_ALLOW_HTTP").is_ok_and(|v| v == "true" || v == "1")
+    let is_on = |name| std::env::var(name).is_ok_and(|v| v == "true" || v == "1");
+    ["AWS_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP", "AZURE_ALLOW_HTTP"].into_iter().any(is_on)
 }

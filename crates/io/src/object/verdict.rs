@@ -81,6 +81,10 @@ pub(crate) fn judge(key: &str, kind: Kind, error: &Error, wire: &Wire) -> Verdic
             408 => again(unavailable(), kind != Kind::Read),
             400 if has(&["RequestTimeout"]) => again(unavailable(), false),
             500.. => again(unavailable(), kind != Kind::Read),
+            // Azure deletes in batches: the batch is accepted, and says of each whether it was there.
+            200..300 if kind == Kind::Delete && matches!(error, Error::NotFound { .. }) => {
+                Verdict::Final(StoreError::Absent { key: key.into() })
+            }
             // An answer that came and was then cut off or not understood.
             200..300 if kind == Kind::Read => again(unavailable(), false),
             200..300 => Verdict::Final(unknown()),

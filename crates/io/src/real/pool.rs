@@ -103,6 +103,7 @@ impl Pool {
         while *threads < wanted.min(THREADS) {
             let shared = self.shared.clone();
             let body = move || {
+                let _shown = crate::observe::thread("disk");
                 loop {
                     let mut jobs = shared.jobs.lock();
                     let job = loop {

@@ -1,6 +1,7 @@
 //! Waiting and working on real threads: one thread a worker, joined when its handle is dropped.
 
 use crate::clock::Nanos;
+use crate::observe;
 use crate::sched::{Event, Sched, Step, Ticket, Woken, Worker, WorkerHandle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +45,7 @@ impl Sched for Threads {
         let (stop_seen, event) = (stop.clone(), wake.clone());
         let name = format!("terrace-{}", worker.name());
         let body = move || {
+            let _shown = observe::thread(worker.name());
             while !stop_seen.load(Ordering::SeqCst) {
                 let ticket = event.ticket();
                 match worker.step() {

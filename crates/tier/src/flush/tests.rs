@@ -172,8 +172,8 @@ fn flash_is_given_images_that_the_map_names() {
     assert_eq!(*open.meddler.unnamed.lock(), []);
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_images_that_flash_gets_before_the_map_names_them_are_found_by_one_run() {
     crate::planted::FLASH_TOLD_EARLY.set(true);
     assert!(std::panic::catch_unwind(flash_is_given_images_that_the_map_names).is_err());
@@ -479,8 +479,8 @@ fn of_two_images_on_their_way_the_newer_one_is_named() {
     an_older_image_is_never_named_last();
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_page_that_two_write_at_a_time_is_found_by_one_run() {
     let _one = BY_TWO.lock();
     crate::planted::WRITTEN_BY_TWO.set(true);

@@ -21,8 +21,8 @@ fn each_bucket_is_an_exact_fifo() {
     beside_a_model();
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_ghost_hit_that_counts_twice_is_found() {
     crate::planted::GHOST_HIT_KEPT.set(true);
     let found = std::panic::catch_unwind(beside_a_model).is_err();

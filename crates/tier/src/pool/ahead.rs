@@ -22,9 +22,12 @@ impl Pool {
         self.prefetch_max.store(pages.clamp(1, PREFETCH_MAX), Ordering::Relaxed);
     }
 
-    /// Claims pages behind `id` that come with it. Only in the middle of a scan: one of the two pages before it is in
+    /// Claims pages behind `id` that come with it, up to `max`. Only in the middle of a scan: one of the two pages before it is in
     /// memory. Takes frames that are free beyond need, and waits for none.
-    pub(super) fn claim_ahead(&self, id: PageId) -> Vec<(PageId, FrameNo)> {
+    pub(super) fn claim_ahead(&self, id: PageId, max: usize) -> Vec<(PageId, FrameNo)> {
+        if max == 0 {
+            return Vec::new();
+        }
         let near = |back: u32| {
             id.page
                 .checked_sub(back)
@@ -33,7 +36,7 @@ impl Pool {
         if !near(1) && !near(2) {
             return Vec::new();
         }
-        let most = AHEAD_MAX.min(self.prefetch_max.load(Ordering::Relaxed));
+        let most = max.min(AHEAD_MAX).min(self.prefetch_max.load(Ordering::Relaxed));
         let spare = self.free_frames().saturating_sub(self.free_low() / 2).min(most);
         if spare == 0 {
             return Vec::new();

@@ -7,6 +7,7 @@ use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, TEMPORARY_GLSN};
 use crate::planted;
 use crate::sync::RawLatch as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use terrace_io::observe;
 use terrace_io::sched::Woken;
 
 /// Dirty pages may take five eighths of the frames; then writers wait. In a pool too small for an engine they may
@@ -47,7 +48,10 @@ impl Pool {
             self.flush_wanted.notify();
             not_cancelled()?;
             // Whoever sees others go on is late, not stuck.
-            if self.world.sched.wait(&self.cleaned, cleaned, Some(PATIENCE)) == Woken::Notified {
+            let shown = observe::wait(observe::Wait::Flush);
+            let woken = self.world.sched.wait(&self.cleaned, cleaned, Some(PATIENCE));
+            drop(shown);
+            if woken == Woken::Notified {
                 continue;
             }
             waited += PATIENCE;

@@ -27,6 +27,7 @@ use crate::sync::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use terrace_io::observe::{self, Held, Memory};
 
 /// Frames that one step takes out of circulation at the most.
 const STEP: usize = 64;
@@ -48,6 +49,16 @@ pub enum Purpose {
     Locks,
 }
 
+impl Purpose {
+    fn shown(self) -> Memory {
+        match self {
+            Purpose::Sorts => Memory::Sorts,
+            Purpose::Watches => Memory::Watches,
+            Purpose::Locks => Memory::Locks,
+        }
+    }
+}
+
 pub(crate) struct Lending {
     /// Bytes of all loans, and of those for each purpose.
     bytes: AtomicUsize,
@@ -56,6 +67,8 @@ pub(crate) struct Lending {
     frames: AtomicUsize,
     /// Held while frames go out of circulation or come back: where the next ones are taken, below this one. 0: from the end.
     turn: Mutex<usize>,
+    /// What the frames in circulation take.
+    shown: Held,
 }
 
 impl Lending {
@@ -65,7 +78,13 @@ impl Lending {
             by_purpose: Default::default(),
             frames: AtomicUsize::new(0),
             turn: Mutex::new(0),
+            shown: Held::new(Memory::Frames),
         }
+    }
+
+    /// So many frames are in circulation.
+    pub fn show(&self, frames: usize) {
+        self.shown.set((frames * PAGE_SIZE) as u64);
     }
 }
 
@@ -126,6 +145,7 @@ impl Loan {
             let lending = &self.pool.lending;
             lending.by_purpose[self.purpose as usize].fetch_sub(less, Ordering::AcqRel);
             lending.bytes.fetch_sub(less, Ordering::AcqRel);
+            observe::memory(self.purpose.shown(), -(less as i64));
             self.pool.frames_wanted.notify();
         }
     }
@@ -137,6 +157,7 @@ impl Loan {
             return false;
         }
         lending.by_purpose[self.purpose as usize].fetch_add(more, Ordering::AcqRel);
+        observe::memory(self.purpose.shown(), more as i64);
         self.bytes += more;
         true
     }
@@ -315,6 +336,7 @@ impl Pool {
 
     fn circulation_changed(&self) {
         let frames = self.frames_in_circulation();
+        self.lending.show(frames);
         self.headroom.resize(frames);
         self.queues.lock().resize(frames);
         if self.dirty_frames() > dirty_limit(frames) {

@@ -5,6 +5,7 @@ use crate::below::{ReadError, not_cancelled};
 use crate::frame::{ACCESSES_MAX, FrameNo, State};
 use crate::planted;
 use std::sync::atomic::Ordering;
+use terrace_io::observe;
 use terrace_io::sched::Woken;
 
 /// Who waits for a frame: a free one wakes all who may take the last ones, and one of the others.
@@ -42,7 +43,10 @@ impl Pool {
             self.flush_wanted.notify();
             not_cancelled()?;
             let who = if reserve { RESERVED } else { OTHERS };
-            if self.world.sched.wait_for(&self.frames_freed, freed, Some(PATIENCE), who) == Woken::Notified {
+            let shown = observe::wait(observe::Wait::Frame);
+            let woken = self.world.sched.wait_for(&self.frames_freed, freed, Some(PATIENCE), who);
+            drop(shown);
+            if woken == Woken::Notified {
                 continue;
             }
             self.recall_frames();

@@ -10,6 +10,7 @@ use crate::pool::Access;
 use std::sync::atomic::Ordering;
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;
+use terrace_io::observe;
 
 /// Waits for a page's turn.
 struct InTurn<'a> {
@@ -43,7 +44,9 @@ impl Pool {
                 Lookup::Claimed => {
                     self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
                     let since = now();
+                    let shown = observe::wait(observe::Wait::Page);
                     self.world.sched.wait(claims_ended, ended, cancel::patience());
+                    drop(shown);
                     meter::waited(now() - since);
                     not_cancelled()?;
                     continue;
@@ -55,7 +58,9 @@ impl Pool {
                 not_cancelled()?;
                 let since = now();
                 let wait = cancel::patience().map_or(wait, |patience| patience.min(wait));
+                let shown = observe::wait(observe::Wait::Page);
                 self.world.sched.wait(claims_ended, ended, Some(wait));
+                drop(shown);
                 turn.waited += now() - since;
                 continue;
             }

@@ -13,6 +13,7 @@ use crate::object::bytes_of_bodies;
 use crate::object::codec::Codec;
 use crate::page::{self, BadImage, BlockId, PAGE_SIZE, Tag};
 use crate::path::Leaving;
+use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
 use terrace_io::store::{Bytes, Purpose, StoreError};
 
@@ -215,7 +216,7 @@ impl Mover {
             match bad {
                 Ok(()) => {}
                 // Flash may have the same image, intact (invariant 9).
-                Err(_) if self.on_flash(block, i, home.tag, image) => {}
+                Err(_) if self.on_flash(block, i, home.tag, image) => self.count_repair(),
                 Err(error) => return Err((i, error)),
             }
         }
@@ -259,7 +260,15 @@ impl Mover {
             }
         };
         // Memory or flash may have the same image, intact (invariant 9).
-        if near(image) { Ok(packer.pack(codec, image)) } else { Err((i, error)) }
+        if !near(image) {
+            return Err((i, error));
+        }
+        self.count_repair();
+        Ok(packer.pack(codec, image))
+    }
+
+    fn count_repair(&self) {
+        self.repaired.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -23,6 +23,7 @@ use crate::path::FlashCache;
 use crate::pool::Pool;
 use crate::redo::Redo;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use terrace_io::sched::Sched;
 use terrace_io::store::{Bytes, StoreError};
 
@@ -47,6 +48,8 @@ pub(super) struct Mover {
     pub collector: Arc<Collector>,
     pub sched: Arc<dyn Sched>,
     pub room: Room,
+    /// Images that were bad where they should have been taken from, and were taken from a copy with the same tag.
+    pub repaired: AtomicU64,
 }
 
 /// What became of a block.

@@ -60,8 +60,8 @@ fn a_space_dropped_while_its_pages_are_written_gives_each_slot_back_once() {
     dropped_while_it_is_written(true);
 }
 
-#[cfg(feature = "planted-bugs")]
 #[test]
+#[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_slot_given_back_twice_is_found_by_one_run() {
     planted::SLOT_RELEASED_TWICE.set(true);
     let found =

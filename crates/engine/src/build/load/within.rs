@@ -13,7 +13,7 @@ use super::{Load, Maker, Stage, Twice, each};
 use crate::btree::Tree;
 use crate::btree::bulk::Whole;
 use crate::build::sort::Sorted;
-use crate::build::{LOOK_EVERY, go_on};
+use crate::build::steps::Steps;
 use crate::error::{Error, Result};
 use crate::txn::fill::Filling;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ struct Part {
 }
 
 impl Part {
-    fn of(mut stage: Stage) -> Result<Part> {
-        let sorted = stage.take_sort().finish(&mut go_on)?;
+    fn of(mut stage: Stage, steps: &mut Steps<'_>) -> Result<Part> {
+        let sorted = stage.take_sort().finish(&mut || steps.look())?;
         let whole = stage.bulk.take().map(|bulk| bulk.complete()).transpose()?;
         Ok(Part { filling: stage.filling.take(), whole, is_in_whole: false, sorted })
     }
@@ -70,7 +70,7 @@ impl Load {
         }
     }
 
-    pub(super) fn finish_within(&mut self) -> Result<()> {
+    pub(super) fn finish_within(&mut self, steps: &mut Steps<'_>) -> Result<()> {
         if self.stages.is_empty() {
             return Err(Error::Invalid("the load has failed, or is done".into()));
         }
@@ -85,13 +85,16 @@ impl Load {
         let done = (|| {
             for index in 0..self.stages.len() {
                 let stage = self.stages.remove(0);
-                let part = if builds { self.build(index, stage, &mut parts)? } else { Part::of(stage)? };
+                let part = match builds {
+                    true => self.build(index, stage, &mut parts, steps)?,
+                    false => Part::of(stage, steps)?,
+                };
                 parts.push(part);
             }
             if builds && self.publish(&parts)? {
-                return self.insert(&mut parts, true);
+                return self.insert(&mut parts, true, steps);
             }
-            self.insert(&mut parts, false)?;
+            self.insert(&mut parts, false, steps)?;
             parts.iter().filter_map(|part| part.filling.as_ref()).try_for_each(Filling::abandon)
         })();
         if done.is_err() {
@@ -103,15 +106,21 @@ impl Load {
         done
     }
 
-    fn build(&mut self, index: usize, mut stage: Stage, parts: &mut [Part]) -> Result<Part> {
+    fn build(
+        &mut self,
+        index: usize,
+        mut stage: Stage,
+        parts: &mut [Part],
+        steps: &mut Steps<'_>,
+    ) -> Result<Part> {
         if stage.bulk.is_some() {
-            return Part::of(stage);
+            return Part::of(stage, steps);
         }
-        let mut sorted = stage.take_sort().finish(&mut go_on)?;
+        let mut sorted = stage.take_sort().finish(&mut || steps.look())?;
         stage.begin()?;
         // An entry ends in its row's key: both come twice. If these rows did not come in order, it is not known yet.
         let mut same_row = false;
-        let built = each(index, &mut sorted, &mut |key, _, value| {
+        let built = each(index, &mut sorted, steps, &mut |key, _, value| {
             same_row = stage.bulk.as_ref().is_some_and(|bulk| bulk.last_key() == Some(key));
             if same_row { Err(Error::Duplicate { index }) } else { stage.build(key, value) }
         });
@@ -159,17 +168,13 @@ impl Load {
     }
 
     /// Inserts what is in no tree yet, one by one; unless the trees are published, what is in them, too.
-    fn insert(&mut self, parts: &mut [Part], published: bool) -> Result<()> {
+    fn insert(&mut self, parts: &mut [Part], published: bool, steps: &mut Steps<'_>) -> Result<()> {
         let Maker { table, owner, .. } = &*self.maker.clone();
         for index in 0..parts.len() {
             let part = &mut parts[index];
-            let mut done = 0;
             let mut twice: Twice = None;
             let mut insert = |key: &[u8], unique: Option<usize>, value: &[u8]| {
-                done += 1;
-                if done % LOOK_EVERY == 0 {
-                    go_on()?;
-                }
+                steps.one()?;
                 let inserted = owner.insert_value(table, index, key, unique, value);
                 if let Err(Error::Duplicate { .. }) = inserted {
                     twice = Some((key.to_vec(), value.to_vec()));

@@ -1,0 +1,283 @@
+//! What a front shows of an engine's threads, waits and memory, in its own way: a server has tables for that.
+//!
+//! There is one [`Observer`] a process, set before an engine is opened. It is called on the thread that begins, waits or takes memory.
+//! Without one, disks and stores are as they are, and what may wait or borrow looks at one pointer that is null.
+//!
+//! A request of several pieces is one event, and so is a batch; the events of a disk have the time that passes at its
+//! outermost (an emulated device's latency is in them).
+//!
+//! Not here: counters (`stats`), which are kept in any case.
+
+mod disk;
+mod store;
+
+pub use disk::disk;
+pub use store::store;
+
+use crate::disk::Class;
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where bytes go, by what is there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Place {
+    Log,
+    Pages,
+    Map,
+    Superblock,
+    Flash,
+    Spill,
+    Object,
+}
+
+impl Place {
+    pub const ALL: [Place; 7] =
+        [Place::Log, Place::Pages, Place::Map, Place::Superblock, Place::Flash, Place::Spill, Place::Object];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::Log => "log",
+            Place::Pages => "pages",
+            Place::Map => "map",
+            Place::Superblock => "superblock",
+            Place::Flash => "flash",
+            Place::Spill => "spill",
+            Place::Object => "object",
+        }
+    }
+
+    fn of(class: Class) -> Place {
+        match class {
+            Class::LogWrite | Class::LogRead => Place::Log,
+            Class::PageRead | Class::PageFlush => Place::Pages,
+            Class::MapRead | Class::MapWrite => Place::Map,
+            Class::BpeRead | Class::BpeFill => Place::Flash,
+            Class::Superblock => Place::Superblock,
+            Class::Spill => Place::Spill,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Operation {
+    Read,
+    Write,
+    Sync,
+    /// Of an object.
+    Delete,
+    List,
+}
+
+/// What a thread waits for, beside bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Wait {
+    /// Another transaction's row or gap.
+    RowLock,
+    /// That another thread makes the log durable.
+    LogSync,
+    /// Room in the log: a checkpoint.
+    LogRoom,
+    /// A page that another thread brings.
+    Page,
+    /// A free frame.
+    Frame,
+    /// That changed pages are flushed.
+    Flush,
+    /// Room in the object buffer: a sink.
+    Slots,
+    /// Purge, which is behind.
+    Purge,
+}
+
+impl Wait {
+    pub const ALL: [Wait; 8] = [
+        Wait::RowLock,
+        Wait::LogSync,
+        Wait::LogRoom,
+        Wait::Page,
+        Wait::Frame,
+        Wait::Flush,
+        Wait::Slots,
+        Wait::Purge,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Wait::RowLock => "row_lock",
+            Wait::LogSync => "log_sync",
+            Wait::LogRoom => "log_room",
+            Wait::Page => "page",
+            Wait::Frame => "frame",
+            Wait::Flush => "flush",
+            Wait::Slots => "slots",
+            Wait::Purge => "purge",
+        }
+    }
+}
+
+/// What memory is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Memory {
+    /// Frames of the buffer pool, without those whose memory is lent.
+    Frames,
+    /// Everything else that `memory` is spent on from the start.
+    Buffers,
+    /// Lent, as long as the work lasts.
+    Sorts,
+    Watches,
+    Locks,
+}
+
+impl Memory {
+    pub const ALL: [Memory; 5] =
+        [Memory::Frames, Memory::Buffers, Memory::Sorts, Memory::Watches, Memory::Locks];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Memory::Frames => "frames",
+            Memory::Buffers => "buffers",
+            Memory::Sorts => "sorts",
+            Memory::Watches => "watches",
+            Memory::Locks => "locks",
+        }
+    }
+}
+
+/// What an observer keeps of an event between its begin and its end.
+#[repr(C, align(16))]
+pub struct Note(pub [MaybeUninit<u64>; 16]);
+
+/// Who shows it. A call neither waits nor comes back to the engine.
+pub trait Observer: Send + Sync {
+    fn thread_begins(&self, name: &str);
+    fn thread_ends(&self);
+    /// False: nobody wants to know of it, and its end is not told.
+    fn transfer_begins(&self, place: Place, operation: Operation, bytes: u64, note: &mut Note) -> bool;
+    /// `bytes`: that came or went; 0 if it failed.
+    fn transfer_ends(&self, note: &mut Note, bytes: u64);
+    /// As [`Observer::transfer_begins`].
+    fn wait_begins(&self, wait: Wait, note: &mut Note) -> bool;
+    fn wait_ends(&self, note: &mut Note);
+    /// So many bytes more, or fewer.
+    fn memory(&self, what: Memory, change: i64);
+}
+
+static OBSERVER: OnceLock<Box<dyn Observer>> = OnceLock::new();
+
+/// Sets the process's observer. False: it has one, which stays.
+pub fn set(observer: Box<dyn Observer>) -> bool {
+    OBSERVER.set(observer).is_ok()
+}
+
+fn observer() -> Option<&'static dyn Observer> {
+    OBSERVER.get().map(|observer| &**observer)
+}
+
+fn empty() -> Note {
+    Note([MaybeUninit::uninit(); 16])
+}
+
+/// While it lives, the thread is shown.
+pub struct Thread(&'static dyn Observer);
+
+/// Shows the calling thread from here on.
+pub fn thread(name: &str) -> Option<Thread> {
+    let observer = observer()?;
+    observer.thread_begins(name);
+    Some(Thread(observer))
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.0.thread_ends();
+    }
+}
+
+/// While it lives, the thread waits.
+pub struct Waiting {
+    observer: &'static dyn Observer,
+    note: Note,
+}
+
+/// The calling thread waits from here on.
+#[inline]
+pub fn wait(what: Wait) -> Option<Waiting> {
+    let observer = observer()?;
+    let mut note = empty();
+    observer.wait_begins(what, &mut note).then(|| Waiting { observer, note })
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.observer.wait_ends(&mut self.note);
+    }
+}
+
+/// A transfer under way; what is not told of its end failed.
+struct Transfer {
+    observer: &'static dyn Observer,
+    note: Note,
+    moved: u64,
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.observer.transfer_ends(&mut self.note, self.moved);
+    }
+}
+
+/// Shows a transfer of `bytes`, as far as that is known before; `moved` tells how many came or went.
+fn transfer<T>(
+    place: Place,
+    operation: Operation,
+    bytes: u64,
+    work: impl FnOnce() -> T,
+    moved: impl FnOnce(&T) -> u64,
+) -> T {
+    let Some(observer) = observer() else { return work() };
+    let mut note = empty();
+    let begun = observer.transfer_begins(place, operation, bytes, &mut note);
+    let mut shown = begun.then(|| Transfer { observer, note, moved: 0 });
+    let done = work();
+    if let Some(shown) = &mut shown {
+        shown.moved = moved(&done);
+    }
+    done
+}
+
+/// Tells of so many bytes more, or fewer.
+#[inline]
+pub fn memory(what: Memory, change: i64) {
+    if let Some(observer) = observer().filter(|_| change != 0) {
+        observer.memory(what, change);
+    }
+}
+
+/// Memory that somebody has, as a number that changes. It is given back with the value.
+pub struct Held {
+    what: Memory,
+    bytes: AtomicU64,
+}
+
+impl Held {
+    pub const fn new(what: Memory) -> Held {
+        Held { what, bytes: AtomicU64::new(0) }
+    }
+    pub fn set(&self, bytes: u64) {
+        if observer().is_some() {
+            let before = self.bytes.swap(bytes, Ordering::AcqRel);
+            memory(self.what, bytes as i64 - before as i64);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}

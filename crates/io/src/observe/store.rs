@@ -1,0 +1,50 @@
+//! An object store whose requests are shown.
+
+use super::{Operation, Place, observer, transfer};
+use crate::stats::StoreStats;
+use crate::store::{Bytes, ObjectStore, Purpose, Result, Version};
+use std::sync::Arc;
+
+struct ShownStore(Arc<dyn ObjectStore>);
+
+/// `inner`, with its requests shown to the process's observer; without one, `inner` itself.
+pub fn store(inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
+    if observer().is_some() { Arc::new(ShownStore(inner)) } else { inner }
+}
+
+fn show<T>(operation: Operation, bytes: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    transfer(Place::Object, operation, bytes, work, |result| if result.is_ok() { bytes } else { 0 })
+}
+
+impl ObjectStore for ShownStore {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[Bytes]) -> Result<Version> {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        show(Operation::Write, bytes, || self.0.put_if_absent(purpose, key, parts))
+    }
+    fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
+        show(Operation::Write, body.len() as u64, || self.0.put_if_match(purpose, key, body, expected))
+    }
+    fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        show(Operation::Read, buf.len() as u64, || self.0.get_range(purpose, key, offset, buf))
+    }
+    fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
+        let len =
+            |result: &Result<(Vec<u8>, Version)>| result.as_ref().map_or(0, |(body, _)| body.len() as u64);
+        transfer(Place::Object, Operation::Read, 0, || self.0.get(purpose, key), len)
+    }
+    fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
+        show(Operation::Delete, 0, || self.0.delete(purpose, key))
+    }
+    fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
+        show(Operation::List, 0, || self.0.list(purpose, prefix, each))
+    }
+    fn remove_staged(&self, purpose: Purpose, prefix: &str, is_dead: &dyn Fn(&str) -> bool) -> Result<u64> {
+        self.0.remove_staged(purpose, prefix, is_dead)
+    }
+    fn stats(&self) -> Option<StoreStats> {
+        self.0.stats()
+    }
+}

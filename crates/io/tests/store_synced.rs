@@ -1,0 +1,116 @@
+//! A directory store acknowledges only what a loss of power leaves.
+//!
+//! This program's own `fsync` and `fdatasync` note what they make durable: of a file its bytes, of a directory the names
+//! in it. What a loss of power leaves is what can be reached from the root through noted names alone.
+
+mod store_contract;
+
+use std::collections::HashMap;
+use std::ffi::{CStr, OsString, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::path::Path;
+use std::sync::Mutex;
+use store_contract::Scratch;
+use terrace_io::object::{Settings, open};
+use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
+
+#[derive(Default)]
+struct Durable {
+    files: HashMap<u64, Vec<u8>>,
+    /// Names in directories, and what they name.
+    names: HashMap<u64, HashMap<OsString, u64>>,
+}
+
+/// By the number of the inode: all is in one file system.
+static DURABLE: Mutex<Option<Durable>> = Mutex::new(None);
+
+fn note(fd: c_int) -> std::io::Result<()> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{fd}"))?;
+    let meta = std::fs::metadata(&path)?;
+    let mut durable = DURABLE.lock().unwrap();
+    let durable = durable.get_or_insert_default();
+    if meta.is_dir() {
+        let names =
+            std::fs::read_dir(&path)?.map(|entry| entry.map(|entry| (entry.file_name(), entry.ino())));
+        durable.names.insert(meta.ino(), names.collect::<std::io::Result<_>>()?);
+    } else {
+        durable.files.insert(meta.ino(), std::fs::read(&path)?);
+    }
+    Ok(())
+}
+
+/// Takes the place of the C library's for this whole program. Nothing is synced: only what is asked for counts.
+#[unsafe(no_mangle)]
+extern "C" fn fsync(fd: c_int) -> c_int {
+    if note(fd).is_ok() { 0 } else { -1 }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fdatasync(fd: c_int) -> c_int {
+    fsync(fd)
+}
+
+/// The number of a directory that is gone may be another's next: names that were noted don't mean that one.
+#[unsafe(no_mangle)]
+extern "C" fn rmdir(path: *const c_char) -> c_int {
+    // SAFETY: a path of the caller's, ended by a zero, as the C library asks for.
+    let name = Path::new(std::ffi::OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
+    let number = std::fs::metadata(name).map(|meta| meta.ino());
+    // SAFETY: as above.
+    let result = unsafe { libc::unlinkat(libc::AT_FDCWD, path, libc::AT_REMOVEDIR) };
+    if let (0, Ok(number)) = (result, number)
+        && let Some(durable) = DURABLE.lock().unwrap().as_mut()
+    {
+        durable.names.remove(&number);
+        durable.names.values_mut().for_each(|names| names.retain(|_, named| *named != number));
+    }
+    result
+}
+
+/// What a loss of power leaves of the file of this path below `top`.
+fn left(top: &Path, key: &str) -> Option<Vec<u8>> {
+    let durable = DURABLE.lock().unwrap();
+    let durable = durable.as_ref()?;
+    let mut at = std::fs::metadata(top).unwrap().ino();
+    for name in Path::new(key) {
+        at = *durable.names.get(&at)?.get(name)?;
+    }
+    durable.files.get(&at).cloned()
+}
+
+fn put(store: &dyn ObjectStore, key: &str, body: &'static [u8]) -> Result<(), StoreError> {
+    store.put_if_absent(Purpose::Sink, key, &[Bytes::from_static(body)]).map(|_| ())
+}
+
+#[test]
+fn what_a_directory_acknowledged_survives_the_loss_of_power() {
+    let scratch = Scratch::new("synced");
+    let store = open(&Settings::new(scratch.0.join("new/root").to_str().unwrap())).unwrap();
+    let left = |key: &str| left(&scratch.0, &format!("new/root/{key}"));
+
+    for (key, body) in [("a/1/x", b"one"), ("a/1/y", b"two"), ("a/2/x", b"six"), ("top", b"ten")] {
+        put(&*store, key, body).unwrap();
+        assert_eq!(left(key).as_deref(), Some(&body[..]), "{key}");
+    }
+
+    // Of one that another process put and did not sync, or died before it did.
+    let other = scratch.0.join("new/root/b/1");
+    std::fs::create_dir_all(&other).unwrap();
+    std::fs::write(other.join("z"), b"theirs").unwrap();
+    assert_eq!(left("b/1/z"), None);
+    assert!(matches!(put(&*store, "b/1/z", b"mine"), Err(StoreError::Conflict { .. })));
+    assert_eq!(left("b/1/z").as_deref(), Some(&b"theirs"[..]));
+
+    let version = store.put_if_absent(Purpose::Epoch, "epoch", &[Bytes::from_static(b"1")]).unwrap();
+    store.put_if_match(Purpose::Epoch, "epoch", b"2", &version).unwrap();
+    assert_eq!(left("epoch").as_deref(), Some(&b"2"[..]));
+
+    // A deletion stays one; a directory that is made again is synced again.
+    store.delete(Purpose::Collect, "a/1/x").unwrap();
+    assert_eq!((left("a/1/x"), left("a/1/y").as_deref()), (None, Some(&b"two"[..])));
+    store.delete(Purpose::Collect, "a/1/y").unwrap();
+    assert!(!scratch.0.join("new/root/a/1").exists());
+    put(&*store, "a/1/w", b"new").unwrap();
+    assert_eq!(left("a/1/w").as_deref(), Some(&b"new"[..]));
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#include "performance.h"
+#include "globals.h"
+#include "session.h"
+#include "mysql/psi/mysql_file.h"
+#include "mysql/psi/mysql_memory.h"
+#include "mysql/psi/mysql_stage.h"
+#include "mysql/psi/mysql_thread.h"
+#include <atomic>
+#include <map>
+#include <mutex>
+
+namespace terrace {
+
+static const char CATEGORY[]= "terrace";
+
+/* --- what is registered, in the order of the engine's numbers ---------------------------------- */
+
+static const size_t MOST= 16;
+
+static PSI_file_key file_keys[MOST];
+static PSI_file *files[MOST];                   // null: its instrument was off at the start
+static PSI_cond_key cond_keys[MOST];
+static PSI_cond *conds[MOST];
+static PSI_memory_key memory_keys[MOST];
+static std::atomic<int64_t> memory_counted[MOST];
+
+static PSI_stage_info stages[]= {
+  {0, "Building the table", PSI_FLAG_STAGE_PROGRESS},
+  {0, "Reading rows for new indexes", PSI_FLAG_STAGE_PROGRESS},
+  {0, "Building an index", PSI_FLAG_STAGE_PROGRESS},
+  {0, "Following changes of rows", 0}};
+
+/** Calls `each` with the number and the name of everything of a kind. */
+template <class Each> static void for_each_observed(uint32_t kind, Each each)
+{
+  for (uint32_t number= 0; number < MOST; number++)
+  {
+    const terrace_bytes name= terrace_observed_name(kind, number);
+    if (!name.len)
+      return;
+    each(number, std::string(reinterpret_cast<const char *>(name.data), name.len));
+  }
+}
+
+/* --- threads ------------------------------------------------------------------------------------ */
+
+static PSI_thread_key key_of_thread(const std::string &name)
+{
+  static std::mutex mutex;
+  static std::map<std::string, PSI_thread_key> keys;
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto [at, is_new]= keys.emplace(name, 0);
+  if (is_new)
+  {
+    PSI_thread_info info= {&at->second, at->first.c_str(), 0};
+    mysql_thread_register(CATEGORY, &info, 1);
+  }
+  return at->second;
+}
+
+static void begin_thread(const std::string &name)
+{
+  PSI_thread *thread= PSI_CALL_new_thread(key_of_thread(name), nullptr, 0);
+  PSI_CALL_set_thread_os_id(thread);
+  PSI_CALL_set_thread(thread);
+}
+
+static void thread_begins(terrace_bytes name)
+{
+  begin_thread(std::string(reinterpret_cast<const char *>(name.data), name.len));
+}
+
+static void thread_ends() { PSI_CALL_delete_current_thread(); }
+
+Shown_thread::Shown_thread(const char *name) { begin_thread(name); }
+Shown_thread::~Shown_thread() { thread_ends(); }
+
+/* --- transfers and waits ------------------------------------------------------------------------ */
+
+static PSI_file_operation operation_of(uint32_t operation)
+{
+  switch (operation) {
+  case TERRACE_OPERATION_READ:
+    return PSI_FILE_READ;
+  case TERRACE_OPERATION_WRITE:
+    return PSI_FILE_WRITE;
+  case TERRACE_OPERATION_DELETE:
+    return PSI_FILE_DELETE;
+  case TERRACE_OPERATION_LIST:
+    return PSI_FILE_STAT;
+  default:
+    return PSI_FILE_SYNC;
+  }
+}
+
+static_assert(sizeof(PSI_file_locker_state) <= TERRACE_NOTE_BYTES, "a note has room for an event of a file");
+static_assert(sizeof(PSI_cond_locker_state) <= TERRACE_NOTE_BYTES, "a note has room for an event of a condition");
+
+static bool transfer_begins(uint32_t place, uint32_t operation, uint64_t bytes, void *note)
+{
+  PSI_file_locker_state *state= static_cast<PSI_file_locker_state *>(note);
+  const PSI_file_operation op= operation_of(operation);
+  PSI_file_locker *locker=
+    files[place] ? PSI_FILE_CALL(get_thread_file_stream_locker)(state, files[place], op)
+                 : PSI_FILE_CALL(get_thread_file_name_locker)(state, file_keys[place], op, "", nullptr);
+  if (locker)
+    PSI_FILE_CALL(start_file_wait)(locker, bytes, __FILE__, __LINE__);
+  return locker;
+}
+
+static void transfer_ends(void *note, uint64_t bytes)
+{
+  PSI_FILE_CALL(end_file_wait)(static_cast<PSI_file_locker *>(note), bytes);
+}
+
+static bool wait_begins(uint32_t wait, void *note)
+{
+  PSI_cond_locker_state *state= static_cast<PSI_cond_locker_state *>(note);
+  return conds[wait] &&
+         PSI_COND_CALL(start_cond_wait)(state, conds[wait], nullptr, PSI_COND_TIMEDWAIT, __FILE__, __LINE__);
+}
+
+static void wait_ends(void *note) { PSI_COND_CALL(end_cond_wait)(static_cast<PSI_cond_locker *>(note), 0); }
+
+/* --- memory ------------------------------------------------------------------------------------- */
+
+/** What was taken while the instrument was off is not given back either. */
+static void memory(uint32_t what, int64_t change)
+{
+  std::atomic<int64_t> &counted= memory_counted[what];
+  PSI_thread *owner= nullptr;
+  if (change > 0)
+  {
+    if (PSI_CALL_memory_alloc(memory_keys[what], (size_t) change, &owner))
+      counted+= change;
+    return;
+  }
+  int64_t now= counted, less;
+  do
+    less= std::min(now, -change);
+  while (!counted.compare_exchange_weak(now, now - less));
+  if (less > 0)
+    PSI_CALL_memory_free(memory_keys[what], (size_t) less, nullptr);
+}
+
+/* --- the start ---------------------------------------------------------------------------------- */
+
+/** All files of a place are one here: the instance to which its events belong. */
+static PSI_file *open_place(PSI_file_key key, const std::string &name)
+{
+  PSI_file_locker_state state;
+  PSI_file_locker *locker=
+    PSI_FILE_CALL(get_thread_file_name_locker)(&state, key, PSI_FILE_OPEN, name.c_str(), &state);
+  if (!locker)
+    return nullptr;
+  PSI_FILE_CALL(start_file_open_wait)(locker, __FILE__, __LINE__);
+  return PSI_FILE_CALL(end_file_open_wait)(locker, &state);
+}
+
+void start_performance()
+{
+  bool is_on= false;
+  for_each_observed(TERRACE_OBSERVED_PLACES, [&](uint32_t number, const std::string &name) {
+    PSI_file_info info= {&file_keys[number], name.c_str(), 0};
+    mysql_file_register(CATEGORY, &info, 1);
+    is_on|= file_keys[number] != 0;
+    files[number]= open_place(file_keys[number], "Terrace (" + name + ")");
+  });
+  for_each_observed(TERRACE_OBSERVED_WAITS, [&](uint32_t number, const std::string &name) {
+    PSI_cond_info info= {&cond_keys[number], name.c_str(), 0};
+    mysql_cond_register(CATEGORY, &info, 1);
+    is_on|= cond_keys[number] != 0;
+    if (!conds[number])
+      conds[number]= PSI_COND_CALL(init_cond)(cond_keys[number], &conds[number]);
+  });
+  for_each_observed(TERRACE_OBSERVED_MEMORY, [&](uint32_t number, const std::string &name) {
+    PSI_memory_info info= {&memory_keys[number], name.c_str(), PSI_FLAG_GLOBAL};
+    mysql_memory_register(CATEGORY, &info, 1);
+    is_on|= memory_keys[number] != 0;
+  });
+  PSI_stage_info *all[array_elements(stages)];
+  for (size_t at= 0; at < array_elements(stages); at++)
+    all[at]= &stages[at];
+  mysql_stage_register(CATEGORY, all, (int) array_elements(stages));
+  if (!is_on)
+    return;
+  terrace_observer observer= {};
+  observer.size= sizeof observer;
+  observer.thread_begins= thread_begins;
+  observer.thread_ends= thread_ends;
+  observer.transfer_begins= transfer_begins;
+  observer.transfer_ends= transfer_ends;
+  observer.wait_begins= wait_begins;
+  observer.wait_ends= wait_ends;
+  observer.memory= memory;
+  // If there is one already, it is this one: the library was in use before.
+  terrace_observe(&observer);
+}
+
+/* --- stages ------------------------------------------------------------------------------------- */
+
+Stage::Stage(THD *thd, Name name) : m_thd(thd)
+{
+  thd->backup_stage(&m_before);
+  thd->enter_stage(&stages[name], __func__, __FILE__, __LINE__);
+}
+
+Stage::~Stage() { m_thd->enter_stage(&m_before, __func__, __FILE__, __LINE__); }
+
+void Stage::report(ulonglong done, ulonglong all)
+{
+  thd_progress_report(m_thd, done, all);
+  mysql_stage_set_work_estimated(m_thd->m_stage_progress_psi, all);
+  mysql_stage_set_work_completed(m_thd->m_stage_progress_psi, done);
+}
+
+bool Stage::told(void *self, uint64_t done, uint64_t all)
+{
+  Stage *stage= static_cast<Stage *>(self);
+  stage->report(done, all);
+  return !is_killed(stage->m_thd);
+}
+
+} // namespace terrace

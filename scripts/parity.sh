@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The parity table of docs/sql.md, measured: its lines (tests/sql/parity/lines.tsv) on InnoDB, MyRocks and Terrace, which must answer as
+# is written; then how many of the tests that compare with InnoDB step by step MyRocks passes. WRITE=1 writes what is answered.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+"$ROOT/scripts/build.sh" >/dev/null
+PYTHON=$("$ROOT/scripts/python.sh")
+cd "$ROOT"
+for engine in InnoDB ROCKSDB Terrace; do
+  say "The lines on $engine"
+  TERRACE_PARITY_WRITE=${WRITE:-} "$PYTHON" -m pytest -q tests/sql/test_parity_lines.py --engine "$engine"
+done
+for file in phenomena parity_sessions snapshot_isolation sequences dump times prepared_ddl replication ddl_crash; do
+  say "MyRocks in tests/sql/test_$file.py"
+  "$PYTHON" -m pytest -q --tb=no -n 2 "tests/sql/test_$file.py" --engine ROCKSDB | tail -1 || true
+done
