@@ -79,7 +79,8 @@ int ha_terrace::write_failed(int32_t code)
 /**
   After a duplicate: that it is there was read. It stays until the transaction ends where that matters: at SERIALIZABLE, and where the statement
   itself is logged and would find another row when it is replayed. InnoDB locks it always; here another's insert of that key waits for the lock,
-  though it would be turned away, too. REPLACE and ON DUPLICATE KEY UPDATE lock it themselves, for good.
+  though it would be turned away, too. REPLACE and ON DUPLICATE KEY UPDATE look for it and change it: it is
+  locked for them here, for they take it for a fault that it is not there any more.
   @param set  of m_entries: the new row's
   @param gone the row is not there any more: the caller tries again
 */
@@ -89,12 +90,13 @@ int ha_terrace::lock_duplicate(const Bytes &primary, uint set, bool *gone)
   THD *thd= ha_thd();
   const bool by_statement= m_session->isolation() >= ISO_REPEATABLE_READ && mysql_bin_log.is_open() &&
                            thd_test_options(thd, OPTION_BIN_LOG) && !thd->is_current_stmt_binlog_format_row();
-  if ((m_session->isolation() != ISO_SERIALIZABLE && !by_statement) || thd->lex->duplicates != DUP_ERROR)
+  const bool changes= thd->lex->duplicates != DUP_ERROR;
+  if (m_session->isolation() != ISO_SERIALIZABLE && !by_statement && !changes)
     return 0;
   terrace_cursor_options options= {};
   options.size= sizeof options;
   options.index= tree_of(m_session->duplicate_index);
-  options.lock= TERRACE_LOCK_SHARED;
+  options.lock= changes ? TERRACE_LOCK_EXCLUSIVE : TERRACE_LOCK_SHARED;
   terrace_bytes key= bytes_of(primary.data(), primary.size());
   if (options.index != 0)
     for (const terrace_entry &entry : m_entries[set].list)

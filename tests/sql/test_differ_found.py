@@ -1,5 +1,8 @@
 """Differences from InnoDB that random SQL (tests/differ) and compared plans (tests/apps) have found, each with what was wrong."""
 
+import threading
+import time
+
 import pymysql
 import pytest
 
@@ -120,3 +123,27 @@ def test_rows_handed_over_stay_when_deleted_ones_are_passed(db, engine, run):
     for hint in ("FORCE INDEX (k)", "IGNORE INDEX (k)"):
         assert sorted(run(db, f"SELECT b, a FROM t {hint}")) == [(None, a) for a in range(1, 3001) if a % 7 == 3]
     run(db, "ROLLBACK")  # or the database can't be dropped
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("statement", ["REPLACE INTO t VALUES (1, 5, 7)", "INSERT INTO t VALUES (1, 5, 7) ON DUPLICATE KEY UPDATE v = v + 1", "REPLACE INTO t VALUES (2, 5, 7)"])
+def test_a_duplicate_that_is_to_be_replaced_is_there_until_it_is(server, db, engine, run, isolation, statement):
+    """It was not locked when it was found: who deleted it then made the statement fail (1032)."""
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, u INT UNIQUE) ENGINE={engine}")
+    until, found, done = time.monotonic() + 3, [], []
+
+    def work(sql):
+        mine = server.connect(database=db.name)
+        run(mine, f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+        while time.monotonic() < until or len(done) < 20:
+            try:
+                run(mine, sql)
+                done.append(sql)
+            except pymysql.err.Error as error:
+                if error.args[0] != 1213:
+                    return found.append(error.args)
+
+    threads = [threading.Thread(target=work, args=(sql,)) for sql in (statement, statement, "DELETE FROM t", "DELETE FROM t")]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not found
