@@ -9,8 +9,11 @@ class Patient:
     thread, answer = None, None
 
     def run(self, statement, patience):
-        if self.thread and self.thread.is_alive():
-            return "waits for its last answer"
+        if self.thread:
+            # What has just been let go takes a moment to say so.
+            self.thread.join(patience)
+            if self.thread.is_alive():
+                return "waits for its last answer"
         self.thread = threading.Thread(target=self._run, args=(statement,), daemon=True)
         self.thread.start()
         self.thread.join(patience)
