@@ -86,8 +86,8 @@ fn put(store: &dyn ObjectStore, key: &str, body: &'static [u8]) -> Result<(), St
 #[test]
 fn what_a_directory_acknowledged_survives_the_loss_of_power() {
     let scratch = Scratch::new("synced");
-    let store = open(&Settings::new(scratch.0.join("new/root").to_str().unwrap())).unwrap();
-    let left = |key: &str| left(&scratch.0, &format!("new/root/{key}"));
+    let store = open(&Settings::new(scratch.0.join("new/top").to_str().unwrap())).unwrap();
+    let left = |key: &str| left(&scratch.0, &format!("new/top/{key}"));
 
     for (key, body) in [("a/1/x", b"one"), ("a/1/y", b"two"), ("a/2/x", b"six"), ("top", b"ten")] {
         put(&*store, key, body).unwrap();
@@ -95,7 +95,7 @@ fn what_a_directory_acknowledged_survives_the_loss_of_power() {
     }
 
     // Of one that another process put and did not sync, or died before it did.
-    let other = scratch.0.join("new/root/b/1");
+    let other = scratch.0.join("new/top/b/1");
     std::fs::create_dir_all(&other).unwrap();
     std::fs::write(other.join("z"), b"theirs").unwrap();
     assert_eq!(left("b/1/z"), None);
@@ -110,7 +110,7 @@ fn what_a_directory_acknowledged_survives_the_loss_of_power() {
     store.delete(Purpose::Collect, "a/1/x").unwrap();
     assert_eq!((left("a/1/x"), left("a/1/y").as_deref()), (None, Some(&b"two"[..])));
     store.delete(Purpose::Collect, "a/1/y").unwrap();
-    assert!(!scratch.0.join("new/root/a/1").exists());
+    assert!(!scratch.0.join("new/top/a/1").exists());
     put(&*store, "a/1/w", b"new").unwrap();
     assert_eq!(left("a/1/w").as_deref(), Some(&b"new"[..]));
 }
