@@ -15,10 +15,15 @@ use crate::redo::{LogError, Redo, Urgency};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use terrace_io::World;
+use terrace_io::clock::Nanos;
 use terrace_io::disk::DiskError;
+use terrace_io::sched::Event;
 
 /// Pages that are kept for long stay where they are in frames below this: a pool is hardly ever smaller.
 const FRONT: u32 = 256;
+/// Tries to bring it there, and the time between two of them in nanoseconds.
+const FRONT_TRIES: u32 = 8;
+const FRONT_REST: Nanos = 1_000_000;
 
 /// Whether new pages will find a place below when they are flushed.
 pub trait Room: Send + Sync {
@@ -155,12 +160,19 @@ impl Pages {
 
     /// As `load`, for a page that stays pinned for long: it is kept where it is in nobody's way (`pool::resize`).
     pub fn load_to_keep(&self, id: PageId, access: Access) -> Result<Pin, ReadError> {
-        let pin = self.load(id, access)?;
-        if pin.no.0 < FRONT {
-            return Ok(pin);
+        for _ in 0..FRONT_TRIES {
+            let pin = self.load(id, access)?;
+            if pin.no.0 < FRONT {
+                return Ok(pin);
+            }
+            drop(pin);
+            if self.pool.to_the_front(id) {
+                break;
+            }
+            // The flusher has it, or another reader: a moment.
+            let moment = Event::new();
+            self.world().sched.wait(&moment, moment.ticket(), Some(FRONT_REST));
         }
-        drop(pin);
-        self.pool.to_the_front(id);
         self.load(id, access)
     }
 

@@ -204,7 +204,7 @@ impl Streams {
         if before == 0 {
             return Err(Error::Corrupt(format!("undo page {} has none before it", stream.tail.id())));
         }
-        let previous = self.pages.load(self.id(before), Access::Normal)?;
+        let previous = self.pages.load_to_keep(self.id(before), Access::Normal)?;
         let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
         let old = mtr.write_pinned(&previous);
         let page = mtr.write_pinned(&stream.tail);

@@ -201,12 +201,8 @@ impl Pool {
             return if frame.state() == State::Ready { Vacated::Pinned } else { Vacated::Busy };
         }
         match room {
-            Some(to) if frame.latch.try_lock_exclusive() => {
-                self.move_page(no, to);
-                Vacated::Empty
-            }
+            Some(to) if self.move_claimed(no, to) => Vacated::Empty,
             Some(to) => {
-                self.end_claim(no); // the flusher copies it
                 self.give_frame(to);
                 Vacated::Busy
             }
@@ -222,41 +218,70 @@ impl Pool {
     }
 
     /// Brings a page that will stay pinned for long, and is not yet, into one of the first frames, so that those behind it
-    /// can be given up. As far as that can be done now: nothing is waited for.
-    pub(crate) fn to_the_front(&self, id: PageId) {
+    /// can be given up. Nothing is waited for: false if somebody has the page just now, so that another try may help.
+    pub(crate) fn to_the_front(&self, id: PageId) -> bool {
         let _moves = self.moves.lock();
-        let Lookup::Pinned(no) = self.lookup(id, Access::Internal) else { return };
+        let Lookup::Pinned(no) = self.lookup(id, Access::Internal) else { return false };
         self.unpin(no);
+        let Some(to) = self.frame_before(no) else { return true };
+        let old = self.frame(no);
+        if !old.try_claim() {
+            self.give_frame(to);
+            return false;
+        }
+        // Until it was claimed it could leave: then it is read again.
+        let moved = if old.id() == id {
+            self.move_claimed(no, to)
+        } else {
+            self.end_claim(no);
+            false
+        };
+        if !moved {
+            self.give_frame(to);
+        }
+        moved
+    }
+
+    /// The first frame before `no` that can be had: its page goes elsewhere.
+    fn frame_before(&self, no: FrameNo) -> Option<FrameNo> {
         for to in (0..no.0).map(FrameNo) {
             let frame = self.frame(to);
             match frame.state() {
-                State::Ready if frame.pins() == 0 && !frame.is_dirty() && frame.try_claim() => {
+                State::Ready if frame.pins() == 0 => {
                     if frame.is_dirty() {
-                        self.end_claim(to);
-                        continue;
+                        let spare = self.room_to_move()?;
+                        if !(frame.try_claim() && self.move_claimed(to, spare)) {
+                            self.give_frame(spare);
+                        }
+                    } else if frame.try_claim() {
+                        if frame.is_dirty() {
+                            self.end_claim(to);
+                        } else {
+                            self.evict_claimed(to);
+                        }
                     }
-                    self.evict_claimed(to);
                 }
                 State::Free => {}
                 _ => continue,
             }
-            let taken = {
-                let mut free = self.free.lock();
-                let at = free.list.iter().rposition(|free| *free == to);
-                at.map(|at| free.list.remove(at)).is_some()
-            };
-            if !taken {
-                continue; // somebody was faster
+            let mut free = self.free.lock();
+            // Else somebody was faster.
+            if let Some(at) = free.list.iter().rposition(|free| *free == to) {
+                return Some(free.list.remove(at));
             }
-            let old = self.frame(no);
-            if old.try_claim() {
-                if old.id() == id && old.latch.try_lock_exclusive() {
-                    return self.move_page(no, to);
-                }
-                self.end_claim(no);
-            }
-            return self.give_frame(to);
         }
+        None
+    }
+
+    /// Moves the page of a claimed frame, unless somebody reads it (the flusher): then the claim ends, and false.
+    fn move_claimed(&self, from: FrameNo, to: FrameNo) -> bool {
+        let latched = self.frame(from).latch.try_lock_exclusive();
+        if latched {
+            self.move_page(from, to)
+        } else {
+            self.end_claim(from)
+        }
+        latched
     }
 
     /// A frame to move a page to, beyond the reserve: a free one, or one whose page is colder by the queues' word.

@@ -173,6 +173,27 @@ fn pages_that_are_kept_for_long_stand_in_no_shrinkings_way() {
     pages.pool().check_invariants();
 }
 
+/// Trees that were opened among changed pages, or while a page was looked at, stood in the way of less memory for as long as they
+/// were open.
+#[test]
+fn pages_that_are_kept_for_long_push_changed_ones_aside() {
+    let (pages, below) = pages(1000, 1000);
+    (0..370).for_each(|page| create(&pages, page));
+    let reader = pages.load(id(330), Access::Normal).unwrap();
+    assert!(!pages.pool().to_the_front(id(330)));
+    drop(reader);
+    assert!(pages.pool().to_the_front(id(330)));
+    let kept: Vec<_> = (330..350).map(|page| pages.load_to_keep(id(page), Access::Normal).unwrap()).collect();
+    flush_all(&pages, &below);
+    pages.pool().resize(300, &mut patient(1000)).unwrap();
+    for (pin, page) in kept.iter().zip(330..) {
+        assert_eq!(pin.read().page().id(), id(page));
+    }
+    drop(kept);
+    assert_eq!(total(&pages, 370), 0);
+    pages.pool().check_invariants();
+}
+
 #[test]
 fn a_pool_grows_no_further_than_its_addresses() {
     let (pages, _) = pages(16, 64);
