@@ -205,12 +205,11 @@ void sync_lists(const std::string &table)
   const size_t name= table.find(FN_LIBCHAR) + 1;
   const std::string plain= table.substr(name);
   std::error_code error;
-  // The server makes the new list beside the old one: #sql-shadow-…-table.
+  // The server makes the new list beside the old one: #sql-shadow-…-table, #sql-alter-….
   for (const fs::directory_entry &file : fs::directory_iterator(fs::path(mysql_real_data_home) / table.substr(0, name), error))
   {
     const std::string stem= file.path().stem().string();
-    const bool is_shadow= stem[0] == '#' && stem.size() > plain.size() && !stem.compare(stem.size() - plain.size(), plain.size(), plain);
-    if (file.path().extension() == ".par" && (stem == plain || is_shadow))
+    if (file.path().extension() == ".par" && (stem == plain || stem[0] == '#'))
       sync_file(file.path());
   }
 }

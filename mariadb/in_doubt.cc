@@ -108,11 +108,15 @@ void note_changed(THD *thd, const std::string &name)
 
 void sync_definitions(THD *thd, const std::string &name)
 {
-  InDoubt recovered;
-  if (server_recovers())
-    recovered.note(name);
-  if (server_recovers() || thd)
-    sync_all(server_recovers() ? recovered : Session::of(thd)->doubts);
+  if (!server_recovers() && !thd)
+    return;
+  InDoubt now;
+  if (!server_recovers())
+    now= Session::of(thd)->doubts;
+  // The new list is there before the first partition that the statement changes.
+  if (server_recovers() || is_partition(name))
+    now.note(name);
+  sync_all(now);
 }
 
 std::string statement_of(THD *thd, const std::string &name)
@@ -123,6 +127,8 @@ std::string statement_of(THD *thd, const std::string &name)
 
 void note_created(THD *thd, const std::string &name)
 {
+  if (is_partition(name))
+    sync_definitions(thd, name);
   if (InDoubt *doubts= doubts_of(thd, name))
     doubts->created.insert(name);
 }
