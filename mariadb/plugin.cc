@@ -365,6 +365,9 @@ static void hide_volume()
 
 static handler *make_handler(handlerton *into, TABLE_SHARE *share, MEM_ROOT *root)
 {
+  // The first that is heard of the drop of a partitioned table: next the server removes its list.
+  if (!share)
+    sync_ddl_log_before_drop(current_thd);
   return new (root) ha_terrace(into, share);
 }
 
