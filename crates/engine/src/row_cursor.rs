@@ -12,6 +12,7 @@ mod locking;
 use crate::apart::Hole;
 use crate::btree;
 use crate::error::{Error, Result};
+use crate::planted;
 use crate::row::{self, Head};
 use crate::table::Table;
 use crate::txn::cancel::Scope;
@@ -290,6 +291,45 @@ impl Cursor {
         let (_scope, valid) = self.step(true)?;
         self.settle(valid, true)
     }
+    /// Hands over the rows behind the one at hand, upward, and goes on to the last of them: up to the first that is not simply there, or until
+    /// `take` says that it wants no more. It is given key, place of the primary key, value. For who has just read a row in place, locks
+    /// nothing and judges no entries.
+    pub fn take_in_place(&mut self, mut take: impl FnMut(&[u8], usize, &[u8]) -> bool) {
+        if !self.in_place || self.lock != Lock::None || self.cursor.may_pass_end() {
+            return;
+        }
+        let reader = self.reader();
+        let (mut seen, mut taken) = (None, 0);
+        for (key, value) in self.cursor.following() {
+            let Some((head, rest)) =
+                Head::decode(value).filter(|(head, _)| !head.deleted() && head.in_leaf())
+            else {
+                break;
+            };
+            // What the reader sees of a transaction it sees of all its rows.
+            let known = seen == Some(head.txn) || planted::SEEN_WITH_NEIGHBOUR.on();
+            if !known && !reader.sees(self.txn.core(), head.txn) {
+                break;
+            }
+            seen = Some(head.txn);
+            if !self.prefix.is_empty() && !key.starts_with(&self.prefix) {
+                break;
+            }
+            let (at, value) = match self.index {
+                0 => (0, rest),
+                _ => match row::entry_parts(rest) {
+                    Some((at, extra)) if at <= key.len() => (at, extra),
+                    _ => break,
+                },
+            };
+            (self.primary_at, taken) = (at, taken + 1);
+            if !take(key, at, value) {
+                break;
+            }
+        }
+        self.cursor.skip(taken);
+    }
+
     /// A step that may wait can be cancelled. Most steps hand out what is copied already, in few instructions; those that
     /// find more to do than that have a scope where they find it.
     fn step(&mut self, backward: bool) -> Result<(Option<Scope>, bool)> {

@@ -471,6 +471,7 @@ impl TerraceCursor {
         let (mut found, backward) = self.position(fetch.seek, key)?;
         let max_rows = fetch.max_rows.max(1) as usize;
         self.rows.reserve(max_rows.min(ROWS_AT_ONCE));
+        let takes = entry_only && !backward && !self.locking && fetch.filter.is_none();
         while found {
             match self.judge(fetch)? {
                 Verdict::Keep => {
@@ -485,13 +486,19 @@ impl TerraceCursor {
                             continue;
                         }
                     }
-                    if self.append(entry_only)?
-                        && (self.rows.len() >= max_rows
+                    if self.append(entry_only)? {
+                        let full = |cursor: &Self| {
+                            cursor.rows.len() >= max_rows || cursor.bytes >= fetch.max_bytes as usize
+                        };
+                        if takes && !full(self) {
+                            self.append_in_place(max_rows, fetch.max_bytes as usize);
+                        }
+                        if full(self)
                             || (self.locking && !self.cursor.has_ahead())
-                            || self.bytes >= fetch.max_bytes as usize
-                            || self.copies >= COPIES_MAX)
-                    {
-                        return Ok(false);
+                            || self.copies >= COPIES_MAX
+                        {
+                            return Ok(false);
+                        }
                     }
                 }
                 Verdict::End => {
@@ -520,6 +527,17 @@ impl TerraceCursor {
             4 => Err(Fault::new(Code::Corrupt, "an entry is not of its index's layout".into())),
             other => Err(Fault::invalid(format!("no verdict {other}"))),
         }
+    }
+
+    /// Appends what follows in the copy of the leaf that is held, in place, as long as it is simply there.
+    fn append_in_place(&mut self, max_rows: usize, max_bytes: usize) {
+        let TerraceCursor { cursor, rows, bytes, .. } = self;
+        cursor.take_in_place(|key, primary_at, value| {
+            *bytes += key.len() + value.len();
+            let (key, value) = (TerraceBytes::of(key), TerraceBytes::of(value));
+            rows.push(TerraceRow { key, value, primary_at: primary_at as u32, holes: 0 });
+            rows.len() < max_rows && *bytes < max_bytes
+        });
     }
 
     /// False: the entry's row has gone.
