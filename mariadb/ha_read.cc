@@ -148,8 +148,8 @@ bool ha_terrace::wants_part(void *context, terrace_bytes row, uint32_t name)
   return self->m_row.wants_part(row.data, row.len, name, self->wanted());
 }
 
-/** Whether the server asks for more of the current row than when it was fetched. */
-bool ha_terrace::lacks_wanted()
+/** Whether the server asks for more of the current row, which may lack something, than when it was fetched. */
+bool ha_terrace::lacks_wanted_of_lacking()
 {
   const Holes holes= m_current.holes;
   for (const terrace_hole *hole= holes.first; hole < holes.first + holes.count; hole++)
@@ -186,24 +186,8 @@ uint ha_terrace::batch_rows() const
   return MY_MIN(rows, BATCH_ROWS);
 }
 
-bool ha_terrace::next_in_batch()
-{
-  if (!m_batch_left)
-    return false;
-  const terrace_row &row= m_batch.first[m_batch_at++];
-  m_current.key= row.key.data;
-  m_current.key_length= (uint32) row.key.len;
-  m_current.primary_at= row.primary_at;
-  m_current.value= row.value.data;
-  m_current.value_length= (uint32) row.value.len;
-  m_current.holes= {m_batch_hole, row.holes};
-  m_batch_hole+= row.holes;
-  m_batch_left--;
-  return true;
-}
-
 /** The current row, into the server's record. */
-int ha_terrace::unpack(uchar *buf, const Bytes *prefix)
+inline int ha_terrace::unpack_current(uchar *buf, const Bytes *prefix)
 {
   remember_position();
   if (m_batch_want == TERRACE_WANT_ENTRY && m_tree != 0)
@@ -219,6 +203,8 @@ int ha_terrace::unpack(uchar *buf, const Bytes *prefix)
   return HA_ERR_CRASHED;
 }
 
+int ha_terrace::unpack(uchar *buf, const Bytes *prefix) { return unpack_current(buf, prefix); }
+
 /** The row of the current entry, which is bare; those that follow come as rows, too. */
 int ha_terrace::read_row_of_entry(uchar *buf, const Bytes *prefix)
 {
@@ -231,7 +217,7 @@ int ha_terrace::read_row_of_entry(uchar *buf, const Bytes *prefix)
 }
 
 /** The server takes an index-only read's virtual columns from the index; where the row was read, they are computed. */
-bool ha_terrace::unpack_row(uchar *buf)
+inline bool ha_terrace::unpack_row(uchar *buf)
 {
   const bool computes= table->vfield && keyread_enabled() && buf == table->record[0];
   if (is_cut() && !m_batch_first)
@@ -253,14 +239,6 @@ bool ha_terrace::unpack_row(uchar *buf)
   return true;
 }
 
-/** Only a hidden row id is not in the server's record. */
-void ha_terrace::remember_position()
-{
-  if (!m_hidden)
-    return;
-  m_position.assign(m_current.key + m_current.primary_at, m_current.key_length - m_current.primary_at);
-}
-
 /** Goes somewhere; the row there, if it starts with `prefix`. */
 int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *prefix)
 {
@@ -277,10 +255,21 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
   return past_rejected(buf, prefix, unpack(buf, prefix));
 }
 
+/** As a rule the row is in the batch, whole. */
+inline int ha_terrace::step_once(uchar *buf, Direction direction, const Bytes *prefix)
+{
+  const bool here= m_direction == direction && m_at_cursor && !m_semi_read &&
+                   (m_batch_want == TERRACE_WANT_ENTRY) == only_index();
+  if (!here || !next_in_batch())
+    return step_beyond(buf, direction, prefix);
+  return lacks_wanted() ? read_again(buf, direction, prefix) : unpack_current(buf, prefix);
+}
+
 /** The row after (before) the current one. */
 int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
 {
-  return past_rejected(buf, prefix, step_once(buf, direction, prefix));
+  const int error= step_once(buf, direction, prefix);
+  return error == REJECTED ? past_rejected(buf, prefix, error) : error;
 }
 
 int ha_terrace::past_rejected(uchar *buf, const Bytes *prefix, int error)
@@ -290,20 +279,12 @@ int ha_terrace::past_rejected(uchar *buf, const Bytes *prefix, int error)
   return error;
 }
 
-int ha_terrace::step_once(uchar *buf, Direction direction, const Bytes *prefix)
+int ha_terrace::step_beyond(uchar *buf, Direction direction, const Bytes *prefix)
 {
   if (m_semi_read)
     return read_again(buf, direction, prefix);
   if ((m_batch_want == TERRACE_WANT_ENTRY) != only_index())
     m_at_cursor= false;                 // index-only reading was switched on or off in mid-scan
-  if (m_direction == direction && m_batch_left && m_at_cursor)
-  {
-    if (!next_in_batch())
-      return HA_ERR_CRASHED;
-    if (lacks_wanted())
-      return read_again(buf, direction, prefix);
-    return unpack(buf, prefix);
-  }
   if (!m_current.key)
     return HA_ERR_END_OF_FILE;
   if (m_direction == direction && m_at_cursor && m_batch.ended && (prefix || (m_ends && direction == FORWARD)))
