@@ -3,7 +3,8 @@
   The handler: one open table in one connection, as the server drives it.
 
     ha_terrace.cc   open, close, what the engine can do, locks and statements, costs and statistics
-    ha_read.cc      scans, index reads, positions
+    ha_scan.cc      scans, index reads, positions
+    ha_read.cc      what they read with: a cursor, its batches, the rows in them
     ha_push.cc      what the optimizer hands down: index conditions, rowid filters, ranges, multi-range reads
     ha_write.cc     insert, update, delete, auto-increment
     gather.cc       rows of one UPDATE or DELETE, changed together
