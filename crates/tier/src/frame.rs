@@ -117,6 +117,11 @@ impl Frame {
         let (ready, claimed) = ((State::Ready as u32) << STATE_AT, (State::Claimed as u32) << STATE_AT);
         self.hold.compare_exchange(ready, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
+    /// Turns the only pin, the caller's, into a claim.
+    pub fn try_claim_pinned(&self) -> bool {
+        let (pinned, claimed) = ((State::Ready as u32) << STATE_AT | 1, (State::Claimed as u32) << STATE_AT);
+        self.hold.compare_exchange(pinned, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
     pub fn pins(&self) -> u32 {
         self.hold.load(Ordering::Acquire) & PINS
     }

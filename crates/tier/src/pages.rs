@@ -10,7 +10,7 @@ use crate::frame::FrameNo;
 use crate::mtr::{Mtr, MtrError};
 use crate::page::{PageId, PageRef, SpaceId};
 use crate::pool::scans::Stretch;
-use crate::pool::{Access, Lookup, Pool};
+use crate::pool::{Access, Front, Lookup, Pool};
 use crate::redo::{LogError, Redo, Urgency};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -165,20 +165,28 @@ impl Pages {
 
     /// As `load`, for a page that stays pinned for long: it is kept where it is in nobody's way (`pool::resize`).
     pub fn load_to_keep(&self, id: PageId, access: Access) -> Result<Pin, ReadError> {
+        let mut pin = self.load(id, access)?;
         for _ in 0..FRONT_TRIES {
-            let pin = self.load(id, access)?;
-            if pin.no.0 < FRONT {
-                return Ok(pin);
-            }
-            drop(pin);
-            if self.pool.to_the_front(id) {
+            if pin.no.0 < FRONT || self.to_the_front(&mut pin) != Front::Busy {
                 break;
             }
-            // The flusher has it, or another reader: a moment.
             let moment = Event::new();
             self.world().sched.wait(&moment, moment.ticket(), Some(FRONT_REST));
         }
-        self.load(id, access)
+        Ok(pin)
+    }
+
+    fn to_the_front(&self, pin: &mut Pin) -> Front {
+        let front = self.pool.to_the_front(pin.no);
+        if let Front::At(no) = front {
+            pin.no = no; // the pin went along
+        }
+        front
+    }
+
+    /// Brings a pinned page to the front if the pool shrinks and waits for it. True if it stood in the way and no longer does.
+    pub fn make_way(&self, pin: &mut Pin) -> bool {
+        pin.no.0 as usize >= self.pool.frames() && matches!(self.to_the_front(pin), Front::At(_))
     }
 
     /// Starts a mini-transaction: takes `log_bytes` of log room (see [`crate::redo::record_bound`])

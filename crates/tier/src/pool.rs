@@ -34,6 +34,7 @@ mod turn;
 pub use dirty::DirtyCopy;
 pub(crate) use lend::Settled;
 pub use lend::{Loan, Purpose};
+pub(crate) use resize::Front;
 pub use resize::{PoolLeft, ResizeError};
 
 use crate::below::{Below, Fetched, ReadError, Tier};
