@@ -54,7 +54,7 @@ impl Copied {
 
     /// Copies these slots of a leaf. There are none yet.
     pub fn copy(&mut self, node: Node<'_>, slots: Range<usize>) {
-        if !self.copy_heap(node, slots.clone()) {
+        if slots.len() < HEAP_MIN || !self.copy_heap(node, slots.clone()) {
             self.copy_one_by_one(node, slots);
         }
     }
@@ -65,8 +65,7 @@ impl Copied {
         let (prefix, start) = (node.prefix(), node.heap());
         let heap = node.page().all().get(start..).unwrap_or(&[]);
         let live = heap.len().saturating_sub(node.garbage());
-        if slots.len() < HEAP_MIN
-            || slots.end > node.count()
+        if slots.end > node.count()
             || 2 * live * slots.len() < heap.len() * node.count()
             || prefix.len() > ENTRY_HEAD
         {

@@ -37,17 +37,22 @@ fn entries(copied: &Copied) -> Vec<(Vec<u8>, Vec<u8>)> {
 fn a_heap_that_is_copied_in_one_go_has_the_entries_that_were_asked_for() {
     let mut dice = Dice(1);
     let mut in_one_go = [0; 10];
-    for round in 0..400 {
+    for round in 0..600 {
         let prefix = round % 10;
         let all = 1 + dice.below(120);
         let bytes = {
-            let left = 1 + dice.below(all);
+            let left = if dice.below(3) > 0 { all } else { 1 + dice.below(all) };
             leaf(&mut dice, prefix, all, left)
         };
         let node = Node::new(PageRef::new(&bytes));
         let count = node.count();
-        let from = dice.below(1 + count as u64 / 2) as usize;
-        let slots = from..from + dice.below((count - from) as u64 + 1) as usize;
+        let slots = match dice.below(2) {
+            0 => 0..count,
+            _ => {
+                let from = dice.below(1 + count as u64 / 2) as usize;
+                from..from + dice.below((count - from) as u64 + 1) as usize
+            }
+        };
         let expected: Vec<_> =
             slots.clone().map(|slot| (node.key(slot), node.value(slot).to_vec())).collect();
         let mut copied = Copied::default();
