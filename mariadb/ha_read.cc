@@ -62,6 +62,7 @@ void ha_terrace::close_cursor()
   m_batch_left= m_steps= 0;
   m_direction= NOWHERE;
   m_locks_ahead= m_at_cursor= m_prefix_set= m_ends= m_in_range= m_ends_next= m_in_range_next= m_semi_read= m_bare= false;
+  m_gap= ON_ROW;
   m_current= Row();
 }
 
@@ -77,16 +78,20 @@ void ha_terrace::park_cursor()
   if (m_current.key)
     m_key.assign(m_current.key, m_current.key_length);
   const Row place= m_current;
+  const Gap gap= m_gap;
   close_cursor();
   m_current= place;
   m_current.key= place.key ? m_key.data() : nullptr;
+  m_gap= gap;
 }
 
 int ha_terrace::unpark_cursor()
 {
   const Row place= m_current;
+  const Gap gap= m_gap;
   int error= open_cursor(m_tree, m_scan);
   m_current= place;
+  m_gap= gap;
   return error;
 }
 
@@ -267,6 +272,7 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
   m_direction= where == TERRACE_SEEK_AT_MOST || where == TERRACE_SEEK_BEFORE || where == TERRACE_SEEK_LAST ? BACKWARD
                                                                                                            : FORWARD;
   m_steps= 0;
+  m_gap= ON_ROW;
   m_current= Row();
   m_ends= m_ends_next;
   m_in_range= m_in_range_next;
@@ -280,7 +286,10 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
 /** The row after (before) the current one. */
 int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
 {
-  return past_rejected(buf, prefix, step_once(buf, direction, prefix));
+  if (m_gap != ON_ROW)
+    return leave_gap(buf, direction, prefix);
+  const int error= past_rejected(buf, prefix, step_once(buf, direction, prefix));
+  return came_to_gap(prefix ? BEHIND_PREFIX : direction == FORWARD ? BEHIND_LAST : BEFORE_FIRST, error);
 }
 
 int ha_terrace::past_rejected(uchar *buf, const Bytes *prefix, int error)
@@ -357,6 +366,7 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
   m_prefix.clear();
   m_indexes[active_index].encode_image(key, parts, &m_prefix);
   m_prefix_set= false;
+  Gap gap= AT_PREFIX;
   int error;
   switch (flag) {
   case HA_READ_KEY_EXACT:
@@ -375,6 +385,7 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
     error= seek(buf, TERRACE_SEEK_AT_LEAST, &m_prefix, nullptr);
     break;
   case HA_READ_AFTER_KEY:
+    gap= BEHIND_PREFIX;
     m_key.assign(m_prefix.data(), m_prefix.size());
     error= successor(&m_key) ? seek(buf, TERRACE_SEEK_AT_LEAST, &m_key, nullptr) : HA_ERR_END_OF_FILE;
     break;
@@ -385,6 +396,7 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
   case HA_READ_PREFIX_LAST:
   case HA_READ_PREFIX_LAST_OR_PREV:
   {
+    gap= BEHIND_PREFIX;
     m_prefix_set= flag == HA_READ_PREFIX_LAST;
     const Bytes *prefix= m_prefix_set ? &m_prefix : nullptr;
     m_key.assign(m_prefix.data(), m_prefix.size());
@@ -395,7 +407,7 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
   default:
     return HA_ERR_WRONG_COMMAND;
   }
-  return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+  return came_to_gap(gap, error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error);
 }
 
 int ha_terrace::index_read_last_map(uchar *buf, const uchar *key, key_part_map parts)
@@ -409,13 +421,13 @@ int ha_terrace::index_prev(uchar *buf) { return step(buf, BACKWARD, nullptr); }
 int ha_terrace::index_first(uchar *buf)
 {
   int error= seek(buf, TERRACE_SEEK_FIRST, nullptr, nullptr);
-  return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
+  return came_to_gap(BEHIND_LAST, error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error);
 }
 
 int ha_terrace::index_last(uchar *buf)
 {
   int error= seek(buf, TERRACE_SEEK_LAST, nullptr, nullptr);
-  return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
+  return came_to_gap(BEFORE_FIRST, error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error);
 }
 
 int ha_terrace::index_next_same(uchar *buf, const uchar *key, uint length)
@@ -440,6 +452,7 @@ int ha_terrace::rnd_init(bool scan)
     m_batch_left= 0;
     m_direction= NOWHERE;
     m_at_cursor= false;
+    m_gap= ON_ROW;
     m_current= Row();
     return 0;
   }
@@ -478,6 +491,7 @@ int ha_terrace::rnd_pos(uchar *buf, uchar *place)
       return error;
   encode_reference(place, &m_key);
   m_prefix_set= false;
+  m_gap= ON_ROW;
   m_direction= FORWARD;
   m_steps= 0;
   int error= fetch(TERRACE_SEEK_AT_LEAST, &m_key, &m_key, 1);
