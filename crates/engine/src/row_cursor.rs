@@ -11,12 +11,13 @@ mod locking;
 
 use crate::apart::Hole;
 use crate::btree;
+use crate::btree::TreeError;
 use crate::error::{Error, Result};
 use crate::row::{self, Head};
 use crate::table::Table;
 use crate::txn::cancel::Scope;
 use crate::txn::rows::STALE_MAX;
-use crate::txn::rows::apart::{Asked, PartFilter, payload};
+use crate::txn::rows::apart::{self, Asked, Opened, PartFilter, payload};
 use crate::txn::{Lock, Txn};
 use crate::version::{Reader, Seen, head_of, seen};
 use locking::{Last, Taken};
@@ -488,7 +489,11 @@ impl Cursor {
             if self.is_of_own_row(reader)? {
                 // The row as the reader sees it is the newest, and so are its entries.
                 let there = self.read_again()? && !head_of(&self.value)?.deleted();
-                return Ok(if there && self.open_value()? { Look::Seen } else { Look::Nothing });
+                return Ok(if there && self.open_value()? == Opened::Whole {
+                    Look::Seen
+                } else {
+                    Look::Nothing
+                });
             }
             match seen(
                 self.txn.core(),
@@ -508,8 +513,18 @@ impl Cursor {
                     continue;
                 }
             }
-            if self.open_value()? {
-                return Ok(Look::Seen);
+            match self.open_value()? {
+                Opened::Whole => return Ok(Look::Seen),
+                Opened::Stale => {}
+                // Who reads what is not committed reads it as it will be again.
+                Opened::Hollow(_) if reader.view.is_none() => {
+                    let txn = self.txn.clone();
+                    return txn.with_view_of_now(|now| match self.read_again()? {
+                        true => self.look_closely(now),
+                        false => Ok(Look::Nothing),
+                    });
+                }
+                Opened::Hollow(page) => return Err(TreeError::Hollow { page }.into()),
             }
             if !self.read_again()? {
                 return Ok(Look::Nothing);
@@ -558,12 +573,12 @@ impl Cursor {
         Ok(value.map(|value| self.value = value).is_some())
     }
 
-    /// Takes the value apart. False: it is stale.
-    fn open_value(&mut self) -> Result<bool> {
+    /// Takes the value apart.
+    fn open_value(&mut self) -> Result<Opened> {
         if self.index == 0 {
             self.primary_at = 0;
             let asked = Asked { enough: self.enough, parts: self.parts.as_deref() };
-            return payload(&self.table, &self.value, asked, &mut self.rest, &mut self.holes);
+            return apart::open(&self.table, &self.value, asked, &mut self.rest, &mut self.holes);
         }
         let parts = Head::decode(&self.value).and_then(|(_, rest)| row::entry_parts(rest));
         let Some((at, extra)) = parts.filter(|(at, _)| *at <= self.key.len()) else {
@@ -576,6 +591,6 @@ impl Cursor {
         self.primary_at = at;
         self.rest.clear();
         self.rest.extend_from_slice(extra);
-        Ok(true)
+        Ok(Opened::Whole)
     }
 }

@@ -13,13 +13,13 @@ use super::change::Act;
 use super::{Lock, State, Txn};
 use crate::apart::{Hole, Larges, Row};
 use crate::btree::overflow::{self, By};
-use crate::btree::{MAX_KEY, Tree};
+use crate::btree::{MAX_KEY, Tree, TreeError};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
 use crate::row::{self, Head, TxnId};
 use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
-use apart::{Asked, payload};
+use apart::{Asked, Opened};
 use terrace_tier::pool::Access;
 
 /// What a row has in a secondary index.
@@ -354,7 +354,7 @@ impl Txn {
         Ok(found.unwrap_or(TryGet::WouldBlock))
     }
 
-    /// A consistent read of one row, or of what is wanted of it (`payload`).
+    /// A consistent read of one row, or of what is wanted of it (`apart::open`).
     pub(crate) fn read(
         &self,
         table: &Table,
@@ -393,8 +393,14 @@ impl Txn {
                 Seen::Nothing => return Ok(false),
                 Seen::Stale => continue,
             };
-            if payload(table, &value, asked, out, holes)? {
-                return Ok(true);
+            match apart::open(table, &value, asked, out, holes)? {
+                Opened::Whole => return Ok(true),
+                Opened::Stale => {}
+                // Who reads what is not committed reads it as it will be again.
+                Opened::Hollow(_) if reader.view.is_none() => {
+                    return self.with_view_of_now(|now| self.read(table, now, key, asked, out, holes));
+                }
+                Opened::Hollow(page) => return Err(TreeError::Hollow { page }.into()),
             }
         }
         Err(Error::Unavailable("a row changes faster than it can be read".into()))
