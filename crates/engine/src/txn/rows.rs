@@ -62,7 +62,7 @@ impl Txn {
         if let Some(side) = self.side(table) {
             return side.insert(table, key, row, entries);
         }
-        self.row_operation(|state| {
+        self.row_operation(table, |state| {
             self.put_row(state, table, key, row, false)?;
             entries.iter().try_for_each(|entry| self.insert_entry(state, table, entry))
         })
@@ -81,7 +81,7 @@ impl Txn {
         if let Some(side) = self.side(table) {
             return side.update(table, key, row, old, new);
         }
-        self.row_operation(|state| {
+        self.row_operation(table, |state| {
             self.put_row(state, table, key, row, true)?;
             // What becomes of an entry is often a neighbour of what it was.
             state.pairs = !new.is_empty();
@@ -97,16 +97,16 @@ impl Txn {
         if let Some(side) = self.side(table) {
             return side.delete(table, key, entries);
         }
-        self.row_operation(|state| {
+        self.row_operation(table, |state| {
             self.mark(state, table, 0, key)?;
             entries.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key))
         })
     }
 
-    fn row_operation(&self, work: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+    fn row_operation(&self, table: &Table, work: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         let _scope = self.cancellable();
         let mut state = self.state.lock();
-        self.pay(&mut state);
+        self.pay(&mut state, table);
         self.start(&mut state)?;
         let before = state.last;
         let done = work(&mut state);
@@ -118,9 +118,9 @@ impl Txn {
     }
 
     /// Waits for purge and for slots, if they are late, as one more change has to.
-    fn pay(&self, state: &mut State) {
+    fn pay(&self, state: &mut State, table: &Table) {
         self.core.slow_down(&mut state.owed);
-        self.core.keep_pace(&mut state.owed_for_slots);
+        self.core.keep_pace(table, &mut state.owed_for_slots);
     }
 
     fn put_row(&self, state: &mut State, table: &Table, key: &[u8], row: Row<'_>, there: bool) -> Result<()> {
@@ -218,7 +218,7 @@ impl Txn {
         let Some((head, rest)) = Head::decode(value) else {
             return Err(Error::Corrupt("a value without a head".into()));
         };
-        self.row_operation(|state| {
+        self.row_operation(table, |state| {
             if index > 0 {
                 return self.insert_sorted_entry(state, table, index, key, unique, rest);
             }
