@@ -131,6 +131,11 @@ impl Pages {
         }
     }
 
+    /// Has the processor fetch the page's bytes if it is in memory: no more than a hint, for who is soon to read all of it.
+    pub fn warm(&self, id: PageId) {
+        self.pool.warm(id);
+    }
+
     /// Brings `count` pages from `from` on into memory, as far as frames are free beyond need; those that an object or the volume
     /// has together in one request. For who needs one of them and soon its neighbours; an error is for who needs the page to find.
     /// May do I/O and wait; no latch is held.

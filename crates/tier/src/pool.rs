@@ -382,6 +382,13 @@ impl Pool {
         self.table.with(&self.arena, id, |no| no.is_some())
     }
 
+    /// See [`crate::pages::Pages::warm`].
+    pub(crate) fn warm(&self, id: PageId) {
+        if let Some(no) = self.table.find(&self.arena, id) {
+            self.arena.warm(no);
+        }
+    }
+
     pub(crate) fn unpin(&self, no: FrameNo) {
         self.frame(no).unpin();
     }
