@@ -215,10 +215,10 @@ def test_the_power_goes_at_any_step_of_a_change_of_partitions(cut):
         cut.at(name, PLENTY, after, after, forced)  # it was answered
 
 
-@pytest.mark.parametrize("name, forced", [("alter-partitions", True), ("drop-partitions", True), ("alter-copy", False), ("partition-by", False)])
+@pytest.mark.parametrize("name, forced", [("alter-partitions", True), ("drop-partitions", True), ("drop-partitions", False), ("alter-copy", False), ("partition-by", False)])
 def test_the_power_goes_between_the_log_of_ddl_and_the_files_that_it_is_about(cut, name, forced):
     """The server syncs neither the list that it makes for an ALTER in place, nor, in DROP, the words of its log that lead to the table.
-    At the end of an ALTER by copy its log may say that all is done, and the old definition be there again."""
+    At the end of an ALTER by copy, or of a DROP, its log may say that all is done, and the old definition be there again."""
     count, before, after = cut.play(name, "ddl_recovery")
     for left in range(1, count + 1):
         cut.at(name, left, before, after, forced, "ddl_recovery")
