@@ -123,6 +123,8 @@ int ha_terrace::read_range_first(const key_range *start, const key_range *end, b
   // The next read is the range's first, and the steps after it are the range's.
   m_in_range_next= end && encode_end(end, &m_end);
   m_ends_next= m_in_range_next && !equal && m_lock == TERRACE_LOCK_NONE;
+  // All of it is read: its rows may be locked some at a time.
+  m_range_ahead_next= m_lock != TERRACE_LOCK_NONE && m_tree == 0 && (m_in_range_next || !end) && reads_to_the_end();
   return handler::read_range_first(start, end, equal, sorted);
 }
 

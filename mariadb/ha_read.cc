@@ -61,7 +61,8 @@ void ha_terrace::close_cursor()
   m_cursor= nullptr;
   m_batch_left= m_steps= 0;
   m_direction= NOWHERE;
-  m_locks_ahead= m_at_cursor= m_prefix_set= m_ends= m_in_range= m_ends_next= m_in_range_next= m_semi_read= m_bare= false;
+  m_at_cursor= m_prefix_set= m_ends= m_in_range= m_ends_next= m_in_range_next= m_semi_read= m_bare= false;
+  m_locks_ahead= m_range_ahead= m_range_ahead_next= false;
   m_gap= ON_ROW;
   m_current= Row();
 }
@@ -113,7 +114,7 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
     fetch.key= bytes_of(key->data(), key->size());
   if (prefix)
     fetch.prefix= bytes_of(prefix->data(), prefix->size());
-  if (m_ends || (m_locks_ahead && m_in_range))
+  if (m_ends || ((m_locks_ahead || m_range_ahead) && m_in_range))
     fetch.end= bytes_of(m_end.data(), m_end.size());
   fetch.context= this;
   if (judges_entries())
@@ -184,7 +185,7 @@ uint ha_terrace::batch_rows() const
 {
   if (m_scan)
     return BATCH_ROWS;
-  const bool near= m_ends && (m_tree == 0 || m_batch_want == TERRACE_WANT_ENTRY);
+  const bool near= m_range_ahead || (m_ends && (m_tree == 0 || m_batch_want == TERRACE_WANT_ENTRY));
   uint rows= near ? FIRST_OF_RANGE : 1;
   for (uint step= 0; step < m_steps && rows < BATCH_ROWS; step++)
     rows*= GROWTH;
@@ -255,6 +256,10 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
   m_ends= m_ends_next;
   m_in_range= m_in_range_next;
   m_ends_next= m_in_range_next= m_bare= false;
+  const bool ahead= m_range_ahead_next && m_cursor;
+  if (m_range_ahead != ahead)
+    terrace_cursor_set_reads_all(m_cursor, m_range_ahead= ahead);
+  m_range_ahead_next= false;
   m_batch_want= only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW;
   if (int error= fetch(where, key, prefix, batch_rows()))
     return error;

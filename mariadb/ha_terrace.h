@@ -382,6 +382,7 @@ private:
   terrace::Bytes m_gathered;            // of terrace_rows_change
   size_t m_gathered_rows= 0;
   bool m_locks_ahead= false;            // the cursor was told that all rows of what is scanned are read
+  bool m_range_ahead= false, m_range_ahead_next= false;  // the same, of the range at hand alone
   std::vector<uchar> m_version;         // a record with the transaction's number
   std::vector<Field *> m_of_versions;   // virtual columns that are of the system columns
   bool m_versions_followed= false;      // m_of_versions is known

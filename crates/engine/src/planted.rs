@@ -74,5 +74,7 @@ pub static PREPARED_IN_ROLLBACK: Switch = Switch::new();
 pub static SIDE_KEPT: Switch = Switch::new();
 /// A row that is inserted into a range of another's row locks is locked with it.
 pub static RANGE_NOT_SPLIT: Switch = Switch::new();
+/// Rows behind the end of a range are locked ahead with those of it.
+pub static LOCKED_PAST_END: Switch = Switch::new();
 /// Rows that are taken together with one that the reader sees are not asked whose they are.
 pub static SEEN_WITH_NEIGHBOUR: Switch = Switch::new();

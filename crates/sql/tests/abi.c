@@ -257,6 +257,14 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   fetch.size = 1;
   IS(TERRACE_INVALID, terrace_cursor_fetch(cursor, &fetch, &batch));
 
+  /* One row is asked for: that the prefix ends with it is known already, from the entry behind it. */
+  terrace_fetch one = {sizeof one, TERRACE_SEEK_AT_LEAST, TERRACE_WANT_ROW, bytes("bb"), bytes("bb"), {NULL, 0}, NULL, NULL, NULL, 1, 10000, 0};
+  OK(terrace_cursor_fetch(cursor, &one, &batch));
+  TRUE(batch.rows == 1 && batch.ended);
+  one.prefix = bytes("");
+  OK(terrace_cursor_fetch(cursor, &one, &batch));
+  TRUE(batch.rows == 1 && !batch.ended);
+
   /* Filtered before the row is read: what is skipped, ended, cancelled. An end that is a key. */
   int32_t verdicts[2] = {TERRACE_VERDICT_SKIP, TERRACE_VERDICT_KEEP};
   terrace_fetch filtered = {sizeof filtered, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, judge, NULL, verdicts, 10, 10000, 0};

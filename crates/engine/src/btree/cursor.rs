@@ -66,6 +66,10 @@ pub struct Cursor {
     tree: Arc<Tree>,
     access: Access,
     run_max: usize,
+    /// So long are a checked cursor's first runs.
+    run_first: usize,
+    /// Up to here the reader reads; empty: it doesn't know. Runs end just behind it.
+    until: Vec<u8>,
     /// A run ends where its leaf has changed since it was copied.
     checked: bool,
     /// Entries that the reader is going to ask for; 0: it doesn't know.
@@ -106,6 +110,8 @@ impl Cursor {
             tree,
             access,
             run_max: usize::MAX,
+            run_first: 1,
+            until: Vec::new(),
             checked: false,
             expected: 0,
             end,
@@ -139,6 +145,18 @@ impl Cursor {
     /// From now on no step is taken within a run whose leaf has changed: what it leads to is looked for anew.
     pub fn set_checked(&mut self) {
         (self.checked, self.run_max) = (true, 1);
+    }
+    /// From now on, or no longer, the reader of a checked cursor asks for all entries up to [`Cursor::set_until`]: runs are long from the
+    /// first on, also where their leaf changes in between.
+    pub fn set_reads_all(&mut self, on: bool) {
+        self.run_first = if on { CHECKED_MAX } else { 1 };
+        self.run_max = self.run_first;
+    }
+    /// From now on the reader of a checked cursor expects that it goes no further up than to the first entry that is not below this key;
+    /// empty: it may.
+    pub fn set_until(&mut self, until: &[u8]) {
+        self.until.clear();
+        self.until.extend_from_slice(until);
     }
     /// From now on runs are so long; 0: as long as they grow by themselves.
     pub fn expect(&mut self, entries: usize) {
@@ -181,7 +199,7 @@ impl Cursor {
     /// The run is over, and its leaf is as it was or not: how long the next one is to be.
     fn learn(&mut self, fresh: bool) {
         if self.checked {
-            self.run_max = if fresh { CHECKED_MAX.min(4 * self.run_max) } else { 1 };
+            self.run_max = if fresh { CHECKED_MAX.min(4 * self.run_max) } else { self.run_first };
         }
     }
     /// Whether the leaf is as it was when the entry was copied, and is also the one that `key` belongs to. It is
@@ -426,7 +444,13 @@ impl Cursor {
             let ends_here = !self.end.is_empty() && node.high().is_none_or(|high| &self.end[..] < high);
             let end = if ends_here { node.find(&self.end).slot } else { node.count() };
             if slot < end {
-                let to = end.min(slot.saturating_add(max));
+                let mut to = end.min(slot.saturating_add(max));
+                if to > slot + 1
+                    && !self.until.is_empty()
+                    && node.high().is_none_or(|high| &self.until[..] < high)
+                {
+                    to = to.min(node.find(&self.until).slot + 1).max(slot + 1);
+                }
                 if to == node.count()
                     && self.goes_on()
                     && let Some(right) = node.right()

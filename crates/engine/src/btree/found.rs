@@ -1,6 +1,6 @@
 //! An entry in its leaf, whose latch is held.
 
-use super::node::Node;
+use super::node::{Node, compare};
 use std::cmp::Ordering;
 
 /// Dead entries between two that are neighbours otherwise; with more they are none.
@@ -29,13 +29,17 @@ impl<'a> Found<'a> {
     /// Whether `key` is in the same leaf, and no entry but those whose value is dead lies between it and this one.
     pub fn is_beside(self, key: &[u8], dead: impl Fn(&[u8]) -> bool) -> bool {
         let (node, mut slot) = (self.node, self.slot);
-        let up = self.compare(slot, key).is_lt();
+        if !node.contains(key) {
+            return false;
+        }
+        let rest = key.get(node.prefix_len()..).unwrap_or(&[]);
+        let up = compare(node.suffix(slot), rest).is_lt();
         for _ in 0..=DEAD_MAX {
             slot = if up { slot + 1 } else { slot.wrapping_sub(1) };
             if slot >= node.count() {
                 return false;
             }
-            match self.compare(slot, key) {
+            match compare(node.suffix(slot), rest) {
                 Ordering::Equal => return true,
                 // Passed: the key is not there, but nothing is in between.
                 Ordering::Less if !up => return true,
@@ -45,12 +49,5 @@ impl<'a> Found<'a> {
             }
         }
         false
-    }
-
-    /// How the slot's key compares.
-    fn compare(self, slot: usize, key: &[u8]) -> Ordering {
-        let prefix = self.node.prefix();
-        let (head, rest) = key.split_at(prefix.len().min(key.len()));
-        prefix.cmp(head).then_with(|| self.node.suffix(slot).cmp(rest))
     }
 }

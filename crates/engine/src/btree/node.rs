@@ -78,7 +78,8 @@ pub fn head(suffix: &[u8]) -> u32 {
     }
 }
 
-/// Orders keys as bytes; mostly the first eight decide, or four of short ones, without a call.
+/// Orders keys as bytes; mostly the first eight decide, or four of short ones, without a call. Of two that are as long as each other and
+/// no longer than sixteen the last ones do then: that bytes which are equal are among them again doesn't matter.
 #[inline]
 pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
     if let (Some(x), Some(y)) = (a.first_chunk::<8>(), b.first_chunk::<8>()) {
@@ -88,6 +89,11 @@ pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
         if a.len() == 8 || b.len() == 8 {
             return a.len().cmp(&b.len());
         }
+        if let (true, Some(x), Some(y)) =
+            (a.len() == b.len() && a.len() <= 16, a.last_chunk::<8>(), b.last_chunk::<8>())
+        {
+            return u64::from_be_bytes(*x).cmp(&u64::from_be_bytes(*y));
+        }
     } else if let (Some(x), Some(y)) = (a.first_chunk::<4>(), b.first_chunk::<4>()) {
         if x != y {
             return u32::from_be_bytes(*x).cmp(&u32::from_be_bytes(*y));
@@ -95,6 +101,12 @@ pub fn compare(a: &[u8], b: &[u8]) -> Ordering {
         if a.len() == 4 || b.len() == 4 {
             return a.len().cmp(&b.len());
         }
+        // One of them is shorter than eight.
+        if let (true, Some(x), Some(y)) = (a.len() == b.len(), a.last_chunk::<4>(), b.last_chunk::<4>()) {
+            return u32::from_be_bytes(*x).cmp(&u32::from_be_bytes(*y));
+        }
+    } else {
+        return a.iter().cmp(b);
     }
     a.cmp(b)
 }

@@ -1,7 +1,7 @@
 //! Changes at several keys: those of one leaf are made under one latch, in one mini-transaction.
 
 use super::modify::{Hint, Spot, Trip, check_sizes, has_room};
-use super::node::Node;
+use super::node::{Node, compare};
 use super::search::Place;
 use super::{Result, Tree, TreeError};
 use smallvec::SmallVec;
@@ -131,7 +131,7 @@ impl Tree {
 #[inline]
 fn next_place(node: Node<'_>, slot: Option<usize>, key: &[u8]) -> Place {
     if let Some(next) = slot.map(|slot| slot + 1).filter(|next| *next < node.count())
-        && key.get(node.prefix_len()..) == Some(node.suffix(next))
+        && key.get(node.prefix_len()..).is_some_and(|suffix| compare(suffix, node.suffix(next)).is_eq())
     {
         return Place { slot: next, found: true };
     }

@@ -8,6 +8,7 @@
 //! Not here: who may say that all rows are asked for. It must not end early, for locks once taken stay.
 
 use super::Cursor;
+use crate::planted;
 use crate::txn::{Lock, State};
 
 impl Cursor {
@@ -17,11 +18,16 @@ impl Cursor {
     pub fn lock_ahead(&mut self, on: bool) {
         let can = self.lock != Lock::None && self.index == 0 && self.locks_gaps && !self.skips_locked;
         self.locks_ahead = on && can;
+        if can {
+            self.cursor.set_reads_all(on);
+        }
     }
     /// From now on rows from this key on are not locked before they are asked for; empty: all may be.
     pub fn set_ahead_end(&mut self, end: &[u8]) {
+        let end = if planted::LOCKED_PAST_END.on() { &[] } else { end };
         self.ahead_end.clear();
         self.ahead_end.extend_from_slice(end);
+        self.cursor.set_until(if self.locks_ahead { end } else { &[] });
     }
     /// Whether the next row is locked already: a step up to it never waits.
     pub fn has_ahead(&self) -> bool {

@@ -51,6 +51,14 @@ impl Cursor {
         self.cursor.skip(taken);
     }
 
+    /// Whether what was copied says that the prefix ends with the entry at hand, upward. Never of a cursor that locks: it locks up to the end.
+    pub fn prefix_ends_here(&self) -> bool {
+        let mut following = self.cursor.following();
+        self.lock == Lock::None
+            && !self.prefix.is_empty()
+            && following.next().is_some_and(|(key, _)| !key.starts_with(&self.prefix))
+    }
+
     /// What the view sees of the current entry.
     pub(super) fn look(&mut self) -> Result<Look> {
         let reader = self.reader();

@@ -28,7 +28,12 @@ impl TerraceCursor {
         self.buffer.clear();
         (self.bytes, self.copies) = (0, 0);
         self.cursor.release();
-        self.cursor.expect(if fetch.filter.is_some() { 0 } else { fetch.max_rows as usize });
+        // Of entries with a prefix one more, which often says that they end.
+        let looks_behind = !(self.locking || self.primary || prefix.is_empty());
+        self.cursor.expect(match fetch.filter {
+            Some(_) => 0,
+            None => fetch.max_rows as usize + usize::from(looks_behind),
+        });
         self.cursor.set_prefix(prefix);
         self.cursor.set_end(if self.locking { &[] } else { end });
         if self.locking {
@@ -103,7 +108,7 @@ impl TerraceCursor {
                             || (self.locking && !self.cursor.has_ahead())
                             || self.copies >= COPIES_MAX
                         {
-                            return Ok(false);
+                            return Ok(!backward && self.cursor.prefix_ends_here());
                         }
                     }
                 }
