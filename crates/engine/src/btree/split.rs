@@ -25,7 +25,9 @@ const SPLIT_LOG: u64 = 2 * PAGE_LOG + record_bound(2 * MAX_KEY + 256) + ALLOCATI
 const POST_LOG: u64 = PAGE_LOG + record_bound(edit::log_of_entry(MAX_KEY + 4));
 
 /// A page is repacked rather than split if that leaves some room for what comes next.
-const REPACK_GAIN: usize = CAPACITY / 16;
+const REPACK_GAIN: usize = CAPACITY / 32;
+/// The same where a value grows: what it took becomes free.
+const REPACK_GAIN_OF_GROWTH: usize = CAPACITY / 64;
 /// Bytes of neighbours put one after the other that are a run.
 const RUN: usize = CAPACITY / 5;
 /// Bytes ahead of a run that go along with it to the next leaf, rather than get one of their own.
@@ -153,17 +155,12 @@ impl Tree {
         urgency: Urgency,
     ) -> Result<()> {
         // A repack takes no page: none is asked for where it is enough, and where there is none it does without gain.
-        let is_enough = |gain| {
-            let guard = pin.read();
-            let node = Node::new(guard.page());
-            let is_node = node.is_live() && node.level() == level && node.verify().is_ok();
-            is_node && node.free() >= node.need(key.len(), value_len) + gain
-        };
-        let (ready, gain) = match is_enough(REPACK_GAIN) {
-            true => (None, REPACK_GAIN),
-            false => match self.space.ready(2, urgency) {
-                Ok(ready) => (Some(ready), REPACK_GAIN),
-                Err(TreeError::Mtr(MtrError::Room(NoRoom::Full(_)))) if is_enough(0) => (None, 0),
+        let (over, gain) = self.room_over(pin, level, key, value_len);
+        let (ready, gain) = match over {
+            Some(over) if over >= gain => (None, gain),
+            _ => match self.space.ready(2, urgency) {
+                Ok(ready) => (Some(ready), gain),
+                Err(TreeError::Mtr(MtrError::Room(NoRoom::Full(_)))) if over.is_some() => (None, 0),
                 Err(error) => return Err(error),
             },
         };
@@ -197,6 +194,19 @@ impl Tree {
         drop(ready);
         self.pages.world().sched.point("split: not posted");
         self.post(right, level, &cut.separator, urgency)
+    }
+
+    /// Bytes that a repack would leave beside such an entry, and how many are worth it. None: it does not fit, or the
+    /// page is no such node.
+    fn room_over(&self, pin: &Pin, level: u8, key: &[u8], value_len: usize) -> (Option<usize>, usize) {
+        let guard = pin.read();
+        let node = Node::new(guard.page());
+        if !node.is_live() || node.level() != level || node.verify().is_err() {
+            return (None, REPACK_GAIN);
+        }
+        let grows = node.is_leaf() && node.contains(key) && node.find(key).found;
+        let gain = if grows { REPACK_GAIN_OF_GROWTH } else { REPACK_GAIN };
+        (node.free().checked_sub(node.need(key.len(), value_len)), gain)
     }
 
     /// Step 1. Returns the right page.

@@ -81,6 +81,29 @@ fn groups_at_random_places_leave_leaves_two_thirds_full() {
     assert!(fill > node::CAPACITY as u64 * 60 / 100, "leaves are filled to {fill} bytes");
 }
 
+/// Rows of many lengths leave a sixteenth, which is enough for some of them to grow; those of one length leave nothing.
+#[test]
+fn rows_that_differ_in_length_leave_room_to_grow() {
+    for (spread, keeps) in [(20, true), (1, false)] {
+        let w = world(2000);
+        w.tree.leave_room_to_grow();
+        let mut dice = Dice(7);
+        for n in 0u64..10_000 {
+            w.tree.put(&n.to_be_bytes(), &vec![7; 90 + dice.below(spread) as usize]).unwrap();
+        }
+        let before = checked(&w.tree);
+        let fill = before.leaf_bytes / before.leaves;
+        assert!(fill > node::CAPACITY as u64 * 86 / 100, "leaves are filled to {fill} bytes");
+        for n in (0u64..10_000).step_by(8) {
+            w.tree.put(&n.to_be_bytes(), &[8; 170]).unwrap();
+        }
+        let after = checked(&w.tree);
+        let more = (after.leaves - before.leaves) * 100 / before.leaves;
+        assert_eq!(more < 10, keeps, "{} leaves, then {}", before.leaves, after.leaves);
+        replay_gives_the_same_pages(&w);
+    }
+}
+
 #[test]
 fn random_inserts_leave_leaves_two_thirds_full() {
     let w = world(2000);
