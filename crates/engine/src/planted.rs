@@ -74,3 +74,5 @@ pub static PREPARED_IN_ROLLBACK: Switch = Switch::new();
 pub static SIDE_KEPT: Switch = Switch::new();
 /// A row that is inserted into a range of another's row locks is locked with it.
 pub static RANGE_NOT_SPLIT: Switch = Switch::new();
+/// A large value that is freed again takes pages with it that are another's by now.
+pub static OTHERS_PAGE_FREED: Switch = Switch::new();

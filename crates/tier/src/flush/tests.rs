@@ -16,6 +16,8 @@ use std::sync::atomic::AtomicBool;
 use terrace_io::disk::Disk;
 use terrace_sim::{SimDisk, SimWorld};
 
+mod forget;
+
 const SPACE: SpaceId = SpaceId(16);
 
 /// Changes a page between its map record and the moment its frame becomes clean.

@@ -161,6 +161,13 @@ pub fn clear_slot(page: &mut PageMut<'_>, index: u32, i: usize) {
     write_slot(page, PAGE_HEADER + index as usize * ENTRY, i, 0);
 }
 
+/// No image of the page is current: it is free.
+pub fn clear_page(page: &mut PageMut<'_>, index: u32, i: usize) {
+    let at = PAGE_HEADER + index as usize * ENTRY;
+    page.write_u32(at + TAGS + 4 * i, 0);
+    write_slot(page, at, i, 0);
+}
+
 fn write_slot(page: &mut PageMut<'_>, at: usize, i: usize, stored: u32) {
     page.write(at + SLOTS + 3 * i, &stored.to_le_bytes()[..3]);
 }
