@@ -200,6 +200,11 @@ void sync_ddl_log()
   sync_file(name);
 }
 
+void sync_list(const std::string &table)
+{
+  sync_file(file_of(table, ".par"));
+}
+
 void sync_lists(const std::string &table)
 {
   const size_t name= table.find(FN_LIBCHAR) + 1;

@@ -46,6 +46,8 @@ void keep_definition_file(const std::string &table);
 void forget_definitions();
 /** What the server has noted of the statements at hand is durable when it returns. */
 void sync_ddl_log();
+/** The table's list of partitions is durable when it returns. */
+void sync_list(const std::string &table);
 /** The table's list of partitions, and one that the server makes to take its place, are durable when it returns. */
 void sync_lists(const std::string &table);
 /** What was done to the files of a database is durable when it returns. */

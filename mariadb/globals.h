@@ -24,6 +24,9 @@ bool snapshot_isolation(THD *thd);
 /** terrace_foreign_keys of the session. */
 enum Foreign_keys { FOREIGN_KEYS_REFUSED, FOREIGN_KEYS_WARNED };
 ulong foreign_keys(THD *thd);
+/** terrace_backup_stage of the session. */
+enum Backup_stage { BACKUP_STAGE_REFUSED, BACKUP_STAGE_ALLOWED };
+ulong backup_stage(THD *thd);
 
 inline terrace_bytes bytes_of(const void *data, size_t length)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The handler's reads: scans, index reads, positions. The map is in ha_terrace.h. */
+/* The handler's cursor: fetching batches, walking over them, unpacking their rows. The map is in ha_terrace.h. */
 #include "ha_terrace.h"
 #include "seen.h"
 #include "errors.h"
@@ -148,8 +148,8 @@ bool ha_terrace::wants_part(void *context, terrace_bytes row, uint32_t name)
   return self->m_row.wants_part(row.data, row.len, name, self->wanted());
 }
 
-/** Whether the server asks for more of the current row than when it was fetched. */
-bool ha_terrace::lacks_wanted()
+/** Whether the server asks for more of the current row, which may lack something, than when it was fetched. */
+bool ha_terrace::lacks_wanted_of_lacking()
 {
   const Holes holes= m_current.holes;
   for (const terrace_hole *hole= holes.first; hole < holes.first + holes.count; hole++)
@@ -186,24 +186,8 @@ uint ha_terrace::batch_rows() const
   return MY_MIN(rows, BATCH_ROWS);
 }
 
-bool ha_terrace::next_in_batch()
-{
-  if (!m_batch_left)
-    return false;
-  const terrace_row &row= m_batch.first[m_batch_at++];
-  m_current.key= row.key.data;
-  m_current.key_length= (uint32) row.key.len;
-  m_current.primary_at= row.primary_at;
-  m_current.value= row.value.data;
-  m_current.value_length= (uint32) row.value.len;
-  m_current.holes= {m_batch_hole, row.holes};
-  m_batch_hole+= row.holes;
-  m_batch_left--;
-  return true;
-}
-
 /** The current row, into the server's record. */
-int ha_terrace::unpack(uchar *buf, const Bytes *prefix)
+inline int ha_terrace::unpack_current(uchar *buf, const Bytes *prefix)
 {
   remember_position();
   if (m_batch_want == TERRACE_WANT_ENTRY && m_tree != 0)
@@ -219,6 +203,8 @@ int ha_terrace::unpack(uchar *buf, const Bytes *prefix)
   return HA_ERR_CRASHED;
 }
 
+int ha_terrace::unpack(uchar *buf, const Bytes *prefix) { return unpack_current(buf, prefix); }
+
 /** The row of the current entry, which is bare; those that follow come as rows, too. */
 int ha_terrace::read_row_of_entry(uchar *buf, const Bytes *prefix)
 {
@@ -231,7 +217,7 @@ int ha_terrace::read_row_of_entry(uchar *buf, const Bytes *prefix)
 }
 
 /** The server takes an index-only read's virtual columns from the index; where the row was read, they are computed. */
-bool ha_terrace::unpack_row(uchar *buf)
+inline bool ha_terrace::unpack_row(uchar *buf)
 {
   const bool computes= table->vfield && keyread_enabled() && buf == table->record[0];
   if (is_cut() && !m_batch_first)
@@ -253,14 +239,6 @@ bool ha_terrace::unpack_row(uchar *buf)
   return true;
 }
 
-/** Only a hidden row id is not in the server's record. */
-void ha_terrace::remember_position()
-{
-  if (!m_hidden)
-    return;
-  m_position.assign(m_current.key + m_current.primary_at, m_current.key_length - m_current.primary_at);
-}
-
 /** Goes somewhere; the row there, if it starts with `prefix`. */
 int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *prefix)
 {
@@ -277,10 +255,21 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
   return past_rejected(buf, prefix, unpack(buf, prefix));
 }
 
+/** As a rule the row is in the batch, whole. */
+inline int ha_terrace::step_once(uchar *buf, Direction direction, const Bytes *prefix)
+{
+  const bool here= m_direction == direction && m_at_cursor && !m_semi_read &&
+                   (m_batch_want == TERRACE_WANT_ENTRY) == only_index();
+  if (!here || !next_in_batch())
+    return step_beyond(buf, direction, prefix);
+  return lacks_wanted() ? read_again(buf, direction, prefix) : unpack_current(buf, prefix);
+}
+
 /** The row after (before) the current one. */
 int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
 {
-  return past_rejected(buf, prefix, step_once(buf, direction, prefix));
+  const int error= step_once(buf, direction, prefix);
+  return error == REJECTED ? past_rejected(buf, prefix, error) : error;
 }
 
 int ha_terrace::past_rejected(uchar *buf, const Bytes *prefix, int error)
@@ -290,20 +279,12 @@ int ha_terrace::past_rejected(uchar *buf, const Bytes *prefix, int error)
   return error;
 }
 
-int ha_terrace::step_once(uchar *buf, Direction direction, const Bytes *prefix)
+int ha_terrace::step_beyond(uchar *buf, Direction direction, const Bytes *prefix)
 {
   if (m_semi_read)
     return read_again(buf, direction, prefix);
   if ((m_batch_want == TERRACE_WANT_ENTRY) != only_index())
     m_at_cursor= false;                 // index-only reading was switched on or off in mid-scan
-  if (m_direction == direction && m_batch_left && m_at_cursor)
-  {
-    if (!next_in_batch())
-      return HA_ERR_CRASHED;
-    if (lacks_wanted())
-      return read_again(buf, direction, prefix);
-    return unpack(buf, prefix);
-  }
   if (!m_current.key)
     return HA_ERR_END_OF_FILE;
   if (m_direction == direction && m_at_cursor && m_batch.ended && (prefix || (m_ends && direction == FORWARD)))
@@ -334,202 +315,4 @@ int ha_terrace::step_once(uchar *buf, Direction direction, const Bytes *prefix)
     m_batch.ended= true;
   }
   return error ? error : unpack(buf, prefix);
-}
-
-int ha_terrace::index_init(uint number, bool)
-{
-  active_index= number;
-  return open_cursor(tree_of(number), false);
-}
-
-int ha_terrace::index_end()
-{
-  in_range_check_pushed_down= false;
-  m_multi_range.dsmrr_close();
-  close_cursor();
-  return 0;
-}
-
-int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function flag)
-{
-  if (!key)
-    return index_first(buf);
-  m_prefix.clear();
-  m_indexes[active_index].encode_image(key, parts, &m_prefix);
-  m_prefix_set= false;
-  int error;
-  switch (flag) {
-  case HA_READ_KEY_EXACT:
-  case HA_READ_PREFIX:
-  {
-    m_prefix_set= true;
-    const bool waits= m_semi_wanted && m_tree == 0 && is_whole_key(parts);
-    if (waits)
-      terrace_cursor_set_semi_consistent(m_cursor, false);
-    error= seek(buf, TERRACE_SEEK_AT_LEAST, &m_prefix, &m_prefix);
-    if (waits)
-      terrace_cursor_set_semi_consistent(m_cursor, true);
-    break;
-  }
-  case HA_READ_KEY_OR_NEXT:
-    error= seek(buf, TERRACE_SEEK_AT_LEAST, &m_prefix, nullptr);
-    break;
-  case HA_READ_AFTER_KEY:
-    m_key.assign(m_prefix.data(), m_prefix.size());
-    error= successor(&m_key) ? seek(buf, TERRACE_SEEK_AT_LEAST, &m_key, nullptr) : HA_ERR_END_OF_FILE;
-    break;
-  case HA_READ_BEFORE_KEY:
-    error= seek(buf, TERRACE_SEEK_BEFORE, &m_prefix, nullptr);
-    break;
-  case HA_READ_KEY_OR_PREV:
-  case HA_READ_PREFIX_LAST:
-  case HA_READ_PREFIX_LAST_OR_PREV:
-  {
-    m_prefix_set= flag == HA_READ_PREFIX_LAST;
-    const Bytes *prefix= m_prefix_set ? &m_prefix : nullptr;
-    m_key.assign(m_prefix.data(), m_prefix.size());
-    error= successor(&m_key) ? seek(buf, TERRACE_SEEK_BEFORE, &m_key, prefix)
-                             : seek(buf, TERRACE_SEEK_LAST, nullptr, prefix);
-    break;
-  }
-  default:
-    return HA_ERR_WRONG_COMMAND;
-  }
-  return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
-}
-
-int ha_terrace::index_read_last_map(uchar *buf, const uchar *key, key_part_map parts)
-{
-  return index_read_map(buf, key, parts, HA_READ_PREFIX_LAST);
-}
-
-int ha_terrace::index_next(uchar *buf) { return step(buf, FORWARD, nullptr); }
-int ha_terrace::index_prev(uchar *buf) { return step(buf, BACKWARD, nullptr); }
-
-int ha_terrace::index_first(uchar *buf)
-{
-  int error= seek(buf, TERRACE_SEEK_FIRST, nullptr, nullptr);
-  return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
-}
-
-int ha_terrace::index_last(uchar *buf)
-{
-  int error= seek(buf, TERRACE_SEEK_LAST, nullptr, nullptr);
-  return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
-}
-
-int ha_terrace::index_next_same(uchar *buf, const uchar *key, uint length)
-{
-  if (!m_prefix_set)
-  {
-    m_prefix.clear();
-    m_indexes[active_index].encode_image_bytes(key, length, &m_prefix);
-    // The batch at hand was fetched without this end: start again behind the current row.
-    m_at_cursor= false;
-    m_batch_left= 0;
-    m_prefix_set= true;
-  }
-  return step(buf, FORWARD, &m_prefix);
-}
-
-int ha_terrace::rnd_init(bool scan)
-{
-  m_scan_ended= false;
-  if (m_cursor && m_tree == 0 && scan == m_scan)
-  {
-    m_batch_left= 0;
-    m_direction= NOWHERE;
-    m_at_cursor= false;
-    m_current= Row();
-    return 0;
-  }
-  return open_cursor(0, scan);
-}
-
-int ha_terrace::rnd_end()
-{
-  // A multi-range read's rows are read by position; the next one may be of another index.
-  m_multi_range.dsmrr_close();
-  close_cursor();
-  return 0;
-}
-
-int ha_terrace::rnd_next(uchar *buf)
-{
-  int error;
-  if (m_scan_ended)
-    return HA_ERR_END_OF_FILE;
-  if (m_direction == NOWHERE && !m_current.key)
-    error= seek(buf, TERRACE_SEEK_FIRST, nullptr, nullptr);
-  else
-  {
-    error= step(buf, FORWARD, nullptr);
-  }
-  if (error == HA_ERR_KEY_NOT_FOUND)
-    error= HA_ERR_END_OF_FILE;
-  m_scan_ended= error == HA_ERR_END_OF_FILE;
-  return error;
-}
-
-int ha_terrace::rnd_pos(uchar *buf, uchar *place)
-{
-  if (!m_cursor || m_tree != 0)
-    if (int error= open_cursor(0, false))
-      return error;
-  encode_reference(place, &m_key);
-  m_prefix_set= false;
-  m_direction= FORWARD;
-  m_steps= 0;
-  int error= fetch(TERRACE_SEEK_AT_LEAST, &m_key, &m_key, 1);
-  if (error == HA_ERR_END_OF_FILE)
-    return HA_ERR_KEY_NOT_FOUND;
-  return error ? error : unpack(buf, &m_key);
-}
-
-/* A position is the primary key as the server writes it (key_copy), or the hidden row id. */
-void ha_terrace::position(const uchar *record)
-{
-  if (m_hidden)
-    memcpy(ref, m_position.data(), MY_MIN(m_position.size(), 8));
-  else
-    key_copy(ref, record, table->key_info, table->key_info->key_length);
-}
-
-void ha_terrace::encode_reference(const uchar *place, Bytes *out)
-{
-  out->clear();
-  if (m_hidden)
-    out->append(place, 8);
-  else
-    m_primary.encode_image_bytes(place, ref_length, out);
-}
-
-void ha_terrace::encode_primary(const uchar *record, Bytes *out)
-{
-  out->clear();
-  bool has_null;
-  if (m_hidden)
-    out->append(m_position.data(), m_position.size());
-  else
-    m_primary.encode_record(record, out, &has_null);
-}
-
-int ha_terrace::cmp_ref(const uchar *one, const uchar *other)
-{
-  if (m_hidden)
-    return memcmp(one, other, 8);
-  Bytes first, second;
-  encode_reference(one, &first);
-  encode_reference(other, &second);
-  int order= memcmp(first.data(), second.data(), MY_MIN(first.size(), second.size()));
-  return order ? order : first.size() < second.size() ? -1 : first.size() > second.size();
-}
-
-/* READ COMMITTED: a row that didn't match gives its lock back. */
-void ha_terrace::unlock_row()
-{
-  if (m_semi_read)
-    m_semi_read= false;                 // nothing was locked
-  else if (m_cursor && m_lock != TERRACE_LOCK_NONE && m_session && m_session->isolation() <= ISO_READ_COMMITTED)
-    terrace_cursor_unlock_last(m_cursor);
 }

@@ -3,7 +3,8 @@
   The handler: one open table in one connection, as the server drives it.
 
     ha_terrace.cc   open, close, what the engine can do, locks and statements, costs and statistics
-    ha_read.cc      scans, index reads, positions
+    ha_scan.cc      scans, index reads, positions
+    ha_read.cc      what they read with: a cursor, its batches, the rows in them
     ha_push.cc      what the optimizer hands down: index conditions, rowid filters, ranges, multi-range reads
     ha_write.cc     insert, update, delete, auto-increment
     gather.cc       rows of one UPDATE or DELETE, changed together
@@ -173,16 +174,32 @@ private:
   int fetch(uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix, uint max_rows);
   int step(uchar *buf, Direction direction, const terrace::Bytes *prefix);
   int step_once(uchar *buf, Direction direction, const terrace::Bytes *prefix);
+  int step_beyond(uchar *buf, Direction direction, const terrace::Bytes *prefix);
   /** Of rows that were rejected the next one; else `error`. */
   int past_rejected(uchar *buf, const terrace::Bytes *prefix, int error);
   int seek(uchar *buf, uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix);
   uint batch_rows() const;
-  bool next_in_batch();
+  bool next_in_batch()
+  {
+    if (!m_batch_left)
+      return false;
+    const terrace_row &row= m_batch.first[m_batch_at++];
+    m_current.key= row.key.data;
+    m_current.key_length= (uint32) row.key.len;
+    m_current.primary_at= row.primary_at;
+    m_current.value= row.value.data;
+    m_current.value_length= (uint32) row.value.len;
+    m_current.holes= {m_batch_hole, row.holes};
+    m_batch_hole+= row.holes;
+    m_batch_left--;
+    return true;
+  }
   bool judges_entries() const;
   bool reads_to_the_end() const;
   static int32_t judge_entry(void *context, terrace_bytes key, uint32_t primary_at, terrace_bytes value);
   bool encode_end(const key_range *end, terrace::Bytes *out) const;
   int unpack(uchar *buf, const terrace::Bytes *prefix);
+  int unpack_current(uchar *buf, const terrace::Bytes *prefix);
   int read_row_of_entry(uchar *buf, const terrace::Bytes *prefix);
   int judge_row();
   bool unpack_row(uchar *buf);
@@ -208,11 +225,21 @@ private:
   uint32 first_bytes();
   static bool wants_part(void *context, terrace_bytes row, uint32_t name);
   bool may_lack_parts();
-  bool lacks_wanted();
+  /** Whether the server asks for more of the current row than when it was fetched. */
+  bool lacks_wanted()
+  {
+    return (m_current.holes.count || m_batch_want == TERRACE_WANT_START) && lacks_wanted_of_lacking();
+  }
+  bool lacks_wanted_of_lacking();
   void encode_row(const uchar *record, const terrace::Bytes &primary);
   /** Whether there is perhaps more of the current row than was fetched. */
   bool is_cut() const { return m_batch_want == TERRACE_WANT_START && m_current.value_length == m_batch_first; }
-  void remember_position();
+  /** Only a hidden row id is not in the server's record. */
+  void remember_position()
+  {
+    if (m_hidden)
+      m_position.assign(m_current.key + m_current.primary_at, m_current.key_length - m_current.primary_at);
+  }
   void encode_primary(const uchar *record, terrace::Bytes *out);
   void encode_reference(const uchar *position, terrace::Bytes *out);
 

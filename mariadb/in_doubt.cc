@@ -72,12 +72,20 @@ static InDoubt *doubts_of(THD *thd, const std::string &name)
   if (!thd || server_recovers())
     return nullptr;
   InDoubt *doubts= &Session::of(thd)->doubts;
-  if (doubts->empty())
-    doubts->statement= std::to_string(my_hrtime().val) + "-" + std::to_string(thd->thread_id);
+  doubts->follow(thd);
   doubts->note(name);
   // So that it is told of the statement's end.
   trans_register_ha(thd, false, hton, 0);
   return doubts;
+}
+
+void InDoubt::follow(const THD *thd)
+{
+  if (query == (ulonglong) thd->query_id)
+    return;
+  query= thd->query_id;
+  statement= std::to_string(my_hrtime().val) + "-" + std::to_string(thd->thread_id);
+  logged= SIZE_MAX;
 }
 
 void InDoubt::note(const std::string &name)
@@ -117,6 +125,23 @@ void sync_definitions(THD *thd, const std::string &name)
   if (server_recovers() || is_partition(name))
     now.note(name);
   sync_all(now);
+}
+
+void sync_ddl_log_before_drop(THD *thd)
+{
+  if (!thd || server_recovers())
+    return;
+  const int command= thd_sql_command(thd);
+  if (command != SQLCOM_DROP_TABLE && command != SQLCOM_DROP_DB &&
+      !(command == SQLCOM_CREATE_TABLE && thd->lex->create_info.or_replace()))
+    return;
+  // Each partition asks.
+  InDoubt *doubts= &Session::of(thd)->doubts;
+  doubts->follow(thd);
+  if (doubts->logged == doubts->dropped.size())
+    return;
+  sync_ddl_log();
+  doubts->logged= doubts->dropped.size();
 }
 
 std::string statement_of(THD *thd, const std::string &name)
@@ -221,6 +246,8 @@ void settle(InDoubt *doubts)
 {
   InDoubt now;
   std::swap(now, *doubts);
+  doubts->statement= now.statement;
+  doubts->query= now.query;
   if (!engine)
     return;
   sync_all(now);

@@ -9,8 +9,10 @@
     dropped   the table is there still, with the flag DROPPED, under a name that hides it
     renamed   the table has the version of its definition, wherever that stands, and notes the statement and its name before
 
-  The server syncs no directory, and no list of partitions: before the engine does the next thing for a statement, it syncs what the server has renamed, created
-  and removed so far. Only the last step of the server may be lost, then.
+  The server syncs no directory, and no list of partitions: before the engine does the next thing for a statement, it syncs what the
+  server has renamed, created and removed so far. Only the last step of the server may be lost, then. A new list is synced at once
+  (partitions.cc), and the server's log of DDL before a list goes: anybody's fsync may make a name durable, or its removal, and not
+  what stands in files.
 
   When the statement ends (the server's call for the statement's commit or rollback comes before its answer) the directories of the
   definitions are synced, and the definitions decide: what is defined loses its flag, or is back; what is dropped and not defined
@@ -33,9 +35,15 @@ struct InDoubt
   std::set<std::string> created, dropped, databases;
   /** Tables whose partitions it has made, renamed or dropped: their lists may have changed. */
   std::set<std::string> lists;
-  /** Differs from that of every other statement there ever was. Empty: it has done nothing yet. */
+  /** Differs from that of every other statement there ever was, and stays through commits in mid-statement: a copy's. */
   std::string statement;
+  /** The server's number of the statement. */
+  ulonglong query= 0;
+  /** How many it had dropped when the server's log of DDL was synced for what it drops next. */
+  size_t logged= SIZE_MAX;
   bool empty() const { return databases.empty(); }
+  /** What comes now is done by the statement at hand. */
+  void follow(const THD *thd);
   /** The statement does something to it. */
   void note(const std::string &name);
 };
@@ -62,6 +70,11 @@ std::string defined_version(const std::string &name);
 void note_changed(THD *thd, const std::string &name);
 /** What the server has done to the statement's files so far is durable when it returns. */
 void sync_definitions(THD *thd, const std::string &name);
+/**
+  If the statement drops tables: what the server has noted of the next one is durable when it returns. The server links its note to those before
+  without syncing it, and removes the list of partitions, by which alone it drops them.
+*/
+void sync_ddl_log_before_drop(THD *thd);
 /** The number of the statement. Empty: the server recovers. */
 std::string statement_of(THD *thd, const std::string &name);
 void note_created(THD *thd, const std::string &name);

@@ -10,12 +10,14 @@ void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary)
   tail.clear();
   extension.clear();
   on_virtual= false;
+  all_whole= true;
   const KEY *key= table->key_info + key_number;
   unique= (key->flags & HA_NOSAME) && key->algorithm != HA_KEY_ALG_LONG_HASH;
   for (uint at= 0; at < key->user_defined_key_parts; at++)
   {
     parts.emplace_back();
     parts.back().prepare(table, key->key_part + at);
+    all_whole&= parts.back().is_whole();
     on_virtual|= !table->field[key->key_part[at].fieldnr - 1]->stored_in_db();
   }
   if (!primary)

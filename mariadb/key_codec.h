@@ -67,7 +67,15 @@ public:
     NULL. A part that isn't invertible is only skipped.
     @return false if the bytes are no such part
   */
-  bool decode(const uchar **key, const uchar *end, uchar *record, bool *is_null) const;
+  bool decode(const uchar **key, const uchar *end, uchar *record, bool *is_null) const
+  {
+    if (!is_int || !record || end - *key < 4)
+      return decode_any(key, end, record, is_null);
+    int4store(record + offset, mi_uint4korr(*key) ^ flip);
+    *key+= 4;
+    *is_null= false;
+    return true;
+  }
   /** Only moves past it. */
   bool skip(const uchar **key, const uchar *end) const { bool n; return decode(key, end, nullptr, &n); }
 
@@ -81,6 +89,7 @@ private:
   static const uint LEVELS= 6;
   static const uint WEIGHT_MAX= 4;
 
+  bool decode_any(const uchar **key, const uchar *end, uchar *record, bool *is_null) const;
   void encode_value(const uchar *bytes, size_t length, Bytes *out) const;
   void encode_text(const uchar *text, size_t length, Bytes *out) const;
   void text_of(const uchar *record, const uchar **text, size_t *length) const;
@@ -94,6 +103,8 @@ private:
   bool nullable, descending, whole;
   bool pads;                    // TEXT: compares as if padded with spaces
   bool rest_pads;               // TEXT: compares so from the second level on
+  bool is_int;                  // the column is one of four bytes and never NULL
+  uint32 flip;                  // its bits that differ in the key
   bool by_code;                 // TEXT: compares characters by their codes, not by what strnxfrm makes of them
   uchar null_bit;
   uint16 length;                // bytes of the part, by the server's key image
@@ -148,19 +159,13 @@ public:
   /** Whether one of the index's columns is not stored. */
   bool has_virtual() const { return on_virtual; }
   /** Whether every part is a column's whole value. */
-  bool is_whole() const
-  {
-    for (const KeyPart &part : parts)
-      if (!part.is_whole())
-        return false;
-    return true;
-  }
+  bool is_whole() const { return all_whole; }
 
 private:
   std::vector<KeyPart> parts;          // the index's own
   std::vector<KeyPart> tail;           // the primary key's
   std::vector<int> extension;          // for each of the tail's: which own part has the column whole, or -1
-  bool unique= false, on_virtual= false;
+  bool unique= false, on_virtual= false, all_whole= true;
 };
 
 /** The smallest bytes greater than all that start with these; false if there are none. */

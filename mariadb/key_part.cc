@@ -69,6 +69,8 @@ void KeyPart::prepare(TABLE *table, const KEY_PART_INFO *info)
   default:
     kind= storage == PLAIN ? FIXED : VARBINARY;
   }
+  is_int= (kind == SIGNED || kind == UNSIGNED) && length == 4 && whole && !nullable;
+  flip= (kind == SIGNED ? 0x80000000U : 0) ^ (descending ? 0xFFFFFFFFU : 0);
   levels= 0;
   if (kind != TEXT)
     return;
@@ -244,7 +246,7 @@ void KeyPart::encode_value(const uchar *bytes, size_t count, Bytes *out) const
   }
 }
 
-bool KeyPart::decode(const uchar **key, const uchar *end, uchar *record, bool *is_null) const
+bool KeyPart::decode_any(const uchar **key, const uchar *end, uchar *record, bool *is_null) const
 {
   const uchar *at= *key;
   const uchar invert= descending ? 0xFF : 0;

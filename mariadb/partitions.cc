@@ -383,8 +383,23 @@ bool fits_definition(const TABLE *table, const handler *partition, const std::st
   return fits;
 }
 
+/**
+  The server has made a list of partitions, or given it another name. It syncs neither: a file system may bring the name to the disk, with the
+  next fsync of anything else, and the words only later.
+*/
+static int list_changed(const char *path, const char *, chf_create_flags what)
+{
+  const std::string table= table_name(path ? path : "");
+  if (what == CHF_CREATE_FLAG)
+    sync_list(table);
+  if (what == CHF_RENAME_FLAG)
+    sync_directory(table.substr(0, table.find(FN_LIBCHAR)));
+  return 0;
+}
+
 void fill_partition_calls(handlerton *into)
 {
+  into->create_partitioning_metadata= list_changed;
   into->signal_ddl_recovery_done= recovered;
 }
 

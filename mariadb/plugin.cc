@@ -7,6 +7,7 @@
   log; the plugin then isn't loaded, and the server lives.
 */
 #include "ha_terrace.h"
+#include "backup.h"
 #include "ddl.h"
 #include "errors.h"
 #include "globals.h"
@@ -178,6 +179,15 @@ static MYSQL_THDVAR_ENUM(foreign_keys, PLUGIN_VAR_RQCMDARG,
 
 ulong foreign_keys(THD *thd) { return THDVAR(thd, foreign_keys); }
 
+static const char *backup_stage_names[]= {"refuse", "allow", NullS};
+static TYPELIB backup_stage_choices= {array_elements(backup_stage_names) - 1, "", backup_stage_names, nullptr};
+static MYSQL_THDVAR_ENUM(backup_stage, PLUGIN_VAR_RQCMDARG,
+                         "What BACKUP STAGE START is while there are Terrace tables, whose rows mariabackup leaves out: refuse (an error) or "
+                         "allow (they are copied in another way, or with a snapshot of the data directory and the volume at one moment)",
+                         nullptr, nullptr, BACKUP_STAGE_REFUSED, &backup_stage_choices);
+
+ulong backup_stage(THD *thd) { return THDVAR(thd, backup_stage); }
+
 /** innodb_lock_wait_timeout; null if the server hasn't InnoDB built in: what is loaded could be unloaded. */
 static const sys_var *find_innodb_lock_wait()
 {
@@ -209,7 +219,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission), MYSQL_SYSVAR(without),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
-  MYSQL_SYSVAR(snapshot_isolation), MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
+  MYSQL_SYSVAR(snapshot_isolation), MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(backup_stage), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
   MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(bypass_from), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(temporary_unlogged), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
   MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),
@@ -355,6 +365,9 @@ static void hide_volume()
 
 static handler *make_handler(handlerton *into, TABLE_SHARE *share, MEM_ROOT *root)
 {
+  // The first that is heard of the drop of a partitioned table: next the server removes its list.
+  if (!share)
+    sync_ddl_log_before_drop(current_thd);
   return new (root) ha_terrace(into, share);
 }
 
@@ -368,6 +381,7 @@ static int start(void *place)
   hton->tablefile_extensions= hton_no_exts;
   fill_transaction_calls(hton);
   fill_definition_calls(hton);
+  fill_backup_calls(hton);
   fill_table_options(hton);
   hton->show_status= show_status;
   start_performance();

@@ -17,6 +17,7 @@
 #include "sql_show.h"
 #include "mysql/plugin.h"
 #include "log.h"
+#include <myisampack.h>
 
 #include "terrace.h"
 

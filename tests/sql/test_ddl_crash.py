@@ -164,8 +164,8 @@ def engines_tables(connection):
     return {row[0].replace("#mysql50#", "") for row in run(connection, "SELECT DISTINCT TABLE_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME LIKE 'd/%'")}
 
 
-def agreed(connection, server):
-    """Server and engine name the same tables, and no file is left of what is neither."""
+def agreed(connection, server, theirs=()):
+    """Server and engine name the same tables, and no file is left of what is neither; `theirs`: but for files of these endings."""
     served = {(name, engine) for name, engine in run(connection, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'd'")}
     parts = run(connection, "SELECT TABLE_NAME, PARTITION_NAME FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = 'd' AND PARTITION_NAME IS NOT NULL")
     parted = {table for table, _ in parts}
@@ -184,7 +184,7 @@ def agreed(connection, server):
     stems = {name for name, _ in served}
     # The server's list of a table's partitions (.par) may be left with other engines: it is made before what undoes it is noted.
     others = ".par" if not any(engine == "Terrace" for _, engine in served) else "none"
-    left = {file for file in files if file != "db.opt" and file.split(".")[0].split("#P#")[0] not in stems and not file.endswith(others)}
+    left = {file for file in files if file != "db.opt" and file.split(".")[0].split("#P#")[0] not in stems and not file.endswith((others, *theirs))}
     assert not left, f"left over: {sorted(left)}"
     for name, engine in served:
         if engine != "Terrace" or name in parted or f"d/{name}" in wanted:

@@ -48,9 +48,16 @@ impl Row {
         median(self.of(store).unwrap_or_default().iter().map(|run| run.rate))
     }
 
+    /// The median over the rounds of one store's rate through the other's in the same round: the machine's speed drifts between rounds
+    /// by more than the stores differ.
+    fn ratio(&self, of: &str, against: &str) -> f64 {
+        let (these, those) = (self.of(of).unwrap_or_default(), self.of(against).unwrap_or_default());
+        median(these.iter().zip(those).map(|(this, that)| this.rate / that.rate))
+    }
+
     /// Its ratio, and a line for each store.
     pub fn print(&self, of: &str, against: &str) {
-        println!("{:<34} {:>6.2} of {against}", self.name, self.rate(of) / self.rate(against));
+        println!("{:<34} {:>6.2} of {against}", self.name, self.ratio(of, against));
         for (store, runs) in &self.runs {
             let p50 = median(runs.iter().map(|run| run.p50));
             let p99 = median(runs.iter().map(|run| run.p99));
@@ -78,7 +85,7 @@ impl Report {
         let ratios: Map<String, Value> = self
             .rows
             .iter()
-            .map(|row| (row.name.clone(), json!(row.rate(&self.of) / row.rate(&self.against))))
+            .map(|row| (row.name.clone(), json!(row.ratio(&self.of, &self.against))))
             .collect();
         let figures: Map<String, Value> = self
             .rows

@@ -75,11 +75,7 @@ pub fn open(directory: &Path, sizes: Sizes, flash_percent: Option<u64>) -> Terra
     let objects = objects(directory, percent).display().to_string();
     let real = object::open(&object::Settings::new(&objects));
     let store = emulate::store(world(), real.expect("the object directory opens"), CLOUD.store);
-    let config = Config {
-        object_buffer: Bytes(object_buffer),
-        flash: Bytes(data * percent / 100),
-        ..config
-    };
+    let config = Config { object_buffer: Bytes(object_buffer), flash: Bytes(data * percent / 100), ..config };
     let parts = Parts { world: world(), volume, flash: Some(disk("flash", CLOUD.flash)), store: Some(store) };
     Terrace::on(config, parts).expect("the engine opens")
 }

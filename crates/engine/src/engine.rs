@@ -432,7 +432,10 @@ impl Engine {
         if what != Size::Memory {
             self.core.check_guaranteed(&[], &TableRules::default(), what, to)?;
         }
-        self.core.storage.resize(what, to, stop)?;
+        self.core.storage.resize(what, to, &|| {
+            iter::once(&self.core).chain(self.core.of_temporary()).for_each(|core| core.streams.make_way());
+            stop()
+        })?;
         if what == Size::Memory {
             let config = self.core.storage.in_force();
             for core in iter::once(&self.core).chain(self.core.of_temporary()) {

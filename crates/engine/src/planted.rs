@@ -76,3 +76,5 @@ pub static SIDE_KEPT: Switch = Switch::new();
 pub static RANGE_NOT_SPLIT: Switch = Switch::new();
 /// A large value that is freed again takes pages with it that are another's by now.
 pub static OTHERS_PAGE_FREED: Switch = Switch::new();
+/// Rows that are taken together with one that the reader sees are not asked whose they are.
+pub static SEEN_WITH_NEIGHBOUR: Switch = Switch::new();

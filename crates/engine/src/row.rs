@@ -54,6 +54,7 @@ impl Head {
     }
 
     /// The head and what follows it; None if the value is too short.
+    #[inline]
     pub fn decode(value: &[u8]) -> Option<(Head, &[u8])> {
         let (head, rest) = value.split_at_checked(HEAD)?;
         let mut txn = [0; 8];
@@ -83,6 +84,7 @@ pub fn entry_rest(primary_at: usize, extra: &[u8]) -> SmallVec<[u8; 32]> {
 }
 
 /// Where the primary key begins in an entry's key, and the extra bytes.
+#[inline]
 pub fn entry_parts(rest: &[u8]) -> Option<(usize, &[u8])> {
     let (at, extra) = rest.split_at_checked(2)?;
     Some((usize::from(u16::from_le_bytes([at[0], at[1]])), extra))

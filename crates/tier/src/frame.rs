@@ -117,6 +117,11 @@ impl Frame {
         let (ready, claimed) = ((State::Ready as u32) << STATE_AT, (State::Claimed as u32) << STATE_AT);
         self.hold.compare_exchange(ready, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
+    /// Turns the only pin, the caller's, into a claim.
+    pub fn try_claim_pinned(&self) -> bool {
+        let (pinned, claimed) = ((State::Ready as u32) << STATE_AT | 1, (State::Claimed as u32) << STATE_AT);
+        self.hold.compare_exchange(pinned, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
     pub fn pins(&self) -> u32 {
         self.hold.load(Ordering::Acquire) & PINS
     }
@@ -293,6 +298,19 @@ impl Arena {
         assert!((no.0 as usize) < self.len.load(Ordering::Relaxed));
         // SAFETY: it has memory by the assertion; not written meanwhile by the caller's promise.
         unsafe { std::slice::from_raw_parts(self.memory.base().add(no.0 as usize * PAGE_SIZE), PAGE_SIZE) }
+    }
+
+    /// Has the processor fetch the frame's bytes; whoever's they are: nothing is read.
+    pub fn warm(&self, no: FrameNo) {
+        #[cfg(target_arch = "x86_64")]
+        if (no.0 as usize) < self.len.load(Ordering::Relaxed) {
+            let start = self.memory.base().wrapping_add(no.0 as usize * PAGE_SIZE);
+            for line in (0..PAGE_SIZE).step_by(64) {
+                use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+                // SAFETY: a prefetch reads nothing and faults nowhere.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(start.wrapping_add(line).cast()) };
+            }
+        }
     }
 
     /// The frame's bytes, to change.

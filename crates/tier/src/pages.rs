@@ -11,7 +11,7 @@ use crate::frame::FrameNo;
 use crate::mtr::{Mtr, MtrError};
 use crate::page::{Glsn, PageId, PageRef, SpaceId};
 use crate::pool::scans::Stretch;
-use crate::pool::{Access, Lookup, Pool};
+use crate::pool::{Access, Front, Lookup, Pool};
 use crate::redo::{LogError, LsnRange, Redo, Urgency};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -153,6 +153,11 @@ impl Pages {
         }
     }
 
+    /// Has the processor fetch the page's bytes if it is in memory: no more than a hint, for who is soon to read all of it.
+    pub fn warm(&self, id: PageId) {
+        self.pool.warm(id);
+    }
+
     /// Brings `count` pages from `from` on into memory, as far as frames are free beyond need; those that an object or the volume
     /// has together in one request. For who needs one of them and soon its neighbours; an error is for who needs the page to find.
     /// May do I/O and wait; no latch is held.
@@ -182,20 +187,28 @@ impl Pages {
 
     /// As `load`, for a page that stays pinned for long: it is kept where it is in nobody's way (`pool::resize`).
     pub fn load_to_keep(&self, id: PageId, access: Access) -> Result<Pin, ReadError> {
+        let mut pin = self.load(id, access)?;
         for _ in 0..FRONT_TRIES {
-            let pin = self.load(id, access)?;
-            if pin.no.0 < FRONT {
-                return Ok(pin);
-            }
-            drop(pin);
-            if self.pool.to_the_front(id) {
+            if pin.no.0 < FRONT || self.to_the_front(&mut pin) != Front::Busy {
                 break;
             }
-            // The flusher has it, or another reader: a moment.
             let moment = Event::new();
             self.world().sched.wait(&moment, moment.ticket(), Some(FRONT_REST));
         }
-        self.load(id, access)
+        Ok(pin)
+    }
+
+    fn to_the_front(&self, pin: &mut Pin) -> Front {
+        let front = self.pool.to_the_front(pin.no);
+        if let Front::At(no) = front {
+            pin.no = no; // the pin went along
+        }
+        front
+    }
+
+    /// Brings a pinned page to the front if the pool shrinks and waits for it. True if it stood in the way and no longer does.
+    pub fn make_way(&self, pin: &mut Pin) -> bool {
+        pin.no.0 as usize >= self.pool.frames() && matches!(self.to_the_front(pin), Front::At(_))
     }
 
     /// Starts a mini-transaction: takes `log_bytes` of log room (see [`crate::redo::record_bound`])

@@ -34,6 +34,7 @@ mod turn;
 pub use dirty::DirtyCopy;
 pub(crate) use lend::Settled;
 pub use lend::{Loan, Purpose};
+pub(crate) use resize::Front;
 pub use resize::{PoolLeft, ResizeError};
 
 use crate::below::{Below, Fetched, Held, ReadError, Tier};
@@ -374,6 +375,13 @@ impl Pool {
 
     pub(crate) fn has(&self, id: PageId) -> bool {
         self.table.with(&self.arena, id, |no| no.is_some())
+    }
+
+    /// See [`crate::pages::Pages::warm`].
+    pub(crate) fn warm(&self, id: PageId) {
+        if let Some(no) = self.table.find(&self.arena, id) {
+            self.arena.warm(no);
+        }
     }
 
     pub(crate) fn unpin(&self, no: FrameNo) {

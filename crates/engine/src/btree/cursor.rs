@@ -11,6 +11,7 @@
 //! before each step ([`Cursor::set_checked`]): a run ends where its leaf has changed. Such runs begin with one entry and
 //! grow as long as the leaf stays as it is, for who changes what it reads has them end at once.
 
+use super::copied::Copied;
 use super::descend::{Fit, Target};
 use super::found::Found;
 use super::node::Node;
@@ -24,8 +25,6 @@ const SINGLE_STEPS: u32 = 3;
 
 /// Entries that a checked cursor copies at a time, at the most.
 const CHECKED_MAX: usize = 64;
-/// Entries that are touched before they are copied.
-const TOUCHED: usize = 16;
 
 /// Leaves of a range from which on what lies behind them is fetched ahead.
 const RANGE_LEAVES: u8 = 2;
@@ -43,14 +42,6 @@ pub enum Seek<'k> {
     Before(&'k [u8]),
 }
 
-/// An entry in the cursor's memory: the key, then the value, up to `end`.
-#[derive(Clone, Copy)]
-struct Copied {
-    key: usize,
-    value: usize,
-    end: usize,
-}
-
 /// Where the run was copied from.
 struct Place {
     pin: Pin,
@@ -65,9 +56,8 @@ const SPARE_MAX: usize = 2;
 /// The memory of a cursor that is gone, for the next one.
 #[derive(Default)]
 pub struct Buffers {
-    bytes: Vec<u8>,
+    run: Copied,
     spare: Vec<Vec<u8>>,
-    run: Vec<Copied>,
     anchor: Vec<u8>,
     end: Vec<u8>,
 }
@@ -90,13 +80,12 @@ pub struct Cursor {
     runs: u32,
     /// Leaves that the way up has left behind since then.
     leaves: u8,
-    bytes: Vec<u8>,
+    run: Copied,
     /// Earlier runs' bytes, and whether the run's are to be kept too.
     held: Vec<Vec<u8>>,
     /// Room for copies that nobody holds any more.
     spare: Vec<Vec<u8>>,
     holds: bool,
-    run: Vec<Copied>,
     at: usize,
     place: Option<Place>,
     /// The key from which the next run is looked for, if its slot is not known.
@@ -112,7 +101,7 @@ impl Cursor {
 
     /// As [`Cursor::new`], in the memory of an earlier one.
     pub fn with(tree: Arc<Tree>, access: Access, buffers: Buffers) -> Cursor {
-        let Buffers { bytes, spare, run, anchor, end } = buffers;
+        let Buffers { run, spare, anchor, end } = buffers;
         Cursor {
             tree,
             access,
@@ -124,11 +113,10 @@ impl Cursor {
             last: false,
             runs: 0,
             leaves: 0,
-            bytes,
+            run,
             held: Vec::new(),
             spare,
             holds: false,
-            run,
             at: 0,
             place: None,
             anchor,
@@ -141,8 +129,8 @@ impl Cursor {
         self.release();
         self.clear();
         self.end.clear();
-        let Cursor { bytes, spare, run, anchor, end, .. } = self;
-        Buffers { bytes, spare, run, anchor, end }
+        let Cursor { run, spare, anchor, end, .. } = self;
+        Buffers { run, spare, anchor, end }
     }
 
     pub fn tree(&self) -> &Arc<Tree> {
@@ -165,10 +153,14 @@ impl Cursor {
             self.end.extend_from_slice(end);
         }
     }
+    /// Whether entries of the run may lie above the end.
+    pub fn may_pass_end(&self) -> bool {
+        !self.cut && !self.end.is_empty()
+    }
     /// Whether the cursor is on an entry that is not below the end: it came there in another way than up.
     #[inline]
     pub fn is_past_end(&self) -> bool {
-        !self.cut && !self.end.is_empty() && self.key() >= &self.end[..]
+        self.may_pass_end() && self.key() >= &self.end[..]
     }
     /// Whether the cursor is on an entry.
     pub fn is_valid(&self) -> bool {
@@ -176,10 +168,10 @@ impl Cursor {
     }
     /// The entry's key; empty if the cursor is on none.
     pub fn key(&self) -> &[u8] {
-        self.run.get(self.at).map_or(&[], |e| &self.bytes[e.key..e.value])
+        self.run.key(self.at)
     }
     pub fn value(&self) -> &[u8] {
-        self.run.get(self.at).map_or(&[], |e| &self.bytes[e.value..e.end])
+        self.run.value(self.at)
     }
     /// Whether the run may be gone on in: where that matters, its leaf is as it was when the run was copied.
     #[inline]
@@ -219,13 +211,17 @@ impl Cursor {
     }
     /// The entries that were copied behind this one.
     pub fn following(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let run = self.run.get(self.at + 1..).unwrap_or(&[]);
-        run.iter().map(|e| (&self.bytes[e.key..e.value], &self.bytes[e.value..e.end]))
+        self.run.from(self.at + 1)
     }
     /// Goes up to the entry that was copied next, which nobody can have changed: the caller keeps them from it.
     pub fn step_kept(&mut self) {
         assert!(self.at + 1 < self.run.len());
         self.at += 1;
+    }
+    /// Goes up by so many entries within what was copied; the reader doesn't mind whether its leaf has changed.
+    pub fn skip(&mut self, entries: usize) {
+        assert!(!self.checked && entries < self.run.len() - self.at);
+        self.at += entries;
     }
     /// The leaf that the run was copied from.
     pub fn leaf(&self) -> Option<&Pin> {
@@ -253,14 +249,13 @@ impl Cursor {
     }
 
     fn clear(&mut self) {
-        self.run.clear();
         self.at = 0;
         (self.cut, self.last) = (false, false);
         if std::mem::take(&mut self.holds) {
             let room = self.spare.pop().unwrap_or_default();
-            self.held.push(std::mem::replace(&mut self.bytes, room));
+            self.held.push(self.run.clear_into(room));
         }
-        self.bytes.clear();
+        self.run.clear();
     }
 
     /// Goes to an entry. False if there is none there; then the cursor is on none.
@@ -386,9 +381,7 @@ impl Cursor {
     /// Keeps the current key as the anchor, and empties the run.
     fn remember_key(&mut self) {
         self.anchor.clear();
-        if let Some(e) = self.run.get(self.at) {
-            self.anchor.extend_from_slice(&self.bytes[e.key..e.value]);
-        }
+        self.anchor.extend_from_slice(self.run.key(self.at));
         self.clear();
     }
 
@@ -406,6 +399,11 @@ impl Cursor {
             0 => self.run_max,
             expected => expected.min(self.run_max),
         }
+    }
+
+    /// Whether what lies behind the leaf is likely to be read: the whole tree is, or leaves have been left behind.
+    fn goes_on(&self) -> bool {
+        matches!(self.access, Access::Scan) || self.leaves > 0
     }
 
     /// How the leaf to the right is read: a look-up that has come so far is a range, and may go on.
@@ -429,6 +427,12 @@ impl Cursor {
             let end = if ends_here { node.find(&self.end).slot } else { node.count() };
             if slot < end {
                 let to = end.min(slot.saturating_add(max));
+                if to == node.count()
+                    && self.goes_on()
+                    && let Some(right) = node.right()
+                {
+                    tree.pages.warm(tree.space.page_id(right));
+                }
                 self.copy(&leaf, slot, to);
                 (self.cut, self.last) = (true, ends_here && to == end);
                 return Ok(true);
@@ -479,26 +483,8 @@ impl Cursor {
     }
 
     fn copy(&mut self, leaf: &ReadGuard<'_>, from: usize, to: usize) {
-        let node = Node::new(leaf.page());
         self.clear();
-        let prefix = node.prefix();
-        if to.saturating_sub(from) > 1 {
-            self.bytes.reserve(node.used() + (to - from) * prefix.len());
-            self.run.reserve(to - from);
-        }
-        for slot in from..to {
-            if to - from > 1 && (slot - from).is_multiple_of(TOUCHED) {
-                node.touch(slot..to.min(slot + TOUCHED));
-            }
-            let key = self.bytes.len();
-            if !prefix.is_empty() {
-                self.bytes.extend_from_slice(prefix);
-            }
-            self.bytes.extend_from_slice(node.suffix(slot));
-            let value = self.bytes.len();
-            self.bytes.extend_from_slice(node.value(slot));
-            self.run.push(Copied { key, value, end: self.bytes.len() });
-        }
+        self.run.copy(Node::new(leaf.page()), from..to);
         self.place = Some(Place { pin: leaf.pin(), version: leaf.version(), slot: from });
     }
 }

@@ -33,6 +33,7 @@
 pub mod build;
 pub mod bulk;
 pub mod check;
+mod copied;
 pub mod cursor;
 pub mod delete;
 pub mod descend;

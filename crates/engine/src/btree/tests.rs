@@ -1,6 +1,7 @@
 //! Tests of whole trees; those of one page are with `node`.
 
 mod beside;
+mod copied;
 mod crash;
 mod faults;
 mod model;

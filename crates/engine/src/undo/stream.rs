@@ -154,6 +154,15 @@ impl Streams {
         self.given_back.notify();
     }
 
+    /// While the pool shrinks: the last pages of idle streams move out of its way. Those of the others do when their streams are idle, or
+    /// go on to the next page.
+    pub fn make_way(&self) {
+        let mut idle = self.idle.lock();
+        for stream in idle.iter_mut() {
+            self.pages.make_way(&mut stream.tail);
+        }
+    }
+
     /// The first page of a stream that never had one.
     fn start(&self, number: usize) -> Result<Stream> {
         let ready = self.space.ready(1, Urgency::Normal)?;
@@ -165,7 +174,7 @@ impl Streams {
         let first = mtr.id(page).page;
         write_directory(&mut mtr, directory, number, Mark { page: first, end: RECORDS });
         mtr.commit();
-        let tail = self.pages.load_to_keep(self.id(first), Access::Normal)?;
+        let tail = self.pages.load(self.id(first), Access::Normal)?;
         Ok(Stream { number, tail, end: RECORDS })
     }
 
@@ -189,7 +198,7 @@ impl Streams {
         new.write_u16(END, RECORDS as u16);
         mtr.page_mut(old).write_u32(NEXT, number);
         mtr.commit();
-        stream.tail = self.pages.load_to_keep(self.id(number), Access::Normal)?;
+        stream.tail = self.pages.load(self.id(number), Access::Normal)?;
         stream.end = RECORDS;
         Ok(())
     }
@@ -204,7 +213,7 @@ impl Streams {
         if before == 0 {
             return Err(Error::Corrupt(format!("undo page {} has none before it", stream.tail.id())));
         }
-        let previous = self.pages.load_to_keep(self.id(before), Access::Normal)?;
+        let previous = self.pages.load(self.id(before), Access::Normal)?;
         let homes = self.space.ready_to_free([stream.tail.id().page])?;
         let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
         let old = mtr.write_pinned(&previous);

@@ -335,6 +335,25 @@ fn the_pool_shrinks() {
     });
 }
 
+static WENT_AWAY: AtomicU64 = AtomicU64::new(0);
+
+/// The pool gives up frames, and a page that is pinned goes out of its way.
+fn a_pinned_page_makes_way() {
+    frames_go(|rig| {
+        let mut pin = rig.pages.load(id(103), Access::Normal).unwrap();
+        let mut looks = 0;
+        let shrunk = rig.pages.pool().resize(FRAMES, &mut |_| {
+            looks += 1;
+            let went = rig.pages.make_way(&mut pin);
+            WENT_AWAY.fetch_add(u64::from(went), Ordering::Relaxed);
+            assert_eq!(pin.read().page().id(), id(103));
+            thread::yield_now();
+            looks < 50
+        });
+        assert!(shrunk.is_ok() || rig.pages.pool().frames() == FRAMES + 4);
+    });
+}
+
 /// Memory is lent and comes back.
 fn the_pool_lends() {
     frames_go(|rig| {
@@ -386,6 +405,11 @@ fn a_dropped_space_leaves_no_frame_behind() {
 #[test]
 fn a_page_moves_between_two_uses_when_the_pool_shrinks() {
     holds(the_pool_shrinks);
+}
+#[test]
+fn a_pinned_page_makes_way_for_a_smaller_pool() {
+    holds(a_pinned_page_makes_way);
+    assert!(WENT_AWAY.load(Ordering::Relaxed) > 1000, "this proves nothing");
 }
 #[test]
 fn a_page_moves_between_two_uses_when_memory_is_lent() {

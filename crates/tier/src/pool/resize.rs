@@ -14,9 +14,8 @@
 //!
 //! Locks: `moves`, then as in `pool`; one resize at a time (the caller's promise).
 
-use super::{Access, Lookup, Pool};
+use super::Pool;
 use crate::frame::{FrameNo, State};
-use crate::page::PageId;
 use crate::sync::RawLatch as _;
 use std::sync::atomic::Ordering;
 use terrace_io::clock::Nanos;
@@ -56,6 +55,17 @@ pub(super) enum Vacated {
     /// Its page finds no other frame now.
     NoRoom,
     /// Somebody loads, evicts or flushes its page just now.
+    Busy,
+}
+
+/// Whether a page that is kept could be brought to the front.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Front {
+    /// It is in this frame now.
+    At(FrameNo),
+    /// All frames before its own are pinned, or all others are dirty.
+    Full,
+    /// Somebody else has it just now: another try may help.
     Busy,
 }
 
@@ -217,29 +227,23 @@ impl Pool {
         }
     }
 
-    /// Brings a page that will stay pinned for long, and is not yet, into one of the first frames, so that those behind it
-    /// can be given up. Nothing is waited for: false if somebody has the page just now, so that another try may help.
-    pub(crate) fn to_the_front(&self, id: PageId) -> bool {
+    /// Brings a page that stays pinned for long, so far by the caller's one pin, into one of the first frames, so that those behind it
+    /// can be given up. The pin goes along. Nothing is waited for.
+    pub(crate) fn to_the_front(&self, no: FrameNo) -> Front {
         let _moves = self.moves.lock();
-        let Lookup::Pinned(no) = self.lookup(id, Access::Internal) else { return false };
-        self.unpin(no);
-        let Some(to) = self.frame_before(no) else { return true };
+        let Some(to) = self.frame_before(no) else { return Front::Full };
         let old = self.frame(no);
-        if !old.try_claim() {
-            self.give_frame(to);
-            return false;
-        }
-        // Until it was claimed it could leave: then it is read again.
-        let moved = if old.id() == id {
-            self.move_claimed(no, to)
-        } else {
+        if old.try_claim_pinned() {
+            if old.latch.try_lock_exclusive() {
+                self.frame(to).pin_again();
+                self.move_page(no, to);
+                return Front::At(to);
+            }
+            old.pin_again();
             self.end_claim(no);
-            false
-        };
-        if !moved {
-            self.give_frame(to);
         }
-        moved
+        self.give_frame(to);
+        Front::Busy
     }
 
     /// The first frame before `no` that can be had: its page goes elsewhere.
@@ -301,7 +305,7 @@ impl Pool {
         None
     }
 
-    /// Moves the page of the frame `from`, claimed and exclusively latched, to the free frame `to`.
+    /// Moves the page of the frame `from`, claimed and exclusively latched, to the free frame `to`; pins that this has already are the page's.
     fn move_page(&self, from: FrameNo, to: FrameNo) {
         let (old, new) = (self.frame(from), self.frame(to));
         let id = old.id();

@@ -179,13 +179,22 @@ fn pages_that_are_kept_for_long_stand_in_no_shrinkings_way() {
 fn pages_that_are_kept_for_long_push_changed_ones_aside() {
     let (pages, below) = pages(1000, 1000);
     (0..370).for_each(|page| create(&pages, page));
-    let reader = pages.load(id(330), Access::Normal).unwrap();
-    assert!(!pages.pool().to_the_front(id(330)));
+    let (reader, mut late) =
+        (pages.load(id(329), Access::Normal).unwrap(), pages.load(id(329), Access::Normal).unwrap());
+    assert_eq!(pages.pool().to_the_front(late.frame()), Front::Busy);
     drop(reader);
-    assert!(pages.pool().to_the_front(id(330)));
     let kept: Vec<_> = (330..350).map(|page| pages.load_to_keep(id(page), Access::Normal).unwrap()).collect();
+    assert!(!pages.make_way(&mut late), "nothing shrinks");
     flush_all(&pages, &below);
-    pages.pool().resize(300, &mut patient(1000)).unwrap();
+    let mut looks = 0;
+    let mut makes_way = |_| {
+        pages.make_way(&mut late);
+        looks += 1;
+        looks < 1000
+    };
+    pages.pool().resize(300, &mut makes_way).unwrap();
+    assert!(late.read().page().id() == id(329) && (late.frame().0 as usize) < 300);
+    drop(late);
     for (pin, page) in kept.iter().zip(330..) {
         assert_eq!(pin.read().page().id(), id(page));
     }

@@ -1,0 +1,43 @@
+//! Memory becomes less while the engine keeps pages for as long as it is open.
+
+use std::sync::Arc;
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::resize::Size;
+use terrace_engine::{Engine, IndexDef, Isolation, Lock, Parts, TableDef};
+use terrace_sim::SimWorld;
+
+/// Each stream of undo keeps its last page, and a stream that is idle kept it where it was: one in the frames to be given up
+/// stood in their way until somebody wrote to that stream again.
+#[test]
+fn the_last_pages_of_idle_streams_make_way() {
+    let sim = SimWorld::new(7);
+    let config = Config {
+        memory: Bytes(24 << 20),
+        log: Bytes(16 << 20),
+        object_buffer: Bytes(64 << 20),
+        ..Config::default()
+    };
+    let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
+    let engine: Arc<Engine> = Engine::open(config, parts).unwrap();
+    let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+    let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+    let insert =
+        |txn: &terrace_engine::Txn, n: u64| txn.insert(&table, &n.to_be_bytes(), &[7; 1000], &[]).unwrap();
+    for n in 0..20_000 {
+        let txn = engine.begin(Isolation::ReadCommitted);
+        insert(&txn, n);
+        txn.commit().unwrap().wait().unwrap();
+    }
+    let many: Vec<_> = (0..60).map(|_| engine.begin(Isolation::ReadCommitted)).collect();
+    many.iter().zip(100_000..).for_each(|(txn, n)| insert(txn, n));
+    for txn in many {
+        txn.commit().unwrap().wait().unwrap();
+    }
+    engine.resize(Size::Memory, Bytes(12 << 20), &|| false).unwrap();
+    let txn = engine.begin(Isolation::ReadCommitted);
+    assert!(
+        (100_000..100_060u64)
+            .all(|n| txn.get(&table, &n.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap())
+    );
+    assert_eq!(engine.core().storage.memory(), Bytes(12 << 20));
+}
