@@ -334,6 +334,10 @@ pub fn free_written(space: &Space, large: Large, urgency: Urgency) -> Result<()>
     free_from(space, large, first, urgency)
 }
 
+fn is_to_free(large: Large, page: PageRef<'_>, index: u32) -> bool {
+    large.owns(page, index) || crate::planted::OTHERS_PAGE_FREED.on()
+}
+
 /// Frees what hangs together from page `large.page`, number `first` of the value.
 fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Result<()> {
     // What a cancelled change wrote must go, too.
@@ -345,7 +349,7 @@ fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Resul
             break;
         }
         let guard = chained(space, page, large.pages() - index, Access::Scan)?;
-        let Some(guard) = guard.filter(|guard| large.owns(guard.page(), index)) else { break };
+        let Some(guard) = guard.filter(|guard| is_to_free(large, guard.page(), index)) else { break };
         chain.push((page, index));
         page = guard.page().u32(at::NEXT);
     }
@@ -367,9 +371,9 @@ fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Resul
             let page = pin.id().page;
             // Nobody else frees it now, or makes it another's: that takes the header.
             let no = mtr.write_pinned(&pin);
-            let (owned, lsn) = (large.owns(mtr.page(no), index), mtr.page(no).lsn());
+            let (is_to_free, lsn) = (is_to_free(large, mtr.page(no), index), mtr.page(no).lsn());
             mtr.unlatch_unchanged(no);
-            if owned || crate::planted::OTHERS_PAGE_FREED.on() {
+            if is_to_free {
                 space.free_numbers(&mut mtr, header, page..page + 1, &homes);
                 freed.push(Freed { pin, lsn });
             }
