@@ -62,6 +62,7 @@ void ha_terrace::close_cursor()
   m_batch_left= m_steps= 0;
   m_direction= NOWHERE;
   m_locks_ahead= m_at_cursor= m_prefix_set= m_ends= m_in_range= m_ends_next= m_in_range_next= m_semi_read= m_bare= false;
+  m_gap= ON_ROW;
   m_current= Row();
 }
 
@@ -77,16 +78,20 @@ void ha_terrace::park_cursor()
   if (m_current.key)
     m_key.assign(m_current.key, m_current.key_length);
   const Row place= m_current;
+  const Gap gap= m_gap;
   close_cursor();
   m_current= place;
   m_current.key= place.key ? m_key.data() : nullptr;
+  m_gap= gap;
 }
 
 int ha_terrace::unpark_cursor()
 {
   const Row place= m_current;
+  const Gap gap= m_gap;
   int error= open_cursor(m_tree, m_scan);
   m_current= place;
+  m_gap= gap;
   return error;
 }
 
@@ -245,6 +250,7 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
   m_direction= where == TERRACE_SEEK_AT_MOST || where == TERRACE_SEEK_BEFORE || where == TERRACE_SEEK_LAST ? BACKWARD
                                                                                                            : FORWARD;
   m_steps= 0;
+  m_gap= ON_ROW;
   m_current= Row();
   m_ends= m_ends_next;
   m_in_range= m_in_range_next;
@@ -268,8 +274,11 @@ inline int ha_terrace::step_once(uchar *buf, Direction direction, const Bytes *p
 /** The row after (before) the current one. */
 int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
 {
+  if (m_gap != ON_ROW)
+    return leave_gap(buf, direction, prefix);
   const int error= step_once(buf, direction, prefix);
-  return error == REJECTED ? past_rejected(buf, prefix, error) : error;
+  return came_to_gap(prefix ? BEHIND_PREFIX : direction == FORWARD ? BEHIND_LAST : BEFORE_FIRST,
+                     error == REJECTED ? past_rejected(buf, prefix, error) : error);
 }
 
 int ha_terrace::past_rejected(uchar *buf, const Bytes *prefix, int error)

@@ -25,6 +25,7 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
   m_prefix.clear();
   m_indexes[active_index].encode_image(key, parts, &m_prefix);
   m_prefix_set= false;
+  Gap gap= AT_PREFIX;
   int error;
   switch (flag) {
   case HA_READ_KEY_EXACT:
@@ -43,6 +44,7 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
     error= seek(buf, TERRACE_SEEK_AT_LEAST, &m_prefix, nullptr);
     break;
   case HA_READ_AFTER_KEY:
+    gap= BEHIND_PREFIX;
     m_key.assign(m_prefix.data(), m_prefix.size());
     error= successor(&m_key) ? seek(buf, TERRACE_SEEK_AT_LEAST, &m_key, nullptr) : HA_ERR_END_OF_FILE;
     break;
@@ -53,6 +55,7 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
   case HA_READ_PREFIX_LAST:
   case HA_READ_PREFIX_LAST_OR_PREV:
   {
+    gap= BEHIND_PREFIX;
     m_prefix_set= flag == HA_READ_PREFIX_LAST;
     const Bytes *prefix= m_prefix_set ? &m_prefix : nullptr;
     m_key.assign(m_prefix.data(), m_prefix.size());
@@ -63,7 +66,7 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
   default:
     return HA_ERR_WRONG_COMMAND;
   }
-  return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+  return came_to_gap(gap, error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error);
 }
 
 int ha_terrace::index_read_last_map(uchar *buf, const uchar *key, key_part_map parts)
@@ -77,13 +80,13 @@ int ha_terrace::index_prev(uchar *buf) { return step(buf, BACKWARD, nullptr); }
 int ha_terrace::index_first(uchar *buf)
 {
   int error= seek(buf, TERRACE_SEEK_FIRST, nullptr, nullptr);
-  return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
+  return came_to_gap(BEHIND_LAST, error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error);
 }
 
 int ha_terrace::index_last(uchar *buf)
 {
   int error= seek(buf, TERRACE_SEEK_LAST, nullptr, nullptr);
-  return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
+  return came_to_gap(BEFORE_FIRST, error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error);
 }
 
 int ha_terrace::index_next_same(uchar *buf, const uchar *key, uint length)
@@ -108,6 +111,7 @@ int ha_terrace::rnd_init(bool scan)
     m_batch_left= 0;
     m_direction= NOWHERE;
     m_at_cursor= false;
+    m_gap= ON_ROW;
     m_current= Row();
     return 0;
   }
@@ -146,6 +150,7 @@ int ha_terrace::rnd_pos(uchar *buf, uchar *place)
       return error;
   encode_reference(place, &m_key);
   m_prefix_set= false;
+  m_gap= ON_ROW;
   m_direction= FORWARD;
   m_steps= 0;
   int error= fetch(TERRACE_SEEK_AT_LEAST, &m_key, &m_key, 1);

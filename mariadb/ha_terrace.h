@@ -160,6 +160,8 @@ private:
     terrace::Holes holes;
   };
   enum Direction { NOWHERE, FORWARD, BACKWARD };
+  /* Where a read that found nothing has left the scan: at the key `m_prefix`, behind all that begin with it, or outside of all rows. */
+  enum Gap { ON_ROW, AT_PREFIX, BEHIND_PREFIX, BEHIND_LAST, BEFORE_FIRST };
 
   int map(int32_t code);
   int enter(THD *thd);
@@ -175,6 +177,8 @@ private:
   int step(uchar *buf, Direction direction, const terrace::Bytes *prefix);
   int step_once(uchar *buf, Direction direction, const terrace::Bytes *prefix);
   int step_beyond(uchar *buf, Direction direction, const terrace::Bytes *prefix);
+  int came_to_gap(Gap gap, int error);
+  int leave_gap(uchar *buf, Direction direction, const terrace::Bytes *prefix);
   /** Of rows that were rejected the next one; else `error`. */
   int past_rejected(uchar *buf, const terrace::Bytes *prefix, int error);
   int seek(uchar *buf, uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix);
@@ -354,6 +358,7 @@ private:
   terrace::Bytes m_key;
   terrace::Bytes m_position;            // primary key of the row last returned
   bool m_prefix_set= false;
+  Gap m_gap= ON_ROW;
   terrace::Bytes m_end;                 // where the range being read ends: the first key that isn't in it
   bool m_ends= false;                   // there is such an end
   bool m_in_range= false;               // what is read is of the range that m_end is of, whether it ends the engine's read or not

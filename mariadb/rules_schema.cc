@@ -24,8 +24,20 @@ static ST_FIELD_INFO terrace_rules_fields[]= {
   Column("VOLUME_BANDWIDTH", ULonglong(), NOT_NULL),
   Column("OBJECT_IOPS", ULonglong(), NOT_NULL),
   Column("OBJECT_BANDWIDTH", ULonglong(), NOT_NULL),
+  Column("FLASH_WRITE_IOPS", ULonglong(), NOT_NULL),
+  Column("FLASH_WRITE_BANDWIDTH", ULonglong(), NOT_NULL),
+  Column("VOLUME_WRITE_IOPS", ULonglong(), NOT_NULL),
+  Column("VOLUME_WRITE_BANDWIDTH", ULonglong(), NOT_NULL),
+  Column("OBJECT_WRITE_IOPS", ULonglong(), NOT_NULL),
+  Column("OBJECT_WRITE_BANDWIDTH", ULonglong(), NOT_NULL),
   Column("WAITS", ULonglong(), NOT_NULL),
   Column("WAIT_US", ULonglong(), NOT_NULL),
+  Column("WRITE_WAITS", ULonglong(), NOT_NULL),
+  Column("WRITE_WAIT_US", ULonglong(), NOT_NULL),
+  Column("PAGES_HELD", ULonglong(), NOT_NULL),
+  Column("BLOCKS_HELD", ULonglong(), NOT_NULL),
+  Column("WRITES_OVER", ULonglong(), NOT_NULL),
+  Column("FILLS_REFUSED", ULonglong(), NOT_NULL),
   CEnd()};
 
 } // namespace Show
@@ -56,7 +68,10 @@ static void fill_rule(void *context, const terrace_rule_line *line)
   put(*field++, policies[rules.write_policy]);
   for (uint64_t number : {rules.flash_min, rules.flash_max, line->flash_pages, rules.buffer_min, rules.buffer_max, rules.flash_iops, rules.flash_bandwidth,
                           rules.volume_iops, rules.volume_bandwidth, rules.object_iops, rules.object_bandwidth,
-                          line->waits, line->wait_microseconds})
+                          rules.flash_write_iops, rules.flash_write_bandwidth, rules.volume_write_iops,
+                          rules.volume_write_bandwidth, rules.object_write_iops, rules.object_write_bandwidth,
+                          line->waits, line->wait_microseconds, line->write_waits, line->write_wait_microseconds, line->pages_held,
+                          line->blocks_held, line->writes_over, line->fills_refused})
     (*field++)->store((longlong) number, true);
   filling->failed= schema_table_store_record(filling->thd, filling->table);
 }

@@ -13,6 +13,7 @@
     BUFFER_MIN, BUFFER_MAX       the same of the object buffer
     FLASH_IOPS, VOLUME_IOPS, OBJECT_IOPS                 reads a second from each tier
     FLASH_BANDWIDTH, VOLUME_BANDWIDTH, OBJECT_BANDWIDTH  and bytes
+    FLASH_WRITE_IOPS, FLASH_WRITE_BANDWIDTH, VOLUME_WRITE_…, OBJECT_WRITE_…  the same of writes to each tier
 
   0 says nothing. Of a partitioned table they hold for each partition.
 */
@@ -38,6 +39,12 @@ static ha_create_table_option table_options[]= {
   HA_TOPTION_NUMBER("VOLUME_BANDWIDTH", volume_bandwidth, 0, 0, ULONGLONG_MAX, 1),
   HA_TOPTION_NUMBER("OBJECT_IOPS", object_iops, 0, 0, ULONGLONG_MAX, 1),
   HA_TOPTION_NUMBER("OBJECT_BANDWIDTH", object_bandwidth, 0, 0, ULONGLONG_MAX, 1),
+  HA_TOPTION_NUMBER("FLASH_WRITE_IOPS", flash_write_iops, 0, 0, ULONGLONG_MAX, 1),
+  HA_TOPTION_NUMBER("FLASH_WRITE_BANDWIDTH", flash_write_bandwidth, 0, 0, ULONGLONG_MAX, 1),
+  HA_TOPTION_NUMBER("VOLUME_WRITE_IOPS", volume_write_iops, 0, 0, ULONGLONG_MAX, 1),
+  HA_TOPTION_NUMBER("VOLUME_WRITE_BANDWIDTH", volume_write_bandwidth, 0, 0, ULONGLONG_MAX, 1),
+  HA_TOPTION_NUMBER("OBJECT_WRITE_IOPS", object_write_iops, 0, 0, ULONGLONG_MAX, 1),
+  HA_TOPTION_NUMBER("OBJECT_WRITE_BANDWIDTH", object_write_bandwidth, 0, 0, ULONGLONG_MAX, 1),
   HA_TOPTION_END};
 
 /* TABLE: as the table's. The others follow the table's list. */
@@ -73,6 +80,12 @@ TableOptions::TableOptions(const TABLE *definition)
     rules.volume_bandwidth= given->volume_bandwidth;
     rules.object_iops= given->object_iops;
     rules.object_bandwidth= given->object_bandwidth;
+    rules.flash_write_iops= given->flash_write_iops;
+    rules.flash_write_bandwidth= given->flash_write_bandwidth;
+    rules.volume_write_iops= given->volume_write_iops;
+    rules.volume_write_bandwidth= given->volume_write_bandwidth;
+    rules.object_write_iops= given->object_write_iops;
+    rules.object_write_bandwidth= given->object_write_bandwidth;
   }
   for (uint at= 0; at < definition->s->keys; at++)
   {

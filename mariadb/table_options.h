@@ -12,6 +12,8 @@ struct ha_table_option_struct
 {
   ulonglong flash_min, flash_max, buffer_min, buffer_max;
   ulonglong flash_iops, flash_bandwidth, volume_iops, volume_bandwidth, object_iops, object_bandwidth;
+  ulonglong flash_write_iops, flash_write_bandwidth, volume_write_iops, volume_write_bandwidth,
+    object_write_iops, object_write_bandwidth;
   /* PLACEMENT: a place in the list of its values. */
   uint placement;
   /* COMPRESSION: the same. */

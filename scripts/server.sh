@@ -90,7 +90,7 @@ stop)
   ;;
 kill9)
   alive || exit 0
-  pid=$(cat "$dir/pid"); kill -9 "$pid"
+  pid=$(cat "$dir/pid"); kill -9 "$pid" 2>/dev/null || true  # it may end by itself just now
   gone "$pid" 600 || fail "process $pid did not end"
   rm -f "$dir/pid"
   ;;

@@ -1,4 +1,4 @@
-"""Rules of tables: placement, shares of flash, limits of reads. They are shown, kept, changed online, and go by the book."""
+"""Rules of tables: placement, shares of flash, limits of reads and writes. They are shown, kept, changed online, and go by the book."""
 
 import subprocess
 import time
@@ -79,6 +79,7 @@ def test_what_contradicts_itself_names_both(ruled, run, engine):
         (f"PLACEMENT=NONE FLASH_MIN={MIB}", ("PLACEMENT = NONE", "FLASH_MIN = 1048576")),
         (f"PLACEMENT=NONE FLASH_MAX={MIB}", ("PLACEMENT = NONE", "FLASH_MAX = 1048576")),
         ("VOLUME_BANDWIDTH=1000", ("VOLUME_BANDWIDTH = 1000", "a page of 16384")),
+        ("OBJECT_WRITE_BANDWIDTH=1000", ("OBJECT_WRITE_BANDWIDTH = 1000", "a page of 16384")),
         (f"FLASH_MIN={15 * MIB}", (f"{35 * MIB} bytes", f"flash = {FLASH}", "d/t")),
         (f"BUFFER_MIN={4 * MIB} BUFFER_MAX={3 * MIB}", ("BUFFER_MIN = 4194304", "BUFFER_MAX = 3145728")),
         (f"BUFFER_MIN={1 << 50}", ("BUFFER_MIN", "object_buffer = 8589934592")),
@@ -168,3 +169,46 @@ def test_a_limit_of_reads_holds(ruled, run, engine):
     with pytest.raises(Exception):
         run(other, "SET STATEMENT max_statement_time = 1 FOR SELECT SUM(v) FROM t")
     assert time.monotonic() - since < 60
+
+
+def seen_of_writes(connection, run, *columns):
+    rows = run(connection, f"SELECT {', '.join(columns)} FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = 'd/t'")
+    return rows[0]
+
+
+def test_limits_of_writes_are_kept_and_slow_who_writes_and_end_where_somebody_waits(ruled, run, engine):
+    connection = ruled.connect(database="d")
+    run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, pad VARCHAR(6000)) ENGINE={engine} VOLUME_WRITE_IOPS=100 OBJECT_WRITE_BANDWIDTH=50000000")
+    run(connection, f"CREATE TABLE free (id INT PRIMARY KEY, v INT, pad VARCHAR(6000)) ENGINE={engine}")
+    assert "`VOLUME_WRITE_IOPS`=100" in run(connection, "SHOW CREATE TABLE t")[0][1]
+    ruled.kill9()
+    ruled.start()
+    connection = ruled.connect(database="d")
+    limits = ("FLASH_WRITE_IOPS", "VOLUME_WRITE_IOPS", "OBJECT_WRITE_BANDWIDTH", "VOLUME_IOPS")
+    assert seen_of_writes(connection, run, *limits) == (0, 100, 50000000, 0)
+    run(connection, "INSERT INTO t VALUES (0, 0, '')")  # no bulk: it waits in another place
+    flushed, since = status(connection, run, "flush_pages"), time.monotonic()
+    for start in range(1, 2001, 100):
+        run(connection, f"INSERT INTO t SELECT seq, seq, REPEAT('x', 3900) FROM seq_{start}_to_{start + 99}")
+    took, pages = time.monotonic() - since, status(connection, run, "flush_pages") - flushed
+    waits, waited, over = (int(n) for n in seen_of_writes(connection, run, "WRITE_WAITS", "WRITE_WAIT_US", "WRITES_OVER"))
+    print(f"{pages} pages in {took:.1f} s with 100 a second, {waits} waits of {waited} us, {over} beyond")
+    assert waits > 0 and waited > 0
+    # Undo and what else is not the table's has no limit: it has a tenth of the pages.
+    assert pages - over <= (took + 1) * 100 * 1.3
+    run(connection, "INSERT INTO free VALUES (0, 0, '')")
+    since = time.monotonic()
+    for start in range(1, 2001, 100):
+        run(connection, f"INSERT INTO free SELECT seq, seq, REPEAT('x', 3900) FROM seq_{start}_to_{start + 99}")
+    print(f"the other table's in {time.monotonic() - since:.1f} s")
+    # A build in bulk waits before it writes, and hears KILL.
+    run(connection, "CREATE TABLE u LIKE t")
+    run(connection, "ALTER TABLE u VOLUME_WRITE_IOPS=5, ALGORITHM=INSTANT")
+    with pytest.raises(Exception):
+        run(ruled.connect(database="d", read_timeout=120), "SET STATEMENT max_statement_time = 2 FOR INSERT INTO u SELECT * FROM t")
+    assert int(run(connection, "SELECT COUNT(*) FROM u")[0][0]) == 0
+    # An orderly end does not wait for the limits.
+    ruled.stop()
+    ruled.start()
+    connection = ruled.connect(database="d")
+    assert int(run(connection, "SELECT COUNT(*) FROM t")[0][0]) == 2001

@@ -224,7 +224,8 @@ class Rules(Session):
     def once(self, connection):
         table = self.random.choice(["accounts", "far", "noise", "blobs"])
         rule = self.random.choice(["FLASH_MIN=4194304", "FLASH_MIN=0", "FLASH_MAX=16777216", "FLASH_MAX=0", "PLACEMENT=KEEP", "PLACEMENT=DEFAULT", "PLACEMENT=NONE",
-                                   "VOLUME_IOPS=2000", "VOLUME_IOPS=0", "OBJECT_BANDWIDTH=50000000", "OBJECT_BANDWIDTH=0"])
+                                   "VOLUME_IOPS=2000", "VOLUME_IOPS=0", "OBJECT_BANDWIDTH=50000000", "OBJECT_BANDWIDTH=0",
+                                   "VOLUME_WRITE_IOPS=500", "VOLUME_WRITE_IOPS=0", "OBJECT_WRITE_IOPS=5", "OBJECT_WRITE_IOPS=0"])
         self.run(connection, f"ALTER TABLE {table} {rule}")
 
 

@@ -8,6 +8,8 @@
 //! A checkpoint is one superblock write; it counts, and the ring's blocks before it are released, only
 //! after that.
 //!
+//! Limits of writes that tables have (`terrace_tier::flush::limit`) hold it back only until three quarters of the ring are full, and not where somebody asks.
+//!
 //! The worker makes one when the ring is half full, when somebody asks, and, while there is something to
 //! do, every ten seconds: what was changed before the last round is then flushed, so an idle instance
 //! comes to rest with nothing to redo.
@@ -60,6 +62,8 @@ pub struct Checkpointer {
     turn: Event,
     /// Everything below this is asked to be behind a checkpoint.
     target: AtomicU64,
+    /// And below this whatever limits tables have.
+    urgent: AtomicU64,
     /// A checkpoint was made, or failed.
     pub progress: Event,
     failed: Mutex<Option<Error>>,
@@ -90,6 +94,7 @@ impl Checkpointer {
             state: Mutex::new(State { superblock, writing: false }),
             turn: Event::new(),
             target: AtomicU64::new(0),
+            urgent: AtomicU64::new(0),
             progress: Event::new(),
             failed: Mutex::new(None),
             made: AtomicU64::new(0),
@@ -113,6 +118,7 @@ impl Checkpointer {
     /// Asks for a checkpoint at or past `target`. Does not wait.
     pub fn request(&self, target: Glsn) {
         self.target.fetch_max(target, Ordering::AcqRel);
+        self.urgent.fetch_max(target, Ordering::AcqRel);
         self.log.checkpoint_wanted.notify();
     }
 
@@ -195,6 +201,9 @@ impl Checkpointer {
             // Blocks are padded, so positions say less than the ring does: at least half of what there is.
             let half = position + (self.log.appended() - position).div_ceil(2);
             self.target.fetch_max(old.max(half), Ordering::AcqRel);
+            if self.log.needs_checkpoint() {
+                self.urgent.fetch_max(old.max(half), Ordering::AcqRel);
+            }
         }
         self.target.load(Ordering::Acquire)
     }
@@ -210,7 +219,8 @@ impl Checkpointer {
         if before >= goal {
             return Ok(Outcome::Nothing);
         }
-        self.flusher.request(goal);
+        self.flusher.request(goal.min(self.urgent.load(Ordering::Acquire)));
+        self.flusher.wish(goal);
         if self.pool.oldest_dirty().is_some_and(|oldest| oldest < goal) {
             // Redo makes pages dirty with an old first change, after the flusher was done.
             self.pool.flush_wanted.notify();

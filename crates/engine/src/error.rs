@@ -189,7 +189,9 @@ impl From<TreeError> for Error {
         match error {
             TreeError::Read(e) => e.into(),
             TreeError::Mtr(e) => e.into(),
-            TreeError::Corrupt { .. } | TreeError::Gone { .. } => Error::Corrupt(error.to_string()),
+            TreeError::Corrupt { .. } | TreeError::Hollow { .. } | TreeError::Gone { .. } => {
+                Error::Corrupt(error.to_string())
+            }
             TreeError::KeyTooLong { len, max } => Error::TooLarge { what: "a key", len, max },
             TreeError::EntryTooLarge { len, max } => Error::TooLarge { what: "an entry", len, max },
             TreeError::SpaceFull(_) => Error::Full(error.to_string()),

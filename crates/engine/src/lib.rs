@@ -50,7 +50,7 @@ pub use engine::{Engine, SpaceInfo};
 pub use error::{Error, Kind, Result};
 pub use resize::Size;
 pub use row_cursor::{Buffers, Cursor, RowLock, Seek};
-pub use rules::RuleInfo;
+pub use rules::{RuleInfo, WritesSeen};
 pub use storage::Parts;
 pub use table::{Estimate, IndexDef, Table, TableDef};
 pub use terrace_tier::pool::Access;

@@ -5,6 +5,8 @@
 //! take slots no faster than blocks sink. So nobody comes to the point where no slot is free and everybody stands
 //! until a block has gone, which is left as the last resort (`growth`, `Pool::wait_to_change`).
 //!
+//! In the same way those who change rows of a table with a limit of writes are slowed, and nobody else, while that limit holds pages of it back.
+//!
 //! A wait ends when the delay, as it is by then, has passed: it gets shorter while it lasts if blocks sink. Without
 //! an object store nothing gives slots back, and nobody is slowed; nor for what sinking cannot give: where undo or the catalog hold
 //! the slots, a writer waits until all else has sunk and no longer, and goes on to where it is told that the object buffer is full.
@@ -13,12 +15,16 @@
 
 use crate::core::Core;
 use crate::growth;
+use crate::table::Table;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
+use terrace_tier::flush;
+use terrace_tier::quota;
 use terrace_tier::redo::Redo;
-use terrace_tier::sink::policy;
+use terrace_tier::sink::{self, policy};
 use terrace_tier::without::Mechanism;
 
 /// The delay of one change with half of the slots between nil and the watermark gone, twice, in nanoseconds.
@@ -66,13 +72,16 @@ fn delay(free: u32, keep: u32, slots: u32, coming: u32) -> Nanos {
     }
     let span = u64::from(low.saturating_sub(keep));
     let left = u64::from(free.saturating_sub(keep)).min(span);
-    if left == 0 {
+    steep(span - left, span)
+}
+
+/// x² / (1 - x), where x is how much of the span is gone.
+fn steep(gone: u64, span: u64) -> Nanos {
+    if gone >= span {
         return DELAY_MAX;
     }
-    // x² / (1 - x), where x is how much of the span is gone.
-    let gone = u128::from(span - left);
-    let delay = gone * gone * u128::from(DELAY) / (u128::from(span) * u128::from(left));
-    delay.min(u128::from(DELAY_MAX)) as Nanos
+    let [gone, span] = [gone, span].map(u128::from);
+    (gone * gone * u128::from(DELAY) / (span * (span - gone))).min(u128::from(DELAY_MAX)) as Nanos
 }
 
 impl Core {
@@ -105,10 +114,43 @@ impl Core {
         if stuck { 0 } else { cost }
     }
 
-    /// One more change by a writer that owes so much already: it waits when that is enough. Latches are not held; row
-    /// locks may be, and sinking waits for none.
-    pub fn keep_pace(&self, owed: &mut Nanos) {
-        let cost = self.slot_delay();
+    /// The table's limits, if it has some of writes.
+    fn limiting(&self, table: &Table) -> Option<Arc<quota::Table>> {
+        let rules = &self.storage.rules;
+        if !rules.limit_writes() {
+            return None;
+        }
+        rules.limiting_writes(table.tree(0).ok()?.space().id())
+    }
+
+    /// What one change costs where the table's own limit of writes holds pages or blocks back: nothing worth a word at first, and growing until
+    /// changes make pages dirty no faster than they may be written. So the limit need not yield: for frames, for the log, for slots.
+    fn limit_delay(&self, table: &Table) -> Nanos {
+        let Some(table) = self.limiting(table) else { return 0 };
+        let mut cost = 0;
+        if table.pages_held.load(Ordering::Relaxed) > 0 {
+            let pool = self.storage.pages.pool();
+            let frames = pool.frames_in_circulation();
+            let (from, to) = (flush::dirty_limit(frames), flush::limit::yields_at(frames));
+            cost = steep(pool.dirty_frames().saturating_sub(from) as u64, (to - from) as u64);
+            let (gone, span) = self.storage.log.pressure();
+            cost = cost.max(steep(gone, span));
+        }
+        if table.blocks_held.load(Ordering::Relaxed) > 0 {
+            let (slots, free) = self.storage.map.slots_pressure_lately();
+            // As the sinker counts them.
+            let free = free.saturating_sub(self.storage.pages.pool().homeless() as u32);
+            let (from, to) = (policy::low(slots), sink::limit::yields_at(slots));
+            cost = cost.max(steep(u64::from(from.saturating_sub(free)), u64::from(from - to)));
+        }
+        cost
+    }
+
+    /// One more change to the table by a writer that owes so much already: it waits when that is enough.
+    /// Latches are not held; row locks may be, and neither flushing nor sinking waits for one.
+    pub fn keep_pace(&self, table: &Table, owed: &mut Nanos) {
+        let for_slots = self.slot_delay();
+        let cost = for_slots.max(self.limit_delay(table));
         *owed = if cost == 0 { 0 } else { *owed + cost };
         if *owed < WAIT {
             return;
@@ -116,7 +158,7 @@ impl Core {
         let wait = std::mem::take(owed);
         let (map, world) = (&self.storage.map, &self.storage.world);
         map.slots_wanted.notify();
-        if map.slots_to_come() == 0 {
+        if for_slots > 0 && map.slots_to_come() == 0 {
             // New pages sink when they have been flushed.
             self.storage.flusher.request(self.storage.log.appended());
         }
@@ -125,14 +167,20 @@ impl Core {
         loop {
             let freed = map.slots_freed.ticket();
             let passed = world.clock.now().saturating_sub(since);
-            let left = wait.min(self.slot_delay().max(WAIT)).saturating_sub(passed);
+            let cost = self.slot_delay().max(self.limit_delay(table));
+            let left = wait.min(cost.max(WAIT)).saturating_sub(passed);
             if left == 0 || cancel::asked() {
                 break;
             }
             world.sched.wait(&map.slots_freed, freed, Some(left.min(LOOK)));
         }
+        let waited = world.clock.now().saturating_sub(since);
+        if for_slots < cost {
+            self.limiting(table).iter().for_each(|limited| limited.waited_to_write(waited));
+            return;
+        }
         self.pace.waits.fetch_add(1, Ordering::Relaxed);
-        self.pace.nanos.fetch_add(world.clock.now().saturating_sub(since), Ordering::Relaxed);
+        self.pace.nanos.fetch_add(waited, Ordering::Relaxed);
     }
 }
 

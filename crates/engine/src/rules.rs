@@ -1,4 +1,4 @@
-//! Rules of tables at the engine's surface: quotas of flash, limits of reads, placement of tables and indexes. CloudJump III §2.3.
+//! Rules of tables at the engine's surface: quotas of flash, limits of reads and writes, placement of tables and indexes. CloudJump III §2.3.
 //!
 //! The catalog keeps them (`catalog/rules`), the tier goes by them (`tier/quota`); here is the way from one to the other, and
 //! what they have to agree with: what is guaranteed to all tables must fit on flash.
@@ -9,8 +9,8 @@ use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::resize::Size;
-use std::sync::atomic::Ordering;
-use terrace_tier::quota::{Placement, Rules, too_much_guaranteed};
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_tier::quota::{Placement, Rules, Table, too_much_guaranteed};
 
 /// What holds for one index, and how it goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,34 @@ pub struct RuleInfo {
     /// Reads of its table that waited for their turn, and how long, in nanoseconds.
     pub waits: u64,
     pub wait_nanos: u64,
+    pub writes: WritesSeen,
+}
+
+/// How a table's limits of writes go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WritesSeen {
+    /// Changes, builds and large values that waited, and how long, in nanoseconds.
+    pub waits: u64,
+    pub wait_nanos: u64,
+    /// Changed pages and blocks that wait for their turn now.
+    pub pages_held: u64,
+    pub blocks_held: u64,
+    /// Pages and objects written beyond the limit, because room was needed or somebody asked.
+    pub over: u64,
+    /// Pages that flash did not get.
+    pub fills_refused: u64,
+}
+
+fn writes_of(table: &Table) -> WritesSeen {
+    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    WritesSeen {
+        waits: get(&table.write_waits),
+        wait_nanos: get(&table.write_wait_nanos),
+        pages_held: get(&table.pages_held),
+        blocks_held: get(&table.blocks_held),
+        over: get(&table.over),
+        fills_refused: get(&table.fills_refused),
+    }
 }
 
 impl Core {
@@ -128,6 +156,7 @@ impl Engine {
                 flash_pages: u64::from(pages),
                 waits: rule.table.waits.load(Ordering::Relaxed),
                 wait_nanos: rule.table.wait_nanos.load(Ordering::Relaxed),
+                writes: writes_of(&rule.table),
                 table,
                 index,
             })

@@ -158,7 +158,7 @@ impl Storage {
         let rules = Arc::new(Rules::default());
         path.set_rules(parts.world.clone(), rules.clone());
         if let Some(bpe) = &bpe {
-            bpe.set_rules(rules.clone());
+            bpe.set_rules(rules.clone(), parts.world.clock.clone());
             let (map, rules) = (map.clone(), rules.clone());
             let classify = move |bpe: &Bpe, space| bpe.classify(&map.pages_of(space));
             bpe.when_restored(move |bpe| rules.all().iter().for_each(|(space, _)| classify(bpe, *space)));

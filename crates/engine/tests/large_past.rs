@@ -557,3 +557,47 @@ fn an_update_keeps_nothing_of_parts_that_a_crash_has_left_hollow() {
     drop((txn, table, engine));
     run.check(0);
 }
+
+/// It was an error that called the page corrupt, until the change had gone back.
+#[test]
+fn who_reads_what_is_not_committed_reads_a_row_that_a_crash_has_left_hollow_as_it_will_be_again() {
+    for inserts in [false, true] {
+        let mut run = Run::new(10, 20 << 10);
+        let (engine, table) = run.open().unwrap();
+        let old = row(1, 50_000);
+        let txn = begin(&engine);
+        insert(&txn, &table, 1, &old).unwrap();
+        run.commit(&txn, &Model::from([(1, old.clone())])).unwrap();
+        let past = || engine.core().storage.flusher.bypass.pages.load(Ordering::Relaxed);
+        let (txn, before) = (begin(&engine), past());
+        if inserts {
+            insert(&txn, &table, 2, &row(3, 50_000)).unwrap();
+        } else {
+            update(&txn, &table, 1, &old, &row(2, 50_000)).unwrap();
+        }
+        assert_eq!(past(), before, "they are written through, and won't be hollow");
+        engine.make_durable().unwrap();
+        run.sim.crash_at(run.sim.steps() + 1);
+        drop((txn, table, engine));
+        run.crash();
+        assert_eq!(run.look(0).unfinished, 1);
+        let (engine, table) = run.open().unwrap();
+        let txn = engine.begin(Isolation::ReadUncommitted);
+        let mut found = Vec::new();
+        assert!(txn.get(&table, &[1], Lock::None, &mut found).unwrap() && found == old);
+        assert!(!txn.get(&table, &[2], Lock::None, &mut found).unwrap());
+        for index in 0..2 {
+            let mut cursor = txn.cursor(&table, index, Lock::None, Access::Scan).unwrap();
+            let (mut rows, mut valid) = (Model::new(), cursor.seek(&[], Seek::First).unwrap());
+            while valid {
+                if cursor.row(&mut found).unwrap() {
+                    rows.insert(cursor.primary_key()[0], found.clone());
+                }
+                valid = cursor.next().unwrap();
+            }
+            assert!(rows == Model::from([(1, old.clone())]), "index {index}: {:?}", rows.keys());
+        }
+        drop((txn, table, engine));
+        run.check(0);
+    }
+}

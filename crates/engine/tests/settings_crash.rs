@@ -266,6 +266,8 @@ impl Run {
         // They change and are kept, and nobody waits for them: a reader waits with its page claimed, and a worker that it lets work
         // meanwhile, on the same stack here, may want that page.
         let limit = || Limit { requests: some(1_000_000), bytes: some(1 << 40) };
+        // Those of writes are waited for, by no one who has anything.
+        let writes = || Limit { requests: some(1000), bytes: some(16 << 20) };
         let placement = |n: u64| [Placement::Default, Placement::Keep, Placement::None][n as usize];
         let rules = TableRules {
             rule: TableRule {
@@ -274,6 +276,9 @@ impl Run {
                 flash_limit: limit(),
                 volume_limit: limit(),
                 object_limit: limit(),
+                flash_writes: writes(),
+                volume_writes: writes(),
+                object_writes: writes(),
                 ..TableRule::default()
             },
             placement: placement(random.below(3)),

@@ -492,6 +492,13 @@ typedef struct {
   uint64_t volume_bandwidth;
   uint64_t object_iops;
   uint64_t object_bandwidth;
+  // The same of writes.
+  uint64_t flash_write_iops;
+  uint64_t flash_write_bandwidth;
+  uint64_t volume_write_iops;
+  uint64_t volume_write_bandwidth;
+  uint64_t object_write_iops;
+  uint64_t object_write_bandwidth;
   // Of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
   uint8_t placement;
   // What its flushes do to flash: 0 as the instance's, 1 auto, 2 clean, 3 dual.
@@ -585,6 +592,15 @@ typedef struct {
   // Reads of the table that waited for their turn, and how long, in microseconds.
   uint64_t waits;
   uint64_t wait_microseconds;
+  // The same of changes, builds and large values, for the limits of writes.
+  uint64_t write_waits;
+  uint64_t write_wait_microseconds;
+  // Changed pages that wait for the volume now, and blocks for the store.
+  uint64_t pages_held;
+  uint64_t blocks_held;
+  // Pages and objects written beyond the limit, and pages that flash did not get.
+  uint64_t writes_over;
+  uint64_t fills_refused;
 } terrace_rule_line;
 
 typedef void (*terrace_rule_fn)(void *context, const terrace_rule_line *line);

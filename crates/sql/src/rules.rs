@@ -1,4 +1,4 @@
-//! Rules of tables at the border: quotas of flash, limits of reads, placement.
+//! Rules of tables at the border: quotas of flash, limits of reads and writes, placement.
 
 use crate::bytes::TerraceBytes;
 use crate::engine::TerraceEngine;
@@ -23,6 +23,13 @@ pub struct TerraceRules {
     pub volume_bandwidth: u64,
     pub object_iops: u64,
     pub object_bandwidth: u64,
+    /// The same of writes.
+    pub flash_write_iops: u64,
+    pub flash_write_bandwidth: u64,
+    pub volume_write_iops: u64,
+    pub volume_write_bandwidth: u64,
+    pub object_write_iops: u64,
+    pub object_write_bandwidth: u64,
     /// Of the table's rows, and of its indexes that have none of their own: 0 default, 1 keep, 2 none.
     pub placement: u8,
     /// What its flushes do to flash: 0 as the instance's, 1 auto, 2 clean, 3 dual.
@@ -54,6 +61,15 @@ pub struct TerraceRuleLine {
     /// Reads of the table that waited for their turn, and how long, in microseconds.
     pub waits: u64,
     pub wait_microseconds: u64,
+    /// The same of changes, builds and large values, for the limits of writes.
+    pub write_waits: u64,
+    pub write_wait_microseconds: u64,
+    /// Changed pages that wait for the volume now, and blocks for the store.
+    pub pages_held: u64,
+    pub blocks_held: u64,
+    /// Pages and objects written beyond the limit, and pages that flash did not get.
+    pub writes_over: u64,
+    pub fills_refused: u64,
 }
 
 pub type TerraceRuleFn = Option<unsafe extern "C" fn(context: *mut c_void, line: *const TerraceRuleLine)>;
@@ -93,6 +109,9 @@ pub(crate) unsafe fn said_by(rules: &TerraceRules) -> Result<TableRules> {
         flash_limit: limit(rules.flash_iops, rules.flash_bandwidth),
         volume_limit: limit(rules.volume_iops, rules.volume_bandwidth),
         object_limit: limit(rules.object_iops, rules.object_bandwidth),
+        flash_writes: limit(rules.flash_write_iops, rules.flash_write_bandwidth),
+        volume_writes: limit(rules.volume_write_iops, rules.volume_write_bandwidth),
+        object_writes: limit(rules.object_write_iops, rules.object_write_bandwidth),
         write: policy_of(rules.write_policy)?,
     };
     let mut said = TableRules { rule, placement: placement_of(rules.placement)?, indexes: Vec::new() };
@@ -148,7 +167,8 @@ pub unsafe extern "C" fn terrace_engine_rules(
         let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
         // SAFETY: the caller's promise.
         for line in unsafe { &*engine }.engine.rules() {
-            let TableRule { flash, buffer, flash_limit, volume_limit, object_limit, write } = line.rules.rule;
+            let TableRule { flash, buffer, flash_limit, volume_limit, object_limit, .. } = line.rules.rule;
+            let TableRule { flash_writes, volume_writes, object_writes, write, .. } = line.rules.rule;
             let rules = TerraceRules {
                 size: size_of::<TerraceRules>(),
                 flash_min: flash.min,
@@ -161,6 +181,12 @@ pub unsafe extern "C" fn terrace_engine_rules(
                 volume_bandwidth: volume_limit.bytes,
                 object_iops: object_limit.requests,
                 object_bandwidth: object_limit.bytes,
+                flash_write_iops: flash_writes.requests,
+                flash_write_bandwidth: flash_writes.bytes,
+                volume_write_iops: volume_writes.requests,
+                volume_write_bandwidth: volume_writes.bytes,
+                object_write_iops: object_writes.requests,
+                object_write_bandwidth: object_writes.bytes,
                 placement: number_of(line.rules.placement),
                 write_policy: write as u8,
                 indexes: std::ptr::null(),
@@ -175,6 +201,12 @@ pub unsafe extern "C" fn terrace_engine_rules(
                 flash_pages: line.flash_pages,
                 waits: line.waits,
                 wait_microseconds: line.wait_nanos / 1000,
+                write_waits: line.writes.waits,
+                write_wait_microseconds: line.writes.wait_nanos / 1000,
+                pages_held: line.writes.pages_held,
+                blocks_held: line.writes.blocks_held,
+                writes_over: line.writes.over,
+                fills_refused: line.writes.fills_refused,
             };
             // SAFETY: the caller's promise; the struct lives during the call.
             unsafe { each(context, &line) };

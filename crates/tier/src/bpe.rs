@@ -49,6 +49,7 @@ use saved::Saved;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use terrace_io::clock::Clock;
 use terrace_io::disk::{Disk, DiskError};
 use terrace_io::sched::Event;
 
@@ -193,7 +194,7 @@ pub struct Bpe {
     /// None if the flash could not even be opened.
     files: Option<Files>,
     wake: Arc<Event>,
-    rules: OnceLock<Arc<Rules>>,
+    rules: OnceLock<(Arc<Rules>, Arc<dyn Clock>)>,
     /// What is to be done when the saved index is back.
     when_restored: OnceLock<WhenRestored>,
     pub counters: BpeCounters,
@@ -294,6 +295,10 @@ impl Bpe {
                 count(&of_space.ghost_hits);
             }
             match admission {
+                Admission::Admit if !self.may_fill(rule.as_ref()) => {
+                    state.filter.remember(id);
+                    return Evicted::Dropped;
+                }
                 Admission::Admit => match state.fills.promise() {
                     Some(spare) => spare,
                     None => {
@@ -337,6 +342,9 @@ impl Bpe {
         }
         let rule = self.rule_of(id);
         if !had || rule.as_ref().is_some_and(|rule| quota::entry(rule.placement) == Entry::Refuse) {
+            return false;
+        }
+        if !self.may_fill(rule.as_ref()) {
             return false;
         }
         let promised = {

@@ -104,6 +104,8 @@ impl Bypass {
         if self.ids.is_empty() {
             return Ok(());
         }
+        let (first, ..) = self.ids[0];
+        self.flusher.wait_to_write(first.space)?;
         let slots = self.flusher.new_slots(self.ids.len())?;
         let images = &mut self.images[..self.ids.len() * PAGE_SIZE];
         let tags: Vec<Tag> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();
@@ -111,6 +113,7 @@ impl Bypass {
             self.flusher.map().give_back_slots(&slots);
             return Err(self.flusher.disk_failed(error));
         }
+        self.flusher.charge(first.space, self.ids.len() as u64);
         self.has_written = true;
         let pool = self.flusher.pool();
         for ((id, ..), image) in self.ids.iter().zip(images.chunks_exact(PAGE_SIZE)) {

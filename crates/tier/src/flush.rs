@@ -32,7 +32,7 @@ use crate::write_policy::Writes;
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::DiskError;
@@ -40,6 +40,7 @@ use terrace_io::sched::{Event, Step, Worker};
 use through::Writing;
 
 pub mod forget;
+pub mod limit;
 mod through;
 
 /// Pages of one batch.
@@ -124,6 +125,10 @@ pub struct Flusher {
     spill: OnceLock<Arc<Spill>>,
     writes: Writes,
     target: AtomicU64,
+    /// Up to here limits of writes yield.
+    urgent: AtomicU64,
+    /// Dirty pages that limits held back when it was looked last.
+    held: AtomicUsize,
     /// Images that are mapped by a record not yet durable: (smallest first change, end of the record).
     unmapped: Mutex<VecDeque<(Glsn, Glsn)>>,
     /// A write or sync failed: the volume is not to be trusted any more.
@@ -158,6 +163,8 @@ impl Flusher {
             spill: OnceLock::new(),
             writes: Writes::default(),
             target: AtomicU64::new(0),
+            urgent: AtomicU64::new(0),
+            held: AtomicUsize::new(0),
             unmapped: Mutex::default(),
             failed: Mutex::new(None),
             images: Mutex::new(None),
@@ -202,8 +209,17 @@ impl Flusher {
         self.progress.notify();
     }
 
-    /// Asks for everything first changed below `target` to be flushed. Does not wait.
+    /// Asks for everything first changed below `target` to be flushed, whatever limits tables have. Does not wait.
     pub fn request(&self, target: Glsn) {
+        let urgent = self.urgent.fetch_max(target, Ordering::AcqRel) < target;
+        self.wish(target);
+        if urgent && self.writes.limit() {
+            self.pool.flush_wanted.notify();
+        }
+    }
+
+    /// The same as far as limits allow.
+    pub fn wish(&self, target: Glsn) {
         if self.target.fetch_max(target, Ordering::AcqRel) < target {
             self.pool.flush_wanted.notify();
         }
@@ -244,17 +260,21 @@ impl Flusher {
         self.map.settle();
         let pressure = self.pressure();
         let for_checkpoint = pressure.oldest.is_some_and(|oldest| oldest < pressure.target);
-        let frames = match choose(pressure) {
+        let (frames, held) = match choose(pressure) {
             Choice::Nothing => {
+                self.holds_nothing_back();
                 let moved = self.spill.get().is_some_and(|spill| spill.give_back_room(self.pool.unspilled()));
                 return if moved { Step::Worked } else { Step::Idle };
             }
-            Choice::Oldest => self.pool.oldest_dirty_frames(batch(self.pool.frames_in_circulation())),
+            Choice::Oldest => self.oldest_in_turn(batch(self.pool.frames_in_circulation())),
             Choice::Coldest => {
-                let cold = self.pool.cold_dirty_frames(BATCH);
-                if cold.is_empty() { self.pool.oldest_dirty_frames(BATCH) } else { cold }
+                let cold = self.coldest_in_turn(BATCH);
+                if cold.0.is_empty() { self.oldest_in_turn(BATCH) } else { cold }
             }
         };
+        if let Some(rest) = held.filter(|_| frames.is_empty()) {
+            return Step::IdleFor(rest);
+        }
         // Its memory stays for the next batch: to map and unmap it each time disturbs all threads.
         let kept = self.images.lock().take().filter(|images| images.len() >= frames.len() * PAGE_SIZE);
         let mut images = kept.unwrap_or_else(|| AlignedBuf::zeroed(frames.len() * PAGE_SIZE));
@@ -353,6 +373,7 @@ impl Flusher {
                 self.write_to_flash(copy.id, tag, image, for_checkpoint);
             }
             self.pool.flushed(copy);
+            self.charge(copy.id.space, 1);
         }
         self.pool.batch_flushed();
         self.counters.pages.fetch_add(copies.len() as u64, Ordering::Relaxed);

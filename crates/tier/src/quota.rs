@@ -13,20 +13,20 @@
 //! In the object buffer, a table above its cap has its blocks sunk before anybody needs the room, and blocks up to its minimum
 //! stay when others sink, as long as there are others.
 //!
-//! Limits are token buckets over `io`'s clock: a request takes its tokens at once and waits until they would have come, so
-//! requests are served in the order in which they came, and a test's clock gives the same waits each time.
+//! Limits of reads and of writes, each tier's, are token buckets (`limits`).
 //!
 //! A table or index without rules has class 0: the cheapest case is the usual one.
 
-use crate::below::Tier;
 use crate::map::BufferedBlock;
 use crate::page::{BLOCK_PAGES, BlockId, PAGE_SIZE, SpaceId};
 use crate::write_policy::WritePolicy;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use terrace_io::clock::Nanos;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+mod limits;
+pub use limits::{Bucket, Table};
 
 const BLOCK_BYTES: u64 = BLOCK_PAGES as u64 * PAGE_SIZE as u64;
 
@@ -46,7 +46,7 @@ pub struct Share {
     pub max: u64,
 }
 
-/// Limits of a table's reads from one tier, a second; 0 is none.
+/// Limits of a table's reads from one tier, or of its writes to it, a second; 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limit {
     pub requests: u64,
@@ -62,6 +62,10 @@ pub struct TableRule {
     pub flash_limit: Limit,
     pub volume_limit: Limit,
     pub object_limit: Limit,
+    /// The same of writes: fills of flash, images on the volume, objects that are put.
+    pub flash_writes: Limit,
+    pub volume_writes: Limit,
+    pub object_writes: Limit,
     /// What its flushes do to flash.
     pub write: WritePolicy,
 }
@@ -82,9 +86,14 @@ impl TableRule {
         if buffer_max > 0 && buffer_max < BLOCK_BYTES {
             faults.push(format!("BUFFER_MAX = {buffer_max} is less than a block of {BLOCK_BYTES}"));
         }
-        for (name, limit) in
-            [("FLASH", self.flash_limit), ("VOLUME", self.volume_limit), ("OBJECT", self.object_limit)]
-        {
+        for (name, limit) in [
+            ("FLASH", self.flash_limit),
+            ("VOLUME", self.volume_limit),
+            ("OBJECT", self.object_limit),
+            ("FLASH_WRITE", self.flash_writes),
+            ("VOLUME_WRITE", self.volume_writes),
+            ("OBJECT_WRITE", self.object_writes),
+        ] {
             if (1..PAGE_SIZE as u64).contains(&limit.bytes) {
                 let bytes = limit.bytes;
                 faults
@@ -214,129 +223,6 @@ pub fn entry(placement: Placement) -> Entry {
     }
 }
 
-/// Until so many tokens of `rate` a second have come.
-fn spacing(rate: u64, cost: u64) -> Nanos {
-    (u128::from(cost) * 1_000_000_000 / u128::from(rate)).min(u128::from(Nanos::MAX)) as Nanos
-}
-
-/// A token bucket that holds a tenth of a second's tokens: it says when, not whether.
-#[derive(Debug, Default)]
-pub struct Bucket {
-    /// When the last token that was promised will have come.
-    promised: Nanos,
-}
-
-impl Bucket {
-    /// Takes `cost` tokens of `rate` a second; 0: there is no limit. Returns how long to wait first, in nanoseconds.
-    pub fn take(&mut self, now: Nanos, rate: u64, cost: u64) -> Nanos {
-        if rate == 0 {
-            return 0;
-        }
-        const BURST: Nanos = 100_000_000;
-        let began = self.promised.max(now.saturating_sub(BURST));
-        self.promised = began.saturating_add(spacing(rate, cost));
-        began.saturating_sub(now)
-    }
-
-    /// Takes tokens and does not wait for them: those that follow pay, with no more than a second.
-    pub fn owe(&mut self, now: Nanos, rate: u64, cost: u64) {
-        const DEBT_MAX: Nanos = 1_000_000_000;
-        let before = self.promised;
-        self.take(now, rate, cost);
-        self.promised = self.promised.min(before.max(now.saturating_add(DEBT_MAX)));
-    }
-
-    /// The request was given up while it waited: its tokens are the others'.
-    pub fn give_back(&mut self, rate: u64, cost: u64) {
-        if rate > 0 {
-            self.promised = self.promised.saturating_sub(spacing(rate, cost));
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Buckets {
-    requests: Bucket,
-    bytes: Bucket,
-}
-
-/// A table's rules at work.
-#[derive(Debug)]
-pub struct Table {
-    pub id: u32,
-    pub rule: TableRule,
-    buckets: [Mutex<Buckets>; 3],
-    /// Requests that waited, and how long in all.
-    pub waits: AtomicU64,
-    pub wait_nanos: AtomicU64,
-}
-
-impl Table {
-    fn new(id: u32, rule: TableRule) -> Table {
-        let (waits, wait_nanos) = (AtomicU64::new(0), AtomicU64::new(0));
-        Table { id, rule, buckets: Default::default(), waits, wait_nanos }
-    }
-
-    /// Whether reads of any tier are limited.
-    pub fn has_limits(&self) -> bool {
-        [Tier::Flash, Tier::Volume, Tier::Object].into_iter().any(|tier| self.limits(tier))
-    }
-
-    pub fn limits(&self, tier: Tier) -> bool {
-        self.limit(tier).is_some()
-    }
-
-    fn limit(&self, tier: Tier) -> Option<(&Mutex<Buckets>, Limit)> {
-        let (at, limit) = match tier {
-            Tier::Flash => (0, self.rule.flash_limit),
-            Tier::Volume => (1, self.rule.volume_limit),
-            Tier::Object => (2, self.rule.object_limit),
-            Tier::Log => return None,
-        };
-        (limit != Limit::default()).then_some((&self.buckets[at], limit))
-    }
-
-    /// A read by who cannot wait: it takes its tokens.
-    pub fn owe(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) {
-        if let Some((buckets, limit)) = self.limit(tier) {
-            let mut buckets = buckets.lock();
-            buckets.requests.owe(now, limit.requests, requests);
-            buckets.bytes.owe(now, limit.bytes, bytes);
-        }
-    }
-
-    /// A read that takes more than it waited for, at once: who comes next waits for it.
-    pub fn charge(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) {
-        if let Some((buckets, limit)) = self.limit(tier) {
-            let mut buckets = buckets.lock();
-            buckets.requests.take(now, limit.requests, requests);
-            buckets.bytes.take(now, limit.bytes, bytes);
-        }
-    }
-
-    /// A read that waited was given up.
-    pub fn give_back(&self, tier: Tier, requests: u64, bytes: u64) {
-        if let Some((buckets, limit)) = self.limit(tier) {
-            let mut buckets = buckets.lock();
-            buckets.requests.give_back(limit.requests, requests);
-            buckets.bytes.give_back(limit.bytes, bytes);
-        }
-    }
-
-    /// How long a read of `bytes` in `requests` from the tier waits for its tokens, which are taken.
-    pub fn take(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) -> Nanos {
-        let Some((buckets, limit)) = self.limit(tier) else { return 0 };
-        let mut buckets = buckets.lock();
-        let by_requests = buckets.requests.take(now, limit.requests, requests);
-        let wait = by_requests.max(buckets.bytes.take(now, limit.bytes, bytes));
-        if wait > 0 {
-            self.waits.fetch_add(1, Ordering::Relaxed);
-            self.wait_nanos.fetch_add(wait, Ordering::Relaxed);
-        }
-        wait
-    }
-}
-
 /// The rules of one space.
 #[derive(Clone, Debug)]
 pub struct SpaceRule {
@@ -351,6 +237,7 @@ pub struct Rules {
     pub turn: Mutex<()>,
     any: AtomicBool,
     caps: AtomicBool,
+    writes: AtomicBool,
     spaces: RwLock<HashMap<SpaceId, SpaceRule>>,
 }
 
@@ -380,12 +267,26 @@ impl Rules {
             );
         }
         self.caps.store(spaces.values().any(|rule| rule.table.rule.buffer.max > 0), Ordering::Relaxed);
+        self.writes.store(spaces.values().any(|rule| rule.table.limits_any_writes()), Ordering::Relaxed);
         self.any.store(!spaces.is_empty(), Ordering::Relaxed);
     }
 
     /// Whether a table has a cap in the object buffer.
     pub fn cap_the_buffer(&self) -> bool {
         self.caps.load(Ordering::Relaxed)
+    }
+
+    /// The space's table, if its writes to any tier are limited.
+    pub fn limiting_writes(&self, space: SpaceId) -> Option<Arc<Table>> {
+        if !self.writes.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.of(space).map(|rule| rule.table).filter(|table| table.limits_any_writes())
+    }
+
+    /// Whether writes of any table are limited.
+    pub fn limit_writes(&self) -> bool {
+        self.writes.load(Ordering::Relaxed)
     }
 
     /// All spaces that have rules.

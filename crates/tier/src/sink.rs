@@ -17,6 +17,7 @@
 //! Not here: deleting what was superseded (`collect`), though the same worker does it when it has no block.
 
 mod gather;
+pub mod limit;
 mod mover;
 pub mod policy;
 mod rate;
@@ -185,6 +186,10 @@ struct State {
     error: Option<String>,
     /// The log has stopped: nothing can be published any more.
     stopped: bool,
+    /// The plan is of blocks that sink beyond their tables' limits.
+    yields: bool,
+    /// How long until a block that a limit holds back may sink.
+    held: Option<Nanos>,
 }
 
 /// What the sinker works with.
@@ -249,6 +254,8 @@ impl Sinker {
                 rate: Rate::new(settings.requests_max),
                 error: None,
                 stopped: false,
+                yields: false,
+                held: None,
             }),
             room_only: AtomicBool::new(false),
             defers: settings.defers,
@@ -313,7 +320,10 @@ impl Sinker {
     /// Moves a block that the caller has put in flight.
     fn run(&self, block: BlockId) -> Result<Sunk, SinkError> {
         let kept_up = self.mover.fence.keep_up(self.world.clock.now());
-        let result = kept_up.map_err(SinkError::from).and_then(|()| self.mover.sink(block));
+        self.pay(block.space);
+        let put = kept_up.map_err(SinkError::from).and_then(|()| self.mover.sink(block));
+        self.give_back(block.space, put.as_ref().map_or(0, |(_, bytes)| *bytes));
+        let result = put.map(|(sunk, _)| sunk);
         {
             let mut state = self.state.lock();
             state.in_flight.remove(&block);
@@ -346,7 +356,7 @@ impl Sinker {
         let (now, end) = (self.world.clock.now(), self.mover.redo.appended());
         let (cooled_before, recent_after) = {
             let mut state = self.state.lock();
-            if let Some(next) = take_planned(&mut state) {
+            if let Some(next) = self.take_planned(&mut state) {
                 return Some(next);
             }
             (state.ages.sample(now, end), state.ages.recent())
@@ -365,7 +375,9 @@ impl Sinker {
             !state.in_flight.contains(&b.block) && state.corrupt.get(&b.block) != Some(&b.last_change)
         });
         let needed = if free < policy::low(slots) { policy::high(slots).saturating_sub(free) } else { 0 };
-        let shares = self.by_share(blocks, needed);
+        let in_turn = self.in_turn(blocks, needed, (slots, free));
+        (state.yields, state.held) = (in_turn.yields, in_turn.wait);
+        let shares = self.by_share(in_turn.blocks, needed);
         let (reason, plan) = if shares.over.is_empty() {
             policy::choose(pressure, shares.others, PLAN)
         } else {
@@ -373,7 +385,16 @@ impl Sinker {
         };
         state.reason = reason;
         state.plan = plan.into();
-        take_planned(state)
+        self.take_planned(state)
+    }
+
+    fn take_planned(&self, state: &mut State) -> Option<(BlockId, Reason)> {
+        while let Some(block) = state.plan.pop_front() {
+            if self.takes_turn(block.space, state) && state.in_flight.insert(block) {
+                return Some((block, state.reason));
+            }
+        }
+        None
     }
 
     /// What the tables' shares of the object buffer say.
@@ -428,7 +449,9 @@ impl Sinker {
         let cooling = self.mover.map.buffered_blocks().iter().any(|b| b.block.space.sinks());
         let capped = self.rules.get().is_some_and(|rules| rules.cap_the_buffer());
         let rest = if capped { SHARE_REST } else { Nanos::MAX };
-        if cooling { Step::IdleFor(self.state.lock().ages.rest().min(rest)) } else { Step::Idle }
+        let state = self.state.lock();
+        let rest = rest.min(state.held.unwrap_or(Nanos::MAX));
+        if cooling { Step::IdleFor(state.ages.rest().min(rest)) } else { Step::Idle }
     }
 
     /// `began`: when the move did.
@@ -474,15 +497,6 @@ impl Sinker {
         state.plan.clear();
         Step::IdleFor(rest)
     }
-}
-
-fn take_planned(state: &mut State) -> Option<(BlockId, Reason)> {
-    while let Some(block) = state.plan.pop_front() {
-        if state.in_flight.insert(block) {
-            return Some((block, state.reason));
-        }
-    }
-    None
 }
 
 /// Sinks blocks; when there is none to sink, collects objects.

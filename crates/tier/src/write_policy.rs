@@ -15,7 +15,7 @@
 use crate::by_space::{BySpace, add};
 use crate::flush::Flusher;
 use crate::page::{PageId, SpaceId, Tag};
-use crate::quota::Rules;
+use crate::quota::{Rules, Table};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -108,6 +108,19 @@ impl Writes {
     }
     pub fn all(&self) -> WritePolicy {
         WritePolicy::numbered(self.all.load(Ordering::Relaxed)).unwrap_or_default()
+    }
+    /// Whether writes of any table are limited.
+    pub(crate) fn limit(&self) -> bool {
+        self.rules.get().is_some_and(|rules| rules.limit_writes())
+    }
+    /// The space's table, if its writes are limited.
+    pub(crate) fn limiting(&self, space: SpaceId) -> Option<Arc<Table>> {
+        self.rules.get()?.limiting_writes(space)
+    }
+    /// Tables whose writes are limited: each once or more.
+    pub(crate) fn each_limiting(&self, each: impl Fn(&Table)) {
+        let all = self.rules.get().filter(|rules| rules.limit_writes()).map(|rules| rules.all());
+        all.iter().flatten().for_each(|(_, rule)| each(&rule.table));
     }
     fn said_of(&self, space: SpaceId) -> WritePolicy {
         let rule = self.rules.get().and_then(|rules| rules.of(space));

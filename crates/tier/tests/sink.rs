@@ -557,3 +557,72 @@ fn a_table_above_its_cap_sinks_first_and_alone() {
     assert_eq!(rig.run.sinker.counters.by_share.load(Ordering::Relaxed), 2);
     rig.read_all();
 }
+
+/// A table that may put an object a second: its blocks stay while others give room, and go, counted, when they do not.
+#[test]
+fn a_table_without_tokens_keeps_its_blocks_while_others_sink() {
+    use terrace_tier::page::{BLOCK_PAGES, PageId, SpaceId};
+    use terrace_tier::quota::{Limit, Placement, Rules, TableRule};
+    let mut rig = Rig::new(1, 1024);
+    let rules = Arc::new(Rules::default());
+    rig.run.sinker.set_rules(rules.clone());
+    let (limited, free) = (page_of(0, 0).space, SpaceId(page_of(0, 0).space.0 + 1));
+    let object_writes = Limit { requests: 1, bytes: 0 };
+    let rule = TableRule { object_writes, ..TableRule::default() };
+    rules.set(vec![(1, rule, vec![(limited, Placement::Default)])]);
+    let table = rules.of(limited).unwrap().table;
+    let fill = |rig: &Rig, space, blocks: std::ops::Range<u32>| {
+        (blocks.start * BLOCK_PAGES..blocks.end * BLOCK_PAGES)
+            .for_each(|n| assert!(rig.flush(PageId::new(space, n))));
+    };
+    let buffered = |rig: &Rig| {
+        let blocks = rig.run.map.buffered_blocks();
+        let of = |space| blocks.iter().filter(|b| b.block.space == space).count();
+        (of(limited), of(free))
+    };
+    fill(&rig, limited, 0..5);
+    fill(&rig, free, 0..3);
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    let rest = rig.work();
+    assert_eq!(buffered(&rig), (4, 1), "two of the other's make room enough");
+    assert_eq!((table.blocks_held.load(Ordering::Relaxed), table.over.load(Ordering::Relaxed)), (4, 0));
+    assert!(rest != Step::Worked);
+    // The other's last block would not do.
+    fill(&rig, limited, 5..7);
+    rig.work();
+    assert!(
+        rig.run.map.slots_free() >= 384 && table.over.load(Ordering::Relaxed) > 0,
+        "{:?}",
+        buffered(&rig)
+    );
+    // And who asks for a block does not wait.
+    assert_eq!(rig.run.sinker.sink_block(block_of(6)).is_ok(), true);
+    rig.read_all();
+}
+
+/// In the long run its blocks sink as often as they may.
+#[test]
+fn blocks_of_a_limited_table_that_have_cooled_sink_one_by_one() {
+    use terrace_tier::quota::{Limit, Placement, Rules, TableRule};
+    let mut rig = Rig::new(1, 2048);
+    let rules = Arc::new(Rules::default());
+    rig.run.sinker.set_rules(rules.clone());
+    let object_writes = Limit { requests: 1, bytes: 0 };
+    let rule = TableRule { object_writes, ..TableRule::default() };
+    rules.set(vec![(1, rule, vec![(page_of(0, 0).space, Placement::Default)])]);
+    (0..10).for_each(|block| assert!(rig.flush(page_of(block, 0))));
+    let buffered = |rig: &Rig| rig.run.map.buffered_blocks().len() as u64;
+    let mut first = None;
+    for _ in 0..500 {
+        rig.work();
+        rig.sim.clock.advance(100_000_000);
+        let (now, sunk) = (rig.sim.clock.now(), 10 - buffered(&rig));
+        if sunk > 0 {
+            let may = (now - *first.get_or_insert(now)) / 1_000_000_000 + 1;
+            assert!(sunk <= may + 1 && (sunk + 2 >= may || sunk == 10), "{sunk} of {may}");
+        }
+    }
+    assert_eq!(buffered(&rig), 0);
+    assert_eq!(rules.of(page_of(0, 0).space).unwrap().table.over.load(Ordering::Relaxed), 0);
+    rig.read_all();
+}

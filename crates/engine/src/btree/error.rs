@@ -19,6 +19,9 @@ pub enum TreeError {
     EntryTooLarge { len: usize, max: usize },
     #[error("space {0} has used all its page numbers")]
     SpaceFull(SpaceId),
+    /// A crash has left a part of a large value without its bytes: its transaction was not committed, and is going back.
+    #[error("page {page} is corrupt: its part of a large value was lost in a crash")]
+    Hollow { page: PageId },
     /// A large value was freed since its reference was read.
     #[error("page {page} belongs to another value now")]
     Gone { page: PageId },

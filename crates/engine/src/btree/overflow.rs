@@ -272,7 +272,7 @@ pub fn read_start(
             return Err(TreeError::Gone { page: space.page_id(page) });
         };
         if is_hollow(guard.page()) {
-            return Err(space.corrupt(page, "its part of a large value was lost in a crash"));
+            return Err(TreeError::Hollow { page: space.page_id(page) });
         }
         let here = left.min(PAYLOAD);
         out.extend_from_slice(guard.page().bytes(PAGE_HEADER, here));

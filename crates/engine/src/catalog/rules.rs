@@ -16,6 +16,8 @@ pub use terrace_tier::write_policy::WritePolicy;
 const VERSION: u8 = 1;
 /// As version 1, and at the end the write policy u8. Written where there is one.
 const WITH_POLICY: u8 = 2;
+/// As version 2, and behind the policy the limits of writes: as those of reads. Written where there is one.
+const WITH_WRITES: u8 = 3;
 const MARK: u8 = b'R';
 
 /// What is said of a table and its indexes.
@@ -65,9 +67,15 @@ fn number(placement: Placement) -> u8 {
 }
 
 pub(crate) fn encode(rules: &TableRules) -> Vec<u8> {
-    let TableRule { flash, buffer, flash_limit, volume_limit, object_limit, write } = rules.rule;
-    let has_policy = write != WritePolicy::Default;
-    let mut out = vec![if has_policy { WITH_POLICY } else { VERSION }];
+    let TableRule { flash, buffer, flash_limit, volume_limit, object_limit, .. } = rules.rule;
+    let TableRule { flash_writes, volume_writes, object_writes, write, .. } = rules.rule;
+    let writes = [flash_writes, volume_writes, object_writes];
+    let version = match (write != WritePolicy::Default, writes != [Limit::default(); 3]) {
+        (_, true) => WITH_WRITES,
+        (true, false) => WITH_POLICY,
+        (false, false) => VERSION,
+    };
+    let mut out = vec![version];
     let limits = [flash_limit, volume_limit, object_limit];
     let numbers = [flash.min, flash.max, buffer.min, buffer.max]
         .into_iter()
@@ -83,7 +91,13 @@ pub(crate) fn encode(rules: &TableRules) -> Vec<u8> {
         out.extend_from_slice(&(name.len() as u16).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
     }
-    out.extend(has_policy.then_some(write as u8));
+    out.extend((version >= WITH_POLICY).then_some(write as u8));
+    if version == WITH_WRITES {
+        writes
+            .into_iter()
+            .flat_map(|l| [l.requests, l.bytes])
+            .for_each(|n| out.extend_from_slice(&n.to_le_bytes()));
+    }
     out
 }
 
@@ -120,7 +134,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<TableRules> {
         flash_limit: limit(0),
         volume_limit: limit(1),
         object_limit: limit(2),
-        write: WritePolicy::Default,
+        ..TableRule::default()
     };
     let mut rules = TableRules { rule, ..TableRules::default() };
     let count = u16::from_le_bytes(take(2)?.try_into().ok()?);
@@ -144,6 +158,15 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<TableRules> {
         WITH_POLICY => {
             let policy = WritePolicy::numbered(take(1)?[0]);
             rules.rule.write = policy.filter(|policy| *policy != WritePolicy::Default)?;
+        }
+        WITH_WRITES => {
+            rules.rule.write = WritePolicy::numbered(take(1)?[0])?;
+            let TableRule { flash_writes, volume_writes, object_writes, .. } = &mut rules.rule;
+            for limit in [flash_writes, volume_writes, object_writes] {
+                for number in [&mut limit.requests, &mut limit.bytes] {
+                    *number = u64::from_le_bytes(take(8)?.try_into().ok()?);
+                }
+            }
         }
         _ => return None,
     }
@@ -235,9 +258,16 @@ mod tests {
     fn rules_come_back_as_they_were_and_broken_ones_do_not() {
         let dual = TableRule { write: WritePolicy::Dual, ..some().rule };
         let policy = TableRules { rule: dual, ..some() };
-        for rules in
-            [TableRules::default(), some(), TableRules { placement: Placement::None, ..some() }, policy]
-        {
+        let volume_writes = Limit { requests: 7, bytes: 1 << 33 };
+        let writes = |write| TableRules { rule: TableRule { write, volume_writes, ..some().rule }, ..some() };
+        for rules in [
+            TableRules::default(),
+            some(),
+            TableRules { placement: Placement::None, ..some() },
+            policy,
+            writes(WritePolicy::Default),
+            writes(WritePolicy::Clean),
+        ] {
             let bytes = encode(&rules);
             assert_eq!(decode(&bytes), Some(rules));
             (0..bytes.len()).for_each(|len| assert_eq!(decode(&bytes[..len]), None, "{len} bytes"));

@@ -243,6 +243,18 @@ impl Log {
         order.room.wants_checkpoint(order.used())
     }
 
+    /// Whether room is so short, or somebody waits for it, that pages are flushed whatever limits tables have.
+    pub fn needs_checkpoint(&self) -> bool {
+        let order = self.order.lock();
+        order.room.needs_checkpoint(order.used()) || self.room_waiters.load(Ordering::SeqCst) > 0
+    }
+
+    /// How far it has come from where a checkpoint is wanted to where it is needed: blocks, and all of them.
+    pub fn pressure(&self) -> (u64, u64) {
+        let order = self.order.lock();
+        order.room.pressure(order.used())
+    }
+
     /// The checkpoint worker looks now: who comes later asks anew.
     pub fn checkpoint_heard(&self) {
         self.checkpoint_asked.store(false, Ordering::SeqCst);

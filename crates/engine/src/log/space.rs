@@ -20,6 +20,8 @@ const KEPT_FROM_NEW: u64 = 6;
 const KEPT_FOR_CHECKPOINT: u64 = 16;
 /// A checkpoint is wanted when one block in so many is in use.
 const CHECKPOINT_AT: u64 = 2;
+/// Room is needed when so many blocks of a hundred are in use: new work goes on a little longer.
+const NEEDED_AT: u64 = 75;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
@@ -63,6 +65,17 @@ impl Room {
 
     pub fn wants_checkpoint(&self, used: u64) -> bool {
         (used + self.reserved) * CHECKPOINT_AT > self.blocks
+    }
+
+    /// Whether no limit of anybody's may hold the checkpoint back.
+    pub fn needs_checkpoint(&self, used: u64) -> bool {
+        (used + self.reserved) * 100 > self.blocks * NEEDED_AT
+    }
+
+    /// How far it has come from where a checkpoint is wanted to where it is needed: blocks, and all of them.
+    pub fn pressure(&self, used: u64) -> (u64, u64) {
+        let (from, to) = (self.blocks / CHECKPOINT_AT, self.blocks * NEEDED_AT / 100);
+        ((used + self.reserved).saturating_sub(from), to - from)
     }
 }
 

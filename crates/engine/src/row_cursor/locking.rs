@@ -5,9 +5,11 @@
 
 use super::{Cursor, Look, RowLock};
 use crate::btree;
+use crate::btree::TreeError;
 use crate::error::Result;
 use crate::lock::Mode;
 use crate::row::{self, Head};
+use crate::txn::rows::apart::Opened;
 use crate::txn::rows::locking::{Beside, How, Locked};
 use crate::txn::{Lock, State};
 
@@ -244,8 +246,10 @@ impl Cursor {
                 }
             }
             self.last_entry.set(&self.key);
-            if !self.open_value()? {
-                continue;
+            match self.open_value()? {
+                Opened::Whole => {}
+                Opened::Stale => continue,
+                Opened::Hollow(page) => return Err(TreeError::Hollow { page }.into()),
             }
             if self.index == 0 {
                 return Ok(Look::Seen);

@@ -1,12 +1,13 @@
 //! What a reader without locks sees of an entry: as a rule what the tree's cursor copied, where it lies.
 
 use super::{Cursor, Look};
+use crate::btree::TreeError;
 use crate::error::{Error, Result};
 use crate::planted;
 use crate::row::{self, Head};
 use crate::txn::Lock;
 use crate::txn::rows::STALE_MAX;
-use crate::txn::rows::apart::{Asked, payload};
+use crate::txn::rows::apart::{self, Asked, Opened};
 use crate::version::{Reader, Seen, head_of, seen};
 use terrace_tier::pool::Access;
 
@@ -69,7 +70,11 @@ impl Cursor {
             if self.is_of_own_row(reader)? {
                 // The row as the reader sees it is the newest, and so are its entries.
                 let there = self.read_again()? && !head_of(&self.value)?.deleted();
-                return Ok(if there && self.open_value()? { Look::Seen } else { Look::Nothing });
+                return Ok(if there && self.open_value()? == Opened::Whole {
+                    Look::Seen
+                } else {
+                    Look::Nothing
+                });
             }
             match seen(
                 self.txn.core(),
@@ -89,8 +94,18 @@ impl Cursor {
                     continue;
                 }
             }
-            if self.open_value()? {
-                return Ok(Look::Seen);
+            match self.open_value()? {
+                Opened::Whole => return Ok(Look::Seen),
+                Opened::Stale => {}
+                // Who reads what is not committed reads it as it will be again.
+                Opened::Hollow(_) if reader.view.is_none() => {
+                    let txn = self.txn.clone();
+                    return txn.with_view_of_now(|now| match self.read_again()? {
+                        true => self.look_closely(now),
+                        false => Ok(Look::Nothing),
+                    });
+                }
+                Opened::Hollow(page) => return Err(TreeError::Hollow { page }.into()),
             }
             if !self.read_again()? {
                 return Ok(Look::Nothing);
@@ -139,12 +154,12 @@ impl Cursor {
         Ok(value.map(|value| self.value = value).is_some())
     }
 
-    /// Takes the value apart. False: it is stale.
-    pub(super) fn open_value(&mut self) -> Result<bool> {
+    /// Takes the value apart.
+    pub(super) fn open_value(&mut self) -> Result<Opened> {
         if self.index == 0 {
             self.primary_at = 0;
             let asked = Asked { enough: self.enough, parts: self.parts.as_deref() };
-            return payload(&self.table, &self.value, asked, &mut self.rest, &mut self.holes);
+            return apart::open(&self.table, &self.value, asked, &mut self.rest, &mut self.holes);
         }
         let parts = Head::decode(&self.value).and_then(|(_, rest)| row::entry_parts(rest));
         let Some((at, extra)) = parts.filter(|(at, _)| *at <= self.key.len()) else {
@@ -157,6 +172,6 @@ impl Cursor {
         self.primary_at = at;
         self.rest.clear();
         self.rest.extend_from_slice(extra);
-        Ok(true)
+        Ok(Opened::Whole)
     }
 }

@@ -13,13 +13,13 @@ use super::change::Act;
 use super::{Lock, State, Txn};
 use crate::apart::{Hole, Larges, Row};
 use crate::btree::overflow::{self, By};
-use crate::btree::{MAX_KEY, Tree};
+use crate::btree::{MAX_KEY, Tree, TreeError};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
 use crate::row::{self, Head, TxnId};
 use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
-use apart::{Asked, payload};
+use apart::{Asked, Opened};
 use terrace_tier::pool::Access;
 
 /// What a row has in a secondary index.
@@ -62,7 +62,7 @@ impl Txn {
         if let Some(side) = self.side(table) {
             return side.insert(table, key, row, entries);
         }
-        self.row_operation(|state| {
+        self.row_operation(table, |state| {
             self.put_row(state, table, key, row, false)?;
             entries.iter().try_for_each(|entry| self.insert_entry(state, table, entry))
         })
@@ -81,7 +81,7 @@ impl Txn {
         if let Some(side) = self.side(table) {
             return side.update(table, key, row, old, new);
         }
-        self.row_operation(|state| {
+        self.row_operation(table, |state| {
             self.put_row(state, table, key, row, true)?;
             // What becomes of an entry is often a neighbour of what it was.
             state.pairs = !new.is_empty();
@@ -97,16 +97,16 @@ impl Txn {
         if let Some(side) = self.side(table) {
             return side.delete(table, key, entries);
         }
-        self.row_operation(|state| {
+        self.row_operation(table, |state| {
             self.mark(state, table, 0, key)?;
             entries.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key))
         })
     }
 
-    fn row_operation(&self, work: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+    fn row_operation(&self, table: &Table, work: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         let _scope = self.cancellable();
         let mut state = self.state.lock();
-        self.pay(&mut state);
+        self.pay(&mut state, table);
         self.start(&mut state)?;
         let before = state.last;
         let done = work(&mut state);
@@ -118,9 +118,9 @@ impl Txn {
     }
 
     /// Waits for purge and for slots, if they are late, as one more change has to.
-    fn pay(&self, state: &mut State) {
+    fn pay(&self, state: &mut State, table: &Table) {
         self.core.slow_down(&mut state.owed);
-        self.core.keep_pace(&mut state.owed_for_slots);
+        self.core.keep_pace(table, &mut state.owed_for_slots);
     }
 
     fn put_row(&self, state: &mut State, table: &Table, key: &[u8], row: Row<'_>, there: bool) -> Result<()> {
@@ -218,7 +218,7 @@ impl Txn {
         let Some((head, rest)) = Head::decode(value) else {
             return Err(Error::Corrupt("a value without a head".into()));
         };
-        self.row_operation(|state| {
+        self.row_operation(table, |state| {
             if index > 0 {
                 return self.insert_sorted_entry(state, table, index, key, unique, rest);
             }
@@ -354,7 +354,7 @@ impl Txn {
         Ok(found.unwrap_or(TryGet::WouldBlock))
     }
 
-    /// A consistent read of one row, or of what is wanted of it (`payload`).
+    /// A consistent read of one row, or of what is wanted of it (`apart::open`).
     pub(crate) fn read(
         &self,
         table: &Table,
@@ -393,8 +393,14 @@ impl Txn {
                 Seen::Nothing => return Ok(false),
                 Seen::Stale => continue,
             };
-            if payload(table, &value, asked, out, holes)? {
-                return Ok(true);
+            match apart::open(table, &value, asked, out, holes)? {
+                Opened::Whole => return Ok(true),
+                Opened::Stale => {}
+                // Who reads what is not committed reads it as it will be again.
+                Opened::Hollow(_) if reader.view.is_none() => {
+                    return self.with_view_of_now(|now| self.read(table, now, key, asked, out, holes));
+                }
+                Opened::Hollow(page) => return Err(TreeError::Hollow { page }.into()),
             }
         }
         Err(Error::Unavailable("a row changes faster than it can be read".into()))

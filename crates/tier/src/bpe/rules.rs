@@ -1,9 +1,12 @@
 //! Quotas and placement at work on flash: which class a page is of, and what becomes of pages when rules change.
 
 use super::{Bpe, State, mark_of};
+use crate::below::Tier;
 use crate::page::{PAGE_SIZE, PageId};
 use crate::quota::{Class, Holder, Placement, Rules, SpaceRule};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_io::clock::Clock;
 
 /// Classes at the most, that of all others among them.
 pub const CLASSES_MAX: usize = 1 << Class::BITS;
@@ -22,8 +25,8 @@ impl State {
 
 impl Bpe {
     /// Set once, before pages come.
-    pub fn set_rules(&self, rules: Arc<Rules>) {
-        assert!(self.rules.set(rules).is_ok(), "the rules are set twice");
+    pub fn set_rules(&self, rules: Arc<Rules>, clock: Arc<dyn Clock>) {
+        assert!(self.rules.set((rules, clock)).is_ok(), "the rules are set twice");
         self.rules_changed();
     }
 
@@ -34,12 +37,26 @@ impl Bpe {
     }
 
     pub(super) fn rule_of(&self, id: PageId) -> Option<SpaceRule> {
-        self.rules.get()?.of(id.space)
+        let (rules, _) = self.rules.get()?;
+        rules.of(id.space)
+    }
+
+    /// Whether the page's table has tokens left for a fill, which takes one. A page is dropped for want of them: nobody waits.
+    pub(super) fn may_fill(&self, rule: Option<&SpaceRule>) -> bool {
+        let (Some(rule), Some((_, clock))) = (rule, self.rules.get()) else { return true };
+        let (table, now, bytes) = (&rule.table, clock.now(), PAGE_SIZE as u64);
+        let may = table.write_room(Tier::Flash, now, bytes) > 0;
+        if may {
+            table.wrote(Tier::Flash, now, 1, bytes);
+        } else {
+            table.fills_refused.fetch_add(1, Ordering::Relaxed);
+        }
+        may
     }
 
     /// The rules are others now. Pages that are on flash keep their class until `classify`, or until they are met.
     pub fn rules_changed(&self) {
-        let Some(rules) = self.rules.get() else { return };
+        let Some((rules, _)) = self.rules.get() else { return };
         let mut guard = self.state.lock();
         let state = &mut *guard;
         if state.off.is_some() {

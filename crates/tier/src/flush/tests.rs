@@ -17,6 +17,7 @@ use terrace_io::disk::Disk;
 use terrace_sim::{SimDisk, SimWorld};
 
 mod forget;
+mod limit;
 
 const SPACE: SpaceId = SpaceId(16);
 

@@ -86,6 +86,9 @@ impl Flusher {
     pub fn write_through(&self, pages: &[PageId], patience: Nanos) -> Result<(), FlushError> {
         let clock = &self.pool.world.clock;
         let mut left = pages.to_vec();
+        if left.is_empty() {
+            return Ok(());
+        }
         let mut since = clock.now();
         loop {
             let progress = self.progress.ticket();
@@ -93,7 +96,10 @@ impl Flusher {
                 return Err(error);
             }
             let before = left.len();
-            left = self.write_some(&left)?;
+            let asked = clock.now();
+            let max = self.wait_to_write(left[0].space)?;
+            since += clock.now() - asked;
+            left = self.write_in_turn(left, max)?;
             if left.is_empty() {
                 return Ok(());
             }
@@ -112,6 +118,16 @@ impl Flusher {
             }
             self.pool.world.sched.wait(&self.progress, progress, Some(LOOK));
         }
+    }
+
+    /// One round, of up to `max` pages if their table has a limit. Returns those that are not written yet.
+    fn write_in_turn(&self, mut pages: Vec<PageId>, max: usize) -> Result<Vec<PageId>, FlushError> {
+        let space = pages[0].space;
+        let in_turn = pages.iter().take(max).take_while(|id| id.space == space).count();
+        let later = pages.split_off(if self.writes.limit() { in_turn } else { pages.len() });
+        let mut left = self.write_some(&pages)?;
+        left.extend(later);
+        Ok(left)
     }
 
     /// One round. Returns the pages that could not be written now.
@@ -202,6 +218,9 @@ impl Flusher {
         let pages = std::mem::take(&mut written.pages);
         let first: Glsn = pages.iter().map(|(copy, ..)| copy.first_change).min().unwrap_or(0);
         self.unmapped.lock().push_back((first, range.end));
+        for of_space in pages.chunk_by(|(a, ..), (b, ..)| a.id.space == b.id.space) {
+            self.charge(of_space[0].0.id.space, of_space.len() as u64);
+        }
         for (copy, ..) in &pages {
             // A new page's number may have had a copy there.
             if let Some(flash) = self.flash() {

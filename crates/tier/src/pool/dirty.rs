@@ -124,7 +124,18 @@ impl Pool {
 
     /// Up to `max` dirty frames, the oldest first change first: temporary ones come last.
     pub fn oldest_dirty_frames(&self, max: usize) -> Vec<FrameNo> {
-        self.dirty.lock().iter().take(max).map(|(_, no)| *no).collect()
+        self.oldest_dirty_frames_that(max, |_, _| true)
+    }
+
+    /// The same, past those pages that are not to be flushed: of each its name and first change.
+    pub fn oldest_dirty_frames_that(
+        &self,
+        max: usize,
+        mut are: impl FnMut(PageId, Glsn) -> bool,
+    ) -> Vec<FrameNo> {
+        let dirty = self.dirty.lock();
+        let frames = dirty.iter().filter(|(first, no)| are(self.frame(*no).id(), *first));
+        frames.take(max).map(|(_, no)| *no).collect()
     }
 
     /// Up to `max` dirty frames near the end of `old`: their eviction is near.

@@ -1,4 +1,7 @@
 use super::*;
+use crate::below::Tier;
+use std::sync::atomic::Ordering;
+use terrace_io::clock::Nanos;
 
 fn holder(table: u32, keep: bool, used: u32, min: u32, max: u32) -> Holder {
     Holder { table, keep, used, min, max }
@@ -208,4 +211,36 @@ fn what_is_taken_beyond_a_turn_is_paid_in_full_by_the_next() {
     table.charge(Tier::Object, now, 15, 15 * 16384);
     assert_eq!(table.take(Tier::Volume, now, 1, 16384), 16 * SECOND - burst);
     assert_eq!(table.waits.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn writes_have_buckets_of_their_own_and_are_made_while_nothing_is_owed() {
+    const SECOND: Nanos = 1_000_000_000;
+    let (volume_limit, volume_writes) = (Limit { requests: 10, bytes: 0 }, Limit { requests: 100, bytes: 0 });
+    let object_writes = Limit { requests: 0, bytes: 1 << 20 };
+    let rule = TableRule { volume_limit, volume_writes, object_writes, ..TableRule::default() };
+    let rules = Rules::default();
+    rules.set(vec![
+        (1, rule, vec![(SpaceId(20), Placement::Default)]),
+        (2, TableRule { volume_limit, ..TableRule::default() }, vec![(SpaceId(30), Placement::Default)]),
+    ]);
+    assert!(rules.limit_writes() && rules.limiting_writes(SpaceId(30)).is_none(), "reads alone are limited");
+    let (table, now) = (rules.limiting_writes(SpaceId(20)).unwrap(), 100 * SECOND);
+    assert_eq!(table.write_room(Tier::Volume, now, 16384), 11);
+    (0..11).for_each(|_| table.wrote(Tier::Volume, now, 1, 16384));
+    assert_eq!((table.write_room(Tier::Volume, now, 16384), table.over.load(Ordering::Relaxed)), (0, 0));
+    assert_eq!(table.take(Tier::Volume, now, 1, 16384), 0, "reads have their own");
+    assert_eq!(table.write_room(Tier::Flash, now, 16384), u64::MAX);
+    let wait = table.write_wait(Tier::Volume, now);
+    assert_eq!((wait, table.write_room(Tier::Volume, now + wait, 16384)), (SECOND / 100, 1));
+    // Those who cannot wait leave no more than a second.
+    table.wrote(Tier::Volume, now, 5000, 5000 * 16384);
+    assert_eq!((table.write_wait(Tier::Volume, now), table.over.load(Ordering::Relaxed)), (SECOND, 5000));
+    // One write may be more than what the bucket holds, and those that follow pay. What it was less comes back.
+    table.wrote(Tier::Object, now, 1, 2 << 20);
+    assert_eq!(table.write_wait(Tier::Object, now), 19 * SECOND / 10);
+    table.wrote_less(Tier::Object, 1 << 20);
+    assert_eq!(table.write_wait(Tier::Object, now), 9 * SECOND / 10);
+    let found = TableRule { object_writes: Limit { requests: 1, bytes: 5 }, ..rule }.faults(&[]).join("; ");
+    assert!(found.contains("OBJECT_WRITE_BANDWIDTH = 5"), "{found}");
 }

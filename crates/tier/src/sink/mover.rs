@@ -64,12 +64,13 @@ pub enum Sunk {
 }
 
 impl Mover {
-    /// The store is this instance's (`Fence::keep_up`).
-    pub fn sink(&self, block: BlockId) -> Result<Sunk, SinkError> {
+    /// The store is this instance's (`Fence::keep_up`). Returns the object's bytes, too.
+    pub fn sink(&self, block: BlockId) -> Result<(Sunk, usize), SinkError> {
         let codec = self.objects.codecs.of(block.space);
         let mut place = self.room.take(self.expected(block, codec));
-        let Some(gathered) = self.gather(block, codec)? else { return Ok(Sunk::Nothing) };
-        place.fit(gathered.pages.iter().map(|(_, _, body)| body.len()).sum());
+        let Some(gathered) = self.gather(block, codec)? else { return Ok((Sunk::Nothing, 0)) };
+        let bytes = gathered.pages.iter().map(|(_, _, body)| body.len()).sum();
+        place.fit(bytes);
         self.sched.point("sink-gathered");
         let Gathered { pages, taken, snapshot_version } = gathered;
         let (key, shape) = self.put(block, snapshot_version, &pages)?;
@@ -84,12 +85,12 @@ impl Mover {
         if !matches!(published, Ok(Some(_))) {
             self.collector.orphan(key);
         }
-        let Some(range) = published? else { return Ok(Sunk::Gone) };
+        let Some(range) = published? else { return Ok((Sunk::Gone, bytes)) };
         self.sched.point("sink-published");
         // Slots come free, and the old object may go, only now.
         self.redo.make_durable(range.end)?;
         self.map.settle();
-        Ok(Sunk::Put { pages: taken.len() as u32 })
+        Ok((Sunk::Put { pages: taken.len() as u32 }, bytes))
     }
 
     /// Puts the pages under a new key. A key whose fate is not known when we give up is left to collection.

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::row::{self, APART, Head, LARGE};
 use crate::table::Table;
 use std::borrow::Cow;
+use terrace_tier::page::PageId;
 use terrace_tier::pool::Access;
 
 /// A row as its leaf has it: the flags, and what follows the head.
@@ -99,8 +100,17 @@ pub(super) fn names(old: Option<(Head, &[u8])>, larges: &[Large]) -> bool {
     larges.iter().all(names)
 }
 
-/// The row of a primary value, or what is wanted of it: where parts are missing then is added to `holes`. False: a large value
-/// that it names is gone, so the copy is stale.
+/// What came of opening a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Opened {
+    Whole,
+    /// A large value that it names is gone, so the copy is stale.
+    Stale,
+    /// A crash has left a large value that it names without its bytes: who wrote it was not committed, and is going back.
+    Hollow(PageId),
+}
+
+/// As `open`, for who reads what is committed, or has locked the row. False: it is stale.
 pub(crate) fn payload(
     table: &Table,
     value: &[u8],
@@ -108,6 +118,21 @@ pub(crate) fn payload(
     out: &mut Vec<u8>,
     holes: &mut Vec<Hole>,
 ) -> Result<bool> {
+    match open(table, value, want, out, holes)? {
+        Opened::Whole => Ok(true),
+        Opened::Stale => Ok(false),
+        Opened::Hollow(page) => Err(TreeError::Hollow { page }.into()),
+    }
+}
+
+/// The row of a primary value, or what is wanted of it: where parts are missing then is added to `holes`.
+pub(crate) fn open(
+    table: &Table,
+    value: &[u8],
+    want: Asked<'_>,
+    out: &mut Vec<u8>,
+    holes: &mut Vec<Hole>,
+) -> Result<Opened> {
     let Some((head, rest)) = Head::decode(value) else {
         return Err(Error::Corrupt("a value without a head".into()));
     };
@@ -115,7 +140,7 @@ pub(crate) fn payload(
     holes.clear();
     if head.in_leaf() {
         out.extend_from_slice(rest);
-        return Ok(true);
+        return Ok(Opened::Whole);
     }
     let read = |large: Large, enough: usize, out: &mut Vec<u8>| match overflow::read_start(
         table.tree(0)?.space(),
@@ -124,8 +149,9 @@ pub(crate) fn payload(
         Access::Scan,
         out,
     ) {
-        Ok(()) => Ok(true),
-        Err(TreeError::Gone { .. }) => Ok(false),
+        Ok(()) => Ok(Opened::Whole),
+        Err(TreeError::Gone { .. }) => Ok(Opened::Stale),
+        Err(TreeError::Hollow { page }) => Ok(Opened::Hollow(page)),
         Err(error) => Err(error.into()),
     };
     if head.large() {
@@ -138,7 +164,7 @@ pub(crate) fn payload(
         return Err(Error::Corrupt("a row whose parts cannot be told".into()));
     };
     if want.enough == 0 {
-        return Ok(true);
+        return Ok(Opened::Whole);
     }
     let mut from = 0;
     for part in parts {
@@ -146,15 +172,16 @@ pub(crate) fn payload(
         out.extend_from_slice(&body[from..at]);
         from = at;
         if want.parts.is_none_or(|wants| wants(body, part.name)) {
-            if !read(part.large, ALL, out)? {
-                return Ok(false);
+            let opened = read(part.large, ALL, out)?;
+            if opened != Opened::Whole {
+                return Ok(opened);
             }
         } else {
             holes.push(Hole { at: out.len() as u32, len: part.large.len, name: part.name });
         }
     }
     out.extend_from_slice(&body[from..]);
-    Ok(true)
+    Ok(Opened::Whole)
 }
 
 /// Of a large value, all bytes.

@@ -43,7 +43,7 @@ impl Txn {
         if let Some(side) = self.side(table) {
             return side.change_rows(table, changes);
         }
-        self.row_operation(|state| {
+        self.row_operation(table, |state| {
             // Rows last; equal keys stay in order.
             changes.sort_by_cached_key(|change| (change.index.wrapping_sub(1), change.head()));
             state.has_past = true;
@@ -62,7 +62,7 @@ impl Txn {
             change.put.is_some_and(|row| row.len() + row::HEAD > max_inline_value(change.key.len()))
         };
         for run in changes.chunk_by(|a, b| is_large(a) == is_large(b)) {
-            run.iter().for_each(|_| self.pay(state));
+            run.iter().for_each(|_| self.pay(state, table));
             if is_large(&run[0]) {
                 for KeyChange { key, put, .. } in run {
                     self.put_row(state, table, key, put.unwrap_or(&[]).into(), true)?;

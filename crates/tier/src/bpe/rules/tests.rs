@@ -3,7 +3,7 @@ use crate::admission::filter::Rule;
 use crate::bpe::{BpeSettings, BpeWorker, Evicted, Found};
 use crate::page::{self, PageKind, SpaceId, Tag};
 use crate::path::Leaving;
-use crate::quota::{Share, TableRule};
+use crate::quota::{Limit, Share, TableRule};
 use std::sync::atomic::Ordering;
 use terrace_io::sched::Worker as _;
 use terrace_sim::SimWorld;
@@ -24,7 +24,7 @@ struct Flash {
     bpe: Arc<Bpe>,
     worker: BpeWorker,
     rules: Arc<Rules>,
-    _sim: SimWorld,
+    sim: SimWorld,
 }
 
 impl Flash {
@@ -35,8 +35,8 @@ impl Flash {
             BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission: Rule::Ghost, warm: true };
         let bpe = Arc::new(Bpe::open(&*sim.disk("flash"), settings));
         let rules = Arc::new(Rules::default());
-        bpe.set_rules(rules.clone());
-        Flash { worker: BpeWorker(bpe.clone()), bpe, rules, _sim: sim }
+        bpe.set_rules(rules.clone(), sim.world().clock);
+        Flash { worker: BpeWorker(bpe.clone()), bpe, rules, sim }
     }
     /// Table, space, minimum and cap in pages, placement.
     fn set(&self, tables: &[(u32, u32, u64, u64, Placement)]) {
@@ -114,6 +114,29 @@ fn what_is_kept_comes_without_evidence_and_stays_and_none_never_comes() {
     flash.scan(20, 300, 1);
     assert_eq!(flash.count(20, 300), 100);
     assert_eq!(flash.evict(id(40, 1), 3), Evicted::Dropped, "all that is there is kept");
+}
+
+/// Nobody waits for flash: what a table may not fill it does not get, and another's page takes no notice.
+#[test]
+fn fills_beyond_a_tables_limit_are_refused_and_counted() {
+    let mut flash = Flash::new(100);
+    let flash_writes = Limit { requests: 10, bytes: 0 };
+    let rule = TableRule { flash_writes, ..TableRule::default() };
+    flash.rules.set(vec![(1, rule, vec![(SpaceId(20), Placement::Keep)])]);
+    flash.bpe.rules_changed();
+    flash.sim.clock.advance(1_000_000_000);
+    let queued = |flash: &mut Flash, space, from: u32| {
+        (from..from + 20).filter(|n| flash.evict(id(space, *n), 2) == Evicted::Queued).count()
+    };
+    assert_eq!((queued(&mut flash, 20, 0), queued(&mut flash, 30, 0)), (2, 20));
+    flash.sim.clock.advance(500_000_000);
+    assert_eq!(queued(&mut flash, 20, 20), 2, "a bucket holds a tenth of a second");
+    let table = flash.rules.of(SpaceId(20)).unwrap().table;
+    assert_eq!(table.fills_refused.load(Ordering::Relaxed), 36);
+    // A copy that may not be rewritten is not there any more.
+    assert!(
+        flash.has(id(20, 0)) && !flash.bpe.rewrite(id(20, 0), &image(id(20, 0)).0) && !flash.has(id(20, 0))
+    );
 }
 
 #[test]
@@ -198,7 +221,7 @@ fn pages_that_the_last_run_left_belong_to_their_tables_when_they_are_known() {
             BpeSettings { owner: 1, flash_bytes, queue_pages: 16, admission: Rule::Ghost, warm: true };
         let bpe = Arc::new(Bpe::open(&*disk, settings));
         let rules = Arc::new(Rules::default());
-        bpe.set_rules(rules.clone());
+        bpe.set_rules(rules.clone(), sim.world().clock);
         let rule = TableRule { flash: Share { min: 0, max: 60 * PAGE_SIZE as u64 }, ..TableRule::default() };
         let table = |id, rule, space, placement| (id, rule, vec![(SpaceId(space), placement)]);
         rules.set(vec![
@@ -206,7 +229,7 @@ fn pages_that_the_last_run_left_belong_to_their_tables_when_they_are_known() {
             table(8, TableRule::default(), 40, Placement::None),
         ]);
         bpe.rules_changed();
-        Flash { worker: BpeWorker(bpe.clone()), bpe, rules, _sim: SimWorld::new(2) }
+        Flash { worker: BpeWorker(bpe.clone()), bpe, rules, sim: SimWorld::new(2) }
     };
     let mut flash = open();
     flash.rules.set(vec![]);

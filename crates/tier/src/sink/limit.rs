@@ -1,0 +1,96 @@
+//! A table's limit of writes to the object store, at work. CloudJump III §3.1.
+//!
+//! Blocks of a table that has no tokens left stay in the object buffer, and others sink. Before slots run out the limit yields: where
+//! few are left, and blocks of others would not give enough. What is put then is counted (`Table::over`). Who asks for a block to
+//! be sunk does not wait either.
+//!
+//! A block takes its tokens before it is gathered, for a whole block, and gets back what it was less.
+
+use super::policy;
+use super::{Sinker, State};
+use crate::below::Tier;
+use crate::map::BufferedBlock;
+use crate::page::SpaceId;
+use crate::quota::Table;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_io::clock::Nanos;
+
+/// The most that a block costs.
+const BLOCK: u64 = super::mover::BLOCK_BYTES as u64;
+/// How often it is looked whether a limit yields, in nanoseconds.
+const LOOK: Nanos = 50_000_000;
+
+/// Free slots of so many below which limits yield: by then those who change other tables' rows are hardly slowed.
+pub fn yields_at(slots: u32) -> u32 {
+    policy::low(slots) / 4 * 3
+}
+
+/// What limits say of the blocks that could sink.
+pub(super) struct InTurn {
+    pub blocks: Vec<BufferedBlock>,
+    /// Whether they are to sink though their tables have no tokens.
+    pub yields: bool,
+    /// Until some that are held back may sink; None: none are.
+    pub wait: Option<Nanos>,
+}
+
+impl Sinker {
+    fn limiting(&self, space: SpaceId) -> Option<Arc<Table>> {
+        self.rules.get()?.limiting_writes(space)
+    }
+
+    /// Of these blocks, those that may sink now. `needed` slots are wanted, of `slots` that many are free.
+    pub(super) fn in_turn(
+        &self,
+        blocks: Vec<BufferedBlock>,
+        needed: u32,
+        (slots, free): (u32, u32),
+    ) -> InTurn {
+        if !self.rules.get().is_some_and(|rules| rules.limit_writes()) {
+            return InTurn { blocks, yields: false, wait: None };
+        }
+        let now = self.world.clock.now();
+        let (mut others, mut held) = (Vec::new(), Vec::new());
+        for block in blocks {
+            let table = self.limiting(block.block.space);
+            match table.filter(|table| table.write_room(Tier::Object, now, BLOCK) == 0) {
+                Some(table) => held.push((block, table)),
+                None => others.push(block),
+            }
+        }
+        let rules = self.rules.get().map_or(Vec::new(), |rules| rules.all());
+        rules.iter().for_each(|(_, rule)| rule.table.blocks_held.store(0, Ordering::Relaxed));
+        let sinking = others.iter().filter(|block| block.block.space.sinks());
+        let enough = sinking.map(|block| u64::from(block.slots)).sum::<u64>() >= u64::from(needed);
+        // Where limits yield it is still who changes the table's rows that is slowed.
+        held.iter().for_each(|(_, table)| _ = table.blocks_held.fetch_add(1, Ordering::Relaxed));
+        if free < yields_at(slots) && !enough {
+            others.extend(held.into_iter().map(|(block, _)| block));
+            return InTurn { blocks: others, yields: true, wait: None };
+        }
+        let waits = held.iter().map(|(_, table)| table.write_wait(Tier::Object, now));
+        let look = if needed > 0 { LOOK } else { Nanos::MAX };
+        InTurn { blocks: others, yields: false, wait: waits.min().map(|wait| wait.clamp(1, look)) }
+    }
+
+    /// A block of the space is to sink: takes its tokens. False: there are none.
+    pub(super) fn takes_turn(&self, space: SpaceId, state: &State) -> bool {
+        let Some(table) = self.limiting(space) else { return true };
+        state.yields || table.write_room(Tier::Object, self.world.clock.now(), BLOCK) > 0
+    }
+
+    /// A block is about to be put.
+    pub(super) fn pay(&self, space: SpaceId) {
+        if let Some(table) = self.limiting(space) {
+            table.wrote(Tier::Object, self.world.clock.now(), 1, BLOCK);
+        }
+    }
+
+    /// It came to so many bytes.
+    pub(super) fn give_back(&self, space: SpaceId, bytes: usize) {
+        if let Some(table) = self.limiting(space) {
+            table.wrote_less(Tier::Object, BLOCK.saturating_sub(bytes as u64));
+        }
+    }
+}
