@@ -78,3 +78,5 @@ pub static RANGE_NOT_SPLIT: Switch = Switch::new();
 pub static OTHERS_PAGE_FREED: Switch = Switch::new();
 /// Rows that are taken together with one that the reader sees are not asked whose they are.
 pub static SEEN_WITH_NEIGHBOUR: Switch = Switch::new();
+/// Pages of freed values that a crash brings back take room again.
+pub static FREED_BROUGHT_BACK: Switch = Switch::new();

@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use terrace_tier::below::ReadError;
 use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::{PageId, PageKind, SpaceId};
 use terrace_tier::pages::{Pages, Pin};
@@ -101,6 +102,18 @@ pub fn create_in(mtr: &mut Mtr<'_>, space: SpaceId, content: Content) -> PageNo 
 pub struct Ready {
     /// They are to lie together, with what was allocated so before and will be after.
     together: bool,
+}
+
+/// Whether the page is free, and a crash now would find it so. May do I/O and wait; no latch is held.
+pub fn is_free_for_good(pages: &Pages, id: PageId) -> std::result::Result<bool, ReadError> {
+    let home = bits::home_of(id.page);
+    let kind = if home == HEADER_PAGE { PageKind::SpaceHeader } else { PageKind::Bits };
+    if id.page <= ROOT_PAGE || id.page == home || id.space < SpaceId::FIRST_USER {
+        return Ok(false);
+    }
+    let guard = pages.read(PageId::new(id.space, home), Access::Internal)?;
+    let page = guard.page();
+    Ok(page.kind() == kind as u8 && bits::is_free(page, id.page) && page.lsn() <= pages.redo().durable())
 }
 
 /// Numbers from the header.
