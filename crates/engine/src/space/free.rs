@@ -11,7 +11,7 @@
 //! Latches: the header, then homes in the order of their numbers, then the page that is taken, which may have been a tree's: whoever
 //! still comes to it finds it free and waits for nothing while holding it.
 
-use super::{HEADER_PAGE, ROOT_PAGE, Ready, Space, at, bits};
+use super::{HEADER_PAGE, ROOT_PAGE, Ready, Space, SpaceCounts, at, bits};
 use crate::btree::error::{Result, TreeError};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -63,11 +63,11 @@ impl Space {
     /// For the free pages that an allocation may take: brings the homes into memory. One that cannot be had is done without: new numbers are
     /// taken then. May do I/O and wait; no latch is held.
     fn load_homes(&self) -> Result<()> {
-        let pages = self.counts_about().pages;
-        let groups = bits::homes(pages).count();
+        let SpaceCounts { pages, free, .. } = self.counts_about();
+        let groups = if free == 0 { 0 } else { bits::homes(pages).count() };
         {
             let places = self.places.lock();
-            if places.loaded == groups || places.given_up {
+            if places.loaded >= groups || places.given_up {
                 return Ok(());
             }
         }
