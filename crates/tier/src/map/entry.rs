@@ -127,6 +127,10 @@ impl<'a> Entry<'a> {
     pub fn offset(self, i: usize) -> usize {
         (0..i).filter(|j| self.in_object(*j)).map(|j| self.length(j)).sum()
     }
+    /// No page of the block has a current image.
+    pub fn is_empty(self) -> bool {
+        self.page.bytes(self.at + TAGS, 4 * PAGES).iter().all(|b| *b == 0)
+    }
     pub fn is_unused(self) -> bool {
         self.page.bytes(self.at, ENTRY).iter().all(|b| *b == 0)
     }
@@ -166,6 +170,13 @@ pub fn clear_page(page: &mut PageMut<'_>, index: u32, i: usize) {
     let at = PAGE_HEADER + index as usize * ENTRY;
     page.write_u32(at + TAGS + 4 * i, 0);
     write_slot(page, at, i, 0);
+}
+
+/// No page of the block needs its object.
+pub fn clear_object(page: &mut PageMut<'_>, index: u32) {
+    let at = PAGE_HEADER + index as usize * ENTRY;
+    page.write_u64(at + SEQUENCE, 0);
+    page.write(at + PRESENT, &[0; PAGES / 8]);
 }
 
 fn write_slot(page: &mut PageMut<'_>, at: usize, i: usize, stored: u32) {

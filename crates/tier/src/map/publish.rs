@@ -187,17 +187,17 @@ impl Map {
         Ok(Some(range))
     }
 
-    /// Log room for clearing so many pages.
+    /// Log room for clearing so many pages, each in a block of its own at worst.
     pub fn room_to_clear(&self, pages: usize, urgency: Urgency) -> Result<LogRoom, LogError> {
-        self.redo.clone().reserve(pages as u64 * (SLOT_REDO + record_bound(64)), urgency)
+        self.redo.clone().reserve(pages as u64 * (2 * SLOT_REDO + record_bound(64)), urgency)
     }
 
-    /// No image of these pages is current any more: they are free. Their slots become free when the record is durable. Waits for nothing.
-    /// None: none of them had one.
+    /// No image of these pages is current any more: they are free. Their slots become free when the record is durable, and then the object
+    /// of a block that has no other pages is collected. Waits for nothing. None: none of them had an image.
     pub fn clear(&self, room: &mut LogRoom, pages: &[PageId]) -> Option<LsnRange> {
         let mut inner = self.inner.write();
         let mut ops = Ops::new();
-        let mut released = Vec::new();
+        let (mut released, mut objects) = (Vec::new(), Vec::new());
         for id in pages {
             let (group, index) = group_of(id.block());
             let Some(number) = inner.index.get(&(id.space, group)).copied() else { continue };
@@ -207,6 +207,11 @@ impl Map {
             }
             released.extend(entry.slot(id.in_block()).map(|slot| (slot, id.block())));
             entry::clear_page(&mut inner.page_mut(number, &mut ops), index, id.in_block());
+            let entry = inner.entry(number, index);
+            if let Some(key) = entry.object().filter(|_| entry.is_empty()) {
+                entry::clear_object(&mut inner.page_mut(number, &mut ops), index);
+                objects.push(key);
+            }
         }
         if ops.is_empty() {
             return None;
@@ -215,6 +220,12 @@ impl Map {
         for (slot, block) in released {
             inner.slots.release_at(range.end, slot);
             inner.buffered.gave_up(block, 1);
+        }
+        let any = !objects.is_empty();
+        objects.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));
+        drop(inner);
+        if any {
+            self.slots_wanted.notify(); // there are objects to collect
         }
         Some(range)
     }
