@@ -104,14 +104,15 @@ pub struct Ready {
     together: bool,
 }
 
-/// Whether the page is free, and a crash now would find it so. May do I/O and wait; no latch is held.
+/// Whether the page is free, and a crash now would find it so. Where the store would have to be asked, which may be dead, it is not
+/// known to be. May do I/O and wait; no latch is held.
 pub fn is_free_for_good(pages: &Pages, id: PageId) -> std::result::Result<bool, ReadError> {
-    let home = bits::home_of(id.page);
-    let kind = if home == HEADER_PAGE { PageKind::SpaceHeader } else { PageKind::Bits };
-    if id.page <= ROOT_PAGE || id.page == home || id.space < SpaceId::FIRST_USER {
+    let home = PageId::new(id.space, bits::home_of(id.page));
+    let kind = if home.page == HEADER_PAGE { PageKind::SpaceHeader } else { PageKind::Bits };
+    if id.page <= ROOT_PAGE || id == home || id.space < SpaceId::FIRST_USER || pages.is_far(home) {
         return Ok(false);
     }
-    let guard = pages.read(PageId::new(id.space, home), Access::Internal)?;
+    let guard = pages.read(home, Access::Internal)?;
     let page = guard.page();
     Ok(page.kind() == kind as u8 && bits::is_free(page, id.page) && page.lsn() <= pages.redo().durable())
 }

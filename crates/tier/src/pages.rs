@@ -165,6 +165,11 @@ impl Pages {
         self.pool.prefetch(Stretch { from, count });
     }
 
+    /// Whether the page is neither in memory nor in a slot, but in the object store. Does no I/O.
+    pub fn is_far(&self, id: PageId) -> bool {
+        self.pool.is_far(id)
+    }
+
     /// Whether the page, made anew, takes no room below that has to be asked for. Does no I/O.
     pub fn has_place(&self, id: PageId) -> bool {
         self.pool.has_place(id)

@@ -373,6 +373,10 @@ impl Pool {
         })
     }
 
+    pub(crate) fn is_far(&self, id: PageId) -> bool {
+        !self.has(id) && self.below.held(id) == Held::InObject
+    }
+
     pub(crate) fn has(&self, id: PageId) -> bool {
         self.table.with(&self.arena, id, |no| no.is_some())
     }

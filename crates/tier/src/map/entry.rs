@@ -13,7 +13,7 @@
 //! | 32 | 8 | its sequence; 0 = no object |
 //! | 40 | 8 | its snapshot version |
 //! | 48 | 16 | a bit for each page that the object has |
-//! | 64 | 512 | a tag for each page; 0 = never written |
+//! | 64 | 512 | a tag for each page; 0 = never written, or free |
 //! | 576 | 128 | stored length of each page in the object, in units of 64 bytes, less one |
 //! | 704 | 384 | slot of each page, plus one, 24 bits; 0 = none |
 
