@@ -124,16 +124,25 @@ std::string engine_in(const fs::path &file)
   return at + 2 + length > frm.size() ? "" : frm.substr(at + 2, length);
 }
 
-bool is_of_another_engine(const std::string &table)
+/** The number of the engine in a table's definition; 0 if there is no such file. Engines of the server have one each; this one's is given out
+    anew by each start. */
+static uchar engine_number(const std::string &table)
 {
-  // Engines of the server have a number each; this one's is given out anew by each start.
   static const size_t ENGINE_AT= 3;
   std::ifstream in(file_of(table, ".frm"), std::ios::binary);
   uchar head[ENGINE_AT + 1];
   if (!in.read(reinterpret_cast<char *>(head), sizeof head) || head[0] != 0xfe || head[1] != 1)
-    return false;
-  return head[ENGINE_AT] < DB_TYPE_FIRST_DYNAMIC && head[ENGINE_AT] != DB_TYPE_PARTITION_DB;
+    return 0;
+  return head[ENGINE_AT];
 }
+
+bool is_of_another_engine(const std::string &table)
+{
+  const uchar number= engine_number(table);
+  return number && number < DB_TYPE_FIRST_DYNAMIC && number != DB_TYPE_PARTITION_DB;
+}
+
+bool is_of_partitions(const std::string &table) { return engine_number(table) == DB_TYPE_PARTITION_DB; }
 
 void for_each_file(const char *extension, const std::function<void(const fs::path &, const std::string &)> &each)
 {

@@ -31,6 +31,8 @@ std::string version_in(const std::filesystem::path &frm);
 std::string engine_in(const std::filesystem::path &frm);
 /** Whether the definition says that the table is certainly not this engine's, nor partitioned. */
 bool is_of_another_engine(const std::string &table);
+/** Whether the table's definition is that of a partitioned one. */
+bool is_of_partitions(const std::string &table);
 std::filesystem::path file_of(const std::string &table, const char *extension);
 
 /** Calls `each` with every file of this extension in a database, and its table. */

@@ -41,8 +41,7 @@ static std::string database_of(const std::string &name)
   return name.substr(0, name.find(FN_LIBCHAR));
 }
 
-/** The name that a hidden table had. */
-static std::string shown(const std::string &hidden)
+std::string shown(const std::string &hidden)
 {
   const size_t slash= hidden.find(FN_LIBCHAR, sizeof HIDDEN - 1);
   return slash == std::string::npos ? "" : hidden.substr(slash + 1);
@@ -382,6 +381,7 @@ static void remove_left_definitions()
 void settle_all()
 {
   Tables tables;
+  finish_drops();
   if (!list_tables(&tables))
     return;
   for (const auto &one : tables)

@@ -53,6 +53,8 @@ typedef std::map<std::string, Properties> Tables;
 bool list_tables(Tables *tables);
 /** Those that are not dropped. False: that failed. */
 bool list_shown(Tables *tables);
+/** The name that a table had before it was dropped. */
+std::string shown(const std::string &hidden);
 /** An engine's code, as of the two below. */
 int32_t properties_of(const std::string &name, Properties *properties);
 int32_t redefine(const std::string &from, const std::string &to, const Properties &properties);

@@ -44,7 +44,23 @@ static bool is_version_defined(const std::string &version)
 static bool is_half_dropped(const std::string &name)
 {
   const std::string table= table_of(name);
-  return is_partition(name) && !has_file(table, ".par") && engine_in(file_of(table, ".frm")) == "Terrace";
+  return is_partition(name) && !has_file(table, ".par") && is_of_partitions(table) && engine_in(file_of(table, ".frm")) == "Terrace";
+}
+
+void finish_drops()
+{
+  Tables all, left;
+  if (!list_tables(&all) || !list_shown(&left))
+    return;
+  std::set<std::string> done;
+  for (const auto &one : all)
+    if (one.second.has(Properties::DROPPED) && is_half_dropped(shown(one.first)) && parts_of(table_of(shown(one.first)), left).empty())
+      done.insert(table_of(shown(one.first)));
+  for (const std::string &table : done)
+  {
+    remove_definition(table);
+    sync_directory(table.substr(0, table.find(FN_LIBCHAR)));
+  }
 }
 
 void undo_exchanges()

@@ -12,6 +12,11 @@ namespace terrace {
 
 /** EXCHANGE PARTITION of which the last of three renames was not made: the partition is under the table's name, the table under a passing one. */
 void undo_exchanges();
+/**
+  DROP TABLE of a partitioned table whose list and partitions are gone: so is its definition, though the power took back that the server removed it
+  after its log said that all is done. Before the partitions are forgotten, which tell of it.
+*/
+void finish_drops();
 /** Drops what the server dropped while the volume was gone (failed_drops.h), if it has no definition of it. */
 void do_failed_drops();
 /**

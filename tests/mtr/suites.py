@@ -28,7 +28,9 @@ ENGINES = ("InnoDB", "Terrace")
 # What the server runs with: as little memory as mtr gives InnoDB, more or less.
 SERVER = {"InnoDB": ["--innodb"],
           "Terrace": ["--innodb", "--plugin-load-add=ha_terrace", "--loose-terrace-memory=33554432",
-                      "--loose-terrace-log=67108864", "--loose-terrace-foreign-keys=warn"]}
+                      "--loose-terrace-log=67108864", "--loose-terrace-foreign-keys=warn",
+                      # Tests of the stages look at the other engines' answer.
+                      "--loose-terrace-backup-stage=allow"]}
 
 # START TRANSACTION WITH CONSISTENT SNAPSHOT starts in all engines: there is to be one that says something.
 ALONE = {"InnoDB": [], "Terrace": ["--skip-innodb"]}

@@ -92,6 +92,7 @@ def test_a_backup_stage_lets_transactions_go_on(server, db, engine, run):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY) ENGINE={engine}")
     other = server.connect(database=db.name)
     run(other, "SET SESSION lock_wait_timeout = 2")
+    run(db, "SET terrace_backup_stage = allow")
     try:
         run(db, "BACKUP STAGE START")
         run(db, "BACKUP STAGE FLUSH")

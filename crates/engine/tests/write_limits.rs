@@ -129,6 +129,23 @@ fn a_limit_does_not_keep_the_log_from_its_room_nor_a_checkpoint_from_who_asks() 
 }
 
 #[test]
+fn a_commit_that_is_killed_waits_for_no_limit() {
+    let rig = Rig::new(Bytes(64 << 20), Bytes(256 << 20), None, SimWorld::new(4), volume(1));
+    for prepares in [false, true] {
+        let txn = rig.engine.begin(Isolation::ReadCommitted);
+        txn.insert(&rig.limited, &[u8::from(prepares)], &[7; 500_000], &[]).unwrap();
+        txn.cancel_handle().cancel();
+        let since = rig.now();
+        if prepares {
+            txn.prepare(b"x").unwrap();
+        }
+        txn.commit().unwrap().wait().unwrap();
+        assert!(rig.now() - since < SECOND, "{} ns", rig.now() - since);
+    }
+    assert!(rig.writes().over > 50, "{:?}", rig.writes());
+}
+
+#[test]
 fn a_limit_of_the_store_slows_who_fills_the_object_buffer_before_it_yields() {
     let sim = SimWorld::new(3);
     let store = sim.store("store");

@@ -105,7 +105,7 @@ impl Bypass {
             return Ok(());
         }
         let (first, ..) = self.ids[0];
-        self.flusher.wait_to_write(first.space)?;
+        self.flusher.wait_to_write(first.space, None)?;
         let slots = self.flusher.new_slots(self.ids.len())?;
         let images = &mut self.images[..self.ids.len() * PAGE_SIZE];
         let tags: Vec<Tag> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();

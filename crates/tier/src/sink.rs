@@ -320,9 +320,11 @@ impl Sinker {
     /// Moves a block that the caller has put in flight.
     fn run(&self, block: BlockId) -> Result<Sunk, SinkError> {
         let kept_up = self.mover.fence.keep_up(self.world.clock.now());
-        self.pay(block.space);
+        let paid = self.pay(block.space);
         let put = kept_up.map_err(SinkError::from).and_then(|()| self.mover.sink(block));
-        self.give_back(block.space, put.as_ref().map_or(0, |(_, bytes)| *bytes));
+        if paid {
+            self.give_back(block.space, put.as_ref().map_or(0, |(_, bytes)| *bytes));
+        }
         let result = put.map(|(sunk, _)| sunk);
         {
             let mut state = self.state.lock();

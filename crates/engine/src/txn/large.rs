@@ -16,6 +16,7 @@ use crate::space::Space;
 use crate::table::Table;
 use crate::undo::record::{self, Body, Record};
 use std::sync::atomic::Ordering;
+use terrace_io::cancel::Cancel;
 use terrace_tier::page::PageId;
 use terrace_tier::redo::Urgency;
 
@@ -32,9 +33,14 @@ impl Core {
 
     /// Makes pages of large values durable whose bytes are in no log. Waits; no latch is held.
     pub(crate) fn write_through(&self, pages: &mut Vec<PageId>) -> Result<()> {
+        self.write_through_until(pages, None)
+    }
+
+    /// The same for who comes to an end whatever happens: limits of tables yield when `killed` is asked.
+    pub(super) fn write_through_until(&self, pages: &mut Vec<PageId>, killed: Option<&Cancel>) -> Result<()> {
         if !pages.is_empty() && !crate::planted::COMMITTED_HOLLOW.on() {
             let patience = self.config.log_wait_timeout_ms.saturating_mul(1_000_000);
-            self.storage.flusher.write_through(pages, patience)?;
+            self.storage.flusher.write_through_until(pages, patience, killed)?;
         }
         pages.clear();
         Ok(())

@@ -368,7 +368,7 @@ impl Txn {
         if state.id == 0 {
             return Ok(());
         }
-        self.core.write_through(&mut state.unwritten)?;
+        self.core.write_through_until(&mut state.unwritten, Some(&self.cancel))?;
         let bytes =
             record::encode(&Record { txn: state.id, before: state.last, body: Body::Prepare { xid } });
         let Some(stream) = &mut state.stream else {
@@ -408,7 +408,7 @@ impl Txn {
         }
         if !state.rolling_back {
             let _shield = terrace_io::cancel::shield();
-            self.core.write_through(&mut state.unwritten)?;
+            self.core.write_through_until(&mut state.unwritten, Some(&self.cancel))?;
         }
         let mut end = 0;
         if let Some(side) = self.side.get().filter(|side| !side.has_ended()) {

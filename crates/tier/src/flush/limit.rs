@@ -17,6 +17,7 @@ use crate::redo::LogError;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_io::cancel::Cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
 
@@ -173,8 +174,8 @@ impl Flusher {
     }
 
     /// Waits until the space's table may write to the volume, and says how many pages at once; takes nothing. The caller holds no
-    /// latch, and no page or slot that another could want.
-    pub(crate) fn wait_to_write(&self, space: SpaceId) -> Result<usize, FlushError> {
+    /// latch, and no page or slot that another could want. Who comes to an end whatever happens waits until `killed` is asked.
+    pub(crate) fn wait_to_write(&self, space: SpaceId, killed: Option<&Cancel>) -> Result<usize, FlushError> {
         let world = &self.pool.world;
         let since = world.clock.now();
         loop {
@@ -183,8 +184,11 @@ impl Flusher {
             let now = world.clock.now();
             let room = table.write_room(Tier::Volume, now, PAGE);
             let urgent = self.urgent.load(Ordering::Acquire);
-            let yields =
-                || self.yields_to_all() || self.pool.oldest_dirty().is_some_and(|first| first < urgent);
+            let yields = || {
+                killed.is_some_and(Cancel::is_asked)
+                    || self.yields_to_all()
+                    || self.pool.oldest_dirty().is_some_and(|first| first < urgent)
+            };
             if room > 0 || yields() {
                 if now > since {
                     table.waited_to_write(now - since);

@@ -373,7 +373,10 @@ fn a_full_device_gives_out_no_slot_and_new_pages_wait_for_one() {
 
 /// Makes a page one of a large value, with this content, which no log has.
 fn make_large(pages: &Pages, page: u32, value: u8) {
-    let id = PageId::new(SPACE, page);
+    make_large_at(pages, PageId::new(SPACE, page), value);
+}
+
+fn make_large_at(pages: &Pages, id: PageId, value: u8) {
     let mut mtr = pages.begin(1000, 1, Urgency::Normal).unwrap();
     let handle = mtr.write(id).unwrap_or_else(|| mtr.create(id, PageKind::Overflow, 0));
     mtr.page_mut(handle).init(id, PageKind::Overflow, 0);

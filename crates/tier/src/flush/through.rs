@@ -9,12 +9,14 @@
 
 use super::{FlushError, Flusher};
 use crate::map::entry::Slot;
-use crate::page::{self, Glsn, PAGE_SIZE, PageId, PageKind, PageRef, Tag};
+use crate::page::{self, Glsn, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId, Tag};
 use crate::planted;
 use crate::pool::{Access, DirtyCopy, Lookup};
 use crate::redo::LogError;
+use hashbrown::HashMap;
 use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
+use terrace_io::cancel::Cancel;
 use terrace_io::clock::Nanos;
 
 /// Pages of one write.
@@ -84,28 +86,37 @@ impl Flusher {
     /// after it returns may count on their content. Waits, while no slot is free up to `patience` nanoseconds, or until
     /// it is cancelled; no latch is held.
     pub fn write_through(&self, pages: &[PageId], patience: Nanos) -> Result<(), FlushError> {
+        self.write_through_until(pages, patience, None)
+    }
+
+    /// The same for who comes to an end whatever happens, as a commit: when `killed` is asked, limits of tables yield to him.
+    pub fn write_through_until(
+        &self,
+        pages: &[PageId],
+        patience: Nanos,
+        killed: Option<&Cancel>,
+    ) -> Result<(), FlushError> {
         let clock = &self.pool.world.clock;
         let mut left = pages.to_vec();
-        if left.is_empty() {
-            return Ok(());
-        }
         let mut since = clock.now();
-        loop {
+        while !left.is_empty() {
             let progress = self.progress.ticket();
             if let Some(error) = self.failure() {
                 return Err(error);
             }
             let before = left.len();
             let asked = clock.now();
-            let max = self.wait_to_write(left[0].space)?;
+            let max = self.wait_to_write(left[0].space, killed)?;
             since += clock.now() - asked;
-            left = self.write_in_turn(left, max)?;
-            if left.is_empty() {
-                return Ok(());
-            }
+            let busy;
+            (left, busy) = self.write_in_turn(left, max)?;
             if left.len() < before {
                 since = clock.now();
-            } else if clock.now() - since > patience {
+            }
+            if !busy {
+                continue; // who is left has a limit, and waits for that
+            }
+            if clock.now() - since > patience {
                 return Err(FlushError::Full { total: self.map.slots_total() });
             }
             if terrace_io::cancel::asked() {
@@ -118,16 +129,26 @@ impl Flusher {
             }
             self.pool.world.sched.wait(&self.progress, progress, Some(LOOK));
         }
+        Ok(())
     }
 
-    /// One round, of up to `max` pages if their table has a limit. Returns those that are not written yet.
-    fn write_in_turn(&self, mut pages: Vec<PageId>, max: usize) -> Result<Vec<PageId>, FlushError> {
-        let space = pages[0].space;
-        let in_turn = pages.iter().take(max).take_while(|id| id.space == space).count();
-        let later = pages.split_off(if self.writes.limit() { in_turn } else { pages.len() });
-        let mut left = self.write_some(&pages)?;
+    /// One round: up to `max` pages of the first one's space, and all that no limit holds. Returns those that are not written yet,
+    /// and whether one could not be, though it was its turn.
+    fn write_in_turn(&self, pages: Vec<PageId>, max: usize) -> Result<(Vec<PageId>, bool), FlushError> {
+        let (first, mut of_first) = (pages[0].space, max);
+        let mut limited: HashMap<SpaceId, bool> = HashMap::new();
+        let (now, later): (Vec<PageId>, Vec<PageId>) = pages.into_iter().partition(|id| {
+            if id.space != first {
+                return !*limited.entry(id.space).or_insert_with(|| self.writes.limiting(id.space).is_some());
+            }
+            let turn = of_first > 0;
+            of_first = of_first.saturating_sub(1);
+            turn
+        });
+        let mut left = self.write_some(&now)?;
+        let busy = !left.is_empty();
         left.extend(later);
-        Ok(left)
+        Ok((left, busy))
     }
 
     /// One round. Returns the pages that could not be written now.

@@ -191,11 +191,12 @@ impl Table {
     }
 
     /// Writes to the tier, for which there was room or which could not wait for it. Those that could not are counted, and leave
-    /// no more than a second's debt.
-    pub fn wrote(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) {
-        let Some((buckets, limit)) = self.write_limit(tier) else { return };
+    /// no more than a second's debt. Whether there was room: then all is paid.
+    pub fn wrote(&self, tier: Tier, now: Nanos, requests: u64, bytes: u64) -> bool {
+        let Some((buckets, limit)) = self.write_limit(tier) else { return true };
         let mut buckets = buckets.lock();
-        if buckets.requests.owes(now, limit.requests).max(buckets.bytes.owes(now, limit.bytes)) == 0 {
+        let room = buckets.requests.owes(now, limit.requests).max(buckets.bytes.owes(now, limit.bytes)) == 0;
+        if room {
             buckets.requests.take(now, limit.requests, requests);
             buckets.bytes.take(now, limit.bytes, bytes);
         } else {
@@ -203,9 +204,10 @@ impl Table {
             buckets.bytes.owe(now, limit.bytes, bytes);
             self.over.fetch_add(requests, Ordering::Relaxed);
         }
+        room
     }
 
-    /// A write came to so many bytes less than was thought.
+    /// A write that was paid came to so many bytes less than was thought.
     pub fn wrote_less(&self, tier: Tier, bytes: u64) {
         if let Some((buckets, limit)) = self.write_limit(tier) {
             buckets.lock().bytes.give_back(limit.bytes, bytes);

@@ -227,7 +227,7 @@ fn writes_have_buckets_of_their_own_and_are_made_while_nothing_is_owed() {
     assert!(rules.limit_writes() && rules.limiting_writes(SpaceId(30)).is_none(), "reads alone are limited");
     let (table, now) = (rules.limiting_writes(SpaceId(20)).unwrap(), 100 * SECOND);
     assert_eq!(table.write_room(Tier::Volume, now, 16384), 11);
-    (0..11).for_each(|_| table.wrote(Tier::Volume, now, 1, 16384));
+    (0..11).for_each(|_| assert!(table.wrote(Tier::Volume, now, 1, 16384)));
     assert_eq!((table.write_room(Tier::Volume, now, 16384), table.over.load(Ordering::Relaxed)), (0, 0));
     assert_eq!(table.take(Tier::Volume, now, 1, 16384), 0, "reads have their own");
     assert_eq!(table.write_room(Tier::Flash, now, 16384), u64::MAX);
@@ -241,6 +241,9 @@ fn writes_have_buckets_of_their_own_and_are_made_while_nothing_is_owed() {
     assert_eq!(table.write_wait(Tier::Object, now), 19 * SECOND / 10);
     table.wrote_less(Tier::Object, 1 << 20);
     assert_eq!(table.write_wait(Tier::Object, now), 9 * SECOND / 10);
+    assert!(!table.wrote(Tier::Object, now, 1, 64 << 20), "not all is paid, and nothing of it comes back");
+    assert_eq!(table.write_wait(Tier::Object, now), SECOND);
+    assert!(table.wrote(Tier::Object, now + SECOND, 1, 1));
     let found = TableRule { object_writes: Limit { requests: 1, bytes: 5 }, ..rule }.faults(&[]).join("; ");
     assert!(found.contains("OBJECT_WRITE_BANDWIDTH = 5"), "{found}");
 }

@@ -80,14 +80,12 @@ impl Sinker {
         state.yields || table.write_room(Tier::Object, self.world.clock.now(), BLOCK) > 0
     }
 
-    /// A block is about to be put.
-    pub(super) fn pay(&self, space: SpaceId) {
-        if let Some(table) = self.limiting(space) {
-            table.wrote(Tier::Object, self.world.clock.now(), 1, BLOCK);
-        }
+    /// A block is about to be put. False: beyond the limit, and not all of it is paid.
+    pub(super) fn pay(&self, space: SpaceId) -> bool {
+        self.limiting(space).is_none_or(|table| table.wrote(Tier::Object, self.world.clock.now(), 1, BLOCK))
     }
 
-    /// It came to so many bytes.
+    /// One that was paid came to so many bytes.
     pub(super) fn give_back(&self, space: SpaceId, bytes: usize) {
         if let Some(table) = self.limiting(space) {
             table.wrote_less(Tier::Object, BLOCK.saturating_sub(bytes as u64));

@@ -168,6 +168,47 @@ fn a_large_value_waits_for_its_tables_tokens_and_holds_nothing_meanwhile() {
     assert_eq!(open.dirty(), 0);
 }
 
+/// As a transaction with rows of several tables, or partitions, has them.
+#[test]
+fn large_values_of_tables_without_limits_are_written_in_one_go_beside_one_with() {
+    let test = limited(10);
+    let open = &test.open;
+    let pages: Vec<PageId> =
+        (0..40).flat_map(|page| [FREE, SpaceId(18)].map(|space| PageId::new(space, page))).collect();
+    pages.iter().for_each(|id| make_large_at(&open.pages, *id, 7));
+    let since = test.now();
+    open.flusher.write_through(&pages, 0).unwrap();
+    assert_eq!((open.flusher.bypass.syncs.load(Ordering::Relaxed), open.dirty()), (1, 0), "one sync for all");
+    assert!(test.now() - since < SECOND / 100);
+
+    let mixed: Vec<PageId> =
+        (100..120).flat_map(|page| [SPACE, FREE].map(|space| PageId::new(space, page))).collect();
+    mixed.iter().for_each(|id| make_large_at(&open.pages, *id, 7));
+    open.flusher.write_through(&mixed, 0).unwrap();
+    let took = test.now() - since;
+    assert!((SECOND * 3 / 2..SECOND * 3).contains(&took), "as long as its 20 pages take: {took} ns");
+    assert_eq!((open.dirty(), test.over()), (0, 0));
+}
+
+/// A commit does not end before it is done, whoever wants its connection to end.
+#[test]
+fn who_comes_to_an_end_whatever_happens_waits_for_a_limit_until_he_is_killed() {
+    let test = limited(1);
+    let open = &test.open;
+    (0..60).for_each(|page| make_large(&open.pages, page, 7));
+    let cancel = Arc::new(Cancel::default());
+    let _scope = cancel.scope();
+    let _shield = terrace_io::cancel::shield();
+    let since = test.now();
+    open.flusher.write_through_until(&large(0..3), 0, Some(&cancel)).unwrap();
+    assert!(test.now() - since > SECOND && test.over() == 0, "{} ns", test.now() - since);
+    cancel.cancel();
+    let since = test.now();
+    open.flusher.write_through_until(&large(0..60), 0, Some(&cancel)).unwrap();
+    assert!(test.now() - since < SECOND / 10, "{} ns", test.now() - since);
+    assert_eq!((open.dirty(), test.over()), (0, 57));
+}
+
 #[test]
 fn a_build_in_bulk_waits_for_its_tables_tokens_and_anothers_does_not() {
     let test = limited(100);
