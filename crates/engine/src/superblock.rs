@@ -173,11 +173,19 @@ impl Superblock {
         if b[8..16] != MAGIC || u32_at(0) != crc32c::crc32c(&b[4..COPY]) {
             return Ok(None);
         }
-        if !(VERSION_MIN..=VERSION).contains(&u32_at(16)) || u32_at(20) as usize != PAGE_SIZE {
+        let (version, page_size) = (u32_at(16), u32_at(20));
+        if !(VERSION_MIN..=VERSION).contains(&version) || page_size as usize != PAGE_SIZE {
+            let instead = match version {
+                0..VERSION_MIN => {
+                    "; it is older than that: dump its tables with the build that made it (mariadb-dump), and load them into a \
+                     new volume"
+                }
+                VERSION_MIN..=VERSION => "",
+                _ => "; a later build made it: use that one",
+            };
             return Err(Error::Invalid(format!(
-                "the volume has format version {} with pages of {} bytes; this build reads versions {VERSION_MIN} to {VERSION} with {PAGE_SIZE}",
-                u32_at(16),
-                u32_at(20)
+                "the volume has format version {version} with pages of {page_size} bytes; this build reads versions \
+                 {VERSION_MIN} to {VERSION} with {PAGE_SIZE}{instead}"
             )));
         }
         let (partitions, epochs) = (u32_at(120) as usize, u32_at(124) as usize);

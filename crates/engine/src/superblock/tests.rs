@@ -1,4 +1,7 @@
 use super::*;
+use crate::config::{Bytes, Config};
+use crate::look::Look;
+use crate::{Engine, Parts};
 use terrace_sim::{SimDisk, SimWorld};
 
 fn one() -> Superblock {
@@ -69,7 +72,9 @@ fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
     assert!(disk_of_two.flip(FILE, 4096 + 700, 3));
     assert!(matches!(Superblock::read(&*disk_of_two), Err(Error::Corrupt(_))));
 
-    for version in [4, 9] {
+    for (version, instead) in
+        [(4, "dump its tables with the build that made it"), (9, "a later build made it")]
+    {
         let disk = disk(&one());
         let mut other = one().encode();
         other[16] = version;
@@ -77,6 +82,7 @@ fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
         other[..4].copy_from_slice(&crc.to_le_bytes());
         disk.open(FILE).unwrap().write(Class::Superblock, 0, &other).unwrap();
         let Err(Error::Invalid(message)) = Superblock::read(&*disk) else { panic!("read") };
+        assert!(message.contains(instead), "{message}");
         let named = format!("version {version} with pages of 16384 bytes; this build reads versions 5 to 8");
         assert!(message.contains(&named), "{message}");
     }
@@ -129,4 +135,37 @@ fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one()
     let mut never = Superblock { has_store: false, takers: vec![], ..one() };
     never.begin_epoch(30).unwrap();
     assert_eq!((&never.takers[..], never.encode()[16]), (&[][..], 5));
+}
+
+/// A build before bits made the same superblock but for the version.
+#[test]
+fn a_volume_whose_free_pages_are_chains_is_refused_and_left_as_it_is() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("volume");
+    let open = || {
+        let config = Config { memory: Bytes(10 << 20), log: Bytes(8 << 20), ..Config::default() };
+        let parts = Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None };
+        Engine::open(config, parts)
+    };
+    open().unwrap().shutdown().unwrap();
+    let now = disk.contents(FILE).unwrap();
+    let mut old = AlignedBuf::zeroed(2 * COPY);
+    old.copy_from_slice(&now);
+    for copy in old.chunks_exact_mut(COPY).filter(|copy| copy[8..16] == MAGIC) {
+        copy[16] -= VERSION_MIN as u8 - 1;
+        let crc = crc32c::crc32c(&copy[4..]);
+        copy[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+    disk.open(FILE).unwrap().write(Class::Superblock, 0, &old).unwrap();
+    let files =
+        || disk.list().unwrap().into_iter().map(|name| (disk.contents(&name), name)).collect::<Vec<_>>();
+    let before = files();
+    let refused = "format version 1 with pages of 16384 bytes; this build reads versions 5 to 8 with 16384; it is older than that: dump";
+    for _ in 0..2 {
+        let Err(Error::Invalid(message)) = open() else { panic!("it was opened") };
+        assert!(message.contains(refused), "{message}");
+        let Err(Error::Invalid(message)) = Look::open(disk.clone(), None) else { panic!("it was looked at") };
+        assert!(message.contains(refused), "{message}");
+    }
+    assert!(files() == before);
 }
