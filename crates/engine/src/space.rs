@@ -164,6 +164,7 @@ impl Space {
         if space.header.read().page().kind() != PageKind::SpaceHeader as u8 {
             return Err(space.corrupt(HEADER_PAGE, "not a space's header"));
         }
+        *space.places.lock() = Places::of(space.header.read().page());
         Ok(space)
     }
 

@@ -165,6 +165,11 @@ impl Pages {
         self.pool.prefetch(Stretch { from, count });
     }
 
+    /// Has a prefetcher fetch the page, if it can. Does no I/O.
+    pub fn fetch_soon(&self, id: PageId) {
+        self.pool.scans.ask(Stretch { from: id, count: 1 });
+    }
+
     /// Whether the page is neither in memory nor in a slot, but in the object store. Does no I/O.
     pub fn is_far(&self, id: PageId) -> bool {
         self.pool.is_far(id)

@@ -55,6 +55,13 @@ pub fn of_block(page: PageRef<'_>, block: u32) -> u128 {
     page.bytes(at, 16).first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
 }
 
+/// How many pages are free whose bits this page has, the header or a home.
+pub fn count(page: PageRef<'_>, home: u32) -> u32 {
+    let span = span(home);
+    let bytes = page.bytes(BITS_AT, (span.end - span.start) as usize / 8);
+    bytes.iter().map(|byte| byte.count_ones()).sum()
+}
+
 /// `page` is the number's home.
 pub fn set(page: &mut PageMut<'_>, number: u32, free: bool) {
     let (at, bit) = place(number);

@@ -15,9 +15,10 @@ use super::{HEADER_PAGE, ROOT_PAGE, Ready, Space, SpaceCounts, at, bits};
 use crate::btree::error::{Result, TreeError};
 use smallvec::SmallVec;
 use std::ops::Range;
+use terrace_io::clock::Nanos;
 use terrace_tier::below::ReadError;
 use terrace_tier::mtr::{Mtr, PageNo};
-use terrace_tier::page::{BLOCK_PAGES, PageKind};
+use terrace_tier::page::{BLOCK_PAGES, PageKind, PageRef};
 use terrace_tier::pages::Pin;
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
@@ -31,6 +32,8 @@ const EMPTY_MIN: u32 = BLOCK_PAGES / 8;
 const LOOK_AGAIN: u32 = 32;
 /// Free pages that are on their way into memory or out when one is taken: after so many a new number is taken.
 const BUSY_MAX: usize = 16;
+/// A home that could not be had at once is asked for again after so long.
+const HOME_AGAIN: Nanos = 50_000_000;
 
 /// The homes of a space as far as they were needed, and where to look for free pages. A home stays in memory once it was needed: a page for 2 GiB.
 #[derive(Default)]
@@ -38,10 +41,12 @@ pub(super) struct Places {
     /// By group.
     homes: Vec<Option<Pin>>,
     loaded: usize,
+    /// Free pages, as the header and these say, about.
+    known: u32,
     /// No page of a block before this one is free and fit to be taken, as far as homes are loaded.
     lowest: u32,
-    /// A home could not be had: allocation does without those that are missing.
-    given_up: bool,
+    /// A home could not be had: allocation does without those that are missing until then.
+    not_before: Nanos,
     /// The block that pages of large values come from now.
     filling: Option<u32>,
     /// No block was empty enough when so many pages were free.
@@ -55,32 +60,47 @@ struct Look {
     homes: SmallVec<[Pin; 2]>,
 }
 
+impl Places {
+    /// Of a space whose header this is.
+    pub(super) fn of(header: PageRef<'_>) -> Places {
+        Places { known: bits::count(header, HEADER_PAGE), ..Places::default() }
+    }
+}
+
 /// The homes of pages that will be freed, in memory.
 #[derive(Default)]
 pub struct Homes(SmallVec<[Pin; 2]>);
 
 impl Space {
-    /// For the free pages that an allocation may take: brings the homes into memory. One that cannot be had is done without: new numbers are
-    /// taken then. May do I/O and wait; no latch is held.
-    fn load_homes(&self) -> Result<()> {
+    /// For `count` pages to be allocated: if what is free by the homes in memory does not do, one more is brought in, if it is near. One that
+    /// is far is asked for, and nobody waits for it; new numbers are taken meanwhile. So a space of any size costs an allocation one read at
+    /// most. May do I/O and wait; no latch is held.
+    fn load_next_home(&self, count: usize, together: bool) -> Result<()> {
         let SpaceCounts { pages, free, .. } = self.counts_about();
-        let groups = if free == 0 { 0 } else { bits::homes(pages).count() };
-        {
+        let missing = {
             let places = self.places.lock();
-            if places.loaded >= groups || places.given_up {
+            let too_full = together && places.filling.is_none() && places.none_with.is_some();
+            if free <= places.known || !(too_full || (places.known as usize) < count) {
                 return Ok(());
             }
+            let is_missing = |group: usize| places.homes.get(group).is_none_or(|pin| pin.is_none());
+            bits::homes(pages).enumerate().find(|(group, _)| is_missing(*group))
+        };
+        let Some((_, home)) = missing else { return Ok(()) };
+        let now = self.pages.world().clock.now();
+        if now < self.places.lock().not_before {
+            return Ok(());
         }
-        for home in bits::homes(pages) {
+        if self.pages.is_far(self.page_id(home)) {
+            self.pages.fetch_soon(self.page_id(home));
+        } else {
             match self.load_home(home) {
-                Ok(_) => {}
+                Ok(_) => return Ok(()),
                 Err(TreeError::Read(ReadError::Cancelled)) => return Err(ReadError::Cancelled.into()),
-                Err(_) => {
-                    self.places.lock().given_up = true;
-                    return Ok(());
-                }
+                Err(_) => {}
             }
         }
+        self.places.lock().not_before = now + HOME_AGAIN;
         Ok(())
     }
 
@@ -90,9 +110,11 @@ impl Space {
             return Ok(pin.clone());
         }
         let pin = self.pages.load_to_keep(self.page_id(home), Access::Internal)?;
-        if pin.read().page().kind() != PageKind::Bits as u8 {
+        let guard = pin.read();
+        if guard.page().kind() != PageKind::Bits as u8 {
             return Err(self.corrupt(home, "not a page of bits"));
         }
+        let known = bits::count(guard.page(), home);
         let mut places = self.places.lock();
         if places.homes.len() <= group {
             places.homes.resize(group + 1, None);
@@ -100,8 +122,11 @@ impl Space {
         if places.homes[group].is_none() {
             places.homes[group] = Some(pin.clone());
             places.loaded += 1;
+            places.known = places.known.saturating_add(known);
             places.lowest = places.lowest.min(home / BLOCK_PAGES);
+            places.none_with = None;
         }
+        drop((places, guard));
         Ok(pin)
     }
 
@@ -121,7 +146,7 @@ impl Space {
     /// Prepares `count` allocations in one mini-transaction, and asks for room for those that free pages
     /// don't serve. May do I/O and wait; no latch is held.
     pub fn ready(&self, count: usize, urgency: Urgency) -> Result<Ready> {
-        self.load_homes()?;
+        self.load_next_home(count, false)?;
         let usable = if urgency == Urgency::Normal { self.usable(count) } else { count };
         self.pages.ask_room(count.saturating_sub(usable), self.id, urgency)?;
         Ok(Ready { together: false })
@@ -132,7 +157,7 @@ impl Space {
         if !self.id.sinks() || !self.pages.blocks_sink() {
             return self.ready(count, urgency);
         }
-        self.load_homes()?;
+        self.load_next_home(count, true)?;
         // An empty block's pages have no slots.
         self.pages.ask_room(count, self.id, urgency)?;
         Ok(Ready { together: true })
@@ -295,6 +320,8 @@ impl Space {
                 bits::set(&mut mtr.page_mut(home), number, false);
                 let free = mtr.page(header).u32(at::FREE_COUNT);
                 mtr.page_mut(header).write_u32(at::FREE_COUNT, free.saturating_sub(1));
+                let mut places = self.places.lock();
+                places.known = places.known.saturating_sub(1);
                 return Some(page);
             }
             search.busy += 1;
@@ -402,6 +429,7 @@ impl Space {
         let free = mtr.page(header).u32(at::FREE_COUNT);
         mtr.page_mut(header).write_u32(at::FREE_COUNT, free.saturating_add(fresh));
         let mut places = self.places.lock();
+        places.known = places.known.saturating_add(fresh);
         places.lowest = places.lowest.min(block);
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use terrace_tier::below::{Below, Fetched, Held};
 use terrace_tier::testing;
 
 const SPACE: SpaceId = SpaceId::FIRST_USER;
@@ -101,6 +102,67 @@ fn a_group_begins_with_its_bits() {
     give(&space, next + 1);
     give(&space, first);
     assert_eq!([take(&space), take(&space), take(&space)], [first, next + 1, next + 2]);
+}
+
+/// A space of so many groups with a free page after each home, and page 2; all that is below memory.
+fn with_groups(groups: u32) -> (Arc<testing::MemoryBelow>, Arc<testing::MemoryLog>) {
+    let (pages, below, log) = testing::pages(200);
+    create(&pages, SPACE, Content::Nothing, Urgency::Normal).unwrap();
+    let space = Space::open(&pages, SPACE).unwrap();
+    assert_eq!([take(&space), take(&space)], [1, 2]);
+    let home = |group| bits::INLINE + group * bits::GROUP;
+    for group in 0..groups {
+        next_is(&space, home(group));
+        assert_eq!(take(&space), home(group) + 1);
+    }
+    give(&space, 2);
+    (0..groups).for_each(|group| give(&space, home(group) + 1));
+    testing::flush_all(&pages, &below);
+    (below, log)
+}
+
+#[test]
+fn homes_are_read_one_by_one_and_only_when_what_is_known_to_be_free_is_used_up() {
+    let (below, log) = with_groups(5);
+    let pages = Arc::new(Pages::new(testing::world(), 200, below.clone(), log));
+    let space = Space::open(&pages, SPACE).unwrap();
+    let fetches = || below.fetches.load(Ordering::Relaxed);
+    let before = fetches();
+    assert_eq!((take(&space), fetches()), (2, before));
+    for group in 0..5 {
+        let home = bits::INLINE + group * bits::GROUP;
+        assert_eq!((take(&space), fetches()), (home + 1, before + u64::from(group) + 1));
+    }
+    let next = space.counts().pages;
+    assert_eq!((take(&space), fetches()), (next, before + 5));
+}
+
+/// Only the store has what is not in memory.
+struct Far(Arc<testing::MemoryBelow>);
+impl Below for Far {
+    fn fetch(&self, id: PageId, image: &mut [u8]) -> std::result::Result<Fetched, ReadError> {
+        self.0.fetch(id, image)
+    }
+    fn held(&self, _: PageId) -> Held {
+        Held::InObject
+    }
+    fn evicted(&self, _: PageId, _: &mut [u8], _: u8) {}
+}
+
+#[test]
+fn nobody_waits_for_a_home_that_is_far_and_what_it_says_is_used_once_it_is_there() {
+    let (below, log) = with_groups(2);
+    let sim = terrace_sim::SimWorld::new(1);
+    let pages = Arc::new(Pages::new(sim.world(), 200, Arc::new(Far(below.clone())), log));
+    let space = Space::open(&pages, SPACE).unwrap();
+    let fetches = || below.fetches.load(Ordering::Relaxed);
+    let (before, next) = (fetches(), space.counts().pages);
+    assert_eq!([take(&space), take(&space), take(&space)], [2, next, next + 1]);
+    assert_eq!(fetches(), before);
+    // As the prefetcher does.
+    let _home = pages.load(space.page_id(bits::INLINE), Access::Internal).unwrap();
+    sim.clock.advance(1_000_000_000);
+    assert_eq!([take(&space), take(&space)], [bits::INLINE + 1, next + 2]);
 }
 
 #[test]
