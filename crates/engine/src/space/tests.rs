@@ -247,9 +247,9 @@ fn a_block_is_empty_enough_as_soon_as_more_pages_are_free() {
     pages.set_room(Arc::new(Sinks));
     take_and_free(&space, &[128..190, 1000..1001, 2000..2010]);
     assert_eq!(take_together(&space, 1), [2010]);
-    take_and_free(&space, &[190..200]);
+    take_and_free(&space, std::slice::from_ref(&(190..200)));
     assert_eq!(take_together(&space, 1), [2011], "it is not looked for each time");
-    take_and_free(&space, &[400..430]);
+    take_and_free(&space, std::slice::from_ref(&(400..430)));
     assert_eq!(take_together(&space, 2), [128, 129]);
 }
 
@@ -276,7 +276,7 @@ fn pages_freed_just_now_do_not_keep_older_ones_from_use() {
     let (_, space) = space(Content::Nothing);
     (1..=60).for_each(|page| assert_eq!(take(&space), page));
     give(&space, 2);
-    drop(space.ready(1, Urgency::Normal).unwrap());
+    space.ready(1, Urgency::Normal).unwrap();
     let visit = space.visit();
     (3..60).for_each(|page| give(&space, page));
     assert_eq!([take(&space), take(&space)], [2, 61]);
@@ -292,7 +292,7 @@ fn several_pages_are_taken_past_those_in_limbo() {
     let (_, space) = space(Content::Nothing);
     (1..=20).for_each(|page| assert_eq!(take(&space), page));
     (2..8).for_each(|page| give(&space, page));
-    drop(space.ready(1, Urgency::Normal).unwrap());
+    space.ready(1, Urgency::Normal).unwrap();
     let visit = space.visit();
     (8..12).for_each(|page| give(&space, page));
     let ready = space.ready(4, Urgency::Normal).unwrap();
