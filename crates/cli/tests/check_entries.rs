@@ -194,10 +194,10 @@ fn what_nothing_names_is_leaked_and_no_fault() {
     // A large value whose row was never written.
     overflow::write(tree.space(), &[5; 40_000], overflow::Way::Logged, Urgency::Normal).unwrap();
     // A page that was taken and put nowhere.
-    let mut ready = tree.space().ready(1, Urgency::Normal).unwrap();
+    let ready = tree.space().ready(1, Urgency::Normal).unwrap();
     let mut mtr = storage.pages.begin(4096, 1, Urgency::Normal).unwrap();
     let header = tree.space().latch_header(&mut mtr);
-    tree.space().allocate(&mut mtr, header, &mut ready, PageKind::Leaf, 0).unwrap();
+    tree.space().allocate(&mut mtr, header, &ready, PageKind::Leaf, 0).unwrap();
     mtr.commit();
     // A tree that no table has, as a crash amid CREATE leaves it.
     drop(Tree::create(&storage.pages, SpaceId(60), Urgency::Normal).unwrap());

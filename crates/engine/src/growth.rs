@@ -21,8 +21,9 @@ use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
 use terrace_tier::flush::Flusher;
+use terrace_tier::flush::forget::Freed;
 use terrace_tier::map::Map;
-use terrace_tier::page::SpaceId;
+use terrace_tier::page::{Glsn, SpaceId};
 use terrace_tier::pages::{NoRoom, Room};
 use terrace_tier::pool::Pool;
 use terrace_tier::redo::Redo;
@@ -100,6 +101,14 @@ impl Growth {
 impl Room for Growth {
     fn give_way(&self) -> Result<(), NoRoom> {
         if self.sinks && !crate::planted::NO_WAY_GIVEN.on() { self.way.wait(self) } else { Ok(()) }
+    }
+
+    fn blocks_sink(&self) -> bool {
+        self.sinks
+    }
+
+    fn freed(&self, pages: &[Freed], end: Glsn) {
+        self.flusher.forget(pages, end);
     }
 
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom> {

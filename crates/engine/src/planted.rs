@@ -76,5 +76,9 @@ pub static SIDE_KEPT: Switch = Switch::new();
 pub static RANGE_NOT_SPLIT: Switch = Switch::new();
 /// Rows behind the end of a range are locked ahead with those of it.
 pub static LOCKED_PAST_END: Switch = Switch::new();
+/// A large value that is freed again takes pages with it that are another's by now.
+pub static OTHERS_PAGE_FREED: Switch = Switch::new();
 /// Rows that are taken together with one that the reader sees are not asked whose they are.
 pub static SEEN_WITH_NEIGHBOUR: Switch = Switch::new();
+/// Pages of freed values that a crash brings back take room again.
+pub static FREED_BROUGHT_BACK: Switch = Switch::new();

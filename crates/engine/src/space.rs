@@ -1,39 +1,41 @@
 //! A space: one structure's run of pages, and its header page.
 //!
 //! Page 0 is the header, page 1 the root of the space's tree (if it has one) and stays it. Pages are
-//! numbered upward; freed ones form a chain through the pages themselves and are used again before new
-//! numbers are taken: the first of the chain that has left [`limbo`], if it is among the first few. Those that only the object store has
-//! are left until a quarter of the space is free: a number that was never used costs nothing, and waits for nobody.
+//! numbered upward; which of them are free is in a map of [`bits`], and free ones are used again before new
+//! numbers are taken, once they have left [`limbo`] (`free`).
 //!
 //! | at | size | what |
 //! | --- | --- | --- |
 //! | 64 | 4 | root page, 0 if the space has no tree |
 //! | 68 | 4 | next page number never used |
-//! | 72 | 4 | first page of the free chain, 0 = none; each page has the next at byte 48 |
-//! | 76 | 4 | length of the chain |
+//! | 76 | 4 | free pages |
 //! | 80 | 8 | next auto-increment value |
 //! | 88 | 8 | first hidden row id that is not handed out |
 //! | 96 | 8 | rows, about: as of the last structure change |
 //! | 104 | 8 | next serial number of a large value |
+//! | 128 | 4096 | bits of the first pages |
 //!
 //! Allocation and free are part of the caller's mini-transaction, so a crash leaves a page either in
 //! use or free. Overflow values take several; see `btree::overflow` for what a crash leaves there.
 //!
-//! Latch order: the header after all tree pages. The free pages that an allocation looks at are latched
-//! after the header, in the chain's order, though they may once have been tree pages: whoever still comes to
-//! one finds it free and waits for nothing while holding it.
+//! Latch order: the header after all tree pages, and what `free` says.
 
+pub mod bits;
 pub mod check;
+mod free;
 pub mod limbo;
 pub mod run;
 
 use crate::btree::edit;
 use crate::btree::error::{Result, TreeError};
+use free::Places;
+pub use free::{ALLOCATION_FRAMES, Homes};
 use limbo::{Limbo, Visit};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use terrace_tier::below::ReadError;
 use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::{PageId, PageKind, SpaceId};
 use terrace_tier::pages::{Pages, Pin};
@@ -47,27 +49,12 @@ pub mod at {
     //! Byte offsets in the header page.
     pub const ROOT: usize = 64;
     pub const NEXT: usize = 68;
-    pub const FREE_HEAD: usize = 72;
     pub const FREE_COUNT: usize = 76;
     pub const AUTO_INCREMENT: usize = 80;
     pub const ROW_ID: usize = 88;
     pub const ROWS: usize = 96;
     pub const SERIAL: usize = 104;
 }
-
-/// Where a free page has the number of the next one.
-pub(crate) const CHAIN_AT: usize = 48;
-
-/// How far from the chain's first page an allocation looks for one that has left limbo and is in memory. Those
-/// freed last come first, and wait in limbo as long as a traversal that stands still: looking at the first alone,
-/// a space would grow for ever, a page now and then.
-const CHAIN_LOOKS: usize = 256;
-/// Free pages that are made ready beyond those needed: others may be faster.
-const READY_MORE: usize = 2;
-/// While less than one in so many pages is free, free pages that only the object store has are left there.
-const FREE_SHARE: u32 = 4;
-/// Pages on each side of one of the chain that are fetched with it.
-const AROUND: u32 = 16;
 
 /// Log bytes that allocating or freeing one page takes, the page's own content aside.
 pub const ALLOCATION_LOG: u64 = 480;
@@ -111,10 +98,23 @@ pub fn create_in(mtr: &mut Mtr<'_>, space: SpaceId, content: Content) -> PageNo 
     header
 }
 
-/// Keeps the free pages in memory that the next allocations may take.
-#[derive(Default)]
+/// The next allocations were prepared.
 pub struct Ready {
-    _pins: Vec<Pin>,
+    /// They are to lie together, with what was allocated so before and will be after.
+    together: bool,
+}
+
+/// Whether the page is free, and a crash now would find it so. Where the store would have to be asked, which may be dead, it is not
+/// known to be. May do I/O and wait; no latch is held.
+pub fn is_free_for_good(pages: &Pages, id: PageId) -> std::result::Result<bool, ReadError> {
+    let home = PageId::new(id.space, bits::home_of(id.page));
+    let kind = if home.page == HEADER_PAGE { PageKind::SpaceHeader } else { PageKind::Bits };
+    if id.page <= ROOT_PAGE || id == home || id.space < SpaceId::FIRST_USER || pages.is_far(home) {
+        return Ok(false);
+    }
+    let guard = pages.read(home, Access::Internal)?;
+    let page = guard.page();
+    Ok(page.kind() == kind as u8 && bits::is_free(page, id.page) && page.lsn() <= pages.redo().durable())
 }
 
 /// Numbers from the header.
@@ -134,6 +134,7 @@ pub struct Space {
     id: SpaceId,
     header: Pin,
     limbo: Limbo,
+    places: Mutex<Places>,
     /// Page numbers that are taken for trees under construction, for the checker.
     pub(crate) building: Mutex<Vec<Range<u32>>>,
     about: About,
@@ -156,12 +157,14 @@ impl Space {
             id,
             header,
             limbo: Limbo::default(),
+            places: Mutex::default(),
             building: Mutex::default(),
             about: About::default(),
         };
         if space.header.read().page().kind() != PageKind::SpaceHeader as u8 {
             return Err(space.corrupt(HEADER_PAGE, "not a space's header"));
         }
+        *space.places.lock() = Places::of(space.header.read().page());
         Ok(space)
     }
 
@@ -214,162 +217,6 @@ impl Space {
     /// Latches the header; after all tree pages of the mini-transaction.
     pub fn latch_header(&self, mtr: &mut Mtr<'_>) -> PageNo {
         mtr.write_pinned(&self.header)
-    }
-
-    /// Prepares `count` allocations in one mini-transaction, and asks for room for those that free pages
-    /// don't serve. May do I/O and wait; no latch is held.
-    pub fn ready(&self, count: usize, urgency: Urgency) -> Result<Ready> {
-        let mut pins = Vec::new();
-        let (mut passed, mut usable) = (None, 0);
-        let (mut next, fetches) = {
-            let guard = self.header.read();
-            let page = guard.page();
-            (page.u32(at::FREE_HEAD), page.u32(at::FREE_COUNT) > page.u32(at::NEXT) / FREE_SHARE)
-        };
-        for _ in 0..CHAIN_LOOKS {
-            if next == 0 || usable == count + READY_MORE {
-                break;
-            }
-            if self.pages.is_far(self.page_id(next)) {
-                if !fetches {
-                    break;
-                }
-                // What was freed together lies together, and is one behind the other in the chain.
-                let first = next.saturating_sub(AROUND);
-                self.pages.prefetch(self.page_id(first), next - first + 1 + AROUND);
-            }
-            let pin = self.pages.load(self.page_id(next), Access::Internal)?;
-            let has_left = self.limbo.has_left(next);
-            let is_free = {
-                let guard = pin.read();
-                next = guard.page().u32(CHAIN_AT);
-                guard.page().kind() == PageKind::Free as u8
-            };
-            if !is_free {
-                break; // somebody was faster
-            }
-            if has_left {
-                // With the one before, which is to lead past it.
-                pins.extend(passed.take());
-                pins.push(pin);
-                usable += 1;
-            } else {
-                passed = Some(pin);
-            }
-        }
-        self.pages.ask_room(count.saturating_sub(usable), self.id, urgency)?;
-        Ok(Ready { _pins: pins })
-    }
-
-    /// Whether so many pages can be allocated in a row. For whoever cannot stop between them.
-    pub fn can_allocate(&self, mtr: &Mtr<'_>, header: PageNo, count: u32) -> Result<()> {
-        match mtr.page(header).u32(at::NEXT) {
-            0 => Err(self.corrupt(HEADER_PAGE, "the next page number is 0")),
-            next if next > u32::MAX - count => Err(TreeError::SpaceFull(self.id)),
-            next if (next..next + count).any(|page| mtr.in_memory(self.page_id(page))) => {
-                Err(self.corrupt(HEADER_PAGE, "the next page number is in use"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// A page number that was never used. [`Space::can_allocate`] said yes.
-    pub fn take_number(&self, mtr: &mut Mtr<'_>, header: PageNo) -> u32 {
-        let number = mtr.page(header).u32(at::NEXT);
-        mtr.page_mut(header).write_u32(at::NEXT, number + 1);
-        number
-    }
-
-    /// A page, latched and formatted. The mini-transaction has a frame reserved for it and the header
-    /// latched. Nothing is changed when this fails.
-    ///
-    /// A new number is taken if none of the first free pages can be used at once: this fails only where
-    /// [`Space::can_allocate`] does.
-    pub fn allocate(
-        &self,
-        mtr: &mut Mtr<'_>,
-        header: PageNo,
-        _ready: &mut Ready,
-        kind: PageKind,
-        level: u8,
-    ) -> Result<PageNo> {
-        if let Some(page) = self.take_free(mtr, header) {
-            let id = mtr.id(page);
-            mtr.page_mut(page).init(id, kind, level);
-            return Ok(page);
-        }
-        self.can_allocate(mtr, header, 1)?;
-        let number = self.take_number(mtr, header);
-        Ok(mtr.create(self.page_id(number), kind, level))
-    }
-
-    /// Unlinks the first page of the free chain that no traversal can be on its way to, latched; if there is
-    /// one in memory near the chain's start.
-    fn take_free(&self, mtr: &mut Mtr<'_>, header: PageNo) -> Option<PageNo> {
-        let mut before = None;
-        let mut number = mtr.page(header).u32(at::FREE_HEAD);
-        for _ in 0..CHAIN_LOOKS {
-            if number == 0 {
-                return None;
-            }
-            let page = mtr.write(self.page_id(number))?;
-            if mtr.page(page).kind() != PageKind::Free as u8 {
-                return None; // the chain is corrupt: the checker will say so
-            }
-            let next = mtr.page(page).u32(CHAIN_AT);
-            if self.limbo.has_left(number) {
-                match before {
-                    None => mtr.page_mut(header).write_u32(at::FREE_HEAD, next),
-                    Some(before) => mtr.page_mut(before).write_u32(CHAIN_AT, next),
-                }
-                let length = mtr.page(header).u32(at::FREE_COUNT);
-                mtr.page_mut(header).write_u32(at::FREE_COUNT, length.saturating_sub(1));
-                return Some(page);
-            }
-            if let Some(passed) = before.replace(page).filter(|passed| !mtr.is_changed(*passed)) {
-                mtr.unlatch_unchanged(passed);
-            }
-            number = next;
-        }
-        None
-    }
-
-    /// Gives a page back that nothing leads to any more. Both are latched by the mini-transaction.
-    pub fn free(&self, mtr: &mut Mtr<'_>, header: PageNo, page: PageNo) {
-        let id = mtr.id(page);
-        assert!(id.space == self.id && id.page > ROOT_PAGE, "page {id} is not one to free");
-        let (head, length) = (mtr.page(header).u32(at::FREE_HEAD), mtr.page(header).u32(at::FREE_COUNT));
-        let mut freed = mtr.page_mut(page);
-        freed.init(id, PageKind::Free, 0);
-        freed.write_u32(CHAIN_AT, head);
-        let mut h = mtr.page_mut(header);
-        h.write_u32(at::FREE_HEAD, id.page);
-        h.write_u32(at::FREE_COUNT, length.saturating_add(1));
-        self.limbo.add(id.page);
-    }
-
-    /// The pages of the free chain, first to last. For the checker; the space is at rest.
-    pub fn free_chain(&self) -> Result<Vec<u32>> {
-        let (mut next, length) = {
-            let guard = self.header.read();
-            (guard.page().u32(at::FREE_HEAD), guard.page().u32(at::FREE_COUNT))
-        };
-        let mut chain = Vec::new();
-        while next != 0 {
-            if chain.len() as u32 >= length {
-                return Err(self.corrupt(next, "the free chain is longer than the header says"));
-            }
-            let guard = self.pages.read(self.page_id(next), Access::Internal)?;
-            if guard.page().kind() != PageKind::Free as u8 {
-                return Err(self.corrupt(next, "a page of the free chain is in use"));
-            }
-            chain.push(next);
-            next = guard.page().u32(CHAIN_AT);
-        }
-        if chain.len() as u32 != length {
-            return Err(self.corrupt(HEADER_PAGE, "the free chain is shorter than the header says"));
-        }
-        Ok(chain)
     }
 
     fn counter(&self, field: usize) -> u64 {

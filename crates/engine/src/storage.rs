@@ -23,7 +23,7 @@ use crate::log::background::BackgroundWriter;
 use crate::log::{self, Log, LogSetup};
 use crate::recovery::cut;
 use crate::recovery::pending::Pending;
-use crate::recovery::worker::RedoWorker;
+use crate::recovery::worker::{self, RedoWorker};
 use crate::resize::Resizing;
 use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
@@ -45,7 +45,6 @@ use terrace_tier::object_buffer::ObjectBuffer;
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pages;
 use terrace_tier::path::{FlashCache, PageObjects, Path};
-use terrace_tier::pool::Access;
 use terrace_tier::prefetch::Prefetcher;
 use terrace_tier::quota::Rules;
 use terrace_tier::redo::Redo;
@@ -370,11 +369,10 @@ impl Storage {
         self.bpe.iter().for_each(|bpe| bpe.save());
         self.cold.iter().for_each(|cold| cold.sinker.sink_for_room_only());
         while let Some(id) = self.pending.next_page() {
-            if self.pages.load(id, Access::Internal).is_err() {
+            if !worker::finish(&self.pending, &self.pages, id) {
                 self.pending.put_back(id);
                 return Ok(self.log.make_durable(self.log.appended())?);
             }
-            self.pending.in_memory(id);
         }
         // What a checkpoint itself logs lies above it: the next one needs to log no more.
         while self.checkpointer.position() < self.log.appended() {

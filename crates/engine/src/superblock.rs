@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
 //! | 8 | 8 | magic `TERRACE1` |
-//! | 16 | 4 | format version: 4 with a mark of a taker, 3 with takers, else 2 if flags bit 1 is set, else 1 |
+//! | 16 | 4 | format version: 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
 //! | 20 | 4 | page size |
 //! | 24 | 16 | instance id |
 //! | 40 | 16 | lineage |
@@ -39,7 +39,9 @@ pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
 pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 8;
+/// Before it, free pages were a chain.
+pub const VERSION_MIN: u32 = 5;
 /// No counter gets so far: 18 exabytes of log, or a million objects a second for a hundred thousand years.
 const NUMBER_MAX: u64 = 1 << 62;
 /// 16 TiB of log in a partition.
@@ -118,10 +120,10 @@ impl Superblock {
     /// The oldest that has all that this superblock says.
     fn version(&self) -> u32 {
         match (self.takers.is_empty(), self.has_store) {
-            (false, _) if self.takers.iter().any(|taker| taker.mark > 0) => 4,
-            (false, _) => 3,
-            (true, true) => 2,
-            (true, false) => 1,
+            (false, _) if self.takers.iter().any(|taker| taker.mark > 0) => 8,
+            (false, _) => 7,
+            (true, true) => 6,
+            (true, false) => VERSION_MIN,
         }
     }
 
@@ -171,11 +173,19 @@ impl Superblock {
         if b[8..16] != MAGIC || u32_at(0) != crc32c::crc32c(&b[4..COPY]) {
             return Ok(None);
         }
-        if !(1..=VERSION).contains(&u32_at(16)) || u32_at(20) as usize != PAGE_SIZE {
+        let (version, page_size) = (u32_at(16), u32_at(20));
+        if !(VERSION_MIN..=VERSION).contains(&version) || page_size as usize != PAGE_SIZE {
+            let instead = match version {
+                0..VERSION_MIN => {
+                    "; it is older than that: dump its tables with the build that made it (mariadb-dump), and load them into a \
+                     new volume"
+                }
+                VERSION_MIN..=VERSION => "",
+                _ => "; a later build made it: use that one",
+            };
             return Err(Error::Invalid(format!(
-                "the volume has format version {} with pages of {} bytes; this build reads versions up to {VERSION} with {PAGE_SIZE}",
-                u32_at(16),
-                u32_at(20)
+                "the volume has format version {version} with pages of {page_size} bytes; this build reads versions \
+                 {VERSION_MIN} to {VERSION} with {PAGE_SIZE}{instead}"
             )));
         }
         let (partitions, epochs) = (u32_at(120) as usize, u32_at(124) as usize);

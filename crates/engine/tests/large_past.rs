@@ -17,6 +17,7 @@ use terrace_io::store::ObjectStore;
 use terrace_sim::disk::Snapshot;
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::redo::Redo;
+use terrace_tier::without::{Mechanism, Without};
 
 type Model = BTreeMap<u8, Vec<u8>>;
 
@@ -118,6 +119,8 @@ impl Run {
             log_partitions: self.partitions,
             object_buffer: Bytes(64 << 20),
             flash: Bytes(if self.tiers.is_some() { 64 << 20 } else { 0 }),
+            // So that what sank is read from objects.
+            without: Without::default().and(Mechanism::CleanCopies),
             ..Config::default()
         };
         let flash = self.tiers.as_ref().map(|tiers| tiers.flash.clone() as Arc<dyn Disk>);

@@ -61,6 +61,15 @@ pub struct Fetched {
     pub first_change: Option<Glsn>,
 }
 
+/// Whether there is an image of a page below memory, current or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Held {
+    Nowhere,
+    /// On the volume, or in the spill space.
+    InSlot,
+    InObject,
+}
+
 /// The number of a page's turn.
 pub type TurnNo = u64;
 
@@ -92,10 +101,10 @@ pub trait Below: Send + Sync {
         let _ = (from, max);
         Vec::new()
     }
-    /// Whether the page would come from the object store, as things are: for who can do without it. Does no I/O.
-    fn is_far(&self, id: PageId) -> bool {
+    /// What there is of the page. Does no I/O.
+    fn held(&self, id: PageId) -> Held {
         let _ = id;
-        false
+        Held::InSlot
     }
     /// The page that was fetched with a first change is known dirty now.
     fn admitted(&self, id: PageId) {

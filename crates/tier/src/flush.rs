@@ -39,6 +39,7 @@ use terrace_io::disk::DiskError;
 use terrace_io::sched::{Event, Step, Worker};
 use through::Writing;
 
+pub mod forget;
 pub mod limit;
 mod through;
 

@@ -110,6 +110,29 @@ impl<'p> Mtr<'p> {
         handle
     }
 
+    /// A page whose content nobody needs, whatever tier has it, made anew: in its frame, or in one of those taken at the start.
+    /// None: it is on its way into memory or out of it, or this has it latched already. Panics if it is not in memory and no frame is left.
+    pub fn renew(&mut self, id: PageId, kind: PageKind, level: u8) -> Option<PageNo> {
+        if self.held(id).is_some() {
+            return None;
+        }
+        let handle = match self.pool.lookup(id, Access::Normal) {
+            Lookup::Pinned(no) => self.latch(id, no),
+            Lookup::Claimed => return None,
+            Lookup::Absent => {
+                let Some(no) = self.frames.pop() else { panic!("page {id}: no frame was reserved for it") };
+                if !self.pool.try_create(id, no) {
+                    self.frames.push(no);
+                    return None;
+                }
+                self.push(id, no)
+            }
+        };
+        self.pool.renewed(self.pages[handle.0].no);
+        self.page_mut(handle).init(id, kind, level);
+        Some(handle)
+    }
+
     pub fn id(&self, page: PageNo) -> PageId {
         self.pages[page.0].id
     }

@@ -169,6 +169,8 @@ pub enum PageKind {
     Undo = 5,
     System = 6,
     Map = 7,
+    /// Which pages of a stretch of its space are free.
+    Bits = 8,
 }
 
 /// Read access to a page's bytes. Total: out-of-range offsets read as zero or empty.

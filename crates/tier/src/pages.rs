@@ -6,12 +6,13 @@
 
 use crate::below::{Below, ReadError};
 use crate::evict::Evictor;
+use crate::flush::forget::Freed;
 use crate::frame::FrameNo;
 use crate::mtr::{Mtr, MtrError};
-use crate::page::{PageId, PageRef, SpaceId};
+use crate::page::{Glsn, PageId, PageRef, SpaceId};
 use crate::pool::scans::Stretch;
 use crate::pool::{Access, Front, Lookup, Pool};
-use crate::redo::{LogError, Redo, Urgency};
+use crate::redo::{LogError, LsnRange, Redo, Urgency};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use terrace_io::World;
@@ -29,6 +30,15 @@ const FRONT_REST: Nanos = 1_000_000;
 pub trait Room: Send + Sync {
     /// Waits, bounded, until so many more pages of the space have; no latch is held.
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom>;
+    /// Pages of large values were freed, in a mini-transaction whose range ended at `end`: nothing of them is needed any more. May wait for log
+    /// space; no latch is held.
+    fn freed(&self, pages: &[Freed], end: Glsn) {
+        let _ = (pages, end);
+    }
+    /// Whether pages go to an object store, a block at a time.
+    fn blocks_sink(&self) -> bool {
+        false
+    }
     /// Before a page is built in bulk: waits, bounded, while small writers need what room comes free; no latch is held.
     fn give_way(&self) -> Result<(), NoRoom> {
         Ok(())
@@ -98,6 +108,18 @@ impl Pages {
         }
     }
 
+    /// Whether blocks of pages go to an object store, so that it matters what lies in one with what.
+    pub fn blocks_sink(&self) -> bool {
+        self.room.get().is_some_and(|room| room.blocks_sink())
+    }
+
+    /// Pages of large values were freed, in a mini-transaction with this range. May wait for log space; no latch is held.
+    pub fn freed(&self, pages: &[Freed], range: LsnRange) {
+        if let Some(room) = self.room.get().filter(|_| !pages.is_empty()) {
+            room.freed(pages, range.end);
+        }
+    }
+
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -143,9 +165,19 @@ impl Pages {
         self.pool.prefetch(Stretch { from, count });
     }
 
-    /// Whether only the object store has the page, as things are. Does no I/O.
+    /// Has a prefetcher fetch the page, if it can. Does no I/O.
+    pub fn fetch_soon(&self, id: PageId) {
+        self.pool.scans.ask(Stretch { from: id, count: 1 });
+    }
+
+    /// Whether the page is neither in memory nor in a slot, but in the object store. Does no I/O.
     pub fn is_far(&self, id: PageId) -> bool {
         self.pool.is_far(id)
+    }
+
+    /// Whether the page, made anew, takes no room below that has to be asked for. Does no I/O.
+    pub fn has_place(&self, id: PageId) -> bool {
+        self.pool.has_place(id)
     }
 
     /// Whether any tier, or the log, has the page. May do I/O; no latch is held.

@@ -12,7 +12,7 @@
 mod ahead;
 mod limit;
 
-use crate::below::{Below, Fetched, ReadError, Tier, TurnNo};
+use crate::below::{Below, Fetched, Held, ReadError, Tier, TurnNo};
 use crate::map::entry::Slot;
 use crate::map::{Home, InObject, Located, Map};
 use crate::misses::Misses;
@@ -292,10 +292,16 @@ impl Below for Path {
         self.run(ids, images)
     }
 
-    fn is_far(&self, id: PageId) -> bool {
-        let Located::At(home) = self.map.locate(id) else { return false };
-        let near = home.slot.is_some() || self.on_flash(id) || self.map.clean_copy(id, home.tag).is_some();
-        !near && home.object.is_some()
+    fn held(&self, id: PageId) -> Held {
+        if id.space.is_temporary() {
+            let spilled = self.spill.get().is_some_and(|spill| spill.has(id));
+            return if spilled { Held::InSlot } else { Held::Nowhere };
+        }
+        match self.map.locate(id) {
+            Located::Never => Held::Nowhere,
+            Located::At(home) if home.slot.is_some() => Held::InSlot,
+            Located::At(_) => Held::InObject,
+        }
     }
 
     fn admitted(&self, id: PageId) {

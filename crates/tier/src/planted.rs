@@ -110,3 +110,7 @@ pub static FLASH_TOLD_EARLY: Switch = Switch::new();
 pub static COPY_NOT_INVALIDATED: Switch = Switch::new();
 /// A slot of the spill space that was given back with its space, while it was written, is given back again.
 pub static SLOT_RELEASED_TWICE: Switch = Switch::new();
+/// The checkpoint passes the change of a freed page before it is durable that the page is free.
+pub static FREED_PAGE_PASSED: Switch = Switch::new();
+/// What is forgotten of a freed page may be that of who uses it anew.
+pub static USED_PAGE_FORGOTTEN: Switch = Switch::new();

@@ -37,7 +37,7 @@ pub use lend::{Loan, Purpose};
 pub(crate) use resize::Front;
 pub use resize::{PoolLeft, ResizeError};
 
-use crate::below::{Below, Fetched, ReadError, Tier};
+use crate::below::{Below, Fetched, Held, ReadError, Tier};
 use crate::by_space::{BySpace, PageReads, add};
 use crate::frame::{Arena, Frame, FrameNo, State};
 use crate::meter;
@@ -380,9 +380,8 @@ impl Pool {
         })
     }
 
-    /// Whether only the object store has the page, as things are.
     pub(crate) fn is_far(&self, id: PageId) -> bool {
-        !self.has(id) && self.below.is_far(id)
+        !self.has(id) && self.below.held(id) == Held::InObject
     }
 
     pub(crate) fn has(&self, id: PageId) -> bool {
@@ -501,7 +500,14 @@ impl Pool {
 
     /// Puts a page that exists nowhere else into the frame `no`, latched exclusively and pinned.
     pub(crate) fn create(&self, id: PageId, no: FrameNo) {
-        assert!(self.claim(id, no), "page {id} is created but is in memory already");
+        assert!(self.try_create(id, no), "page {id} is created but is in memory already");
+    }
+
+    /// The same, unless the page is in memory, or on its way there or out: then false.
+    pub(crate) fn try_create(&self, id: PageId, no: FrameNo) -> bool {
+        if !self.claim(id, no) {
+            return false;
+        }
         let frame = self.frame(no);
         frame.came(self.period.load(Ordering::Relaxed), true);
         self.sample_made(no, id);
@@ -516,6 +522,23 @@ impl Pool {
         // SAFETY: the claim makes this thread the frame's only owner.
         unsafe { self.arena.bytes_mut(no) }.fill(0);
         self.publish(no);
+        true
+    }
+
+    /// A page is made anew, whatever tier has of it. The caller has the exclusive latch.
+    pub(crate) fn renewed(&self, no: FrameNo) {
+        match self.below.held(self.frame(no).id()) {
+            Held::Nowhere => self.set_homeless(no),
+            Held::InSlot | Held::InObject => self.clear_homeless(no),
+        }
+    }
+
+    /// Whether the page, made anew, takes no slot that is not taken or promised already.
+    pub(crate) fn has_place(&self, id: PageId) -> bool {
+        let promised = self
+            .table
+            .with(&self.arena, id, |no| no.is_some_and(|no| self.frame(no).homeless.load(Ordering::Acquire)));
+        promised || self.below.held(id) == Held::InSlot
     }
 
     /// Copies a page's image if it is in memory and clean, for a merge; does not heat it.

@@ -264,5 +264,5 @@ fn apply_one(bytes: &mut [u8], id: PageId, ops: &[u8]) -> Option<usize> {
 
 fn kind_of(byte: u8) -> Option<PageKind> {
     use PageKind::*;
-    [Free, Leaf, Inner, Overflow, SpaceHeader, Undo, System, Map].into_iter().find(|k| *k as u8 == byte)
+    [Free, Leaf, Inner, Overflow, SpaceHeader, Undo, System, Map, Bits].into_iter().find(|k| *k as u8 == byte)
 }

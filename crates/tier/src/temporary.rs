@@ -177,6 +177,11 @@ impl Spill {
         true
     }
 
+    /// Whether the page has a slot.
+    pub(crate) fn has(&self, id: PageId) -> bool {
+        self.slots.lock().home(id).is_some()
+    }
+
     /// Fills `image` with the page's, and says where it was.
     pub(crate) fn read(&self, id: PageId, image: &mut [u8]) -> Result<Tier, ReadError> {
         let _reading = self.reading.read_recursive();

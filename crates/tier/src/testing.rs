@@ -62,15 +62,9 @@ pub fn world() -> World {
 pub struct MemoryBelow {
     pub images: Mutex<HashMap<PageId, Box<[u8]>>>,
     pub fetches: AtomicU64,
-    /// What is not in memory is said to be in the object store only.
-    pub far: std::sync::atomic::AtomicBool,
 }
 
 impl Below for MemoryBelow {
-    fn is_far(&self, _id: PageId) -> bool {
-        self.far.load(Ordering::Relaxed)
-    }
-
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError> {
         self.fetches.fetch_add(1, Ordering::Relaxed);
         match self.images.lock().get(&id) {

@@ -12,8 +12,9 @@ use terrace_sim::{SimSched, SimStore};
 use terrace_tier::below::Tier;
 use terrace_tier::map::Located;
 use terrace_tier::object_buffer;
-use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::page::{PAGE_SIZE, PageId};
 use terrace_tier::pool::Access;
+use terrace_tier::redo::{Redo, Urgency};
 use terrace_tier::sink::{SinkError, SinkWorker, Sinker, Sunk};
 
 #[test]
@@ -532,6 +533,38 @@ fn a_dropped_space_leaves_no_object() {
     terrace_tier::redo::Redo::make_durable(&*rig.log, 0).unwrap();
     rig.work();
     assert!(rig.stored().is_empty());
+}
+
+#[test]
+fn an_object_goes_when_none_of_its_pages_is_needed_and_that_is_durable() {
+    let mut rig = Rig::new(1, 64);
+    (0..3).for_each(|page| _ = rig.flush(page_of(0, page)));
+    rig.flush(page_of(1, 0));
+    rig.run.sinker.sink_all().unwrap();
+    let (map, log) = (rig.run.map.clone(), rig.log.clone());
+    let clear = |pages: &[PageId]| {
+        let mut room = map.room_to_clear(pages.len(), Urgency::Reserve).unwrap();
+        map.clear(&mut room, pages).unwrap();
+    };
+    let settle = |rig: &mut Rig| {
+        log.make_durable(0).unwrap();
+        rig.work();
+    };
+    clear(&[page_of(0, 0), page_of(0, 2)]);
+    settle(&mut rig);
+    assert_eq!(rig.stored().len(), 2, "a page is left");
+    clear(&[page_of(0, 1)]);
+    rig.work();
+    assert_eq!(rig.stored().len(), 2, "a crash now would need it");
+    settle(&mut rig);
+    assert_eq!(rig.stored(), [rig.object(1).unwrap()]);
+    // The block is as good as new.
+    rig.flush(page_of(0, 1));
+    rig.run.sinker.sink_all().unwrap();
+    assert_eq!((rig.stored().len(), map.faults()), (2, vec![]));
+    rig.read(page_of(0, 1)).unwrap();
+    rig.crash();
+    rig.read(page_of(0, 1)).unwrap();
 }
 
 /// A table with a cap in the object buffer has its blocks sunk though there is room and none has cooled; another's stay.

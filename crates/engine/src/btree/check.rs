@@ -284,7 +284,8 @@ impl Walk<'_, '_> {
         let mut page = large.page;
         let mut first = None;
         while first.is_none_or(|index| index < large.pages()) {
-            if page == 0 || self.pages.pages.is_some_and(|pages| page >= pages) {
+            // Freed from its end on.
+            if page == 0 || self.pages.is_free(page) || self.pages.pages.is_some_and(|pages| page >= pages) {
                 return;
             }
             let Some(copy) = self.pages.copy(page) else { return };
@@ -306,7 +307,7 @@ impl Walk<'_, '_> {
                 overflow += 1;
                 all_named.then_some("no row names the large value that it belongs to")
             }
-            kind if kind == PageKind::Free as u8 => Some("it is free, but not on the free chain"),
+            kind if kind == PageKind::Free as u8 => Some("it was freed, but does not count as free"),
             _ => Some("nothing leads to it"),
         });
         self.report.overflow += overflow;

@@ -11,7 +11,7 @@ use super::edit;
 use super::modify::SPARSE;
 use super::node::{CAPACITY, FLAG_MERGING, Node, prefix_of};
 use super::{Result, Tree};
-use crate::space::{ALLOCATION_LOG, ROOT_PAGE};
+use crate::space::{ALLOCATION_LOG, Homes, ROOT_PAGE};
 use std::sync::atomic::Ordering;
 use terrace_tier::mtr::Mtr;
 use terrace_tier::page::PAGE_SIZE;
@@ -166,6 +166,7 @@ impl Tree {
 
     /// Step 2. False: look again, the neighbourhood has changed.
     fn absorb(&self, left: &Pin, right: &Pin, level: u8) -> Result<bool> {
+        let homes = self.space.ready_to_free([right.id().page])?;
         let mut mtr = self.pages.begin(MERGE_LOG, 0, Urgency::Reserve)?;
         let left_no = mtr.write_pinned(left);
         let node = Node::new(mtr.page(left_no));
@@ -191,7 +192,7 @@ impl Tree {
         };
         let header = self.space.latch_header(&mut mtr);
         image.write_to(&mut mtr.page_mut(left_no), left.id());
-        self.space.free(&mut mtr, header, right_no);
+        self.space.free(&mut mtr, header, right_no, &homes);
         self.write_rows(&mut mtr, header);
         mtr.commit();
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
@@ -210,6 +211,7 @@ impl Tree {
                 node.child(0)
             };
             let pin = self.load(child)?;
+            let homes = self.space.ready_to_free([child])?;
             let mut mtr = self.pages.begin(MERGE_LOG, 0, Urgency::Reserve)?;
             let child_no = mtr.write_pinned(&pin);
             if !Node::new(mtr.page(child_no)).is_live() {
@@ -218,7 +220,7 @@ impl Tree {
                 return Ok(());
             }
             let root_no = mtr.write_pinned(&self.root);
-            if !self.lower_root_in(&mut mtr, root_no, child_no)? {
+            if !self.lower_root_in(&mut mtr, root_no, child_no, &homes)? {
                 return Ok(());
             }
             mtr.commit();
@@ -230,6 +232,7 @@ impl Tree {
         mtr: &mut Mtr<'_>,
         root_no: terrace_tier::mtr::PageNo,
         child_no: terrace_tier::mtr::PageNo,
+        homes: &Homes,
     ) -> Result<bool> {
         let child_id = mtr.id(child_no);
         let (root, child) = (Node::new(mtr.page(root_no)), Node::new(mtr.page(child_no)));
@@ -245,7 +248,7 @@ impl Tree {
         }
         let header = self.space.latch_header(mtr);
         image.write_to(&mut mtr.page_mut(root_no), self.space.page_id(ROOT_PAGE));
-        self.space.free(mtr, header, child_no);
+        self.space.free(mtr, header, child_no, homes);
         Ok(true)
     }
 }

@@ -12,8 +12,9 @@
 //! value's page for its own.
 //!
 //! A value is written before the row that names it, from its end to its start, and freed from its end to
-//! its start, a few pages a mini-transaction. So at any moment what hangs together from the first page on
-//! can be walked, and a free cut short by a crash is simply done again. A *write* cut short, or one
+//! its start, a few pages a mini-transaction. Pages that are freed stay as they are until they are used again, and may be gone
+//! before that. So at any moment what hangs together from the first page on
+//! can be walked, and a free cut short by a crash is simply done again: what is free already is left alone. A *write* cut short, or one
 //! whose row was never written, is the transaction's to free: each mini-transaction notes in its undo how far
 //! the value has come ([`write_noted`], `txn::large`).
 //!
@@ -21,11 +22,13 @@
 //! and the flag [`HOLLOW`]; the page itself has the bytes, and not the flag. Whoever commits the value writes the pages through
 //! first (`terrace_tier::flush`). So a hollow page is met only where a crash came before the commit; it is freed as others are.
 //!
-//! Latches: each page alone, then the header, then the undo page of the note. Never together with a tree's
+//! Latches: the header, then each page, then the undo page of the note. Never together with a tree's
 //! pages.
 
 use super::error::{Result, TreeError};
-use crate::space::{ALLOCATION_LOG, Space};
+use crate::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space};
+use terrace_tier::below::ReadError;
+use terrace_tier::flush::forget::Freed;
 use terrace_tier::mtr::Mtr;
 use terrace_tier::page::{self, PAGE_HEADER, PAGE_SIZE, PageId, PageKind, PageRef};
 use terrace_tier::pages::{Pin, ReadGuard};
@@ -42,8 +45,10 @@ mod at {
 pub const PAYLOAD: usize = PAGE_SIZE - PAGE_HEADER;
 /// Flag of a page that redo has made, which lacks its bytes of the value.
 pub const HOLLOW: u16 = 1;
-/// Pages that one mini-transaction writes or frees.
+/// Pages that one mini-transaction writes.
 const BATCH: usize = 4;
+/// Pages that one frees.
+const BATCH_FREED: usize = 16;
 /// Pages that it writes of a value that passes by the log.
 const BATCH_PAST: usize = 8;
 /// Pages on each side of one of a chain that are fetched with it.
@@ -188,13 +193,14 @@ fn write_batch(
     note: &mut Note<'_>,
 ) -> Result<u32> {
     let (batch, page_log) = way.batch();
-    let mut ready = space.ready(range.len(), urgency)?;
-    let mut mtr = space.pages().begin(page_log * batch as u64 + NOTE_LOG, range.len(), urgency)?;
+    let ready = space.ready_together(range.len(), urgency)?;
+    let mut mtr =
+        space.pages().begin(page_log * batch as u64 + NOTE_LOG, range.len() + ALLOCATION_FRAMES, urgency)?;
     let header = space.latch_header(&mut mtr);
     space.can_allocate(&mtr, header, range.len() as u32)?;
     let mut pages = Vec::with_capacity(batch);
     for _ in range.clone() {
-        pages.push(space.allocate(&mut mtr, header, &mut ready, PageKind::Overflow, 0)?);
+        pages.push(space.allocate(&mut mtr, header, &ready, PageKind::Overflow, 0)?);
     }
     let mut next = large.page;
     for (index, no) in range.zip(pages).rev() {
@@ -225,18 +231,22 @@ fn write_batch(
 
 /// A page of a chain, of which `left` pages are still to be read with this one. If it has to be fetched, so has what is next most
 /// likely, and pages that were allocated together lie together: its neighbours come with it, as many to each side as may be the
-/// value's. So a value that is far costs a few requests, not one for each page.
-fn chained(space: &Space, page: u32, left: u32, access: Access) -> Result<ReadGuard<'_>> {
+/// value's. So a value that is far costs a few requests, not one for each page. None: it was freed, and nobody has it any more.
+fn chained(space: &Space, page: u32, left: u32, access: Access) -> Result<Option<ReadGuard<'_>>> {
     let (pages, id) = (space.pages(), space.page_id(page));
     if let Some(guard) = pages.try_read(id, access) {
-        return Ok(guard);
+        return Ok(Some(guard));
     }
     if left > 1 {
         let around = (left - 1).min(AROUND);
         let first = page.saturating_sub(around);
         pages.prefetch(space.page_id(first), page - first + 1 + around);
     }
-    Ok(pages.read(id, access)?)
+    match pages.read(id, access) {
+        Ok(guard) => Ok(Some(guard)),
+        Err(ReadError::Absent(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Appends the value's bytes to `out`.
@@ -258,9 +268,9 @@ pub fn read_start(
     let pages = if whole { large.pages() } else { left.div_ceil(PAYLOAD) as u32 };
     for index in 0..pages {
         let guard = chained(space, page, pages - index, access)?;
-        if !large.owns(guard.page(), index) {
+        let Some(guard) = guard.filter(|guard| large.owns(guard.page(), index)) else {
             return Err(TreeError::Gone { page: space.page_id(page) });
-        }
+        };
         if is_hollow(guard.page()) {
             return Err(TreeError::Hollow { page: space.page_id(page) });
         }
@@ -283,9 +293,10 @@ pub fn equals(space: &Space, large: Large, bytes: &[u8], access: Access) -> Resu
             return Ok(false);
         }
         let guard = chained(space, page, pages - index, access)?;
-        if !large.owns(guard.page(), index) || is_hollow(guard.page()) {
+        let Some(guard) = guard.filter(|guard| large.owns(guard.page(), index) && !is_hollow(guard.page()))
+        else {
             return Ok(false);
-        }
+        };
         let from = index as usize * PAYLOAD;
         let here = &bytes[from..bytes.len().min(from + PAYLOAD)];
         if guard.page().bytes(PAGE_HEADER, here.len()) != here {
@@ -313,7 +324,7 @@ pub fn free_written(space: &Space, large: Large, urgency: Urgency) -> Result<()>
         return Ok(());
     }
     let first = {
-        let guard = space.pages().read(space.page_id(large.page), Access::Scan)?;
+        let Some(guard) = chained(space, large.page, 1, Access::Scan)? else { return Ok(()) };
         let index = Large::index(guard.page());
         if !large.owns(guard.page(), index) {
             return Ok(());
@@ -321,6 +332,10 @@ pub fn free_written(space: &Space, large: Large, urgency: Urgency) -> Result<()>
         index
     };
     free_from(space, large, first, urgency)
+}
+
+fn is_to_free(large: Large, page: PageRef<'_>, index: u32) -> bool {
+    large.owns(page, index) || crate::planted::OTHERS_PAGE_FREED.on()
 }
 
 /// Frees what hangs together from page `large.page`, number `first` of the value.
@@ -334,33 +349,37 @@ fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Resul
             break;
         }
         let guard = chained(space, page, large.pages() - index, Access::Scan)?;
-        if !large.owns(guard.page(), index) {
-            break;
-        }
+        let Some(guard) = guard.filter(|guard| is_to_free(large, guard.page(), index)) else { break };
         chain.push((page, index));
         page = guard.page().u32(at::NEXT);
     }
     while !chain.is_empty() {
-        let batch = chain.split_off(chain.len().saturating_sub(BATCH));
-        let pins: Vec<Pin> = batch
-            .iter()
-            .map(|(page, _)| space.pages().load(space.page_id(*page), Access::Scan))
-            .collect::<std::result::Result<_, _>>()?;
-        let mut mtr = space.pages().begin(BATCH as u64 * (record_bound(64) + ALLOCATION_LOG), 0, urgency)?;
-        let mut mine = Vec::with_capacity(BATCH);
-        for (pin, (_, index)) in pins.iter().zip(batch) {
-            let no = mtr.write_pinned(pin);
-            // Nobody waits for the header with a free page latched: it is latched after the header.
-            match large.owns(mtr.page(no), index) {
-                true => mine.push(no),
-                false => mtr.unlatch_unchanged(no),
+        let batch = chain.split_off(chain.len().saturating_sub(BATCH_FREED));
+        let mut pins: Vec<(Pin, u32)> = Vec::with_capacity(BATCH_FREED);
+        for (page, index) in &batch {
+            match space.pages().load(space.page_id(*page), Access::Scan) {
+                Ok(pin) => pins.push((pin, *index)),
+                Err(ReadError::Absent(_)) => {}
+                Err(error) => return Err(error.into()),
             }
         }
+        let homes = space.ready_to_free(batch.iter().map(|(page, _)| *page))?;
+        let mut mtr = space.pages().begin(BATCH_FREED as u64 * ALLOCATION_LOG, 0, urgency)?;
         let header = space.latch_header(&mut mtr);
-        for no in mine {
-            space.free(&mut mtr, header, no);
+        let mut freed = Vec::with_capacity(BATCH_FREED);
+        for (pin, index) in pins {
+            let page = pin.id().page;
+            // Nobody else frees it now, or makes it another's: that takes the header.
+            let no = mtr.write_pinned(&pin);
+            let (is_to_free, lsn) = (is_to_free(large, mtr.page(no), index), mtr.page(no).lsn());
+            mtr.unlatch_unchanged(no);
+            if is_to_free {
+                space.free_numbers(&mut mtr, header, page..page + 1, &homes);
+                freed.push(Freed { pin, lsn });
+            }
         }
-        mtr.commit();
+        let range = mtr.commit();
+        space.pages().freed(&freed, range);
     }
     Ok(())
 }

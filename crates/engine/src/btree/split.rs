@@ -10,7 +10,7 @@ use super::edit::{self, Keep};
 use super::node::{CAPACITY, FENCE_HEAD, MAX_KEY, MAX_LEVEL, Node, SLOT, common_prefix, prefix_of};
 use super::search::Place;
 use super::{Result, Tree, TreeError};
-use crate::space::{ALLOCATION_LOG, ROOT_PAGE, Ready};
+use crate::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, ROOT_PAGE, Ready};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_tier::mtr::{Mtr, MtrError, PageNo};
@@ -164,7 +164,7 @@ impl Tree {
                 Err(error) => return Err(error),
             },
         };
-        let mut mtr = self.pages.begin(SPLIT_LOG, 2, urgency)?;
+        let mut mtr = self.pages.begin(SPLIT_LOG, 2 + ALLOCATION_FRAMES, urgency)?;
         let no = mtr.write_pinned(pin);
         let node = Node::new(mtr.page(no));
         if !node.is_live() || node.level() != level || !node.contains(key) {
@@ -181,17 +181,16 @@ impl Tree {
             mtr.commit();
             return Ok(());
         }
-        let Some(mut ready) = ready else { return Ok(()) };
+        let Some(ready) = ready else { return Ok(()) };
         let cut = Cut::choose(node, key);
         self.counters.splits.fetch_add(1, Ordering::Relaxed);
         if pin.id().page == ROOT_PAGE {
-            self.split_root(&mut mtr, no, &cut, &mut ready)?;
+            self.split_root(&mut mtr, no, &cut, &ready)?;
             mtr.commit();
             return Ok(());
         }
-        let right = self.split_off(&mut mtr, no, &cut, &mut ready)?;
+        let right = self.split_off(&mut mtr, no, &cut, &ready)?;
         mtr.commit();
-        drop(ready);
         self.pages.world().sched.point("split: not posted");
         self.post(right, level, &cut.separator, urgency)
     }
@@ -210,7 +209,7 @@ impl Tree {
     }
 
     /// Step 1. Returns the right page.
-    fn split_off(&self, mtr: &mut Mtr<'_>, no: PageNo, cut: &Cut, ready: &mut Ready) -> Result<u32> {
+    fn split_off(&self, mtr: &mut Mtr<'_>, no: PageNo, cut: &Cut, ready: &Ready) -> Result<u32> {
         let header = self.space.latch_header(mtr);
         let node = Node::new(mtr.page(no));
         let level = node.level();
@@ -227,7 +226,7 @@ impl Tree {
     }
 
     /// The root's entries go to two new pages; the root becomes their parent.
-    fn split_root(&self, mtr: &mut Mtr<'_>, root: PageNo, cut: &Cut, ready: &mut Ready) -> Result<()> {
+    fn split_root(&self, mtr: &mut Mtr<'_>, root: PageNo, cut: &Cut, ready: &Ready) -> Result<()> {
         let header = self.space.latch_header(mtr);
         let node = Node::new(mtr.page(root));
         let (level, count) = (node.level(), node.count());

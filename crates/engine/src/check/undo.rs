@@ -90,7 +90,7 @@ pub(super) fn check(look: &Look, tables: &Tables, report: &mut Report) -> Undo {
         undo.stream(&mut pages, number, head);
     }
     pages.the_rest(|page| match page.kind() {
-        kind if kind == PageKind::Free as u8 => Some("it is free, but not on the free chain"),
+        kind if kind == PageKind::Free as u8 => Some("it was freed, but does not count as free"),
         _ => Some("no undo stream leads to it"),
     });
     let faults = pages.faults.first.iter().map(|fault| format!("undo: {fault}"));

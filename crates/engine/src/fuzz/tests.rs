@@ -110,7 +110,7 @@ fn a_page_number_that_is_in_use_is_not_given_out_again() {
 }
 
 #[test]
-fn the_length_of_the_free_chain_may_be_anything() {
+fn the_number_of_free_pages_may_be_anything() {
     edited("tree", &[(space::at::FREE_COUNT, &[0xFF; 4])]);
     edited("undo", &[(space::at::FREE_COUNT, &[0xFF; 4])]);
 }

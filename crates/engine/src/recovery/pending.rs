@@ -193,9 +193,9 @@ impl Pending {
         None
     }
 
-    /// The page is in memory. If its redo was not applied on the way there, it was made anew since (a freed
-    /// page's number was used again): the log has that, and what waited for the old page is needless.
-    pub(crate) fn in_memory(&self, id: PageId) {
+    /// The page is in memory, or free. If its redo was not applied on the way there, it was made anew since (a freed
+    /// page's number was used again), or will be: the log has that, and what waited for the old page is needless.
+    pub(crate) fn done_with(&self, id: PageId) {
         self.inner.lock().forget(id);
     }
 

@@ -7,14 +7,18 @@ use crate::log::block::BLOCK;
 use crate::log::record::RecordHeader;
 use crate::log::tests::rig::{self, Record, Rig};
 use crate::log::{Log, file_name, partition_of};
+use crate::space::{self, Content, Space, run};
 use crate::superblock::{self, Superblock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_io::disk::Disk;
 use terrace_io::random::Random;
+use terrace_tier::below::{Below, Fetched, Held, ReadError};
 use terrace_tier::page::{Glsn, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId, format, set_lsn};
+use terrace_tier::pages::Pages;
 use terrace_tier::path::PendingRedo;
 use terrace_tier::redo::{self, PageMut, Redo, Urgency};
+use terrace_tier::testing::{self, HeldLog};
 
 fn id(n: u64) -> PageId {
     PageId::new(SpaceId(16), n as u32)
@@ -338,6 +342,43 @@ fn redo_of_a_page_that_was_made_anew_holds_back_no_checkpoint() {
     let mut worker = super::worker::RedoWorker::new(pending.clone(), pages);
     terrace_io::sched::Worker::step(&mut worker);
     assert_eq!((pending.pages(), pending.oldest()), (0, None));
+}
+
+/// What is free stays forgotten; but as long as a crash may take that back, the redo is needed.
+#[test]
+fn redo_of_a_page_that_no_tier_has_is_done_with_when_it_is_free_for_good() {
+    struct Nothing;
+    impl Below for Nothing {
+        fn fetch(&self, id: PageId, _: &mut [u8]) -> Result<Fetched, ReadError> {
+            Err(ReadError::Absent(id))
+        }
+        fn held(&self, _: PageId) -> Held {
+            Held::Nowhere
+        }
+        fn evicted(&self, _: PageId, _: &mut [u8], _: u8) {}
+    }
+    let log = Arc::new(HeldLog::default());
+    let pages = Arc::new(Pages::new(testing::world(), 64, Arc::new(Nothing), log.clone()));
+    space::create(&pages, SpaceId(16), Content::Nothing, Urgency::Normal).unwrap();
+    let space = Space::open(&pages, SpaceId(16)).unwrap();
+    run::take(&space, 10, 0, Urgency::Normal, |_, _| ()).unwrap();
+    let pending = Arc::new(Pending::new(superblock(), vec![], 1 << 20));
+    for page in [7, 8] {
+        let init = change(&mut vec![0; PAGE_SIZE], |p| p.init(id(page), PageKind::Overflow, 0));
+        pending.add(&header(id(page), 200, &init), &init, NOWHERE);
+    }
+    let mut worker = super::worker::RedoWorker::new(pending.clone(), pages.clone());
+    let mut left = || {
+        (0..4).for_each(|_| _ = terrace_io::sched::Worker::step(&mut worker));
+        pending.pages()
+    };
+    log.set_durable(log.appended());
+    assert_eq!(left(), 2);
+    run::free(&space, 7..8, 0, |_, _| ()).unwrap();
+    assert_eq!(left(), 2);
+    log.set_durable(log.appended());
+    assert_eq!(left(), 1);
+    assert!(pending.apply(id(8), &mut vec![0; PAGE_SIZE]).unwrap() == Some(200), "and not that one's");
 }
 
 /// With no memory for ops at all, every record is read from the log again; the result is the same.

@@ -1,8 +1,13 @@
 //! The background pass: reads every page that has redo, so that the checkpoint can go on.
+//!
+//! Pages of large values that were freed and forgotten (`terrace_tier::flush::forget`) have redo, but nobody needs them: they stay
+//! forgotten. They gave up their room when they were freed, and there may be none for them any more.
 
 use super::pending::Pending;
+use crate::{planted, space};
 use std::sync::Arc;
 use terrace_io::sched::{Event, Step, Worker};
+use terrace_tier::page::PageId;
 use terrace_tier::pages::Pages;
 use terrace_tier::pool::Access;
 
@@ -25,6 +30,19 @@ impl RedoWorker {
     }
 }
 
+/// Sees to it that nothing waits for the page any more: its redo is applied, or needless. False: it cannot be read now. May do I/O and
+/// wait; no latch is held.
+pub fn finish(pending: &Pending, pages: &Pages, id: PageId) -> bool {
+    // A header that cannot be read says nothing of the page.
+    let is_free = || space::is_free_for_good(pages, id).unwrap_or(false);
+    let is_needless = !pages.has_place(id) && is_free() && !planted::FREED_BROUGHT_BACK.on();
+    let finished = is_needless || pages.load(id, Access::Internal).is_ok();
+    if finished {
+        pending.done_with(id);
+    }
+    finished
+}
+
 impl Worker for RedoWorker {
     fn name(&self) -> &'static str {
         "redo"
@@ -32,8 +50,7 @@ impl Worker for RedoWorker {
 
     fn step(&mut self) -> Step {
         let Some(id) = self.pending.next_page() else { return Step::Idle };
-        if self.pages.load(id, Access::Internal).is_ok() {
-            self.pending.in_memory(id);
+        if finish(&self.pending, &self.pages, id) {
             (self.failed, self.rest) = (0, REST_MIN);
             return Step::Worked;
         }

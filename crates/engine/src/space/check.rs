@@ -1,14 +1,14 @@
-//! What the checkers of all spaces share: getting at pages, the header, the free chain, and what is left over.
+//! What the checkers of all spaces share: getting at pages, the header, the free pages, and what is left over.
 //!
-//! Each page of a space must be met once: as part of its structure or on the free chain. Pages that are met
+//! Each page of a space must be met once: as part of its structure or as a free one. Pages that are met
 //! by nobody are leaked: nothing is wrong with what can be read, but their room is lost. When part of the
 //! structure could not be followed, what hangs below it was not met either; then nothing is said to be leaked.
 
-use super::{CHAIN_AT, HEADER_PAGE, at};
+use super::{HEADER_PAGE, at, bits};
 use hashbrown::HashMap;
 use std::fmt;
 use terrace_io::AlignedBuf;
-use terrace_tier::page::{PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
+use terrace_tier::page::{BLOCK_PAGES, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
 use terrace_tier::pages::Pages;
 use terrace_tier::pool::Access;
 
@@ -98,6 +98,7 @@ pub struct SpaceCheck<'s> {
     pub pages: Option<u32>,
     pub root: u32,
     met: Met,
+    are_free: Met,
     /// Not all of the structure could be followed.
     pub incomplete: bool,
     pub out_of_reach: u64,
@@ -115,6 +116,7 @@ impl<'s> SpaceCheck<'s> {
             pages: None,
             root: 0,
             met: Met::default(),
+            are_free: Met::default(),
             incomplete: false,
             out_of_reach: 0,
             free: 0,
@@ -131,7 +133,7 @@ impl<'s> SpaceCheck<'s> {
         }
         check.pages = Some(page.u32(at::NEXT));
         check.root = page.u32(at::ROOT);
-        check.free_chain(page.u32(at::FREE_HEAD), page.u32(at::FREE_COUNT));
+        check.free_pages(page, page.u32(at::NEXT));
         check
     }
 
@@ -161,6 +163,11 @@ impl<'s> SpaceCheck<'s> {
         self.met.insert(page)
     }
 
+    /// Whether the page is a free one, which may have any content or none.
+    pub fn is_free(&self, page: u32) -> bool {
+        self.are_free.contains(page)
+    }
+
     /// These pages will be asked for next.
     pub fn soon(&self, pages: impl Iterator<Item = u32>) {
         self.source.soon(&pages.map(|page| self.id(page)).collect::<Vec<_>>());
@@ -182,30 +189,39 @@ impl<'s> SpaceCheck<'s> {
         None
     }
 
-    fn free_chain(&mut self, head: u32, length: u32) {
-        let mut next = head;
-        while next != 0 {
-            if self.free >= u64::from(length) {
-                self.incomplete = true;
-                return self.fault(next, "the free chain is longer than the header says");
-            }
-            if !self.meet(next) {
+    /// Meets the pages that are free, and the homes of their bits.
+    fn free_pages(&mut self, header: PageRef<'_>, pages: u32) {
+        self.free_pages_of(header, HEADER_PAGE, pages);
+        for home in bits::homes(pages) {
+            if !self.meet(home) {
                 self.incomplete = true;
                 return;
             }
-            self.free += 1;
-            let Some(copy) = self.copy(next) else { return };
-            if PageRef::new(&copy).kind() != PageKind::Free as u8 {
+            let Some(copy) = self.copy(home) else { return };
+            if PageRef::new(&copy).kind() != PageKind::Bits as u8 {
                 self.incomplete = true;
-                return self.fault(next, "a page of the free chain is in use");
+                return self.fault(home, "not a page of bits");
             }
-            next = PageRef::new(&copy).u32(CHAIN_AT);
+            self.free_pages_of(PageRef::new(&copy), home, pages);
         }
-        if self.free != u64::from(length) {
-            self.fault(
-                HEADER_PAGE,
-                format!("the free chain has {} pages, the header says {length}", self.free),
-            );
+        let counted = header.u32(at::FREE_COUNT);
+        if self.free != u64::from(counted) {
+            let what = format!("{} pages are free, the header says {counted}", self.free);
+            self.fault(HEADER_PAGE, what);
+        }
+    }
+
+    fn free_pages_of(&mut self, page: PageRef<'_>, home: u32, pages: u32) {
+        let span = bits::span(home);
+        for block in span.start / BLOCK_PAGES..span.end / BLOCK_PAGES {
+            for number in bits::numbers(block, bits::of_block(page, block)) {
+                self.free += 1;
+                self.are_free.insert(number);
+                match number < pages {
+                    true => _ = self.meet(number),
+                    false => self.fault(number, "it is free, but the space has not so many pages"),
+                }
+            }
         }
     }
 

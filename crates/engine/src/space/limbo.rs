@@ -7,13 +7,13 @@
 //! current epoch's bucket while it carries page numbers without a latch; the epoch moves on only when
 //! the bucket of the epoch before is empty; a page freed in epoch `e` may be used anew in `e + 2`.
 //!
-//! A crash empties limbo: after a restart nothing traverses. The chain of free pages is on disk and
-//! knows nothing of this.
+//! A crash empties limbo: after a restart nothing traverses. The map of free pages knows nothing of this.
 //!
 //! Locks: the mutex is for memory work only and innermost. Visits last from latch to latch, never
 //! over I/O, so limbo is short.
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -71,11 +71,11 @@ impl Limbo {
         waiting.push_back((page, self.epoch.load(Ordering::SeqCst)));
     }
 
-    /// Whether no traversal can still be on its way to the page.
-    pub fn has_left(&self, page: u32) -> bool {
+    /// The pages that traversals may still be on their way to.
+    pub fn waiting(&self) -> SmallVec<[u32; 8]> {
         let mut waiting = self.waiting.lock();
         self.drain(&mut waiting);
-        !waiting.iter().any(|(waits, _)| *waits == page)
+        waiting.iter().map(|(page, _)| *page).collect()
     }
 
     fn drain(&self, waiting: &mut VecDeque<(u32, u64)>) {

@@ -4,18 +4,12 @@
 //! A run belongs to who took it until its pages are part of a structure. What a crash leaves is the taker's to know:
 //! `note` is called in each mini-transaction that changes how much of the run is taken.
 
-use super::{ALLOCATION_LOG, Space, at};
+use super::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space, at, bits};
 use crate::btree::TreeError;
 use crate::error::Result;
 use std::ops::Range;
-use terrace_tier::below::ReadError;
 use terrace_tier::mtr::Mtr;
-use terrace_tier::page::PageKind;
-use terrace_tier::pool::Access;
-use terrace_tier::redo::{Urgency, record_bound};
-
-/// Pages that one mini-transaction frees.
-const BATCH: u32 = 8;
+use terrace_tier::redo::Urgency;
 
 /// Takes so many numbers that no page ever had, and returns the first. `note` adds at most `log` bytes.
 pub fn take(
@@ -25,14 +19,18 @@ pub fn take(
     urgency: Urgency,
     note: impl FnOnce(&mut Mtr<'_>, u32),
 ) -> Result<u32> {
-    let mut mtr = space.pages().begin(ALLOCATION_LOG + log, 0, urgency).map_err(TreeError::from)?;
-    let header = space.latch_header(&mut mtr);
-    space.can_allocate(&mtr, header, count)?;
-    let first = mtr.page(header).u32(at::NEXT);
-    mtr.page_mut(header).write_u32(at::NEXT, first + count);
-    note(&mut mtr, first);
-    mtr.commit();
-    Ok(first)
+    loop {
+        let homes = space.ready_to_free([space.counts().pages.saturating_sub(1)])?;
+        let begun = space.pages().begin(ALLOCATION_LOG + log, ALLOCATION_FRAMES, urgency);
+        let mut mtr = begun.map_err(TreeError::from)?;
+        let header = space.latch_header(&mut mtr);
+        space.can_allocate(&mtr, header, count)?;
+        // None: the space has grown into another group meanwhile.
+        let Some(first) = space.take_numbers(&mut mtr, header, count, &homes) else { continue };
+        note(&mut mtr, first);
+        mtr.commit();
+        return Ok(first);
+    }
 }
 
 /// Gives back numbers at a run's end that were never used. `note` is told where the run ends then.
@@ -65,30 +63,12 @@ pub fn free(
     mut note: impl FnMut(&mut Mtr<'_>, u32),
 ) -> Result<()> {
     while !run.is_empty() {
-        let from = run.end.saturating_sub(BATCH).max(run.start);
-        let mut pins = Vec::with_capacity(BATCH as usize);
-        for page in from..run.end {
-            let id = space.page_id(page);
-            match space.pages().load(id, Access::Internal) {
-                Ok(pin) => pins.push((id, Some(pin))),
-                Err(ReadError::Absent(_)) => pins.push((id, None)),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let missing = pins.iter().filter(|(_, pin)| pin.is_none()).count();
-        let bytes = u64::from(BATCH) * (record_bound(64) + ALLOCATION_LOG) + log;
-        let mut mtr = space.pages().begin(bytes, missing, Urgency::Reserve).map_err(TreeError::from)?;
-        let pages: Vec<_> = pins
-            .iter()
-            .map(|(id, pin)| match pin {
-                Some(pin) => mtr.write_pinned(pin),
-                None => mtr.create(*id, PageKind::Free, 0),
-            })
-            .collect();
+        let from = bits::home_of(run.end - 1).max(run.start);
+        let homes = space.ready_to_free([from])?;
+        let begun = space.pages().begin(ALLOCATION_LOG + log, 0, Urgency::Reserve);
+        let mut mtr = begun.map_err(TreeError::from)?;
         let header = space.latch_header(&mut mtr);
-        for page in pages {
-            space.free(&mut mtr, header, page);
-        }
+        space.free_numbers(&mut mtr, header, from..run.end, &homes);
         note(&mut mtr, from);
         mtr.commit();
         run.end = from;

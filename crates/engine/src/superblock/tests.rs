@@ -1,4 +1,7 @@
 use super::*;
+use crate::config::{Bytes, Config};
+use crate::look::Look;
+use crate::{Engine, Parts};
 use terrace_sim::{SimDisk, SimWorld};
 
 fn one() -> Superblock {
@@ -69,14 +72,20 @@ fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
     assert!(disk_of_two.flip(FILE, 4096 + 700, 3));
     assert!(matches!(Superblock::read(&*disk_of_two), Err(Error::Corrupt(_))));
 
-    let disk = disk(&one());
-    let mut other = one().encode();
-    other[16] = 9;
-    let crc = crc32c::crc32c(&other[4..]);
-    other[..4].copy_from_slice(&crc.to_le_bytes());
-    disk.open(FILE).unwrap().write(Class::Superblock, 0, &other).unwrap();
-    let Err(Error::Invalid(message)) = Superblock::read(&*disk) else { panic!("read") };
-    assert!(message.contains("version 9"), "{message}");
+    for (version, instead) in
+        [(4, "dump its tables with the build that made it"), (9, "a later build made it")]
+    {
+        let disk = disk(&one());
+        let mut other = one().encode();
+        other[16] = version;
+        let crc = crc32c::crc32c(&other[4..]);
+        other[..4].copy_from_slice(&crc.to_le_bytes());
+        disk.open(FILE).unwrap().write(Class::Superblock, 0, &other).unwrap();
+        let Err(Error::Invalid(message)) = Superblock::read(&*disk) else { panic!("read") };
+        assert!(message.contains(instead), "{message}");
+        let named = format!("version {version} with pages of 16384 bytes; this build reads versions 5 to 8");
+        assert!(message.contains(&named), "{message}");
+    }
 }
 
 #[test]
@@ -114,7 +123,7 @@ fn too_many_starts_without_a_checkpoint_are_an_error() {
 #[test]
 fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one() {
     let old = Superblock { has_store: true, takers: vec![], ..one() };
-    assert_eq!(old.encode()[16], 2);
+    assert_eq!(old.encode()[16], 6);
     let disk = disk(&old);
     let mut s = Superblock::read(&*disk).unwrap();
     assert_eq!(s, old);
@@ -122,8 +131,41 @@ fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one()
         s.begin_epoch(end).unwrap();
         assert_eq!(s.takers, [Taker { epoch: 3, nonce: 0, mark: 0 }]);
     }
-    assert_eq!((s.epoch, s.encode()[16], one().encode()[16]), (5, 3, 4));
+    assert_eq!((s.epoch, s.encode()[16], one().encode()[16]), (5, 7, 8));
     let mut never = Superblock { has_store: false, takers: vec![], ..one() };
     never.begin_epoch(30).unwrap();
-    assert_eq!((&never.takers[..], never.encode()[16]), (&[][..], 1));
+    assert_eq!((&never.takers[..], never.encode()[16]), (&[][..], 5));
+}
+
+/// A build before bits made the same superblock but for the version.
+#[test]
+fn a_volume_whose_free_pages_are_chains_is_refused_and_left_as_it_is() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("volume");
+    let open = || {
+        let config = Config { memory: Bytes(10 << 20), log: Bytes(8 << 20), ..Config::default() };
+        let parts = Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None };
+        Engine::open(config, parts)
+    };
+    open().unwrap().shutdown().unwrap();
+    let now = disk.contents(FILE).unwrap();
+    let mut old = AlignedBuf::zeroed(2 * COPY);
+    old.copy_from_slice(&now);
+    for copy in old.chunks_exact_mut(COPY).filter(|copy| copy[8..16] == MAGIC) {
+        copy[16] -= VERSION_MIN as u8 - 1;
+        let crc = crc32c::crc32c(&copy[4..]);
+        copy[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+    disk.open(FILE).unwrap().write(Class::Superblock, 0, &old).unwrap();
+    let files =
+        || disk.list().unwrap().into_iter().map(|name| (disk.contents(&name), name)).collect::<Vec<_>>();
+    let before = files();
+    let refused = "format version 1 with pages of 16384 bytes; this build reads versions 5 to 8 with 16384; it is older than that: dump";
+    for _ in 0..2 {
+        let Err(Error::Invalid(message)) = open() else { panic!("it was opened") };
+        assert!(message.contains(refused), "{message}");
+        let Err(Error::Invalid(message)) = Look::open(disk.clone(), None) else { panic!("it was looked at") };
+        assert!(message.contains(refused), "{message}");
+    }
+    assert!(files() == before);
 }

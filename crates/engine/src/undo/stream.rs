@@ -4,7 +4,7 @@ use super::RollPtr;
 use super::record::{self, RECORD_MAX, Record};
 use crate::btree::TreeError;
 use crate::error::{Error, Result};
-use crate::space::{self, Content, Space};
+use crate::space::{self, ALLOCATION_FRAMES, Content, Space};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace_io::sched::Event;
@@ -165,11 +165,11 @@ impl Streams {
 
     /// The first page of a stream that never had one.
     fn start(&self, number: usize) -> Result<Stream> {
-        let mut ready = self.space.ready(1, Urgency::Normal)?;
-        let mut mtr = self.pages.begin(PAGE_LOG, 1, Urgency::Normal)?;
+        let ready = self.space.ready(1, Urgency::Normal)?;
+        let mut mtr = self.pages.begin(PAGE_LOG, 1 + ALLOCATION_FRAMES, Urgency::Normal)?;
         let directory = mtr.write_pinned(&self.directory);
         let header = self.space.latch_header(&mut mtr);
-        let page = self.space.allocate(&mut mtr, header, &mut ready, PageKind::Undo, 0)?;
+        let page = self.space.allocate(&mut mtr, header, &ready, PageKind::Undo, 0)?;
         mtr.page_mut(page).write_u16(END, RECORDS as u16);
         let first = mtr.id(page).page;
         write_directory(&mut mtr, directory, number, Mark { page: first, end: RECORDS });
@@ -186,11 +186,11 @@ impl Streams {
         if stream.end + len <= PAGE_SIZE {
             return Ok(());
         }
-        let mut ready = self.space.ready(1, urgency)?;
-        let mut mtr = self.pages.begin(PAGE_LOG, 1, urgency)?;
+        let ready = self.space.ready(1, urgency)?;
+        let mut mtr = self.pages.begin(PAGE_LOG, 1 + ALLOCATION_FRAMES, urgency)?;
         let old = mtr.write_pinned(&stream.tail);
         let header = self.space.latch_header(&mut mtr);
-        let page = self.space.allocate(&mut mtr, header, &mut ready, PageKind::Undo, 0)?;
+        let page = self.space.allocate(&mut mtr, header, &ready, PageKind::Undo, 0)?;
         let number = mtr.id(page).page;
         let before = mtr.id(old).page;
         let mut new = mtr.page_mut(page);
@@ -214,12 +214,13 @@ impl Streams {
             return Err(Error::Corrupt(format!("undo page {} has none before it", stream.tail.id())));
         }
         let previous = self.pages.load(self.id(before), Access::Normal)?;
+        let homes = self.space.ready_to_free([stream.tail.id().page])?;
         let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
         let old = mtr.write_pinned(&previous);
         let page = mtr.write_pinned(&stream.tail);
         let header = self.space.latch_header(&mut mtr);
         mtr.page_mut(old).write_u32(NEXT, 0);
-        self.space.free(&mut mtr, header, page);
+        self.space.free(&mut mtr, header, page, &homes);
         mtr.commit();
         stream.end = usize::from(previous.read().page().u16(END));
         stream.tail = previous;
@@ -349,6 +350,7 @@ impl Streams {
                 return Err(Error::Corrupt(format!("undo stream {number} ends before {upto:?}")));
             }
             let successor = self.pages.load(self.id(next), Access::Internal)?;
+            let homes = self.space.ready_to_free([first])?;
             let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
             let page = mtr.write_pinned(&pin);
             let after = mtr.write_pinned(&successor);
@@ -356,7 +358,7 @@ impl Streams {
             let header = self.space.latch_header(&mut mtr);
             mtr.page_mut(after).write_u32(BEFORE, 0);
             write_directory(&mut mtr, directory, number, Mark { page: next, end: RECORDS });
-            self.space.free(&mut mtr, header, page);
+            self.space.free(&mut mtr, header, page, &homes);
             mtr.commit();
         }
     }

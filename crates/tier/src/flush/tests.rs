@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicBool;
 use terrace_io::disk::Disk;
 use terrace_sim::{SimDisk, SimWorld};
 
+mod forget;
 mod limit;
 
 const SPACE: SpaceId = SpaceId(16);

@@ -57,12 +57,19 @@ impl Buffered {
         first
     }
 
-    /// So many pages of the block gave up their slots.
+    /// The block has sunk: so many pages of it gave up their slots.
     pub fn cleaned(&mut self, block: BlockId, pages: u32) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.read.iter_mut().for_each(|read| *read.get_mut() = 0);
+        }
+        self.gave_up(block, pages);
+    }
+
+    /// So many pages of the block gave up their slots.
+    pub fn gave_up(&mut self, block: BlockId, pages: u32) {
         let Some(entry) = self.blocks.get_mut(&block) else { return };
         assert!(entry.slots >= pages, "block {block} gives up more slots than it has");
         entry.slots -= pages;
-        entry.read.iter_mut().for_each(|read| *read.get_mut() = 0);
         let slots = if block.space.sinks() { &mut self.sinking_slots } else { &mut self.staying_slots };
         *slots -= pages;
         if entry.slots == 0 {

@@ -13,7 +13,7 @@
 //! | 32 | 8 | its sequence; 0 = no object |
 //! | 40 | 8 | its snapshot version |
 //! | 48 | 16 | a bit for each page that the object has |
-//! | 64 | 512 | a tag for each page; 0 = never written |
+//! | 64 | 512 | a tag for each page; 0 = never written, or free |
 //! | 576 | 128 | stored length of each page in the object, in units of 64 bytes, less one |
 //! | 704 | 384 | slot of each page, plus one, 24 bits; 0 = none |
 
@@ -127,6 +127,10 @@ impl<'a> Entry<'a> {
     pub fn offset(self, i: usize) -> usize {
         (0..i).filter(|j| self.in_object(*j)).map(|j| self.length(j)).sum()
     }
+    /// No page of the block has a current image.
+    pub fn is_empty(self) -> bool {
+        self.page.bytes(self.at + TAGS, 4 * PAGES).iter().all(|b| *b == 0)
+    }
     pub fn is_unused(self) -> bool {
         self.page.bytes(self.at, ENTRY).iter().all(|b| *b == 0)
     }
@@ -159,6 +163,20 @@ pub fn set_slot(page: &mut PageMut<'_>, index: u32, i: usize, slot: Slot, tag: T
 /// The page's image in the object is current: it needs no slot.
 pub fn clear_slot(page: &mut PageMut<'_>, index: u32, i: usize) {
     write_slot(page, PAGE_HEADER + index as usize * ENTRY, i, 0);
+}
+
+/// No image of the page is current: it is free.
+pub fn clear_page(page: &mut PageMut<'_>, index: u32, i: usize) {
+    let at = PAGE_HEADER + index as usize * ENTRY;
+    page.write_u32(at + TAGS + 4 * i, 0);
+    write_slot(page, at, i, 0);
+}
+
+/// No page of the block needs its object.
+pub fn clear_object(page: &mut PageMut<'_>, index: u32) {
+    let at = PAGE_HEADER + index as usize * ENTRY;
+    page.write_u64(at + SEQUENCE, 0);
+    page.write(at + PRESENT, &[0; PAGES / 8]);
 }
 
 fn write_slot(page: &mut PageMut<'_>, at: usize, i: usize, stored: u32) {

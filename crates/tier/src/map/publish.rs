@@ -4,7 +4,7 @@ use super::entry::{self, Entry, ObjectShape, Slot};
 use super::{Inner, Map, MapError, MapPage, group_of};
 use crate::object::key::ObjectKey;
 use crate::page::{self, BLOCK_PAGES, BlockId, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId, Tag};
-use crate::redo::{LsnRange, PageMut, PageRedo, Urgency, record_bound};
+use crate::redo::{LogError, LogRoom, LsnRange, PageMut, PageRedo, Urgency, record_bound};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ impl Inner {
 impl Map {
     /// Appends the changes to the log and stamps the map pages; under the lock, without waiting. Each
     /// record says which version it goes on from, so a load sees a gap.
-    fn log(&self, inner: &mut Inner, room: &mut crate::redo::LogRoom, mut ops: Ops) -> LsnRange {
+    fn log(&self, inner: &mut Inner, room: &mut LogRoom, mut ops: Ops) -> LsnRange {
         for (number, ops) in &mut ops {
             let image = &mut inner.pages[*number as usize].image;
             let before = PageRef::new(image).lsn();
@@ -185,6 +185,49 @@ impl Map {
         let superseded = superseded.filter(|key| *key != shape.key);
         superseded.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));
         Ok(Some(range))
+    }
+
+    /// Log room for clearing so many pages, each in a block of its own at worst.
+    pub fn room_to_clear(&self, pages: usize, urgency: Urgency) -> Result<LogRoom, LogError> {
+        self.redo.clone().reserve(pages as u64 * (2 * SLOT_REDO + record_bound(64)), urgency)
+    }
+
+    /// No image of these pages is current any more: they are free. Their slots become free when the record is durable, and then the object
+    /// of a block that has no other pages is collected. Waits for nothing. None: none of them had an image.
+    pub fn clear(&self, room: &mut LogRoom, pages: &[PageId]) -> Option<LsnRange> {
+        let mut inner = self.inner.write();
+        let mut ops = Ops::new();
+        let (mut released, mut objects) = (Vec::new(), Vec::new());
+        for id in pages {
+            let (group, index) = group_of(id.block());
+            let Some(number) = inner.index.get(&(id.space, group)).copied() else { continue };
+            let entry = inner.entry(number, index);
+            if entry.tag(id.in_block()) == 0 {
+                continue;
+            }
+            released.extend(entry.slot(id.in_block()).map(|slot| (slot, id.block())));
+            entry::clear_page(&mut inner.page_mut(number, &mut ops), index, id.in_block());
+            let entry = inner.entry(number, index);
+            if let Some(key) = entry.object().filter(|_| entry.is_empty()) {
+                entry::clear_object(&mut inner.page_mut(number, &mut ops), index);
+                objects.push(key);
+            }
+        }
+        if ops.is_empty() {
+            return None;
+        }
+        let range = self.log(&mut inner, room, ops);
+        for (slot, block) in released {
+            inner.slots.release_at(range.end, slot);
+            inner.buffered.gave_up(block, 1);
+        }
+        let any = !objects.is_empty();
+        objects.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));
+        drop(inner);
+        if any {
+            self.slots_wanted.notify(); // there are objects to collect
+        }
+        Some(range)
     }
 
     /// Forgets a space: its slots become free and its objects are collected when the record is

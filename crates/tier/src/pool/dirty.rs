@@ -205,6 +205,36 @@ impl Pool {
         current
     }
 
+    /// Takes the shared latch of a pinned page if nobody else has it and the page still has this LSN.
+    pub(crate) fn latch_as_it_was(&self, no: FrameNo, lsn: Glsn) -> bool {
+        let frame = self.frame(no);
+        if !frame.latch.try_lock_shared() {
+            return false;
+        }
+        // SAFETY: under the shared latch.
+        let same = PageRef::new(unsafe { self.arena.bytes(no) }).lsn() == lsn;
+        if !same && !planted::USED_PAGE_FORGOTTEN.on() {
+            // SAFETY: locked above.
+            unsafe { frame.latch.unlock_shared() };
+            return false;
+        }
+        true
+    }
+
+    /// The page, latched by [`Pool::latch_as_it_was`], needs no flush any more, whatever it is. Lets the latch go.
+    pub(crate) fn forget_change(&self, no: FrameNo) {
+        let frame = self.frame(no);
+        self.clear_homeless(no);
+        if let Some(first) = frame.first_change() {
+            let mut dirty = self.dirty.lock();
+            dirty.remove(&(first, no));
+            frame.first_change.store(0, Ordering::Release);
+            self.dirty_count.store(dirty.len(), Ordering::Relaxed);
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { frame.latch.unlock_shared() };
+    }
+
     /// After a batch of [`Pool::flushed`].
     pub fn batch_flushed(&self) {
         self.cleaned.notify();

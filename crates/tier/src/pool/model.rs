@@ -286,6 +286,44 @@ fn changed_after_its_copy() {
     assert_eq!((rig.read(0), rig.read(1)), (2, 2));
 }
 
+/// A freed page is forgotten while somebody uses it anew and others look for room.
+fn forgotten_and_used_anew() {
+    let rig = Rig::new();
+    rig.bump(0);
+    let pin = rig.pages.load(id(0), Access::Scan).unwrap();
+    let lsn = pin.read().page().lsn();
+    rig.run(vec![
+        Box::new(move |rig| {
+            let pool = rig.pages.pool();
+            if pool.latch_as_it_was(pin.frame(), lsn) {
+                rig.below.images.lock().remove(&id(0));
+                pool.forget_change(pin.frame());
+            }
+        }),
+        Box::new(|rig| {
+            loop {
+                let mut mtr = rig.pages.begin(1000, 1, Urgency::Normal).unwrap();
+                if let Some(no) = mtr.renew(id(0), PageKind::Leaf, 0) {
+                    mtr.page_mut(no).write_u64(AT, 40);
+                    mtr.commit();
+                    break;
+                }
+                drop(mtr);
+                thread::yield_now();
+            }
+        }),
+        Box::new(|rig| {
+            rig.evict();
+            rig.evict();
+        }),
+    ]);
+    assert_eq!(rig.read(0), 40);
+    rig.flush();
+    // And below memory, too.
+    while rig.evict() {}
+    assert_eq!(rig.read(0), 40);
+}
+
 /// A space is dropped while one of its pages is read and another written.
 fn a_space_is_dropped() {
     let rig = Rig::new();
@@ -399,6 +437,10 @@ fn a_page_changed_after_its_copy_is_written_again() {
     holds(changed_after_its_copy);
 }
 #[test]
+fn a_page_that_is_used_anew_is_not_forgotten() {
+    holds(forgotten_and_used_anew);
+}
+#[test]
 fn a_dropped_space_leaves_no_frame_behind() {
     holds(a_space_is_dropped);
 }
@@ -436,6 +478,10 @@ fn planted_memory_that_is_lent_while_a_page_is_in_it_is_found() {
 #[test]
 fn planted_a_change_after_the_copy_that_is_forgotten_is_found() {
     is_found(&planted::CHANGE_AFTER_COPY_FORGOTTEN, changed_after_its_copy, 3000);
+}
+#[test]
+fn planted_a_page_in_use_that_is_forgotten_is_found() {
+    is_found(&planted::USED_PAGE_FORGOTTEN, forgotten_and_used_anew, 3000);
 }
 #[test]
 fn planted_a_second_loader_is_found() {

@@ -135,6 +135,11 @@ impl Scans {
         let Some((stretch, mark)) = streams.passed(place) else { return };
         self.set_mark(place, packed(mark));
         drop(streams);
+        self.ask(stretch);
+    }
+
+    /// A prefetcher is to fetch these pages, unless too much is asked for already.
+    pub fn ask(&self, stretch: Stretch) {
         let mut queue = self.queue.lock();
         if queue.len() < QUEUE_MAX {
             queue.push_back(stretch);
