@@ -1,8 +1,8 @@
-"""sql-load: rows into a table and indexes onto it, Terrace and InnoDB in the same server, equal durability.
+"""sql-load: rows into a table and indexes onto it, Terrace, InnoDB and MyRocks in the same server, equal durability.
 
 LOAD DATA in key order and in random order, INSERT of a hundred rows a statement, INSERT … SELECT, ALTER ADD INDEX (one and
-three), ALTER … FORCE (a copy), DROP INDEX. Both engines have 256 MiB and sync at each commit; the runs take turns.
-Environment: RUNS, ROWS. BIG=100000000: so many small rows instead, or what an hour allows; see load_big.py.
+three), ALTER … FORCE (a copy), DROP INDEX. Each engine has 256 MiB and syncs at each commit; the runs take turns.
+Environment: RUNS, ROWS, ENGINES, PORTS, MYROCKS. BIG=100000000: so many small rows instead, or what an hour allows; see load_big.py.
 """
 
 import os
@@ -11,14 +11,11 @@ import shutil
 import sys
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests", "sql"))
-import report  # noqa: E402
-from conftest import Server, end, run  # noqa: E402
+import report
+from engines import ENGINES, options
+from tiers import MIB, end, place, run, server_in, setting
 
-RUNS, ROWS = (int(os.environ.get(name, default)) for name, default in (("RUNS", 3), ("ROWS", 400000)))
-MEMORY = 268435456
-ENGINES = ["Terrace", "InnoDB"]
+RUNS, ROWS, MEMORY = setting("RUNS", 3), setting("ROWS", 400000), 256 * MIB
 COLUMNS = "(id BIGINT PRIMARY KEY, k INT NOT NULL, c CHAR(60) NOT NULL, pad VARCHAR(100) NOT NULL{keys})"
 KEYS = ", KEY k (k), KEY c (c)"
 
@@ -82,16 +79,13 @@ def main():
     if os.environ.get("BIG"):
         import load_big
         return load_big.main(out)
-    directory = os.path.join(os.path.abspath(out), "sql-load.data")
-    shutil.rmtree(directory, ignore_errors=True)
-    os.makedirs(directory)
+    directory = place(out, "sql-load")
     numbers = list(range(1, ROWS + 1))
     files = {name: os.path.join(directory, name) for name in ("ascending", "random")}
     write_rows(files["ascending"], numbers)
     random.Random(3).shuffle(numbers)
     write_rows(files["random"], numbers)
-    server = Server(directory, [f"--terrace-memory={MEMORY}", f"--innodb-buffer-pool-size={MEMORY}", "--innodb-flush-log-at-trx-commit=1",
-                                "--innodb-log-file-size=268435456", "--skip-log-bin", "--terrace-log=268435456"])
+    server = server_in(directory, options(directory, MEMORY, 256 * MIB))
     server.start()
     rounds = {engine: [] for engine in ENGINES}
     try:

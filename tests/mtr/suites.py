@@ -189,8 +189,10 @@ class Tree:
         alone = [t for t in tests if t in ALONE_IN_PLACE.get(suite, ())]
         long = [t for t in tests if t in LONG.get(suite, ())]
         rest = [t for t in tests if t not in alone and t not in long]
-        # Those of thousands of round trips make as many connections, and one that TLS fails is the test's end.
-        for some, workers, minutes, more in ((rest, 2, MINUTES, []), (long, 2, MANY_MINUTES, ["--skip-ssl"]), (alone, 1, MINUTES, [])):
+        # Those of thousands of round trips make as many connections, and one that TLS fails, or that a busy machine keeps from being made
+        # in ten seconds, is the test's end.
+        patient = ["--skip-ssl", "--mysqld=--connect-timeout=600"]
+        for some, workers, minutes, more in ((rest, 2, MINUTES, []), (long, 2, MANY_MINUTES, patient), (alone, 1, MINUTES, [])):
             if some:
                 yield from self.run_some(suite, some, traits, record, workers, minutes, more)
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::time::SystemTime;
-use terrace_engine::adopt::Adoption;
+use terrace_engine::adopt::{Adoption, Lost};
 use terrace_engine::{Error, superblock};
 use terrace_io::real::world;
 
@@ -23,6 +23,9 @@ pub struct Adopt {
     #[arg(long)]
     force: bool,
 }
+
+/// Tables and indexes that a refusal names; people see all of them before it.
+const NAMED_MAX: usize = 5;
 
 pub const AFTER_HELP: &str = "A volume that was put back from a backup is fenced for ever from an object store that another copy of it has written to \
                               since. If that other copy is lost, this makes the volume the store's owner. Stop the other copy first, if it runs \
@@ -47,8 +50,7 @@ pub fn run(adopt: &Adopt) -> Result<u8, Fault> {
         say(&look.volume.describe(), look.superblock.epoch, &adoption, adopt.place.object.as_deref());
     }
     if !adoption.lost.is_empty() && !adopt.force {
-        let message = "objects that this volume needs are lost, and nothing was changed; `--force` adopts the store without them";
-        return Err(Fault { code: exit::FAULTS, message: message.into() });
+        return Err(Fault { code: exit::FAULTS, message: why_not(&adoption.lost) });
     }
     if !adopt.yes {
         confirm()?;
@@ -120,6 +122,21 @@ fn say_lost(adoption: &Adoption<'_>) {
             lost.of, lost.pages, lost.objects
         ));
     }
+}
+
+/// What is lost, and what can be done about it, in a sentence that also a script gets.
+fn why_not(lost: &[Lost]) -> String {
+    let mut named: Vec<String> =
+        lost.iter().take(NAMED_MAX).map(|lost| format!("{} ({} pages)", lost.of, lost.pages)).collect();
+    if lost.len() > NAMED_MAX {
+        named.push(format!("{} more", lost.len() - NAMED_MAX));
+    }
+    format!(
+        "nothing was changed: the store has no longer what this volume needs of {}. A newer backup of the volume may need less of it; \
+         without one, start the instance as it is and dump what can be read, then adopt with `--force`: a statement that comes to a \
+         lost page ends in an error until its table or index is made anew",
+        named.join(", ")
+    )
 }
 
 /// When the superblock was written last, which a copy may not tell.

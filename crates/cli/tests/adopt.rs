@@ -101,6 +101,8 @@ fn lost_objects_are_named_and_the_store_is_adopted_without_them_only_by_force() 
     let before = files(&instance.root);
     let (code, said) = adopt(&instance, &["--yes"]);
     assert!(code == 1 && said.contains("lost            table d/t index"), "{code}");
+    let refused = instance.json("adopt", &["--yes"])["error"].to_string();
+    assert!(refused.contains("table d/t index") && refused.contains("--force"), "{refused}");
     assert!(before == files(&instance.root), "it was refused, and has changed something");
     let whole = instance.json("adopt", &["--yes", "--force"]);
     assert!(whole["adopted"] == true && whole["lost"][0]["objects"] == 1, "{whole}");

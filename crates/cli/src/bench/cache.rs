@@ -1,6 +1,7 @@
 //! `terrace bench cache`: plays a trace of page uses through policies for flash, and says what each would hit, write and
 //! move. Nothing is stored: the policies are the engine's code, the pages have no content.
 
+mod caffeine;
 mod formats;
 mod play;
 mod synthetic;

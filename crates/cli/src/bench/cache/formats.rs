@@ -1,11 +1,12 @@
 //! The formats of traces: what one record says.
 
+use super::caffeine;
 use super::trace::{Access, Key, Result};
 use clap::ValueEnum;
 use std::io::{BufRead, ErrorKind};
 
 /// Bytes that a key of a block trace stands for where blocks are made pages.
-const SECTOR: u64 = 512;
+pub(super) const SECTOR: u64 = 512;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
@@ -33,10 +34,43 @@ pub enum Format {
     Umass,
     /// Caffeine's twitter: time, key, key size, value size, client, operation, …
     Twitter,
+    /// Caffeine's baleen: block, offset, size, time, kind, …; pages of the extent
+    Baleen,
+    /// Caffeine's cachelib: key, operation, size, how often, key size
+    Cachelib,
+    /// Caffeine's camelab: time, R or W, sector, sectors, …; pages of the extent
+    Camelab,
+    /// Caffeine's lcs-trace (libCacheSim's cloudPhysicsIO.csv): …, size, key in the fourth and fifth column
+    LcsCsv,
+    /// Caffeine's lcs-twitter (libCacheSim's twitter_cluster52.csv): time, key, size, …
+    LcsTwitter,
+    /// Caffeine's outbrain: user, document, …
+    Outbrain,
+    /// Caffeine's snia-enterprise: DiskRead or DiskWrite, …; pages of the extent
+    SniaEnterprise,
+    /// Caffeine's snia-object-store: time, REST.GET.OBJECT or REST.PUT.OBJECT, object, size, first byte, last byte
+    SniaObjectStore,
+    /// Caffeine's snia-k5cloud: volume, time, R or W, offset, size; pages of the extent
+    #[value(name = "snia-k5cloud")]
+    SniaK5cloud,
+    /// Caffeine's snia-tencent-block: time, sector, sectors, 0 or 1 (a write), volume; pages of the extent
+    SniaTencentBlock,
+    /// Caffeine's snia-tencent-photo: time, photo, format, size's category, size, …
+    SniaTencentPhoto,
+    /// Caffeine's snia-systor: time, response, R or W, unit, offset, size; pages of the extent
+    SniaSystor,
+    /// Caffeine's tragen: time, object, size
+    Tragen,
+    /// Caffeine's umass-youtube: …, GETVIDEO, video
+    UmassYoutube,
+    /// Caffeine's wikipedia: number, time, URL, -; articles alone
+    Wikipedia,
 }
 
 /// Caffeine's names, where they differ.
-const CAFFEINE: [(&str, Format); 8] = [
+const CAFFEINE: [(&str, Format); 10] = [
+    ("address-penalties", Format::Address),
+    ("gl-cache", Format::OracleGeneral),
     ("cache2k", Format::Int32),
     ("cloud-physics", Format::Int32),
     ("scarab", Format::Int64),
@@ -44,12 +78,13 @@ const CAFFEINE: [(&str, Format); 8] = [
     ("lrb", Format::AdaptSize),
     ("snia-cambridge", Format::Cambridge),
     ("umass-storage", Format::Umass),
-    ("lcs_trace", Format::OracleGeneral),
+    ("lcs-trace", Format::LcsCsv),
 ];
 
 impl Format {
     pub fn named(name: &str) -> Option<Format> {
-        let ours = Format::from_str(name, true).ok();
+        let name = name.replace('_', "-");
+        let ours = Format::from_str(&name, true).ok();
         ours.or_else(|| CAFFEINE.iter().find(|(n, _)| *n == name).map(|(_, format)| *format))
     }
 
@@ -85,6 +120,13 @@ impl Format {
             Format::Int32 => records::<4>(from, |r| each(Access::read(u32::from_be_bytes(*r).into()))),
             Format::Int64 => records::<8>(from, |r| each(Access::read(u64::from_be_bytes(*r)))),
             Format::Csv => csv(from, each),
+            Format::Cachelib | Format::LcsCsv | Format::LcsTwitter | Format::Outbrain => {
+                let mut head = true;
+                lines(from, |line| {
+                    let skip = std::mem::replace(&mut head, false);
+                    if skip { Some(()) } else { caffeine::line(self, line, page, each) }
+                })
+            }
             _ => lines(from, |line| self.line(line, page, each)),
         }
     }
@@ -94,13 +136,6 @@ impl Format {
         let commas: Vec<&str> = line.split(',').map(str::trim).collect();
         let words: Vec<&str> = line.split_whitespace().collect();
         let number = |text: Option<&&str>| text.and_then(|t| t.parse::<u64>().ok());
-        let extent = |space: &str, from: u64, bytes: u64, write: bool, each: &mut dyn FnMut(Access)| {
-            let end = from.checked_add(bytes.max(1))?;
-            for at in from / page..end.div_ceil(page) {
-                each(Access { key: Key::Text(&format!("{space}/{at}")), size: None, write });
-            }
-            Some(())
-        };
         match self {
             // An asterisk is a mark of the authors'.
             Format::Lirs if line.starts_with('*') => {}
@@ -129,7 +164,7 @@ impl Format {
                     _ => return None,
                 };
                 let space = format!("{}/{}", commas[1], commas[2]);
-                extent(&space, number(commas.get(4))?, number(commas.get(5))?, write, each)?;
+                extent(page, &space, (number(commas.get(4))?, number(commas.get(5))?), write, each)?;
             }
             Format::Umass => {
                 let write = match *commas.get(3)? {
@@ -138,7 +173,7 @@ impl Format {
                     _ => return None,
                 };
                 let from = number(commas.get(1))?.checked_mul(SECTOR)?;
-                extent(commas[0], from, number(commas.get(2))?, write, each)?;
+                extent(page, commas[0], (from, number(commas.get(2))?), write, each)?;
             }
             Format::Twitter => {
                 let size = number(commas.get(2))? + number(commas.get(3))?;
@@ -146,9 +181,25 @@ impl Format {
                 each(Access { key: Key::Text(commas[1]), size: Some(size), write });
             }
             Format::OracleGeneral | Format::Csv | Format::Int32 | Format::Int64 => return None,
+            _ => caffeine::line(self, line, page, each)?,
         }
         Some(())
     }
+}
+
+/// The pages of an extent: where it begins, and its bytes.
+pub(super) fn extent(
+    page: u64,
+    space: &str,
+    (from, bytes): (u64, u64),
+    write: bool,
+    each: &mut dyn FnMut(Access),
+) -> Option<()> {
+    let end = from.checked_add(bytes.max(1))?;
+    for at in from / page..end.div_ceil(page) {
+        each(Access { key: Key::Text(&format!("{space}/{at}")), size: None, write });
+    }
+    Some(())
 }
 
 /// Records of `N` bytes; the last one must be whole.

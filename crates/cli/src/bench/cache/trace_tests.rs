@@ -63,6 +63,104 @@ fn each_format_says_what_was_used() {
     assert_eq!(text("lirs", "5\n").unwrap().size(0), None);
 }
 
+/// Each format that the Caffeine simulator names, on lines as its authors wrote them.
+#[test]
+fn the_caffeine_simulators_formats_are_read_by_its_names() {
+    for (format, content, uses_are) in [
+        ("address-penalties", "s 0x1fffff50 1 200 1200\nl 0x1fffff58 2 3 4\n", vec![(0, true), (0, false)]),
+        (
+            "baleen",
+            "# block io_offset io_size op_time op_name pipeline\n1 0 100 5.0 1 0\n2 0 4097 5.5 3 0\n1 9 0 6 1 0\n1 9 1 6 7 0\n1 9 1 6 5 0\n",
+            vec![(0, false), (1, true), (2, true), (0, false)],
+        ),
+        (
+            "cachelib",
+            "key,op,size,op_count,key_size\n5,GET,100,2,8\n5,SET,100,1,8\n6,DELETE,0,1,8\n",
+            vec![(0, false), (0, false), (0, true)],
+        ),
+        ("camelab", "0.1 R 7 2 x\n0.2 w 8 1 x\n", vec![(0, false), (1, false), (1, true)]),
+        (
+            "lcs-trace",
+            "a,b,c,size,lba\n1,2,3,512,77\n1,2,3,512,78\n1,2,3,512,77\n",
+            vec![(0, false), (1, false), (0, false)],
+        ),
+        ("lcs_twitter", "time,key,size,op\n1, aa, 10, get\n2, bb, 10, get\n", vec![(0, false), (1, false)]),
+        (
+            "outbrain",
+            "uuid,document_id,timestamp\nu1,120,61\nu2,234,72\nu3,120,80\n",
+            vec![(0, false), (1, false), (0, false)],
+        ),
+        (
+            "snia-enterprise",
+            "BeginHeader\nDiskRead, TimeStamp, Process, Thread, Irp, ByteOffset, IOSize, Elapsed, DiskNum\nEndHeader\nFileIo, 1\n   DiskRead, 10, System ( 4), 92, 0xf, 0x0000001000, 0x00001001, 1040, 0\n  DiskWrite, 10, System ( 4), 92, 0xf, 0x1000, 0x0200, 1040, 1\n",
+            vec![(0, false), (1, false), (2, true)],
+        ),
+        (
+            "snia-object-store",
+            "1219 REST.GET.OBJECT 8d4fcda3d675bac9 1056 0 1055\n1220 REST.GET.OBJECT 77d4fcda3d675bac 0 0 -1\n1221 REST.HEAD.OBJECT 39d177fb735ac5df 528\n1222 REST.PUT.OBJECT 8d4fcda3d675bac9 1168\n",
+            vec![(0, false), (0, true)],
+        ),
+        (
+            "snia-k5cloud",
+            "5,132,R,4000,200\n5,133,W,4096,1\n6,133,R,0,1\n",
+            vec![(0, false), (1, false), (1, true), (2, false)],
+        ),
+        ("snia-tencent-block", "1538,8,8,0,1063\n1538,15,2,1,1063\n", vec![(0, false), (0, true), (1, true)]),
+        (
+            "snia-tencent-photo",
+            "20160201164559 001f 0 m 4500 1 PHONE 0\n20160201164559 001f 5 m 900 1 PC 1\n20160201164559 001f 1 m 9 1 PC 1\n20160201164559 001f 0 m 4500 1 PC 1\n",
+            vec![(0, false), (1, false), (0, false)],
+        ),
+        (
+            "snia-systor",
+            "Timestamp,Response,IOType,LUN,Offset,Size\n145.02,0.1,R,4,0,4096\n145.03,,R,4,8192,4096\n145.04,0.1,W,4,4095,2\n",
+            vec![(0, false), (0, true), (1, true)],
+        ),
+        ("tragen", "1,77,100\n2,78,200\n3,77,100\n", vec![(0, false), (1, false), (0, false)]),
+        (
+            "umass-youtube",
+            "1 10.0.0.1 1.2.3.4 GETVIDEO kl4Hk 1.2.3.5\n2 10.0.0.1 1.2.3.4 OTHER x y\n3 10.0.0.1 1.2.3.4 GETVIDEO kl4Hk 1.2.3.5\n",
+            vec![(0, false), (0, false)],
+        ),
+        (
+            "wikipedia",
+            "1 119.1 http://en.wikipedia.org/wiki/A%20B -\n2 119.2 http://en.wikipedia.org/wiki/User:X -\n3 119.3 http://en.wikipedia.org/wiki/C save\n4 119.4 http://en.wikipedia.org/w/api.php?x -\n5 119.5 http://en.wikipedia.org/wiki/A%20B -\n",
+            vec![(0, false), (0, false)],
+        ),
+    ] {
+        assert_eq!(
+            uses(&text(format, content).unwrap_or_else(|e| panic!("{format}: {e}"))),
+            uses_are,
+            "{format}"
+        );
+    }
+    let sized = text("cachelib", "key,op,size,op_count,key_size\n5,GET,100,1,8\n").unwrap();
+    assert_eq!(sized.size(0), Some(108));
+    let read = text("snia-object-store", "1 REST.GET.OBJECT 8d4fcda3d675bac9 9000 100 1123\n").unwrap();
+    assert_eq!(read.size(0), Some(1024));
+    // As its documentation lists them; those of binary records are read below.
+    for name in "arc adapt-size address address-penalties baleen cache2k cachelib camelab cloud-physics corda gl-cache gradle lcs_trace \
+                 lcs_twitter lirs lrb outbrain scarab snia-cambridge snia-enterprise snia-k5cloud snia-object-store snia-systor \
+                 snia-tencent-block snia-tencent-photo tragen twitter umass-storage umass-youtube wikipedia"
+        .split_whitespace()
+    {
+        assert!(Format::named(name).is_some(), "{name}");
+    }
+    assert_eq!(Format::named("gl-cache"), Some(Format::OracleGeneral));
+    for (format, content) in [
+        ("baleen", "1 0 x 5.0 1 0\n"),
+        ("camelab", "0.1 Q 100 2 x\n"),
+        ("snia-tencent-block", "1,2,3,7,4\n"),
+        ("snia-k5cloud", "5,132,R,18446744073709551615,2\n"),
+        ("tragen", "1,2\n"),
+        ("umass-youtube", "1 2\n"),
+        ("wikipedia", "1 2\n"),
+    ] {
+        let error = text(format, content).err().unwrap_or_default();
+        assert!(error.contains("line 1"), "{format}: {error}");
+    }
+}
+
 #[test]
 fn binary_records_are_read_as_their_authors_write_them() {
     let mut oracle = Vec::new();
