@@ -4,8 +4,8 @@
   of them (.par) before or after them; its own recovery looks at the list, and so leaves what lies between, with any engine.
 
   After the server's recovery, partitions whose table has no list are looked at: where another table's list names a partition that the
-  engine lacks, a rename was interrupted, and it is brought back. A list without a definition (.frm) was parted from it: it and its
-  partitions follow the definition that has their version and no list. What belongs to nobody is named in the error log and stays until
+  engine lacks, a rename was interrupted, and it is brought back. A list without a definition (.frm) was parted from it: they
+  come together again, by the version that the partitions have. What belongs to nobody is named in the error log and stays until
   DROP TABLE or DROP DATABASE is told of it: a data directory may be lost for other reasons, and the rows not with it.
 
   The server opens a table by its list, and never compares it with the definition: with fewer partitions in the list it crashes, with others
@@ -69,8 +69,32 @@ static bool are_of(const std::vector<std::string> &names, const std::string &lis
   return !names.empty() && !version.empty();
 }
 
-/** A list without a definition, and its partitions, follow the definition. */
-static void follow_definition(const fs::path &list, const std::string &listed, Tables *tables)
+/** Partitions that have a table's name come under another one's, and are found so in `tables`. False: that failed. */
+static bool rename_partitions(const std::vector<std::string> &names, const std::string &from_table, const std::string &to_table, Tables *tables)
+{
+  for (const std::string &name : names)
+  {
+    const std::string from= from_table + MARK + name, to= to_table + MARK + name;
+    if (!tables->count(from))
+      continue;
+    if (terrace_table_rename(engine, bytes_of(from), bytes_of(to)))
+    {
+      sql_print_warning("Terrace: can't rename %s to %s: %s", from.c_str(), to.c_str(), last_message().c_str());
+      return false;
+    }
+    (*tables)[to]= (*tables)[from];
+    tables->erase(from);
+  }
+  return true;
+}
+
+/**
+  A list without a definition, and the definition that its partitions have come together. The server renames partitions, list and definition in
+  this order. In RENAME the definition follows: the server may have noted, and even begun, the statement's next rename, to the name that the
+  definition left, and takes that one back first, with the definition that it finds there. In ALTER the list goes back: the server's recovery goes by
+  the definitions.
+*/
+static void join_definition(const fs::path &list, const std::string &listed, Tables *tables)
 {
   const std::vector<std::string> names= names_in(list, recovering);
   std::vector<std::string> fitting;
@@ -81,21 +105,16 @@ static void follow_definition(const fs::path &list, const std::string &listed, T
   if (fitting.size() != 1)
     return;
   const std::string &defined= fitting[0];
-  for (const std::string &name : names)
+  if (!is_passing_name(listed) && !is_passing_name(defined))
   {
-    const std::string from= listed + MARK + name, to= defined + MARK + name;
-    if (!tables->count(from))
-      continue;
-    if (terrace_table_rename(engine, bytes_of(from), bytes_of(to)))
-    {
-      sql_print_warning("Terrace: can't rename %s to %s: %s", from.c_str(), to.c_str(), last_message().c_str());
-      return;
-    }
-    (*tables)[to]= (*tables)[from];
-    tables->erase(from);
+    if (rename_partitions(names, defined, listed, tables))
+      install_definition(defined, listed);
+    return;
   }
+  if (!rename_partitions(names, listed, defined, tables))
+    return;
   std::error_code error;
-  fs::rename(list, fs::path(mysql_real_data_home) / (defined + ".par"), error);
+  fs::rename(list, file_of(defined, ".par"), error);
   if (error)
     sql_print_warning("Terrace: can't rename %s: %s", list.c_str(), error.message().c_str());
   else
@@ -237,7 +256,7 @@ static void bring_back_partitions()
       lists.emplace_back(list, table);
   });
   for (const auto &one : lists)
-    follow_definition(one.first, one.second, &tables);
+    join_definition(one.first, one.second, &tables);
   unite(strays(tables), tables);
 }
 
@@ -249,15 +268,15 @@ void remember_strays()
   Tables tables;
   if (!list_shown(&tables))
     return;
-  // Those of a rename that was interrupted go back first, and so does their list: the server takes renames of before it back, to
-  // names that they stand under.
+  // Those of a rename that was interrupted come together first, with list and definition: the server takes renames back, this one
+  // and those before it, by names that they stand under.
   std::vector<std::pair<fs::path, std::string>> lists;
   for_each_file(".par", [&](const fs::path &list, const std::string &table) {
     if (!has_file(table, ".frm") && !is_passing_name(table))
       lists.emplace_back(list, table);
   });
   for (const auto &[list, table] : lists)
-    follow_definition(list, table, &tables);
+    join_definition(list, table, &tables);
   std::multimap<std::string, std::string> renamed;
   for (const auto &one : strays(tables))
   {
