@@ -12,6 +12,7 @@
   it looks for rows in the wrong ones. So each partition that is opened asks whether they agree. (A statement that names only partitions
   past the end of a list that is too short, and opens the table, ends the server all the same: it opens none, and takes one's lock count.)
 */
+#include "convert.h"
 #include "ddl.h"
 #include "definition_files.h"
 #include "errors.h"
@@ -145,21 +146,6 @@ static void take_new_names(Tables *tables)
 }
 
 /**
-  The table that the server changes the partitions of by this name, `db/#sql-shadow-number-table`; empty: it is no such name. The table's
-  name stands in it as the user wrote it, not as in the table's own files.
-*/
-static std::string changed_by(const std::string &shadow)
-{
-  static const char SHADOW[]= "#sql-shadow-";
-  const size_t name= shadow.find(FN_LIBCHAR) + 1, dash= shadow.find('-', name + sizeof SHADOW - 1);
-  if (shadow.compare(name, sizeof SHADOW - 1, SHADOW) || dash == std::string::npos)
-    return "";
-  char table[FN_REFLEN];
-  tablename_to_filename(shadow.c_str() + dash + 1, table, sizeof table);
-  return shadow.substr(0, name) + table;
-}
-
-/**
   ADD PARTITION puts its new definition and list in the place of the old ones when the partitions are made, and notes that this is
   done. The note may be durable, and the directory not: then they stand under their first name still, or the list does.
 */
@@ -167,7 +153,7 @@ static void install_lists(const Tables &tables)
 {
   std::vector<std::pair<std::string, std::string>> lists;
   for_each_file(".par", [&](const fs::path &list, const std::string &shadow) {
-    const std::string table= changed_by(shadow);
+    const std::string table= named_in(shadow, "#sql-shadow-");
     if (table.empty() || has_file(table, ".par") || has_file(table, ".frm") == has_file(shadow, ".frm"))
       return;
     const std::vector<std::string> names= names_in(list);
@@ -272,7 +258,7 @@ void remember_strays()
   // and those before it, by names that they stand under.
   std::vector<std::pair<fs::path, std::string>> lists;
   for_each_file(".par", [&](const fs::path &list, const std::string &table) {
-    if (!has_file(table, ".frm") && !is_passing_name(table))
+    if (!has_file(table, ".frm") && !is_passing_name(table) && !is_converted(table))
       lists.emplace_back(list, table);
   });
   for (const auto &[list, table] : lists)
@@ -338,6 +324,7 @@ static int recovered(handlerton *)
   {
     if (engine)
     {
+      settle_all_converted();
       bring_back_partitions();
       settle_all();
       drop_strays();
