@@ -442,7 +442,7 @@ impl Config {
     /// Bytes of log that may wait in memory to be written. They are there up to four times: as they wait, while
     /// they are written, and as blocks.
     pub fn log_waiting(&self) -> usize {
-        (self.memory.0 / 128).clamp(256 << 10, 4 << 20) as usize
+        (self.memory.0 / 256).clamp(256 << 10, 4 << 20) as usize
     }
 
     /// Blocks of one log partition.

@@ -78,6 +78,7 @@ impl Table {
         assert!(
             def.indexes.len() == trees.len() && numbers.len() == trees.len() && built.len() == trees.len()
         );
+        trees[0].leave_room_to_grow();
         Table {
             id,
             name: RwLock::new(name),

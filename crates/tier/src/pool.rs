@@ -71,13 +71,20 @@ pub enum Access {
     Range(u8),
     /// Part of a scan: does not heat the page.
     Scan,
+    /// An estimate of a range, which comes again with each such statement: heats the page, but is counted only where it has to be read from below.
+    Estimate,
     /// Check, merge, statistics: does not heat the page.
     Internal,
 }
 
 impl Access {
     fn heats(self) -> bool {
-        matches!(self, Access::Normal | Access::Range(_))
+        matches!(self, Access::Normal | Access::Range(_) | Access::Estimate)
+    }
+
+    /// Whether it is counted where the page is in memory.
+    fn counts(self) -> bool {
+        !matches!(self, Access::Estimate | Access::Internal)
     }
 
     /// Pages that may come along with one that is missed.
@@ -85,7 +92,7 @@ impl Access {
         match self {
             Access::Scan => usize::MAX,
             Access::Range(read) => usize::from(read),
-            Access::Normal | Access::Internal => 0,
+            Access::Normal | Access::Estimate | Access::Internal => 0,
         }
     }
 }
@@ -342,17 +349,17 @@ impl Pool {
                 other => return other,
             },
         };
-        if access != Access::Internal {
-            let frame = self.frame(no);
+        let frame = self.frame(no);
+        if access.heats() {
+            frame.touch(self.period.load(Ordering::Relaxed));
+        }
+        if access.counts() {
             frame.hit();
             meter::hit();
             if frame.sampled.load(Ordering::Relaxed)
                 && frame.noted_at.load(Ordering::Relaxed) != self.period.load(Ordering::Relaxed)
             {
                 self.sample_hit(no, id);
-            }
-            if access.heats() {
-                frame.touch(self.period.load(Ordering::Relaxed));
             }
             if access.ahead_max() > 0 {
                 self.scans.read(id);

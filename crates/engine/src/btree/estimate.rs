@@ -113,7 +113,7 @@ impl Tree {
         loop {
             let guard = match child.take() {
                 Some(page) => self.child(page, key, level)?,
-                None => self.descend(Target::At(key), level, Access::Internal, &mut Notes::default())?,
+                None => self.descend(Target::At(key), level, Access::Estimate, &mut Notes::default())?,
             };
             let Some(guard) = guard else {
                 level = self.root_level(); // the tree has lost a level meanwhile
@@ -144,9 +144,9 @@ impl Tree {
     /// The node of a level that has the key: this page, if it is in memory and still is that node.
     fn child(&self, page: u32, key: &[u8], level: u8) -> Result<Option<ReadGuard<'_>>> {
         let target = Target::At(key);
-        match self.pages.try_read(self.space.page_id(page), Access::Internal) {
+        match self.pages.try_read(self.space.page_id(page), Access::Estimate) {
             Some(guard) if matches!(target.judge(guard.page(), level), Fit::Here) => Ok(Some(guard)),
-            _ => self.descend(target, level, Access::Internal, &mut Notes::default()),
+            _ => self.descend(target, level, Access::Estimate, &mut Notes::default()),
         }
     }
 
@@ -154,7 +154,7 @@ impl Tree {
     fn count(&self, from: &Spot, end: Option<(&[u8], bool)>) -> Result<Counted> {
         let (mut leaf, mut slot, mut rows, mut all) = (from.leaf, from.slot, 0, 0);
         for _ in 0..COUNTED_LEAVES {
-            let guard = self.pages.read(self.space.page_id(leaf), Access::Internal)?;
+            let guard = self.pages.read(self.space.page_id(leaf), Access::Estimate)?;
             let node = Node::new(guard.page());
             if !node.is_live() || !node.is_leaf() {
                 return Ok(Counted::Unknown);
@@ -180,7 +180,7 @@ impl Tree {
         let (Some((mut page, mut slot)), Some(end)) = (from.parent, to.parent) else { return Ok(None) };
         let mut leaves = 0;
         for _ in 0..COUNTED_LEAVES {
-            let guard = self.pages.read(self.space.page_id(page), Access::Internal)?;
+            let guard = self.pages.read(self.space.page_id(page), Access::Estimate)?;
             let node = Node::new(guard.page());
             if !node.is_live() || node.is_leaf() {
                 return Ok(None);

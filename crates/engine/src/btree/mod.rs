@@ -58,7 +58,7 @@ pub use node::{MAX_ENTRY, MAX_INLINE_VALUE, MAX_KEY, max_inline_value};
 use crate::space::{self, Content, ROOT_PAGE, Space};
 use node::Node;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::{Pages, Pin};
@@ -84,6 +84,7 @@ pub struct Tree {
     root: Pin,
     /// Rows put less rows removed since the header's count was last written.
     rows_since: AtomicI64,
+    rows_may_grow: AtomicBool,
     pub counters: TreeCounters,
 }
 
@@ -105,8 +106,14 @@ impl Tree {
             space,
             root,
             rows_since: AtomicI64::new(0),
+            rows_may_grow: AtomicBool::new(false),
             counters: TreeCounters::default(),
         })
+    }
+
+    /// From now on leaves leave room to values that may come to be longer, as a table's rows do.
+    pub fn leave_room_to_grow(&self) {
+        self.rows_may_grow.store(true, Ordering::Relaxed);
     }
 
     pub fn space(&self) -> &Space {

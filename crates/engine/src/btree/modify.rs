@@ -23,6 +23,9 @@ use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 /// A node that uses less than this looks for a neighbour to merge with.
 pub(super) const SPARSE: usize = CAPACITY / 4;
 
+/// Bytes that a leaf leaves to rows that may come to be longer.
+const ROOM_TO_GROW: usize = CAPACITY / 16;
+
 /// What a change may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -217,7 +220,7 @@ impl Tree {
             let node = Node::new(mtr.page(leaf));
             let place = node.find(key);
             let (id, was) = (mtr.id(leaf), Leaf::of(node));
-            if let Some(len) = value_max.filter(|len| !has_room(node, place, key, *len)) {
+            if let Some(len) = value_max.and_then(|len| self.lacks_room(node, place, key, len)) {
                 drop(mtr);
                 self.make_room(&self.load(id.page)?, 0, key, len, plan.urgency)?;
                 continue;
@@ -316,6 +319,42 @@ impl Tree {
         }
     }
 
+    /// If the leaf has no room for such a value: the length to make room for.
+    ///
+    /// Of rows that come one after the other and differ in length, each may come to be longer: they leave some room, or
+    /// a leaf full of them would be cut in halves by the first that grows.
+    #[inline]
+    pub(super) fn lacks_room(
+        &self,
+        node: Node<'_>,
+        place: Place,
+        key: &[u8],
+        value_max: usize,
+    ) -> Option<usize> {
+        if place.found {
+            return (!edit::value_fits(node, place.slot, value_max)).then_some(value_max);
+        }
+        let room = node.gap().checked_sub(node.need(key.len(), value_max));
+        let len = match room {
+            None => value_max,
+            Some(room) if room < ROOM_TO_GROW && self.may_grow(node, place.slot, value_max) => {
+                value_max + ROOM_TO_GROW
+            }
+            Some(_) => return None,
+        };
+        Some(len)
+    }
+
+    /// Whether an entry at `slot` comes beside the one that was put last, and they are rows that differ in length.
+    #[cold]
+    fn may_grow(&self, node: Node<'_>, slot: usize, value_max: usize) -> bool {
+        let beside = |slot: usize| slot < node.count() && node.offset(slot) == node.heap();
+        let differs = |slot: usize| node.value(slot).len() != value_max;
+        self.rows_may_grow.load(Ordering::Relaxed)
+            && (slot > 0 && beside(slot - 1) || beside(slot))
+            && (differs(slot.saturating_sub(1)) || differs(0))
+    }
+
     /// Latches the key's leaf: the hint's if it looks right, else the one that is led to from the root. Waits for latches only.
     fn leaf_to_write(
         &self,
@@ -410,14 +449,6 @@ impl Hint {
         } else if self.leaf.is_none() {
             self.leaf = Some(mtr.pin(leaf));
         }
-    }
-}
-
-pub(super) fn has_room(node: Node<'_>, place: Place, key: &[u8], value_max: usize) -> bool {
-    if place.found {
-        edit::value_fits(node, place.slot, value_max)
-    } else {
-        node.gap() >= node.need(key.len(), value_max)
     }
 }
 

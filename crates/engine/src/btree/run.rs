@@ -1,6 +1,6 @@
 //! Changes at several keys: those of one leaf are made under one latch, in one mini-transaction.
 
-use super::modify::{Hint, Spot, Trip, check_sizes, has_room};
+use super::modify::{Hint, Spot, Trip, check_sizes};
 use super::node::Node;
 use super::search::Place;
 use super::{Result, Tree, TreeError};
@@ -73,7 +73,7 @@ impl Tree {
                     }
                     break;
                 }
-                if let Some(len) = value_max.filter(|len| !has_room(node, place, key, *len)) {
+                if let Some(len) = value_max.and_then(|len| self.lacks_room(node, place, key, len)) {
                     lacks_room = (done == 0).then_some(len);
                     break;
                 }

@@ -7,9 +7,11 @@
 use super::build::Image;
 use super::descend::{Notes, Target};
 use super::edit::{self, Keep};
-use super::node::{CAPACITY, FENCE_HEAD, MAX_KEY, MAX_LEVEL, Node, common_prefix, prefix_of};
+use super::node::{CAPACITY, FENCE_HEAD, MAX_KEY, MAX_LEVEL, Node, SLOT, common_prefix, prefix_of};
+use super::search::Place;
 use super::{Result, Tree, TreeError};
 use crate::space::{ALLOCATION_LOG, ROOT_PAGE, Ready};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_tier::mtr::{Mtr, MtrError, PageNo};
 use terrace_tier::page::{PAGE_SIZE, PageKind};
@@ -23,7 +25,13 @@ const SPLIT_LOG: u64 = 2 * PAGE_LOG + record_bound(2 * MAX_KEY + 256) + ALLOCATI
 const POST_LOG: u64 = PAGE_LOG + record_bound(edit::log_of_entry(MAX_KEY + 4));
 
 /// A page is repacked rather than split if that leaves some room for what comes next.
-const REPACK_GAIN: usize = CAPACITY / 16;
+const REPACK_GAIN: usize = CAPACITY / 32;
+/// The same where a value grows: what it took becomes free.
+const REPACK_GAIN_OF_GROWTH: usize = CAPACITY / 64;
+/// Bytes of neighbours put one after the other that are a run.
+const RUN: usize = CAPACITY / 5;
+/// Bytes ahead of a run that go along with it to the next leaf, rather than get one of their own.
+const GOES_ALONG: usize = CAPACITY / 32;
 /// Neighbouring cuts that are looked at for a short separator.
 const CUT_WINDOW: usize = 4;
 /// Times that a posting looks for the parent. Each time somebody else has changed it.
@@ -56,6 +64,9 @@ impl Cut {
             }
             return Cut::between(node, count - 1);
         }
+        if let Some(cut) = Cut::of_run(node, key, place) {
+            return cut;
+        }
         let half = (0..count).map(|slot| node.entry_len(slot)).sum::<usize>() / 2;
         let mut left = 0;
         let balanced = (0..count - 1)
@@ -78,11 +89,55 @@ impl Cut {
         best
     }
 
+    /// Where keys ascend or descend within the leaf, as those of many writers do that each append to a range of their own, the
+    /// cut is at `key`, and what the run leaves behind is full. What lies ahead of the run is cut off from it, unless it is so
+    /// little that it can go along.
+    ///
+    /// The heap tells a run, for what was put last lies lowest. It has to be long, but at the leaf's ends: cuts at random
+    /// places would leave emptier leaves than halves do.
+    fn of_run(node: Node<'_>, key: &[u8], place: Place) -> Option<Cut> {
+        let (slot, count) = (place.slot, node.count());
+        if !node.is_leaf() || place.found {
+            return None;
+        }
+        let bytes = |slots: Range<usize>| slots.map(|slot| SLOT + node.entry_len(slot)).sum::<usize>();
+        let goes_right = if is_run(node, (0..slot).rev()) {
+            bytes(slot..count) <= GOES_ALONG
+        } else if is_run(node, slot..count) || slot == 0 && node.offset(0) == node.heap() {
+            bytes(0..slot) > GOES_ALONG
+        } else {
+            return None;
+        };
+        let (keep, separator) = match (goes_right, slot) {
+            (true, 0) => return None,
+            (true, _) => (slot, separator(&node.key(slot - 1), key)),
+            // The right page's new fence may be longer than what it had: there is room for it without the first entry.
+            (false, 0) if count > 1 => (1, separator(&node.key(0), &node.key(1))),
+            (false, _) => (slot, separator(key, &node.key(slot))),
+        };
+        let fences = 2 * FENCE_HEAD + separator.len();
+        let fits = bytes(0..keep) + node.low().len() + fences <= CAPACITY
+            && bytes(keep..count) + node.high().map_or(0, <[u8]>::len) + fences <= CAPACITY;
+        fits.then_some(Cut { keep, separator })
+    }
+
     fn between(node: Node<'_>, keep: usize) -> Cut {
         let right = node.key(keep);
         let separator = if node.is_leaf() { separator(&node.key(keep - 1), &right) } else { right };
         Cut { keep, separator }
     }
+}
+
+/// Whether these are what was put last, the latest first, and at least [`RUN`] bytes.
+fn is_run(node: Node<'_>, slots: impl Iterator<Item = usize>) -> bool {
+    let mut at = node.heap();
+    for slot in slots {
+        if node.offset(slot) != at {
+            break;
+        }
+        at += node.entry_len(slot);
+    }
+    at - node.heap() >= RUN
 }
 
 fn kind(level: u8) -> PageKind {
@@ -100,17 +155,12 @@ impl Tree {
         urgency: Urgency,
     ) -> Result<()> {
         // A repack takes no page: none is asked for where it is enough, and where there is none it does without gain.
-        let is_enough = |gain| {
-            let guard = pin.read();
-            let node = Node::new(guard.page());
-            let is_node = node.is_live() && node.level() == level && node.verify().is_ok();
-            is_node && node.free() >= node.need(key.len(), value_len) + gain
-        };
-        let (ready, gain) = match is_enough(REPACK_GAIN) {
-            true => (None, REPACK_GAIN),
-            false => match self.space.ready(2, urgency) {
-                Ok(ready) => (Some(ready), REPACK_GAIN),
-                Err(TreeError::Mtr(MtrError::Room(NoRoom::Full(_)))) if is_enough(0) => (None, 0),
+        let (over, gain) = self.room_over(pin, level, key, value_len);
+        let (ready, gain) = match over {
+            Some(over) if over >= gain => (None, gain),
+            _ => match self.space.ready(2, urgency) {
+                Ok(ready) => (Some(ready), gain),
+                Err(TreeError::Mtr(MtrError::Room(NoRoom::Full(_)))) if over.is_some() => (None, 0),
                 Err(error) => return Err(error),
             },
         };
@@ -144,6 +194,19 @@ impl Tree {
         drop(ready);
         self.pages.world().sched.point("split: not posted");
         self.post(right, level, &cut.separator, urgency)
+    }
+
+    /// Bytes that a repack would leave beside such an entry, and how many are worth it. None: it does not fit, or the
+    /// page is no such node.
+    fn room_over(&self, pin: &Pin, level: u8, key: &[u8], value_len: usize) -> (Option<usize>, usize) {
+        let guard = pin.read();
+        let node = Node::new(guard.page());
+        if !node.is_live() || node.level() != level || node.verify().is_err() {
+            return (None, REPACK_GAIN);
+        }
+        let grows = node.is_leaf() && node.contains(key) && node.find(key).found;
+        let gain = if grows { REPACK_GAIN_OF_GROWTH } else { REPACK_GAIN };
+        (node.free().checked_sub(node.need(key.len(), value_len)), gain)
     }
 
     /// Step 1. Returns the right page.

@@ -2,8 +2,8 @@
 //! pool's frames are what is left. Of their memory the pool lends some to work that needs much, as long as it lasts: sorts, the
 //! rows that change while an index is built, and most locks (`tier/pool/lend`).
 //!
-//! An eighth, 32 MiB at the most, is for the work: the flash queue, prefetchers, states of codecs, and `common`, which is
-//! what they leave of it but never less than a quarter. With little memory buffers are short, so that they take no more
+//! An eighth, 32 MiB at the most (12 without an object store), is for the work: the flash queue, prefetchers, states of codecs, and `common`,
+//! which is what they leave of it but never less than a quarter. With little memory buffers are short, so that they take no more
 //! than a few percent beyond the eighth.
 //!
 //! | part | bytes |
@@ -118,7 +118,8 @@ impl Config {
 
     /// What the memory is spent on with these buffers. `map`: bytes of the map.
     pub fn budget(&self, buffers: &Buffers, map: u64) -> Budget {
-        let eighth = (self.memory.0 / 8).min(32 * MIB);
+        let for_work = if buffers.sinking > 0 { 32 * MIB } else { 12 * MIB };
+        let eighth = (self.memory.0 / 8).min(for_work);
         let prefetcher = buffers.prefetch * PAGE_SIZE + codec::UNPACK_STATE;
         let mut budget = Budget {
             common: 0,

@@ -113,8 +113,15 @@ fn a_page_changed_after_its_copy_stays_dirty() {
     pages.pool().check_invariants();
 }
 
+/// What a statement's estimate looks at is looked at again by the next such statement: it stays as what is read does.
 #[test]
 fn a_page_used_again_outlives_a_scan() {
+    for access in [Access::Normal, Access::Estimate] {
+        outlives_a_scan(access);
+    }
+}
+
+fn outlives_a_scan(access: Access) {
     let (pages, below, _) = pages(64);
     for page in 0..300 {
         create(&pages, page);
@@ -122,7 +129,7 @@ fn a_page_used_again_outlives_a_scan() {
     }
     // Used again, with other pages coming in between.
     for page in 20..23 {
-        drop(pages.read(id(7), Access::Normal).unwrap());
+        drop(pages.read(id(7), access).unwrap());
         (0..2).for_each(|i| drop(pages.read(id(page + 10 * i), Access::Scan).unwrap()));
     }
     let before = below.fetches.load(Ordering::Relaxed);

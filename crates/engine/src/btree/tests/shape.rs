@@ -1,7 +1,7 @@
 //! What trees look like after certain histories, and what is refused.
 
 use super::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[test]
 fn ascending_inserts_leave_full_leaves() {
@@ -12,6 +12,96 @@ fn ascending_inserts_leave_full_leaves() {
     let report = checked(&w.tree);
     let fill = report.leaf_bytes / report.leaves;
     assert!(fill > node::CAPACITY as u64 * 90 / 100, "leaves are filled to {fill} bytes");
+}
+
+/// Writers that each append to a range of their own, one after the other, a few keys at a time.
+#[test]
+fn runs_in_many_places_leave_full_leaves() {
+    for (name, ascend) in [("ascending", true), ("descending", false)] {
+        let w = world(4000);
+        let (mut dice, mut next) = (Dice(4), [0u32; 20]);
+        for _ in 0..12_000 {
+            let run = dice.below(20);
+            for _ in 0..5 {
+                let n = &mut next[run as usize];
+                *n += 1;
+                let key = [(run as u32).to_be_bytes(), if ascend { *n } else { u32::MAX - *n }.to_be_bytes()]
+                    .concat();
+                assert!(w.tree.put(&key, &[7; 100]).unwrap());
+            }
+        }
+        let report = checked(&w.tree);
+        assert_eq!(report.rows, 60_000);
+        let fill = report.leaf_bytes / report.leaves;
+        assert!(fill > node::CAPACITY as u64 * 85 / 100, "{name}: leaves are filled to {fill} bytes");
+        replay_gives_the_same_pages(&w);
+    }
+}
+
+/// Runs of entries of every size, up to the longest, with others between them: nothing is lost at a cut.
+#[test]
+fn runs_of_wild_entries_are_whole() {
+    let w = world(4000);
+    let (mut dice, mut model) = (Dice(5), BTreeMap::new());
+    for run in 0..600u64 {
+        let (start, ascend) = (dice.below(1 << 20), dice.below(2) == 0);
+        let shared = vec![b'k'; [0, 1, 200, 3400][dice.below(4) as usize]];
+        for n in 0..1 + dice.below(20) {
+            let at = if ascend { start + n } else { start - n.min(start) };
+            let key = [&shared[..], &at.to_be_bytes()].concat();
+            let long = dice.below(8) == 0;
+            let value = vec![
+                run as u8;
+                dice.below(if long { max_inline_value(key.len()) as u64 } else { 80 }) as usize
+            ];
+            w.tree.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+    }
+    let mut all = model.iter();
+    w.tree.check(&mut |key, value| assert!(all.next().is_some_and(|(k, v)| k == key && v == value))).unwrap();
+    assert!(all.next().is_none());
+    checked(&w.tree);
+    replay_gives_the_same_pages(&w);
+}
+
+/// Keys that come in small groups of neighbours at random places are no runs.
+#[test]
+fn groups_at_random_places_leave_leaves_two_thirds_full() {
+    let w = world(2000);
+    let mut dice = Dice(6);
+    for _ in 0..4_000 {
+        let group = dice.next().to_be_bytes();
+        for n in 0u8..5 {
+            w.tree.put(&[&group[..], &[n]].concat(), &[7; 100]).unwrap();
+        }
+    }
+    let report = checked(&w.tree);
+    let fill = report.leaf_bytes / report.leaves;
+    assert!(fill > node::CAPACITY as u64 * 60 / 100, "leaves are filled to {fill} bytes");
+}
+
+/// Rows of many lengths leave a sixteenth, which is enough for some of them to grow; those of one length leave nothing.
+#[test]
+fn rows_that_differ_in_length_leave_room_to_grow() {
+    for (spread, keeps) in [(20, true), (1, false)] {
+        let w = world(2000);
+        w.tree.leave_room_to_grow();
+        let mut dice = Dice(7);
+        for n in 0u64..10_000 {
+            w.tree.put(&n.to_be_bytes(), &vec![7; 90 + dice.below(spread) as usize]).unwrap();
+        }
+        let before = checked(&w.tree);
+        let fill = before.leaf_bytes / before.leaves;
+        assert!(fill > node::CAPACITY as u64 * 86 / 100, "leaves are filled to {fill} bytes");
+        for n in (0u64..10_000).step_by(8) {
+            w.tree.put(&n.to_be_bytes(), &[8; 170]).unwrap();
+        }
+        let after = checked(&w.tree);
+        let more = (after.leaves - before.leaves) * 100 / before.leaves;
+        assert_eq!(more < 10, keeps, "{} leaves, then {}", before.leaves, after.leaves);
+        replay_gives_the_same_pages(&w);
+    }
 }
 
 #[test]
