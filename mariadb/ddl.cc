@@ -7,6 +7,7 @@
 */
 #include "ha_terrace.h"
 #include "alter.h"
+#include "convert.h"
 #include "ddl.h"
 #include "definition_files.h"
 #include "errors.h"
@@ -343,6 +344,7 @@ int ha_terrace::rename_table(const char *from, const char *to)
     if (statistics_suffix(before) != statistics_suffix(after))
       kept= statistics_of(table, before);
     terrace_table_close(table);
+    keep_converted(ha_thd(), before, after);
     sync_definitions(ha_thd(), before);
     become(&properties, before, after, properties.has(Properties::TEMPORARY) ? "" : statement_of(ha_thd(), before));
     const std::string bytes= properties.bytes();

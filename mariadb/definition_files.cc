@@ -5,6 +5,7 @@
 #include "mysqld.h"
 #include "handler.h"
 #include "unireg.h"
+#include "sql_table.h"
 #include <algorithm>
 #include <fcntl.h>
 #include <fstream>
@@ -180,6 +181,16 @@ bool is_defined(const std::string &name, const std::string &version)
   }
   const std::vector<std::string> names= names_in(file_of(table, ".par"));
   return std::find(names.begin(), names.end(), name.substr(table.size() + sizeof MARK - 1)) != names.end();
+}
+
+std::string named_in(const std::string &passing, const std::string &start)
+{
+  const size_t name= passing.find(FN_LIBCHAR) + 1, dash= passing.find('-', name + start.size());
+  if (passing.compare(name, start.size(), start) || dash == std::string::npos)
+    return "";
+  char table[FN_REFLEN];
+  tablename_to_filename(passing.c_str() + dash + 1, table, sizeof table);
+  return passing.substr(0, name) + table;
 }
 
 void sync_directory(const std::string &database)

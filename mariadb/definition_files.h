@@ -40,6 +40,12 @@ void for_each_file(const char *extension, const std::function<void(const std::fi
 /** Calls `each` with every table that has a definition, and the definition's version. */
 void for_each_definition(const std::function<void(const std::string &table, const std::string &version)> &each);
 
+/**
+  The table that the server changes by this name, `db/start-number-table`; empty: it is no such name. The table's name stands in it as the user
+  wrote it, not as in the table's own files.
+*/
+std::string named_in(const std::string &passing, const std::string &start);
+
 /** Gives a table the definition that has another name, durably. */
 void install_definition(const std::string &from, const std::string &to);
 void remove_definition(const std::string &table);

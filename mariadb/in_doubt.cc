@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "in_doubt.h"
+#include "convert.h"
 #include "ddl.h"
 #include "definition_files.h"
 #include "errors.h"
@@ -249,6 +250,8 @@ void settle(InDoubt *doubts)
   doubts->query= now.query;
   if (!engine)
     return;
+  for (const std::string &table : now.converted)
+    settle_converted(table);
   sync_all(now);
   Properties properties;
   for (const std::string &name : now.created)
@@ -313,6 +316,9 @@ static void match_versions(Tables *tables)
     const std::string &table= *one.second.begin(), &definition= *found->second.begin();
     if (is_passing_name(definition) && !is_passing_name(table))
     {
+      // What CONVERT put aside, and its removal is lost: partitions keep the version that they had, and the table has its own definition.
+      if (named_in(definition, "#sql-backup-") == table && has_file(table, ".frm") && has_file(table, ".par"))
+        continue;
       // Another table's definition came over this one's: it goes where it belongs.
       const auto other= with.find(defined_version(table));
       if (other != with.end() && other->second.size() == 1 && !has_file(*other->second.begin(), ".frm"))
@@ -358,7 +364,7 @@ static void match_versions(Tables *tables)
 
 /**
   Definitions under a passing name, of this engine and of no table that it has: their tables are gone, as the server's log of DDL is.
-  Without any table in the engine they stay: the volume may be another one.
+  Without any table in the engine they stay: the volume may be another one. Partitions that a list names need none but their table's.
 */
 static void remove_left_definitions()
 {
@@ -367,7 +373,8 @@ static void remove_left_definitions()
     return;
   std::set<std::string> versions, left;
   for (const auto &one : tables)
-    versions.insert(one.second.version);
+    if (!is_partition(one.first) || !is_defined(one.first, one.second.version))
+      versions.insert(one.second.version);
   for_each_definition([&](const std::string &table, const std::string &version) {
     const auto part= tables.lower_bound(table + MARK);
     const bool has_name= tables.count(table) || (part != tables.end() && table_of(part->first) == table);
@@ -409,6 +416,7 @@ void settle_all()
   }
   bring_back_put_aside();
   forget_definitions();
+  remove_converted_definitions();
   remove_left_definitions();
   name_undefined();
 }

@@ -35,6 +35,8 @@ struct InDoubt
   std::set<std::string> created, dropped, databases;
   /** Tables whose partitions it has made, renamed or dropped: their lists may have changed. */
   std::set<std::string> lists;
+  /** Tables whose definition and list are kept while one of their partitions is converted (convert.h). */
+  std::set<std::string> converted;
   /** Differs from that of every other statement there ever was, and stays through commits in mid-statement: a copy's. */
   std::string statement;
   /** The server's number of the statement. */

@@ -4,14 +4,15 @@
   of them (.par) before or after them; its own recovery looks at the list, and so leaves what lies between, with any engine.
 
   After the server's recovery, partitions whose table has no list are looked at: where another table's list names a partition that the
-  engine lacks, a rename was interrupted, and it is brought back. A list without a definition (.frm) was parted from it: it and its
-  partitions follow the definition that has their version and no list. What belongs to nobody is named in the error log and stays until
+  engine lacks, a rename was interrupted, and it is brought back. A list without a definition (.frm) was parted from it: they
+  come together again, by the version that the partitions have. What belongs to nobody is named in the error log and stays until
   DROP TABLE or DROP DATABASE is told of it: a data directory may be lost for other reasons, and the rows not with it.
 
   The server opens a table by its list, and never compares it with the definition: with fewer partitions in the list it crashes, with others
   it looks for rows in the wrong ones. So each partition that is opened asks whether they agree. (A statement that names only partitions
   past the end of a list that is too short, and opens the table, ends the server all the same: it opens none, and takes one's lock count.)
 */
+#include "convert.h"
 #include "ddl.h"
 #include "definition_files.h"
 #include "errors.h"
@@ -69,8 +70,32 @@ static bool are_of(const std::vector<std::string> &names, const std::string &lis
   return !names.empty() && !version.empty();
 }
 
-/** A list without a definition, and its partitions, follow the definition. */
-static void follow_definition(const fs::path &list, const std::string &listed, Tables *tables)
+/** Partitions that have a table's name come under another one's, and are found so in `tables`. False: that failed. */
+static bool rename_partitions(const std::vector<std::string> &names, const std::string &from_table, const std::string &to_table, Tables *tables)
+{
+  for (const std::string &name : names)
+  {
+    const std::string from= from_table + MARK + name, to= to_table + MARK + name;
+    if (!tables->count(from))
+      continue;
+    if (terrace_table_rename(engine, bytes_of(from), bytes_of(to)))
+    {
+      sql_print_warning("Terrace: can't rename %s to %s: %s", from.c_str(), to.c_str(), last_message().c_str());
+      return false;
+    }
+    (*tables)[to]= (*tables)[from];
+    tables->erase(from);
+  }
+  return true;
+}
+
+/**
+  A list without a definition, and the definition that its partitions have come together. The server renames partitions, list and definition in
+  this order. In RENAME the definition follows: the server may have noted, and even begun, the statement's next rename, to the name that the
+  definition left, and takes that one back first, with the definition that it finds there. In ALTER the list goes back: the server's recovery goes by
+  the definitions.
+*/
+static void join_definition(const fs::path &list, const std::string &listed, Tables *tables)
 {
   const std::vector<std::string> names= names_in(list, recovering);
   std::vector<std::string> fitting;
@@ -81,21 +106,16 @@ static void follow_definition(const fs::path &list, const std::string &listed, T
   if (fitting.size() != 1)
     return;
   const std::string &defined= fitting[0];
-  for (const std::string &name : names)
+  if (!is_passing_name(listed) && !is_passing_name(defined))
   {
-    const std::string from= listed + MARK + name, to= defined + MARK + name;
-    if (!tables->count(from))
-      continue;
-    if (terrace_table_rename(engine, bytes_of(from), bytes_of(to)))
-    {
-      sql_print_warning("Terrace: can't rename %s to %s: %s", from.c_str(), to.c_str(), last_message().c_str());
-      return;
-    }
-    (*tables)[to]= (*tables)[from];
-    tables->erase(from);
+    if (rename_partitions(names, defined, listed, tables))
+      install_definition(defined, listed);
+    return;
   }
+  if (!rename_partitions(names, listed, defined, tables))
+    return;
   std::error_code error;
-  fs::rename(list, fs::path(mysql_real_data_home) / (defined + ".par"), error);
+  fs::rename(list, file_of(defined, ".par"), error);
   if (error)
     sql_print_warning("Terrace: can't rename %s: %s", list.c_str(), error.message().c_str());
   else
@@ -126,21 +146,6 @@ static void take_new_names(Tables *tables)
 }
 
 /**
-  The table that the server changes the partitions of by this name, `db/#sql-shadow-number-table`; empty: it is no such name. The table's
-  name stands in it as the user wrote it, not as in the table's own files.
-*/
-static std::string changed_by(const std::string &shadow)
-{
-  static const char SHADOW[]= "#sql-shadow-";
-  const size_t name= shadow.find(FN_LIBCHAR) + 1, dash= shadow.find('-', name + sizeof SHADOW - 1);
-  if (shadow.compare(name, sizeof SHADOW - 1, SHADOW) || dash == std::string::npos)
-    return "";
-  char table[FN_REFLEN];
-  tablename_to_filename(shadow.c_str() + dash + 1, table, sizeof table);
-  return shadow.substr(0, name) + table;
-}
-
-/**
   ADD PARTITION puts its new definition and list in the place of the old ones when the partitions are made, and notes that this is
   done. The note may be durable, and the directory not: then they stand under their first name still, or the list does.
 */
@@ -148,7 +153,7 @@ static void install_lists(const Tables &tables)
 {
   std::vector<std::pair<std::string, std::string>> lists;
   for_each_file(".par", [&](const fs::path &list, const std::string &shadow) {
-    const std::string table= changed_by(shadow);
+    const std::string table= named_in(shadow, "#sql-shadow-");
     if (table.empty() || has_file(table, ".par") || has_file(table, ".frm") == has_file(shadow, ".frm"))
       return;
     const std::vector<std::string> names= names_in(list);
@@ -237,7 +242,7 @@ static void bring_back_partitions()
       lists.emplace_back(list, table);
   });
   for (const auto &one : lists)
-    follow_definition(one.first, one.second, &tables);
+    join_definition(one.first, one.second, &tables);
   unite(strays(tables), tables);
 }
 
@@ -249,15 +254,15 @@ void remember_strays()
   Tables tables;
   if (!list_shown(&tables))
     return;
-  // Those of a rename that was interrupted go back first, and so does their list: the server takes renames of before it back, to
-  // names that they stand under.
+  // Those of a rename that was interrupted come together first, with list and definition: the server takes renames back, this one
+  // and those before it, by names that they stand under.
   std::vector<std::pair<fs::path, std::string>> lists;
   for_each_file(".par", [&](const fs::path &list, const std::string &table) {
-    if (!has_file(table, ".frm") && !is_passing_name(table))
+    if (!has_file(table, ".frm") && !is_passing_name(table) && !is_converted(table))
       lists.emplace_back(list, table);
   });
   for (const auto &[list, table] : lists)
-    follow_definition(list, table, &tables);
+    join_definition(list, table, &tables);
   std::multimap<std::string, std::string> renamed;
   for (const auto &one : strays(tables))
   {
@@ -319,6 +324,7 @@ static int recovered(handlerton *)
   {
     if (engine)
     {
+      settle_all_converted();
       bring_back_partitions();
       settle_all();
       drop_strays();

@@ -70,6 +70,7 @@ static void step_of_file(const char *what, int fd)
 #define REAL(name) static __typeof__(name) *real; if (!real) real= (__typeof__(name) *) dlsym(RTLD_NEXT, #name)
 
 int rename(const char *from, const char *to) { REAL(rename); step("rename", from); return real(from, to); }
+int link(const char *from, const char *to) { REAL(link); step("link", to); return real(from, to); }
 int unlink(const char *path) { REAL(unlink); step("unlink", path); return real(path); }
 int unlinkat(int dir, const char *path, int flags) { REAL(unlinkat); step("unlinkat", path); return real(dir, path, flags); }
 int rmdir(const char *path) { REAL(rmdir); step("rmdir", path); return real(path); }

@@ -72,11 +72,21 @@ STATEMENTS = {
     "hash-remove": "ALTER TABLE h REMOVE PARTITIONING",
     "partition-by": f"ALTER TABLE t {PARTITIONS}",
     "remove-partitions": "ALTER TABLE p REMOVE PARTITIONING",
+    "convert-partition": "ALTER TABLE p CONVERT PARTITION p1 TO TABLE n",
+    "convert-table": "ALTER TABLE p CONVERT TABLE x TO PARTITION p1 VALUES LESS THAN (200)",
+}
+# What comes before the statement: a table becomes a partition behind all others.
+FIRST = {
+    "convert-table": [
+        "DROP TABLE p",
+        "CREATE TABLE p (id INT PRIMARY KEY, v INT, KEY kv (v)) ENGINE={engine} PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100))",
+        "INSERT INTO p SELECT id, v FROM t WHERE id < 100",
+    ]
 }
 # Several tables in one statement, which the server does one after the other: each is as before or as after.
 ONE_BY_ONE = {"drop-many": "DROP TABLE t, u, p", "drop-database": "DROP DATABASE d"}
-# The engine's own: options, and partitions that are emptied at once.
-OWN = ("alter-options", "alter-options-partitions", "truncate-partitions", "truncate-some-partitions")
+# The engine's own: options, partitions that are emptied at once, and converted ones, of which the server alone loses the table.
+OWN = ("alter-options", "alter-options-partitions", "truncate-partitions", "truncate-some-partitions", "convert-partition", "convert-table")
 # What need not be one or the other, of any engine.
 LESS = {"create-or-replace": "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY) ENGINE={engine}"}
 ALL = {**STATEMENTS, **ONE_BY_ONE, **LESS}
@@ -144,15 +154,15 @@ def database_of(connection):
     return found
 
 
-def made(server, connection, engine):
-    """The database as it is before."""
+def made(server, connection, engine, name=""):
+    """The database as it is before the statement of this name."""
     try:
         run(connection, "DROP DATABASE IF EXISTS d")
     except pymysql.err.OperationalError:  # an earlier test failed, and files are left
         shutil.rmtree(os.path.join(server.directory, "data", "d"))
     run(connection, "CREATE DATABASE d")
     connection.select_db("d")
-    for sql in BEFORE:
+    for sql in BEFORE + FIRST.get(name, []):
         run(connection, sql.format(engine=engine, other=other_than(engine)))
 
 
@@ -213,7 +223,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(stepped, engine, name):
     server, steps = stepped
     sql = ALL[name].format(engine=engine, other=other_than(engine))
     connection = server.connect()
-    made(server, connection, engine)
+    made(server, connection, engine, name)
     before = database_of(connection)
     plenty = 1 << 40
     steps.set(plenty)
@@ -229,7 +239,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(stepped, engine, name):
         at = [random.randrange(low, max(low + 1, high)) for low, high in zip(edges, edges[1:])]
     seen = {"before": 0, "after": 0, "between": 0}
     for left in at:
-        made(server, connection, engine)
+        made(server, connection, engine, name)
         met = killed(server, steps, sql, left)
         where = f"{name}: before step {left} of {count} ({met})"
         server.kill9()
@@ -307,6 +317,27 @@ def test_renames_of_which_the_last_definition_is_lost_are_done_or_not(stepped, e
         except (AssertionError, pymysql.err.MySQLError) as error:
             raise AssertionError(f"{where}: {error}; {said(server)}") from error
     assert not every or len(undone) == len(stages), undone
+
+
+@pytest.mark.parametrize("name", ["convert-partition", "convert-table"])
+def test_a_definition_that_the_server_is_about_to_put_aside_is_there_after_a_crash(stepped, engine, name):
+    """The server notes that it is to be put back, and then renames it; its recovery removes what stands in the place first. The list likewise."""
+    if engine == "InnoDB":
+        pytest.skip("the server's recovery loses the table, whatever the engine")
+    server, steps = stepped
+    for file in ("/d/p.frm", "/d/p.par"):
+        met, left = "", 0
+        while not met.startswith("rename"):
+            connection = server.connect()
+            made(server, connection, engine, name)
+            before = database_of(connection)
+            left += 1
+            met = killed(server, steps, ALL[name].format(engine=engine, other=other_than(engine)), left, file)
+            server.kill9()
+            server.start()
+            connection = server.connect()
+            assert database_of(connection) == before, f"{met}: {said(server)}"
+            agreed(connection, server)
 
 
 @pytest.mark.parametrize("lost", [("frm", "par"), ("par",)], ids=["both", "list"])
