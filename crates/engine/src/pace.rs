@@ -5,6 +5,8 @@
 //! take slots no faster than blocks sink. So nobody comes to the point where no slot is free and everybody stands
 //! until a block has gone, which is left as the last resort (`growth`, `Pool::wait_to_change`).
 //!
+//! Who holds locks waits for what he owes when his transaction has ended, unless that is much.
+//!
 //! In the same way those who change rows of a table with a limit of writes are slowed, and nobody else, while that limit holds pages of it back.
 //!
 //! A wait ends when the delay, as it is by then, has passed: it gets shorter while it lasts if blocks sink. Without
