@@ -29,8 +29,8 @@ static void prepare_for_backup()
   if (!known || count)
     my_printf_error(ER_CHECK_NOT_IMPLEMENTED,
                     "Terrace: %zu of its tables and partitions would be in the copy without their rows (mariabackup doesn't know them). Copy "
-                    "with mariadb-dump, stop the server and copy, or SET terrace_backup_stage=allow for a snapshot that has the volume, "
-                    "too. BACKUP STAGE END ends this one", MYF(0), count);
+                    "with mariadb-dump, or SET terrace_backup_stage=allow and copy the volume, too: SET GLOBAL terrace_copy_to, or a "
+                    "snapshot. BACKUP STAGE END ends this one", MYF(0), count);
 }
 
 void fill_backup_calls(handlerton *into)

@@ -15,6 +15,7 @@
 #include "locks_seen.h"
 #include "performance.h"
 #include "resize.h"
+#include "copy.h"
 #include "seen.h"
 #include "session.h"
 #include "status.h"
@@ -103,6 +104,12 @@ ENGINE_NUMBER(locks_max, locks_max, "Row locks held at a time, in all transactio
 ENGINE_NUMBER(purge_lag_max, purge_lag_max, "Undo records that purge may be behind before writers are slowed.");
 ENGINE_NUMBER(temporary_max, temporary_max, "All temporary tables together, in memory and spilled, in bytes.");
 ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log space, in milliseconds.");
+
+static char *copy_path;
+static MYSQL_SYSVAR_STR(copy_to, copy_path, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT,
+                        "Set, it copies the volume while the server runs into this directory, which is made or is empty: all rows of Terrace "
+                        "tables, as a crash at the statement's end would leave them. Not with an object store",
+                        nullptr, copy_to, "");
 
 static void set_bypass(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
@@ -219,7 +226,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission), MYSQL_SYSVAR(without),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
-  MYSQL_SYSVAR(snapshot_isolation), MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(backup_stage), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
+  MYSQL_SYSVAR(snapshot_isolation), MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(backup_stage), MYSQL_SYSVAR(copy_to), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
   MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(bypass_from), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(temporary_unlogged), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
   MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),

@@ -306,6 +306,9 @@ typedef struct {
 
 typedef void (*terrace_requests_fn)(void *context, const terrace_requests *requests);
 
+// How many entries of how many are built, or bytes are copied; false ends it with `TERRACE_CANCELLED`.
+typedef bool (*terrace_progress_fn)(void *context, uint64_t entries, uint64_t all);
+
 // One index of a definition. The first is the primary one: it holds the rows.
 typedef struct {
   size_t size;
@@ -465,9 +468,6 @@ typedef struct {
   // The place of the table's index that it is; all ones: it is built. New indexes are counted in their order, from 0.
   uint32_t from;
 } terrace_new_index;
-
-// How many entries of how many are built; false ends it with `TERRACE_CANCELLED`.
-typedef bool (*terrace_progress_fn)(void *context, uint64_t entries, uint64_t all);
 
 // Placement of one index.
 typedef struct {
@@ -698,6 +698,14 @@ int32_t terrace_engine_requests(const terrace_engine *engine,
 
 // Makes every commit so far durable; returns when it is.
 int32_t terrace_engine_sync(const terrace_engine *engine);
+
+// Copies the volume into a directory, which is made, or is there and empty. An engine opened there goes on from a moment between the
+// call and its return, as after a crash. Commits go on meanwhile. `progress` (may be null) is told of bytes; after an error, `TERRACE_CANCELLED` by
+// `progress` among them, what was made is removed. `TERRACE_INVALID` with an object store.
+int32_t terrace_engine_copy(const terrace_engine *engine,
+                            terrace_bytes path,
+                            terrace_progress_fn progress,
+                            void *context);
 
 // Creates a table and its empty indexes, durably; opens it if `out` is not null.
 int32_t terrace_table_create(const terrace_engine *engine,

@@ -444,6 +444,33 @@ static void observe(void) {
   IS(TERRACE_INVALID, terrace_observe(&observer));
 }
 
+static bool few_calls(void *context, uint64_t bytes, uint64_t all) {
+  TRUE(bytes <= all);
+  return --*(int *)context > 0;
+}
+
+/* A copy beside the volume, of a moment at which a transaction is prepared. */
+static void copies(terrace_engine *engine, const char *volume) {
+  char place[1000];
+  snprintf(place, sizeof place, "%s-copy", volume);
+  int calls = 1;
+  IS(TERRACE_CANCELLED, terrace_engine_copy(engine, bytes(place), few_calls, &calls));
+  calls = 1000000;
+  OK(terrace_engine_copy(engine, bytes(place), few_calls, &calls));
+  TRUE(calls < 1000000);
+  IS(TERRACE_INVALID, terrace_engine_copy(engine, bytes(place), NULL, NULL));
+  IS(TERRACE_BUSY, terrace_engine_copy(engine, bytes(volume), NULL, NULL));
+  terrace_engine *copy = open_engine(place);
+  terrace_table *table = NULL;
+  OK(terrace_table_open(copy, bytes("shop/orders"), &table));
+  terrace_table_close(table);
+  int prepared = 0;
+  OK(terrace_prepared(copy, count_xid, &prepared));
+  TRUE(prepared == 1);
+  OK(terrace_prepared_commit(copy, bytes("xid-1")));
+  OK(terrace_engine_close(copy));
+}
+
 int main(int argc, char **argv) {
   TRUE(argc == 2);
   observe();
@@ -482,6 +509,7 @@ int main(int argc, char **argv) {
   OK(terrace_prepared(engine, count_xid, &prepared));
   TRUE(prepared == 1);
   IS(TERRACE_ABSENT, terrace_prepared_rollback(engine, bytes("xid-2")));
+  copies(engine, argv[1]);
   terrace_table_close(table);
   OK(terrace_engine_close(engine));
   TRUE(threads_begun > 3 && threads == 0 && under_way == 0 && log_bytes > 4096 && memory_held == 0);

@@ -96,6 +96,7 @@ fn generate() -> String {
         "error",
         "bytes",
         "engine",
+        "copy",
         "catalog",
         "row",
         "transaction",
