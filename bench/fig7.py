@@ -2,7 +2,7 @@
 the volume, on emulated tiers; InnoDB on the machine's disk beside them.
 
 Environment: LOADS (voter,game), CLIENTS (list), TIME and WARM_UP (seconds), RUNS, VOTES (voter's at the beginning), PLAYERS and BLOB (game's, bytes),
-FLASH, MEMORY, BUFFER (percent of the data), ACTIVE (percent of voter's area codes from which there are calls), INNODB=0: without it, PORTS.
+FLASH, MEMORY, BUFFER (percent of the data), ACTIVE (percent of voter's area codes from which there are calls, and of game's players who are online), INNODB=0: without it, PORTS.
 """
 
 import os
@@ -22,7 +22,7 @@ VOTES, PLAYERS, BLOB = setting("VOTES", 6_000_000), setting("PLAYERS", 12_000), 
 ACTIVE = setting("ACTIVE", 100)
 # voter: a row and its index entry; game: a state, in whole pages.
 DATA = {"voter": VOTES * 110, "game": PLAYERS * (BLOB + 8192)}
-OPTIONS = {"voter": [f"--votes={VOTES}", f"--active={ACTIVE}"], "game": [f"--players={PLAYERS}", f"--blob={BLOB}"]}
+OPTIONS = {"voter": [f"--votes={VOTES}", f"--active={ACTIVE}"], "game": [f"--players={PLAYERS}", f"--blob={BLOB}", f"--active={ACTIVE}"]}
 TIERED, VOLUME, INNODB = "tiered", "all on the volume", "InnoDB"
 
 
@@ -93,7 +93,7 @@ def main():
     sizes = ", ".join(f"{load} {DATA[load] / GIB:.2f} GiB" for load in LOADS)
     report.write(out, "fig7", ratios, figures,
                  [f"{sizes}; memory {MEMORY} % (at least 12 MiB), flash {FLASH} %, object buffer {BUFFER} % (at least 32 MiB); {RUNS} runs of {TIME} s by "
-                  f"turns after {WARM_UP} s of warm-up; a sync at each commit; numbers that call in voter are drawn evenly from {ACTIVE} % of the area codes, players in game by Zipf 1.2"],
+                  f"turns after {WARM_UP} s of warm-up; a sync at each commit; numbers that call in voter are drawn evenly from {ACTIVE} % of the area codes, players in game from {ACTIVE} % of them by Zipf 1.2"],
                  of=TIERED, against=VOLUME, profile=PROFILE,
                  paper={f"{load}, {clients} clients": of for (load, clients), of in paper.FIG7.items()})
 

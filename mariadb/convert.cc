@@ -28,6 +28,17 @@ static void forget(const std::string &kept)
     fs::remove(file_of(kept, file), error);
 }
 
+bool refuse_converted_to_itself(THD *thd, const TABLE_SHARE *table)
+{
+  const LEX *lex= thd->lex;
+  const LEX_CSTRING db= lex->first_select_lex()->db;
+  if (!(lex->alter_info.partition_flags & ALTER_PARTITION_CONVERT_OUT) || !lex->name.str || !db.str ||
+      my_strcasecmp(table_alias_charset, lex->name.str, table->table_name.str) || my_strcasecmp(table_alias_charset, db.str, table->db.str))
+    return false;
+  my_error(ER_TABLE_EXISTS_ERROR, MYF(0), lex->name.str);
+  return true;
+}
+
 void keep_converted(THD *thd, const std::string &before, const std::string &after)
 {
   if (!thd || server_recovers() || is_partition(before) == is_partition(after) ||

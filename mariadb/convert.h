@@ -14,6 +14,8 @@
 
 namespace terrace {
 
+/** Says so if the statement converts a partition into a table of its own table's name: the server would write that one's definition over this one's. */
+bool refuse_converted_to_itself(THD *thd, const TABLE_SHARE *table);
 /** If the statement converts a partition: keeps its table's definition and list. Names are the engine's, before and after the rename. */
 void keep_converted(THD *thd, const std::string &before, const std::string &after);
 /** Whether the table's definition and list are kept. */

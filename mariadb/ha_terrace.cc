@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The handler: open, close, what it can do, locks and statements, costs. The map is in ha_terrace.h. */
 #include "ha_terrace.h"
+#include "convert.h"
 #include "definition_files.h"
 #include "xid.h"
 #include "errors.h"
@@ -193,8 +194,12 @@ int ha_terrace::external_lock(THD *thd, int type)
   }
   // What changes a table's partitions finds too late that one can't be dropped.
   if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE && thd->lex->alter_info.partition_flags && is_partition(m_name))
+  {
+    if (refuse_converted_to_itself(thd, table_share))
+      return HA_ERR_TABLE_EXIST;
     if (int error= wait_for_prepared(thd, m_name))
       return error;
+  }
   m_lock= m_stored_lock;
   m_lock_type_write= type == F_WRLCK;
   if (m_lock_type_write)

@@ -6,6 +6,7 @@ require("zipf")
 sysbench.cmdline.options = {
    players = {"Players, each with a state", 5000},
    blob = {"Bytes of a state on the mean, from an eighth of it to nearly twice as much", 65536},
+   active = {"Percent of the players who are online, the others' states rest", 100},
    zipf = {"Exponent of the players' popularity", 1.2},
    engine = {"Storage engine", "Terrace"},
 }
@@ -44,7 +45,7 @@ local con, draw
 
 function thread_init()
    con = sysbench.sql.driver():connect()
-   draw = zipf(sysbench.opt.players, sysbench.opt.zipf)
+   draw = zipf(math.max(1, math.floor(sysbench.opt.players * sysbench.opt.active / 100)), sysbench.opt.zipf)
    make_noise(4 * sysbench.opt.blob)
 end
 

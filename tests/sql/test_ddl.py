@@ -1,3 +1,5 @@
+import os
+
 import pymysql
 import pytest
 from conftest import end, private
@@ -126,3 +128,22 @@ def test_a_foreign_key_is_an_error_or_a_warning(db, engine, run):
 def test_the_engine_is_named_as_users_write_it(db, engine, run):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY) ENGINE={engine}")
     assert f"ENGINE={engine} " in run(db, "SHOW CREATE TABLE t")[0][1]
+
+
+def test_a_partition_is_not_converted_into_a_table_of_its_own_tables_name(server, run):
+    """The server takes it, writes the new table's definition over the old one's, and the partition's rows are in no table any more."""
+    connection = server.connect()
+    run(connection, "CREATE DATABASE own")
+    connection.select_db("own")
+    run(connection, "CREATE TABLE p (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN MAXVALUE)")
+    run(connection, "INSERT INTO p SELECT seq FROM seq_1_to_20")
+    for name in ("p", "own.p"):
+        with pytest.raises(Exception) as refused:
+            run(connection, f"ALTER TABLE p CONVERT PARTITION p1 TO TABLE {name}")
+        assert refused.value.args[0] == 1050, refused.value
+        assert run(connection, "SELECT COUNT(*), SUM(id) FROM p") == [(20, 210)]
+    assert run(connection, "CHECK TABLE p EXTENDED")[0][3] == "OK"
+    run(connection, "ALTER TABLE p CONVERT PARTITION p1 TO TABLE n")
+    assert run(connection, "SELECT COUNT(*) FROM p") == [(9,)] and run(connection, "SELECT COUNT(*) FROM n") == [(11,)]
+    run(connection, "DROP DATABASE own")
+    assert not os.path.exists(os.path.join(server.directory, "data", "own"))

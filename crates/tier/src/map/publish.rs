@@ -148,7 +148,8 @@ impl Map {
 
     /// The object is durable in the store: it becomes the block's current one. Of the pages `taken`
     /// into it (place in the block, tag), those whose tag is still the same need no slot any more;
-    /// a page that changed meanwhile keeps its slot. None if the space was dropped meanwhile.
+    /// a page that changed meanwhile keeps its slot. None if the space was dropped meanwhile, or each page of the
+    /// block freed: nobody needs the object then.
     pub fn publish_object(
         &self,
         block: BlockId,
@@ -159,6 +160,9 @@ impl Map {
         let mut inner = self.inner.write();
         let (group, index) = group_of(block);
         let Some(number) = inner.index.get(&(block.space, group)).copied() else { return Ok(None) };
+        if inner.entry(number, index).is_empty() {
+            return Ok(None);
+        }
         let mut ops = Ops::new();
         let superseded: Option<ObjectKey> = inner.entry(number, index).object();
         entry::set_object(&mut inner.page_mut(number, &mut ops), index, shape);

@@ -59,7 +59,7 @@ pub enum Sunk {
     Put { pages: u32 },
     /// No page of it has a slot.
     Nothing,
-    /// Its space was dropped meanwhile.
+    /// Its space was dropped meanwhile, or its pages were freed.
     Gone,
 }
 
