@@ -22,6 +22,7 @@ class Transfers:
         self.server, self.done, self.stop, self.slowest, self.errors = server, [0] * WRITERS, False, 0.0, []
         connection = server.connect()
         run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
         run(connection, "CREATE TABLE d.a (id INT PRIMARY KEY, v INT, KEY (v), pad VARCHAR(200)) ENGINE=Terrace")
         run(connection, f"INSERT INTO d.a SELECT seq, 100, REPEAT('a', 200) FROM seq_1_to_{ACCOUNTS}")
         run(connection, "CREATE TABLE d.n (w INT, n INT, pad LONGTEXT, PRIMARY KEY (w, n)) ENGINE=Terrace PARTITION BY HASH (w) PARTITIONS 2")
@@ -122,7 +123,7 @@ def test_a_copy_beside_writers_and_ddl_is_a_server_of_one_moment(original, secon
         most = list(load.done)
         take_definitions(original, second)
         run(connection, "BACKUP STAGE END")
-        assert run(connection, "SELECT @@terrace_copy_to") == [("",)]
+        assert run(connection, "SELECT @@terrace_copy_to") == [(None,)]
         after = list(load.done)
         wait_until(lambda: all(now > then + 5 for now, then in zip(load.done, after)) or load.errors)
     assert not load.errors, load.errors
@@ -162,9 +163,10 @@ def test_a_server_killed_in_the_middle_of_a_copy_is_whole_and_the_copy_is_none(o
     assert "copying" in os.listdir(volume_of(second)) and "superblock" not in os.listdir(volume_of(second))
     original.start()
     whole(original.connect(), load.done, load.done)
-    with pytest.raises(AssertionError):
-        second.start()
+    # It runs without the engine, which says why.
+    second.start()
     assert "cut short" in open(os.path.join(second.directory, "error.log")).read()
+    second.stop()
     shutil.rmtree(volume_of(second))
     run(original.connect(), f"SET GLOBAL terrace_copy_to = '{volume_of(second)}'")
     take_definitions(original, second)
