@@ -6,8 +6,7 @@
 
 namespace terrace {
 
-/** For SHOW PROCESSLIST; KILL ends the copy. */
-static bool tell(void *thd, uint64_t done, uint64_t all)
+bool tell_copied(void *thd, uint64_t done, uint64_t all)
 {
   thd_progress_report(static_cast<THD *>(thd), done, all);
   return !is_killed(static_cast<THD *>(thd));
@@ -23,7 +22,7 @@ void copy_to(THD *thd, struct st_mysql_sys_var *, void *, const void *to)
   mysql_mutex_unlock(&LOCK_global_system_variables);
   thd_progress_init(thd, 1);
   const terrace_bytes named= {reinterpret_cast<const uint8_t *>(directory.data()), directory.size()};
-  const int32_t code= terrace_engine_copy(engine, named, tell, thd);
+  const int32_t code= terrace_engine_copy(engine, named, tell_copied, thd);
   thd_progress_end(thd);
   mysql_mutex_lock(&LOCK_global_system_variables);
   if (code == TERRACE_OK)

@@ -7,6 +7,9 @@
 
 namespace terrace {
 
+/** For a copy that the statement of `thd` waits for: SHOW PROCESSLIST tells how far it is, KILL ends it. */
+bool tell_copied(void *thd, uint64_t done, uint64_t all);
+
 /** Update function of the variable, which stays empty. */
 void copy_to(THD *thd, struct st_mysql_sys_var *variable, void *value, const void *to);
 

@@ -21,8 +21,11 @@
 //!
 //! Not with an object store: the copy would name objects that the original may delete. The object buffer keeps its size meanwhile.
 
+mod background;
 mod rings;
 mod target;
+
+pub use background::BackgroundCopy;
 
 use crate::error::{Error, Result};
 use crate::log::block::BLOCK;
@@ -179,8 +182,8 @@ impl Copier {
         let superblock = storage.checkpointer.superblock();
         if storage.cold.is_some() || superblock.has_store {
             return Err(Error::Invalid(
-                "the instance has an object store: a copy of its volume would name objects that this instance may delete. It can be copied while it \
-                 runs when there are snapshots, which are to come"
+                "the instance has an object store: a copy of its volume would name objects that this instance may delete. Dump the tables, \
+                 or take a snapshot of the file system with the volume: put back, it takes the store over (terrace adopt)"
                     .into(),
             ));
         }
@@ -230,6 +233,11 @@ impl Copier {
             self.choose_written();
         }
         Ok(())
+    }
+
+    /// Makes durable what was copied so far, so that the end need not.
+    fn settle(&self) -> Result<()> {
+        self.target.sync().map_err(failed)
     }
 
     /// The end: the copy is of the moment in which this is called, or of one soon after, and durable when it returns.

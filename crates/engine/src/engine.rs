@@ -3,7 +3,7 @@
 use crate::catalog::Catalog;
 use crate::catalog::rules::{TableRules, WritePolicy};
 use crate::config::{Bytes, Config};
-use crate::copy::{Copied, Copier, Tell};
+use crate::copy::{BackgroundCopy, Copied, Copier, Tell};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::kept_curve::Kept;
@@ -451,6 +451,11 @@ impl Engine {
         let mut copier = Copier::begin(&self.core.storage, to)?;
         copier.follow(tell)?;
         copier.finish(tell)
+    }
+
+    /// As `copy`, in the background until its end is asked for.
+    pub fn copy_in_background(&self, to: Arc<dyn Disk>) -> Result<BackgroundCopy> {
+        BackgroundCopy::begin(&self.core.storage, to)
     }
 
     /// The settings in force, by name. Of the log and the object buffer what the volume has, which may be more

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_engine::btree::Tree;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::copy::{Copied, Copier, Progress};
+use terrace_engine::copy::{BackgroundCopy, Copied, Copier, Progress};
 use terrace_engine::storage::{Parts, Storage};
 use terrace_engine::superblock::Superblock;
 use terrace_engine::{Engine, Error, Size};
-use terrace_io::disk::Disk;
+use terrace_io::disk::{Class, Disk};
 use terrace_io::random::Random;
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::SpaceId;
@@ -301,11 +301,11 @@ fn a_copy_that_is_given_up_or_finds_no_room_removes_what_it_made() {
     assert!(matches!(ended, Err(Error::Full(_))), "{ended:?}");
     assert_eq!(copy.list().unwrap(), Vec::<String>::new());
     copy.faults().capacity.store(0, Ordering::SeqCst);
-    copy.faults().fail_class(terrace_io::disk::Class::MapWrite, true);
+    copy.faults().fail_class(Class::MapWrite, true);
     let ended = original.copy(&copy, 10).map(|_| ());
     assert!(matches!(ended, Err(Error::Unavailable(_))), "{ended:?}");
     assert_eq!(copy.list().unwrap(), Vec::<String>::new());
-    copy.faults().fail_class(terrace_io::disk::Class::MapWrite, false);
+    copy.faults().fail_class(Class::MapWrite, false);
     // Sizes change again, and a copy can be made.
     original.storage.resize(Size::ObjectBuffer, Bytes(20 << 20), &|| false).unwrap();
     let (_, least) = original.copy(&copy, 10).unwrap();
@@ -345,6 +345,66 @@ fn a_copy_gives_up_before_a_change_has_to_wait_for_it() {
     assert_eq!(waits(), before);
     assert_eq!(copy.list().unwrap(), Vec::<String>::new());
     original.storage.checkpoint().unwrap();
+}
+
+#[test]
+fn a_copy_in_the_background_is_of_the_moment_of_its_end() {
+    let mut behind = 0;
+    for seed in 700..700 + seeds() {
+        let mut original = Instance::new(seed, 2);
+        let copy = original.sim.disk("copy");
+        let background = BackgroundCopy::begin(&original.storage, copy.clone()).unwrap();
+        let busy = Copier::begin(&original.storage, original.sim.disk("other")).map(|_| ());
+        assert!(matches!(busy, Err(Error::Busy(_))), "{busy:?}");
+        for _ in 0..original.sim.random.below(40) + 1 {
+            original.change(60).unwrap();
+        }
+        // The follower's rest is over, as a rule.
+        original.sim.clock.advance(2_000_000_000);
+        original.sim.sched.run_some(200);
+        let changes = original.changes.len();
+        let mut told = 0;
+        let copied = background.finish(&mut |_| {
+            told += 1;
+            true
+        });
+        let copied = copied.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert!(told > 0);
+        behind += u64::from(copied.rounds > 1);
+        original.sim.sched.drop_workers();
+        copy.crash();
+        // Nobody wrote during the end, so all of before is there.
+        assert_eq!(original.check(&copy, changes), changes, "seed {seed}");
+        original.disk.crash();
+        original.check(&original.disk.clone(), original.durable);
+    }
+    assert!(behind > 0, "nothing was followed up: this proves little");
+}
+
+#[test]
+fn a_copy_in_the_background_that_fails_or_is_given_up_removes_what_it_made() {
+    let mut original = Instance::new(800, 1);
+    let copy = original.sim.disk("copy");
+    for class in [Class::PageFlush, Class::LogWrite] {
+        let background = BackgroundCopy::begin(&original.storage, copy.clone()).unwrap();
+        copy.faults().fail_class(class, true);
+        original.change(100).unwrap();
+        original.sim.sched.run_some(500);
+        copy.faults().fail_class(class, false);
+        assert_eq!(copy.list().unwrap(), Vec::<String>::new(), "the worker has not failed");
+        let ended = background.finish(&mut |_| true).map(|_| ());
+        assert!(matches!(ended, Err(Error::Unavailable(_))), "{ended:?}");
+    }
+    let background = BackgroundCopy::begin(&original.storage, copy.clone()).unwrap();
+    original.sim.sched.run_some(50);
+    assert!(!copy.list().unwrap().is_empty());
+    drop(background);
+    assert_eq!(copy.list().unwrap(), Vec::<String>::new());
+    let background = BackgroundCopy::begin(&original.storage, copy.clone()).unwrap();
+    let ended = background.finish(&mut |_| false).map(|_| ());
+    assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
+    assert_eq!(copy.list().unwrap(), Vec::<String>::new());
+    original.copy(&copy, 10).unwrap();
 }
 
 #[test]

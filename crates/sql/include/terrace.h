@@ -218,6 +218,9 @@ typedef struct terrace_alter terrace_alter;
 // Ends waits from another thread: a transaction's, or those of a thread that says for how long. Freed by `terrace_cancel_close`.
 typedef struct terrace_cancel terrace_cancel;
 
+// A copy that is being made in the background. Freed by `terrace_copy_finish` or `terrace_copy_discard`.
+typedef struct terrace_copy terrace_copy;
+
 // A position in one index. Freed by `terrace_cursor_close`, before its transaction.
 typedef struct terrace_cursor terrace_cursor;
 
@@ -706,6 +709,15 @@ int32_t terrace_engine_copy(const terrace_engine *engine,
                             terrace_bytes path,
                             terrace_progress_fn progress,
                             void *context);
+
+// Begins a copy as `terrace_engine_copy` makes one, and goes on with it in the background until its end is asked for. What fails there, `terrace_copy_finish` tells.
+int32_t terrace_copy_begin(const terrace_engine *engine, terrace_bytes path, terrace_copy **out);
+
+// Ends the copy: it is of a moment in this call, and durable when it returns. After an error what was made is removed. Frees the handle in any case.
+int32_t terrace_copy_finish(terrace_copy *copy, terrace_progress_fn progress, void *context);
+
+// Ends the copy and removes what was made. Null is fine.
+void terrace_copy_discard(terrace_copy *copy);
 
 // Creates a table and its empty indexes, durably; opens it if `out` is not null.
 int32_t terrace_table_create(const terrace_engine *engine,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int line_of_check;
 
@@ -460,6 +461,24 @@ static void copies(terrace_engine *engine, const char *volume) {
   TRUE(calls < 1000000);
   IS(TERRACE_INVALID, terrace_engine_copy(engine, bytes(place), NULL, NULL));
   IS(TERRACE_BUSY, terrace_engine_copy(engine, bytes(volume), NULL, NULL));
+  /* In the background: given up, killed at the end, whole. */
+  char other[1010];
+  snprintf(other, sizeof other, "%s-2", place);
+  terrace_copy *background = NULL;
+  IS(TERRACE_INVALID, terrace_copy_begin(engine, bytes(place), &background));
+  TRUE(background == NULL);
+  terrace_copy_discard(background);
+  OK(terrace_copy_begin(engine, bytes(other), &background));
+  IS(TERRACE_BUSY, terrace_engine_copy(engine, bytes(place), NULL, NULL));
+  terrace_copy_discard(background);
+  TRUE(access(other, F_OK) != 0);
+  OK(terrace_copy_begin(engine, bytes(other), &background));
+  calls = 1;
+  IS(TERRACE_CANCELLED, terrace_copy_finish(background, few_calls, &calls));
+  TRUE(access(other, F_OK) != 0);
+  OK(terrace_copy_begin(engine, bytes(other), &background));
+  OK(terrace_copy_finish(background, NULL, NULL));
+  OK(terrace_engine_close(open_engine(other)));
   terrace_engine *copy = open_engine(place);
   terrace_table *table = NULL;
   OK(terrace_table_open(copy, bytes("shop/orders"), &table));

@@ -125,11 +125,16 @@ impl Target {
         Ok(())
     }
 
-    fn seal(&self, superblock: &Superblock) -> std::result::Result<(), DiskError> {
+    /// Makes durable what is in the files.
+    pub fn sync(&self) -> std::result::Result<(), DiskError> {
         let Files { pages, map, logs } = self.files();
         pages.sync(Class::PageFlush)?;
         map.sync(Class::MapWrite)?;
-        logs.iter().try_for_each(|log| log.sync(Class::LogWrite))?;
+        logs.iter().try_for_each(|log| log.sync(Class::LogWrite))
+    }
+
+    fn seal(&self, superblock: &Superblock) -> std::result::Result<(), DiskError> {
+        self.sync()?;
         let disk = &*self.disk;
         superblock.create_as(disk, FRESH)?;
         disk.sync_dir()?;
