@@ -3,24 +3,50 @@
   BACKUP STAGE, by which mariabackup and scripts that take snapshots announce a copy of the running server's files.
 
   mariabackup copies the files of engines that it knows, and of this one the definitions alone: the rows would be missing, and nothing
-  would say so. Whether the other side copies the volume as well, the engine can't see. So the first stage is refused while there are tables,
-  unless the session says that they are taken care of (terrace_backup_stage=allow): that is for snapshots of everything at one moment, which the
-  engine recovers from as from a crash.
+  would say so. Whether the other side copies the volume as well, the engine can't see. So terrace_backup_stage says what the first stage is:
 
-  The server takes no answer from the engine here: the statement ends in the error, and the session is in the stage until BACKUP STAGE END or
-  its end, as when a later stage fails. mariabackup ends.
+  refuse: an error while there are tables.
+  allow: nothing. For snapshots of everything at one moment, which the engine recovers from as from a crash.
+  copy: the engine copies its volume itself. The copy begins in the first stage, is followed up in the background, and ends in BACKUP STAGE END: the
+  server tells engines of that before it gives back its lock, so if BLOCK_COMMIT was reached, nobody has committed since. That is the moment of the binary
+  log's position and of InnoDB's log in mariabackup's copy. Stages that end otherwise (without BLOCK_COMMIT, with the connection) leave no copy.
+
+  The server takes no answer from the engine here: the statement ends in the error, and after the first the session is in the stage until BACKUP STAGE
+  END or its end, as when a later stage fails. mariabackup ends at either.
 */
 #include "backup.h"
+#include "copy.h"
+#include "errors.h"
 #include "globals.h"
 #include "in_doubt.h"
+#include "session.h"
+#include <utility>
 
 namespace terrace {
 
-static void prepare_for_backup()
+/** Of the stages that are under way: the server lets one session at a time be in them. */
+static terrace_copy *under_way;
+static std::string directory;
+
+static void begin_copy()
 {
-  THD *thd= current_thd;
-  if (!engine || !thd || backup_stage(thd) == BACKUP_STAGE_ALLOWED)
+  directory= backup_copy_directory();
+  if (directory.empty())
+  {
+    my_printf_error(ER_WRONG_ARGUMENTS, "Terrace: terrace_backup_stage=copy needs terrace_backup_copy_dir, the directory of the copy. BACKUP "
+                    "STAGE END ends this one", MYF(0));
     return;
+  }
+  if (terrace_copy_begin(engine, bytes_of(directory), &under_way) != TERRACE_OK)
+  {
+    under_way= nullptr;
+    my_printf_error(ER_WRONG_ARGUMENTS, "Terrace: the copy in terrace_backup_copy_dir: %s. BACKUP STAGE END ends this one", MYF(0),
+                    last_message().c_str());
+  }
+}
+
+static void refuse()
+{
   Tables tables;
   const bool known= list_shown(&tables);
   size_t count= 0;
@@ -28,14 +54,64 @@ static void prepare_for_backup()
     count+= !one.second.has(Properties::TEMPORARY);
   if (!known || count)
     my_printf_error(ER_CHECK_NOT_IMPLEMENTED,
-                    "Terrace: %zu of its tables and partitions would be in the copy without their rows (mariabackup doesn't know them). Copy "
-                    "with mariadb-dump, stop the server and copy, or SET terrace_backup_stage=allow for a snapshot that has the volume, "
-                    "too. BACKUP STAGE END ends this one", MYF(0), count);
+                    "Terrace: %zu of its tables and partitions would be in the copy without their rows (mariabackup doesn't know them). SET GLOBAL "
+                    "terrace_backup_stage=copy and terrace_backup_copy_dir, and the engine copies them meanwhile; or copy with mariadb-dump, or SET "
+                    "terrace_backup_stage=allow and copy the volume, too. BACKUP STAGE END ends this one", MYF(0), count);
+}
+
+static void prepare_for_backup()
+{
+  THD *thd= current_thd;
+  if (!engine || !thd)
+    return;
+  switch (backup_stage(thd)) {
+  case BACKUP_STAGE_COPIED: return begin_copy();
+  case BACKUP_STAGE_REFUSED: return refuse();
+  }
+}
+
+/** Whether it is the statement that ends the stages, which has set its own by now. If the connection ends, it is the one that was reached. */
+static bool is_asked(THD *thd) { return thd && thd->current_backup_stage == BACKUP_END; }
+
+/** Why the copy is not to be. Null: it is. */
+static const char *why_discarded(THD *thd)
+{
+  if (!is_asked(thd))
+    return "the connection ended before BACKUP STAGE END";
+  if (!thd->mdl_context.is_lock_owner(MDL_key::BACKUP, "", "", MDL_BACKUP_WAIT_COMMIT))
+    return "BACKUP STAGE END came before BLOCK_COMMIT";
+  return nullptr;
+}
+
+static void end_backup()
+{
+  terrace_copy *const copy= std::exchange(under_way, nullptr);
+  THD *thd= current_thd;
+  if (!copy)
+    return;
+  if (const char *why= why_discarded(thd))
+  {
+    terrace_copy_discard(copy);
+    sql_print_warning("Terrace: the copy in %s was discarded: %s", directory.c_str(), why);
+    if (is_asked(thd))
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR, "Terrace: the copy in %s was discarded: %s", directory.c_str(), why);
+    return;
+  }
+  thd_progress_init(thd, 1);
+  const int32_t code= terrace_copy_finish(copy, tell_copied, thd);
+  thd_progress_end(thd);
+  if (code == TERRACE_OK)
+    sql_print_information("Terrace: the copy in %s is complete", directory.c_str());
+  else if (is_killed(thd))
+    thd->send_kill_message();
+  else
+    my_printf_error(ER_WRONG_ARGUMENTS, "Terrace: there is no copy in %s: %s", MYF(0), directory.c_str(), last_message().c_str());
 }
 
 void fill_backup_calls(handlerton *into)
 {
   into->prepare_for_backup= prepare_for_backup;
+  into->end_backup= end_backup;
 }
 
 } // namespace terrace

@@ -25,8 +25,10 @@ bool snapshot_isolation(THD *thd);
 enum Foreign_keys { FOREIGN_KEYS_REFUSED, FOREIGN_KEYS_WARNED };
 ulong foreign_keys(THD *thd);
 /** terrace_backup_stage of the session. */
-enum Backup_stage { BACKUP_STAGE_REFUSED, BACKUP_STAGE_ALLOWED };
+enum Backup_stage { BACKUP_STAGE_REFUSED, BACKUP_STAGE_ALLOWED, BACKUP_STAGE_COPIED };
 ulong backup_stage(THD *thd);
+/** terrace_backup_copy_dir; empty if it isn't set. */
+std::string backup_copy_directory();
 
 inline terrace_bytes bytes_of(const void *data, size_t length)
 {

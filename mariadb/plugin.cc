@@ -8,6 +8,7 @@
 */
 #include "ha_terrace.h"
 #include "backup.h"
+#include "copy.h"
 #include "ddl.h"
 #include "errors.h"
 #include "globals.h"
@@ -104,6 +105,12 @@ ENGINE_NUMBER(purge_lag_max, purge_lag_max, "Undo records that purge may be behi
 ENGINE_NUMBER(temporary_max, temporary_max, "All temporary tables together, in memory and spilled, in bytes.");
 ENGINE_NUMBER(log_wait_timeout_ms, log_wait, "How long a change waits for log space, in milliseconds.");
 
+static char *copy_path;
+static MYSQL_SYSVAR_STR(copy_to, copy_path, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT,
+                        "Set, it copies the volume while the server runs into this directory, which is made or is empty: all rows of Terrace "
+                        "tables, as a crash at the statement's end would leave them. Not with an object store",
+                        nullptr, copy_to, "");
+
 static void set_bypass(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
   bypass= *static_cast<const my_bool *>(from);
@@ -179,14 +186,29 @@ static MYSQL_THDVAR_ENUM(foreign_keys, PLUGIN_VAR_RQCMDARG,
 
 ulong foreign_keys(THD *thd) { return THDVAR(thd, foreign_keys); }
 
-static const char *backup_stage_names[]= {"refuse", "allow", NullS};
+static const char *backup_stage_names[]= {"refuse", "allow", "copy", NullS};
 static TYPELIB backup_stage_choices= {array_elements(backup_stage_names) - 1, "", backup_stage_names, nullptr};
 static MYSQL_THDVAR_ENUM(backup_stage, PLUGIN_VAR_RQCMDARG,
-                         "What BACKUP STAGE START is while there are Terrace tables, whose rows mariabackup leaves out: refuse (an error) or "
-                         "allow (they are copied in another way, or with a snapshot of the data directory and the volume at one moment)",
+                         "What BACKUP STAGE START is while there are Terrace tables, whose rows mariabackup leaves out: refuse (an error), "
+                         "allow (they are copied in another way, or with a snapshot of the data directory and the volume at one moment) or "
+                         "copy (the volume is copied into terrace_backup_copy_dir until BACKUP STAGE END, of the moment of BLOCK_COMMIT)",
                          nullptr, nullptr, BACKUP_STAGE_REFUSED, &backup_stage_choices);
 
 ulong backup_stage(THD *thd) { return THDVAR(thd, backup_stage); }
+
+static char *backup_copy_path;
+static MYSQL_SYSVAR_STR(backup_copy_dir, backup_copy_path, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC,
+                        "Where terrace_backup_stage=copy puts the copy of the volume: a directory which is made or is empty, such as terrace in "
+                        "mariabackup's target directory",
+                        nullptr, nullptr, "");
+
+std::string backup_copy_directory()
+{
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  const std::string path= backup_copy_path ? backup_copy_path : "";
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  return path;
+}
 
 /** innodb_lock_wait_timeout; null if the server hasn't InnoDB built in: what is loaded could be unloaded. */
 static const sys_var *find_innodb_lock_wait()
@@ -219,7 +241,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(log_partitions), MYSQL_SYSVAR(object_buffer), MYSQL_SYSVAR(sink_after_ms), MYSQL_SYSVAR(flash), MYSQL_SYSVAR(flash_admission), MYSQL_SYSVAR(without),
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
-  MYSQL_SYSVAR(snapshot_isolation), MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(backup_stage), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
+  MYSQL_SYSVAR(snapshot_isolation), MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(backup_stage), MYSQL_SYSVAR(backup_copy_dir), MYSQL_SYSVAR(copy_to), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
   MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(bypass_from), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(temporary_unlogged), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
   MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),

@@ -46,6 +46,10 @@ const ROUND: Nanos = 10_000_000_000;
 struct State {
     superblock: Superblock,
     writing: bool,
+    /// A checkpoint is being made, from the look at its position until the log is released.
+    making: bool,
+    /// None is to be made.
+    held: bool,
 }
 
 /// What the checkpoint looks at.
@@ -91,7 +95,7 @@ impl Checkpointer {
             map,
             pending,
             file,
-            state: Mutex::new(State { superblock, writing: false }),
+            state: Mutex::new(State { superblock, writing: false, making: false, held: false }),
             turn: Event::new(),
             target: AtomicU64::new(0),
             urgent: AtomicU64::new(0),
@@ -170,8 +174,43 @@ impl Checkpointer {
         self.write_superblock(&change)
     }
 
+    /// Holds the checkpoint where it is: from its position on the log stays readable, until `release`. One at a time holds it. May wait.
+    pub fn hold(&self) {
+        loop {
+            let turn = self.turn.ticket();
+            let mut state = self.state.lock();
+            assert!(!state.held, "the checkpoint is held twice");
+            if !state.making {
+                state.held = true;
+                return;
+            }
+            drop(state);
+            self.world.sched.wait(&self.turn, turn, None);
+        }
+    }
+
+    /// Checkpoints are made again.
+    pub fn release(&self) {
+        self.state.lock().held = false;
+        self.log.checkpoint_wanted.notify();
+    }
+
     /// Makes a checkpoint where one can be made now. Only the worker calls it.
     fn make(&self) -> Result<(), Error> {
+        {
+            let mut state = self.state.lock();
+            if state.held && !planted::COPIED_LOG_RELEASED.on() {
+                return Ok(());
+            }
+            state.making = true;
+        }
+        let made = self.make_now();
+        self.state.lock().making = false;
+        self.turn.notify();
+        made
+    }
+
+    fn make_now(&self) -> Result<(), Error> {
         let bound = self.bound();
         if bound <= self.position() {
             return Ok(());

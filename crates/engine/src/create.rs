@@ -4,6 +4,9 @@
 //! has an instance. Before anything else comes the file `creating`, and it goes when all is done. So
 //! files without a superblock are either the rest of a start that was cut short, which begins anew,
 //! or an instance that has lost its superblock, which is not touched.
+//!
+//! A copy of another instance (`copy`) is made in the same order, with the file `copying` beside it. What is left of one that was cut short is
+//! no instance, and is not taken for an empty place either.
 
 use crate::config::Config;
 use crate::error::Error;
@@ -19,7 +22,9 @@ use terrace_tier::page::SpaceId;
 pub const FIRST_GLSN: u64 = 4096;
 
 const CREATING: &str = "creating";
-const FRESH: &str = "superblock.new";
+/// Beside a copy that is not whole.
+pub(crate) const COPYING: &str = "copying";
+pub(crate) const FRESH: &str = "superblock.new";
 
 /// Makes an instance if there is none. True if it made one.
 pub fn if_absent(config: &Config, parts: &Parts) -> Result<bool, Error> {
@@ -27,10 +32,16 @@ pub fn if_absent(config: &Config, parts: &Parts) -> Result<bool, Error> {
     let found = volume.list()?;
     let has = |name: &str| found.iter().any(|n| n == name);
     if has(superblock::FILE) {
-        if has(CREATING) {
-            volume.remove(CREATING)?;
+        for name in [CREATING, COPYING].into_iter().filter(|name| has(name)) {
+            volume.remove(name)?;
         }
         return Ok(false);
+    }
+    if has(COPYING) {
+        return Err(Error::Invalid(format!(
+            "{} has a copy of an instance that was cut short; remove it and copy again",
+            volume.describe()
+        )));
     }
     let ours: Vec<&String> = found.iter().filter(|n| is_ours(n)).collect();
     if !has(CREATING) && !ours.is_empty() {

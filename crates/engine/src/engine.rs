@@ -3,6 +3,7 @@
 use crate::catalog::Catalog;
 use crate::catalog::rules::{TableRules, WritePolicy};
 use crate::config::{Bytes, Config};
+use crate::copy::{BackgroundCopy, Copied, Copier, Tell};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::kept_curve::Kept;
@@ -24,7 +25,7 @@ use parking_lot::Mutex;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_io::disk::Class;
+use terrace_io::disk::{Class, Disk};
 use terrace_tier::collect::CollectCounters;
 use terrace_tier::object::ObjectCounters;
 use terrace_tier::object::codec::{Codec, PackCounters};
@@ -443,6 +444,18 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Copies the volume to an empty place; see [`Copier`]. Commits go on.
+    pub fn copy(&self, to: Arc<dyn Disk>, tell: Tell<'_>) -> Result<Copied> {
+        let mut copier = Copier::begin(&self.core.storage, to)?;
+        copier.follow(tell)?;
+        copier.finish(tell)
+    }
+
+    /// As `copy`, in the background until its end is asked for.
+    pub fn copy_in_background(&self, to: Arc<dyn Disk>) -> Result<BackgroundCopy> {
+        BackgroundCopy::begin(&self.core.storage, to)
     }
 
     /// The settings in force, by name. Of the log and the object buffer what the volume has, which may be more

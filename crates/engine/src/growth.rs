@@ -138,8 +138,8 @@ impl Room for Growth {
             if self.sinks && self.pool.homeless() > 0 {
                 self.flusher.request(self.redo.appended());
             }
-            // Redo that waits is counted in full, though most of it is for pages that have a slot.
-            let helped = self.sinks || self.pending.pages() > 0;
+            // Redo that waits is counted in full, though most of it is for pages that have a slot. A copy lets go of slots when it is told.
+            let helped = self.map.waits_for_held() || self.sinks || self.pending.pages() > 0;
             let patience = if helped { self.patience } else { self.patience.min(SHORT_WAIT) };
             // While blocks sink, who waits is late, not stuck.
             let now = (self.world.clock.now(), self.map.slots_sunk());

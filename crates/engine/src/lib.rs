@@ -9,6 +9,7 @@ pub mod check;
 pub mod checkpoint;
 pub mod cold;
 pub mod config;
+pub mod copy;
 pub mod core;
 mod create;
 pub mod engine;

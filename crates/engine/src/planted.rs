@@ -4,6 +4,8 @@ pub use terrace_tier::planted::Switch;
 
 /// Commits are acknowledged before the log is synced.
 pub static ACK_BEFORE_SYNC: Switch = Switch::new();
+/// The checkpoint moves on while the log behind it is copied.
+pub static COPIED_LOG_RELEASED: Switch = Switch::new();
 /// Recovery does not cut at the end of a mini-transaction.
 pub static HALF_RANGE_KEPT: Switch = Switch::new();
 /// The checkpoint ignores redo that is not applied yet.

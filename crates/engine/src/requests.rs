@@ -23,6 +23,7 @@ const VOLUME: &[Class] = &[
     Class::MapWrite,
     Class::MapRead,
     Class::Superblock,
+    Class::CopyRead,
 ];
 const VOLUME_SYNCS: &[Class] = &[Class::LogWrite, Class::PageFlush, Class::MapWrite, Class::Superblock];
 const FLASH: &[Class] = &[Class::BpeRead, Class::BpeFill];

@@ -182,6 +182,11 @@ impl Storage {
             *turn = Some(Progress { what, from: from(&self.in_force()), to, left: Bytes(0), since });
         }
         let _turn = Turn(&self.resizing);
+        if what == Size::ObjectBuffer && self.copying.load(Ordering::SeqCst) {
+            return Err(Error::Busy(
+                "the volume is being copied: object_buffer keeps its size until that is done".into(),
+            ));
+        }
         // By the sizes in force now that nobody else changes them: a moment ago they may have been others.
         let mut then = self.in_force();
         match what {

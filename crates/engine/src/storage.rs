@@ -28,6 +28,7 @@ use crate::resize::Resizing;
 use crate::superblock::{self, Superblock};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
 use terrace_io::observe::{Held, Memory};
@@ -83,6 +84,8 @@ pub struct Storage {
     pub overruled: Vec<String>,
     pub buffer: Arc<ObjectBuffer>,
     pub resizing: Resizing,
+    /// Somebody copies the volume (`copy`).
+    pub copying: AtomicBool,
     /// Quotas, limits and placement of tables.
     pub rules: Arc<Rules>,
     /// The instance was closed cleanly before this start.
@@ -246,6 +249,7 @@ impl Storage {
             overruled,
             buffer,
             resizing: Resizing::new(config),
+            copying: AtomicBool::new(false),
             rules,
             was_clean,
             is_new,

@@ -22,10 +22,12 @@ pub enum Class {
     BpeRead,
     Superblock,
     Spill,
+    /// Pages on their way into a copy of the volume.
+    CopyRead,
 }
 
 impl Class {
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 11;
     pub const ALL: [Class; Class::COUNT] = [
         Class::LogWrite,
         Class::LogRead,
@@ -37,6 +39,7 @@ impl Class {
         Class::BpeRead,
         Class::Superblock,
         Class::Spill,
+        Class::CopyRead,
     ];
 
     /// As figures are labelled.
@@ -52,6 +55,7 @@ impl Class {
             Class::BpeRead => "flash_read",
             Class::Superblock => "superblock",
             Class::Spill => "spill",
+            Class::CopyRead => "copy_read",
         }
     }
 }

@@ -51,7 +51,7 @@ impl Place {
     fn of(class: Class) -> Place {
         match class {
             Class::LogWrite | Class::LogRead => Place::Log,
-            Class::PageRead | Class::PageFlush => Place::Pages,
+            Class::PageRead | Class::PageFlush | Class::CopyRead => Place::Pages,
             Class::MapRead | Class::MapWrite => Place::Map,
             Class::BpeRead | Class::BpeFill => Place::Flash,
             Class::Superblock => Place::Superblock,

@@ -47,6 +47,7 @@ impl Urgency {
             Class::LogWrite | Class::LogRead | Class::PageRead | Class::MapRead => Urgency::Urgent,
             Class::BpeRead | Class::Superblock => Urgency::Urgent,
             Class::PageFlush | Class::MapWrite | Class::BpeFill | Class::Spill => Urgency::Background,
+            Class::CopyRead => Urgency::Background,
         }
     }
     #[cfg_attr(not(feature = "object-store"), allow(dead_code))]

@@ -218,6 +218,9 @@ typedef struct terrace_alter terrace_alter;
 // Ends waits from another thread: a transaction's, or those of a thread that says for how long. Freed by `terrace_cancel_close`.
 typedef struct terrace_cancel terrace_cancel;
 
+// A copy that is being made in the background. Freed by `terrace_copy_finish` or `terrace_copy_discard`.
+typedef struct terrace_copy terrace_copy;
+
 // A position in one index. Freed by `terrace_cursor_close`, before its transaction.
 typedef struct terrace_cursor terrace_cursor;
 
@@ -305,6 +308,9 @@ typedef struct {
 } terrace_requests;
 
 typedef void (*terrace_requests_fn)(void *context, const terrace_requests *requests);
+
+// How many entries of how many are built, or bytes are copied; false ends it with `TERRACE_CANCELLED`.
+typedef bool (*terrace_progress_fn)(void *context, uint64_t entries, uint64_t all);
 
 // One index of a definition. The first is the primary one: it holds the rows.
 typedef struct {
@@ -465,9 +471,6 @@ typedef struct {
   // The place of the table's index that it is; all ones: it is built. New indexes are counted in their order, from 0.
   uint32_t from;
 } terrace_new_index;
-
-// How many entries of how many are built; false ends it with `TERRACE_CANCELLED`.
-typedef bool (*terrace_progress_fn)(void *context, uint64_t entries, uint64_t all);
 
 // Placement of one index.
 typedef struct {
@@ -698,6 +701,23 @@ int32_t terrace_engine_requests(const terrace_engine *engine,
 
 // Makes every commit so far durable; returns when it is.
 int32_t terrace_engine_sync(const terrace_engine *engine);
+
+// Copies the volume into a directory, which is made, or is there and empty. An engine opened there goes on from a moment between the
+// call and its return, as after a crash. Commits go on meanwhile. `progress` (may be null) is told of bytes; after an error, `TERRACE_CANCELLED` by
+// `progress` among them, what was made is removed. `TERRACE_INVALID` with an object store.
+int32_t terrace_engine_copy(const terrace_engine *engine,
+                            terrace_bytes path,
+                            terrace_progress_fn progress,
+                            void *context);
+
+// Begins a copy as `terrace_engine_copy` makes one, and goes on with it in the background until its end is asked for. What fails there, `terrace_copy_finish` tells.
+int32_t terrace_copy_begin(const terrace_engine *engine, terrace_bytes path, terrace_copy **out);
+
+// Ends the copy: it is of a moment in this call, and durable when it returns. After an error what was made is removed. Frees the handle in any case.
+int32_t terrace_copy_finish(terrace_copy *copy, terrace_progress_fn progress, void *context);
+
+// Ends the copy and removes what was made. Null is fine.
+void terrace_copy_discard(terrace_copy *copy);
 
 // Creates a table and its empty indexes, durably; opens it if `out` is not null.
 int32_t terrace_table_create(const terrace_engine *engine,

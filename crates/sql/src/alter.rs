@@ -38,7 +38,7 @@ pub struct TerraceNewIndex {
     pub from: u32,
 }
 
-/// How many entries of how many are built; false ends it with `TERRACE_CANCELLED`.
+/// How many entries of how many are built, or bytes are copied; false ends it with `TERRACE_CANCELLED`.
 pub type TerraceProgressFn =
     Option<unsafe extern "C" fn(context: *mut c_void, entries: u64, all: u64) -> bool>;
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int line_of_check;
 
@@ -444,6 +445,51 @@ static void observe(void) {
   IS(TERRACE_INVALID, terrace_observe(&observer));
 }
 
+static bool few_calls(void *context, uint64_t bytes, uint64_t all) {
+  TRUE(bytes <= all);
+  return --*(int *)context > 0;
+}
+
+/* A copy beside the volume, of a moment at which a transaction is prepared. */
+static void copies(terrace_engine *engine, const char *volume) {
+  char place[1000];
+  snprintf(place, sizeof place, "%s-copy", volume);
+  int calls = 1;
+  IS(TERRACE_CANCELLED, terrace_engine_copy(engine, bytes(place), few_calls, &calls));
+  calls = 1000000;
+  OK(terrace_engine_copy(engine, bytes(place), few_calls, &calls));
+  TRUE(calls < 1000000);
+  IS(TERRACE_INVALID, terrace_engine_copy(engine, bytes(place), NULL, NULL));
+  IS(TERRACE_BUSY, terrace_engine_copy(engine, bytes(volume), NULL, NULL));
+  /* In the background: given up, killed at the end, whole. */
+  char other[1010];
+  snprintf(other, sizeof other, "%s-2", place);
+  terrace_copy *background = NULL;
+  IS(TERRACE_INVALID, terrace_copy_begin(engine, bytes(place), &background));
+  TRUE(background == NULL);
+  terrace_copy_discard(background);
+  OK(terrace_copy_begin(engine, bytes(other), &background));
+  IS(TERRACE_BUSY, terrace_engine_copy(engine, bytes(place), NULL, NULL));
+  terrace_copy_discard(background);
+  TRUE(access(other, F_OK) != 0);
+  OK(terrace_copy_begin(engine, bytes(other), &background));
+  calls = 1;
+  IS(TERRACE_CANCELLED, terrace_copy_finish(background, few_calls, &calls));
+  TRUE(access(other, F_OK) != 0);
+  OK(terrace_copy_begin(engine, bytes(other), &background));
+  OK(terrace_copy_finish(background, NULL, NULL));
+  OK(terrace_engine_close(open_engine(other)));
+  terrace_engine *copy = open_engine(place);
+  terrace_table *table = NULL;
+  OK(terrace_table_open(copy, bytes("shop/orders"), &table));
+  terrace_table_close(table);
+  int prepared = 0;
+  OK(terrace_prepared(copy, count_xid, &prepared));
+  TRUE(prepared == 1);
+  OK(terrace_prepared_commit(copy, bytes("xid-1")));
+  OK(terrace_engine_close(copy));
+}
+
 int main(int argc, char **argv) {
   TRUE(argc == 2);
   observe();
@@ -482,6 +528,7 @@ int main(int argc, char **argv) {
   OK(terrace_prepared(engine, count_xid, &prepared));
   TRUE(prepared == 1);
   IS(TERRACE_ABSENT, terrace_prepared_rollback(engine, bytes("xid-2")));
+  copies(engine, argv[1]);
   terrace_table_close(table);
   OK(terrace_engine_close(engine));
   TRUE(threads_begun > 3 && threads == 0 && under_way == 0 && log_bytes > 4096 && memory_held == 0);

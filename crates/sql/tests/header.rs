@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 const OPAQUE: &[&str] =
-    &["engine", "table", "txn", "ticket", "savepoint", "cancel", "scope", "cursor", "alter", "load"];
+    &["engine", "table", "txn", "ticket", "savepoint", "cancel", "scope", "cursor", "alter", "load", "copy"];
 const OPEN: &[(&str, &str)] = &[
     ("TerraceBytes", "bytes"),
     ("TerraceOpenOptions", "open_options"),
@@ -96,6 +96,7 @@ fn generate() -> String {
         "error",
         "bytes",
         "engine",
+        "copy",
         "catalog",
         "row",
         "transaction",

@@ -20,6 +20,7 @@
 
 pub(crate) mod buffered;
 mod clean;
+pub mod copy;
 pub mod entry;
 pub mod home;
 mod publish;
@@ -36,7 +37,7 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 use slots::Slots;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use terrace_io::disk::{DiskError, File};
 use terrace_io::sched::Event;
 
@@ -110,6 +111,8 @@ pub struct Map {
     /// Slots that there are to be, for the choice of what to sink (`resize`).
     pub(crate) goal: AtomicU32,
     pub(crate) redo: Arc<dyn Redo>,
+    /// Somebody found no slot while those that are given up are held.
+    pub(crate) hold_hinders: AtomicBool,
     /// Slots became free.
     pub slots_freed: Event,
     /// Slots that blocks gave up by sinking, since the start.
@@ -396,6 +399,9 @@ impl Map {
         let (slots, free) = inner.slots.pressure();
         let low = free < slots / 4;
         self.note_pressure(&inner);
+        if taken.len() < n && inner.slots.is_held() {
+            self.hold_hinders.store(true, Ordering::Relaxed);
+        }
         drop(inner);
         if low || taken.len() < n {
             self.slots_wanted.notify();

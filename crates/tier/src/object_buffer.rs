@@ -2,12 +2,19 @@
 //!
 //! Which slots are free is the map's knowledge (`map::slots`). A slot is only ever written while it
 //! is free, so a torn write hits nothing that counts; [`ObjectBuffer::sync`] comes before the map names it.
+//!
+//! Who copies the slab while it is in use is told which slots are written meanwhile ([`ObjectBuffer::watch`]).
 
 use crate::map::entry::Slot;
 use crate::page::PAGE_SIZE;
-use parking_lot::Mutex;
+use crate::planted;
+use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use terrace_io::disk::{Class, Disk, DiskError, File, Op};
+
+mod written;
+
+pub use written::Written;
 
 pub const FILE: &str = "pages";
 /// The file grows in steps of so many slots, 16 MiB; on a device that has no more, down to so many.
@@ -26,6 +33,8 @@ pub struct ObjectBuffer {
     file: Arc<dyn File>,
     /// Slots that the file has room for.
     grown: Mutex<u64>,
+    /// Who wants to know what is written.
+    watch: RwLock<Option<Arc<Written>>>,
 }
 
 /// Makes the slab's file, empty. Durable when it returns.
@@ -37,7 +46,7 @@ impl ObjectBuffer {
     pub fn open(volume: &dyn Disk) -> Result<ObjectBuffer, DiskError> {
         let file = volume.open(FILE)?;
         let grown = file.len() / PAGE_SIZE as u64;
-        Ok(ObjectBuffer { file, grown: Mutex::new(grown) })
+        Ok(ObjectBuffer { file, grown: Mutex::new(grown), watch: RwLock::default() })
     }
 
     /// Slots that the file has room for.
@@ -108,16 +117,56 @@ impl ObjectBuffer {
                 *grown = to;
             }
         }
-        let mut ops: Vec<Op<'_>> = Vec::new();
-        let mut rest = slots;
-        let mut images = images;
+        let written = ObjectBuffer::write_images(&*self.file, slots, images);
+        // Behind the write: who looks before reads what was there, and is told to read again.
+        self.watch
+            .read()
+            .iter()
+            .filter(|_| !planted::WRITTEN_NOT_NOTED.on())
+            .for_each(|watch| watch.note(slots));
+        written
+    }
+
+    /// From now on every slot that is written is noted, when it is written and before anything names it. `slots`: how many there are.
+    /// One at a time watches.
+    pub fn watch(&self, slots: u32) -> Arc<Written> {
+        let written = Arc::new(Written::new(slots));
+        *self.watch.write() = Some(written.clone());
+        written
+    }
+    pub fn end_watch(&self) {
+        *self.watch.write() = None;
+    }
+
+    /// Fills `images` from the slots, ascending, for a copy of them elsewhere: neighbours in one request, behind all that somebody waits for.
+    /// Slots that the file has no room for were never written: they are left out, from the end. Returns how many were read. A slot that is
+    /// written meanwhile may be torn.
+    pub fn read_for_copy(&self, slots: &[Slot], images: &mut [u8]) -> Result<usize, DiskError> {
+        let room = self.file.len() / PAGE_SIZE as u64;
+        let there = slots.partition_point(|slot| u64::from(slot.0) < room);
+        let mut ops = Vec::new();
+        let (mut rest, mut images) = (&slots[..there], images);
+        while !rest.is_empty() {
+            let run = run_of(rest);
+            let (buf, more) = images.split_at_mut(run * PAGE_SIZE);
+            ops.push(Op::Read { offset: ObjectBuffer::offset(rest[0]), buf });
+            (rest, images) = (&rest[run..], more);
+        }
+        self.file.batch(Class::CopyRead, &mut ops).into_iter().collect::<Result<(), DiskError>>()?;
+        Ok(there)
+    }
+
+    /// Writes one image from `images` to each slot of a slab's file, which has room for them: this one's, or a copy's. Not durable yet.
+    pub fn write_images(file: &dyn File, slots: &[Slot], images: &[u8]) -> Result<(), DiskError> {
+        let mut ops = Vec::new();
+        let (mut rest, mut images) = (slots, images);
         while !rest.is_empty() {
             let run = run_of(rest);
             let (buf, more) = images.split_at(run * PAGE_SIZE);
             ops.push(Op::Write { offset: ObjectBuffer::offset(rest[0]), buf });
             (rest, images) = (&rest[run..], more);
         }
-        self.file.batch(Class::PageFlush, &mut ops).into_iter().collect()
+        file.batch(Class::PageFlush, &mut ops).into_iter().collect()
     }
 
     /// What was written is durable. A failure is final, whatever the cause: nothing retries a sync.

@@ -38,6 +38,10 @@ impl Switch {
 
 /// A slot is reused before the record that took its name away is durable.
 pub static SLOT_REUSED_EARLY: Switch = Switch::new();
+/// Slots are reused that a copy of the volume is about to read.
+pub static COPIED_SLOT_REUSED: Switch = Switch::new();
+/// Who copies the volume is not told of a slot that is written meanwhile.
+pub static WRITTEN_NOT_NOTED: Switch = Switch::new();
 /// The checkpoint passes images that are written but whose map record is not durable.
 pub static UNMAPPED_IMAGE_PASSED: Switch = Switch::new();
 /// Images that pass by the log are named before they are synced.

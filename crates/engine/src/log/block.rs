@@ -73,6 +73,13 @@ pub fn encode(header: BlockHeader, records: &[u8], begin: usize, out: &mut [u8])
     }
 }
 
+/// Makes an intact block one of another instance.
+pub fn restamp(block: &mut [u8], instance: u64) {
+    block[8..16].copy_from_slice(&instance.to_le_bytes());
+    let crc = crc32c::crc32c(&block[4..]);
+    block[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// The header and records of an intact block; None if it is not one.
 pub fn decode(block: &[u8]) -> Option<(BlockHeader, &[u8])> {
     let u32_at = |i: usize| Some(u32::from_le_bytes(block.get(i..i + 4)?.try_into().ok()?));

@@ -271,6 +271,17 @@ impl Log {
         self.order.lock().rings.iter().map(|ring| ring.start_for(checkpoint)).collect()
     }
 
+    /// The horizon, and of each ring the first block that is not on the device: all that is durable stands before these.
+    pub fn durable_blocks(&self) -> (Glsn, Vec<u64>) {
+        let order = self.order.lock();
+        (order.horizon(), order.rings.iter().map(|ring| ring.synced_to()).collect())
+    }
+
+    /// Reads the file of a partition.
+    pub fn file(&self, partition: usize) -> &dyn File {
+        &*self.files[partition]
+    }
+
     /// The superblock names this checkpoint and its starts durably: what lies before is free.
     pub fn release(&self, checkpoint: Glsn, starts: &[u64]) {
         let mut order = self.order.lock();

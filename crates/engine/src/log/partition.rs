@@ -109,6 +109,12 @@ impl Ring {
         written + blocks_for(self.waiting.len() as u64)
     }
 
+    /// The first block that is not on the device.
+    pub fn synced_to(&self) -> u64 {
+        let in_flight = self.in_flight.and_then(|_| self.batches.back());
+        in_flight.map_or(self.next_sequence, |batch| batch.sequence)
+    }
+
     /// Takes what waits: the write is under way until [`Ring::synced`].
     pub fn take(&mut self) -> Taken {
         assert!(self.in_flight.is_none() && !self.waiting.is_empty());

@@ -51,6 +51,32 @@ impl RealDisk {
         })
     }
 
+    /// As [`RealDisk::open`], for new files. True: the directory was made, and its name is durable.
+    pub fn open_new(path: impl AsRef<Path>) -> Result<(RealDisk, bool)> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let made = match fs::create_dir(path) {
+            Ok(()) => true,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => false,
+            Err(e) => return Err(failed("create", &name, 0, 0, &e)),
+        };
+        if made {
+            let parent =
+                path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let synced = fs::File::open(parent).and_then(|parent| parent.sync_all());
+            synced.map_err(|e| failed("sync directory", &parent.display().to_string(), 0, 0, &e))?;
+        }
+        Ok((RealDisk::open(path)?, made))
+    }
+
+    /// Removes the directory if there is nothing in it but the lock's file, which nobody may hold.
+    pub fn remove_directory(&self) {
+        if self.list().is_ok_and(|names| names.is_empty()) {
+            let _ = fs::remove_file(self.path_of(LOCK_FILE));
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+
     /// A directory that is there, to be read only: files are opened for reading, so whatever would change
     /// one fails, and a sync does nothing.
     pub fn open_to_read(path: impl AsRef<Path>) -> Result<RealDisk> {

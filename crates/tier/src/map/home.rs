@@ -18,6 +18,11 @@ pub const FILE: &str = "map";
 const GROWTH: u64 = 64;
 const BATCH: usize = 32;
 
+/// Bytes of a file that has room for so many map pages.
+pub(super) fn room_for(pages: usize) -> u64 {
+    (pages as u64).next_multiple_of(GROWTH) * 2 * PAGE_SIZE as u64
+}
+
 /// The map as it was read from its homes, before redo.
 pub struct Loading {
     pages: Vec<MapPage>,
@@ -153,6 +158,7 @@ impl Loading {
             file: self.file,
             goal: u32::MAX.into(),
             redo,
+            hold_hinders: false.into(),
             slots_freed: Event::new(),
             sunk: 0.into(),
             pressure: u64::MAX.into(),
@@ -215,9 +221,7 @@ impl Map {
         if changed.is_empty() {
             return Ok(());
         }
-        let need = (u64::from(*changed.iter().max().unwrap_or(&0)) + 1).next_multiple_of(GROWTH)
-            * 2
-            * PAGE_SIZE as u64;
+        let need = room_for(*changed.iter().max().unwrap_or(&0) as usize + 1);
         if self.file.len() < need {
             self.file.grow(need, true)?;
         }

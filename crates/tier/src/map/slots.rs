@@ -25,6 +25,8 @@ pub(crate) struct Slots {
     /// The slot where to look on for free ones; behind the last: the first.
     hand: usize,
     pending: VecDeque<(Glsn, Slot)>,
+    /// No slot that a record took the name of becomes free.
+    held: bool,
     collect: VecDeque<(Glsn, ObjectKey)>,
     clean: Clean,
 }
@@ -41,7 +43,21 @@ impl Slots {
         let (pending, collect) = (VecDeque::new(), VecDeque::new());
         let (len, room) = (count, count);
         let (free, short, hand, clean) = (count, false, 0, Clean::default());
-        Slots { taken, len, count, free, room, limit, usable, short, hand, pending, collect, clean }
+        Slots {
+            taken,
+            len,
+            count,
+            free,
+            room,
+            limit,
+            usable,
+            short,
+            hand,
+            pending,
+            held: false,
+            collect,
+            clean,
+        }
     }
 
     pub fn count(&self) -> u32 {
@@ -208,6 +224,9 @@ impl Slots {
     /// Frees what waited for the horizon to reach `durable`. Returns how many slots became free.
     pub fn settle(&mut self, durable: Glsn) -> usize {
         let mut freed = 0;
+        if self.held && !crate::planted::COPIED_SLOT_REUSED.on() {
+            return 0;
+        }
         while let Some((end, slot)) = self.pending.front().copied() {
             if end > durable && !crate::planted::SLOT_REUSED_EARLY.on() {
                 break;
@@ -217,6 +236,18 @@ impl Slots {
             freed += 1;
         }
         freed
+    }
+
+    /// While it is held, what waits goes on waiting.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+    /// A bit for each slot that is in use, promised or waiting to be free.
+    pub fn taken(&self) -> &[u64] {
+        &self.taken
     }
 
     pub fn pending(&self) -> u32 {

@@ -44,7 +44,7 @@ const CLEAN: usize = 3;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     Sorts,
-    /// Keys of rows that change while an index is built.
+    /// What changes while something is made: keys of rows while an index is built, slots while the volume is copied.
     Watches,
     Locks,
 }

@@ -1,0 +1,28 @@
+//! Which slots were written since somebody looked last: a bit a slot.
+
+use crate::map::entry::Slot;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub struct Written(Vec<AtomicU64>);
+
+impl Written {
+    pub(super) fn new(slots: u32) -> Written {
+        Written((0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    pub(super) fn note(&self, slots: &[Slot]) {
+        for slot in slots {
+            self.0[slot.0 as usize / 64].fetch_or(1 << (slot.0 % 64), Ordering::AcqRel);
+        }
+    }
+
+    /// Slots written since this was asked last, a bit each. What is written later is told the next time.
+    pub fn take(&self) -> Vec<u64> {
+        self.0.iter().map(|word| word.swap(0, Ordering::AcqRel)).collect()
+    }
+
+    /// How many there are to be told of.
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.load(Ordering::Acquire).count_ones()).sum()
+    }
+}
