@@ -250,6 +250,8 @@ int ha_terrace::refresh_statistics(bool fill)
 
 int ha_terrace::analyze(THD *thd, HA_CHECK_OPT *)
 {
+  if (int32_t code= terrace_table_recount(m_table))
+    return map_error(thd, code);
   if (int error= info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_TIME))
     return error;
   const Statistics::Turn turn(m_statistics);
