@@ -2,6 +2,7 @@
 #include "statistics.h"
 #include "ha_terrace.h"
 #include "ddl.h"
+#include "errors.h"
 #include "globals.h"
 #include "heard.h"
 #include "kept_statistics.h"

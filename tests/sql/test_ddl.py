@@ -153,8 +153,9 @@ def test_analyze_puts_right_what_a_crash_took_of_the_count(own_server, run):
     """The count is written with changes of the tree's structure: of a small table a crash takes all since the last one."""
     connection = own_server.connect()
     run(connection, "CREATE DATABASE d")
-    run(connection, "CREATE TABLE d.t (id INT PRIMARY KEY, v BLOB) ENGINE=Terrace")
-    run(connection, "INSERT INTO d.t SELECT seq, REPEAT('x', 20000) FROM seq_1_to_69")
+    connection.select_db("d")
+    run(connection, "CREATE TABLE t (id INT PRIMARY KEY, v BLOB) ENGINE=Terrace")
+    run(connection, "INSERT INTO t SELECT seq, REPEAT('x', 20000) FROM seq_1_to_69")
     own_server.kill9()
     own_server.start()
     connection = own_server.connect()
