@@ -2,6 +2,7 @@
 #include "statistics.h"
 #include "ha_terrace.h"
 #include "ddl.h"
+#include "errors.h"
 #include "globals.h"
 #include "heard.h"
 #include "kept_statistics.h"
@@ -250,6 +251,8 @@ int ha_terrace::refresh_statistics(bool fill)
 
 int ha_terrace::analyze(THD *thd, HA_CHECK_OPT *)
 {
+  if (int32_t code= terrace_table_recount(m_table))
+    return map_error(thd, code);
   if (int error= info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_TIME))
     return error;
   const Statistics::Turn turn(m_statistics);

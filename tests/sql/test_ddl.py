@@ -147,3 +147,19 @@ def test_a_partition_is_not_converted_into_a_table_of_its_own_tables_name(server
     assert run(connection, "SELECT COUNT(*) FROM p") == [(9,)] and run(connection, "SELECT COUNT(*) FROM n") == [(11,)]
     run(connection, "DROP DATABASE own")
     assert not os.path.exists(os.path.join(server.directory, "data", "own"))
+
+
+def test_analyze_puts_right_what_a_crash_took_of_the_count(own_server, run):
+    """The count is written with changes of the tree's structure: of a small table a crash takes all since the last one."""
+    connection = own_server.connect()
+    run(connection, "CREATE DATABASE d")
+    connection.select_db("d")
+    run(connection, "CREATE TABLE t (id INT PRIMARY KEY, v BLOB) ENGINE=Terrace")
+    run(connection, "INSERT INTO t SELECT seq, REPEAT('x', 20000) FROM seq_1_to_69")
+    own_server.kill9()
+    own_server.start()
+    connection = own_server.connect()
+    rows = "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'd'"
+    assert run(connection, rows) != [(69,)], "nothing was lost: the test tests nothing"
+    run(connection, "ANALYZE TABLE d.t")
+    assert run(connection, rows) == [(69,)]

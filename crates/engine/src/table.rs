@@ -237,6 +237,11 @@ impl Table {
         Ok(self.tree(index)?.sample_leaf(fraction, live)?)
     }
 
+    /// Counts the rows anew, or some of them: what crashes took of the count is put right.
+    pub fn recount(&self) -> Result<()> {
+        Ok(self.tree(0)?.recount()?)
+    }
+
     /// Walks the index's tree and returns how many live entries it has, or what is wrong with it.
     pub fn check(&self, index: usize) -> Result<u64> {
         let mut live = 0;

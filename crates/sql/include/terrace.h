@@ -797,6 +797,9 @@ int32_t terrace_table_records_in_range(const terrace_table *table,
                                        uint64_t *out,
                                        bool *near);
 
+// Counts the table's rows anew, or, of a large one, those of some pages: what crashes took of the count is put right.
+int32_t terrace_table_recount(const terrace_table *table);
+
 // Hands over the keys, in order, of the entries in one leaf of `index`: the leaf that lies at this fraction (0 to 1) of
 // the tree.
 int32_t terrace_table_sample(const terrace_table *table,

@@ -441,6 +441,19 @@ pub unsafe extern "C" fn terrace_table_records_in_range(
     })
 }
 
+/// Counts the table's rows anew, or, of a large one, those of some pages: what crashes took of the count is put right.
+///
+/// # Safety
+/// `table` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_recount(table: *const TerraceTable) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &(*table).table }.recount()?;
+        Ok(Code::Ok)
+    })
+}
+
 pub type TerraceKeyFn = Option<unsafe extern "C" fn(context: *mut c_void, key: TerraceBytes)>;
 
 /// Hands over the keys, in order, of the entries in one leaf of `index`: the leaf that lies at this fraction (0 to 1) of

@@ -372,6 +372,7 @@ static void counters(terrace_engine *engine, terrace_table *table) {
   OK(terrace_table_records_in_range(table, 0, bytes("k1"), bytes("k9"), &a, &near));
   TRUE(a >= 1 && a <= 10 && near);
   int keys = 0;
+  OK(terrace_table_recount(table));
   OK(terrace_table_sample(table, 0, 0.5, count_key, &keys));
   TRUE(keys >= 1 && keys <= 10);
   IS(TERRACE_INVALID, terrace_table_sample(table, 9, 0.5, count_key, &keys));

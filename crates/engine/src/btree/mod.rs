@@ -44,6 +44,7 @@ pub mod found;
 pub mod modify;
 pub mod node;
 pub mod overflow;
+mod recount;
 pub mod run;
 pub mod search;
 pub mod split;
@@ -125,7 +126,14 @@ impl Tree {
 
     /// Rows, about: exact but for what a crash took of the count since the last structure change.
     pub fn rows(&self) -> u64 {
-        self.space.counts_about().rows.saturating_add_signed(self.rows_since.load(Ordering::Relaxed))
+        let (written, since) = (self.space.counts_about().rows, self.rows_since.load(Ordering::Relaxed));
+        let rows = written as i64 + since;
+        if rows < 0 {
+            // Rows were removed that the count did not know of: those that come are not to be set off against them.
+            let none = -(written as i64);
+            let _ = self.rows_since.compare_exchange(since, none, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        rows.max(0) as u64
     }
 
     /// Writes the row count to the header, so that it is exact after a restart. For a clean shutdown.

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 #[test]
 fn ascending_inserts_leave_full_leaves() {
@@ -277,4 +278,31 @@ fn a_checked_cursor_sees_each_entry_as_it_is_when_it_comes_to_it() {
         }
     }
     checked(&w.tree);
+}
+
+#[test]
+fn a_count_that_lost_rows_is_put_right() {
+    for rows in [0u64, 50, 3_000, 60_000] {
+        let w = world(4000);
+        (0..rows).for_each(|n| drop(w.tree.put(&n.to_be_bytes(), &[1; 100]).unwrap()));
+        w.tree.recount().unwrap();
+        assert_eq!(w.tree.rows(), rows, "what is right stays");
+        for wrong in [-(rows as i64 / 2) - 7, 40 + rows as i64] {
+            w.tree.rows_since.fetch_add(wrong, Ordering::Relaxed);
+            w.tree.recount().unwrap();
+            let off = w.tree.rows().abs_diff(rows);
+            assert!(off <= if rows > 10_000 { rows / 10 } else { 0 }, "{} of {rows}", w.tree.rows());
+        }
+    }
+}
+
+#[test]
+fn rows_that_the_count_did_not_know_of_are_not_set_off_against_new_ones() {
+    let w = world(100);
+    (0u64..20).for_each(|n| drop(w.tree.put(&n.to_be_bytes(), &[1; 10]).unwrap()));
+    w.tree.rows_since.store(0, Ordering::Relaxed); // as a crash leaves it
+    (0u64..20).for_each(|n| drop(w.tree.remove(&n.to_be_bytes()).unwrap()));
+    assert_eq!(w.tree.rows(), 0);
+    (0u64..10).for_each(|n| drop(w.tree.put(&n.to_be_bytes(), &[1; 10]).unwrap()));
+    assert_eq!(w.tree.rows(), 10);
 }

@@ -1,0 +1,69 @@
+//! The count of rows, put right: a crash takes what it has changed since the header was written.
+
+use super::descend::{Notes, Target};
+use super::node::Node;
+use super::{Result, Tree};
+use std::sync::atomic::Ordering;
+use terrace_tier::pages::ReadGuard;
+use terrace_tier::pool::Access;
+
+/// Leaves of a tree that is counted whole; of a larger one as many are counted.
+const LEAVES: u64 = 256;
+/// Levels above the leaves of a tree whose leaves are counted: in a higher one, what crashes take does not matter.
+const LEVELS_MAX: u8 = 2;
+/// A count by sample is taken if it differs by more than one part of so many.
+const DIFFERS: u64 = 10;
+
+impl Tree {
+    /// Counts the rows anew, of a large tree those of some leaves. Reads up to [`LEAVES`] leaves and the nodes above the leaves.
+    /// What others change meanwhile may be missed.
+    pub fn recount(&self) -> Result<()> {
+        if self.root_level() > LEVELS_MAX {
+            return Ok(());
+        }
+        let leaves = self.leaves()?;
+        let rows = if leaves <= LEAVES { self.count_all()? } else { self.count_some(leaves)? };
+        let known = self.rows();
+        if leaves <= LEAVES || known.abs_diff(rows) > rows / DIFFERS {
+            self.rows_since.fetch_add(rows as i64 - known as i64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with every node of a level that the tree has, left to right.
+    fn each_node(&self, level: u8, mut each: impl FnMut(Node<'_>)) -> Result<()> {
+        let first = self.descend(Target::At(&[]), level, Access::Scan, &mut Notes::default())?;
+        let mut guard: Option<ReadGuard<'_>> = first;
+        while let Some(here) = guard {
+            let node = Node::new(here.page());
+            if !node.is_live() || node.level() != level {
+                break; // merged into its neighbour meanwhile
+            }
+            each(node);
+            let right = node.right();
+            drop(here);
+            guard = right.map(|page| self.pages.read(self.space.page_id(page), Access::Scan)).transpose()?;
+        }
+        Ok(())
+    }
+
+    fn leaves(&self) -> Result<u64> {
+        let mut leaves = 0;
+        self.each_node(1, |node| leaves += node.count() as u64)?;
+        Ok(leaves.max(1))
+    }
+
+    fn count_all(&self) -> Result<u64> {
+        let mut rows = 0;
+        self.each_node(0, |node| rows += node.count() as u64)?;
+        Ok(rows)
+    }
+
+    fn count_some(&self, leaves: u64) -> Result<u64> {
+        let mut rows = 0;
+        for place in 0..LEAVES {
+            rows += self.sample_leaf((place as f64 + 0.5) / LEAVES as f64, |_| true)?.len() as u64;
+        }
+        Ok(rows * leaves / LEAVES)
+    }
+}
