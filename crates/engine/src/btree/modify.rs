@@ -8,7 +8,7 @@
 
 use super::descend::{Fit, Notes, Target, Way};
 use super::edit;
-use super::node::{CAPACITY, MAX_ENTRY, MAX_KEY, Node};
+use super::node::{CAPACITY, ENTRY_HEAD, FENCE_HEAD, MAX_ENTRY, MAX_KEY, Node, SLOT};
 use super::search::Place;
 use super::{Result, Tree, TreeError};
 use crate::space::ROOT_PAGE;
@@ -25,6 +25,9 @@ pub(super) const SPARSE: usize = CAPACITY / 4;
 
 /// Bytes that a leaf leaves to rows that may come to be longer.
 const ROOM_TO_GROW: usize = CAPACITY / 16;
+// A leaf of one entry, both as long as they may be, has that beside another.
+const _: () =
+    assert!(CAPACITY - 2 * (FENCE_HEAD + MAX_KEY) >= 2 * (SLOT + ENTRY_HEAD + MAX_ENTRY) + ROOM_TO_GROW);
 
 /// What a change may take.
 #[derive(Clone, Copy, Debug)]

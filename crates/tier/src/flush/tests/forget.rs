@@ -55,9 +55,8 @@ fn a_planted_checkpoint_that_passes_freed_pages_is_found_by_one_run() {
     crate::planted::FREED_PAGE_PASSED.set(false);
 }
 
-#[test]
-fn a_freed_page_gives_its_slot_back_when_that_is_durable() {
-    let rig = Rig::new(64);
+/// Ten pages that were flushed, durably, and the first eight of them freed since, which is not durable.
+fn eight_of_ten_forgotten(rig: &Rig) -> (Open, Vec<Freed>) {
     let open = rig.open();
     (0..10).for_each(|page| write(&open.pages, page, 7));
     open.flush_all();
@@ -65,6 +64,13 @@ fn a_freed_page_gives_its_slot_back_when_that_is_durable() {
     let pages = freed(&open, 0..8);
     let end = free(&open);
     open.flusher.forget(&pages, end);
+    (open, pages)
+}
+
+#[test]
+fn a_freed_page_gives_its_slot_back_when_that_is_durable() {
+    let rig = Rig::new(64);
+    let (open, pages) = eight_of_ten_forgotten(&rig);
     assert!((0..8).all(|page| open.slot(page).is_none()) && open.slot(8).is_some());
     open.map.settle();
     assert_eq!(open.map.slots_free(), 54, "a crash may bring them back");
@@ -83,13 +89,7 @@ fn a_freed_page_gives_its_slot_back_when_that_is_durable() {
 #[test]
 fn a_crash_before_the_page_is_durably_free_leaves_it_as_it_was() {
     let rig = Rig::new(64);
-    let open = rig.open();
-    (0..10).for_each(|page| write(&open.pages, page, 7));
-    open.flush_all();
-    rig.log.set_durable(rig.log.appended());
-    let pages = freed(&open, 0..8);
-    let end = free(&open);
-    open.flusher.forget(&pages, end);
+    let (open, pages) = eight_of_ten_forgotten(&rig);
     // Others take all slots that are free.
     open.map.settle();
     assert_eq!(open.map.take_up_to(64, 0).len(), 54);
