@@ -115,7 +115,7 @@ def test_only_who_may_see_processes_sees_requests(server, engine, run):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")
     connection = server.connect()
-    assert run(connection, "SELECT COUNT(*) FROM information_schema.TERRACE_IO WHERE TIER = 'volume'") == [(11,)]
+    assert run(connection, "SELECT COUNT(*) FROM information_schema.TERRACE_IO WHERE TIER = 'volume'") == [(12,)]
     assert run(connection, "SELECT COUNT(*) FROM information_schema.TERRACE_IO WHERE TIER <> 'volume'") == [(0,)], "no such tiers here"
     run(connection, "CREATE USER nobody@'127.0.0.1'")
     try:

@@ -711,10 +711,14 @@ int32_t terrace_engine_copy(const terrace_engine *engine,
                             void *context);
 
 // Begins a copy as `terrace_engine_copy` makes one, and goes on with it in the background until its end is asked for. What fails there, `terrace_copy_finish` tells.
-int32_t terrace_copy_begin(const terrace_engine *engine, terrace_bytes path, terrace_copy **out);
+int32_t terrace_copy_begin(const terrace_engine *engine,
+                           terrace_bytes path,
+                           terrace_copy **out);
 
 // Ends the copy: it is of a moment in this call, and durable when it returns. After an error what was made is removed. Frees the handle in any case.
-int32_t terrace_copy_finish(terrace_copy *copy, terrace_progress_fn progress, void *context);
+int32_t terrace_copy_finish(terrace_copy *copy,
+                            terrace_progress_fn progress,
+                            void *context);
 
 // Ends the copy and removes what was made. Null is fine.
 void terrace_copy_discard(terrace_copy *copy);
