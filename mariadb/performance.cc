@@ -16,12 +16,16 @@ static const char CATEGORY[]= "terrace";
 
 /* --- what is registered, in the order of the engine's numbers ---------------------------------- */
 
-static const size_t MOST= 16;
+static const size_t MOST= TERRACE_OBSERVED_MAX;
 
 static PSI_file_key file_keys[MOST];
 static PSI_file *files[MOST];                   // null: its instrument was off at the start
 static PSI_cond_key cond_keys[MOST];
 static PSI_cond *conds[MOST];
+static PSI_mutex_key mutex_keys[MOST];
+static PSI_mutex *mutexes[MOST];
+static PSI_rwlock_key rwlock_keys[MOST];
+static PSI_rwlock *rwlocks[MOST];
 static PSI_memory_key memory_keys[MOST];
 static std::atomic<int64_t> memory_counted[MOST];
 
@@ -123,6 +127,39 @@ static bool wait_begins(uint32_t wait, void *note)
 
 static void wait_ends(void *note) { PSI_COND_CALL(end_cond_wait)(static_cast<PSI_cond_locker *>(note), 0); }
 
+/* --- locks -------------------------------------------------------------------------------------- */
+
+static_assert(sizeof(PSI_mutex_locker_state) <= TERRACE_NOTE_BYTES, "a note has room for an event of a mutex");
+static_assert(sizeof(PSI_rwlock_locker_state) <= TERRACE_NOTE_BYTES, "a note has room for an event of a lock");
+
+static bool lock_begins(uint32_t wanted, uint32_t number, void *note)
+{
+  if (wanted == TERRACE_WANTED_MUTEX)
+    return mutexes[number] &&
+           PSI_MUTEX_CALL(start_mutex_wait)(static_cast<PSI_mutex_locker_state *>(note), mutexes[number],
+                                            PSI_MUTEX_LOCK, __FILE__, __LINE__);
+  PSI_rwlock *lock= rwlocks[number];
+  PSI_rwlock_locker_state *state= static_cast<PSI_rwlock_locker_state *>(note);
+  if (!lock)
+    return false;
+  return wanted == TERRACE_WANTED_SHARED
+           ? PSI_RWLOCK_CALL(start_rwlock_rdwait)(state, lock, PSI_RWLOCK_READLOCK, __FILE__, __LINE__)
+           : PSI_RWLOCK_CALL(start_rwlock_wrwait)(state, lock, PSI_RWLOCK_WRITELOCK, __FILE__, __LINE__);
+}
+
+/** To the server the lock was not had, so that it has no owner: an instance is all locks of its name. The wait counts as any other. */
+static const int NO_OWNER= 1;
+
+static void lock_ends(uint32_t wanted, void *note)
+{
+  if (wanted == TERRACE_WANTED_MUTEX)
+    PSI_MUTEX_CALL(end_mutex_wait)(static_cast<PSI_mutex_locker *>(note), NO_OWNER);
+  else if (wanted == TERRACE_WANTED_SHARED)
+    PSI_RWLOCK_CALL(end_rwlock_rdwait)(static_cast<PSI_rwlock_locker *>(note), NO_OWNER);
+  else
+    PSI_RWLOCK_CALL(end_rwlock_wrwait)(static_cast<PSI_rwlock_locker *>(note), NO_OWNER);
+}
+
 /* --- memory ------------------------------------------------------------------------------------- */
 
 /** What was taken while the instrument was off is not given back either. */
@@ -174,6 +211,20 @@ void start_performance()
     if (!conds[number])
       conds[number]= PSI_COND_CALL(init_cond)(cond_keys[number], &conds[number]);
   });
+  for_each_observed(TERRACE_OBSERVED_MUTEXES, [&](uint32_t number, const std::string &name) {
+    PSI_mutex_info info= {&mutex_keys[number], name.c_str(), 0};
+    mysql_mutex_register(CATEGORY, &info, 1);
+    is_on|= mutex_keys[number] != 0;
+    if (!mutexes[number])
+      mutexes[number]= PSI_MUTEX_CALL(init_mutex)(mutex_keys[number], &mutexes[number]);
+  });
+  for_each_observed(TERRACE_OBSERVED_RWLOCKS, [&](uint32_t number, const std::string &name) {
+    PSI_rwlock_info info= {&rwlock_keys[number], name.c_str(), 0};
+    mysql_rwlock_register(CATEGORY, &info, 1);
+    is_on|= rwlock_keys[number] != 0;
+    if (!rwlocks[number])
+      rwlocks[number]= PSI_RWLOCK_CALL(init_rwlock)(rwlock_keys[number], &rwlocks[number]);
+  });
   for_each_observed(TERRACE_OBSERVED_MEMORY, [&](uint32_t number, const std::string &name) {
     PSI_memory_info info= {&memory_keys[number], name.c_str(), PSI_FLAG_GLOBAL};
     mysql_memory_register(CATEGORY, &info, 1);
@@ -193,6 +244,8 @@ void start_performance()
   observer.transfer_ends= transfer_ends;
   observer.wait_begins= wait_begins;
   observer.wait_ends= wait_ends;
+  observer.lock_begins= lock_begins;
+  observer.lock_ends= lock_ends;
   observer.memory= memory;
   // If there is one already, it is this one: the library was in use before.
   terrace_observe(&observer);

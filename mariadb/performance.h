@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  The engine in performance_schema: its threads, what it reads and writes, what is waited for, its memory, and the stages of
+  The engine in performance_schema: its threads, what it reads and writes, what is waited for, its locks, its memory, and the stages of
   long statements.
 
   The engine calls back for all but stages. If performance_schema is off, it is not asked to.

@@ -176,6 +176,90 @@ def test_memory_is_what_the_engine_says_and_what_is_lent_comes_and_goes(shown):
     run(connection, f"SET GLOBAL terrace_memory = {32 << 20}")
 
 
+LOCKS = "SELECT EVENT_NAME, COUNT_STAR, SUM_TIMER_WAIT FROM performance_schema.events_waits_summary_global_by_event_name WHERE EVENT_NAME LIKE 'wait/synch/%lock/terrace/%' OR EVENT_NAME LIKE 'wait/synch/mutex/terrace/%'"
+
+
+def locks(connection):
+    return {name[len("wait/synch/"):].replace("/terrace", ""): (int(count), int(taken)) for name, count, taken in run(connection, LOCKS)}
+
+
+def all_at_once(server, statements):
+    failed = []
+
+    def play(statement):
+        try:
+            run(server.connect(database="d"), statement)
+        except pymysql.err.Error as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=play, args=(statement,)) for statement in statements]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not failed
+
+
+def define(server):
+    """Sessions that make tables: a definition is changed by one after the other."""
+    loop = "BEGIN NOT ATOMIC FOR i IN 1..10 DO CREATE TABLE made{0} (id INT PRIMARY KEY) ENGINE=Terrace; DROP TABLE made{0}; END FOR; END"
+    all_at_once(server, [loop.format(number) for number in range(4)])
+
+
+def test_mutexes_and_latches_are_instruments_without_an_owner(shown):
+    connection = shown.connect()
+    seen = locks(connection)
+    assert {f"mutex/{name}" for name in ("catalog", "definitions", "row_locks", "views", "log_order", "pool_table", "pool_free", "flush", "flash", "sink")} <= set(seen)
+    assert {f"rwlock/{name}" for name in ("page", "map", "transactions", "table")} <= set(seen)
+    lost = dict(run(connection, "SHOW GLOBAL STATUS LIKE 'Performance_schema_%_lost'"))
+    assert lost["Performance_schema_mutex_classes_lost"] == lost["Performance_schema_rwlock_classes_lost"] == "0", lost
+    for kind, owner in ("mutex", "LOCKED_BY_THREAD_ID"), ("rwlock", "WRITE_LOCKED_BY_THREAD_ID"):
+        there = run(connection, f"SELECT NAME, {owner} FROM performance_schema.{kind}_instances WHERE NAME LIKE 'wait/synch/{kind}/terrace/%'")
+        assert sorted(there) == sorted((f"wait/synch/{kind}/terrace/{name.split('/')[1]}", None) for name in seen if name.startswith(kind + "/"))
+
+
+def test_a_thread_that_waits_for_a_mutex_is_seen_unless_the_instrument_is_off(shown):
+    looks = shown.connect()
+    rounds = 0
+
+    def waited():
+        nonlocal rounds
+        rounds, before = rounds + 1, locks(looks)["mutex/definitions"]
+        define(shown)
+        after = locks(looks)["mutex/definitions"]
+        return after[0] > before[0] and after[1] > before[1]
+
+    wait_until(waited)
+    events = run(looks, "SELECT DISTINCT OPERATION, TIMER_WAIT > 0 FROM performance_schema.events_waits_history_long WHERE EVENT_NAME LIKE 'wait/synch/mutex/terrace/%'")
+    assert events == [("lock", 1)]
+    switch = "UPDATE performance_schema.setup_instruments SET ENABLED = '{}' WHERE NAME = 'wait/synch/mutex/terrace/definitions'"
+    run(looks, switch.format("NO"))
+    before = locks(looks)["mutex/definitions"]
+    for _ in range(2 * rounds):
+        define(shown)
+    assert locks(looks)["mutex/definitions"] == before
+    run(looks, switch.format("YES"))
+    wait_until(waited)
+
+
+def test_a_thread_that_waits_for_a_latch_of_a_page_is_seen(shown):
+    looks = shown.connect(database="d")
+    run(looks, "CREATE TABLE hot (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
+    run(looks, "INSERT INTO hot SELECT seq, 0 FROM seq_1_to_8")
+    loop = "BEGIN NOT ATOMIC START TRANSACTION; FOR i IN 1..2000 DO UPDATE hot SET v = v + 1 WHERE id = {}; END FOR; COMMIT; END"
+    reads = "BEGIN NOT ATOMIC FOR i IN 1..2000 DO DO (SELECT v FROM hot WHERE id = {}); END FOR; END"
+
+    def waited():
+        before = locks(looks)["rwlock/page"]
+        all_at_once(shown, [loop.format(number) for number in range(1, 5)] + [reads.format(number) for number in range(5, 9)])
+        after = locks(looks)["rwlock/page"]
+        return after[0] > before[0] and after[1] > before[1]
+
+    wait_until(waited)
+    operations = {operation for (operation,) in run(looks, "SELECT OPERATION FROM performance_schema.events_waits_history_long WHERE EVENT_NAME LIKE 'wait/synch/rwlock/terrace/%'")}
+    assert operations and operations <= {"read_lock", "write_lock"}
+    owners = "SELECT COUNT(*) FROM performance_schema.rwlock_instances WHERE NAME LIKE '%/terrace/%' AND (WRITE_LOCKED_BY_THREAD_ID IS NOT NULL OR READ_LOCKED_BY_COUNT > 0)"
+    assert run(looks, owners) == [(0,)]
+
+
 STAGES = "SELECT SUBSTRING_INDEX(EVENT_NAME, '/', -1), MAX(WORK_COMPLETED), MAX(WORK_ESTIMATED) FROM performance_schema.events_stages_history_long WHERE EVENT_NAME LIKE 'stage/terrace/%' AND THREAD_ID = (SELECT THREAD_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = {}) GROUP BY 1"
 
 

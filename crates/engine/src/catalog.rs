@@ -22,9 +22,9 @@ pub(crate) use alter::{Alter, Source};
 pub use entry::{Listed, listed};
 use entry::{decode, encode};
 use hashbrown::{HashMap, HashSet};
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::lock::{Mutex, MutexGuard, Mutexes};
 pub use terrace_tier::object::codec::Codec;
 use terrace_tier::object::codec::Codecs;
 use terrace_tier::page::SpaceId;
@@ -84,16 +84,16 @@ pub struct Catalog {
     tree: Tree,
     /// Who keeps in the superblock which ids may be in use. None: all ends with the process (temporary tables).
     checkpointer: Option<Arc<Checkpointer>>,
-    known: Mutex<Tables>,
+    known: Mutex<Tables, { Mutexes::Catalog as u8 }>,
     /// One definition change at a time. Holds the tables whose definition is still the group's: they get their own entries
     /// before anything else changes.
-    changing: Mutex<Vec<u32>>,
+    changing: Mutex<Vec<u32>, { Mutexes::Definitions as u8 }>,
     /// Ids reserved in the superblock and not given out: next, end.
-    ids: Mutex<(u32, u32)>,
+    ids: Mutex<(u32, u32), { Mutexes::CatalogIds as u8 }>,
     /// Openings so far.
     openings: AtomicU64,
     /// By the table's id.
-    rules: Mutex<HashMap<u32, rules::TableRules>>,
+    rules: Mutex<HashMap<u32, rules::TableRules>, { Mutexes::Rules as u8 }>,
     codecs: Arc<Codecs>,
 }
 
@@ -219,7 +219,7 @@ impl Catalog {
     }
 
     /// The right to change definitions.
-    fn change(&self) -> Result<MutexGuard<'_, Vec<u32>>> {
+    fn change(&self) -> Result<MutexGuard<'_, Vec<u32>, { Mutexes::Definitions as u8 }>> {
         let mut group = self.changing.lock();
         self.finish_group(&mut group)?;
         Ok(group)

@@ -22,12 +22,12 @@ use crate::log::block::BLOCK;
 use crate::planted;
 use crate::recovery::pending::Pending;
 use crate::superblock::Superblock;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::File;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
 use terrace_tier::fence::{Taker, Takers};
 use terrace_tier::flush::Flusher;
@@ -61,7 +61,7 @@ pub struct Checkpointer {
     map: Arc<Map>,
     pending: Arc<Pending>,
     file: Arc<dyn File>,
-    state: Mutex<State>,
+    state: Mutex<State, { Mutexes::Checkpoint as u8 }>,
     /// A superblock write ended.
     turn: Event,
     /// Everything below this is asked to be behind a checkpoint.
@@ -70,7 +70,7 @@ pub struct Checkpointer {
     urgent: AtomicU64,
     /// A checkpoint was made, or failed.
     pub progress: Event,
-    failed: Mutex<Option<Error>>,
+    failed: Mutex<Option<Error>, { Mutexes::Checkpoint as u8 }>,
     pub made: AtomicU64,
 }
 

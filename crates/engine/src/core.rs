@@ -12,9 +12,9 @@ use crate::txn::history::History;
 use crate::txn::ids::Ids;
 use crate::txn::lag::Brake;
 use crate::undo::stream::Streams;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::Event;
 use terrace_tier::bypass::Bypass;
 use terrace_tier::page::SpaceId;
@@ -37,12 +37,12 @@ pub struct Core {
     pub locks: Locks,
     pub streams: Streams,
     pub catalog: Catalog,
-    pub history: Mutex<History>,
+    pub history: Mutex<History, { Mutexes::History as u8 }>,
     pub purge_wanted: Arc<Event>,
     pub brake: Brake,
     pub pace: Pace,
     /// Spaces dropped while somebody still used them.
-    pub zombies: Mutex<Vec<SpaceId>>,
+    pub zombies: Mutex<Vec<SpaceId>, { Mutexes::Catalog as u8 }>,
     sessions: AtomicU64,
     /// Whether built pages pass by the log (`terrace_tier::bypass`), and large values.
     pub bypass: AtomicBool,

@@ -7,9 +7,9 @@
 //! a few before each mini-transaction that writes them (`btree/overflow.rs`).
 
 use crate::growth::{Growth, LOOK};
-use parking_lot::Mutex;
 use terrace_io::cancel;
 use terrace_io::clock::Nanos;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::observe;
 use terrace_tier::pages::NoRoom;
 use terrace_tier::sink::policy;
@@ -22,7 +22,7 @@ const AT_ONCE: u64 = 128;
 const STILL: Nanos = 2_000_000_000;
 
 #[derive(Default)]
-pub struct GiveWay(Mutex<State>);
+pub struct GiveWay(Mutex<State, { Mutexes::GiveWay as u8 }>);
 
 #[derive(Default)]
 struct State {

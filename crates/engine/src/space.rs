@@ -31,10 +31,10 @@ use crate::btree::error::{Result, TreeError};
 use free::Places;
 pub use free::{ALLOCATION_FRAMES, Homes};
 use limbo::{Limbo, Visit};
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::below::ReadError;
 use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::{PageId, PageKind, SpaceId};
@@ -134,9 +134,9 @@ pub struct Space {
     id: SpaceId,
     header: Pin,
     limbo: Limbo,
-    places: Mutex<Places>,
+    places: Mutex<Places, { Mutexes::SpacePages as u8 }>,
     /// Page numbers that are taken for trees under construction, for the checker.
-    pub(crate) building: Mutex<Vec<Range<u32>>>,
+    pub(crate) building: Mutex<Vec<Range<u32>>, { Mutexes::SpacePages as u8 }>,
     about: About,
 }
 

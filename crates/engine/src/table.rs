@@ -4,11 +4,11 @@ use crate::btree::Tree;
 use crate::btree::estimate::RangeEstimate;
 use crate::build::watch::Watch;
 use crate::error::{Error, Result};
-use parking_lot::{Mutex, RwLock};
 use smallvec::SmallVec;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
 use terrace_tier::page::{PAGE_SIZE, SpaceId};
 use terrace_tier::redo::Urgency;
 
@@ -31,18 +31,18 @@ const ROW_IDS: u64 = 1024;
 
 pub struct Table {
     pub(crate) id: u32,
-    name: RwLock<String>,
+    name: RwLock<String, { RwLocks::Table as u8 }>,
     def: TableDef,
     /// What the definition's properties are now.
-    properties: RwLock<Vec<u8>>,
+    properties: RwLock<Vec<u8>, { RwLocks::Table as u8 }>,
     /// What undo calls each index: its place when the table was made, then whatever was free when it was added.
     numbers: Vec<u16>,
     /// The newest number of a view that is too old for each index: it was built from rows committed later.
     built: Vec<AtomicU64>,
-    trees: RwLock<Arc<[Arc<Tree>]>>,
-    counter: Mutex<()>,
-    row_ids: Mutex<(u64, u64)>,
-    watch: RwLock<Option<Arc<Watch>>>,
+    trees: RwLock<Arc<[Arc<Tree>]>, { RwLocks::Table as u8 }>,
+    counter: Mutex<(), { Mutexes::AutoIncrement as u8 }>,
+    row_ids: Mutex<(u64, u64), { Mutexes::RowIds as u8 }>,
+    watch: RwLock<Option<Arc<Watch>>, { RwLocks::Table as u8 }>,
     is_watched: AtomicBool,
     /// Somebody is about to fill it in one change.
     is_filled: AtomicBool,

@@ -6,7 +6,7 @@
 //! A request of several pieces is one event, and so is a batch; the events of a disk have the time that passes at its
 //! outermost (an emulated device's latency is in them).
 //!
-//! Not here: counters (`stats`), which are kept in any case.
+//! Not here: counters (`stats`), which are kept in any case; the locks that are shown (`lock`).
 
 mod disk;
 mod store;
@@ -15,6 +15,7 @@ pub use disk::disk;
 pub use store::store;
 
 use crate::disk::Class;
+use crate::lock::Wanted;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -163,6 +164,10 @@ pub trait Observer: Send + Sync {
     /// As [`Observer::transfer_begins`].
     fn wait_begins(&self, wait: Wait, note: &mut Note) -> bool;
     fn wait_ends(&self, note: &mut Note);
+    /// As [`Observer::transfer_begins`]: another thread has the lock.
+    fn lock_begins(&self, wanted: Wanted, note: &mut Note) -> bool;
+    /// The thread has it.
+    fn lock_ends(&self, wanted: Wanted, note: &mut Note);
     /// So many bytes more, or fewer.
     fn memory(&self, what: Memory, change: i64);
 }
@@ -215,6 +220,26 @@ pub fn wait(what: Wait) -> Option<Waiting> {
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.observer.wait_ends(&mut self.note);
+    }
+}
+
+/// While it lives, the thread waits for a lock.
+pub(crate) struct Locking {
+    observer: &'static dyn Observer,
+    wanted: Wanted,
+    note: Note,
+}
+
+/// The calling thread waits for a lock from here on.
+pub(crate) fn lock(wanted: Wanted) -> Option<Locking> {
+    let observer = observer()?;
+    let mut note = empty();
+    observer.lock_begins(wanted, &mut note).then(|| Locking { observer, wanted, note })
+}
+
+impl Drop for Locking {
+    fn drop(&mut self) {
+        self.observer.lock_ends(self.wanted, &mut self.note);
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, FileWrite, Op};
+use terrace_io::lock::{self, Mutexes, RwLocks, Wanted};
 use terrace_io::observe::{self, Held, Memory, Note, Observer, Operation, Place, Wait};
 use terrace_io::real::disk::RealDisk;
 use terrace_io::real::threads::Threads;
@@ -19,6 +20,8 @@ enum Told {
     Moved(u64, u64),
     Wait(Wait),
     Waited(u64),
+    Locks(Wanted),
+    Locked(u64, Wanted),
     Memory(Memory, i64),
 }
 
@@ -58,6 +61,13 @@ impl Observer for Recorder {
     fn wait_ends(&self, note: &mut Note) {
         tell(Told::Waited(noted(note)));
     }
+    fn lock_begins(&self, wanted: Wanted, note: &mut Note) -> bool {
+        note.0[15] = MaybeUninit::new(tell(Told::Locks(wanted)));
+        wanted != Wanted::Mutex(Mutexes::Sink)
+    }
+    fn lock_ends(&self, wanted: Wanted, note: &mut Note) {
+        tell(Told::Locked(noted(note), wanted));
+    }
     fn memory(&self, what: Memory, change: i64) {
         tell(Told::Memory(what, change));
     }
@@ -81,6 +91,46 @@ impl Worker for Once {
     fn wake_event(&self) -> Arc<Event> {
         self.0.clone()
     }
+}
+
+/// What is told while somebody waits for a lock that is held until then: `hold` takes it, `wait` wants it.
+fn told_of_a_wait<H>(hold: impl FnOnce() -> H, wait: impl FnOnce() + Send) -> Vec<Told> {
+    told(|| {
+        std::thread::scope(|scope| {
+            let held = hold();
+            let waiter = scope.spawn(wait);
+            while !TOLD.lock().unwrap().iter().any(|told| matches!(told, Told::Locks(_))) {
+                assert!(!waiter.is_finished(), "it did not wait");
+                std::thread::yield_now();
+            }
+            drop(held);
+        });
+    })
+}
+
+fn locks_are_told_of_if_another_thread_has_them() {
+    let mutex = lock::Mutex::<u32, { Mutexes::Catalog as u8 }>::new(1);
+    let refused = lock::Mutex::<u32, { Mutexes::Sink as u8 }>::new(1);
+    let lock = lock::RwLock::<u32, { RwLocks::Page as u8 }>::new(1);
+    let free = told(|| {
+        *mutex.lock() += 1;
+        *lock.write() += 1;
+        let (one, other) = (lock.read(), lock.read());
+        assert!(*one == *other && lock.try_write().is_none() && mutex.try_lock().is_some());
+    });
+    assert_eq!(free, [], "nobody waited");
+
+    let both = |wanted| [Told::Locks(wanted), Told::Locked(0, wanted)];
+    let of_mutex = told_of_a_wait(|| mutex.lock(), || *mutex.lock() += 1);
+    assert_eq!(of_mutex, both(Wanted::Mutex(Mutexes::Catalog)));
+    let of_reader = told_of_a_wait(|| lock.write(), || drop(lock.read()));
+    assert_eq!(of_reader, both(Wanted::Shared(RwLocks::Page)));
+    let of_writer = told_of_a_wait(|| lock.read(), || *lock.write() += 1);
+    assert_eq!(of_writer, both(Wanted::Exclusive(RwLocks::Page)));
+    // Its end nobody wanted to know.
+    let of_refused = told_of_a_wait(|| refused.lock(), || *refused.lock() += 1);
+    assert_eq!(of_refused, [Told::Locks(Wanted::Mutex(Mutexes::Sink))]);
+    assert_eq!((*mutex.lock(), *lock.read(), *refused.lock()), (3, 3, 2));
 }
 
 #[test]
@@ -159,5 +209,7 @@ fn transfers_waits_threads_and_memory_are_told_with_their_ends() {
         Told::Memory(Memory::Frames, -60),
     ];
     assert_eq!(seen, wanted);
+
+    locks_are_told_of_if_another_thread_has_them();
     std::fs::remove_dir_all(&directory).unwrap();
 }

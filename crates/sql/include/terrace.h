@@ -27,12 +27,26 @@
 #define TERRACE_LOCKS_SEEN_MAX 100000
 
 // What is numbered, by `terrace_observed_name`: places that bytes go to and come from; what is waited for beside them; what memory
-// is for.
+// is for; mutexes and read-write locks.
 #define TERRACE_OBSERVED_PLACES 0
 
 #define TERRACE_OBSERVED_WAITS 1
 
 #define TERRACE_OBSERVED_MEMORY 2
+
+#define TERRACE_OBSERVED_MUTEXES 3
+
+#define TERRACE_OBSERVED_RWLOCKS 4
+
+// There are no more of a kind.
+#define TERRACE_OBSERVED_MAX 64
+
+// What a thread waits for: a mutex, or a read-write lock to share it or to have it alone.
+#define TERRACE_WANTED_MUTEX 0
+
+#define TERRACE_WANTED_SHARED 1
+
+#define TERRACE_WANTED_EXCLUSIVE 2
 
 // Operations of a transfer; deletions and lists are the object store's.
 #define TERRACE_OPERATION_READ 0
@@ -562,6 +576,10 @@ typedef bool (*terrace_wait_begins_fn)(uint32_t wait, void *note);
 
 typedef void (*terrace_wait_ends_fn)(void *note);
 
+typedef bool (*terrace_lock_begins_fn)(uint32_t wanted, uint32_t number, void *note);
+
+typedef void (*terrace_lock_ends_fn)(uint32_t wanted, void *note);
+
 typedef void (*terrace_memory_fn)(uint32_t what, int64_t change);
 
 // Who is told of threads, waits and memory; none of the functions is null. Each is called on the thread that it is about: one of the
@@ -578,6 +596,10 @@ typedef struct {
   // The same for other waits.
   terrace_wait_begins_fn wait_begins;
   terrace_wait_ends_fn wait_ends;
+  // The same for the lock `number` that another thread has: one of the names that `wanted` says, `TERRACE_WANTED_…`. It is not
+  // told of a lock that is free. Many locks may have one name.
+  terrace_lock_begins_fn lock_begins;
+  terrace_lock_ends_fn lock_ends;
   // So many bytes more, or fewer.
   terrace_memory_fn memory;
 } terrace_observer;

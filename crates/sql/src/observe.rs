@@ -3,13 +3,25 @@
 use crate::bytes::TerraceBytes;
 use crate::error::{Code, Fault, guard};
 use std::ffi::c_void;
+use terrace_io::lock::{Mutexes, RwLocks, Wanted};
 use terrace_io::observe::{self, Memory, Note, Observer, Operation, Place, Wait};
 
 /// What is numbered, by `terrace_observed_name`: places that bytes go to and come from; what is waited for beside them; what memory
-/// is for.
+/// is for; mutexes and read-write locks.
 pub const TERRACE_OBSERVED_PLACES: u32 = 0;
 pub const TERRACE_OBSERVED_WAITS: u32 = 1;
 pub const TERRACE_OBSERVED_MEMORY: u32 = 2;
+pub const TERRACE_OBSERVED_MUTEXES: u32 = 3;
+pub const TERRACE_OBSERVED_RWLOCKS: u32 = 4;
+
+/// There are no more of a kind.
+pub const TERRACE_OBSERVED_MAX: u32 = 64;
+const _: () = assert!(Mutexes::ALL.len() <= TERRACE_OBSERVED_MAX as usize);
+
+/// What a thread waits for: a mutex, or a read-write lock to share it or to have it alone.
+pub const TERRACE_WANTED_MUTEX: u32 = 0;
+pub const TERRACE_WANTED_SHARED: u32 = 1;
+pub const TERRACE_WANTED_EXCLUSIVE: u32 = 2;
 
 /// Operations of a transfer; deletions and lists are the object store's.
 pub const TERRACE_OPERATION_READ: u32 = 0;
@@ -30,6 +42,9 @@ pub type TerraceTransferBeginsFn =
 pub type TerraceTransferEndsFn = Option<unsafe extern "C" fn(note: *mut c_void, bytes: u64)>;
 pub type TerraceWaitBeginsFn = Option<unsafe extern "C" fn(wait: u32, note: *mut c_void) -> bool>;
 pub type TerraceWaitEndsFn = Option<unsafe extern "C" fn(note: *mut c_void)>;
+pub type TerraceLockBeginsFn =
+    Option<unsafe extern "C" fn(wanted: u32, number: u32, note: *mut c_void) -> bool>;
+pub type TerraceLockEndsFn = Option<unsafe extern "C" fn(wanted: u32, note: *mut c_void)>;
 pub type TerraceMemoryFn = Option<unsafe extern "C" fn(what: u32, change: i64)>;
 
 /// Who is told of threads, waits and memory; none of the functions is null. Each is called on the thread that it is about: one of the
@@ -48,6 +63,10 @@ pub struct TerraceObserver {
     /// The same for other waits.
     pub wait_begins: TerraceWaitBeginsFn,
     pub wait_ends: TerraceWaitEndsFn,
+    /// The same for the lock `number` that another thread has: one of the names that `wanted` says, `TERRACE_WANTED_…`. It is not
+    /// told of a lock that is free. Many locks may have one name.
+    pub lock_begins: TerraceLockBeginsFn,
+    pub lock_ends: TerraceLockEndsFn,
     /// So many bytes more, or fewer.
     pub memory: TerraceMemoryFn,
 }
@@ -59,11 +78,22 @@ struct Functions {
     transfer_ends: unsafe extern "C" fn(*mut c_void, u64),
     wait_begins: unsafe extern "C" fn(u32, *mut c_void) -> bool,
     wait_ends: unsafe extern "C" fn(*mut c_void),
+    lock_begins: unsafe extern "C" fn(u32, u32, *mut c_void) -> bool,
+    lock_ends: unsafe extern "C" fn(u32, *mut c_void),
     memory: unsafe extern "C" fn(u32, i64),
 }
 
 fn place_of(note: &mut Note) -> *mut c_void {
     (&raw mut *note).cast()
+}
+
+/// As `TERRACE_WANTED_…`, and the number of the name.
+fn numbered(wanted: Wanted) -> (u32, u32) {
+    match wanted {
+        Wanted::Mutex(name) => (TERRACE_WANTED_MUTEX, name as u32),
+        Wanted::Shared(name) => (TERRACE_WANTED_SHARED, name as u32),
+        Wanted::Exclusive(name) => (TERRACE_WANTED_EXCLUSIVE, name as u32),
+    }
 }
 
 impl Observer for Functions {
@@ -92,6 +122,15 @@ impl Observer for Functions {
         // SAFETY: as above.
         unsafe { (self.wait_ends)(place_of(note)) }
     }
+    fn lock_begins(&self, wanted: Wanted, note: &mut Note) -> bool {
+        let (wanted, number) = numbered(wanted);
+        // SAFETY: as above.
+        unsafe { (self.lock_begins)(wanted, number, place_of(note)) }
+    }
+    fn lock_ends(&self, wanted: Wanted, note: &mut Note) {
+        // SAFETY: as above.
+        unsafe { (self.lock_ends)(numbered(wanted).0, place_of(note)) }
+    }
     fn memory(&self, what: Memory, change: i64) {
         // SAFETY: as above.
         unsafe { (self.memory)(what as u32, change) }
@@ -118,6 +157,8 @@ pub unsafe extern "C" fn terrace_observe(observer: *const TerraceObserver) -> i3
                 transfer_ends: observer.transfer_ends?,
                 wait_begins: observer.wait_begins?,
                 wait_ends: observer.wait_ends?,
+                lock_begins: observer.lock_begins?,
+                lock_ends: observer.lock_ends?,
                 memory: observer.memory?,
             })
         };
@@ -137,6 +178,8 @@ pub extern "C" fn terrace_observed_name(kind: u32, number: u32) -> TerraceBytes 
         TERRACE_OBSERVED_PLACES => Place::ALL.get(at).map(|place| place.name()),
         TERRACE_OBSERVED_WAITS => Wait::ALL.get(at).map(|wait| wait.name()),
         TERRACE_OBSERVED_MEMORY => Memory::ALL.get(at).map(|memory| memory.name()),
+        TERRACE_OBSERVED_MUTEXES => Mutexes::ALL.get(at).map(|mutex| mutex.name()),
+        TERRACE_OBSERVED_RWLOCKS => RwLocks::ALL.get(at).map(|lock| lock.name()),
         _ => None,
     };
     name.map_or(TerraceBytes::EMPTY, |name| TerraceBytes::of(name.as_bytes()))
@@ -155,6 +198,8 @@ mod tests {
             (TERRACE_OBSERVED_PLACES, Place::ALL.len()),
             (TERRACE_OBSERVED_WAITS, Wait::ALL.len()),
             (TERRACE_OBSERVED_MEMORY, Memory::ALL.len()),
+            (TERRACE_OBSERVED_MUTEXES, Mutexes::ALL.len()),
+            (TERRACE_OBSERVED_RWLOCKS, RwLocks::ALL.len()),
         ] {
             let named = (0..).take_while(|number| terrace_observed_name(kind, *number).len > 0);
             assert_eq!(named.count(), count);

@@ -432,6 +432,13 @@ static void wait_ends(void *note) {
   (void)note;
   TRUE(!"nobody wanted to know");
 }
+static bool lock_begins(uint32_t wanted, uint32_t number, void *note) {
+  const uint32_t kind = wanted == TERRACE_WANTED_MUTEX ? TERRACE_OBSERVED_MUTEXES : TERRACE_OBSERVED_RWLOCKS;
+  TRUE(wanted <= TERRACE_WANTED_EXCLUSIVE && terrace_observed_name(kind, number).len > 0);
+  memcpy(note, &wanted, sizeof wanted);
+  return true;
+}
+static void lock_ends(uint32_t wanted, void *note) { TRUE(memcmp(note, &wanted, sizeof wanted) == 0); }
 static void memory_changes(uint32_t what, int64_t change) {
   TRUE(terrace_observed_name(TERRACE_OBSERVED_MEMORY, what).len > 0);
   memory_held += change;
@@ -439,7 +446,7 @@ static void memory_changes(uint32_t what, int64_t change) {
 
 static void observe(void) {
   terrace_observer observer = {sizeof observer, thread_begins, thread_ends, transfer_begins, transfer_ends,
-                               wait_begins, wait_ends, NULL};
+                               wait_begins, wait_ends, lock_begins, lock_ends, NULL};
   IS(TERRACE_INVALID, terrace_observe(&observer));
   observer.memory = memory_changes;
   OK(terrace_observe(&observer));

@@ -52,6 +52,8 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceTransferEndsFn", "transfer_ends_fn"),
     ("TerraceWaitBeginsFn", "wait_begins_fn"),
     ("TerraceWaitEndsFn", "wait_ends_fn"),
+    ("TerraceLockBeginsFn", "lock_begins_fn"),
+    ("TerraceLockEndsFn", "lock_ends_fn"),
     ("TerraceMemoryFn", "memory_fn"),
 ];
 

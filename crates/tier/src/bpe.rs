@@ -44,13 +44,13 @@ use chunk::Chunks;
 use fill::{Fill, Fills};
 use hashbrown::HashMap;
 use index::Index;
-use parking_lot::Mutex;
 use saved::Saved;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_io::clock::Clock;
 use terrace_io::disk::{Disk, DiskError};
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::Event;
 
 /// Errors in a row after which the flash is not used any more.
@@ -190,7 +190,7 @@ impl Files {
 type WhenRestored = Box<dyn Fn(&Bpe) + Send + Sync>;
 
 pub struct Bpe {
-    state: Mutex<State>,
+    state: Mutex<State, { Mutexes::Flash as u8 }>,
     /// None if the flash could not even be opened.
     files: Option<Files>,
     wake: Arc<Event>,

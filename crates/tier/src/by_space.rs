@@ -13,14 +13,14 @@ pub use lately::{Lately, covered};
 use crate::below::Tier;
 use crate::page::SpaceId;
 use hashbrown::HashMap;
-use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::lock::{RwLock, RwLocks};
 
 /// A power of two.
 const SHARDS: usize = 16;
 
-type Shard<T> = RwLock<HashMap<SpaceId, Arc<T>>>;
+type Shard<T> = RwLock<HashMap<SpaceId, Arc<T>>, { RwLocks::Spaces as u8 }>;
 
 /// One `T` for each space that anything happened to.
 pub struct BySpace<T> {

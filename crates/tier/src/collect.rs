@@ -20,12 +20,12 @@ use crate::object::Objects;
 use crate::object::key::ObjectKey;
 use crate::planted;
 use crate::redo::{LogError, Redo};
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
+use terrace_io::lock::{Mutex, MutexGuard, Mutexes};
 use terrace_io::sched::Step;
 use terrace_io::store::{Purpose, StoreError};
 
@@ -101,7 +101,7 @@ pub struct Collector {
     objects: Arc<Objects>,
     fence: Arc<Fence>,
     snapshots: Arc<dyn Snapshots>,
-    state: Mutex<State>,
+    state: Mutex<State, { Mutexes::Objects as u8 }>,
     pub counters: CollectCounters,
 }
 
@@ -211,7 +211,12 @@ impl Collector {
     }
 
     /// After an attempt: a rest if it failed, longer each time.
-    fn ended(&self, mut state: MutexGuard<'_, State>, now: Nanos, result: Result<(), CollectError>) -> Step {
+    fn ended(
+        &self,
+        mut state: MutexGuard<'_, State, { Mutexes::Objects as u8 }>,
+        now: Nanos,
+        result: Result<(), CollectError>,
+    ) -> Step {
         match result {
             Ok(()) => {
                 state.rest = 0;

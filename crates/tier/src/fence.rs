@@ -40,9 +40,9 @@
 
 pub mod adopt;
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use terrace_io::clock::Nanos;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
 
 /// The key of the epoch object.
@@ -124,7 +124,7 @@ pub trait Takers: Send + Sync {
 
 /// Takers in memory: for a look, and for tests.
 #[derive(Default)]
-pub struct TakersInMemory(Mutex<Vec<Taker>>);
+pub struct TakersInMemory(Mutex<Vec<Taker>, { Mutexes::Fence as u8 }>);
 
 impl TakersInMemory {
     pub fn of(takers: &[Taker]) -> Arc<TakersInMemory> {
@@ -268,7 +268,7 @@ pub struct Fence {
     takers: Arc<dyn Takers>,
     /// As of the open.
     known: Vec<Taker>,
-    state: Mutex<State>,
+    state: Mutex<State, { Mutexes::Fence as u8 }>,
 }
 
 impl Fence {

@@ -30,12 +30,12 @@ use crate::redo::{LogError, Redo};
 use crate::temporary::Spill;
 use crate::write_policy::Writes;
 use hashbrown::HashSet;
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::DiskError;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
 use through::Writing;
 
@@ -130,15 +130,15 @@ pub struct Flusher {
     /// Dirty pages that limits held back when it was looked last.
     held: AtomicUsize,
     /// Images that are mapped by a record not yet durable: (smallest first change, end of the record).
-    unmapped: Mutex<VecDeque<(Glsn, Glsn)>>,
+    unmapped: Mutex<VecDeque<(Glsn, Glsn)>, { Mutexes::Flush as u8 }>,
     /// A write or sync failed: the volume is not to be trusted any more.
-    failed: Mutex<Option<FlushError>>,
+    failed: Mutex<Option<FlushError>, { Mutexes::Flush as u8 }>,
     /// Where the worker copies a batch's images.
-    images: Mutex<Option<AlignedBuf>>,
+    images: Mutex<Option<AlignedBuf>, { Mutexes::Flush as u8 }>,
     /// Where a large value's pages are copied, while nobody does.
-    through: Mutex<Vec<AlignedBuf>>,
+    through: Mutex<Vec<AlignedBuf>, { Mutexes::Flush as u8 }>,
     /// Pages that are copied to be written and not named yet.
-    writing: Mutex<HashSet<PageId>>,
+    writing: Mutex<HashSet<PageId>, { Mutexes::Flush as u8 }>,
     /// A batch was flushed, or the flusher failed.
     pub progress: Arc<Event>,
     pub counters: FlushCounters,

@@ -11,7 +11,7 @@
 
 use crate::growing::Growing;
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
-use crate::sync::{AtomicU32, AtomicU64, RawLatch as _, RawRwLock};
+use crate::sync::{AtomicU32, AtomicU64, PageLatch, RawLatch as _};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_io::reserve::Reserved;
 
@@ -49,7 +49,7 @@ const PERIODS: u32 = u32::MAX >> USES_BITS;
 
 #[repr(align(64))]
 pub(crate) struct Frame {
-    pub latch: RawRwLock,
+    pub latch: PageLatch,
     /// State and pins.
     hold: AtomicU32,
     /// The next frame of the page table's bucket (`table`).
@@ -81,7 +81,7 @@ const _: () = assert!(size_of::<Frame>() == 64);
 impl Frame {
     fn new() -> Frame {
         Frame {
-            latch: RawRwLock::INIT,
+            latch: PageLatch::INIT,
             hold: AtomicU32::new(0),
             next: AtomicU32::new(0),
             uses: AtomicU32::new(0),

@@ -34,11 +34,11 @@ use crate::page::{BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageRef, SpaceI
 use crate::redo::{LogError, Redo};
 use entry::{ENTRIES, Entry, Slot};
 use hashbrown::HashMap;
-use parking_lot::RwLock;
 use slots::Slots;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use terrace_io::disk::{DiskError, File};
+use terrace_io::lock::{RwLock, RwLocks};
 use terrace_io::sched::Event;
 
 /// Bytes of memory for a slot whose clean copy is remembered.
@@ -106,7 +106,7 @@ pub(crate) struct Inner {
 }
 
 pub struct Map {
-    pub(crate) inner: RwLock<Inner>,
+    pub(crate) inner: RwLock<Inner, { RwLocks::Map as u8 }>,
     pub(crate) file: Arc<dyn File>,
     /// Slots that there are to be, for the choice of what to sink (`resize`).
     pub(crate) goal: AtomicU32,

@@ -26,11 +26,11 @@ use codec::{BadBody, Codec, Codecs, Packer};
 use format::{BadObject, HEADER, Header};
 use hashbrown::HashMap;
 use key::ObjectKey;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::clock::Clock;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::Sched;
 use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
 
@@ -83,7 +83,7 @@ pub struct ObjectCounters {
 /// The object store as pages see it.
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
-    readers: Mutex<HashMap<ObjectKey, u32>>,
+    readers: Mutex<HashMap<ObjectKey, u32>, { Mutexes::Objects as u8 }>,
     /// None: each miss is a request.
     coalescer: Option<Coalescer>,
     /// None: what happens lately is not counted.

@@ -44,7 +44,7 @@ use crate::meter;
 use crate::page::{Glsn, PageId, SpaceId};
 use crate::planted;
 use crate::queues::Queues;
-use crate::sync::{Mutex, RawLatch as _};
+use crate::sync::{Mutex, Mutexes, RawLatch as _};
 use hashbrown::HashMap;
 use headroom::Headroom;
 use lend::Lending;
@@ -132,15 +132,15 @@ pub struct Pool {
     arena: Arena,
     table: Table,
     shards: Box<[Shard]>,
-    free: Mutex<Free>,
+    free: Mutex<Free, { Mutexes::PoolFree as u8 }>,
     /// As many frames as pages may use: `free.limit`, to be read without its lock.
     limit: AtomicUsize,
     /// Held while a page moves from frame to frame, and while all frames are looked through for pages that may move.
-    moves: Mutex<()>,
-    pub(crate) queues: Mutex<Queues>,
+    moves: Mutex<(), { Mutexes::PoolMoves as u8 }>,
+    pub(crate) queues: Mutex<Queues, { Mutexes::PoolQueues as u8 }>,
     /// Moves on as pages arrive (`Queues::arrived`). A use counts once a period.
     period: AtomicU32,
-    dirty: Mutex<BTreeSet<(Glsn, FrameNo)>>,
+    dirty: Mutex<BTreeSet<(Glsn, FrameNo)>, { Mutexes::PoolDirty as u8 }>,
     /// As many as `dirty` has.
     dirty_count: AtomicUsize,
     homeless: AtomicUsize,

@@ -21,9 +21,9 @@ use crate::map::BufferedBlock;
 use crate::page::{BLOCK_PAGES, BlockId, PAGE_SIZE, SpaceId};
 use crate::write_policy::WritePolicy;
 use hashbrown::HashMap;
-use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
 
 mod limits;
 pub use limits::{Bucket, Table};
@@ -234,11 +234,11 @@ pub struct SpaceRule {
 #[derive(Default)]
 pub struct Rules {
     /// Held by whoever brings new rules, from before it asks what they are.
-    pub turn: Mutex<()>,
+    pub turn: Mutex<(), { Mutexes::Limits as u8 }>,
     any: AtomicBool,
     caps: AtomicBool,
     writes: AtomicBool,
-    spaces: RwLock<HashMap<SpaceId, SpaceRule>>,
+    spaces: RwLock<HashMap<SpaceId, SpaceRule>, { RwLocks::Rules as u8 }>,
 }
 
 impl Rules {

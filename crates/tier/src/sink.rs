@@ -37,7 +37,6 @@ use crate::redo::{LogError, Redo};
 use hashbrown::{HashMap, HashSet};
 use mover::Mover;
 pub use mover::Sunk;
-use parking_lot::Mutex;
 use policy::{Ages, Pressure, Reason};
 use rate::Rate;
 use room::Room;
@@ -47,6 +46,7 @@ use std::sync::{Arc, OnceLock};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::DiskError;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
 use terrace_io::store::StoreError;
 
@@ -209,7 +209,7 @@ pub struct SinkParts {
 pub struct Sinker {
     world: World,
     mover: Mover,
-    state: Mutex<State>,
+    state: Mutex<State, { Mutexes::Sink as u8 }>,
     /// Blocks go only for want of slots.
     room_only: AtomicBool,
     /// Blocks that are written again and again wait.

@@ -1,16 +1,22 @@
-//! Locks, latches and atomics of the buffer pool: `parking_lot`'s and the machine's, or, with the feature
+//! Locks, latches and atomics of the buffer pool: `terrace_io::lock`'s and the machine's, or, with the feature
 //! `model`, those of a model checker (shuttle), which runs the pool's threads one at a time and chooses at
 //! each lock and atomic who goes on. See `pool/model.rs`.
 //!
 //! The model knows one order of all atomics: it finds races, not missing fences.
 
+pub use terrace_io::lock::Mutexes;
+
 #[cfg(not(feature = "model"))]
-pub use parking_lot::{Mutex, RawRwLock, lock_api::RawRwLock as RawLatch};
+pub use parking_lot::lock_api::RawRwLock as RawLatch;
+#[cfg(not(feature = "model"))]
+pub use terrace_io::lock::Mutex;
+#[cfg(not(feature = "model"))]
+pub type PageLatch = terrace_io::lock::RawRwLock<{ terrace_io::lock::RwLocks::Page as u8 }>;
 #[cfg(not(feature = "model"))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64};
 
 #[cfg(feature = "model")]
-pub use model::{Mutex, RawLatch, RawRwLock};
+pub use model::{Mutex, PageLatch, RawLatch};
 #[cfg(feature = "model")]
 pub use shuttle::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -20,10 +26,10 @@ mod model {
 
     // A schedule that failed is over: nobody looks at what it poisoned.
     #[derive(Default)]
-    pub struct Mutex<T>(shuttle::sync::Mutex<T>);
+    pub struct Mutex<T, const NAME: u8>(shuttle::sync::Mutex<T>);
 
-    impl<T> Mutex<T> {
-        pub const fn new(value: T) -> Mutex<T> {
+    impl<T, const NAME: u8> Mutex<T, NAME> {
+        pub const fn new(value: T) -> Mutex<T, NAME> {
             Mutex(shuttle::sync::Mutex::new(value))
         }
         pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -39,8 +45,8 @@ mod model {
         waiting: u32,
     }
 
-    pub struct RawRwLock {
-        holders: Mutex<Holders>,
+    pub struct PageLatch {
+        holders: Mutex<Holders, 0>,
         freed: Condvar,
     }
 
@@ -60,14 +66,14 @@ mod model {
         unsafe fn unlock_exclusive(&self);
     }
 
-    impl RawRwLock {
+    impl PageLatch {
         fn wait<'a>(&'a self, holders: MutexGuard<'a, Holders>) -> MutexGuard<'a, Holders> {
             self.freed.wait(holders).unwrap_or_else(|e| e.into_inner())
         }
     }
 
-    impl RawLatch for RawRwLock {
-        const INIT: RawRwLock = RawRwLock {
+    impl RawLatch for PageLatch {
+        const INIT: PageLatch = PageLatch {
             holders: Mutex::new(Holders { readers: 0, writer: false, waiting: 0 }),
             freed: Condvar::new(),
         };

@@ -22,11 +22,11 @@ use crate::planted;
 use crate::pool::Pool;
 use crate::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
 use files::Place;
-use parking_lot::{Mutex, RwLock};
 use slots::{Home, Slot, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::disk::{Class, Disk, DiskError, File, Op};
+use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
 
 /// The file's name, on flash and on the volume.
 pub const FILE: &str = "temporary";
@@ -59,11 +59,11 @@ pub struct SpillCounters {
 
 /// The spill space.
 pub struct Spill {
-    slots: Mutex<Slots>,
+    slots: Mutex<Slots, { Mutexes::Temporary as u8 }>,
     /// Held by who reads, from when it knows where.
-    reading: RwLock<()>,
+    reading: RwLock<(), { RwLocks::Temporary as u8 }>,
     /// Flash, if there is, and the volume.
-    files: Mutex<Vec<Place>>,
+    files: Mutex<Vec<Place>, { Mutexes::Temporary as u8 }>,
     /// Flash has failed, or there is none: new slots are on the volume.
     on_volume: AtomicBool,
     /// Temporary pages that there may be, in memory and spilled.

@@ -3,11 +3,11 @@
 //! Nothing in it outlives the process: it is never synced, and what a crash leaves of it the next start removes.
 
 use crate::error::{Error, Result};
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::{Class, Disk, DiskError, File};
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::{AlignedBuf, SECTOR};
 
 const PREFIX: &str = "sort.";
@@ -46,7 +46,7 @@ struct Place {
 pub struct Spill {
     volume: Arc<dyn Disk>,
     name: String,
-    place: Mutex<Place>,
+    place: Mutex<Place, { Mutexes::Sorts as u8 }>,
 }
 
 /// Bytes in the file.

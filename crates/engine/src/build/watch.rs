@@ -5,8 +5,8 @@
 
 use crate::row::TxnId;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use std::sync::Arc;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::pool::{Loan, Pool, Purpose};
 
 /// What a key takes beside its bytes, about.
@@ -44,7 +44,7 @@ impl Inner {
 }
 
 pub struct Watch {
-    inner: Mutex<Inner>,
+    inner: Mutex<Inner, { Mutexes::Watch as u8 }>,
     /// Bytes of memory that keys may take.
     bytes_max: usize,
     /// Bytes that are borrowed at a time.

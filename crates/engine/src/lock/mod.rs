@@ -32,11 +32,11 @@ use crate::row::TxnId;
 use gaps::Gaps;
 use hashbrown::HashMap;
 use names::Names;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use terrace_io::World;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::page::SpaceId;
 use terrace_tier::pool::{Loan, Pool, Purpose};
 use wait::Waiters;
@@ -119,7 +119,7 @@ pub struct LockCounters {
 
 pub struct Locks {
     world: World,
-    inner: Mutex<Inner>,
+    inner: Mutex<Inner, { Mutexes::RowLocks as u8 }>,
     /// Row locks held: one by one, or on ranges.
     held: AtomicUsize,
     /// Gap locks held: ranges that don't touch each other.
@@ -130,7 +130,7 @@ pub struct Locks {
     starving: AtomicUsize,
     max: usize,
     /// Transaction id → the session that runs it.
-    sessions: Mutex<HashMap<TxnId, u64>>,
+    sessions: Mutex<HashMap<TxnId, u64>, { Mutexes::Sessions as u8 }>,
     pub owners: Owners,
     pub running: Running,
     pub deadlocks: Deadlocks,

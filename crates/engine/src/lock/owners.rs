@@ -5,8 +5,8 @@
 //! told to it, and it kills the one that came too early.
 
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use std::sync::OnceLock;
+use terrace_io::lock::{Mutex, Mutexes};
 
 /// Called with the owner of who waits and the owner of whom it waits for.
 pub type OnWait = Box<dyn Fn(u64, u64) + Send + Sync>;
@@ -15,7 +15,7 @@ pub type OnWait = Box<dyn Fn(u64, u64) + Send + Sync>;
 pub struct Owners {
     on_wait: OnceLock<OnWait>,
     /// Session → the owner's own number for itself.
-    owners: Mutex<HashMap<u64, u64>>,
+    owners: Mutex<HashMap<u64, u64>, { Mutexes::Sessions as u8 }>,
 }
 
 impl Owners {

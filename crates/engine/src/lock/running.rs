@@ -6,10 +6,10 @@
 
 use crate::txn::Isolation;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use terrace_io::clock::Nanos;
+use terrace_io::lock::{Mutex, Mutexes};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
@@ -98,7 +98,7 @@ impl Face {
 }
 
 #[derive(Default)]
-pub struct Running(Mutex<HashMap<usize, Arc<Face>>>);
+pub struct Running(Mutex<HashMap<usize, Arc<Face>>, { Mutexes::Sessions as u8 }>);
 
 fn place(face: &Arc<Face>) -> usize {
     Arc::as_ptr(face) as usize

@@ -32,7 +32,6 @@ pub use order::partition_of;
 pub use partition::{Batch, PartitionStart};
 
 use order::Order;
-use parking_lot::Mutex;
 use space::Verdict;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,6 +39,7 @@ use terrace_io::AlignedBuf;
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, File};
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::observe;
 use terrace_io::sched::Event;
 use terrace_tier::page::{Glsn, PageId};
@@ -106,7 +106,7 @@ pub struct Log {
     epoch: u32,
     room_wait_max: Nanos,
     waiting_max: usize,
-    order: Mutex<Order>,
+    order: Mutex<Order, { Mutexes::LogOrder as u8 }>,
     appended: AtomicU64,
     horizon: AtomicU64,
     checkpoint: AtomicU64,
@@ -123,8 +123,8 @@ pub struct Log {
     /// The checkpoint worker rests until something is appended.
     at_rest: AtomicBool,
     /// Who wants to be called when the log is durable to a place.
-    promises: Mutex<Vec<(Glsn, Promise)>>,
-    poisoned: Mutex<Option<String>>,
+    promises: Mutex<Vec<(Glsn, Promise)>, { Mutexes::LogPromises as u8 }>,
+    poisoned: Mutex<Option<String>, { Mutexes::LogOrder as u8 }>,
     is_poisoned: AtomicBool,
     pub counters: LogCounters,
 }

@@ -19,11 +19,11 @@ use crate::log::record::RecordHeader;
 use crate::planted;
 use crate::superblock::Superblock;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::File;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::below::ReadError;
 use terrace_tier::page::{Glsn, PageId, PageRef, SpaceId};
 use terrace_tier::path::PendingRedo;
@@ -115,7 +115,7 @@ impl Inner {
 }
 
 pub struct Pending {
-    inner: Mutex<Inner>,
+    inner: Mutex<Inner, { Mutexes::Pending as u8 }>,
     budget: usize,
     superblock: Superblock,
     files: Vec<Arc<dyn File>>,

@@ -12,11 +12,11 @@
 //! Locks: the mutex is for memory work only and innermost. Visits last from latch to latch, never
 //! over I/O, so limbo is short.
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use terrace_io::lock::{Mutex, Mutexes};
 
 /// Counters are spread so that threads do not share a cache line.
 const SHARDS: usize = 16;
@@ -30,7 +30,7 @@ pub struct Limbo {
     epoch: AtomicU64,
     visits: [Shard; SHARDS],
     /// Page and the epoch it was freed in, oldest first.
-    waiting: Mutex<VecDeque<(u32, u64)>>,
+    waiting: Mutex<VecDeque<(u32, u64)>, { Mutexes::SpacePages as u8 }>,
 }
 
 /// A traversal under way. Ends when dropped.

@@ -12,10 +12,10 @@ mod past;
 
 use crate::row::TxnId;
 use hashbrown::HashMap;
-use parking_lot::{Mutex, RwLock};
 use past::{End, Past};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
@@ -41,16 +41,16 @@ pub struct Ids {
     next: AtomicU64,
     /// The newest number that views may take.
     published: AtomicU64,
-    known: RwLock<Known>,
+    known: RwLock<Known, { RwLocks::Transactions as u8 }>,
     /// All below are committed and visible to every view, or never were.
     low: AtomicU64,
     /// Open views and how many have each, in order.
-    views: Mutex<VecDeque<(u64, u32)>>,
+    views: Mutex<VecDeque<(u64, u32)>, { Mutexes::Views as u8 }>,
     /// Transactions that ended since [`Ids::settle`] last looked.
     ended: AtomicU64,
     /// The oldest view when [`Ids::settle`] last passed over all that are known.
     settled: AtomicU64,
-    pub order: Mutex<()>,
+    pub order: Mutex<(), { Mutexes::CommitOrder as u8 }>,
 }
 
 impl Ids {

@@ -35,10 +35,10 @@ use crate::version::Reader;
 use cancel::Cancel;
 use hashbrown::HashSet;
 use history::Past;
-use parking_lot::Mutex;
 pub(crate) use state::State;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::page::{Glsn, SpaceId};
 use terrace_tier::redo::{LogError, Urgency};
 
@@ -77,7 +77,7 @@ pub struct Txn {
     cancel: Arc<Cancel>,
     /// Has an owner that is told of waits. Set and unset by who runs the transaction.
     owned: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<State, { Mutexes::Transaction as u8 }>,
     /// Its part in temporary tables, once it has one (`temporary`).
     side: OnceLock<Arc<Txn>>,
 }

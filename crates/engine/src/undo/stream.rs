@@ -5,8 +5,8 @@ use super::record::{self, RECORD_MAX, Record};
 use crate::btree::TreeError;
 use crate::error::{Error, Result};
 use crate::space::{self, ALLOCATION_FRAMES, Content, Space};
-use parking_lot::Mutex;
 use std::sync::Arc;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::Event;
 use terrace_tier::mtr::Mtr;
 use terrace_tier::page::{PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
@@ -54,8 +54,8 @@ pub struct Streams {
     pages: Arc<Pages>,
     space: Space,
     directory: Pin,
-    idle: Mutex<Vec<Stream>>,
-    unused: Mutex<Vec<usize>>,
+    idle: Mutex<Vec<Stream>, { Mutexes::UndoStreams as u8 }>,
+    unused: Mutex<Vec<usize>, { Mutexes::UndoStreams as u8 }>,
     given_back: Event,
 }
 

@@ -6,10 +6,10 @@ use super::{Inner, Map, MapError, MapPage};
 use crate::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::redo::{self, Redo};
 use hashbrown::HashMap;
-use parking_lot::RwLock;
 use std::sync::Arc;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError, File, Op};
+use terrace_io::lock::RwLock;
 use terrace_io::sched::Event;
 
 /// The map's file on the volume.

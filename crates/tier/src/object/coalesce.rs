@@ -13,11 +13,11 @@
 use crate::map::InObject;
 use crate::object::key::ObjectKey;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Sched};
 
 /// With fewer requests than this under way, each miss has its own. S3 answers 5,500 a second for a prefix; at 25 to 30
@@ -66,7 +66,7 @@ enum Answer {
 struct Seat {
     at: InObject,
     answered: Event,
-    answer: Mutex<Option<Answer>>,
+    answer: Mutex<Option<Answer>, { Mutexes::ObjectReads as u8 }>,
 }
 
 impl Seat {
@@ -90,7 +90,7 @@ pub struct Coalescer {
     patience: Nanos,
     /// Bytes that spans may still take.
     room: Arc<AtomicUsize>,
-    state: Mutex<State>,
+    state: Mutex<State, { Mutexes::ObjectReads as u8 }>,
 }
 
 /// How a page is fetched.

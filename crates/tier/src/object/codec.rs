@@ -20,8 +20,8 @@
 use crate::map::entry::LENGTH_UNIT;
 use crate::page::{PAGE_SIZE, SpaceId};
 use hashbrown::HashMap;
-use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
 use zstd::bulk::{Compressor, Decompressor};
 
 /// Bytes before a compressed page's own.
@@ -68,7 +68,7 @@ impl Codec {
 #[derive(Debug)]
 pub struct Codecs {
     fallback: AtomicU8,
-    own: RwLock<HashMap<SpaceId, Codec>>,
+    own: RwLock<HashMap<SpaceId, Codec>, { RwLocks::Codecs as u8 }>,
 }
 
 impl Codecs {
@@ -128,14 +128,14 @@ pub struct PackCounters {
 /// The codecs at work, with states that are used again. Locks: `packers` and `unpackers`, to take and give one.
 #[derive(Default)]
 pub struct Packer {
-    packers: Mutex<Vec<Compressor<'static>>>,
-    unpackers: Mutex<Vec<Decompressor<'static>>>,
+    packers: Mutex<Vec<Compressor<'static>>, { Mutexes::Codecs as u8 }>,
+    unpackers: Mutex<Vec<Decompressor<'static>>, { Mutexes::Codecs as u8 }>,
     pub counters: PackCounters,
 }
 
 /// Runs `work` with a state of a codec; None if the machine has no memory for it.
 fn with<T, R>(
-    kept: &Mutex<Vec<T>>,
+    kept: &Mutex<Vec<T>, { Mutexes::Codecs as u8 }>,
     make: impl Fn() -> Option<T>,
     work: impl FnOnce(&mut T) -> R,
 ) -> Option<R> {

@@ -15,7 +15,7 @@ use crate::below::{Tier, TurnNo};
 use crate::map::Located;
 use crate::page::{PAGE_SIZE, PageId, SpaceId};
 use crate::quota::{Rules, Table};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Mutexes};
 use hashbrown::HashMap;
 use std::sync::Arc;
 use terrace_io::World;
@@ -25,7 +25,7 @@ use terrace_io::clock::Nanos;
 pub(super) struct Limits {
     world: World,
     rules: Arc<Rules>,
-    turns: Mutex<Turns>,
+    turns: Mutex<Turns, { Mutexes::Limits as u8 }>,
 }
 
 #[derive(Default)]

@@ -23,7 +23,7 @@ use crate::flush::dirty_limit;
 use crate::frame::FrameNo;
 use crate::page::PAGE_SIZE;
 use crate::planted;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Mutexes};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,7 +66,7 @@ pub(crate) struct Lending {
     /// Frames that are out of circulation: as many as `Free::lent` has.
     frames: AtomicUsize,
     /// Held while frames go out of circulation or come back: where the next ones are taken, below this one. 0: from the end.
-    turn: Mutex<usize>,
+    turn: Mutex<usize, { Mutexes::PoolLoans as u8 }>,
     /// What the frames in circulation take.
     shown: Held,
 }

@@ -13,9 +13,9 @@ use super::Pool;
 use crate::frame::FrameNo;
 use crate::ghost::spread;
 use crate::page::{PageId, SpaceId};
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_cost::{Curve, Shards};
+use terrace_io::lock::{Mutex, Mutexes};
 
 /// Sampled pages, at the most.
 const SAMPLES_MAX: usize = 8192;
@@ -37,7 +37,7 @@ impl Seen {
 }
 
 pub(super) struct Sample {
-    seen: Mutex<Seen>,
+    seen: Mutex<Seen, { Mutexes::PoolSamples as u8 }>,
     /// Pages whose hash is below it are sampled.
     threshold: AtomicU64,
     /// Notes that found the sample busy.

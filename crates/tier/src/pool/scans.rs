@@ -11,7 +11,7 @@
 //! Locks: `streams` and `queue`, for memory work only.
 
 use crate::page::{BLOCK_PAGES, PageId, SpaceId};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Mutexes};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -83,11 +83,11 @@ impl Streams {
 
 #[derive(Default)]
 pub(crate) struct Scans {
-    streams: Mutex<Streams>,
+    streams: Mutex<Streams, { Mutexes::PoolScans as u8 }>,
     /// The mark of each stream, and how many there are: read by each page of a scan, without the lock.
     marks: [AtomicU64; STREAMS],
     marked: AtomicUsize,
-    queue: Mutex<VecDeque<Stretch>>,
+    queue: Mutex<VecDeque<Stretch>, { Mutexes::PoolScans as u8 }>,
     /// A stretch is to be fetched.
     pub wanted: Arc<Event>,
 }

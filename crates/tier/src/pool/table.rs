@@ -11,7 +11,7 @@
 use crate::frame::{Arena, FrameNo};
 use crate::growing::Growing;
 use crate::page::PageId;
-use crate::sync::{AtomicU32, Mutex};
+use crate::sync::{AtomicU32, Mutex, Mutexes};
 use std::sync::atomic::Ordering;
 
 /// A power of two.
@@ -29,7 +29,7 @@ pub(super) struct Table {
 
 #[derive(Default)]
 #[repr(align(64))]
-struct Lock(Mutex<()>);
+struct Lock(Mutex<(), { Mutexes::PoolTable as u8 }>);
 
 fn hash(id: PageId) -> u64 {
     id.as_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15)

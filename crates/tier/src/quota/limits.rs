@@ -9,9 +9,9 @@
 
 use super::{Limit, TableRule};
 use crate::below::Tier;
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::clock::Nanos;
+use terrace_io::lock::{Mutex, Mutexes};
 
 /// What a bucket holds at the most: the tokens of a tenth of a second.
 const BURST: Nanos = 100_000_000;
@@ -76,13 +76,15 @@ struct Buckets {
     bytes: Bucket,
 }
 
+type Shared = Mutex<Buckets, { Mutexes::Limits as u8 }>;
+
 /// A table's rules at work.
 #[derive(Debug, Default)]
 pub struct Table {
     pub id: u32,
     pub rule: TableRule,
-    reads: [Mutex<Buckets>; 3],
-    writes: [Mutex<Buckets>; 3],
+    reads: [Shared; 3],
+    writes: [Shared; 3],
     /// Reads that waited, and how long in all.
     pub waits: AtomicU64,
     pub wait_nanos: AtomicU64,
@@ -112,7 +114,7 @@ impl Table {
         self.limit(tier).is_some()
     }
 
-    fn limit(&self, tier: Tier) -> Option<(&Mutex<Buckets>, Limit)> {
+    fn limit(&self, tier: Tier) -> Option<(&Shared, Limit)> {
         let (at, limit) = match tier {
             Tier::Flash => (0, self.rule.flash_limit),
             Tier::Volume => (1, self.rule.volume_limit),
@@ -166,7 +168,7 @@ impl Table {
         [Tier::Flash, Tier::Volume, Tier::Object].into_iter().any(|tier| self.write_limit(tier).is_some())
     }
 
-    fn write_limit(&self, tier: Tier) -> Option<(&Mutex<Buckets>, Limit)> {
+    fn write_limit(&self, tier: Tier) -> Option<(&Shared, Limit)> {
         let (at, limit) = match tier {
             Tier::Flash => (0, self.rule.flash_writes),
             Tier::Volume => (1, self.rule.volume_writes),

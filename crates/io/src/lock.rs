@@ -1,0 +1,148 @@
+//! Mutexes and read-write locks with names, so that who waits for one is shown ([`observe`]).
+//!
+//! They are `parking_lot`'s. A lock is tried first: who gets it so is not told of, and with no more work than a look at the
+//! word that it then exchanges. Who does not is shown from there until it has the lock.
+//!
+//! A name is part of the type ([`Mutexes`], [`RwLocks`]), so a lock is no larger for it. All locks of one name are one to those who look.
+//!
+//! Locks that nobody waits for long or often have no name and are `parking_lot`'s own: those of one statement's work, of a start, of the devices.
+
+mod names;
+
+pub use names::{Mutexes, RwLocks};
+
+use crate::observe;
+use parking_lot::lock_api;
+
+/// What a thread waits for, and how it wants to have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    Mutex(Mutexes),
+    Shared(RwLocks),
+    Exclusive(RwLocks),
+}
+
+/// A mutex whose name is the one of [`Mutexes`] with this number.
+pub type Mutex<T, const NAME: u8> = lock_api::Mutex<RawMutex<NAME>, T>;
+pub type MutexGuard<'a, T, const NAME: u8> = lock_api::MutexGuard<'a, RawMutex<NAME>, T>;
+/// A lock whose name is the one of [`RwLocks`] with this number.
+pub type RwLock<T, const NAME: u8> = lock_api::RwLock<RawRwLock<NAME>, T>;
+
+pub struct RawMutex<const NAME: u8>(parking_lot::RawMutex);
+
+impl<const NAME: u8> RawMutex<NAME> {
+    const NAMED: Mutexes = Mutexes::ALL[NAME as usize];
+
+    #[cold]
+    fn wait(&self) {
+        let _shown = observe::lock(Wanted::Mutex(Self::NAMED));
+        lock_api::RawMutex::lock(&self.0);
+    }
+}
+
+// SAFETY: whoever has this lock has the one inside, which excludes as it should.
+unsafe impl<const NAME: u8> lock_api::RawMutex for RawMutex<NAME> {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = RawMutex(lock_api::RawMutex::INIT);
+    type GuardMarker = <parking_lot::RawMutex as lock_api::RawMutex>::GuardMarker;
+
+    #[inline]
+    fn lock(&self) {
+        if !self.0.try_lock() {
+            self.wait();
+        }
+    }
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.0.try_lock()
+    }
+    #[inline]
+    unsafe fn unlock(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.unlock() }
+    }
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+}
+
+pub struct RawRwLock<const NAME: u8>(parking_lot::RawRwLock);
+
+impl<const NAME: u8> RawRwLock<NAME> {
+    const NAMED: RwLocks = RwLocks::ALL[NAME as usize];
+
+    #[cold]
+    fn wait_shared(&self) {
+        let _shown = observe::lock(Wanted::Shared(Self::NAMED));
+        lock_api::RawRwLock::lock_shared(&self.0);
+    }
+
+    #[cold]
+    fn wait_recursive(&self) {
+        let _shown = observe::lock(Wanted::Shared(Self::NAMED));
+        lock_api::RawRwLockRecursive::lock_shared_recursive(&self.0);
+    }
+
+    #[cold]
+    fn wait_exclusive(&self) {
+        let _shown = observe::lock(Wanted::Exclusive(Self::NAMED));
+        lock_api::RawRwLock::lock_exclusive(&self.0);
+    }
+}
+
+// SAFETY: as of `RawMutex`.
+unsafe impl<const NAME: u8> lock_api::RawRwLock for RawRwLock<NAME> {
+    #[allow(clippy::declare_interior_mutable_const)]
+    const INIT: Self = RawRwLock(lock_api::RawRwLock::INIT);
+    type GuardMarker = <parking_lot::RawRwLock as lock_api::RawRwLock>::GuardMarker;
+
+    #[inline]
+    fn lock_shared(&self) {
+        if !self.0.try_lock_shared() {
+            self.wait_shared();
+        }
+    }
+    #[inline]
+    fn try_lock_shared(&self) -> bool {
+        self.0.try_lock_shared()
+    }
+    #[inline]
+    unsafe fn unlock_shared(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.unlock_shared() }
+    }
+    #[inline]
+    fn lock_exclusive(&self) {
+        if !self.0.try_lock_exclusive() {
+            self.wait_exclusive();
+        }
+    }
+    #[inline]
+    fn try_lock_exclusive(&self) -> bool {
+        self.0.try_lock_exclusive()
+    }
+    #[inline]
+    unsafe fn unlock_exclusive(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.unlock_exclusive() }
+    }
+    #[inline]
+    fn is_locked(&self) -> bool {
+        self.0.is_locked()
+    }
+}
+
+// SAFETY: as of `RawMutex`.
+unsafe impl<const NAME: u8> lock_api::RawRwLockRecursive for RawRwLock<NAME> {
+    #[inline]
+    fn lock_shared_recursive(&self) {
+        if !self.0.try_lock_shared_recursive() {
+            self.wait_recursive();
+        }
+    }
+    #[inline]
+    fn try_lock_shared_recursive(&self) -> bool {
+        self.0.try_lock_shared_recursive()
+    }
+}
