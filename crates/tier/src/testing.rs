@@ -5,7 +5,7 @@ use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::page::{Glsn, PAGE_SIZE, PageId};
 use crate::pages::Pages;
 use crate::redo::{self, LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
-use crate::sync::Mutex;
+use crate::sync::{self, Mutexes};
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,9 @@ use terrace_io::World;
 use terrace_io::clock::{Clock, Nanos};
 use terrace_io::random::Random;
 use terrace_io::sched::{Event, Sched, Ticket, Woken, Worker, WorkerHandle};
+
+/// Whose name doesn't matter.
+type Mutex<T> = sync::Mutex<T, { Mutexes::Catalog as u8 }>;
 
 #[cfg(test)]
 pub mod odd_disk;

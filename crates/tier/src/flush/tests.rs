@@ -11,6 +11,7 @@ use crate::redo::Urgency;
 use crate::testing::HeldLog;
 use crate::testing::odd_disk::OddDisk;
 use crate::write_policy::WritePolicy;
+use parking_lot::Mutex;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use terrace_io::disk::Disk;

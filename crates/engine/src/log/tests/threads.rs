@@ -2,6 +2,7 @@
 
 use super::rig::{self, Rig};
 use super::*;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use terrace_tier::page::SpaceId;
 
