@@ -285,6 +285,14 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   return map_error(thd, code);
 }
 
+/* The server, which has the error, would make a warning of it that says something else. */
+void ha_terrace::print_error(int error, myf flags)
+{
+  if (error == HA_ERR_UNSUPPORTED && flags & ME_WARNING && ha_thd()->is_error())
+    return;
+  handler::print_error(error, flags);
+}
+
 int ha_terrace::delete_table(const char *name)
 {
   return drop(ha_thd(), name);
