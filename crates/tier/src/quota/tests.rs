@@ -59,7 +59,7 @@ fn no_choice_of_rules_lets_a_guarantee_be_broken() {
 fn contradictions_name_both_sides() {
     const PAGE: u64 = PAGE_SIZE as u64;
     let bytes = |min, max| TableRule { flash: Share { min, max }, ..TableRule::default() };
-    let rule = |min, max| bytes(min * PAGE, max * PAGE);
+    let rule = |min: u64, max: u64| bytes(min * PAGE, max * PAGE);
     let faults = |rule: TableRule, placement| rule.faults(&[placement]).join("; ");
     assert_eq!(faults(rule(1, 2), Placement::Default), "");
     assert_eq!(faults(rule(0, 0), Placement::None), "");
