@@ -15,11 +15,13 @@ def row(name, rates, unit, width, digits):
 
 
 def row_with_cpu(name, runs, width):
-    """As `row`, of runs that have a `rate` (statements a second) and `cpu` (seconds a statement). Returns the ratio of the rates and
-    that of the CPU, Terrace to InnoDB."""
+    """As `row`, of rounds in which each engine ran once: a `rate` (statements a second) and `cpu` (seconds a statement) each. Returns
+    the ratio of the rates and that of the CPU, Terrace to InnoDB: medians of the rounds' ratios, as the machine's speed drifts from
+    one round to the next."""
     def middle(engine, what):
         return statistics.median(run[what] for run in runs[engine])
-    rate, cpu = (middle("Terrace", what) / max(middle("InnoDB", what), 1e-9) for what in ("rate", "cpu"))
+    rate, cpu = (statistics.median(ours[what] / max(theirs[what], 1e-9) for ours, theirs in zip(runs["Terrace"], runs["InnoDB"]))
+                 for what in ("rate", "cpu"))
     sides = []
     for engine, each in runs.items():
         rates = [run["rate"] for run in each]

@@ -5,6 +5,8 @@
 //! take slots no faster than blocks sink. So nobody comes to the point where no slot is free and everybody stands
 //! until a block has gone, which is left as the last resort (`growth`, `Pool::wait_to_change`).
 //!
+//! Who holds locks waits for what he owes when his transaction has ended, unless that is much.
+//!
 //! In the same way those who change rows of a table with a limit of writes are slowed, and nobody else, while that limit holds pages of it back.
 //!
 //! A wait ends when the delay, as it is by then, has passed: it gets shorter while it lasts if blocks sink. Without
@@ -33,6 +35,9 @@ const DELAY: Nanos = 1_000_000;
 const DELAY_MAX: Nanos = 1_000_000_000;
 /// Delays are added up until a wait of so long is worth it.
 const WAIT: Nanos = 1_000_000;
+/// One who holds locks owes so much before he waits: what is less he pays when his transaction has ended, so that others who want
+/// his rows don't pay for him. A row that many want would else be had by one who waits, most of the time.
+const LATE: Nanos = 20_000_000;
 /// How often one who waits looks again.
 const LOOK: Nanos = 20_000_000;
 
@@ -146,19 +151,43 @@ impl Core {
         cost
     }
 
-    /// One more change to the table by a writer that owes so much already: it waits when that is enough.
-    /// Latches are not held; row locks may be, and neither flushing nor sinking waits for one.
-    pub fn keep_pace(&self, table: &Table, owed: &mut Nanos) {
+    /// One more change to the table by a writer that owes so much already: it waits when that is enough. Latches are not held; row
+    /// locks may be (`holds`), and neither flushing nor sinking waits for one.
+    pub fn keep_pace(&self, table: &Table, holds: bool, owed: &mut Nanos) {
         let for_slots = self.slot_delay();
         let cost = for_slots.max(self.limit_delay(table));
         *owed = if cost == 0 { 0 } else { *owed + cost };
-        if *owed < WAIT {
+        let is_limit = for_slots < cost;
+        let late = holds && !is_limit && !crate::planted::PACED_WITH_LOCKS.on();
+        if *owed < if late { LATE } else { WAIT } {
             return;
         }
         let wait = std::mem::take(owed);
+        let waited = self.wait_out(wait, || self.slot_delay().max(self.limit_delay(table)));
+        if is_limit {
+            self.limiting(table).iter().for_each(|limited| limited.waited_to_write(waited));
+        } else {
+            self.count_pace(waited);
+        }
+    }
+
+    /// What a transaction that has ended still owes for its changes. Less than 20 ms.
+    pub fn pay_late(&self, owed: Nanos) {
+        if owed >= WAIT && self.slot_delay() > 0 {
+            self.count_pace(self.wait_out(owed, || self.slot_delay()));
+        }
+    }
+
+    fn count_pace(&self, waited: Nanos) {
+        self.pace.waits.fetch_add(1, Ordering::Relaxed);
+        self.pace.nanos.fetch_add(waited, Ordering::Relaxed);
+    }
+
+    /// Waits so long, or less if changes come to `cost` less meanwhile. Returns how long.
+    fn wait_out(&self, wait: Nanos, cost: impl Fn() -> Nanos) -> Nanos {
         let (map, world) = (&self.storage.map, &self.storage.world);
         map.slots_wanted.notify();
-        if for_slots > 0 && map.slots_to_come() == 0 {
+        if self.slot_delay() > 0 && map.slots_to_come() == 0 {
             // New pages sink when they have been flushed.
             self.storage.flusher.request(self.storage.log.appended());
         }
@@ -167,20 +196,13 @@ impl Core {
         loop {
             let freed = map.slots_freed.ticket();
             let passed = world.clock.now().saturating_sub(since);
-            let cost = self.slot_delay().max(self.limit_delay(table));
-            let left = wait.min(cost.max(WAIT)).saturating_sub(passed);
+            let left = wait.min(cost().max(WAIT)).saturating_sub(passed);
             if left == 0 || cancel::asked() {
                 break;
             }
             world.sched.wait(&map.slots_freed, freed, Some(left.min(LOOK)));
         }
-        let waited = world.clock.now().saturating_sub(since);
-        if for_slots < cost {
-            self.limiting(table).iter().for_each(|limited| limited.waited_to_write(waited));
-            return;
-        }
-        self.pace.waits.fetch_add(1, Ordering::Relaxed);
-        self.pace.nanos.fetch_add(waited, Ordering::Relaxed);
+        world.clock.now().saturating_sub(since)
     }
 }
 

@@ -60,6 +60,8 @@ pub static SUPERBLOCK_OVERWRITTEN: Switch = Switch::new();
 pub static GAP_IGNORED: Switch = Switch::new();
 /// Writers take slots as fast as they can, until none is free.
 pub static WRITERS_NOT_PACED: Switch = Switch::new();
+/// Writers wait for slots with the locks that they hold, however little they owe.
+pub static PACED_WITH_LOCKS: Switch = Switch::new();
 /// Builds in bulk take the slots that small writers are slowed for.
 pub static NO_WAY_GIVEN: Switch = Switch::new();
 /// Writers are slowed for slots that sinking cannot free.

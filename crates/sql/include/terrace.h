@@ -894,7 +894,8 @@ int32_t terrace_txn_commit(terrace_txn *txn,
 // Waits until the commit is durable, and frees the ticket, whatever is returned. Null is fine.
 int32_t terrace_ticket_wait(terrace_ticket *ticket);
 
-// Frees the ticket without waiting; null is fine.
+// Frees the ticket without waiting for the volume; null is fine. Who made changes while the object buffer was nearly full waits a moment, as
+// `terrace_ticket_wait` does, too.
 void terrace_ticket_close(terrace_ticket *ticket);
 
 // Undoes everything and ends the transaction.

@@ -325,7 +325,8 @@ pub unsafe extern "C" fn terrace_ticket_wait(ticket: *mut TerraceTicket) -> i32 
     })
 }
 
-/// Frees the ticket without waiting; null is fine.
+/// Frees the ticket without waiting for the volume; null is fine. Who made changes while the object buffer was nearly full waits a moment, as
+/// `terrace_ticket_wait` does, too.
 ///
 /// # Safety
 /// As `terrace_ticket_wait`.
@@ -333,7 +334,8 @@ pub unsafe extern "C" fn terrace_ticket_wait(ticket: *mut TerraceTicket) -> i32 
 pub unsafe extern "C" fn terrace_ticket_close(ticket: *mut TerraceTicket) {
     if !ticket.is_null() {
         // SAFETY: the caller's promise.
-        drop(unsafe { Box::from_raw(ticket) });
+        let ticket = unsafe { Box::from_raw(ticket) };
+        ticket.ticket.keep_pace();
     }
 }
 

@@ -18,7 +18,7 @@
 //!
 //! Not here: writing images (`flush`, `sink`), reading them (`path`).
 
-mod buffered;
+pub(crate) mod buffered;
 mod clean;
 pub mod entry;
 pub mod home;

@@ -356,20 +356,19 @@ impl Sinker {
     fn next(&self) -> Option<(BlockId, Reason)> {
         let map = &self.mover.map;
         let (now, end) = (self.world.clock.now(), self.mover.redo.appended());
-        let (cooled_before, recent_after) = {
+        let cooled_before = {
             let mut state = self.state.lock();
             if let Some(next) = self.take_planned(&mut state) {
                 return Some(next);
             }
-            (state.ages.sample(now, end), state.ages.recent())
+            state.ages.sample(now, end)
         };
         let cooled_before = if self.room_only.load(Ordering::Relaxed) { 0 } else { cooled_before };
         let (slots, free) = map.slots_to_aim_at();
         // New pages in memory will take slots. Writers are slowed by what is left after them (the engine's pace), so
         // there is work to do as soon as anybody is.
         let free = free.saturating_sub(self.mover.pool.homeless() as u32);
-        let recent_after = if self.defers { recent_after } else { Glsn::MAX };
-        let pressure = Pressure { slots, free, cooled_before, recent_after };
+        let pressure = Pressure { slots, free, cooled_before, defers: self.defers };
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();
         let state = &mut *state;

@@ -61,6 +61,41 @@ fn what_sank_is_read_from_the_slots_that_it_left_until_they_are_given_out() {
     assert_eq!(requests(), 35);
 }
 
+/// The same of pages that are read together, as those of a large value are.
+#[test]
+fn what_sank_together_is_read_together_from_the_slots_that_it_left() {
+    let rig = Rig::new(1, 128);
+    rig.run.map.keep_clean_copies(128);
+    let counters = &rig.run.path.counters;
+    let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let counts = || (rig.store.requests(Purpose::BlockRead), get(&counters.object), get(&counters.clean));
+    let read = |from: u32, count: u32| {
+        rig.run.pages.prefetch(page_of(0, from), count);
+        for id in (from..from + count).map(|i| page_of(0, i)) {
+            let page =
+                rig.run.pages.try_read(id, Access::Normal).unwrap_or_else(|| panic!("{id} did not come"));
+            assert_eq!(page.page().all(), &rig::image(id, rig.version(id).unwrap()).0[..], "page {id}");
+        }
+    };
+    (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    // 28 slots were never used, and then those of the first 32 pages are given out.
+    (0..60).for_each(|i| assert!(rig.flush(page_of(1, i))));
+    read(30, 5);
+    assert_eq!(counts(), (1, 2, 3), "two pages with one request, three from their slots");
+    // An image that is not the page's is not served.
+    let Some(slot) = rig.run.map.clean_copy(page_of(0, 41), rig.tag(page_of(0, 41))) else { panic!() };
+    rig.run.buffer.write_many(&[slot], &rig::image(page_of(0, 97), 1).0).unwrap();
+    let copies = rig.run.map.clean_copies();
+    read(40, 4);
+    assert_eq!((counts(), rig.run.map.clean_copies()), ((2, 3, 6), copies - 1));
+    // Nor is the store asked.
+    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    read(50, 4);
+    assert_eq!(counts(), (2, 3, 10));
+    assert_eq!(get(&counters.volume), get(&counters.clean));
+}
+
 #[test]
 fn a_scan_brings_the_pages_behind_along_in_one_request() {
     let rig = Rig::new(1, 200);

@@ -86,6 +86,8 @@ pub struct Txn {
 pub struct Ticket {
     core: Arc<Core>,
     end: Glsn,
+    /// What the transaction owes for slots, in nanoseconds.
+    owed: u64,
 }
 
 impl Ticket {
@@ -98,7 +100,13 @@ impl Ticket {
         if self.end > 0 && !crate::planted::TICKET_NOT_WAITED.on() {
             self.core.streams.pages().redo().make_durable(self.end)?;
         }
+        self.keep_pace();
         Ok(())
+    }
+
+    /// Waits as one has to who changed rows while the object buffer was nearly full, and has not waited yet: less than 20 ms. `wait` does so, too.
+    pub fn keep_pace(&self) {
+        self.core.pay_late(self.owed);
     }
 
     /// Returns without waiting; `done` is called once when the commit is durable, or when that fails: at once, or by the
@@ -419,7 +427,7 @@ impl Txn {
         }
         self.finish(&mut state);
         self.core.counters.committed.fetch_add(1, Ordering::Relaxed);
-        Ok(Ticket { core: self.core.clone(), end })
+        Ok(Ticket { core: self.core.clone(), end, owed: state.owed_for_slots })
     }
 
     pub fn rollback(&self) -> Result<()> {

@@ -120,7 +120,8 @@ impl Txn {
     /// Waits for purge and for slots, if they are late, as one more change has to.
     fn pay(&self, state: &mut State, table: &Table) {
         self.core.slow_down(&mut state.owed);
-        self.core.keep_pace(table, &mut state.owed_for_slots);
+        let holds = state.id != 0 || state.locked > 0;
+        self.core.keep_pace(table, holds, &mut state.owed_for_slots);
     }
 
     fn put_row(&self, state: &mut State, table: &Table, key: &[u8], row: Row<'_>, there: bool) -> Result<()> {

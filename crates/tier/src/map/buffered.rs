@@ -16,15 +16,22 @@ pub struct BufferedBlock {
     pub slots: u32,
     /// End of the record that gave one of its pages a slot last.
     pub last_change: Glsn,
-    /// Flushes of pages that had a slot already: how often it was written again since it came here.
+    /// Slots that pages of all blocks have taken since it came here, or since it sank last.
+    pub age: u64,
+    /// Flushes of pages that had a slot already in that time, and how many pages they were.
     pub rewrites: u32,
+    pub rewritten: u32,
 }
 
 #[derive(Default)]
 struct Block {
     slots: u32,
     last_change: Glsn,
+    /// Slots taken before it came here, or sank last.
+    since: u64,
     rewrites: u32,
+    /// A bit for each page that was flushed again.
+    rewritten: u128,
     /// A bit for each page that was read in its slot since pages of the block gave up theirs.
     read: [AtomicU64; 2],
 }
@@ -34,25 +41,31 @@ pub(crate) struct Buffered {
     blocks: HashMap<BlockId, Block>,
     /// Blocks here whose space sinks.
     sinking: usize,
+    /// Slots that they have taken, ever.
+    taken: u64,
     /// Their slots, and those of the others.
     sinking_slots: u32,
     staying_slots: u32,
 }
 
 impl Buffered {
-    /// A page of the block was flushed; `new` if it had no slot before. True if the block is the first
+    /// The page at place `i` of the block was flushed; `new` if it had no slot before. True if the block is the first
     /// that could be sunk.
-    pub fn flushed(&mut self, block: BlockId, new: bool, end: Glsn) -> bool {
-        let mut first = false;
+    pub fn flushed(&mut self, block: BlockId, i: usize, new: bool, end: Glsn) -> bool {
+        let (mut first, sinks) = (false, block.space.sinks());
         let entry = self.blocks.entry(block).or_insert_with(|| {
-            self.sinking += usize::from(block.space.sinks());
-            first = block.space.sinks() && self.sinking == 1;
-            Block::default()
+            self.sinking += usize::from(sinks);
+            first = sinks && self.sinking == 1;
+            Block { since: self.taken, ..Block::default() }
         });
-        entry.slots += u32::from(new);
-        let slots = if block.space.sinks() { &mut self.sinking_slots } else { &mut self.staying_slots };
-        *slots += u32::from(new);
-        entry.rewrites = entry.rewrites.saturating_add(u32::from(!new));
+        if new {
+            entry.slots += 1;
+            *(if sinks { &mut self.sinking_slots } else { &mut self.staying_slots }) += 1;
+            self.taken += u64::from(sinks);
+        } else {
+            entry.rewrites = entry.rewrites.saturating_add(1);
+            entry.rewritten |= 1 << i;
+        }
         entry.last_change = entry.last_change.max(end);
         first
     }
@@ -60,7 +73,8 @@ impl Buffered {
     /// The block has sunk: so many pages of it gave up their slots.
     pub fn cleaned(&mut self, block: BlockId, pages: u32) {
         if let Some(entry) = self.blocks.get_mut(&block) {
-            entry.read.iter_mut().for_each(|read| *read.get_mut() = 0);
+            let read = Default::default();
+            *entry = Block { since: self.taken, rewrites: 0, rewritten: 0, read, ..*entry };
         }
         self.gave_up(block, pages);
     }
@@ -115,7 +129,9 @@ impl Buffered {
             block: *block,
             slots: of.slots,
             last_change: of.last_change,
+            age: self.taken - of.since,
             rewrites: of.rewrites,
+            rewritten: of.rewritten.count_ones(),
         };
         self.blocks.iter().map(each).collect()
     }

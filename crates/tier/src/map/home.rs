@@ -130,12 +130,9 @@ impl Loading {
                 if let Some((i, what)) = entry.fault() {
                     return corrupt(format!("in its entry {index} page {i} {what}"));
                 }
-                for slot in (0..BLOCK_PAGES as usize).filter_map(|i| entry.slot(i)) {
-                    inner.buffered.flushed(
-                        BlockId { space: owner.0, block: owner.1 * ENTRIES + index },
-                        true,
-                        page.lsn(),
-                    );
+                let block = BlockId { space: owner.0, block: owner.1 * ENTRIES + index };
+                for (i, slot) in (0..BLOCK_PAGES as usize).filter_map(|i| Some((i, entry.slot(i)?))) {
+                    inner.buffered.flushed(block, i, true, page.lsn());
                     if !inner.slots.claim(slot) {
                         let what = format!(
                             "slot {} is named twice, or lies beyond the object buffer of {slots} slots",

@@ -124,7 +124,7 @@ impl Map {
             let number = inner.page_for(id.space, group, &mut ops);
             let before = inner.entry(number, index).slot(id.in_block());
             released.extend(before);
-            flushed.push((id.block(), before.is_none()));
+            flushed.push((*id, before.is_none()));
             entry::set_slot(&mut inner.page_mut(number, &mut ops), index, id.in_block(), *slot, *tag);
         }
         if ops.is_empty() {
@@ -134,10 +134,9 @@ impl Map {
         let range = self.log(&mut inner, &mut room, ops);
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
         let mut first = false;
-        for (block, new) in flushed {
-            // A page that only moves keeps its block no warmer than it was.
-            let end = if from.is_some() { 0 } else { range.end };
-            first |= inner.buffered.flushed(block, new, end);
+        // Pages that only move keep their blocks as warm as they were.
+        for (id, new) in flushed.into_iter().filter(|_| from.is_none()) {
+            first |= inner.buffered.flushed(id.block(), id.in_block(), new, range.end);
         }
         drop(inner);
         if first {

@@ -197,16 +197,17 @@ impl Packer {
         count(&self.counters.stored_bytes, length);
     }
 
-    /// Puts the stored body that an image was made of in its place, if this codec made it: what `pack` would do again.
-    /// Returns its length.
-    pub fn take_over(&self, codec: Codec, body: &[u8], image: &mut [u8]) -> Option<usize> {
-        let same = codec != Codec::None && body.len() < PAGE_SIZE && body[0] == codec as u8;
-        same.then(|| {
-            image[..body.len()].copy_from_slice(body);
-            self.count(true, body.len());
+    /// Whether a page's stored body is what this codec makes of it: what `pack` would do again. It is counted as packed.
+    pub fn takes_over(&self, codec: Codec, body: &[u8]) -> bool {
+        let same = match codec {
+            Codec::None => body.len() == PAGE_SIZE,
+            _ => body.len() < PAGE_SIZE && body[0] == codec as u8,
+        };
+        if same {
+            self.count(codec != Codec::None, body.len());
             self.counters.taken_over.fetch_add(1, Ordering::Relaxed);
-            body.len()
-        })
+        }
+        same
     }
 
     /// The image from its stored body, whose bytes are checked. After an error `image` holds anything.

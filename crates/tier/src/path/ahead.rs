@@ -99,19 +99,25 @@ impl Path {
             ids.iter().map(|id| Err(ReadError::Absent(*id))).collect();
         let mut targets: Vec<Option<&mut [u8]>> = images.iter_mut().map(|image| Some(&mut **image)).collect();
         let parts: Vec<&mut [u8]> = together.iter().filter_map(|(i, _)| targets[*i].take()).collect();
-        let (tier, read) = match flash {
-            Some(flash) => (Tier::Flash, self.read_flash(flash, ids, &together, parts)),
-            None => self.read_together(ids, &together, parts),
+        let read = match flash {
+            Some(flash) => self.read_flash(flash, ids, &together, parts),
+            None if first.slot.is_some() => self.read_slots(ids, &together, parts),
+            None => self.read_sunk(ids, &together, parts),
         };
         for ((i, home), read) in together.iter().zip(read) {
             let (id, image) = (ids[*i], &mut *images[*i]);
-            let checked = |image: &[u8]| match tier {
-                Tier::Flash => Ok(()), // by itself
-                _ => {
-                    page::check(image, id, Some(home.tag)).map_err(|bad| ReadError::Corrupt { id, tier, bad })
+            results[*i] = read.and_then(|tier| {
+                // What came from flash, or from a slot that is free, was looked at there.
+                let unseen = tier == Tier::Object || first.slot.is_some() && tier == Tier::Volume;
+                if unseen {
+                    page::check(image, id, Some(home.tag)).map_err(|bad| ReadError::Corrupt {
+                        id,
+                        tier,
+                        bad,
+                    })?;
                 }
-            };
-            results[*i] = read.and_then(|()| checked(image)).and_then(|()| self.with_redo(id, tier, image));
+                self.with_redo(id, tier, image)
+            });
         }
         if results[0].is_err() {
             results[0] = self.fetch(ids[0], images[0]);
@@ -126,41 +132,95 @@ impl Path {
         ids: &[PageId],
         pages: &[(usize, Home)],
         mut images: Vec<&mut [u8]>,
-    ) -> Vec<Result<(), ReadError>> {
+    ) -> Vec<Result<Tier, ReadError>> {
         self.spend(ids[0], Tier::Flash, pages.len() as u64);
         let wanted: Vec<(PageId, Tag)> = pages.iter().map(|(i, home)| (ids[*i], home.tag)).collect();
         let found = flash.find_many(&wanted, &mut images);
         let count = found.iter().filter(|found| **found).count() as u64;
         self.counters.flash.fetch_add(count, Ordering::Relaxed);
         let read = found.into_iter().zip(wanted);
-        read.map(|(found, (id, _))| if found { Ok(()) } else { Err(ReadError::Absent(id)) }).collect()
+        read.map(|(found, (id, _))| if found { Ok(Tier::Flash) } else { Err(ReadError::Absent(id)) })
+            .collect()
     }
 
-    fn read_together(
+    /// The pages, all of which have slots.
+    fn read_slots(
         &self,
         ids: &[PageId],
         pages: &[(usize, Home)],
         images: Vec<&mut [u8]>,
-    ) -> (Tier, Vec<Result<(), ReadError>>) {
-        let count = pages.len() as u64;
+    ) -> Vec<Result<Tier, ReadError>> {
         let slots: Vec<Slot> = pages.iter().filter_map(|(_, home)| home.slot).collect();
-        let tier = if slots.len() == pages.len() { Tier::Volume } else { Tier::Object };
-        self.spend(ids[0], tier, count);
-        if slots.len() == pages.len() {
-            self.counters.volume.fetch_add(count, Ordering::Relaxed);
-            let read = self.buffer.read_into(&slots, images).into_iter().zip(pages);
-            let failed = |i: usize, error| ReadError::Disk { id: ids[i], tier: Tier::Volume, error };
-            return (
-                Tier::Volume,
-                read.map(|(read, (i, _))| read.map_err(|error| failed(*i, error))).collect(),
-            );
+        self.spend(ids[0], Tier::Volume, slots.len() as u64);
+        self.counters.volume.fetch_add(slots.len() as u64, Ordering::Relaxed);
+        let read = self.buffer.read_into(&slots, images).into_iter().zip(pages);
+        let failed = |i: usize, error| ReadError::Disk { id: ids[i], tier: Tier::Volume, error };
+        read.map(|(read, (i, _))| read.map(|()| Tier::Volume).map_err(|error| failed(*i, error))).collect()
+    }
+
+    /// The pages, none of which has a slot: those whose image the slot still has that they left when they sank from there, the others from
+    /// their object, with one request.
+    fn read_sunk(
+        &self,
+        ids: &[PageId],
+        pages: &[(usize, Home)],
+        images: Vec<&mut [u8]>,
+    ) -> Vec<Result<Tier, ReadError>> {
+        let mut images: Vec<Option<&mut [u8]>> = images.into_iter().map(Some).collect();
+        let mut read = self.read_clean_copies(ids, pages, &mut images);
+        let (mut far, mut at, mut parts) = (Vec::new(), Vec::<InObject>::new(), Vec::new());
+        for (place, image) in images.into_iter().enumerate() {
+            let (Some(image), Some(object)) = (image, pages[place].1.object) else { continue };
+            far.push(place);
+            at.push(object);
+            parts.push(image);
         }
-        let at: Vec<InObject> = pages.iter().filter_map(|(_, home)| home.object).collect();
-        let Some(objects) = self.objects.as_ref().filter(|_| at.len() == pages.len()) else {
-            return (Tier::Object, pages.iter().map(|(i, _)| Err(ReadError::Absent(ids[*i]))).collect());
-        };
-        self.counters.object.fetch_add(count, Ordering::Relaxed);
-        let read = objects.read_pages(&at, images).into_iter().zip(pages);
-        (Tier::Object, read.map(|(read, (i, _))| read.map_err(|error| from_body(ids[*i], error))).collect())
+        let Some(objects) = self.objects.as_ref().filter(|_| !far.is_empty()) else { return read };
+        self.spend(ids[0], Tier::Object, far.len() as u64);
+        self.counters.object.fetch_add(far.len() as u64, Ordering::Relaxed);
+        for (place, result) in far.into_iter().zip(objects.read_pages(&at, parts)) {
+            let id = ids[pages[place].0];
+            read[place] = result.map(|()| Tier::Object).map_err(|error| from_body(id, error));
+        }
+        read
+    }
+
+    /// What free slots still have of the pages, looked at: these images are taken. The others are absent.
+    fn read_clean_copies(
+        &self,
+        ids: &[PageId],
+        pages: &[(usize, Home)],
+        images: &mut [Option<&mut [u8]>],
+    ) -> Vec<Result<Tier, ReadError>> {
+        let mut found = Vec::new();
+        for (place, (i, home)) in pages.iter().enumerate() {
+            if let Some(slot) = self.map.clean_copy(ids[*i], home.tag)
+                && let Some(image) = images[place].take()
+            {
+                found.push((place, slot, image));
+            }
+        }
+        let mut read: Vec<Result<Tier, ReadError>> =
+            pages.iter().map(|(i, _)| Err(ReadError::Absent(ids[*i]))).collect();
+        if found.is_empty() {
+            return read;
+        }
+        self.spend(ids[0], Tier::Volume, found.len() as u64);
+        let slots: Vec<Slot> = found.iter().map(|(_, slot, _)| *slot).collect();
+        let parts: Vec<&mut [u8]> = found.iter_mut().map(|(.., image)| &mut **image).collect();
+        let results = self.buffer.read_into(&slots, parts);
+        for ((place, slot, image), result) in found.into_iter().zip(results) {
+            let (i, home) = pages[place];
+            if result.is_ok() && page::check(image, ids[i], Some(home.tag)).is_ok() {
+                self.counters.clean.fetch_add(1, Ordering::Relaxed);
+                self.counters.volume.fetch_add(1, Ordering::Relaxed);
+                read[place] = Ok(Tier::Volume);
+            } else {
+                // Given out meanwhile, as a rule: the object has it.
+                self.map.no_clean_copy(ids[i], home.tag, slot);
+                images[place] = Some(image);
+            }
+        }
+        read
     }
 }

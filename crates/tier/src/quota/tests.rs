@@ -152,7 +152,9 @@ fn blocks_of_the_object_buffer_are_sorted_by_shares() {
         block: BlockId { space: SpaceId(space), block },
         slots,
         last_change,
+        age: 1,
         rewrites: 0,
+        rewritten: 0,
     };
     let page = PAGE_SIZE as u64;
     let share_of = |space: SpaceId| match space.0 {

@@ -32,6 +32,12 @@ pub(super) struct Gathered {
     pub snapshot_version: u64,
 }
 
+/// A page as it will be stored: so many bytes that were packed, behind those before them, or what the old object has of it.
+enum Body {
+    Packed(usize),
+    Stored(Bytes),
+}
+
 /// Which page failed, and how.
 type Failure = (usize, SinkError);
 /// Of each page that was asked of the old object, its body there, or why it doesn't come.
@@ -43,8 +49,8 @@ fn is_far(home: &Home) -> bool {
 }
 
 impl Mover {
-    /// Bytes that the block will take while it is gathered: what may be got of its old object, and what it will be packed to, which is a
-    /// guess by its old object or by all pages so far.
+    /// Bytes that the block will take while it is gathered: what may be got of its old object, which is put again as it is, and what the rest will be
+    /// packed to, which is a guess by its old object or by all pages so far.
     pub fn expected(&self, block: BlockId, codec: Codec) -> usize {
         let homes = self.map.block(block).homes;
         let far = homes.iter().flatten().filter(|home| is_far(home));
@@ -56,8 +62,10 @@ impl Mover {
             _ if objects.is_empty() => self.objects.packer.mean(),
             _ => objects.iter().sum::<usize>() / objects.len(),
         };
-        let packed = homes.iter().flatten().count() * (page + page / 8).min(PAGE_SIZE);
-        WINDOW_BYTES + bytes_of_bodies(&far) + packed
+        // Those of which the codec made nothing are tried again. (Which codec made a short one is not known here.)
+        let again = far.iter().filter(|at| (at.length == PAGE_SIZE) != (codec == Codec::None)).count();
+        let near = homes.iter().flatten().filter(|home| !is_far(home)).count();
+        WINDOW_BYTES + bytes_of_bodies(&far) + (near + again) * (page + page / 8).min(PAGE_SIZE)
     }
 
     /// Every page of the block. None if no page has a slot.
@@ -88,14 +96,14 @@ impl Mover {
         let mut stored = self.stored_bodies(block, state, &mut window[..PAGE_SIZE])?;
         let mut packed = AlignedBuf::zeroed(BLOCK_BYTES);
         let mut end = 0;
-        let mut lengths = Vec::with_capacity(PAGES);
+        let mut bodies = Vec::with_capacity(PAGES);
         for first in (0..state.homes.len()).step_by(WINDOW) {
             let homes = &state.homes[first..state.homes.len().min(first + WINDOW)];
             self.near_images(block, first, homes, &mut window)?;
             for (place, home) in homes.iter().enumerate() {
                 let (i, image) = (first + place, &mut window[place * PAGE_SIZE..][..PAGE_SIZE]);
-                let length = match home {
-                    None => 0,
+                let body = match home {
+                    None => Body::Packed(0),
                     Some(home) if is_far(home) => {
                         self.far_body(block, state, i, &mut stored, codec, image)?
                     }
@@ -103,20 +111,26 @@ impl Mover {
                         if state.were_read >> i & 1 == 1 {
                             self.offer(block, i, home.tag, image);
                         }
-                        self.objects.packer.pack(codec, image)
+                        Body::Packed(self.objects.packer.pack(codec, image))
                     }
                 };
-                packed[end..end + length].copy_from_slice(&image[..length]);
-                lengths.push(length);
-                end += length;
+                if let Body::Packed(length) = body {
+                    packed[end..end + length].copy_from_slice(&image[..length]);
+                    end += length;
+                }
+                bodies.push(body);
             }
         }
         packed.truncate(end);
         let mut rest = Bytes::from_owner(packed);
+        let mut take = |body| match body {
+            Body::Packed(length) => rest.split_to(length),
+            Body::Stored(bytes) => bytes,
+        };
         let tags = state.homes.iter().map(|home| home.map(|home| home.tag));
-        let pages = tags.zip(lengths).enumerate();
+        let pages = tags.zip(bodies).enumerate();
         Ok(Gathered {
-            pages: pages.filter_map(|(i, (tag, length))| Some((i, tag?, rest.split_to(length)))).collect(),
+            pages: pages.filter_map(|(i, (tag, body))| Some((i, tag?, take(body)))).collect(),
             taken: (0..state.homes.len())
                 .filter_map(|i| state.homes[i].filter(|home| !is_far(home)).map(|home| (i, home.tag)))
                 .collect(),
@@ -223,7 +237,7 @@ impl Mover {
         Ok(())
     }
 
-    /// Makes of `image` the body of the page at place `i`, which has no slot, and returns its length. One that the codec has made before is
+    /// The body of the page at place `i`, which has no slot; a packed one is in `image`. One that the codec has made before is
     /// stored again as it is, once its image has been looked at.
     fn far_body(
         &self,
@@ -233,14 +247,15 @@ impl Mover {
         stored: &mut Bodies,
         codec: Codec,
         image: &mut [u8],
-    ) -> Result<usize, Failure> {
+    ) -> Result<Body, Failure> {
         let (id, packer) = (block.page(i), &self.objects.packer);
-        let Some(tag) = state.homes[i].map(|home| home.tag) else { return Ok(0) };
+        let pack = |image: &mut [u8]| Body::Packed(packer.pack(codec, image));
+        let Some(tag) = state.homes[i].map(|home| home.tag) else { return Ok(Body::Packed(0)) };
         let near =
             |image: &mut [u8]| self.in_memory(block, i, tag, image) || self.on_flash(block, i, tag, image);
         if stored[i].is_none() {
             if near(image) {
-                return Ok(packer.pack(codec, image));
+                return Ok(pack(image));
             }
             // It has gone from there since, or never was there: so may those behind it.
             self.ask(block, state, i, stored)?;
@@ -251,10 +266,8 @@ impl Mover {
             Ok(body) => {
                 let unpacked = packer.unpack(&body, image).map_err(BadImage::Stored);
                 match unpacked.and_then(|()| page::check(image, id, Some(tag))) {
-                    Ok(()) => {
-                        let as_it_is = packer.take_over(codec, &body, image);
-                        return Ok(as_it_is.unwrap_or_else(|| packer.pack(codec, image)));
-                    }
+                    Ok(()) if packer.takes_over(codec, &body) => return Ok(Body::Stored(body)),
+                    Ok(()) => return Ok(pack(image)),
                     Err(bad) => SinkError::Corrupt { id, tier: Tier::Object, bad },
                 }
             }
@@ -264,7 +277,7 @@ impl Mover {
             return Err((i, error));
         }
         self.count_repair();
-        Ok(packer.pack(codec, image))
+        Ok(pack(image))
     }
 
     fn count_repair(&self) {

@@ -1,10 +1,8 @@
 //! What to sink: a pure policy. CloudJump III §4.2.4.
 //!
-//! Below the low watermark of free slots, enough blocks to come up to the high one: those with most
-//! pages first, because a block costs one PUT (and perhaps a GET) however many slots it frees; among
-//! blocks of like size the one that has been left alone longest, because a block that is still being
-//! written would have to be put again. Hot blocks, written again and again until a moment ago, are put off until no other
-//! frees a slot, however many pages they have: each put of one would be for nothing. Above it, blocks that have cooled, and nothing else: putting a
+//! Below the low watermark of free slots, enough blocks to come up to the high one: those first whose slots, times how long they will
+//! stay free, are most, because a block costs one PUT (and perhaps a GET) however many slots it frees, and what is written again soon
+//! takes its slot again ([`worth`]). Above it, blocks that have cooled, and nothing else: putting a
 //! warm block early buys nothing and costs requests.
 
 use crate::map::BufferedBlock;
@@ -21,8 +19,8 @@ pub struct Pressure {
     pub free: u32,
     /// A block last changed at or before this position has cooled.
     pub cooled_before: Glsn,
-    /// And one changed after this position was changed a moment ago.
-    pub recent_after: Glsn,
+    /// Blocks that are written again and again are put off. If not, the fullest go first.
+    pub defers: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,9 +45,18 @@ pub fn high(slots: u32) -> u32 {
     low(slots) / 2 * 3
 }
 
-/// Whether the block was changed a moment ago, and its pages have been written again as often as it has pages.
-fn is_hot(b: &BufferedBlock, p: Pressure) -> bool {
-    b.last_change > p.recent_after && b.rewrites >= b.slots.max(1)
+/// A slot stays free no longer than this many turns of the object buffer are looked ahead.
+const TURNS: u64 = 4;
+
+/// What sinking the block now brings: slots times how long they stay free, in slots that all blocks take meanwhile.
+///
+/// A page that came once in the block's time here will come again after as long a time. Those that were flushed again, `h` of them and
+/// `r` times in all, come `(h + r) / h` times as often. If each block came to the same worth whenever it sinks, no other order would do with fewer puts.
+fn worth(b: &BufferedBlock, slots: u32) -> u64 {
+    let hot = b.rewritten.min(b.slots);
+    let [cold, hot, often] = [b.slots - hot, hot, b.rewrites].map(u64::from);
+    let free = |time: u64| time.min(TURNS * u64::from(slots));
+    cold * free(b.age) + hot * free(b.age * hot / (hot + often).max(1))
 }
 
 /// Up to `max` blocks to sink now, best first, and why. Empty: nothing is to be done.
@@ -59,7 +66,10 @@ pub fn choose(p: Pressure, blocks: Vec<BufferedBlock>, max: usize) -> (Reason, V
     able.retain(|b| {
         b.block.space.sinks() && (reason == Reason::Watermark || b.last_change <= p.cooled_before)
     });
-    let order = |b: &BufferedBlock| (is_hot(b, p), Reverse(b.slots.max(1).ilog2()), b.last_change, b.block);
+    let order = |b: &BufferedBlock| {
+        let worth = if p.defers { worth(b, p.slots) } else { 0 };
+        (Reverse(worth), Reverse(b.slots), b.last_change, b.block)
+    };
     if able.len() > max {
         able.select_nth_unstable_by_key(max, order);
         able.truncate(max);
@@ -96,12 +106,6 @@ impl Ages {
     /// How long until the next sample is worth taking.
     pub fn rest(&self) -> Nanos {
         self.cool / SAMPLES + 1
-    }
-
-    /// The position up to which everything was written an eighth of the cooling time ago, or up to twice that. 0: not
-    /// known yet.
-    pub fn recent(&self) -> Glsn {
-        self.samples.iter().rev().nth(1).map_or(0, |(_, end)| *end)
     }
 
     /// The log ends at `end` now. Returns the position up to which everything was written at least

@@ -3,7 +3,8 @@ use crate::ghost::spread;
 use crate::page::{PageId, SpaceId};
 
 fn block(n: u32, slots: u32, last_change: Glsn) -> BufferedBlock {
-    BufferedBlock { block: BlockId { space: SpaceId::FIRST_USER, block: n }, slots, last_change, rewrites: 0 }
+    let block = BlockId { space: SpaceId::FIRST_USER, block: n };
+    BufferedBlock { block, slots, last_change, age: 100, rewrites: 0, rewritten: 0 }
 }
 
 fn numbers(chosen: (Reason, Vec<BlockId>)) -> Vec<u32> {
@@ -12,7 +13,7 @@ fn numbers(chosen: (Reason, Vec<BlockId>)) -> Vec<u32> {
 
 #[test]
 fn above_the_watermark_only_cooled_blocks_sink() {
-    let p = Pressure { slots: 800, free: 400, cooled_before: 50, recent_after: 50 };
+    let p = Pressure { slots: 800, free: 400, cooled_before: 50, defers: true };
     let chosen = choose(p, vec![block(1, 100, 60), block(2, 3, 40), block(3, 1, 50)], 10);
     assert_eq!(chosen.0, Reason::Cooled);
     assert_eq!(numbers(chosen), [2, 3]);
@@ -20,29 +21,81 @@ fn above_the_watermark_only_cooled_blocks_sink() {
 
 #[test]
 fn below_the_watermark_the_fullest_go_first_and_only_as_many_as_needed() {
-    let p = Pressure { slots: 800, free: 190, cooled_before: 0, recent_after: 50 };
+    let p = Pressure { slots: 800, free: 190, cooled_before: 0, defers: true };
     let blocks = vec![block(1, 2, 10), block(2, 100, 90), block(3, 120, 80), block(4, 16, 1)];
     let chosen = choose(p, blocks.clone(), 10);
     assert_eq!(chosen.0, Reason::Watermark);
-    assert_eq!(numbers(chosen), [3], "110 slots are wanted, and 100 and 120 are alike: the older one");
+    assert_eq!(numbers(chosen), [3], "110 slots are wanted");
     let p = Pressure { free: 0, ..p };
     assert_eq!(numbers(choose(p, blocks.clone(), 10)), [3, 2, 4, 1]);
     assert_eq!(numbers(choose(p, blocks, 2)), [3, 2]);
+    let alike = vec![block(1, 9, 20), block(2, 9, 10)];
+    assert_eq!(numbers(choose(p, alike, 10)), [2, 1], "the one that was left alone longer");
 }
 
 #[test]
-fn a_hot_block_goes_last_whatever_it_has() {
-    let p = Pressure { slots: 800, free: 0, cooled_before: 0, recent_after: 50 };
-    let hot = |n, slots, last_change| BufferedBlock { rewrites: slots, ..block(n, slots, last_change) };
-    let blocks = vec![hot(1, 128, 90), block(2, 1, 90), block(3, 128, 95), hot(4, 64, 51), hot(5, 2, 50)];
-    let some = BufferedBlock { rewrites: 31, ..block(6, 32, 99) };
-    let blocks = [blocks, vec![some]].concat();
-    // Written anew a moment ago, written again long ago, written again here and there: none of them is hot.
-    assert_eq!(numbers(choose(p, blocks.clone(), 10)), [3, 6, 5, 2, 1, 4]);
-    // Hot blocks sink when nothing else does it, and when they have cooled.
-    assert_eq!(numbers(choose(p, vec![hot(1, 9, 90)], 10)), [1]);
+fn slots_that_stay_free_for_long_go_first() {
+    let p = Pressure { slots: 800, free: 0, cooled_before: 0, defers: true };
+    let aged = |n, slots, age| BufferedBlock { age, ..block(n, slots, 9) };
+    let again = |n, slots, rewritten, rewrites| BufferedBlock { rewritten, rewrites, ..block(n, slots, 9) };
+    // Few pages in a long time, many in a short one.
+    assert_eq!(numbers(choose(p, vec![aged(1, 30, 100), aged(2, 5, 1000), aged(3, 100, 20)], 9)), [2, 1, 3]);
+    // What a moment brought stays where it is; but no longer than some turns of all slots are waited for.
+    assert_eq!(numbers(choose(p, vec![aged(1, 128, 10), aged(2, 1, 3000)], 9)), [2, 1]);
+    assert_eq!(numbers(choose(p, vec![aged(1, 128, 60), aged(2, 1, 1 << 40)], 9)), [1, 2]);
+    // Pages that were written again count for less, the others for as much as ever.
+    assert_eq!(
+        numbers(choose(p, vec![again(1, 64, 64, 640), block(2, 8, 9), again(3, 64, 54, 640)], 9)),
+        [3, 2, 1]
+    );
+    assert_eq!(
+        numbers(choose(p, vec![again(1, 64, 64, 64), again(2, 33, 0, 0), again(3, 31, 0, 0)], 9)),
+        [2, 1, 3]
+    );
+    // Hot blocks sink when nothing else does it, and when they have cooled; and with the fullest, if that is wanted.
+    assert_eq!(numbers(choose(p, vec![again(1, 9, 9, 1 << 30)], 9)), [1]);
+    let blocks = vec![again(1, 64, 64, 640), block(2, 8, 9), again(3, 70, 70, 640)];
+    assert_eq!(numbers(choose(Pressure { defers: false, ..p }, blocks.clone(), 9)), [3, 1, 2]);
     let cooled = Pressure { free: 800, cooled_before: 99, ..p };
-    assert_eq!(choose(cooled, blocks, 10).1.len(), 6);
+    assert_eq!(choose(cooled, blocks, 10).1.len(), 3);
+}
+
+/// Blocks whose pages are written at random, each block's at a rate of its own, and some of them much more often: puts for each thousand of the slots that are taken
+/// when the worth decides, and when the fullest go first.
+#[test]
+fn fewer_puts_than_where_the_fullest_go_first() {
+    let puts = |defers: bool| {
+        let (mut buffered, mut x, mut puts, mut taken) =
+            (crate::map::buffered::Buffered::default(), 0u32, 0, 0);
+        let mut has = vec![[false; 128]; 340];
+        let mut dice = |n: u64| {
+            x += 1;
+            spread(PageId::new(SpaceId(3), x)) % n
+        };
+        for n in 0..200_000u64 {
+            // Forty blocks of an index, a fifth of whose pages are written four times as often as the others; the rest are rows.
+            let index = dice(10) < 8;
+            let block = if index { dice(40) } else { 40 + dice(300) } as usize;
+            let page = if index && dice(2) == 0 { dice(26) } else { dice(128) } as usize;
+            let id = BlockId { space: SpaceId::FIRST_USER, block: block as u32 };
+            let new = !std::mem::replace(&mut has[block][page], true);
+            buffered.flushed(id, page, new, n);
+            taken += u64::from(new);
+            let p = Pressure { slots: 4000, free: 4000 - buffered.sinking_slots(), cooled_before: 0, defers };
+            if p.free < low(p.slots) {
+                for id in choose(p, buffered.all(), 64).1 {
+                    let slots = has[id.block as usize].iter().filter(|has| **has).count() as u32;
+                    has[id.block as usize] = [false; 128];
+                    buffered.cleaned(id, slots);
+                    puts += 1;
+                }
+            }
+        }
+        1000 * puts / taken
+    };
+    let (by_worth, fullest) = (puts(true), puts(false));
+    println!("puts for a thousand slots: {by_worth}, the fullest first {fullest}");
+    assert!(by_worth * 10 < fullest * 9, "{by_worth}, the fullest first {fullest}");
 }
 
 #[test]
@@ -51,10 +104,12 @@ fn spaces_that_never_sink_are_never_chosen() {
         block: BlockId { space: SpaceId::UNDO, block: 0 },
         slots: 128,
         last_change: 1,
+        age: 1,
         rewrites: 0,
+        rewritten: 0,
     };
     for free in [0, 400] {
-        let p = Pressure { slots: 400, free, cooled_before: 100, recent_after: 50 };
+        let p = Pressure { slots: 400, free, cooled_before: 100, defers: true };
         assert!(choose(p, vec![undo], 10).1.is_empty());
     }
 }
@@ -68,12 +123,8 @@ fn a_choice_frees_enough_or_is_all_there_is() {
     };
     for _ in 0..500 {
         let slots = 8 + dice(5000) as u32;
-        let p = Pressure {
-            slots,
-            free: dice(u64::from(slots)) as u32,
-            cooled_before: dice(100),
-            recent_after: 50,
-        };
+        let p =
+            Pressure { slots, free: dice(u64::from(slots)) as u32, cooled_before: dice(100), defers: true };
         let blocks: Vec<_> =
             (0..dice(60) as u32).map(|n| block(n, 1 + dice(128) as u32, dice(200))).collect();
         let max = 1 + dice(40) as usize;
