@@ -148,7 +148,7 @@ def main():
     cursor = connection.cursor()
     cursor.execute(
         "SELECT TABLE_NAME, SUM(PAGES), SUM(PAGES_MEMORY), SUM(PAGES_FLASH), SUM(PAGES_VOLUME), SUM(PAGES_OBJECT) "
-        "FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME LIKE 'flights_terrace/%' GROUP BY TABLE_NAME"
+        "FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'flights_terrace' GROUP BY TABLE_NAME"
     )
     show(f"\nWhere the pages (16 KiB) are\n{'table':28}{'pages':>8}{'memory':>8}{'flash':>8}{'volume':>8}{'object':>8}")
     for row in cursor.fetchall():

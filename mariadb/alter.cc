@@ -197,6 +197,8 @@ bool ha_terrace::layouts_after(const ColumnChange &columns, TABLE *altered, RowL
 
 bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
+  if (refuse_options(ha_thd(), altered, table))
+    return true;
   Context *context= new Context;
   if (!context)
     return true;
@@ -288,6 +290,8 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     keep_definition(m_name, std::string(reinterpret_cast<const char *>(version.str), version.length));
     return alter_failed(code, altered, info);
   }
+  if (table->s->tmp_table != NO_TMP_TABLE && temporary_tables_are_unlogged())
+    warn_of_rules(ha_thd(), altered);
   if (table->s->tmp_table == NO_TMP_TABLE)
     note_changed(ha_thd(), m_name);
   for (const std::string &sample : samples)

@@ -176,6 +176,9 @@ void fill_definition_calls(handlerton *into)
 /** What the server lets through and the engine doesn't do. */
 static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
+  const TABLE_LIST *source= thd->lex->query_tables;
+  if (refuse_options(thd, form, info->options & HA_CREATE_TMP_ALTER && source ? source->table : nullptr))
+    return HA_WRONG_CREATE_OPTION;
   // Other statements, which make a table as well (a partition by system time comes with an UPDATE), leave the list unset.
   const int command= thd_sql_command(thd);
   const bool declares= command == SQLCOM_CREATE_TABLE || command == SQLCOM_ALTER_TABLE;
@@ -269,6 +272,8 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     terrace_table_drop(engine, bytes_of(engine_name));
     return HA_WRONG_CREATE_OPTION;
   }
+  if (!code && definition.temporary)
+    warn_of_rules(thd, form);
   if (!code && info->auto_increment_value > 1)
     code= terrace_table_auto_increment_raise(table, info->auto_increment_value);
   // As InnoDB: who sees an older state is told so, rather than that the table is empty. A temporary one is its session's alone.
@@ -278,6 +283,14 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   if (!code && !temporary)
     note_created(thd, engine_name);
   return map_error(thd, code);
+}
+
+/* The server, which has the error, would make a warning of it that says something else. */
+void ha_terrace::print_error(int error, myf flags)
+{
+  if (error == HA_ERR_UNSUPPORTED && flags & ME_WARNING && ha_thd()->is_error())
+    return;
+  handler::print_error(error, flags);
 }
 
 int ha_terrace::delete_table(const char *name)

@@ -9,6 +9,7 @@
 #include "alter.h"
 #include "ddl.h"
 #include "heard.h"
+#include "table_options.h"
 
 /* The server exports them and declares them in no header. */
 extern "C" int thd_binlog_format(const MYSQL_THD thd);
@@ -118,6 +119,7 @@ int ha_terrace::open(const char *name, int, uint)
     return HA_ERR_OUT_OF_MEM;
   }
   m_writers= Writers::of(m_name);
+  log_options(table);
   const int error= info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
   if (error)
     close();

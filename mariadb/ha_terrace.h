@@ -75,6 +75,7 @@ public:
   int reset() override;
   void free_retired();
   bool get_error_message(int error, String *text) override;
+  void print_error(int error, myf flags) override;
 
   /* Costs and statistics. */
   int info(uint flags) override;

@@ -9,7 +9,7 @@ namespace Show {
 
 static ST_FIELD_INFO terrace_spaces_fields[]= {
   Column("SPACE", ULong(), NOT_NULL),
-  Column("TABLE_NAME", Varchar(NAME_LEN * 2 + 1), NOT_NULL),
+  TERRACE_TABLE_COLUMNS,
   Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
   Column("PAGES", ULonglong(), NOT_NULL),
   Column("PAGES_MEMORY", ULonglong(), NOT_NULL),
@@ -48,16 +48,72 @@ static void store_text(Field *field, const char *text, size_t length)
   field->store(text, length, system_charset_info);
 }
 
-/** `db/table` in file name encoding → the same in names. */
+/** From `#` on it is no user's name: the server's marks, and what the engine has for itself. */
+static std::string decoded(const std::string &encoded)
+{
+  const std::string name= encoded.substr(0, encoded.find('#'));
+  char text[NAME_LEN * 2 + 1]= "";
+  if (!name.empty())
+    filename_to_tablename(name.c_str(), text, sizeof text, true);
+  return text + encoded.substr(name.size());
+}
+
+namespace {
+
+struct Names
+{
+  std::string schema, table, partition, subpartition;
+  explicit Names(const std::string &path);
+};
+
+} // namespace
+
+Names::Names(const std::string &path)
+{
+  // A temporary table is a path, and in no schema; nor is a table of the engine's own.
+  const size_t cut= path[0] == '/' ? std::string::npos : path.find('/');
+  if (cut == std::string::npos)
+  {
+    table= path;
+    return;
+  }
+  schema= decoded(path.substr(0, cut));
+  std::string rest= path.substr(cut + 1);
+  auto cut_off= [&rest](const char *mark) {
+    const size_t at= rest.find(mark);
+    const std::string behind= at == std::string::npos ? "" : decoded(rest.substr(at + strlen(mark)));
+    rest= rest.substr(0, at);
+    return behind;
+  };
+  subpartition= cut_off("#SP#");
+  partition= cut_off("#P#");
+  table= decoded(rest);
+}
+
 std::string name_of_table(const std::string &path)
 {
-  size_t cut= path.find('/');
-  if (cut == std::string::npos || path[0] == '/')
-    return path;
-  char db[NAME_LEN * 2 + 1], table[NAME_LEN * 2 + 1];
-  filename_to_tablename(path.substr(0, cut).c_str(), db, sizeof db, true);
-  filename_to_tablename(path.substr(cut + 1).c_str(), table, sizeof table, true);
-  return std::string(db) + "/" + table;
+  const Names names(path);
+  std::string text= names.schema.empty() ? names.table : names.schema + "/" + names.table;
+  if (!names.partition.empty())
+    text+= "#P#" + names.partition;
+  return names.subpartition.empty() ? text : text + "#SP#" + names.subpartition;
+}
+
+Field **store_table(Field **field, const std::string &path)
+{
+  const Names names(path);
+  store_text(*field++, names.schema.data(), names.schema.size());
+  store_text(*field++, names.table.data(), names.table.size());
+  for (const std::string *part : {&names.partition, &names.subpartition})
+  {
+    (*field)->set_notnull();
+    if (part->empty())
+      (*field)->set_null();
+    else
+      store_text(*field, part->data(), part->size());
+    field++;
+  }
+  return field;
 }
 
 static void fill_one(void *context, const terrace_space *space)
@@ -66,15 +122,11 @@ static void fill_one(void *context, const terrace_space *space)
   if (filling->failed)
     return;
   Field **field= filling->table->field;
-  std::string name= name_of_table(std::string(reinterpret_cast<const char *>(space->table.data), space->table.len));
-  field[0]->store((longlong) space->space, true);
-  store_text(field[1], name.data(), name.size());
-  store_text(field[2], reinterpret_cast<const char *>(space->index.data), space->index.len);
-  field[3]->store((longlong) space->pages, true);
-  field[4]->store((longlong) space->memory, true);
-  field[5]->store((longlong) space->flash, true);
-  field[6]->store((longlong) space->volume, true);
-  field[7]->store((longlong) space->object, true);
+  (*field++)->store((longlong) space->space, true);
+  field= store_table(field, std::string(reinterpret_cast<const char *>(space->table.data), space->table.len));
+  store_text(*field++, reinterpret_cast<const char *>(space->index.data), space->index.len);
+  for (uint64_t pages : {space->pages, space->memory, space->flash, space->volume, space->object})
+    (*field++)->store((longlong) pages, true);
   filling->failed= schema_table_store_record(filling->thd, filling->table);
 }
 

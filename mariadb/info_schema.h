@@ -9,6 +9,13 @@
 #include "server.h"
 #include <string>
 
+/* Which table: as information_schema.PARTITIONS has it. store_table fills them. */
+#define TERRACE_TABLE_COLUMNS \
+  Column("TABLE_SCHEMA", Varchar(NAME_LEN), NOT_NULL), \
+  Column("TABLE_NAME", Varchar(NAME_LEN), NOT_NULL), \
+  Column("PARTITION_NAME", Varchar(NAME_LEN), NULLABLE), \
+  Column("SUBPARTITION_NAME", Varchar(NAME_LEN), NULLABLE)
+
 namespace terrace {
 
 extern struct st_mysql_information_schema info_schema_interface;
@@ -16,8 +23,10 @@ int start_spaces(void *place);
 int start_io(void *place);
 int start_rules(void *place);
 
-/** `db/table` in file name encoding → the same in names. */
+/** `db/table` in file name encoding, with `#P#partition#SP#subpartition` where it is one → the same in names. */
 std::string name_of_table(const std::string &path);
+/** The same into the columns of TERRACE_TABLE_COLUMNS, of which the first is `field`. Returns the field behind them. */
+Field **store_table(Field **field, const std::string &path);
 
 } // namespace terrace
 #endif

@@ -32,8 +32,7 @@ static ST_FIELD_INFO terrace_locks_fields[]= {
   Column("STATUS", Varchar(8), NOT_NULL),
   Column("MODE", Varchar(20), NOT_NULL),
   Column("TYPE", Varchar(8), NOT_NULL),
-  Column("TABLE_SCHEMA", Varchar(NAME_LEN), NOT_NULL),
-  Column("TABLE_NAME", Varchar(NAME_LEN), NOT_NULL),
+  TERRACE_TABLE_COLUMNS,
   Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
   Column("LOCK_KEY", Varchar(KEY_TEXT), NOT_NULL),
   Column("LOCK_KEY_END", Varchar(KEY_TEXT), NULLABLE),
@@ -56,8 +55,7 @@ static ST_FIELD_INFO terrace_last_deadlock_fields[]= {
   Column("GAVE_WAY", ULonglong(), NOT_NULL),
   Column("MODE", Varchar(20), NOT_NULL),
   Column("TYPE", Varchar(8), NOT_NULL),
-  Column("TABLE_SCHEMA", Varchar(NAME_LEN), NOT_NULL),
-  Column("TABLE_NAME", Varchar(NAME_LEN), NOT_NULL),
+  TERRACE_TABLE_COLUMNS,
   Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
   Column("LOCK_KEY", Varchar(KEY_TEXT), NOT_NULL),
   Column("WAITS_FOR_TRX_ID", ULonglong(), NOT_NULL),
@@ -137,7 +135,7 @@ static void put_member(void *context, const terrace_value *values, size_t)
   auto number= [&](size_t at) {
     return values[at].kind == TERRACE_VALUE_NULL ? std::string("unknown") : std::to_string(values[at].number);
   };
-  // As the columns of TERRACE_LAST_DEADLOCK; schema and table are one value.
+  // As the columns of TERRACE_LAST_DEADLOCK; which table is one value.
   enum { DETECTED, MEMBER, TRX, CONNECTION, GAVE_WAY, MODE, TYPE, TABLE_PATH, INDEX, LOCK_KEY, WAITS_FOR, STATEMENT };
   std::string *into= &words->text;
   if (values[MEMBER].number == 1)

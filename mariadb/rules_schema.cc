@@ -9,7 +9,7 @@
 namespace Show {
 
 static ST_FIELD_INFO terrace_rules_fields[]= {
-  Column("TABLE_NAME", Varchar(NAME_LEN * 2 + 1), NOT_NULL),
+  TERRACE_TABLE_COLUMNS,
   Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
   Column("PLACEMENT", Varchar(8), NOT_NULL),
   Column("WRITE_POLICY", Varchar(8), NOT_NULL),
@@ -61,7 +61,7 @@ static void fill_rule(void *context, const terrace_rule_line *line)
   auto text= [](terrace_bytes bytes) { return std::string(reinterpret_cast<const char *>(bytes.data), bytes.len); };
   auto put= [](Field *field, const std::string &text) { field->store(text.data(), text.size(), system_charset_info); };
   Field **field= filling->table->field;
-  put(*field++, name_of_table(text(line->table)));
+  field= store_table(field, text(line->table));
   put(*field++, text(line->index));
   put(*field++, placements[line->placement]);
   const terrace_rules &rules= line->rules;

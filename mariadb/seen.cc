@@ -53,15 +53,13 @@ static const uint RATIO= 706, MONEY= 1806;
   Column("COST_MONTH", Decimal(MONEY), NOT_NULL)
 
 static ST_FIELD_INFO terrace_index_statistics_fields[]= {
-  Column("TABLE_SCHEMA", Varchar(NAME_LEN), NOT_NULL),
-  Column("TABLE_NAME", Varchar(NAME_LEN), NOT_NULL),
+  TERRACE_TABLE_COLUMNS,
   Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
   TERRACE_STATISTICS,
   CEnd()};
 
 static ST_FIELD_INFO terrace_table_statistics_fields[]= {
-  Column("TABLE_SCHEMA", Varchar(NAME_LEN), NOT_NULL),
-  Column("TABLE_NAME", Varchar(NAME_LEN), NOT_NULL),
+  TERRACE_TABLE_COLUMNS,
   TERRACE_STATISTICS,
   CEnd()};
 
@@ -105,14 +103,6 @@ struct Filling
   bool failed;
 };
 
-/** A name in file name encoding into a field. */
-static void store_name(Field *field, const std::string &encoded)
-{
-  char name[NAME_LEN * 2 + 1];
-  size_t length= filename_to_tablename(encoded.c_str(), name, sizeof name, true);
-  field->store(name, length, system_charset_info);
-}
-
 static void fill_row(void *context, const terrace_value *values, size_t count)
 {
   Filling *filling= static_cast<Filling *>(context);
@@ -142,14 +132,8 @@ static void fill_row(void *context, const terrace_value *values, size_t count)
       break;
     }
     case TERRACE_VALUE_TABLE:
-    {
-      // Two columns. A temporary table is a path, and in no schema.
-      const size_t cut= text[0] == '/' ? std::string::npos : text.find('/');
-      store_name(*field, cut == std::string::npos ? "" : text.substr(0, cut));
-      if (++field < end)
-        store_name(*field, cut == std::string::npos ? text : text.substr(cut + 1));
+      field= store_table(field, text) - 1;
       break;
-    }
     default:
       (*field)->set_null();
     }

@@ -15,11 +15,13 @@
     FLASH_BANDWIDTH, VOLUME_BANDWIDTH, OBJECT_BANDWIDTH  and bytes
     FLASH_WRITE_IOPS, FLASH_WRITE_BANDWIDTH, VOLUME_WRITE_…, OBJECT_WRITE_…  the same of writes to each tier
 
-  0 says nothing. Of a partitioned table they hold for each partition.
+  Numbers may end in K, M, G, T, P or E, as the server's sizes do. 0 says nothing. Of a partitioned table they hold for each partition.
 */
 #include "ha_terrace.h"
 #include "globals.h"
 #include "table_options.h"
+#include <mutex>
+#include <set>
 
 namespace terrace {
 
@@ -29,22 +31,9 @@ static ha_create_table_option table_options[]= {
   HA_TOPTION_ENUM("COMPRESSION", compression, "default,none,lz4,zstd", 0),
   HA_TOPTION_ENUM("PLACEMENT", placement, "DEFAULT,KEEP,NONE", 0),
   HA_TOPTION_ENUM("WRITE_POLICY", write_policy, "DEFAULT,AUTO,CLEAN,DUAL", 0),
-  HA_TOPTION_NUMBER("FLASH_MIN", flash_min, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("FLASH_MAX", flash_max, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("BUFFER_MIN", buffer_min, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("BUFFER_MAX", buffer_max, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("FLASH_IOPS", flash_iops, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("FLASH_BANDWIDTH", flash_bandwidth, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("VOLUME_IOPS", volume_iops, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("VOLUME_BANDWIDTH", volume_bandwidth, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("OBJECT_IOPS", object_iops, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("OBJECT_BANDWIDTH", object_bandwidth, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("FLASH_WRITE_IOPS", flash_write_iops, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("FLASH_WRITE_BANDWIDTH", flash_write_bandwidth, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("VOLUME_WRITE_IOPS", volume_write_iops, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("VOLUME_WRITE_BANDWIDTH", volume_write_bandwidth, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("OBJECT_WRITE_IOPS", object_write_iops, 0, 0, ULONGLONG_MAX, 1),
-  HA_TOPTION_NUMBER("OBJECT_WRITE_BANDWIDTH", object_write_bandwidth, 0, 0, ULONGLONG_MAX, 1),
+#define TERRACE_TEXT(name, field) HA_TOPTION_STRING(name, field),
+  TERRACE_NUMBER_OPTIONS(TERRACE_TEXT)
+#undef TERRACE_TEXT
   HA_TOPTION_END};
 
 /* TABLE: as the table's. The others follow the table's list. */
@@ -56,6 +45,107 @@ void fill_table_options(handlerton *into)
 {
   into->table_options= table_options;
   into->index_options= index_options;
+}
+
+static const struct Number
+{
+  const char *name;
+  char *ha_table_option_struct::*text;
+  uint64_t terrace_rules::*value;
+} numbers[]= {
+#define TERRACE_NUMBER(name, field) {name, &ha_table_option_struct::field, &terrace_rules::field},
+  TERRACE_NUMBER_OPTIONS(TERRACE_NUMBER)
+#undef TERRACE_NUMBER
+};
+
+/** False: it is no number, or too large a one. */
+static bool number_of(const char *text, uint64_t *into)
+{
+  static const char SUFFIXES[]= "kmgtpe";
+  *into= 0;
+  if (!text)
+    return true;
+  const char *at= text;
+  uint64_t number= 0;
+  for (; *at >= '0' && *at <= '9'; at++)
+    if (__builtin_mul_overflow(number, 10, &number) || __builtin_add_overflow(number, *at - '0', &number))
+      return false;
+  if (at == text)
+    return false;
+  if (*at)
+  {
+    const char *suffix= strchr(SUFFIXES, *at | 0x20);
+    if (!suffix || at[1] || __builtin_mul_overflow(number, 1ULL << (10 * (suffix - SUFFIXES + 1)), &number))
+      return false;
+  }
+  *into= number;
+  return true;
+}
+
+/** What a definition of this engine's says; null: nothing, or it is another's. */
+static const ha_table_option_struct *given_by(const TABLE *definition)
+{
+  return definition && definition->file && definition->file->partition_ht() == hton ? definition->s->option_struct : nullptr;
+}
+
+bool refuse_options(THD *thd, const TABLE *definition, const TABLE *before)
+{
+  const ha_table_option_struct *given= definition->s->option_struct, *said= given_by(before);
+  uint64_t value;
+  for (const Number &one : numbers)
+  {
+    const char *text= given ? given->*one.text : nullptr;
+    if (number_of(text, &value) || (said && said->*one.text && !strcmp(text, said->*one.text)))
+      continue;
+    if (!(thd->variables.sql_mode & MODE_IGNORE_BAD_TABLE_OPTIONS) && !thd->slave_thread)
+    {
+      my_error(ER_BAD_OPTION_VALUE, MYF(0), text, one.name);
+      return true;
+    }
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_BAD_OPTION_VALUE, ER_THD(thd, ER_BAD_OPTION_VALUE), text, one.name);
+  }
+  return false;
+}
+
+void log_options(const TABLE *definition)
+{
+  static std::mutex lock;
+  static std::set<std::string> told;
+  const bool temporary= definition->s->tmp_table != NO_TMP_TABLE;        // or ALTER's copy
+  const ha_table_option_struct *given= temporary ? nullptr : definition->s->option_struct;
+  uint64_t value;
+  for (const Number &one : numbers)
+  {
+    const char *text= given ? given->*one.text : nullptr;
+    if (number_of(text, &value))
+      continue;
+    const std::string what= std::string(definition->s->db.str) + "." + definition->s->table_name.str + " has " + one.name + "='" + text + "'";
+    std::lock_guard<std::mutex> guard(lock);
+    if (told.insert(what).second)
+      sql_print_warning("Terrace: %s, which is no number and counts as not given", what.c_str());
+  }
+}
+
+void warn_of_rules(THD *thd, const TABLE *definition)
+{
+  if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE && !thd->lex->create_info.option_list)
+    return;
+  const TableOptions options(definition);
+  const terrace_rules &rules= options.get()->rules;
+  std::string names;
+  auto add= [&names](const char *name) { names+= (names.empty() ? "" : ", ") + std::string(name); };
+  if (rules.placement || rules.index_count)
+    add("PLACEMENT");
+  if (rules.write_policy)
+    add("WRITE_POLICY");
+  for (const Number &one : numbers)
+    if (rules.*one.value)
+      add(one.name);
+  if (names.empty())
+    return;
+  Abort_on_warning_instant_set only_warns(thd, false);
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION,
+                      "Terrace: a temporary table has no rules of its own: ignored %s", names.c_str());
 }
 
 TableOptions::TableOptions(const TABLE *definition)
@@ -70,22 +160,9 @@ TableOptions::TableOptions(const TABLE *definition)
   {
     rules.placement= static_cast<uint8_t>(given->placement);
     rules.write_policy= static_cast<uint8_t>(given->write_policy);
-    rules.flash_min= given->flash_min;
-    rules.flash_max= given->flash_max;
-    rules.buffer_min= given->buffer_min;
-    rules.buffer_max= given->buffer_max;
-    rules.flash_iops= given->flash_iops;
-    rules.flash_bandwidth= given->flash_bandwidth;
-    rules.volume_iops= given->volume_iops;
-    rules.volume_bandwidth= given->volume_bandwidth;
-    rules.object_iops= given->object_iops;
-    rules.object_bandwidth= given->object_bandwidth;
-    rules.flash_write_iops= given->flash_write_iops;
-    rules.flash_write_bandwidth= given->flash_write_bandwidth;
-    rules.volume_write_iops= given->volume_write_iops;
-    rules.volume_write_bandwidth= given->volume_write_bandwidth;
-    rules.object_write_iops= given->object_write_iops;
-    rules.object_write_bandwidth= given->object_write_bandwidth;
+    for (const Number &one : numbers)
+      if (!number_of(given->*one.text, &(rules.*one.value)))
+        rules.*one.value= 0;
   }
   for (uint at= 0; at < definition->s->keys; at++)
   {

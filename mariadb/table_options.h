@@ -7,13 +7,23 @@
 #include <string>
 #include <vector>
 
+/* Those that are numbers: their names in SQL, and in the structures. */
+#define TERRACE_NUMBER_OPTIONS(EACH) \
+  EACH("FLASH_MIN", flash_min) EACH("FLASH_MAX", flash_max) EACH("BUFFER_MIN", buffer_min) EACH("BUFFER_MAX", buffer_max) \
+  EACH("FLASH_IOPS", flash_iops) EACH("FLASH_BANDWIDTH", flash_bandwidth) \
+  EACH("VOLUME_IOPS", volume_iops) EACH("VOLUME_BANDWIDTH", volume_bandwidth) \
+  EACH("OBJECT_IOPS", object_iops) EACH("OBJECT_BANDWIDTH", object_bandwidth) \
+  EACH("FLASH_WRITE_IOPS", flash_write_iops) EACH("FLASH_WRITE_BANDWIDTH", flash_write_bandwidth) \
+  EACH("VOLUME_WRITE_IOPS", volume_write_iops) EACH("VOLUME_WRITE_BANDWIDTH", volume_write_bandwidth) \
+  EACH("OBJECT_WRITE_IOPS", object_write_iops) EACH("OBJECT_WRITE_BANDWIDTH", object_write_bandwidth)
+
 /* The server's names for them. */
 struct ha_table_option_struct
 {
-  ulonglong flash_min, flash_max, buffer_min, buffer_max;
-  ulonglong flash_iops, flash_bandwidth, volume_iops, volume_bandwidth, object_iops, object_bandwidth;
-  ulonglong flash_write_iops, flash_write_bandwidth, volume_write_iops, volume_write_bandwidth,
-    object_write_iops, object_write_bandwidth;
+  /* Numbers as they were written; null: not given. */
+#define TERRACE_TEXT(name, field) char *field;
+  TERRACE_NUMBER_OPTIONS(TERRACE_TEXT)
+#undef TERRACE_TEXT
   /* PLACEMENT: a place in the list of its values. */
   uint placement;
   /* COMPRESSION: the same. */
@@ -30,7 +40,19 @@ namespace terrace {
 
 void fill_table_options(handlerton *into);
 
-/** What a definition says, as the engine takes it. Valid as long as the definition. */
+/**
+  An option of the definition that should be a number and is none: an error, true. Not what the table's definition `before` (may be
+  null) said already, as it opened with that. Where the server only warns of bad options, so does this.
+*/
+bool refuse_options(THD *thd, const TABLE *definition, const TABLE *before);
+
+/** The same in the error log, of a table that is opened; once. */
+void log_options(const TABLE *definition);
+
+/** A warning, if the statement gives rules to a temporary table, which has none. */
+void warn_of_rules(THD *thd, const TABLE *definition);
+
+/** What a definition says, as the engine takes it. What is no number counts as not given. Valid as long as the definition. */
 class TableOptions
 {
 public:

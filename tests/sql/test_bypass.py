@@ -99,7 +99,7 @@ def test_statements_savepoints_and_transactions_go_back_and_room_is_used_again(o
     until = time.time() + 30
     while counter(connection, run, "history_length") > 0 and time.time() < until:
         time.sleep(0.1)
-    pages = run(connection, "SELECT SUM(PAGES) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'")[0][0]
+    pages = run(connection, "SELECT SUM(PAGES) FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'")[0][0]
     assert pages < 15 * 65, f"{pages} pages for a value of 65"
     # Temporary tables are in no log anyway.
     passed = counter(connection, run, "bypass_pages")

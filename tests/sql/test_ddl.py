@@ -49,7 +49,7 @@ def test_where_the_pages_are_can_be_seen(db, engine, run):
         pytest.skip("Terrace's own tables")
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT, KEY named (v)) ENGINE={engine}")
     run(db, "INSERT INTO t SELECT seq, seq FROM seq_1_to_5000")
-    found = run(db, "SELECT INDEX_NAME, PAGES FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = %s ORDER BY 1", (f"{db.name}/t",))
+    found = run(db, "SELECT INDEX_NAME, PAGES FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = 't' ORDER BY 1", (db.name,))
     assert [r[0] for r in found] == ["named", "PRIMARY"] and all(int(r[1]) > 2 for r in found)
     assert "pool_frames" in run(db, "SHOW ENGINE TERRACE STATUS")[0][2]
 
@@ -118,6 +118,7 @@ def test_a_foreign_key_is_an_error_or_a_warning(db, engine, run):
     with pytest.raises(pymysql.err.Error) as refused:
         run(db, child.format("a"))
     assert refused.value.args[0] == 1178
+    assert [code for _, code, _ in run(db, "SHOW WARNINGS")] == [1178]
     run(db, "SET terrace_foreign_keys = 'warn'")
     run(db, child.format("a"))
     assert [(level, code) for level, code, _ in run(db, "SHOW WARNINGS")] == [("Warning", 1178)]

@@ -171,7 +171,8 @@ def other_than(engine):
 
 
 def engines_tables(connection):
-    return {row[0].replace("#mysql50#", "") for row in run(connection, "SELECT DISTINCT TABLE_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME LIKE 'd/%'")}
+    rows = run(connection, "SELECT DISTINCT TABLE_NAME, PARTITION_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd'")
+    return {f"d/{table}" + (f"#P#{partition}" if partition else "") for table, partition in rows}
 
 
 def agreed(connection, server, theirs=()):
@@ -182,12 +183,12 @@ def agreed(connection, server, theirs=()):
     wanted = {f"d/{name}" for name, engine in served if engine == "Terrace" and name not in parted}
     wanted |= {f"d/{table}#P#{part}" for table, part in parts if (table, "Terrace") in served}
     assert engines_tables(connection) == wanted
-    hidden = run(connection, "SELECT DISTINCT TABLE_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME LIKE '%dropped/%'")
+    hidden = run(connection, "SELECT DISTINCT TABLE_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA LIKE '%dropped%'")
     assert not hidden, f"dropped and still there: {hidden}"
     # The engine goes by the options that the definitions have.
     options = {name: run(connection, f"SHOW CREATE TABLE d.`{name}`")[0][1] for name, engine in served if engine == "Terrace"}
     ruled = {name for name, definition in options.items() if "`PLACEMENT`" in definition or "`WRITE_POLICY`" in definition}
-    rules = {row[0].replace("#mysql50#", "").split("/")[1].split("#P#")[0] for row in run(connection, "SELECT DISTINCT TABLE_NAME FROM information_schema.TERRACE_RULES WHERE TABLE_NAME LIKE 'd/%'")}
+    rules = {row[0] for row in run(connection, "SELECT DISTINCT TABLE_NAME FROM information_schema.TERRACE_RULES WHERE TABLE_SCHEMA = 'd'")}
     assert rules == ruled
     directory = os.path.join(server.directory, "data", "d")
     files = set(os.listdir(directory)) if os.path.isdir(directory) else set()

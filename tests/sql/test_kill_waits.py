@@ -119,7 +119,7 @@ def all_far(server, run):
     server.restart()
     control = server.connect()
     # What the shutdown wrote sinks, too.
-    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'"
+    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'"
     wait_for(lambda: int(run(control, near)[0][0]) == 0)
     return answer
 

@@ -132,7 +132,7 @@ def wait_for(what, seconds=300):
 
 
 def is_mostly_far(connection, run):
-    pages, far = run(connection, "SELECT SUM(PAGES), SUM(PAGES_OBJECT) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'")[0]
+    pages, far = run(connection, "SELECT SUM(PAGES), SUM(PAGES_OBJECT) FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'")[0]
     return float(far) > 0.6 * float(pages) > 200
 
 

@@ -211,7 +211,7 @@ def start_with_store(volume, tmp_path, run):
     run(connection, "CREATE TABLE cold (id INT PRIMARY KEY, v INT, pad VARCHAR(1000)) ENGINE=Terrace")
     for first in range(1, COLD + 1, 1500):
         run(connection, f"INSERT INTO cold SELECT seq, 1, REPEAT('x', 900) FROM seq_{first}_to_{first + 1499}")
-    far = "SELECT SUM(PAGES_OBJECT) > 0.9 * SUM(PAGES) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/cold'"
+    far = "SELECT SUM(PAGES_OBJECT) > 0.9 * SUM(PAGES) FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 'cold'"
     wait_until(lambda: run(connection, far) == [(1,)])
     return server
 

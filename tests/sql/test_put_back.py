@@ -203,7 +203,7 @@ def test_a_volume_of_yesterday_adopts_the_store_of_one_that_is_lost(cold_server,
     # What the shutdown writes sinks too: no object that yesterday's volume knows of is made anew tomorrow.
     server.restart()
     connection = server.connect(database="d")
-    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'd/t'"
+    near = "SELECT SUM(PAGES_VOLUME + PAGES_MEMORY) FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'"
     wait_for(lambda: int(run(connection, near)[0][0]) == 0)
     server.stop()
     yesterday, today = tmp_path / "yesterday", tmp_path / "today"

@@ -26,7 +26,7 @@ def ruled(tmp_path, engine):
 
 def rules(connection, run, table):
     columns = "INDEX_NAME, PLACEMENT, FLASH_MIN, FLASH_MAX, VOLUME_IOPS, OBJECT_BANDWIDTH"
-    rows = run(connection, f"SELECT {columns} FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = 'd/{table}'")
+    rows = run(connection, f"SELECT {columns} FROM information_schema.TERRACE_RULES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = '{table}'")
     return {row[0]: tuple(row[1:]) for row in rows}
 
 
@@ -85,6 +85,9 @@ def test_what_contradicts_itself_names_both(ruled, run, engine):
         (f"BUFFER_MIN={1 << 50}", ("BUFFER_MIN", "object_buffer = 8589934592")),
         (f"BUFFER_MAX={4 * MIB}", ("BUFFER_MAX = 4194304", "object is not set")),
         ("PLACEMENT=SOMEWHERE", ("PLACEMENT", "SOMEWHERE")),
+        ("PLACEMENT=KEEP FLASH_MAX=100", ("PLACEMENT = KEEP", "FLASH_MAX = 100")),
+        ("FLASH_MIN=200", ("FLASH_MIN = 200", "a page of 16384")),
+        ("PLACEMENT=NONE WRITE_POLICY='DUAL'", ("PLACEMENT = NONE", "WRITE_POLICY = DUAL")),
     ]:
         with pytest.raises(Exception) as refused:
             run(connection, f"CREATE TABLE x {columns} {options}")
@@ -98,6 +101,78 @@ def test_what_contradicts_itself_names_both(ruled, run, engine):
     with pytest.raises(Exception) as refused:
         run(connection, f"SET GLOBAL terrace_flash = {16 * MIB}")
     assert str(20 * MIB) in str(refused.value) and str(16 * MIB) in str(refused.value)
+
+
+def test_numbers_have_suffixes_or_are_refused_with_name_and_value(ruled, run, engine):
+    connection = ruled.connect(database="d")
+    columns = f"(id INT PRIMARY KEY, a INT) ENGINE={engine}"
+    run(connection, f"CREATE TABLE t {columns} FLASH_MIN='3M' FLASH_MAX=4m VOLUME_IOPS=2k")
+    assert rules(connection, run, "t") == {"PRIMARY": ("DEFAULT", 3 * MIB, 4 * MIB, 2048, 0)}
+    for value in ("FLASH_MIN=2M", f"FLASH_MIN='{2 * MIB}'", f"FLASH_MIN={2 * MIB}"):
+        run(connection, f"ALTER TABLE t {value}, ALGORITHM=INSTANT")
+        assert rules(connection, run, "t")["PRIMARY"][1] == 2 * MIB
+    kept = run(connection, "SHOW CREATE TABLE t")
+    for option, value in [("FLASH_MIN", "'200X'"), ("FLASH_IOPS", "abc"), ("FLASH_MAX", "'-5'"), ("BUFFER_MIN", "''"),
+                          ("OBJECT_WRITE_IOPS", "'1MM'"), ("FLASH_MAX", "'99999999999999999999'"), ("FLASH_MAX", "'16E'")]:
+        for sql in (f"CREATE TABLE x {columns} {option}={value}", f"ALTER TABLE t {option}={value}", f"ALTER TABLE t {option}={value}, ALGORITHM=COPY",
+                    f"CREATE TABLE x {columns} PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9) {option}={value})"):
+            with pytest.raises(Exception) as refused:
+                run(connection, sql)
+            assert refused.value.args[0] == 1912 and option in str(refused.value) and f"'{value.strip(chr(39))}'" in str(refused.value), (sql, refused.value)
+    assert run(connection, "SHOW TABLES") == [("t",)] and run(connection, "SHOW CREATE TABLE t") == kept
+
+
+def test_a_definition_with_an_option_that_says_nothing_opens_and_is_told_of_once(ruled, run, engine):
+    connection = ruled.connect(database="d")
+    run(connection, "SET sql_mode = 'IGNORE_BAD_TABLE_OPTIONS'")
+    run(connection, f"CREATE TABLE old (id INT PRIMARY KEY) ENGINE={engine} FLASH_IOPS=abc FLASH_MIN={MIB}")
+    assert (1912, "FLASH_IOPS") in [(code, "FLASH_IOPS" if "FLASH_IOPS" in text else text) for _, code, text in run(connection, "SHOW WARNINGS")]
+    ruled.stop()
+    ruled.start()
+    connection = ruled.connect(database="d")
+    for _ in range(2):
+        run(connection, "INSERT INTO old SELECT COALESCE(MAX(id), 0) + 1 FROM old")
+        run(connection, "FLUSH TABLES")
+    run(connection, "ALTER TABLE old ADD COLUMN a INT")
+    run(connection, "ALTER TABLE old ADD COLUMN b INT, ALGORITHM=COPY")
+    assert run(connection, "SELECT COUNT(*) FROM old") == [(2,)] and rules(connection, run, "old") == {"PRIMARY": ("DEFAULT", MIB, 0, 0, 0)}
+    with pytest.raises(Exception):
+        run(connection, "ALTER TABLE old FLASH_IOPS=other")
+    with open(f"{ruled.directory}/error.log") as log:
+        log = log.read()
+    told = [line for line in log[log.rindex("as process"):].splitlines() if "d.old has FLASH_IOPS='abc'" in line]
+    assert len(told) == 1, told
+
+
+def test_a_temporary_table_says_that_it_has_no_rules(ruled, run, engine):
+    connection = ruled.connect(database="d")
+    run(connection, f"CREATE TEMPORARY TABLE x (id INT PRIMARY KEY) ENGINE={engine} PLACEMENT=KEEP FLASH_MIN=1000000000000")
+    [(level, code, text)] = run(connection, "SHOW WARNINGS")
+    assert (level, code) == ("Warning", 1478) and "PLACEMENT, FLASH_MIN" in text
+    run(connection, "ALTER TABLE x FLASH_MAX=2000000000000")
+    assert [code for _, code, _ in run(connection, "SHOW WARNINGS")] == [1478]
+    run(connection, "ALTER TABLE x ADD COLUMN a INT")
+    assert run(connection, "SHOW WARNINGS") == []
+    run(connection, f"CREATE TEMPORARY TABLE y (id INT PRIMARY KEY) ENGINE={engine} COMPRESSION=lz4")
+    assert run(connection, "SHOW WARNINGS") == []
+
+
+def test_partitions_are_named_as_in_information_schema_partitions(ruled, run, engine):
+    connection = ruled.connect(database="d")
+    run(connection, f"CREATE TABLE `a b` (id INT, PRIMARY KEY (id)) ENGINE={engine} PLACEMENT=KEEP PARTITION BY RANGE (id) SUBPARTITION BY HASH (id) "
+        "(PARTITION `p-0` VALUES LESS THAN (10) (SUBPARTITION `s 1`, SUBPARTITION s2))")
+    run(connection, f"CREATE TABLE plain (id INT PRIMARY KEY) ENGINE={engine} PLACEMENT=NONE")
+    run(connection, "INSERT INTO `a b` VALUES (1), (2)")
+    names = "TABLE_SCHEMA, TABLE_NAME, PARTITION_NAME, SUBPARTITION_NAME"
+    theirs = run(connection, f"SELECT {names} FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = 'd' ORDER BY 2, 3, 4")
+    assert theirs == [("d", "a b", "p-0", "s 1"), ("d", "a b", "p-0", "s2"), ("d", "plain", None, None)]
+    run(connection, "BEGIN")
+    run(connection, "SELECT * FROM `a b` FOR UPDATE")
+    for table in ("SPACES", "RULES", "TABLE_STATISTICS", "INDEX_STATISTICS"):
+        assert run(connection, f"SELECT {names} FROM information_schema.TERRACE_{table} WHERE TABLE_SCHEMA = 'd' ORDER BY 2, 3, 4") == theirs, table
+        assert run(connection, f"SELECT TABLE_NAME FROM information_schema.TERRACE_{table} WHERE TABLE_NAME LIKE '%mysql50%'") == []
+    locked = run(connection, f"SELECT DISTINCT {names} FROM information_schema.TERRACE_LOCKS ORDER BY 4")
+    assert locked == theirs[:2]
 
 
 def hot_reads(connection, run):
@@ -152,7 +227,7 @@ def test_a_limit_of_reads_holds(ruled, run, engine):
     for limit in (200, 50, 20):
         run(connection, f"ALTER TABLE t VOLUME_IOPS={limit}, ALGORITHM=INSTANT")
         took, reads = seconds()
-        [(waits,)] = run(connection, "SELECT MAX(WAITS) FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = 'd/t'")
+        [(waits,)] = run(connection, "SELECT MAX(WAITS) FROM information_schema.TERRACE_RULES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'")
         print(f"{reads} reads in {took:.1f} s with {limit} a second, {waits} waits")
         assert reads > 300 and took > (reads - 30) / limit
         run(connection, "ALTER TABLE t VOLUME_IOPS=0, ALGORITHM=INSTANT")
@@ -172,7 +247,7 @@ def test_a_limit_of_reads_holds(ruled, run, engine):
 
 
 def seen_of_writes(connection, run, *columns):
-    rows = run(connection, f"SELECT {', '.join(columns)} FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = 'd/t'")
+    rows = run(connection, f"SELECT {', '.join(columns)} FROM information_schema.TERRACE_RULES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'")
     return rows[0]
 
 

@@ -50,7 +50,7 @@ def test_a_table_and_the_instance_say_what_a_flush_does_to_flash(flashed, run, e
         run(db, f"INSERT INTO {table} SELECT seq, 0, REPEAT('x', 1800) FROM seq_1_to_8000")
     assert [seen(table)[0] for table in ("plain", "twice", "clean")] == ["auto", "dual", "clean"]
     assert run(db, "SELECT @@GLOBAL.terrace_write_policy") == [("auto",)]
-    rules = "SELECT WRITE_POLICY FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = 'd/twice'"
+    rules = "SELECT WRITE_POLICY FROM information_schema.TERRACE_RULES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 'twice'"
     assert run(db, rules) == [("DUAL",)] and "`WRITE_POLICY`='DUAL'" in run(db, "SHOW CREATE TABLE twice")[0][1]
     clean, dual, single = worked("twice", 1)
     assert dual > 100 and single == 0, (clean, dual, single)

@@ -83,6 +83,13 @@ impl TableRule {
         if buffer_max > 0 && buffer_min > buffer_max {
             faults.push(format!("BUFFER_MIN = {buffer_min} is more than BUFFER_MAX = {buffer_max}"));
         }
+        for (name, bytes) in [("FLASH_MIN", min), ("FLASH_MAX", max), ("BUFFER_MIN", buffer_min)] {
+            if (1..PAGE_SIZE as u64).contains(&bytes) {
+                let kept = name == "FLASH_MAX" && placements.contains(&Placement::Keep);
+                let so = if kept { ", so PLACEMENT = KEEP keeps nothing" } else { "" };
+                faults.push(format!("{name} = {bytes} is less than a page of {PAGE_SIZE}{so}"));
+            }
+        }
         if buffer_max > 0 && buffer_max < BLOCK_BYTES {
             faults.push(format!("BUFFER_MAX = {buffer_max} is less than a block of {BLOCK_BYTES}"));
         }
@@ -105,6 +112,9 @@ impl TableRule {
         }
         if none && max > 0 {
             faults.push(format!("PLACEMENT = NONE keeps off flash what FLASH_MAX = {max} allows there"));
+        }
+        if none && self.write == WritePolicy::Dual {
+            faults.push("PLACEMENT = NONE keeps off flash what WRITE_POLICY = DUAL rewrites there".into());
         }
         faults
     }

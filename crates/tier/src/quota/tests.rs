@@ -57,19 +57,33 @@ fn no_choice_of_rules_lets_a_guarantee_be_broken() {
 
 #[test]
 fn contradictions_name_both_sides() {
-    let rule = |min, max| TableRule { flash: Share { min, max }, ..TableRule::default() };
+    const PAGE: u64 = PAGE_SIZE as u64;
+    let bytes = |min, max| TableRule { flash: Share { min, max }, ..TableRule::default() };
+    let rule = |min: u64, max: u64| bytes(min * PAGE, max * PAGE);
     let faults = |rule: TableRule, placement| rule.faults(&[placement]).join("; ");
     assert_eq!(faults(rule(1, 2), Placement::Default), "");
     assert_eq!(faults(rule(0, 0), Placement::None), "");
     let found = faults(rule(3, 2), Placement::Keep);
-    assert!(found.contains("FLASH_MIN = 3") && found.contains("FLASH_MAX = 2"), "{found}");
+    assert!(found.contains("FLASH_MIN = 49152") && found.contains("FLASH_MAX = 32768"), "{found}");
     let found = faults(rule(3, 0), Placement::None);
-    assert!(found.contains("NONE") && found.contains("FLASH_MIN = 3"), "{found}");
+    assert!(found.contains("NONE") && found.contains("FLASH_MIN = 49152"), "{found}");
     let found = faults(rule(0, 7), Placement::None);
-    assert!(found.contains("NONE") && found.contains("FLASH_MAX = 7"), "{found}");
+    assert!(found.contains("NONE") && found.contains("FLASH_MAX = 114688"), "{found}");
     assert!(
         rule(3, 0).faults(&[Placement::None, Placement::Default]).is_empty(),
         "an index may stay off flash"
+    );
+    let found = faults(bytes(0, 100), Placement::Keep);
+    assert!(found.contains("FLASH_MAX = 100") && found.contains("PLACEMENT = KEEP"), "{found}");
+    let found = faults(bytes(200, 0), Placement::Default);
+    assert!(found.contains("FLASH_MIN = 200") && !found.contains("KEEP"), "{found}");
+    assert_eq!(faults(bytes(PAGE, PAGE), Placement::Keep), "", "a page is something");
+    let written = |write, placement| faults(TableRule { write, ..TableRule::default() }, placement);
+    let found = written(WritePolicy::Dual, Placement::None);
+    assert!(found.contains("PLACEMENT = NONE") && found.contains("WRITE_POLICY = DUAL"), "{found}");
+    assert_eq!(
+        written(WritePolicy::Dual, Placement::Keep) + &written(WritePolicy::Auto, Placement::None),
+        ""
     );
     let wanted = [("d/a".to_string(), 60), ("d/b".to_string(), 50)];
     let of = |has| too_much_guaranteed(&wanted, ("FLASH_MIN", "flash", has));
@@ -79,6 +93,8 @@ fn contradictions_name_both_sides() {
     let buffer = |min, max| TableRule { buffer: Share { min, max }, ..TableRule::default() };
     let found = faults(buffer(5 << 20, 4 << 20), Placement::Default);
     assert!(found.contains("BUFFER_MIN = 5242880") && found.contains("BUFFER_MAX = 4194304"), "{found}");
+    let found = faults(buffer(PAGE - 1, 0), Placement::Default);
+    assert!(found.contains("BUFFER_MIN = 16383") && found.contains("page of 16384"), "{found}");
     let found = faults(buffer(0, 1 << 20), Placement::Default);
     assert!(found.contains("BUFFER_MAX = 1048576") && found.contains("block of 2097152"), "{found}");
 }
