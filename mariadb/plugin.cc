@@ -88,7 +88,7 @@ static MYSQL_SYSVAR_STR(metrics_listen, metrics_listen, FIXED,
                                 ULONGLONG_MAX, 0)
 /* Those of them that SET GLOBAL changes while the server runs (resize.cc). */
 #define ENGINE_SIZE(name, variable, meaning)                                                                           \
-  static MYSQL_SYSVAR_ULONGLONG(name, variable, PLUGIN_VAR_RQCMDARG, meaning " 0: the engine's default", nullptr,      \
+  static MYSQL_SYSVAR_ULONGLONG(name, variable, PLUGIN_VAR_RQCMDARG, meaning " 0: the engine's default", check_##name, \
                                 resize_##name, 0, 0, ULONGLONG_MAX, 0)
 ENGINE_SIZE(memory, memory_bytes, "All memory the engine may use, in bytes.");
 ENGINE_SIZE(object_buffer, object_buffer_bytes, "Room for pages on the volume, in bytes.");

@@ -8,6 +8,19 @@ namespace terrace {
 
 static bool ends(void *thd) { return is_killed(static_cast<THD *>(thd)); }
 
+struct Size
+{
+  terrace_bytes name;
+  ulonglong bytes;
+};
+
+static void take_size(void *context, terrace_bytes name, uint64_t value)
+{
+  Size *size= static_cast<Size *>(context);
+  if (name.len == size->name.len && !memcmp(name.data, size->name.data, name.len))
+    size->bytes= value;
+}
+
 /**
   Waits until the engine has the size. The server calls with its lock of all variables in hand, which others need meanwhile:
   it is let go of, as other engines do.
@@ -22,11 +35,45 @@ static void resize(THD *thd, const char *name, void *value, const void *to)
   const int32_t code= terrace_engine_resize(engine, named, bytes, ends, thd);
   mysql_mutex_lock(&LOCK_global_system_variables);
   if (code == TERRACE_OK)
-    *static_cast<ulonglong *>(value)= bytes;
+  {
+    // Not always what was asked for: 0 is the default, and the object buffer has whole pages.
+    Size size= {named, bytes};
+    terrace_engine_settings(engine, take_size, &size);
+    *static_cast<ulonglong *>(value)= size.bytes;
+  }
   else if (is_killed(thd))
     thd->send_kill_message();
   else
     my_printf_error(ER_WRONG_VALUE_FOR_VAR, "Terrace: %s", MYF(0), last_message().c_str());
+}
+
+/** The server would make a negative number 0. */
+static int check_size(const char *name, void *save, struct st_mysql_value *value)
+{
+  longlong number= 0;
+  const bool none= value->val_int(value, &number);
+  if (none || (number < 0 && !value->is_unsigned(value)))
+  {
+    my_error(ER_WRONG_VALUE_FOR_VAR, MYF(0), name, none ? "NULL" : std::to_string(number).c_str());
+    return 1;
+  }
+  *static_cast<ulonglong *>(save)= number;
+  return 0;
+}
+
+int check_memory(THD *, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value)
+{
+  return check_size("terrace_memory", save, value);
+}
+
+int check_object_buffer(THD *, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value)
+{
+  return check_size("terrace_object_buffer", save, value);
+}
+
+int check_flash(THD *, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value)
+{
+  return check_size("terrace_flash", save, value);
 }
 
 void resize_memory(THD *thd, struct st_mysql_sys_var *, void *value, const void *to)

@@ -7,6 +7,11 @@
 
 namespace terrace {
 
+/** What a size is given, by number; 0 is the default. */
+int check_memory(THD *thd, struct st_mysql_sys_var *variable, void *save, struct st_mysql_value *value);
+int check_object_buffer(THD *thd, struct st_mysql_sys_var *variable, void *save, struct st_mysql_value *value);
+int check_flash(THD *thd, struct st_mysql_sys_var *variable, void *save, struct st_mysql_value *value);
+
 /** Update functions of the variables. */
 void resize_memory(THD *thd, struct st_mysql_sys_var *variable, void *value, const void *to);
 void resize_object_buffer(THD *thd, struct st_mysql_sys_var *variable, void *value, const void *to);

@@ -153,6 +153,8 @@ def test_what_cannot_be_is_refused_in_words_and_the_old_size_stays(sized, run):
         ("object_buffer", 16 * MIB, "object_buffer = 16M has room for 1024 pages"),
         ("flash", 1 << 40, "flash = 1T takes"),
         ("flash", 1 << 60, "flash"),
+        ("object_buffer", 1, "object_buffer = 1 is less than 4M"),
+        ("flash", -5, "'-5'"),
     ]:
         before = run(connection, f"SELECT @@terrace_{name}")
         with pytest.raises(Exception) as refused:
@@ -161,6 +163,39 @@ def test_what_cannot_be_is_refused_in_words_and_the_old_size_stays(sized, run):
         assert run(connection, f"SELECT @@terrace_{name}") == before
         assert (status(connection, run, f"{name}_bytes"),) == before[0]
     assert run(connection, "SELECT COUNT(*) FROM t") == [(ROWS,)]
+
+
+def test_default_and_0_are_the_default(sized, run):
+    connection = sized.connect(database="d")
+    for value in ("DEFAULT", "0"):
+        resize(connection, run, "memory", 64 * MIB)
+        run(connection, f"SET GLOBAL terrace_memory = {value}")
+        assert run(connection, "SELECT @@terrace_memory") == [(128 * MIB,)] and status(connection, run, "memory_bytes") == 128 * MIB
+    run(connection, f"SET GLOBAL terrace_object_buffer = {64 * MIB + 1}")
+    assert run(connection, "SELECT @@terrace_object_buffer") == [(64 * MIB,)]
+    run(connection, "SET GLOBAL terrace_object_buffer = DEFAULT")
+    assert run(connection, "SELECT @@terrace_object_buffer") == [(8192 * MIB,)]
+
+
+def test_memory_that_is_pinned_is_told_with_what_to_do(run, engine):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    server = private(["--terrace-resize-wait-timeout-ms=2000", "--terrace-memory=33554432"])
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, pad VARCHAR(2000)) ENGINE={engine}")
+        run(connection, "INSERT INTO t SELECT seq, REPEAT('x', 1800) FROM seq_1_to_12000")
+        for n in range(1100):
+            run(connection, f"HANDLER t OPEN AS h{n}")
+            run(connection, f"HANDLER h{n} READ `PRIMARY` = ({n * 8 + 1})")
+        with pytest.raises(Exception) as refused:
+            run(server.connect(), f"SET GLOBAL terrace_memory = {8 * MIB}")
+        assert "of them pinned (tables that are open" in str(refused.value) and "FLUSH TABLES" in str(refused.value), refused.value
+        assert run(server.connect(), "SELECT @@terrace_memory") == [(32 * MIB,)]
+    finally:
+        end(server)
 
 
 def test_pages_in_use_are_waited_for_and_kill_ends_the_wait(sized, run):

@@ -28,6 +28,10 @@ use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::pool::{PoolLeft, ResizeError};
 use terrace_tier::redo::Redo as _;
 
+/// What to do about pinned pages.
+const PINNED: &str = " (tables that are open and reads that go on pin pages: FLUSH TABLES closes the tables that nobody uses, or \
+                      give more memory)";
+
 /// Between two looks, in nanoseconds.
 const LOOK: Nanos = 5_000_000;
 
@@ -161,7 +165,7 @@ impl Storage {
         config.budget(&self.config.buffers(self.cold.is_some()), self.map.bytes()).frames_count()
     }
 
-    /// Gives `what` another size and waits until it has it. `stop` is asked every few milliseconds whether to give up; then, and
+    /// Gives `what` another size (0: its default) and waits until it has it. `stop` is asked every few milliseconds whether to give up; then, and
     /// after any other error, the old size is in force. No latch is held.
     pub fn resize(&self, what: Size, to: Bytes, stop: &dyn Fn() -> bool) -> Result<()> {
         let from = |sizes: &Config| match what {
@@ -169,6 +173,7 @@ impl Storage {
             Size::Flash => sizes.flash,
             Size::ObjectBuffer => sizes.object_buffer,
         };
+        let to = if to.0 == 0 { from(&Config::default()) } else { to };
         {
             let mut turn = self.resizing.now.lock();
             if let Some(other) = &*turn {
@@ -192,8 +197,7 @@ impl Storage {
         match what {
             Size::Memory => then.memory = to,
             Size::Flash => then.flash = to,
-            // Whole pages: that is what the superblock counts.
-            Size::ObjectBuffer => then.object_buffer = Bytes(to.0 / PAGE_SIZE as u64 * PAGE_SIZE as u64),
+            Size::ObjectBuffer => then.object_buffer = to,
         }
         if then.memory > self.config.memory_max_bytes() {
             return Err(Error::Invalid(format!(
@@ -203,6 +207,8 @@ impl Storage {
             )));
         }
         then.check()?;
+        // Whole pages: that is what the superblock counts.
+        then.object_buffer = Bytes(then.object_buffer.0 / PAGE_SIZE as u64 * PAGE_SIZE as u64);
         match what {
             Size::Memory => self.resize_memory(&then, stop),
             Size::Flash => self.resize_flash(&then, stop),
@@ -224,11 +230,12 @@ impl Storage {
                 Err(Error::Invalid(format!("{what} is more than this machine gives")))
             }
             Err(ResizeError::GivenUp(left)) => Err(patience.error(format!(
-                "{what} is not in force, the old size is: of {} pages of memory to give up {} are in use, {} of them pinned; {} \
+                "{what} is not in force, the old size is: of {} pages of memory to give up {} are in use, {} of them pinned{}; {} \
                  pages are changed and not flushed",
                 frames - to,
                 left.frames,
                 left.pinned,
+                if left.pinned > 0 { PINNED } else { "" },
                 pool.dirty_frames()
             ))),
         }

@@ -680,7 +680,7 @@ int32_t terrace_engine_settings(const terrace_engine *engine,
                                 terrace_status_fn each,
                                 void *context);
 
-// Gives `memory`, `flash` or `object_buffer` (a name of `terrace_engine_settings`) another size, in bytes, and waits until it has it. After an
+// Gives `memory`, `flash` or `object_buffer` (a name of `terrace_engine_settings`) another size, in bytes (0: its default), and waits until it has it. After an
 // error the old size is in force: the new one is impossible, another resize is under way, nothing has moved for
 // `resize_wait_timeout_ms`, or `stop` (may be null) said so.
 int32_t terrace_engine_resize(const terrace_engine *engine,

@@ -248,7 +248,7 @@ pub unsafe extern "C" fn terrace_engine_settings(
 /// Whether to give up; asked every few milliseconds.
 pub type TerraceStopFn = Option<unsafe extern "C" fn(context: *mut std::ffi::c_void) -> bool>;
 
-/// Gives `memory`, `flash` or `object_buffer` (a name of `terrace_engine_settings`) another size, in bytes, and waits until it has it. After an
+/// Gives `memory`, `flash` or `object_buffer` (a name of `terrace_engine_settings`) another size, in bytes (0: its default), and waits until it has it. After an
 /// error the old size is in force: the new one is impossible, another resize is under way, nothing has moved for
 /// `resize_wait_timeout_ms`, or `stop` (may be null) said so.
 ///
