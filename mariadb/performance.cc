@@ -6,6 +6,7 @@
 #include "mysql/psi/mysql_memory.h"
 #include "mysql/psi/mysql_stage.h"
 #include "mysql/psi/mysql_thread.h"
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -211,7 +212,16 @@ void start_performance()
     if (!conds[number])
       conds[number]= PSI_COND_CALL(init_cond)(cond_keys[number], &conds[number]);
   });
+  std::string names[MOST];
   for_each_observed(TERRACE_OBSERVED_MUTEXES, [&](uint32_t number, const std::string &name) {
+    // Those that share a name are one.
+    const uint32_t same= std::find(names, names + number, name) - names;
+    names[number]= name;
+    if (same < number)
+    {
+      mutexes[number]= mutexes[same];
+      return;
+    }
     PSI_mutex_info info= {&mutex_keys[number], name.c_str(), 0};
     mysql_mutex_register(CATEGORY, &info, 1);
     is_on|= mutex_keys[number] != 0;

@@ -211,13 +211,22 @@ terrace_reads Session::take_reads()
   reads.pages_volume+= now.pages_volume;
   reads.pages_object+= now.pages_object;
   reads.pages_log+= now.pages_log;
-  reads.pages_ahead+= now.pages_ahead;
+  reads.pages_ahead_flash+= now.pages_ahead_flash;
+  reads.pages_ahead_volume+= now.pages_ahead_volume;
+  reads.pages_ahead_object+= now.pages_ahead_object;
+  reads.pages_ahead_log+= now.pages_ahead_log;
   reads.nanos_wait+= now.nanos_wait;
   reads.nanos_flash+= now.nanos_flash;
   reads.nanos_volume+= now.nanos_volume;
   reads.nanos_object+= now.nanos_object;
   reads.nanos_log+= now.nanos_log;
   return now;
+}
+
+/** Pages that had come before they were asked for, from all tiers. */
+static uint64_t came_ahead(const terrace_reads &reads)
+{
+  return reads.pages_ahead_flash + reads.pages_ahead_volume + reads.pages_ahead_object + reads.pages_ahead_log;
 }
 
 Meter::Meter(ha_handler_stats *into, Session *session) : m_into(session ? into : nullptr), m_session(session)
@@ -232,9 +241,10 @@ Meter::~Meter()
     return;
   const terrace_reads now= m_session->take_reads();
   const ulonglong below= now.pages_flash + now.pages_volume + now.pages_object + now.pages_log;
-  m_into->pages_accessed+= now.pages_memory + below;
+  const ulonglong ahead= came_ahead(now);
+  m_into->pages_accessed+= now.pages_memory + below + ahead;
   m_into->pages_read_count+= below;
-  m_into->pages_prefetched+= now.pages_ahead;
+  m_into->pages_prefetched+= ahead;
   const double nanos= (double) (now.nanos_wait + now.nanos_flash + now.nanos_volume + now.nanos_object + now.nanos_log);
   m_into->pages_read_time+= (ulonglong) (nanos * 1e-9 * (double) timer_tracker_frequency());
 }
@@ -251,7 +261,11 @@ void add_session_reads(THD *thd, std::vector<st_mysql_show_var> *list)
     {"session_pages_volume", r.pages_volume},
     {"session_pages_object", r.pages_object},
     {"session_pages_log", r.pages_log},
-    {"session_pages_ahead", r.pages_ahead},
+    {"session_pages_ahead", came_ahead(r)},
+    {"session_pages_ahead_flash", r.pages_ahead_flash},
+    {"session_pages_ahead_volume", r.pages_ahead_volume},
+    {"session_pages_ahead_object", r.pages_ahead_object},
+    {"session_pages_ahead_log", r.pages_ahead_log},
     {"session_wait_microseconds", r.nanos_wait / 1000},
     {"session_flash_microseconds", r.nanos_flash / 1000},
     {"session_volume_microseconds", r.nanos_volume / 1000},

@@ -553,7 +553,10 @@ typedef struct {
   uint64_t pages_volume;
   uint64_t pages_object;
   uint64_t pages_log;
-  uint64_t pages_ahead;
+  uint64_t pages_ahead_flash;
+  uint64_t pages_ahead_volume;
+  uint64_t pages_ahead_object;
+  uint64_t pages_ahead_log;
   uint64_t nanos_wait;
   uint64_t nanos_flash;
   uint64_t nanos_volume;

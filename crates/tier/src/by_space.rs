@@ -71,8 +71,8 @@ impl<T: Default> BySpace<T> {
     }
 }
 
-/// Reads of a space's pages, by where the page was. What the engine does for itself (checks, merges, redo) does not
-/// count.
+/// Reads of a space's pages, by where the page was; first ones of pages that had come ahead, by where they came from. What the
+/// engine does for itself (checks, merges, redo) does not count.
 #[derive(Default, Debug)]
 pub struct PageReads {
     /// Of pages that have left memory; those that are there have theirs in the frame.
@@ -84,7 +84,7 @@ pub struct PageReads {
     pub object: AtomicU64,
     /// The page was nowhere yet but in the log.
     pub log: AtomicU64,
-    /// Pages that came with another one, before anybody asked for them.
+    /// Pages that came with another one, before anybody asked for them; also those that nobody asked for then.
     pub ahead: AtomicU64,
 }
 

@@ -9,10 +9,11 @@
 //! that a pin and a claim cannot both succeed. Whoever looks for a page without a lock (`table`) may pin, for a moment,
 //! a frame that has become another page's or nobody's: pins of frames that are not `Ready` mean nothing.
 
+use crate::below::Tier;
 use crate::growing::Growing;
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
 use crate::sync::{AtomicU32, AtomicU64, PageLatch, RawLatch as _};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use terrace_io::reserve::Reserved;
 
 /// A frame's place in the arena.
@@ -47,6 +48,8 @@ const USES_BITS: u32 = 2;
 const USES: u32 = (1 << USES_BITS) - 1;
 const PERIODS: u32 = u32::MAX >> USES_BITS;
 
+const TIERS: [Tier; 4] = [Tier::Flash, Tier::Volume, Tier::Object, Tier::Log];
+
 #[repr(align(64))]
 pub(crate) struct Frame {
     pub latch: PageLatch,
@@ -69,6 +72,8 @@ pub(crate) struct Frame {
     pub turn: AtomicU32,
     /// Reads of the page that found it here. Only who has pinned the page adds to it.
     hits: std::sync::atomic::AtomicU64,
+    /// The page came ahead from this tier and nobody has used it yet: its place in [`TIERS`], and 1; else 0.
+    unused_from: AtomicU8,
     /// Its reads are noted for the miss-ratio curve (`pool/sample`), the last one in this period.
     pub sampled: AtomicBool,
     pub noted_at: std::sync::atomic::AtomicU32,
@@ -92,6 +97,7 @@ impl Frame {
             homeless: AtomicBool::new(false),
             turn: AtomicU32::new(0),
             hits: std::sync::atomic::AtomicU64::new(0),
+            unused_from: AtomicU8::new(0),
             sampled: AtomicBool::new(false),
             noted_at: std::sync::atomic::AtomicU32::new(0),
         }
@@ -180,6 +186,23 @@ impl Frame {
     pub fn came(&self, period: u32, used: bool) {
         let counted = if used { period } else { period.wrapping_sub(1) };
         self.uses.store((counted & PERIODS) << USES_BITS | u32::from(used), Ordering::Relaxed);
+        self.unused_from.store(0, Ordering::Relaxed);
+    }
+    /// The page came in `period`, from this tier, before anybody asked for it.
+    pub fn came_ahead(&self, period: u32, from: Tier) {
+        self.came(period, false);
+        let at = TIERS.iter().position(|tier| *tier == from).map_or(0, |at| at as u8 + 1);
+        self.unused_from.store(at, Ordering::Relaxed);
+    }
+    /// It came ahead and was not used yet, as it seems.
+    #[inline]
+    pub fn seems_unused(&self) -> bool {
+        self.unused_from.load(Ordering::Relaxed) != 0
+    }
+    /// The page is used. The tier that it came ahead from, for the first of those who call.
+    pub fn take_unused(&self) -> Option<Tier> {
+        let at = self.unused_from.swap(0, Ordering::Relaxed);
+        TIERS.get(usize::from(at).checked_sub(1)?).copied()
     }
     /// The page of `other` is here now, with its hits and the uses that it had; one that was young there is used enough to be so again.
     pub fn moved_from(&self, other: &Frame) {
@@ -188,6 +211,7 @@ impl Frame {
         self.uses.store(uses & !USES | count, Ordering::Relaxed);
         self.reused.store(reused, Ordering::Relaxed);
         self.hits.store(other.take_hits(), Ordering::Relaxed);
+        self.unused_from.store(other.unused_from.load(Ordering::Relaxed), Ordering::Relaxed);
         self.sampled.store(other.sampled.load(Ordering::Relaxed), Ordering::Relaxed);
         self.noted_at.store(other.noted_at.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -325,5 +349,25 @@ impl Arena {
         unsafe {
             std::slice::from_raw_parts_mut(self.memory.base().add(no.0 as usize * PAGE_SIZE), PAGE_SIZE)
         }
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_came_ahead_has_one_first_use_wherever_it_moves() {
+        let (one, other) = (Frame::new(), Frame::new());
+        for tier in TIERS {
+            one.came_ahead(3, tier);
+            other.came(3, true);
+            assert!(one.seems_unused() && !other.seems_unused());
+            other.moved_from(&one);
+            assert_eq!((other.take_unused(), other.take_unused()), (Some(tier), None));
+        }
+        one.came_ahead(3, Tier::Flash);
+        one.came(4, false);
+        assert_eq!(one.take_unused(), None, "another page's");
     }
 }

@@ -111,7 +111,7 @@ struct Shard {
 #[derive(Default, Debug)]
 pub struct PoolCounters {
     pub misses: AtomicU64,
-    /// Reads that found their page below, of those that count (not the engine's own).
+    /// Reads that found their page below, of those that count (not the engine's own), and first ones of pages that had come ahead.
     pub reads_below: AtomicU64,
     /// Pages that came with another one, before anybody asked for them.
     pub read_ahead: AtomicU64,
@@ -274,7 +274,7 @@ impl Pool {
     pub fn dirty_frames(&self) -> usize {
         self.dirty_count.load(Ordering::Relaxed)
     }
-    /// Reads that found their page in memory. Looks at every frame.
+    /// Reads that found their page in memory, where it had not come ahead for them. Looks at every frame.
     pub fn hits(&self) -> u64 {
         let left: u64 = self.shards.iter().map(|s| s.hits.load(Ordering::Relaxed)).sum();
         let here: u64 = self.arena.frames().map(Frame::hits).sum();
@@ -354,8 +354,10 @@ impl Pool {
             frame.touch(self.period.load(Ordering::Relaxed));
         }
         if access.counts() {
-            frame.hit();
-            meter::hit();
+            if !(frame.seems_unused() && self.first_use(no, id)) {
+                frame.hit();
+                meter::hit();
+            }
             if frame.sampled.load(Ordering::Relaxed)
                 && frame.noted_at.load(Ordering::Relaxed) != self.period.load(Ordering::Relaxed)
             {
@@ -442,14 +444,7 @@ impl Pool {
         })
     }
 
-    /// `waited`: so many nanoseconds already, for its turn.
-    fn load_claimed(
-        &self,
-        id: PageId,
-        no: FrameNo,
-        access: Access,
-        waited: Nanos,
-    ) -> Result<FrameNo, ReadError> {
+    fn load_claimed(&self, id: PageId, no: FrameNo, access: Access) -> Result<FrameNo, ReadError> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         let since = self.world.clock.now();
         let ahead = self.claim_ahead(id, access.ahead_max());
@@ -467,7 +462,7 @@ impl Pool {
                 if access != Access::Internal {
                     add(self.reads.of(id.space).from(fetched.from), 1);
                     add(&self.counters.reads_below, 1);
-                    meter::read(fetched.from, waited + (self.world.clock.now() - since));
+                    meter::read(fetched.from, self.world.clock.now() - since);
                 }
                 self.sample_arrival(no, id, access != Access::Internal);
                 let frame = self.frame(no);

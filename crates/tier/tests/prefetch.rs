@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 use terrace_io::disk::Class;
 use terrace_io::sched::{Step, Worker};
 use terrace_io::store::Purpose;
+use terrace_tier::meter;
 use terrace_tier::page::PageId;
 use terrace_tier::pages::Pages;
 use terrace_tier::path::Leaving;
-use terrace_tier::pool::Access;
+use terrace_tier::pool::{Access, Reads};
 use terrace_tier::prefetch::Prefetcher;
 
 const PAGES: u32 = 40;
@@ -95,6 +96,53 @@ fn pages_on_flash_come_from_there_and_do_not_divide_the_others() {
     assert_eq!(scan(&rig, true), (1, 2));
     assert_eq!(rig.run.path.counters.flash.load(Ordering::Relaxed), 5);
     assert_eq!(rig.run.path.counters.object.load(Ordering::Relaxed), u64::from(PAGES) - 5);
+}
+
+fn counted(rig: &Rig) -> Reads {
+    let space = page(0).space;
+    rig.run.pages.pool().reads_by_space(&[space])[&space]
+}
+
+#[test]
+fn pages_that_came_ahead_count_for_the_tier_that_they_came_from() {
+    let all = u64::from(PAGES);
+    let mut mixed = cold();
+    put_on_flash(&mut mixed, 5);
+    let near = Rig::with_flash(1, 400, 400);
+    (0..PAGES).for_each(|n| assert!(near.flush(page(n))));
+    for (rig, prefetches, expected) in
+        [(mixed, true, [0, 5, 0, all - 5]), (cold(), false, [0, 0, 0, all]), (near, true, [0, 0, all, 0])]
+    {
+        meter::take();
+        scan(&rig, prefetches);
+        let (mine, table) = (meter::take(), counted(&rig));
+        assert_eq!([0, 1, 2, 3].map(|tier| mine.pages[tier] + mine.ahead[tier]), expected);
+        assert_eq!([table.memory, table.flash, table.volume, table.object], expected);
+        let counters = &rig.run.pages.pool().counters;
+        assert_eq!(mine.pages.iter().sum::<u64>(), counters.misses.load(Ordering::Relaxed));
+        assert_eq!(mine.ahead.iter().sum::<u64>(), table.ahead);
+        assert!(table.ahead >= all / 2, "{table:?}");
+        // All of them are used by now.
+        (0..PAGES).for_each(|n| scanned(&rig, n, Access::Scan));
+        let again = meter::take();
+        assert_eq!((again.pages, again.ahead), ([all, 0, 0, 0, 0], [0; 5]));
+        assert_eq!(counted(&rig).memory, all);
+    }
+}
+
+#[test]
+fn a_page_that_came_ahead_and_is_not_asked_for_was_not_read() {
+    let rig = cold();
+    for (n, access) in [Access::Normal, Access::Normal, Access::Range(2)].into_iter().enumerate() {
+        drop(rig.run.pages.read(page(n as u32), access).unwrap());
+    }
+    let seen = counted(&rig);
+    assert_eq!((seen.memory, seen.object, seen.ahead), (0, 3, 2));
+    // An estimate doesn't count in memory, and leaves the first use to another.
+    drop(rig.run.pages.read(page(3), Access::Estimate).unwrap());
+    assert_eq!(counted(&rig), seen);
+    (0..2).for_each(|_| drop(rig.run.pages.read(page(3), Access::Normal).unwrap()));
+    assert_eq!(counted(&rig), Reads { object: 4, memory: 1, ..seen });
 }
 
 #[test]

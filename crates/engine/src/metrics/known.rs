@@ -91,7 +91,11 @@ const POOL: &[Line] = &[
     ("pool_frames_free", Gauge, "frames without a page"),
     ("pool_frames_dirty", Gauge, "frames with a changed page that is not flushed"),
     ("pool_frames_lent", Gauge, "frames whose memory is lent to work"),
-    ("pool_read_requests", Counter, "looks for a page that found it in memory"),
+    (
+        "pool_read_requests",
+        Counter,
+        "looks for a page that found it in memory; not the first one of a page that came ahead",
+    ),
     ("pool_misses", Counter, "looks for a page that did not"),
     ("pool_read_ahead", Counter, "pages that came with another one, before anybody asked for them"),
     ("pool_prefetched", Counter, "those of them that a prefetcher fetched"),

@@ -23,14 +23,14 @@ macro_rules! named {
 }
 
 named! {
-    /// Mutexes.
+    /// Mutexes. Some share a name: the server has room for some two hundred classes of them, with its own and InnoDB's.
     Mutexes:
     /// Tables by name.
     Catalog "catalog",
     /// One definition change at a time.
     Definitions "definitions",
     /// Ids for tables and spaces.
-    CatalogIds "catalog_ids",
+    CatalogIds "catalog",
     /// Tables' rules of placement, as they are defined.
     Rules "rules",
     /// The row and gap locks, and who waits for them.
@@ -48,13 +48,13 @@ named! {
     /// Committed transactions that purge has not come to.
     History "history",
     /// Row ids of one table without a primary key.
-    RowIds "row_ids",
+    RowIds "auto_values",
     /// The next automatic value of one table, kept in its header.
-    AutoIncrement "auto_increment",
+    AutoIncrement "auto_values",
     /// What others change beside the build of an index.
-    Watch "watch",
+    Watch "builds",
     /// The file of sorts.
-    Sorts "sorts",
+    Sorts "builds",
     /// Free pages of one space.
     SpacePages "space_pages",
     /// Places in the log.
@@ -64,9 +64,9 @@ named! {
     /// The superblock, and where a checkpoint is.
     Checkpoint "checkpoint",
     /// Changed pages of a crash that are not applied yet.
-    Pending "pending",
+    Pending "checkpoint",
     /// Sinks that give way to sessions.
-    GiveWay "give_way",
+    GiveWay "sink",
     /// A shard of the table of pages in memory.
     PoolTable "pool_table",
     /// Free frames.
@@ -80,9 +80,9 @@ named! {
     /// Scans, and what is fetched ahead of them.
     PoolScans "pool_scans",
     /// Frames whose memory is lent.
-    PoolLoans "pool_loans",
+    PoolLoans "pool_moves",
     /// Samples for the miss-ratio curve.
-    PoolSamples "pool_samples",
+    PoolSamples "pool_scans",
     /// What the flusher copies, writes and maps.
     Flush "flush",
     /// The index of the flash cache.
@@ -92,13 +92,13 @@ named! {
     /// Objects that are read and collected.
     Objects "objects",
     /// Reads of neighbouring pages of one object that go together.
-    ObjectReads "object_reads",
+    ObjectReads "objects",
     /// States of the codecs.
-    Codecs "codecs",
+    Codecs "objects",
     /// Who has the store.
     Fence "fence",
     /// A table's share of requests and bytes.
-    Limits "limits",
+    Limits "rules",
     /// Places of temporary pages.
     Temporary "temporary",
 }

@@ -1,4 +1,6 @@
 //! Reading ahead: a scan that misses a page claims those behind it too, if one request brings them along.
+//!
+//! A page that came ahead counts as read when it is used first, from the tier that it came from: its frame knows until then.
 
 use super::Pool;
 use super::scans::Stretch;
@@ -105,6 +107,7 @@ impl Pool {
             }
         }
         let Some(((id, no), ahead)) = claimed.split_first() else { return room };
+        let since = self.world.clock.now();
         let fetched = if ahead.is_empty() {
             // SAFETY: the claim makes this thread the frame's only owner.
             self.below.fetch(*id, unsafe { self.arena.bytes_mut(*no) })
@@ -114,6 +117,7 @@ impl Pool {
         match fetched {
             Ok(fetched) => {
                 self.came_ahead(*id, *no, fetched);
+                meter::spent(fetched.from, self.world.clock.now() - since);
                 self.counters.prefetched.fetch_add(claimed.len() as u64, Ordering::Relaxed);
             }
             Err(_) => self.unclaim(*id, *no),
@@ -124,11 +128,20 @@ impl Pool {
     /// A page that nobody asked for yet is in memory.
     fn came_ahead(&self, id: PageId, no: FrameNo, fetched: Fetched) {
         self.sample_arrival(no, id, false);
-        self.frame(no).came(self.period.load(Ordering::Relaxed), false);
+        self.frame(no).came_ahead(self.period.load(Ordering::Relaxed), fetched.from);
         self.admit(id, no, fetched);
         self.counters.read_ahead.fetch_add(1, Ordering::Relaxed);
         add(&self.reads.of(id.space).ahead, 1);
-        meter::ahead();
+    }
+
+    /// A read that counts has found a page which seems to have come ahead for it. False: somebody was faster, and it is a hit.
+    #[cold]
+    pub(super) fn first_use(&self, no: FrameNo, id: PageId) -> bool {
+        let Some(from) = self.frame(no).take_unused() else { return false };
+        add(self.reads.of(id.space).from(from), 1);
+        add(&self.counters.reads_below, 1);
+        meter::first_use(from);
+        true
     }
 
     /// A free frame if some would be left.
@@ -166,3 +179,6 @@ impl Pool {
         wanted
     }
 }
+
+#[cfg(test)]
+mod tests;

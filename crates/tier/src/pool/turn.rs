@@ -9,7 +9,6 @@ use crate::page::PageId;
 use crate::pool::Access;
 use std::sync::atomic::Ordering;
 use terrace_io::cancel;
-use terrace_io::clock::Nanos;
 use terrace_io::observe;
 
 /// Waits for a page's turn.
@@ -17,13 +16,12 @@ struct InTurn<'a> {
     below: &'a dyn Below,
     id: PageId,
     no: Option<TurnNo>,
-    /// So many nanoseconds by now.
-    waited: Nanos,
 }
 
 impl Drop for InTurn<'_> {
     fn drop(&mut self) {
         self.no.iter().for_each(|no| self.below.end_turn(self.id, *no));
+        meter::settle();
     }
 }
 
@@ -33,14 +31,11 @@ impl Pool {
     pub(super) fn bring(&self, id: PageId, access: Access) -> Result<FrameNo, ReadError> {
         let claims_ended = &self.shard(id).claims_ended;
         let now = || self.world.clock.now();
-        let mut turn = InTurn { below: &*self.below, id, no: None, waited: 0 };
+        let mut turn = InTurn { below: &*self.below, id, no: None };
         loop {
             let ended = claims_ended.ticket();
             match self.lookup(id, access) {
-                Lookup::Pinned(no) => {
-                    meter::waited(turn.waited);
-                    return Ok(no);
-                }
+                Lookup::Pinned(no) => return Ok(no),
                 Lookup::Claimed => {
                     self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
                     let since = now();
@@ -61,12 +56,12 @@ impl Pool {
                 let shown = observe::wait(observe::Wait::Page);
                 self.world.sched.wait(claims_ended, ended, Some(wait));
                 drop(shown);
-                turn.waited += now() - since;
+                meter::waited(now() - since);
                 continue;
             }
             let no = self.take_frame(false)?;
             if self.claim(id, no) {
-                return self.load_claimed(id, no, access, turn.waited);
+                return self.load_claimed(id, no, access);
             }
             self.give_frame(no);
         }
