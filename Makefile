@@ -1,8 +1,10 @@
 # One command per intent, the same for a person and for CI.
-.PHONY: run stop test lint simulate fuzz planted bench suites parity differ apps torture clean
+.PHONY: help run stop test lint simulate fuzz planted bench suites parity differ apps torture clean
 
 run: ## installs, builds, starts MariaDB with Terrace on 127.0.0.1:3307, loads data, asks, shows
 	@scripts/run.sh
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 stop: ## stops the server that `make run` left
 	@scripts/server.sh stop var
 test: ## installs, builds, runs every test

@@ -251,8 +251,17 @@ int ha_terrace::refresh_statistics(bool fill)
 
 int ha_terrace::analyze(THD *thd, HA_CHECK_OPT *)
 {
-  if (int32_t code= terrace_table_recount(m_table))
-    return map_error(thd, code);
+  {
+    const Heard heard;
+    if (int32_t code= terrace_table_recount(m_table))
+    {
+      if (is_killed(thd))
+        thd->send_kill_message();
+      else
+        report_error(code, "the rows could not be counted");
+      return HA_ADMIN_FAILED;
+    }
+  }
   if (int error= info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_TIME))
     return error;
   const Statistics::Turn turn(m_statistics);

@@ -152,3 +152,32 @@ def test_a_full_volume_refuses_growth_and_nothing_else(volume, run):
     connection = volume.connect()
     volume.check(connection)
     assert [row[3] for row in run(connection, "CHECK TABLE t, other, small")] == ["OK", "OK", "OK"]
+
+
+def test_ddl_that_finds_no_room_leaves_the_old_table_and_gives_back_what_it_took(volume, run):
+    connection = volume.server.connect()
+    run(connection, "CREATE DATABASE d")
+    connection.select_db("d")
+    run(connection, "CREATE TABLE t (id INT PRIMARY KEY, v INT, pad VARCHAR(4000), KEY (v)) ENGINE=Terrace")
+    code, _, i = volume.fill(connection, 1)
+    assert code == FULL
+    tables = run(connection, "SHOW TABLES")
+    for statement in ("ALTER TABLE t FORCE", "ALTER TABLE t ADD KEY wide (pad(700))", "ALTER TABLE t ADD n INT DEFAULT 1, ALGORITHM=COPY", "CREATE TABLE u ENGINE=Terrace SELECT * FROM t") * 2:
+        with pytest.raises(pymysql.err.MySQLError) as error:
+            run(connection, statement)
+        assert error.value.args[0] == FULL, (statement, error.value)
+        assert run(connection, "SHOW TABLES") == tables, statement
+        volume.check(connection)
+    definition = run(connection, "SHOW CREATE TABLE t")
+    assert "wide" not in definition[0][1] and "`n`" not in definition[0][1]
+    # After a kill, too: and then with room they go.
+    volume.server.kill9()
+    volume.server.start()
+    volume.make_room()
+    if volume.kind == "device":  # a copy needs as much as the table
+        subprocess.run(["mount", "-o", "remount,size=64m", volume.place], check=True)
+    connection = volume.connect()
+    until_it_works(lambda: run(connection, "ALTER TABLE t FORCE"))
+    until_it_works(lambda: run(connection, "ALTER TABLE t ADD KEY wide (pad(700))"))
+    volume.check(connection)
+    assert [row[3] for row in run(connection, "CHECK TABLE t EXTENDED")] == ["OK"]

@@ -126,6 +126,24 @@ def test_a_foreign_key_is_an_error_or_a_warning(db, engine, run):
     assert "FOREIGN" not in run(db, "SHOW CREATE TABLE a")[0][1]
 
 
+def test_a_foreign_key_of_innodb_is_dropped_before_its_tables_move(db, engine, run):
+    if engine != "Terrace":
+        pytest.skip("a way to Terrace")
+    run(db, "CREATE TABLE parent (id INT PRIMARY KEY) ENGINE=InnoDB")
+    run(db, "CREATE TABLE child (id INT PRIMARY KEY, p INT, CONSTRAINT of_parent FOREIGN KEY (p) REFERENCES parent (id)) ENGINE=InnoDB")
+    run(db, "INSERT INTO parent VALUES (1)")
+    run(db, "INSERT INTO child VALUES (1, 1)")
+    run(db, "SET terrace_foreign_keys = 'warn', foreign_key_checks = 0")
+    for table in ("child", "parent"):
+        with pytest.raises(pymysql.err.Error) as refused:
+            run(db, f"ALTER TABLE {table} ENGINE=Terrace")
+        assert refused.value.args[0] == 1217, "InnoDB's own"
+    run(db, "ALTER TABLE child DROP FOREIGN KEY of_parent")
+    for table in ("child", "parent"):
+        run(db, f"ALTER TABLE {table} ENGINE=Terrace")
+    assert run(db, "SELECT child.id, parent.id FROM child JOIN parent ON parent.id = p") == [(1, 1)]
+
+
 def test_the_engine_is_named_as_users_write_it(db, engine, run):
     run(db, f"CREATE TABLE t (id INT PRIMARY KEY) ENGINE={engine}")
     assert f"ENGINE={engine} " in run(db, "SHOW CREATE TABLE t")[0][1]

@@ -218,9 +218,10 @@ def test_the_pages_of_a_cold_scan_add_up_by_tier(tier, tmp_path, engine, run):
         assert counted["READS_MEMORY"] == read["pages_memory"]
         assert read["pages_ahead"] == sum(read[f"pages_ahead_{place}"] for place in BELOW) > below / 2
         assert row["HIT_RATIO_MEMORY"] == pytest.approx(Decimal(row["READS_MEMORY"]) / reads(row), abs=Decimal("1e-6"))
-        # Each page came once: what is in memory now was read, or came along and was not asked for; and that is all there is, but for a few pages that no scan needs.
+        # Each page came once: what is in memory now was read, or came along and was not asked for (a few had come along before); and that is all there is, but for a few pages
+        # that no scan needs.
         unused = counted["PAGES_AHEAD"] - read["pages_ahead"]
-        assert counted["PAGES_MEMORY"] == below + unused and 0 <= unused <= 5, (counted, read)
+        assert counted["PAGES_MEMORY"] == below + unused and -5 <= unused <= 5, (counted, read)
         everything = row["PAGES_VOLUME"] + row["PAGES_OBJECT"]
         assert everything > 500 and everything - 5 <= row["PAGES_MEMORY"] <= everything
         # From where it should have come; all of it, where there is no other place.

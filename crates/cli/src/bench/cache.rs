@@ -241,13 +241,13 @@ fn print(played: &Played, settings: &Settings) {
         out(format!("at most {budget} flash writes for 100 misses of memory"));
     }
     out(format!(
-        "{:26}{:>10}{:>9}{:>9}{:>12}{:>13}{:>12}{:>10}",
+        "{:26}{:>10}{:>9}{:>9}{:>13}{:>13}{:>12}{:>12}",
         "policy", "flash", "hit %", "flash %", "writes/1000", "written MiB", "below MiB", "bytes/page"
     ));
     for row in &played.rows {
         let o = &row.outcome;
         out(format!(
-            "{:26}{:>10}{:>9.2}{:>9.2}{:>12.1}{:>13.0}{:>12.0}{:>10.1}",
+            "{:26}{:>10}{:>9.2}{:>9.2}{:>13.1}{:>13.0}{:>12.0}{:>12.1}",
             row.policy.to_string(),
             row.size.to_string(),
             100.0 * share(played.memory_hits + o.flash_hits, played.requests),
