@@ -108,6 +108,15 @@ static void end_backup()
     my_printf_error(ER_WRONG_ARGUMENTS, "Terrace: there is no copy in %s: %s", MYF(0), directory.c_str(), last_message().c_str());
 }
 
+void end_copy()
+{
+  if (terrace_copy *const copy= std::exchange(under_way, nullptr))
+  {
+    terrace_copy_discard(copy);
+    sql_print_warning("Terrace: the copy in %s was discarded: the engine ends", directory.c_str());
+  }
+}
+
 void fill_backup_calls(handlerton *into)
 {
   into->prepare_for_backup= prepare_for_backup;

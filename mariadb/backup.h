@@ -9,5 +9,8 @@ namespace terrace {
 /** Puts the calls of BACKUP STAGE into the handlerton. */
 void fill_backup_calls(handlerton *into);
 
+/** The engine ends: a copy that is under way is not to be. */
+void end_copy();
+
 } // namespace terrace
 #endif

@@ -26,7 +26,13 @@ void copy_to(THD *thd, struct st_mysql_sys_var *, void *, const void *to)
   thd_progress_end(thd);
   mysql_mutex_lock(&LOCK_global_system_variables);
   if (code == TERRACE_OK)
+  {
+    if (!thd->mdl_context.is_lock_owner(MDL_key::BACKUP, "", "", MDL_BACKUP_WAIT_COMMIT))
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
+                          "Terrace: of transactions with the binary log or another engine, some may be prepared in the copy in %s: a server starts with it only "
+                          "where it can decide them (--tc-heuristic-recover). Within BACKUP STAGE BLOCK_COMMIT there are none", directory.c_str());
     return;
+  }
   if (is_killed(thd))
     thd->send_kill_message();
   else

@@ -173,15 +173,20 @@ void fill_definition_calls(handlerton *into)
   fill_partition_calls(into);
 }
 
+/** Other statements, which make a table as well (a partition by system time comes with an UPDATE), say nothing of it themselves. */
+static bool declares_tables(THD *thd)
+{
+  const int command= thd_sql_command(thd);
+  return command == SQLCOM_CREATE_TABLE || command == SQLCOM_ALTER_TABLE;
+}
+
 /** What the server lets through and the engine doesn't do. */
 static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
   const TABLE_LIST *source= thd->lex->query_tables;
-  if (refuse_options(thd, form, info->options & HA_CREATE_TMP_ALTER && source ? source->table : nullptr))
+  const bool declares= declares_tables(thd);
+  if (declares && refuse_options(thd, form, info->options & HA_CREATE_TMP_ALTER && source ? source->table : nullptr))
     return HA_WRONG_CREATE_OPTION;
-  // Other statements, which make a table as well (a partition by system time comes with an UPDATE), leave the list unset.
-  const int command= thd_sql_command(thd);
-  const bool declares= command == SQLCOM_CREATE_TABLE || command == SQLCOM_ALTER_TABLE;
   List<Key> none;
   List_iterator<Key> keys(declares ? thd->lex->alter_info.key_list : none);
   while (Key *key= keys++)
@@ -265,7 +270,10 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   definition.temporary= temporary && temporary_tables_are_unlogged();
   terrace_table *table= nullptr;
   int32_t code= terrace_table_create(engine, &definition, &table);
-  if (!code && TableOptions(form).apply(engine_name))
+  const bool without_rules= !code && TableOptions(form).apply(engine_name);
+  if (without_rules && !declares_tables(thd))
+    sql_print_warning("Terrace: %s has no rules, though its definition does: %s", engine_name.c_str(), last_message().c_str());
+  else if (without_rules)
   {
     my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", MYF(0), last_message().c_str());
     terrace_table_close(table);

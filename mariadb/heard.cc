@@ -4,9 +4,12 @@
 
 namespace terrace {
 
+/** Null where nobody is heard: while the engine is being installed it has no place in sessions yet. */
+static THD *listener() { return hton->slot == HA_SLOT_UNDEF ? nullptr : current_thd; }
+
 Heard::Heard()
 {
-  THD *thd= current_thd;
+  THD *thd= listener();
   if (!thd)
     return;
   terrace_cancel *waits= Session::of(thd)->own_waits();
@@ -19,7 +22,7 @@ Heard::Heard()
 
 Heard::Heard(terrace_txn *txn)
 {
-  THD *thd= current_thd;
+  THD *thd= listener();
   if (!thd || terrace_txn_cancel_handle(txn, &own))
     return;
   session= Session::of(thd);

@@ -429,6 +429,7 @@ static int stop(void *)
   if (!engine)
     return 0;
   stop_watch();
+  end_copy();
   if (terrace_engine_close(engine))
     sql_print_error("Terrace: the shutdown failed, the next start recovers: %s", last_message().c_str());
   engine= nullptr;

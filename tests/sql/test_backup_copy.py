@@ -202,3 +202,64 @@ def test_a_copy_that_has_no_place_or_fails_ends_the_stage_in_an_error(server, tm
     stages(connection, "START", "BLOCK_COMMIT", "END")
     assert "superblock" in os.listdir(tmp_path / "copy")
     run(server.connect(), "ALTER TABLE d.t ADD COLUMN v INT")
+
+
+def test_a_copy_beside_commits_warns_and_one_by_stages_starts_with_a_binary_log(server, tmp_path):
+    """What the copy beside commits holds of transactions in two phases, only the original's binary log could decide: such a server doesn't start."""
+    place = tempfile.mkdtemp(dir=tmp_path)
+    os.chmod(place, 0o777)
+    with Transfers(server) as load:
+        connection = server.connect()
+        run(connection, "SET GLOBAL terrace_copy_to = %s", (f"{place}/beside",))
+        assert "--tc-heuristic-recover" in run(connection, "SHOW WARNINGS")[0][2]
+        run(connection, "SET GLOBAL terrace_backup_stage = 'copy', GLOBAL terrace_backup_copy_dir = %s", (f"{place}/stages",))
+        run(connection, "BACKUP STAGE START")
+        # The definitions do not change any more: they are copied as they are.
+        run(connection, "BACKUP STAGE BLOCK_DDL")
+        directory = tmp_path / "second"
+        definitions = directory / "definitions"
+        shutil.copytree(os.path.join(server.directory, "data", "d"), definitions, ignore=shutil.ignore_patterns("*.ibd"))
+        run(connection, "BACKUP STAGE BLOCK_COMMIT")
+        done = list(load.done)
+        run(connection, "BACKUP STAGE END")
+    second = Server(str(directory), ["--terrace-memory=33554432", f"--terrace-volume-path={place}/stages", "--log-bin", "--server-id=2"])
+    try:
+        second.start()
+        connection = second.connect()
+        run(connection, "CREATE DATABASE d")
+        for name in os.listdir(definitions):
+            if name.split("#")[0].split(".")[0] in ("t", "nt", "big"):
+                shutil.copy(definitions / name, os.path.join(second.directory, "data", "d"))
+        rows = {w: count for w, count, last in noted(connection, "nt") if count == last}
+        assert all(done[w] <= rows[w] <= done[w] + 1 for w in range(WRITERS)), (done, rows)
+        for table in ("t", "nt", "big"):
+            assert run(connection, f"CHECK TABLE d.{table} EXTENDED")[-1][3] == "OK"
+    finally:
+        end(second)
+
+
+def test_an_engine_that_is_uninstalled_leaves_its_copy_and_can_be_installed_again(engine, tmp_path):
+    """The copy's worker kept the volume: the engine could not be had again until a restart. And INSTALL in a server that runs ended it where statistics were
+    kept of tables: the engine asked for its place in the session before it had one."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    server = private(["--terrace-memory=33554432"])
+    try:
+        connection = server.connect()
+        place = tempfile.mkdtemp(dir=tmp_path)
+        os.chmod(place, 0o777)
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        run(connection, "CREATE TABLE d.t ENGINE=Terrace SELECT seq FROM seq_1_to_20000")
+        run(connection, "ANALYZE TABLE d.t")
+        run(connection, "FLUSH TABLES")
+        run(connection, "SET GLOBAL terrace_backup_stage = 'copy', GLOBAL terrace_backup_copy_dir = %s", (f"{place}/copy",))
+        run(connection, "BACKUP STAGE START")
+        other = server.connect()
+        run(other, "UNINSTALL SONAME 'ha_terrace'")
+        assert not os.path.exists(f"{place}/copy/superblock")
+        run(other, "INSTALL SONAME 'ha_terrace'")
+        run(connection, "BACKUP STAGE END")
+        assert run(other, "SELECT COUNT(*) FROM d.t") == [(20000,)]
+    finally:
+        end(server)

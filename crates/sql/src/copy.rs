@@ -24,6 +24,9 @@ struct Place {
 
 impl Place {
     fn open(path: &str) -> Result<Place> {
+        if !std::path::Path::new(path).is_absolute() {
+            return Err(Fault::invalid(format!("the copy at {path}: the path is not absolute")));
+        }
         let opened = RealDisk::open_new(path);
         let (disk, made) = opened.map_err(|error| Fault::invalid(format!("the copy at {path}: {error}")))?;
         Ok(Place { disk: Arc::new(disk), made })

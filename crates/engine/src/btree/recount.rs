@@ -21,8 +21,9 @@ impl Tree {
         if self.root_level() > LEVELS_MAX {
             return Ok(());
         }
-        let leaves = self.leaves()?;
-        let rows = if leaves <= LEAVES { self.count_all()? } else { self.count_some(leaves)? };
+        let Some(leaves) = self.leaves()? else { return Ok(()) };
+        let rows = if leaves <= LEAVES { self.count_all()? } else { Some(self.count_some(leaves)?) };
+        let Some(rows) = rows else { return Ok(()) };
         let known = self.rows();
         if leaves <= LEAVES || known.abs_diff(rows) > rows / DIFFERS {
             self.rows_since.fetch_add(rows as i64 - known as i64, Ordering::Relaxed);
@@ -30,33 +31,40 @@ impl Tree {
         Ok(())
     }
 
-    /// Calls `each` with every node of a level that the tree has, left to right.
-    fn each_node(&self, level: u8, mut each: impl FnMut(Node<'_>)) -> Result<()> {
+    /// Calls `each` with every node of a level that the tree has, left to right. False: others have changed the level meanwhile, and it was not called with all.
+    fn each_node(&self, level: u8, mut each: impl FnMut(Node<'_>)) -> Result<bool> {
         let first = self.descend(Target::At(&[]), level, Access::Scan, &mut Notes::default())?;
         let mut guard: Option<ReadGuard<'_>> = first;
+        if guard.is_none() {
+            return Ok(false);
+        }
         while let Some(here) = guard {
             let node = Node::new(here.page());
             if !node.is_live() || node.level() != level {
-                break; // merged into its neighbour meanwhile
+                return Ok(false); // merged into its neighbour meanwhile
             }
             each(node);
             let right = node.right();
             drop(here);
             guard = right.map(|page| self.pages.read(self.space.page_id(page), Access::Scan)).transpose()?;
         }
-        Ok(())
+        Ok(true)
     }
 
-    fn leaves(&self) -> Result<u64> {
+    /// None: others have changed the tree meanwhile.
+    fn leaves(&self) -> Result<Option<u64>> {
+        if self.root_level() == 0 {
+            return Ok(Some(1));
+        }
         let mut leaves = 0;
-        self.each_node(1, |node| leaves += node.count() as u64)?;
-        Ok(leaves.max(1))
+        let all = self.each_node(1, |node| leaves += node.count() as u64)?;
+        Ok(all.then_some(leaves))
     }
 
-    fn count_all(&self) -> Result<u64> {
+    fn count_all(&self) -> Result<Option<u64>> {
         let mut rows = 0;
-        self.each_node(0, |node| rows += node.count() as u64)?;
-        Ok(rows)
+        let all = self.each_node(0, |node| rows += node.count() as u64)?;
+        Ok(all.then_some(rows))
     }
 
     fn count_some(&self, leaves: u64) -> Result<u64> {
