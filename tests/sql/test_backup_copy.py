@@ -212,7 +212,7 @@ def test_a_copy_beside_commits_warns_and_one_by_stages_starts_with_a_binary_log(
         connection = server.connect()
         run(connection, "SET GLOBAL terrace_copy_to = %s", (f"{place}/beside",))
         assert "--tc-heuristic-recover" in run(connection, "SHOW WARNINGS")[0][2]
-        run(connection, "SET GLOBAL terrace_backup_stage = 'copy', GLOBAL terrace_backup_copy_dir = %s", (f"{place}/stages",))
+        run(connection, "SET terrace_backup_stage = 'copy', GLOBAL terrace_backup_copy_dir = %s", (f"{place}/stages",))
         run(connection, "BACKUP STAGE START")
         # The definitions do not change any more: they are copied as they are.
         run(connection, "BACKUP STAGE BLOCK_DDL")
@@ -253,7 +253,7 @@ def test_an_engine_that_is_uninstalled_leaves_its_copy_and_can_be_installed_agai
         run(connection, "CREATE TABLE d.t ENGINE=Terrace SELECT seq FROM seq_1_to_20000")
         run(connection, "ANALYZE TABLE d.t")
         run(connection, "FLUSH TABLES")
-        run(connection, "SET GLOBAL terrace_backup_stage = 'copy', GLOBAL terrace_backup_copy_dir = %s", (f"{place}/copy",))
+        run(connection, "SET terrace_backup_stage = 'copy', GLOBAL terrace_backup_copy_dir = %s", (f"{place}/copy",))
         run(connection, "BACKUP STAGE START")
         other = server.connect()
         run(other, "UNINSTALL SONAME 'ha_terrace'")
