@@ -9,6 +9,7 @@ import threading
 
 import pymysql
 import pytest
+import test_copy
 from conftest import Server, end, private, run, wait_until
 from test_backup import copied, mariabackup  # noqa: F401: a fixture
 
@@ -24,7 +25,7 @@ def server(engine):
     end(one)
 
 
-class Transfers:
+class Transfers(test_copy.Transfers):
     """Writers that move money between a table of InnoDB and one of Terrace, and note each transaction in both."""
 
     def __init__(self, server):
@@ -57,17 +58,6 @@ class Transfers:
                 self.done[which] += 1
         except pymysql.err.OperationalError as error:
             self.errors.append(error)
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        wait_until(lambda: min(self.done) > 20 or self.errors)
-        return self
-
-    def __exit__(self, *_):
-        self.stop = True
-        for thread in self.threads:
-            thread.join()
 
 
 def noted(connection, table):
