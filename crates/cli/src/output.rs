@@ -145,7 +145,7 @@ fn facts(
         json!(file.map_or(0, |file| file.len()))
     });
     let mut facts = vec![
-        ("format_version", json!(superblock::VERSION)),
+        ("format_version", json!(s.version)),
         ("page_bytes", json!(PAGE_SIZE)),
         ("instance", json!(format!("{:032x}", s.instance))),
         ("lineage", json!(format!("{:032x}", s.lineage))),

@@ -77,6 +77,7 @@ fn make(config: &Config, parts: &Parts) -> Result<(), DiskError> {
     volume.sync_dir()?;
     let id = || u128::from(parts.world.random.next_u64()) | u128::from(parts.world.random.next_u64()) << 64;
     let superblock = Superblock {
+        version: superblock::VERSION,
         instance: id(),
         lineage: id(),
         generation: 1,

@@ -23,6 +23,7 @@ pub mod lock;
 pub mod log;
 pub mod look;
 pub mod metrics;
+mod number;
 pub mod pace;
 pub mod planted;
 pub mod recovery;

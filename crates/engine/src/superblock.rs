@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
 //! | 8 | 8 | magic `TERRACE1` |
-//! | 16 | 4 | format version: 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
+//! | 16 | 4 | format version: 9. It was 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
 //! | 20 | 4 | page size |
 //! | 24 | 16 | instance id |
 //! | 40 | 16 | lineage |
@@ -39,7 +39,9 @@ pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
 pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
+/// Before it, the log's blocks and records were others: `log::former`.
+pub const VERSION_OF_LOG: u32 = 9;
 /// Before it, free pages were a chain.
 pub const VERSION_MIN: u32 = 5;
 /// No counter gets so far: 18 exabytes of log, or a million objects a second for a hundred thousand years.
@@ -51,6 +53,8 @@ const TRANSACTION_MAX: u64 = 1 << 48;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// Of what it was read from, until the next epoch begins.
+    pub version: u32,
     pub instance: u128,
     pub lineage: u128,
     pub generation: u64,
@@ -101,6 +105,7 @@ impl Superblock {
             )));
         }
         self.takers = self.known_takers();
+        self.version = VERSION;
         let next = self.epoch.checked_add(1);
         self.epoch = next.ok_or_else(|| Error::Full("there are no more writer epochs".into()))?;
         self.history.push((self.epoch, end));
@@ -117,23 +122,13 @@ impl Superblock {
         }
     }
 
-    /// The oldest that has all that this superblock says.
-    fn version(&self) -> u32 {
-        match (self.takers.is_empty(), self.has_store) {
-            (false, _) if self.takers.iter().any(|taker| taker.mark > 0) => 8,
-            (false, _) => 7,
-            (true, true) => 6,
-            (true, false) => VERSION_MIN,
-        }
-    }
-
     pub(crate) fn encode(&self) -> AlignedBuf {
         assert!(self.starts.len() <= PARTITIONS_MAX && self.history.len() <= HISTORY_MAX);
         assert!(self.takers.len() <= TAKERS_MAX);
         let mut b = AlignedBuf::zeroed(COPY);
         let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
         put(8, &MAGIC);
-        put(16, &self.version().to_le_bytes());
+        put(16, &self.version.to_le_bytes());
         put(20, &(PAGE_SIZE as u32).to_le_bytes());
         put(24, &self.instance.to_le_bytes());
         put(40, &self.lineage.to_le_bytes());
@@ -201,6 +196,7 @@ impl Superblock {
             Taker { epoch, nonce: u64_at(3856 + 16 * i), mark }
         };
         let found = Superblock {
+            version,
             instance: u128_at(24),
             lineage: u128_at(40),
             generation: u64_at(56),

@@ -1,23 +1,34 @@
 //! Redo: what a mini-transaction did to one page, as operations on its bytes.
 //!
 //! Operations are physical and know nothing of trees, so recovery works below every structure:
-//! `init` (a formatted, empty page), `write` bytes, `shift` bytes within the page, `fill`. They are
-//! applied in order to an image whose LSN is below the record's; the page then carries the record's
+//! `init` (a formatted, empty page), `write` bytes, `insert` bytes before others, which move up, `shift` bytes within the page,
+//! `fill`. They are applied in order to an image whose LSN is below the record's; the page then carries the record's
 //! end LSN, so applying twice changes nothing.
 //!
-//! Encoding, little-endian: a kind byte, then
-//! `INIT kind u8, level u8` · `WRITE at u16, len u16, bytes` · `SHIFT to u16, from u16, len u16` ·
-//! `FILL at u16, len u16, byte u8`.
+//! Encoding: a first byte whose two highest bits say what it is. A place in the page has 14 bits: its lower eight stand
+//! in the byte behind the higher six. A length below 128 is one byte; else its lower seven bits with the highest bit set, and
+//! the rest in another byte.
+//!
+//! * 0, write: `place · length · bytes`
+//! * 1, insert: `place · length · length of what moves up · bytes`
+//! * 2, shift: `to · from · length`
+//! * 3, by the rest of the byte: 0, init: `kind u8 · level u8`; 1, fill: `place · length · byte`
 //!
 //! [`Redo`] is the log as the tier sees it; the engine implements it.
 
 use crate::page::{self, Glsn, PAGE_HEADER, PAGE_SIZE, PageId, PageKind, PageRef};
 use std::ops::Deref;
 
-const INIT: u8 = 1;
-const WRITE: u8 = 2;
-const SHIFT: u8 = 3;
-const FILL: u8 = 4;
+const WRITE: u8 = 0;
+const INSERT: u8 = 1;
+const SHIFT: u8 = 2;
+/// Where in the first byte the kind is: above the higher bits of a place.
+const KIND: u32 = 6;
+const INIT: u8 = 3 << KIND;
+const FILL: u8 = INIT | 1;
+/// Places and lengths.
+const BITS: u32 = 14;
+const _: () = assert!(PAGE_SIZE == 1 << BITS && KIND + u8::BITS == BITS);
 
 /// The ops of one page in one mini-transaction.
 pub struct PageRedo<'a> {
@@ -139,9 +150,46 @@ impl<'a> PageMut<'a> {
             return;
         }
         self.bytes[at..at + data.len()].copy_from_slice(data);
-        let ([a, b], [c, d]) = ((at as u16).to_le_bytes(), (data.len() as u16).to_le_bytes());
-        self.ops.extend_from_slice(&[WRITE, a, b, c, d]);
+        self.op(WRITE, at, &[], &[data.len()]);
         self.ops.extend_from_slice(data);
+    }
+
+    /// Writes `data`; the `moved` bytes that stand there move up, behind it.
+    pub fn insert(&mut self, at: usize, data: &[u8], moved: usize) {
+        let end = at + data.len();
+        assert!(at >= PAGE_HEADER && end + moved <= PAGE_SIZE, "insert of {} at {at}", data.len());
+        if data.is_empty() || moved == 0 {
+            return self.write(at, data);
+        }
+        self.bytes.copy_within(at..at + moved, end);
+        self.bytes[at..end].copy_from_slice(data);
+        self.op(INSERT, at, &[], &[data.len(), moved]);
+        self.ops.extend_from_slice(data);
+    }
+
+    /// Records an operation but for its bytes.
+    #[inline]
+    fn op(&mut self, kind: u8, at: usize, places: &[usize], lengths: &[usize]) {
+        let (mut head, mut len) = ([0; 8], 0);
+        let mut put = |byte: u8| {
+            head[len] = byte;
+            len += 1;
+        };
+        put(kind << KIND | (at >> u8::BITS) as u8);
+        put(at as u8);
+        for place in places {
+            put((place >> u8::BITS) as u8);
+            put(*place as u8);
+        }
+        for length in lengths {
+            if *length < 0x80 {
+                put(*length as u8);
+            } else {
+                put(*length as u8 | 0x80);
+                put((length >> 7) as u8);
+            }
+        }
+        self.ops.extend_from_slice(&head[..len]);
     }
 
     /// As `write`, past the log: who redoes the page's changes does not get this. For what nothing durable counts on before the
@@ -171,10 +219,7 @@ impl<'a> PageMut<'a> {
             return;
         }
         self.bytes.copy_within(from..from + len, to);
-        self.ops.push(SHIFT);
-        for v in [to, from, len] {
-            self.ops.extend_from_slice(&(v as u16).to_le_bytes());
-        }
+        self.op(SHIFT, to, &[from], &[len]);
     }
 
     pub fn fill(&mut self, at: usize, len: usize, byte: u8) {
@@ -184,8 +229,7 @@ impl<'a> PageMut<'a> {
         }
         self.bytes[at..at + len].fill(byte);
         self.ops.push(FILL);
-        self.ops.extend_from_slice(&(at as u16).to_le_bytes());
-        self.ops.extend_from_slice(&(len as u16).to_le_bytes());
+        self.op(0, at, &[], &[len]);
         self.ops.push(byte);
     }
 }
@@ -225,44 +269,69 @@ pub fn apply(bytes: &mut [u8], id: PageId, ops: &[u8], end: Glsn) -> Result<(), 
 
 /// Applies the first of `ops`; its encoded length, or None if it is not valid.
 fn apply_one(bytes: &mut [u8], id: PageId, ops: &[u8]) -> Option<usize> {
-    let u16_at = |i: usize| ops.get(i..i + 2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]])));
-    match *ops.first()? {
-        INIT => {
-            let kind = kind_of(*ops.get(1)?)?;
-            page::format(bytes, id, kind, *ops.get(2)?);
-            Some(3)
-        }
+    let first = *ops.first()?;
+    let mut rest = &ops[1..];
+    match first >> KIND {
         WRITE => {
-            let (to, len) = (u16_at(1)?, u16_at(3)?);
-            let data = ops.get(5..5 + len)?;
+            let (to, len) = (place(first, &mut rest)?, length(&mut rest)?);
+            let data = rest.split_off(..len)?;
             if to < page::at::FLAGS {
                 return None;
             }
             bytes.get_mut(to..to + len)?.copy_from_slice(data);
-            Some(5 + len)
+        }
+        INSERT => {
+            let (to, len, moved) = (place(first, &mut rest)?, length(&mut rest)?, length(&mut rest)?);
+            let data = rest.split_off(..len)?;
+            if to < PAGE_HEADER || to + len + moved > PAGE_SIZE {
+                return None;
+            }
+            bytes.copy_within(to..to + moved, to + len);
+            bytes[to..to + len].copy_from_slice(data);
         }
         SHIFT => {
-            let (to, from, len) = (u16_at(1)?, u16_at(3)?, u16_at(5)?);
+            let to = place(first, &mut rest)?;
+            let from = place(*rest.split_off_first()?, &mut rest)?;
+            let len = length(&mut rest)?;
             if to < PAGE_HEADER || to + len > PAGE_SIZE || from + len > PAGE_SIZE {
                 return None;
             }
             bytes.copy_within(from..from + len, to);
-            Some(7)
         }
-        FILL => {
-            let (to, len) = (u16_at(1)?, u16_at(3)?);
-            let byte = *ops.get(5)?;
+        _ if first == INIT => {
+            let kind = kind_of(*rest.split_off_first()?)?;
+            page::format(bytes, id, kind, *rest.split_off_first()?);
+        }
+        _ if first == FILL => {
+            let to = place(*rest.split_off_first()?, &mut rest)?;
+            let len = length(&mut rest)?;
+            let byte = *rest.split_off_first()?;
             if to < PAGE_HEADER {
                 return None;
             }
             bytes.get_mut(to..to + len)?.fill(byte);
-            Some(6)
         }
-        _ => None,
+        _ => return None,
     }
+    Some(ops.len() - rest.len())
+}
+
+/// A place whose first byte was read.
+fn place(first: u8, rest: &mut &[u8]) -> Option<usize> {
+    let high = usize::from(first & ((1 << KIND) - 1));
+    Some(high << u8::BITS | usize::from(*rest.split_off_first()?))
+}
+
+fn length(rest: &mut &[u8]) -> Option<usize> {
+    let low = *rest.split_off_first()?;
+    let high = if low < 0x80 { 0 } else { *rest.split_off_first()? };
+    Some(usize::from(low & 0x7F) | usize::from(high) << 7)
 }
 
 fn kind_of(byte: u8) -> Option<PageKind> {
     use PageKind::*;
     [Free, Leaf, Inner, Overflow, SpaceHeader, Undo, System, Map, Bits].into_iter().find(|k| *k as u8 == byte)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use crate::catalog;
 use crate::log::block::{self, BLOCK, BlockHeader, PAYLOAD};
 use crate::log::record::{self, Decoded, RecordHeader};
 use crate::row::{self, Head};
-use crate::superblock::{COPY, Superblock};
+use crate::superblock::{COPY, Superblock, VERSION};
 use crate::undo::RollPtr;
 use crate::undo::record::{self as undo, Body, Change, Record, State};
 use terrace_tier::fence::Taker;
@@ -23,22 +23,32 @@ pub(super) fn reseal(bytes: &mut [u8]) {
 
 // --- the log ---------------------------------------------------------------------------------
 
-pub(super) fn records(first: u64, lens: &[usize]) -> Vec<u8> {
+/// The records of a mini-transaction at `first`, for a partition whose record before ended at `after`; and where they end.
+pub(super) fn records(mut after: u64, first: u64, lens: &[usize]) -> (Vec<u8>, u64) {
     let mut out = Vec::new();
-    let length: u64 = lens.iter().map(|len| record::size(*len)).sum();
+    let length: u64 = lens.iter().map(|len| record::share(*len)).sum();
     let mut own = first;
     for len in lens {
         let header = RecordHeader { own, first, length: length as u32, ops_len: *len as u32, id: ID };
-        record::encode(&header, &vec![*len as u8; *len], &mut out);
+        record::encode(&header, &vec![*len as u8; *len], after, &mut out);
         own = header.own_end();
+        after = own;
     }
-    out
+    (out, own)
 }
 
 pub fn block_samples() -> Vec<Sample> {
-    let records = records(100, &[20, 9000, 3]);
+    let (records, _) = records(90, 100, &[20, 9000, 3]);
     let mut out = vec![0; block::blocks_for(records.len() as u64) as usize * BLOCK];
-    let header = BlockHeader { instance: 77, epoch: 3, partition: 1, sequence: 9, attested: 55, first: None };
+    let header = BlockHeader {
+        instance: 77,
+        epoch: 3,
+        partition: 1,
+        sequence: 9,
+        attested: 55,
+        first: None,
+        after: 90,
+    };
     block::encode(header, &records, 0, &mut out);
     out.chunks(BLOCK).map(|block| sample(block.to_vec(), (BLOCK, 80))).collect()
 }
@@ -58,18 +68,23 @@ pub fn block(bytes: &[u8]) {
 }
 
 pub fn record_samples() -> Vec<Sample> {
-    vec![sample(records(100, &[20, 300, 0, 3]), (32, 32))]
+    vec![sample(records(AFTER, 101, &[20, 300, 0, 3]).0, (6, 6))]
 }
+
+/// Where the record before ended.
+const AFTER: u64 = 100;
 
 /// Reads records one after the other, as a scan does.
 pub fn record(mut bytes: &[u8]) {
-    while let Decoded::Record(header, ops) = record::decode(bytes) {
+    let mut after = AFTER;
+    while let Decoded::Record(header, ops, head) = record::decode(bytes, after) {
         assert!(header.first > 0 && header.own >= header.first && header.own_end() <= header.end());
-        let size = record::size(ops.len()) as usize;
+        let size = head + ops.len();
         let mut again = Vec::new();
-        record::encode(&header, ops, &mut again);
+        record::encode(&header, ops, after, &mut again);
         assert!(again == bytes[..size], "a record was accepted that nobody writes");
-        bytes = &bytes[size..];
+        assert_eq!(record::pass(bytes, 0, after), (size, header.own_end()));
+        (bytes, after) = (&bytes[size..], header.own_end());
     }
 }
 
@@ -123,6 +138,7 @@ pub fn undo_record(mut bytes: &[u8]) {
 
 pub(super) fn a_superblock() -> Superblock {
     Superblock {
+        version: VERSION,
         instance: 77,
         lineage: 2,
         generation: 1,

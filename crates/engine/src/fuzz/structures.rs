@@ -252,9 +252,10 @@ fn log_bytes() -> Vec<u8> {
     let superblock = a_superblock();
     let mut streams = [Vec::new(), Vec::new()];
     let mut first = superblock.checkpoint;
+    let mut after = [first; 2];
     for (i, lens) in [&[20, 300][..], &[9000], &[5, 5, 5], &[12_000], &[70]].into_iter().enumerate() {
-        let bytes = records(first, lens);
-        first += bytes.len() as u64;
+        let (bytes, end) = records(after[i % 2], first, lens);
+        (first, after[i % 2]) = (end, end);
         streams[i % 2].extend(bytes);
     }
     let mut out = superblock.encode().to_vec();
@@ -268,6 +269,7 @@ fn log_bytes() -> Vec<u8> {
             sequence: superblock.starts[number],
             attested: 150,
             first: None,
+            after: superblock.checkpoint,
         };
         block::encode(header, records, 0, &mut written);
         let mut ring = vec![0; RING * BLOCK];

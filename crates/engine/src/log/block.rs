@@ -3,7 +3,7 @@
 //! | at | size | what |
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4.. |
-//! | 4 | 4 | magic and version, `TLG1` |
+//! | 4 | 4 | magic and version, `TLG2` |
 //! | 8 | 8 | instance: the low half of its id |
 //! | 16 | 4 | writer epoch |
 //! | 20 | 2 | partition |
@@ -12,7 +12,8 @@
 //! | 32 | 8 | durable horizon known when the block was written |
 //! | 40 | 2 | where in the records the first one begins that begins here; 0xFFFF: none does |
 //! | 42 | 6 | zero |
-//! | 48 | .. | records; one may go on in the next block |
+//! | 48 | 8 | where the partition's record before that one ended: its position counts from there; 0 if none begins |
+//! | 56 | .. | records; one may go on in the next block |
 //!
 //! A write of the log begins with a new block and with a record. A block that holds acknowledged
 //! records is never written again: the rest of a write's last block stays empty.
@@ -21,10 +22,10 @@ use super::record;
 use terrace_tier::page::Glsn;
 
 pub const BLOCK: usize = 4096;
-const HEADER: usize = 48;
+const HEADER: usize = 56;
 /// Record bytes a block holds.
 pub const PAYLOAD: usize = BLOCK - HEADER;
-const MAGIC: [u8; 4] = *b"TLG1";
+const MAGIC: [u8; 4] = *b"TLG2";
 const NONE: u16 = u16::MAX;
 
 const _: () = assert!(BLOCK.is_multiple_of(terrace_io::SECTOR) && PAYLOAD < NONE as usize);
@@ -39,6 +40,8 @@ pub struct BlockHeader {
     pub attested: Glsn,
     /// Where in the payload the first record begins that begins in this block.
     pub first: Option<u16>,
+    /// Where the record before that one ended, if one begins.
+    pub after: Glsn,
 }
 
 /// Blocks that `bytes` of records take.
@@ -47,15 +50,17 @@ pub fn blocks_for(bytes: u64) -> u64 {
 }
 
 /// Writes `records` into consecutive blocks of `out`, the first with the header's sequence. The
-/// first record begins at `begin`; `header.first` is not looked at.
+/// first record begins at `begin`, and the one before it ended at the header's `after`; `header.first` is not looked at.
 pub fn encode(header: BlockHeader, records: &[u8], begin: usize, out: &mut [u8]) {
     assert_eq!(out.len() as u64, blocks_for(records.len() as u64) * BLOCK as u64);
-    let mut next_record = begin;
+    let (mut next_record, mut after) = (begin, header.after);
     for (i, (part, block)) in records.chunks(PAYLOAD).zip(out.chunks_exact_mut(BLOCK)).enumerate() {
         let from = i * PAYLOAD;
-        let first = if next_record < from + part.len() { (next_record - from) as u16 } else { NONE };
+        let begins = next_record < from + part.len();
+        let (first, base) = if begins { ((next_record - from) as u16, after) } else { (NONE, 0) };
         while next_record < from + part.len() {
-            next_record += record::size_at(records, next_record);
+            let (len, end) = record::pass(records, next_record, after);
+            (next_record, after) = (next_record + len, end);
         }
         block[4..8].copy_from_slice(&MAGIC);
         block[8..16].copy_from_slice(&header.instance.to_le_bytes());
@@ -65,7 +70,8 @@ pub fn encode(header: BlockHeader, records: &[u8], begin: usize, out: &mut [u8])
         block[24..32].copy_from_slice(&(header.sequence + i as u64).to_le_bytes());
         block[32..40].copy_from_slice(&header.attested.to_le_bytes());
         block[40..42].copy_from_slice(&first.to_le_bytes());
-        block[42..HEADER].fill(0);
+        block[42..48].fill(0);
+        block[48..HEADER].copy_from_slice(&base.to_le_bytes());
         block[HEADER..HEADER + part.len()].copy_from_slice(part);
         block[HEADER + part.len()..].fill(0);
         let crc = crc32c::crc32c(&block[4..]);
@@ -99,6 +105,7 @@ pub fn decode(block: &[u8]) -> Option<(BlockHeader, &[u8])> {
         sequence: u64_at(24)?,
         attested: u64_at(32)?,
         first,
+        after: u64_at(48)?,
     };
     Some((header, block.get(HEADER..HEADER + used)?))
 }

@@ -22,6 +22,7 @@
 
 pub mod background;
 pub mod block;
+pub(crate) mod former;
 mod order;
 mod partition;
 pub mod record;
@@ -43,7 +44,7 @@ use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::observe;
 use terrace_io::sched::Event;
 use terrace_tier::page::{Glsn, PageId};
-use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
+use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
 
 /// The background writer writes when a fourth of what may wait does, so that others need not.
 const WRITE_AT: usize = 4;
@@ -57,7 +58,7 @@ pub fn file_name(partition: usize) -> String {
 
 #[derive(Default, Debug)]
 pub struct LogCounters {
-    /// Bytes and mini-transactions appended.
+    /// Bytes of records and mini-transactions appended.
     pub bytes: AtomicU64,
     pub ranges: AtomicU64,
     /// Writes of one partition, each with its sync; and the blocks in them.
@@ -378,20 +379,24 @@ impl Redo for Log {
     ) -> LsnRange {
         let mut order = self.order.lock();
         let range = order.range(pages);
-        let length = range.end - range.first;
-        assert!(length > 0 && length <= room.bytes, "{length} bytes of records in room for {}", room.bytes);
+        let bound: u64 = pages.iter().map(|page| record_bound(page.ops.len())).sum();
+        assert!(
+            bound > 0 && bound <= room.bytes,
+            "up to {bound} bytes of records in room for {}",
+            room.bytes
+        );
         // Before `appended` says so: a checkpoint that reads it must find the pages dirty.
         stamp(range);
-        order.push(range, pages);
+        let bytes = order.push(range, pages);
         order.room.give_back(std::mem::take(&mut room.bytes));
         self.appended.store(range.end, Ordering::SeqCst);
         // Nobody else adds to them: they are added to here, under the lock.
         let add =
             |counter: &AtomicU64, n| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
-        add(&self.counters.bytes, length);
+        add(&self.counters.bytes, bytes as u64);
         add(&self.counters.ranges, 1);
         let enough = self.waiting_max / WRITE_AT;
-        let crossed = order.waiting > enough && order.waiting - length as usize <= enough;
+        let crossed = order.waiting > enough && order.waiting - bytes <= enough;
         drop(order);
         if crossed {
             self.much_waits.notify();

@@ -35,7 +35,7 @@ impl Order {
         assert!(next > 0 && !starts.is_empty());
         Order {
             next,
-            rings: starts.iter().map(|start| Ring::new(blocks, start)).collect(),
+            rings: starts.iter().map(|start| Ring::new(blocks, start, next)).collect(),
             room: Room::new(blocks),
             waiting: 0,
         }
@@ -53,22 +53,24 @@ impl Order {
 
     /// The range that the next mini-transaction takes.
     pub fn range(&self, pages: &[PageRedo<'_>]) -> LsnRange {
-        let length: u64 = pages.iter().map(|p| record::size(p.ops.len())).sum();
+        let length: u64 = pages.iter().map(|p| record::share(p.ops.len())).sum();
         LsnRange { first: self.next, end: self.next + length }
     }
 
-    /// Gives `range` its records.
-    pub fn push(&mut self, range: LsnRange, pages: &[PageRedo<'_>]) {
+    /// Gives `range` its records. Returns the bytes that they take.
+    pub fn push(&mut self, range: LsnRange, pages: &[PageRedo<'_>]) -> usize {
         assert!(range.first == self.next && range.end - range.first <= u64::from(u32::MAX));
         let length = (range.end - range.first) as u32;
         let mut own = range.first;
         let partitions = self.rings.len();
+        let mut bytes = 0;
         for PageRedo { id, ops } in pages {
             let header = RecordHeader { own, first: range.first, length, ops_len: ops.len() as u32, id: *id };
             own = header.own_end();
-            self.rings[partition_of(*id, partitions)].push(&header, ops);
+            bytes += self.rings[partition_of(*id, partitions)].push(&header, ops);
         }
         self.next = range.end;
-        self.waiting += length as usize;
+        self.waiting += bytes;
+        bytes
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Taken {
     pub image: Option<AlignedBuf>,
     /// Where the first record begins: 0, but for a planted bug.
     pub begin: usize,
+    /// Where the partition's record before that one ended.
+    pub after: Glsn,
     pub sequence: u64,
 }
 
@@ -50,6 +52,10 @@ pub(super) struct Ring {
     waiting: Vec<u8>,
     /// Where the oldest range begins that has a record in `waiting`.
     waiting_first: Glsn,
+    /// Where the record before those in `waiting` ended.
+    waiting_after: Glsn,
+    /// Where the newest record ended, and its range.
+    last_own_end: Glsn,
     last_end: Glsn,
     /// Where the oldest range begins that is in the write under way.
     in_flight: Option<Glsn>,
@@ -57,18 +63,21 @@ pub(super) struct Ring {
     batches: VecDeque<Batch>,
     spare: Vec<u8>,
     spare_image: Option<AlignedBuf>,
-    /// Planted bug only: the unfilled last block, and where a record begins in it.
-    tail: Option<(Vec<u8>, usize)>,
+    /// Planted bug only: the unfilled last block, where a record begins in it, and where the one before ended.
+    tail: Option<(Vec<u8>, usize, Glsn)>,
 }
 
 impl Ring {
-    pub fn new(blocks: u64, start: &PartitionStart) -> Ring {
+    /// `next`: no record will begin before it.
+    pub fn new(blocks: u64, start: &PartitionStart, next: Glsn) -> Ring {
         let first = start.batches.first().map_or(start.next, |b| b.sequence);
         assert!(first <= start.next && start.next - first <= blocks);
         Ring {
             blocks,
             waiting: Vec::new(),
             waiting_first: 0,
+            waiting_after: next,
+            last_own_end: next,
             last_end: 0,
             in_flight: None,
             next_sequence: start.next,
@@ -79,13 +88,17 @@ impl Ring {
         }
     }
 
-    /// Puts a record behind the others. The range ends at `end`.
-    pub fn push(&mut self, header: &RecordHeader, ops: &[u8]) {
-        if self.waiting.is_empty() {
+    /// Puts a record behind the others. Returns the bytes that it takes.
+    pub fn push(&mut self, header: &RecordHeader, ops: &[u8]) -> usize {
+        let before = self.waiting.len();
+        if before == 0 {
             self.waiting_first = header.first;
+            self.waiting_after = self.last_own_end;
         }
-        record::encode(header, ops, &mut self.waiting);
+        record::encode(header, ops, self.last_own_end, &mut self.waiting);
+        self.last_own_end = header.own_end();
         self.last_end = header.end();
+        self.waiting.len() - before
     }
 
     /// Every range below it has its records of this partition on the device. It is where a range
@@ -120,16 +133,16 @@ impl Ring {
         assert!(self.in_flight.is_none() && !self.waiting.is_empty());
         self.in_flight = Some(self.waiting_first);
         let mut records = std::mem::replace(&mut self.waiting, std::mem::take(&mut self.spare));
-        let mut begin = 0;
+        let (mut begin, mut after) = (0, self.waiting_after);
         if planted::BLOCK_REWRITTEN.on() {
-            (records, begin) = self.join_tail(records);
+            (records, begin, after) = self.join_tail(records);
         }
         let sequence = self.next_sequence;
         self.next_sequence += blocks_for(records.len() as u64);
         self.batches.push_back(Batch { sequence, end: self.last_end });
         let used = self.used();
         assert!(used <= self.blocks, "{used} blocks in a ring of {}: room was not reserved", self.blocks);
-        Taken { records, image: self.spare_image.take(), begin, sequence }
+        Taken { records, image: self.spare_image.take(), begin, after, sequence }
     }
 
     /// The write is on the device. Takes its buffers back.
@@ -156,20 +169,21 @@ impl Ring {
     }
 
     /// The planted bug: goes on in the last block of the write before, which is acknowledged.
-    fn join_tail(&mut self, records: Vec<u8>) -> (Vec<u8>, usize) {
-        let (mut joined, begin) = self.tail.take().unwrap_or_default();
+    fn join_tail(&mut self, records: Vec<u8>) -> (Vec<u8>, usize, Glsn) {
+        let (mut joined, begin, after) = self.tail.take().unwrap_or((Vec::new(), 0, self.waiting_after));
         if !joined.is_empty() {
             self.next_sequence -= 1;
         }
         joined.extend_from_slice(&records);
         let last = joined.len() - joined.len() % super::block::PAYLOAD;
-        let mut at = begin;
-        while at < last {
-            at += record::size_at(&joined, at);
+        let mut next = (begin, after);
+        while next.0 < last {
+            let (len, end) = record::pass(&joined, next.0, next.1);
+            next = (next.0 + len, end);
         }
-        if last < joined.len() && at < joined.len() {
-            self.tail = Some((joined[last..].to_vec(), at - last));
+        if last < joined.len() && next.0 < joined.len() {
+            self.tail = Some((joined[last..].to_vec(), next.0 - last, next.1));
         }
-        (joined, begin)
+        (joined, begin, after)
     }
 }

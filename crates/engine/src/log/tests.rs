@@ -1,5 +1,6 @@
 //! The log alone: room, order, group commit, poison. What survives a crash is in `recovery/tests.rs`.
 
+mod former;
 mod held;
 pub(crate) mod rig;
 mod threads;
@@ -31,16 +32,16 @@ fn decoding_random_bytes_never_panics() {
             // Small numbers get further.
             bytes[..len].iter_mut().skip(1).step_by(2).for_each(|b| *b = 0);
         }
-        match record::decode(&bytes[..len]) {
-            Decoded::Record(header, ops) => {
-                assert!(header.own >= header.first && header.own_end() <= header.end());
-                assert_eq!(ops.len(), header.ops_len as usize);
+        match record::decode(&bytes[..len], round) {
+            Decoded::Record(header, ops, head) => {
+                assert!(header.own >= header.first.max(round) && header.own_end() <= header.end());
+                assert_eq!((ops.len(), ops), (header.ops_len as usize, &bytes[head..head + ops.len()]));
             }
             Decoded::Short | Decoded::Nonsense => {}
         }
         assert!(block::decode(&bytes[..len]).is_none());
         // An intact frame around random content.
-        bytes[4..8].copy_from_slice(b"TLG1");
+        bytes[4..8].copy_from_slice(b"TLG2");
         let crc = crc32c::crc32c(&bytes[4..]);
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         if let Some((header, payload)) = block::decode(&bytes) {
@@ -50,12 +51,85 @@ fn decoding_random_bytes_never_panics() {
 }
 
 #[test]
+fn records_read_back_as_they_were_written_and_are_small() {
+    let random = SimWorld::new(2).random.clone();
+    let (mut records, mut written, mut after) = (Vec::new(), Vec::new(), 40);
+    for n in 0..3000u64 {
+        // Numbers of every length.
+        let number = |bits: u64| {
+            if random.one_in(3) { 0 } else { random.next_u64() >> (64 - random.below(bits + 1)).min(63) }
+        };
+        let (gap, back, rest, ops_len) = (number(50), number(30), number(30), number(12));
+        let own = after + gap;
+        let back = back.min(own - 1);
+        let length = (back + record::share(ops_len as usize) + rest) as u32;
+        let id = PageId::new(SpaceId(number(32) as u32), number(32) as u32);
+        let header = RecordHeader { own, first: own - back, length, ops_len: ops_len as u32, id };
+        record::encode(&header, &vec![n as u8; ops_len as usize], after, &mut records);
+        after = header.own_end();
+        written.push(header);
+    }
+    let (mut at, mut after) = (0, 40);
+    for (n, header) in written.iter().enumerate() {
+        let ops = vec![n as u8; header.ops_len as usize];
+        let Decoded::Record(found, found_ops, head) = record::decode(&records[at..], after) else { panic!() };
+        assert!((found, found_ops) == (*header, &ops[..]));
+        assert!((head + ops.len()) as u64 <= record_bound(ops.len()));
+        let whole = head + ops.len();
+        let cut = random.below(whole as u64) as usize;
+        assert_eq!(record::decode(&records[at..at + cut], after), Decoded::Short);
+        (at, after) = (at + whole, header.own_end());
+    }
+    assert_eq!(at, records.len());
+
+    // The longest header, and a usual one.
+    let most = RecordHeader {
+        own: u64::MAX - u64::from(u32::MAX),
+        first: u64::MAX - (1 << 32) - (1 << 31),
+        length: u32::MAX,
+        ops_len: 0,
+        id: PageId::new(SpaceId(u32::MAX), u32::MAX),
+    };
+    let usual = RecordHeader { own: 1090, first: 1000, length: 200, ops_len: 60, id: id(1 << 20) };
+    for (header, after, ops, len) in [(most, 0, &[][..], 31), (usual, 1090, &[1; 60][..], 8)] {
+        let mut bytes = Vec::new();
+        record::encode(&header, ops, after, &mut bytes);
+        assert_eq!(record::decode(&bytes, after), Decoded::Record(header, ops, len), "{}", bytes.len());
+    }
+}
+
+/// One way to write each record; positions that lead nowhere.
+#[test]
+fn a_record_that_nobody_writes_makes_no_sense() {
+    let header = RecordHeader { own: 10, first: 10, length: 9, ops_len: 1, id: id(3) };
+    let mut good = Vec::new();
+    record::encode(&header, &[5], 10, &mut good);
+    assert_eq!(
+        (&good[..], record::decode(&good, 10)),
+        (&[8, 16, 3, 5][..], Decoded::Record(header, &[5], 3))
+    );
+    for bytes in [
+        &[8, 0x90, 0, 3, 5][..],                       // a number that is longer than it needs
+        &[9, 0, 16, 3, 5],                             // a gap of 0 that is there
+        &[10, 11, 16, 3, 5],                           // begins before any position
+        &[8, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 3, 5],      // a space of more than 32 bits
+        &[12, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 16, 3, 5], // a range of more than 32 bits
+        &[9, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2], // a number of more than 64 bits
+        &[9, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1, 16, 3, 5], // behind all positions
+    ] {
+        assert_eq!(record::decode(bytes, 10), Decoded::Nonsense, "{bytes:?}");
+    }
+}
+
+#[test]
 fn a_block_with_any_bit_flipped_is_not_a_block() {
-    let header = RecordHeader { own: 10, first: 10, length: 132, ops_len: 100, id: id(3) };
+    let header = RecordHeader { own: 10, first: 10, length: 108, ops_len: 100, id: id(3) };
     let mut records = Vec::new();
-    record::encode(&header, &[7; 100], &mut records);
+    record::encode(&header, &[7; 100], 8, &mut records);
     let mut image = vec![0; BLOCK];
-    let written = BlockHeader { instance: 1, epoch: 2, partition: 3, sequence: 4, attested: 5, first: None };
+    let (partition, sequence) = (3, 4);
+    let written =
+        BlockHeader { instance: 1, epoch: 2, partition, sequence, attested: 5, first: None, after: 8 };
     block::encode(written, &records, 0, &mut image);
     let (found, payload) = block::decode(&image).unwrap();
     assert_eq!((found, payload), (BlockHeader { first: Some(0), ..written }, &records[..]));
@@ -69,20 +143,29 @@ fn a_block_with_any_bit_flipped_is_not_a_block() {
 #[test]
 fn blocks_say_where_their_first_record_begins() {
     let mut records = Vec::new();
-    let mut begins = Vec::new();
+    let (mut begins, mut after) = (Vec::new(), 5);
     for (n, len) in [(0u64, 3000), (1, 9000), (2, 10), (3, 500)] {
-        begins.push(records.len());
-        let header = RecordHeader { own: 1, first: 1, length: u32::MAX, ops_len: len, id: id(n) };
-        record::encode(&header, &vec![n as u8; len as usize], &mut records);
+        begins.push((records.len(), after));
+        // Others' records lie between.
+        let header = RecordHeader { own: after + n, first: 1, length: u32::MAX, ops_len: len, id: id(n) };
+        record::encode(&header, &vec![n as u8; len as usize], after, &mut records);
+        after = header.own_end();
     }
     let blocks = block::blocks_for(records.len() as u64) as usize;
     let mut image = vec![0; blocks * BLOCK];
-    let header = BlockHeader { instance: 1, epoch: 1, partition: 0, sequence: 0, attested: 0, first: None };
+    let (first, after) = (None, 5);
+    let header = BlockHeader { instance: 1, epoch: 1, partition: 0, sequence: 0, attested: 0, first, after };
     block::encode(header, &records, 0, &mut image);
     for (i, block) in image.chunks_exact(BLOCK).enumerate() {
         let range = i * PAYLOAD..(i + 1) * PAYLOAD;
-        let expected = begins.iter().find(|b| range.contains(b)).map(|b| (b - range.start) as u16);
-        assert_eq!(block::decode(block).unwrap().0.first, expected, "block {i}");
+        let expected = begins.iter().find(|(at, _)| range.contains(at));
+        let expected = expected.map(|(at, after)| ((at - range.start) as u16, *after));
+        let found = block::decode(block).unwrap().0;
+        assert_eq!(
+            (found.first, found.after),
+            (expected.map(|e| e.0), expected.map_or(0, |e| e.1)),
+            "block {i}"
+        );
     }
 }
 

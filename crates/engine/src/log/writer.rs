@@ -94,6 +94,7 @@ impl Log {
                     sequence: taken.sequence,
                     attested,
                     first: None,
+                    after: taken.after,
                 };
                 block::encode(header, &taken.records, taken.begin, &mut image[..bytes]);
                 LogCounters::add(&self.counters.blocks, blocks as u64);

@@ -141,7 +141,7 @@ const VOLUME: &[Line] = &[
 ];
 
 const LOG: &[Line] = &[
-    ("log_bytes_written", Counter, "bytes written to the log, padding included"),
+    ("log_bytes_written", Counter, "bytes of the log's records, without blocks' heads and padding"),
     ("log_mini_transactions", Counter, "groups of page changes in the log"),
     ("log_writes", Counter, "writes of the log"),
     ("log_room_waits", Counter, "waits for room in the log"),

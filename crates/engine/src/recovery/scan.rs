@@ -52,8 +52,12 @@ pub struct End {
 #[derive(Default)]
 struct Run {
     bytes: Vec<u8>,
-    /// Where in `bytes` the next record begins.
+    /// Where in `bytes` the next record begins, and where the record before it ended.
     at: usize,
+    after: Glsn,
+    /// What the newest block says of the first record in it: where it begins, counted from the scan's start, and where the record
+    /// before it ended.
+    said: Option<(u64, Glsn)>,
     /// Payload bytes that were read before those in `bytes`.
     before: u64,
     /// Where the payload of each block begins, counted from the scan's start; and its sequence.
@@ -64,6 +68,18 @@ impl Run {
     fn push(&mut self, sequence: u64, payload: &[u8]) {
         self.blocks.push_back((self.before + self.bytes.len() as u64, sequence));
         self.bytes.extend_from_slice(payload);
+    }
+
+    /// Passes the record at `at`.
+    fn pass(&mut self, header: &RecordHeader, len: usize) {
+        self.at += len;
+        self.after = header.own_end();
+    }
+
+    /// Whether the next record begins where the blocks say.
+    fn is_as_said(&mut self) -> bool {
+        let here = self.before + self.at as u64;
+        self.said.take_if(|(at, _)| *at <= here).is_none_or(|said| said == (here, self.after))
     }
 
     /// Lets go of the first `used` bytes, and of blocks that end before the rest.
@@ -93,8 +109,8 @@ pub struct Stream<'a> {
     sequence: u64,
     epoch: u32,
     run: Run,
-    /// The next record that counts, if it was looked for.
-    found: Option<RecordHeader>,
+    /// The next record that counts, if it was looked for, and how many bytes stand before its ops.
+    found: Option<(RecordHeader, usize)>,
     ended: bool,
     batches: Vec<Batch>,
     attested: Glsn,
@@ -119,29 +135,35 @@ impl<'a> Stream<'a> {
     /// The next record that counts. None at the end.
     pub fn peek(&mut self) -> Result<Option<RecordHeader>, Error> {
         while self.found.is_none() && !self.ended {
-            match record::decode(&self.run.bytes[self.run.at..]) {
-                Decoded::Record(header, _) if self.counts(&header) => {
+            let read = match self.run.is_as_said() {
+                true => record::decode(&self.run.bytes[self.run.at..], self.run.after),
+                false => Decoded::Nonsense,
+            };
+            match read {
+                Decoded::Record(header, _, head) if self.counts(&header) => {
                     self.note_end(header.end());
-                    self.found = Some(header);
+                    self.found = Some((header, head));
                 }
-                Decoded::Record(header, _) => {
-                    self.run.at += record::size(header.ops_len as usize) as usize;
+                Decoded::Record(header, ops, head) => {
+                    let len = head + ops.len();
+                    self.run.pass(&header, len);
                 }
-                Decoded::Short => self.next_block()?,
-                Decoded::Nonsense => {
+                Decoded::Short if self.run.said.is_none() => self.next_block()?,
+                // A record that goes on where another is said to begin, too.
+                Decoded::Short | Decoded::Nonsense => {
                     let before = self.sequence.saturating_sub(1);
                     return Err(self.damage("holds a record that makes no sense", before));
                 }
             }
         }
-        Ok(self.found)
+        Ok(self.found.map(|(header, _)| header))
     }
 
     /// The record that `peek` found, its ops and their place; goes on behind it.
     pub fn take(&mut self) -> Option<(RecordHeader, &[u8], Place)> {
-        let header = self.found.take()?;
-        let from = self.run.at + record::HEADER;
-        self.run.at = from + header.ops_len as usize;
+        let (header, head) = self.found.take()?;
+        let from = self.run.at + head;
+        self.run.pass(&header, head + header.ops_len as usize);
         let (sequence, offset) = self.run.place(from);
         let place = Place { partition: self.number as u32, sequence, offset };
         Some((header, &self.run.bytes[from..self.run.at], place))
@@ -180,9 +202,11 @@ impl<'a> Stream<'a> {
             // the scan's own start.
             self.run.forget(self.run.bytes.len());
             let Some(first) = header.first else { return Ok(()) };
-            self.run.at = usize::from(first);
+            (self.run.at, self.run.after) = (usize::from(first), header.after);
             self.epoch = header.epoch;
         }
+        let begin = self.run.before + self.run.bytes.len() as u64;
+        self.run.said = header.first.map(|first| (begin + u64::from(first), header.after));
         self.run.push(sequence, payload);
         let fresh = self.batches.last().is_none_or(|b| sequence - b.sequence >= BATCH_BLOCKS);
         if header.first.is_some() && fresh {

@@ -200,6 +200,29 @@ fn a_flipped_bit_in_mid_log_is_corrupt() {
     }
 }
 
+/// A block whose record does not go on where the one before ended, or begins inside of it: nobody wrote that.
+#[test]
+fn blocks_that_do_not_join_are_corrupt() {
+    for seed in 0..30 {
+        for (field, change) in [(48, 1), (40, 1)] {
+            let (mut rig, _) = written(seed, 1);
+            let bytes = rig.disk.contents(&file_name(0)).unwrap();
+            // Not the first one, and one in which a record begins.
+            let begins = |block: &[u8]| block[4..8] == *b"TLG2" && block[40..42] != [0xFF; 2];
+            let number = bytes.chunks(BLOCK).skip(1).position(begins).unwrap() + 1;
+            let mut block = terrace_io::AlignedBuf::zeroed(BLOCK);
+            block.copy_from_slice(&bytes[number * BLOCK..(number + 1) * BLOCK]);
+            block[field] = block[field].wrapping_add(change);
+            let sum = crc32c::crc32c(&block[4..]);
+            block[..4].copy_from_slice(&sum.to_le_bytes());
+            let file = rig.disk.open(&file_name(0)).unwrap();
+            file.write(terrace_io::disk::Class::LogWrite, (number * BLOCK) as u64, &block).unwrap();
+            let Err(Error::Corrupt(message)) = rig.try_open() else { panic!("seed {seed}: not noticed") };
+            assert!(message.contains("makes no sense"), "{message}");
+        }
+    }
+}
+
 #[test]
 fn garbage_behind_the_end_is_the_end() {
     for seed in 0..40 {

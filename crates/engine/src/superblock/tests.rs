@@ -6,6 +6,7 @@ use terrace_sim::{SimDisk, SimWorld};
 
 fn one() -> Superblock {
     Superblock {
+        version: VERSION,
         instance: 1 << 100,
         lineage: 2,
         generation: 1,
@@ -73,7 +74,7 @@ fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
     assert!(matches!(Superblock::read(&*disk_of_two), Err(Error::Corrupt(_))));
 
     for (version, instead) in
-        [(4, "dump its tables with the build that made it"), (9, "a later build made it")]
+        [(4, "dump its tables with the build that made it"), (10, "a later build made it")]
     {
         let disk = disk(&one());
         let mut other = one().encode();
@@ -83,7 +84,7 @@ fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
         disk.open(FILE).unwrap().write(Class::Superblock, 0, &other).unwrap();
         let Err(Error::Invalid(message)) = Superblock::read(&*disk) else { panic!("read") };
         assert!(message.contains(instead), "{message}");
-        let named = format!("version {version} with pages of 16384 bytes; this build reads versions 5 to 8");
+        let named = format!("version {version} with pages of 16384 bytes; this build reads versions 5 to 9");
         assert!(message.contains(&named), "{message}");
     }
 }
@@ -122,8 +123,7 @@ fn too_many_starts_without_a_checkpoint_are_an_error() {
 /// A volume of a format that kept no takers: from the first start on it keeps up to where they may have come.
 #[test]
 fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one() {
-    let old = Superblock { has_store: true, takers: vec![], ..one() };
-    assert_eq!(old.encode()[16], 6);
+    let old = Superblock { version: 6, has_store: true, takers: vec![], ..one() };
     let disk = disk(&old);
     let mut s = Superblock::read(&*disk).unwrap();
     assert_eq!(s, old);
@@ -131,10 +131,10 @@ fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one()
         s.begin_epoch(end).unwrap();
         assert_eq!(s.takers, [Taker { epoch: 3, nonce: 0, mark: 0 }]);
     }
-    assert_eq!((s.epoch, s.encode()[16], one().encode()[16]), (5, 7, 8));
-    let mut never = Superblock { has_store: false, takers: vec![], ..one() };
+    assert_eq!((s.epoch, s.version, old.encode()[16], s.encode()[16]), (5, VERSION, 6, VERSION as u8));
+    let mut never = Superblock { version: 5, has_store: false, takers: vec![], ..one() };
     never.begin_epoch(30).unwrap();
-    assert_eq!((&never.takers[..], never.encode()[16]), (&[][..], 5));
+    assert_eq!((&never.takers[..], never.version), (&[][..], VERSION));
 }
 
 /// A build before bits made the same superblock but for the version.
@@ -152,7 +152,7 @@ fn a_volume_whose_free_pages_are_chains_is_refused_and_left_as_it_is() {
     let mut old = AlignedBuf::zeroed(2 * COPY);
     old.copy_from_slice(&now);
     for copy in old.chunks_exact_mut(COPY).filter(|copy| copy[8..16] == MAGIC) {
-        copy[16] -= VERSION_MIN as u8 - 1;
+        copy[16] = 1;
         let crc = crc32c::crc32c(&copy[4..]);
         copy[..4].copy_from_slice(&crc.to_le_bytes());
     }
@@ -160,7 +160,7 @@ fn a_volume_whose_free_pages_are_chains_is_refused_and_left_as_it_is() {
     let files =
         || disk.list().unwrap().into_iter().map(|name| (disk.contents(&name), name)).collect::<Vec<_>>();
     let before = files();
-    let refused = "format version 1 with pages of 16384 bytes; this build reads versions 5 to 8 with 16384; it is older than that: dump";
+    let refused = "format version 1 with pages of 16384 bytes; this build reads versions 5 to 9 with 16384; it is older than that: dump";
     for _ in 0..2 {
         let Err(Error::Invalid(message)) = open() else { panic!("it was opened") };
         assert!(message.contains(refused), "{message}");

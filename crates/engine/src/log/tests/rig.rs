@@ -1,7 +1,7 @@
 //! A log on a simulated disk, with its superblock, opened again and again.
 
 use crate::error::Error;
-use crate::log::{self, Log, LogSetup, record};
+use crate::log::{self, Log, LogSetup};
 use crate::recovery::cut;
 use crate::superblock::{self, Superblock};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use terrace_io::World;
 use terrace_io::disk::{Class, Disk, File};
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::{Glsn, PageId};
-use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency};
+use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
 
 pub const FIRST: Glsn = 100;
 
@@ -34,6 +34,7 @@ impl Rig {
         let disk = sim.disk("volume");
         log::create(&*disk, partitions, blocks).unwrap();
         let superblock = Superblock {
+            version: superblock::VERSION,
             instance: 77,
             lineage: 78,
             generation: 1,
@@ -119,9 +120,9 @@ impl Rig {
     }
 }
 
-/// Log bytes of some pages' records, each with ops of the length given.
+/// Log bytes that some pages' records take at most, each with ops of the length given.
 pub fn bytes(pages: &[(PageId, usize)]) -> u64 {
-    pages.iter().map(|(_, len)| record::size(*len)).sum()
+    pages.iter().map(|(_, len)| record_bound(*len)).sum()
 }
 
 pub fn append(log: &Arc<Log>, pages: &[(PageId, usize)], urgency: Urgency) -> Result<LsnRange, LogError> {
