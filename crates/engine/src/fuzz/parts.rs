@@ -129,7 +129,10 @@ pub fn undo_record_samples() -> Vec<Sample> {
 
 pub fn undo_record(mut bytes: &[u8]) {
     while let Some((record, len)) = undo::decode(bytes) {
-        assert!(undo::encode(&record) == bytes[..len], "an undo record was accepted that nobody writes");
+        let again = undo::encode(&record);
+        let is_former = matches!(bytes[2], 3 | 4 | 5 | 10);
+        let same = again == bytes[..len] || is_former && undo::decode(&again) == Some((record, again.len()));
+        assert!(same, "an undo record was accepted that nobody writes");
         bytes = &bytes[len..];
     }
 }

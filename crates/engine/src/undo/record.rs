@@ -4,10 +4,13 @@
 //!
 //! * Begin: `state u8 · commit sequence number u64`
 //! * Prepare: the XID
-//! * Change: `table u32 · index u16 · key length u16 · key · old value`. Kind Insert: the key was not
+//! * Change: `key · old value`, behind a head of its own: `length u16 · kind u8`, and as numbers of variable length
+//!   (`crate::number`): transaction id, record before, table, index, key length. Kind Insert: the key was not
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
 //!   marked. What follows its head stayed, so the old value may be the head alone ([`Change::before`]). Keep: an update that kept parts of
 //!   the row (`crate::apart`); before the old value stands `kept u64`, a bit for each of its parts.
+//!   Volumes of before format version 9 have Changes with the head of all others, and then
+//!   `table u32 · index u16 · key length u16`: kinds of their own.
 //! * Load: `table u32 · index u16 · published u8`: a tree is being built in bulk, or is the index's by now (`txn::fill`).
 //! * Extent: `table u32 · index u16 · load u64 · first u32 · count u32 · space u32`: page numbers of the space that the
 //!   build of that Load record has taken. Count is written over as they are given back.
@@ -17,21 +20,28 @@
 
 use super::RollPtr;
 use crate::btree::overflow::Large;
+use crate::number::{self, Numbers};
 use crate::row::{self, Head, TxnId};
 use terrace_tier::page::SpaceId;
 
 const BEGIN: u8 = 1;
 const PREPARE: u8 = 2;
-const INSERT: u8 = 3;
-const UPDATE: u8 = 4;
-const DELETE: u8 = 5;
+const INSERT_BEFORE_9: u8 = 3;
+const UPDATE_BEFORE_9: u8 = 4;
+const DELETE_BEFORE_9: u8 = 5;
 const LARGE: u8 = 6;
 const LOAD: u8 = 7;
 const EXTENT: u8 = 8;
 const FILLED: u8 = 9;
-const KEEP: u8 = 10;
+const KEEP_BEFORE_9: u8 = 10;
+const INSERT: u8 = 11;
+const UPDATE: u8 = 12;
+const DELETE: u8 = 13;
+const KEEP: u8 = 14;
 
 const HEAD: usize = 17;
+/// Numbers of 48, 64, 32, 16 and 16 bits.
+const CHANGE_HEAD_MAX: usize = 7 + 10 + 5 + 3 + 3;
 /// Where in a Begin record the state is.
 pub const STATE_AT: usize = HEAD;
 /// Where in a Load record it says whether the tree is published.
@@ -140,8 +150,10 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
         Body::Filled { .. } => FILLED,
     };
     out.push(kind);
-    out.extend_from_slice(&record.txn.to_le_bytes()[..6]);
-    out.extend_from_slice(&record.before.0.to_le_bytes());
+    if !matches!(record.body, Body::Change(_)) {
+        out.extend_from_slice(&record.txn.to_le_bytes()[..6]);
+        out.extend_from_slice(&record.before.0.to_le_bytes());
+    }
     match record.body {
         Body::Begin { state, csn } => {
             out.push(state as u8);
@@ -149,9 +161,10 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
         }
         Body::Prepare { xid } => out.extend_from_slice(xid),
         Body::Change(c) => {
-            out.extend_from_slice(&c.table.to_le_bytes());
-            out.extend_from_slice(&c.index.to_le_bytes());
-            out.extend_from_slice(&(c.key.len() as u16).to_le_bytes());
+            let mut head = Numbers::<CHANGE_HEAD_MAX>::new();
+            let (table, index, key_len) = (u64::from(c.table), u64::from(c.index), c.key.len() as u64);
+            [record.txn, record.before.0, table, index, key_len].into_iter().for_each(|n| head.put(n));
+            out.extend_from_slice(head.bytes());
             out.extend_from_slice(c.key);
             if c.kept != 0 {
                 out.extend_from_slice(&c.kept.to_le_bytes());
@@ -211,6 +224,10 @@ pub fn whole(bytes: &[u8], about: usize) -> usize {
 pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let len = usize::from(u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?));
     let r = bytes.get(..len)?;
+    if let kind @ (INSERT | UPDATE | DELETE | KEEP) = *r.get(2)? {
+        let (txn, before, change) = decode_change(kind, r.get(3..)?)?;
+        return Some((Record { txn, before, body: Body::Change(change) }, len));
+    }
     let mut txn = [0; 8];
     txn[..6].copy_from_slice(r.get(3..9)?);
     let before = RollPtr(u64::from_le_bytes(r.get(9..17)?.try_into().ok()?));
@@ -226,28 +243,17 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
             csn: u64::from_le_bytes(rest.get(1..9)?.try_into().ok()?),
         },
         PREPARE => Body::Prepare { xid: rest },
-        kind @ (INSERT | UPDATE | DELETE | KEEP) => {
-            let key_len = usize::from(u16::from_le_bytes(rest.get(6..8)?.try_into().ok()?));
-            let mut old = rest.get(8 + key_len..)?;
-            let mut kept = 0;
-            if kind == KEEP {
-                let (bits, value) = old.split_first_chunk::<8>()?;
-                (kept, old) = (u64::from_le_bytes(*bits), value);
-            }
-            if kind == INSERT && !old.is_empty()
-                || kind == DELETE && old.len() < row::HEAD
-                || kind == KEEP && kept == 0
-            {
-                return None;
-            }
-            Body::Change(Change {
-                table: u32::from_le_bytes(rest.get(..4)?.try_into().ok()?),
-                index: u16::from_le_bytes(rest.get(4..6)?.try_into().ok()?),
-                key: rest.get(8..8 + key_len)?,
-                old: (kind != INSERT).then_some(old),
-                marked: kind == DELETE,
-                kept,
-            })
+        former @ (INSERT_BEFORE_9 | UPDATE_BEFORE_9 | DELETE_BEFORE_9 | KEEP_BEFORE_9) => {
+            let table = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
+            let index = u16::from_le_bytes(rest.get(4..6)?.try_into().ok()?);
+            let key_len = u16::from_le_bytes(rest.get(6..8)?.try_into().ok()?);
+            let kind = match former {
+                INSERT_BEFORE_9 => INSERT,
+                UPDATE_BEFORE_9 => UPDATE,
+                DELETE_BEFORE_9 => DELETE,
+                _ => KEEP,
+            };
+            Body::Change(change_of(kind, table, index, usize::from(key_len), rest.get(8..)?)?)
         }
         LARGE if rest.len() == 4 + Large::ENCODED => {
             let (table, large) = rest.split_first_chunk::<4>()?;
@@ -284,9 +290,86 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     Some((Record { txn: u64::from_le_bytes(txn), before, body }, len))
 }
 
+/// A Change, behind its kind.
+fn decode_change(kind: u8, mut rest: &[u8]) -> Option<(TxnId, RollPtr, Change<'_>)> {
+    let mut number = || number::take(&mut rest).ok();
+    let (txn, before) = (number()?, RollPtr(number()?));
+    let table = u32::try_from(number()?).ok()?;
+    let index = u16::try_from(number()?).ok()?;
+    let key_len = u16::try_from(number()?).ok()?;
+    if txn >> 48 != 0 {
+        return None;
+    }
+    Some((txn, before, change_of(kind, table, index, usize::from(key_len), rest)?))
+}
+
+/// The Change of this kind whose key and old value are `rest`.
+fn change_of(kind: u8, table: u32, index: u16, key_len: usize, rest: &[u8]) -> Option<Change<'_>> {
+    let (key, mut old) = rest.split_at_checked(key_len)?;
+    let mut kept = 0;
+    if kind == KEEP {
+        let (bits, value) = old.split_first_chunk::<8>()?;
+        (kept, old) = (u64::from_le_bytes(*bits), value);
+    }
+    if kind == INSERT && !old.is_empty()
+        || kind == DELETE && old.len() < row::HEAD
+        || kind == KEEP && kept == 0
+    {
+        return None;
+    }
+    let (old, marked) = ((kind != INSERT).then_some(old), kind == DELETE);
+    Some(Change { table, index, key, old, marked, kept })
+}
+
+/// A Change as builds before format version 9 wrote it.
+#[cfg(test)]
+pub(crate) fn encode_former(record: &Record<'_>) -> Vec<u8> {
+    let now = encode(record);
+    let Body::Change(c) = record.body else { return now };
+    let kind = match now[2] {
+        INSERT => INSERT_BEFORE_9,
+        UPDATE => UPDATE_BEFORE_9,
+        DELETE => DELETE_BEFORE_9,
+        _ => KEEP_BEFORE_9,
+    };
+    let mut out = vec![0, 0, kind];
+    out.extend_from_slice(&record.txn.to_le_bytes()[..6]);
+    out.extend_from_slice(&record.before.0.to_le_bytes());
+    out.extend_from_slice(&c.table.to_le_bytes());
+    out.extend_from_slice(&c.index.to_le_bytes());
+    out.extend_from_slice(&(c.key.len() as u16).to_le_bytes());
+    out.extend_from_slice(c.key);
+    out.extend((c.kept > 0).then(|| c.kept.to_le_bytes()).iter().flatten());
+    out.extend_from_slice(c.old.unwrap_or(&[]));
+    let len = (out.len() as u16).to_le_bytes();
+    out[..2].copy_from_slice(&len);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changes_of_before_format_9_are_read() {
+        let head = row::value(Head { flags: 0, txn: 5, roll: RollPtr::NONE }, b"");
+        let insert = Change { table: 7, index: 300, key: b"key", old: None, marked: false, kept: 0 };
+        let changes = [
+            insert,
+            Change { old: Some(b"old"), ..insert },
+            Change { old: Some(b"old"), kept: 5, ..insert },
+            Change { old: Some(&head), marked: true, ..insert },
+        ];
+        for change in changes {
+            let record = Record { txn: 1 << 40, before: RollPtr::new(3, 80), body: Body::Change(change) };
+            let (former, now) = (encode_former(&record), encode(&record));
+            assert_eq!(decode(&former), Some((record, former.len())));
+            assert_eq!(decode(&now), Some((record, now.len())));
+            assert!(now.len() < former.len());
+        }
+        let usual = Record { txn: 900_000, before: RollPtr::new(900, 80), body: Body::Change(insert) };
+        assert_eq!((encode_former(&usual).len(), encode(&usual).len()), (28, 17));
+    }
 
     #[test]
     fn an_update_says_which_parts_it_kept() {
