@@ -67,7 +67,7 @@ impl Change<'_> {
     /// The value before, of which the change made `made`. None: there was none, or the change has not made this.
     pub fn before(&self, made: &[u8]) -> Option<Vec<u8>> {
         let old = self.old?;
-        if !self.marked || old.len() > row::HEAD {
+        if !self.marked || old.len() > row::head_len(old) {
             return Some(old.to_vec());
         }
         // Who copied another value of this transaction, which was undone since, may be led here, too.
@@ -235,7 +235,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
                 (kept, old) = (u64::from_le_bytes(*bits), value);
             }
             if kind == INSERT && !old.is_empty()
-                || kind == DELETE && old.len() < row::HEAD
+                || kind == DELETE && old.len() < row::head_len(old)
                 || kind == KEEP && kept == 0
             {
                 return None;
