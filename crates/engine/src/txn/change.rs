@@ -121,9 +121,11 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             (Act::Mark, Some((head, rest))) => (head.flags | DELETED, rest, true),
         };
         // What is marked stays where it is; of large values purge is to know.
-        let kept = match parsed {
-            Some((head, _)) if marked && head.in_leaf() => old.map(|old| &old[..row::head_len(old)]),
-            _ => old,
+        let (kept, sum) = match (parsed, old) {
+            (Some((head, rest)), Some(old)) if marked && head.in_leaf() => {
+                (Some(&old[..row::head_len(old)]), Some(record::sum(rest)))
+            }
+            _ => (old, None),
         };
         // The mark names its transaction, where an old entry has a short head.
         let grown =
@@ -139,7 +141,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             _ => 0,
         };
         let change =
-            Change { table: self.table.id, index: number_of_index, key, old: kept, marked, kept: parts };
+            Change { table: self.table.id, index: number_of_index, key, old: kept, marked, sum, kept: parts };
         let Buffers { records, value } = &mut *self.buffers;
         let start = records.len();
         record::append(&Record { txn: me, before: self.last, body: Body::Change(change) }, records);
