@@ -7,7 +7,8 @@
 //! * Change: `key · old value`, behind a head of its own: `length u16 · kind u8`, and as numbers of variable length
 //!   (`crate::number`): transaction id, record before, table, index, key length. Kind Insert: the key was not
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
-//!   marked. What follows its head stayed, so the old value may be the head alone ([`Change::before`]). Keep: an update that kept parts of
+//!   marked. Mark: the same, but of the old value the head alone is there, and before it stands `sum u32`, the CRC-32C of what
+//!   followed it, and stayed ([`Change::before`]); records of earlier builds have kind Delete and no sum. Keep: an update that kept parts of
 //!   the row (`crate::apart`); before the old value stands `kept u64`, a bit for each of its parts.
 //!   Volumes of before format version 9 have Changes with the head of all others, and then
 //!   `table u32 · index u16 · key length u16`: kinds of their own.
@@ -34,10 +35,12 @@ const LOAD: u8 = 7;
 const EXTENT: u8 = 8;
 const FILLED: u8 = 9;
 const KEEP_BEFORE_9: u8 = 10;
-const INSERT: u8 = 11;
-const UPDATE: u8 = 12;
-const DELETE: u8 = 13;
-const KEEP: u8 = 14;
+const MARK_BEFORE_9: u8 = 11;
+const INSERT: u8 = 12;
+const UPDATE: u8 = 13;
+const DELETE: u8 = 14;
+const KEEP: u8 = 15;
+const MARK: u8 = 16;
 
 const HEAD: usize = 17;
 /// Numbers of 48, 64, 32, 16 and 16 bits.
@@ -69,20 +72,29 @@ pub struct Change<'a> {
     pub old: Option<&'a [u8]>,
     /// The change was a delete mark: old and new share what follows the head.
     pub marked: bool,
+    /// Of a mark that has the old head alone: [`sum`] of what follows it.
+    pub sum: Option<u32>,
     /// Which parts of the old value the new one names, too.
     pub kept: u64,
+}
+
+/// By which what follows a head is known again.
+pub fn sum(rest: &[u8]) -> u32 {
+    crc32c::crc32c(rest)
 }
 
 impl Change<'_> {
     /// The value before, of which the change made `made`. None: there was none, or the change has not made this.
     pub fn before(&self, made: &[u8]) -> Option<Vec<u8>> {
         let old = self.old?;
-        if !self.marked || old.len() > row::HEAD {
+        if !self.marked || old.len() > row::head_len(old) {
             return Some(old.to_vec());
         }
         // Who copied another value of this transaction, which was undone since, may be led here, too.
-        let is_mark = |head: Head| head.deleted() || crate::planted::STALE_COPY_BELIEVED.on();
-        let (_, rest) = Head::decode(made).filter(|(head, _)| is_mark(*head))?;
+        // And a mark of another value of its own, which was at the same place of its undo.
+        let is_made = |head: Head, rest: &[u8]| head.deleted() && self.sum.is_none_or(|s| s == sum(rest));
+        let believed = crate::planted::STALE_COPY_BELIEVED.on();
+        let (_, rest) = Head::decode(made).filter(|(head, rest)| believed || is_made(*head, rest))?;
         Some([old, rest].concat())
     }
 }
@@ -141,6 +153,7 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
         Body::Begin { .. } => BEGIN,
         Body::Prepare { .. } => PREPARE,
         Body::Change(Change { old: None, .. }) => INSERT,
+        Body::Change(Change { sum: Some(_), .. }) => MARK,
         Body::Change(Change { marked: true, .. }) => DELETE,
         Body::Change(Change { kept: 1.., .. }) => KEEP,
         Body::Change(_) => UPDATE,
@@ -166,7 +179,9 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
             [record.txn, record.before.0, table, index, key_len].into_iter().for_each(|n| head.put(n));
             out.extend_from_slice(head.bytes());
             out.extend_from_slice(c.key);
-            if c.kept != 0 {
+            if let Some(sum) = c.sum {
+                out.extend_from_slice(&sum.to_le_bytes());
+            } else if c.kept != 0 {
                 out.extend_from_slice(&c.kept.to_le_bytes());
             }
             out.extend_from_slice(c.old.unwrap_or(&[]));
@@ -224,7 +239,7 @@ pub fn whole(bytes: &[u8], about: usize) -> usize {
 pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let len = usize::from(u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?));
     let r = bytes.get(..len)?;
-    if let kind @ (INSERT | UPDATE | DELETE | KEEP) = *r.get(2)? {
+    if let kind @ (INSERT | UPDATE | DELETE | KEEP | MARK) = *r.get(2)? {
         let (txn, before, change) = decode_change(kind, r.get(3..)?)?;
         return Some((Record { txn, before, body: Body::Change(change) }, len));
     }
@@ -243,7 +258,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
             csn: u64::from_le_bytes(rest.get(1..9)?.try_into().ok()?),
         },
         PREPARE => Body::Prepare { xid: rest },
-        former @ (INSERT_BEFORE_9 | UPDATE_BEFORE_9 | DELETE_BEFORE_9 | KEEP_BEFORE_9) => {
+        former @ (INSERT_BEFORE_9 | UPDATE_BEFORE_9 | DELETE_BEFORE_9 | KEEP_BEFORE_9 | MARK_BEFORE_9) => {
             let table = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
             let index = u16::from_le_bytes(rest.get(4..6)?.try_into().ok()?);
             let key_len = u16::from_le_bytes(rest.get(6..8)?.try_into().ok()?);
@@ -251,7 +266,8 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
                 INSERT_BEFORE_9 => INSERT,
                 UPDATE_BEFORE_9 => UPDATE,
                 DELETE_BEFORE_9 => DELETE,
-                _ => KEEP,
+                KEEP_BEFORE_9 => KEEP,
+                _ => MARK,
             };
             Body::Change(change_of(kind, table, index, usize::from(key_len), rest.get(8..)?)?)
         }
@@ -306,19 +322,24 @@ fn decode_change(kind: u8, mut rest: &[u8]) -> Option<(TxnId, RollPtr, Change<'_
 /// The Change of this kind whose key and old value are `rest`.
 fn change_of(kind: u8, table: u32, index: u16, key_len: usize, rest: &[u8]) -> Option<Change<'_>> {
     let (key, mut old) = rest.split_at_checked(key_len)?;
-    let mut kept = 0;
+    let (mut kept, mut sum) = (0, None);
     if kind == KEEP {
         let (bits, value) = old.split_first_chunk::<8>()?;
         (kept, old) = (u64::from_le_bytes(*bits), value);
     }
+    if kind == MARK {
+        let (stored, head) = old.split_first_chunk::<4>()?;
+        (sum, old) = (Some(u32::from_le_bytes(*stored)), head);
+    }
     if kind == INSERT && !old.is_empty()
-        || kind == DELETE && old.len() < row::HEAD
+        || kind == DELETE && old.len() < row::head_len(old)
         || kind == KEEP && kept == 0
+        || kind == MARK && (old.is_empty() || old.len() != row::head_len(old))
     {
         return None;
     }
-    let (old, marked) = ((kind != INSERT).then_some(old), kind == DELETE);
-    Some(Change { table, index, key, old, marked, kept })
+    let (old, marked) = ((kind != INSERT).then_some(old), matches!(kind, DELETE | MARK));
+    Some(Change { table, index, key, old, marked, sum, kept })
 }
 
 /// A Change as builds before format version 9 wrote it.
@@ -330,7 +351,8 @@ pub(crate) fn encode_former(record: &Record<'_>) -> Vec<u8> {
         INSERT => INSERT_BEFORE_9,
         UPDATE => UPDATE_BEFORE_9,
         DELETE => DELETE_BEFORE_9,
-        _ => KEEP_BEFORE_9,
+        KEEP => KEEP_BEFORE_9,
+        _ => MARK_BEFORE_9,
     };
     let mut out = vec![0, 0, kind];
     out.extend_from_slice(&record.txn.to_le_bytes()[..6]);
@@ -339,7 +361,11 @@ pub(crate) fn encode_former(record: &Record<'_>) -> Vec<u8> {
     out.extend_from_slice(&c.index.to_le_bytes());
     out.extend_from_slice(&(c.key.len() as u16).to_le_bytes());
     out.extend_from_slice(c.key);
-    out.extend((c.kept > 0).then(|| c.kept.to_le_bytes()).iter().flatten());
+    match (c.sum, c.kept) {
+        (Some(sum), _) => out.extend_from_slice(&sum.to_le_bytes()),
+        (None, 0) => {}
+        (None, kept) => out.extend_from_slice(&kept.to_le_bytes()),
+    }
     out.extend_from_slice(c.old.unwrap_or(&[]));
     let len = (out.len() as u16).to_le_bytes();
     out[..2].copy_from_slice(&len);
@@ -353,12 +379,14 @@ mod tests {
     #[test]
     fn changes_of_before_format_9_are_read() {
         let head = row::value(Head { flags: 0, txn: 5, roll: RollPtr::NONE }, b"");
-        let insert = Change { table: 7, index: 300, key: b"key", old: None, marked: false, kept: 0 };
+        let insert =
+            Change { table: 7, index: 300, key: b"key", old: None, marked: false, sum: None, kept: 0 };
         let changes = [
             insert,
             Change { old: Some(b"old"), ..insert },
             Change { old: Some(b"old"), kept: 5, ..insert },
             Change { old: Some(&head), marked: true, ..insert },
+            Change { old: Some(&head), marked: true, sum: Some(9), ..insert },
         ];
         for change in changes {
             let record = Record { txn: 1 << 40, before: RollPtr::new(3, 80), body: Body::Change(change) };
@@ -374,7 +402,8 @@ mod tests {
     #[test]
     fn an_update_says_which_parts_it_kept() {
         let old = row::value(Head { flags: row::APART, txn: 5, roll: RollPtr::NONE }, b"parts");
-        let change = Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: false, kept: 0 };
+        let change =
+            Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: false, sum: None, kept: 0 };
         for kept in [0, 5, u64::MAX] {
             let record =
                 Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(Change { kept, ..change }) };
@@ -387,16 +416,19 @@ mod tests {
     fn a_mark_gives_back_the_value_that_it_was_set_on_and_no_other() {
         let head = |flags, txn| Head { flags, txn, roll: RollPtr::new(3, 100) };
         let (old, marked) = (row::value(head(0, 5), b"row"), row::value(head(row::DELETED, 6), b"row"));
-        let whole = Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: true, kept: 0 };
-        let mark = Change { old: Some(&old[..row::HEAD]), ..whole };
-        for change in [whole, mark] {
+        let whole =
+            Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: true, sum: None, kept: 0 };
+        let mark = Change { old: Some(&old[..row::HEAD]), sum: Some(sum(b"row")), ..whole };
+        for change in [whole, mark, Change { sum: None, ..mark }] {
             let bytes = encode(&Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(change) });
             let Some((Record { body: Body::Change(change), .. }, _)) = decode(&bytes) else { panic!() };
             assert_eq!(change.before(&marked).as_deref(), Some(&old[..]));
         }
         // What the transaction had put there before, at the same place of its undo.
-        let undone = row::value(head(0, 6), b"another row");
-        assert_eq!(mark.before(&undone), None);
+        for flags in [0, row::DELETED] {
+            let undone = row::value(head(flags, 6), b"another row");
+            assert_eq!(mark.before(&undone), None);
+        }
         assert_eq!(Change { old: None, marked: false, ..mark }.before(&marked), None);
     }
 }
