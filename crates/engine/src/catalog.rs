@@ -16,6 +16,7 @@ mod truncate;
 use crate::btree::Tree;
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
+use crate::row::Shortener;
 use crate::table::{Table, TableDef};
 pub use alter::TableOptions;
 pub(crate) use alter::{Alter, Source};
@@ -95,6 +96,7 @@ pub struct Catalog {
     /// By the table's id.
     rules: Mutex<HashMap<u32, rules::TableRules>, { Mutexes::Rules as u8 }>,
     codecs: Arc<Codecs>,
+    shortener: Arc<Shortener>,
 }
 
 const IDS: u32 = 64;
@@ -177,10 +179,16 @@ impl Catalog {
             openings: AtomicU64::new(0),
             rules: Mutex::new(rules),
             codecs,
+            shortener: Arc::new(Shortener::new(Arc::default())),
         };
         // What a crash left to do; if it fails, the next change does it.
         drop(catalog.change());
         Ok(catalog)
+    }
+
+    /// Says below which number every view sees all transactions; for who knows it to set.
+    pub fn seen_by_all(&self) -> Arc<AtomicU64> {
+        self.shortener.seen()
     }
 
     /// Every space that a table has.
@@ -328,8 +336,15 @@ impl Catalog {
         let (spaces, trees) = self.make_trees(def.indexes.len())?;
         let numbers: Vec<u16> = (0..).take(spaces.len()).collect();
         let built = vec![0; spaces.len()];
-        let table =
-            Arc::new(Table::new(id, name.to_string(), def.clone(), numbers.clone(), built.clone(), trees));
+        let table = Arc::new(Table::new(
+            id,
+            name.to_string(),
+            def.clone(),
+            numbers.clone(),
+            built.clone(),
+            trees,
+            &self.shortener,
+        ));
         let open = Some(table.clone());
         let known =
             Known { id, spaces, numbers, built, def: def.clone(), codec: None, open, used: self.opening() };
@@ -362,7 +377,8 @@ impl Catalog {
         }
         entry.used = self.opening();
         let (def, numbers, built) = (entry.def.clone(), entry.numbers.clone(), entry.built.clone());
-        let table = Arc::new(Table::new(entry.id, name.to_string(), def, numbers, built, trees));
+        let table =
+            Arc::new(Table::new(entry.id, name.to_string(), def, numbers, built, trees, &self.shortener));
         entry.open = Some(table.clone());
         Ok(table)
     }

@@ -64,7 +64,7 @@ impl Engine {
         let recovered = read_streams(&streams, found)?;
         let bound = storage.checkpointer.superblock().transactions;
         let bound = if crate::planted::ID_REUSED.on() { 0 } else { bound };
-        let ids = Ids::new(bound.max(recovered.highest));
+        let ids = Ids::new(bound.max(recovered.highest), catalog.seen_by_all());
         let locks = Locks::of(storage.world.clone(), &config, storage.pages.pool());
         let left = recovered.unfinished.iter().chain(recovered.prepared.iter().map(|(_, l)| l));
         left.for_each(|one| ids.revive(one.id()));

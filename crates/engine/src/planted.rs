@@ -86,3 +86,7 @@ pub static OTHERS_PAGE_FREED: Switch = Switch::new();
 pub static SEEN_WITH_NEIGHBOUR: Switch = Switch::new();
 /// Pages of freed values that a crash brings back take room again.
 pub static FREED_BROUGHT_BACK: Switch = Switch::new();
+/// Entries lose their heads before every view sees them.
+pub static SHORTENED_UNSEEN: Switch = Switch::new();
+/// No bug, but what is rare made common: entries are shortened whenever one is put beside them, not when their leaf is full.
+pub static SHORTENED_AT_ONCE: Switch = Switch::new();

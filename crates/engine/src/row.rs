@@ -7,16 +7,25 @@
 //! Entries (secondary trees): the same head, then `offset of the primary key in the entry's key u16 ·
 //! extra bytes`. An entry has its own past, as a row has; so a reader of a secondary tree needs no
 //! look at the primary (see `docs/decisions`).
+//!
+//! A head that everybody sees, and that nobody asks more of, is written as its flags alone, with [`SHORT`]: those of entries once their leaf
+//! is full ([`Shortener`]), and those that an index is built of. Rows, which are changed where they are, keep theirs whole.
 
+use crate::btree::Shorten;
 use crate::undo::RollPtr;
 use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const DELETED: u8 = 1;
 pub const LARGE: u8 = 2;
 pub const APART: u8 = 4;
+/// The head is these flags alone. Not among those of a [`Head`].
+const SHORT: u8 = 8;
+/// The longest head. What is put into a tree may come to have it, so it counts wherever lengths are bounded.
 pub const HEAD: usize = 15;
-/// What stands before an entry's extra bytes: the head and the primary key's offset.
-pub const ENTRY_HEAD: usize = HEAD + 2;
+/// Bytes of the primary key's offset, which stands before an entry's extra bytes.
+pub const PRIMARY_AT: usize = 2;
 
 /// A transaction's number, below 2^48. 0: before all.
 pub type TxnId = u64;
@@ -56,11 +65,60 @@ impl Head {
     /// The head and what follows it; None if the value is too short.
     #[inline]
     pub fn decode(value: &[u8]) -> Option<(Head, &[u8])> {
+        if let Some((flags, rest)) = value.split_first()
+            && flags & SHORT != 0
+        {
+            return Some((Head { flags: flags & !SHORT, txn: 0, roll: RollPtr::NONE }, rest));
+        }
         let (head, rest) = value.split_at_checked(HEAD)?;
         let mut txn = [0; 8];
         txn[..6].copy_from_slice(&head[1..7]);
         let roll = RollPtr(u64::from_le_bytes(head[7..15].try_into().ok()?));
         Some((Head { flags: head[0], txn: u64::from_le_bytes(txn), roll }, rest))
+    }
+}
+
+/// Bytes of the head that a value begins with, if it begins with one.
+#[inline]
+pub fn head_len(value: &[u8]) -> usize {
+    if value.first().is_some_and(|flags| flags & SHORT != 0) { 1 } else { HEAD }
+}
+
+/// A value that everybody sees, and that has no past: its head is short.
+pub fn old_value(rest: &[u8]) -> Vec<u8> {
+    [&[SHORT][..], rest].concat()
+}
+
+/// Shortens the heads of entries that were there before every view, in the order of [`crate::txn::ids::Ids`].
+pub struct Shortener {
+    /// Transactions below this are seen by every view.
+    seen: Arc<AtomicU64>,
+}
+
+impl Shortener {
+    pub fn new(seen: Arc<AtomicU64>) -> Shortener {
+        Shortener { seen }
+    }
+    pub fn seen(&self) -> Arc<AtomicU64> {
+        self.seen.clone()
+    }
+}
+
+impl Shorten for Shortener {
+    /// What is marked is left to purge, which tells by the head whether the mark is the one it means.
+    fn shorter<'v>(&self, value: &'v [u8], out: &'v mut Vec<u8>) -> &'v [u8] {
+        let seen = self.seen.load(Ordering::Acquire);
+        let is_seen = |head: Head| head.txn < seen || crate::planted::SHORTENED_UNSEEN.on();
+        let is_old = |head: Head| is_seen(head) && !head.deleted() && head.in_leaf();
+        match Head::decode(value) {
+            Some((head, rest)) if rest.len() + HEAD == value.len() && is_old(head) => {
+                out.clear();
+                out.push(head.flags | SHORT);
+                out.extend_from_slice(rest);
+                out
+            }
+            _ => value,
+        }
     }
 }
 
@@ -86,6 +144,6 @@ pub fn entry_rest(primary_at: usize, extra: &[u8]) -> SmallVec<[u8; 32]> {
 /// Where the primary key begins in an entry's key, and the extra bytes.
 #[inline]
 pub fn entry_parts(rest: &[u8]) -> Option<(usize, &[u8])> {
-    let (at, extra) = rest.split_at_checked(2)?;
+    let (at, extra) = rest.split_at_checked(PRIMARY_AT)?;
     Some((usize::from(u16::from_le_bytes([at[0], at[1]])), extra))
 }

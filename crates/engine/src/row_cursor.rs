@@ -344,8 +344,8 @@ impl Cursor {
         match self.index {
             // None of it is wanted, or it wouldn't be read in place.
             0 if value.first().is_some_and(|flags| flags & (row::LARGE | row::APART) != 0) => &[],
-            0 => value.get(row::HEAD..).unwrap_or(&[]),
-            _ => value.get(row::ENTRY_HEAD..).unwrap_or(&[]),
+            0 => value.get(row::head_len(value)..).unwrap_or(&[]),
+            _ => value.get(row::head_len(value) + row::PRIMARY_AT..).unwrap_or(&[]),
         }
     }
     pub fn primary_key(&self) -> &[u8] {

@@ -4,6 +4,7 @@ use crate::btree::Tree;
 use crate::btree::estimate::RangeEstimate;
 use crate::build::watch::Watch;
 use crate::error::{Error, Result};
+use crate::row::Shortener;
 use smallvec::SmallVec;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -74,11 +75,13 @@ impl Table {
         numbers: Vec<u16>,
         built: Vec<u64>,
         trees: Vec<Arc<Tree>>,
+        shortener: &Arc<Shortener>,
     ) -> Table {
         assert!(
             def.indexes.len() == trees.len() && numbers.len() == trees.len() && built.len() == trees.len()
         );
         trees[0].leave_room_to_grow();
+        trees[1..].iter().for_each(|tree| tree.shorten_by(shortener.clone()));
         Table {
             id,
             name: RwLock::new(name),

@@ -62,7 +62,8 @@ impl Core {
         let catalog = Catalog::open_temporary(pages, Arc::new(Codecs::new(config.compression)))?;
         let (streams, _) = Streams::open(pages, SpaceId::TEMPORARY_UNDO)?;
         let locks = Locks::of(storage.world.clone(), &storage.in_force(), storage.pages.pool());
-        let core = Arc::new(Core::new(storage, config, Ids::new(1), locks, streams, catalog));
+        let ids = Ids::new(1, catalog.seen_by_all());
+        let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
         core.bypass.store(false, Ordering::Relaxed); // to the volume's slab; what it would pass by costs nothing here
         self.storage.keep(self.storage.world.sched.spawn(Box::new(PurgeWorker::new(core.clone()))));
         Ok(self.temporary.core.get_or_init(|| core))

@@ -160,6 +160,16 @@ pub struct Keep<'a> {
     pub prefix: usize,
 }
 
+impl<'a> Keep<'a> {
+    /// The node's high fence and right sibling from now on.
+    pub fn of(&self, node: Node<'a>) -> (Option<&'a [u8]>, Option<u32>) {
+        match self.cut {
+            Some((high, right)) => (Some(high), Some(right)),
+            None => (node.high(), node.right()),
+        }
+    }
+}
+
 /// Log bytes that a repack takes, about: where it is much, writing the page anew is cheaper.
 pub fn repack_log(node: Node<'_>, keep: &Keep<'_>) -> usize {
     let each = if keep.prefix == node.prefix_len() { 13 } else { 22 };

@@ -47,6 +47,7 @@ pub mod overflow;
 mod recount;
 pub mod run;
 pub mod search;
+mod shorten;
 pub mod split;
 mod sweep;
 
@@ -55,11 +56,12 @@ pub use error::{Result, TreeError};
 pub use found::Found;
 pub use modify::{Flow, Hint, NextKey, Plan, Spot};
 pub use node::{MAX_ENTRY, MAX_INLINE_VALUE, MAX_KEY, max_inline_value};
+pub use shorten::Shorten;
 
 use crate::space::{self, Content, ROOT_PAGE, Space};
 use node::Node;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::{Pages, Pin};
@@ -87,6 +89,7 @@ pub struct Tree {
     /// Rows put less rows removed since the header's count was last written.
     rows_since: AtomicI64,
     rows_may_grow: AtomicBool,
+    shortener: OnceLock<Arc<dyn Shorten>>,
     pub counters: TreeCounters,
 }
 
@@ -108,6 +111,7 @@ impl Tree {
             space,
             rows_since: AtomicI64::new(0),
             rows_may_grow: AtomicBool::new(false),
+            shortener: OnceLock::new(),
             counters: TreeCounters::default(),
         })
     }

@@ -157,7 +157,8 @@ impl<'p> Spot<'_, 'p> {
     /// removal: room was made for one value.
     pub fn put(&mut self, value: &[u8]) {
         let planned = self.value_max.max(self.value().map(<[u8]>::len));
-        assert!(planned.is_some_and(|max| value.len() <= max), "{} bytes, planned {planned:?}", value.len());
+        let is_planned = planned.is_some_and(|max| value.len() <= max) || self.fits(value.len());
+        assert!(is_planned, "{} bytes, planned {planned:?}", value.len());
         let mut page = self.mtr.page_mut(self.leaf);
         if self.place.found {
             edit::set_value(&mut page, self.place.slot, value);
@@ -166,6 +167,11 @@ impl<'p> Spot<'_, 'p> {
             self.place.found = true;
             self.rows += 1;
         }
+    }
+
+    /// Whether a value so long can be put, in place of the one that is there, though no room was made for it.
+    pub fn fits(&self, len: usize) -> bool {
+        self.place.found && edit::value_fits(self.node(), self.place.slot, len)
     }
 
     /// Writes over the beginning of the value that is there, which is at least as long.
@@ -334,6 +340,9 @@ impl Tree {
         key: &[u8],
         value_max: usize,
     ) -> Option<usize> {
+        if self.shortens_at_once(node, node.need(key.len(), value_max)) {
+            return Some(value_max);
+        }
         if place.found {
             return (!edit::value_fits(node, place.slot, value_max)).then_some(value_max);
         }

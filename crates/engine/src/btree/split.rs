@@ -37,6 +37,16 @@ const CUT_WINDOW: usize = 4;
 /// Times that a posting looks for the parent. Each time somebody else has changed it.
 const POST_TRIES: usize = 1000;
 
+/// What there is to gain in a node that lacks room for an entry.
+struct Room {
+    /// Bytes that a repack would leave beside it. None: it does not fit, or the page is no such node.
+    over: Option<usize>,
+    /// How many are worth a repack.
+    gain: usize,
+    /// Whether shorter values make room for it.
+    shortens: bool,
+}
+
 /// Where a node is cut: entries below `keep` stay, the right page's low fence is `separator`.
 struct Cut {
     keep: usize,
@@ -155,9 +165,10 @@ impl Tree {
         urgency: Urgency,
     ) -> Result<()> {
         // A repack takes no page: none is asked for where it is enough, and where there is none it does without gain.
-        let (over, gain) = self.room_over(pin, level, key, value_len);
+        let Room { over, gain, shortens } = self.room_over(pin, level, key, value_len);
         let (ready, gain) = match over {
             Some(over) if over >= gain => (None, gain),
+            _ if shortens => (None, gain),
             _ => match self.space.ready(2, urgency) {
                 Ok(ready) => (Some(ready), gain),
                 Err(TreeError::Mtr(MtrError::Room(NoRoom::Full(_)))) if over.is_some() => (None, 0),
@@ -171,13 +182,20 @@ impl Tree {
             return Ok(());
         }
         let need = node.need(key.len(), value_len);
-        if node.gap() >= need {
+        let at_once = self.shortens_at_once(node, need);
+        if node.gap() >= need && !at_once {
             return Ok(());
         }
         node.verify().map_err(|what| self.corrupt(pin.id().page, what))?;
-        if node.free() >= need + gain || node.count() < 2 {
+        if (node.free() >= need + gain || node.count() < 2) && !at_once {
             let keep = Keep { count: node.count(), cut: None, prefix: prefix_of(node.low(), node.high()) };
             repack_or_rewrite(&mut mtr, no, &keep);
+            mtr.commit();
+            return Ok(());
+        }
+        if self.shortens(node, need) {
+            let keep = Keep { count: node.count(), cut: None, prefix: prefix_of(node.low(), node.high()) };
+            self.rewrite_shorter(&mut mtr, no, &keep);
             mtr.commit();
             return Ok(());
         }
@@ -195,17 +213,16 @@ impl Tree {
         self.post(right, level, &cut.separator, urgency)
     }
 
-    /// Bytes that a repack would leave beside such an entry, and how many are worth it. None: it does not fit, or the
-    /// page is no such node.
-    fn room_over(&self, pin: &Pin, level: u8, key: &[u8], value_len: usize) -> (Option<usize>, usize) {
+    fn room_over(&self, pin: &Pin, level: u8, key: &[u8], value_len: usize) -> Room {
         let guard = pin.read();
         let node = Node::new(guard.page());
         if !node.is_live() || node.level() != level || node.verify().is_err() {
-            return (None, REPACK_GAIN);
+            return Room { over: None, gain: REPACK_GAIN, shortens: false };
         }
         let grows = node.is_leaf() && node.contains(key) && node.find(key).found;
         let gain = if grows { REPACK_GAIN_OF_GROWTH } else { REPACK_GAIN };
-        (node.free().checked_sub(node.need(key.len(), value_len)), gain)
+        let need = node.need(key.len(), value_len);
+        Room { over: node.free().checked_sub(need), gain, shortens: self.shortens(node, need) }
     }
 
     /// Step 1. Returns the right page.
@@ -214,13 +231,15 @@ impl Tree {
         let node = Node::new(mtr.page(no));
         let level = node.level();
         let mut image = Image::new(level, &cut.separator, node.high(), node.right());
-        assert!(image.push_from(node, cut.keep..node.count()), "part of a node fits a node");
+        assert!(self.push_shorter(&mut image, node, cut.keep..node.count()), "part of a node fits a node");
         let prefix = prefix_of(node.low(), Some(&cut.separator));
         let right = self.space.allocate(mtr, header, ready, kind(level), level)?;
         let id = mtr.id(right);
         image.write_to(&mut mtr.page_mut(right), id);
         let keep = Keep { count: cut.keep, cut: Some((&cut.separator, id.page)), prefix };
-        repack_or_rewrite(mtr, no, &keep);
+        if !self.rewrite_shorter(mtr, no, &keep) {
+            repack_or_rewrite(mtr, no, &keep);
+        }
         self.write_rows(mtr, header);
         Ok(id.page)
     }
@@ -234,7 +253,7 @@ impl Tree {
             return Err(self.corrupt(ROOT_PAGE, "its level is out of range"));
         }
         let mut upper = Image::new(level, &cut.separator, None, None);
-        assert!(upper.push_from(node, cut.keep..count), "part of a node fits a node");
+        assert!(self.push_shorter(&mut upper, node, cut.keep..count), "part of a node fits a node");
         self.space.can_allocate(mtr, header, 2)?;
         let right = self.space.allocate(mtr, header, ready, kind(level), level)?;
         let right_id = mtr.id(right);
@@ -245,7 +264,10 @@ impl Tree {
         };
         let left_id = mtr.id(left);
         let mut lower = Image::new(level, &[], Some(&cut.separator), Some(right_id.page));
-        assert!(lower.push_from(Node::new(mtr.page(root)), 0..cut.keep), "part of a node fits a node");
+        assert!(
+            self.push_shorter(&mut lower, Node::new(mtr.page(root)), 0..cut.keep),
+            "part of a node fits a node"
+        );
         lower.write_to(&mut mtr.page_mut(left), left_id);
         let mut above = Image::new(level + 1, &[], None, None);
         let children = [(&[][..], left_id.page), (&cut.separator[..], right_id.page)];
@@ -307,10 +329,7 @@ pub(super) fn repack_or_rewrite(mtr: &mut Mtr<'_>, no: PageNo, keep: &Keep<'_>) 
         edit::repack(&mut mtr.page_mut(no), keep);
         return;
     }
-    let (high, right) = match keep.cut {
-        Some((high, right)) => (Some(high), Some(right)),
-        None => (node.high(), node.right()),
-    };
+    let (high, right) = keep.of(node);
     let mut image = Image::new(node.level(), node.low(), high, right).with_flags(node.page().flags());
     assert!(image.push_from(node, 0..keep.count), "part of a node fits a node");
     let id = mtr.id(no);

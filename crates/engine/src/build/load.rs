@@ -72,7 +72,7 @@ struct Stage {
 
 impl Stage {
     fn push(&mut self, key: &[u8], unique: Option<usize>, value: &[u8]) -> Result<()> {
-        check_sizes(key, value.len())?;
+        check_sizes(key, row::HEAD - row::head_len(value) + value.len())?;
         let index = self.index;
         let above = key > &self.last[..];
         if self.bulk.is_none() {
@@ -113,9 +113,7 @@ impl Stage {
             return Err(Error::Invalid("the tree is not begun".into()));
         };
         let Some(filling) = &self.filling else { return bulk.push(key, value) };
-        self.value.clear();
-        self.value.extend_from_slice(value);
-        filling.stamp(&mut self.value);
+        filling.stamp(value, &mut self.value);
         bulk.push(key, &self.value)
     }
 
@@ -365,7 +363,8 @@ impl Load {
             payload(&table, value, Asked::ALL, &mut found, &mut Vec::new())?;
             key
         } else {
-            let at = value.get(row::HEAD..).and_then(row::entry_parts).map_or(0, |(at, _)| at);
+            let rest = Head::decode(value).map(|(_, rest)| rest);
+            let at = rest.and_then(row::entry_parts).map_or(0, |(at, _)| at);
             let key = key.get(at..).unwrap_or(&[]);
             let row = match elsewhere(key)? {
                 Some(row) => Some(row),

@@ -30,7 +30,6 @@ use crate::table::{IndexDef, Table, TableDef};
 use crate::txn::rows::Entry;
 use crate::txn::rows::apart::Asked;
 use crate::txn::{Isolation, Txn};
-use crate::undo::RollPtr;
 use hashbrown::HashMap;
 use sort::Sort;
 use spill::Spill;
@@ -194,8 +193,7 @@ fn sort_budget(core: &Core, sorts: usize) -> usize {
 }
 
 fn value_of(entry: &Entry<'_>) -> Vec<u8> {
-    let head = Head { flags: 0, txn: 0, roll: RollPtr::NONE };
-    row::value(head, &row::entry_rest(entry.primary_at, entry.value))
+    row::old_value(&row::entry_rest(entry.primary_at, entry.value))
 }
 
 /// Whether a key starts so.
@@ -262,7 +260,7 @@ impl Alteration {
     pub fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
         let _scope = self.owner.clone();
         let _scope = _scope.cancellable();
-        btree::modify::check_sizes(entry.key, row::ENTRY_HEAD + entry.value.len())?;
+        btree::modify::check_sizes(entry.key, row::HEAD + row::PRIMARY_AT + entry.value.len())?;
         let built = self.built(entry.index)?;
         let Some(sort) = &mut built.sort else {
             return Err(Error::Invalid("the index is built already".into()));
@@ -288,7 +286,9 @@ impl Alteration {
         while sorted.advance()? {
             if let Some(unique) = sorted.unique() {
                 if last.as_deref() == Some(unique) {
-                    let primary_at = row::entry_parts(&sorted.value()[row::HEAD..]).map_or(0, |(at, _)| at);
+                    let primary_at = Head::decode(sorted.value())
+                        .and_then(|(_, rest)| row::entry_parts(rest))
+                        .map_or(0, |(at, _)| at);
                     self.duplicate = sorted.key()[primary_at..].to_vec();
                     return Err(Error::Duplicate { index: which });
                 }

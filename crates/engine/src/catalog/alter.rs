@@ -119,8 +119,15 @@ impl Catalog {
         }
         let (spaces, trees, numbers, built) = new;
         let dropped = old.spaces.iter().copied().filter(|space| !spaces.contains(space)).collect();
-        let open =
-            Arc::new(Table::new(old.id, name.clone(), def.clone(), numbers.clone(), built.clone(), trees));
+        let open = Arc::new(Table::new(
+            old.id,
+            name.clone(),
+            def.clone(),
+            numbers.clone(),
+            built.clone(),
+            trees,
+            &self.shortener,
+        ));
         let codec = options.map_or(old.codec, |options| options.codec);
         let known =
             Known { id: old.id, spaces, numbers, built, def, codec, open: Some(open), used: old.used };

@@ -36,6 +36,8 @@ enum Stop {
     InTheWay(InTheWay, Want),
     /// The stream's page lacks room for a record so long.
     Room(usize),
+    /// A mark makes the value so long, for which the leaf lacks room.
+    Grows(usize),
 }
 
 impl From<TreeError> for Stop {
@@ -44,9 +46,9 @@ impl From<TreeError> for Stop {
     }
 }
 
-/// Log bytes that the change of the tree itself takes at most.
-fn tree_log(wanted: &Wanted<'_>) -> u64 {
-    wanted.value_max.map_or(HEAD_LOG, |max| edit::log_of_entry(wanted.key.len() + max) as u64)
+/// Log bytes that the change of the tree itself takes at most. `grown`: the value's length, if a mark makes it longer.
+fn tree_log(wanted: &Wanted<'_>, grown: Option<usize>) -> u64 {
+    wanted.value_max.max(grown).map_or(HEAD_LOG, |max| edit::log_of_entry(wanted.key.len() + max) as u64)
 }
 
 /// Where undo records and a value are put together.
@@ -119,10 +121,18 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             (Act::Mark, Some((head, rest))) => (head.flags | DELETED, rest, true),
         };
         // What is marked stays where it is; of large values purge is to know.
-        let kept = match parsed {
-            Some((head, _)) if marked && head.in_leaf() => old.map(|old| &old[..row::HEAD]),
-            _ => old,
+        let (kept, sum) = match (parsed, old) {
+            (Some((head, rest)), Some(old)) if marked && head.in_leaf() => {
+                (Some(&old[..row::head_len(old)]), Some(record::sum(rest)))
+            }
+            _ => (old, None),
         };
+        // The mark names its transaction, where an old entry has a short head.
+        let grown =
+            Some(row::HEAD + rest.len()).filter(|len| marked && old.is_some_and(|old| old.len() < *len));
+        if let Some(len) = grown.filter(|len| !spot.fits(*len)) {
+            return Err(Stop::Grows(len));
+        }
         let number_of_index = self.table.number(self.index);
         let parts = match parsed {
             Some((head, old)) if flags & row::APART != 0 && head.apart() && !head.deleted() && !marked => {
@@ -131,13 +141,14 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             _ => 0,
         };
         let change =
-            Change { table: self.table.id, index: number_of_index, key, old: kept, marked, kept: parts };
+            Change { table: self.table.id, index: number_of_index, key, old: kept, marked, sum, kept: parts };
         let Buffers { records, value } = &mut *self.buffers;
         let start = records.len();
         record::append(&Record { txn: me, before: self.last, body: Body::Change(change) }, records);
         let len = records.len() - start;
         let at = RollPtr::new(self.stream.next().page(), (self.stream.next().at() + start) as u16);
-        let is_last = number > 0 && append_log(records.len()) + record_bound(0) + tree_log(wanted) > log;
+        let is_last =
+            number > 0 && append_log(records.len()) + record_bound(0) + tree_log(wanted, grown) > log;
         let lacks_room = at.at() + len > PAGE_SIZE;
         if is_last || lacks_room {
             records.truncate(start);
@@ -145,7 +156,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
         }
         let roll = if parsed.is_none() { at.fresh() } else { at };
         let head = Head { flags, txn: me, roll };
-        match marked {
+        match marked && grown.is_none() {
             true => spot.put_start(&head.encode()),
             false => {
                 row::value_into(head, rest, value);
@@ -176,9 +187,9 @@ impl Txn {
         rest_max: Option<usize>,
         mut decide: impl FnMut(Option<(Head, &[u8])>) -> Result<Act<'a>>,
     ) -> Result<()> {
-        // A mark keeps the value's length, and changes its head: no room is made for more.
+        // A mark changes the value's head: no room is made for more, but where it says so.
         let wanted = [Wanted { key, value_max: rest_max.map(|rest| row::HEAD + rest) }];
-        let log = append_log(key.len() + MAX_ENTRY + 64) + record_bound(0) + tree_log(&wanted[0]);
+        let log = append_log(key.len() + MAX_ENTRY + 64) + record_bound(0) + tree_log(&wanted[0], None);
         self.change_wanted(state, table, index, &wanted, log, |_, old| decide(old))
     }
 
@@ -210,8 +221,16 @@ impl Txn {
             hint.expect_pair();
         }
         let mut buffers = std::mem::take(&mut state.buffers);
-        let (mut from, mut request) = (0, None);
+        let (mut from, mut request, mut grown) = (0, None, None);
         while from < wanted.len() {
+            let one;
+            let (wanted_now, log) = match grown.take() {
+                None => (&wanted[from..], log),
+                value_max => {
+                    one = [Wanted { key: wanted[from].key, value_max }];
+                    (&one[..], log + tree_log(&one[0], None))
+                }
+            };
             let stream =
                 state.stream.as_ref().ok_or_else(|| Error::Invalid("the transaction has ended".into()))?;
             buffers.records.clear();
@@ -223,13 +242,13 @@ impl Txn {
                 me: state.id,
                 strict: state.strict_view().filter(|_| index == 0),
                 stream,
-                wanted: &wanted[from..],
+                wanted: wanted_now,
                 buffers: &mut buffers,
                 count: 0,
                 last: state.last,
                 decide: |number, old: Option<(Head, &[u8])>| decide(from + number, old),
             };
-            match tree.modify_run(&mut hint, &wanted[from..], (log, Urgency::Normal), &mut changes) {
+            match tree.modify_run(&mut hint, wanted_now, (log, Urgency::Normal), &mut changes) {
                 Ok(done) => {
                     let (count, last) = (changes.count, changes.last);
                     state.appended_several(count, last, buffers.records.len());
@@ -244,6 +263,7 @@ impl Txn {
                         self.core.streams.make_room(stream, len, Urgency::Normal)?;
                     }
                 }
+                Err(Stop::Grows(len)) => grown = Some(len),
                 Err(Stop::InTheWay(way, want)) => {
                     hint = Hint::default();
                     let request =

@@ -17,7 +17,7 @@ use crate::btree::{Cursor, Flow, Hint, Plan, Seek, Tree, TreeError};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::lock::Want;
-use crate::row::{Head, TxnId};
+use crate::row::{self, Head, TxnId};
 use crate::space::{Space, run};
 use crate::table::Table;
 use crate::undo::RollPtr;
@@ -105,9 +105,9 @@ impl Txn {
 
 impl Filling {
     /// Makes a value the transaction's: as if it had inserted it.
-    pub fn stamp(&self, value: &mut [u8]) {
-        let head = Head { flags: value[0], txn: self.id, roll: self.load.fresh() }.encode();
-        value[..head.len()].copy_from_slice(&head);
+    pub fn stamp(&self, value: &[u8], out: &mut Vec<u8>) {
+        let (flags, rest) = Head::decode(value).map_or((0, value), |(head, rest)| (head.flags, rest));
+        row::value_into(Head { flags, txn: self.id, roll: self.load.fresh() }, rest, out);
     }
 
     /// Who takes page numbers for the build.

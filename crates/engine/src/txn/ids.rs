@@ -14,6 +14,7 @@ use crate::row::TxnId;
 use hashbrown::HashMap;
 use past::{End, Past};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
 
@@ -43,7 +44,7 @@ pub struct Ids {
     published: AtomicU64,
     known: RwLock<Known, { RwLocks::Transactions as u8 }>,
     /// All below are committed and visible to every view, or never were.
-    low: AtomicU64,
+    low: Arc<AtomicU64>,
     /// Open views and how many have each, in order.
     views: Mutex<VecDeque<(u64, u32)>, { Mutexes::Views as u8 }>,
     /// Transactions that ended since [`Ids::settle`] last looked.
@@ -54,13 +55,13 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Numbers go on at `next`.
-    pub fn new(next: u64) -> Ids {
+    /// Numbers go on at `next`. `low` is told below which number every view sees all.
+    pub fn new(next: u64, low: Arc<AtomicU64>) -> Ids {
         Ids {
             next: AtomicU64::new(next),
             published: AtomicU64::new(next),
             known: RwLock::new(Known { fates: HashMap::default(), past: Past::new(next) }),
-            low: AtomicU64::new(0),
+            low,
             views: Mutex::default(),
             ended: AtomicU64::new(0),
             settled: AtomicU64::new(0),

@@ -179,7 +179,13 @@ impl Undoing<'_> {
                 gone = false;
                 match self.old {
                     Some(_) if crate::planted::ROLLBACK_SKIPS.on() && !self.marked => {}
-                    Some(old) if self.marked && old.len() == row::HEAD => spot.put_start(old),
+                    Some(old) if self.marked && old.len() == row::head_len(old) => {
+                        let value = spot.value().unwrap_or(&[]);
+                        match row::head_len(value) == old.len() {
+                            true => spot.put_start(old),
+                            false => spot.put(&[old, &value[row::head_len(value)..]].concat()),
+                        }
+                    }
                     Some(old) if crate::planted::PURGED_MARK_KEPT.on() || !goes() => spot.put(old),
                     _ => {
                         spot.remove();

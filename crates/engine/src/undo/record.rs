@@ -6,7 +6,8 @@
 //! * Prepare: the XID
 //! * Change: `table u32 · index u16 · key length u16 · key · old value`. Kind Insert: the key was not
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
-//!   marked. What follows its head stayed, so the old value may be the head alone ([`Change::before`]). Keep: an update that kept parts of
+//!   marked. Mark: the same, but of the old value the head alone is there, and before it stands `sum u32`, the CRC-32C of what
+//!   followed it, and stayed ([`Change::before`]); records of earlier builds have kind Delete and no sum. Keep: an update that kept parts of
 //!   the row (`crate::apart`); before the old value stands `kept u64`, a bit for each of its parts.
 //! * Load: `table u32 · index u16 · published u8`: a tree is being built in bulk, or is the index's by now (`txn::fill`).
 //! * Extent: `table u32 · index u16 · load u64 · first u32 · count u32 · space u32`: page numbers of the space that the
@@ -30,6 +31,7 @@ const LOAD: u8 = 7;
 const EXTENT: u8 = 8;
 const FILLED: u8 = 9;
 const KEEP: u8 = 10;
+const MARK: u8 = 11;
 
 const HEAD: usize = 17;
 /// Where in a Begin record the state is.
@@ -59,20 +61,29 @@ pub struct Change<'a> {
     pub old: Option<&'a [u8]>,
     /// The change was a delete mark: old and new share what follows the head.
     pub marked: bool,
+    /// Of a mark that has the old head alone: [`sum`] of what follows it.
+    pub sum: Option<u32>,
     /// Which parts of the old value the new one names, too.
     pub kept: u64,
+}
+
+/// By which what follows a head is known again.
+pub fn sum(rest: &[u8]) -> u32 {
+    crc32c::crc32c(rest)
 }
 
 impl Change<'_> {
     /// The value before, of which the change made `made`. None: there was none, or the change has not made this.
     pub fn before(&self, made: &[u8]) -> Option<Vec<u8>> {
         let old = self.old?;
-        if !self.marked || old.len() > row::HEAD {
+        if !self.marked || old.len() > row::head_len(old) {
             return Some(old.to_vec());
         }
         // Who copied another value of this transaction, which was undone since, may be led here, too.
-        let is_mark = |head: Head| head.deleted() || crate::planted::STALE_COPY_BELIEVED.on();
-        let (_, rest) = Head::decode(made).filter(|(head, _)| is_mark(*head))?;
+        // And a mark of another value of its own, which was at the same place of its undo.
+        let is_made = |head: Head, rest: &[u8]| head.deleted() && self.sum.is_none_or(|s| s == sum(rest));
+        let believed = crate::planted::STALE_COPY_BELIEVED.on();
+        let (_, rest) = Head::decode(made).filter(|(head, rest)| believed || is_made(*head, rest))?;
         Some([old, rest].concat())
     }
 }
@@ -131,6 +142,7 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
         Body::Begin { .. } => BEGIN,
         Body::Prepare { .. } => PREPARE,
         Body::Change(Change { old: None, .. }) => INSERT,
+        Body::Change(Change { sum: Some(_), .. }) => MARK,
         Body::Change(Change { marked: true, .. }) => DELETE,
         Body::Change(Change { kept: 1.., .. }) => KEEP,
         Body::Change(_) => UPDATE,
@@ -153,7 +165,9 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(&c.index.to_le_bytes());
             out.extend_from_slice(&(c.key.len() as u16).to_le_bytes());
             out.extend_from_slice(c.key);
-            if c.kept != 0 {
+            if let Some(sum) = c.sum {
+                out.extend_from_slice(&sum.to_le_bytes());
+            } else if c.kept != 0 {
                 out.extend_from_slice(&c.kept.to_le_bytes());
             }
             out.extend_from_slice(c.old.unwrap_or(&[]));
@@ -226,17 +240,22 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
             csn: u64::from_le_bytes(rest.get(1..9)?.try_into().ok()?),
         },
         PREPARE => Body::Prepare { xid: rest },
-        kind @ (INSERT | UPDATE | DELETE | KEEP) => {
+        kind @ (INSERT | UPDATE | DELETE | KEEP | MARK) => {
             let key_len = usize::from(u16::from_le_bytes(rest.get(6..8)?.try_into().ok()?));
             let mut old = rest.get(8 + key_len..)?;
-            let mut kept = 0;
+            let (mut kept, mut sum) = (0, None);
             if kind == KEEP {
                 let (bits, value) = old.split_first_chunk::<8>()?;
                 (kept, old) = (u64::from_le_bytes(*bits), value);
             }
+            if kind == MARK {
+                let (stored, head) = old.split_first_chunk::<4>()?;
+                (sum, old) = (Some(u32::from_le_bytes(*stored)), head);
+            }
             if kind == INSERT && !old.is_empty()
-                || kind == DELETE && old.len() < row::HEAD
+                || kind == DELETE && old.len() < row::head_len(old)
                 || kind == KEEP && kept == 0
+                || kind == MARK && (old.is_empty() || old.len() != row::head_len(old))
             {
                 return None;
             }
@@ -245,7 +264,8 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
                 index: u16::from_le_bytes(rest.get(4..6)?.try_into().ok()?),
                 key: rest.get(8..8 + key_len)?,
                 old: (kind != INSERT).then_some(old),
-                marked: kind == DELETE,
+                marked: matches!(kind, DELETE | MARK),
+                sum,
                 kept,
             })
         }
@@ -291,7 +311,8 @@ mod tests {
     #[test]
     fn an_update_says_which_parts_it_kept() {
         let old = row::value(Head { flags: row::APART, txn: 5, roll: RollPtr::NONE }, b"parts");
-        let change = Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: false, kept: 0 };
+        let change =
+            Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: false, sum: None, kept: 0 };
         for kept in [0, 5, u64::MAX] {
             let record =
                 Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(Change { kept, ..change }) };
@@ -304,16 +325,19 @@ mod tests {
     fn a_mark_gives_back_the_value_that_it_was_set_on_and_no_other() {
         let head = |flags, txn| Head { flags, txn, roll: RollPtr::new(3, 100) };
         let (old, marked) = (row::value(head(0, 5), b"row"), row::value(head(row::DELETED, 6), b"row"));
-        let whole = Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: true, kept: 0 };
-        let mark = Change { old: Some(&old[..row::HEAD]), ..whole };
-        for change in [whole, mark] {
+        let whole =
+            Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: true, sum: None, kept: 0 };
+        let mark = Change { old: Some(&old[..row::HEAD]), sum: Some(sum(b"row")), ..whole };
+        for change in [whole, mark, Change { sum: None, ..mark }] {
             let bytes = encode(&Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(change) });
             let Some((Record { body: Body::Change(change), .. }, _)) = decode(&bytes) else { panic!() };
             assert_eq!(change.before(&marked).as_deref(), Some(&old[..]));
         }
         // What the transaction had put there before, at the same place of its undo.
-        let undone = row::value(head(0, 6), b"another row");
-        assert_eq!(mark.before(&undone), None);
+        for flags in [0, row::DELETED] {
+            let undone = row::value(head(flags, 6), b"another row");
+            assert_eq!(mark.before(&undone), None);
+        }
         assert_eq!(Change { old: None, marked: false, ..mark }.before(&marked), None);
     }
 }

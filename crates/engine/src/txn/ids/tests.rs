@@ -10,7 +10,7 @@ fn commit(ids: &Ids) -> TxnId {
 
 #[test]
 fn behind_a_long_reader_any_number_of_commits_is_a_few_entries() {
-    let ids = Ids::new(1);
+    let ids = Ids::new(1, Arc::default());
     commit(&ids);
     let view = ids.open_view();
     assert!(ids.settle());
@@ -42,7 +42,7 @@ fn behind_a_long_reader_any_number_of_commits_is_a_few_entries() {
 
 #[test]
 fn one_that_is_active_is_remembered_until_no_view_doubts_it() {
-    let ids = Ids::new(1);
+    let ids = Ids::new(1, Arc::default());
     let (active, undone) = (ids.begin(), ids.begin());
     commit(&ids);
     ids.rolled_back(undone);
@@ -60,7 +60,7 @@ fn one_that_is_active_is_remembered_until_no_view_doubts_it() {
 
 #[test]
 fn behind_a_long_reader_any_number_of_rollbacks_is_a_few_entries_and_it_sees_none() {
-    let ids = Ids::new(1);
+    let ids = Ids::new(1, Arc::default());
     let view = ids.open_view();
     let mut undone = Vec::new();
     for _ in 0..50_000 {
