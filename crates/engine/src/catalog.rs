@@ -17,6 +17,7 @@ use crate::btree::Tree;
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::row::Shortener;
+use crate::space::{HEADER_PAGE, ROOT_PAGE};
 use crate::table::{Table, TableDef};
 pub use alter::TableOptions;
 pub(crate) use alter::{Alter, Source};
@@ -28,8 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, MutexGuard, Mutexes};
 pub use terrace_tier::object::codec::Codec;
 use terrace_tier::object::codec::Codecs;
-use terrace_tier::page::{PAGE_SIZE, SpaceId};
-use terrace_tier::pages::Pages;
+use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
+use terrace_tier::pages::{Pages, Pin};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
 
@@ -83,6 +84,8 @@ impl Tables {
 pub struct Catalog {
     pages: Arc<Pages>,
     tree: Tree,
+    /// Its header and root, which stay in memory: a change of definitions needs them, whatever else is used.
+    _kept: [Pin; 2],
     /// Who keeps in the superblock which ids may be in use. None: all ends with the process (temporary tables).
     checkpointer: Option<Arc<Checkpointer>>,
     known: Mutex<Tables, { Mutexes::Catalog as u8 }>,
@@ -134,6 +137,8 @@ impl Catalog {
         codecs: Arc<Codecs>,
     ) -> Result<Catalog> {
         let tree = Tree::open(pages, space)?;
+        let keep = |page| pages.load_to_keep(PageId::new(space, page), Access::Normal);
+        let kept = [keep(HEADER_PAGE)?, keep(ROOT_PAGE)?];
         let mut known = Tables::default();
         let mut taken = HashSet::new();
         let mut entries = definition::Entries::default();
@@ -172,6 +177,7 @@ impl Catalog {
         let catalog = Catalog {
             pages: pages.clone(),
             tree,
+            _kept: kept,
             checkpointer,
             known: Mutex::new(known),
             changing: Mutex::new(group),
