@@ -1,7 +1,7 @@
 """sql-tables: thousands of tables: making them, opening each for the first time after a start, asking each again, listing them, dropping them,
 and the memory that the server holds for them. Each engine has a server of its own, so that its memory is its own.
 
-Environment: TABLES, MEMORY (bytes for the engine; an open index of Terrace keeps two pages), THREADS (of the look at each table), ENGINES, PORTS, MYROCKS.
+Environment: TABLES, MEMORY (bytes for the engine), THREADS (of the look at each table), ENGINES, PORTS, MYROCKS.
 """
 
 import os
@@ -15,7 +15,7 @@ import report
 from engines import ENGINES, MYROCKS, options, resident
 from tiers import MIB, end, place, run, server_in, setting
 
-TABLES, MEMORY, THREADS = setting("TABLES", 5000), setting("MEMORY", 1024 * MIB), setting("THREADS", 4)
+TABLES, MEMORY, THREADS = setting("TABLES", 5000), setting("MEMORY", 256 * MIB), setting("THREADS", 4)
 STEPS = ["create", "insert", "first look", "second look", "update", "list", "drop"]
 
 

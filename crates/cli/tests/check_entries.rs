@@ -196,7 +196,7 @@ fn what_nothing_names_is_leaked_and_no_fault() {
     // A page that was taken and put nowhere.
     let ready = tree.space().ready(1, Urgency::Normal).unwrap();
     let mut mtr = storage.pages.begin(4096, 1, Urgency::Normal).unwrap();
-    let header = tree.space().latch_header(&mut mtr);
+    let header = ready.latch_header(&mut mtr);
     tree.space().allocate(&mut mtr, header, &ready, PageKind::Leaf, 0).unwrap();
     mtr.commit();
     // A tree that no table has, as a crash amid CREATE leaves it.

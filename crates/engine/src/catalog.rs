@@ -17,6 +17,7 @@ use crate::btree::Tree;
 use crate::checkpoint::Checkpointer;
 use crate::error::{Error, Result};
 use crate::row::Shortener;
+use crate::space::{HEADER_PAGE, ROOT_PAGE};
 use crate::table::{Table, TableDef};
 pub use alter::TableOptions;
 pub(crate) use alter::{Alter, Source};
@@ -28,8 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, MutexGuard, Mutexes};
 pub use terrace_tier::object::codec::Codec;
 use terrace_tier::object::codec::Codecs;
-use terrace_tier::page::SpaceId;
-use terrace_tier::pages::Pages;
+use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
+use terrace_tier::pages::{Pages, Pin};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
 
@@ -55,9 +56,9 @@ impl Known {
         self.spaces.iter().for_each(|space| codecs.set(*space, self.codec));
     }
 
-    /// Open, and nobody has it but the catalog.
-    fn is_unused(&self) -> bool {
-        self.open.as_ref().is_some_and(|table| Arc::strong_count(table) == 1 && table.is_idle())
+    /// How many hold it, if it is open, the catalog being one.
+    fn holders(&self) -> usize {
+        self.open.as_ref().map_or(0, |table| Arc::strong_count(table) + usize::from(!table.is_idle()))
     }
 }
 
@@ -83,6 +84,8 @@ impl Tables {
 pub struct Catalog {
     pages: Arc<Pages>,
     tree: Tree,
+    /// Its header and root, which stay in memory: a change of definitions needs them, whatever else is used.
+    _kept: [Pin; 2],
     /// Who keeps in the superblock which ids may be in use. None: all ends with the process (temporary tables).
     checkpointer: Option<Arc<Checkpointer>>,
     known: Mutex<Tables, { Mutexes::Catalog as u8 }>,
@@ -104,9 +107,10 @@ const IDS: u32 = 64;
 /// The longest name of a table, in bytes.
 const NAME_MAX: usize = 1000;
 
-/// One open tree for each eight frames, because each keeps two pages in memory: a quarter of the frames. Beyond it,
-/// tables that nobody uses are closed.
-const FRAMES_A_TREE: usize = 8;
+/// Open trees for each frame: an open tree takes no frame, but some memory of its own, of which that is a sixteenth at most. Beyond it, tables that
+/// nobody uses are closed.
+const TREES_A_FRAME: usize = 1;
+const _: () = assert!(size_of::<Tree>() * TREES_A_FRAME <= PAGE_SIZE / 16);
 
 impl Catalog {
     pub fn create(pages: &Arc<Pages>, space: SpaceId) -> Result<()> {
@@ -133,6 +137,8 @@ impl Catalog {
         codecs: Arc<Codecs>,
     ) -> Result<Catalog> {
         let tree = Tree::open(pages, space)?;
+        let keep = |page| pages.load_to_keep(PageId::new(space, page), Access::Normal);
+        let kept = [keep(HEADER_PAGE)?, keep(ROOT_PAGE)?];
         let mut known = Tables::default();
         let mut taken = HashSet::new();
         let mut entries = definition::Entries::default();
@@ -171,6 +177,7 @@ impl Catalog {
         let catalog = Catalog {
             pages: pages.clone(),
             tree,
+            _kept: kept,
             checkpointer,
             known: Mutex::new(known),
             changing: Mutex::new(group),
@@ -367,14 +374,14 @@ impl Catalog {
         let Some(entry) = all.by_name.get_mut(name) else {
             return Err(Error::Absent(format!("table {name}")));
         };
-        entry.used = self.opening();
-        if entry.spaces != known.spaces {
-            drop(all); // altered meanwhile
+        if entry.spaces != known.spaces || (entry.open.is_none() && entry.used != known.used) {
+            drop(all); // altered meanwhile, or opened, changed and closed again: these trees know nothing of that
             return self.open_table(name);
         }
         if let Some(table) = &entry.open {
             return Ok(table.clone());
         }
+        entry.used = self.opening();
         let (def, numbers, built) = (entry.def.clone(), entry.numbers.clone(), entry.built.clone());
         let table =
             Arc::new(Table::new(entry.id, name.to_string(), def, numbers, built, trees, &self.shortener));
@@ -387,38 +394,40 @@ impl Catalog {
     }
 
     /// Makes room for so many trees more: closes tables that nobody uses, those opened longest ago first, until open
-    /// trees keep no more than their share of the frames. The caller holds `changing`: no space is dropped meanwhile.
+    /// trees are no more than they may be. The caller holds `changing`: no space is dropped meanwhile.
     fn close_unused(&self, more: usize) {
-        let limit = (self.pages.pool().frames() / FRAMES_A_TREE).max(1);
-        let mut closed = Vec::new();
+        let limit = self.pages.pool().frames() * TREES_A_FRAME;
+        let mut chosen = Vec::new();
         {
-            let mut all = self.known.lock();
-            let mut trees = more
-                + all.by_name.values().filter(|k| k.open.is_some()).map(|k| k.spaces.len()).sum::<usize>();
+            let all = self.known.lock();
+            let open = all.by_name.iter().filter(|(_, k)| k.open.is_some());
+            let mut trees = more + open.clone().map(|(_, k)| k.spaces.len()).sum::<usize>();
             if trees <= limit {
                 return;
             }
-            let mut unused: Vec<_> = all
-                .by_name
-                .iter()
-                .filter(|(_, k)| k.is_unused())
-                .map(|(name, k)| (k.used, name.clone()))
-                .collect();
-            unused.sort_unstable();
-            for (_, name) in unused {
+            let mut unused: Vec<_> =
+                open.filter(|(_, k)| k.holders() == 1).map(|(name, k)| (k.used, name, k)).collect();
+            unused.sort_unstable_by_key(|(used, ..)| *used);
+            for (_, name, known) in unused {
                 // Some more than needed, so that not each opening comes here.
                 if trees <= limit - limit / 4 {
                     break;
                 }
-                if let Some(known) = all.by_name.get_mut(&name) {
-                    trees -= known.spaces.len().min(trees);
-                    closed.extend(known.open.take());
-                }
+                trees -= known.spaces.len().min(trees);
+                chosen.extend(known.open.clone().map(|table| (name.clone(), table)));
             }
         }
-        for table in closed {
-            // Without it the count of rows is off by what came since the last structure change, as after a crash.
+        for (name, table) in chosen {
+            // Before it is closed: who opens it anew finds the count of rows in the header. Without it the count is off by what came
+            // since the last structure change, as after a crash.
             let _ = table.save_rows();
+            let mut all = self.known.lock();
+            // This one holds it, too.
+            if let Some(known) =
+                all.by_name.get_mut(&name).filter(|known| known.holders() == 2 && table.rows_are_saved())
+            {
+                known.open = None;
+            }
         }
     }
 

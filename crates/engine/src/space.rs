@@ -18,6 +18,10 @@
 //! Allocation and free are part of the caller's mini-transaction, so a crash leaves a page either in
 //! use or free. Overflow values take several; see `btree::overflow` for what a crash leaves there.
 //!
+//! An open space keeps nothing in the buffer pool: there may be more open spaces than frames. Who is to change the header brings it into
+//! memory before the first latch, and keeps it there so long ([`Ready`], [`Homes`]). What is often asked of it is noted in the open space with each
+//! change, so that nobody reads it for that.
+//!
 //! Latch order: the header after all tree pages, and what `free` says.
 
 pub mod bits;
@@ -30,7 +34,7 @@ use crate::btree::edit;
 use crate::btree::error::{Result, TreeError};
 use free::Places;
 pub use free::{ALLOCATION_FRAMES, Homes};
-use limbo::{Limbo, Visit};
+use limbo::Limbo;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -40,7 +44,9 @@ use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::{PageId, PageKind, SpaceId};
 use terrace_tier::pages::{Pages, Pin};
 use terrace_tier::pool::Access;
+use terrace_tier::pool::seen::LastSeen;
 use terrace_tier::redo::{LsnRange, Urgency};
+use terrace_tier::visits::Visit;
 
 pub const HEADER_PAGE: u32 = 0;
 pub const ROOT_PAGE: u32 = 1;
@@ -98,10 +104,18 @@ pub fn create_in(mtr: &mut Mtr<'_>, space: SpaceId, content: Content) -> PageNo 
     header
 }
 
-/// The next allocations were prepared.
+/// The next allocations were prepared, and the header is in memory.
 pub struct Ready {
+    header: Pin,
     /// They are to lie together, with what was allocated so before and will be after.
     together: bool,
+}
+
+impl Ready {
+    /// Latches the header; after all tree pages of the mini-transaction.
+    pub fn latch_header(&self, mtr: &mut Mtr<'_>) -> PageNo {
+        mtr.write_pinned(&self.header)
+    }
 }
 
 /// Whether the page is free, and a crash now would find it so. Where the store would have to be asked, which may be dead, it is not
@@ -127,45 +141,52 @@ pub struct SpaceCounts {
     pub rows: u64,
 }
 
-/// An open space. There is one `Space` for each at a time: limbo knows only its own traversals. The header
-/// stays in memory.
+/// An open space. There is one `Space` for each at a time: limbo knows only the pages that it freed itself, and what is noted of the header is what this
+/// one has made of it.
 pub struct Space {
     pages: Arc<Pages>,
     id: SpaceId,
-    header: Pin,
+    header: LastSeen,
+    root: u32,
     limbo: Limbo,
     places: Mutex<Places, { Mutexes::SpacePages as u8 }>,
     /// Page numbers that are taken for trees under construction, for the checker.
     pub(crate) building: Mutex<Vec<Range<u32>>, { Mutexes::SpacePages as u8 }>,
-    about: About,
+    noted: Noted,
 }
 
-/// The header's counts as they were when it had this version: for those to whom about is enough, and who ask with every statement.
-#[derive(Default)]
-struct About {
-    version: AtomicU64,
+/// What the header says: written under its exclusive latch, and read without it.
+struct Noted {
     pages: AtomicU32,
     free: AtomicU32,
     rows: AtomicU64,
+    auto_increment: AtomicU64,
 }
 
 impl Space {
     pub fn open(pages: &Arc<Pages>, id: SpaceId) -> Result<Space> {
-        let header = pages.load_to_keep(PageId::new(id, HEADER_PAGE), Access::Normal)?;
-        let space = Space {
+        let seen = LastSeen::new(PageId::new(id, HEADER_PAGE));
+        let header = pages.load_seen(&seen, Access::Normal)?;
+        let guard = header.read();
+        let page = guard.page();
+        if page.kind() != PageKind::SpaceHeader as u8 {
+            return Err(TreeError::Corrupt { page: header.id(), what: "not a space's header" });
+        }
+        Ok(Space {
             pages: pages.clone(),
             id,
-            header,
+            header: seen,
+            root: page.u32(at::ROOT),
             limbo: Limbo::default(),
-            places: Mutex::default(),
+            places: Mutex::new(Places::of(page)),
             building: Mutex::default(),
-            about: About::default(),
-        };
-        if space.header.read().page().kind() != PageKind::SpaceHeader as u8 {
-            return Err(space.corrupt(HEADER_PAGE, "not a space's header"));
-        }
-        *space.places.lock() = Places::of(space.header.read().page());
-        Ok(space)
+            noted: Noted {
+                pages: AtomicU32::new(page.u32(at::NEXT)),
+                free: AtomicU32::new(page.u32(at::FREE_COUNT)),
+                rows: AtomicU64::new(page.u64(at::ROWS)),
+                auto_increment: AtomicU64::new(page.u64(at::AUTO_INCREMENT)),
+            },
+        })
     }
 
     pub fn id(&self) -> SpaceId {
@@ -181,63 +202,62 @@ impl Space {
         TreeError::Corrupt { page: self.page_id(page), what }
     }
     pub fn root(&self) -> u32 {
-        self.header.read().page().u32(at::ROOT)
+        self.root
     }
+    /// Without a latch: counts of two changes at the same time may be mixed, for a moment.
     pub fn counts(&self) -> SpaceCounts {
-        let guard = self.header.read();
-        let page = guard.page();
-        SpaceCounts { pages: page.u32(at::NEXT), free: page.u32(at::FREE_COUNT), rows: page.u64(at::ROWS) }
-    }
-
-    /// As [`Space::counts`], without a latch unless the header has changed. Counts of two changes at the same time may be mixed, for a moment.
-    pub fn counts_about(&self) -> SpaceCounts {
-        let about = &self.about;
-        if about.version.load(Ordering::Acquire) == self.header.version() {
-            return SpaceCounts {
-                pages: about.pages.load(Ordering::Relaxed),
-                free: about.free.load(Ordering::Relaxed),
-                rows: about.rows.load(Ordering::Relaxed),
-            };
+        SpaceCounts {
+            pages: self.noted.pages.load(Ordering::Acquire),
+            free: self.noted.free.load(Ordering::Acquire),
+            rows: self.noted.rows.load(Ordering::Acquire),
         }
-        let version = self.header.version();
-        let counts = self.counts();
-        about.pages.store(counts.pages, Ordering::Relaxed);
-        about.free.store(counts.free, Ordering::Relaxed);
-        about.rows.store(counts.rows, Ordering::Relaxed);
-        about.version.store(version, Ordering::Release);
-        counts
     }
 
     /// Counts a traversal in that carries page numbers without latches.
     #[inline]
     pub fn visit(&self) -> Visit<'_> {
-        self.limbo.visit()
+        self.pages.visits().begin()
     }
 
-    /// Latches the header; after all tree pages of the mini-transaction.
-    pub fn latch_header(&self, mtr: &mut Mtr<'_>) -> PageNo {
-        mtr.write_pinned(&self.header)
+    /// The header, in memory for as long as it is held; it is latched after all tree pages. May do I/O and wait; no latch is held.
+    pub fn header(&self) -> Result<Pin> {
+        Ok(self.pages.load_seen(&self.header, Access::Normal)?)
     }
 
-    fn counter(&self, field: usize) -> u64 {
-        self.header.read().page().u64(field)
+    fn set_pages(&self, mtr: &mut Mtr<'_>, header: PageNo, pages: u32) {
+        mtr.page_mut(header).write_u32(at::NEXT, pages);
+        self.noted.pages.store(pages, Ordering::Release);
+    }
+    fn set_free_count(&self, mtr: &mut Mtr<'_>, header: PageNo, free: u32) {
+        mtr.page_mut(header).write_u32(at::FREE_COUNT, free);
+        self.noted.free.store(free, Ordering::Release);
+    }
+    /// Adds to the count of rows; the header is latched.
+    pub fn add_rows(&self, mtr: &mut Mtr<'_>, header: PageNo, more: i64) {
+        let rows = mtr.page(header).u64(at::ROWS).saturating_add_signed(more);
+        mtr.page_mut(header).write_u64(at::ROWS, rows);
+        self.noted.rows.store(rows, Ordering::Release);
     }
 
     /// Sets a counter of the header to what `next` makes of it, in its own mini-transaction.
     fn set_counter(&self, field: usize, urgency: Urgency, next: impl FnOnce(u64) -> u64) -> Result<u64> {
+        let pin = self.header()?;
         let mut mtr = self.pages.begin(ALLOCATION_LOG, 0, urgency)?;
-        let header = self.latch_header(&mut mtr);
+        let header = mtr.write_pinned(&pin);
         let old = mtr.page(header).u64(field);
         let new = next(old);
         if new != old {
             mtr.page_mut(header).write_u64(field, new);
+            if field == at::AUTO_INCREMENT {
+                self.noted.auto_increment.store(new, Ordering::Release);
+            }
         }
         mtr.commit();
         Ok(old)
     }
 
     pub fn auto_increment(&self) -> u64 {
-        self.counter(at::AUTO_INCREMENT)
+        self.noted.auto_increment.load(Ordering::Acquire)
     }
     /// Makes the next auto-increment value at least `value`.
     pub fn raise_auto_increment(&self, value: u64) -> Result<()> {
@@ -257,7 +277,7 @@ impl Space {
     /// The space follows `other` as its table's: no serial number of that one is used again, for undo may still
     /// name large values by page and serial number alone.
     pub fn follow_serials(&self, other: &Space) -> Result<()> {
-        let next = other.counter(at::SERIAL);
+        let next = other.header()?.read().page().u64(at::SERIAL);
         self.set_counter(at::SERIAL, Urgency::Normal, |old| old.max(next)).map(drop)
     }
     /// Takes `count` hidden row ids and returns the first; never handed out again once this is durable.

@@ -172,6 +172,10 @@ impl Table {
     pub(crate) fn save_rows(&self) -> Result<()> {
         self.trees().iter().try_for_each(|tree| Ok(tree.save_rows(Urgency::Normal)?))
     }
+    /// The headers have the counts of rows, as far as they are known.
+    pub(crate) fn rows_are_saved(&self) -> bool {
+        self.trees().iter().all(|tree| tree.rows_are_saved())
+    }
     /// Other trees, empty ones: the table was truncated.
     pub(crate) fn replace_trees(&self, trees: Vec<Arc<Tree>>) -> Arc<[Arc<Tree>]> {
         *self.row_ids.lock() = (0, 0);
@@ -213,7 +217,7 @@ impl Table {
         let pages: SmallVec<[u64; 8]> = trees
             .iter()
             .map(|tree| {
-                let counts = tree.space().counts_about();
+                let counts = tree.space().counts();
                 u64::from(counts.pages.saturating_sub(counts.free))
             })
             .collect();

@@ -56,7 +56,7 @@ fn def(indexes: usize, name_len: usize) -> TableDef {
     TableDef { indexes: (0..indexes).map(index).collect(), properties: b"properties".to_vec() }
 }
 
-/// Each open tree keeps two pages in memory: tables that nobody uses must not.
+/// What an open table takes beside pages has a bound, too: those that nobody uses are closed.
 #[test]
 fn thousands_of_tables_fit_in_little_memory() {
     let rig = Rig::new("thousands");

@@ -40,9 +40,9 @@ pub enum ReadError {
     #[error("page {id}: {error}")]
     Store { id: PageId, error: StoreError },
     #[error(
-        "no free frame: all {frames} are in use, {dirty} of them dirty; open tables keep two for each index"
+        "no free frame: all {frames} are in use, {dirty} of them dirty, {pinned} held by what goes on just now"
     )]
-    NoFrame { frames: usize, dirty: usize },
+    NoFrame { frames: usize, dirty: usize, pinned: usize },
     /// See [`terrace_io::cancel`].
     #[error("cancelled")]
     Cancelled,

@@ -12,6 +12,7 @@
 use crate::below::Tier;
 use crate::growing::Growing;
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
+use crate::planted;
 use crate::sync::{AtomicU32, AtomicU64, PageLatch, RawLatch as _};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use terrace_io::reserve::Reserved;
@@ -107,6 +108,10 @@ impl Frame {
         let id = self.id.load(Ordering::Acquire);
         PageId::new(SpaceId((id >> 32) as u32), id as u32)
     }
+    #[inline]
+    pub fn is_of(&self, id: PageId) -> bool {
+        self.id.load(Ordering::Acquire) == id.as_u64()
+    }
     pub fn set_id(&self, id: PageId) {
         self.id.store(id.as_u64(), Ordering::Release);
     }
@@ -139,6 +144,16 @@ impl Frame {
             self.unpin();
         }
         ready
+    }
+    /// Pins the frame if it has this page, whatever it was a moment ago.
+    #[inline]
+    pub fn try_pin_as(&self, id: PageId) -> bool {
+        let pinned = self.try_pin();
+        let mine = pinned && (self.is_of(id) || planted::STALE_FRAME_TRUSTED.on());
+        if pinned && !mine {
+            self.unpin();
+        }
+        mine
     }
     /// One pin more, for who has one or owns the frame.
     #[inline]
@@ -318,10 +333,11 @@ impl Arena {
     ///
     /// # Safety
     /// The caller holds the shared or exclusive latch, or owns the frame by claim, for `'a`.
-    pub unsafe fn bytes<'a>(&self, no: FrameNo) -> &'a [u8] {
+    #[inline]
+    pub unsafe fn bytes<'a>(&self, no: FrameNo) -> &'a [u8; PAGE_SIZE] {
         assert!((no.0 as usize) < self.len.load(Ordering::Relaxed));
         // SAFETY: it has memory by the assertion; not written meanwhile by the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.memory.base().add(no.0 as usize * PAGE_SIZE), PAGE_SIZE) }
+        unsafe { &*self.memory.base().add(no.0 as usize * PAGE_SIZE).cast() }
     }
 
     /// Has the processor fetch the frame's bytes; whoever's they are: nothing is read.

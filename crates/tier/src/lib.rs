@@ -34,5 +34,6 @@ pub(crate) mod sync;
 pub mod temporary;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod visits;
 pub mod without;
 pub mod write_policy;

@@ -14,6 +14,7 @@ use crate::below::ReadError;
 use crate::frame::FrameNo;
 use crate::page::{self, PageId, PageKind, PageRef};
 use crate::pages::{NoRoom, Pin};
+use crate::pool::seen::LastSeen;
 use crate::pool::{Access, Lookup, Pool};
 use crate::redo::{LogError, LogRoom, LsnRange, PageMut, PageRedo, Redo};
 use smallvec::SmallVec;
@@ -67,6 +68,17 @@ impl<'p> Mtr<'p> {
         }
         match self.pool.lookup(id, Access::Normal) {
             Lookup::Pinned(no) => Some(self.latch(id, no)),
+            Lookup::Claimed | Lookup::Absent => None,
+        }
+    }
+
+    /// The same, past the page table if the page is where it was last.
+    pub fn write_seen(&mut self, seen: &LastSeen) -> Option<PageNo> {
+        if let Some(held) = self.held(seen.id()) {
+            return Some(held);
+        }
+        match self.pool.lookup_seen(seen, Access::Normal) {
+            Lookup::Pinned(no) => Some(self.latch(seen.id(), no)),
             Lookup::Claimed | Lookup::Absent => None,
         }
     }

@@ -7,12 +7,15 @@
 use crate::below::{Below, ReadError};
 use crate::evict::Evictor;
 use crate::flush::forget::Freed;
-use crate::frame::FrameNo;
+use crate::frame::{Frame, FrameNo};
 use crate::mtr::{Mtr, MtrError};
-use crate::page::{Glsn, PageId, PageRef, SpaceId};
+use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::pool::scans::Stretch;
+use crate::pool::seen::LastSeen;
 use crate::pool::{Access, Front, Lookup, Pool};
 use crate::redo::{LogError, LsnRange, Redo, Urgency};
+use crate::sync::RawLatch as _;
+use crate::visits::Visits;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use terrace_io::World;
@@ -62,6 +65,7 @@ pub struct Pages {
     pool: Arc<Pool>,
     redo: Arc<dyn Redo>,
     room: OnceLock<Arc<dyn Room>>,
+    visits: Visits,
 }
 
 impl Pages {
@@ -78,12 +82,18 @@ impl Pages {
         redo: Arc<dyn Redo>,
     ) -> Pages {
         let pool = Arc::new(Pool::that_grows(world, frames, max, below));
-        Pages { pool, redo, room: OnceLock::new() }
+        Pages { pool, redo, room: OnceLock::new(), visits: Visits::default() }
     }
 
     /// Pages in the same memory whose changes go to another log.
     pub fn beside(&self, redo: Arc<dyn Redo>) -> Pages {
-        Pages { pool: self.pool.clone(), redo, room: OnceLock::new() }
+        Pages { pool: self.pool.clone(), redo, room: OnceLock::new(), visits: Visits::default() }
+    }
+
+    /// Who carries numbers of these pages without latches.
+    #[inline]
+    pub fn visits(&self) -> &Visits {
+        &self.visits
     }
 
     /// Set once, before pages are made that have to be asked for.
@@ -136,19 +146,23 @@ impl Pages {
 
     /// The page under a shared latch, from wherever it is. May do I/O and wait; no latch is held.
     pub fn read(&self, id: PageId, access: Access) -> Result<ReadGuard<'_>, ReadError> {
-        let no = self.pool.pin(id, access)?;
-        self.pool.latch_shared(no);
-        Ok(ReadGuard { pool: &self.pool, no, pinned: true })
+        Ok(ReadGuard::new(&self.pool, self.pool.pin(id, access)?, true))
     }
 
     /// The page under a shared latch if it is in memory.
     #[inline]
     pub fn try_read(&self, id: PageId, access: Access) -> Option<ReadGuard<'_>> {
         match self.pool.lookup(id, access) {
-            Lookup::Pinned(no) => {
-                self.pool.latch_shared(no);
-                Some(ReadGuard { pool: &self.pool, no, pinned: true })
-            }
+            Lookup::Pinned(no) => Some(ReadGuard::new(&self.pool, no, true)),
+            Lookup::Claimed | Lookup::Absent => None,
+        }
+    }
+
+    /// The same, past the page table if the page is where it was last.
+    #[inline]
+    pub fn try_read_seen(&self, seen: &LastSeen, access: Access) -> Option<ReadGuard<'_>> {
+        match self.pool.lookup_seen(seen, access) {
+            Lookup::Pinned(no) => Some(ReadGuard::new(&self.pool, no, true)),
             Lookup::Claimed | Lookup::Absent => None,
         }
     }
@@ -192,6 +206,20 @@ impl Pages {
     /// Brings the page into memory and keeps it there. May do I/O and wait; no latch is held.
     pub fn load(&self, id: PageId, access: Access) -> Result<Pin, ReadError> {
         let no = self.pool.pin(id, access)?;
+        Ok(Pin { pool: self.pool.clone(), no, id })
+    }
+
+    /// The same, past the page table if the page is where it was last.
+    pub fn load_seen(&self, seen: &LastSeen, access: Access) -> Result<Pin, ReadError> {
+        let id = seen.id();
+        let no = match self.pool.lookup_seen(seen, access) {
+            Lookup::Pinned(no) => no,
+            Lookup::Claimed | Lookup::Absent => {
+                let no = self.pool.pin(id, access)?;
+                seen.is_in(no);
+                no
+            }
+        };
         Ok(Pin { pool: self.pool.clone(), no, id })
     }
 
@@ -250,37 +278,49 @@ impl Pages {
 /// A page under its shared latch.
 pub struct ReadGuard<'a> {
     pool: &'a Arc<Pool>,
+    frame: &'a Frame,
     no: FrameNo,
+    /// Not written as long as the guard holds the latch.
+    bytes: &'a [u8; PAGE_SIZE],
     /// By the guard itself; else by the [`Pin`] that it borrows.
     pinned: bool,
 }
 
-impl ReadGuard<'_> {
+impl<'a> ReadGuard<'a> {
+    /// Latches a pinned frame.
+    #[inline]
+    fn new(pool: &'a Arc<Pool>, no: FrameNo, pinned: bool) -> ReadGuard<'a> {
+        let frame = pool.frame(no);
+        frame.latch.lock_shared();
+        // SAFETY: under the shared latch, which the guard holds.
+        let bytes = unsafe { pool.bytes(no) };
+        ReadGuard { pool, frame, no, bytes, pinned }
+    }
     #[inline]
     pub fn page(&self) -> PageRef<'_> {
-        // SAFETY: the guard holds the shared latch for as long as the borrow lives.
-        PageRef::new(unsafe { self.pool.bytes(self.no) })
+        PageRef::new(self.bytes)
     }
     pub fn id(&self) -> PageId {
-        self.pool.frame(self.no).id()
+        self.frame.id()
     }
     /// Moves on whenever the page changes or its frame is used for another.
     pub fn version(&self) -> u64 {
-        self.pool.frame(self.no).version.load(Ordering::Acquire)
+        self.frame.version.load(Ordering::Acquire)
     }
     /// Keeps the page in memory beyond the guard.
     pub fn pin(&self) -> Pin {
-        self.pool.frame(self.no).pin_again();
+        self.frame.pin_again();
         Pin { pool: self.pool.clone(), no: self.no, id: self.id() }
     }
 }
 
 impl Drop for ReadGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: the guard holds the latch.
-        unsafe { self.pool.unlatch_shared(self.no) };
+        unsafe { self.frame.latch.unlock_shared() };
         if self.pinned {
-            self.pool.unpin(self.no);
+            self.frame.unpin();
         }
     }
 }
@@ -305,8 +345,7 @@ impl Pin {
     }
     /// Waits for the latch only.
     pub fn read(&self) -> ReadGuard<'_> {
-        self.pool.latch_shared(self.no);
-        ReadGuard { pool: &self.pool, no: self.no, pinned: false }
+        ReadGuard::new(&self.pool, self.no, false)
     }
     /// The version now, without a latch: unchanged means that nothing changed since it was seen.
     pub fn version(&self) -> u64 {

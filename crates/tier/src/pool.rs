@@ -28,6 +28,7 @@ mod resize;
 mod room;
 mod sample;
 pub(crate) mod scans;
+pub mod seen;
 mod table;
 mod turn;
 
@@ -39,9 +40,9 @@ pub use resize::{PoolLeft, ResizeError};
 
 use crate::below::{Below, Fetched, Held, ReadError, Tier};
 use crate::by_space::{BySpace, PageReads, add};
-use crate::frame::{Arena, Frame, FrameNo, State};
+use crate::frame::{ACCESSES_MAX, Arena, Frame, FrameNo, State};
 use crate::meter;
-use crate::page::{Glsn, PageId, SpaceId};
+use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
 use crate::planted;
 use crate::queues::Queues;
 use crate::sync::{Mutex, Mutexes, RawLatch as _};
@@ -50,6 +51,7 @@ use headroom::Headroom;
 use lend::Lending;
 use sample::Sample;
 use scans::Scans;
+use seen::LastSeen;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -330,28 +332,48 @@ impl Pool {
         self.arena.frame(no)
     }
 
+    /// Finds a page in memory and pins it, first where it was last. A use there heats it as others do, and is not counted.
+    #[inline]
+    pub(crate) fn lookup_seen(&self, seen: &LastSeen, access: Access) -> Lookup {
+        let no = seen.frame();
+        let frame = self.frame(no);
+        if !frame.try_pin_as(seen.id()) {
+            return self.look_for(seen, access);
+        }
+        if access.heats() {
+            self.heat(frame);
+        }
+        Lookup::Pinned(no)
+    }
+
+    #[inline]
+    fn heat(&self, frame: &Frame) {
+        if frame.accesses() < ACCESSES_MAX {
+            frame.touch(self.period.load(Ordering::Relaxed));
+        }
+    }
+
+    #[cold]
+    fn look_for(&self, seen: &LastSeen, access: Access) -> Lookup {
+        let found = self.lookup(seen.id(), access);
+        if let Lookup::Pinned(no) = found {
+            seen.is_in(no);
+        }
+        found
+    }
+
     /// Finds a page in memory and pins it.
     #[inline]
     pub(crate) fn lookup(&self, id: PageId, access: Access) -> Lookup {
-        let found = self.table.find(&self.arena, id).filter(|no| {
-            let frame = self.frame(*no);
-            let pinned = frame.try_pin();
-            let mine = pinned && (frame.id() == id || planted::STALE_FRAME_TRUSTED.on());
-            if pinned && !mine {
-                frame.unpin();
-            }
-            mine
-        });
-        let no = match found {
-            Some(no) => no,
+        let (no, frame) = match self.table.find(&self.arena, id).filter(|(_, frame)| frame.try_pin_as(id)) {
+            Some(found) => found,
             None => match self.lookup_locked(id) {
-                Lookup::Pinned(no) => no,
+                Lookup::Pinned(no) => (no, self.frame(no)),
                 other => return other,
             },
         };
-        let frame = self.frame(no);
         if access.heats() {
-            frame.touch(self.period.load(Ordering::Relaxed));
+            self.heat(frame);
         }
         if access.counts() {
             if !(frame.seems_unused() && self.first_use(no, id)) {
@@ -392,7 +414,7 @@ impl Pool {
 
     /// See [`crate::pages::Pages::warm`].
     pub(crate) fn warm(&self, id: PageId) {
-        if let Some(no) = self.table.find(&self.arena, id) {
+        if let Some((no, _)) = self.table.find(&self.arena, id) {
             self.arena.warm(no);
         }
     }
@@ -590,21 +612,10 @@ impl Pool {
 
     // --- latches -----------------------------------------------------------------------------
 
-    /// Takes the shared latch of a pinned frame.
-    #[inline]
-    pub(crate) fn latch_shared(&self, no: FrameNo) {
-        self.frame(no).latch.lock_shared();
-    }
     /// Takes the exclusive latch of a pinned frame.
     #[inline]
     pub(crate) fn latch_exclusive(&self, no: FrameNo) {
         self.frame(no).latch.lock_exclusive();
-    }
-    /// # Safety
-    /// The caller holds it.
-    pub(crate) unsafe fn unlatch_shared(&self, no: FrameNo) {
-        // SAFETY: by the caller's promise.
-        unsafe { self.frame(no).latch.unlock_shared() }
     }
     /// # Safety
     /// The caller holds it.
@@ -614,7 +625,8 @@ impl Pool {
     }
     /// # Safety
     /// The caller holds the latch, shared or exclusive, for `'a`.
-    pub(crate) unsafe fn bytes<'a>(&self, no: FrameNo) -> &'a [u8] {
+    #[inline]
+    pub(crate) unsafe fn bytes<'a>(&self, no: FrameNo) -> &'a [u8; PAGE_SIZE] {
         // SAFETY: by the caller's promise.
         unsafe { self.arena.bytes(no) }
     }

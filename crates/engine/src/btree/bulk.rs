@@ -155,16 +155,15 @@ impl Tree {
     /// Begins to build this tree, which is empty and used by nobody else, through the log. Nodes are filled to
     /// `fill_percent`.
     pub fn bulk(&self, fill_percent: usize, urgency: Urgency) -> Result<Bulk<&Tree>> {
-        if !self.is_empty() {
+        if !self.is_empty()? {
             return Err(TreeError::Bulk("the tree is not empty").into());
         }
         let numbers = Box::new(Unnamed(urgency));
         Ok(Bulk::new(self, Build { fill: fill_percent, urgency, numbers, bypass: None }))
     }
 
-    pub fn is_empty(&self) -> bool {
-        let root = self.root.read();
-        is_empty(root.page())
+    pub fn is_empty(&self) -> super::Result<bool> {
+        Ok(is_empty(self.root()?.read().page()))
     }
 }
 
@@ -352,12 +351,13 @@ impl<T: Deref<Target = Tree>> Whole<T> {
     ) -> Result<bool> {
         let tree = &self.tree;
         let image = self.top.image(self.level as u8, 0..self.top.ends.len(), None, None);
+        let (root_pin, header_pin) = (tree.root()?, tree.space.header()?);
         let mut mtr = tree.pages.begin(NODE_LOG + log, 0, self.urgency).map_err(TreeError::from)?;
-        let root = mtr.write_pinned(&tree.root);
+        let root = mtr.write_pinned(&root_pin);
         if !is_empty(mtr.page(root)) || !may(&mtr)? {
             return Ok(false);
         }
-        let header = tree.space.latch_header(&mut mtr);
+        let header = mtr.write_pinned(&header_pin);
         image.write_to(&mut mtr.page_mut(root), tree.root.id());
         tree.rows_since.fetch_add(self.rows, Ordering::Relaxed);
         tree.write_rows(&mut mtr, header);

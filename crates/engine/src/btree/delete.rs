@@ -58,10 +58,7 @@ impl Tree {
     /// it called for, and nothing is removed there again.
     pub(crate) fn tidy(&self) -> Result<()> {
         loop {
-            let level = {
-                let root = self.root.read();
-                Node::new(root.page()).level()
-            };
+            let level = self.root_level()?;
             let before = self.counters.merges.load(Ordering::Relaxed);
             (0..level).try_for_each(|level| self.shrink(level, &[]))?;
             self.lower_root()?;
@@ -190,7 +187,7 @@ impl Tree {
             mtr.commit();
             return Ok(false);
         };
-        let header = self.space.latch_header(&mut mtr);
+        let header = homes.latch_header(&mut mtr);
         image.write_to(&mut mtr.page_mut(left_no), left.id());
         self.space.free(&mut mtr, header, right_no, &homes);
         self.write_rows(&mut mtr, header);
@@ -202,8 +199,9 @@ impl Tree {
     /// A root with one child takes over what the child has, as long as that is so.
     fn lower_root(&self) -> Result<()> {
         loop {
+            let root = self.root()?;
             let child = {
-                let guard = self.root.read();
+                let guard = root.read();
                 let node = Node::new(guard.page());
                 if node.is_leaf() || node.count() != 1 {
                     return Ok(());
@@ -219,7 +217,7 @@ impl Tree {
                 // root may be about to take it.
                 return Ok(());
             }
-            let root_no = mtr.write_pinned(&self.root);
+            let root_no = mtr.write_pinned(&root);
             if !self.lower_root_in(&mut mtr, root_no, child_no, &homes)? {
                 return Ok(());
             }
@@ -246,7 +244,7 @@ impl Tree {
         if !image.push_from(child, 0..child.count()) {
             return Ok(false); // without a prefix it does not fit
         }
-        let header = self.space.latch_header(mtr);
+        let header = homes.latch_header(mtr);
         image.write_to(&mut mtr.page_mut(root_no), self.space.page_id(ROOT_PAGE));
         self.space.free(mtr, header, child_no, homes);
         Ok(true)

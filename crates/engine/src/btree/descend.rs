@@ -150,7 +150,9 @@ impl Tree {
         notes: &mut Notes,
     ) -> Result<Way<'_>> {
         let _visit = self.space.visit();
-        let mut guard = self.root.read();
+        let Some(mut guard) = self.pages.try_read_seen(&self.root, access) else {
+            return Ok(Way::Missing(ROOT_PAGE));
+        };
         let mut page = ROOT_PAGE;
         let mut at_level = guard.page().level();
         // Where the node to the right must begin: so a way right has an end.

@@ -83,11 +83,11 @@ impl Tree {
 
     /// The keys of the leaf that lies at this fraction (0 to 1) of the tree, of entries whose value `counts` says yes to.
     pub fn sample_leaf(&self, fraction: f64, counts: fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>> {
-        let (mut key, mut rest, mut level) = (Vec::new(), fraction, self.root_level());
+        let (mut key, mut rest, mut level) = (Vec::new(), fraction, self.root_level()?);
         loop {
             let guard = self.descend(Target::At(&key), level, Access::Internal, &mut Notes::default())?;
             let Some(guard) = guard else {
-                (rest, level) = (fraction, self.root_level()); // the tree has lost a level meanwhile
+                (rest, level) = (fraction, self.root_level()?); // the tree has lost a level meanwhile
                 key.clear();
                 continue;
             };
@@ -109,14 +109,14 @@ impl Tree {
     fn spot(&self, key: &[u8], after: bool) -> Result<Spot> {
         let (mut fraction, mut share) = (0.0, 1.0);
         let (mut parent, mut child) = (None, None);
-        let mut level = self.root_level();
+        let mut level = self.root_level()?;
         loop {
             let guard = match child.take() {
                 Some(page) => self.child(page, key, level)?,
                 None => self.descend(Target::At(key), level, Access::Estimate, &mut Notes::default())?,
             };
             let Some(guard) = guard else {
-                level = self.root_level(); // the tree has lost a level meanwhile
+                level = self.root_level()?; // the tree has lost a level meanwhile
                 (fraction, share, parent) = (0.0, 1.0, None);
                 continue;
             };

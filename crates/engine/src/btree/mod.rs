@@ -22,7 +22,7 @@
 //!
 //! Latch order: child before parent, left before right, the header last. Nobody waits under a latch
 //! for anything but a latch: a page that is not in memory is loaded with all latches dropped, and
-//! pinned while the traversal begins again.
+//! pinned while the traversal begins again. That goes for the root, too: a tree that is open keeps no page in memory.
 //!
 //! The code, from a request down: `modify`, `run` and `cursor` use `descend`; `split` and `delete` change the
 //! structure; `edit` and `build` change a page; `node`, `search` and `found` read one. `bulk`, `overflow`,
@@ -66,6 +66,7 @@ use terrace_tier::mtr::{Mtr, PageNo};
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::{Pages, Pin};
 use terrace_tier::pool::Access;
+use terrace_tier::pool::seen::LastSeen;
 use terrace_tier::redo::Urgency;
 
 /// What happened to the tree's structure since it was opened.
@@ -80,11 +81,11 @@ pub struct TreeCounters {
     pub put_off: AtomicU64,
 }
 
-/// An open tree, shared by all who use it: there is one `Tree` a space. Header and root stay in memory.
+/// An open tree, shared by all who use it: there is one `Tree` a space.
 pub struct Tree {
     pages: Arc<Pages>,
     space: Space,
-    root: Pin,
+    root: LastSeen,
     /// Rows put less rows removed since the header's count was last written.
     rows_since: AtomicI64,
     rows_may_grow: AtomicBool,
@@ -104,11 +105,10 @@ impl Tree {
         if space.root() != ROOT_PAGE {
             return Err(space.corrupt(space::HEADER_PAGE, "the space has no tree"));
         }
-        let root = pages.load_to_keep(space.page_id(ROOT_PAGE), Access::Normal)?;
         Ok(Tree {
             pages: pages.clone(),
+            root: LastSeen::new(space.page_id(ROOT_PAGE)),
             space,
-            root,
             rows_since: AtomicI64::new(0),
             rows_may_grow: AtomicBool::new(false),
             shortener: OnceLock::new(),
@@ -130,7 +130,7 @@ impl Tree {
 
     /// Rows, about: exact but for what a crash took of the count since the last structure change.
     pub fn rows(&self) -> u64 {
-        let (written, since) = (self.space.counts_about().rows, self.rows_since.load(Ordering::Relaxed));
+        let (written, since) = (self.space.counts().rows, self.rows_since.load(Ordering::Relaxed));
         let rows = written as i64 + since;
         if rows < 0 {
             // Rows were removed that the count did not know of: those that come are not to be set off against them.
@@ -143,26 +143,36 @@ impl Tree {
     /// Writes the row count to the header, so that it is exact after a restart. For a clean shutdown.
     pub fn save_rows(&self, urgency: Urgency) -> Result<()> {
         if self.rows_since.load(Ordering::Relaxed) != 0 {
+            let pin = self.space.header()?;
             let mut mtr = self.pages.begin(space::ALLOCATION_LOG, 0, urgency)?;
-            let header = self.space.latch_header(&mut mtr);
+            let header = mtr.write_pinned(&pin);
             self.write_rows(&mut mtr, header);
             mtr.commit();
         }
         Ok(())
     }
 
+    /// The header has the row count that is known.
+    pub fn rows_are_saved(&self) -> bool {
+        self.rows_since.load(Ordering::Relaxed) == 0
+    }
+
     /// Writes the row count to the header, which is latched for another reason.
     fn write_rows(&self, mtr: &mut Mtr<'_>, header: PageNo) {
         let since = self.rows_since.swap(0, Ordering::Relaxed);
         if since != 0 {
-            let rows = mtr.page(header).u64(space::at::ROWS).saturating_add_signed(since);
-            mtr.page_mut(header).write_u64(space::at::ROWS, rows);
+            self.space.add_rows(mtr, header, since);
         }
     }
 
     /// Levels above the leaves.
-    pub fn root_level(&self) -> u8 {
-        Node::new(self.root.read().page()).level()
+    pub fn root_level(&self) -> Result<u8> {
+        Ok(Node::new(self.root()?.read().page()).level())
+    }
+
+    /// The root, in memory for as long as it is held. May do I/O and wait; no latch is held.
+    fn root(&self) -> Result<Pin> {
+        Ok(self.pages.load_seen(&self.root, Access::Normal)?)
     }
 
     fn corrupt(&self, page: u32, what: &'static str) -> TreeError {

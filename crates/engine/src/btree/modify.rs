@@ -397,7 +397,10 @@ impl Tree {
                     None => return Ok(Latched::Load(page)),
                 }
             }
-            Way::NoLevel => mtr.write_pinned(&self.root),
+            Way::NoLevel => match mtr.write_seen(&self.root) {
+                Some(root) => root,
+                None => return Ok(Latched::Load(ROOT_PAGE)),
+            },
             Way::Missing(page) => return Ok(Latched::Load(page)),
             Way::Again => return Ok(Latched::Again),
         };

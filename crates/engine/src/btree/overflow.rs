@@ -196,7 +196,7 @@ fn write_batch(
     let ready = space.ready_together(range.len(), urgency)?;
     let mut mtr =
         space.pages().begin(page_log * batch as u64 + NOTE_LOG, range.len() + ALLOCATION_FRAMES, urgency)?;
-    let header = space.latch_header(&mut mtr);
+    let header = ready.latch_header(&mut mtr);
     space.can_allocate(&mtr, header, range.len() as u32)?;
     let mut pages = Vec::with_capacity(batch);
     for _ in range.clone() {
@@ -365,7 +365,7 @@ fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Resul
         }
         let homes = space.ready_to_free(batch.iter().map(|(page, _)| *page))?;
         let mut mtr = space.pages().begin(BATCH_FREED as u64 * ALLOCATION_LOG, 0, urgency)?;
-        let header = space.latch_header(&mut mtr);
+        let header = homes.latch_header(&mut mtr);
         let mut freed = Vec::with_capacity(BATCH_FREED);
         for (pin, index) in pins {
             let page = pin.id().page;

@@ -18,7 +18,7 @@ impl Tree {
     /// Counts the rows anew, of a large tree those of some leaves. Reads up to [`LEAVES`] leaves and the nodes above the leaves.
     /// What others change meanwhile may be missed.
     pub fn recount(&self) -> Result<()> {
-        if self.root_level() > LEVELS_MAX {
+        if self.root_level()? > LEVELS_MAX {
             return Ok(());
         }
         let Some(leaves) = self.leaves()? else { return Ok(()) };
@@ -53,7 +53,7 @@ impl Tree {
 
     /// None: others have changed the tree meanwhile.
     fn leaves(&self) -> Result<Option<u64>> {
-        if self.root_level() == 0 {
+        if self.root_level()? == 0 {
             return Ok(Some(1));
         }
         let mut leaves = 0;

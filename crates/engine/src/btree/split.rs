@@ -227,7 +227,7 @@ impl Tree {
 
     /// Step 1. Returns the right page.
     fn split_off(&self, mtr: &mut Mtr<'_>, no: PageNo, cut: &Cut, ready: &Ready) -> Result<u32> {
-        let header = self.space.latch_header(mtr);
+        let header = ready.latch_header(mtr);
         let node = Node::new(mtr.page(no));
         let level = node.level();
         let mut image = Image::new(level, &cut.separator, node.high(), node.right());
@@ -246,7 +246,7 @@ impl Tree {
 
     /// The root's entries go to two new pages; the root becomes their parent.
     fn split_root(&self, mtr: &mut Mtr<'_>, root: PageNo, cut: &Cut, ready: &Ready) -> Result<()> {
-        let header = self.space.latch_header(mtr);
+        let header = ready.latch_header(mtr);
         let node = Node::new(mtr.page(root));
         let (level, count) = (node.level(), node.count());
         if level >= MAX_LEVEL {

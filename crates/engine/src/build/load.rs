@@ -216,7 +216,7 @@ impl Engine {
         let (table, owner) = (table.clone(), owner.clone());
         let maker = Arc::new(Maker { core: core.clone(), table, owner, within });
         let stage = |(index, tree): (usize, &Arc<Tree>)| {
-            if !tree.is_empty() {
+            if !tree.is_empty()? {
                 return Err(Error::Invalid("the table is not empty".into()));
             }
             Ok(Stage {

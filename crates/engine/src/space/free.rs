@@ -67,16 +67,25 @@ impl Places {
     }
 }
 
-/// The homes of pages that will be freed, in memory.
-#[derive(Default)]
-pub struct Homes(SmallVec<[Pin; 2]>);
+/// The header and the homes of pages that will be freed, in memory.
+pub struct Homes {
+    header: Pin,
+    homes: SmallVec<[Pin; 2]>,
+}
+
+impl Homes {
+    /// Latches the header; after all tree pages of the mini-transaction.
+    pub fn latch_header(&self, mtr: &mut Mtr<'_>) -> PageNo {
+        mtr.write_pinned(&self.header)
+    }
+}
 
 impl Space {
     /// For `count` pages to be allocated: if what is free by the homes in memory does not do, one more is brought in, if it is near. One that
     /// is far is asked for, and nobody waits for it; new numbers are taken meanwhile. So a space of any size costs an allocation one read at
     /// most. May do I/O and wait; no latch is held.
     fn load_next_home(&self, count: usize, together: bool) -> Result<()> {
-        let SpaceCounts { pages, free, .. } = self.counts_about();
+        let SpaceCounts { pages, free, .. } = self.counts();
         let missing = {
             let places = self.places.lock();
             let too_full = together && places.filling.is_none() && places.none_with.is_some();
@@ -132,24 +141,25 @@ impl Space {
 
     /// Prepares freeing these pages in one mini-transaction. May do I/O and wait; no latch is held.
     pub fn ready_to_free(&self, pages: impl IntoIterator<Item = u32>) -> Result<Homes> {
-        let mut homes = Homes::default();
+        let mut homes: SmallVec<[Pin; 2]> = SmallVec::new();
         for page in pages {
             let home = self.page_id(bits::home_of(page));
-            if home.page != HEADER_PAGE && homes.0.iter().all(|pin| pin.id() != home) {
-                homes.0.push(self.load_home(home.page)?);
+            if home.page != HEADER_PAGE && homes.iter().all(|pin| pin.id() != home) {
+                homes.push(self.load_home(home.page)?);
             }
         }
-        homes.0.sort_unstable_by_key(|pin| pin.id());
-        Ok(homes)
+        homes.sort_unstable_by_key(|pin| pin.id());
+        Ok(Homes { header: self.header()?, homes })
     }
 
     /// Prepares `count` allocations in one mini-transaction, and asks for room for those that free pages
     /// don't serve. May do I/O and wait; no latch is held.
     pub fn ready(&self, count: usize, urgency: Urgency) -> Result<Ready> {
         self.load_next_home(count, false)?;
-        let usable = if urgency == Urgency::Normal { self.usable(count) } else { count };
+        let header = self.header()?;
+        let usable = if urgency == Urgency::Normal { self.usable(&header, count) } else { count };
         self.pages.ask_room(count.saturating_sub(usable), self.id, urgency)?;
-        Ok(Ready { together: false })
+        Ok(Ready { header, together: false })
     }
 
     /// The same for pages of large values, which are to lie together if the space's blocks sink.
@@ -160,22 +170,19 @@ impl Space {
         self.load_next_home(count, true)?;
         // An empty block's pages have no slots.
         self.pages.ask_room(count, self.id, urgency)?;
-        Ok(Ready { together: true })
+        Ok(Ready { header: self.header()?, together: true })
     }
 
     /// How many of the next allocations take pages that need no room below, as things are: at most `count`.
-    fn usable(&self, count: usize) -> usize {
-        let (pages, free) = {
-            let guard = self.header.read();
-            (guard.page().u32(at::NEXT), guard.page().u32(at::FREE_COUNT))
-        };
+    fn usable(&self, header: &Pin, count: usize) -> usize {
+        let SpaceCounts { pages, free, .. } = self.counts();
         if free == 0 {
             return 0;
         }
         let Look { lowest, homes, .. } = self.where_to_look();
-        let waiting = self.limbo.waiting();
+        let waiting = self.limbo.waiting(self.pages.visits());
         let mut next = Vec::with_capacity(count);
-        for pin in std::iter::once(&self.header).chain(&homes) {
+        for pin in std::iter::once(header).chain(&homes) {
             let guard = pin.read();
             for block in blocks(pin.id().page, lowest, pages) {
                 let found = bits::numbers(block, bits::of_block(guard.page(), block));
@@ -219,7 +226,7 @@ impl Space {
             mtr.create(self.page_id(number), PageKind::Bits, 0);
             number += 1;
         }
-        mtr.page_mut(header).write_u32(at::NEXT, number + 1);
+        self.set_pages(mtr, header, number + 1);
         number
     }
 
@@ -242,7 +249,7 @@ impl Space {
             mtr.create(self.page_id(home), PageKind::Bits, 0);
             first = home + 1;
         }
-        mtr.page_mut(header).write_u32(at::NEXT, first + count);
+        self.set_pages(mtr, header, first + count);
         Some(first)
     }
 
@@ -260,8 +267,8 @@ impl Space {
         level: u8,
     ) -> Result<PageNo> {
         let taken = match ready.together {
-            true => self.take_together(mtr, header, kind, level),
-            false => self.take_first(mtr, header, kind, level),
+            true => self.take_together(mtr, header, ready, kind, level),
+            false => self.take_first(mtr, header, ready, kind, level),
         };
         if let Some(page) = taken {
             return Ok(page);
@@ -272,16 +279,23 @@ impl Space {
     }
 
     /// The first free page that no traversal can be on its way to, latched and made anew; if there is one.
-    fn take_first(&self, mtr: &mut Mtr<'_>, header: PageNo, kind: PageKind, level: u8) -> Option<PageNo> {
+    fn take_first(
+        &self,
+        mtr: &mut Mtr<'_>,
+        header: PageNo,
+        ready: &Ready,
+        kind: PageKind,
+        level: u8,
+    ) -> Option<PageNo> {
         let (pages, free) = (mtr.page(header).u32(at::NEXT), mtr.page(header).u32(at::FREE_COUNT));
         if free == 0 {
             return None;
         }
-        let mut search = Search { waiting: self.limbo.waiting(), busy: 0, kind, level };
+        let mut search = Search { waiting: self.limbo.waiting(self.pages.visits()), busy: 0, kind, level };
         let Look { lowest, loaded, homes } = self.where_to_look();
         // The first block of which a page is left.
         let mut left = None;
-        for pin in std::iter::once(&self.header).chain(&homes) {
+        for pin in std::iter::once(&ready.header).chain(&homes) {
             let home = mtr.write_pinned(pin);
             for block in blocks(pin.id().page, lowest, pages) {
                 let found = bits::of_block(mtr.page(home), block);
@@ -319,7 +333,7 @@ impl Space {
             if let Some(page) = mtr.renew(self.page_id(number), search.kind, search.level) {
                 bits::set(&mut mtr.page_mut(home), number, false);
                 let free = mtr.page(header).u32(at::FREE_COUNT);
-                mtr.page_mut(header).write_u32(at::FREE_COUNT, free.saturating_sub(1));
+                self.set_free_count(mtr, header, free.saturating_sub(1));
                 let mut places = self.places.lock();
                 places.known = places.known.saturating_sub(1);
                 return Some(page);
@@ -333,11 +347,18 @@ impl Space {
     }
 
     /// A page of the block that is being filled; if none is left, of the emptiest one.
-    fn take_together(&self, mtr: &mut Mtr<'_>, header: PageNo, kind: PageKind, level: u8) -> Option<PageNo> {
-        let mut search = Search { waiting: self.limbo.waiting(), busy: 0, kind, level };
+    fn take_together(
+        &self,
+        mtr: &mut Mtr<'_>,
+        header: PageNo,
+        ready: &Ready,
+        kind: PageKind,
+        level: u8,
+    ) -> Option<PageNo> {
+        let mut search = Search { waiting: self.limbo.waiting(self.pages.visits()), busy: 0, kind, level };
         loop {
             let filling = self.places.lock().filling;
-            let block = filling.or_else(|| self.emptiest(mtr, header))?;
+            let block = filling.or_else(|| self.emptiest(mtr, header, ready))?;
             if let Some(home) = self.known_home(mtr, header, block)
                 && let Some(page) = self.take_of(mtr, (header, home), block, &mut search)
             {
@@ -350,7 +371,7 @@ impl Space {
     }
 
     /// Chooses the block to be filled: the emptiest, as far as homes are in memory, if it is empty enough.
-    fn emptiest(&self, mtr: &mut Mtr<'_>, header: PageNo) -> Option<u32> {
+    fn emptiest(&self, mtr: &mut Mtr<'_>, header: PageNo, ready: &Ready) -> Option<u32> {
         let (pages, free) = (mtr.page(header).u32(at::NEXT), mtr.page(header).u32(at::FREE_COUNT));
         {
             let mut places = self.places.lock();
@@ -361,7 +382,7 @@ impl Space {
         }
         let homes: Vec<Pin> = self.places.lock().homes.iter().flatten().cloned().collect();
         let (mut best, mut most) = (0, 0);
-        for pin in std::iter::once(&self.header).chain(&homes) {
+        for pin in std::iter::once(&ready.header).chain(&homes) {
             let home = mtr.write_pinned(pin);
             for block in blocks(pin.id().page, 0, pages) {
                 let empty = bits::of_block(mtr.page(home), block).count_ones();
@@ -404,7 +425,7 @@ impl Space {
         assert!(id.space == self.id && id.page > ROOT_PAGE, "page {id} is not one to free");
         mtr.page_mut(page).init(id, PageKind::Free, 0);
         self.free_numbers(mtr, header, id.page..id.page + 1, homes);
-        self.limbo.add(id.page);
+        self.limbo.add(self.pages.visits(), id.page);
     }
 
     /// Gives pages back that nothing leads to any more, and no traversal of a tree. They have one home, and stay as they are.
@@ -419,7 +440,7 @@ impl Space {
     fn home(&self, mtr: &mut Mtr<'_>, header: PageNo, page: u32, homes: &Homes) -> Option<PageNo> {
         match self.page_id(bits::home_of(page)) {
             id if id.page == HEADER_PAGE => Some(header),
-            id => homes.0.iter().find(|pin| pin.id() == id).map(|pin| mtr.write_pinned(pin)),
+            id => homes.homes.iter().find(|pin| pin.id() == id).map(|pin| mtr.write_pinned(pin)),
         }
     }
 
@@ -427,7 +448,7 @@ impl Space {
         let block = run.start / BLOCK_PAGES;
         let fresh = bits::set_free(&mut mtr.page_mut(home), run);
         let free = mtr.page(header).u32(at::FREE_COUNT);
-        mtr.page_mut(header).write_u32(at::FREE_COUNT, free.saturating_add(fresh));
+        self.set_free_count(mtr, header, free.saturating_add(fresh));
         let mut places = self.places.lock();
         places.known = places.known.saturating_add(fresh);
         places.lowest = places.lowest.min(block);

@@ -23,7 +23,7 @@ pub fn take(
         let homes = space.ready_to_free([space.counts().pages.saturating_sub(1)])?;
         let begun = space.pages().begin(ALLOCATION_LOG + log, ALLOCATION_FRAMES, urgency);
         let mut mtr = begun.map_err(TreeError::from)?;
-        let header = space.latch_header(&mut mtr);
+        let header = homes.latch_header(&mut mtr);
         space.can_allocate(&mtr, header, count)?;
         // None: the space has grown into another group meanwhile.
         let Some(first) = space.take_numbers(&mut mtr, header, count, &homes) else { continue };
@@ -41,11 +41,12 @@ pub fn give_back(
     mut note: impl FnMut(&mut Mtr<'_>, u32),
 ) -> Result<()> {
     {
+        let pin = space.header()?;
         let mut mtr =
             space.pages().begin(ALLOCATION_LOG + log, 0, Urgency::Reserve).map_err(TreeError::from)?;
-        let header = space.latch_header(&mut mtr);
+        let header = mtr.write_pinned(&pin);
         if mtr.page(header).u32(at::NEXT) == unused.end {
-            mtr.page_mut(header).write_u32(at::NEXT, unused.start);
+            space.set_pages(&mut mtr, header, unused.start);
             note(&mut mtr, unused.start);
             mtr.commit();
             return Ok(());
@@ -67,7 +68,7 @@ pub fn free(
         let homes = space.ready_to_free([from])?;
         let begun = space.pages().begin(ALLOCATION_LOG + log, 0, Urgency::Reserve);
         let mut mtr = begun.map_err(TreeError::from)?;
-        let header = space.latch_header(&mut mtr);
+        let header = homes.latch_header(&mut mtr);
         space.free_numbers(&mut mtr, header, from..run.end, &homes);
         note(&mut mtr, from);
         mtr.commit();

@@ -14,7 +14,7 @@ fn space(content: Content) -> (Arc<Pages>, Space) {
 fn take(space: &Space) -> u32 {
     let ready = space.ready(1, Urgency::Normal).unwrap();
     let mut mtr = space.pages().begin(2000, 1 + ALLOCATION_FRAMES, Urgency::Normal).unwrap();
-    let header = space.latch_header(&mut mtr);
+    let header = ready.latch_header(&mut mtr);
     let page = space.allocate(&mut mtr, header, &ready, PageKind::Overflow, 0).unwrap();
     let id = mtr.id(page);
     mtr.commit();
@@ -26,7 +26,7 @@ fn give(space: &Space, page: u32) {
     let pin = space.pages().load(space.page_id(page), Access::Internal).unwrap();
     let mut mtr = space.pages().begin(2000, 0, Urgency::Normal).unwrap();
     let no = mtr.write_pinned(&pin);
-    let header = space.latch_header(&mut mtr);
+    let header = homes.latch_header(&mut mtr);
     space.free(&mut mtr, header, no, &homes);
     mtr.commit();
 }
@@ -75,8 +75,8 @@ fn a_free_page_is_used_without_being_read() {
 
 fn next_is(space: &Space, page: u32) {
     let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
-    let header = space.latch_header(&mut mtr);
-    mtr.page_mut(header).write_u32(at::NEXT, page);
+    let header = mtr.write_pinned(&space.header().unwrap());
+    space.set_pages(&mut mtr, header, page);
     mtr.commit();
 }
 
@@ -199,7 +199,7 @@ impl terrace_tier::pages::Room for Sinks {
 fn take_together(space: &Space, count: usize) -> Vec<u32> {
     let ready = space.ready_together(count, Urgency::Normal).unwrap();
     let mut mtr = space.pages().begin(10_000, count + ALLOCATION_FRAMES, Urgency::Normal).unwrap();
-    let header = space.latch_header(&mut mtr);
+    let header = ready.latch_header(&mut mtr);
     let take = |_| {
         let page = space.allocate(&mut mtr, header, &ready, PageKind::Overflow, 0).unwrap();
         mtr.id(page).page
@@ -297,7 +297,7 @@ fn several_pages_are_taken_past_those_in_limbo() {
     (8..12).for_each(|page| give(&space, page));
     let ready = space.ready(4, Urgency::Normal).unwrap();
     let mut mtr = space.pages().begin(4000, 4, Urgency::Normal).unwrap();
-    let header = space.latch_header(&mut mtr);
+    let header = ready.latch_header(&mut mtr);
     for page in [2, 3, 4, 5] {
         let no = space.allocate(&mut mtr, header, &ready, PageKind::Overflow, 0).unwrap();
         assert_eq!(mtr.id(no).page, page);
@@ -325,12 +325,10 @@ fn counters_are_never_handed_out_twice() {
 #[test]
 fn a_space_whose_numbers_are_used_up_says_so_and_changes_nothing() {
     let (_, space) = space(Content::Nothing);
+    next_is(&space, u32::MAX);
+    let ready = Ready { header: space.header().unwrap(), together: false };
     let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
-    let header = space.latch_header(&mut mtr);
-    mtr.page_mut(header).write_u32(at::NEXT, u32::MAX);
-    mtr.commit();
-    let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
-    let header = space.latch_header(&mut mtr);
-    let full = space.allocate(&mut mtr, header, &Ready { together: false }, PageKind::Leaf, 0);
+    let header = ready.latch_header(&mut mtr);
+    let full = space.allocate(&mut mtr, header, &ready, PageKind::Leaf, 0);
     assert!(matches!(full, Err(TreeError::SpaceFull(_))) && !mtr.changed());
 }

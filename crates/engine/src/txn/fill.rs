@@ -90,9 +90,11 @@ impl Txn {
             return Ok(None); // there are too many locks for one more
         }
         // Rows are put before their entries, and purged before them: none can come into a secondary tree from here on.
-        let done = match table.trees().iter().all(|tree| tree.is_empty()) {
-            true => work().map(Some),
-            false => Ok(None),
+        let is_empty = table.trees().iter().try_fold(true, |all, tree| Ok(all && tree.is_empty()?));
+        let done = match is_empty {
+            Ok(true) => work().map(Some),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error),
         };
         if !kept_before {
             self.core.locks.release_gaps(self.session, space);

@@ -54,6 +54,8 @@ pub struct Streams {
     pages: Arc<Pages>,
     space: Space,
     directory: Pin,
+    /// Stays in memory as the directory does: who rolls back does not wait for it.
+    _header: Pin,
     idle: Mutex<Vec<Stream>, { Mutexes::UndoStreams as u8 }>,
     unused: Mutex<Vec<usize>, { Mutexes::UndoStreams as u8 }>,
     given_back: Event,
@@ -84,6 +86,7 @@ impl Streams {
     /// and gives each back.
     pub fn open(pages: &Arc<Pages>, space: SpaceId) -> Result<(Streams, Vec<Found>)> {
         let space = Space::open(pages, space)?;
+        let header = pages.load_to_keep(space.page_id(space::HEADER_PAGE), Access::Normal)?;
         let directory = pages.load_to_keep(space.page_id(DIRECTORY), Access::Normal)?;
         if directory.read().page().kind() != PageKind::System as u8 {
             return Err(Error::Corrupt(format!(
@@ -111,6 +114,7 @@ impl Streams {
             pages: pages.clone(),
             space,
             directory,
+            _header: header,
             idle: Mutex::new(Vec::new()),
             unused: Mutex::new(unused),
             given_back: Event::new(),
@@ -168,7 +172,7 @@ impl Streams {
         let ready = self.space.ready(1, Urgency::Normal)?;
         let mut mtr = self.pages.begin(PAGE_LOG, 1 + ALLOCATION_FRAMES, Urgency::Normal)?;
         let directory = mtr.write_pinned(&self.directory);
-        let header = self.space.latch_header(&mut mtr);
+        let header = ready.latch_header(&mut mtr);
         let page = self.space.allocate(&mut mtr, header, &ready, PageKind::Undo, 0)?;
         mtr.page_mut(page).write_u16(END, RECORDS as u16);
         let first = mtr.id(page).page;
@@ -189,7 +193,7 @@ impl Streams {
         let ready = self.space.ready(1, urgency)?;
         let mut mtr = self.pages.begin(PAGE_LOG, 1 + ALLOCATION_FRAMES, urgency)?;
         let old = mtr.write_pinned(&stream.tail);
-        let header = self.space.latch_header(&mut mtr);
+        let header = ready.latch_header(&mut mtr);
         let page = self.space.allocate(&mut mtr, header, &ready, PageKind::Undo, 0)?;
         let number = mtr.id(page).page;
         let before = mtr.id(old).page;
@@ -218,7 +222,7 @@ impl Streams {
         let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
         let old = mtr.write_pinned(&previous);
         let page = mtr.write_pinned(&stream.tail);
-        let header = self.space.latch_header(&mut mtr);
+        let header = homes.latch_header(&mut mtr);
         mtr.page_mut(old).write_u32(NEXT, 0);
         self.space.free(&mut mtr, header, page, &homes);
         mtr.commit();
@@ -355,7 +359,7 @@ impl Streams {
             let page = mtr.write_pinned(&pin);
             let after = mtr.write_pinned(&successor);
             let directory = mtr.write_pinned(&self.directory);
-            let header = self.space.latch_header(&mut mtr);
+            let header = homes.latch_header(&mut mtr);
             mtr.page_mut(after).write_u32(BEFORE, 0);
             write_directory(&mut mtr, directory, number, Mark { page: next, end: RECORDS });
             self.space.free(&mut mtr, header, page, &homes);

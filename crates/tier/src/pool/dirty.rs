@@ -56,7 +56,7 @@ impl Pool {
             }
             waited += PATIENCE;
             if waited > FRAME_WAIT_MAX {
-                return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
+                return Err(self.no_frame());
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::below::{Below, Fetched, ReadError};
 use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
 use crate::pages::Pages;
 use crate::planted;
+use crate::pool::seen::LastSeen;
 use crate::pool::{Access, Loan, Purpose};
 use crate::redo::Urgency;
 use crate::testing::{self, MemoryBelow, MemoryLog, flush_all};
@@ -210,6 +211,37 @@ fn pinned_while_it_leaves() {
     rig.run(vec![
         Box::new(|rig| assert!(rig.read(0) <= 1)),
         Box::new(|rig| rig.bump(0)),
+        Box::new(|rig| {
+            rig.evict();
+            rig.create(50);
+        }),
+    ]);
+    assert_eq!((rig.read(0), rig.read(50)), (1, 0));
+}
+
+/// As before, and who reads and who changes go where they saw the page last.
+fn seen_before_it_leaves() {
+    let rig = Rig::new();
+    let seen = Arc::new(LastSeen::new(id(0)));
+    drop(rig.pages.load_seen(&seen, Access::Scan).unwrap());
+    let also = seen.clone();
+    rig.run(vec![
+        Box::new(move |rig| {
+            let guard = rig.pages.try_read_seen(&also, Access::Scan);
+            assert!(guard.is_none_or(|guard| guard.page().id() == id(0)));
+        }),
+        Box::new(move |rig| {
+            loop {
+                let mut mtr = rig.pages.begin(1000, 0, Urgency::Normal).unwrap();
+                if let Some(no) = mtr.write_seen(&seen) {
+                    assert_eq!(mtr.page(no).id(), id(0));
+                    mtr.page_mut(no).write_u64(AT, 1);
+                    return drop(mtr.commit());
+                }
+                drop(mtr);
+                assert_eq!(rig.pages.load_seen(&seen, Access::Scan).unwrap().read().page().id(), id(0));
+            }
+        }),
         Box::new(|rig| {
             rig.evict();
             rig.create(50);
@@ -420,6 +452,10 @@ fn a_pinned_page_stays() {
     holds(pinned_while_it_leaves);
 }
 #[test]
+fn a_page_that_was_seen_somewhere_is_not_there_for_ever() {
+    holds(seen_before_it_leaves);
+}
+#[test]
 fn a_page_has_one_loader() {
     holds(three_load_one_page);
 }
@@ -490,4 +526,8 @@ fn planted_a_second_loader_is_found() {
 #[test]
 fn planted_a_stale_frame_that_is_trusted_is_found() {
     is_found(&planted::STALE_FRAME_TRUSTED, pinned_while_it_leaves, 3000);
+}
+#[test]
+fn planted_a_frame_that_is_trusted_to_have_what_it_had_is_found() {
+    is_found(&planted::STALE_FRAME_TRUSTED, seen_before_it_leaves, 3000);
 }

@@ -8,7 +8,7 @@
 //! A page moves under its claim and its exclusive latch, so it moves between two uses; a page that is pinned stays where it
 //! is, and is waited for.
 //!
-//! Pages that are pinned for as long as a tree is open come into the first frames, before they are pinned.
+//! Pages that are pinned for long (of undo, and the maps of what is free in large spaces) come into the first frames, before they are pinned.
 //!
 //! Memory that is lent (`lend`) moves pages in the same way.
 //!

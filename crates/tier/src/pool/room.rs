@@ -52,9 +52,15 @@ impl Pool {
             self.recall_frames();
             waited += PATIENCE;
             if waited > FRAME_WAIT_MAX {
-                return Err(ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames() });
+                return Err(self.no_frame());
             }
         }
+    }
+
+    pub(super) fn no_frame(&self) -> ReadError {
+        let pinned =
+            self.arena.frames().filter(|frame| frame.state() == State::Ready && frame.pins() > 0).count();
+        ReadError::NoFrame { frames: self.frames(), dirty: self.dirty_frames(), pinned }
     }
 
     pub(crate) fn give_frame(&self, no: FrameNo) {

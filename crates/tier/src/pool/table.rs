@@ -8,7 +8,7 @@
 //!
 //! Locks: a shard's, for memory work only.
 
-use crate::frame::{Arena, FrameNo};
+use crate::frame::{Arena, Frame, FrameNo};
 use crate::growing::Growing;
 use crate::page::PageId;
 use crate::sync::{AtomicU32, Mutex, Mutexes};
@@ -94,15 +94,16 @@ impl Table {
         self.heads.get((hash(id) >> self.shift.load(Ordering::Acquire)) as usize)
     }
 
-    fn walk(&self, arena: &Arena, id: PageId, steps: usize) -> Option<FrameNo> {
+    #[inline]
+    fn walk<'a>(&self, arena: &'a Arena, id: PageId, steps: usize) -> Option<(FrameNo, &'a Frame)> {
         let mut no = self.head(id).load(Ordering::Acquire);
         for _ in 0..steps {
             if no == END {
                 return None;
             }
             let frame = arena.frame(FrameNo(no));
-            if frame.id() == id {
-                return Some(FrameNo(no));
+            if frame.is_of(id) {
+                return Some((FrameNo(no), frame));
             }
             no = frame.next.load(Ordering::Acquire);
         }
@@ -111,14 +112,14 @@ impl Table {
 
     /// The frame that seems to have the page: a hint, see above.
     #[inline]
-    pub(super) fn find(&self, arena: &Arena, id: PageId) -> Option<FrameNo> {
+    pub(super) fn find<'a>(&self, arena: &'a Arena, id: PageId) -> Option<(FrameNo, &'a Frame)> {
         self.walk(arena, id, STEPS_MAX)
     }
 
     /// Calls `f` with the page's frame; the page neither comes nor goes meanwhile.
     pub(super) fn with<R>(&self, arena: &Arena, id: PageId, f: impl FnOnce(Option<FrameNo>) -> R) -> R {
         let _lock = self.locks[shard(id)].0.lock();
-        f(self.walk(arena, id, usize::MAX))
+        f(self.walk(arena, id, usize::MAX).map(|(no, _)| no))
     }
 
     /// Maps the page to a frame that `prepare` makes its own. False if the page is mapped already.

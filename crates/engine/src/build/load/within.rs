@@ -79,7 +79,8 @@ impl Load {
             return Ok(());
         }
         let has_begun = self.stages.iter().any(|stage| stage.bulk.is_some() || stage.sort.runs() > 0);
-        let is_empty = self.stages.iter().all(|stage| stage.tree.is_empty());
+        let is_empty =
+            self.stages.iter().try_fold(true, |all, stage| Ok::<_, Error>(all && stage.tree.is_empty()?))?;
         let builds = is_empty && (has_begun || self.rows >= ROWS_MIN as u64);
         let mut parts: Vec<Part> = Vec::new();
         let done = (|| {

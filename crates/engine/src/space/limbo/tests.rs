@@ -1,26 +1,27 @@
 use super::Limbo;
+use terrace_tier::visits::Visits;
 
 #[test]
 fn a_page_waits_for_the_traversals_that_began_before_it_was_freed() {
-    let limbo = Limbo::default();
-    let visit = limbo.visit();
-    limbo.add(7);
+    let (limbo, visits) = (Limbo::default(), Visits::default());
+    let visit = visits.begin();
+    limbo.add(&visits, 7);
     for _ in 0..5 {
-        assert!(limbo.waiting().contains(&7));
+        assert!(limbo.waiting(&visits).contains(&7));
     }
     drop(visit);
-    assert!(!limbo.waiting().contains(&7));
+    assert!(!limbo.waiting(&visits).contains(&7));
 }
 
 #[test]
 fn a_page_does_not_wait_for_later_traversals_for_ever() {
-    let limbo = Limbo::default();
-    limbo.add(7);
-    let mut visit = limbo.visit();
+    let (limbo, visits) = (Limbo::default(), Visits::default());
+    limbo.add(&visits, 7);
+    let mut visit = visits.begin();
     let mut left = false;
     for _ in 0..4 {
-        left |= !limbo.waiting().contains(&7);
-        let next = limbo.visit();
+        left |= !limbo.waiting(&visits).contains(&7);
+        let next = visits.begin();
         drop(std::mem::replace(&mut visit, next));
     }
     assert!(left);
@@ -28,8 +29,8 @@ fn a_page_does_not_wait_for_later_traversals_for_ever() {
 
 #[test]
 fn another_page_does_not_wait() {
-    let limbo = Limbo::default();
-    let _visit = limbo.visit();
-    limbo.add(7);
-    assert!(!limbo.waiting().contains(&8));
+    let (limbo, visits) = (Limbo::default(), Visits::default());
+    let _visit = visits.begin();
+    limbo.add(&visits, 7);
+    assert!(!limbo.waiting(&visits).contains(&8));
 }
