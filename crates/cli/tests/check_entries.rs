@@ -125,7 +125,7 @@ fn a_purge_cut_amid_a_transactions_undo_is_no_fault() {
     let table = engine.open_table("d/t").unwrap();
     core.storage.stop_workers_but_flush(); // purge is ours
     let txn = engine.begin(Isolation::RepeatableRead);
-    for n in 0..1000u64 {
+    for n in 0..2000u64 {
         txn.delete(&table, &n.to_be_bytes(), &[plain(&plain_key(n))]).unwrap();
     }
     commit(txn);
