@@ -67,6 +67,12 @@ pub struct Estimate {
     pub pages: u64,
 }
 
+/// Has a table's trees do with rows and entries what is right for each.
+fn prepare(trees: &[Arc<Tree>], shortener: &Arc<Shortener>) {
+    trees[0].leave_room_to_grow();
+    trees[1..].iter().for_each(|tree| tree.shorten_by(shortener.clone()));
+}
+
 impl Table {
     pub(crate) fn new(
         id: u32,
@@ -80,8 +86,7 @@ impl Table {
         assert!(
             def.indexes.len() == trees.len() && numbers.len() == trees.len() && built.len() == trees.len()
         );
-        trees[0].leave_room_to_grow();
-        trees[1..].iter().for_each(|tree| tree.shorten_by(shortener.clone()));
+        prepare(&trees, shortener);
         Table {
             id,
             name: RwLock::new(name),
@@ -177,7 +182,12 @@ impl Table {
         self.trees().iter().all(|tree| tree.rows_are_saved())
     }
     /// Other trees, empty ones: the table was truncated.
-    pub(crate) fn replace_trees(&self, trees: Vec<Arc<Tree>>) -> Arc<[Arc<Tree>]> {
+    pub(crate) fn replace_trees(
+        &self,
+        trees: Vec<Arc<Tree>>,
+        shortener: &Arc<Shortener>,
+    ) -> Arc<[Arc<Tree>]> {
+        prepare(&trees, shortener);
         *self.row_ids.lock() = (0, 0);
         std::mem::replace(&mut *self.trees.write(), trees.into())
     }

@@ -30,7 +30,7 @@ impl Catalog {
         {
             let mut known = self.known.lock();
             for one in all {
-                drop(one.table.replace_trees(one.trees));
+                drop(one.table.replace_trees(one.trees, &self.shortener));
                 if let Some(entry) = known.by_name.get_mut(&one.name) {
                     old.extend(std::mem::replace(&mut entry.spaces, one.known.spaces));
                     entry.tell(&self.codecs);
