@@ -3,7 +3,7 @@
 //! A page that was never flushed takes a slot at its first flush and gives none back. If more of them were made than
 //! slots are free, the flusher would be stuck on them, the checkpoint behind it, and the log would fill up: then
 //! nothing could be written any more, not even what makes room. So the promise is made when the page is made. What
-//! only changes pages (DELETE, most updates, commit) needs no promise: rewriting a page gives its old slot back.
+//! only changes pages (DELETE in most leaves, most updates, commit) needs no promise: rewriting a page gives its old slot back.
 //!
 //! Free slots are those that the object buffer's file has room for; the file grows here, ahead of need, so that a full
 //! device shows here too and not in the middle of a flush.
@@ -12,7 +12,7 @@
 //! for what it can waits while blocks sink.
 //!
 //! Who keeps what free: pages of tables leave a margin to undo, and undo half of it to the catalog and to new spaces
-//! (so that DELETE and TRUNCATE go on when INSERT does not), and all leave `Map::slots_reserve` to rollback, purge and the rewriting of pages.
+//! (so that DELETE and TRUNCATE go on when INSERT does not; leaves that delete marks split count as undo), and all leave `Map::slots_reserve` to rollback, purge and the rewriting of pages.
 
 use crate::give_way::GiveWay;
 use crate::recovery::pending::Pending;

@@ -14,7 +14,7 @@ use crate::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, ROOT_PAGE, Ready};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_tier::mtr::{Mtr, MtrError, PageNo};
-use terrace_tier::page::{PAGE_SIZE, PageKind};
+use terrace_tier::page::{PAGE_SIZE, PageKind, SpaceId};
 use terrace_tier::pages::{NoRoom, Pin};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::{Urgency, record_bound};
@@ -45,6 +45,8 @@ struct Room {
     gain: usize,
     /// Whether shorter values make room for it.
     shortens: bool,
+    /// The value is there, and grows.
+    grows: bool,
 }
 
 /// Where a node is cut: entries below `keep` stay, the right page's low fence is `separator`.
@@ -165,11 +167,11 @@ impl Tree {
         urgency: Urgency,
     ) -> Result<()> {
         // A repack takes no page: none is asked for where it is enough, and where there is none it does without gain.
-        let Room { over, gain, shortens } = self.room_over(pin, level, key, value_len);
+        let Room { over, gain, shortens, grows } = self.room_over(pin, level, key, value_len);
         let (ready, gain) = match over {
             Some(over) if over >= gain => (None, gain),
             _ if shortens => (None, gain),
-            _ => match self.space.ready(2, urgency) {
+            _ => match self.space.ready_as(self.leaves_room_like(grows), 2, urgency) {
                 Ok(ready) => (Some(ready), gain),
                 Err(TreeError::Mtr(MtrError::Room(NoRoom::Full(_)))) if over.is_some() => (None, 0),
                 Err(error) => return Err(error),
@@ -217,12 +219,17 @@ impl Tree {
         let guard = pin.read();
         let node = Node::new(guard.page());
         if !node.is_live() || node.level() != level || node.verify().is_err() {
-            return Room { over: None, gain: REPACK_GAIN, shortens: false };
+            return Room { over: None, gain: REPACK_GAIN, shortens: false, grows: false };
         }
         let grows = node.is_leaf() && node.contains(key) && node.find(key).found;
         let gain = if grows { REPACK_GAIN_OF_GROWTH } else { REPACK_GAIN };
         let need = node.need(key.len(), value_len);
-        Room { over: node.free().checked_sub(need), gain, shortens: self.shortens(node, need) }
+        Room { over: node.free().checked_sub(need), gain, shortens: self.shortens(node, need), grows }
+    }
+
+    /// What was shortened grows again so that it can be deleted, which is to make room: it goes on as far as undo does.
+    fn leaves_room_like(&self, grows: bool) -> SpaceId {
+        if grows && self.shortener.get().is_some() { SpaceId::UNDO } else { self.space.id() }
     }
 
     /// Step 1. Returns the right page.

@@ -18,7 +18,7 @@ use std::ops::Range;
 use terrace_io::clock::Nanos;
 use terrace_tier::below::ReadError;
 use terrace_tier::mtr::{Mtr, PageNo};
-use terrace_tier::page::{BLOCK_PAGES, PageKind, PageRef};
+use terrace_tier::page::{BLOCK_PAGES, PageKind, PageRef, SpaceId};
 use terrace_tier::pages::Pin;
 use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
@@ -155,10 +155,15 @@ impl Space {
     /// Prepares `count` allocations in one mini-transaction, and asks for room for those that free pages
     /// don't serve. May do I/O and wait; no latch is held.
     pub fn ready(&self, count: usize, urgency: Urgency) -> Result<Ready> {
+        self.ready_as(self.id, count, urgency)
+    }
+
+    /// The same, with no more left to others than pages of the space `like` leave.
+    pub fn ready_as(&self, like: SpaceId, count: usize, urgency: Urgency) -> Result<Ready> {
         self.load_next_home(count, false)?;
         let header = self.header()?;
         let usable = if urgency == Urgency::Normal { self.usable(&header, count) } else { count };
-        self.pages.ask_room(count.saturating_sub(usable), self.id, urgency)?;
+        self.pages.ask_room(count.saturating_sub(usable), like, urgency)?;
         Ok(Ready { header, together: false })
     }
 

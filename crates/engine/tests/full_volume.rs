@@ -1,0 +1,69 @@
+//! A volume with no room left for new pages of tables: what only deletes goes on, and makes room.
+
+use std::sync::Arc;
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::row::HEAD;
+use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Parts, Table, TableDef};
+use terrace_sim::SimWorld;
+
+fn entry_key(n: u32) -> [u8; 8] {
+    (u64::from(n) << 32 | u64::from(n)).to_be_bytes()
+}
+
+fn entry(key: &[u8; 8]) -> Entry<'_> {
+    Entry { index: 1, key, unique_len: None, primary_at: 4, value: &[] }
+}
+
+/// Puts or deletes rows, so many in a transaction.
+fn change(engine: &Engine, table: &Arc<Table>, rows: &[u32], puts: bool) -> Result<(), Error> {
+    let txn = engine.begin(Isolation::ReadCommitted);
+    for n in rows {
+        let (primary, key) = (n.to_be_bytes(), entry_key(*n));
+        match puts {
+            true => txn.insert(table, &primary, &[*n as u8; 20], &[entry(&key)])?,
+            false => txn.delete(table, &primary, &[entry(&key)])?,
+        }
+    }
+    txn.commit()?.wait()
+}
+
+/// A delete mark makes an entry with a short head longer. In leaves that are full of them it takes pages: of those that are kept for who
+/// makes room.
+#[test]
+fn rows_whose_entries_have_short_heads_are_deleted_in_a_full_volume() {
+    let sim = SimWorld::new(41);
+    let config = Config {
+        memory: Bytes(8 << 20),
+        log: Bytes(16 << 20),
+        object_buffer: Bytes(24 << 20),
+        ..Config::default()
+    };
+    let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
+    let engine = Engine::open(config, parts).unwrap();
+    let index = |name: &str| IndexDef { name: name.into(), unique: name == "PRIMARY" };
+    let def = |names: &[&str]| TableDef {
+        indexes: names.iter().map(|name| index(name)).collect(),
+        properties: Vec::new(),
+    };
+    let table = engine.create_table("d/t", &def(&["PRIMARY", "k"])).unwrap();
+    let rows: Vec<u32> = (0..8000).collect();
+    for some in rows.chunks(20) {
+        change(&engine, &table, some, true).unwrap();
+        engine.core().ids.settle();
+    }
+    let mut short = 0;
+    table.tree(1).unwrap().check(&mut |_, value| short += u32::from(value.len() < HEAD)).unwrap();
+    assert!(short > 6000, "{short}: this proves little");
+    let other = engine.create_table("d/other", &def(&["PRIMARY"])).unwrap();
+    let fills = |n: u32| {
+        let txn = engine.begin(Isolation::ReadCommitted);
+        txn.insert(&other, &n.to_be_bytes(), &[7; 1000], &[]).map(|()| txn.commit().unwrap().wait().unwrap())
+    };
+    let full = (0..40_000).find_map(|n| fills(n).err()).expect("the volume is never full");
+    assert!(matches!(full, Error::Full(_)), "{full}");
+    for some in rows[1000..5000].chunks(500) {
+        change(&engine, &table, some, false).unwrap();
+        sim.sched.run_some(2000);
+    }
+    table.check(1).unwrap();
+}
