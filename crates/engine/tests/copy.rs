@@ -96,8 +96,8 @@ impl Instance {
                 None => self.tree.remove(&key).map(|_| ()),
             };
             match changed.map_err(Error::from) {
-                // Whom the copier would let go on, if it ran beside.
-                Err(Error::Full(_)) if many => {
+                // Whom the copier would let go on, if it ran beside: he waits for what it holds.
+                Err(Error::Full(_)) if many || self.storage.map.hold_hinders() => {
                     self.changes.pop();
                     break;
                 }
