@@ -46,7 +46,7 @@ pub(crate) struct Known {
     /// How its pages are compressed in objects; None: as the instance's are.
     codec: Option<Codec>,
     open: Option<Arc<Table>>,
-    /// When it was last opened, by the catalog's count.
+    /// When it was last opened, by the catalog's count; 0: not since the start.
     used: u64,
 }
 
@@ -182,7 +182,7 @@ impl Catalog {
             known: Mutex::new(known),
             changing: Mutex::new(group),
             ids: Mutex::new((next, next)),
-            openings: AtomicU64::new(0),
+            openings: AtomicU64::new(1),
             rules: Mutex::new(rules),
             codecs,
             shortener: Arc::new(Shortener::new(Arc::default())),

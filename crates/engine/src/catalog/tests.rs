@@ -33,3 +33,26 @@ fn a_table_that_was_renamed_since_is_found_by_its_id() {
     engine.drop_table("db/moved").unwrap();
     assert_eq!(found(one), None);
 }
+
+/// Who read a table's headers before it was opened, changed and closed by others knows it by the number of the opening: that of the
+/// first one since the start, too.
+#[test]
+fn the_first_opening_is_told_from_none() {
+    let sim = SimWorld::new(2);
+    let disk = sim.disk("volume");
+    let open = || {
+        let config = Config { memory: Bytes(4 << 20), log: Bytes(8 << 20), ..Config::default() };
+        let parts = Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None };
+        Engine::open(config, parts).unwrap()
+    };
+    let engine = open();
+    let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+    engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+    engine.shutdown().unwrap();
+    drop(engine);
+    let engine = open();
+    let used = || engine.core().catalog.known.lock().by_name["db/t"].used;
+    let before = used();
+    engine.open_table("db/t").unwrap();
+    assert_ne!(used(), before);
+}
