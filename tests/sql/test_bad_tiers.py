@@ -136,7 +136,7 @@ def blocks(path):
     with open(path, "rb") as file:
         for place in range(os.path.getsize(path) // BLOCK):
             block = file.read(BLOCK)
-            if block[4:8] == b"TLG1":
+            if block[4:8] == b"TLG2":
                 found.append((struct.unpack_from("<Q", block, 24)[0], place * BLOCK))
     return sorted(found)
 

@@ -70,9 +70,18 @@ pub struct Pressure {
     pub target: Glsn,
 }
 
-/// Dirty pages may take three eighths of the frames before they are flushed without need.
+/// Frames of a pool, 64 MiB, up to which its readers need more clean ones the larger it is.
+const SMALL: usize = 4096;
+
+/// So many eighths of the frames, and of those beyond [`SMALL`] so many 32nds.
+pub(crate) fn share(frames: usize, eighths: usize, of_more: usize) -> usize {
+    frames.min(SMALL) * eighths / 8 + frames.saturating_sub(SMALL) * of_more / 32
+}
+
+/// Dirty pages may take three eighths of the frames before they are flushed without need; of a large pool far more, for what is changed all
+/// the time, as a random index under load, is better written seldom.
 pub fn dirty_limit(frames: usize) -> usize {
-    frames * 3 / 8
+    share(frames, 3, 28)
 }
 
 /// Pages of a batch that nobody waits for: a sync for so many more in a larger pool.

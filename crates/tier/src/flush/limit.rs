@@ -29,7 +29,7 @@ const PAGE: u64 = PAGE_SIZE as u64;
 
 /// Dirty pages from which on no limit holds any back: those who change rows wait at a few more.
 pub fn yields_at(frames: usize) -> usize {
-    frames / 2
+    super::share(frames, 4, 29)
 }
 
 /// What a table has left in one choice.

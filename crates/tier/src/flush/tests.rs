@@ -343,6 +343,17 @@ fn the_choice_follows_need() {
     assert_eq!(choose(Pressure { dirty: 0, oldest: None, target: 99, ..calm }), Choice::Nothing);
 }
 
+/// Flushing begins before limits yield, and that before writers wait, in any pool; a large one keeps few more clean frames than a small one.
+#[test]
+fn a_large_pool_is_dirty_for_the_most_part_before_anything_is_written() {
+    for frames in (64..20_000).chain([1 << 20, 1 << 24]) {
+        let bounds = [dirty_limit(frames), crate::flush::limit::yields_at(frames), share(frames, 5, 30)];
+        assert!(bounds.is_sorted_by(|a, b| a < b) && bounds[2] < frames, "{frames}: {bounds:?}");
+    }
+    assert_eq!((dirty_limit(1000), share(1000, 5, 30)), (375, 625));
+    assert_eq!(dirty_limit(16_384) * 100 / 16_384, 75);
+}
+
 /// What every tier lacks is counted, because it will take a slot; a full device is met where the file grows.
 #[test]
 fn a_full_device_gives_out_no_slot_and_new_pages_wait_for_one() {

@@ -2,6 +2,7 @@
 
 use super::{FRAME_WAIT_MAX, PATIENCE, Pool};
 use crate::below::{ReadError, not_cancelled};
+use crate::flush::share;
 use crate::frame::{FrameNo, State};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, TEMPORARY_GLSN};
 use crate::planted;
@@ -10,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use terrace_io::observe;
 use terrace_io::sched::Woken;
 
-/// Dirty pages may take five eighths of the frames; then writers wait. In a pool too small for an engine they may
+/// Dirty pages may take five eighths of the frames, of a large pool more; then writers wait. In a pool too small for an engine they may
 /// take all.
 fn dirty_max(frames: usize) -> usize {
-    if frames < 64 { frames } else { frames * 5 / 8 }
+    if frames < 64 { frames } else { share(frames, 5, 30) }
 }
 
 /// A dirty page as it was when copied.
