@@ -192,7 +192,7 @@ def test_memory_that_is_pinned_is_told_with_what_to_do(run, engine):
             run(connection, f"HANDLER h{n} READ `PRIMARY` = ({n * 8 + 1})")
         with pytest.raises(Exception) as refused:
             run(server.connect(), f"SET GLOBAL terrace_memory = {8 * MIB}")
-        assert "of them pinned (tables that are open" in str(refused.value) and "FLUSH TABLES" in str(refused.value), refused.value
+        assert "of them pinned (reads and changes that go on" in str(refused.value) and "HANDLER" in str(refused.value), refused.value
         assert run(server.connect(), "SELECT @@terrace_memory") == [(32 * MIB,)]
     finally:
         end(server)
