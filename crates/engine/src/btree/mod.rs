@@ -25,7 +25,7 @@
 //! pinned while the traversal begins again. That goes for the root, too: a tree that is open keeps no page in memory.
 //!
 //! The code, from a request down: `modify`, `run` and `cursor` use `descend`; `split` and `delete` change the
-//! structure; `edit` and `build` change a page; `node`, `search` and `found` read one. `bulk`, `overflow`,
+//! structure; `shorten` says which values are shortened before that; `edit` and `build` change a page; `node`, `search` and `found` read one. `bulk`, `overflow`,
 //! `estimate` and `check` stand beside.
 //!
 //! Not here: what values mean and who may see them. A value is bytes.

@@ -189,14 +189,13 @@ impl Tree {
             return Ok(());
         }
         node.verify().map_err(|what| self.corrupt(pin.id().page, what))?;
+        let keep = Keep { count: node.count(), cut: None, prefix: prefix_of(node.low(), node.high()) };
         if (node.free() >= need + gain || node.count() < 2) && !at_once {
-            let keep = Keep { count: node.count(), cut: None, prefix: prefix_of(node.low(), node.high()) };
             repack_or_rewrite(&mut mtr, no, &keep);
             mtr.commit();
             return Ok(());
         }
         if self.shortens(node, need) {
-            let keep = Keep { count: node.count(), cut: None, prefix: prefix_of(node.low(), node.high()) };
             self.rewrite_shorter(&mut mtr, no, &keep);
             mtr.commit();
             return Ok(());

@@ -35,7 +35,6 @@ const LOAD: u8 = 7;
 const EXTENT: u8 = 8;
 const FILLED: u8 = 9;
 const KEEP_BEFORE_9: u8 = 10;
-const MARK_BEFORE_9: u8 = 11;
 const INSERT: u8 = 12;
 const UPDATE: u8 = 13;
 const DELETE: u8 = 14;
@@ -258,7 +257,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
             csn: u64::from_le_bytes(rest.get(1..9)?.try_into().ok()?),
         },
         PREPARE => Body::Prepare { xid: rest },
-        former @ (INSERT_BEFORE_9 | UPDATE_BEFORE_9 | DELETE_BEFORE_9 | KEEP_BEFORE_9 | MARK_BEFORE_9) => {
+        former @ (INSERT_BEFORE_9 | UPDATE_BEFORE_9 | DELETE_BEFORE_9 | KEEP_BEFORE_9) => {
             let table = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
             let index = u16::from_le_bytes(rest.get(4..6)?.try_into().ok()?);
             let key_len = u16::from_le_bytes(rest.get(6..8)?.try_into().ok()?);
@@ -266,8 +265,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
                 INSERT_BEFORE_9 => INSERT,
                 UPDATE_BEFORE_9 => UPDATE,
                 DELETE_BEFORE_9 => DELETE,
-                KEEP_BEFORE_9 => KEEP,
-                _ => MARK,
+                _ => KEEP,
             };
             Body::Change(change_of(kind, table, index, usize::from(key_len), rest.get(8..)?)?)
         }
@@ -342,7 +340,7 @@ fn change_of(kind: u8, table: u32, index: u16, key_len: usize, rest: &[u8]) -> O
     Some(Change { table, index, key, old, marked, sum, kept })
 }
 
-/// A Change as builds before format version 9 wrote it.
+/// A Change as builds before format version 9 wrote it; they had no Mark.
 #[cfg(test)]
 pub(crate) fn encode_former(record: &Record<'_>) -> Vec<u8> {
     let now = encode(record);
@@ -352,7 +350,7 @@ pub(crate) fn encode_former(record: &Record<'_>) -> Vec<u8> {
         UPDATE => UPDATE_BEFORE_9,
         DELETE => DELETE_BEFORE_9,
         KEEP => KEEP_BEFORE_9,
-        _ => MARK_BEFORE_9,
+        _ => return now,
     };
     let mut out = vec![0, 0, kind];
     out.extend_from_slice(&record.txn.to_le_bytes()[..6]);
@@ -361,10 +359,8 @@ pub(crate) fn encode_former(record: &Record<'_>) -> Vec<u8> {
     out.extend_from_slice(&c.index.to_le_bytes());
     out.extend_from_slice(&(c.key.len() as u16).to_le_bytes());
     out.extend_from_slice(c.key);
-    match (c.sum, c.kept) {
-        (Some(sum), _) => out.extend_from_slice(&sum.to_le_bytes()),
-        (None, 0) => {}
-        (None, kept) => out.extend_from_slice(&kept.to_le_bytes()),
+    if c.kept != 0 {
+        out.extend_from_slice(&c.kept.to_le_bytes());
     }
     out.extend_from_slice(c.old.unwrap_or(&[]));
     let len = (out.len() as u16).to_le_bytes();
@@ -393,7 +389,7 @@ mod tests {
             let (former, now) = (encode_former(&record), encode(&record));
             assert_eq!(decode(&former), Some((record, former.len())));
             assert_eq!(decode(&now), Some((record, now.len())));
-            assert!(now.len() < former.len());
+            assert!(now.len() < former.len() || change.sum.is_some());
         }
         let usual = Record { txn: 900_000, before: RollPtr::new(900, 80), body: Body::Change(insert) };
         assert_eq!((encode_former(&usual).len(), encode(&usual).len()), (28, 17));
