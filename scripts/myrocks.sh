@@ -9,6 +9,12 @@ DIR=$CACHE/myrocks-${VERSION#*:}
 SO=$DIR/usr/lib/mysql/plugin/ha_rocksdb.so
 if [ ! -s "$SO" ]; then
   rm -rf "$DIR"; mkdir -p "$DIR"
-  (cd "$DIR" && apt-get download -o APT::Sandbox::User=root -qq mariadb-plugin-rocksdb="$VERSION" && dpkg-deb -x ./*.deb . && rm -f ./*.deb) >&2 || { rm -rf "$DIR"; exit 0; }
+  (cd "$DIR" && apt-get download -o APT::Sandbox::User=root -qq mariadb-plugin-rocksdb="$VERSION" && dpkg-deb -x ./*.deb . && dpkg-deb -f ./*.deb Depends >depends && rm -f ./*.deb) >&2 || { rm -rf "$DIR"; exit 0; }
 fi
-[ -s "$SO" ] && echo "$SO"
+# Without the libraries that its package asks for the server could not load it.
+if ldd "$SO" | grep -q 'not found'; then
+  LIBRARIES=$(tr ',' '\n' <"$DIR/depends" | sed -n 's/^ *\(lib[^ (|]*\).*/\1/p')
+  say "Installing$(printf ' %s' $LIBRARIES)" >&2
+  retry $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $APT_PATIENCE --no-install-recommends $LIBRARIES >&2
+fi
+echo "$SO"
