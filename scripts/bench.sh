@@ -31,6 +31,7 @@ fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
   [ -f "bench/${NAME//-/_}.py" ] || fail "there is no benchmark $NAME"
   "$ROOT/scripts/build.sh" >/dev/null
   need sysbench
+  [ "$NAME" != sql-instructions ] || need valgrind
   case $NAME in sql-disk | sql-load | sql-memory | sql-tables | sql-tpcc) MYROCKS=$("$ROOT/scripts/myrocks.sh") ;; esac
   export MYROCKS=${MYROCKS:-}
   if [ "$NAME" = sql-tpcc ]; then
@@ -43,6 +44,6 @@ fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is none of kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-load, sql-memory, sql-tables, sql-tpcc" ;;
+*) fail "NAME=$NAME is none of kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-memory, sql-tables, sql-tpcc" ;;
 esac
 say "Written: $OUT/$NAME.json"

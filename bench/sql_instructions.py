@@ -1,0 +1,152 @@
+"""sql-instructions: what a statement costs the server's process in instructions, Terrace, InnoDB and MEMORY in the same server.
+
+One session under callgrind (part of valgrind), data in memory: the counts are those of the whole process in user mode, background
+threads included, and hardly differ from run to run, where processor time on a busy machine does by tens of percents. System calls
+and what caches and locks cost are not in them: `sql-memory` has those. What the MEMORY engine takes for a read stands for what
+every engine's read costs the SQL layer; what is beyond it is the engine's.
+Environment: EVENTS (transactions of each row, 2000), ROWS (of each table, 20000), ROUND (rows whose names contain one of these texts).
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+os.environ.setdefault("ROWS", "20000")
+os.environ["MYROCKS"] = ""
+import report  # noqa: E402
+from sql_memory import STATEMENTS, TRANSACTIONS, is_wanted, prepare, sysbench  # noqa: E402
+from conftest import Server, end, run  # noqa: E402
+
+EVENTS = int(os.environ.get("EVENTS", "2000"))
+# MEMORY has hash indexes and no transactions: single rows by their key, and scans, are what it has in common with the others.
+FLOOR = {"point select", "full scan"}
+MEMORY = 268435456
+
+
+class Counted:
+    """The server of `server`, stopped, once more under callgrind, which counts between `start` and `dump`."""
+
+    def __init__(self, server, command, directory):
+        self.out = os.path.join(server.directory, "callgrind")
+        self.log = open(f"{self.out}.log", "w")
+        self.process = subprocess.Popen(
+            ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={self.out}", *command],
+            cwd=directory, stdout=self.log, stderr=self.log, env=os.environ | {"TMPDIR": os.path.join(server.directory, "tmp")})
+        for _ in range(600):
+            if self.process.poll() is not None:
+                sys.exit(f"the server ended under callgrind; see {self.out}.log and {server.directory}/error.log")
+            time.sleep(0.5)
+            try:
+                self.connection = server.connect()
+                break
+            except Exception:  # it does not listen yet
+                continue
+        else:
+            sys.exit("the server did not answer within minutes under callgrind")
+        self.dumps = 0
+
+    def control(self, *arguments):
+        subprocess.run(["callgrind_control", *arguments, str(self.process.pid)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True,
+                       timeout=120)
+
+    def count(self, work):
+        """Instructions while `work` ran."""
+        self.control("-z")
+        self.control("-i", "on")
+        work()
+        self.control("-i", "off")
+        self.control("--dump")
+        self.dumps += 1
+        part = f"{self.out}.{self.dumps}"
+        with open(part, errors="replace") as text:
+            total = int(re.search(r"^totals: (\d+)", text.read(), re.MULTILINE).group(1))
+        os.remove(part)
+        return total
+
+    def end(self):
+        try:
+            run(self.connection, "SHUTDOWN")
+            self.process.wait(timeout=300)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+def main():
+    out = sys.argv[1]
+    directory = os.path.join(os.path.abspath(out), "sql-instructions.data")
+    shutil.rmtree(directory, ignore_errors=True)
+    os.makedirs(directory)
+    files = {name: os.path.join(directory, name) for name in ("sorted", "random")}
+    server = Server(directory, [f"--terrace-memory={MEMORY}", f"--innodb-buffer-pool-size={MEMORY}", f"--innodb-buffer-pool-size-max={MEMORY}",
+                                "--innodb-flush-log-at-trx-commit=1", "--innodb-log-file-size=268435456", "--terrace-log=268435456",
+                                "--max-heap-table-size=1G", "--skip-log-bin"])
+    server.start()
+    try:
+        connection = server.connect()
+        prepare(server, connection, files)
+        run(connection, "CREATE DATABASE memory_memory")
+        sysbench(server, "MEMORY", "prepare", "oltp_read_write")
+        pid = open(os.path.join(directory, "pid")).read().strip()
+        with open(f"/proc/{pid}/cmdline") as line:
+            command = line.read().split("\0")[:-1]
+        command[0], place = os.readlink(f"/proc/{pid}/exe"), os.readlink(f"/proc/{pid}/cwd")
+        connection.close()
+    finally:
+        end(server)
+    figures, ratios = {}, {}
+
+    def row(name, each, engines):
+        counts = {engine: each(engine) for engine in engines}
+        ratios[name] = counts["Terrace"] / counts["InnoDB"]
+        figures[name] = counts
+        print(f"{name:26}{ratios[name]:6.2f} of InnoDB's   " + "   ".join(f"{engine} {count:,.0f}" for engine, count in counts.items()), flush=True)
+
+    # MEMORY's tables are empty after a start: it is filled again under callgrind, uncounted.
+    counted = Counted(server, command, place)
+    try:
+        engines = ["Terrace", "InnoDB", "MEMORY"]
+        if any(is_wanted(name) for name in FLOOR):
+            run(counted.connection, "DROP DATABASE memory_memory")
+            run(counted.connection, "CREATE DATABASE memory_memory")
+            sysbench(server, "MEMORY", "prepare", "oltp_point_select")
+            run(counted.connection, "CREATE TABLE memory_memory.rows_ (id INT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, "
+                                    "pad VARCHAR(80) NOT NULL, KEY k (k)) ENGINE=MEMORY")
+            run(counted.connection, f"LOAD DATA INFILE '{files['sorted']}' INTO TABLE memory_memory.rows_")
+
+        def transactions(name, engine):
+            def work(count):
+                sysbench(server, engine, "run", *TRANSACTIONS[name], "--threads=1", "--time=0", f"--events={count}", "--rand-seed=1")
+            work(max(EVENTS // 10, 1))
+            return counted.count(lambda: work(EVENTS)) / EVENTS
+
+        def statement(name, engine):
+            before, sql = STATEMENTS[name]
+            counted.connection.select_db(f"memory_{engine.lower()}")
+            for again in (False, True):  # the first time everything is met for the first time
+                for each in before:
+                    run(counted.connection, each)
+                if not again and not before:
+                    run(counted.connection, sql.format(**files))
+            return counted.count(lambda: run(counted.connection, sql.format(**files) if "{" in sql else sql))
+
+        for names, each in ((TRANSACTIONS, transactions), (STATEMENTS, statement)):
+            for name in filter(is_wanted, names):
+                row(name, lambda engine, name=name, each=each: each(name, engine), engines if name in FLOOR else engines[:2])
+    finally:
+        counted.end()
+    shutil.rmtree(directory)
+    beyond = {name: (figures[name]["Terrace"] - figures[name]["MEMORY"]) / (figures[name]["InnoDB"] - figures[name]["MEMORY"])
+              for name in FLOOR if name in figures}
+    for name, ratio in beyond.items():
+        print(f"{name}: what is beyond MEMORY's, {ratio:.2f} of InnoDB's")
+    report.write(out, "sql-instructions", ratios, figures,
+                 ["instructions of the whole server's process in user mode for one transaction or statement, counted by callgrind, one session",
+                  "ratios: fewer is better"], beyond=beyond)
+
+
+if __name__ == "__main__":
+    main()
