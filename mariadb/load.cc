@@ -7,6 +7,8 @@
   An empty one, by LOAD DATA, INSERT … SELECT and INSERT of many rows: as far as others can tell, and later statements, the rows
   are inserted one by one. That a key comes twice may be found in the end only. So it is for statements that end with the first
   duplicate, and that nothing looks into before.
+
+  One that has rows, by the same statements, from their thousandth row on: what does not come in order is sorted before it is inserted.
 */
 #include "ha_terrace.h"
 #include "errors.h"
