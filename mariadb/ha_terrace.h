@@ -293,6 +293,7 @@ private:
   int write_failed(int32_t code);
   int lock_duplicate(const terrace::Bytes &primary, uint set, bool *gone);
   bool looks_before_writes() const;
+  void begin_load_beside();
   int finish_other_loads();
   void leave_loads();
   void free_retired_load();
@@ -320,6 +321,8 @@ private:
   bool m_changed= false;                // the statement has changed a row
   terrace_load *m_load= nullptr;        // the table is being filled in bulk
   terrace_load *m_retired_load= nullptr; // it has failed, and the error's text is made of its row
+  ha_rows m_load_after= 0;              // rows until those that come then are sorted before they are inserted; 0: never
+  size_t m_load_share= 1;               // loads that the statement may have
   bool m_load_within= false;            // by the session's transaction; else nobody else knows of the table
   ulonglong m_load_counter= 0;          // where the auto-increment counter will be after it
   std::string m_name;

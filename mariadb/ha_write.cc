@@ -156,6 +156,8 @@ int ha_terrace::write_row(const uchar *buf)
 /** Inserts a row as it is. A duplicate is HA_ERR_FOUND_DUPP_KEY. */
 int ha_terrace::insert_row(const uchar *buf)
 {
+  if (m_load_after && !--m_load_after)
+    begin_load_beside();
   m_primary_bytes.clear();
   if (m_hidden)
   {

@@ -7,6 +7,8 @@
   An empty one, by LOAD DATA, INSERT … SELECT and INSERT of many rows: as far as others can tell, and later statements, the rows
   are inserted one by one. That a key comes twice may be found in the end only. So it is for statements that end with the first
   duplicate, and that nothing looks into before.
+
+  One that has rows, by the same statements, from their thousandth row on: what does not come in order is sorted before it is inserted.
 */
 #include "ha_terrace.h"
 #include "errors.h"
@@ -76,9 +78,22 @@ void ha_terrace::start_bulk_insert(ha_rows rows, uint)
   if (lex->duplicates != DUP_ERROR || lex->ignore || thd->lex->has_returning() || thd->in_sub_stmt || table->triggers)
     return;
   partition_info *parts= table->part_info;
-  const size_t share= parts ? parts->get_tot_partitions() : 1;
-  // A table that is not empty is filled as any other.
-  if (terrace_load_begin_within(engine, m_table, m_session->transaction(), share, &m_load))
+  m_load_share= parts ? parts->get_tot_partitions() : 1;
+  if (terrace_load_begin_within(engine, m_table, m_session->transaction(), m_load_share, false, &m_load))
+  {
+    // A table that is not empty takes so many rows one by one, as they come.
+    m_load= nullptr;
+    m_load_after= LOAD_ROWS_MIN;
+    return;
+  }
+  m_load_within= true;
+  m_session->loads.push_back(this);
+}
+
+/** There are so many rows that it pays to sort those that are still to come. If that can't be begun, they come one by one. */
+void ha_terrace::begin_load_beside()
+{
+  if (terrace_load_begin_within(engine, m_table, m_session->transaction(), m_load_share, true, &m_load))
   {
     m_load= nullptr;
     return;
@@ -89,6 +104,7 @@ void ha_terrace::start_bulk_insert(ha_rows rows, uint)
 
 int ha_terrace::end_bulk_insert()
 {
+  m_load_after= 0;
   if (!m_load || !m_load_within)
     return 0;
   // The statement is rolled back: what was taken for the load is given back at once.

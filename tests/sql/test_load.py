@@ -1,4 +1,4 @@
-"""Empty tables that are filled in bulk: as if row by row, for the session, for others, for the binary log and after a crash."""
+"""Tables that are filled in bulk, empty ones and such as have rows: as if row by row, for the session, for others, for the binary log and after a crash."""
 
 import os
 import threading
@@ -274,6 +274,198 @@ def test_killed_in_mid_load_the_server_comes_back_with_an_empty_table(own_server
             run(db, "TRUNCATE t")
     run(db, f"INSERT INTO t {NAMES} {SELECT.format(rows=20000)}")
     assert count(db) == 20000 and is_whole(db)
+    own_server.stop()
+    code, report = own_server.check()
+    assert code == 0 and report["leaked"]["count"] == 0, report
+    own_server.start()
+
+
+# --- into tables that have rows -------------------------------------------------------------------
+
+BESIDE = "SELECT `seq` + {more}, `seq * 7919 % 10007`, `IF(seq % 50, seq, NULL)` + {more}, `MD5(seq)`, `REPEAT('x', IF(seq % 1000, 10, 30000))` FROM source"
+
+
+def sorted_first(db):
+    """Rows and entries that loads have sorted before they inserted them beside others."""
+    return int(run(db, "SELECT VALUE FROM information_schema.TERRACE_METRICS WHERE NAME = 'load_values_sorted'")[0][0])
+
+
+def fill_beside(db, more, order="", table="t"):
+    before = sorted_first(db)
+    run(db, f"INSERT INTO {table} {NAMES} {BESIDE.format(more=more)} {order}")
+    return sorted_first(db) - before
+
+
+@pytest.fixture
+def twin(db, engine, source):
+    """A table with rows, and InnoDB's of the same rows."""
+    made(db, engine)
+    run(db, "CREATE TABLE i LIKE t")
+    run(db, "ALTER TABLE i ENGINE=InnoDB")
+    for table in ("t", "i"):
+        run(db, f"INSERT INTO {table} {NAMES} SELECT * FROM source")
+        run(db, f"DELETE FROM {table} WHERE id BETWEEN 3000 AND 9000")
+
+
+def same(db):
+    """Both tables have the same rows, by each index."""
+    assert is_whole(db)
+    for key in ("PRIMARY", "k", "u", "c", "w"):
+        of = [run(db, f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS(',', id, k, u, c, j, v, w))) FROM {table} FORCE INDEX ({key})") for table in ("t", "i")]
+        assert of[0] == of[1], key
+    covering = [run(db, f"SELECT k, id FROM {table} FORCE INDEX (k) ORDER BY k, id LIMIT 3000") for table in ("t", "i")]
+    assert covering[0] == covering[1]
+
+
+@pytest.mark.parametrize("order", ["ORDER BY 1", "ORDER BY 1 DESC", "ORDER BY 2, 1"])
+def test_many_rows_come_beside_others_whatever_the_order(db, engine, twin, others, order):
+    other = others()
+    run(other, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    before = count(other)
+    run(db, "BEGIN")
+    # Four indexes of which entries are sorted, and the rows that are not in order; the first thousand come one by one.
+    sorted_now = fill_beside(db, 1000000, order)
+    assert sorted_now >= 4 * (ROWS - 1000) * 0.9 and (sorted_now > 4.5 * (ROWS - 1000)) == (order != "ORDER BY 1")
+    assert count(db) == before + ROWS and count(others()) == before
+    run(db, "SAVEPOINT a")
+    assert fill_beside(db, 2000000, order) > 0
+    run(db, "UPDATE t SET k = k + 1, c = 'changed' WHERE id > 2000000 AND id % 7 = 0")
+    run(db, "ROLLBACK TO a")
+    assert count(db) == before + ROWS
+    run(db, "DELETE FROM t WHERE id BETWEEN 1005000 AND 1006000")
+    run(db, "COMMIT")
+    assert count(other) == before
+    run(other, "COMMIT")
+    run(db, f"INSERT INTO i {NAMES} {BESIDE.format(more=1000000)}")
+    run(db, "DELETE FROM i WHERE id BETWEEN 1005000 AND 1006000")
+    # The rows that were deleted, once more.
+    for table in ("t", "i"):
+        run(db, f"INSERT INTO {table} {NAMES} SELECT * FROM source WHERE `seq` BETWEEN 3000 AND 9000 {order}")
+    same(db)
+
+
+def test_a_duplicate_beside_others_is_named_and_leaves_the_table_as_it_was(db, engine, twin):
+    for table in ("t", "i"):
+        # A row that is there, as the last one, and in the unique index.
+        rows = f"INSERT INTO {table} {NAMES} {BESIDE.format(more=1000000)}"
+        assert refused(db, f"{rows} UNION ALL SELECT 17, 1, NULL, '', ''") == (1062, "Duplicate entry '17' for key 'PRIMARY'")
+        assert refused(db, f"{rows} UNION ALL SELECT 5000000, 1, 17, '', ''") == (1062, "Duplicate entry '17' for key 'u'")
+        assert refused(db, f"{rows} UNION ALL SELECT 5000000, 1, 1000021, '', ''") == (1062, "Duplicate entry '1000021' for key 'u'")
+    before = sorted_first(db)
+    run(db, f"INSERT IGNORE INTO t {NAMES} SELECT * FROM source")
+    run(db, f"INSERT INTO t {NAMES} SELECT * FROM source ON DUPLICATE KEY UPDATE c = 'again'")
+    run(db, f"REPLACE INTO t {NAMES} SELECT * FROM source WHERE `seq` % 2")
+    assert sorted_first(db) == before, "what goes on after a duplicate goes row by row"
+    run(db, f"INSERT IGNORE INTO i {NAMES} SELECT * FROM source")
+    run(db, f"INSERT INTO i {NAMES} SELECT * FROM source ON DUPLICATE KEY UPDATE c = 'again'")
+    run(db, f"REPLACE INTO i {NAMES} SELECT * FROM source WHERE `seq` % 2")
+    same(db)
+
+
+def test_a_statement_beside_others_that_is_killed_or_fails_leaves_nothing(db, engine, twin, server):
+    number = run(db, "SELECT CONNECTION_ID()")[0][0]
+    killer = threading.Timer(0.7, lambda: run(server.connect(), f"KILL QUERY {number}"))
+    killer.start()
+    assert refused(db, f"INSERT INTO t {NAMES} {BESIDE.format(more=1000000)} WHERE SLEEP(IF(`seq` = 19000, 5, 0)) = 0")[0] in (1317, 1028)
+    killer.join()
+    same(db)
+    assert refused(db, f"INSERT INTO t {NAMES} SELECT IF(`seq` = 19999, POW(10, 20), `seq` + 1000000), 1, NULL, '', '' FROM source ORDER BY `seq`")[0] in (1264, 1690)
+    same(db)
+
+
+def test_a_lock_in_the_way_of_entries_is_waited_for_in_the_end(db, engine, twin, others):
+    other = others()
+    run(other, "BEGIN")
+    assert run(other, "SELECT id FROM t FORCE INDEX (k) WHERE k = 77 FOR UPDATE")
+    run(db, "SET terrace_lock_wait_timeout_ms = 100")
+    assert refused(db, f"INSERT INTO t {NAMES} {BESIDE.format(more=1000000)}")[0] == 1205
+    assert count(db) == count(other)
+    run(other, "ROLLBACK")
+    assert fill_beside(db, 1000000) > 0
+    run(db, f"INSERT INTO i {NAMES} {BESIDE.format(more=1000000)}")
+    same(db)
+
+
+def test_load_data_into_a_table_with_rows_and_partitions(db, engine, shared_directory):
+    path = os.path.join(shared_directory, "rows")
+    with open(path, "w") as file:
+        file.writelines(f"{n * 7919 % 100003}\t{n % 100}\t{'x' * 50}{n}\n" for n in range(1, ROWS + 1))
+    os.chmod(path, 0o644)
+    for parts in ("", "PARTITION BY HASH (id) PARTITIONS 5"):
+        run(db, f"CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, k INT, c VARCHAR(100), KEY k (k), KEY c (c)) ENGINE={engine} {parts}")
+        run(db, "INSERT INTO t SELECT 1000000 + seq, 1, 'old' FROM seq_1_to_2000")
+        before = sorted_first(db)
+        run(db, f"LOAD DATA INFILE '{path}' INTO TABLE t")
+        assert sorted_first(db) > before + ROWS and is_whole(db)
+        assert run(db, "SELECT COUNT(*), SUM(k) FROM t FORCE INDEX (k) WHERE k < 50 AND c != 'old'") == [(ROWS // 2, 24.5 * ROWS // 2)]
+        assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (c) WHERE c LIKE 'x%'") == [(ROWS,)]
+        assert refused(db, f"LOAD DATA INFILE '{path}' INTO TABLE t")[0] == 1062
+        assert run(db, "SELECT COUNT(*) FROM t") == [(ROWS + 2000,)]
+    run(db, f"CREATE TABLE h (a INT, b VARCHAR(100), KEY a (a)) ENGINE={engine}")
+    for turn in (1, 2, 3):
+        run(db, "INSERT INTO h SELECT id % 1000, c FROM t")
+        assert run(db, "SELECT COUNT(*) FROM h FORCE INDEX (a)") == [(turn * (ROWS + 2000),)] and is_whole(db, "h")
+
+
+def test_a_function_that_reads_the_table_sees_the_rows_that_came_before(db, engine, source):
+    """Whatever of them is sorted comes at once then."""
+    made(db, engine)
+    run(db, "CREATE TABLE i LIKE t")
+    run(db, "ALTER TABLE i ENGINE=InnoDB")
+    for table in ("t", "i"):
+        run(db, f"INSERT INTO {table} {NAMES} SELECT * FROM source WHERE `seq` <= 100")
+        run(db, f"CREATE FUNCTION rows_of_{table}() RETURNS INT READS SQL DATA RETURN (SELECT COUNT(*) FROM {table} FORCE INDEX (k))")
+        run(db, f"INSERT INTO {table} {NAMES} SELECT `seq`, IF(`seq` = 4000, rows_of_{table}(), 3), NULL, '', '' FROM source WHERE `seq` BETWEEN 101 AND 5000 ORDER BY `seq`")
+    same(db)
+
+
+def test_the_binary_log_has_rows_that_came_beside_others(shared_directory):
+    server = private(["--terrace-memory=33554432", *binlog_options(shared_directory)])
+    try:
+        db = server.connect()
+        run(db, "CREATE DATABASE d")
+        db.select_db("d")
+        made(db, "Terrace")
+        for first in (1, 5001):
+            rows = SELECT.format(rows=5000).replace("SELECT seq,", f"SELECT seq * 7 % 5000 + {first},").replace("IF(seq % 50, seq, NULL)", "NULL")
+            run(db, f"INSERT INTO t {NAMES} {rows}")
+        run(db, "BEGIN")
+        run(db, f"INSERT INTO t {NAMES} SELECT id + 100000, k, NULL, c, j FROM t")
+        run(db, "ROLLBACK")
+        refused(db, f"INSERT INTO t {NAMES} SELECT id + 100000, k, NULL, c, j FROM t UNION ALL SELECT 5, 1, NULL, '', ''")
+        expected = contents(db, ["t"])
+        assert len(expected["t"]) == 10000
+        assert replayed(shared_directory, "d", ["t"]) == expected
+    finally:
+        end(server)
+
+
+def test_killed_in_mid_load_the_server_comes_back_with_the_rows_that_were_there(own_server):
+    db = own_server.connect()
+    run(db, "CREATE DATABASE d")
+    db.select_db("d")
+    made(db, "Terrace")
+    run(db, f"INSERT INTO t {NAMES} {SELECT.format(rows=5000)}")
+    had = 5000
+    for turn, seconds in enumerate((0.5, 1.5, 3.0), 1):
+        more = SELECT.format(rows=200000).replace("SELECT seq,", f"SELECT seq * 7919 % 200003 + {turn}000000,").replace("IF(seq % 50, seq, NULL)", "NULL")
+
+        def load():
+            try:
+                run(db, f"INSERT INTO t {NAMES} {more}")
+            except pymysql.err.Error:
+                pass
+        running = threading.Thread(target=load)
+        running.start()
+        time.sleep(seconds)
+        own_server.kill9()
+        running.join()
+        code, report = own_server.check()
+        assert code == 0, report
+        own_server.start()
+        db = own_server.connect(database="d")
+        assert count(db) in (had, had + 200000) and is_whole(db)
+        had = count(db)
     own_server.stop()
     code, report = own_server.check()
     assert code == 0 and report["leaked"]["count"] == 0, report

@@ -26,6 +26,8 @@ pub struct TxnCounters {
     pub committed: AtomicU64,
     pub rolled_back: AtomicU64,
     pub purged: AtomicU64,
+    /// Rows and entries that loads have sorted before they inserted them beside others.
+    pub sorted: AtomicU64,
 }
 
 pub struct Core {

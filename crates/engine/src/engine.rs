@@ -396,6 +396,7 @@ impl Engine {
             ("transactions_committed", get(&core.counters.committed)),
             ("transactions_rolled_back", get(&core.counters.rolled_back)),
             ("purge_transactions", get(&core.counters.purged)),
+            ("load_values_sorted", get(&core.counters.sorted)),
             ("history_length", history_length),
             ("purge_lag", purge_lag),
             ("slot_writer_waits", get(&core.pace.waits)),

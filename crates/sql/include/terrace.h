@@ -1121,11 +1121,14 @@ int32_t terrace_load_begin(const terrace_engine *engine,
 // Begins to fill a table within a transaction, as if `terrace_row_insert` were called for each row: others may use the table
 // meanwhile, and see nothing of it before the commit; the transaction itself sees the rows from `terrace_load_finish` on.
 // If a call fails, the statement is to be rolled back, after `terrace_load_close`. `share`: how many loads of the statement
-// there may be, as of partitions. `TERRACE_INVALID`: the table is not empty, or is indexed anew; insert row by row.
+// there may be, as of partitions. `TERRACE_INVALID`: the table is not empty, or is indexed anew; insert row by row. `beside`: the
+// table may have rows; then rows that come in the order of their keys are inserted at once, all others, and all entries, are sorted
+// and come in the end.
 int32_t terrace_load_begin_within(const terrace_engine *engine,
                                   const terrace_table *table,
                                   const terrace_txn *txn,
                                   size_t share,
+                                  bool beside,
                                   terrace_load **out);
 
 // Takes a row with its entries in all indexes, as `terrace_row_insert` does. `TERRACE_DUPLICATE` may come here or in the end.

@@ -42,7 +42,9 @@ pub unsafe extern "C" fn terrace_load_begin(
 /// Begins to fill a table within a transaction, as if `terrace_row_insert` were called for each row: others may use the table
 /// meanwhile, and see nothing of it before the commit; the transaction itself sees the rows from `terrace_load_finish` on.
 /// If a call fails, the statement is to be rolled back, after `terrace_load_close`. `share`: how many loads of the statement
-/// there may be, as of partitions. `TERRACE_INVALID`: the table is not empty, or is indexed anew; insert row by row.
+/// there may be, as of partitions. `TERRACE_INVALID`: the table is not empty, or is indexed anew; insert row by row. `beside`: the
+/// table may have rows; then rows that come in the order of their keys are inserted at once, all others, and all entries, are sorted
+/// and come in the end.
 ///
 /// # Safety
 /// `engine`, `table` and `txn` are open, `out` is valid.
@@ -52,12 +54,16 @@ pub unsafe extern "C" fn terrace_load_begin_within(
     table: *const TerraceTable,
     txn: *const TerraceTxn,
     share: usize,
+    beside: bool,
     out: *mut *mut TerraceLoad,
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         let (engine, table, txn) = unsafe { (&*engine, &*table, &*txn) };
-        let load = engine.engine.load_within(&table.table, &txn.txn, share)?;
+        let load = match beside {
+            true => engine.engine.load_beside(&table.table, &txn.txn, share)?,
+            false => engine.engine.load_within(&table.table, &txn.txn, share)?,
+        };
         // SAFETY: the caller's promise.
         unsafe { *out = Box::into_raw(Box::new(TerraceLoad { load, buffer: Vec::new() })) };
         Ok(Code::Ok)

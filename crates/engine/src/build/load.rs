@@ -2,11 +2,13 @@
 //!
 //! Alone, as ALTER by copy does: nobody else knows of the table. If it is not brought to its end, the table is to be
 //! dropped. Or in a transaction, as LOAD DATA does: others may use the table meanwhile, and see nothing of it before the
-//! commit; see `within`.
+//! commit; see `within`. Or in a transaction into a table that has rows: nothing is built, but what does not come in order is
+//! sorted before it is inserted; see `beside`.
 //!
 //! Each tree begins with a sort. If that is full and all came in order, the tree is built of what there is and of what
 //! goes on in order; what comes out of order after that is sorted apart, and put one by one in the end.
 
+mod beside;
 mod early;
 mod within;
 
@@ -40,11 +42,26 @@ struct Maker {
     core: Arc<Core>,
     table: Arc<Table>,
     owner: Arc<Txn>,
-    /// The rows are the owner's; else everybody's.
-    within: bool,
+    kind: Kind,
+}
+
+/// What is filled, and whose the rows are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A table that nobody else knows of: the rows are everybody's.
+    Alone,
+    /// An empty table; the rows are the owner's.
+    Within,
+    /// A table that has rows; the owner's come beside them.
+    Beside,
 }
 
 impl Maker {
+    /// Whether the rows are the owner's.
+    fn within(&self) -> bool {
+        self.kind != Kind::Alone
+    }
+
     fn bulk(&self, tree: &Arc<Tree>, numbers: Box<dyn Numbers>) -> Bulk<Arc<Tree>> {
         Bulk::new(tree.clone(), self.core.build(numbers, Urgency::Normal))
     }
@@ -73,6 +90,9 @@ struct Stage {
 impl Stage {
     fn push(&mut self, key: &[u8], unique: Option<usize>, value: &[u8]) -> Result<()> {
         check_sizes(key, row::HEAD - row::head_len(value) + value.len())?;
+        if self.maker.kind == Kind::Beside {
+            return self.push_beside(key, unique, value);
+        }
         let index = self.index;
         let above = key > &self.last[..];
         if self.bulk.is_none() {
@@ -104,7 +124,7 @@ impl Stage {
     /// transaction may have to come back to it.
     fn builds_early(&self) -> bool {
         let def = self.maker.table.def();
-        !self.maker.within || self.index == 0 || def.indexes.get(self.index).is_some_and(|def| !def.unique)
+        !self.maker.within() || self.index == 0 || def.indexes.get(self.index).is_some_and(|def| !def.unique)
     }
 
     /// Appends to the tree under construction. In a transaction, the value becomes the transaction's.
@@ -124,7 +144,7 @@ impl Stage {
 
     fn begin(&mut self) -> Result<()> {
         let maker = self.maker.clone();
-        let numbers: Box<dyn Numbers> = if maker.within {
+        let numbers: Box<dyn Numbers> = if maker.within() {
             let filling = self.filling.insert(maker.owner.fill(&maker.table, self.index)?);
             filling.numbers()
         } else {
@@ -193,7 +213,7 @@ pub struct Load {
 impl Engine {
     /// Begins to fill the table. [`Error::Invalid`] if it is not empty.
     pub fn load(&self, table: &Arc<Table>, owner: &Arc<Txn>) -> Result<Load> {
-        self.begin_load(table, owner, false, 1)
+        self.begin_load(table, owner, Kind::Alone, 1)
     }
 
     /// Begins to fill the table with rows that are `txn`'s. Others may use it meanwhile; if they put rows into it, or it is
@@ -204,19 +224,29 @@ impl Engine {
         if table.watch().is_some() {
             return Err(Error::Invalid("an index of the table is being built".into()));
         }
-        self.begin_load(table, txn, true, share.max(1))
+        self.begin_load(table, txn, Kind::Within, share.max(1))
     }
 
-    fn begin_load(&self, table: &Arc<Table>, owner: &Arc<Txn>, within: bool, share: usize) -> Result<Load> {
+    /// Begins to put many rows, `txn`'s, into a table that has rows, as [`Engine::load_within`] does into an empty one: those
+    /// whose keys do not come in order, and all entries of secondary indexes, are there when [`Load::finish`] has returned.
+    /// [`Error::Invalid`] if it is not to be begun: an index of the table is being built.
+    pub fn load_beside(&self, table: &Arc<Table>, txn: &Arc<Txn>, share: usize) -> Result<Load> {
+        if table.watch().is_some() {
+            return Err(Error::Invalid("an index of the table is being built".into()));
+        }
+        self.begin_load(table, txn, Kind::Beside, share.max(1))
+    }
+
+    fn begin_load(&self, table: &Arc<Table>, owner: &Arc<Txn>, kind: Kind, share: usize) -> Result<Load> {
         let core = self.core_of_table(table);
         let owner = owner.side(table).unwrap_or(owner);
         let spill = Spill::new(core.storage.volume.clone());
         let trees = table.trees();
         let budget = sort_budget(core, trees.len() * share);
         let (table, owner) = (table.clone(), owner.clone());
-        let maker = Arc::new(Maker { core: core.clone(), table, owner, within });
+        let maker = Arc::new(Maker { core: core.clone(), table, owner, kind });
         let stage = |(index, tree): (usize, &Arc<Tree>)| {
-            if !tree.is_empty()? {
+            if kind != Kind::Beside && !tree.is_empty()? {
                 return Err(Error::Invalid("the table is not empty".into()));
             }
             Ok(Stage {
@@ -235,7 +265,7 @@ impl Engine {
             })
         };
         let stages = trees.iter().enumerate().map(stage).collect::<Result<_>>()?;
-        let early = within.then(Early::default);
+        let early = (kind == Kind::Within).then(Early::default);
         Ok(Load { maker, stages, early, unwritten: Vec::new(), rows: 0, duplicate: Default::default() })
     }
 }
@@ -250,7 +280,7 @@ impl Load {
             Some(_) => self.add_early(key, row, entries),
             None => self.add_noted(key, row, entries),
         };
-        if added.is_err() && self.maker.within {
+        if added.is_err() && self.maker.within() {
             self.give_up();
         }
         added
@@ -277,7 +307,7 @@ impl Load {
             return Err(Error::Invalid("the table is filled already".into()));
         };
         let (maker, unwritten) = (&self.maker, &mut self.unwritten);
-        let (flags, rest) = lay_out(row, key.len(), &mut |bytes| match maker.within {
+        let (flags, rest) = lay_out(row, key.len(), &mut |bytes| match maker.within() {
             true => maker.owner.write_large_of_load(&maker.table, bytes),
             false => {
                 let past = maker.core.passes_by_log(bytes.len());
@@ -308,7 +338,7 @@ impl Load {
         let owner = self.maker.owner.clone();
         let _scope = owner.cancellable();
         let mut steps = Steps::new(self.stages.iter().map(|stage| stage.sort.entries()).sum(), tell);
-        if self.maker.within { self.finish_within(&mut steps) } else { self.finish_alone(&mut steps) }
+        if self.maker.within() { self.finish_within(&mut steps) } else { self.finish_alone(&mut steps) }
     }
 
     fn finish_alone(&mut self, steps: &mut Steps<'_>) -> Result<()> {

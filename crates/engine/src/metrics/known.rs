@@ -158,6 +158,11 @@ const TRANSACTIONS: &[Line] = &[
     ("read_views", Gauge, "read views that are open"),
     ("history_length", Gauge, "committed transactions whose undo is kept"),
     ("purge_transactions", Counter, "transactions whose undo was purged"),
+    (
+        "load_values_sorted",
+        Counter,
+        "rows and index entries that statements of many rows sorted before they inserted them beside others",
+    ),
     ("purge_lag", Gauge, "undo records that purge is behind"),
     ("purge_writer_waits", Counter, "waits of writers while purge is behind"),
     ("purge_writer_wait_microseconds", Counter, "how long they took"),

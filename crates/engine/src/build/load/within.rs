@@ -9,7 +9,7 @@
 //! has published, are the statement's to roll back.
 
 use super::early::ROWS_MIN;
-use super::{Load, Maker, Stage, Twice, each};
+use super::{Kind, Load, Maker, Stage, Twice, each};
 use crate::btree::Tree;
 use crate::btree::bulk::Whole;
 use crate::build::sort::Sorted;
@@ -17,6 +17,7 @@ use crate::build::steps::Steps;
 use crate::error::{Error, Result};
 use crate::txn::fill::Filling;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// One tree in the end.
 struct Part {
@@ -79,9 +80,16 @@ impl Load {
             return Ok(());
         }
         let has_begun = self.stages.iter().any(|stage| stage.bulk.is_some() || stage.sort.runs() > 0);
-        let is_empty =
-            self.stages.iter().try_fold(true, |all, stage| Ok::<_, Error>(all && stage.tree.is_empty()?))?;
-        let builds = is_empty && (has_begun || self.rows >= ROWS_MIN as u64);
+        let may_build = self.maker.kind == Kind::Within && (has_begun || self.rows >= ROWS_MIN as u64);
+        let builds = may_build
+            && self
+                .stages
+                .iter()
+                .try_fold(true, |all, stage| Ok::<_, Error>(all && stage.tree.is_empty()?))?;
+        if self.maker.kind == Kind::Beside {
+            let sorted = self.stages.iter().map(|stage| stage.sort.entries()).sum();
+            self.maker.core.counters.sorted.fetch_add(sorted, Ordering::Relaxed);
+        }
         let mut parts: Vec<Part> = Vec::new();
         let done = (|| {
             for index in 0..self.stages.len() {
@@ -173,6 +181,10 @@ impl Load {
         let Maker { table, owner, .. } = &*self.maker.clone();
         for index in 0..parts.len() {
             let part = &mut parts[index];
+            if self.maker.inserts_together(index) && part.whole.is_none() {
+                self.maker.insert_together(index, &mut part.sorted, steps)?;
+                continue;
+            }
             let mut twice: Twice = None;
             let mut insert = |key: &[u8], unique: Option<usize>, value: &[u8]| {
                 steps.one()?;
@@ -211,7 +223,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        if self.maker.within {
+        if self.maker.within() {
             self.give_up();
         }
     }

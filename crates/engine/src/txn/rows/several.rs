@@ -57,6 +57,41 @@ impl Txn {
         })
     }
 
+    /// Inserts entries as a load has sorted them: keys that ascend, each with its value behind it, of such lengths. None of them must be
+    /// unique. On an error none is inserted.
+    pub(crate) fn insert_sorted_entries(
+        &self,
+        table: &Table,
+        index: usize,
+        mut bytes: &[u8],
+        lens: &[(usize, usize)],
+    ) -> Result<()> {
+        let (mut wanted, mut rests) = (Vec::with_capacity(lens.len()), Vec::with_capacity(lens.len()));
+        for (key_len, value_len) in lens {
+            let (key, after) = bytes.split_at(*key_len);
+            let (value, after) = after.split_at(*value_len);
+            bytes = after;
+            let Some((_, rest)) = Head::decode(value) else {
+                return Err(Error::Corrupt("a value without a head".into()));
+            };
+            wanted.push(self::wanted(key, Some(rest)));
+            rests.push(rest);
+        }
+        self.row_operation(table, |state| {
+            rests.iter().skip(1).for_each(|_| self.pay(state, table));
+            let mut past = false;
+            let done = self.change_several(state, table, index, &wanted, |number, old| {
+                past |= old.is_some();
+                match old {
+                    Some((head, _)) if !head.deleted() => Err(Error::Duplicate { index }),
+                    _ => Ok(Act::Put(0, rests[number])),
+                }
+            });
+            state.has_past |= past;
+            done
+        })
+    }
+
     fn change_sorted_rows(&self, state: &mut State, table: &Table, changes: &[KeyChange<'_>]) -> Result<()> {
         let is_large = |change: &KeyChange<'_>| {
             change.put.is_some_and(|row| row.len() + row::HEAD > max_inline_value(change.key.len()))

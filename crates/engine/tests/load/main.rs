@@ -1,6 +1,8 @@
 //! A table is filled in bulk within a transaction: what others see of it and when, what becomes of it when the
 //! transaction goes back, what others do beside it; and crashed at each I/O step in turn.
 
+mod beside;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -446,6 +448,18 @@ fn who_keeps_a_part_of_the_table_free_of_rows_is_waited_for_without_spinning() {
 
 // --- crashes -------------------------------------------------------------------------------------
 
+fn is_sound(disk: &Arc<SimDisk>, step: u64, when: &str, leaks: bool) {
+    let look = Look::open(disk.clone(), None).unwrap_or_else(|e| panic!("step {step}: {e}"));
+    let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+    assert!(
+        report.verdict() == Verdict::Sound && (!leaks || report.leaked.count == 0),
+        "step {step} {when}: {:?} {:?} {:?}",
+        report.faults,
+        report.leaked,
+        report.unchecked
+    );
+}
+
 struct Run {
     sim: SimWorld,
     disk: Arc<SimDisk>,
@@ -498,19 +512,8 @@ impl Run {
         self.sim.sched.drop_workers();
         self.disk.crash();
         self.sim.power_on();
-        let sound = |what: &str, leaks: bool| {
-            let look = Look::open(self.disk.clone(), None).unwrap_or_else(|e| panic!("step {step}: {e}"));
-            let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
-            assert!(
-                report.verdict() == Verdict::Sound && (!leaks || report.leaked.count == 0),
-                "step {step} {what}: {:?} {:?} {:?}",
-                report.faults,
-                report.leaked,
-                report.unchecked
-            );
-        };
         if self.disk.exists("superblock").unwrap() {
-            sound("after the crash", false);
+            is_sound(&self.disk, step, "after the crash", false);
         }
         let engine = open(&self.sim, &self.disk).unwrap_or_else(|e| panic!("step {step}: open: {e}"));
         self.sim.sched.run_some(20_000);
@@ -536,7 +539,7 @@ impl Run {
         self.sim.sched.run_some(5000);
         engine.shutdown().unwrap();
         drop(engine);
-        sound("in the end", true);
+        is_sound(&self.disk, step, "in the end", true);
     }
 }
 

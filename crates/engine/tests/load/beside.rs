@@ -1,0 +1,354 @@
+//! Rows that are loaded into a table that has rows: what others see, what becomes of them, and crashed at each I/O step in turn.
+
+use super::*;
+
+/// As `fill`, beside the rows of `model`, which has the load's, too, if it succeeds.
+fn load_beside(
+    engine: &Arc<Engine>,
+    table: &Arc<Table>,
+    txn: &Arc<Txn>,
+    keys: impl IntoIterator<Item = u64>,
+    model: &mut Model,
+) -> Result<(), Error> {
+    txn.statement_begin();
+    let mut load = engine.load_beside(table, txn, 1)?;
+    let mut more = Model::new();
+    let done = keys.into_iter().try_for_each(|key| {
+        let row = row(key, 4);
+        add(&mut load, key, &row)?;
+        more.insert(key, row);
+        Ok(())
+    });
+    let done = done.and_then(|()| load.finish());
+    drop(load);
+    if let Err(error) = done {
+        txn.statement_rollback()?;
+        return Err(error);
+    }
+    model.extend(more);
+    Ok(())
+}
+
+/// A table with rows of keys that are divisible by 4, of which some are deleted again: `model` has the others.
+fn table_with_rows(engine: &Arc<Engine>, name: &str, count: u64) -> (Arc<Table>, Model) {
+    let table = make(engine, name).unwrap();
+    let txn = begin(engine);
+    let mut model = Model::new();
+    for key in (0..count).map(|n| n * 4) {
+        insert(&txn, &table, key, &row(key, 1)).unwrap();
+        model.insert(key, row(key, 1));
+    }
+    txn.commit().unwrap().wait().unwrap();
+    (table, model)
+}
+
+/// Orders in which rows come, of which none is divisible by 4 and all differ: up, down, up and then not, scattered, few, none.
+fn orders() -> Vec<(&'static str, Vec<u64>)> {
+    let number = |n: u64| n / 3 * 4 + n % 3 + 1;
+    let scattered = |n: u64| number(n * 7919 % 12_000);
+    vec![
+        ("db/up", (0..12_000).map(number).collect()),
+        ("db/down", (0..12_000).rev().map(number).collect()),
+        ("db/late", (0..6000).map(|n| number(n * 2)).chain((0..6000).map(|n| number(n * 2 + 1))).collect()),
+        ("db/scattered", (0..12_000).map(scattered).collect()),
+        ("db/few", (0..300).rev().map(number).collect()),
+        ("db/none", Vec::new()),
+    ]
+}
+
+fn delete_some(engine: &Engine, table: &Table, model: &mut Model, keys: &[u64]) {
+    let txn = begin(engine);
+    for key in keys {
+        delete(&txn, table, *key, &model.remove(key).unwrap()).unwrap();
+    }
+    txn.commit().unwrap().wait().unwrap();
+}
+
+#[test]
+fn rows_come_beside_those_that_are_there_in_any_order_and_others_see_them_with_the_commit() {
+    let sim = SimWorld::new(11);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    for (name, keys) in orders() {
+        let (table, mut model) = table_with_rows(&engine, name, 2000);
+        let old = begin(&engine);
+        old.open_view();
+        let before = model.clone();
+        let sorted = || engine.core().counters.sorted.load(Ordering::Relaxed);
+        let (txn, sorted_before) = (begin(&engine), sorted());
+        load_beside(&engine, &table, &txn, keys.clone(), &mut model).unwrap();
+        // All entries are sorted, and the rows that do not come in order.
+        let out_of_order = match name {
+            "db/up" | "db/none" => 0,
+            "db/late" => 5990,
+            _ => keys.len() as u64 - 20,
+        };
+        let expected = (INDEXES.len() - 1) as u64 * keys.len() as u64 + out_of_order;
+        assert!((expected..expected + 20).contains(&(sorted() - sorted_before)), "{name}");
+        sees(&table, &txn, &model);
+        sees(&table, &old, &before);
+        sees(&table, &begin(&engine), &before);
+        if let Some(key) = keys.last() {
+            let locked = begin(&engine).get(&table, &key.to_be_bytes(), Lock::Exclusive, &mut Vec::new());
+            assert!(matches!(locked, Err(Error::LockTimeout)), "{name}: {locked:?}");
+        }
+        txn.commit().unwrap().wait().unwrap();
+        sees(&table, &old, &before);
+        check_all(&engine, &table, &model);
+    }
+    assert!(engine.core().storage.pages.pool().lent_for(terrace_tier::pool::Purpose::Sorts) == 0);
+    close(engine, &sim, &disk);
+}
+
+#[test]
+fn what_goes_back_leaves_the_rows_that_were_there() {
+    let sim = SimWorld::new(12);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    for (name, keys) in orders() {
+        let (table, model) = table_with_rows(&engine, name, 1000);
+        // The transaction; a savepoint and once more; a load that is left half way, and one that is cancelled.
+        let txn = begin(&engine);
+        load_beside(&engine, &table, &txn, keys.clone(), &mut model.clone()).unwrap();
+        txn.rollback().unwrap();
+        check_all(&engine, &table, &model);
+        let txn = begin(&engine);
+        let savepoint = txn.savepoint();
+        load_beside(&engine, &table, &txn, keys.clone(), &mut model.clone()).unwrap();
+        txn.rollback_to(savepoint).unwrap();
+        sees(&table, &txn, &model);
+        let mut more = model.clone();
+        load_beside(&engine, &table, &txn, keys.clone(), &mut more).unwrap();
+        sees(&table, &txn, &more);
+        txn.rollback().unwrap();
+        for cancelled in [false, true] {
+            let txn = begin(&engine);
+            let mut load = engine.load_beside(&table, &txn, 1).unwrap();
+            keys.iter().for_each(|key| add(&mut load, *key, &row(*key, 4)).unwrap());
+            if cancelled {
+                txn.cancel_handle().cancel();
+                assert!(
+                    load.finish().is_err() || keys.len() < 1024,
+                    "{name}: all is there though it was cancelled"
+                );
+            }
+            drop(load);
+            txn.statement_rollback().unwrap();
+            txn.commit().unwrap().wait().unwrap();
+            check_all(&engine, &table, &model);
+        }
+    }
+    close(engine, &sim, &disk);
+}
+
+#[test]
+fn a_key_that_is_there_or_comes_twice_is_found_with_its_row() {
+    let sim = SimWorld::new(13);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let odd = |n: u64| (0..n).map(|n| n * 2 + 1);
+    // Of the rows: one that is there, in order and out of it, one that came in order, one that came out of it.
+    let orders: [(&str, Vec<u64>, u64); 4] = [
+        ("db/there", odd(4000).chain([8004]).collect(), 8004),
+        ("db/there_late", odd(4000).chain([404]).collect(), 404),
+        ("db/in_order", odd(4000).chain([1001]).collect(), 1001),
+        ("db/late", odd(4000).chain([1002, 1006, 1002]).collect(), 1002),
+    ];
+    for (name, keys, twice) in orders {
+        let (table, model) = table_with_rows(&engine, name, 2500);
+        let txn = begin(&engine);
+        let mut load = engine.load_beside(&table, &txn, 1).unwrap();
+        let added = keys.iter().try_for_each(|key| add(&mut load, *key, &row(*key, 4)));
+        let failed = added.and_then(|()| load.finish());
+        assert!(matches!(failed, Err(Error::Duplicate { index: 0 })), "{name}: {failed:?}");
+        let (key, found) = load.duplicate();
+        assert!(key == twice.to_be_bytes() && found == row(twice, 4), "{name}: another row: {key:?}");
+        drop(load);
+        txn.statement_rollback().unwrap();
+        txn.commit().unwrap().wait().unwrap();
+        check_all(&engine, &table, &model);
+    }
+    // In the unique index: what row 3 has, which came before, and what row 400 has, which is there.
+    for (name, other) in [("db/unique", 3), ("db/unique_there", 400)] {
+        let (table, model) = table_with_rows(&engine, name, 2500);
+        let txn = begin(&engine);
+        let mut load = engine.load_beside(&table, &txn, 1).unwrap();
+        let mut of = |key: u64| {
+            let mut row = row(key, 4);
+            if key == 6001 {
+                row[..4].copy_from_slice(&row_start(other));
+            }
+            add(&mut load, key, &row)
+        };
+        let failed = odd(4000).try_for_each(&mut of).and_then(|()| load.finish());
+        assert!(matches!(failed, Err(Error::Duplicate { index: 3 })), "{failed:?}");
+        let (key, found) = load.duplicate();
+        assert!(
+            key == 6001u64.to_be_bytes() && found[..4] == row_start(other),
+            "{name}: another row: {key:?}"
+        );
+        drop(load);
+        txn.statement_rollback().unwrap();
+        txn.commit().unwrap().wait().unwrap();
+        check_all(&engine, &table, &model);
+    }
+    close(engine, &sim, &disk);
+}
+
+#[test]
+fn an_older_view_keeps_what_it_saw_of_rows_that_come_again() {
+    let sim = SimWorld::new(14);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let (table, mut model) = table_with_rows(&engine, "db/t", 2000);
+    let old = begin(&engine);
+    old.open_view();
+    let before = model.clone();
+    let again: Vec<u64> = (200..1600).map(|n| n * 4).collect();
+    delete_some(&engine, &table, &mut model, &again);
+    let txn = begin(&engine);
+    load_beside(&engine, &table, &txn, again.into_iter().rev(), &mut model).unwrap();
+    txn.commit().unwrap().wait().unwrap();
+    let more = begin(&engine);
+    // Undo that nobody needs is somebody else's room by now.
+    load_beside(&engine, &table, &more, (0..4000).map(|n| 20_001 + 2 * n), &mut model).unwrap();
+    more.commit().unwrap().wait().unwrap();
+    for _ in 0..20 {
+        sim.clock.advance(10_000_000);
+        sim.sched.run_some(500);
+    }
+    sees(&table, &old, &before);
+    check_all(&engine, &table, &model);
+    drop((table, old, txn, more));
+    close(engine, &sim, &disk);
+}
+
+#[test]
+fn others_who_keep_gaps_of_an_index_are_waited_for_in_the_end() {
+    let sim = SimWorld::new(15);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let (table, mut model) = table_with_rows(&engine, "db/t", 1000);
+    let reader = begin(&engine);
+    // All of the index `near`, gaps and entries.
+    let mut cursor = reader.cursor(&table, 2, Lock::Shared, Access::Normal).unwrap();
+    let mut valid = cursor.seek(&[], Seek::First).unwrap();
+    while valid {
+        valid = cursor.next().unwrap();
+    }
+    drop(cursor);
+    let txn = begin(&engine);
+    let keys = || (0..3000).map(|n| 10_001 + n);
+    let failed = load_beside(&engine, &table, &txn, keys(), &mut model);
+    assert!(matches!(failed, Err(Error::LockTimeout)), "{failed:?}");
+    sees(&table, &txn, &model);
+    reader.rollback().unwrap();
+    load_beside(&engine, &table, &txn, keys(), &mut model).unwrap();
+    txn.commit().unwrap().wait().unwrap();
+    check_all(&engine, &table, &model);
+    drop((table, txn, reader));
+    close(engine, &sim, &disk);
+}
+
+// --- crashes -------------------------------------------------------------------------------------
+
+struct Run {
+    sim: SimWorld,
+    disk: Arc<SimDisk>,
+    /// What may be in the table: what was acknowledged, or is in doubt.
+    may: Vec<Model>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        terrace_engine::planted::SHORTENED_AT_ONCE.set(true);
+        let sim = SimWorld::new(seed);
+        let disk = sim.disk("volume");
+        Run { sim, disk, may: vec![Model::new()] }
+    }
+
+    fn work(&mut self) -> Result<(), Error> {
+        let engine = open(&self.sim, &self.disk)?;
+        let table = make(&engine, "db/t")?;
+        let txn = begin(&engine);
+        let mut model = fill(&engine, &table, &txn, (0..1500).map(|n| n * 4))?;
+        self.may.push(model.clone());
+        txn.commit()?.wait()?;
+        self.may.remove(0);
+        engine.core().storage.checkpoint()?;
+        // One that goes back when it is there, one that is left in the middle, one that holds, beside rows that come and go.
+        let txn = begin(&engine);
+        load_beside(&engine, &table, &txn, (0..1500).map(|n| n * 4 + 1), &mut model.clone())?;
+        self.sim.sched.run_some(500);
+        txn.rollback()?;
+        let txn = begin(&engine);
+        let mut load = engine.load_beside(&table, &txn, 1)?;
+        (0..4000).rev().try_for_each(|key| add(&mut load, key * 4 + 2, &row(key, 3)))?;
+        self.sim.sched.run_some(500);
+        drop(load);
+        txn.statement_rollback()?;
+        txn.commit()?.wait()?;
+        let txn = begin(&engine);
+        for key in (100..200).map(|n| n * 4) {
+            delete(&txn, &table, key, &model.remove(&key).unwrap_or_default())?;
+        }
+        let scattered = (0..4001).map(|n| n * 37 % 4001 * 4 + 3);
+        load_beside(&engine, &table, &txn, scattered.chain((100..200).map(|n| n * 4)), &mut model)?;
+        self.sim.sched.run_some(500);
+        self.may.push(model.clone());
+        txn.commit()?.wait()?;
+        self.may = vec![model];
+        engine.core().storage.checkpoint()?;
+        engine.shutdown()
+    }
+
+    fn check(&self, step: u64) {
+        self.sim.sched.drop_workers();
+        self.disk.crash();
+        self.sim.power_on();
+        if self.disk.exists("superblock").unwrap() {
+            is_sound(&self.disk, step, "after the crash", false);
+        }
+        let engine = open(&self.sim, &self.disk).unwrap_or_else(|e| panic!("step {step}: open: {e}"));
+        self.sim.sched.run_some(20_000);
+        match engine.open_table("db/t") {
+            Ok(table) => {
+                let found = seen(&table, &begin(&engine), 0).unwrap();
+                assert!(self.may.contains(&found), "step {step}: {} rows are none of these", found.len());
+                check_all(&engine, &table, &found);
+                let (mut more, txn) = (found, begin(&engine));
+                load_beside(&engine, &table, &txn, (0..1200).map(|n| 100_000 - n), &mut more).unwrap();
+                txn.commit().unwrap().wait().unwrap();
+                check_all(&engine, &table, &more);
+            }
+            Err(Error::Absent(_)) => assert!(self.may[0] == Model::new(), "step {step}: the table is gone"),
+            Err(error) => panic!("step {step}: {error}"),
+        }
+        assert_eq!(engine.core().storage.map.faults(), Vec::<String>::new(), "step {step}");
+        self.sim.sched.run_some(5000);
+        engine.shutdown().unwrap();
+        drop(engine);
+        is_sound(&self.disk, step, "in the end", true);
+    }
+}
+
+/// `make test` takes some steps; `TERRACE_EVERY_STEP=1` all of them, `TERRACE_SEEDS` more orders of waits.
+#[test]
+fn a_crash_at_any_step_leaves_the_rows_that_were_there_or_those_and_the_loads() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
+    for seed in 60..60 + number("TERRACE_SEEDS").unwrap_or(1) {
+        let mut whole = Run::new(seed);
+        whole.work().unwrap();
+        let steps = whole.sim.steps();
+        assert!(steps > 50, "only {steps} steps");
+        let stride = if number("TERRACE_EVERY_STEP").is_some() { 1 } else { steps.div_ceil(40) };
+        println!("{steps} I/O steps, every {stride}");
+        for step in (1..=steps).step_by(stride as usize) {
+            let mut run = Run::new(seed);
+            run.sim.crash_at(step);
+            let _ = run.work();
+            assert!(run.sim.crashed(), "step {step}: the run is not the one that was counted");
+            run.check(step);
+        }
+    }
+}
