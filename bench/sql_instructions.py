@@ -88,15 +88,15 @@ def main():
     try:
         connection = server.connect()
         prepare(server, connection, files)
-        run(connection, "CREATE DATABASE memory_memory")
-        sysbench(server, "MEMORY", "prepare", "oltp_read_write")
         pid = open(os.path.join(directory, "pid")).read().strip()
         with open(f"/proc/{pid}/cmdline") as line:
             command = line.read().split("\0")[:-1]
         command[0], place = os.readlink(f"/proc/{pid}/exe"), os.readlink(f"/proc/{pid}/cwd")
         connection.close()
-    finally:
+        server.stop()
+    except BaseException:
         end(server)
+        raise
     figures, ratios = {}, {}
 
     def row(name, each, engines):
@@ -105,12 +105,11 @@ def main():
         figures[name] = counts
         print(f"{name:26}{ratios[name]:6.2f} of InnoDB's   " + "   ".join(f"{engine} {count:,.0f}" for engine, count in counts.items()), flush=True)
 
-    # MEMORY's tables are empty after a start: it is filled again under callgrind, uncounted.
+    # MEMORY's tables would be empty after a start: they are filled under callgrind, uncounted.
     counted = Counted(server, command, place)
     try:
         engines = ["Terrace", "InnoDB", "MEMORY"]
         if any(is_wanted(name) for name in FLOOR):
-            run(counted.connection, "DROP DATABASE memory_memory")
             run(counted.connection, "CREATE DATABASE memory_memory")
             sysbench(server, "MEMORY", "prepare", "oltp_point_select")
             run(counted.connection, "CREATE TABLE memory_memory.rows_ (id INT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, "
