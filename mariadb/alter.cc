@@ -33,7 +33,7 @@ const alter_table_operations INSTANT=
   ALTER_INDEX_ORDER | ALTER_CHANGE_INDEX_COMMENT | ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_COLUMN_DEFAULT |
   ALTER_COLUMN_OPTION | ALTER_COLUMN_COLUMN_FORMAT | ALTER_CHANGE_CREATE_OPTION | ALTER_DROP_CHECK_CONSTRAINT |
   ALTER_PARTITIONED | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_VIRTUAL_GCOL_EXPR | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
-  ALTER_COLUMN_INDEX_LENGTH | ALTER_COLUMN_UNVERSIONED;
+  ALTER_COLUMN_INDEX_LENGTH | ALTER_COLUMN_UNVERSIONED | ALTER_ADD_FOREIGN_KEY;
 const alter_table_operations BUILT= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 
 bool has_virtual_parts(const KEY *key)
@@ -197,7 +197,7 @@ bool ha_terrace::layouts_after(const ColumnChange &columns, TABLE *altered, RowL
 
 bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
-  if (refuse_options(ha_thd(), altered, table))
+  if (refuse_options(ha_thd(), altered, table) || refuse_foreign_keys(ha_thd()))
     return true;
   Context *context= new Context;
   if (!context)
@@ -276,10 +276,16 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     each.push_back(bytes_of(one));
   info->handler_ctx= all[0];
   const TableOptions options(altered);
-  const int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size(), options.get());
-  if (code == TERRACE_INVALID || code == TERRACE_TOO_LARGE)
+  int32_t code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size(), options.get());
+  // Nothing was changed: what the options say can't be.
+  const bool refused= code == TERRACE_INVALID || code == TERRACE_TOO_LARGE;
+  if (refused && !says_options(ha_thd()))
   {
-    // Nothing was changed: what the options say can't be.
+    warn_without_rules(ha_thd(), m_name);
+    code= terrace_alter_commit(engine, alters.data(), each.data(), alters.size(), nullptr);
+  }
+  else if (refused)
+  {
     my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", MYF(0), last_message().c_str());
     return true;
   }

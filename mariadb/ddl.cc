@@ -180,6 +180,37 @@ static bool declares_tables(THD *thd)
   return command == SQLCOM_CREATE_TABLE || command == SQLCOM_ALTER_TABLE;
 }
 
+bool refuse_foreign_keys(THD *thd)
+{
+  static const char what[]= "FOREIGN KEY constraints in Terrace tables";
+  List_iterator<Key> keys(thd->lex->alter_info.key_list);
+  while (Key *key= keys++)
+  {
+    if (key->type != Key::FOREIGN_KEY)
+      continue;
+    if (foreign_keys(thd) == FOREIGN_KEYS_REFUSED)
+    {
+      my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), what);
+      return true;
+    }
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_CHECK_NOT_IMPLEMENTED, ER_THD(thd, ER_CHECK_NOT_IMPLEMENTED), what);
+  }
+  return false;
+}
+
+/** The table, or partition, whose place one that is made by ALTER takes at the end; empty: there is none. */
+static std::string replaced_by(THD *thd, const std::string &name, const HA_CREATE_INFO *info)
+{
+  static const char NEW[]= "#TMP#";
+  const size_t mark= name.find(MARK), made= name.size() - MY_MIN(name.size(), sizeof NEW - 1);
+  if (mark != std::string::npos && !name.compare(made, std::string::npos, NEW))
+    return name.substr(0, made);
+  const TABLE_LIST *source= thd->lex->query_tables;
+  if (!(info->options & HA_CREATE_TMP_ALTER) || !source || !source->table)
+    return "";
+  return table_name(source->table->s->normalized_path.str) + (mark == std::string::npos ? "" : name.substr(mark));
+}
+
 /** What the server lets through and the engine doesn't do. */
 static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
@@ -187,20 +218,8 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
   const bool declares= declares_tables(thd);
   if (declares && refuse_options(thd, form, info->options & HA_CREATE_TMP_ALTER && source ? source->table : nullptr))
     return HA_WRONG_CREATE_OPTION;
-  List<Key> none;
-  List_iterator<Key> keys(declares ? thd->lex->alter_info.key_list : none);
-  while (Key *key= keys++)
-    if (key->type == Key::FOREIGN_KEY)
-    {
-      static const char what[]= "FOREIGN KEY constraints in Terrace tables";
-      if (foreign_keys(thd) == FOREIGN_KEYS_REFUSED)
-      {
-        my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), what);
-        return HA_ERR_UNSUPPORTED;
-      }
-      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_CHECK_NOT_IMPLEMENTED,
-                          ER_THD(thd, ER_CHECK_NOT_IMPLEMENTED), what);
-    }
+  if (declares && refuse_foreign_keys(thd))
+    return HA_ERR_UNSUPPORTED;
   if (info->used_fields & HA_CREATE_USED_ROW_FORMAT &&
       (info->row_type == ROW_TYPE_FIXED || info->row_type == ROW_TYPE_PAGE))
   {
@@ -270,9 +289,9 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   definition.temporary= temporary && temporary_tables_are_unlogged();
   terrace_table *table= nullptr;
   int32_t code= terrace_table_create(engine, &definition, &table);
-  const bool without_rules= !code && TableOptions(form).apply(engine_name);
-  if (without_rules && !declares_tables(thd))
-    sql_print_warning("Terrace: %s has no rules, though its definition does: %s", engine_name.c_str(), last_message().c_str());
+  const bool without_rules= !code && TableOptions(form).apply(engine_name, replaced_by(thd, engine_name, info));
+  if (without_rules && !says_options(thd))
+    warn_without_rules(thd, engine_name);
   else if (without_rules)
   {
     my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", MYF(0), last_message().c_str());

@@ -14,6 +14,8 @@ std::string table_name(const char *path);
 void fill_definition_calls(handlerton *into);
 /** The properties of a table that is not the server's. */
 std::string plain_properties();
+/** Foreign keys that a CREATE or ALTER TABLE declares: an error, true, or by the session's setting a warning for each. */
+bool refuse_foreign_keys(THD *thd);
 void drop_left_temporary_tables();
 /** The partitions of a table that the server has no definition of. `table` is the engine's name. */
 std::vector<std::string> left_partitions(const std::string &table);

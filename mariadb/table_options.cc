@@ -18,6 +18,7 @@
   Numbers may end in K, M, G, T, P or E, as the server's sizes do. 0 says nothing. Of a partitioned table they hold for each partition.
 */
 #include "ha_terrace.h"
+#include "errors.h"
 #include "globals.h"
 #include "table_options.h"
 #include <mutex>
@@ -97,7 +98,7 @@ bool refuse_options(THD *thd, const TABLE *definition, const TABLE *before)
     const char *text= given ? given->*one.text : nullptr;
     if (number_of(text, &value) || (said && said->*one.text && !strcmp(text, said->*one.text)))
       continue;
-    if (!(thd->variables.sql_mode & MODE_IGNORE_BAD_TABLE_OPTIONS) && !thd->slave_thread)
+    if (!(thd->variables.sql_mode & MODE_IGNORE_BAD_TABLE_OPTIONS) && !thd->slave_thread && says_options(thd))
     {
       my_error(ER_BAD_OPTION_VALUE, MYF(0), text, one.name);
       return true;
@@ -105,6 +106,28 @@ bool refuse_options(THD *thd, const TABLE *definition, const TABLE *before)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_BAD_OPTION_VALUE, ER_THD(thd, ER_BAD_OPTION_VALUE), text, one.name);
   }
   return false;
+}
+
+bool says_options(THD *thd)
+{
+  LEX *lex= thd->lex;
+  if (lex->sql_command == SQLCOM_CREATE_TABLE)
+    return !lex->create_info.like();
+  if (lex->sql_command != SQLCOM_ALTER_TABLE && lex->sql_command != SQLCOM_CREATE_INDEX)
+    return false;
+  List_iterator<Key> keys(lex->alter_info.key_list);
+  while (Key *key= keys++)
+    if (key->option_list)
+      return true;
+  return lex->create_info.option_list || lex->part_info;
+}
+
+void warn_without_rules(THD *thd, const std::string &name)
+{
+  const std::string text= name + " goes without the rules that its definition has: " + last_message();
+  sql_print_warning("Terrace: %s", text.c_str());
+  Abort_on_warning_instant_set only_warns(thd, false);
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: %s", text.c_str());
 }
 
 void log_options(const TABLE *definition)
@@ -175,11 +198,11 @@ TableOptions::TableOptions(const TABLE *definition)
   rules.index_count= indexes.size();
 }
 
-int32_t TableOptions::apply(const std::string &name) const
+int32_t TableOptions::apply(const std::string &name, const std::string &instead_of) const
 {
   if (int32_t code= terrace_table_set_compression(engine, bytes_of(name), all.compression))
     return code;
-  return terrace_table_set_rules(engine, bytes_of(name), &all.rules);
+  return terrace_table_set_rules(engine, bytes_of(name), &all.rules, bytes_of(instead_of));
 }
 
 } // namespace terrace

@@ -49,6 +49,12 @@ bool refuse_options(THD *thd, const TABLE *definition, const TABLE *before);
 /** The same in the error log, of a table that is opened; once. */
 void log_options(const TABLE *definition);
 
+/** Whether the statement itself says options, and doesn't only take along those of a table that is there. */
+bool says_options(THD *thd);
+
+/** A warning: the engine has refused what a definition says, which the statement has taken along, and goes on without. */
+void warn_without_rules(THD *thd, const std::string &name);
+
 /** A warning, if the statement gives rules to a temporary table, which has none. */
 void warn_of_rules(THD *thd, const TABLE *definition);
 
@@ -60,8 +66,8 @@ public:
   TableOptions(const TableOptions &)= delete;
   TableOptions &operator=(const TableOptions &)= delete;
   const terrace_table_options *get() const { return &all; }
-  /** Tells the engine of its table `name`. A code of the engine's. */
-  int32_t apply(const std::string &name) const;
+  /** Tells the engine of its table `name`, which is to take the place of another, if that is not empty. A code of the engine's. */
+  int32_t apply(const std::string &name, const std::string &instead_of) const;
 
 private:
   terrace_table_options all= {};

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Other people's programs on a private server whose default engine is Terrace: go-tpc's TPC-C with its consistency check, TPC-H
-# and the flights beside InnoDB, a JDBC program, SQLAlchemy. WHAT="tpcc tpch plans skew jdbc orm" picks some; TIME and WAREHOUSES set TPC-C's size. TPCH=full
-# loads all of scale factor 1 (8.7 million rows) and checks the answers with go-tpc's own.
+# and the flights beside InnoDB, a JDBC program, SQLAlchemy; and, where it is asked for, Django's own tests beside InnoDB, which take longer.
+# WHAT="tpcc tpch plans skew jdbc orm django" picks some; TIME and WAREHOUSES set TPC-C's size. TPCH=full loads all of scale factor 1 (8.7 million rows) and checks the answers with go-tpc's own. APPS="queries schema" picks some of Django's tests.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 WHAT=${WHAT:-tpcc tpch plans skew jdbc orm} PORT=${PORT:-3309} OUT=$TARGET/apps
@@ -82,5 +82,23 @@ if wants orm; then
   say "SQLAlchemy"
   [ -e "$OUT/venv/complete-1" ] || { python3 -m venv "$OUT/venv"; "$OUT/venv/bin/pip" install -q --disable-pip-version-check -r "$ROOT/tests/apps/orm/requirements.txt"; touch "$OUT/venv/complete-1"; }
   "$OUT/venv/bin/python" "$ROOT/tests/apps/orm/shop.py" "$PORT" Terrace
+fi
+
+if wants django; then
+  say "Django's own tests"
+  DJANGO=4.2.30
+  if [ ! -e "$OUT/django/complete-$DJANGO" ]; then
+    rm -rf "$OUT/django"
+    python3 -m venv "$OUT/django/venv"
+    retry "$OUT/django/venv/bin/pip" install -q --disable-pip-version-check -r "$ROOT/tests/apps/django/requirements.txt"
+    # The source package has the tests.
+    retry "$OUT/django/venv/bin/pip" download -q --disable-pip-version-check --no-binary :all: --no-deps -d "$OUT/django" "Django==$DJANGO"
+    mkdir -p "$OUT/django/source"
+    tar -xzf "$OUT/django"/[dD]jango-$DJANGO.tar.gz -C "$OUT/django/source" --strip-components=1
+    touch "$OUT/django/complete-$DJANGO"
+  fi
+  # Some of them ask the server for times in other places.
+  mariadb-tzinfo-to-sql /usr/share/zoneinfo 2>/dev/null | sql mysql
+  "$OUT/django/venv/bin/python" "$ROOT/tests/apps/django/suite.py" "$PORT" "$OUT/django/source" "$OUT/django" ${APPS:-}
 fi
 say "All well"

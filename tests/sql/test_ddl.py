@@ -124,6 +124,21 @@ def test_a_foreign_key_is_an_error_or_a_warning(db, engine, run):
     assert [(level, code) for level, code, _ in run(db, "SHOW WARNINGS")] == [("Warning", 1178)]
     run(db, "INSERT INTO a VALUES (1, 100)")
     assert "FOREIGN" not in run(db, "SHOW CREATE TABLE a")[0][1]
+    # What comes to nothing copies no table.
+    run(db, "CREATE TABLE b (id INT PRIMARY KEY, p INT, KEY p (p)) ENGINE=Terrace")
+    run(db, "INSERT INTO b VALUES (1, 100)")
+    for algorithm in ("INSTANT", "INPLACE", "COPY"):
+        run(db, f"ALTER TABLE b ADD CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id), ALGORITHM={algorithm}")
+        assert [(level, code) for level, code, _ in run(db, "SHOW WARNINGS")] == [("Warning", 1178)], algorithm
+    run(db, "ALTER TABLE b DROP KEY p")
+    run(db, "ALTER TABLE b ADD COLUMN q INT, ADD FOREIGN KEY (p) REFERENCES p (id), ALGORITHM=NOCOPY")
+    shown = run(db, "SHOW CREATE TABLE b")
+    run(db, "SET terrace_foreign_keys = 'refuse'")
+    for algorithm in ("INSTANT", "INPLACE", "COPY", "DEFAULT"):
+        with pytest.raises(pymysql.err.Error) as refused:
+            run(db, f"ALTER TABLE b ADD CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id), ALGORITHM={algorithm}")
+        assert refused.value.args[0] == 1178, algorithm
+    assert run(db, "SHOW CREATE TABLE b") == shown and "FOREIGN" not in shown[0][1] and run(db, "SELECT * FROM b") == [(1, 100, None)]
 
 
 def test_a_foreign_key_of_innodb_is_dropped_before_its_tables_move(db, engine, run):

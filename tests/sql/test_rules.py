@@ -144,6 +144,65 @@ def test_a_definition_with_an_option_that_says_nothing_opens_and_is_told_of_once
     assert len(told) == 1, told
 
 
+def test_what_a_table_has_is_not_refused_when_the_statement_does_not_say_it(ruled, run, engine):
+    connection = ruled.connect(database="d")
+
+    def warned(sql):
+        run(connection, sql)
+        return [code for _, code, _ in run(connection, "SHOW WARNINGS")]
+
+    def refused(sql):
+        with pytest.raises(Exception) as error:
+            run(connection, sql)
+        return error.value.args[0]
+
+    most = {"PRIMARY": ("DEFAULT", 20 * MIB, 0, 0, 0)}
+    run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE={engine} FLASH_MIN='20M'")
+    run(connection, "INSERT INTO t VALUES (1, 1)")
+    # While the table is copied, its copy guarantees nothing beside it.
+    for sql in ("ALTER TABLE t FORCE", "OPTIMIZE TABLE t", "ALTER TABLE t MODIFY a BIGINT"):
+        assert 1478 not in warned(sql), sql
+        assert rules(connection, run, "t") == most, sql
+    run(connection, f"CREATE TABLE p (id INT PRIMARY KEY) ENGINE={engine} FLASH_MIN='6M' PARTITION BY HASH (id) PARTITIONS 2")
+    for sql in ("ALTER TABLE p REBUILD PARTITION p0", "ALTER TABLE p FORCE", "OPTIMIZE TABLE p"):
+        assert 1478 not in warned(sql), sql
+        seen = run(connection, "SELECT FLASH_MIN FROM information_schema.TERRACE_RULES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 'p'")
+        assert seen == [(6 * MIB,), (6 * MIB,)], sql
+    run(connection, "DROP TABLE p")
+    assert rules(connection, run, "t") == most
+    assert refused("ALTER TABLE t FLASH_MIN='33M', FORCE") == 1478 == refused("ALTER TABLE t PARTITION BY HASH (id) PARTITIONS 2")
+    run(connection, "ALTER TABLE t FLASH_MIN='30M', FORCE")
+    run(connection, "ALTER TABLE t FLASH_MIN='20M'")
+    # There is no room for this twice: made like the other it goes without, and so on.
+    assert warned("CREATE TABLE same LIKE t") == [1478] and rules(connection, run, "same") == {}
+    for sql in ("ALTER TABLE same ADD COLUMN b INT", "ALTER TABLE same ADD KEY (a)", "CREATE INDEX b ON same (b)", "ALTER TABLE same FORCE"):
+        assert warned(sql) == [1478], sql
+    assert rules(connection, run, "same") == {} and "FLASH_MIN" in run(connection, "SHOW CREATE TABLE same")[0][1]
+    assert refused("ALTER TABLE same FLASH_MIN='19M'") == 1478
+    run(connection, "DROP TABLE same")
+    # Flash is smaller than what is guaranteed.
+    ruled.stop()
+    ruled.options = [one.replace(str(FLASH), str(8 * MIB)) for one in ruled.options]
+    ruled.start()
+    connection = ruled.connect(database="d")
+    for sql in ("ALTER TABLE t ADD COLUMN b INT", "ALTER TABLE t ADD KEY (b)", "ALTER TABLE t FORCE", "OPTIMIZE TABLE t", "ALTER TABLE t DROP KEY b"):
+        assert 1478 not in warned(sql), sql
+        assert rules(connection, run, "t")["PRIMARY"] == most["PRIMARY"], sql
+    assert refused("ALTER TABLE t FLASH_MIN='21M'") == 1478
+    run(connection, "ALTER TABLE t FLASH_MIN='19M'")
+    assert rules(connection, run, "t")["PRIMARY"][1] == 19 * MIB and run(connection, "SELECT id, a FROM t") == [(1, 1)]
+
+
+def test_a_table_made_like_one_whose_option_says_nothing(ruled, run, engine):
+    connection = ruled.connect(database="d")
+    run(connection, "SET sql_mode = 'IGNORE_BAD_TABLE_OPTIONS'")
+    run(connection, f"CREATE TABLE old (id INT PRIMARY KEY) ENGINE={engine} FLASH_IOPS=abc FLASH_MIN={MIB}")
+    run(connection, "SET sql_mode = DEFAULT")
+    run(connection, "CREATE TABLE same LIKE old")
+    assert [code for _, code, _ in run(connection, "SHOW WARNINGS")] == [1912]
+    assert rules(connection, run, "same") == {"PRIMARY": ("DEFAULT", MIB, 0, 0, 0)}
+
+
 def test_a_temporary_table_says_that_it_has_no_rules(ruled, run, engine):
     connection = ruled.connect(database="d")
     run(connection, f"CREATE TEMPORARY TABLE x (id INT PRIMARY KEY) ENGINE={engine} PLACEMENT=KEEP FLASH_MIN=1000000000000")

@@ -432,7 +432,7 @@ impl Engine {
     /// Gives memory, flash or object buffer another size; see [`Storage::resize`].
     pub fn resize(&self, what: Size, to: Bytes, stop: &dyn Fn() -> bool) -> Result<()> {
         if what != Size::Memory {
-            self.core.check_guaranteed(&[], &TableRules::default(), what, to)?;
+            self.core.check_guaranteed(&[], &[], &TableRules::default(), what, to)?;
         }
         self.core.storage.resize(what, to, &|| {
             iter::once(&self.core).chain(self.core.of_temporary()).for_each(|core| core.streams.make_way());

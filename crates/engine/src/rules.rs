@@ -78,10 +78,11 @@ impl Core {
         }
     }
 
-    /// What is guaranteed to tables, each of `names` having these rules, against a tier of this size.
+    /// What is guaranteed to tables, each of `names` having these rules and those of `replaced` none, against a tier of this size.
     pub(crate) fn check_guaranteed(
         &self,
         names: &[&str],
+        replaced: &[&str],
         rules: &TableRules,
         what: Size,
         has: Bytes,
@@ -91,8 +92,8 @@ impl Core {
             Size::ObjectBuffer => rules.rule.buffer.min,
             Size::Memory => 0,
         };
-        let others =
-            self.catalog.all_rules().into_iter().filter(|(other, _)| !names.contains(&other.as_str()));
+        let is_other = |name: &str| !names.contains(&name) && !replaced.contains(&name);
+        let others = self.catalog.all_rules().into_iter().filter(|(other, _)| is_other(other));
         let mut minimums: Vec<(String, u64)> = others.map(|(name, rules)| (name, least(&rules))).collect();
         minimums.extend(names.iter().map(|name| (name.to_string(), least(rules))));
         minimums.retain(|(_, min)| *min > 0);
@@ -101,23 +102,38 @@ impl Core {
         fault.map_or(Ok(()), |fault| Err(Error::Invalid(fault)))
     }
 
-    /// Rules that contradict one another, in tables with these indexes, or guarantee more than there is, are refused.
-    pub(crate) fn check_rules(&self, names: &[&str], indexes: &[String], rules: &TableRules) -> Result<()> {
+    /// Rules that contradict one another, in tables with these indexes, or guarantee more than there is, are refused; what the
+    /// tables `replaced`, whose place these take (they may be the same), had already is not: a tier may have become smaller since.
+    pub(crate) fn check_rules(
+        &self,
+        names: &[&str],
+        replaced: &[&str],
+        indexes: &[String],
+        rules: &TableRules,
+    ) -> Result<()> {
         let Some(name) = names.first() else { return Ok(()) };
+        let before: Vec<TableRules> =
+            replaced.iter().map(|name| self.catalog.rules(name).unwrap_or_default()).collect();
+        let had = |what: &dyn Fn(&TableRules) -> bool| !before.is_empty() && before.iter().all(what);
         let faults = rules.faults(indexes);
-        if !faults.is_empty() {
+        if !faults.is_empty() && !had(&|one| one == rules) {
             return Err(Error::Invalid(format!("table {name}: {}", faults.join("; "))));
         }
         if self.is_temporary() {
             return Ok(()); // they are kept, and there is nothing for them to rule
         }
-        if rules.rule.flash.min > 0 {
-            self.check_guaranteed(names, rules, Size::Flash, self.storage.flash_size())?;
+        let is_more = |least: fn(&TableRules) -> u64| {
+            let sum = |each: &mut dyn Iterator<Item = u64>| each.fold(0u64, u64::saturating_add);
+            sum(&mut names.iter().map(|_| least(rules))) > sum(&mut before.iter().map(least))
+        };
+        if is_more(|rules| rules.rule.flash.min) {
+            self.check_guaranteed(names, replaced, rules, Size::Flash, self.storage.flash_size())?;
         }
-        if rules.rule.buffer.min > 0 {
-            self.check_guaranteed(names, rules, Size::ObjectBuffer, self.storage.object_buffer_size())?;
+        if is_more(|rules| rules.rule.buffer.min) {
+            let size = self.storage.object_buffer_size();
+            self.check_guaranteed(names, replaced, rules, Size::ObjectBuffer, size)?;
         }
-        if rules.rule.buffer.max > 0 && self.storage.cold.is_none() {
+        if rules.rule.buffer.max > 0 && self.storage.cold.is_none() && !had(&|one| one.rule.buffer.max > 0) {
             return Err(Error::Invalid(format!(
                 "table {name}: BUFFER_MAX = {} sends pages to an object store, and object is not set",
                 rules.rule.buffer.max
@@ -129,10 +145,13 @@ impl Core {
 
 impl Engine {
     /// The table's rules from now on; default rules are none. Instantly in force, durable when it returns. Rules that contradict one
-    /// another, or guarantee more than there is, are refused, and nothing has changed.
-    pub fn set_table_rules(&self, name: &str, rules: TableRules) -> Result<()> {
+    /// another, or guarantee more than there is, are refused, and nothing has changed; but not for what the table had that it is
+    /// to take the place of.
+    pub fn set_table_rules(&self, name: &str, rules: TableRules, instead_of: Option<&str>) -> Result<()> {
         let core = self.core_of(name);
-        core.check_rules(&[name], &core.catalog.index_names(name), &rules)?;
+        let replaced: Vec<&str> =
+            instead_of.into_iter().filter(|name| core.catalog.rules(name).is_some()).collect();
+        core.check_rules(&[name], &replaced, &core.catalog.index_names(name), &rules)?;
         core.catalog.set_rules(name, rules)?;
         core.push_rules();
         Ok(())

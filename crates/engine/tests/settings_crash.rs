@@ -289,7 +289,7 @@ impl Run {
             },
         };
         self.rules.1 = Some(rules.clone());
-        match engine.set_table_rules("db/t", rules.clone()) {
+        match engine.set_table_rules("db/t", rules.clone(), None) {
             Ok(()) => {
                 self.rules.0 = rules;
                 self.changed += 1;

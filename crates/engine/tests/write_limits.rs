@@ -35,7 +35,7 @@ impl Rig {
         let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
         let def = TableDef { indexes, properties: Vec::new() };
         let [limited, free] = ["d/limited", "d/free"].map(|name| engine.create_table(name, &def).unwrap());
-        engine.set_table_rules("d/limited", TableRules { rule, ..TableRules::default() }).unwrap();
+        engine.set_table_rules("d/limited", TableRules { rule, ..TableRules::default() }, None).unwrap();
         Rig { sim, engine, limited, free }
     }
 

@@ -139,7 +139,7 @@ fn each_policy(restarts: bool) {
         let engine = rig.open().unwrap();
         let (table, model) = make(&engine).unwrap();
         engine.set_write_policy(all);
-        engine.set_table_rules("db/t", rule(table_says)).unwrap();
+        engine.set_table_rules("db/t", rule(table_says), None).unwrap();
         let mut may = vec![model];
         work(&rig, &engine, &table, 12, &mut may).unwrap();
         // By chance of the schedule none of the table's pages that a checkpoint waited for was on flash.

@@ -1103,8 +1103,8 @@ int32_t terrace_alter_change(terrace_alter *alter,
 int32_t terrace_alter_round_end(terrace_alter *alter);
 
 // Makes the tables what is prepared, all of them or none after a crash, each with its new properties and all with the same
-// options. Nobody else uses them, and each has had its last round. Durable when it returns. Options that
-// `terrace_table_set_rules` would refuse are refused, and nothing has changed.
+// options (null: those that they have). Nobody else uses them, and each has had its last round. Durable when it returns. Options that
+// `terrace_table_set_rules` would refuse are refused, and nothing has changed; but not for what the tables have already.
 int32_t terrace_alter_commit(const terrace_engine *engine,
                              terrace_alter *const *all,
                              const terrace_bytes *properties,
@@ -1175,10 +1175,12 @@ terrace_bytes terrace_observed_name(uint32_t kind,
                                     uint32_t number);
 
 // The table has these rules from now on: durable when it returns, and in force. Rules that contradict one another, or that
-// guarantee more than there is, are refused with words that name both, and nothing has changed.
+// guarantee more than there is, are refused with words that name both, and nothing has changed; but not for what the table
+// `instead_of` has already, whose place this one is to take (empty: none).
 int32_t terrace_table_set_rules(const terrace_engine *engine,
                                 terrace_bytes name,
-                                const terrace_rules *rules);
+                                const terrace_rules *rules,
+                                terrace_bytes instead_of);
 
 // Calls `each` with every index of every table that has rules.
 int32_t terrace_engine_rules(const terrace_engine *engine, terrace_rule_fn each, void *context);

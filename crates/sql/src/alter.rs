@@ -285,8 +285,8 @@ pub struct TerraceTableOptions {
 }
 
 /// Makes the tables what is prepared, all of them or none after a crash, each with its new properties and all with the same
-/// options. Nobody else uses them, and each has had its last round. Durable when it returns. Options that
-/// `terrace_table_set_rules` would refuse are refused, and nothing has changed.
+/// options (null: those that they have). Nobody else uses them, and each has had its last round. Durable when it returns. Options that
+/// `terrace_table_set_rules` would refuse are refused, and nothing has changed; but not for what the tables have already.
 ///
 /// # Safety
 /// `engine` is open, `all` are `count` different open handles, `properties` as many; `options` and what they point to live during
@@ -303,20 +303,25 @@ pub unsafe extern "C" fn terrace_alter_commit(
         // SAFETY: the caller's promise.
         let (engine, all, properties, options) = unsafe {
             let all = std::slice::from_raw_parts(all, count);
-            (&*engine, all, std::slice::from_raw_parts(properties, count), &*options)
+            (&*engine, all, std::slice::from_raw_parts(properties, count), options.as_ref())
         };
-        if options.size != size_of::<TerraceTableOptions>() {
+        if options.is_some_and(|options| options.size != size_of::<TerraceTableOptions>()) {
             return Err(Fault::invalid("terrace_table_options of another version".into()));
         }
-        // SAFETY: the caller's promise.
-        let (codec, rules) = unsafe { (codec_of(options.compression.text()?)?, said_by(&options.rules)?) };
+        let said = |options: &TerraceTableOptions| -> Result<TableOptions> {
+            // SAFETY: the caller's promise.
+            let (codec, rules) =
+                unsafe { (codec_of(options.compression.text()?)?, said_by(&options.rules)?) };
+            Ok(TableOptions { codec, rules })
+        };
+        let options = options.map(said).transpose()?;
         let mut pairs: Vec<(&mut Alteration, Vec<u8>)> = all
             .iter()
             .zip(properties)
             // SAFETY: the caller's promise: each handle is open and there once.
             .map(|(alter, properties)| unsafe { (&mut (**alter).alteration, properties.get().to_vec()) })
             .collect();
-        engine.engine.commit_alterations(&mut pairs, Some(&TableOptions { codec, rules }))?;
+        engine.engine.commit_alterations(&mut pairs, options.as_ref())?;
         Ok(Code::Ok)
     })
 }

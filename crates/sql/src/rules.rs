@@ -133,22 +133,26 @@ pub(crate) unsafe fn said_by(rules: &TerraceRules) -> Result<TableRules> {
 }
 
 /// The table has these rules from now on: durable when it returns, and in force. Rules that contradict one another, or that
-/// guarantee more than there is, are refused with words that name both, and nothing has changed.
+/// guarantee more than there is, are refused with words that name both, and nothing has changed; but not for what the table
+/// `instead_of` has already, whose place this one is to take (empty: none).
 ///
 /// # Safety
-/// `engine` is open; `name`, `rules` and what it points to live during the call.
+/// `engine` is open; the names, `rules` and what it points to live during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_table_set_rules(
     engine: *const TerraceEngine,
     name: TerraceBytes,
     rules: *const TerraceRules,
+    instead_of: TerraceBytes,
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        let (engine, name, rules) = unsafe { (&*engine, name.text()?, &*rules) };
+        let (engine, name, rules, replaced) =
+            unsafe { (&*engine, name.text()?, &*rules, instead_of.text()?) };
         // SAFETY: the caller's promise.
         let said = unsafe { said_by(rules)? };
-        engine.engine.set_table_rules(name, said)?;
+        let replaced = (!replaced.is_empty()).then_some(replaced);
+        engine.engine.set_table_rules(name, said, replaced)?;
         Ok(Code::Ok)
     })
 }
