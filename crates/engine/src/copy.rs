@@ -198,7 +198,7 @@ impl Copier {
         let left = storage.map.slots_taken();
         let pages = count(&left) * PAGE_SIZE as u64;
         let log = superblock.log_blocks * (BLOCK * superblock.starts.len()) as u64;
-        let need = pages + log + storage.map.bytes();
+        let need = pages + log + storage.map.file_bytes();
         let target = Target::make(to, &superblock, need, &*storage.world.random)?;
         Ok(Copier {
             storage: storage.clone(),

@@ -166,7 +166,7 @@ struct Noted {
 impl Space {
     pub fn open(pages: &Arc<Pages>, id: SpaceId) -> Result<Space> {
         let seen = LastSeen::new(PageId::new(id, HEADER_PAGE));
-        let header = pages.load_seen(&seen, Access::Normal)?;
+        let header = pages.load_seen(&seen, Access::Once)?;
         let guard = header.read();
         let page = guard.page();
         if page.kind() != PageKind::SpaceHeader as u8 {

@@ -2,7 +2,7 @@
 //!
 //! The map is the authority on where a page lives and which image of it is current. It is wholly in
 //! memory, as the 16 KiB map pages that are also its disk format; fifteen entries of 1088 bytes each
-//! (`entry`). Its changes are logged like those of any page, under the space `MAP`, so recovery
+//! (`entry`), those at a page's end that were never used left out (`image`). Its changes are logged like those of any page, under the space `MAP`, so recovery
 //! replays it with the same operations, first and to the end.
 //!
 //! Map page `n` has two fixed homes in the file `map`, at `2n` and `2n + 1` pages. A write goes to
@@ -23,6 +23,7 @@ mod clean;
 pub mod copy;
 pub mod entry;
 pub mod home;
+mod image;
 mod publish;
 pub mod resize;
 pub(crate) mod slots;
@@ -30,10 +31,11 @@ pub(crate) mod slots;
 pub use buffered::BufferedBlock;
 
 use crate::object::key::ObjectKey;
-use crate::page::{BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId, Tag};
+use crate::page::{BLOCK_PAGES, BlockId, Glsn, PageId, SpaceId, Tag};
 use crate::redo::{LogError, Redo};
 use entry::{ENTRIES, Entry, Slot};
 use hashbrown::HashMap;
+use image::Image;
 use slots::Slots;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -80,7 +82,7 @@ pub enum MapError {
 }
 
 pub(crate) struct MapPage {
-    pub image: Box<[u8]>,
+    pub image: Image,
     /// First log position that neither home has; None when a home has it all.
     pub first_change: Option<Glsn>,
     /// The home that holds the newest durable version: 0 or 1.
@@ -143,7 +145,7 @@ impl Map {
         let (group, index) = group_of(id.block());
         let inner = self.inner.read();
         let Some(page) = inner.index.get(&(id.space, group)) else { return Located::Never };
-        let entry = Entry::new(PageRef::new(&inner.pages[*page as usize].image), index);
+        let entry = Entry::new(inner.pages[*page as usize].image.page(), index);
         let i = id.in_block();
         match entry.tag(i) {
             0 => Located::Never,
@@ -156,7 +158,7 @@ impl Map {
         let (group, index) = group_of(block);
         let inner = self.inner.read();
         let Some(page) = inner.index.get(&(block.space, group)) else { return BlockState::default() };
-        let entry = Entry::new(PageRef::new(&inner.pages[*page as usize].image), index);
+        let entry = Entry::new(inner.pages[*page as usize].image.page(), index);
         BlockState {
             homes: (0..BLOCK_PAGES as usize)
                 .map(|i| {
@@ -286,7 +288,7 @@ impl Map {
         let (group, index) = group_of(block);
         let inner = self.inner.read();
         let Some(page) = inner.index.get(&(block.space, group)) else { return false };
-        Entry::new(PageRef::new(&inner.pages[*page as usize].image), index).object() == Some(*key)
+        Entry::new(inner.pages[*page as usize].image.page(), index).object() == Some(*key)
     }
 
     fn each_entry(&self, each: impl FnMut(BlockId, Entry<'_>)) {
@@ -296,7 +298,7 @@ impl Map {
     fn each_entry_of(&self, wanted: impl Fn(SpaceId) -> bool, mut each: impl FnMut(BlockId, Entry<'_>)) {
         let inner = self.inner.read();
         for ((space, group), page) in inner.index.iter().filter(|((space, _), _)| wanted(*space)) {
-            let page = PageRef::new(&inner.pages[*page as usize].image);
+            let page = inner.pages[*page as usize].image.page();
             for index in 0..ENTRIES {
                 each(BlockId { space: *space, block: group * ENTRIES + index }, Entry::new(page, index));
             }
@@ -316,10 +318,15 @@ impl Map {
         self.inner.read().slots.free()
     }
 
-    /// Bytes of the map's pages, all of them in memory, and of what is known of clean copies.
+    /// Bytes of memory: of the map's pages as far as they are used, and of what is known of clean copies.
     pub fn bytes(&self) -> u64 {
         let inner = self.inner.read();
-        inner.pages.len() as u64 * PAGE_SIZE as u64 + inner.slots.clean().bytes()
+        let of_page = |page: &MapPage| (size_of::<MapPage>() + page.image.size()) as u64;
+        inner.pages.iter().map(of_page).sum::<u64>() + inner.slots.clean().bytes()
+    }
+    /// Bytes of the map's file, in use.
+    pub fn file_bytes(&self) -> u64 {
+        home::room_for(self.inner.read().pages.len())
     }
     /// The free slot that seems to have a clean copy of the page, which is in an object with this tag. Whoever reads it checks the
     /// image: the slot may be given out meanwhile.

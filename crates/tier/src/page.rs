@@ -185,6 +185,10 @@ impl<'a> PageRef<'a> {
         debug_assert_eq!(bytes.len(), PAGE_SIZE);
         PageRef { bytes }
     }
+    /// Of a page whose bytes behind these are zeros.
+    pub(crate) fn start_of(bytes: &'a [u8]) -> PageRef<'a> {
+        PageRef { bytes }
+    }
     pub fn all(self) -> &'a [u8] {
         self.bytes
     }

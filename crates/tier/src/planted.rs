@@ -76,6 +76,8 @@ pub static CLAIM_NOT_WAITED: Switch = Switch::new();
 pub static READER_IGNORED: Switch = Switch::new();
 /// A ghost hit does not take the identifier off the list: one eviction counts as evidence for ever.
 pub static GHOST_HIT_KEPT: Switch = Switch::new();
+/// What of a map page is zeros, and not kept in memory, stays in a copy as it was before.
+pub static END_OF_IMAGE_LEFT: Switch = Switch::new();
 /// A map page is written over its newest home.
 pub static HOME_OVERWRITTEN: Switch = Switch::new();
 /// A block that is sunk again is put over its current object.

@@ -44,7 +44,7 @@ use crate::frame::{ACCESSES_MAX, Arena, Frame, FrameNo, State};
 use crate::meter;
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
 use crate::planted;
-use crate::queues::Queues;
+use crate::queues::{Place, Queues};
 use crate::sync::{Mutex, Mutexes, RawLatch as _};
 use hashbrown::HashMap;
 use headroom::Headroom;
@@ -77,6 +77,9 @@ pub enum Access {
     Estimate,
     /// Check, merge, statistics: does not heat the page.
     Internal,
+    /// As internal, to open a table or to sample it: the page may be of no use after that, and if it had to be read from below it leaves before all
+    /// others, unless it is used meanwhile.
+    Once,
 }
 
 impl Access {
@@ -86,7 +89,12 @@ impl Access {
 
     /// Whether it is counted where the page is in memory.
     fn counts(self) -> bool {
-        !matches!(self, Access::Estimate | Access::Internal)
+        !matches!(self, Access::Estimate | Access::Internal | Access::Once)
+    }
+
+    /// Whether it is counted where the page is read from below.
+    fn counts_below(self) -> bool {
+        !matches!(self, Access::Internal | Access::Once)
     }
 
     /// Pages that may come along with one that is missed.
@@ -94,7 +102,7 @@ impl Access {
         match self {
             Access::Scan => usize::MAX,
             Access::Range(read) => usize::from(read),
-            Access::Normal | Access::Estimate | Access::Internal => 0,
+            Access::Normal | Access::Estimate | Access::Internal | Access::Once => 0,
         }
     }
 }
@@ -445,7 +453,7 @@ impl Pool {
     }
 
     /// What was fetched into a claimed frame is in memory.
-    fn admit(&self, id: PageId, no: FrameNo, fetched: Fetched) {
+    fn admit(&self, id: PageId, no: FrameNo, fetched: Fetched, place: Place) {
         if let Some(first) = fetched.first_change {
             if fetched.from == Tier::Log {
                 self.set_homeless(no);
@@ -453,7 +461,7 @@ impl Pool {
             self.set_dirty(no, first);
             self.below.admitted(id);
         }
-        self.publish(no);
+        self.publish(no, place);
     }
 
     /// Maps `id` to the free frame `no`, unless somebody was faster.
@@ -481,16 +489,17 @@ impl Pool {
         };
         match fetched {
             Ok(fetched) => {
-                if access != Access::Internal {
+                if access.counts_below() {
                     add(self.reads.of(id.space).from(fetched.from), 1);
                     add(&self.counters.reads_below, 1);
                     meter::read(fetched.from, self.world.clock.now() - since);
                 }
-                self.sample_arrival(no, id, access != Access::Internal);
+                self.sample_arrival(no, id, access.counts_below());
                 let frame = self.frame(no);
                 frame.came(self.period.load(Ordering::Relaxed), access.heats());
                 frame.pin_again();
-                self.admit(id, no, fetched);
+                let place = if access == Access::Once { Place::First } else { Place::Old };
+                self.admit(id, no, fetched, place);
                 Ok(no)
             }
             Err(error) => {
@@ -501,13 +510,13 @@ impl Pool {
     }
 
     /// Ends a claim: the page is in memory.
-    fn publish(&self, no: FrameNo) {
+    fn publish(&self, no: FrameNo, place: Place) {
         let frame = self.frame(no);
         frame.version.fetch_add(1, Ordering::AcqRel);
         let (id, turn) = (frame.id(), frame.turn.load(Ordering::Relaxed));
         let period = {
             let mut queues = self.queues.lock();
-            queues.push_old(no, turn);
+            queues.push(no, turn, place);
             queues.arrived()
         };
         self.period.store(period, Ordering::Relaxed);
@@ -538,7 +547,7 @@ impl Pool {
         self.set_homeless(no);
         // SAFETY: the claim makes this thread the frame's only owner.
         unsafe { self.arena.bytes_mut(no) }.fill(0);
-        self.publish(no);
+        self.publish(no, Place::Old);
         true
     }
 

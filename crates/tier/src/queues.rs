@@ -3,6 +3,8 @@
 //! Pages from below enter `old`. When a page reaches the end of `old` and was used again in memory,
 //! it moves to `young` (a sampled promotion: a hit moves nothing). `young` is a CLOCK of bounded
 //! share; a page that reaches its end unused goes back to `old` and leaves from there.
+//! What came only for a table to be opened or sampled (`Access::Once`) stands in `first`, and leaves before `old`; if it was used meanwhile, it
+//! goes to `old` as if it came then.
 //! CloudJump III §4.1.1.
 
 use crate::frame::FrameNo;
@@ -26,7 +28,15 @@ pub(crate) struct Look {
     pub evictable: bool,
 }
 
+/// Where a page that comes into memory is queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    First,
+    Old,
+}
+
 pub(crate) struct Queues {
+    first: VecDeque<(FrameNo, u32)>,
     old: VecDeque<(FrameNo, u32)>,
     young: VecDeque<(FrameNo, u32)>,
     young_max: usize,
@@ -41,6 +51,7 @@ pub(crate) struct Queues {
 impl Queues {
     pub fn new(frames: usize) -> Queues {
         Queues {
+            first: VecDeque::new(),
             old: VecDeque::with_capacity(frames),
             young: VecDeque::with_capacity(frames),
             young_max: frames * YOUNG_EIGHTHS / 8,
@@ -65,18 +76,34 @@ impl Queues {
         (self.arrivals / self.period) as u32
     }
 
+    pub fn push(&mut self, no: FrameNo, turn: u32, place: Place) {
+        match place {
+            Place::First => self.first.push_back((no, turn)),
+            Place::Old => self.push_old(no, turn),
+        }
+    }
+
     pub fn push_old(&mut self, no: FrameNo, turn: u32) {
         self.old.push_back((no, turn));
     }
 
     /// Frames next in line to leave, nearest first.
     pub fn old_tail(&self, max: usize) -> impl Iterator<Item = FrameNo> + '_ {
-        self.old.iter().take(max).map(|(no, _)| *no)
+        self.first.iter().chain(&self.old).take(max).map(|(no, _)| *no)
     }
 
     /// Takes the next page to evict out of the queues. Looks at each queued page at most once; those
     /// that stay are requeued.
     pub fn next_victim(&mut self, look: impl Fn(FrameNo, u32) -> Look) -> Option<FrameNo> {
+        while let Some((no, turn)) = self.first.pop_front() {
+            let seen = look(no, turn);
+            if !seen.stale && seen.accesses == 0 && seen.evictable {
+                return Some(no);
+            }
+            if !seen.stale {
+                self.old.push_back((no, turn));
+            }
+        }
         let mut skipped = 0;
         let mut budget = self.old.len() + self.young.len();
         while budget > 0 {
@@ -169,6 +196,20 @@ mod tests {
             accesses.borrow_mut()[no.0 as usize] = 0;
         }
         victim.map(|no| no.0)
+    }
+
+    #[test]
+    fn what_came_first_to_leave_does_so_unless_it_was_used() {
+        let mut queues = Queues::new(8);
+        let place = |no: u32| if no % 2 == 0 { Place::First } else { Place::Old };
+        (0..8).for_each(|no| queues.push(FrameNo(no), 0, place(no)));
+        // Used, and changed.
+        let accesses = RefCell::new(vec![0, 0, 1, 0, 0, 0, 0, 0]);
+        let dirty = HashSet::from([4]);
+        assert_eq!(queues.old_tail(9).map(|no| no.0).collect::<Vec<_>>(), [0, 2, 4, 6, 1, 3, 5, 7]);
+        let left: Vec<_> = std::iter::from_fn(|| victim(&mut queues, &dirty, &accesses)).collect();
+        assert_eq!(left, [0, 6, 1, 3, 5, 7, 2]);
+        assert_eq!(victim(&mut queues, &HashSet::new(), &accesses), Some(4));
     }
 
     #[test]

@@ -130,13 +130,19 @@ impl<'a> PageMut<'a> {
         PageMut { bytes, ops }
     }
 
+    /// Of a page whose bytes behind these are zeros: changes must stay within them.
+    pub(crate) fn start_of(bytes: &'a mut [u8], ops: &'a mut Vec<u8>) -> PageMut<'a> {
+        assert!((PAGE_HEADER..=PAGE_SIZE).contains(&bytes.len()));
+        PageMut { bytes, ops }
+    }
+
     pub fn get(&self) -> PageRef<'_> {
-        PageRef::new(self.bytes)
+        PageRef::start_of(self.bytes)
     }
 
     /// Makes the page an empty one of this kind.
     pub fn init(&mut self, id: PageId, kind: PageKind, level: u8) {
-        let lsn = PageRef::new(self.bytes).lsn();
+        let lsn = self.get().lsn();
         page::format(self.bytes, id, kind, level);
         page::set_lsn(self.bytes, lsn);
         self.ops.clear();

@@ -83,11 +83,11 @@ impl Tree {
 
     /// The keys of the leaf that lies at this fraction (0 to 1) of the tree, of entries whose value `counts` says yes to.
     pub fn sample_leaf(&self, fraction: f64, counts: fn(&[u8]) -> bool) -> Result<Vec<Vec<u8>>> {
-        let (mut key, mut rest, mut level) = (Vec::new(), fraction, self.root_level()?);
+        let (mut key, mut rest, mut level) = (Vec::new(), fraction, self.root_level_as(Access::Once)?);
         loop {
-            let guard = self.descend(Target::At(&key), level, Access::Internal, &mut Notes::default())?;
+            let guard = self.descend(Target::At(&key), level, Access::Once, &mut Notes::default())?;
             let Some(guard) = guard else {
-                (rest, level) = (fraction, self.root_level()?); // the tree has lost a level meanwhile
+                (rest, level) = (fraction, self.root_level_as(Access::Once)?); // the tree has lost a level meanwhile
                 key.clear();
                 continue;
             };

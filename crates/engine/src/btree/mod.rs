@@ -167,7 +167,11 @@ impl Tree {
 
     /// Levels above the leaves.
     pub fn root_level(&self) -> Result<u8> {
-        Ok(Node::new(self.root()?.read().page()).level())
+        self.root_level_as(Access::Normal)
+    }
+
+    fn root_level_as(&self, access: Access) -> Result<u8> {
+        Ok(Node::new(self.pages.load_seen(&self.root, access)?.read().page()).level())
     }
 
     /// The root, in memory for as long as it is held. May do I/O and wait; no latch is held.

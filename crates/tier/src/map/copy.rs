@@ -89,7 +89,7 @@ impl Map {
         let mut end = first;
         for (map_page, homes) in inner.pages[first..].iter().zip(buf.chunks_exact_mut(2 * PAGE_SIZE)) {
             let (copy, second) = homes.split_at_mut(PAGE_SIZE);
-            copy.copy_from_slice(&map_page.image);
+            map_page.image.copy_to(copy);
             second.fill(0);
             // One that was never used is all zeros, as in a new file.
             if copy.iter().any(|byte| *byte != 0) {

@@ -1,6 +1,7 @@
 //! The map's two homes: loading at start, redo, writing at checkpoints.
 
 use super::entry::{self, ENTRIES, Entry};
+use super::image::Image;
 use super::slots::Slots;
 use super::{Inner, Map, MapError, MapPage};
 use crate::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
@@ -59,7 +60,7 @@ impl Loading {
         }
         if number as usize == self.pages.len() {
             self.pages.push(MapPage {
-                image: vec![0; PAGE_SIZE].into_boxed_slice(),
+                image: Image::blank(),
                 first_change: None,
                 home: 0,
                 lost: false,
@@ -68,17 +69,20 @@ impl Loading {
             });
         }
         let map_page = &mut self.pages[number as usize];
-        let had = PageRef::new(&map_page.image).lsn();
+        let had = map_page.image.page().lsn();
         // A log that reaches back to this version, or before it, has all that followed; if it does not,
         // the gap below shows.
         map_page.doubtful = false;
         if had >= end {
             return Ok(());
         }
-        redo::apply(&mut map_page.image, PageId::new(SpaceId::MAP, number), ops, end)
+        let mut whole = [0; PAGE_SIZE];
+        map_page.image.copy_to(&mut whole);
+        redo::apply(&mut whole, PageId::new(SpaceId::MAP, number), ops, end)
             .map_err(|e| MapError::Corrupt { page: number, what: e.to_string() })?;
+        map_page.image = Image::of(&whole);
         // The home is older than what the log goes on from: a newer one was lost (invariant 9).
-        let gap = entry::before(PageRef::new(&map_page.image)) > had;
+        let gap = entry::before(map_page.image.page()) > had;
         map_page.lost = (map_page.lost || gap) && !redo::starts_with_init(ops);
         map_page.first_change.get_or_insert(first);
         Ok(())
@@ -86,7 +90,7 @@ impl Loading {
 
     /// The highest LSN of a map page: the log reaches at least so far (invariant 1).
     pub fn newest(&self) -> Glsn {
-        self.pages.iter().map(|p| PageRef::new(&p.image).lsn()).max().unwrap_or(0)
+        self.pages.iter().map(|p| p.image.page().lsn()).max().unwrap_or(0)
     }
 
     /// Derives the index, the free map pages and the free slots, of which there are `slots`.
@@ -117,7 +121,7 @@ impl Loading {
                 }
                 return Err(MapError::Corrupt { page: number, what });
             }
-            let page = PageRef::new(&map_page.image);
+            let page = map_page.image.page();
             let owner = entry::owner(page);
             if owner.0 == SpaceId::NONE {
                 inner.free_pages.push(number);
@@ -181,10 +185,9 @@ fn newest(id: PageId, homes: &[u8]) -> MapPage {
             bad = Some(PageRef::new(image));
         }
     }
-    let blank = vec![0; PAGE_SIZE].into_boxed_slice();
     match best {
         Some((home, image)) => MapPage {
-            image: image.all().into(),
+            image: Image::of(image.all()),
             first_change: None,
             home,
             lost: false,
@@ -193,7 +196,7 @@ fn newest(id: PageId, homes: &[u8]) -> MapPage {
         },
         // Never written, or torn in its first write: the log has its INIT.
         None => MapPage {
-            image: blank,
+            image: Image::blank(),
             first_change: None,
             home: 0,
             lost: bad.is_some(),
@@ -233,7 +236,7 @@ impl Map {
                 let inner = self.inner.read();
                 for (number, copy) in part.iter().zip(buf.chunks_exact_mut(PAGE_SIZE)) {
                     let map_page = &inner.pages[*number as usize];
-                    copy.copy_from_slice(&map_page.image);
+                    map_page.image.copy_to(copy);
                     page::seal(copy);
                     let home =
                         if crate::planted::HOME_OVERWRITTEN.on() { map_page.home } else { 1 - map_page.home };
@@ -260,7 +263,7 @@ impl Map {
         for (number, home, lsn) in written {
             let map_page = &mut inner.pages[number as usize];
             map_page.home = home;
-            let unchanged = PageRef::new(&map_page.image).lsn() == lsn;
+            let unchanged = map_page.image.page().lsn() == lsn;
             map_page.first_change = if unchanged { None } else { Some(lsn) };
         }
         Ok(())

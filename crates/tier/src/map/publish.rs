@@ -1,9 +1,10 @@
 //! Changing the map: each change is one mini-transaction over map pages.
 
 use super::entry::{self, Entry, ObjectShape, Slot};
+use super::image::Image;
 use super::{Inner, Map, MapError, MapPage, group_of};
 use crate::object::key::ObjectKey;
-use crate::page::{self, BLOCK_PAGES, BlockId, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId, Tag};
+use crate::page::{BLOCK_PAGES, BlockId, PageId, PageKind, SpaceId, Tag};
 use crate::redo::{LogError, LogRoom, LsnRange, PageMut, PageRedo, Urgency, record_bound};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -23,9 +24,8 @@ impl Inner {
             return *page;
         }
         let number = self.free_pages.pop().unwrap_or_else(|| {
-            let image = vec![0; PAGE_SIZE].into_boxed_slice();
             self.pages.push(MapPage {
-                image,
+                image: Image::blank(),
                 first_change: None,
                 home: 0,
                 lost: false,
@@ -34,19 +34,28 @@ impl Inner {
             });
             self.pages.len() as u32 - 1
         });
-        let mut page = self.page_mut(number, ops);
-        page.init(PageId::new(SpaceId::MAP, number), PageKind::Map, 0);
+        let mut page = self.page_anew(number, ops);
         entry::set_owner(&mut page, space, group);
         self.index.insert((space, group), number);
         number
     }
 
-    fn page_mut<'a>(&'a mut self, number: u32, ops: &'a mut Ops) -> PageMut<'a> {
-        PageMut::new(&mut self.pages[number as usize].image, ops.entry(number).or_default())
+    /// The map page, empty.
+    fn page_anew<'a>(&'a mut self, number: u32, ops: &'a mut Ops) -> PageMut<'a> {
+        let image = &mut self.pages[number as usize].image;
+        image.clear();
+        let mut page = image.head_mut(ops.entry(number).or_default());
+        page.init(PageId::new(SpaceId::MAP, number), PageKind::Map, 0);
+        page
+    }
+
+    /// The map page, to change this entry.
+    fn page_mut<'a>(&'a mut self, number: u32, index: u32, ops: &'a mut Ops) -> PageMut<'a> {
+        self.pages[number as usize].image.entry_mut(index, ops.entry(number).or_default())
     }
 
     fn entry(&self, number: u32, index: u32) -> Entry<'_> {
-        Entry::new(PageRef::new(&self.pages[number as usize].image), index)
+        Entry::new(self.pages[number as usize].image.page(), index)
     }
 }
 
@@ -56,8 +65,8 @@ impl Map {
     fn log(&self, inner: &mut Inner, room: &mut LogRoom, mut ops: Ops) -> LsnRange {
         for (number, ops) in &mut ops {
             let image = &mut inner.pages[*number as usize].image;
-            let before = PageRef::new(image).lsn();
-            entry::set_before(&mut PageMut::new(image, ops), before);
+            let before = image.page().lsn();
+            entry::set_before(&mut image.head_mut(ops), before);
         }
         let records: Vec<PageRedo<'_>> = ops
             .iter()
@@ -66,7 +75,7 @@ impl Map {
         self.redo.append(room, &records, &mut |range| {
             for number in ops.keys() {
                 let map_page = &mut inner.pages[*number as usize];
-                page::set_lsn(&mut map_page.image, range.end);
+                map_page.image.set_lsn(range.end);
                 map_page.first_change.get_or_insert(range.first);
                 map_page.lost = false;
             }
@@ -125,7 +134,7 @@ impl Map {
             let before = inner.entry(number, index).slot(id.in_block());
             released.extend(before);
             flushed.push((*id, before.is_none()));
-            entry::set_slot(&mut inner.page_mut(number, &mut ops), index, id.in_block(), *slot, *tag);
+            entry::set_slot(&mut inner.page_mut(number, index, &mut ops), index, id.in_block(), *slot, *tag);
         }
         if ops.is_empty() {
             let end = self.redo.appended();
@@ -164,14 +173,14 @@ impl Map {
         }
         let mut ops = Ops::new();
         let superseded: Option<ObjectKey> = inner.entry(number, index).object();
-        entry::set_object(&mut inner.page_mut(number, &mut ops), index, shape);
+        entry::set_object(&mut inner.page_mut(number, index, &mut ops), index, shape);
         let mut released = Vec::new();
         for (i, tag) in taken {
             let current = inner.entry(number, index);
             let unchanged = current.tag(*i) == *tag || crate::planted::CHANGED_PAGE_CLEANED.on();
             if let (Some(slot), true) = (current.slot(*i), unchanged) {
                 released.push((slot, *i, current.tag(*i)));
-                entry::clear_slot(&mut inner.page_mut(number, &mut ops), index, *i);
+                entry::clear_slot(&mut inner.page_mut(number, index, &mut ops), index, *i);
             }
         }
         let current = inner.entry(number, index);
@@ -209,10 +218,10 @@ impl Map {
                 continue;
             }
             released.extend(entry.slot(id.in_block()).map(|slot| (slot, id.block())));
-            entry::clear_page(&mut inner.page_mut(number, &mut ops), index, id.in_block());
+            entry::clear_page(&mut inner.page_mut(number, index, &mut ops), index, id.in_block());
             let entry = inner.entry(number, index);
             if let Some(key) = entry.object().filter(|_| entry.is_empty()) {
-                entry::clear_object(&mut inner.page_mut(number, &mut ops), index);
+                entry::clear_object(&mut inner.page_mut(number, index, &mut ops), index);
                 objects.push(key);
             }
         }
@@ -261,7 +270,7 @@ impl Map {
                     slots.extend((0..BLOCK_PAGES as usize).filter_map(|i| entry.slot(i)));
                     keys.extend(entry.object());
                 }
-                inner.page_mut(number, &mut ops).init(PageId::new(SpaceId::MAP, number), PageKind::Map, 0);
+                inner.page_anew(number, &mut ops);
                 freed.push(number);
             }
             let range = self.log(&mut inner, &mut room, ops);

@@ -10,6 +10,7 @@ use crate::frame::FrameNo;
 use crate::meter;
 use crate::page::{BLOCK_PAGES, PageId};
 use crate::prefetch::PREFETCH_MAX;
+use crate::queues::Place;
 use std::sync::atomic::Ordering;
 
 /// Pages read ahead in one request, at the most: with the one that is wanted half a megabyte.
@@ -129,7 +130,7 @@ impl Pool {
     fn came_ahead(&self, id: PageId, no: FrameNo, fetched: Fetched) {
         self.sample_arrival(no, id, false);
         self.frame(no).came_ahead(self.period.load(Ordering::Relaxed), fetched.from);
-        self.admit(id, no, fetched);
+        self.admit(id, no, fetched, Place::Old);
         self.counters.read_ahead.fetch_add(1, Ordering::Relaxed);
         add(&self.reads.of(id.space).ahead, 1);
     }

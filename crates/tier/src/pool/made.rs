@@ -4,6 +4,7 @@
 use super::Pool;
 use crate::frame::FrameNo;
 use crate::page::{PAGE_SIZE, PageId};
+use crate::queues::Place;
 use std::sync::atomic::Ordering;
 
 impl Pool {
@@ -27,7 +28,7 @@ impl Pool {
         // SAFETY: the claim makes this thread the frame's only owner.
         unsafe { self.arena.bytes_mut(no) }.copy_from_slice(image);
         frame.pin_again();
-        self.publish(no);
+        self.publish(no, Place::Old);
         Some(no)
     }
 

@@ -160,6 +160,26 @@ fn a_page_that_one_operation_looks_at_thrice_leaves_with_the_scan() {
     assert_eq!(below.fetches.load(Ordering::Relaxed), before + 1, "page 7 had left");
 }
 
+/// Opening any number of tables costs what is in memory nothing.
+#[test]
+fn pages_that_are_needed_once_leave_each_other_and_no_others() {
+    let (pages, below, _) = pages(64);
+    for page in 0..300 {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    (0..40).for_each(|page| drop(pages.read(id(page), Access::Normal).unwrap()));
+    (100..300).for_each(|page| drop(pages.read(id(page), Access::Once).unwrap()));
+    // Used after all.
+    drop(pages.read(id(50), Access::Once).unwrap());
+    drop(pages.read(id(50), Access::Normal).unwrap());
+    (100..300).for_each(|page| drop(pages.read(id(page), Access::Once).unwrap()));
+    let before = below.fetches.load(Ordering::Relaxed);
+    (0..40).chain([50]).for_each(|page| drop(pages.read(id(page), Access::Normal).unwrap()));
+    assert_eq!(below.fetches.load(Ordering::Relaxed), before, "they had stayed");
+    pages.pool().check_invariants();
+}
+
 #[test]
 fn a_page_that_is_nowhere_is_an_error_and_leaves_no_claim() {
     let (pages, _, _) = pages(16);
