@@ -101,6 +101,12 @@ pub trait Below: Send + Sync {
         let _ = (from, max);
         Vec::new()
     }
+    /// The pages of its block among the `before` pages before `id` and the `after` behind it that are where it is, so that one request
+    /// brings them with it, and itself: in order. None where each page is a request of its own.
+    fn beside(&self, id: PageId, before: u32, after: u32) -> Vec<PageId> {
+        let _ = (id, before, after);
+        Vec::new()
+    }
     /// What there is of the page. Does no I/O.
     fn held(&self, id: PageId) -> Held {
         let _ = id;
