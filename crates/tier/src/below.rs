@@ -116,7 +116,7 @@ pub trait Below: Send + Sync {
     fn admitted(&self, id: PageId) {
         let _ = id;
     }
-    /// A clean page leaves memory. Never waits. `accesses` counts its uses since it was read,
+    /// A clean page that somebody has asked for leaves memory. Never waits. `accesses` counts its uses since it was read,
     /// saturating at 3. `image` may be sealed in place.
     fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8);
 }
