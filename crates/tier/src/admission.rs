@@ -5,7 +5,8 @@
 //! leaves nothing but identifiers. CloudJump III §4.1.1; the filter is S3-FIFO's.
 //!
 //! While flash has room, everything is admitted: an empty slot keeps nobody out, and a page that is not
-//! there costs a read of the volume or the store. The paper's filter begins when flash is nearly full.
+//! there costs a read of the volume or the store. The paper's filter begins when flash is nearly full. What came ahead and nobody
+//! asked for is not even judged (`pool/room`).
 //!
 //! Other rules, for comparison: `filter`. Whole policies, admission and replacement together: `policy`.
 //! What the engine's queues in memory make of a sequence of uses: `memory`.

@@ -101,6 +101,12 @@ pub trait Below: Send + Sync {
         let _ = (from, max);
         Vec::new()
     }
+    /// The pages of its block among the `before` pages before `id` and the `after` behind it that are where it is, so that one request
+    /// brings them with it, and itself: in order. None where each page is a request of its own.
+    fn beside(&self, id: PageId, before: u32, after: u32) -> Vec<PageId> {
+        let _ = (id, before, after);
+        Vec::new()
+    }
     /// What there is of the page. Does no I/O.
     fn held(&self, id: PageId) -> Held {
         let _ = id;
@@ -110,7 +116,7 @@ pub trait Below: Send + Sync {
     fn admitted(&self, id: PageId) {
         let _ = id;
     }
-    /// A clean page leaves memory. Never waits. `accesses` counts its uses since it was read,
+    /// A clean page that somebody has asked for leaves memory. Never waits. `accesses` counts its uses since it was read,
     /// saturating at 3. `image` may be sealed in place.
     fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8);
 }

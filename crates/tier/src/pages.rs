@@ -172,11 +172,11 @@ impl Pages {
         self.pool.warm(id);
     }
 
-    /// Brings `count` pages from `from` on into memory, as far as frames are free beyond need; those that an object or the volume
-    /// has together in one request. For who needs one of them and soon its neighbours; an error is for who needs the page to find.
-    /// May do I/O and wait; no latch is held.
-    pub fn prefetch(&self, from: PageId, count: u32) {
-        self.pool.prefetch(Stretch { from, count });
+    /// Brings the page into memory, as far as frames are free beyond need, together with what the same request brings of the `before`
+    /// pages before it and the `after` behind it, and nothing that takes another. For who needs the page, and soon neighbours of it;
+    /// an error is for who needs the page to find. May do I/O and wait; no latch is held.
+    pub fn bring_with(&self, id: PageId, before: u32, after: u32) {
+        self.pool.bring_with(id, before, after);
     }
 
     /// Has a prefetcher fetch the page, if it can. Does no I/O.

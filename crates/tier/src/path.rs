@@ -288,6 +288,10 @@ impl Below for Path {
         if self.without.has(Mechanism::Prefetch) { Vec::new() } else { self.block_stretch(from, max) }
     }
 
+    fn beside(&self, id: PageId, before: u32, after: u32) -> Vec<PageId> {
+        if self.without.has(Mechanism::Prefetch) { Vec::new() } else { self.pages_beside(id, before, after) }
+    }
+
     fn fetch_run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {
         self.run(ids, images)
     }

@@ -257,3 +257,77 @@ fn pages_missed_one_by_one_bring_nothing_along_from_flash_and_a_scan_that_begins
     scanned(&rig, 181, Access::Scan);
     assert_eq!((from_flash(&rig), ahead(&rig)), ((18, 21), 3));
 }
+
+/// Of the first pages some are on flash, some were flushed anew since all sank, and some have copies in the slots that they left.
+fn everywhere() -> Rig {
+    let mut rig = Rig::with_flash(1, 400, 400);
+    rig.run.map.keep_clean_copies(3);
+    (24..27).chain((0..24).chain(27..PAGES)).for_each(|n| assert!(rig.flush(page(n))));
+    rig.run.sinker.sink_all().unwrap();
+    (16..19).for_each(|n| assert!(rig.flush(page(n))));
+    for n in [10, 12, 13, 17] {
+        let (image, _) = rig::image(page(n), rig.version(page(n)).unwrap());
+        rig.run.bpe.evicted(page(n), &image, Leaving::used(3));
+        fill(&mut rig.run);
+    }
+    rig
+}
+
+fn in_memory(rig: &Rig) -> Vec<u32> {
+    (0..PAGES).filter(|n| rig.run.pages.try_read(page(*n), Access::Internal).is_some()).collect()
+}
+
+#[test]
+fn a_page_is_brought_with_neighbours_from_where_it_is_and_from_nowhere_else() {
+    for (wanted, brought, [flash, volume, clean, object]) in [
+        (12, vec![10, 12, 13], [3, 0, 0, 0]),
+        (16, vec![16, 18], [0, 2, 0, 0]),
+        (25, vec![24, 25, 26], [0, 3, 3, 0]),
+        (20, vec![19, 20, 21, 22, 23], [0, 0, 0, 5]),
+        (11, vec![7, 8, 9, 11, 14, 15], [0, 0, 0, 6]),
+    ] {
+        let rig = everywhere();
+        rig.run.pages.bring_with(page(wanted), 4, 4);
+        assert_eq!(in_memory(&rig), brought);
+        let path = &rig.run.path.counters;
+        let counted = [&path.flash, &path.volume, &path.clean, &path.object];
+        assert_eq!(counted.map(|count| count.load(Ordering::Relaxed)), [flash, volume, clean, object]);
+        let requests = [Purpose::PageMiss, Purpose::BlockRead].map(|purpose| rig.store.requests(purpose));
+        assert_eq!(requests, [0, u64::from(object > 0)], "page {wanted}");
+        brought.iter().for_each(|n| scanned(&rig, *n, Access::Normal));
+    }
+}
+
+#[test]
+fn no_more_neighbours_are_brought_than_buffers_have_room_for() {
+    for (wanted, brought) in [(33, vec![33, 34, 35]), (38, vec![37, 38, 39]), (0, vec![0, 1, 2])] {
+        let rig = cold();
+        rig.run.pages.pool().set_prefetch(3);
+        rig.run.pages.bring_with(page(wanted), 4, 4);
+        assert_eq!(in_memory(&rig), brought);
+    }
+}
+
+#[test]
+fn what_came_ahead_and_nobody_asked_for_is_no_evidence_of_reuse() {
+    const FLASH: u32 = 160;
+    const WANTED: u32 = 276;
+    let mut rig = Rig::with_flash(1, 400, u64::from(FLASH));
+    (0..FLASH).chain(200..224).chain(256..296).for_each(|n| assert!(rig.flush(page(n))));
+    rig.run.sinker.sink_all().unwrap();
+    // Flash is full: who wants to go there needs evidence.
+    put_on_flash(&mut rig, FLASH);
+    let memory = Pages::new(rig.sim.world(), 16, rig.run.path.clone(), rig.log.clone());
+    for _ in 0..3 {
+        memory.bring_with(page(WANTED), 4, 4);
+        drop(memory.read(page(WANTED), Access::Normal).unwrap());
+        for n in 200..224 {
+            drop(memory.read(page(n), Access::Normal).unwrap());
+            fill(&mut rig.run);
+        }
+    }
+    assert!(memory.pool().counters.read_ahead.load(Ordering::Relaxed) > 3, "neighbours came along");
+    for n in WANTED - 4..=WANTED + 4 {
+        assert_eq!(rig.run.bpe.seems_to_have(page(n)), n == WANTED, "page {n}");
+    }
+}

@@ -70,8 +70,11 @@ fn what_sank_together_is_read_together_from_the_slots_that_it_left() {
     let get = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let counts = || (rig.store.requests(Purpose::BlockRead), get(&counters.object), get(&counters.clean));
     let read = |from: u32, count: u32| {
-        rig.run.pages.prefetch(page_of(0, from), count);
-        for id in (from..from + count).map(|i| page_of(0, i)) {
+        for i in from..from + count {
+            let id = page_of(0, i);
+            if rig.run.pages.try_read(id, Access::Internal).is_none() {
+                rig.run.pages.bring_with(id, 0, from + count - i - 1);
+            }
             let page =
                 rig.run.pages.try_read(id, Access::Normal).unwrap_or_else(|| panic!("{id} did not come"));
             assert_eq!(page.page().all(), &rig::image(id, rig.version(id).unwrap()).0[..], "page {id}");

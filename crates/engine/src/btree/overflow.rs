@@ -231,7 +231,8 @@ fn write_batch(
 
 /// A page of a chain, of which `left` pages are still to be read with this one. If it has to be fetched, so has what is next most
 /// likely, and pages that were allocated together lie together: its neighbours come with it, as many to each side as may be the
-/// value's. So a value that is far costs a few requests, not one for each page. None: it was freed, and nobody has it any more.
+/// value's, and as far as they are where it is: a value that is near waits for nobody else's pages in the store. So a value that is far
+/// costs a few requests, not one for each page. None: it was freed, and nobody has it any more.
 fn chained(space: &Space, page: u32, left: u32, access: Access) -> Result<Option<ReadGuard<'_>>> {
     let (pages, id) = (space.pages(), space.page_id(page));
     if let Some(guard) = pages.try_read(id, access) {
@@ -239,8 +240,7 @@ fn chained(space: &Space, page: u32, left: u32, access: Access) -> Result<Option
     }
     if left > 1 {
         let around = (left - 1).min(AROUND);
-        let first = page.saturating_sub(around);
-        pages.prefetch(space.page_id(first), page - first + 1 + around);
+        pages.bring_with(id, around, around);
     }
     match pages.read(id, access) {
         Ok(guard) => Ok(Some(guard)),

@@ -25,7 +25,42 @@ fn same_place(one: &Home, other: &Home) -> bool {
     }
 }
 
+/// Where a page is that memory lacks. What is in one place of a block comes with one request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Flash,
+    Slot,
+    /// The slot that it left when it sank.
+    CleanCopy,
+    Object,
+}
+
 impl Path {
+    fn place(&self, id: PageId, home: &Home) -> Place {
+        match home.slot {
+            _ if self.on_flash(id) => Place::Flash,
+            Some(_) => Place::Slot,
+            None if self.map.clean_copy(id, home.tag).is_some() => Place::CleanCopy,
+            None => Place::Object,
+        }
+    }
+
+    /// None of a table whose reads are limited.
+    pub(super) fn pages_beside(&self, id: PageId, before: u32, after: u32) -> Vec<PageId> {
+        if self.limits_reads(id.space) {
+            return Vec::new();
+        }
+        let (block, at) = (id.block(), id.in_block());
+        let homes = self.map.block(block).homes;
+        let place = |i: usize| homes.get(i)?.as_ref().map(|home| self.place(block.page(i), home));
+        let Some(here) = place(at) else { return Vec::new() };
+        let last = at.saturating_add(after as usize).min(BLOCK_PAGES as usize - 1);
+        (at.saturating_sub(before as usize)..=last)
+            .filter(|i| place(*i) == Some(here))
+            .map(|i| block.page(i))
+            .collect()
+    }
+
     pub(super) fn on_flash(&self, id: PageId) -> bool {
         self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
     }

@@ -92,6 +92,23 @@ impl Pool {
         }
     }
 
+    /// Brings the page into memory, and with it what one request brings along of the `before` pages before it and the `after` behind
+    /// it. Nothing if there are no frames to spare, or each page is a request of its own. An error is for who needs the page to find.
+    pub(crate) fn bring_with(&self, id: PageId, before: u32, after: u32) {
+        let mut ids = self.below.beside(id, before, after);
+        ids.retain(|id| !self.has(*id));
+        let most = self.prefetch_max.load(Ordering::Relaxed) as u32;
+        let is_with = |run: &&[PageId]| run.contains(&id);
+        let Some(run) = ids.chunk_by(|one, next| next.page - one.page <= GAP).find(is_with) else { return };
+        // No more than buffers have room for: those behind the page first.
+        let from = run.partition_point(|one| one.page < id.page);
+        let behind = run[from..].partition_point(|one| one.page < id.page.saturating_add(most));
+        let run = &run[..from + behind];
+        let end = run.last().map_or(id.page, |last| last.page + 1);
+        let first = run.partition_point(|one| one.page.saturating_add(most) < end);
+        self.prefetch_run(&run[first.min(from)..]);
+    }
+
     /// False: there are no frames to spare.
     fn prefetch_run(&self, ids: &[PageId]) -> bool {
         let mut claimed: Vec<(PageId, FrameNo)> = Vec::new();

@@ -145,7 +145,10 @@ impl Pool {
         let accesses = frame.accesses();
         // A page that was young has had its count taken away, but it was used again.
         let accesses = if frame.reused.load(Ordering::Relaxed) { ACCESSES_MAX } else { accesses };
-        self.below.evicted(id, image, accesses);
+        // What came ahead and nobody asked for is no evidence of anything.
+        if accesses > 0 || !frame.seems_unused() {
+            self.below.evicted(id, image, accesses);
+        }
         self.unclaim(id, no);
         self.counters.evictions.fetch_add(1, Ordering::Relaxed);
         true
