@@ -5,6 +5,8 @@ mod rig;
 
 use rig::{NOISE, Rig, block_of, page_of};
 use std::sync::atomic::Ordering;
+use terrace_io::random::Random;
+use terrace_io::sched::Worker;
 use terrace_io::store::Purpose;
 use terrace_tier::below::Below;
 use terrace_tier::map::entry::PATCH_MAX;
@@ -304,4 +306,59 @@ fn a_damaged_page_of_a_patch_is_an_error_and_no_older_image_is_served() {
     flush(&rig, 0, [1]);
     assert_eq!(put(&rig, 0), (2, true));
     rig.check_entries();
+}
+
+/// Writes of pages by popularity, with an object buffer of a tenth of them: bytes put, puts and gets for each page that is written.
+fn costs(exponent: f64, patches: bool) -> [f64; 3] {
+    const BLOCKS: u32 = 40;
+    const PAGES: u32 = BLOCKS * 128;
+    const WRITES: u32 = 5000;
+    let slots = PAGES / 10;
+    let mut rig = if patches { Rig::new(12, slots) } else { Rig::without_patches(12, slots, 40) };
+    rig.run.objects.codecs.set_fallback(Codec::None);
+    let write = |rig: &mut Rig, page: u32| {
+        while !rig.flush(page_of(page / 128, page % 128)) {
+            rig.work();
+        }
+        if rig.run.map.slots_free() < slots / 4 {
+            rig.run.worker.step();
+        }
+    };
+    (0..PAGES).for_each(|page| write(&mut rig, page));
+    let weights = (1..=PAGES).map(|rank| f64::from(rank).powf(-exponent));
+    let sums: Vec<f64> = weights.scan(0.0, |sum, w| (*sum += w, Some(*sum)).1).collect();
+    let numbers = |rig: &Rig| {
+        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as f64;
+        let counters = &rig.run.objects.counters;
+        [of(&counters.put_bytes), of(&counters.puts), of(&counters.gets)]
+    };
+    let mut before = [0.0; 3];
+    for n in 0..2 * WRITES {
+        if n == WRITES {
+            before = numbers(&rig);
+        }
+        let x = rig.sim.random.below(1 << 40) as f64 / (1u64 << 40) as f64 * sums[PAGES as usize - 1];
+        let rank = sums.partition_point(|sum| *sum < x) as u32;
+        // Popular pages are not neighbours.
+        write(&mut rig, (u64::from(rank) * 2_654_435_761 % u64::from(PAGES)) as u32);
+    }
+    let after = numbers(&rig);
+    rig.check_entries();
+    std::array::from_fn(|i| (after[i] - before[i]) / f64::from(WRITES))
+}
+
+/// In steady state, with nothing but the policy to decide.
+#[test]
+fn patches_spare_most_of_the_bytes_that_are_put() {
+    for exponent in [1.0, 1.2] {
+        let ([bytes, puts, gets], [all, all_puts, all_gets]) =
+            (costs(exponent, true), costs(exponent, false));
+        println!(
+            "Zipf {exponent}, for each page written: {:.1} KiB put instead of {:.1}, {puts:.3} puts instead of {all_puts:.3}, \
+             {gets:.3} gets instead of {all_gets:.3}",
+            bytes / 1024.0,
+            all / 1024.0
+        );
+        assert!(bytes * 2.0 < all && puts < all_puts * 1.3, "Zipf {exponent}");
+    }
 }

@@ -210,10 +210,14 @@ impl Map {
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
         let mut first = false;
         // Pages that only move keep their blocks as warm as they were.
+        let mut blocks: Vec<BlockId> = Vec::new();
         for (id, new) in flushed.into_iter().filter(|_| from.is_none()) {
             first |= inner.buffered.flushed(id.block(), id.in_block(), new, range.end);
-            inner.note_stored(id.block());
+            if blocks.last() != Some(&id.block()) {
+                blocks.push(id.block());
+            }
         }
+        blocks.into_iter().for_each(|block| inner.note_stored(block));
         drop(inner);
         if first {
             self.slots_wanted.notify();
