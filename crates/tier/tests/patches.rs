@@ -310,9 +310,9 @@ fn a_damaged_page_of_a_patch_is_an_error_and_no_older_image_is_served() {
 
 /// Writes of pages by popularity, with an object buffer of a tenth of them: bytes put, puts and gets for each page that is written.
 fn costs(exponent: f64, patches: bool) -> [f64; 3] {
-    const BLOCKS: u32 = 40;
+    const BLOCKS: u32 = 24;
     const PAGES: u32 = BLOCKS * 128;
-    const WRITES: u32 = 5000;
+    const WRITES: u32 = 3000;
     let slots = PAGES / 10;
     let mut rig = if patches { Rig::new(12, slots) } else { Rig::without_patches(12, slots, 40) };
     rig.run.objects.codecs.set_fallback(Codec::None);

@@ -40,11 +40,12 @@ pub enum Form {
 ///
 /// A block that brings `k` new bytes each time puts `k`, `2 k` and so on until it is put whole: after `n` times, `n² k / 2` and the whole, so least for
 /// each time when the patches have come to as much as the whole together. That is when `(new + carried)² = 2 whole new`. Where the same pages
-/// change each time, a patch grows no more and is good for ever. (A GET costs either way: of the patch before, or of the object.)
+/// change each time, a patch grows no more and is good for ever. (A GET costs either way: of the patch before, or of the object.) More than half of
+/// the block is no patch: the store would keep that much twice, to put little less.
 pub fn form(new: usize, carried: usize, whole: usize) -> Form {
     let patch = new + carried;
     let pays = (patch as u64).pow(2) < 2 * whole as u64 * new as u64;
-    if pays && patch <= PATCH_MAX && patch < whole { Form::Patch } else { Form::Whole }
+    if pays && patch <= PATCH_MAX && 2 * patch <= whole { Form::Patch } else { Form::Whole }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

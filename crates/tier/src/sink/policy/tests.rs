@@ -221,6 +221,7 @@ fn a_patch_is_put_as_long_as_it_pays() {
         assert_eq!(put_each(k, false, by_form), k as f64, "the same pages each time");
     }
     assert_eq!(form(PATCH_MAX + 64, 0, 4 << 20), Form::Whole, "there is no place for it");
+    assert_eq!([form(64, 0, 128), form(65, 0, 128)], [Form::Patch, Form::Whole], "half of it");
     assert_eq!(form(100, 28, 128), Form::Whole, "that is all");
 }
 
