@@ -169,6 +169,7 @@ fn facts(
         ("slots", json!(look.map.slots_total())),
         ("slots_free", json!(look.map.slots_free())),
         ("objects", json!(look.map.objects().len())),
+        ("patch_objects", json!(look.map.patches())),
         ("volume_bytes", json!(pages(|s| s.volume) * PAGE_SIZE as u64)),
         ("object_bytes", json!(look.map.object_bytes())),
     ]);

@@ -86,16 +86,17 @@ impl<'a> Adoption<'a> {
         })?;
         let mut lost: BTreeMap<String, Lost> = BTreeMap::new();
         for block in self.look.map.blocks_with_objects() {
-            let is_missing = self.look.map.block(block).object.is_some_and(|key| missing.contains(&key));
-            let pages = if is_missing { check::in_object_only(self.look, block) } else { Vec::new() };
+            let mut pages = check::in_object_only(self.look, block);
+            pages.retain(|(.., at)| missing.contains(&at.key));
             let Some((first, ..)) = pages.first() else { continue };
+            let objects: HashSet<ObjectKey> = pages.iter().map(|(.., at)| at.key).collect();
             let of = match self.tables.of(*first) {
                 name if name.is_empty() => format!("space {}", block.space),
                 name => name.trim_start_matches(" of ").to_string(),
             };
             let sum = lost.entry(of.clone()).or_insert(Lost { of, pages: 0, objects: 0 });
             sum.pages += pages.len() as u64;
-            sum.objects += 1;
+            sum.objects += objects.len() as u64;
         }
         (self.lost, self.unnamed) = (lost.into_values().collect(), unnamed);
         Ok(())

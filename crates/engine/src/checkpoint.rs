@@ -21,7 +21,7 @@ use crate::log::Log;
 use crate::log::block::BLOCK;
 use crate::planted;
 use crate::recovery::pending::Pending;
-use crate::superblock::Superblock;
+use crate::superblock::{Superblock, VERSION_OF_PATCHES};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::World;
@@ -35,6 +35,7 @@ use terrace_tier::map::Map;
 use terrace_tier::page::Glsn;
 use terrace_tier::pool::Pool;
 use terrace_tier::redo::Redo;
+use terrace_tier::sink::Patches;
 
 /// Rest between looks while others work towards the target, in nanoseconds; doubled up to the second.
 const REST_MIN: Nanos = 2_000_000;
@@ -274,6 +275,15 @@ impl Checkpointer {
         }
         self.make()?;
         Ok(if self.position() > before { Outcome::Moved } else { Outcome::Stuck })
+    }
+}
+
+impl Patches for Checkpointer {
+    fn note(&self) -> Result<(), String> {
+        if self.state.lock().superblock.version >= VERSION_OF_PATCHES {
+            return Ok(());
+        }
+        self.write_both(|s| s.version = VERSION_OF_PATCHES).map_err(|error| error.to_string())
     }
 }
 

@@ -26,7 +26,7 @@ use terrace_tier::object_buffer::ObjectBuffer;
 use terrace_tier::path::FlashCache;
 use terrace_tier::pool::Pool;
 use terrace_tier::redo::Redo;
-use terrace_tier::sink::{self, EpochSequences, SinkParts, SinkSettings, SinkWorker, Sinker};
+use terrace_tier::sink::{self, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker};
 use terrace_tier::without::Mechanism;
 
 /// The least memory of an instance with an object store: a sinker's buffers are among it.
@@ -51,6 +51,7 @@ pub struct ColdParts {
     pub redo: Arc<dyn Redo>,
     pub flash: Option<Arc<dyn FlashCache>>,
     pub takers: Arc<dyn Takers>,
+    pub patches: Arc<dyn Patches>,
 }
 
 impl Cold {
@@ -61,7 +62,7 @@ impl Cold {
             let what = "is too little beside the object store";
             return Err(Error::Invalid(format!("memory = {memory} {what} {store}: at least {MEMORY_MIN}")));
         }
-        let ColdParts { world, objects, map, buffer, pool, redo, flash, takers } = parts;
+        let ColdParts { world, objects, map, buffer, pool, redo, flash, takers, patches } = parts;
         let writer = Writer {
             instance: superblock.instance,
             lineage: superblock.lineage,
@@ -95,6 +96,7 @@ impl Cold {
             objects: objects_too,
             fence: fence_too,
             sequences,
+            patches: Some(patches).filter(|_| !config.without.has(Mechanism::Patches)),
             collector: collector_too,
         };
         let cool = config.sink_after_ms.saturating_mul(1_000_000);

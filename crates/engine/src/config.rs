@@ -194,7 +194,8 @@ pub const SETTINGS: &[Setting] = &[
         name: "without",
         meaning: "Mechanisms to leave out, by comma, to see what each is worth: clean-copies (reads of what sank from the free\n\
                   slots it left), prefetch, shared-misses, flash-for-the-store (flash leaves to the volume what the volume\n\
-                  has), warm-flash, deferral (blocks written again and again sink later), pacing (of writers).",
+                  has), warm-flash, deferral (blocks written again and again sink later), pacing (of writers), patches (objects\n\
+                  of a block's changed pages alone).",
         field: Field::Without(|c| &mut c.without),
     },
     Setting {
@@ -381,7 +382,8 @@ impl Config {
         let slots_max = u64::from(terrace_tier::map::entry::Slot::COUNT_MAX);
         if self.object_buffer.0 / PAGE_SIZE as u64 > slots_max {
             let max = Bytes(slots_max / 1024 * 1024 * PAGE_SIZE as u64);
-            faults.push(format!("object_buffer = {} is more than {max}", self.object_buffer));
+            let why = "slot numbers from there on say where in a patch object a page is";
+            faults.push(format!("object_buffer = {} is more than {max}: {why}", self.object_buffer));
         }
         let index = self.flash_index();
         if index > self.memory.0 / 2 {

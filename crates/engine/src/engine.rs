@@ -326,6 +326,7 @@ impl Engine {
             ("objects_to_delete", cold.map_or(0, |c| c.collector.status().0 as u64)),
             ("collect_errors", collected(|c| &c.errors)),
             ("sink_blocks", sunk(|c| &c.blocks)),
+            ("sink_patches", sunk(|c| &c.patches)),
             ("sink_pages", sunk(|c| &c.pages)),
             ("sink_blocks_by_watermark", sunk(|c| &c.by_watermark)),
             ("sink_blocks_by_cooling", sunk(|c| &c.by_cooling)),

@@ -49,6 +49,7 @@ use terrace_tier::path::{FlashCache, PageObjects, Path};
 use terrace_tier::prefetch::Prefetcher;
 use terrace_tier::quota::Rules;
 use terrace_tier::redo::Redo;
+use terrace_tier::sink::Patches;
 use terrace_tier::temporary::{self, Spill, Unlogged};
 use terrace_tier::without::Mechanism;
 
@@ -191,7 +192,8 @@ impl Storage {
                 let (map, buffer, pool) = (map.clone(), buffer.clone(), pool.clone());
                 let (redo, flash, world) = (redo.clone(), flash.clone(), parts.world.clone());
                 let takers = checkpointer.clone() as Arc<dyn Takers>;
-                let cold = ColdParts { world, objects, map, buffer, pool, redo, flash, takers };
+                let patches = checkpointer.clone() as Arc<dyn Patches>;
+                let cold = ColdParts { world, objects, map, buffer, pool, redo, flash, takers, patches };
                 let superblock = checkpointer.superblock();
                 let cold = Cold::open(config, cold, &superblock)?;
                 if !superblock.has_store {
@@ -403,6 +405,7 @@ pub(crate) struct Found {
 /// Reads superblock, log and map. `budget` bounds the redo kept in memory, in bytes.
 pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
     let superblock = Superblock::read(volume)?;
+    superblock.check_slots()?;
     let files = open_logs(volume, &superblock)?;
     // Redo: the map's at once, the rest by page.
     let mut loading = load_map(volume)?;

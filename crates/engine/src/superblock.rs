@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
 //! | 8 | 8 | magic `TERRACE1` |
-//! | 16 | 4 | format version: 9. It was 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
+//! | 16 | 4 | format version: 10 if the map has ever named a patch object, else 9. It was 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
 //! | 20 | 4 | page size |
 //! | 24 | 16 | instance id |
 //! | 40 | 16 | lineage |
@@ -32,6 +32,7 @@ use crate::error::Error;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError, File};
 use terrace_tier::fence::{TAKERS_MAX, Taker};
+use terrace_tier::map::entry::Slot;
 use terrace_tier::page::{Glsn, PAGE_SIZE};
 
 pub const FILE: &str = "superblock";
@@ -40,6 +41,8 @@ const HISTORY_MAX: usize = 200;
 pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
 pub const VERSION: u32 = 9;
+/// From the first patch object on: builds before it would take a place in one for a slot.
+pub const VERSION_OF_PATCHES: u32 = 10;
 /// Before it, the log's blocks and records were others: `log::former`.
 pub const VERSION_OF_LOG: u32 = 9;
 /// Before it, free pages were a chain.
@@ -105,13 +108,28 @@ impl Superblock {
             )));
         }
         self.takers = self.known_takers();
-        self.version = VERSION;
+        self.version = self.version.max(VERSION);
         let next = self.epoch.checked_add(1);
         self.epoch = next.ok_or_else(|| Error::Full("there are no more writer epochs".into()))?;
         self.history.push((self.epoch, end));
         self.attested = end;
         self.clean = false;
         Ok(())
+    }
+
+    /// An object buffer of a former build may have more slots than can be named by now.
+    pub fn check_slots(&self) -> Result<(), Error> {
+        let (slots, max) = (self.slots, Slot::COUNT_MAX);
+        if slots <= max {
+            return Ok(());
+        }
+        let gib = |slots: u32| (u64::from(slots) * PAGE_SIZE as u64) >> 30;
+        Err(Error::Invalid(format!(
+            "the volume's object buffer has {slots} slots ({} GiB), and this build names at most {max} ({} GiB), because the numbers from there \
+             on say where in a patch object a page is: make it smaller with the build that made it (object_buffer), and then start this one",
+            gib(slots),
+            gib(max)
+        )))
     }
 
     /// The takers; of a volume that took its store before they were kept, whoever it was up to its epoch.
@@ -169,18 +187,18 @@ impl Superblock {
             return Ok(None);
         }
         let (version, page_size) = (u32_at(16), u32_at(20));
-        if !(VERSION_MIN..=VERSION).contains(&version) || page_size as usize != PAGE_SIZE {
+        if !(VERSION_MIN..=VERSION_OF_PATCHES).contains(&version) || page_size as usize != PAGE_SIZE {
             let instead = match version {
                 0..VERSION_MIN => {
                     "; it is older than that: dump its tables with the build that made it (mariadb-dump), and load them into a \
                      new volume"
                 }
-                VERSION_MIN..=VERSION => "",
+                VERSION_MIN..=VERSION_OF_PATCHES => "",
                 _ => "; a later build made it: use that one",
             };
             return Err(Error::Invalid(format!(
                 "the volume has format version {version} with pages of {page_size} bytes; this build reads versions \
-                 {VERSION_MIN} to {VERSION} with {PAGE_SIZE}{instead}"
+                 {VERSION_MIN} to {VERSION_OF_PATCHES} with {PAGE_SIZE}{instead}"
             )));
         }
         let (partitions, epochs) = (u32_at(120) as usize, u32_at(124) as usize);

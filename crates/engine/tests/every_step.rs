@@ -49,7 +49,8 @@ struct Tiers {
     seen: BTreeMap<String, u64>,
 }
 
-const TIERS_SEEN: [&str; 4] = ["sink_blocks", "objects_deleted", "reads_flash", "reads_object"];
+const TIERS_SEEN: [&str; 5] =
+    ["sink_blocks", "sink_patches", "objects_deleted", "reads_flash", "reads_object"];
 
 struct Run {
     sim: SimWorld,
@@ -238,6 +239,13 @@ impl Run {
         self.all_rows(engine, table)?;
         storage.checkpoint()?;
         sink_all()?;
+        self.all_rows(engine, table)?;
+        // Few pages of each block have changed: patch objects. Now others take their place.
+        for fill in 10..12 {
+            self.commit(engine, table, 246..248, fill, 44_000)?;
+            storage.checkpoint()?;
+            sink_all()?;
+        }
         self.all_rows(engine, table)?;
         let deleted =
             || engine.status().into_iter().find(|(name, _)| name == "objects_deleted").map_or(0, |(_, n)| n);

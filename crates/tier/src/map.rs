@@ -1,4 +1,4 @@
-//! The map: for each block its current object and, for each page, its tag, length and slot.
+//! The map: for each block its current object, perhaps a patch object beside it, and, for each page, its tag, length and slot.
 //!
 //! The map is the authority on where a page lives and which image of it is current. It is wholly in
 //! memory, as the 16 KiB map pages that are also its disk format; fifteen entries of 1088 bytes each
@@ -28,8 +28,9 @@ mod publish;
 pub mod resize;
 pub(crate) mod slots;
 
-pub use buffered::BufferedBlock;
+pub use buffered::{BufferedBlock, Stored};
 
+use crate::object::format::HEADER;
 use crate::object::key::ObjectKey;
 use crate::page::{BLOCK_PAGES, BlockId, Glsn, PageId, SpaceId, Tag};
 use crate::redo::{LogError, Redo};
@@ -46,7 +47,7 @@ use terrace_io::sched::Event;
 /// Bytes of memory for a slot whose clean copy is remembered.
 pub const CLEAN_COPY: u64 = clean::BYTES;
 
-/// Where an image is in an object.
+/// Where an image is in an object: a block's, or its patch object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InObject {
     pub key: ObjectKey,
@@ -170,6 +171,7 @@ impl Map {
                 })
                 .collect(),
             object: entry.object(),
+            patch: entry.patch(),
             snapshot_version: entry.snapshot_version(),
             were_read: inner.buffered.were_read(block),
         }
@@ -189,10 +191,8 @@ impl Map {
         let mut counts: HashMap<SpaceId, SpaceCounts> = HashMap::new();
         self.each_entry(|block, entry| {
             let c = counts.entry(block.space).or_default();
-            if entry.object().is_some() {
-                c.objects += 1;
-                c.object_bytes += (crate::object::format::HEADER + entry.offset(BLOCK_PAGES as usize)) as u64;
-            }
+            c.objects += objects_of(entry).count() as u64;
+            c.object_bytes += bytes_of_objects(entry);
             for i in (0..BLOCK_PAGES as usize).filter(|i| entry.tag(*i) != 0) {
                 c.pages += 1;
                 if entry.slot(i).is_some() {
@@ -228,7 +228,7 @@ impl Map {
     /// Every object that an entry names.
     pub fn objects(&self) -> Vec<ObjectKey> {
         let mut keys = Vec::new();
-        self.each_entry(|_, entry| keys.extend(entry.object()));
+        self.each_entry(|_, entry| keys.extend(objects_of(entry)));
         keys
     }
 
@@ -240,14 +240,17 @@ impl Map {
         blocks
     }
 
+    /// Blocks that have a patch object beside their object.
+    pub fn patches(&self) -> u64 {
+        let mut patches = 0;
+        self.each_entry(|_, entry| patches += u64::from(entry.patch().is_some()));
+        patches
+    }
+
     /// Bytes of all current objects, what is newer in slots included.
     pub fn object_bytes(&self) -> u64 {
         let mut bytes = 0;
-        self.each_entry(|_, entry| {
-            if entry.object().is_some() {
-                bytes += (crate::object::format::HEADER + entry.offset(BLOCK_PAGES as usize)) as u64;
-            }
-        });
+        self.each_entry(|_, entry| bytes += bytes_of_objects(entry));
         bytes
     }
 
@@ -282,13 +285,14 @@ impl Map {
         (0u32..).zip(&inner.pages).filter(|(_, page)| page.torn).map(|(number, _)| number).collect()
     }
 
-    /// Whether the map, as it is in memory, names the object as its block's current one.
+    /// Whether the map, as it is in memory, names the object as its block's current one, or as its current patch.
     pub fn names(&self, key: &ObjectKey) -> bool {
         let block = key.block_id();
         let (group, index) = group_of(block);
         let inner = self.inner.read();
         let Some(page) = inner.index.get(&(block.space, group)) else { return false };
-        Entry::new(inner.pages[*page as usize].image.page(), index).object() == Some(*key)
+        let entry = Entry::new(inner.pages[*page as usize].image.page(), index);
+        objects_of(entry).any(|named| named == *key)
     }
 
     fn each_entry(&self, each: impl FnMut(BlockId, Entry<'_>)) {
@@ -486,7 +490,24 @@ impl Map {
     }
 }
 
+/// The block's object and its patch object, as far as it has them.
+fn objects_of(entry: Entry<'_>) -> impl Iterator<Item = ObjectKey> {
+    let patch = entry.patch().filter(|_| !crate::planted::PATCH_UNNAMED.on());
+    entry.object().into_iter().chain(patch)
+}
+
+/// What they take in the store.
+fn bytes_of_objects(entry: Entry<'_>) -> u64 {
+    let Some(_) = entry.object() else { return 0 };
+    let patch = entry.patch().map_or(0, |_| HEADER + entry.patch_body());
+    (HEADER + entry.offset(BLOCK_PAGES as usize) + patch) as u64
+}
+
+/// Where the page is below its slot; if it has none, where its newest image is.
 fn in_object(entry: Entry<'_>, i: usize) -> Option<InObject> {
+    if let Some(place) = entry.in_patch(i) {
+        return Some(InObject { key: entry.patch()?, offset: place.offset, length: place.length });
+    }
     let key = entry.object().filter(|_| entry.in_object(i))?;
     Some(InObject { key, offset: entry.offset(i), length: entry.length(i) })
 }
@@ -497,6 +518,8 @@ pub struct BlockState {
     /// One for each page, None where no image was ever flushed. Empty if the block is unknown.
     pub homes: Vec<Option<Home>>,
     pub object: Option<ObjectKey>,
+    /// An object with the newest images of some pages, beside that one.
+    pub patch: Option<ObjectKey>,
     pub snapshot_version: u64,
     /// A bit for each page that was read in its slot.
     pub were_read: u128,

@@ -133,18 +133,29 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// Neighbours that are in the same object, and the range of its body that spans them, from and to.
-fn spans(homes: &[InObject]) -> impl Iterator<Item = (&[InObject], usize, usize)> {
-    homes.chunk_by(|a, b| a.key == b.key).map(|group| {
-        let from = group.iter().map(|h| h.offset).min().unwrap_or(0);
-        let to = group.iter().map(|h| h.offset + h.length).max().unwrap_or(0);
-        (group, from, to)
-    })
+/// The range of an object's body that spans pages that are in it.
+struct Extent {
+    key: ObjectKey,
+    from: usize,
+    to: usize,
+}
+
+/// Of each object that the pages are in, the range that spans those of them; in the order of its first.
+fn extents(homes: &[InObject]) -> Vec<Extent> {
+    let mut all: Vec<Extent> = Vec::new();
+    for InObject { key, offset, length } in homes.iter().copied() {
+        let (from, to) = (offset, offset + length);
+        match all.iter_mut().find(|extent| extent.key == key) {
+            Some(extent) => (extent.from, extent.to) = (extent.from.min(from), extent.to.max(to)),
+            None => all.push(Extent { key, from, to }),
+        }
+    }
+    all
 }
 
 /// Bytes that [`Objects::read_bodies`] gets for these pages: what lies between them is among them.
 pub fn bytes_of_bodies(homes: &[InObject]) -> usize {
-    spans(homes).map(|(_, from, to)| to - from).sum()
+    extents(homes).iter().map(|extent| extent.to - extent.from).sum()
 }
 
 impl Objects {
@@ -274,23 +285,26 @@ impl Objects {
         Ok((header, bytes))
     }
 
-    /// Stored bodies of pages, in order, each or why it doesn't come. Neighbours in `homes` that are in the same object come
-    /// with one request for the range that spans them.
+    /// Stored bodies of pages, in order, each or why it doesn't come. Of each object that they are in (a block has its object and its patch), with
+    /// one request for the range that spans them.
     pub fn read_bodies(&self, purpose: Purpose, homes: &[InObject]) -> Vec<Result<Bytes, StoreError>> {
-        let mut bodies = Vec::with_capacity(homes.len());
-        for (group, from, to) in spans(homes) {
-            // What is large goes back to the kernel when it is done with: workers' allocators would keep it.
-            let mut span = AlignedBuf::zeroed(to - from);
-            let _reading = self.reading(group[0].key);
-            let offset = (HEADER + from) as u64;
-            let got = self.get_range(purpose, &group[0].key, offset, &mut span[..to - from]);
-            let got = got.map(|()| Bytes::from_owner(span));
-            bodies.extend(group.iter().map(|home| match &got {
-                Ok(span) => Ok(span.slice(home.offset - from..home.offset - from + home.length)),
-                Err(error) => Err(error.clone()),
-            }));
-        }
-        bodies
+        let spans: Vec<(Extent, Result<Bytes, StoreError>)> = extents(homes)
+            .into_iter()
+            .map(|extent| {
+                let Extent { key, from, to } = extent;
+                // What is large goes back to the kernel when it is done with: workers' allocators would keep it.
+                let mut span = AlignedBuf::zeroed(to - from);
+                let _reading = self.reading(key);
+                let got = self.get_range(purpose, &key, (HEADER + from) as u64, &mut span[..to - from]);
+                (extent, got.map(|()| Bytes::from_owner(span)))
+            })
+            .collect();
+        let body = |home: &InObject| {
+            let (extent, span) = spans.iter().find(|(extent, _)| extent.key == home.key)?;
+            let from = home.offset - extent.from;
+            Some(span.clone().map(|span| span.slice(from..from + home.length)))
+        };
+        homes.iter().filter_map(body).collect()
     }
 
     /// As `read_bodies`, for a scan that will use the pages between: fills a page-sized part of `images` for each of

@@ -82,6 +82,14 @@ pub static END_OF_IMAGE_LEFT: Switch = Switch::new();
 pub static HOME_OVERWRITTEN: Switch = Switch::new();
 /// A block that is sunk again is put over its current object.
 pub static OBJECT_OVERWRITTEN: Switch = Switch::new();
+/// The map does not say that an object of its is one, if it is a patch: collection takes it for nobody's.
+pub static PATCH_UNNAMED: Switch = Switch::new();
+/// Pages that were in the patch object before the new one are still where they were in that.
+pub static PATCH_PLACES_KEPT: Switch = Switch::new();
+/// A patch object that was superseded is deleted before the record that says so is durable.
+pub static PATCH_DELETED_EARLY: Switch = Switch::new();
+/// The volume names a patch object before its format says that it may.
+pub static PATCHES_NOT_NOTED: Switch = Switch::new();
 /// A put whose reply is lost counts as done.
 pub static REPLY_GUESSED: Switch = Switch::new();
 /// The epoch object is not read again before objects are deleted.

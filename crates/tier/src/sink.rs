@@ -26,6 +26,7 @@ mod room;
 use crate::below::Tier;
 use crate::collect::Collector;
 use crate::fence::{Fence, FenceError};
+use crate::map::entry::PATCH_MAX;
 use crate::map::{BufferedBlock, Map, MapError};
 use crate::object::Objects;
 use crate::object_buffer::ObjectBuffer;
@@ -101,6 +102,23 @@ pub enum SinkError {
     Moving { block: BlockId },
     #[error("no object sequence: {0}")]
     Sequence(String),
+    #[error("the volume's format cannot be noted: {0}")]
+    Unnoted(String),
+}
+
+/// Patch objects, of which builds of former formats know nothing.
+pub trait Patches: Send + Sync {
+    /// From when this returns on the volume says, durably, that its map may name patch objects. Called before each put of one.
+    fn note(&self) -> Result<(), String>;
+}
+
+/// For a volume that nobody else opens.
+pub struct AlwaysNoted;
+
+impl Patches for AlwaysNoted {
+    fn note(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Gives out object sequences, each once in a writer epoch.
@@ -150,6 +168,8 @@ impl Default for SinkSettings {
 #[derive(Default, Debug)]
 pub struct SinkCounters {
     pub blocks: AtomicU64,
+    /// Of them, those of which only a patch object was put.
+    pub patches: AtomicU64,
     /// Pages that were only in slots before.
     pub pages: AtomicU64,
     pub by_watermark: AtomicU64,
@@ -203,6 +223,8 @@ pub struct SinkParts {
     pub objects: Arc<Objects>,
     pub fence: Arc<Fence>,
     pub sequences: Arc<dyn Sequences>,
+    /// None: always whole blocks.
+    pub patches: Option<Arc<dyn Patches>>,
     pub collector: Arc<Collector>,
 }
 
@@ -222,7 +244,19 @@ pub struct Sinker {
 
 impl Sinker {
     pub fn new(parts: SinkParts, settings: SinkSettings) -> Sinker {
-        let SinkParts { world, map, buffer, pool, redo, flash, objects, fence, sequences, collector } = parts;
+        let SinkParts {
+            world,
+            map,
+            buffer,
+            pool,
+            redo,
+            flash,
+            objects,
+            fence,
+            sequences,
+            patches,
+            collector,
+        } = parts;
         let sched = world.sched.clone();
         let room = Room::new(sched.clone(), settings.memory.max(MEMORY_MIN));
         let repaired = AtomicU64::new(0);
@@ -235,6 +269,7 @@ impl Sinker {
             objects,
             fence,
             sequences,
+            patches,
             collector,
             sched,
             room,
@@ -338,8 +373,9 @@ impl Sinker {
             }
         }
         match &result {
-            Ok(Sunk::Put { pages }) => {
+            Ok(Sunk::Put { pages, patch }) => {
                 self.counters.blocks.fetch_add(1, Ordering::Relaxed);
+                self.counters.patches.fetch_add(u64::from(*patch), Ordering::Relaxed);
                 self.mover.objects.by_space.of(block.space).sinks.fetch_add(1, Ordering::Relaxed);
                 self.counters.pages.fetch_add(u64::from(*pages), Ordering::Relaxed);
                 self.mover.map.slots_freed.notify();
@@ -368,7 +404,9 @@ impl Sinker {
         // New pages in memory will take slots. Writers are slowed by what is left after them (the engine's pace), so
         // there is work to do as soon as anybody is.
         let free = free.saturating_sub(self.mover.pool.homeless() as u32);
-        let pressure = Pressure { slots, free, cooled_before, defers: self.defers };
+        let patch =
+            self.mover.patches.iter().map(|_| (PATCH_MAX / self.mover.objects.packer.mean()) as u32).sum();
+        let pressure = Pressure { slots, free, cooled_before, defers: self.defers, patch };
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();
         let state = &mut *state;

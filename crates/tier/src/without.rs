@@ -18,12 +18,14 @@ pub enum Mechanism {
     Deferral,
     /// Writers slow down as slots run low.
     Pacing,
+    /// Objects of a block's changed pages alone.
+    Patches,
 }
 
 use Mechanism::*;
 
 impl Mechanism {
-    pub const NAMES: [(&str, Mechanism); 7] = [
+    pub const NAMES: [(&str, Mechanism); 8] = [
         ("clean-copies", CleanCopies),
         ("prefetch", Prefetch),
         ("shared-misses", SharedMisses),
@@ -31,6 +33,7 @@ impl Mechanism {
         ("warm-flash", WarmFlash),
         ("deferral", Deferral),
         ("pacing", Pacing),
+        ("patches", Patches),
     ];
 }
 

@@ -22,7 +22,7 @@ fn a_sunk_block_frees_its_slots_and_reads_from_its_object() {
     let rig = Rig::new(1, 200);
     (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));
     let free = rig.run.map.slots_free();
-    assert_eq!(rig.run.sinker.sink_block(block_of(0)).unwrap(), Sunk::Put { pages: 100 });
+    assert_eq!(rig.run.sinker.sink_block(block_of(0)).unwrap(), Sunk::Put { pages: 100, patch: false });
     assert_eq!(rig.run.map.slots_free(), free + 100);
     assert_eq!(rig.stored(), [rig.object(0).unwrap()]);
     rig.read_all();
@@ -137,7 +137,7 @@ fn a_page_flushed_during_the_put_keeps_its_slot() {
 
 #[test]
 fn a_merge_takes_the_nearest_copy_and_asks_the_store_once() {
-    let mut rig = Rig::new(1, 200);
+    let mut rig = Rig::without_patches(1, 200, 40);
     (0..20).for_each(|i| assert!(rig.flush(page_of(0, i))));
     rig.run.sinker.sink_block(block_of(0)).unwrap();
     rig.flush(page_of(0, 3));
@@ -159,7 +159,7 @@ fn a_merge_takes_the_nearest_copy_and_asks_the_store_once() {
 /// Each page that flash seemed to have was asked for by itself.
 #[test]
 fn a_merge_that_flash_fails_asks_the_store_once() {
-    let mut rig = Rig::new(1, 200);
+    let mut rig = Rig::without_patches(1, 200, 40);
     (0..20).for_each(|i| assert!(rig.flush(page_of(0, i))));
     rig.run.sinker.sink_block(block_of(0)).unwrap();
     (0..20).for_each(|i| rig.evict(page_of(0, i)));
@@ -400,7 +400,7 @@ fn flash_repairs_what_the_volume_lost() {
 /// A merge asks the old object for all that it has, also for what is near.
 #[test]
 fn flash_repairs_what_the_old_object_lost() {
-    let mut rig = Rig::new(1, 200);
+    let mut rig = Rig::without_patches(1, 200, 40);
     (0..20).for_each(|i| assert!(rig.flush(page_of(0, i))));
     rig.run.sinker.sink_block(block_of(0)).unwrap();
     let key = rig.object(0).unwrap();

@@ -138,6 +138,7 @@ fn life_over(seed: u64, lying: bool, resized: &mut Option<Resized>) -> u64 {
         rig.store.lose_unsynced();
         rig.crash();
         rig.heal();
+        rig.check_entries();
         rig.read_all();
     }
     for point in ["sink-gathered", "sink-put", "sink-published"] {
@@ -148,6 +149,7 @@ fn life_over(seed: u64, lying: bool, resized: &mut Option<Resized>) -> u64 {
     rig.run.sinker.sink_all().unwrap();
     rig.sim.clock.advance(100_000_000_000);
     rig.work();
+    rig.check_entries();
     rig.read_all();
     let mut named: Vec<String> = rig.run.map.objects().iter().map(|key| key.to_string()).collect();
     named.sort_unstable();
@@ -205,6 +207,9 @@ fn each_planted_bug_is_found_within_so_many_seeds() {
         ("slot reused early", &planted::SLOT_REUSED_EARLY),
         ("object deleted early", &planted::OBJECT_DELETED_EARLY),
         ("object overwritten", &planted::OBJECT_OVERWRITTEN),
+        ("patch unnamed", &planted::PATCH_UNNAMED),
+        ("patch places kept", &planted::PATCH_PLACES_KEPT),
+        ("patch deleted early", &planted::PATCH_DELETED_EARLY),
         ("reply guessed", &planted::REPLY_GUESSED),
         ("staged file kept", &planted::STAGED_KEPT),
     ] {

@@ -72,7 +72,8 @@ fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Re
                 Some(trouble) => trouble.clone(),
                 None => "give --object".to_string(),
             };
-            report.unchecked.add(format!("{far} pages in {} objects, {why}", blocks.len()));
+            let all = look.map.objects().len();
+            report.unchecked.add(format!("{far} pages in {all} objects, {why}"));
         }
         return;
     };
@@ -80,7 +81,10 @@ fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Re
     for (n, part) in blocks.chunks(AT_ONCE).enumerate() {
         progress("reading objects", (n * AT_ONCE) as u64, blocks.len() as u64);
         let mut wanted: Vec<(BlockId, ObjectKey)> = Vec::new();
-        wanted.extend(part.iter().filter_map(|block| Some((*block, look.map.block(*block).object?))));
+        for block in part {
+            let state = look.map.block(*block);
+            wanted.extend(state.object.into_iter().chain(state.patch).map(|key| (*block, key)));
+        }
         let mut read = Vec::new();
         if silent < SILENT_MAX {
             read = side_by_side(&wanted, |(_, key)| objects.read_block(Purpose::Scrub, key));
@@ -97,7 +101,7 @@ fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Re
                         silent += 1;
                         first.get_or_insert(error);
                     }
-                    far = (far.0 + in_object_only(look, block).len() as u64, far.1 + 1);
+                    far = (far.0 + in_this_only(look, block, key).len() as u64, far.1 + 1);
                 }
             }
         }
@@ -111,7 +115,7 @@ fn objects(look: &Look, tables: &Tables, progress: Progress<'_>, report: &mut Re
     }
 }
 
-/// The block's pages that are in its object alone.
+/// The block's pages that are in its object, or in its patch object, alone.
 pub(crate) fn in_object_only(look: &Look, block: BlockId) -> Vec<(PageId, Tag, InObject)> {
     let homes = look.map.block(block).homes;
     let only = homes.into_iter().enumerate().filter_map(|(i, home)| {
@@ -119,6 +123,13 @@ pub(crate) fn in_object_only(look: &Look, block: BlockId) -> Vec<(PageId, Tag, I
         Some((block.page(i), home.tag, home.object?))
     });
     only.collect()
+}
+
+/// Of them those that are in this one of the block's objects.
+pub(crate) fn in_this_only(look: &Look, block: BlockId, key: ObjectKey) -> Vec<(PageId, Tag, InObject)> {
+    let mut pages = in_object_only(look, block);
+    pages.retain(|(.., at)| at.key == key);
+    pages
 }
 
 /// Err: the store gives no answer, which says nothing about the object.
@@ -130,7 +141,7 @@ fn object(
     read: Result<(format::Header, Vec<u8>), ObjectError>,
     report: &mut Report,
 ) -> Result<(), String> {
-    let pages = in_object_only(look, block);
+    let pages = in_this_only(look, block, key);
     match read {
         Ok((_, bytes)) => {
             report.objects += 1;
@@ -146,7 +157,7 @@ fn object(
                 Some((first, ..)) => {
                     format!("{} pages from page {first}{} on are only there", pages.len(), tables.of(*first))
                 }
-                None => format!("all its pages{} are on the volume", tables.of(block.page(0))),
+                None => format!("newer images of all its pages{} are elsewhere", tables.of(block.page(0))),
             };
             report.faults.add(format!("{error} ({lost})"));
             if matches!(error, ObjectError::Store(_)) {

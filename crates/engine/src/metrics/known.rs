@@ -37,6 +37,7 @@ const OBJECTS: &[Line] = &[
 
 const SINK: &[Line] = &[
     ("sink_blocks", Counter, "blocks moved from the volume to the store"),
+    ("sink_patches", Counter, "of these, blocks of which only the changed pages were put, as patch objects"),
     ("sink_pages", Counter, "pages that were only on the volume before"),
     ("sink_blocks_by_watermark", Counter, "blocks sunk for lack of room on the volume"),
     ("sink_blocks_by_cooling", Counter, "blocks sunk for they were left alone"),

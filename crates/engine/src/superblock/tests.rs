@@ -74,7 +74,7 @@ fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
     assert!(matches!(Superblock::read(&*disk_of_two), Err(Error::Corrupt(_))));
 
     for (version, instead) in
-        [(4, "dump its tables with the build that made it"), (10, "a later build made it")]
+        [(4, "dump its tables with the build that made it"), (11, "a later build made it")]
     {
         let disk = disk(&one());
         let mut other = one().encode();
@@ -84,7 +84,7 @@ fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
         disk.open(FILE).unwrap().write(Class::Superblock, 0, &other).unwrap();
         let Err(Error::Invalid(message)) = Superblock::read(&*disk) else { panic!("read") };
         assert!(message.contains(instead), "{message}");
-        let named = format!("version {version} with pages of 16384 bytes; this build reads versions 5 to 9");
+        let named = format!("version {version} with pages of 16384 bytes; this build reads versions 5 to 10");
         assert!(message.contains(&named), "{message}");
     }
 }
@@ -135,6 +135,10 @@ fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one()
     let mut never = Superblock { version: 5, has_store: false, takers: vec![], ..one() };
     never.begin_epoch(30).unwrap();
     assert_eq!((&never.takers[..], never.version), (&[][..], VERSION));
+    // One with patch objects stays one.
+    let mut patched = Superblock { version: VERSION_OF_PATCHES, ..one() };
+    patched.begin_epoch(30).unwrap();
+    assert_eq!((patched.version, patched.encode()[16]), (VERSION_OF_PATCHES, 10));
 }
 
 /// A build before bits made the same superblock but for the version.
@@ -160,7 +164,7 @@ fn a_volume_whose_free_pages_are_chains_is_refused_and_left_as_it_is() {
     let files =
         || disk.list().unwrap().into_iter().map(|name| (disk.contents(&name), name)).collect::<Vec<_>>();
     let before = files();
-    let refused = "format version 1 with pages of 16384 bytes; this build reads versions 5 to 9 with 16384; it is older than that: dump";
+    let refused = "format version 1 with pages of 16384 bytes; this build reads versions 5 to 10 with 16384; it is older than that: dump";
     for _ in 0..2 {
         let Err(Error::Invalid(message)) = open() else { panic!("it was opened") };
         assert!(message.contains(refused), "{message}");

@@ -2,7 +2,7 @@
 
 use super::{Sample, Target, flash};
 use crate::fence::{Held, Writer};
-use crate::map::entry::{self, ENTRIES, LENGTH_UNIT, ObjectShape, Slot};
+use crate::map::entry::{self, ENTRIES, LENGTH_UNIT, ObjectShape, Place, Slot};
 use crate::map::home::{self, Loading};
 use crate::object::codec::{BadBody, Codec, HEAD, Packer};
 use crate::object::format::{self, HEADER, Header};
@@ -260,6 +260,13 @@ fn map_samples() -> Vec<Sample> {
             entry::set_slot(&mut page, 0, i, Slot(number * 100 + 50 + i as u32), 90 + i as u32);
         }
         entry::clear_slot(&mut page, 2, 1);
+        // Pages 5 and 3 are in a patch.
+        let mut lengths = [0; BLOCK_PAGES as usize];
+        (lengths[3], lengths[5]) = (LENGTH_UNIT as u16, PAGE_SIZE as u16);
+        let patch = ObjectKey { epoch: 9, sequence: 1 << 40, ..key };
+        entry::set_patch(&mut page, 2, &ObjectShape { key: patch, snapshot_version: 1, lengths });
+        entry::set_place(&mut page, 2, 3, Place { offset: 0, length: LENGTH_UNIT });
+        entry::set_place(&mut page, 2, 5, Place { offset: LENGTH_UNIT, length: PAGE_SIZE });
         page::set_lsn(&mut bytes, lsn);
         (bytes, ops)
     };
@@ -332,6 +339,18 @@ fn map(bytes: &[u8]) {
         &ObjectShape { key: ObjectKey { block: 2, sequence: 78, ..KEY }, snapshot_version: 1, lengths },
     )
     .unwrap();
+    // And patched.
+    if let (Some(base), [slot]) = (map.block(block).object, &map.take_up_to(1, 0)[..]) {
+        map.publish_slots(&[(block.page(3), *slot, 8)]).unwrap();
+        let mut lengths = [0; BLOCK_PAGES as usize];
+        lengths[3] = PAGE_SIZE as u16;
+        let key = ObjectKey { block: 2, sequence: 79, ..KEY };
+        let patch = ObjectShape { key, snapshot_version: 1, lengths };
+        if patch.can_patch(&base) {
+            map.publish_patch(block, &[(3, 8)], &patch, &base).unwrap();
+            assert!(map.names(&key) && map.names(&base));
+        }
+    }
     map.settle();
     map.write_homes().unwrap();
     map.drop_space(ID.space).unwrap();

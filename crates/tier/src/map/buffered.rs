@@ -21,6 +21,18 @@ pub struct BufferedBlock {
     /// Flushes of pages that had a slot already in that time, and how many pages they were.
     pub rewrites: u32,
     pub rewritten: u32,
+    pub stored: Stored,
+}
+
+/// What the store has of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stored {
+    /// Pages of the block, wherever they are.
+    pub pages: u32,
+    /// Pages whose newest image is in the block's patch object.
+    pub patched: u32,
+    /// The block has an object.
+    pub has_object: bool,
 }
 
 #[derive(Default)]
@@ -34,6 +46,7 @@ struct Block {
     rewritten: u128,
     /// A bit for each page that was read in its slot since pages of the block gave up theirs.
     read: [AtomicU64; 2],
+    stored: Stored,
 }
 
 #[derive(Default)]
@@ -77,6 +90,13 @@ impl Buffered {
             *entry = Block { since: self.taken, rewrites: 0, rewritten: 0, read, ..*entry };
         }
         self.gave_up(block, pages);
+    }
+
+    /// What the store has of the block is this now.
+    pub fn has_stored(&mut self, block: BlockId, stored: Stored) {
+        if let Some(entry) = self.blocks.get_mut(&block) {
+            entry.stored = stored;
+        }
     }
 
     /// So many pages of the block gave up their slots.
@@ -132,6 +152,7 @@ impl Buffered {
             age: self.taken - of.since,
             rewrites: of.rewrites,
             rewritten: of.rewritten.count_ones(),
+            stored: of.stored,
         };
         self.blocks.iter().map(each).collect()
     }

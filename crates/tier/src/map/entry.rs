@@ -6,19 +6,25 @@
 //! | at | size | what |
 //! | --- | --- | --- |
 //! | 0 | 16 | lineage of the current object |
-//! | 16 | 4 | its space (clones may share objects of another) |
-//! | 20 | 4 | its block |
+//! | 16 | 4 | its space (clones may share objects of another); with a patch object, that one's writer epoch |
+//! | 20 | 4 | its block; with a patch object, bits 0 to 31 of that one's sequence |
 //! | 24 | 4 | its writer epoch |
-//! | 28 | 4 | flags: bit 0 modified since the last backup |
+//! | 28 | 4 | flags: bit 0 modified since the last backup; bit 1 the block has a patch object, then in bits 2 to 14 the length of its body in units of 64 bytes, less one, and in bits 16 to 31 bits 32 to 47 of its sequence |
 //! | 32 | 8 | its sequence; 0 = no object |
 //! | 40 | 8 | its snapshot version |
 //! | 48 | 16 | a bit for each page that the object has |
 //! | 64 | 512 | a tag for each page; 0 = never written, or free |
 //! | 576 | 128 | stored length of each page in the object, in units of 64 bytes, less one |
-//! | 704 | 384 | slot of each page, plus one, 24 bits; 0 = none |
+//! | 704 | 384 | slot of each page, plus one, 24 bits; 0 = none; from 0xE00001 on: the page is in the patch object |
+//!
+//! A patch object has the newest images of some of the block's pages, whose older ones its object may have. A block with
+//! one has an object, too, which is of the block itself and of the same lineage. Where in the patch's body a page is stands in place of
+//! its slot: 0xE00001 + offset × 256 + length − 1, both in units of 64 bytes. So a page is in its slot, or in the patch, or in the
+//! object, and the entry keeps its size. There are patch objects from format version 10 on.
 
+use super::buffered::Stored;
 use crate::object::key::ObjectKey;
-use crate::page::{BLOCK_PAGES, Glsn, PAGE_HEADER, PageRef, SpaceId, Tag, at::OWNED};
+use crate::page::{BLOCK_PAGES, BlockId, Glsn, PAGE_HEADER, PageRef, SpaceId, Tag, at::OWNED};
 use crate::redo::PageMut;
 
 pub const ENTRY: usize = 1088;
@@ -29,6 +35,8 @@ pub const BLOCKS: u32 = u32::MAX / BLOCK_PAGES + 1;
 pub const LENGTH_UNIT: usize = 64;
 const PAGES: usize = BLOCK_PAGES as usize;
 
+const SPACE: usize = 16;
+const BLOCK: usize = 20;
 const EPOCH: usize = 24;
 const FLAGS: usize = 28;
 const SEQUENCE: usize = 32;
@@ -39,8 +47,17 @@ const LENGTHS: usize = TAGS + 4 * PAGES;
 const SLOTS: usize = LENGTHS + PAGES;
 
 const MODIFIED: u32 = 1;
+const PATCHED: u32 = 2;
+/// Of a patch object: the most that its pages take, in bytes.
+pub const PATCH_MAX: usize = 512 << 10;
+const PATCH_UNITS: u32 = (PATCH_MAX / LENGTH_UNIT) as u32;
+/// What stands for a slot from here on is a place in the patch object.
+const IN_PATCH: u32 = Slot::COUNT_MAX + 1;
+/// No sequence of a patch object comes so far.
+const PATCH_SEQUENCES: u64 = 1 << 48;
 
 const _: () = assert!(SLOTS + 3 * PAGES == ENTRY);
+const _: () = assert!((PATCH_UNITS << 8) + IN_PATCH == 1 << 24 | 1 && PATCH_UNITS == 1 << 13);
 const _: () = assert!(PAGE_HEADER + ENTRIES as usize * ENTRY == crate::page::PAGE_SIZE);
 
 /// A place of 16 KiB in the object buffer's slab.
@@ -48,8 +65,8 @@ const _: () = assert!(PAGE_HEADER + ENTRIES as usize * ENTRY == crate::page::PAG
 pub struct Slot(pub u32);
 
 impl Slot {
-    /// More slots than this cannot be named.
-    pub const COUNT_MAX: u32 = (1 << 24) - 2;
+    /// More slots than this cannot be named: numbers from there on say where in its patch object a page is. 224 GiB.
+    pub const COUNT_MAX: u32 = 0xE0_0000;
 }
 
 /// The owner of a map page: which entries it holds.
@@ -80,6 +97,40 @@ pub struct ObjectShape {
     pub lengths: [u16; PAGES],
 }
 
+impl ObjectShape {
+    /// Bytes of all its pages.
+    pub fn body(&self) -> usize {
+        self.lengths.iter().map(|length| usize::from(*length)).sum()
+    }
+    /// Whether a block of this entry may have it as its patch, beside this object.
+    pub fn can_patch(&self, base: &ObjectKey) -> bool {
+        let body = self.body();
+        (self.key.lineage, self.key.block_id()) == (base.lineage, base.block_id())
+            && self.key.sequence < PATCH_SEQUENCES
+            && (LENGTH_UNIT..=PATCH_MAX).contains(&body)
+    }
+}
+
+/// Where a page is in a patch object's body, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub offset: usize,
+    pub length: usize,
+}
+
+impl Place {
+    fn of(stored: u32) -> Option<Place> {
+        let at = stored.checked_sub(IN_PATCH)?;
+        let (offset, length) = ((at >> 8) as usize, (at & 0xFF) as usize + 1);
+        Some(Place { offset: offset * LENGTH_UNIT, length: length * LENGTH_UNIT })
+    }
+    fn stored(self) -> u32 {
+        assert!(self.offset.is_multiple_of(LENGTH_UNIT) && self.length.is_multiple_of(LENGTH_UNIT));
+        assert!(self.length > 0 && self.offset + self.length <= PATCH_MAX);
+        IN_PATCH + ((self.offset / LENGTH_UNIT) << 8 | (self.length / LENGTH_UNIT - 1)) as u32
+    }
+}
+
 /// Reads one entry.
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
@@ -95,13 +146,37 @@ impl<'a> Entry<'a> {
     pub fn tag(self, i: usize) -> Tag {
         self.page.u32(self.at + TAGS + 4 * i)
     }
-    pub fn slot(self, i: usize) -> Option<Slot> {
+    fn stored_slot(self, i: usize) -> u32 {
         let b = self.page.bytes(self.at + SLOTS + 3 * i, 3);
-        let stored = b.first().map_or(0, |_| u32::from_le_bytes([b[0], b[1], b[2], 0]));
-        stored.checked_sub(1).map(Slot)
+        b.first().map_or(0, |_| u32::from_le_bytes([b[0], b[1], b[2], 0]))
+    }
+    pub fn slot(self, i: usize) -> Option<Slot> {
+        self.stored_slot(i).checked_sub(1).map(Slot).filter(|slot| slot.0 < Slot::COUNT_MAX)
+    }
+    /// Where the page is in the patch object, if its newest image is there.
+    pub fn in_patch(self, i: usize) -> Option<Place> {
+        Place::of(self.stored_slot(i))
+    }
+    /// The patch object.
+    pub fn patch(self) -> Option<ObjectKey> {
+        let flags = self.flags();
+        let object = self.object().filter(|_| flags & PATCHED != 0)?;
+        let low = u64::from(self.page.u32(self.at + BLOCK));
+        let (epoch, sequence) = (self.page.u32(self.at + SPACE), u64::from(flags >> 16) << 32 | low);
+        Some(ObjectKey { epoch, sequence, ..object })
+    }
+    /// Bytes of all that the patch object has, what is not current any more included; 0: there is none.
+    pub fn patch_body(self) -> usize {
+        match self.flags() {
+            flags if flags & PATCHED != 0 => ((flags >> 2 & (PATCH_UNITS - 1)) as usize + 1) * LENGTH_UNIT,
+            _ => 0,
+        }
+    }
+    fn flags(self) -> u32 {
+        self.page.u32(self.at + FLAGS)
     }
     pub fn modified(self) -> bool {
-        self.page.u32(self.at + FLAGS) & MODIFIED != 0
+        self.flags() & MODIFIED != 0
     }
     pub fn in_object(self, i: usize) -> bool {
         self.page.u8(self.at + PRESENT + i / 8) >> (i % 8) & 1 == 1
@@ -112,13 +187,26 @@ impl<'a> Entry<'a> {
     }
     pub fn object(self) -> Option<ObjectKey> {
         let sequence = self.page.u64(self.at + SEQUENCE);
+        let block = match self.flags() & PATCHED {
+            0 => BlockId {
+                space: SpaceId(self.page.u32(self.at + SPACE)),
+                block: self.page.u32(self.at + BLOCK),
+            },
+            _ => self.block(),
+        };
         (sequence != 0).then(|| ObjectKey {
             lineage: u128::from(self.page.u64(self.at)) | u128::from(self.page.u64(self.at + 8)) << 64,
-            space: SpaceId(self.page.u32(self.at + 16)),
-            block: self.page.u32(self.at + 20),
+            space: block.space,
+            block: block.block,
             epoch: self.page.u32(self.at + EPOCH),
             sequence,
         })
+    }
+    /// The block that the entry is of.
+    fn block(self) -> BlockId {
+        let (space, group) = owner(self.page);
+        let index = ((self.at - PAGE_HEADER) / ENTRY) as u32;
+        BlockId { space, block: group.wrapping_mul(ENTRIES).wrapping_add(index) }
     }
     pub fn snapshot_version(self) -> u64 {
         self.page.u64(self.at + SNAPSHOT)
@@ -126,6 +214,15 @@ impl<'a> Entry<'a> {
     /// Where the page's bytes begin in the object's body.
     pub fn offset(self, i: usize) -> usize {
         (0..i).filter(|j| self.in_object(*j)).map(|j| self.length(j)).sum()
+    }
+    /// What the store has of the block.
+    pub fn stored(self) -> Stored {
+        let count = |has: &dyn Fn(usize) -> bool| (0..PAGES).filter(|i| has(*i)).count() as u32;
+        Stored {
+            pages: count(&|i| self.tag(i) != 0),
+            patched: count(&|i| self.in_patch(i).is_some()),
+            has_object: self.object().is_some(),
+        }
     }
     /// No page of the block has a current image.
     pub fn is_empty(self) -> bool {
@@ -137,26 +234,37 @@ impl<'a> Entry<'a> {
     /// What is wrong with the entry by itself, and with which of its pages.
     pub fn fault(self) -> Option<(usize, &'static str)> {
         let has_object = self.object().is_some();
-        (0..PAGES).find_map(|i| {
-            let what = match (self.tag(i) != 0, self.slot(i).is_some(), self.in_object(i)) {
+        let patch_body = self.patch_body();
+        let of_page = (0..PAGES).find_map(|i| {
+            let place = self.in_patch(i);
+            let what = match (self.tag(i) != 0, self.slot(i).is_some() || place.is_some(), self.in_object(i))
+            {
                 (_, _, true) if !has_object => "is said to be in an object, but the block has none",
-                (false, true, _) => "has a slot and no tag",
+                (false, true, _) => "has a slot, or a place in a patch object, and no tag",
                 (true, false, false) => "has a tag but neither slot nor object",
+                _ if place.is_some_and(|at| at.offset + at.length > patch_body) => {
+                    "is said to be in a patch object where there is none, or beyond its end"
+                }
                 _ => return None,
             };
             Some((i, what))
-        })
+        });
+        let patched = self.flags() & PATCHED != 0;
+        let unnamed = patched && self.patch().is_none_or(|patch| patch.sequence == 0);
+        of_page.or_else(|| unnamed.then_some((0, "is of a block whose patch object has no name")))
     }
 }
 
 /// The page's new image is in this slot.
 pub fn set_slot(page: &mut PageMut<'_>, index: u32, i: usize, slot: Slot, tag: Tag) {
-    assert!(tag != 0 && slot.0 <= Slot::COUNT_MAX);
+    assert!(tag != 0 && slot.0 < Slot::COUNT_MAX);
     let at = PAGE_HEADER + index as usize * ENTRY;
     page.write_u32(at + TAGS + 4 * i, tag);
     write_slot(page, at, i, slot.0 + 1);
-    if !Entry::new(page.get(), index).modified() {
-        page.write_u32(at + FLAGS, MODIFIED);
+    let entry = Entry::new(page.get(), index);
+    if !entry.modified() {
+        let flags = entry.flags() | MODIFIED;
+        page.write_u32(at + FLAGS, flags);
     }
 }
 
@@ -172,10 +280,30 @@ pub fn clear_page(page: &mut PageMut<'_>, index: u32, i: usize) {
     write_slot(page, at, i, 0);
 }
 
-/// No page of the block needs its object.
+/// The page's newest image is at this place in the patch object.
+pub fn set_place(page: &mut PageMut<'_>, index: u32, i: usize, place: Place) {
+    write_slot(page, PAGE_HEADER + index as usize * ENTRY, i, place.stored());
+}
+
+/// The block's patch object becomes this one, beside the object that it has.
+pub fn set_patch(page: &mut PageMut<'_>, index: u32, patch: &ObjectShape) {
+    let at = PAGE_HEADER + index as usize * ENTRY;
+    let base = Entry::new(page.get(), index).object();
+    assert!(base.is_some_and(|base| patch.can_patch(&base)), "no patch of this block: {}", patch.key);
+    let units = (patch.body() / LENGTH_UNIT - 1) as u32;
+    let flags = MODIFIED | PATCHED | units << 2 | ((patch.key.sequence >> 32) as u32) << 16;
+    page.write_u32(at + FLAGS, flags);
+    page.write_u32(at + SPACE, patch.key.epoch);
+    page.write_u32(at + BLOCK, patch.key.sequence as u32);
+}
+
+/// No page of the block needs its objects.
 pub fn clear_object(page: &mut PageMut<'_>, index: u32) {
     let at = PAGE_HEADER + index as usize * ENTRY;
     page.write_u64(at + SEQUENCE, 0);
+    if Entry::new(page.get(), index).flags() & PATCHED != 0 {
+        page.write_u32(at + FLAGS, MODIFIED);
+    }
     page.write(at + PRESENT, &[0; PAGES / 8]);
 }
 
@@ -183,7 +311,7 @@ fn write_slot(page: &mut PageMut<'_>, at: usize, i: usize, stored: u32) {
     page.write(at + SLOTS + 3 * i, &stored.to_le_bytes()[..3]);
 }
 
-/// The block's current object becomes this one.
+/// The block's current object becomes this one; it has no patch object any more. Pages that were in one are the caller's to see to.
 pub fn set_object(page: &mut PageMut<'_>, index: u32, object: &ObjectShape) {
     let at = PAGE_HEADER + index as usize * ENTRY;
     let mut head = [0; TAGS];

@@ -150,6 +150,7 @@ impl Loading {
                         return Err(MapError::Corrupt { page: number, what });
                     }
                 }
+                inner.buffered.has_stored(block, entry.stored());
             }
             if let Some(other) = inner.index.insert(owner, number) {
                 let what = format!("page {other} holds the same blocks of space {}", owner.0);

@@ -5,6 +5,7 @@ use super::image::Image;
 use super::{Inner, Map, MapError, MapPage, group_of};
 use crate::object::key::ObjectKey;
 use crate::page::{BLOCK_PAGES, BlockId, PageId, PageKind, SpaceId, Tag};
+use crate::planted;
 use crate::redo::{LogError, LogRoom, LsnRange, PageMut, PageRedo, Urgency, record_bound};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -56,6 +57,80 @@ impl Inner {
 
     fn entry(&self, number: u32, index: u32) -> Entry<'_> {
         Entry::new(self.pages[number as usize].image.page(), index)
+    }
+
+    /// The entry of the block has changed: for the choice of what to sink.
+    fn note_stored(&mut self, block: BlockId) {
+        let (group, index) = group_of(block);
+        let Some(number) = self.index.get(&(block.space, group)).copied() else { return };
+        let stored = self.entry(number, index).stored();
+        self.buffered.has_stored(block, stored);
+    }
+}
+
+/// Slots given up, each with the page's place in the block and its tag.
+type Released = Vec<(Slot, usize, Tag)>;
+
+impl Inner {
+    /// The block's pages are in the object, but for those that were flushed since they were taken.
+    fn become_whole(
+        &mut self,
+        number: u32,
+        index: u32,
+        taken: &[(usize, Tag)],
+        shape: &ObjectShape,
+        ops: &mut Ops,
+    ) -> Released {
+        let in_patch: Vec<usize> = {
+            let before = self.entry(number, index);
+            (0..BLOCK_PAGES as usize).filter(|i| before.in_patch(*i).is_some()).collect()
+        };
+        entry::set_object(&mut self.page_mut(number, index, ops), index, shape);
+        // What was in the patch is in the object now: nobody else makes a place in a patch (one mover a block).
+        in_patch.iter().for_each(|i| entry::clear_slot(&mut self.page_mut(number, index, ops), index, *i));
+        let mut released = Vec::new();
+        for (i, tag) in taken {
+            let current = self.entry(number, index);
+            let unchanged = current.tag(*i) == *tag || planted::CHANGED_PAGE_CLEANED.on();
+            if let (Some(slot), true) = (current.slot(*i), unchanged) {
+                released.push((slot, *i, current.tag(*i)));
+                entry::clear_slot(&mut self.page_mut(number, index, ops), index, *i);
+            }
+        }
+        released
+    }
+
+    /// The pages taken, if they were not flushed since, and those that were in the patch before, are in this one.
+    fn become_patched(
+        &mut self,
+        number: u32,
+        index: u32,
+        taken: &[(usize, Tag)],
+        patch: &ObjectShape,
+        ops: &mut Ops,
+    ) -> Released {
+        entry::set_patch(&mut self.page_mut(number, index, ops), index, patch);
+        let mut tags = [None; BLOCK_PAGES as usize];
+        taken.iter().for_each(|(i, tag)| tags[*i] = Some(*tag));
+        let (mut released, mut offset) = (Vec::new(), 0);
+        for (i, length) in patch.lengths.iter().map(|length| usize::from(*length)).enumerate() {
+            let current = self.entry(number, index);
+            let (tag, slot, place) = (current.tag(i), current.slot(i), current.in_patch(i));
+            if length == 0 {
+                assert_eq!(place, None, "patch {} lacks page {i} of its block", patch.key); // invariant 4
+                continue;
+            }
+            let unchanged = tag != 0 && tags[i] == Some(tag) || planted::CHANGED_PAGE_CLEANED.on();
+            let carried = place.is_some() && !planted::PATCH_PLACES_KEPT.on();
+            let sunk = slot.filter(|_| unchanged);
+            if sunk.is_some() || carried {
+                released.extend(sunk.map(|slot| (slot, i, tag)));
+                let place = entry::Place { offset, length };
+                entry::set_place(&mut self.page_mut(number, index, ops), index, i, place);
+            }
+            offset += length;
+        }
+        released
     }
 }
 
@@ -144,9 +219,14 @@ impl Map {
         released.into_iter().for_each(|slot| inner.slots.release_at(range.end, slot));
         let mut first = false;
         // Pages that only move keep their blocks as warm as they were.
+        let mut blocks: Vec<BlockId> = Vec::new();
         for (id, new) in flushed.into_iter().filter(|_| from.is_none()) {
             first |= inner.buffered.flushed(id.block(), id.in_block(), new, range.end);
+            if blocks.last() != Some(&id.block()) {
+                blocks.push(id.block());
+            }
         }
+        blocks.into_iter().for_each(|block| inner.note_stored(block));
         drop(inner);
         if first {
             self.slots_wanted.notify();
@@ -154,7 +234,7 @@ impl Map {
         Ok(range)
     }
 
-    /// The object is durable in the store: it becomes the block's current one. Of the pages `taken`
+    /// The object is durable in the store: it becomes the block's current one, alone. Of the pages `taken`
     /// into it (place in the block, tag), those whose tag is still the same need no slot any more;
     /// a page that changed meanwhile keeps its slot. None if the space was dropped meanwhile, or each page of the
     /// block freed: nobody needs the object then.
@@ -164,38 +244,62 @@ impl Map {
         taken: &[(usize, Tag)],
         shape: &ObjectShape,
     ) -> Result<Option<LsnRange>, MapError> {
+        self.publish_stored(block, taken, shape, None)
+    }
+
+    /// As `publish_object`, of a patch: an object with the pages `taken`, and with all those that only the block's patch before it has the newest image
+    /// of. It takes that one's place beside the block's object, which is `base`. None, too, if the block has lost that meanwhile.
+    pub fn publish_patch(
+        &self,
+        block: BlockId,
+        taken: &[(usize, Tag)],
+        patch: &ObjectShape,
+        base: &ObjectKey,
+    ) -> Result<Option<LsnRange>, MapError> {
+        self.publish_stored(block, taken, patch, Some(base))
+    }
+
+    fn publish_stored(
+        &self,
+        block: BlockId,
+        taken: &[(usize, Tag)],
+        shape: &ObjectShape,
+        base: Option<&ObjectKey>,
+    ) -> Result<Option<LsnRange>, MapError> {
         let mut room = self.redo.clone().reserve(OBJECT_REDO, Urgency::Checkpoint)?;
         let mut inner = self.inner.write();
         let (group, index) = group_of(block);
         let Some(number) = inner.index.get(&(block.space, group)).copied() else { return Ok(None) };
-        if inner.entry(number, index).is_empty() {
+        let before = inner.entry(number, index);
+        let (object, patch) = (before.object(), before.patch());
+        if before.is_empty() || base.is_some_and(|base| object != Some(*base)) {
             return Ok(None);
         }
         let mut ops = Ops::new();
-        let superseded: Option<ObjectKey> = inner.entry(number, index).object();
-        entry::set_object(&mut inner.page_mut(number, index, &mut ops), index, shape);
-        let mut released = Vec::new();
-        for (i, tag) in taken {
-            let current = inner.entry(number, index);
-            let unchanged = current.tag(*i) == *tag || crate::planted::CHANGED_PAGE_CLEANED.on();
-            if let (Some(slot), true) = (current.slot(*i), unchanged) {
-                released.push((slot, *i, current.tag(*i)));
-                entry::clear_slot(&mut inner.page_mut(number, index, &mut ops), index, *i);
-            }
-        }
+        let released = match base {
+            None => inner.become_whole(number, index, taken, shape, &mut ops),
+            Some(_) => inner.become_patched(number, index, taken, shape, &mut ops),
+        };
         let current = inner.entry(number, index);
-        let homeless = (0..BLOCK_PAGES as usize)
-            .find(|i| current.tag(*i) != 0 && current.slot(*i).is_none() && !current.in_object(*i));
+        let homeless = (0..BLOCK_PAGES as usize).find(|i| {
+            let somewhere =
+                current.slot(*i).is_some() || current.in_patch(*i).is_some() || current.in_object(*i);
+            current.tag(*i) != 0 && !somewhere
+        });
         assert_eq!(homeless, None, "object {} lacks a page that has no slot", shape.key); // invariant 4
         let range = self.log(&mut inner, &mut room, ops);
         inner.buffered.cleaned(block, released.len() as u32);
+        inner.note_stored(block);
         self.sunk.fetch_add(released.len() as u64, std::sync::atomic::Ordering::Relaxed);
         for (slot, i, tag) in released {
             inner.slots.release_clean(range.end, slot, block.page(i), tag);
         }
         // Published again under the same key, it is still the current one.
-        let superseded = superseded.filter(|key| *key != shape.key);
-        superseded.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));
+        let superseded = object.filter(|_| base.is_none()).into_iter().chain(patch);
+        for key in superseded.filter(|key| *key != shape.key) {
+            let early = planted::PATCH_DELETED_EARLY.on() && patch == Some(key);
+            inner.slots.collect_at(if early { 0 } else { range.end }, key);
+        }
         Ok(Some(range))
     }
 
@@ -209,7 +313,7 @@ impl Map {
     pub fn clear(&self, room: &mut LogRoom, pages: &[PageId]) -> Option<LsnRange> {
         let mut inner = self.inner.write();
         let mut ops = Ops::new();
-        let (mut released, mut objects) = (Vec::new(), Vec::new());
+        let (mut released, mut objects, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
         for id in pages {
             let (group, index) = group_of(id.block());
             let Some(number) = inner.index.get(&(id.space, group)).copied() else { continue };
@@ -220,10 +324,11 @@ impl Map {
             released.extend(entry.slot(id.in_block()).map(|slot| (slot, id.block())));
             entry::clear_page(&mut inner.page_mut(number, index, &mut ops), index, id.in_block());
             let entry = inner.entry(number, index);
-            if let Some(key) = entry.object().filter(|_| entry.is_empty()) {
+            if entry.object().is_some() && entry.is_empty() {
+                objects.extend(entry.object().into_iter().chain(entry.patch()));
                 entry::clear_object(&mut inner.page_mut(number, index, &mut ops), index);
-                objects.push(key);
             }
+            blocks.push(id.block());
         }
         if ops.is_empty() {
             return None;
@@ -233,6 +338,8 @@ impl Map {
             inner.slots.release_at(range.end, slot);
             inner.buffered.gave_up(block, 1);
         }
+        blocks.dedup();
+        blocks.into_iter().for_each(|block| inner.note_stored(block));
         let any = !objects.is_empty();
         objects.into_iter().for_each(|key| inner.slots.collect_at(range.end, key));
         drop(inner);
@@ -268,7 +375,7 @@ impl Map {
                 for index in 0..entry::ENTRIES {
                     let entry = inner.entry(number, index);
                     slots.extend((0..BLOCK_PAGES as usize).filter_map(|i| entry.slot(i)));
-                    keys.extend(entry.object());
+                    keys.extend(entry.object().into_iter().chain(entry.patch()));
                 }
                 inner.page_anew(number, &mut ops);
                 freed.push(number);

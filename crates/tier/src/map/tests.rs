@@ -1,7 +1,7 @@
 use super::entry::{ObjectShape, Slot};
 use super::home::{self, Loading};
 use super::*;
-use crate::page::PAGE_SIZE;
+use crate::page::{PAGE_SIZE, PageRef};
 use crate::testing::HeldLog;
 use std::collections::BTreeMap;
 use terrace_io::random::Random;
@@ -475,4 +475,73 @@ fn a_space_of_few_pages_takes_little_memory() {
     let again = rig.load();
     assert_eq!(again.slots_in_use(), map.slots_in_use());
     assert!(again.bytes() < 1100 * 1300, "{} bytes after a start", again.bytes());
+}
+
+/// An entry with all that it can have of a page: a slot, a place in the patch, the object's.
+#[test]
+fn an_entry_says_of_each_page_where_its_newest_image_is() {
+    let (mut image, mut ops) = (vec![0; PAGE_SIZE], Vec::new());
+    let mut map_page = crate::redo::PageMut::new(&mut image, &mut ops);
+    map_page.init(PageId::new(SpaceId::MAP, 0), crate::page::PageKind::Map, 0);
+    entry::set_owner(&mut map_page, A, 0);
+    let base = shape(7, &[(0, 64), (1, 128), (2, 64), (127, PAGE_SIZE as u16)]);
+    entry::set_object(&mut map_page, 0, &base);
+    (0..3).chain([127]).for_each(|i| {
+        entry::set_slot(&mut map_page, 0, i, Slot(Slot::COUNT_MAX - 1 - i as u32), 100 + i as u32);
+        entry::clear_slot(&mut map_page, 0, i);
+    });
+    let mut patch = shape((1 << 48) - 1, &[(2, 64), (126, (PAGE_SIZE - 64) as u16), (127, PAGE_SIZE as u16)]);
+    patch.key.epoch = u32::MAX;
+    entry::set_patch(&mut map_page, 0, &patch);
+    entry::set_place(&mut map_page, 0, 127, entry::Place { offset: PAGE_SIZE, length: PAGE_SIZE });
+    entry::set_slot(&mut map_page, 0, 2, Slot(Slot::COUNT_MAX - 1), 102);
+    let sound = map_page.get().all().to_vec();
+    let seen = Entry::new(PageRef::new(&sound), 0);
+    assert_eq!((seen.object(), seen.patch(), seen.fault()), (Some(base.key), Some(patch.key), None));
+    assert_eq!((seen.patch_body(), patch.body()), (2 * PAGE_SIZE, 2 * PAGE_SIZE));
+    let places = [0, 1, 2, 127].map(|i| (seen.slot(i), in_object(seen, i)));
+    let at = |key, offset, length| Some(InObject { key, offset, length });
+    assert_eq!(places[0], (None, at(base.key, 0, 64)));
+    assert_eq!(places[1], (None, at(base.key, 64, 128)));
+    assert_eq!(places[2], (Some(Slot(Slot::COUNT_MAX - 1)), at(base.key, 192, 64)));
+    assert_eq!(places[3], (None, at(patch.key, PAGE_SIZE, PAGE_SIZE)));
+    let stored = Stored { pages: 4, patched: 1, has_object: true };
+    assert_eq!((seen.stored(), seen.snapshot_version()), (stored, 3));
+    assert_eq!(bytes_of_objects(seen), (2 * HEADER + 256 + 3 * PAGE_SIZE) as u64);
+    // The largest patch, and its last page.
+    let mut largest = shape(9, &[]);
+    largest.lengths[..32].fill(PAGE_SIZE as u16);
+    assert!(largest.can_patch(&base.key));
+    entry::set_patch(&mut map_page, 0, &largest);
+    let last = entry::Place { offset: 31 * PAGE_SIZE, length: PAGE_SIZE };
+    entry::set_place(&mut map_page, 0, 127, last);
+    let seen = Entry::new(map_page.get(), 0);
+    assert_eq!((seen.in_patch(127), seen.patch_body(), seen.fault()), (Some(last), entry::PATCH_MAX, None));
+    let end = entry::Place { offset: entry::PATCH_MAX - 64, length: 64 };
+    entry::set_place(&mut map_page, 0, 127, end);
+    assert_eq!(Entry::new(map_page.get(), 0).in_patch(127), Some(end));
+    largest.lengths[32] = 64;
+    assert!(!largest.can_patch(&base.key), "too large");
+    assert!(!patch.can_patch(&ObjectKey { lineage: 8, ..base.key }), "of another lineage");
+    assert!(!patch.can_patch(&ObjectKey { block: 1, ..base.key }), "of another block");
+    assert!(!shape(1 << 48, &[(0, 64)]).can_patch(&base.key) && !shape(8, &[]).can_patch(&base.key));
+    // A whole object takes the place of both.
+    entry::set_object(&mut map_page, 0, &base);
+    entry::clear_slot(&mut map_page, 0, 127);
+    let seen = Entry::new(map_page.get(), 0);
+    assert_eq!(
+        (seen.object(), seen.patch(), seen.patch_body(), seen.fault()),
+        (Some(base.key), None, 0, None)
+    );
+    // What nobody writes is found.
+    let fault = |change: &dyn Fn(&mut [u8])| {
+        let mut image = sound.clone();
+        change(&mut image[crate::page::PAGE_HEADER..]);
+        Entry::new(PageRef::new(&image), 0).fault()
+    };
+    assert!(fault(&|entry| entry[28] &= !2).is_some(), "a place, and no patch");
+    assert!(fault(&|entry| entry[32..40].fill(0)).is_some(), "a patch, and no object");
+    assert!(fault(&|entry| entry[64 + 4 * 127..][..4].fill(0)).is_some(), "a place, and no tag");
+    assert!(fault(&|entry| entry[29] = 0).is_some(), "a place beyond the patch's end");
+    assert_eq!(fault(&|_| ()), None);
 }

@@ -6,6 +6,7 @@ use super::{FlashCache, Path, from_body};
 use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::map::entry::Slot;
 use crate::map::{Home, InObject, Located};
+use crate::object::key::ObjectKey;
 use crate::page::{self, BLOCK_PAGES, PageId, Tag};
 use std::sync::atomic::Ordering;
 
@@ -16,7 +17,12 @@ const FROM_FLASH: usize = 3;
 /// Pages that a prefetcher reads from flash in one batch: more would save little, and hold up those who wait for one page.
 const FLASH_BATCH: usize = 16;
 
-/// The tier below flash that a page is on: a slot, or an object.
+/// Whether two pages of a block are in slots both, or in its objects both.
+fn same_tier(one: &Home, other: &Home) -> bool {
+    one.slot.is_some() == other.slot.is_some()
+}
+
+/// Whether two pages are at the same place below flash: in slots, or in one object.
 fn same_place(one: &Home, other: &Home) -> bool {
     match (one.slot, other.slot) {
         (Some(_), Some(_)) => true,
@@ -30,18 +36,19 @@ fn same_place(one: &Home, other: &Home) -> bool {
 enum Place {
     Flash,
     Slot,
-    /// The slot that it left when it sank.
-    CleanCopy,
-    Object,
+    /// The slot that it left when it sank to this object.
+    CleanCopy(Option<ObjectKey>),
+    Object(Option<ObjectKey>),
 }
 
 impl Path {
     fn place(&self, id: PageId, home: &Home) -> Place {
+        let object = home.object.map(|at| at.key);
         match home.slot {
             _ if self.on_flash(id) => Place::Flash,
             Some(_) => Place::Slot,
-            None if self.map.clean_copy(id, home.tag).is_some() => Place::CleanCopy,
-            None => Place::Object,
+            None if self.map.clean_copy(id, home.tag).is_some() => Place::CleanCopy(object),
+            None => Place::Object(object),
         }
     }
 
@@ -65,8 +72,9 @@ impl Path {
         self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
     }
 
-    /// The pages of the block behind `id` that are where it is. On flash: those among the next few. Below: up to the first that is not;
-    /// those that are on flash as well come from there with each other, and do not end the run.
+    /// The pages of the block behind `id` that are where it is. On flash: those among the next few. Below: up to the first that is not.
+    /// Those that are on flash as well come from there with each other, and do not end the run, nor do those of the block's other
+    /// object, which come with each other likewise.
     pub(super) fn pages_ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
         let block = self.map.block(id.block());
         let home = |i: usize| block.homes.get(i).copied().flatten();
@@ -79,7 +87,8 @@ impl Path {
         };
         (id.in_block() + 1..BLOCK_PAGES as usize)
             .take(max)
-            .take_while(|i| home(*i).is_some_and(|home| near || same_place(&first, &home)))
+            .take_while(|i| home(*i).is_some_and(|home| near || same_tier(&first, &home)))
+            .filter(|i| home(*i).is_some_and(|home| near || same_place(&first, &home)))
             .map(|i| id.block().page(i))
             .filter(|id| self.on_flash(*id) == near)
             .collect()
@@ -94,18 +103,22 @@ impl Path {
         let block = self.map.block(from.block());
         let pages = block.homes.iter().enumerate().skip(from.in_block()).take(max);
         let (mut near, mut groups) = (Vec::new(), Vec::<Vec<PageId>>::new());
-        let mut last = None;
+        // One for each of the block's objects since the last page in a slot, or one of slots.
+        let mut open: Vec<(Home, usize)> = Vec::new();
         for (i, home) in pages.filter_map(|(i, home)| home.map(|home| (i, home))) {
             let id = from.block().page(i);
             if self.on_flash(id) {
                 near.push(id);
                 continue;
             }
-            match groups.last_mut().filter(|_| last.is_some_and(|last| same_place(&last, &home))) {
-                Some(group) => group.push(id),
-                None => groups.push(vec![id]),
+            open.retain(|(first, _)| same_tier(first, &home));
+            match open.iter().find(|(first, _)| same_place(first, &home)) {
+                Some((_, group)) => groups[*group].push(id),
+                None => {
+                    open.push((home, groups.len()));
+                    groups.push(vec![id]);
+                }
             }
-            last = Some(home);
         }
         near.chunks(FLASH_BATCH).map(<[PageId]>::to_vec).chain(groups).collect()
     }

@@ -155,6 +155,7 @@ fn blocks_of_the_object_buffer_are_sorted_by_shares() {
         age: 1,
         rewrites: 0,
         rewritten: 0,
+        stored: Default::default(),
     };
     let page = PAGE_SIZE as u64;
     let share_of = |space: SpaceId| match space.0 {

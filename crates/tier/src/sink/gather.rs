@@ -1,16 +1,19 @@
 //! A block's current pages, as they will be stored. An image is taken from the nearest tier that has one with the map's tag:
-//! memory, volume, flash. What none of them has comes from the block's old object, with one request, and then
-//! all that it has comes with it, as it is stored already.
+//! memory, volume, flash. What none of them has comes from the block's old objects, with one request each, and then
+//! all that it has comes with it, as it is stored already. Where the block will have a patch object, only what that will have is
+//! gathered: pages in slots, and what the block's patch before it has of the others.
 //!
 //! Pages are packed a few at a time, so that a block takes little more memory than what will be put of it.
 
 use super::SinkError;
 use super::mover::{BLOCK_BYTES, Mover, PAGES};
+use super::policy;
 use crate::below::Tier;
 use crate::frame::ACCESSES_MAX;
 use crate::map::{BlockState, Home, InObject, Located};
 use crate::object::bytes_of_bodies;
 use crate::object::codec::Codec;
+use crate::object::key::ObjectKey;
 use crate::page::{self, BadImage, BlockId, PAGE_SIZE, Tag};
 use crate::path::Leaving;
 use std::sync::atomic::Ordering;
@@ -30,6 +33,8 @@ pub(super) struct Gathered {
     /// Pages that have slots, with their tags.
     pub taken: Vec<(usize, Tag)>,
     pub snapshot_version: u64,
+    /// They are to be a patch beside this object; None: the block's next object.
+    pub beside: Option<ObjectKey>,
 }
 
 /// A page as it will be stored: so many bytes that were packed, behind those before them, or what the old object has of it.
@@ -49,35 +54,71 @@ fn is_far(home: &Home) -> bool {
 }
 
 impl Mover {
-    /// Bytes that the block will take while it is gathered: what may be got of its old object, which is put again as it is, and what the rest will be
-    /// packed to, which is a guess by its old object or by all pages so far.
-    pub fn expected(&self, block: BlockId, codec: Codec) -> usize {
-        let homes = self.map.block(block).homes;
-        let far = homes.iter().flatten().filter(|home| is_far(home));
-        let far: Vec<InObject> = far.filter_map(|home| home.object).collect();
+    /// What will be put of the block: with a patch beside an object, its homes are those of the pages that are put, and that object.
+    fn form(&self, block: BlockId, codec: Codec, patches: bool) -> (BlockState, Option<ObjectKey>) {
+        let mut state = self.map.block(block);
+        let writer = self.fence.writer();
+        let Some(base) = state.object.filter(|key| {
+            let ours = (key.lineage, key.block_id()) == (writer.lineage, block);
+            patches && self.patches.is_some() && ours
+        }) else {
+            return (state, None);
+        };
+        let goes = |home: &Home| !is_far(home) || home.object.is_some_and(|at| Some(at.key) == state.patch);
+        let page = self.page_bytes(&state, codec);
+        let (mut new, mut carried, mut whole) = (0, 0, 0);
+        for home in state.homes.iter().flatten() {
+            let length = home.object.filter(|_| is_far(home)).map_or(page, |at| at.length);
+            whole += length;
+            match goes(home) {
+                true if is_far(home) => carried += length,
+                true => new += length,
+                false => {}
+            }
+        }
+        if policy::form(new, carried, whole) == policy::Form::Whole {
+            return (state, None);
+        }
+        let patch = state.patch;
+        let goes = |home: &Home| !is_far(home) || home.object.is_some_and(|at| Some(at.key) == patch);
+        state.homes.iter_mut().for_each(|home| *home = home.filter(goes));
+        (state, Some(base))
+    }
+
+    /// Bytes that a page of the block will take when it is packed: a guess by its objects or by all pages so far.
+    fn page_bytes(&self, state: &BlockState, codec: Codec) -> usize {
         let objects: Vec<usize> =
-            homes.iter().flatten().filter_map(|home| Some(home.object?.length)).collect();
-        let page = match codec {
+            state.homes.iter().flatten().filter_map(|home| Some(home.object?.length)).collect();
+        match codec {
             Codec::None => PAGE_SIZE,
             _ if objects.is_empty() => self.objects.packer.mean(),
             _ => objects.iter().sum::<usize>() / objects.len(),
-        };
+        }
+    }
+
+    /// Bytes that the block will take while it is gathered: what may be got of its old object, which is put again as it is, and what the rest will be
+    /// packed to, which is a guess by its old object or by all pages so far.
+    pub fn expected(&self, block: BlockId, codec: Codec, patches: bool) -> usize {
+        let (state, _) = self.form(block, codec, patches);
+        let (page, homes) = (self.page_bytes(&state, codec), state.homes);
+        let far = homes.iter().flatten().filter(|home| is_far(home));
+        let far: Vec<InObject> = far.filter_map(|home| home.object).collect();
         // Those of which the codec made nothing are tried again. (Which codec made a short one is not known here.)
         let again = far.iter().filter(|at| (at.length == PAGE_SIZE) != (codec == Codec::None)).count();
         let near = homes.iter().flatten().filter(|home| !is_far(home)).count();
         WINDOW_BYTES + bytes_of_bodies(&far) + (near + again) * (page + page / 8).min(PAGE_SIZE)
     }
 
-    /// Every page of the block. None if no page has a slot.
-    pub fn gather(&self, block: BlockId, codec: Codec) -> Result<Option<Gathered>, SinkError> {
+    /// Every page of the block; or, with `patches` and where it pays, those that a patch object is to have. None if no page has a slot.
+    pub fn gather(&self, block: BlockId, codec: Codec, patches: bool) -> Result<Option<Gathered>, SinkError> {
         let mut failed = None;
         for _ in 0..GATHERS {
-            let state = self.map.block(block);
+            let (state, beside) = self.form(block, codec, patches);
             if state.homes.iter().flatten().all(is_far) {
                 return Ok(None);
             }
             match self.gather_once(block, &state, codec) {
-                Ok(gathered) => return Ok(Some(gathered)),
+                Ok(gathered) => return Ok(Some(Gathered { beside, ..gathered })),
                 Err((i, error)) => {
                     // The page may have moved while we read: then its image is elsewhere.
                     let home = state.homes[i].map_or(Located::Never, Located::At);
@@ -135,6 +176,7 @@ impl Mover {
                 .filter_map(|i| state.homes[i].filter(|home| !is_far(home)).map(|home| (i, home.tag)))
                 .collect(),
             snapshot_version: state.snapshot_version,
+            beside: None,
         })
     }
 
@@ -177,7 +219,7 @@ impl Mover {
         Ok(bodies)
     }
 
-    /// Asks the old object for all that it has from place `first` on, with one request.
+    /// Asks the old objects for all that they have from place `first` on, with one request each.
     fn ask(
         &self,
         block: BlockId,

@@ -1,6 +1,9 @@
 //! Moving one block: pages gathered (`gather`), one object put, the map told. The path of a sink, a step a line, is
 //! [`Mover::sink`]. CloudJump III §3.2 (W3, W4), §4.2.4.
 //!
+//! Where few of the block's pages changed, a *patch object* is put: these alone, and those that the patch before it has the newest images of. The
+//! block's object stays beside it (`policy::form`). Either way a block names at most two objects.
+//!
 //! Pages are noted with the tag that they had when they were taken. Only those that still have it when
 //! the object is published are clean then; a page that was flushed meanwhile keeps its slot.
 //!
@@ -11,10 +14,11 @@
 
 use super::gather::Gathered;
 use super::room::Room;
-use super::{Sequences, SinkError};
+use super::{Patches, Sequences, SinkError};
 use crate::collect::Collector;
 use crate::fence::Fence;
 use crate::map::Map;
+use crate::map::entry::PATCH_MAX;
 use crate::object::key::ObjectKey;
 use crate::object::{Draft, Objects, PutError};
 use crate::object_buffer::ObjectBuffer;
@@ -45,6 +49,8 @@ pub(super) struct Mover {
     pub objects: Arc<Objects>,
     pub fence: Arc<Fence>,
     pub sequences: Arc<dyn Sequences>,
+    /// None: none are put.
+    pub patches: Option<Arc<dyn Patches>>,
     pub collector: Arc<Collector>,
     pub sched: Arc<dyn Sched>,
     pub room: Room,
@@ -55,8 +61,9 @@ pub(super) struct Mover {
 /// What became of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sunk {
-    /// Its pages are in a new object; so many of them were only in slots before.
-    Put { pages: u32 },
+    /// Its pages are in a new object; so many of them were only in slots before. `patch`: that has them and few others, and the block's object
+    /// stays beside it.
+    Put { pages: u32, patch: bool },
     /// No page of it has a slot.
     Nothing,
     /// Its space was dropped meanwhile, or its pages were freed.
@@ -67,12 +74,24 @@ impl Mover {
     /// The store is this instance's (`Fence::keep_up`). Returns the object's bytes, too.
     pub fn sink(&self, block: BlockId) -> Result<(Sunk, usize), SinkError> {
         let codec = self.objects.codecs.of(block.space);
-        let mut place = self.room.take(self.expected(block, codec));
-        let Some(gathered) = self.gather(block, codec)? else { return Ok((Sunk::Nothing, 0)) };
-        let bytes = gathered.pages.iter().map(|(_, _, body)| body.len()).sum();
-        place.fit(bytes);
+        let mut patches = true;
+        let (place, bytes, gathered) = loop {
+            let mut place = self.room.take(self.expected(block, codec, patches));
+            let Some(gathered) = self.gather(block, codec, patches)? else { return Ok((Sunk::Nothing, 0)) };
+            let bytes = gathered.pages.iter().map(|(_, _, body)| body.len()).sum();
+            // Larger than it was guessed: it could not be named.
+            if gathered.beside.is_some() && bytes > PATCH_MAX {
+                patches = false;
+                continue;
+            }
+            place.fit(bytes);
+            break (place, bytes, gathered);
+        };
         self.sched.point("sink-gathered");
-        let Gathered { pages, taken, snapshot_version } = gathered;
+        let Gathered { pages, taken, snapshot_version, beside } = gathered;
+        if beside.is_some() && !crate::planted::PATCHES_NOT_NOTED.on() {
+            self.patches.iter().try_for_each(|patches| patches.note()).map_err(SinkError::Unnoted)?;
+        }
         let (key, shape) = self.put(block, snapshot_version, &pages)?;
         // Who waits for the log has no bytes any more.
         drop(pages);
@@ -81,7 +100,10 @@ impl Mover {
         if let Some(lost) = self.fence.lost().filter(|_| !crate::planted::FENCED_PUBLISHES.on()) {
             return Err(lost.into()); // a fenced instance publishes nothing
         }
-        let published = self.map.publish_object(block, &taken, &shape);
+        let published = match &beside {
+            None => self.map.publish_object(block, &taken, &shape),
+            Some(base) => self.map.publish_patch(block, &taken, &shape, base),
+        };
         if !matches!(published, Ok(Some(_))) {
             self.collector.orphan(key);
         }
@@ -90,7 +112,7 @@ impl Mover {
         // Slots come free, and the old object may go, only now.
         self.redo.make_durable(range.end)?;
         self.map.settle();
-        Ok((Sunk::Put { pages: taken.len() as u32 }, bytes))
+        Ok((Sunk::Put { pages: taken.len() as u32, patch: beside.is_some() }, bytes))
     }
 
     /// Puts the pages under a new key. A key whose fate is not known when we give up is left to collection.

@@ -25,10 +25,10 @@ use terrace_tier::object::codec::Codec;
 use terrace_tier::object_buffer::{self, ObjectBuffer};
 use terrace_tier::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageKind, SpaceId, Tag};
 use terrace_tier::pages::Pages;
-use terrace_tier::path::Path;
+use terrace_tier::path::{PageObjects, Path};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
-use terrace_tier::sink::{EpochSequences, SinkParts, SinkSettings, SinkWorker, Sinker};
+use terrace_tier::sink::{AlwaysNoted, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker};
 
 pub const COOL: Nanos = 10_000_000_000;
 pub const LINEAGE: u128 = 0xFACE;
@@ -100,6 +100,8 @@ pub struct Rig {
     slots: u32,
     flash_slots: u64,
     epoch: u32,
+    /// Whether patch objects are put.
+    patches: bool,
     /// What a superblock keeps.
     takers: Arc<TakersInMemory>,
     model: Arc<Mutex<Model>>,
@@ -125,6 +127,10 @@ impl Hand {
     /// False: no free slot, or the machine is dead.
     pub fn flush(&self, id: PageId) -> bool {
         let version = newest(&self.model.lock(), id).unwrap_or(0) + 1;
+        self.flush_as(id, version)
+    }
+
+    pub fn flush_as(&self, id: PageId, version: u64) -> bool {
         let (bytes, tag) = image(id, version);
         self.map.settle();
         let Some(slots) = self.map.take_slots(1, 0) else { return false };
@@ -140,11 +146,21 @@ impl Hand {
     }
 }
 
+/// Images of such versions are noise, which no codec makes smaller.
+pub const NOISE: u64 = 1 << 40;
+
 /// The `version`th image of a page.
 pub fn image(id: PageId, version: u64) -> (AlignedBuf, Tag) {
     let mut bytes = AlignedBuf::zeroed(PAGE_SIZE);
     page::format(&mut bytes, id, PageKind::Leaf, 0);
     page::set_lsn(&mut bytes, version);
+    if version & NOISE != 0 {
+        let mut x = version ^ u64::from(id.page) << 20;
+        for word in bytes[64..].chunks_exact_mut(8) {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            word.copy_from_slice(&(x ^ x >> 29).to_le_bytes());
+        }
+    }
     bytes[9000..9008].copy_from_slice(&version.to_le_bytes());
     let tag = page::seal(&mut bytes);
     (bytes, tag)
@@ -165,6 +181,15 @@ impl Rig {
     }
 
     pub fn with_flash(seed: u64, slots: u32, flash_slots: u64) -> Rig {
+        Rig::make(seed, slots, flash_slots, true)
+    }
+
+    /// Whole blocks alone are put.
+    pub fn without_patches(seed: u64, slots: u32, flash_slots: u64) -> Rig {
+        Rig::make(seed, slots, flash_slots, false)
+    }
+
+    fn make(seed: u64, slots: u32, flash_slots: u64, patches: bool) -> Rig {
         let sim = Arc::new(SimWorld::new(seed));
         let volume = sim.disk("volume");
         home::create(&*volume).unwrap();
@@ -180,9 +205,9 @@ impl Rig {
             crashed: Box::new(move || world.crashed()),
         });
         let takers = Arc::default();
-        let run = open(&sim, &volume, &flash, &store, &log, slots, flash_slots, 1, &takers);
+        let run = open(&sim, &volume, &flash, &store, &log, slots, flash_slots, 1, patches, &takers);
         let model = Arc::default();
-        Rig { sim, volume, flash, store, log, run, slots, flash_slots, epoch: 1, takers, model }
+        Rig { sim, volume, flash, store, log, run, slots, flash_slots, epoch: 1, patches, takers, model }
     }
 
     /// Power is lost and comes back: everything in memory is gone, the log's tail too.
@@ -199,8 +224,8 @@ impl Rig {
             model.retain(|_, versions| !versions.is_empty());
         }
         self.epoch += 1;
-        let Rig { sim, volume, flash, store, log, slots, flash_slots, epoch, takers, .. } = self;
-        self.run = open(sim, volume, flash, store, log, *slots, *flash_slots, *epoch, takers);
+        let Rig { sim, volume, flash, store, log, slots, flash_slots, epoch, patches, takers, .. } = self;
+        self.run = open(sim, volume, flash, store, log, *slots, *flash_slots, *epoch, *patches, takers);
         assert_eq!(self.run.map.faults(), Vec::<String>::new(), "seed {}", self.sim.seed);
     }
 
@@ -230,6 +255,28 @@ impl Rig {
             (Err(ReadError::Absent(_)), None) => Ok(()),
             (Ok(_), None) => panic!("seed {}: page {id} was never flushed", self.sim.seed),
             (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Every page's entry leads to its newest image: in its slot, in its block's patch object or in its object.
+    pub fn check_entries(&self) {
+        let seed = self.sim.seed;
+        for (id, versions) in &*self.model.lock() {
+            let Some((_, version)) = versions.last() else { continue };
+            let Located::At(home) = self.run.map.locate(*id) else {
+                panic!("seed {seed}: page {id} is nowhere")
+            };
+            let mut found = AlignedBuf::zeroed(PAGE_SIZE);
+            match (home.slot, home.object) {
+                (Some(slot), _) => self.run.buffer.read(slot, &mut found).map_err(|e| e.to_string()),
+                (None, Some(at)) => self.run.objects.read_page(&at, &mut found).map_err(|e| e.to_string()),
+                (None, None) => Err("it is in neither slot nor object".into()),
+            }
+            .unwrap_or_else(|e| panic!("seed {seed}: page {id}: {e}"));
+            assert!(
+                found[..] == image(*id, *version).0[..],
+                "seed {seed}: {id}'s entry leads to an older image"
+            );
         }
     }
 
@@ -275,6 +322,11 @@ impl Rig {
         self.store.land_late_puts();
     }
 
+    /// The patch object that the map names for a block.
+    pub fn patch(&self, block: u32) -> Option<String> {
+        self.run.map.block(block_of(block)).patch.map(|key| key.to_string())
+    }
+
     /// The object that the map names for a block.
     pub fn object(&self, block: u32) -> Option<String> {
         self.run.map.block(block_of(block)).object.map(|key| key.to_string())
@@ -307,6 +359,7 @@ fn open(
     slots: u32,
     flash_slots: u64,
     epoch: u32,
+    patches: bool,
     takers: &Arc<TakersInMemory>,
 ) -> Running {
     let world = sim.world();
@@ -354,6 +407,7 @@ fn open(
         objects: objects.clone(),
         fence: fence.clone(),
         sequences: Arc::new(EpochSequences::new()),
+        patches: patches.then(|| Arc::new(AlwaysNoted) as Arc<dyn Patches>),
         collector: collector.clone(),
     };
     let sinker = Arc::new(Sinker::new(parts, SinkSettings { cool: COOL, ..SinkSettings::default() }));

@@ -4,7 +4,15 @@ use crate::page::{PageId, SpaceId};
 
 fn block(n: u32, slots: u32, last_change: Glsn) -> BufferedBlock {
     let block = BlockId { space: SpaceId::FIRST_USER, block: n };
-    BufferedBlock { block, slots, last_change, age: 100, rewrites: 0, rewritten: 0 }
+    BufferedBlock {
+        block,
+        slots,
+        last_change,
+        age: 100,
+        rewrites: 0,
+        rewritten: 0,
+        stored: Stored::default(),
+    }
 }
 
 fn numbers(chosen: (Reason, Vec<BlockId>)) -> Vec<u32> {
@@ -13,7 +21,7 @@ fn numbers(chosen: (Reason, Vec<BlockId>)) -> Vec<u32> {
 
 #[test]
 fn above_the_watermark_only_cooled_blocks_sink() {
-    let p = Pressure { slots: 800, free: 400, cooled_before: 50, defers: true };
+    let p = Pressure { slots: 800, free: 400, cooled_before: 50, defers: true, patch: 0 };
     let chosen = choose(p, vec![block(1, 100, 60), block(2, 3, 40), block(3, 1, 50)], 10);
     assert_eq!(chosen.0, Reason::Cooled);
     assert_eq!(numbers(chosen), [2, 3]);
@@ -21,7 +29,7 @@ fn above_the_watermark_only_cooled_blocks_sink() {
 
 #[test]
 fn below_the_watermark_the_fullest_go_first_and_only_as_many_as_needed() {
-    let p = Pressure { slots: 800, free: 190, cooled_before: 0, defers: true };
+    let p = Pressure { slots: 800, free: 190, cooled_before: 0, defers: true, patch: 0 };
     let blocks = vec![block(1, 2, 10), block(2, 100, 90), block(3, 120, 80), block(4, 16, 1)];
     let chosen = choose(p, blocks.clone(), 10);
     assert_eq!(chosen.0, Reason::Watermark);
@@ -35,7 +43,7 @@ fn below_the_watermark_the_fullest_go_first_and_only_as_many_as_needed() {
 
 #[test]
 fn slots_that_stay_free_for_long_go_first() {
-    let p = Pressure { slots: 800, free: 0, cooled_before: 0, defers: true };
+    let p = Pressure { slots: 800, free: 0, cooled_before: 0, defers: true, patch: 0 };
     let aged = |n, slots, age| BufferedBlock { age, ..block(n, slots, 9) };
     let again = |n, slots, rewritten, rewrites| BufferedBlock { rewritten, rewrites, ..block(n, slots, 9) };
     // Few pages in a long time, many in a short one.
@@ -81,7 +89,8 @@ fn fewer_puts_than_where_the_fullest_go_first() {
             let new = !std::mem::replace(&mut has[block][page], true);
             buffered.flushed(id, page, new, n);
             taken += u64::from(new);
-            let p = Pressure { slots: 4000, free: 4000 - buffered.sinking_slots(), cooled_before: 0, defers };
+            let free = 4000 - buffered.sinking_slots();
+            let p = Pressure { slots: 4000, free, cooled_before: 0, defers, patch: 0 };
             if p.free < low(p.slots) {
                 for id in choose(p, buffered.all(), 64).1 {
                     let slots = has[id.block as usize].iter().filter(|has| **has).count() as u32;
@@ -107,9 +116,10 @@ fn spaces_that_never_sink_are_never_chosen() {
         age: 1,
         rewrites: 0,
         rewritten: 0,
+        stored: Stored::default(),
     };
     for free in [0, 400] {
-        let p = Pressure { slots: 400, free, cooled_before: 100, defers: true };
+        let p = Pressure { slots: 400, free, cooled_before: 100, defers: true, patch: 0 };
         assert!(choose(p, vec![undo], 10).1.is_empty());
     }
 }
@@ -123,8 +133,13 @@ fn a_choice_frees_enough_or_is_all_there_is() {
     };
     for _ in 0..500 {
         let slots = 8 + dice(5000) as u32;
-        let p =
-            Pressure { slots, free: dice(u64::from(slots)) as u32, cooled_before: dice(100), defers: true };
+        let p = Pressure {
+            slots,
+            free: dice(u64::from(slots)) as u32,
+            cooled_before: dice(100),
+            defers: true,
+            patch: 0,
+        };
         let blocks: Vec<_> =
             (0..dice(60) as u32).map(|n| block(n, 1 + dice(128) as u32, dice(200))).collect();
         let max = 1 + dice(40) as usize;
@@ -166,4 +181,64 @@ fn a_position_has_cooled_when_its_time_has_passed() {
 fn an_eighth_is_kept_free_and_of_few_slots_up_to_a_quarter() {
     let marks = [0, 100, 2048, 4096, 80_000].map(|slots| (low(slots), high(slots)));
     assert_eq!(marks, [(0, 0), (25, 36), (512, 768), (512, 768), (10_000, 15_000)]);
+}
+
+/// Sinks of a block with `k` pages that change each time, at random or always the same: pages put for each sink, by what `whole` says of
+/// what is new, taken over and there in all.
+fn put_each(k: usize, random: bool, mut whole: impl FnMut(usize, usize, usize) -> bool) -> f64 {
+    let (mut dice, mut patched, mut put) = (0u32, [false; 128], 0);
+    const SINKS: usize = 4000;
+    for _ in 0..SINKS {
+        let mut changed = [false; 128];
+        while changed.iter().filter(|c| **c).count() < k {
+            dice += 1;
+            let i = spread(PageId::new(SpaceId(3), dice)) as usize % if random { 128 } else { k };
+            changed[i] = true;
+        }
+        let carried = patched.iter().zip(changed).filter(|(patched, changed)| **patched && !changed).count();
+        if whole(k, carried, 128) {
+            (patched, put) = ([false; 128], put + 128);
+        } else {
+            patched.iter_mut().zip(changed).for_each(|(patched, changed)| *patched |= changed);
+            put += k + carried;
+        }
+    }
+    put as f64 / SINKS as f64
+}
+
+/// Against the best share of a block, for each number of pages that change, and against no patches.
+#[test]
+fn a_patch_is_put_as_long_as_it_pays() {
+    const PAGE: usize = 8 << 10;
+    let by_form = |new, carried, all| form(new * PAGE, carried * PAGE, all * PAGE) == Form::Whole;
+    for (k, saves) in [(1, 8.0), (2, 5.0), (4, 4.0), (8, 3.0), (16, 2.0), (32, 1.3)] {
+        let ours = put_each(k, true, by_form);
+        let most = PATCH_MAX / PAGE;
+        let best = (1..=most).map(|share| put_each(k, true, |new, carried, _| new + carried > share));
+        let best = best.fold(f64::MAX, f64::min);
+        println!("{k} of 128 pages change: {ours:.1} are put, by the best share {best:.1}");
+        assert!(ours <= best * 1.1 && ours * saves <= 128.0, "{k}: {ours:.1}, the best {best:.1}");
+        assert_eq!(put_each(k, false, by_form), k as f64, "the same pages each time");
+    }
+    assert_eq!(form(PATCH_MAX + 64, 0, 4 << 20), Form::Whole, "there is no place for it");
+    assert_eq!([form(64, 0, 128), form(65, 0, 128)], [Form::Patch, Form::Whole], "half of it");
+    assert_eq!(form(100, 28, 128), Form::Whole, "that is all");
+}
+
+#[test]
+fn what_a_patch_spares_counts() {
+    let p = Pressure { slots: 800, free: 0, cooled_before: 0, defers: true, patch: 32 };
+    let of = |n, slots, patched, has_object| {
+        let stored = Stored { pages: 128, patched, has_object };
+        BufferedBlock { stored, ..block(n, slots, 9) }
+    };
+    // Of two that free as many slots, that which has an object, and that with the smaller patch; where there are none, what was left alone for longer.
+    let blocks = vec![of(1, 6, 0, false), of(2, 6, 20, true), of(3, 6, 0, true)];
+    assert_eq!(numbers(choose(p, blocks.clone(), 9)), [3, 2, 1]);
+    assert_eq!(numbers(choose(Pressure { patch: 0, ..p }, blocks, 9)), [1, 2, 3]);
+    // A request costs as much as some pages: a patch for a page does not go before a block that frees many.
+    assert_eq!(numbers(choose(p, vec![of(1, 1, 0, true), of(2, 40, 0, false)], 9)), [2, 1]);
+    // One that a patch would have no room for is put whole, with what its patch has.
+    assert_eq!([of(1, 40, 0, true), of(1, 20, 20, true)].map(|b| cost(&b, 32)), [64 + 88, 64 + 108]);
+    assert_eq!([of(1, 20, 5, true), of(1, 20, 0, true)].map(|b| cost(&b, 32)), [64 + 5, 64]);
 }
