@@ -203,6 +203,14 @@ def test_the_pages_of_a_cold_scan_add_up_by_tier(tier, tmp_path, engine, run):
             row = rows(connection, "TERRACE_INDEX_STATISTICS", "TABLE_SCHEMA = 'd' AND INDEX_NAME = 'PRIMARY'")[0]
             return row, mine(connection, run)
 
+        def is_settled():
+            before = seen()
+            time.sleep(0.2)
+            return before == seen()
+
+        # What opening the table has asked for ahead is counted at once, and in memory when it has come.
+        wait_for(is_settled)
+
         def scan():
             (row, session), started = seen(), time.time()
             assert run(connection, sql) == [(ROWS, 900 * ROWS)]
