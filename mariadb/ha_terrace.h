@@ -295,6 +295,7 @@ private:
   bool looks_before_writes() const;
   void begin_load_beside();
   int finish_other_loads();
+  int lock_duplicate_of_load();
   void leave_loads();
   void free_retired_load();
   void begin_load();

@@ -183,9 +183,12 @@ int ha_terrace::insert_row(const uchar *buf)
                  : terrace_row_insert(m_session->transaction(), m_table, key, row, m_spans.data(), m_spans.size(),
                                       entries.data(), entries.size());
     error= code ? write_failed(code) : 0;
-    if (code == TERRACE_DUPLICATE && !m_load)
+    if (code == TERRACE_DUPLICATE && (!m_load || m_load_within))
+    {
       if (int failed= lock_duplicate(m_primary_bytes, 0, &gone))
         return failed;
+      gone&= !m_load;   // a load that has failed takes nothing more
+    }
   } while (code && gone);
   if (error)
     return error;

@@ -115,7 +115,12 @@ int ha_terrace::end_bulk_insert()
   }
   const int error= finish_load();
   if (error)
+  {
     my_errno= error;
+    // Other partitions' rows would only be inserted to be rolled back.
+    for (ha_terrace *other : std::vector<ha_terrace *>(m_session->loads))
+      other->end_load();
+  }
   return error;
 }
 
@@ -171,8 +176,10 @@ int ha_terrace::finish_load()
     terrace_batch batch= {};
     batch.size= sizeof batch;
     MY_BITMAP *map= tmp_use_all_columns(table, &table->read_set);
-    if (!terrace_load_duplicate(m_load, &batch))
-      read_into_record(batch.data.data);        // the error's text is made of it
+    // The error's text is made of it.
+    if (!terrace_load_duplicate(m_load, &batch) && read_into_record(batch.data.data) && m_load_within)
+      if (int failed= lock_duplicate_of_load())
+        error= failed;
     tmp_restore_column_map(&table->read_set, map);
     // Its BLOBs lie in the load's buffer until the statement has ended or, if the server drops the table, it is closed.
     if (m_load_within)
@@ -189,6 +196,15 @@ int ha_terrace::finish_load()
   error= map(code);
   end_load();
   return error;
+}
+
+/** As after a single row's: the row that was refused is in record[0], its key the position. */
+int ha_terrace::lock_duplicate_of_load()
+{
+  m_primary_bytes.assign(m_position.data(), m_position.size());
+  make_entries(table->record[0], m_primary_bytes, nullptr, 0);
+  bool gone;
+  return lock_duplicate(m_primary_bytes, 0, &gone);
 }
 
 void ha_terrace::leave_loads()

@@ -407,6 +407,145 @@ def test_load_data_into_a_table_with_rows_and_partitions(db, engine, shared_dire
         assert run(db, "SELECT COUNT(*) FROM h FORCE INDEX (a)") == [(turn * (ROWS + 2000),)] and is_whole(db, "h")
 
 
+def test_what_refused_a_load_stays_for_a_serializable_transaction(db, engine, twin, others):
+    """It has read that the row is there."""
+    other = others()
+    run(other, "SET SESSION innodb_lock_wait_timeout = 1, terrace_lock_wait_timeout_ms = 100")
+    for table in ("t", "i"):
+        run(db, f"INSERT INTO {table} {NAMES} VALUES (9000000, 1, NULL, '', '')")
+        # In order, where the row before it was; out of it; in the unique index.
+        for last, there in (("9000000, 1, NULL", 9000000), ("17, 1, NULL", 17), ("5000000, 1, 19", 19)):
+            run(db, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+            run(db, "BEGIN")
+            assert refused(db, f"INSERT INTO {table} {NAMES} {BESIDE.format(more=1000000)} UNION ALL SELECT {last}, '', ''")[0] == 1062
+            assert refused(other, f"DELETE FROM {table} WHERE id = {there}")[0] == 1205, (table, last)
+            run(db, "ROLLBACK")
+            run(other, "BEGIN")
+            run(other, f"DELETE FROM {table} WHERE id = {there}")
+            run(other, "ROLLBACK")
+    same(db)
+
+
+# What rows come into: columns, and what is read by which key. Rows are (n scattered, a number, a text of the first).
+KINDS = {
+    "no primary key": ("a INT, b INT, c VARCHAR(40), KEY a (a), KEY b (b, a)", "", {"a": "a > 0", "b": "b >= 0"}),
+    "descending": ("a INT, b INT, c VARCHAR(40), PRIMARY KEY (a DESC), KEY b (b DESC, c), UNIQUE c (c DESC)", "", {"b": "b >= 0", "c": "c > ''"}),
+    "prefixes": (
+        "a VARCHAR(20) COLLATE utf8mb4_unicode_ci PRIMARY KEY, b BLOB, c TEXT COLLATE utf8mb4_unicode_ci, KEY b (b(3)), KEY c (c(7)), UNIQUE u (c(12))",
+        "",
+        {"b": "b > ''", "c": "c > ''", "u": "c > ''"},
+    ),
+    "long unique": ("a INT PRIMARY KEY, b INT, c TEXT, UNIQUE u (c), KEY b (b)", "", {"b": "b >= 0"}),
+    "generated": (
+        "a INT PRIMARY KEY, b INT, c VARCHAR(40), v INT AS (b % 100) VIRTUAL, w VARCHAR(50) AS (CONCAT(c, a)) PERSISTENT, KEY v (v), UNIQUE w (w), CHECK (b >= 0)",
+        "",
+        {"v": "v >= 0", "w": "w > ''"},
+    ),
+    "versioned": ("a INT PRIMARY KEY, b INT, c VARCHAR(40), KEY b (b)", "WITH SYSTEM VERSIONING", {"b": "b >= 0"}),
+    "partitions": (
+        "a INT, b INT, c VARCHAR(40), PRIMARY KEY (a, b), KEY b (b), KEY c (c)",
+        "PARTITION BY RANGE (b) SUBPARTITION BY HASH (a) SUBPARTITIONS 2 (PARTITION p0 VALUES LESS THAN (5000), PARTITION p1 VALUES LESS THAN MAXVALUE)",
+        {"b": "b >= 0", "c": "c > ''"},
+    ),
+    "sequence": ("a INT PRIMARY KEY, b INT, c VARCHAR(40), d INT DEFAULT NEXTVAL(s), UNIQUE d (d), KEY b (b)", "", {"b": "b >= 0", "d": "d > 0"}),
+    "null": ("a INT PRIMARY KEY, b INT NULL, c VARCHAR(40), UNIQUE b (b, c)", "", {"b": "b IS NULL OR b >= 0"}),
+}
+PIECE = "SELECT seq * 7919 % {prime}{more}, {b}, CONCAT('text', seq * 7919 % {prime}{more}) FROM seq_1_to_{rows}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("temporary", ["", "TEMPORARY"])
+def test_any_table_takes_many_rows_beside_others(db, engine, kind, temporary):
+    columns, more, keys = KINDS[kind]
+    if temporary and ("PARTITION" in more or "VERSIONING" in more):
+        pytest.skip("no temporary table is so")
+    if kind == "sequence":
+        run(db, "CREATE SEQUENCE s")
+    b = "IF(seq % 3, NULL, seq)" if kind == "null" else "seq * 31 % 9973"
+    for table, of in (("t", engine), ("i", "InnoDB")):
+        run(db, f"CREATE {temporary} TABLE {table} ({columns}) ENGINE={of} {more}")
+        if kind == "sequence":
+            run(db, "ALTER SEQUENCE s RESTART 1")
+        piece = lambda rows, more: f"INSERT INTO {table} (a, b, c) " + PIECE.format(prime=10007, more=more, rows=rows, b=b)
+        run(db, piece(3000, " + 0"))
+        run(db, "BEGIN")
+        before = sorted_first(db)
+        run(db, piece(5000, " + 20000"))
+        # What temporary tables sort is counted apart.
+        assert temporary or (sorted_first(db) > before) == (table == "t" and kind != "long unique")
+        run(db, "SAVEPOINT one")
+        run(db, piece(4000, " + 40000"))
+        run(db, "ROLLBACK TO one")
+        run(db, f"DELETE FROM {table} WHERE a % 3 = 0")
+        run(db, piece(4000, " + 60000"))
+        if kind != "no primary key":
+            # Rows that were deleted, and one that is there.
+            twice = f"INSERT INTO {table} (a, b, c) " + PIECE.format(prime=10007, more=" + 20000", rows=5000, b=b)
+            assert refused(db, twice)[0] == 1062
+            run(db, f"{twice} WHERE (seq * 7919 % 10007 + 20000) % 3 = 0")
+        run(db, "COMMIT")
+    assert is_whole(db)
+    ways = [""] + [f"FORCE INDEX ({key}) WHERE {condition}" for key, condition in keys.items()]
+    sums = [[run(db, f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS(',', a, b, c))) FROM {table} {way}") for way in ways] for table in ("t", "i")]
+    assert sums[0] == sums[1] and all(one == sums[0][0] for one in sums[0])
+
+
+def test_statements_that_are_prepared_under_locks_and_in_procedures_take_many_rows_beside_others(db, engine, twin):
+    """One that fails leaves nothing behind in the table's handler, which the next one uses."""
+    for table in ("t", "i"):
+        insert = f"INSERT INTO {table} {NAMES} {BESIDE}"
+        run(db, f"PREPARE one FROM '{insert.format(more='?').replace(chr(39), chr(39) * 2)}'")
+        for more in (1000000, 2000000):
+            run(db, f"SET @more = {more}")
+            run(db, "EXECUTE one USING @more, @more")
+            assert refused(db, "EXECUTE one USING @more, @more")[0] == 1062
+        run(db, f"LOCK TABLES {table} WRITE, source READ")
+        for more in (3000000, 4000000):
+            run(db, insert.format(more=more))
+            assert refused(db, insert.format(more=more))[0] == 1062
+        run(db, "UNLOCK TABLES")
+        twice = insert.format(more=5000000)
+        run(db, f"CREATE PROCEDURE fill_{table}() BEGIN DECLARE CONTINUE HANDLER FOR 1062 SET @met = '{table}'; {twice}; {twice}; {insert.format(more=6000000)}; END")
+        before = sorted_first(db)
+        run(db, f"CALL fill_{table}()")
+        assert run(db, "SELECT @met") == [(table,)] and (sorted_first(db) > before) == (table == "t")
+    same(db)
+
+def test_the_partition_that_refuses_a_load_is_told_of_and_no_other_goes_on(db, engine):
+    for table, of in (("t", engine), ("i", "InnoDB")):
+        run(db, f"CREATE TABLE {table} (id INT PRIMARY KEY, k INT, KEY k (k)) ENGINE={of} PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (100000), PARTITION b VALUES LESS THAN MAXVALUE)")
+        run(db, f"INSERT INTO {table} VALUES (55, 5), (100055, 6)")
+        for there in (55, 100055):
+            scattered = f"SELECT seq * 7919 % 10007 + IF(seq % 2, 1000, 101000), seq FROM seq_1_to_10000 UNION ALL SELECT {there}, 1"
+            run(db, "BEGIN")
+            assert refused(db, f"INSERT INTO {table} {scattered}") == (1062, f"Duplicate entry '{there}' for key 'PRIMARY'")
+            assert run(db, f"SELECT * FROM {table} FORCE INDEX (k)") == [(55, 5), (100055, 6)]
+            run(db, "COMMIT")
+    assert is_whole(db)
+
+
+def test_a_table_is_checked_and_read_while_rows_come_beside_others(db, engine, twin, others, server):
+    """Their entries come later, which is nobody's to see."""
+    other, said = others(), []
+    loader = server.connect(database=db.name)
+    rows = f"INSERT INTO t {NAMES} {BESIDE.format(more=1000000)} WHERE SLEEP(IF(`seq` IN (5000, 15000), 1, 0)) = 0"
+    had = count(db)
+    running = threading.Thread(target=lambda: said.append(run(loader, rows)))
+    running.start()
+    looks = 0
+    while running.is_alive():
+        assert is_whole(other)
+        run(other, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        assert count(other) in (had, had + ROWS)
+        run(other, "COMMIT")
+        looks += 1
+    running.join()
+    loader.close()
+    assert said == [[]] and looks > 1
+    run(db, f"INSERT INTO i {NAMES} {BESIDE.format(more=1000000)}")
+    same(db)
+
+
 def test_a_function_that_reads_the_table_sees_the_rows_that_came_before(db, engine, source):
     """Whatever of them is sorted comes at once then."""
     made(db, engine)

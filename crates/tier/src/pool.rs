@@ -516,6 +516,7 @@ impl Pool {
         let (id, turn) = (frame.id(), frame.turn.load(Ordering::Relaxed));
         let period = {
             let mut queues = self.queues.lock();
+            queues.sweep(|no, turn| self.frame(no).turn.load(Ordering::Acquire) != turn);
             queues.push(no, turn, place);
             queues.arrived()
         };

@@ -16,6 +16,9 @@ const SKIPS_MAX: usize = 256;
 /// Share of the frames that `young` may hold, in eighths.
 const YOUNG_EIGHTHS: usize = 7;
 
+/// Entries that there may be beside those of as many pages as there are frames, before all are looked at.
+const STALE_MIN: usize = 64;
+
 /// While so many pages arrive as the pool has frames, this many periods pass.
 const PERIODS: usize = 32;
 
@@ -46,6 +49,8 @@ pub(crate) struct Queues {
     arrivals: usize,
     /// Arrivals in a period.
     period: usize,
+    /// So many entries are as many stale ones as others, or more.
+    sweep_at: usize,
 }
 
 impl Queues {
@@ -59,6 +64,7 @@ impl Queues {
             promoted: 0,
             arrivals: 0,
             period: (frames / PERIODS).max(1),
+            sweep_at: 2 * frames + STALE_MIN,
         }
     }
 
@@ -85,6 +91,22 @@ impl Queues {
 
     pub fn push_old(&mut self, no: FrameNo, turn: u32) {
         self.old.push_back((no, turn));
+    }
+
+    pub fn entries(&self) -> usize {
+        self.first.len() + self.old.len() + self.young.len()
+    }
+
+    /// Takes stale entries out, once they are most. An eviction takes its page's entry with it; pages of a dropped space leave theirs, and
+    /// as long as tables come and go in frames that are free nobody looks for what to evict.
+    pub fn sweep(&mut self, is_stale: impl Fn(FrameNo, u32) -> bool) {
+        if self.entries() < self.sweep_at {
+            return;
+        }
+        for queue in [&mut self.first, &mut self.old, &mut self.young] {
+            queue.retain(|(no, turn)| !is_stale(*no, *turn));
+        }
+        self.sweep_at = 2 * self.entries() + STALE_MIN;
     }
 
     /// Frames next in line to leave, nearest first.
@@ -210,6 +232,26 @@ mod tests {
         let left: Vec<_> = std::iter::from_fn(|| victim(&mut queues, &dirty, &accesses)).collect();
         assert_eq!(left, [0, 6, 1, 3, 5, 7, 2]);
         assert_eq!(victim(&mut queues, &HashSet::new(), &accesses), Some(4));
+    }
+
+    #[test]
+    fn entries_of_pages_that_are_gone_are_taken_out_and_no_others() {
+        let mut queues = Queues::new(8);
+        for turn in 0..100_000 {
+            queues.sweep(|no, at| no.0 < 4 && at != turn);
+            match turn {
+                0 => (4..8).for_each(|no| queues.push_old(FrameNo(no), 0)),
+                _ => queues.push(
+                    FrameNo(turn % 4),
+                    turn,
+                    if turn % 3 == 0 { Place::First } else { Place::Old },
+                ),
+            }
+            assert!(queues.entries() < 200, "{} entries", queues.entries());
+        }
+        let look = |no: FrameNo, _| Look { stale: no.0 < 4, accesses: 0, evictable: true };
+        let left: Vec<_> = std::iter::from_fn(|| queues.next_victim(look)).map(|no| no.0).collect();
+        assert_eq!(left, [4, 5, 6, 7]);
     }
 
     #[test]

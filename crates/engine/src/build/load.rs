@@ -34,7 +34,7 @@ use crate::undo::RollPtr;
 use early::Early;
 use std::sync::Arc;
 use terrace_tier::page::PageId;
-use terrace_tier::pool::Access;
+use terrace_tier::pool::{Access, Purpose};
 use terrace_tier::redo::Urgency;
 
 /// What the trees of a load are made for.
@@ -229,7 +229,7 @@ impl Engine {
 
     /// Begins to put many rows, `txn`'s, into a table that has rows, as [`Engine::load_within`] does into an empty one: those
     /// whose keys do not come in order, and all entries of secondary indexes, are there when [`Load::finish`] has returned.
-    /// [`Error::Invalid`] if it is not to be begun: an index of the table is being built.
+    /// [`Error::Invalid`] if it is not to be begun: an index of the table is being built, or the pool has lent all the memory it can.
     pub fn load_beside(&self, table: &Arc<Table>, txn: &Arc<Txn>, share: usize) -> Result<Load> {
         if table.watch().is_some() {
             return Err(Error::Invalid("an index of the table is being built".into()));
@@ -264,7 +264,12 @@ impl Engine {
                 value: Vec::new(),
             })
         };
-        let stages = trees.iter().enumerate().map(stage).collect::<Result<_>>()?;
+        let alone = core.storage.pages.pool().lent_for(Purpose::Sorts) == 0;
+        let mut stages = trees.iter().enumerate().map(stage).collect::<Result<Vec<Stage>>>()?;
+        // Here nothing has to be sorted: where a statement fills very many partitions, or very many do, rows go one by one.
+        if kind == Kind::Beside && !stages.iter_mut().all(|stage| stage.sort.borrow_least()) && !alone {
+            return Err(Error::Invalid("the pool has no memory to lend to sorts".into()));
+        }
         let early = (kind == Kind::Within).then(Early::default);
         Ok(Load { maker, stages, early, unwritten: Vec::new(), rows: 0, duplicate: Default::default() })
     }

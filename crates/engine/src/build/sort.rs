@@ -114,6 +114,12 @@ impl Sort {
         }
     }
 
+    /// Borrows the least that it works with before it has anything to keep there. False: the pool has lent all it can.
+    #[must_use]
+    pub fn borrow_least(&mut self) -> bool {
+        self.loan.bytes() >= LEAST || self.loan.take(LEAST)
+    }
+
     /// Whether an entry with so many bytes of key and value would be too much for its memory. Borrows some if it is to be had.
     pub fn is_full(&mut self, len: usize) -> bool {
         let needed = self.filled.with(len);
@@ -141,7 +147,7 @@ impl Sort {
         }
         if self.loan.bytes() == 0 {
             // If the pool has lent all it can: so little it takes beside it.
-            let _ = self.loan.take(LEAST);
+            let _ = self.borrow_least();
         }
         let unique = unique.map_or(NOT_UNIQUE, |len| len as u16);
         let lens = [key.len() as u16, unique, value.len() as u16].map(u16::to_le_bytes);

@@ -250,6 +250,36 @@ fn others_who_keep_gaps_of_an_index_are_waited_for_in_the_end() {
     close(engine, &sim, &disk);
 }
 
+/// As those of a statement that fills very many partitions: what can't borrow goes row by row, and nothing sorts in memory that nobody lent.
+#[test]
+fn loads_that_find_no_memory_to_borrow_are_not_begun() {
+    let sim = SimWorld::new(16);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    let (table, mut model) = table_with_rows(&engine, "db/t", 1000);
+    let pool = engine.core().storage.pages.pool().clone();
+    let lent = || pool.lent_for(terrace_tier::pool::Purpose::Sorts);
+    let txn = begin(&engine);
+    let (mut loads, mut each) = (Vec::new(), 0);
+    let refused = loop {
+        match engine.load_beside(&table, &txn, 1000) {
+            Ok(load) => loads.push(load),
+            Err(error) => break error,
+        }
+        each = if each == 0 { lent() } else { each };
+        assert!(each > 0 && lent() == loads.len() * each && lent() <= pool.frames() * 16384 / 2);
+    };
+    assert!(matches!(refused, Error::Invalid(_)) && !loads.is_empty(), "{refused:?}");
+    assert_eq!(lent(), loads.len() * each, "what was refused has given back");
+    drop(loads);
+    assert_eq!(lent(), 0);
+    load_beside(&engine, &table, &txn, (0..3000).map(|n| n * 4 + 1), &mut model).unwrap();
+    txn.commit().unwrap().wait().unwrap();
+    check_all(&engine, &table, &model);
+    drop((table, txn, pool));
+    close(engine, &sim, &disk);
+}
+
 // --- crashes -------------------------------------------------------------------------------------
 
 struct Run {

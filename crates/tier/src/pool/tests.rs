@@ -180,6 +180,30 @@ fn pages_that_are_needed_once_leave_each_other_and_no_others() {
     pages.pool().check_invariants();
 }
 
+/// Nothing is evicted meanwhile, so nobody goes through the queues.
+#[test]
+fn spaces_that_come_and_go_leave_nothing_in_the_queues() {
+    let (pages, below, _) = pages(64);
+    (0..10).for_each(|page| create(&pages, page));
+    flush_all(&pages, &below);
+    for turn in 0..2000 {
+        let space = SpaceId(SPACE.0 + 1 + turn);
+        let mut mtr = pages.begin(1000, 2, Urgency::Normal).unwrap();
+        (0..2).for_each(|page| _ = mtr.create(PageId::new(space, page), PageKind::Leaf, 0));
+        mtr.commit();
+        assert_eq!(pages.pool().discard_space(space), 0);
+    }
+    assert_eq!(pages.pool().counters.evictions.load(Ordering::Relaxed), 0);
+    let entries = pages.pool().queues.lock().entries();
+    assert!(entries <= 2 * 64 + 64, "{entries} entries for 64 frames");
+    // What is there is found to be evicted.
+    for page in 10..200 {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    pages.pool().check_invariants();
+}
+
 #[test]
 fn a_page_that_is_nowhere_is_an_error_and_leaves_no_claim() {
     let (pages, _, _) = pages(16);
