@@ -182,11 +182,13 @@ impl Packer {
         length
     }
 
-    /// Bytes of a stored page, so far.
+    /// Bytes of a stored page, so far; never 0.
     pub fn mean(&self) -> usize {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let pages = get(&self.counters.pages);
-        get(&self.counters.stored_bytes).checked_div(pages).map_or(PAGE_SIZE, |mean| mean as usize)
+        let mean = get(&self.counters.stored_bytes).checked_div(pages).map(|mean| mean as usize);
+        // Another may have counted its page and not yet the bytes.
+        mean.filter(|mean| *mean >= LENGTH_UNIT).unwrap_or(PAGE_SIZE)
     }
 
     fn count(&self, compressed: bool, length: usize) {
