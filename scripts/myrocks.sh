@@ -7,7 +7,7 @@ set -euo pipefail
 VERSION=$(dpkg-query -W -f '${Version}' mariadb-server)
 DIR=$CACHE/myrocks-${VERSION#*:}
 SO=$DIR/usr/lib/mysql/plugin/ha_rocksdb.so
-if [ ! -s "$SO" ]; then
+if [ ! -s "$SO" ] || [ ! -e "$DIR/depends" ]; then
   rm -rf "$DIR"; mkdir -p "$DIR"
   (cd "$DIR" && apt-get download -o APT::Sandbox::User=root -qq mariadb-plugin-rocksdb="$VERSION" && dpkg-deb -x ./*.deb . && dpkg-deb -f ./*.deb Depends >depends && rm -f ./*.deb) >&2 || { rm -rf "$DIR"; exit 0; }
 fi

@@ -246,6 +246,32 @@ def test_the_binary_log_has_the_rows(shared_directory):
         end(server)
 
 
+def killed_in(server, db, seconds, sql):
+    """Kills the server so long after the statement began, and starts it again: a connection to it."""
+    def statement():
+        try:
+            run(db, sql)
+        except pymysql.err.Error:
+            pass
+
+    running = threading.Thread(target=statement)
+    running.start()
+    time.sleep(seconds)
+    server.kill9()
+    running.join()
+    code, report = server.check()
+    assert code == 0, report
+    server.start()
+    return server.connect(database="d")
+
+
+def leaks_nothing(server):
+    server.stop()
+    code, report = server.check()
+    assert code == 0 and report["leaked"]["count"] == 0, report
+    server.start()
+
+
 @pytest.mark.parametrize("bypass", [1, 0])
 def test_killed_in_mid_load_the_server_comes_back_with_an_empty_table(own_server, bypass):
     db = own_server.connect()
@@ -254,30 +280,14 @@ def test_killed_in_mid_load_the_server_comes_back_with_an_empty_table(own_server
     run(db, f"SET GLOBAL terrace_bypass = {bypass}")
     made(db, "Terrace")
     for seconds in (0.3, 1.2, 2.5):
-        def load():
-            try:
-                run(db, f"INSERT INTO t {NAMES} {SELECT.format(rows=400000)} ORDER BY seq % 3, seq")
-            except pymysql.err.Error:
-                pass
-        running = threading.Thread(target=load)
-        running.start()
-        time.sleep(seconds)
-        own_server.kill9()
-        running.join()
-        code, report = own_server.check()
-        assert code == 0, report
-        own_server.start()
-        db = own_server.connect(database="d")
+        db = killed_in(own_server, db, seconds, f"INSERT INTO t {NAMES} {SELECT.format(rows=400000)} ORDER BY seq % 3, seq")
         run(db, f"SET GLOBAL terrace_bypass = {bypass}")
         assert count(db) in (0, 400000)
         if count(db):
             run(db, "TRUNCATE t")
     run(db, f"INSERT INTO t {NAMES} {SELECT.format(rows=20000)}")
     assert count(db) == 20000 and is_whole(db)
-    own_server.stop()
-    code, report = own_server.check()
-    assert code == 0 and report["leaked"]["count"] == 0, report
-    own_server.start()
+    leaks_nothing(own_server)
 
 
 # --- into tables that have rows -------------------------------------------------------------------
@@ -588,24 +598,7 @@ def test_killed_in_mid_load_the_server_comes_back_with_the_rows_that_were_there(
     had = 5000
     for turn, seconds in enumerate((0.5, 1.5, 3.0), 1):
         more = SELECT.format(rows=200000).replace("SELECT seq,", f"SELECT seq * 7919 % 200003 + {turn}000000,").replace("IF(seq % 50, seq, NULL)", "NULL")
-
-        def load():
-            try:
-                run(db, f"INSERT INTO t {NAMES} {more}")
-            except pymysql.err.Error:
-                pass
-        running = threading.Thread(target=load)
-        running.start()
-        time.sleep(seconds)
-        own_server.kill9()
-        running.join()
-        code, report = own_server.check()
-        assert code == 0, report
-        own_server.start()
-        db = own_server.connect(database="d")
+        db = killed_in(own_server, db, seconds, f"INSERT INTO t {NAMES} {more}")
         assert count(db) in (had, had + 200000) and is_whole(db)
         had = count(db)
-    own_server.stop()
-    code, report = own_server.check()
-    assert code == 0 and report["leaked"]["count"] == 0, report
-    own_server.start()
+    leaks_nothing(own_server)

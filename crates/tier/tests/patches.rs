@@ -262,9 +262,9 @@ fn a_superseded_patch_waits_for_its_readers_and_for_the_log() {
     only_these_are_stored(&mut rig, &[0]);
 }
 
-/// A scan gets what the block's object has with one request, and what its patch has with another.
+/// What the block's object has comes with one request past the pages of its patch, which are too far apart to come together.
 #[test]
-fn a_scan_brings_each_objects_pages_along_in_one_request() {
+fn a_scan_brings_the_pages_of_one_object_along_past_those_of_the_other() {
     let rig = Rig::new(10, 300);
     flush(&rig, 0, 0..128);
     put(&rig, 0);

@@ -221,9 +221,6 @@ impl Engine {
     /// fails, the statement is to be rolled back. `share`: how many such loads the statement may have at a time.
     /// [`Error::Invalid`] if it is not to be begun: the table is not empty.
     pub fn load_within(&self, table: &Arc<Table>, txn: &Arc<Txn>, share: usize) -> Result<Load> {
-        if table.watch().is_some() {
-            return Err(Error::Invalid("an index of the table is being built".into()));
-        }
         self.begin_load(table, txn, Kind::Within, share.max(1))
     }
 
@@ -231,13 +228,13 @@ impl Engine {
     /// whose keys do not come in order, and all entries of secondary indexes, are there when [`Load::finish`] has returned.
     /// [`Error::Invalid`] if it is not to be begun: an index of the table is being built, or the pool has lent all the memory it can.
     pub fn load_beside(&self, table: &Arc<Table>, txn: &Arc<Txn>, share: usize) -> Result<Load> {
-        if table.watch().is_some() {
-            return Err(Error::Invalid("an index of the table is being built".into()));
-        }
         self.begin_load(table, txn, Kind::Beside, share.max(1))
     }
 
     fn begin_load(&self, table: &Arc<Table>, owner: &Arc<Txn>, kind: Kind, share: usize) -> Result<Load> {
+        if kind != Kind::Alone && table.watch().is_some() {
+            return Err(Error::Invalid("an index of the table is being built".into()));
+        }
         let core = self.core_of_table(table);
         let owner = owner.side(table).unwrap_or(owner);
         let spill = Spill::new(core.storage.volume.clone());

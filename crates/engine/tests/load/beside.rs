@@ -157,14 +157,9 @@ fn a_key_that_is_there_or_comes_twice_is_found_with_its_row() {
     for (name, keys, twice) in orders {
         let (table, model) = table_with_rows(&engine, name, 2500);
         let txn = begin(&engine);
-        let mut load = engine.load_beside(&table, &txn, 1).unwrap();
-        let added = keys.iter().try_for_each(|key| add(&mut load, *key, &row(*key, 4)));
-        let failed = added.and_then(|()| load.finish());
-        assert!(matches!(failed, Err(Error::Duplicate { index: 0 })), "{name}: {failed:?}");
-        let (key, found) = load.duplicate();
-        assert!(key == twice.to_be_bytes() && found == row(twice, 4), "{name}: another row: {key:?}");
-        drop(load);
-        txn.statement_rollback().unwrap();
+        let load = engine.load_beside(&table, &txn, 1).unwrap();
+        let found = refused(load, &txn, keys.iter().map(|key| (*key, row(*key, 4))), 0);
+        assert!(found == (twice, row(twice, 4)), "{name}: another row");
         txn.commit().unwrap().wait().unwrap();
         check_all(&engine, &table, &model);
     }
@@ -172,23 +167,16 @@ fn a_key_that_is_there_or_comes_twice_is_found_with_its_row() {
     for (name, other) in [("db/unique", 3), ("db/unique_there", 400)] {
         let (table, model) = table_with_rows(&engine, name, 2500);
         let txn = begin(&engine);
-        let mut load = engine.load_beside(&table, &txn, 1).unwrap();
-        let mut of = |key: u64| {
+        let load = engine.load_beside(&table, &txn, 1).unwrap();
+        let of = |key: u64| {
             let mut row = row(key, 4);
             if key == 6001 {
                 row[..4].copy_from_slice(&row_start(other));
             }
-            add(&mut load, key, &row)
+            (key, row)
         };
-        let failed = odd(4000).try_for_each(&mut of).and_then(|()| load.finish());
-        assert!(matches!(failed, Err(Error::Duplicate { index: 3 })), "{failed:?}");
-        let (key, found) = load.duplicate();
-        assert!(
-            key == 6001u64.to_be_bytes() && found[..4] == row_start(other),
-            "{name}: another row: {key:?}"
-        );
-        drop(load);
-        txn.statement_rollback().unwrap();
+        let (key, found) = refused(load, &txn, odd(4000).map(of), 3);
+        assert!(key == 6001 && found[..4] == row_start(other), "{name}: another row: {key}");
         txn.commit().unwrap().wait().unwrap();
         check_all(&engine, &table, &model);
     }
@@ -282,103 +270,49 @@ fn loads_that_find_no_memory_to_borrow_are_not_begun() {
 
 // --- crashes -------------------------------------------------------------------------------------
 
-struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
-    /// What may be in the table: what was acknowledged, or is in doubt.
-    may: Vec<Model>,
+fn work(run: &mut Run) -> Result<(), Error> {
+    let engine = open(&run.sim, &run.disk)?;
+    let table = make(&engine, "db/t")?;
+    let txn = begin(&engine);
+    let mut model = fill(&engine, &table, &txn, (0..1500).map(|n| n * 4))?;
+    run.may.push(model.clone());
+    txn.commit()?.wait()?;
+    run.may.remove(0);
+    engine.core().storage.checkpoint()?;
+    // One that goes back when it is there, one that is left in the middle, one that holds, beside rows that come and go.
+    let txn = begin(&engine);
+    load_beside(&engine, &table, &txn, (0..1500).map(|n| n * 4 + 1), &mut model.clone())?;
+    run.sim.sched.run_some(500);
+    txn.rollback()?;
+    let txn = begin(&engine);
+    let mut load = engine.load_beside(&table, &txn, 1)?;
+    (0..4000).rev().try_for_each(|key| add(&mut load, key * 4 + 2, &row(key, 3)))?;
+    run.sim.sched.run_some(500);
+    drop(load);
+    txn.statement_rollback()?;
+    txn.commit()?.wait()?;
+    let txn = begin(&engine);
+    for key in (100..200).map(|n| n * 4) {
+        delete(&txn, &table, key, &model.remove(&key).unwrap_or_default())?;
+    }
+    let scattered = (0..4001).map(|n| n * 37 % 4001 * 4 + 3);
+    load_beside(&engine, &table, &txn, scattered.chain((100..200).map(|n| n * 4)), &mut model)?;
+    run.sim.sched.run_some(500);
+    run.may.push(model.clone());
+    txn.commit()?.wait()?;
+    run.may = vec![model];
+    engine.core().storage.checkpoint()?;
+    engine.shutdown()
 }
 
-impl Run {
-    fn new(seed: u64) -> Run {
-        terrace_engine::planted::SHORTENED_AT_ONCE.set(true);
-        let sim = SimWorld::new(seed);
-        let disk = sim.disk("volume");
-        Run { sim, disk, may: vec![Model::new()] }
-    }
-
-    fn work(&mut self) -> Result<(), Error> {
-        let engine = open(&self.sim, &self.disk)?;
-        let table = make(&engine, "db/t")?;
-        let txn = begin(&engine);
-        let mut model = fill(&engine, &table, &txn, (0..1500).map(|n| n * 4))?;
-        self.may.push(model.clone());
-        txn.commit()?.wait()?;
-        self.may.remove(0);
-        engine.core().storage.checkpoint()?;
-        // One that goes back when it is there, one that is left in the middle, one that holds, beside rows that come and go.
-        let txn = begin(&engine);
-        load_beside(&engine, &table, &txn, (0..1500).map(|n| n * 4 + 1), &mut model.clone())?;
-        self.sim.sched.run_some(500);
-        txn.rollback()?;
-        let txn = begin(&engine);
-        let mut load = engine.load_beside(&table, &txn, 1)?;
-        (0..4000).rev().try_for_each(|key| add(&mut load, key * 4 + 2, &row(key, 3)))?;
-        self.sim.sched.run_some(500);
-        drop(load);
-        txn.statement_rollback()?;
-        txn.commit()?.wait()?;
-        let txn = begin(&engine);
-        for key in (100..200).map(|n| n * 4) {
-            delete(&txn, &table, key, &model.remove(&key).unwrap_or_default())?;
-        }
-        let scattered = (0..4001).map(|n| n * 37 % 4001 * 4 + 3);
-        load_beside(&engine, &table, &txn, scattered.chain((100..200).map(|n| n * 4)), &mut model)?;
-        self.sim.sched.run_some(500);
-        self.may.push(model.clone());
-        txn.commit()?.wait()?;
-        self.may = vec![model];
-        engine.core().storage.checkpoint()?;
-        engine.shutdown()
-    }
-
-    fn check(&self, step: u64) {
-        self.sim.sched.drop_workers();
-        self.disk.crash();
-        self.sim.power_on();
-        if self.disk.exists("superblock").unwrap() {
-            is_sound(&self.disk, step, "after the crash", false);
-        }
-        let engine = open(&self.sim, &self.disk).unwrap_or_else(|e| panic!("step {step}: open: {e}"));
-        self.sim.sched.run_some(20_000);
-        match engine.open_table("db/t") {
-            Ok(table) => {
-                let found = seen(&table, &begin(&engine), 0).unwrap();
-                assert!(self.may.contains(&found), "step {step}: {} rows are none of these", found.len());
-                check_all(&engine, &table, &found);
-                let (mut more, txn) = (found, begin(&engine));
-                load_beside(&engine, &table, &txn, (0..1200).map(|n| 100_000 - n), &mut more).unwrap();
-                txn.commit().unwrap().wait().unwrap();
-                check_all(&engine, &table, &more);
-            }
-            Err(Error::Absent(_)) => assert!(self.may[0] == Model::new(), "step {step}: the table is gone"),
-            Err(error) => panic!("step {step}: {error}"),
-        }
-        assert_eq!(engine.core().storage.map.faults(), Vec::<String>::new(), "step {step}");
-        self.sim.sched.run_some(5000);
-        engine.shutdown().unwrap();
-        drop(engine);
-        is_sound(&self.disk, step, "in the end", true);
-    }
+fn load_more(engine: &Arc<Engine>, table: &Arc<Table>, mut model: Model, _: u64) {
+    let txn = begin(engine);
+    load_beside(engine, table, &txn, (0..1200).map(|n| 100_000 - n), &mut model).unwrap();
+    txn.commit().unwrap().wait().unwrap();
+    check_all(engine, table, &model);
 }
 
-/// `make test` takes some steps; `TERRACE_EVERY_STEP=1` all of them, `TERRACE_SEEDS` more orders of waits.
 #[test]
 fn a_crash_at_any_step_leaves_the_rows_that_were_there_or_those_and_the_loads() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    for seed in 60..60 + number("TERRACE_SEEDS").unwrap_or(1) {
-        let mut whole = Run::new(seed);
-        whole.work().unwrap();
-        let steps = whole.sim.steps();
-        assert!(steps > 50, "only {steps} steps");
-        let stride = if number("TERRACE_EVERY_STEP").is_some() { 1 } else { steps.div_ceil(40) };
-        println!("{steps} I/O steps, every {stride}");
-        for step in (1..=steps).step_by(stride as usize) {
-            let mut run = Run::new(seed);
-            run.sim.crash_at(step);
-            let _ = run.work();
-            assert!(run.sim.crashed(), "step {step}: the run is not the one that was counted");
-            run.check(step);
-        }
-    }
+    crash_at_steps(Play { work, after: load_more }, 60, true);
 }

@@ -144,6 +144,24 @@ fn fill(
     Ok(model)
 }
 
+/// A load of these rows that fails for a key of this index that comes twice; of which row that is: its key, and it. The statement is rolled
+/// back.
+fn refused(
+    mut load: Load,
+    txn: &Txn,
+    rows: impl IntoIterator<Item = (u64, Vec<u8>)>,
+    index: usize,
+) -> (u64, Vec<u8>) {
+    let added = rows.into_iter().try_for_each(|(key, row)| add(&mut load, key, &row));
+    let failed = added.and_then(|()| load.finish());
+    assert!(matches!(failed, Err(Error::Duplicate { index: at }) if at == index), "{failed:?}");
+    let (key, row) = load.duplicate();
+    let twice = (u64::from_be_bytes(key.try_into().unwrap()), row.to_vec());
+    drop(load);
+    txn.statement_rollback().unwrap();
+    twice
+}
+
 /// Closes the instance and checks it whole: nothing is leaked.
 fn close(engine: Arc<Engine>, sim: &SimWorld, disk: &Arc<SimDisk>) {
     sim.sched.run_some(50_000);
@@ -282,14 +300,9 @@ fn a_key_that_comes_twice_is_found_with_its_row_and_leaves_the_table_empty() {
         let table = make(&engine, name).unwrap();
         let before = empty_pages(&table);
         let txn = begin(&engine);
-        let mut load = engine.load_within(&table, &txn, 1).unwrap();
-        let added = keys.iter().try_for_each(|key| add(&mut load, *key, &row(*key, 1)));
-        let failed = added.and_then(|()| load.finish());
-        assert!(matches!(failed, Err(Error::Duplicate { index: 0 })), "{name}: {failed:?}");
-        let (key, found) = load.duplicate();
-        assert!(key == twice.to_be_bytes() && found == row(twice, 1), "{name}: another row");
-        drop(load);
-        txn.statement_rollback().unwrap();
+        let load = engine.load_within(&table, &txn, 1).unwrap();
+        let found = refused(load, &txn, keys.iter().map(|key| (*key, row(*key, 1))), 0);
+        assert!(found == (twice, row(twice, 1)), "{name}: another row");
         sees(&table, &txn, &Model::new());
         assert_eq!(empty_pages(&table), before, "{name} keeps pages");
         txn.commit().unwrap().wait().unwrap();
@@ -300,21 +313,17 @@ fn a_key_that_comes_twice_is_found_with_its_row_and_leaves_the_table_empty() {
         let table = make(&engine, &name).unwrap();
         let before = empty_pages(&table);
         let txn = begin(&engine);
-        let mut load = engine.load_within(&table, &txn, 1).unwrap();
-        let mut of = |key: u64| {
+        let load = engine.load_within(&table, &txn, 1).unwrap();
+        let of = |key: u64| {
             let mut row = row(key, 1);
             if key == large || key == 109 {
                 row[..4].copy_from_slice(&row_start(3));
             }
-            add(&mut load, key, &row)
+            (key, row)
         };
-        let failed = (0..rows).try_for_each(&mut of).and_then(|()| load.finish());
-        assert!(matches!(failed, Err(Error::Duplicate { index: 3 })), "{failed:?}");
-        let (key, found) = load.duplicate();
-        assert!(key == large.to_be_bytes() && found[..4] == row_start(3), "{name}: another row: {key:?}");
+        let (key, found) = refused(load, &txn, (0..rows).map(of), 3);
+        assert!(key == large && found[..4] == row_start(3), "{name}: another row: {key}");
         assert_eq!(found.len(), row(large, 1).len());
-        drop(load);
-        txn.statement_rollback().unwrap();
         txn.commit().unwrap().wait().unwrap();
         check_all(&engine, &table, &Model::new());
         assert_eq!(empty_pages(&table), before, "{name} keeps pages");
@@ -460,52 +469,33 @@ fn is_sound(disk: &Arc<SimDisk>, step: u64, when: &str, leaks: bool) {
     );
 }
 
+/// What a run does until it is cut, and what is tried with the rows that are there after that.
+#[derive(Clone, Copy)]
+struct Play {
+    work: fn(&mut Run) -> Result<(), Error>,
+    after: fn(&Arc<Engine>, &Arc<Table>, Model, u64),
+}
+
 struct Run {
     sim: SimWorld,
     disk: Arc<SimDisk>,
     bypass: bool,
     /// What may be in the table: what was acknowledged, or is in doubt.
     may: Vec<Model>,
+    play: Play,
 }
 
 impl Run {
-    fn new(seed: u64, bypass: bool) -> Run {
+    fn new(seed: u64, bypass: bool, play: Play) -> Run {
         // Few leaves are full: entries are shortened before.
         terrace_engine::planted::SHORTENED_AT_ONCE.set(true);
         let sim = SimWorld::new(seed);
         let disk = sim.disk("volume");
-        Run { sim, disk, bypass, may: vec![Model::new()] }
+        Run { sim, disk, bypass, may: vec![Model::new()], play }
     }
 
     fn work(&mut self) -> Result<(), Error> {
-        let engine = open(&self.sim, &self.disk)?;
-        engine.core().bypass.store(self.bypass, Ordering::Relaxed);
-        let table = make(&engine, "db/t")?;
-        engine.core().storage.checkpoint()?;
-        // One that goes back when it is published, one that is left, one that holds.
-        let txn = begin(&engine);
-        fill(&engine, &table, &txn, 0..1500)?;
-        self.sim.sched.run_some(500);
-        txn.rollback()?;
-        let txn = begin(&engine);
-        let mut load = engine.load_within(&table, &txn, 1)?;
-        (0..7000).rev().try_for_each(|key| add(&mut load, key, &row(key, 3)))?;
-        self.sim.sched.run_some(500);
-        drop(load);
-        txn.statement_rollback()?;
-        txn.commit()?.wait()?;
-        let txn = begin(&engine);
-        let mut model = fill(&engine, &table, &txn, (0..6000).map(|n| n * 2))?;
-        let gone = model.remove(&10).unwrap_or_default();
-        delete(&txn, &table, 10, &gone)?;
-        insert(&txn, &table, 5, &row(5, 1))?;
-        model.insert(5, row(5, 1));
-        self.sim.sched.run_some(500);
-        self.may.push(model.clone());
-        txn.commit()?.wait()?;
-        self.may = vec![model];
-        engine.core().storage.checkpoint()?;
-        engine.shutdown()
+        (self.play.work)(self)
     }
 
     fn check(&self, step: u64) {
@@ -519,18 +509,10 @@ impl Run {
         self.sim.sched.run_some(20_000);
         match engine.open_table("db/t") {
             Ok(table) => {
-                let txn = begin(&engine);
-                let found = seen(&table, &txn, 0).unwrap();
+                let found = seen(&table, &begin(&engine), 0).unwrap();
                 assert!(self.may.contains(&found), "step {step}: {} rows are none of these", found.len());
-                drop(txn);
                 check_all(&engine, &table, &found);
-                if found.is_empty() {
-                    assert_eq!(empty_pages(&table), 2 * INDEXES.len() as u64, "step {step}: pages are kept");
-                    let txn = begin(&engine);
-                    let model = fill(&engine, &table, &txn, 0..2000).unwrap();
-                    txn.commit().unwrap().wait().unwrap();
-                    check_all(&engine, &table, &model);
-                }
+                (self.play.after)(&engine, &table, found, step);
             }
             Err(Error::Absent(_)) => assert!(self.may == [Model::new()], "step {step}: the table is gone"),
             Err(error) => panic!("step {step}: {error}"),
@@ -543,27 +525,72 @@ impl Run {
     }
 }
 
-/// `make test` takes some steps; `TERRACE_EVERY_STEP=1` all of them, `TERRACE_SEEDS` more orders of waits.
-#[test]
-fn a_crash_at_any_step_leaves_the_empty_table_or_the_rows_that_were_committed() {
+/// Cuts a play at some of its I/O steps; with `TERRACE_EVERY_STEP=1` at all of them, `TERRACE_SEEDS` more orders of waits.
+fn crash_at_steps(play: Play, first_seed: u64, bypass: bool) {
     let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
-    for seed in 40..40 + number("TERRACE_SEEDS").unwrap_or(1) {
-        for bypass in [true, false] {
-            let mut whole = Run::new(seed, bypass);
-            whole.work().unwrap();
-            let steps = whole.sim.steps();
-            assert!(steps > 50, "only {steps} steps");
-            let stride = if number("TERRACE_EVERY_STEP").is_some() { 1 } else { steps.div_ceil(40) };
-            println!("{steps} I/O steps, every {stride}");
-            for step in (1..=steps).step_by(stride as usize) {
-                let mut run = Run::new(seed, bypass);
-                run.sim.crash_at(step);
-                let _ = run.work();
-                assert!(run.sim.crashed(), "step {step}: the run is not the one that was counted");
-                run.check(step);
-            }
+    for seed in first_seed..first_seed + number("TERRACE_SEEDS").unwrap_or(1) {
+        let mut whole = Run::new(seed, bypass, play);
+        whole.work().unwrap();
+        let steps = whole.sim.steps();
+        assert!(steps > 50, "only {steps} steps");
+        let stride = if number("TERRACE_EVERY_STEP").is_some() { 1 } else { steps.div_ceil(40) };
+        println!("{steps} I/O steps, every {stride}");
+        for step in (1..=steps).step_by(stride as usize) {
+            let mut run = Run::new(seed, bypass, play);
+            run.sim.crash_at(step);
+            let _ = run.work();
+            assert!(run.sim.crashed(), "step {step}: the run is not the one that was counted");
+            run.check(step);
         }
     }
+}
+
+const INTO_AN_EMPTY_TABLE: Play = Play { work: work_on_an_empty_table, after: fill_what_is_empty };
+
+fn work_on_an_empty_table(run: &mut Run) -> Result<(), Error> {
+    let engine = open(&run.sim, &run.disk)?;
+    engine.core().bypass.store(run.bypass, Ordering::Relaxed);
+    let table = make(&engine, "db/t")?;
+    engine.core().storage.checkpoint()?;
+    // One that goes back when it is published, one that is left, one that holds.
+    let txn = begin(&engine);
+    fill(&engine, &table, &txn, 0..1500)?;
+    run.sim.sched.run_some(500);
+    txn.rollback()?;
+    let txn = begin(&engine);
+    let mut load = engine.load_within(&table, &txn, 1)?;
+    (0..7000).rev().try_for_each(|key| add(&mut load, key, &row(key, 3)))?;
+    run.sim.sched.run_some(500);
+    drop(load);
+    txn.statement_rollback()?;
+    txn.commit()?.wait()?;
+    let txn = begin(&engine);
+    let mut model = fill(&engine, &table, &txn, (0..6000).map(|n| n * 2))?;
+    let gone = model.remove(&10).unwrap_or_default();
+    delete(&txn, &table, 10, &gone)?;
+    insert(&txn, &table, 5, &row(5, 1))?;
+    model.insert(5, row(5, 1));
+    run.sim.sched.run_some(500);
+    run.may.push(model.clone());
+    txn.commit()?.wait()?;
+    run.may = vec![model];
+    engine.core().storage.checkpoint()?;
+    engine.shutdown()
+}
+
+fn fill_what_is_empty(engine: &Arc<Engine>, table: &Arc<Table>, found: Model, step: u64) {
+    if found.is_empty() {
+        assert_eq!(empty_pages(table), 2 * INDEXES.len() as u64, "step {step}: pages are kept");
+        let txn = begin(engine);
+        let model = fill(engine, table, &txn, 0..2000).unwrap();
+        txn.commit().unwrap().wait().unwrap();
+        check_all(engine, table, &model);
+    }
+}
+
+#[test]
+fn a_crash_at_any_step_leaves_the_empty_table_or_the_rows_that_were_committed() {
+    [true, false].into_iter().for_each(|bypass| crash_at_steps(INTO_AN_EMPTY_TABLE, 40, bypass));
 }
 
 /// Each planted bug is found within a stated number of seeds; see `terrace_tier::planted`.
@@ -579,7 +606,7 @@ mod planted {
     fn is_found(name: &str, switch: &'static Switch, seeds: u64) {
         let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
         let cut = |seed: u64, step: u64| {
-            let mut run = Run::new(5000 + seed, true);
+            let mut run = Run::new(5000 + seed, true, INTO_AN_EMPTY_TABLE);
             run.sim.crash_at(step);
             let _ = run.work();
             run.check(step);
@@ -587,7 +614,7 @@ mod planted {
         let fails = |seed, step| std::panic::catch_unwind(|| cut(seed, step)).is_err();
         switch.set(true);
         let found = (0..seeds).find_map(|seed| {
-            let mut whole = Run::new(5000 + seed, true);
+            let mut whole = Run::new(5000 + seed, true, INTO_AN_EMPTY_TABLE);
             let steps = whole.work().map_or(0, |()| whole.sim.steps());
             (1..=steps).find(|step| fails(seed, *step)).map(|step| (seed, step, steps))
         });

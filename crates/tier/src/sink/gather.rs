@@ -64,7 +64,8 @@ impl Mover {
         }) else {
             return (state, None);
         };
-        let goes = |home: &Home| !is_far(home) || home.object.is_some_and(|at| Some(at.key) == state.patch);
+        let patch = state.patch;
+        let goes = |home: &Home| !is_far(home) || home.object.is_some_and(|at| Some(at.key) == patch);
         let page = self.page_bytes(&state, codec);
         let (mut new, mut carried, mut whole) = (0, 0, 0);
         for home in state.homes.iter().flatten() {
@@ -79,8 +80,6 @@ impl Mover {
         if policy::form(new, carried, whole) == policy::Form::Whole {
             return (state, None);
         }
-        let patch = state.patch;
-        let goes = |home: &Home| !is_far(home) || home.object.is_some_and(|at| Some(at.key) == patch);
         state.homes.iter_mut().for_each(|home| *home = home.filter(goes));
         (state, Some(base))
     }

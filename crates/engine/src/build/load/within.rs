@@ -2,8 +2,8 @@
 //!
 //! All trees are built but for their roots. Then, while nobody else can put anything into the table, each becomes an
 //! index's by its root: until the first of them the table is empty, for everybody. If it is not empty any more, or there
-//! are so few rows that trees don't pay, the rows are inserted one by one, as statements do it: first all rows, then the
-//! entries of each index.
+//! are so few rows that trees don't pay, the rows are inserted, as statements do it: first all rows, then the entries of each
+//! index, some at a time where they need not be unique (`beside`).
 //!
 //! A load that has failed, or is dropped, gives back what it took for trees. Rows that it has inserted, and trees that it
 //! has published, are the statement's to roll back.
@@ -79,17 +79,14 @@ impl Load {
             self.give_up();
             return Ok(());
         }
-        let has_begun = self.stages.iter().any(|stage| stage.bulk.is_some() || stage.sort.runs() > 0);
-        let may_build = self.maker.kind == Kind::Within && (has_begun || self.rows >= ROWS_MIN as u64);
-        let builds = may_build
-            && self
-                .stages
-                .iter()
-                .try_fold(true, |all, stage| Ok::<_, Error>(all && stage.tree.is_empty()?))?;
-        if self.maker.kind == Kind::Beside {
-            let sorted = self.stages.iter().map(|stage| stage.sort.entries()).sum();
-            self.maker.core.counters.sorted.fetch_add(sorted, Ordering::Relaxed);
-        }
+        let builds = match self.maker.kind {
+            Kind::Beside => {
+                let sorted = self.stages.iter().map(|stage| stage.sort.entries()).sum();
+                self.maker.core.counters.sorted.fetch_add(sorted, Ordering::Relaxed);
+                false
+            }
+            _ => self.builds()?,
+        };
         let mut parts: Vec<Part> = Vec::new();
         let done = (|| {
             for index in 0..self.stages.len() {
@@ -113,6 +110,13 @@ impl Load {
             }
         }
         done
+    }
+
+    /// Whether trees are to be built: the table is empty still, and there are rows enough.
+    fn builds(&self) -> Result<bool> {
+        let has_begun = self.stages.iter().any(|stage| stage.bulk.is_some() || stage.sort.runs() > 0);
+        let is_empty = |all: bool, stage: &Stage| Ok::<_, Error>(all && stage.tree.is_empty()?);
+        Ok((has_begun || self.rows >= ROWS_MIN as u64) && self.stages.iter().try_fold(true, is_empty)?)
     }
 
     fn build(
