@@ -101,8 +101,8 @@ pub enum Evicted {
     Dropped,
     /// Its table or index is kept off flash (`quota`).
     Refused,
-    /// The volume has it, and flash has better use for its room.
-    Near,
+    /// The volume has it, and flash has better use for its room. `wanted`: it is worth a copy once it has sunk.
+    Near { wanted: bool },
     /// The flash is not used.
     Off,
 }
@@ -194,6 +194,8 @@ pub struct Bpe {
     /// None if the flash could not even be opened.
     files: Option<Files>,
     wake: Arc<Event>,
+    /// A batch of fills is written.
+    written: Event,
     rules: OnceLock<(Arc<Rules>, Arc<dyn Clock>)>,
     /// What is to be done when the saved index is back.
     when_restored: OnceLock<WhenRestored>,
@@ -246,6 +248,7 @@ impl Bpe {
             }),
             files,
             wake: Arc::new(Event::new()),
+            written: Event::new(),
             rules: OnceLock::new(),
             when_restored: OnceLock::new(),
             counters: BpeCounters::default(),
@@ -284,7 +287,7 @@ impl Bpe {
                 Entry::Take => Admission::Admit,
                 _ if !is_asked => {
                     count(&self.counters.near);
-                    return Evicted::Near;
+                    return Evicted::Near { wanted: state.filter.is_reused(id, leaving.accesses, false) };
                 }
                 _ => state.filter.judge(id, leaving.accesses, has_room, |_| {
                     candidate = state.index.candidate(class);
@@ -451,8 +454,8 @@ impl FlashCache for Bpe {
     fn find_many(&self, pages: &[(PageId, Tag)], images: &mut [&mut [u8]]) -> Vec<bool> {
         Bpe::find_many(self, pages, images)
     }
-    fn evicted(&self, id: PageId, _tag: Tag, image: &[u8], leaving: Leaving) {
-        Bpe::evicted(self, id, image, leaving);
+    fn evicted(&self, id: PageId, _tag: Tag, image: &[u8], leaving: Leaving) -> bool {
+        Bpe::evicted(self, id, image, leaving) == Evicted::Near { wanted: true }
     }
     fn invalidate(&self, id: PageId) {
         Bpe::invalidate(self, id);
@@ -462,6 +465,9 @@ impl FlashCache for Bpe {
     }
     fn is_behind(&self) -> bool {
         Bpe::is_behind(self)
+    }
+    fn written(&self) -> Option<&Event> {
+        Some(&self.written)
     }
 }
 

@@ -173,13 +173,13 @@ impl Map {
             object: entry.object(),
             patch: entry.patch(),
             snapshot_version: entry.snapshot_version(),
-            were_read: inner.buffered.were_read(block),
+            wanted: inner.buffered.wanted(block),
         }
     }
 
-    /// The page is read in its slot: for what becomes of it when its block sinks.
-    pub fn read_in_slot(&self, id: PageId) {
-        self.inner.read().buffered.read(id.block(), id.in_block());
+    /// The page was read in its slot, or was worth a copy on flash had it not had one: flash may have it when its block sinks.
+    pub fn want_on_flash(&self, id: PageId) {
+        self.inner.read().buffered.want(id.block(), id.in_block());
     }
 
     /// All blocks that have slots: for the choice of what to sink. In no order.
@@ -521,8 +521,8 @@ pub struct BlockState {
     /// An object with the newest images of some pages, beside that one.
     pub patch: Option<ObjectKey>,
     pub snapshot_version: u64,
-    /// A bit for each page that was read in its slot.
-    pub were_read: u128,
+    /// A bit for each page that is worth a copy on flash when it sinks.
+    pub wanted: u128,
 }
 
 #[cfg(test)]

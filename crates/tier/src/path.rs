@@ -24,6 +24,7 @@ use crate::without::{Mechanism, Without};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_io::clock::Nanos;
+use terrace_io::sched::Event;
 use terrace_io::store::StoreError;
 
 /// What is known of a clean page that leaves memory.
@@ -53,8 +54,9 @@ pub trait FlashCache: Send + Sync {
     fn find_many(&self, pages: &[(PageId, Tag)], images: &mut [&mut [u8]]) -> Vec<bool> {
         pages.iter().zip(images).map(|((id, tag), image)| self.find(*id, *tag, image)).collect()
     }
-    /// A clean page with this image leaves memory: take it or remember its name. Never waits.
-    fn evicted(&self, id: PageId, tag: Tag, image: &[u8], leaving: Leaving);
+    /// A clean page with this image leaves memory: take it or remember its name. Never waits. True: it was left where it is
+    /// (`Leaving::near`), and is worth a copy when it sinks from there.
+    fn evicted(&self, id: PageId, tag: Tag, image: &[u8], leaving: Leaving) -> bool;
     /// The page was flushed with new content: no copy of it is current any more.
     fn invalidate(&self, id: PageId);
     /// As `invalidate`, and if there was a copy, this image takes its place. Never waits. False: it did not.
@@ -66,6 +68,10 @@ pub trait FlashCache: Send + Sync {
     /// Much is waiting to be written.
     fn is_behind(&self) -> bool {
         false
+    }
+    /// Something of what was waiting is written: for those who would rather wait than have their pages dropped.
+    fn written(&self) -> Option<&Event> {
+        None
     }
 }
 
@@ -164,7 +170,7 @@ impl Path {
         if let Some(slot) = home.slot {
             self.spend(id, Tier::Volume, 1);
             self.counters.volume.fetch_add(1, Ordering::Relaxed);
-            self.map.read_in_slot(id);
+            self.map.want_on_flash(id);
             return self.misses.on_volume(|| self.from_volume(id, slot, home.tag, image)); // R3
         }
         let Some(at) = &home.object else { return Err(ReadError::Absent(id)) };
@@ -327,7 +333,9 @@ impl Below for Path {
             {
                 let leaves = !self.without.has(Mechanism::FlashForTheStore);
                 let near = leaves && home.slot.is_some() && self.misses.store_takes_longer();
-                flash.evicted(id, tag, image, Leaving { accesses, near });
+                if flash.evicted(id, tag, image, Leaving { accesses, near }) {
+                    self.map.want_on_flash(id);
+                }
             }
         }
     }

@@ -4,7 +4,9 @@ mod rig;
 
 use rig::{Rig, fill, page_of};
 use std::sync::atomic::Ordering;
+use terrace_io::sched::Sched as _;
 use terrace_tier::below::Below as _;
+use terrace_tier::bpe::BpeWorker;
 use terrace_tier::page::PageId;
 use terrace_tier::path::Leaving;
 use terrace_tier::pool::Access;
@@ -106,6 +108,42 @@ fn pages_that_the_volume_has_leave_flash_to_others_while_misses_wait_for_the_sto
     assert_eq!(leave(&mut rig), (32, 32, 0), "now it is the volume that is waited for");
 }
 
+/// Pages are left to their slots when they leave memory; which of them were worth a copy is remembered until their block sinks.
+#[test]
+fn a_page_that_was_worth_a_copy_when_it_left_memory_is_on_flash_when_its_block_has_sunk() {
+    let mut rig = Rig::with_flash(1, 400, 160);
+    fill_up(&mut rig, 160);
+    (0..60).for_each(|n| assert!(rig.flush(page(n))));
+    rig.run.misses.in_store(|| rig.sim.clock.advance(30_000_000));
+    let leave = |rig: &mut Rig, n: u32, uses: u8| {
+        let (mut bytes, _) = rig::image(page(n), rig.version(page(n)).unwrap());
+        rig.run.path.evicted(page(n), &mut bytes, uses);
+        fill(&mut rig.run);
+    };
+    let on_flash = |rig: &Rig| (0..60).filter(|n| rig.run.bpe.seems_to_have(page(*n))).collect::<Vec<u32>>();
+    let sink = |rig: &mut Rig| {
+        rig.run.sinker.sink_block(page(0).block()).unwrap();
+        fill(&mut rig.run);
+    };
+    // Twice and once.
+    leave(&mut rig, 3, 2);
+    leave(&mut rig, 4, 1);
+    assert_eq!(on_flash(&rig), [0u32; 0], "flash has better use for its room");
+    sink(&mut rig);
+    assert_eq!(on_flash(&rig), [3]);
+    // What flash had was used again, however little since it changed.
+    assert!(rig.flush(page(3)) && rig.flush(page(4)));
+    assert_eq!(on_flash(&rig), [0u32; 0]);
+    leave(&mut rig, 3, 1);
+    leave(&mut rig, 4, 1);
+    sink(&mut rig);
+    assert_eq!(on_flash(&rig), [3]);
+    // What was so before is forgotten with the slot.
+    assert!(rig.flush(page(3)));
+    sink(&mut rig);
+    assert_eq!(on_flash(&rig), [0u32; 0]);
+}
+
 #[test]
 fn a_page_that_was_read_in_its_slot_is_on_flash_when_its_block_has_sunk() {
     let mut rig = Rig::with_flash(1, 400, 160);
@@ -125,4 +163,18 @@ fn a_page_that_was_read_in_its_slot_is_on_flash_when_its_block_has_sunk() {
     assert!(rig.flush(page(3)));
     rig.run.sinker.sink_block(page(0).block()).unwrap();
     assert!(!rig.run.bpe.seems_to_have(page(3)));
+}
+
+/// Sixteen may wait to be written.
+#[test]
+fn a_block_has_more_pages_for_flash_than_may_wait_to_be_written_and_none_is_dropped() {
+    let mut rig = Rig::with_flash(1, 400, 160);
+    fill_up(&mut rig, 160);
+    (0..100).for_each(|n| assert!(rig.flush(page(n))));
+    (0..100).for_each(|n| _ = rig.read(page(n)).unwrap());
+    let _filler = rig.sim.sched.spawn(Box::new(BpeWorker(rig.run.bpe.clone())));
+    rig.run.sinker.sink_block(page(0).block()).unwrap();
+    rig.sim.sched.run_some(100);
+    let on_flash = (0..100).filter(|n| rig.run.bpe.seems_to_have(page(*n))).count();
+    assert_eq!((on_flash, rig.run.bpe.counters.fill_dropped.load(Ordering::Relaxed)), (100, 0));
 }

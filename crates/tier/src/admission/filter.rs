@@ -100,14 +100,7 @@ impl Filter {
         has_room: bool,
         victim: impl FnOnce(&Sketch) -> Option<u32>,
     ) -> Admission {
-        let in_ghost = self.ghost.take(id);
-        self.ghost_hits += u64::from(in_ghost);
-        let reused = match self.rule {
-            Rule::AdmitAll | Rule::TinyLfu => true,
-            Rule::OneHitDiscard | Rule::Ghost | Rule::GhostTinyLfu => {
-                choose(accesses, in_ghost, has_room) == Admission::Admit
-            }
-        };
+        let reused = self.is_reused(id, accesses, has_room);
         let worth = |sketch: &Sketch| {
             victim(sketch).is_none_or(|victim| sketch.estimate(mark(id)) > sketch.estimate(victim))
         };
@@ -117,6 +110,18 @@ impl Filter {
             return Admission::Remember;
         }
         Admission::Admit
+    }
+
+    /// Whether there is the evidence of reuse that the rule asks for. The ghost list forgets the name.
+    pub fn is_reused(&mut self, id: PageId, accesses: u8, has_room: bool) -> bool {
+        let in_ghost = self.ghost.take(id);
+        self.ghost_hits += u64::from(in_ghost);
+        match self.rule {
+            Rule::AdmitAll | Rule::TinyLfu => true,
+            Rule::OneHitDiscard | Rule::Ghost | Rule::GhostTinyLfu => {
+                choose(accesses, in_ghost, has_room) == Admission::Admit
+            }
+        }
     }
 
     /// The page was to be written or had a copy on flash, and has none: that it was worth one is remembered.

@@ -53,6 +53,7 @@ impl Bpe {
             self.settle(*slot, result);
         }
         self.state.lock().fills.written();
+        self.written.notify();
         true
     }
 

@@ -40,7 +40,9 @@ impl FlashCache for Meddler {
     fn find(&self, _: PageId, _: Tag, _: &mut [u8]) -> bool {
         false
     }
-    fn evicted(&self, _: PageId, _: Tag, _: &[u8], _: Leaving) {}
+    fn evicted(&self, _: PageId, _: Tag, _: &[u8], _: Leaving) -> bool {
+        false
+    }
     fn invalidate(&self, id: PageId) {
         self.invalidated.lock().push(id);
         if self.armed.swap(false, Ordering::SeqCst) {

@@ -44,8 +44,8 @@ struct Block {
     rewrites: u32,
     /// A bit for each page that was flushed again.
     rewritten: u128,
-    /// A bit for each page that was read in its slot since pages of the block gave up theirs.
-    read: [AtomicU64; 2],
+    /// A bit for each page that is worth a copy on flash when it sinks, by what happened since pages of the block gave up their slots.
+    wanted: [AtomicU64; 2],
     stored: Stored,
 }
 
@@ -86,8 +86,8 @@ impl Buffered {
     /// The block has sunk: so many pages of it gave up their slots.
     pub fn cleaned(&mut self, block: BlockId, pages: u32) {
         if let Some(entry) = self.blocks.get_mut(&block) {
-            let read = Default::default();
-            *entry = Block { since: self.taken, rewrites: 0, rewritten: 0, read, ..*entry };
+            let wanted = Default::default();
+            *entry = Block { since: self.taken, rewrites: 0, rewritten: 0, wanted, ..*entry };
         }
         self.gave_up(block, pages);
     }
@@ -112,16 +112,16 @@ impl Buffered {
         }
     }
 
-    /// The page at place `i` was read in its slot.
-    pub fn read(&self, block: BlockId, i: usize) {
+    /// The page at place `i` is worth a copy on flash when the block sinks.
+    pub fn want(&self, block: BlockId, i: usize) {
         let Some(entry) = self.blocks.get(&block) else { return };
-        entry.read[i / 64].fetch_or(1 << (i % 64), Ordering::Relaxed);
+        entry.wanted[i / 64].fetch_or(1 << (i % 64), Ordering::Relaxed);
     }
 
-    /// Pages of the block that were read in their slots, a bit each.
-    pub fn were_read(&self, block: BlockId) -> u128 {
+    /// Pages of the block that are worth a copy on flash when it sinks, a bit each.
+    pub fn wanted(&self, block: BlockId) -> u128 {
         let Some(entry) = self.blocks.get(&block) else { return 0 };
-        let [low, high] = [0, 1].map(|half| u128::from(entry.read[half].load(Ordering::Relaxed)));
+        let [low, high] = [0, 1].map(|half| u128::from(entry.wanted[half].load(Ordering::Relaxed)));
         low | high << 64
     }
 

@@ -15,9 +15,11 @@ use crate::object::bytes_of_bodies;
 use crate::object::codec::Codec;
 use crate::object::key::ObjectKey;
 use crate::page::{self, BadImage, BlockId, PAGE_SIZE, Tag};
-use crate::path::Leaving;
+use crate::path::{FlashCache, Leaving};
 use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
+use terrace_io::clock::Nanos;
+use terrace_io::sched::Woken;
 use terrace_io::store::{Bytes, Purpose, StoreError};
 
 /// Times that a block is gathered anew because a page moved while it was read.
@@ -25,6 +27,9 @@ const GATHERS: usize = 16;
 /// Pages that are images at a time.
 const WINDOW: usize = 16;
 const WINDOW_BYTES: usize = WINDOW * PAGE_SIZE;
+/// Batches that flash may write before a page is offered to it, and how long one is waited for, in nanoseconds.
+const FILLS_PATIENCE: usize = 4;
+const FILLS_REST: Nanos = 5_000_000;
 
 /// A block as it will be stored.
 pub(super) struct Gathered {
@@ -148,7 +153,7 @@ impl Mover {
                         self.far_body(block, state, i, &mut stored, codec, image)?
                     }
                     Some(home) => {
-                        if state.were_read >> i & 1 == 1 {
+                        if state.wanted >> i & 1 == 1 {
                             self.offer(block, i, home.tag, image);
                         }
                         Body::Packed(self.objects.packer.pack(codec, image))
@@ -187,12 +192,24 @@ impl Mover {
         self.flash.as_ref().is_some_and(|flash| flash.find(block.page(i), tag, image))
     }
 
-    /// A page that was read in its slot will be read in the store from now on: flash may have it, as if it left memory. (If it has
+    /// A page that is wanted will be read in the store from now on: flash may have it, as if it left memory. (If it has
     /// changed since, its tag says so to who finds it there.)
     fn offer(&self, block: BlockId, i: usize, tag: Tag, image: &[u8]) {
         let id = block.page(i);
         if let Some(flash) = self.flash.as_ref().filter(|_| !self.pool.has(id)) {
+            self.wait_for_fills(&**flash);
             flash.evicted(id, tag, image, Leaving::used(ACCESSES_MAX));
+        }
+    }
+
+    /// A block offers many pages at once, more than may wait to be written.
+    fn wait_for_fills(&self, flash: &dyn FlashCache) {
+        let Some(written) = flash.written() else { return };
+        for _ in 0..FILLS_PATIENCE {
+            let ticket = written.ticket();
+            if !flash.is_behind() || self.sched.wait(written, ticket, Some(FILLS_REST)) == Woken::TimedOut {
+                return;
+            }
         }
     }
 

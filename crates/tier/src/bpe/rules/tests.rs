@@ -266,7 +266,7 @@ fn a_page_that_the_volume_has_is_taken_while_its_table_lacks_what_it_is_guarante
         flash.worker.step();
         evicted
     };
-    assert_eq!(near(&mut flash, id(20, 200)), Evicted::Near);
+    assert_eq!(near(&mut flash, id(20, 200)), Evicted::Near { wanted: true });
     assert_eq!(near(&mut flash, id(40, 1)), Evicted::Queued, "it is to be kept there");
     let taken = (0..40).filter(|n| near(&mut flash, id(30, *n)) == Evicted::Queued).count();
     assert_eq!(taken, 20);
