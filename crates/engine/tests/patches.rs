@@ -21,6 +21,7 @@ use terrace_sim::disk::Snapshot;
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::map::entry::Slot;
 use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::sink::Patches;
 use terrace_tier::without::{Mechanism, Without};
 
 type Model = BTreeMap<u64, Vec<u8>>;
@@ -194,6 +195,13 @@ impl Run {
         engine.shutdown()
     }
 
+    /// The format that each copy of the superblock has.
+    fn versions(&self) -> [u32; 2] {
+        let mut copies = AlignedBuf::zeroed(8192);
+        self.disk.open(superblock::FILE).unwrap().read(Class::Superblock, 0, &mut copies).unwrap();
+        [16, 4096 + 16].map(|at| u32::from(copies[at]))
+    }
+
     /// The checker on the volume as it is; which format it has.
     fn look(&self, step: u64) -> u32 {
         let store = Some(self.store.clone() as Arc<dyn ObjectStore>);
@@ -306,10 +314,7 @@ fn the_format_says_that_there_are_patches_from_the_first_on() {
     run.sink(&engine).unwrap();
     run.count(&engine);
     assert!(run.patches >= 1);
-    let mut copies = AlignedBuf::zeroed(8192);
-    run.disk.open(superblock::FILE).unwrap().read(Class::Superblock, 0, &mut copies).unwrap();
-    let versions = [16, 4096 + 16].map(|at| u32::from(copies[at]));
-    assert_eq!(versions, [VERSION_OF_PATCHES; 2], "a build that knows none must not open either");
+    assert_eq!(run.versions(), [VERSION_OF_PATCHES; 2], "a build that knows none must not open either");
     let patches = engine.core().storage.map.patches();
     assert!(patches >= 1);
     drop(table);
@@ -327,6 +332,23 @@ fn the_format_says_that_there_are_patches_from_the_first_on() {
     engine.shutdown().unwrap();
     drop(engine);
     assert_eq!(run.look(0), VERSION_OF_PATCHES);
+}
+
+/// Two sinkers come to the volume's first patch at the same time: neither puts its own before both copies say so.
+#[test]
+fn a_sinker_that_finds_one_copy_noted_waits_for_the_other() {
+    let run = Run::new(53);
+    let engine = run.open().unwrap();
+    let checkpointer = engine.core().storage.checkpointer.clone();
+    // The other sinker has come so far.
+    checkpointer.write_superblock(|s| s.version = VERSION_OF_PATCHES).unwrap();
+    let mut versions = run.versions();
+    versions.sort_unstable();
+    assert_eq!(versions, [VERSION, VERSION_OF_PATCHES]);
+    Patches::note(&*checkpointer).unwrap();
+    assert_eq!(run.versions(), [VERSION_OF_PATCHES; 2]);
+    drop(checkpointer);
+    engine.shutdown().unwrap();
 }
 
 /// A volume that a build before patch objects made with more slots than can be named now.
