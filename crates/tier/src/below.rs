@@ -107,6 +107,11 @@ pub trait Below: Send + Sync {
         let _ = (id, before, after);
         Vec::new()
     }
+    /// Whether a request for both pages of a block, `next` behind `one`, brings little else: no more than `gap` pages from one to the
+    /// other, as their numbers say, or where they are.
+    fn are_close(&self, one: PageId, next: PageId, gap: u32) -> bool {
+        next.page - one.page <= gap
+    }
     /// What there is of the page. Does no I/O.
     fn held(&self, id: PageId) -> Held {
         let _ = id;

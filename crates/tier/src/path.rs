@@ -292,6 +292,10 @@ impl Below for Path {
         if self.without.has(Mechanism::Prefetch) { Vec::new() } else { self.pages_beside(id, before, after) }
     }
 
+    fn are_close(&self, one: PageId, next: PageId, gap: u32) -> bool {
+        next.page - one.page <= gap || self.are_close_in_object(one, next, gap)
+    }
+
     fn fetch_run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {
         self.run(ids, images)
     }

@@ -68,6 +68,17 @@ impl Path {
             .collect()
     }
 
+    /// A patch object has few of the block's pages: those of distant numbers stand side by side.
+    pub(super) fn are_close_in_object(&self, one: PageId, next: PageId, gap: u32) -> bool {
+        let object = |id| match self.map.locate(id) {
+            Located::At(home) if home.slot.is_none() => home.object,
+            _ => None,
+        };
+        let (Some(one), Some(next)) = (object(one), object(next)) else { return false };
+        let between = next.offset.saturating_sub(one.offset + one.length);
+        one.key == next.key && between <= gap.saturating_sub(1) as usize * one.length
+    }
+
     pub(super) fn on_flash(&self, id: PageId) -> bool {
         self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
     }
