@@ -3,16 +3,23 @@
 
 mod rig;
 
-use rig::{NOISE, Rig, block_of, page_of};
-use std::sync::atomic::Ordering;
+use parking_lot::Mutex;
+use rig::{LINEAGE, NOISE, Rig, block_of, page_of};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::AlignedBuf;
 use terrace_io::random::Random;
 use terrace_io::sched::Worker;
-use terrace_io::store::Purpose;
+use terrace_io::store::{Bytes, Purpose};
 use terrace_tier::below::Below;
+use terrace_tier::map::InObject;
 use terrace_tier::map::entry::PATCH_MAX;
 use terrace_tier::object::codec::Codec;
 use terrace_tier::object::format::HEADER;
-use terrace_tier::page::{PAGE_SIZE, PageId};
+use terrace_tier::object::key::ObjectKey;
+use terrace_tier::object::{BodyError, Draft, Objects};
+use terrace_tier::page::{PAGE_SIZE, PageId, Tag};
+use terrace_tier::path::{PageObjects, Path};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::{Redo, Urgency};
 use terrace_tier::sink::Sunk;
@@ -262,7 +269,148 @@ fn a_superseded_patch_waits_for_its_readers_and_for_the_log() {
     only_these_are_stored(&mut rig, &[0]);
 }
 
-/// What the block's object has comes with one request past the pages of its patch, which are too far apart to come together.
+/// What the path reads objects through: something happens between the look into the map and the first request.
+struct Late {
+    objects: Arc<Objects>,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    requests: AtomicU64,
+}
+
+impl Late {
+    fn begin(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let meanwhile = self.meanwhile.lock().take();
+        meanwhile.into_iter().for_each(|meanwhile| meanwhile());
+    }
+}
+
+impl PageObjects for Late {
+    fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), BodyError> {
+        self.begin();
+        self.objects.read_page(at, image)
+    }
+    fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), BodyError>> {
+        self.begin();
+        self.objects.read_pages(at, images)
+    }
+}
+
+/// He found the page in the patch; by the time he asks for it, that has been superseded, by another or by a whole object, and deleted.
+#[test]
+fn a_reader_whose_patch_is_gone_when_he_asks_looks_again() {
+    for (whole, together) in [(false, false), (false, true), (true, false), (true, true)] {
+        let rig = Rig::new(13, 300);
+        flush(&rig, 0, 0..128);
+        put(&rig, 0);
+        flush(&rig, 0, [1, 2]);
+        assert_eq!(put(&rig, 0), (2, true));
+        let (old, store, log) = (rig.patch(0).unwrap(), rig.store.clone(), rig.log.clone());
+        let (hand, sinker, collector) = (rig.hand(), rig.run.sinker.clone(), rig.run.collector.clone());
+        let meanwhile = move || {
+            let changed: std::ops::Range<u32> = if whole { 3..103 } else { 3..4 };
+            let pages = changed.len() as u32;
+            changed.for_each(|i| assert!(hand.flush(page_of(0, i))));
+            assert_eq!(sinker.sink_block(block_of(0)).unwrap(), Sunk::Put { pages, patch: !whole });
+            log.make_durable(0).unwrap();
+            collector.step();
+            assert!(!store.keys().contains(&old));
+        };
+        let late = Arc::new(Late {
+            objects: rig.run.objects.clone(),
+            meanwhile: Mutex::new(Some(Box::new(meanwhile))),
+            requests: AtomicU64::new(0),
+        });
+        let (map, buffer, misses) = (rig.run.map.clone(), rig.run.buffer.clone(), rig.run.misses.clone());
+        let path = Path::new(map, buffer, None, Some(late.clone()), misses);
+        let ids = [page_of(0, 1), page_of(0, 2)];
+        let mut images = ids.map(|_| AlignedBuf::zeroed(PAGE_SIZE));
+        if together {
+            let mut parts: Vec<&mut [u8]> = images.iter_mut().map(|image| &mut image[..]).collect();
+            let found = path.fetch_run(&ids, &mut parts);
+            assert!(found[0].is_ok() && found[1].is_err(), "who comes along is left");
+        } else {
+            path.fetch(ids[0], &mut images[0]).unwrap();
+        }
+        assert!(images[0][..] == rig::image(ids[0], rig.version(ids[0]).unwrap()).0[..]);
+        assert_eq!(late.requests.load(Ordering::Relaxed), 2);
+    }
+}
+
+/// As a clone's block will have one: it is not this block's to be patched.
+#[test]
+fn a_block_that_has_an_object_of_anothers_is_put_whole() {
+    let own = ObjectKey {
+        lineage: LINEAGE,
+        space: block_of(0).space,
+        block: 0,
+        epoch: 1,
+        sequence: 1 << 50, // more than a patch's may be
+    };
+    for key in [ObjectKey { lineage: LINEAGE + 1, ..own }, ObjectKey { block: 7, ..own }, own] {
+        let mut rig = Rig::new(14, 300);
+        flush(&rig, 1, [0]);
+        put(&rig, 1); // the store is the instance's
+        flush(&rig, 0, 0..20);
+        let image = |i: u32| rig::image(page_of(0, i), rig.version(page_of(0, i)).unwrap());
+        let body =
+            |i: u32, (bytes, tag): (AlignedBuf, Tag)| (i as usize, tag, Bytes::copy_from_slice(&bytes));
+        let pages: Vec<(usize, Tag, Bytes)> = (0..20).map(|i| body(i, image(i))).collect();
+        let draft = Draft::new(key, 1, &pages);
+        rig.run.objects.put(&draft).unwrap();
+        let taken: Vec<(usize, Tag)> = pages.iter().map(|(i, tag, _)| (*i, *tag)).collect();
+        rig.run.map.publish_object(block_of(0), &taken, &draft.header().shape()).unwrap().unwrap();
+        rig.log.make_durable(0).unwrap();
+        rig.crash();
+        rig.run.objects.codecs.set_fallback(Codec::Zstd);
+        flush(&rig, 0, [4]);
+        assert_eq!(put(&rig, 0), (1, key == own));
+        rig.check_entries();
+        rig.read_all();
+        rig.crash();
+        rig.check_entries();
+        rig.run.objects.codecs.set_fallback(Codec::Zstd);
+        flush(&rig, 0, [5]);
+        assert_eq!(put(&rig, 0), (1, true));
+        rig.check_entries();
+    }
+}
+
+/// The record that names the patch cannot be written: the block is what it was, and the patch nobody's.
+#[test]
+fn a_patch_that_the_log_does_not_take_is_put_anew() {
+    let mut rig = Rig::new(15, 300);
+    flush(&rig, 0, 0..128);
+    put(&rig, 0);
+    flush(&rig, 0, [1]);
+    put(&rig, 0);
+    let old = rig.patch(0);
+    flush(&rig, 0, [2]);
+    let log = rig.log.clone();
+    rig.sim.sched.hook("sink-put", Box::new(move || log.stopped.store(true, Ordering::SeqCst)));
+    rig.run.sinker.sink_block(block_of(0)).unwrap_err();
+    rig.sim.sched.unhook("sink-put");
+    assert_eq!((rig.patch(0), rig.in_slot(page_of(0, 2))), (old, true));
+    rig.check_entries();
+    rig.log.stopped.store(false, Ordering::SeqCst);
+    assert_eq!(put(&rig, 0), (1, true));
+    only_these_are_stored(&mut rig, &[0]);
+    rig.check_entries();
+    rig.crash();
+    rig.check_entries();
+}
+
+/// A sinker chooses what to sink when another has counted the first page that it packed, and not yet its bytes.
+#[test]
+fn what_to_sink_is_chosen_while_the_first_page_is_being_counted() {
+    let mut rig = Rig::new(16, 64);
+    flush(&rig, 0, 0..60);
+    rig.run.objects.packer.counters.pages.store(1, Ordering::Relaxed);
+    rig.work();
+    assert!(rig.object(0).is_some());
+    rig.read_all();
+}
+
+/// What the block's object has comes with one request past the pages of its patch.
 #[test]
 fn a_scan_brings_the_pages_of_one_object_along_past_those_of_the_other() {
     let rig = Rig::new(10, 300);
