@@ -63,7 +63,8 @@ const REST_MAX: Nanos = 30_000_000_000;
 /// A store that says to come later than this is asked by then.
 const RETRY_AFTER_MAX: Nanos = 600_000_000_000;
 /// The least memory that blocks are moved with, in bytes: what one is packed to and what is got of its old object, where neither
-/// is compressed. (The answer of a remote store is a copy more for as long as it is taken apart.)
+/// is compressed. What is got of its patch object has been given back by then. (The answer of a remote store is a copy more for as long
+/// as it is taken apart.)
 pub const MEMORY_MIN: usize = 2 * mover::BLOCK_BYTES;
 /// The most that is of use.
 pub const MEMORY_MAX: usize = WORKERS_MAX * MEMORY_MIN;
@@ -320,6 +321,11 @@ impl Sinker {
             error: state.error.clone(),
             fenced: self.mover.fence.lost().map(|e| e.to_string()),
         }
+    }
+
+    /// Bytes that blocks on the move take now.
+    pub fn memory_taken(&self) -> usize {
+        self.mover.room.taken()
     }
 
     /// Sinks one block now, whatever the policy says. Waits for a worker that has it in hand.

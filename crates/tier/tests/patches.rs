@@ -434,6 +434,21 @@ fn a_scan_brings_the_pages_of_one_object_along_past_those_of_the_other() {
     assert!(requests() <= 2 + 4, "{} requests", requests());
 }
 
+/// What is to be put of the block is asked of its patch and of its object each by itself.
+#[test]
+fn a_patch_whose_pages_are_in_memory_is_not_asked_for_them() {
+    let rig = Rig::with_flash(18, 300, 0);
+    flush(&rig, 0, 0..128);
+    put(&rig, 0);
+    flush(&rig, 0, [3, 60]);
+    put(&rig, 0);
+    [3, 60].into_iter().for_each(|i| rig.cache(page_of(0, i)));
+    flush(&rig, 0, 64..128);
+    assert_eq!(put(&rig, 0), (64, false));
+    assert_eq!(rig.store.requests(Purpose::Merge), 1);
+    rig.check_entries();
+}
+
 /// Damage in the patch is found, named, and healed by a copy that is intact.
 #[test]
 fn a_damaged_page_of_a_patch_is_an_error_and_no_older_image_is_served() {
