@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_engine::check::{self, Verdict};
+use terrace_engine::check::{self, Report, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
 use terrace_engine::superblock::{self, Superblock, VERSION, VERSION_OF_PATCHES};
@@ -20,6 +20,7 @@ use terrace_io::store::ObjectStore;
 use terrace_sim::disk::Snapshot;
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::map::entry::Slot;
+use terrace_tier::object::format::HEADER;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::sink::Patches;
 use terrace_tier::without::{Mechanism, Without};
@@ -204,12 +205,18 @@ impl Run {
 
     /// The checker on the volume as it is; which format it has.
     fn look(&self, step: u64) -> u32 {
-        let store = Some(self.store.clone() as Arc<dyn ObjectStore>);
-        let look = Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("step {step}: look: {e}"));
-        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        let (report, version) = self.report().unwrap_or_else(|e| panic!("step {step}: look: {e}"));
         let (faults, unchecked) = (&report.faults, &report.unchecked);
         assert!(report.verdict() == Verdict::Sound, "step {step}: {faults:?} {unchecked:?}");
-        look.superblock.version
+        version
+    }
+
+    /// What the checker says of the volume as it is, and which format it has.
+    fn report(&self) -> Result<(Report, u32), Error> {
+        let store = Some(self.store.clone() as Arc<dyn ObjectStore>);
+        let look = Look::open(self.disk.clone(), store)?;
+        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        Ok((report, look.superblock.version))
     }
 
     fn check(&mut self, step: u64) -> u32 {
@@ -348,6 +355,42 @@ fn a_sinker_that_finds_one_copy_noted_waits_for_the_other() {
     Patches::note(&*checkpointer).unwrap();
     assert_eq!(run.versions(), [VERSION_OF_PATCHES; 2]);
     drop(checkpointer);
+    engine.shutdown().unwrap();
+}
+
+/// The checker and who reads say which of a block's two objects is damaged.
+#[test]
+fn a_damaged_patch_is_named_and_not_the_object_beside_it() {
+    let mut run = Run::new(54);
+    run.work().unwrap();
+    let engine = run.open().unwrap();
+    let table = Run::table(&engine, "db/t").unwrap();
+    run.commit(&engine, &table, [40, 41], 40).unwrap();
+    run.sink(&engine).unwrap();
+    let map = engine.core().storage.map.clone();
+    let named = map.blocks_with_objects().into_iter().find_map(|block| {
+        let state = map.block(block);
+        Some((state.object?.to_string(), state.patch?.to_string()))
+    });
+    let (object, patch) = named.unwrap();
+    drop((table, map));
+    engine.shutdown().unwrap();
+    drop(engine);
+    assert!(run.store.flip(&patch, HEADER + 20, 3));
+    let (report, _) = run.report().unwrap();
+    let faults = report.faults.first.join("; ");
+    assert_eq!(report.verdict(), Verdict::Faulty);
+    assert!(faults.contains(&format!("object {patch} is corrupt")), "{faults}");
+    assert!(
+        faults.contains(&format!("in object {patch} is corrupt")) && !faults.contains(&object),
+        "{faults}"
+    );
+    run.flash.restore(&run.sim.disk("none").snapshot());
+    let engine = run.open().unwrap();
+    let table = Run::table(&engine, "db/t").unwrap();
+    let error = Run::rows(&engine, &table).unwrap_err().to_string();
+    assert!(error.contains(&format!("in object {patch}, is corrupt")), "{error}");
+    drop(table);
     engine.shutdown().unwrap();
 }
 

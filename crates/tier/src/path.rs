@@ -6,7 +6,7 @@
 //! [`Path::fetch`] is the whole of it, a tier a line. The map says which image is current; an image
 //! from any tier is served only if it is intact, is this page, and carries the map's tag (invariants
 //! 2 and 9). A corrupt image on flash is a miss. One on the volume or in an object is an error that names
-//! tier, space and page: flash was asked before, and nobody else has an image with the map's tag (an object
+//! tier, object, space and page: flash was asked before, and nobody else has an image with the map's tag (an object
 //! of a page that has a slot is older).
 
 mod ahead;
@@ -181,6 +181,7 @@ impl Path {
         page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt {
             id,
             tier: Tier::Volume,
+            key: None,
             bad,
         })?;
         Ok(Tier::Volume)
@@ -209,10 +210,11 @@ impl Path {
             let cause = "this instance was opened without an object store".to_string();
             return Err(ReadError::Store { id, error: StoreError::Refused { key, cause } });
         };
-        objects.read_page(at, image).map_err(|error| from_body(id, error))?;
+        objects.read_page(at, image).map_err(|error| from_body(id, at, error))?;
         page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt {
             id,
             tier: Tier::Object,
+            key: Some(at.key),
             bad,
         })?;
         Ok(Tier::Object)
@@ -236,10 +238,10 @@ impl Path {
 }
 
 /// Why a page does not come from its object.
-fn from_body(id: PageId, error: BodyError) -> ReadError {
+fn from_body(id: PageId, at: &InObject, error: BodyError) -> ReadError {
     match error {
         BodyError::Store(error) => ReadError::Store { id, error },
-        BodyError::Corrupt(bad) => ReadError::Corrupt { id, tier: Tier::Object, bad },
+        BodyError::Corrupt(bad) => ReadError::Corrupt { id, tier: Tier::Object, key: Some(at.key), bad },
     }
 }
 

@@ -23,12 +23,13 @@ pub mod policy;
 mod rate;
 mod room;
 
-use crate::below::Tier;
+use crate::below::{Tier, in_object};
 use crate::collect::Collector;
 use crate::fence::{Fence, FenceError};
 use crate::map::entry::PATCH_MAX;
 use crate::map::{BufferedBlock, Map, MapError};
 use crate::object::Objects;
+use crate::object::key::ObjectKey;
 use crate::object_buffer::ObjectBuffer;
 use crate::page::{BadImage, BlockId, Glsn, PageId};
 use crate::path::FlashCache;
@@ -95,8 +96,8 @@ pub enum SinkError {
     Map(#[from] MapError),
     #[error(transparent)]
     Log(#[from] LogError),
-    #[error("page {id} on {tier} is corrupt: {bad}")]
-    Corrupt { id: PageId, tier: Tier, bad: BadImage },
+    #[error("page {id} on {tier}{} is corrupt: {bad}", in_object(.key.as_deref()))]
+    Corrupt { id: PageId, tier: Tier, key: Option<Box<ObjectKey>>, bad: BadImage },
     #[error("page {id} has a tag, but neither slot nor object")]
     Nowhere { id: PageId },
     #[error("block {block} changes faster than it can be read")]

@@ -434,6 +434,31 @@ fn a_scan_brings_the_pages_of_one_object_along_past_those_of_the_other() {
     assert!(requests() <= 2 + 4, "{} requests", requests());
 }
 
+/// They are in slots, and what is read ahead ends before them where there are many.
+#[test]
+fn the_dead_pages_of_a_patch_are_not_read_ahead() {
+    let rig = Rig::with_flash(17, 300, 0);
+    rig.run.objects.codecs.set_fallback(Codec::None);
+    flush(&rig, 0, 0..128);
+    put(&rig, 0);
+    flush(&rig, 0, 10..42);
+    assert_eq!(put(&rig, 0), (32, true));
+    // Of its pages the first, the eighth behind it and the last are current.
+    flush(&rig, 0, (11..18).chain(19..41));
+    let got = || rig.run.objects.counters.get_bytes.load(Ordering::Relaxed);
+    for i in [10, 18, 41] {
+        assert!(rig.run.path.ahead(page_of(0, i), 100).is_empty(), "page {i}");
+    }
+    let stretch: Vec<u32> =
+        rig.run.path.stretch(page_of(0, 0), 128).into_iter().map(|group| group.len() as u32).collect();
+    assert_eq!(stretch, [10, 1, 7, 1, 22, 1, 86]);
+    rig.run.pages.bring_with(page_of(0, 10), 10, 100);
+    assert_eq!(got(), 9 * PAGE_SIZE as u64, "two, and seven between them for one request less");
+    assert!(rig.run.pages.try_read(page_of(0, 18), Access::Normal).is_some());
+    rig.run.pages.bring_with(page_of(0, 41), 100, 10);
+    assert_eq!(got(), 10 * PAGE_SIZE as u64, "one");
+}
+
 /// What is to be put of the block is asked of its patch and of its object each by itself.
 #[test]
 fn a_patch_whose_pages_are_in_memory_is_not_asked_for_them() {
@@ -459,12 +484,23 @@ fn a_damaged_page_of_a_patch_is_an_error_and_no_older_image_is_served() {
     put(&rig, 0);
     let patch = rig.patch(0).unwrap();
     assert!(rig.store.flip(&patch, HEADER + 20, 3));
-    let error = rig.read(page_of(0, 1)).unwrap_err().to_string();
-    assert!(error.contains("corrupt"), "{error}");
+    let names = |error: String, key: &str| {
+        assert!(error.contains("corrupt") && error.contains(&format!("in object {key},")), "{error}");
+    };
+    names(rig.read(page_of(0, 1)).unwrap_err().to_string(), &patch);
+    let mut images = [1, 2].map(|_| AlignedBuf::zeroed(PAGE_SIZE));
+    let mut parts: Vec<&mut [u8]> = images.iter_mut().map(|image| &mut image[..]).collect();
+    let found = rig.run.path.fetch_run(&[page_of(0, 2), page_of(0, 1)], &mut parts);
+    assert!(found[0].is_ok());
+    names(found[1].as_ref().unwrap_err().to_string(), &patch);
     rig.read(page_of(0, 2)).unwrap();
     flush(&rig, 0, [3]);
-    let error = rig.run.sinker.sink_block(block_of(0)).unwrap_err().to_string();
-    assert!(error.contains("corrupt"), "{error}");
+    names(rig.run.sinker.sink_block(block_of(0)).unwrap_err().to_string(), &patch);
+    // The object beside it, too.
+    let object = rig.object(0).unwrap();
+    assert!(rig.store.flip(&object, HEADER + 20, 3));
+    names(rig.read(page_of(0, 0)).unwrap_err().to_string(), &object);
+    assert!(rig.store.flip(&object, HEADER + 20, 3));
     // Its next image heals it.
     flush(&rig, 0, [1]);
     assert_eq!(put(&rig, 0), (2, true));

@@ -169,9 +169,11 @@ impl Path {
                 // What came from flash, or from a slot that is free, was looked at there.
                 let unseen = tier == Tier::Object || first.slot.is_some() && tier == Tier::Volume;
                 if unseen {
+                    let key = home.object.filter(|_| tier == Tier::Object).map(|at| at.key);
                     page::check(image, id, Some(home.tag)).map_err(|bad| ReadError::Corrupt {
                         id,
                         tier,
+                        key,
                         bad,
                     })?;
                 }
@@ -237,9 +239,9 @@ impl Path {
         let Some(objects) = self.objects.as_ref().filter(|_| !far.is_empty()) else { return read };
         self.spend(ids[0], Tier::Object, far.len() as u64);
         self.counters.object.fetch_add(far.len() as u64, Ordering::Relaxed);
-        for (place, result) in far.into_iter().zip(objects.read_pages(&at, parts)) {
+        for ((place, at), result) in far.into_iter().zip(&at).zip(objects.read_pages(&at, parts)) {
             let id = ids[pages[place].0];
-            read[place] = result.map(|()| Tier::Object).map_err(|error| from_body(id, error));
+            read[place] = result.map(|()| Tier::Object).map_err(|error| from_body(id, at, error));
         }
         read
     }

@@ -298,6 +298,7 @@ impl Mover {
                 Ok(()) => page::check(image, id, Some(home.tag)).map_err(|bad| SinkError::Corrupt {
                     id,
                     tier: Tier::Volume,
+                    key: None,
                     bad,
                 }),
                 Err(error) => Err(SinkError::Disk(error)),
@@ -326,7 +327,7 @@ impl Mover {
         let (id, packer) = (block.page(i), &self.objects.packer);
         let pack = |image: &mut [u8]| Found::Packed(packer.pack(codec, image));
         let nowhere = SinkError::Nowhere { id };
-        let Some(Home { tag, .. }) = state.homes[i] else { return Err((i, nowhere)) };
+        let Some(Home { tag, object, .. }) = state.homes[i] else { return Err((i, nowhere)) };
         let near =
             |image: &mut [u8]| self.in_memory(block, i, tag, image) || self.on_flash(block, i, tag, image);
         if stored[i].is_none() {
@@ -345,9 +346,12 @@ impl Mover {
                 match unpacked.and_then(|()| page::check(image, id, Some(tag))) {
                     Ok(()) if packer.takes_over(codec, &body) => return Ok(Found::Stored(body)),
                     Ok(()) => return Ok(pack(image)),
-                    Err(bad) => {
-                        SinkError::Corrupt { id, tier: Tier::Object, bad }
-                    }
+                    Err(bad) => SinkError::Corrupt {
+                        id,
+                        tier: Tier::Object,
+                        key: object.map(|at| Box::new(at.key)),
+                        bad,
+                    },
                 }
             }
         };
