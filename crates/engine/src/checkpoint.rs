@@ -23,7 +23,7 @@ use crate::planted;
 use crate::recovery::pending::Pending;
 use crate::superblock::{Superblock, VERSION_OF_PATCHES};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::File;
@@ -63,6 +63,8 @@ pub struct Checkpointer {
     pending: Arc<Pending>,
     file: Arc<dyn File>,
     state: Mutex<State, { Mutexes::Checkpoint as u8 }>,
+    /// Both copies of the superblock say that there may be patch objects.
+    patches_noted: AtomicBool,
     /// A superblock write ended.
     turn: Event,
     /// Everything below this is asked to be behind a checkpoint.
@@ -88,6 +90,8 @@ impl Checkpointer {
         file: Arc<dyn File>,
         superblock: Superblock,
     ) -> Checkpointer {
+        // The newer copy said so when it was read, and this one was written over the older.
+        let patches_noted = AtomicBool::new(superblock.version >= VERSION_OF_PATCHES);
         Checkpointer {
             world,
             log,
@@ -96,6 +100,7 @@ impl Checkpointer {
             map,
             pending,
             file,
+            patches_noted,
             state: Mutex::new(State { superblock, writing: false, making: false, held: false }),
             turn: Event::new(),
             target: AtomicU64::new(0),
@@ -280,10 +285,13 @@ impl Checkpointer {
 
 impl Patches for Checkpointer {
     fn note(&self) -> Result<(), String> {
-        if self.state.lock().superblock.version >= VERSION_OF_PATCHES {
+        // The superblock in memory says so when the first copy does: another sinker may be about to write the second.
+        if self.patches_noted.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.write_both(|s| s.version = VERSION_OF_PATCHES).map_err(|error| error.to_string())
+        self.write_both(|s| s.version = VERSION_OF_PATCHES).map_err(|error| error.to_string())?;
+        self.patches_noted.store(true, Ordering::Release);
+        Ok(())
     }
 }
 

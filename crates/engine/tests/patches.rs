@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_engine::check::{self, Verdict};
+use terrace_engine::check::{self, Report, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
 use terrace_engine::superblock::{self, Superblock, VERSION, VERSION_OF_PATCHES};
@@ -20,7 +20,9 @@ use terrace_io::store::ObjectStore;
 use terrace_sim::disk::Snapshot;
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::map::entry::Slot;
+use terrace_tier::object::format::HEADER;
 use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::sink::Patches;
 use terrace_tier::without::{Mechanism, Without};
 
 type Model = BTreeMap<u64, Vec<u8>>;
@@ -194,14 +196,27 @@ impl Run {
         engine.shutdown()
     }
 
+    /// The format that each copy of the superblock has.
+    fn versions(&self) -> [u32; 2] {
+        let mut copies = AlignedBuf::zeroed(8192);
+        self.disk.open(superblock::FILE).unwrap().read(Class::Superblock, 0, &mut copies).unwrap();
+        [16, 4096 + 16].map(|at| u32::from(copies[at]))
+    }
+
     /// The checker on the volume as it is; which format it has.
     fn look(&self, step: u64) -> u32 {
-        let store = Some(self.store.clone() as Arc<dyn ObjectStore>);
-        let look = Look::open(self.disk.clone(), store).unwrap_or_else(|e| panic!("step {step}: look: {e}"));
-        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        let (report, version) = self.report().unwrap_or_else(|e| panic!("step {step}: look: {e}"));
         let (faults, unchecked) = (&report.faults, &report.unchecked);
         assert!(report.verdict() == Verdict::Sound, "step {step}: {faults:?} {unchecked:?}");
-        look.superblock.version
+        version
+    }
+
+    /// What the checker says of the volume as it is, and which format it has.
+    fn report(&self) -> Result<(Report, u32), Error> {
+        let store = Some(self.store.clone() as Arc<dyn ObjectStore>);
+        let look = Look::open(self.disk.clone(), store)?;
+        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        Ok((report, look.superblock.version))
     }
 
     fn check(&mut self, step: u64) -> u32 {
@@ -306,10 +321,7 @@ fn the_format_says_that_there_are_patches_from_the_first_on() {
     run.sink(&engine).unwrap();
     run.count(&engine);
     assert!(run.patches >= 1);
-    let mut copies = AlignedBuf::zeroed(8192);
-    run.disk.open(superblock::FILE).unwrap().read(Class::Superblock, 0, &mut copies).unwrap();
-    let versions = [16, 4096 + 16].map(|at| u32::from(copies[at]));
-    assert_eq!(versions, [VERSION_OF_PATCHES; 2], "a build that knows none must not open either");
+    assert_eq!(run.versions(), [VERSION_OF_PATCHES; 2], "a build that knows none must not open either");
     let patches = engine.core().storage.map.patches();
     assert!(patches >= 1);
     drop(table);
@@ -327,6 +339,59 @@ fn the_format_says_that_there_are_patches_from_the_first_on() {
     engine.shutdown().unwrap();
     drop(engine);
     assert_eq!(run.look(0), VERSION_OF_PATCHES);
+}
+
+/// Two sinkers come to the volume's first patch at the same time: neither puts its own before both copies say so.
+#[test]
+fn a_sinker_that_finds_one_copy_noted_waits_for_the_other() {
+    let run = Run::new(53);
+    let engine = run.open().unwrap();
+    let checkpointer = engine.core().storage.checkpointer.clone();
+    // The other sinker has come so far.
+    checkpointer.write_superblock(|s| s.version = VERSION_OF_PATCHES).unwrap();
+    let mut versions = run.versions();
+    versions.sort_unstable();
+    assert_eq!(versions, [VERSION, VERSION_OF_PATCHES]);
+    Patches::note(&*checkpointer).unwrap();
+    assert_eq!(run.versions(), [VERSION_OF_PATCHES; 2]);
+    drop(checkpointer);
+    engine.shutdown().unwrap();
+}
+
+/// The checker and who reads say which of a block's two objects is damaged.
+#[test]
+fn a_damaged_patch_is_named_and_not_the_object_beside_it() {
+    let mut run = Run::new(54);
+    run.work().unwrap();
+    let engine = run.open().unwrap();
+    let table = Run::table(&engine, "db/t").unwrap();
+    run.commit(&engine, &table, [40, 41], 40).unwrap();
+    run.sink(&engine).unwrap();
+    let map = engine.core().storage.map.clone();
+    let named = map.blocks_with_objects().into_iter().find_map(|block| {
+        let state = map.block(block);
+        Some((state.object?.to_string(), state.patch?.to_string()))
+    });
+    let (object, patch) = named.unwrap();
+    drop((table, map));
+    engine.shutdown().unwrap();
+    drop(engine);
+    assert!(run.store.flip(&patch, HEADER + 20, 3));
+    let (report, _) = run.report().unwrap();
+    let faults = report.faults.first.join("; ");
+    assert_eq!(report.verdict(), Verdict::Faulty);
+    assert!(faults.contains(&format!("object {patch} is corrupt")), "{faults}");
+    assert!(
+        faults.contains(&format!("in object {patch} is corrupt")) && !faults.contains(&object),
+        "{faults}"
+    );
+    run.flash.restore(&run.sim.disk("none").snapshot());
+    let engine = run.open().unwrap();
+    let table = Run::table(&engine, "db/t").unwrap();
+    let error = Run::rows(&engine, &table).unwrap_err().to_string();
+    assert!(error.contains(&format!("in object {patch}, is corrupt")), "{error}");
+    drop(table);
+    engine.shutdown().unwrap();
 }
 
 /// A volume that a build before patch objects made with more slots than can be named now.

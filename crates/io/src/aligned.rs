@@ -6,6 +6,7 @@
 use crate::SECTOR;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Buffers from this length on, in bytes, are mapped.
 const MAPPED_MIN: usize = 64 << 10;
@@ -14,6 +15,9 @@ const KERNEL_PAGE: usize = 4096;
 
 /// Mapped buffers from this length on, in bytes, ask for huge pages: fewer misses of the address cache.
 const HUGE_MIN: usize = 16 << 20;
+
+/// Bytes that all buffers of this process have from the kernel.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// A zeroed byte buffer whose address and length are multiples of [`SECTOR`].
 pub struct AlignedBuf {
@@ -41,6 +45,7 @@ impl AlignedBuf {
             unsafe { alloc_zeroed(layout) }
         };
         let Some(ptr) = std::ptr::NonNull::new(raw) else { handle_alloc_error(layout) };
+        MAPPED.fetch_add(mapped, Ordering::Relaxed);
         AlignedBuf { ptr, len, mapped }
     }
 
@@ -57,9 +62,15 @@ impl AlignedBuf {
             // SAFETY: the tail of a mapping that this value owns; it is behind `len`, so nothing refers to it.
             let unmapped = unsafe { libc::munmap(self.ptr.as_ptr().add(keep).cast(), self.mapped - keep) };
             if unmapped == 0 {
+                MAPPED.fetch_sub(self.mapped - keep, Ordering::Relaxed);
                 self.mapped = keep;
             }
         }
+    }
+
+    /// Bytes that all buffers of this process have from the kernel now: those of small ones are not among them.
+    pub fn mapped() -> usize {
+        MAPPED.load(Ordering::Relaxed)
     }
 
     /// The first `at` bytes and the rest in words of the machine's order; `at` is a multiple of a word's length.
@@ -131,6 +142,7 @@ impl Drop for AlignedBuf {
             // SAFETY: mapped in `zeroed`, and still with this length; nothing refers to it any more.
             let unmapped = unsafe { libc::munmap(self.ptr.as_ptr().cast(), self.mapped) };
             debug_assert_eq!(unmapped, 0);
+            MAPPED.fetch_sub(self.mapped, Ordering::Relaxed);
             return;
         }
         // SAFETY: allocated in `zeroed` with this layout.

@@ -1,5 +1,6 @@
 //! What memory loads from and gives back to: the tiers below, as the pool sees them.
 
+use crate::object::key::ObjectKey;
 use crate::page::{BadImage, Glsn, PageId};
 use terrace_io::clock::Nanos;
 use terrace_io::disk::DiskError;
@@ -31,8 +32,9 @@ pub enum ReadError {
     /// Neither the map nor the log knows the page.
     #[error("page {0} does not exist")]
     Absent(PageId),
-    #[error("page {id} on {tier} is corrupt: {bad}")]
-    Corrupt { id: PageId, tier: Tier, bad: BadImage },
+    /// `key`: of the object that it is in.
+    #[error("page {id} on {tier}{} is corrupt: {bad}", in_object(.key.as_ref()))]
+    Corrupt { id: PageId, tier: Tier, key: Option<ObjectKey>, bad: BadImage },
     #[error("redo of page {id} cannot be applied: {cause}")]
     BadRedo { id: PageId, cause: String },
     #[error("page {id} on {tier}: {error}")]
@@ -46,6 +48,11 @@ pub enum ReadError {
     /// See [`terrace_io::cancel`].
     #[error("cancelled")]
     Cancelled,
+}
+
+/// A block may have two objects: which of them it is.
+pub(crate) fn in_object(key: Option<&ObjectKey>) -> String {
+    key.map_or(String::new(), |key| format!(", in object {key},"))
 }
 
 /// For those who wait, before they go on.
@@ -106,6 +113,11 @@ pub trait Below: Send + Sync {
     fn beside(&self, id: PageId, before: u32, after: u32) -> Vec<PageId> {
         let _ = (id, before, after);
         Vec::new()
+    }
+    /// Whether a request for both pages of a block, `next` behind `one`, brings little else: no more than `gap` pages from one to the
+    /// other, as their numbers say, or where they are.
+    fn are_close(&self, one: PageId, next: PageId, gap: u32) -> bool {
+        next.page - one.page <= gap
     }
     /// What there is of the page. Does no I/O.
     fn held(&self, id: PageId) -> Held {

@@ -6,7 +6,7 @@
 //! [`Path::fetch`] is the whole of it, a tier a line. The map says which image is current; an image
 //! from any tier is served only if it is intact, is this page, and carries the map's tag (invariants
 //! 2 and 9). A corrupt image on flash is a miss. One on the volume or in an object is an error that names
-//! tier, space and page: flash was asked before, and nobody else has an image with the map's tag (an object
+//! tier, object, space and page: flash was asked before, and nobody else has an image with the map's tag (an object
 //! of a page that has a slot is older).
 
 mod ahead;
@@ -187,6 +187,7 @@ impl Path {
         page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt {
             id,
             tier: Tier::Volume,
+            key: None,
             bad,
         })?;
         Ok(Tier::Volume)
@@ -215,10 +216,11 @@ impl Path {
             let cause = "this instance was opened without an object store".to_string();
             return Err(ReadError::Store { id, error: StoreError::Refused { key, cause } });
         };
-        objects.read_page(at, image).map_err(|error| from_body(id, error))?;
+        objects.read_page(at, image).map_err(|error| from_body(id, at, error))?;
         page::check(image, id, Some(tag)).map_err(|bad| ReadError::Corrupt {
             id,
             tier: Tier::Object,
+            key: Some(at.key),
             bad,
         })?;
         Ok(Tier::Object)
@@ -242,10 +244,10 @@ impl Path {
 }
 
 /// Why a page does not come from its object.
-fn from_body(id: PageId, error: BodyError) -> ReadError {
+fn from_body(id: PageId, at: &InObject, error: BodyError) -> ReadError {
     match error {
         BodyError::Store(error) => ReadError::Store { id, error },
-        BodyError::Corrupt(bad) => ReadError::Corrupt { id, tier: Tier::Object, bad },
+        BodyError::Corrupt(bad) => ReadError::Corrupt { id, tier: Tier::Object, key: Some(at.key), bad },
     }
 }
 
@@ -296,6 +298,10 @@ impl Below for Path {
 
     fn beside(&self, id: PageId, before: u32, after: u32) -> Vec<PageId> {
         if self.without.has(Mechanism::Prefetch) { Vec::new() } else { self.pages_beside(id, before, after) }
+    }
+
+    fn are_close(&self, one: PageId, next: PageId, gap: u32) -> bool {
+        next.page - one.page <= gap || self.are_close_in_object(one, next, gap)
     }
 
     fn fetch_run(&self, ids: &[PageId], images: &mut [&mut [u8]]) -> Vec<Result<Fetched, ReadError>> {

@@ -23,12 +23,13 @@ pub mod policy;
 mod rate;
 mod room;
 
-use crate::below::Tier;
+use crate::below::{Tier, in_object};
 use crate::collect::Collector;
 use crate::fence::{Fence, FenceError};
 use crate::map::entry::PATCH_MAX;
 use crate::map::{BufferedBlock, Map, MapError};
 use crate::object::Objects;
+use crate::object::key::ObjectKey;
 use crate::object_buffer::ObjectBuffer;
 use crate::page::{BadImage, BlockId, Glsn, PageId};
 use crate::path::FlashCache;
@@ -63,7 +64,8 @@ const REST_MAX: Nanos = 30_000_000_000;
 /// A store that says to come later than this is asked by then.
 const RETRY_AFTER_MAX: Nanos = 600_000_000_000;
 /// The least memory that blocks are moved with, in bytes: what one is packed to and what is got of its old object, where neither
-/// is compressed. (The answer of a remote store is a copy more for as long as it is taken apart.)
+/// is compressed. What is got of its patch object has been given back by then. (The answer of a remote store is a copy more for as long
+/// as it is taken apart.)
 pub const MEMORY_MIN: usize = 2 * mover::BLOCK_BYTES;
 /// The most that is of use.
 pub const MEMORY_MAX: usize = WORKERS_MAX * MEMORY_MIN;
@@ -94,8 +96,8 @@ pub enum SinkError {
     Map(#[from] MapError),
     #[error(transparent)]
     Log(#[from] LogError),
-    #[error("page {id} on {tier} is corrupt: {bad}")]
-    Corrupt { id: PageId, tier: Tier, bad: BadImage },
+    #[error("page {id} on {tier}{} is corrupt: {bad}", in_object(.key.as_deref()))]
+    Corrupt { id: PageId, tier: Tier, key: Option<Box<ObjectKey>>, bad: BadImage },
     #[error("page {id} has a tag, but neither slot nor object")]
     Nowhere { id: PageId },
     #[error("block {block} changes faster than it can be read")]
@@ -320,6 +322,11 @@ impl Sinker {
             error: state.error.clone(),
             fenced: self.mover.fence.lost().map(|e| e.to_string()),
         }
+    }
+
+    /// Bytes that blocks on the move take now.
+    pub fn memory_taken(&self) -> usize {
+        self.mover.room.taken()
     }
 
     /// Sinks one block now, whatever the policy says. Waits for a worker that has it in hand.

@@ -191,7 +191,12 @@ impl Spill {
         let file = self.file(tier).map_err(failed)?;
         file.read(Class::Spill, u64::from(home.slot.no) * PAGE_SIZE as u64, image).map_err(failed)?;
         self.counters.read.fetch_add(1, Ordering::Relaxed);
-        page::check(image, id, Some(home.tag)).map_err(|bad| ReadError::Corrupt { id, tier, bad })?;
+        page::check(image, id, Some(home.tag)).map_err(|bad| ReadError::Corrupt {
+            id,
+            tier,
+            key: None,
+            bad,
+        })?;
         if planted::SPILL_SLOT_FREED_EARLY.on() {
             self.slots.lock().release(home.slot, self.tier());
         }

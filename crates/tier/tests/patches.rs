@@ -3,16 +3,23 @@
 
 mod rig;
 
-use rig::{NOISE, Rig, block_of, page_of};
-use std::sync::atomic::Ordering;
+use parking_lot::Mutex;
+use rig::{LINEAGE, NOISE, Rig, block_of, page_of};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::AlignedBuf;
 use terrace_io::random::Random;
 use terrace_io::sched::Worker;
-use terrace_io::store::Purpose;
+use terrace_io::store::{Bytes, Purpose};
 use terrace_tier::below::Below;
+use terrace_tier::map::InObject;
 use terrace_tier::map::entry::PATCH_MAX;
 use terrace_tier::object::codec::Codec;
 use terrace_tier::object::format::HEADER;
-use terrace_tier::page::{PAGE_SIZE, PageId};
+use terrace_tier::object::key::ObjectKey;
+use terrace_tier::object::{BodyError, Draft, Objects};
+use terrace_tier::page::{PAGE_SIZE, PageId, Tag};
+use terrace_tier::path::{PageObjects, Path};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::{Redo, Urgency};
 use terrace_tier::sink::Sunk;
@@ -262,7 +269,148 @@ fn a_superseded_patch_waits_for_its_readers_and_for_the_log() {
     only_these_are_stored(&mut rig, &[0]);
 }
 
-/// What the block's object has comes with one request past the pages of its patch, which are too far apart to come together.
+/// What the path reads objects through: something happens between the look into the map and the first request.
+struct Late {
+    objects: Arc<Objects>,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    requests: AtomicU64,
+}
+
+impl Late {
+    fn begin(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let meanwhile = self.meanwhile.lock().take();
+        meanwhile.into_iter().for_each(|meanwhile| meanwhile());
+    }
+}
+
+impl PageObjects for Late {
+    fn read_page(&self, at: &InObject, image: &mut [u8]) -> Result<(), BodyError> {
+        self.begin();
+        self.objects.read_page(at, image)
+    }
+    fn read_pages(&self, at: &[InObject], images: Vec<&mut [u8]>) -> Vec<Result<(), BodyError>> {
+        self.begin();
+        self.objects.read_pages(at, images)
+    }
+}
+
+/// He found the page in the patch; by the time he asks for it, that has been superseded, by another or by a whole object, and deleted.
+#[test]
+fn a_reader_whose_patch_is_gone_when_he_asks_looks_again() {
+    for (whole, together) in [(false, false), (false, true), (true, false), (true, true)] {
+        let rig = Rig::new(13, 300);
+        flush(&rig, 0, 0..128);
+        put(&rig, 0);
+        flush(&rig, 0, [1, 2]);
+        assert_eq!(put(&rig, 0), (2, true));
+        let (old, store, log) = (rig.patch(0).unwrap(), rig.store.clone(), rig.log.clone());
+        let (hand, sinker, collector) = (rig.hand(), rig.run.sinker.clone(), rig.run.collector.clone());
+        let meanwhile = move || {
+            let changed: std::ops::Range<u32> = if whole { 3..103 } else { 3..4 };
+            let pages = changed.len() as u32;
+            changed.for_each(|i| assert!(hand.flush(page_of(0, i))));
+            assert_eq!(sinker.sink_block(block_of(0)).unwrap(), Sunk::Put { pages, patch: !whole });
+            log.make_durable(0).unwrap();
+            collector.step();
+            assert!(!store.keys().contains(&old));
+        };
+        let late = Arc::new(Late {
+            objects: rig.run.objects.clone(),
+            meanwhile: Mutex::new(Some(Box::new(meanwhile))),
+            requests: AtomicU64::new(0),
+        });
+        let (map, buffer, misses) = (rig.run.map.clone(), rig.run.buffer.clone(), rig.run.misses.clone());
+        let path = Path::new(map, buffer, None, Some(late.clone()), misses);
+        let ids = [page_of(0, 1), page_of(0, 2)];
+        let mut images = ids.map(|_| AlignedBuf::zeroed(PAGE_SIZE));
+        if together {
+            let mut parts: Vec<&mut [u8]> = images.iter_mut().map(|image| &mut image[..]).collect();
+            let found = path.fetch_run(&ids, &mut parts);
+            assert!(found[0].is_ok() && found[1].is_err(), "who comes along is left");
+        } else {
+            path.fetch(ids[0], &mut images[0]).unwrap();
+        }
+        assert!(images[0][..] == rig::image(ids[0], rig.version(ids[0]).unwrap()).0[..]);
+        assert_eq!(late.requests.load(Ordering::Relaxed), 2);
+    }
+}
+
+/// As a clone's block will have one: it is not this block's to be patched.
+#[test]
+fn a_block_that_has_an_object_of_anothers_is_put_whole() {
+    let own = ObjectKey {
+        lineage: LINEAGE,
+        space: block_of(0).space,
+        block: 0,
+        epoch: 1,
+        sequence: 1 << 50, // more than a patch's may be
+    };
+    for key in [ObjectKey { lineage: LINEAGE + 1, ..own }, ObjectKey { block: 7, ..own }, own] {
+        let mut rig = Rig::new(14, 300);
+        flush(&rig, 1, [0]);
+        put(&rig, 1); // the store is the instance's
+        flush(&rig, 0, 0..20);
+        let image = |i: u32| rig::image(page_of(0, i), rig.version(page_of(0, i)).unwrap());
+        let body =
+            |i: u32, (bytes, tag): (AlignedBuf, Tag)| (i as usize, tag, Bytes::copy_from_slice(&bytes));
+        let pages: Vec<(usize, Tag, Bytes)> = (0..20).map(|i| body(i, image(i))).collect();
+        let draft = Draft::new(key, 1, &pages);
+        rig.run.objects.put(&draft).unwrap();
+        let taken: Vec<(usize, Tag)> = pages.iter().map(|(i, tag, _)| (*i, *tag)).collect();
+        rig.run.map.publish_object(block_of(0), &taken, &draft.header().shape()).unwrap().unwrap();
+        rig.log.make_durable(0).unwrap();
+        rig.crash();
+        rig.run.objects.codecs.set_fallback(Codec::Zstd);
+        flush(&rig, 0, [4]);
+        assert_eq!(put(&rig, 0), (1, key == own));
+        rig.check_entries();
+        rig.read_all();
+        rig.crash();
+        rig.check_entries();
+        rig.run.objects.codecs.set_fallback(Codec::Zstd);
+        flush(&rig, 0, [5]);
+        assert_eq!(put(&rig, 0), (1, true));
+        rig.check_entries();
+    }
+}
+
+/// The record that names the patch cannot be written: the block is what it was, and the patch nobody's.
+#[test]
+fn a_patch_that_the_log_does_not_take_is_put_anew() {
+    let mut rig = Rig::new(15, 300);
+    flush(&rig, 0, 0..128);
+    put(&rig, 0);
+    flush(&rig, 0, [1]);
+    put(&rig, 0);
+    let old = rig.patch(0);
+    flush(&rig, 0, [2]);
+    let log = rig.log.clone();
+    rig.sim.sched.hook("sink-put", Box::new(move || log.stopped.store(true, Ordering::SeqCst)));
+    rig.run.sinker.sink_block(block_of(0)).unwrap_err();
+    rig.sim.sched.unhook("sink-put");
+    assert_eq!((rig.patch(0), rig.in_slot(page_of(0, 2))), (old, true));
+    rig.check_entries();
+    rig.log.stopped.store(false, Ordering::SeqCst);
+    assert_eq!(put(&rig, 0), (1, true));
+    only_these_are_stored(&mut rig, &[0]);
+    rig.check_entries();
+    rig.crash();
+    rig.check_entries();
+}
+
+/// A sinker chooses what to sink when another has counted the first page that it packed, and not yet its bytes.
+#[test]
+fn what_to_sink_is_chosen_while_the_first_page_is_being_counted() {
+    let mut rig = Rig::new(16, 64);
+    flush(&rig, 0, 0..60);
+    rig.run.objects.packer.counters.pages.store(1, Ordering::Relaxed);
+    rig.work();
+    assert!(rig.object(0).is_some());
+    rig.read_all();
+}
+
+/// What the block's object has comes with one request past the pages of its patch.
 #[test]
 fn a_scan_brings_the_pages_of_one_object_along_past_those_of_the_other() {
     let rig = Rig::new(10, 300);
@@ -286,6 +434,46 @@ fn a_scan_brings_the_pages_of_one_object_along_past_those_of_the_other() {
     assert!(requests() <= 2 + 4, "{} requests", requests());
 }
 
+/// They are in slots, and what is read ahead ends before them where there are many.
+#[test]
+fn the_dead_pages_of_a_patch_are_not_read_ahead() {
+    let rig = Rig::with_flash(17, 300, 0);
+    rig.run.objects.codecs.set_fallback(Codec::None);
+    flush(&rig, 0, 0..128);
+    put(&rig, 0);
+    flush(&rig, 0, 10..42);
+    assert_eq!(put(&rig, 0), (32, true));
+    // Of its pages the first, the eighth behind it and the last are current.
+    flush(&rig, 0, (11..18).chain(19..41));
+    let got = || rig.run.objects.counters.get_bytes.load(Ordering::Relaxed);
+    for i in [10, 18, 41] {
+        assert!(rig.run.path.ahead(page_of(0, i), 100).is_empty(), "page {i}");
+    }
+    let stretch: Vec<u32> =
+        rig.run.path.stretch(page_of(0, 0), 128).into_iter().map(|group| group.len() as u32).collect();
+    assert_eq!(stretch, [10, 1, 7, 1, 22, 1, 86]);
+    rig.run.pages.bring_with(page_of(0, 10), 10, 100);
+    assert_eq!(got(), 9 * PAGE_SIZE as u64, "two, and seven between them for one request less");
+    assert!(rig.run.pages.try_read(page_of(0, 18), Access::Normal).is_some());
+    rig.run.pages.bring_with(page_of(0, 41), 100, 10);
+    assert_eq!(got(), 10 * PAGE_SIZE as u64, "one");
+}
+
+/// What is to be put of the block is asked of its patch and of its object each by itself.
+#[test]
+fn a_patch_whose_pages_are_in_memory_is_not_asked_for_them() {
+    let rig = Rig::with_flash(18, 300, 0);
+    flush(&rig, 0, 0..128);
+    put(&rig, 0);
+    flush(&rig, 0, [3, 60]);
+    put(&rig, 0);
+    [3, 60].into_iter().for_each(|i| rig.cache(page_of(0, i)));
+    flush(&rig, 0, 64..128);
+    assert_eq!(put(&rig, 0), (64, false));
+    assert_eq!(rig.store.requests(Purpose::Merge), 1);
+    rig.check_entries();
+}
+
 /// Damage in the patch is found, named, and healed by a copy that is intact.
 #[test]
 fn a_damaged_page_of_a_patch_is_an_error_and_no_older_image_is_served() {
@@ -296,12 +484,23 @@ fn a_damaged_page_of_a_patch_is_an_error_and_no_older_image_is_served() {
     put(&rig, 0);
     let patch = rig.patch(0).unwrap();
     assert!(rig.store.flip(&patch, HEADER + 20, 3));
-    let error = rig.read(page_of(0, 1)).unwrap_err().to_string();
-    assert!(error.contains("corrupt"), "{error}");
+    let names = |error: String, key: &str| {
+        assert!(error.contains("corrupt") && error.contains(&format!("in object {key},")), "{error}");
+    };
+    names(rig.read(page_of(0, 1)).unwrap_err().to_string(), &patch);
+    let mut images = [1, 2].map(|_| AlignedBuf::zeroed(PAGE_SIZE));
+    let mut parts: Vec<&mut [u8]> = images.iter_mut().map(|image| &mut image[..]).collect();
+    let found = rig.run.path.fetch_run(&[page_of(0, 2), page_of(0, 1)], &mut parts);
+    assert!(found[0].is_ok());
+    names(found[1].as_ref().unwrap_err().to_string(), &patch);
     rig.read(page_of(0, 2)).unwrap();
     flush(&rig, 0, [3]);
-    let error = rig.run.sinker.sink_block(block_of(0)).unwrap_err().to_string();
-    assert!(error.contains("corrupt"), "{error}");
+    names(rig.run.sinker.sink_block(block_of(0)).unwrap_err().to_string(), &patch);
+    // The object beside it, too.
+    let object = rig.object(0).unwrap();
+    assert!(rig.store.flip(&object, HEADER + 20, 3));
+    names(rig.read(page_of(0, 0)).unwrap_err().to_string(), &object);
+    assert!(rig.store.flip(&object, HEADER + 20, 3));
     // Its next image heals it.
     flush(&rig, 0, [1]);
     assert_eq!(put(&rig, 0), (2, true));

@@ -51,6 +51,18 @@ fn a_scan_finds_what_it_reads_in_memory() {
     assert_eq!(counters.prefetched.load(Ordering::Relaxed), u64::from(PAGES) - 33);
 }
 
+/// A few pages of the block are in its patch object: far from each other by their numbers, and side by side there.
+#[test]
+fn a_scan_of_a_patched_block_takes_few_requests_more() {
+    let rig = cold();
+    (3..PAGES).step_by(9).for_each(|n| assert!(rig.flush(page(n))));
+    rig.run.sinker.sink_all().unwrap();
+    assert!(rig.patch(0).is_some());
+    let (one, many) = scan(&rig, true);
+    println!("{one} requests for a page, {many} for more");
+    assert!(one + many <= 6, "{one} requests for a page, {many} for more");
+}
+
 /// Reads the first `count` pages as a range of keys does, the prefetcher at work. Returns the pages that it waited for, and those that came
 /// before they were asked for.
 fn range(count: u32) -> (u64, u64) {

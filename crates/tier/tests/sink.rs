@@ -369,7 +369,7 @@ fn a_corrupt_image_is_named_and_other_blocks_go_on() {
     let at = u64::from(home.slot.unwrap().0) * PAGE_SIZE as u64;
     rig.volume.flip(object_buffer::FILE, at + 700, 4);
     let error = rig.run.sinker.sink_block(block_of(0)).unwrap_err();
-    assert!(matches!(error, SinkError::Corrupt { tier: Tier::Volume, .. }), "{error}");
+    assert!(matches!(error, SinkError::Corrupt { tier: Tier::Volume, key: None, .. }), "{error}");
     for _ in 0..40 {
         if let Step::IdleFor(rest) = rig.work() {
             rig.sim.clock.advance(rest);

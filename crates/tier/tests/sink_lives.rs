@@ -8,13 +8,13 @@ use terrace_io::random::Random;
 use terrace_io::sched::Worker;
 use terrace_tier::below::ReadError;
 use terrace_tier::map::resize::{Moved, Mover};
-use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::page::{PAGE_SIZE, PageId};
 use terrace_tier::redo::Redo;
 
 /// Flushes, sinks, evictions, reads and collection in random order, with a store that fails and lies,
 /// and crashes at random steps. After each crash every page is what the durable log says.
 fn one_life(seed: u64) -> u64 {
-    life_over(seed, false, &mut None)
+    life_over(seed, false, &mut None, &mut None)
 }
 
 /// What a life did that changes sizes.
@@ -67,8 +67,43 @@ fn resize(rig: &mut Rig, done: &mut Resized) {
     }
 }
 
+/// What a life did that frees pages.
+#[derive(Default)]
+struct Freed {
+    pages: usize,
+    /// Those whose newest image was in a patch object.
+    patched: usize,
+    /// Blocks with a patch that lost their last page.
+    emptied: usize,
+}
+
+/// Neighbours, or all that a life writes of a block.
+fn some_pages(random: &dyn Random) -> Vec<PageId> {
+    let (block, from) = (random.below(4) as u32, random.below(50) as u32);
+    let to = (from + 1 + random.below(6) as u32).min(50);
+    let pages = if random.below(6) == 0 { 0..50 } else { from..to };
+    pages.map(|i| page_of(block, i)).collect()
+}
+
+fn free(rig: &Rig, freed: &mut Freed) {
+    let pages = some_pages(&*rig.sim.random);
+    let block = || rig.run.map.block(pages[0].block());
+    let Some(patch) = block().patch else {
+        freed.pages += rig.hand().free(&pages);
+        return;
+    };
+    let homes = block().homes;
+    let patched = |id: &&PageId| {
+        let home = homes[id.in_block()].filter(|home| home.slot.is_none());
+        home.and_then(|home| home.object).is_some_and(|at| at.key == patch)
+    };
+    freed.patched += pages.iter().filter(patched).count();
+    freed.pages += rig.hand().free(&pages);
+    freed.emptied += usize::from(block().object.is_none());
+}
+
 /// `lying`: the store is a directory without syncs.
-fn life_over(seed: u64, lying: bool, resized: &mut Option<Resized>) -> u64 {
+fn life_over(seed: u64, lying: bool, resized: &mut Option<Resized>, freed: &mut Option<Freed>) -> u64 {
     let mut rig = Rig::new(seed, 160);
     rig.store.faults.lying.store(lying, Ordering::SeqCst);
     let random = rig.sim.random.clone();
@@ -83,7 +118,11 @@ fn life_over(seed: u64, lying: bool, resized: &mut Option<Resized>) -> u64 {
         // While a block is moved, the flusher goes on, and so does the log.
         for point in ["sink-gathered", "sink-put"] {
             let (hand, log, random) = (rig.hand(), rig.log.clone(), rig.sim.random.clone());
+            let frees = freed.is_some();
             let other = move || {
+                if frees && random.one_in(4) {
+                    hand.free(&some_pages(&*random));
+                }
                 for _ in 0..random.below(4) {
                     hand.flush(page_of(random.below(4) as u32, random.below(50) as u32));
                 }
@@ -111,6 +150,9 @@ fn life_over(seed: u64, lying: bool, resized: &mut Option<Resized>) -> u64 {
             }
             if let Some(resized) = resized.as_mut().filter(|_| random.one_in(20)) {
                 resize(&mut rig, resized);
+            }
+            if let Some(freed) = freed.as_mut().filter(|_| random.one_in(15)) {
+                free(&rig, freed);
             }
             let id = page_of(random.below(4) as u32, random.below(50) as u32);
             match random.below(100) {
@@ -175,7 +217,8 @@ fn pages_survive_crashes_and_a_lying_store_and_no_object_is_left_over() {
 #[test]
 fn pages_survive_crashes_in_the_middle_of_a_resize() {
     let mut resized = Some(Resized::default());
-    let crashes: u64 = (0..seeds()).map(|seed| life_over(10_000 + seed, false, &mut resized)).sum();
+    let crashes: u64 =
+        (0..seeds()).map(|seed| life_over(10_000 + seed, false, &mut resized, &mut None)).sum();
     let Resized { flash, slots, moved, given_up } = resized.unwrap_or_default();
     println!(
         "{crashes} crashes; sizes of flash {flash}, of the object buffer {slots}, given up {given_up}; {moved} pages moved"
@@ -188,11 +231,25 @@ fn pages_survive_crashes_in_the_middle_of_a_resize() {
     assert!(moved as u64 > 5 * seeds, "this proves little");
 }
 
+/// Pages are freed all the while, and while their blocks are put, at times all of a block.
+#[test]
+fn freed_pages_leave_nothing_behind_and_take_nothing_along() {
+    let mut freed = Some(Freed::default());
+    let crashes: u64 = (0..seeds()).map(|seed| life_over(20_000 + seed, false, &mut None, &mut freed)).sum();
+    let Freed { pages, patched, emptied } = freed.unwrap_or_default();
+    println!(
+        "{crashes} crashes; {pages} pages freed, {patched} of them in patches; {emptied} blocks with patches emptied"
+    );
+    let seeds = seeds() as usize;
+    assert!(crashes as usize > 2 * seeds && pages > 100 * seeds, "this proves little");
+    assert!(patched > 5 * seeds && emptied > seeds, "this proves little");
+}
+
 /// The control: a store that loses what it acknowledged, as a directory does that is not synced, is found out.
 #[test]
 fn a_store_that_loses_what_it_acknowledged_is_found_out() {
     let found = (0..10)
-        .filter(|seed| std::panic::catch_unwind(|| life_over(*seed, true, &mut None)).is_err())
+        .filter(|seed| std::panic::catch_unwind(|| life_over(*seed, true, &mut None, &mut None)).is_err())
         .count();
     assert!(found >= 8, "found out in {found} of 10 lives");
 }

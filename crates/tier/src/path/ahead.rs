@@ -68,6 +68,17 @@ impl Path {
             .collect()
     }
 
+    /// A patch object has few of the block's pages: those of distant numbers stand side by side.
+    pub(super) fn are_close_in_object(&self, one: PageId, next: PageId, gap: u32) -> bool {
+        let object = |id| match self.map.locate(id) {
+            Located::At(home) if home.slot.is_none() => home.object,
+            _ => None,
+        };
+        let (Some(one), Some(next)) = (object(one), object(next)) else { return false };
+        let between = next.offset.saturating_sub(one.offset + one.length);
+        one.key == next.key && between <= gap.saturating_sub(1) as usize * one.length
+    }
+
     pub(super) fn on_flash(&self, id: PageId) -> bool {
         self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
     }
@@ -158,9 +169,11 @@ impl Path {
                 // What came from flash, or from a slot that is free, was looked at there.
                 let unseen = tier == Tier::Object || first.slot.is_some() && tier == Tier::Volume;
                 if unseen {
+                    let key = home.object.filter(|_| tier == Tier::Object).map(|at| at.key);
                     page::check(image, id, Some(home.tag)).map_err(|bad| ReadError::Corrupt {
                         id,
                         tier,
+                        key,
                         bad,
                     })?;
                 }
@@ -226,9 +239,9 @@ impl Path {
         let Some(objects) = self.objects.as_ref().filter(|_| !far.is_empty()) else { return read };
         self.spend(ids[0], Tier::Object, far.len() as u64);
         self.counters.object.fetch_add(far.len() as u64, Ordering::Relaxed);
-        for (place, result) in far.into_iter().zip(objects.read_pages(&at, parts)) {
+        for ((place, at), result) in far.into_iter().zip(&at).zip(objects.read_pages(&at, parts)) {
             let id = ids[pages[place].0];
-            read[place] = result.map(|()| Tier::Object).map_err(|error| from_body(id, error));
+            read[place] = result.map(|()| Tier::Object).map_err(|error| from_body(id, at, error));
         }
         read
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 /// Pages read ahead in one request, at the most: with the one that is wanted half a megabyte.
 const AHEAD_MAX: usize = 31;
-/// Pages between two that are wanted which are read with them, for one request less.
+/// From one page that is wanted to the next: those between are read with them, for one request less.
 const GAP: u32 = 8;
 
 impl Pool {
@@ -45,10 +45,10 @@ impl Pool {
             return Vec::new();
         }
         let mut claimed = Vec::new();
-        let mut last = id.page;
+        let mut last = id;
         for ahead in self.below.ahead(id, spare) {
             // What is in memory already comes along unread; not too much of it, nor more than buffers have room for.
-            if ahead.page - last > GAP || (ahead.page - id.page) as usize > most {
+            if !self.below.are_close(last, ahead, GAP) || (ahead.page - id.page) as usize > most {
                 break;
             }
             if self.has(ahead) {
@@ -59,7 +59,7 @@ impl Pool {
                 self.give_frame(no);
                 continue;
             }
-            last = ahead.page;
+            last = ahead;
             claimed.push((ahead, no));
         }
         claimed
@@ -76,7 +76,7 @@ impl Pool {
             let room = (BLOCK_PAGES as usize - from.in_block()).min((end - from.page) as usize);
             for mut group in self.below.stretch(from, room) {
                 group.retain(|id| !self.has(*id));
-                for run in group.chunk_by(|one, next| next.page - one.page <= GAP) {
+                for run in group.chunk_by(|one, next| self.below.are_close(*one, *next, GAP)) {
                     let mut rest = run;
                     while let Some(first) = rest.first() {
                         let end = first.page.saturating_add(most);
@@ -99,7 +99,9 @@ impl Pool {
         ids.retain(|id| !self.has(*id));
         let most = self.prefetch_max.load(Ordering::Relaxed) as u32;
         let is_with = |run: &&[PageId]| run.contains(&id);
-        let Some(run) = ids.chunk_by(|one, next| next.page - one.page <= GAP).find(is_with) else { return };
+        let Some(run) = ids.chunk_by(|one, next| self.below.are_close(*one, *next, GAP)).find(is_with) else {
+            return;
+        };
         // No more than buffers have room for: those behind the page first.
         let from = run.partition_point(|one| one.page < id.page);
         let behind = run[from..].partition_point(|one| one.page < id.page.saturating_add(most));

@@ -3,10 +3,12 @@
 //! all that it has comes with it, as it is stored already. Where the block will have a patch object, only what that will have is
 //! gathered: pages in slots, and what the block's patch before it has of the others.
 //!
-//! Pages are packed a few at a time, so that a block takes little more memory than what will be put of it.
+//! Pages are packed a few at a time, and what the patch has comes first and is copied: its bytes are given back before the object's
+//! come. So a block takes no more than what will be put of it, images of a few pages, and what one object has; and at the most two
+//! blocks' images (`sink::MEMORY_MIN`).
 
 use super::SinkError;
-use super::mover::{BLOCK_BYTES, Mover, PAGES};
+use super::mover::{BLOCK_BYTES, Mover};
 use super::policy;
 use crate::below::Tier;
 use crate::frame::ACCESSES_MAX;
@@ -16,6 +18,7 @@ use crate::object::codec::Codec;
 use crate::object::key::ObjectKey;
 use crate::page::{self, BadImage, BlockId, PAGE_SIZE, Tag};
 use crate::path::{FlashCache, Leaving};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
@@ -38,12 +41,20 @@ pub(super) struct Gathered {
     /// Pages that have slots, with their tags.
     pub taken: Vec<(usize, Tag)>,
     pub snapshot_version: u64,
+    /// Bytes of memory that they keep: what was got of the old object comes with gaps.
+    pub held: usize,
     /// They are to be a patch beside this object; None: the block's next object.
     pub beside: Option<ObjectKey>,
 }
 
-/// A page as it will be stored: so many bytes that were packed, behind those before them, or what the old object has of it.
+/// A page as it will be stored: among what was packed, or what the old object has of it.
 enum Body {
+    Packed(Range<usize>),
+    Stored(Bytes),
+}
+
+/// The same when its image was looked at: so many bytes in its place, or what the old object has.
+enum Found {
     Packed(usize),
     Stored(Bytes),
 }
@@ -56,6 +67,11 @@ type Bodies = Vec<Option<Result<Bytes, StoreError>>>;
 /// Whether a page has to be taken out of the old object.
 fn is_far(home: &Home) -> bool {
     home.slot.is_none()
+}
+
+/// Whether a page has to be taken out of the block's patch object.
+fn is_patched(state: &BlockState, home: &Home) -> bool {
+    is_far(home) && home.object.is_some_and(|at| Some(at.key) == state.patch)
 }
 
 impl Mover {
@@ -100,17 +116,12 @@ impl Mover {
         }
     }
 
-    /// Bytes that the block will take while it is gathered: what may be got of its old object, which is put again as it is, and what the rest will be
-    /// packed to, which is a guess by its old object or by all pages so far.
+    /// Bytes that the block will take while it is gathered: what may be got of an old object, and what is packed beside that, which is a guess
+    /// by its objects or by all pages so far.
     pub fn expected(&self, block: BlockId, codec: Codec, patches: bool) -> usize {
         let (state, _) = self.form(block, codec, patches);
-        let (page, homes) = (self.page_bytes(&state, codec), state.homes);
-        let far = homes.iter().flatten().filter(|home| is_far(home));
-        let far: Vec<InObject> = far.filter_map(|home| home.object).collect();
-        // Those of which the codec made nothing are tried again. (Which codec made a short one is not known here.)
-        let again = far.iter().filter(|at| (at.length == PAGE_SIZE) != (codec == Codec::None)).count();
-        let near = homes.iter().flatten().filter(|home| !is_far(home)).count();
-        WINDOW_BYTES + bytes_of_bodies(&far) + (near + again) * (page + page / 8).min(PAGE_SIZE)
+        let page = self.page_bytes(&state, codec);
+        bytes_to_gather(&state, codec, (page + page / 8).min(PAGE_SIZE))
     }
 
     /// Every page of the block; or, with `patches` and where it pays, those that a patch object is to have. None if no page has a slot.
@@ -137,49 +148,71 @@ impl Mover {
     }
 
     fn gather_once(&self, block: BlockId, state: &BlockState, codec: Codec) -> Result<Gathered, Failure> {
-        let mut window = AlignedBuf::zeroed(WINDOW_BYTES);
-        let mut stored = self.stored_bodies(block, state, &mut window[..PAGE_SIZE])?;
+        // Bodies one behind the other, and behind them images that are about to be packed: of no more pages than there is room for, for
+        // no body is longer than its image.
         let mut packed = AlignedBuf::zeroed(BLOCK_BYTES);
         let mut end = 0;
-        let mut bodies = Vec::with_capacity(PAGES);
-        for first in (0..state.homes.len()).step_by(WINDOW) {
-            let homes = &state.homes[first..state.homes.len().min(first + WINDOW)];
-            self.near_images(block, first, homes, &mut window)?;
-            for (place, home) in homes.iter().enumerate() {
-                let (i, image) = (first + place, &mut window[place * PAGE_SIZE..][..PAGE_SIZE]);
-                let body = match home {
-                    None => Body::Packed(0),
-                    Some(home) if is_far(home) => {
-                        self.far_body(block, state, i, &mut stored, codec, image)?
-                    }
-                    Some(home) => {
-                        if state.wanted >> i & 1 == 1 {
-                            self.offer(block, i, home.tag, image);
+        let mut bodies: Vec<Option<Body>> = state.homes.iter().map(|_| None).collect();
+        let mut held = 0;
+        let patched = |i: &usize| state.homes[*i].is_some_and(|home| is_patched(state, &home));
+        let there = (0..state.homes.len()).filter(|i| state.homes[*i].is_some());
+        let (of_patch, others): (Vec<usize>, Vec<usize>) = there.partition(patched);
+        for pages in [&of_patch, &others].into_iter().filter(|pages| !pages.is_empty()) {
+            let mut stored = self.stored_bodies(block, state, pages, &mut packed[end..][..PAGE_SIZE])?;
+            for window in pages.chunks(WINDOW) {
+                let first = end.next_multiple_of(PAGE_SIZE);
+                let images = &mut packed[first..][..window.len() * PAGE_SIZE];
+                self.near_images(block, state, window, images)?;
+                for (place, i) in window.iter().enumerate() {
+                    let from = first + place * PAGE_SIZE;
+                    let image = &mut packed[from..][..PAGE_SIZE];
+                    let found = match state.homes[*i] {
+                        Some(home) if !is_far(&home) => {
+                            if state.wanted >> i & 1 == 1 {
+                                self.offer(block, *i, home.tag, image);
+                            }
+                            Found::Packed(self.objects.packer.pack(codec, image))
                         }
-                        Body::Packed(self.objects.packer.pack(codec, image))
-                    }
-                };
-                if let Body::Packed(length) = body {
-                    packed[end..end + length].copy_from_slice(&image[..length]);
+                        _ => self.far_body(block, state, (pages, *i), &mut stored, codec, image)?,
+                    };
+                    let length = match found {
+                        Found::Packed(length) => {
+                            packed.copy_within(from..from + length, end);
+                            length
+                        }
+                        Found::Stored(body) if patched(i) => {
+                            packed[end..][..body.len()].copy_from_slice(&body);
+                            body.len()
+                        }
+                        Found::Stored(body) => {
+                            bodies[*i] = Some(Body::Stored(body));
+                            continue;
+                        }
+                    };
+                    bodies[*i] = Some(Body::Packed(end..end + length));
                     end += length;
                 }
-                bodies.push(body);
+            }
+            if pages.iter().any(|i| matches!(bodies[*i], Some(Body::Stored(_)))) {
+                held = bytes_of_bodies(&far_of(state, pages));
             }
         }
         packed.truncate(end);
-        let mut rest = Bytes::from_owner(packed);
-        let mut take = |body| match body {
-            Body::Packed(length) => rest.split_to(length),
+        held += end;
+        let packed = Bytes::from_owner(packed);
+        let take = |body| match body {
+            Body::Packed(range) => packed.slice(range),
             Body::Stored(bytes) => bytes,
         };
         let tags = state.homes.iter().map(|home| home.map(|home| home.tag));
         let pages = tags.zip(bodies).enumerate();
         Ok(Gathered {
-            pages: pages.filter_map(|(i, (tag, body))| Some((i, tag?, take(body)))).collect(),
+            pages: pages.filter_map(|(i, (tag, body))| Some((i, tag?, take(body?)))).collect(),
             taken: (0..state.homes.len())
                 .filter_map(|i| state.homes[i].filter(|home| !is_far(home)).map(|home| (i, home.tag)))
                 .collect(),
             snapshot_version: state.snapshot_version,
+            held,
             beside: None,
         })
     }
@@ -213,74 +246,76 @@ impl Mover {
         }
     }
 
-    /// What the old object has of the pages that are to be taken out of it, if it must be asked; if not, each of them is
+    /// What the old object has of those of the pages that are to be taken out of it, if it must be asked; if not, each of them is
     /// near. `scratch`: a page.
     fn stored_bodies(
         &self,
         block: BlockId,
         state: &BlockState,
+        pages: &[usize],
         scratch: &mut [u8],
     ) -> Result<Bodies, Failure> {
-        let homes = state.homes.iter().enumerate();
-        let mut far = homes.filter_map(|(i, home)| home.filter(is_far).map(|home| (i, home.tag)));
+        let tag = |i: &usize| state.homes[*i].filter(is_far).map(|home| (*i, home.tag));
         let flash = self.flash.as_ref();
         let mut bodies: Bodies = state.homes.iter().map(|_| None).collect();
-        let is_needed = far.any(|(i, tag)| {
+        let is_needed = pages.iter().filter_map(tag).any(|(i, tag)| {
             !self.in_memory(block, i, tag, scratch)
                 && !flash.is_some_and(|flash| flash.seems_to_have(block.page(i)))
         });
         if is_needed {
-            self.ask(block, state, 0, &mut bodies)?;
+            self.ask(block, state, pages, &mut bodies)?;
         }
         Ok(bodies)
     }
 
-    /// Asks the old objects for all that they have from place `first` on, with one request each.
+    /// Asks the old object for all that it has of the pages, with one request.
     fn ask(
         &self,
         block: BlockId,
         state: &BlockState,
-        first: usize,
+        pages: &[usize],
         bodies: &mut Bodies,
     ) -> Result<(), Failure> {
         let (mut far, mut objects) = (Vec::new(), Vec::new());
-        for (i, home) in state.homes.iter().enumerate().skip(first) {
-            let Some(home) = home.filter(is_far) else { continue };
-            let nowhere = SinkError::Nowhere { id: block.page(i) };
-            objects.push(home.object.ok_or((i, nowhere))?);
-            far.push(i);
+        for i in pages {
+            let Some(home) = state.homes[*i].filter(is_far) else { continue };
+            let nowhere = SinkError::Nowhere { id: block.page(*i) };
+            objects.push(home.object.ok_or((*i, nowhere))?);
+            far.push(*i);
         }
         for (i, body) in far.into_iter().zip(self.objects.read_bodies(Purpose::Merge, &objects)) {
             bodies[i] = Some(body);
         }
+        self.sched.point("sink-asked");
         Ok(())
     }
 
-    /// The images of the pages that have slots, of those from `first` on.
+    /// The images of those of the pages that have slots, each in its place.
     fn near_images(
         &self,
         block: BlockId,
-        first: usize,
-        homes: &[Option<Home>],
+        state: &BlockState,
+        pages: &[usize],
         images: &mut [u8],
     ) -> Result<(), Failure> {
         let mut missing: Vec<(usize, Home)> = Vec::new();
-        for (place, home) in homes.iter().enumerate() {
-            let Some(home) = home.filter(|home| !is_far(home)) else { continue };
+        for (place, i) in pages.iter().enumerate() {
+            let Some(home) = state.homes[*i].filter(|home| !is_far(home)) else { continue };
             let image = &mut images[place * PAGE_SIZE..][..PAGE_SIZE];
-            if !self.in_memory(block, first + place, home.tag, image) {
+            if !self.in_memory(block, *i, home.tag, image) {
                 missing.push((place, home));
             }
         }
         let slots: Vec<_> = missing.iter().filter_map(|(_, home)| home.slot).collect();
         let results = self.buffer.read_into(&slots, places(missing.iter().map(|(place, _)| *place), images));
         for ((place, home), result) in missing.iter().zip(results) {
-            let (i, image) = (first + place, &mut images[place * PAGE_SIZE..][..PAGE_SIZE]);
+            let (i, image) = (pages[*place], &mut images[place * PAGE_SIZE..][..PAGE_SIZE]);
             let id = block.page(i);
             let bad = match result {
                 Ok(()) => page::check(image, id, Some(home.tag)).map_err(|bad| SinkError::Corrupt {
                     id,
                     tier: Tier::Volume,
+                    key: None,
                     bad,
                 }),
                 Err(error) => Err(SinkError::Disk(error)),
@@ -295,20 +330,21 @@ impl Mover {
         Ok(())
     }
 
-    /// The body of the page at place `i`, which has no slot; a packed one is in `image`. One that the codec has made before is
-    /// stored again as it is, once its image has been looked at.
+    /// The body of the page at place `i`, one of `pages`, which has no slot; a packed one is in `image`. One that the codec has made before
+    /// is stored again as it is, once its image has been looked at.
     fn far_body(
         &self,
         block: BlockId,
         state: &BlockState,
-        i: usize,
+        (pages, i): (&[usize], usize),
         stored: &mut Bodies,
         codec: Codec,
         image: &mut [u8],
-    ) -> Result<Body, Failure> {
+    ) -> Result<Found, Failure> {
         let (id, packer) = (block.page(i), &self.objects.packer);
-        let pack = |image: &mut [u8]| Body::Packed(packer.pack(codec, image));
-        let Some(tag) = state.homes[i].map(|home| home.tag) else { return Ok(Body::Packed(0)) };
+        let pack = |image: &mut [u8]| Found::Packed(packer.pack(codec, image));
+        let nowhere = SinkError::Nowhere { id };
+        let Some(Home { tag, object, .. }) = state.homes[i] else { return Err((i, nowhere)) };
         let near =
             |image: &mut [u8]| self.in_memory(block, i, tag, image) || self.on_flash(block, i, tag, image);
         if stored[i].is_none() {
@@ -316,17 +352,23 @@ impl Mover {
                 return Ok(pack(image));
             }
             // It has gone from there since, or never was there: so may those behind it.
-            self.ask(block, state, i, stored)?;
+            let rest = pages.partition_point(|page| *page < i);
+            self.ask(block, state, &pages[rest..], stored)?;
         }
-        let Some(body) = stored[i].take() else { return Err((i, SinkError::Nowhere { id })) };
+        let Some(body) = stored[i].take() else { return Err((i, nowhere)) };
         let error = match body.map_err(SinkError::from) {
             Err(error) => error,
             Ok(body) => {
                 let unpacked = packer.unpack(&body, image).map_err(BadImage::Stored);
                 match unpacked.and_then(|()| page::check(image, id, Some(tag))) {
-                    Ok(()) if packer.takes_over(codec, &body) => return Ok(Body::Stored(body)),
+                    Ok(()) if packer.takes_over(codec, &body) => return Ok(Found::Stored(body)),
                     Ok(()) => return Ok(pack(image)),
-                    Err(bad) => SinkError::Corrupt { id, tier: Tier::Object, bad },
+                    Err(bad) => SinkError::Corrupt {
+                        id,
+                        tier: Tier::Object,
+                        key: object.map(|at| Box::new(at.key)),
+                        bad,
+                    },
                 }
             }
         };
@@ -341,6 +383,26 @@ impl Mover {
     fn count_repair(&self) {
         self.repaired.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// Where those of the pages that have no slot are.
+fn far_of(state: &BlockState, pages: &[usize]) -> Vec<InObject> {
+    pages.iter().filter_map(|i| state.homes[*i].filter(is_far)?.object).collect()
+}
+
+/// Bytes that it takes to gather pages with these homes, if one is packed to `page` bytes.
+fn bytes_to_gather(state: &BlockState, codec: Codec, page: usize) -> usize {
+    let pages = || (0..state.homes.len()).filter(|i| state.homes[*i].is_some());
+    let (of_patch, others): (Vec<usize>, Vec<usize>) =
+        pages().partition(|i| state.homes[*i].is_some_and(|home| is_patched(state, &home)));
+    let (patch, object) = (far_of(state, &of_patch), far_of(state, &others));
+    // Those of which the codec made nothing are tried again. (Which codec made a short one is not known here.)
+    let again = |at: &&InObject| (at.length == PAGE_SIZE) != (codec == Codec::None);
+    let copied: usize = patch.iter().map(|at| if again(&at) { page } else { at.length }).sum();
+    let near = others.len() - object.len() + object.iter().filter(again).count();
+    let beside = |packed: usize| (packed + WINDOW_BYTES).min(BLOCK_BYTES);
+    let first = bytes_of_bodies(&patch) + beside(copied);
+    first.max(bytes_of_bodies(&object) + beside(copied + near * page))
 }
 
 /// These pages' parts of `images`, in order.

@@ -35,9 +35,8 @@ use terrace_io::store::{Bytes, StoreError};
 const KEYS: usize = 16;
 /// Times that a put is tried before its key is given up.
 const PUTS: usize = 3;
-pub(super) const PAGES: usize = BLOCK_PAGES as usize;
 /// A block's images.
-pub(super) const BLOCK_BYTES: usize = PAGES * PAGE_SIZE;
+pub(super) const BLOCK_BYTES: usize = BLOCK_PAGES as usize * PAGE_SIZE;
 
 /// What a sink needs of the rest.
 pub(super) struct Mover {
@@ -84,11 +83,11 @@ impl Mover {
                 patches = false;
                 continue;
             }
-            place.fit(bytes);
+            place.fit(gathered.held);
             break (place, bytes, gathered);
         };
         self.sched.point("sink-gathered");
-        let Gathered { pages, taken, snapshot_version, beside } = gathered;
+        let Gathered { pages, taken, snapshot_version, beside, .. } = gathered;
         if beside.is_some() && !crate::planted::PATCHES_NOT_NOTED.on() {
             self.patches.iter().try_for_each(|patches| patches.note()).map_err(SinkError::Unnoted)?;
         }

@@ -17,6 +17,10 @@ impl Room {
         Room { sched, bytes, taken: Mutex::new(0), freed: Event::new() }
     }
 
+    pub fn taken(&self) -> usize {
+        *self.taken.lock()
+    }
+
     /// Takes `bytes`, or all that there is if they are more. Waits for those who have some: who does holds
     /// nothing here.
     pub fn take(&self, bytes: usize) -> Place<'_> {

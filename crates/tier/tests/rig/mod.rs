@@ -110,8 +110,11 @@ pub struct Rig {
 /// Versions of each page, with the end of the record that published each.
 type Model = HashMap<PageId, Vec<(Glsn, u64)>>;
 
+/// In place of a version: the page was freed.
+const FREE: u64 = 0;
+
 fn newest(model: &Model, id: PageId) -> Option<u64> {
-    model.get(&id)?.last().map(|(_, version)| *version)
+    model.get(&id)?.last().map(|(_, version)| *version).filter(|version| *version != FREE)
 }
 
 /// What the flusher does with one dirty page; can be used from a hook in the middle of something else.
@@ -126,8 +129,22 @@ pub struct Hand {
 impl Hand {
     /// False: no free slot, or the machine is dead.
     pub fn flush(&self, id: PageId) -> bool {
-        let version = newest(&self.model.lock(), id).unwrap_or(0) + 1;
+        let version = {
+            let model = self.model.lock();
+            model.get(&id).into_iter().flatten().map(|(_, version)| *version).max().unwrap_or(0) + 1
+        };
         self.flush_as(id, version)
+    }
+
+    /// No image of these pages is needed any more. How many of them had one.
+    pub fn free(&self, pages: &[PageId]) -> usize {
+        let Ok(mut room) = self.map.room_to_clear(pages.len(), Urgency::Checkpoint) else { return 0 };
+        let Some(range) = self.map.clear(&mut room, pages) else { return 0 };
+        pages.iter().for_each(|id| self.bpe.invalidate(*id));
+        let mut model = self.model.lock();
+        let had: Vec<PageId> = pages.iter().copied().filter(|id| newest(&model, *id).is_some()).collect();
+        had.iter().for_each(|id| model.entry(*id).or_default().push((range.end, FREE)));
+        had.len()
     }
 
     pub fn flush_as(&self, id: PageId, version: u64) -> bool {
@@ -263,9 +280,12 @@ impl Rig {
         let seed = self.sim.seed;
         for (id, versions) in &*self.model.lock() {
             let Some((_, version)) = versions.last() else { continue };
-            let Located::At(home) = self.run.map.locate(*id) else {
-                panic!("seed {seed}: page {id} is nowhere")
+            let home = match self.run.map.locate(*id) {
+                Located::At(home) => home,
+                Located::Never if *version == FREE => continue,
+                Located::Never => panic!("seed {seed}: page {id} is nowhere"),
             };
+            assert!(*version != FREE, "seed {seed}: page {id} was freed, and is somewhere");
             let mut found = AlignedBuf::zeroed(PAGE_SIZE);
             match (home.slot, home.object) {
                 (Some(slot), _) => self.run.buffer.read(slot, &mut found).map_err(|e| e.to_string()),
