@@ -17,6 +17,7 @@ pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod give_way;
+mod going;
 mod growth;
 pub mod kept_curve;
 pub mod lock;
