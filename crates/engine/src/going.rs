@@ -2,7 +2,7 @@
 //!
 //! Who drops a table need not wait until that is durable (`Engine::drop_table_unwaited`): a crash may bring the table back then, whole. So
 //! nothing of its pages is given up before the log has passed the record that took its name away: no dirty page of it, which would bound the checkpoint,
-//! and no redo that waits for one. Somebody's commit brings the log so far, or who asks for room (`growth`), or purge, [`LINGER`] later.
+//! and no redo that waits for one. Somebody's commit brings the log so far, or who asks for room (`growth`, `resize`), or purge, [`LINGER`] later.
 //!
 //! Those in use by somebody come here as well, and are tried again. What is here at a crash the next start drops, if no table names it.
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
-use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, TableDef};
+use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Size, TableDef};
 use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::SpaceId;
 use terrace_tier::redo::Redo;
@@ -148,6 +148,21 @@ fn a_dropped_table_makes_room_at_once() {
         engine.drop_table_unwaited(&hidden("db/a")).unwrap();
         fill(&engine, OTHER, round..round + 1).unwrap();
     }
+}
+
+#[test]
+fn the_object_buffer_shrinks_right_after_a_table_was_dropped() {
+    let sim = SimWorld::new(55);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk).unwrap();
+    create(&engine, "db/a").unwrap();
+    (0..40).for_each(|part| fill(&engine, "db/a", part * 800..part * 800 + 800).unwrap());
+    engine.core().storage.checkpoint().unwrap();
+    let small = || engine.resize(Size::ObjectBuffer, Bytes(8 << 20), &|| false);
+    assert!(matches!(small(), Err(Error::Full(_))), "the table fits: this proves nothing");
+    hide(&engine, "db/a").unwrap();
+    engine.drop_table_unwaited(&hidden("db/a")).unwrap();
+    small().unwrap();
 }
 
 /// What a statement has come to.
