@@ -168,7 +168,9 @@ void note_renamed(THD *thd, const std::string &from, const std::string &to)
 
 int32_t drop_now(const std::string &name, const std::string &original, const Properties &properties)
 {
-  const int32_t code= terrace_table_drop(engine, bytes_of(name));
+  // One that is hidden would be dropped again after a crash: to hide it was to wait for the log.
+  const int32_t code= properties.has(Properties::DROPPED) ? terrace_table_drop_unwaited(engine, bytes_of(name))
+                                                          : terrace_table_drop(engine, bytes_of(name));
   if (!code && !properties.version.empty() && !properties.has(Properties::TEMPORARY))
     forget_statistics(statistics_key(reinterpret_cast<const uchar *>(properties.version.data()), properties.version.size(), original));
   return code;

@@ -16,8 +16,9 @@
 
   When the statement ends (the server's call for the statement's commit or rollback comes before its answer) the directories of the
   definitions are synced, and the definitions decide: what is defined loses its flag, or is back; what is dropped and not defined
-  goes. After a crash, when the server's own recovery is done, they decide in the same way. A table without a flag is never
-  dropped because its definition is missing: a data directory may be lost, or be another one, and the rows not with it.
+  goes, which waits for no log: a crash would leave it hidden. After a crash, when the server's own recovery is done, they decide in
+  the same way. A table without a flag is never dropped because its definition is missing: a data directory may be lost, or be another
+  one, and the rows not with it.
 */
 #ifndef TERRACE_IN_DOUBT_H
 #define TERRACE_IN_DOUBT_H

@@ -154,6 +154,22 @@ def test_a_full_volume_refuses_growth_and_nothing_else(volume, run):
     assert [row[3] for row in run(connection, "CHECK TABLE t, other, small")] == ["OK", "OK", "OK"]
 
 
+def test_a_large_insert_that_fails_leaves_room_to_rebuild_its_table(volume, run):
+    connection = volume.server.connect()
+    run(connection, "CREATE DATABASE d")
+    connection.select_db("d")
+    run(connection, "CREATE TABLE t (id INT PRIMARY KEY, v INT, pad VARCHAR(4000), KEY (v)) ENGINE=Terrace")
+    volume.insert(connection, 1, 300)
+    # In the order of the keys, and in none.
+    for key in ("100000 + seq", "100000 + seq * 7919 % 99991"):
+        with pytest.raises(pymysql.err.MySQLError) as error:
+            run(connection, f"INSERT INTO t SELECT {key}, 1, REPEAT('x', {ROW}) FROM seq_1_to_20000")
+        assert error.value.args[0] == FULL
+        assert [row[3] for row in run(connection, "OPTIMIZE TABLE t")][-1] == "OK", run(connection, "SHOW WARNINGS")
+        volume.check(connection)
+    assert [row[3] for row in run(connection, "CHECK TABLE t EXTENDED")] == ["OK"]
+
+
 def test_ddl_that_finds_no_room_leaves_the_old_table_and_gives_back_what_it_took(volume, run):
     connection = volume.server.connect()
     run(connection, "CREATE DATABASE d")

@@ -193,6 +193,37 @@ def test_what_a_table_has_is_not_refused_when_the_statement_does_not_say_it(rule
     assert rules(connection, run, "t")["PRIMARY"][1] == 19 * MIB and run(connection, "SELECT id, a FROM t") == [(1, 1)]
 
 
+def test_what_goes_at_the_end_of_the_statement_guarantees_nothing_beside_what_comes(ruled, run, engine):
+    connection = ruled.connect(database="d")
+
+    def guaranteed(table):
+        return [size for (size,) in run(connection, f"SELECT FLASH_MIN FROM information_schema.TERRACE_RULES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = '{table}'")]
+
+    def refused(sql):
+        with pytest.raises(Exception) as error:
+            run(connection, sql)
+        return error.value.args[0]
+
+    run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE={engine} FLASH_MIN='12M'")
+    run(connection, "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")
+    run(connection, "ALTER TABLE t PARTITION BY HASH (id) PARTITIONS 2")
+    assert guaranteed("t") == [12 * MIB] * 2
+    run(connection, "ALTER TABLE t FLASH_MIN='15M', FORCE")
+    assert guaranteed("t") == [15 * MIB] * 2
+    assert refused("ALTER TABLE t FLASH_MIN='17M', FORCE") == 1478
+    run(connection, "ALTER TABLE t FLASH_MIN='8M'")
+    run(connection, "ALTER TABLE t ADD PARTITION PARTITIONS 1")
+    assert guaranteed("t") == [8 * MIB] * 3
+    assert refused("ALTER TABLE t ADD PARTITION PARTITIONS 2") == 1478
+    run(connection, "ALTER TABLE t FLASH_MIN='20M' REMOVE PARTITIONING")
+    assert guaranteed("t") == [20 * MIB]
+    # Several tables of one statement: each copy takes the place of its own.
+    run(connection, f"CREATE TABLE a (id INT PRIMARY KEY) ENGINE={engine} FLASH_MIN='5M'")
+    run(connection, "OPTIMIZE TABLE a, t")
+    assert (guaranteed("a"), guaranteed("t")) == ([5 * MIB], [20 * MIB])
+    assert run(connection, "SELECT * FROM t ORDER BY id") == [(1, 1), (2, 2), (3, 3)]
+
+
 def test_a_table_made_like_one_whose_option_says_nothing(ruled, run, engine):
     connection = ruled.connect(database="d")
     run(connection, "SET sql_mode = 'IGNORE_BAD_TABLE_OPTIONS'")

@@ -465,14 +465,16 @@ impl Catalog {
         }
     }
 
-    /// Removes the table's entry, durably. Returns the spaces that nobody names any more.
-    pub fn drop_table(&self, name: &str) -> Result<Vec<SpaceId>> {
+    /// Removes the table's entry, durably if `waits`; else a crash may bring it back. Returns the spaces that nobody names any more.
+    pub fn drop_table(&self, name: &str, waits: bool) -> Result<Vec<SpaceId>> {
         let _one = self.change()?;
         let Some((id, spaces)) = self.known.lock().by_name.get(name).map(|k| (k.id, k.spaces.clone())) else {
             return Err(Error::Absent(format!("table {name}")));
         };
         self.remove_value(id)?;
-        self.durable()?;
+        if waits {
+            self.durable()?;
+        }
         self.known.lock().remove(name);
         self.forget_rules(id);
         spaces.iter().for_each(|space| self.codecs.set(*space, None));

@@ -43,8 +43,6 @@ pub struct Core {
     pub purge_wanted: Arc<Event>,
     pub brake: Brake,
     pub pace: Pace,
-    /// Spaces dropped while somebody still used them.
-    pub zombies: Mutex<Vec<SpaceId>, { Mutexes::Catalog as u8 }>,
     sessions: AtomicU64,
     /// Whether built pages pass by the log (`terrace_tier::bypass`), and large values.
     pub bypass: AtomicBool,
@@ -90,7 +88,6 @@ impl Core {
             purge_wanted: Arc::new(Event::new()),
             brake: Brake::default(),
             pace: Pace::default(),
-            zombies: Mutex::default(),
             sessions: AtomicU64::new(0),
             bypass: AtomicBool::new(true),
             bypass_from: AtomicU64::new(BYPASS_FROM),
@@ -146,13 +143,13 @@ impl Core {
         self.ids.settle_if_late();
     }
 
-    /// Forgets spaces that no table names any more, as far as nobody uses them. Those that are left are zombies, which
-    /// purge comes to: the error is only the first that was not for being in use.
+    /// Forgets spaces that no table names any more, durably, as far as nobody uses them. Those that are left purge
+    /// comes to: the error is only the first that was not for being in use.
     pub fn drop_spaces(&self, spaces: Vec<SpaceId>) -> Result<()> {
         let mut first = None;
         for space in spaces {
             if let Err(error) = self.storage.drop_space(space) {
-                self.zombies.lock().push(space);
+                self.storage.going.in_use(space);
                 if !matches!(error, crate::error::Error::Busy(_)) {
                     first.get_or_insert(error);
                 }

@@ -150,9 +150,23 @@ impl Engine {
     }
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let core = self.core_of(name);
-        let spaces = core.catalog.drop_table(name)?;
+        let spaces = core.catalog.drop_table(name, true)?;
         // The catalog names them no more: what fails here purge tries again, or the next start does.
         let _ = core.drop_spaces(spaces);
+        core.push_rules();
+        core.purge_wanted.notify();
+        Ok(())
+    }
+    /// As [`Engine::drop_table`], and waits for no log: after a crash the table may be there, as it was. For who would drop it again then, as one
+    /// that has a name by which that is known. Its room is free a little later, or when somebody needs it.
+    pub fn drop_table_unwaited(&self, name: &str) -> Result<()> {
+        let core = self.core_of(name);
+        if core.is_temporary() {
+            return self.drop_table(name); // nothing of it outlives the process
+        }
+        let spaces = core.catalog.drop_table(name, false)?;
+        let storage = &core.storage;
+        storage.going.when_durable(spaces, storage.pages.redo().appended(), storage.world.clock.now());
         core.push_rules();
         core.purge_wanted.notify();
         Ok(())

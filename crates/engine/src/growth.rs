@@ -15,6 +15,7 @@
 //! (so that DELETE and TRUNCATE go on when INSERT does not; leaves that delete marks split count as undo), and all leave `Map::slots_reserve` to rollback, purge and the rewriting of pages.
 
 use crate::give_way::GiveWay;
+use crate::going::Going;
 use crate::recovery::pending::Pending;
 use std::sync::Arc;
 use terrace_io::World;
@@ -36,6 +37,7 @@ const SHORT_WAIT: Nanos = 200_000_000;
 pub struct Growth {
     pub world: World,
     pub map: Arc<Map>,
+    pub going: Arc<Going>,
     pub pool: Arc<Pool>,
     pub flusher: Arc<Flusher>,
     pub pending: Arc<Pending>,
@@ -123,7 +125,9 @@ impl Room for Growth {
                 return Ok(());
             }
             self.flusher.stretch(self.pool.homeless() + self.pending.pages() + pages + keep)?;
-            if self.map.has_pending_slots() {
+            // Tables that were dropped give theirs back when that is durable, and then purge has been there.
+            let goes = self.going.wait_for_log();
+            if goes || self.map.has_pending_slots() {
                 self.redo.make_durable(self.redo.appended())?;
                 self.map.settle();
             }
@@ -139,11 +143,12 @@ impl Room for Growth {
                 self.flusher.request(self.redo.appended());
             }
             // Redo that waits is counted in full, though most of it is for pages that have a slot. A copy lets go of slots when it is told.
-            let helped = self.map.waits_for_held() || self.sinks || self.pending.pages() > 0;
+            let helped = goes || self.map.waits_for_held() || self.sinks || self.pending.pages() > 0;
             let patience = if helped { self.patience } else { self.patience.min(SHORT_WAIT) };
             // While blocks sink, who waits is late, not stuck.
             let now = (self.world.clock.now(), self.map.slots_sunk());
-            hopeless = self.is_hopeless(pages, keep).then(|| hopeless.unwrap_or(now.0));
+            let is_hopeless = !goes && self.is_hopeless(pages, keep);
+            hopeless = is_hopeless.then(|| hopeless.unwrap_or(now.0));
             if hopeless.is_some_and(|since| now.0 - since >= LOOK) {
                 return Err(self.full());
             }

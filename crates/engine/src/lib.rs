@@ -17,6 +17,7 @@ pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod give_way;
+mod going;
 mod growth;
 pub mod kept_curve;
 pub mod lock;
@@ -52,7 +53,7 @@ pub use engine::{Engine, SpaceInfo};
 pub use error::{Error, Kind, Result};
 pub use resize::Size;
 pub use row_cursor::{Buffers, Cursor, RowLock, Seek};
-pub use rules::{RuleInfo, WritesSeen};
+pub use rules::{Instead, RuleInfo, WritesSeen};
 pub use storage::Parts;
 pub use table::{Estimate, IndexDef, Table, TableDef};
 pub use terrace_tier::pool::Access;

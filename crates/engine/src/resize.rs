@@ -361,6 +361,15 @@ impl Storage {
     }
 
     fn settle_slots(&self) -> Result<()> {
+        if self.going.wait_for_log() {
+            // Tables were dropped a moment ago: purge need not come first.
+            self.log.make_durable(self.log.appended())?;
+            for space in self.going.take(&*self.log, self.world.clock.now()) {
+                if self.drop_space(space).is_err() {
+                    self.going.in_use(space);
+                }
+            }
+        }
         if self.map.has_pending_slots() {
             self.log.make_durable(self.log.appended())?;
             self.map.settle();

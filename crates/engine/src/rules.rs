@@ -104,10 +104,12 @@ impl Core {
 
     /// Rules that contradict one another, in tables with these indexes, or guarantee more than there is, are refused; what the
     /// tables `replaced`, whose place these take (they may be the same), had already is not: a tier may have become smaller since.
+    /// What those `going` guarantee does not count.
     pub(crate) fn check_rules(
         &self,
         names: &[&str],
         replaced: &[&str],
+        going: &[&str],
         indexes: &[String],
         rules: &TableRules,
     ) -> Result<()> {
@@ -126,12 +128,13 @@ impl Core {
             let sum = |each: &mut dyn Iterator<Item = u64>| each.fold(0u64, u64::saturating_add);
             sum(&mut names.iter().map(|_| least(rules))) > sum(&mut before.iter().map(least))
         };
+        let gone = [replaced, going].concat();
         if is_more(|rules| rules.rule.flash.min) {
-            self.check_guaranteed(names, replaced, rules, Size::Flash, self.storage.flash_size())?;
+            self.check_guaranteed(names, &gone, rules, Size::Flash, self.storage.flash_size())?;
         }
         if is_more(|rules| rules.rule.buffer.min) {
             let size = self.storage.object_buffer_size();
-            self.check_guaranteed(names, replaced, rules, Size::ObjectBuffer, size)?;
+            self.check_guaranteed(names, &gone, rules, Size::ObjectBuffer, size)?;
         }
         if rules.rule.buffer.max > 0 && self.storage.cold.is_none() && !had(&|one| one.rule.buffer.max > 0) {
             return Err(Error::Invalid(format!(
@@ -143,18 +146,32 @@ impl Core {
     }
 }
 
+/// What a table that is made takes the place of.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Instead<'a> {
+    /// This table, if it is there: what it has already is not refused.
+    pub of: Option<&'a str>,
+    /// All these are to go when all that is made is there, as the partitions of a table that is copied: what they guarantee does not count.
+    pub going: &'a [&'a str],
+}
+
 impl Engine {
     /// The table's rules from now on; default rules are none. Instantly in force, durable when it returns. Rules that contradict one
     /// another, or guarantee more than there is, are refused, and nothing has changed; but not for what the table had that it is
     /// to take the place of.
-    pub fn set_table_rules(&self, name: &str, rules: TableRules, instead_of: Option<&str>) -> Result<()> {
+    pub fn set_table_rules(&self, name: &str, rules: TableRules, instead: Option<Instead<'_>>) -> Result<()> {
         let core = self.core_of(name);
-        let replaced: Vec<&str> =
-            instead_of.into_iter().filter(|name| core.catalog.rules(name).is_some()).collect();
-        core.check_rules(&[name], &replaced, &core.catalog.index_names(name), &rules)?;
+        let Instead { of, going } = instead.unwrap_or_default();
+        let replaced: Vec<&str> = of.into_iter().filter(|name| core.catalog.rules(name).is_some()).collect();
+        core.check_rules(&[name], &replaced, going, &core.catalog.index_names(name), &rules)?;
         core.catalog.set_rules(name, rules)?;
         core.push_rules();
         Ok(())
+    }
+
+    /// The tables that have rules.
+    pub fn tables_with_rules(&self) -> Vec<String> {
+        self.core().catalog.all_rules().into_iter().map(|(name, _)| name).collect()
     }
 
     pub fn table_rules(&self, name: &str) -> Option<TableRules> {

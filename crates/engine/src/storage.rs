@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::create;
 use crate::error::Error;
 use crate::give_way::GiveWay;
+use crate::going::Going;
 use crate::growth::Growth;
 use crate::log::background::BackgroundWriter;
 use crate::log::{self, Log, LogSetup};
@@ -67,6 +68,8 @@ pub struct Storage {
     pub pages: Arc<Pages>,
     pub log: Arc<Log>,
     pub map: Arc<Map>,
+    /// Spaces that no table names any more.
+    pub(crate) going: Arc<Going>,
     pub flusher: Arc<Flusher>,
     /// Temporary pages, in the same memory, and where they go if that has no room for them.
     pub temporary: Arc<Pages>,
@@ -209,9 +212,11 @@ impl Storage {
         flusher.writes().set_rules(rules.clone());
         let temporary = Arc::new(pages.beside(Arc::new(Unlogged::default())));
         temporary.set_room(Arc::new(temporary::Room { pool: pool.clone(), spill: spill.clone() }));
+        let going = Arc::new(Going::default());
         pages.set_room(Arc::new(Growth {
             world: parts.world.clone(),
             map: map.clone(),
+            going: going.clone(),
             pool,
             flusher: flusher.clone(),
             pending: pending.clone(),
@@ -238,6 +243,7 @@ impl Storage {
             pages,
             log,
             map,
+            going,
             flusher,
             temporary,
             spill,

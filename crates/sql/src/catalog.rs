@@ -152,6 +152,22 @@ pub unsafe extern "C" fn terrace_table_drop(engine: *const TerraceEngine, name: 
     })
 }
 
+/// As `terrace_table_drop`, and waits for no log: after a crash the table may be there, as it was, to be dropped again.
+///
+/// # Safety
+/// As for `terrace_table_drop`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_drop_unwaited(
+    engine: *const TerraceEngine,
+    name: TerraceBytes,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { (*engine).engine.drop_table_unwaited(name.text()?)? };
+        Ok(Code::Ok)
+    })
+}
+
 /// # Safety
 /// `engine` is open, the names live during the call.
 #[unsafe(no_mangle)]

@@ -4,6 +4,7 @@ use crate::bytes::TerraceBytes;
 use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
+use terrace_engine::Instead;
 use terrace_engine::catalog::rules::{Limit, Placement, Share, TableRule, TableRules, WritePolicy};
 
 /// Rules of a table. Numbers that are 0 say nothing.
@@ -151,10 +152,29 @@ pub unsafe extern "C" fn terrace_table_set_rules(
             unsafe { (&*engine, name.text()?, &*rules, instead_of.text()?) };
         // SAFETY: the caller's promise.
         let said = unsafe { said_by(rules)? };
-        let replaced = (!replaced.is_empty()).then_some(replaced);
-        engine.engine.set_table_rules(name, said, replaced)?;
+        let ruled = engine.engine.tables_with_rules();
+        let going = going(name, replaced, &ruled);
+        let of = (!replaced.is_empty()).then_some(replaced);
+        engine.engine.set_table_rules(name, said, Some(Instead { of, going: &going }))?;
         Ok(Code::Ok)
     })
+}
+
+/// Those of the tables `ruled` that go with `replaced`, whose place `name` is to take: the whole table and its partitions, if it is copied;
+/// if some of its partitions are made anew, those that have been made already.
+fn going<'a>(name: &str, replaced: &str, ruled: &'a [String]) -> Vec<&'a str> {
+    const MARK: &str = "#P#";
+    const NEW: &str = "#TMP#";
+    let table = |name: &str| name.split_once(MARK).map_or(name, |(table, _)| table).to_string();
+    if replaced.is_empty() {
+        return Vec::new();
+    }
+    let copied = table(name) != table(replaced);
+    let goes = |one: &&String| {
+        let made = |other: &String| other.strip_suffix(NEW) == Some(one.as_str());
+        table(one) == table(replaced) && (copied || ruled.iter().any(made))
+    };
+    ruled.iter().filter(goes).map(String::as_str).collect()
 }
 
 /// Calls `each` with every index of every table that has rules.
@@ -217,4 +237,24 @@ pub unsafe extern "C" fn terrace_engine_rules(
         }
         Ok(Code::Ok)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::going;
+
+    #[test]
+    fn what_goes_with_a_table_that_is_replaced() {
+        let ruled = ["d/t", "d/t2", "d/p#P#a", "d/p#P#b", "d/p#P#a#TMP#", "d/p2#P#a"].map(String::from);
+        // Made, copied, made into partitions, copied with its partitions, of which one is made anew.
+        for (name, replaced, goes) in [
+            ("d/new", "", vec![]),
+            ("d/#sql-alter-1", "d/t", vec!["d/t"]),
+            ("d/#sql-alter-1#P#a", "d/t#P#a", vec!["d/t"]),
+            ("d/#sql-alter-1#P#a", "d/p#P#a", vec!["d/p#P#a", "d/p#P#b", "d/p#P#a#TMP#"]),
+            ("d/p#P#b#TMP#", "d/p#P#b", vec!["d/p#P#a"]),
+        ] {
+            assert_eq!(going(name, replaced, &ruled), goes, "{name} for {replaced}");
+        }
+    }
 }

@@ -33,7 +33,7 @@ const FRONT_REST: Nanos = 1_000_000;
 pub trait Room: Send + Sync {
     /// Waits, bounded, until so many more pages of the space have; no latch is held.
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom>;
-    /// Pages of large values were freed, in a mini-transaction whose range ended at `end`: nothing of them is needed any more. May wait for log
+    /// Pages were freed, in a mini-transaction whose range ended at `end`: nothing of them is needed any more. May wait for log
     /// space; no latch is held.
     fn freed(&self, pages: &[Freed], end: Glsn) {
         let _ = (pages, end);
@@ -123,7 +123,7 @@ impl Pages {
         self.room.get().is_some_and(|room| room.blocks_sink())
     }
 
-    /// Pages of large values were freed, in a mini-transaction with this range. May wait for log space; no latch is held.
+    /// Pages were freed, in a mini-transaction with this range. May wait for log space; no latch is held.
     pub fn freed(&self, pages: &[Freed], range: LsnRange) {
         if let Some(room) = self.room.get().filter(|_| !pages.is_empty()) {
             room.freed(pages, range.end);

@@ -13,11 +13,12 @@ use super::node::{CAPACITY, FLAG_MERGING, Node, prefix_of};
 use super::{Result, Tree};
 use crate::space::{ALLOCATION_LOG, Homes, ROOT_PAGE};
 use std::sync::atomic::Ordering;
+use terrace_tier::flush::forget::Freed;
 use terrace_tier::mtr::Mtr;
-use terrace_tier::page::PAGE_SIZE;
+use terrace_tier::page::{PAGE_SIZE, SpaceId};
 use terrace_tier::pages::Pin;
 use terrace_tier::pool::Access;
-use terrace_tier::redo::{Urgency, record_bound};
+use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 
 /// Two nodes become one only if that one is not nearly full.
 const MERGED_MAX: usize = CAPACITY / 4 * 3;
@@ -99,7 +100,10 @@ impl Tree {
 
     /// Looks at both pages without latching them together: step 2 looks again.
     fn worth(&self, pair: &Pair, level: u8) -> Result<bool> {
-        let (left, right) = (self.load(pair.left)?, self.load(pair.right)?);
+        let (Some(left), Some(right)) = (self.load_if_there(pair.left)?, self.load_if_there(pair.right)?)
+        else {
+            return Ok(false);
+        };
         // Copies, so that no two shared latches are held at once.
         let mut copy = vec![0; PAGE_SIZE];
         copy.copy_from_slice(left.read().page().all());
@@ -112,7 +116,7 @@ impl Tree {
 
     /// Step 1. False if the pages are not what they were.
     fn unpost(&self, pair: &Pair, level: u8) -> Result<bool> {
-        let right = self.load(pair.right)?;
+        let Some(right) = self.load_if_there(pair.right)? else { return Ok(false) };
         let mut mtr = self.pages.begin(UNPOST_LOG, 0, Urgency::Reserve)?;
         let child = mtr.write_pinned(&right);
         let node = Node::new(mtr.page(child));
@@ -138,7 +142,7 @@ impl Tree {
     /// Finishes what is under way at a page that its parent does not lead to: a merge if it is marked,
     /// a split otherwise.
     pub(super) fn finish(&self, page: u32) -> Result<()> {
-        let right = self.load(page)?;
+        let Some(right) = self.load_if_there(page)? else { return Ok(()) };
         for _ in 0..TRIES {
             let (level, low, merging) = {
                 let guard = right.read();
@@ -191,7 +195,8 @@ impl Tree {
         image.write_to(&mut mtr.page_mut(left_no), left.id());
         self.space.free(&mut mtr, header, right_no, &homes);
         self.write_rows(&mut mtr, header);
-        mtr.commit();
+        let range = mtr.commit();
+        self.let_go(right, range);
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
@@ -208,7 +213,7 @@ impl Tree {
                 }
                 node.child(0)
             };
-            let pin = self.load(child)?;
+            let Some(pin) = self.load_if_there(child)? else { return Ok(()) };
             let homes = self.space.ready_to_free([child])?;
             let mut mtr = self.pages.begin(MERGE_LOG, 0, Urgency::Reserve)?;
             let child_no = mtr.write_pinned(&pin);
@@ -221,7 +226,16 @@ impl Tree {
             if !self.lower_root_in(&mut mtr, root_no, child_no, &homes)? {
                 return Ok(());
             }
-            mtr.commit();
+            let range = mtr.commit();
+            self.let_go(&pin, range);
+        }
+    }
+
+    /// A page was freed by a mini-transaction with this range: it keeps no slot. A traversal that is on its way to it finds it free in memory, or
+    /// nowhere, and begins again.
+    fn let_go(&self, page: &Pin, range: LsnRange) {
+        if self.space.id() >= SpaceId::FIRST_USER {
+            self.pages.freed(&[Freed { pin: page.clone(), lsn: range.end }], range);
         }
     }
 

@@ -2,16 +2,19 @@
 
 use super::found::Found;
 use super::node::{MAX_LEVEL, Node, compare};
-use super::{Result, Tree};
+use super::{Result, Tree, TreeError};
 use crate::space::ROOT_PAGE;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
+use terrace_tier::below::ReadError;
 use terrace_tier::page::PageRef;
 use terrace_tier::pages::{Pin, ReadGuard};
 use terrace_tier::pool::Access;
 
 /// Traversals that always meet a free page have a parent that leads to it: the tree is corrupt.
 const RESTARTS_MAX: usize = 10_000;
+/// The same of one that comes to pages that are gone again and again: nothing else frees pages so fast.
+const GONE_MAX: usize = 1_000;
 
 /// Which node of a level.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +125,10 @@ impl Tree {
             match self.try_descend(target, level, access, notes)? {
                 Way::Arrived(guard) => return Ok(Some(guard)),
                 Way::NoLevel => return Ok(None),
-                Way::Missing(page) => kept.push(self.pages.load(self.space.page_id(page), access)?),
+                Way::Missing(page) => match self.load_as(page, access) {
+                    Ok(pin) => kept.push(pin),
+                    Err(error) => self.begin_again_without(&mut restarts, error)?,
+                },
                 Way::Again => {
                     restarts += 1;
                     self.begin_again(restarts)?;
@@ -139,6 +145,16 @@ impl Tree {
             return Ok(());
         }
         Err(self.corrupt(ROOT_PAGE, "its traversals lead to free pages"))
+    }
+
+    /// A page that a traversal was led to cannot be had. If it is gone, it was freed meanwhile, and the traversal begins again.
+    pub(super) fn begin_again_without(&self, restarts: &mut usize, error: TreeError) -> Result<()> {
+        *restarts += 1;
+        let is_root = matches!(error, TreeError::Read(ReadError::Absent(id)) if id.page == ROOT_PAGE);
+        if !error.is_absent() || is_root || *restarts >= GONE_MAX {
+            return Err(error);
+        }
+        self.begin_again(*restarts)
     }
 
     #[inline]

@@ -30,4 +30,11 @@ pub enum TreeError {
     Bulk(&'static str),
 }
 
+impl TreeError {
+    /// No tier has the page, nor has the log. Of a tree's page whose number was carried without a latch: it was freed meanwhile, and let go of.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self, TreeError::Read(ReadError::Absent(_)))
+    }
+}
+
 pub type Result<T> = std::result::Result<T, TreeError>;

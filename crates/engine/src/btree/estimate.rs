@@ -12,6 +12,7 @@ use super::node::Node;
 use super::search::Place;
 use super::{Result, Tree};
 use std::ops::Bound;
+use terrace_tier::below::ReadError;
 use terrace_tier::pages::ReadGuard;
 use terrace_tier::pool::Access;
 
@@ -150,11 +151,20 @@ impl Tree {
         }
     }
 
+    /// None: it was freed, and let go of.
+    fn read_if_there(&self, page: u32) -> Result<Option<ReadGuard<'_>>> {
+        match self.pages.read(self.space.page_id(page), Access::Estimate) {
+            Ok(guard) => Ok(Some(guard)),
+            Err(ReadError::Absent(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The exact count up to the key (with it, if so told) or to the tree's end, if that is few leaves away.
     fn count(&self, from: &Spot, end: Option<(&[u8], bool)>) -> Result<Counted> {
         let (mut leaf, mut slot, mut rows, mut all) = (from.leaf, from.slot, 0, 0);
         for _ in 0..COUNTED_LEAVES {
-            let guard = self.pages.read(self.space.page_id(leaf), Access::Estimate)?;
+            let Some(guard) = self.read_if_there(leaf)? else { return Ok(Counted::Unknown) };
             let node = Node::new(guard.page());
             if !node.is_live() || !node.is_leaf() {
                 return Ok(Counted::Unknown);
@@ -180,7 +190,7 @@ impl Tree {
         let (Some((mut page, mut slot)), Some(end)) = (from.parent, to.parent) else { return Ok(None) };
         let mut leaves = 0;
         for _ in 0..COUNTED_LEAVES {
-            let guard = self.pages.read(self.space.page_id(page), Access::Estimate)?;
+            let Some(guard) = self.read_if_there(page)? else { return Ok(None) };
             let node = Node::new(guard.page());
             if !node.is_live() || node.is_leaf() {
                 return Ok(None);

@@ -4,8 +4,8 @@
 //! traversal holds one shared latch at a time: it reads which child has the key, lets go, and latches
 //! the child. If the child was split meanwhile, the key is at or above its high fence, and the traversal
 //! moves right. If the child was merged away, its page is free (and stays so until the traversal
-//! ended, see `space::limbo`), and the traversal begins again. Anything else that does not fit is
-//! corruption, named with its page.
+//! ended, see `space::limbo`), or gone if it has left memory (`flush::forget`), and the traversal begins again. Anything else that
+//! does not fit is corruption, named with its page.
 //!
 //! A writer latches its leaf exclusively, and nothing else that readers come by but the space's header.
 //! Structure changes are two steps, each a mini-transaction that leaves a whole tree:

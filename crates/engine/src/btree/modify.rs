@@ -231,7 +231,10 @@ impl Tree {
             let (id, was) = (mtr.id(leaf), Leaf::of(node));
             if let Some(len) = value_max.and_then(|len| self.lacks_room(node, place, key, len)) {
                 drop(mtr);
-                self.make_room(&self.load(id.page)?, 0, key, len, plan.urgency)?;
+                // One that was merged away meanwhile has no room to be made.
+                if let Some(leaf) = self.load_if_there(id.page)? {
+                    self.make_room(&leaf, 0, key, len, plan.urgency)?;
+                }
                 continue;
             }
             if place.found && !node.entry_is_sound(place.slot) {
@@ -248,7 +251,13 @@ impl Tree {
                 Flow::Load(page) => {
                     assert!(!mtr.changed(), "page {page} was asked for after a change");
                     drop(mtr);
-                    trip.kept.push(self.pages.load(page, Access::Normal).map_err(TreeError::from)?);
+                    match self.pages.load(page, Access::Normal).map_err(TreeError::from) {
+                        Ok(pin) => trip.kept.push(pin),
+                        Err(error) if page.space == self.space.id() => {
+                            self.begin_again_without(&mut trip.restarts, error)?;
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
                     continue;
                 }
             }
@@ -298,8 +307,17 @@ impl Tree {
         Ok(found)
     }
 
-    pub(super) fn load(&self, page: u32) -> Result<Pin> {
-        Ok(self.pages.load(self.space.page_id(page), Access::Normal)?)
+    pub(super) fn load_as(&self, page: u32, access: Access) -> Result<Pin> {
+        Ok(self.pages.load(self.space.page_id(page), access)?)
+    }
+
+    /// None: it was freed, and let go of.
+    pub(super) fn load_if_there(&self, page: u32) -> Result<Option<Pin>> {
+        match self.load_as(page, Access::Normal) {
+            Ok(pin) => Ok(Some(pin)),
+            Err(error) if error.is_absent() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The key's leaf, latched in a mini-transaction of `begin`'s. What has to be waited for on the way ends that, and it begins anew.
@@ -322,7 +340,10 @@ impl Tree {
                 }
                 Latched::Load(page) => {
                     drop(mtr);
-                    trip.kept.push(self.load(page)?);
+                    match self.load_as(page, Access::Normal) {
+                        Ok(pin) => trip.kept.push(pin),
+                        Err(error) => self.begin_again_without(&mut trip.restarts, error)?,
+                    }
                 }
             }
         }

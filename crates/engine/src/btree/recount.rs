@@ -4,6 +4,7 @@ use super::descend::{Notes, Target};
 use super::node::Node;
 use super::{Result, Tree};
 use std::sync::atomic::Ordering;
+use terrace_tier::below::ReadError;
 use terrace_tier::pages::ReadGuard;
 use terrace_tier::pool::Access;
 
@@ -46,7 +47,11 @@ impl Tree {
             each(node);
             let right = node.right();
             drop(here);
-            guard = right.map(|page| self.pages.read(self.space.page_id(page), Access::Scan)).transpose()?;
+            guard =
+                match right.map(|page| self.pages.read(self.space.page_id(page), Access::Scan)).transpose() {
+                    Err(ReadError::Absent(_)) => return Ok(false), // the same, and let go of
+                    read => read?,
+                };
         }
         Ok(true)
     }

@@ -95,7 +95,9 @@ impl Tree {
                 assert!(lacks_room.is_some(), "a single change does not fit its log");
                 let page = mtr.id(leaf).page;
                 drop(mtr);
-                self.make_room(&self.load(page)?, 0, wanted[0].key, lacks_room.unwrap_or(0), urgency)?;
+                if let Some(leaf) = self.load_if_there(page)? {
+                    self.make_room(&leaf, 0, wanted[0].key, lacks_room.unwrap_or(0), urgency)?;
+                }
                 continue;
             }
             run.finish(&mut mtr);

@@ -291,7 +291,7 @@ impl Tree {
             let target = Target::At(separator);
             let parent = self.descend(target, level + 1, Access::Normal, &mut Notes::default())?;
             let Some(parent) = parent.map(|guard| guard.pin()) else { return Ok(()) };
-            let child = self.load(page)?;
+            let Some(child) = self.load_if_there(page)? else { return Ok(()) };
             let mut mtr = self.pages.begin(POST_LOG, 0, urgency)?;
             let below = child.read();
             let node = Node::new(below.page());

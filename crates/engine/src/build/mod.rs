@@ -167,7 +167,7 @@ impl Engine {
         if let (Some(options), Some(first)) = (options, alters.first()) {
             let names: Vec<&str> = alters.iter().map(|alter| alter.name.as_str()).collect();
             let indexes: Vec<String> = first.def.indexes.iter().map(|index| index.name.clone()).collect();
-            core.check_rules(&names, &names, &indexes, &options.rules)?;
+            core.check_rules(&names, &names, &[], &indexes, &options.rules)?;
         }
         let dropped = core.catalog.alter_tables(alters, options, built)?;
         for (one, _) in all.iter_mut() {

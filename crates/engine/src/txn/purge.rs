@@ -60,7 +60,7 @@ impl Worker for PurgeWorker {
                 self.purged_at = now;
                 Step::Worked
             }
-            Ok(false) => Step::Idle,
+            Ok(false) => self.core.storage.going.look_again().map_or(Step::Idle, Step::IdleFor),
             Err(_) => {
                 self.failed = (self.failed + 1).min(50);
                 Step::IdleFor(self.failed * 100_000_000)
@@ -75,9 +75,10 @@ impl Worker for PurgeWorker {
 /// Purges a few transactions. False if there is nothing to purge now.
 pub fn step(core: &Core) -> Result<bool> {
     core.ids.settle();
-    let zombies = std::mem::take(&mut *core.zombies.lock());
-    // Those that cannot be dropped now are zombies still.
-    let _ = core.drop_spaces(zombies);
+    let storage = &core.storage;
+    let gone = storage.going.take(&**storage.pages.redo(), storage.world.clock.now());
+    // Those that cannot be dropped now stay among those that go.
+    let _ = core.drop_spaces(gone);
     let mut any = false;
     let mut marks = Marks::default();
     for _ in 0..BATCH {

@@ -8,7 +8,8 @@
 //!   ([`Flusher::oldest_bound`]), as that of an image does whose name is not durable yet.
 //!
 //! Redo that a later crash finds for such a page is applied to nothing; so the last record that makes the page anew must be in the
-//! log if any after it is. That is so of pages that are written in one mini-transaction and never changed: those of large values.
+//! log if any after it is. That is so of pages that are written in one mini-transaction and never changed, those of large values, and of those that
+//! the freeing itself makes anew: of trees.
 //!
 //! The page may be used anew at any time. It is then latched, and has another LSN when it is not any more. So whoever has its latch,
 //! shared, and finds the LSN that it had when it was freed, knows that nobody has used it, and that nobody will until he lets go. And
@@ -28,7 +29,7 @@ pub struct Freed {
 }
 
 impl Flusher {
-    /// Lets go what there is of pages of large values that a mini-transaction freed whose range ended at `end`, as far as nobody writes them or
+    /// Lets go what there is of pages that a mini-transaction freed whose range ended at `end`, as far as nobody writes them or
     /// uses them anew. May wait for log space; no latch is held.
     pub fn forget(&self, freed: &[Freed], end: Glsn) {
         // Before others are kept from writing them: that may be what log space waits for.

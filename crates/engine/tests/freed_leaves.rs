@@ -1,0 +1,294 @@
+//! Pages of trees that were freed keep no slot: what a roll back, or purge, has taken out of a table is room for others.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_engine::check::{self, Verdict};
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::look::Look;
+use terrace_engine::{Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef};
+use terrace_sim::{SimDisk, SimWorld};
+
+const NO_ENTRY: [Entry<'static>; 0] = [];
+
+fn config(object_buffer: u64) -> Config {
+    Config {
+        memory: Bytes(4 << 20),
+        log: Bytes(8 << 20),
+        object_buffer: Bytes(object_buffer),
+        ..Config::default()
+    }
+}
+
+fn open(sim: &SimWorld, disk: &Arc<SimDisk>, object_buffer: u64) -> Result<Arc<Engine>, Error> {
+    let parts = Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None };
+    Engine::open(config(object_buffer), parts)
+}
+
+fn table(engine: &Engine, name: &str) -> Result<Arc<Table>, Error> {
+    match engine.open_table(name) {
+        Err(Error::Absent(_)) => {
+            let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+            engine.create_table(name, &TableDef { indexes, properties: Vec::new() })
+        }
+        other => other,
+    }
+}
+
+fn row(key: u32) -> [u8; 1000] {
+    [key as u8; 1000]
+}
+
+fn insert(engine: &Engine, table: &Arc<Table>, keys: std::ops::Range<u32>) -> Result<(), Error> {
+    let txn = engine.begin(Isolation::ReadCommitted);
+    for key in keys {
+        txn.insert(table, &key.to_be_bytes(), &row(key), &NO_ENTRY)?;
+    }
+    txn.commit()?.wait()
+}
+
+fn delete(engine: &Engine, table: &Arc<Table>, keys: std::ops::Range<u32>) -> Result<(), Error> {
+    let txn = engine.begin(Isolation::ReadCommitted);
+    for key in keys {
+        txn.delete(table, &key.to_be_bytes(), &NO_ENTRY)?;
+    }
+    txn.commit()?.wait()
+}
+
+fn pause(sim: &SimWorld) {
+    for _ in 0..20 {
+        sim.clock.advance(10_000_000);
+        sim.sched.run_some(200);
+    }
+}
+
+/// Slots that are in use when all that waits for something has been done.
+fn used(sim: &SimWorld, engine: &Engine) -> u32 {
+    pause(sim);
+    let storage = &engine.core().storage;
+    storage.checkpoint().unwrap();
+    engine.make_durable().unwrap();
+    storage.map.settle();
+    storage.map.slots_total() - storage.map.slots_free()
+}
+
+#[test]
+fn a_large_insert_that_fails_in_a_full_volume_leaves_room_for_a_copy_of_the_table() {
+    const ROWS: u32 = 4000;
+    let sim = SimWorld::new(61);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk, 16 << 20).unwrap();
+    let t = table(&engine, "db/t").unwrap();
+    for first in (0..ROWS).step_by(100) {
+        insert(&engine, &t, first..first + 100).unwrap();
+    }
+    let before = used(&sim, &engine);
+    // One statement, in the order of the keys and in none, until nothing more fits.
+    for scattered in [false, true] {
+        let txn = engine.begin(Isolation::ReadCommitted);
+        let key = |n: u32| if scattered { n.wrapping_mul(0x9E37_79B1) | 1 << 31 } else { ROWS + n };
+        let insert = |n: u32| txn.insert(&t, &key(n).to_be_bytes(), &row(n), &NO_ENTRY).err();
+        let full = (0..40_000).find_map(insert).expect("the volume is never full");
+        assert!(matches!(full, Error::Full(_)), "{full}");
+        txn.rollback().unwrap();
+        let free = t.tree(0).unwrap().space().counts().free;
+        assert!(free > 250, "{free} pages are free: this proves little");
+        let now = used(&sim, &engine);
+        println!("{before} slots before, {now} after, {free} pages are free");
+        assert!(
+            now < before + free / 4 + 32,
+            "{now} slots are used, {before} were, and {free} pages are free"
+        );
+    }
+    let copy = table(&engine, "db/copy").unwrap();
+    for first in (0..ROWS).step_by(100) {
+        insert(&engine, &copy, first..first + 100).unwrap();
+    }
+    t.check(0).unwrap();
+    copy.check(0).unwrap();
+}
+
+/// What is there after `work`, and what may be if its last step was not acknowledged.
+type Model = BTreeMap<u32, bool>;
+
+fn work(sim: &SimWorld, disk: &Arc<SimDisk>, states: &mut Vec<Model>) -> Result<(), Error> {
+    let engine = open(sim, disk, 64 << 20)?;
+    let t = table(&engine, "db/t")?;
+    let mut state = Model::new();
+    let mut step = |puts: bool, keys: std::ops::Range<u32>| {
+        keys.clone().for_each(|key| match puts {
+            true => _ = state.insert(key, true),
+            false => _ = state.remove(&key),
+        });
+        states.push(state.clone());
+        if puts {
+            insert(&engine, &t, keys)?
+        } else {
+            delete(&engine, &t, keys)?
+        }
+        states.clear();
+        states.push(state.clone());
+        Ok::<(), Error>(())
+    };
+    step(true, 0..400)?;
+    engine.core().storage.checkpoint()?;
+    for round in 0..3 {
+        // Leaves become empty, are merged when purge has been there, and their numbers are used again.
+        step(false, 100..350)?;
+        sim.clock.advance(20_000_000);
+        sim.sched.run_some(300);
+        let back = engine.begin(Isolation::ReadCommitted);
+        for key in 1000..1150u32 {
+            back.insert(&t, &key.to_be_bytes(), &row(key), &NO_ENTRY)?;
+        }
+        if round == 1 {
+            engine.core().storage.checkpoint()?;
+        }
+        back.rollback()?;
+        step(true, 100..200)?;
+        sim.sched.run_some(300);
+        engine.core().storage.checkpoint()?;
+        step(true, 200..350)?;
+    }
+    engine.shutdown()
+}
+
+fn found(engine: &Engine, t: &Arc<Table>) -> Model {
+    let txn = engine.begin(Isolation::RepeatableRead);
+    let mut cursor = txn.cursor(t, 0, Lock::None, Access::Scan).unwrap();
+    let (mut model, mut bytes) = (Model::new(), Vec::new());
+    let mut valid = cursor.seek(&[], Seek::First).unwrap();
+    while valid {
+        cursor.row(&mut bytes).unwrap();
+        let key = u32::from_be_bytes(cursor.primary_key().try_into().unwrap());
+        assert_eq!(bytes, row(key));
+        model.insert(key, true);
+        valid = cursor.next().unwrap();
+    }
+    model
+}
+
+#[test]
+fn freed_leaves_are_let_go_of_and_used_again_crashed_at_each_step() {
+    let sim = SimWorld::new(62);
+    let disk = sim.disk("volume");
+    work(&sim, &disk, &mut Vec::new()).unwrap();
+    let steps = sim.steps();
+    let stride = if std::env::var_os("TERRACE_EVERY_STEP").is_some() { 1 } else { steps.div_ceil(150) };
+    for step in (1..=steps).step_by(stride as usize) {
+        let sim = SimWorld::new(62);
+        let disk = sim.disk("volume");
+        sim.crash_at(step);
+        let mut states = Vec::new();
+        let _ = work(&sim, &disk, &mut states);
+        assert!(sim.crashed(), "step {step}");
+        sim.sched.drop_workers();
+        disk.crash();
+        sim.power_on();
+        if states.is_empty() {
+            continue;
+        }
+        let look = Look::open(disk.clone(), None).unwrap();
+        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        assert!(
+            report.verdict() == Verdict::Sound,
+            "step {step}: {:?} {:?}",
+            report.faults,
+            report.unchecked
+        );
+        drop(look);
+        let engine = open(&sim, &disk, 64 << 20).unwrap_or_else(|error| panic!("step {step}: {error}"));
+        pause(&sim);
+        let t = table(&engine, "db/t").unwrap();
+        let there = found(&engine, &t);
+        let first = states.len() == 1 && states[0].len() == 400 && there.is_empty();
+        assert!(first || states.contains(&there), "step {step}: {} rows are none of the states", there.len());
+        t.check(0).unwrap_or_else(|error| panic!("step {step}: {error}"));
+        // It goes on, on pages that were freed before the crash.
+        delete(&engine, &t, 0..there.range(..100).count() as u32).unwrap();
+        pause(&sim);
+        insert(&engine, &t, 5000..5400).unwrap();
+        engine.core().storage.checkpoint().unwrap();
+        t.check(0).unwrap_or_else(|error| panic!("step {step}: {error}"));
+        engine.shutdown().unwrap();
+    }
+    println!("{steps} I/O steps, every {stride}");
+}
+
+/// Readers are on their way to leaves that purge and roll backs free, and that leave memory at once, for there is little of it.
+#[test]
+fn traversals_come_to_leaves_that_are_gone_and_begin_again() {
+    const ROWS: u32 = 9000;
+    let sim = SimWorld::new(63);
+    let parts =
+        Parts { world: terrace_io::real::world(), volume: sim.disk("volume"), flash: None, store: None };
+    let engine = Engine::open(config(256 << 20), parts).unwrap();
+    let t = table(&engine, "db/t").unwrap();
+    // Every tenth row stays.
+    let stays = |key: u32| key % 10 == 0;
+    for first in (0..ROWS).step_by(300) {
+        insert(&engine, &t, first..first + 300).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    let rounds = std::env::var("TERRACE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
+    let change = |keys: std::ops::Range<u32>, puts: bool, rolls_back: bool| {
+        let txn = engine.begin(Isolation::ReadCommitted);
+        for key in keys.filter(|key| !stays(*key)) {
+            match puts {
+                true => txn.insert(&t, &key.to_be_bytes(), &row(key), &NO_ENTRY).unwrap(),
+                false => txn.delete(&t, &key.to_be_bytes(), &NO_ENTRY).unwrap(),
+            }
+        }
+        if rolls_back { txn.rollback().unwrap() } else { txn.commit().unwrap().wait().unwrap() }
+    };
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2u32)
+            .map(|part| {
+                let change = &change;
+                scope.spawn(move || {
+                    let mine = part * ROWS / 2..(part + 1) * ROWS / 2;
+                    for _ in 0..rounds {
+                        for first in mine.clone().step_by(300) {
+                            change(first..first + 300, false, false);
+                        }
+                        for first in mine.clone().step_by(300) {
+                            change(first..first + 300, true, true);
+                            change(first..first + 300, true, false);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for reader in 0..2u32 {
+            let (engine, t, done) = (&engine, &t, &done);
+            scope.spawn(move || {
+                let (mut n, mut bytes) = (reader, Vec::new());
+                while !done.load(Ordering::Relaxed) {
+                    n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    let key = (n >> 8) % (ROWS / 10) * 10;
+                    let txn = engine.begin(Isolation::ReadCommitted);
+                    assert!(txn.get(t, &key.to_be_bytes(), Lock::None, &mut bytes).unwrap());
+                    assert_eq!(bytes, row(key));
+                    let mut cursor = txn.cursor(t, 0, Lock::None, Access::Normal).unwrap();
+                    let mut valid = cursor.seek(&key.to_be_bytes(), Seek::AtLeast).unwrap();
+                    for _ in 0..40 {
+                        if !valid {
+                            break;
+                        }
+                        cursor.row(&mut bytes).unwrap();
+                        valid = cursor.next().unwrap();
+                    }
+                    let from = Bound::Included(&key.to_be_bytes()[..]);
+                    t.records_in_range(0, from, Bound::Unbounded).unwrap();
+                }
+            });
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+    let merges = t.tree(0).unwrap().counters.merges.load(Ordering::Relaxed);
+    assert!(merges > 200, "{merges} merges: this proves little");
+    t.check(0).unwrap();
+    engine.core().storage.stop();
+}
