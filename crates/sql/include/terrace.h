@@ -762,7 +762,8 @@ void terrace_table_close(terrace_table *table);
 int32_t terrace_table_drop(const terrace_engine *engine, terrace_bytes name);
 
 // As `terrace_table_drop`, and waits for no log: after a crash the table may be there, as it was, to be dropped again.
-int32_t terrace_table_drop_unwaited(const terrace_engine *engine, terrace_bytes name);
+int32_t terrace_table_drop_unwaited(const terrace_engine *engine,
+                                    terrace_bytes name);
 
 int32_t terrace_table_rename(const terrace_engine *engine, terrace_bytes from, terrace_bytes to);
 
