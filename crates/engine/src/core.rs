@@ -148,8 +148,7 @@ impl Core {
     pub fn drop_spaces(&self, spaces: Vec<SpaceId>) -> Result<()> {
         let mut first = None;
         for space in spaces {
-            if let Err(error) = self.storage.drop_space(space) {
-                self.storage.going.in_use(space);
+            if let Err(error) = self.storage.let_space_go(space) {
                 if !matches!(error, crate::error::Error::Busy(_)) {
                     first.get_or_insert(error);
                 }

@@ -168,7 +168,9 @@ impl Engine {
         let storage = &core.storage;
         storage.going.when_durable(spaces, storage.pages.redo().appended(), storage.world.clock.now());
         core.push_rules();
+        // Who purges temporary tables as well: the other may be in the middle of a large transaction.
         core.purge_wanted.notify();
+        core.of_temporary().into_iter().for_each(|core| core.purge_wanted.notify());
         Ok(())
     }
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {

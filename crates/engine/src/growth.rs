@@ -111,6 +111,8 @@ impl Room for Growth {
 
     fn freed(&self, pages: &[Freed], end: Glsn) {
         self.flusher.forget(pages, end);
+        // What recovery found for them is of before they were freed, which begins with what makes them anew.
+        pages.iter().for_each(|page| self.pending.done_with(page.pin.id()));
     }
 
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom> {
@@ -119,6 +121,7 @@ impl Room for Growth {
         let mut sunk = self.map.slots_sunk();
         // For a moment a page that is being flushed counts twice.
         let mut hopeless = None;
+        let dropped = self.going.last();
         loop {
             let freed = self.map.slots_freed.ticket();
             if self.has_room(pages, keep) {
@@ -126,7 +129,7 @@ impl Room for Growth {
             }
             self.flusher.stretch(self.pool.homeless() + self.pending.pages() + pages + keep)?;
             // Tables that were dropped give theirs back when that is durable, and then purge has been there.
-            let goes = self.going.wait_for_log();
+            let goes = dropped.is_some_and(|last| self.going.are_there(last));
             if goes || self.map.has_pending_slots() {
                 self.redo.make_durable(self.redo.appended())?;
                 self.map.settle();

@@ -33,6 +33,9 @@ const PINNED: &str = " (reads and changes that go on pin pages, open HANDLERs to
 
 /// Between two looks, in nanoseconds.
 const LOOK: Nanos = 5_000_000;
+/// How long tables that were dropped a moment ago are waited for, and how often to look, in nanoseconds.
+const DROPS_PATIENCE: Nanos = 1_000_000_000;
+const DROPS_REST: Nanos = 10_000_000;
 
 /// What has a size that can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -361,13 +364,17 @@ impl Storage {
     }
 
     fn settle_slots(&self) -> Result<()> {
-        if self.going.wait_for_log() {
-            // Tables were dropped a moment ago: purge need not come first.
-            self.log.make_durable(self.log.appended())?;
-            for space in self.going.take(&*self.log, self.world.clock.now()) {
-                if self.drop_space(space).is_err() {
-                    self.going.in_use(space);
+        if let Some(last) = self.going.last() {
+            // Tables were dropped a moment ago: purge need not come first. What it has in hand already is waited for.
+            self.log.make_durable(last)?;
+            let until = self.world.clock.now() + DROPS_PATIENCE;
+            while self.going.are_there(last) && self.world.clock.now() < until {
+                let freed = self.map.slots_freed.ticket();
+                let mine = self.going.take(&*self.log, self.world.clock.now());
+                if mine.is_empty() && self.going.are_there(last) {
+                    self.world.sched.wait(&self.map.slots_freed, freed, Some(DROPS_REST));
                 }
+                mine.into_iter().for_each(|space| _ = self.let_space_go(space));
             }
         }
         if self.map.has_pending_slots() {

@@ -336,6 +336,16 @@ impl Storage {
         Ok(())
     }
 
+    /// Drops a space that no table names any more, durably. If that fails, it is among those that go, and tried again.
+    pub(crate) fn let_space_go(&self, space: SpaceId) -> Result<(), Error> {
+        let dropped = self.drop_space(space);
+        match dropped {
+            Ok(()) => self.going.gone(space),
+            Err(_) => self.going.in_use(space),
+        }
+        dropped
+    }
+
     /// Waits until a checkpoint has passed everything appended so far. `Unavailable` if it does not move for
     /// long: a page cannot be read now whose redo must be applied first, or the object buffer is full.
     pub fn checkpoint(&self) -> Result<(), Error> {

@@ -287,7 +287,11 @@ impl Bpe {
                 Entry::Take => Admission::Admit,
                 _ if !is_asked => {
                     count(&self.counters.near);
-                    return Evicted::Near { wanted: state.filter.is_reused(id, leaving.accesses, false) };
+                    let wanted = state.filter.is_reused(id, leaving.accesses, false);
+                    if state.filter.ghost_hits() > ghost_hits {
+                        count(&of_space.ghost_hits);
+                    }
+                    return Evicted::Near { wanted };
                 }
                 _ => state.filter.judge(id, leaving.accesses, has_room, |_| {
                     candidate = state.index.candidate(class);

@@ -4,6 +4,7 @@ mod rig;
 
 use rig::{Rig, fill, page_of};
 use std::sync::atomic::Ordering;
+use terrace_io::clock::Clock as _;
 use terrace_io::sched::Sched as _;
 use terrace_tier::below::Below as _;
 use terrace_tier::bpe::BpeWorker;
@@ -177,4 +178,17 @@ fn a_block_has_more_pages_for_flash_than_may_wait_to_be_written_and_none_is_drop
     rig.sim.sched.run_some(100);
     let on_flash = (0..100).filter(|n| rig.run.bpe.seems_to_have(page(*n))).count();
     assert_eq!((on_flash, rig.run.bpe.counters.fill_dropped.load(Ordering::Relaxed)), (100, 0));
+}
+
+#[test]
+fn flash_that_writes_nothing_holds_a_block_up_once() {
+    let mut rig = Rig::with_flash(1, 400, 160);
+    fill_up(&mut rig, 160);
+    (0..100).for_each(|n| assert!(rig.flush(page(n))));
+    (0..100).for_each(|n| _ = rig.read(page(n)).unwrap());
+    let before = rig.sim.clock.now();
+    rig.run.sinker.sink_block(page(0).block()).unwrap();
+    let took = rig.sim.clock.now() - before;
+    assert!((5_000_000..10_000_000).contains(&took), "{took} ns");
+    assert!(rig.run.bpe.counters.fill_dropped.load(Ordering::Relaxed) >= 80);
 }

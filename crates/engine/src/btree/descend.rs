@@ -16,6 +16,13 @@ const RESTARTS_MAX: usize = 10_000;
 /// The same of one that comes to pages that are gone again and again: nothing else frees pages so fast.
 const GONE_MAX: usize = 1_000;
 
+/// How often a traversal began again, and how often of that because a page was gone.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Restarts {
+    all: usize,
+    gone: usize,
+}
+
 /// Which node of a level.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'k> {
@@ -120,7 +127,7 @@ impl Tree {
     ) -> Result<Option<ReadGuard<'_>>> {
         // What missed stays in memory until the traversal is through.
         let mut kept: SmallVec<[Pin; 4]> = SmallVec::new();
-        let mut restarts = 0;
+        let mut restarts = Restarts::default();
         loop {
             match self.try_descend(target, level, access, notes)? {
                 Way::Arrived(guard) => return Ok(Some(guard)),
@@ -130,31 +137,31 @@ impl Tree {
                     Err(error) => self.begin_again_without(&mut restarts, error)?,
                 },
                 Way::Again => {
-                    restarts += 1;
-                    self.begin_again(restarts)?;
+                    self.begin_again(&mut restarts)?;
                 }
             }
         }
     }
 
-    /// A traversal met a free page, for the so manieth time, and begins again.
-    pub(super) fn begin_again(&self, restarts: usize) -> Result<()> {
+    /// A traversal met a free page, and begins again.
+    pub(super) fn begin_again(&self, restarts: &mut Restarts) -> Result<()> {
+        restarts.all += 1;
         self.counters.restarts.fetch_add(1, Ordering::Relaxed);
         self.pages.world().sched.point("tree: begin again");
-        if restarts < RESTARTS_MAX {
+        if restarts.all < RESTARTS_MAX {
             return Ok(());
         }
         Err(self.corrupt(ROOT_PAGE, "its traversals lead to free pages"))
     }
 
     /// A page that a traversal was led to cannot be had. If it is gone, it was freed meanwhile, and the traversal begins again.
-    pub(super) fn begin_again_without(&self, restarts: &mut usize, error: TreeError) -> Result<()> {
-        *restarts += 1;
+    pub(super) fn begin_again_without(&self, restarts: &mut Restarts, error: TreeError) -> Result<()> {
+        restarts.gone += 1;
         let is_root = matches!(error, TreeError::Read(ReadError::Absent(id)) if id.page == ROOT_PAGE);
-        if !error.is_absent() || is_root || *restarts >= GONE_MAX {
+        if !error.is_absent() || is_root || restarts.gone >= GONE_MAX {
             return Err(error);
         }
-        self.begin_again(*restarts)
+        self.begin_again(restarts)
     }
 
     #[inline]

@@ -6,7 +6,7 @@
 //! mini-transaction (undo), and puts or removes. If it needs a page that is not in memory, or has to
 //! wait for a row lock, it changes nothing, says so, and everything is dropped before the wait.
 
-use super::descend::{Fit, Notes, Target, Way};
+use super::descend::{Fit, Notes, Restarts, Target, Way};
 use super::edit;
 use super::node::{CAPACITY, ENTRY_HEAD, FENCE_HEAD, MAX_ENTRY, MAX_KEY, Node, SLOT};
 use super::search::Place;
@@ -196,7 +196,7 @@ pub(super) struct Trip {
     /// What was loaded for it, until it is done.
     pub kept: SmallVec<[Pin; 2]>,
     pub notes: Notes,
-    restarts: usize,
+    pub restarts: Restarts,
 }
 
 /// A leaf under exclusive latch, or what to do first.
@@ -335,8 +335,7 @@ impl Tree {
                 Latched::Yes(leaf) => return Ok((mtr, leaf)),
                 Latched::Again => {
                     drop(mtr);
-                    trip.restarts += 1;
-                    self.begin_again(trip.restarts)?;
+                    self.begin_again(&mut trip.restarts)?;
                 }
                 Latched::Load(page) => {
                     drop(mtr);

@@ -1,5 +1,6 @@
 //! Removing many keys: those of one leaf go together, under one latch, in one mini-transaction.
 
+use super::descend::Restarts;
 use super::edit;
 use super::modify::{Hint, Leaf, Trip};
 use super::node::Node;
@@ -58,6 +59,7 @@ impl Tree {
                 self.follow_up(|| self.shrink(0, first));
             }
             trip.kept.clear();
+            trip.restarts = Restarts::default();
             rest = &rest[looked..];
         }
         Ok(())

@@ -60,7 +60,11 @@ impl Worker for PurgeWorker {
                 self.purged_at = now;
                 Step::Worked
             }
-            Ok(false) => self.core.storage.going.look_again().map_or(Step::Idle, Step::IdleFor),
+            Ok(false) => {
+                let storage = &self.core.storage;
+                let rest = storage.going.look_again(storage.pages.redo().durable());
+                rest.map_or(Step::Idle, |rest| if rest == 0 { Step::Worked } else { Step::IdleFor(rest) })
+            }
             Err(_) => {
                 self.failed = (self.failed + 1).min(50);
                 Step::IdleFor(self.failed * 100_000_000)

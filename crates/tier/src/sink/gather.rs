@@ -30,8 +30,8 @@ const GATHERS: usize = 16;
 /// Pages that are images at a time.
 const WINDOW: usize = 16;
 const WINDOW_BYTES: usize = WINDOW * PAGE_SIZE;
-/// Batches that flash may write before a page is offered to it, and how long one is waited for, in nanoseconds.
-const FILLS_PATIENCE: usize = 4;
+/// Batches that flash may write while a block is gathered that offers it pages, and how long one is waited for, in nanoseconds.
+const FILLS_PATIENCE: usize = 32;
 const FILLS_REST: Nanos = 5_000_000;
 
 /// A block as it will be stored.
@@ -153,7 +153,7 @@ impl Mover {
         let mut packed = AlignedBuf::zeroed(BLOCK_BYTES);
         let mut end = 0;
         let mut bodies: Vec<Option<Body>> = state.homes.iter().map(|_| None).collect();
-        let mut held = 0;
+        let (mut held, mut patience) = (0, FILLS_PATIENCE);
         let patched = |i: &usize| state.homes[*i].is_some_and(|home| is_patched(state, &home));
         let there = (0..state.homes.len()).filter(|i| state.homes[*i].is_some());
         let (of_patch, others): (Vec<usize>, Vec<usize>) = there.partition(patched);
@@ -169,7 +169,7 @@ impl Mover {
                     let found = match state.homes[*i] {
                         Some(home) if !is_far(&home) => {
                             if state.wanted >> i & 1 == 1 {
-                                self.offer(block, *i, home.tag, image);
+                                self.offer(block, *i, home.tag, image, &mut patience);
                             }
                             Found::Packed(self.objects.packer.pack(codec, image))
                         }
@@ -227,22 +227,28 @@ impl Mover {
 
     /// A page that is wanted will be read in the store from now on: flash may have it, as if it left memory. (If it has
     /// changed since, its tag says so to who finds it there.)
-    fn offer(&self, block: BlockId, i: usize, tag: Tag, image: &[u8]) {
+    fn offer(&self, block: BlockId, i: usize, tag: Tag, image: &[u8], patience: &mut usize) {
         let id = block.page(i);
-        if let Some(flash) = self.flash.as_ref().filter(|_| !self.pool.has(id)) {
-            self.wait_for_fills(&**flash);
+        let Some(flash) = self.flash.as_ref().filter(|flash| !flash.seems_to_have(id)) else { return };
+        self.wait_for_fills(&**flash, patience);
+        if !self.pool.has(id) {
             flash.evicted(id, tag, image, Leaving::used(ACCESSES_MAX));
         }
     }
 
-    /// A block offers many pages at once, more than may wait to be written.
-    fn wait_for_fills(&self, flash: &dyn FlashCache) {
+    /// A block offers many pages at once, more than may wait to be written. Flash that is slow, or that others keep busy, holds a block up no longer
+    /// than for so many batches, and if it writes nothing, for one rest.
+    fn wait_for_fills(&self, flash: &dyn FlashCache, batches: &mut usize) {
         let Some(written) = flash.written() else { return };
-        for _ in 0..FILLS_PATIENCE {
+        while *batches > 0 {
             let ticket = written.ticket();
-            if !flash.is_behind() || self.sched.wait(written, ticket, Some(FILLS_REST)) == Woken::TimedOut {
+            if !flash.is_behind() {
                 return;
             }
+            *batches = match self.sched.wait(written, ticket, Some(FILLS_REST)) {
+                Woken::Notified => *batches - 1,
+                Woken::TimedOut => 0,
+            };
         }
     }
 
