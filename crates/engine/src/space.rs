@@ -29,6 +29,7 @@ pub mod check;
 mod free;
 pub mod limbo;
 pub mod run;
+pub mod still;
 
 use crate::btree::edit;
 use crate::btree::error::{Result, TreeError};
@@ -38,6 +39,7 @@ use limbo::Limbo;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use still::{Inside, Still};
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::below::ReadError;
 use terrace_tier::mtr::{Mtr, PageNo};
@@ -105,13 +107,14 @@ pub fn create_in(mtr: &mut Mtr<'_>, space: SpaceId, content: Content) -> PageNo 
 }
 
 /// The next allocations were prepared, and the header is in memory.
-pub struct Ready {
+pub struct Ready<'s> {
     header: Pin,
+    _inside: Inside<'s>,
     /// They are to lie together, with what was allocated so before and will be after.
     together: bool,
 }
 
-impl Ready {
+impl Ready<'_> {
     /// Latches the header; after all tree pages of the mini-transaction.
     pub fn latch_header(&self, mtr: &mut Mtr<'_>) -> PageNo {
         mtr.write_pinned(&self.header)
@@ -152,6 +155,8 @@ pub struct Space {
     places: Mutex<Places, { Mutexes::SpacePages as u8 }>,
     /// Page numbers that are taken for trees under construction, for the checker.
     pub(crate) building: Mutex<Vec<Range<u32>>, { Mutexes::SpacePages as u8 }>,
+    /// Closed by who walks what the pages make up.
+    still: Still,
     noted: Noted,
 }
 
@@ -180,6 +185,7 @@ impl Space {
             limbo: Limbo::default(),
             places: Mutex::new(Places::of(page)),
             building: Mutex::default(),
+            still: Still::default(),
             noted: Noted {
                 pages: AtomicU32::new(page.u32(at::NEXT)),
                 free: AtomicU32::new(page.u32(at::FREE_COUNT)),
@@ -217,6 +223,15 @@ impl Space {
     #[inline]
     pub fn visit(&self) -> Visit<'_> {
         self.pages.visits().begin()
+    }
+
+    pub fn still(&self) -> &Still {
+        &self.still
+    }
+
+    /// For who changes what the space's pages make up; [`Ready`] and [`Homes`] have it. Waits while somebody walks it; no latch is held.
+    pub fn enter(&self) -> Result<Inside<'_>> {
+        self.still.enter(&*self.pages.world().sched)
     }
 
     /// The header, in memory for as long as it is held; it is latched after all tree pages. May do I/O and wait; no latch is held.

@@ -259,14 +259,16 @@ impl Table {
         Ok(self.tree(0)?.recount()?)
     }
 
-    /// Walks the index's tree and returns how many live entries it has, or what is wrong with it.
+    /// Walks the index's tree, which others may change meanwhile, and returns how many live entries it has, or what is wrong with it.
     pub fn check(&self, index: usize) -> Result<u64> {
-        let mut live = 0;
-        let mut unreadable = 0;
-        let report = self.tree(index)?.check(&mut |_, value| match crate::row::Head::decode(value) {
-            Some((head, _)) => live += u64::from(!head.deleted()),
-            None => unreadable += 1,
-        })?;
+        let count =
+            |(live, unreadable): &mut (u64, u64), _: &[u8], value: &[u8]| match crate::row::Head::decode(
+                value,
+            ) {
+                Some((head, _)) => *live += u64::from(!head.deleted()),
+                None => *unreadable += 1,
+            };
+        let ((live, unreadable), report) = self.tree(index)?.check_beside(count)?;
         if let Some(fault) = report.faults.first() {
             let more = if report.fault_count > 1 {
                 format!(" (and {} more)", report.fault_count - 1)

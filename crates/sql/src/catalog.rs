@@ -505,11 +505,7 @@ unsafe fn bound<'a>(key: TerraceBytes, kind: fn(&'a [u8]) -> Bound<&'a [u8]>) ->
     kind(unsafe { key.get() })
 }
 
-/// How often a walk that found a fault is repeated: a structure change of somebody else (purge) half done looks like
-/// one, a real fault stays.
-const CHECK_ATTEMPTS: usize = 8;
-
-/// Walks one index of the table from end to end and checks its structure. `TERRACE_CORRUPT` says what is wrong;
+/// Walks one index of the table, which others may change meanwhile, from end to end and checks its structure. `TERRACE_CORRUPT` says what is wrong;
 /// `*entries` is the number of entries that count.
 ///
 /// # Safety
@@ -523,15 +519,9 @@ pub unsafe extern "C" fn terrace_table_check(
     guard(|| {
         // SAFETY: the caller's promise.
         let table = unsafe { &(*table).table };
-        let mut count: Result<u64> = table.check(index as usize).map_err(Fault::from);
-        for _ in 1..CHECK_ATTEMPTS {
-            if !matches!(&count, Err(fault) if fault.code == Code::Corrupt) {
-                break;
-            }
-            count = table.check(index as usize).map_err(Fault::from);
-        }
+        let count = table.check(index as usize).map_err(Fault::from)?;
         // SAFETY: the caller's promise.
-        unsafe { *entries = count? };
+        unsafe { *entries = count };
         Ok(Code::Ok)
     })
 }

@@ -352,6 +352,7 @@ impl<T: Deref<Target = Tree>> Whole<T> {
         let tree = &self.tree;
         let image = self.top.image(self.level as u8, 0..self.top.ends.len(), None, None);
         let (root_pin, header_pin) = (tree.root()?, tree.space.header()?);
+        let _inside = tree.space.enter()?;
         let mut mtr = tree.pages.begin(NODE_LOG + log, 0, self.urgency).map_err(TreeError::from)?;
         let root = mtr.write_pinned(&root_pin);
         if !is_empty(mtr.page(root)) || !may(&mtr)? {

@@ -17,6 +17,11 @@ use std::ops::Range;
 use terrace_tier::below::ReadError;
 use terrace_tier::page::{PageKind, PageRef, SpaceId};
 
+/// Walks that hinder nobody, of a tree that others change.
+const OPEN_WALKS: usize = 2;
+/// Walks at the most. The third sees what is there, but in the simulation, where background work is done within it.
+const WALKS: usize = 10;
+
 #[derive(Debug, Default, Clone)]
 pub struct Report {
     pub levels: u8,
@@ -101,6 +106,28 @@ impl Tree {
         report.fault_count += report.leaked.count;
         report.faults.append(&mut report.leaked.first);
         Ok(report)
+    }
+
+    /// The same while others change the tree: what `visit` has made of the entries, and faults that are none of a change half seen. If the
+    /// structure doesn't stop changing, it is kept still for a walk: splits and merges wait, changes within leaves don't. Of entries that
+    /// come and go meanwhile some are shown.
+    pub fn check_beside<T: Default>(
+        &self,
+        mut visit: impl FnMut(&mut T, &[u8], &[u8]),
+    ) -> Result<(T, Report)> {
+        let still = self.space.still();
+        for walk in 1.. {
+            let _closed = match walk > OPEN_WALKS {
+                true => Some(still.close(&*self.pages.world().sched)?),
+                false => None,
+            };
+            let (before, mut made) = (still.stamp(), T::default());
+            let report = self.check(&mut |key, value| visit(&mut made, key, value))?;
+            if report.fault_count == 0 || still.was_still(before) || walk == WALKS {
+                return Ok((made, report));
+            }
+        }
+        unreachable!("the last walk returns")
     }
 }
 

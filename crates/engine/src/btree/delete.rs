@@ -244,7 +244,7 @@ impl Tree {
         mtr: &mut Mtr<'_>,
         root_no: terrace_tier::mtr::PageNo,
         child_no: terrace_tier::mtr::PageNo,
-        homes: &Homes,
+        homes: &Homes<'_>,
     ) -> Result<bool> {
         let child_id = mtr.id(child_no);
         let (root, child) = (Node::new(mtr.page(root_no)), Node::new(mtr.page(child_no)));

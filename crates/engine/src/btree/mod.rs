@@ -184,9 +184,9 @@ impl Tree {
     }
 
     /// Carries out work that follows a change which is done: whether it succeeds is not the caller's
-    /// concern, and it is tried again when somebody next comes by.
+    /// concern, and it is tried again when somebody next comes by. Nobody waits for who walks the tree with it.
     fn follow_up(&self, work: impl FnOnce() -> Result<()>) {
-        if work().is_err() {
+        if self.space.still().is_closed() || work().is_err() {
             self.counters.put_off.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -210,6 +210,8 @@ impl Tree {
         }
         let right = self.split_off(&mut mtr, no, &cut, &ready)?;
         mtr.commit();
+        // Posting may have to make room, too.
+        drop(ready);
         self.pages.world().sched.point("split: not posted");
         self.post(right, level, &cut.separator, urgency)
     }
@@ -232,7 +234,7 @@ impl Tree {
     }
 
     /// Step 1. Returns the right page.
-    fn split_off(&self, mtr: &mut Mtr<'_>, no: PageNo, cut: &Cut, ready: &Ready) -> Result<u32> {
+    fn split_off(&self, mtr: &mut Mtr<'_>, no: PageNo, cut: &Cut, ready: &Ready<'_>) -> Result<u32> {
         let header = ready.latch_header(mtr);
         let node = Node::new(mtr.page(no));
         let level = node.level();
@@ -251,7 +253,7 @@ impl Tree {
     }
 
     /// The root's entries go to two new pages; the root becomes their parent.
-    fn split_root(&self, mtr: &mut Mtr<'_>, root: PageNo, cut: &Cut, ready: &Ready) -> Result<()> {
+    fn split_root(&self, mtr: &mut Mtr<'_>, root: PageNo, cut: &Cut, ready: &Ready<'_>) -> Result<()> {
         let header = ready.latch_header(mtr);
         let node = Node::new(mtr.page(root));
         let (level, count) = (node.level(), node.count());

@@ -11,6 +11,7 @@
 //! Latches: the header, then homes in the order of their numbers, then the page that is taken, which may have been a tree's: whoever
 //! still comes to it finds it free and waits for nothing while holding it.
 
+use super::still::Inside;
 use super::{HEADER_PAGE, ROOT_PAGE, Ready, Space, SpaceCounts, at, bits};
 use crate::btree::error::{Result, TreeError};
 use smallvec::SmallVec;
@@ -68,12 +69,13 @@ impl Places {
 }
 
 /// The header and the homes of pages that will be freed, in memory.
-pub struct Homes {
+pub struct Homes<'s> {
     header: Pin,
+    _inside: Inside<'s>,
     homes: SmallVec<[Pin; 2]>,
 }
 
-impl Homes {
+impl Homes<'_> {
     /// Latches the header; after all tree pages of the mini-transaction.
     pub fn latch_header(&self, mtr: &mut Mtr<'_>) -> PageNo {
         mtr.write_pinned(&self.header)
@@ -140,7 +142,7 @@ impl Space {
     }
 
     /// Prepares freeing these pages in one mini-transaction. May do I/O and wait; no latch is held.
-    pub fn ready_to_free(&self, pages: impl IntoIterator<Item = u32>) -> Result<Homes> {
+    pub fn ready_to_free(&self, pages: impl IntoIterator<Item = u32>) -> Result<Homes<'_>> {
         let mut homes: SmallVec<[Pin; 2]> = SmallVec::new();
         for page in pages {
             let home = self.page_id(bits::home_of(page));
@@ -149,33 +151,33 @@ impl Space {
             }
         }
         homes.sort_unstable_by_key(|pin| pin.id());
-        Ok(Homes { header: self.header()?, homes })
+        Ok(Homes { header: self.header()?, _inside: self.enter()?, homes })
     }
 
     /// Prepares `count` allocations in one mini-transaction, and asks for room for those that free pages
     /// don't serve. May do I/O and wait; no latch is held.
-    pub fn ready(&self, count: usize, urgency: Urgency) -> Result<Ready> {
+    pub fn ready(&self, count: usize, urgency: Urgency) -> Result<Ready<'_>> {
         self.ready_as(self.id, count, urgency)
     }
 
     /// The same, with no more left to others than pages of the space `like` leave.
-    pub fn ready_as(&self, like: SpaceId, count: usize, urgency: Urgency) -> Result<Ready> {
+    pub fn ready_as(&self, like: SpaceId, count: usize, urgency: Urgency) -> Result<Ready<'_>> {
         self.load_next_home(count, false)?;
         let header = self.header()?;
         let usable = if urgency == Urgency::Normal { self.usable(&header, count) } else { count };
         self.pages.ask_room(count.saturating_sub(usable), like, urgency)?;
-        Ok(Ready { header, together: false })
+        Ok(Ready { header, _inside: self.enter()?, together: false })
     }
 
     /// The same for pages of large values, which are to lie together if the space's blocks sink.
-    pub fn ready_together(&self, count: usize, urgency: Urgency) -> Result<Ready> {
+    pub fn ready_together(&self, count: usize, urgency: Urgency) -> Result<Ready<'_>> {
         if !self.id.sinks() || !self.pages.blocks_sink() {
             return self.ready(count, urgency);
         }
         self.load_next_home(count, true)?;
         // An empty block's pages have no slots.
         self.pages.ask_room(count, self.id, urgency)?;
-        Ok(Ready { header: self.header()?, together: true })
+        Ok(Ready { header: self.header()?, _inside: self.enter()?, together: true })
     }
 
     /// How many of the next allocations take pages that need no room below, as things are: at most `count`.
@@ -242,7 +244,7 @@ impl Space {
         mtr: &mut Mtr<'_>,
         header: PageNo,
         count: u32,
-        homes: &Homes,
+        homes: &Homes<'_>,
     ) -> Option<u32> {
         assert!(count < bits::GROUP);
         let mut first = mtr.page(header).u32(at::NEXT);
@@ -267,7 +269,7 @@ impl Space {
         &self,
         mtr: &mut Mtr<'_>,
         header: PageNo,
-        ready: &Ready,
+        ready: &Ready<'_>,
         kind: PageKind,
         level: u8,
     ) -> Result<PageNo> {
@@ -288,7 +290,7 @@ impl Space {
         &self,
         mtr: &mut Mtr<'_>,
         header: PageNo,
-        ready: &Ready,
+        ready: &Ready<'_>,
         kind: PageKind,
         level: u8,
     ) -> Option<PageNo> {
@@ -356,7 +358,7 @@ impl Space {
         &self,
         mtr: &mut Mtr<'_>,
         header: PageNo,
-        ready: &Ready,
+        ready: &Ready<'_>,
         kind: PageKind,
         level: u8,
     ) -> Option<PageNo> {
@@ -425,7 +427,7 @@ impl Space {
 
     /// Gives a page back that nothing leads to any more, but that a traversal may be on its way to. It is marked, and not used before all
     /// traversals that are under way have ended. Both are latched by the mini-transaction.
-    pub fn free(&self, mtr: &mut Mtr<'_>, header: PageNo, page: PageNo, homes: &Homes) {
+    pub fn free(&self, mtr: &mut Mtr<'_>, header: PageNo, page: PageNo, homes: &Homes<'_>) {
         let id = mtr.id(page);
         assert!(id.space == self.id && id.page > ROOT_PAGE, "page {id} is not one to free");
         mtr.page_mut(page).init(id, PageKind::Free, 0);
@@ -434,7 +436,7 @@ impl Space {
     }
 
     /// Gives pages back that nothing leads to any more, and no traversal of a tree. They have one home, and stay as they are.
-    pub fn free_numbers(&self, mtr: &mut Mtr<'_>, header: PageNo, pages: Range<u32>, homes: &Homes) {
+    pub fn free_numbers(&self, mtr: &mut Mtr<'_>, header: PageNo, pages: Range<u32>, homes: &Homes<'_>) {
         let home = self.home(mtr, header, pages.start, homes);
         let Some(home) = home else {
             panic!("page {} of space {} was not ready to be freed", pages.start, self.id)
@@ -442,7 +444,7 @@ impl Space {
         self.set_free(mtr, header, home, pages);
     }
 
-    fn home(&self, mtr: &mut Mtr<'_>, header: PageNo, page: u32, homes: &Homes) -> Option<PageNo> {
+    fn home(&self, mtr: &mut Mtr<'_>, header: PageNo, page: u32, homes: &Homes<'_>) -> Option<PageNo> {
         match self.page_id(bits::home_of(page)) {
             id if id.page == HEADER_PAGE => Some(header),
             id => homes.homes.iter().find(|pin| pin.id() == id).map(|pin| mtr.write_pinned(pin)),

@@ -42,6 +42,7 @@ pub fn give_back(
 ) -> Result<()> {
     {
         let pin = space.header()?;
+        let _inside = space.enter()?;
         let mut mtr =
             space.pages().begin(ALLOCATION_LOG + log, 0, Urgency::Reserve).map_err(TreeError::from)?;
         let header = mtr.write_pinned(&pin);

@@ -326,7 +326,7 @@ fn counters_are_never_handed_out_twice() {
 fn a_space_whose_numbers_are_used_up_says_so_and_changes_nothing() {
     let (_, space) = space(Content::Nothing);
     next_is(&space, u32::MAX);
-    let ready = Ready { header: space.header().unwrap(), together: false };
+    let ready = Ready { header: space.header().unwrap(), _inside: space.enter().unwrap(), together: false };
     let mut mtr = space.pages().begin(2000, 1, Urgency::Normal).unwrap();
     let header = ready.latch_header(&mut mtr);
     let full = space.allocate(&mut mtr, header, &ready, PageKind::Leaf, 0);

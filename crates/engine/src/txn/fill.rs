@@ -205,11 +205,11 @@ impl Numbers for Filling {
             let bytes = record::encode(&Record { txn, before, body });
             stream.append(mtr, &bytes);
             len = bytes.len();
+            space.building.lock().push(first..first + count);
         })?;
         if len > 0 {
             state.appended(len);
             self.extents.lock().push((state.last, first..first + count));
-            space.building.lock().push(first..first + count);
         }
         Ok(first)
     }

@@ -113,3 +113,65 @@ fn threads_find_what_they_put_while_others_split_and_merge() {
 fn threads_find_what_they_put_when_hardly_anything_fits_memory() {
     stress(120, 4, 6_000, 77, true);
 }
+
+#[test]
+fn a_tree_that_others_split_and_merge_is_whole_whenever_it_is_checked() {
+    let w = world(4000);
+    let stop = AtomicBool::new(false);
+    let change = |me: u64| {
+        while !stop.load(Ordering::Relaxed) {
+            (0..3_000).for_each(|n| assert!(w.tree.put(&key(2 * n + me), &[1; 200]).unwrap()));
+            (0..3_000).for_each(|n| assert!(w.tree.remove(&key(2 * n + me)).unwrap()));
+        }
+    };
+    let found = std::thread::scope(|scope| {
+        for me in [0, 1] {
+            let change = &change;
+            scope.spawn(move || change(me));
+        }
+        // Slow, so that something changes during each walk that is not alone.
+        let count = |rows: &mut u64, _: &[u8], _: &[u8]| {
+            *rows += 1;
+            if *rows % 100 == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        };
+        let found: Vec<_> = (0..20).map(|_| w.tree.check_beside(count)).collect();
+        stop.store(true, Ordering::Relaxed);
+        found
+    });
+    for (rows, report) in found.into_iter().map(|found| found.unwrap()) {
+        assert_eq!((report.faults, rows), (Vec::new(), report.rows));
+    }
+    assert_eq!(checked(&w.tree).rows, 0);
+}
+
+#[test]
+fn a_split_waits_for_a_walk_that_keeps_the_structure_still_and_hears_that_it_is_cancelled() {
+    let w = world(400);
+    let sched = w.pages.world().sched.clone();
+    let fill = |from: u64| (from..from + 1000).try_for_each(|n| w.tree.put(&key(n), &[1; 100]).map(drop));
+    fill(0).unwrap();
+    let before = w.tree.space().counts().pages;
+    let closed = w.tree.space().still().close(&*sched).unwrap();
+    let cancel = Arc::new(terrace_io::cancel::Cancel::default());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let _scope = cancel.scope();
+            fill(1000)
+        });
+        while w.tree.rows() == 1000 {
+            std::thread::yield_now();
+        }
+        cancel.cancel();
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, TreeError::Read(terrace_tier::below::ReadError::Cancelled)), "{error}");
+        assert_eq!(w.tree.space().counts().pages, before);
+        let waiting = scope.spawn(|| fill(1000));
+        assert!(checked(&w.tree).faults.is_empty());
+        drop(closed);
+        waiting.join().unwrap().unwrap();
+    });
+    assert!(w.tree.space().counts().pages > before);
+    checked(&w.tree);
+}
