@@ -199,6 +199,7 @@ fn what_nothing_names_is_leaked_and_no_fault() {
     let header = ready.latch_header(&mut mtr);
     tree.space().allocate(&mut mtr, header, &ready, PageKind::Leaf, 0).unwrap();
     mtr.commit();
+    drop(ready);
     // A tree that no table has, as a crash amid CREATE leaves it.
     drop(Tree::create(&storage.pages, SpaceId(60), Urgency::Normal).unwrap());
     crash(&engine);
