@@ -841,7 +841,7 @@ int32_t terrace_table_sample(const terrace_table *table,
                              terrace_key_fn each,
                              void *context);
 
-// Walks one index of the table from end to end and checks its structure. `TERRACE_CORRUPT` says what is wrong;
+// Walks one index of the table, which others may change meanwhile, from end to end and checks its structure. `TERRACE_CORRUPT` says what is wrong;
 // `*entries` is the number of entries that count.
 int32_t terrace_table_check(const terrace_table *table,
                             uint32_t index,
