@@ -37,7 +37,11 @@ public:
 
   /** When a transaction that has changed rows was last committed; 0: not since the server's start. */
   time_t updated() const { return update_time.load(); }
-  void updated(time_t now) { update_time.store(now); }
+  void updated(time_t now)
+  {
+    if (updated() != now) // within a second nobody else's processor has to fetch it again
+      update_time.store(now);
+  }
   /** What `updated` says of a table outlives the handlers, but not the table. */
   static void renamed(const std::string &from, const std::string &to);
   static void dropped(const std::string &table);

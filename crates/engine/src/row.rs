@@ -129,8 +129,10 @@ pub fn value(head: Head, rest: &[u8]) -> Vec<u8> {
 
 /// As [`value`], in place of what is in `out`.
 pub fn value_into(head: Head, rest: &[u8], out: &mut Vec<u8>) {
+    let head = head.encode();
     out.clear();
-    out.extend_from_slice(&head.encode());
+    out.reserve(head.len() + rest.len());
+    out.extend_from_slice(&head);
     out.extend_from_slice(rest);
 }
 

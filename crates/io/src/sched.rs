@@ -8,23 +8,25 @@
 //! other workers' steps, chosen by the seed, until the event is notified. Hence the rule: nobody
 //! waits while holding a latch or a mutex that a worker's step may need.
 
+mod futex;
+
 use crate::clock::Nanos;
-use parking_lot_core::{DEFAULT_UNPARK_TOKEN, FilterOp, ParkResult, ParkToken};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Something that waiters can wait for. Cheap to notify when nobody waits.
 ///
-/// Those who are woken run at once, side by side: no lock is handed from one to the next.
+/// Those who are woken run at once, side by side: no lock is handed from one to the next, and however many they are, one
+/// system call wakes them.
 #[derive(Default)]
 pub struct Event {
-    tickets: AtomicU64,
+    tickets: AtomicU32,
     sleepers: AtomicU32,
 }
 
 /// The state of an event when the waiter last looked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ticket(u64);
+pub struct Ticket(u32);
 
 /// Why a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,27 +52,17 @@ impl Event {
     /// Wakes all who wait with an older ticket.
     pub fn notify(&self) {
         if self.move_on() {
-            // SAFETY: the key is this event's own memory, and no callback is given.
-            unsafe { parking_lot_core::unpark_all(self.key(), DEFAULT_UNPARK_TOKEN) };
+            futex::wake(&self.tickets, u32::MAX, u32::MAX);
         }
     }
 
-    /// What waiters wait for has come to `reached`: wakes those who wait for no more than that
-    /// ([`Sched::wait_for`]), and one of the others, who may have to go on with the work.
-    pub fn notify_until(&self, reached: u64) {
-        if !self.move_on() {
-            return;
+    /// Wakes all who wait with an older ticket, but of those in group `later` ([`Sched::wait_for`]) only one, who may have
+    /// to go on with the work. Groups that are a multiple of 32 apart are one.
+    pub fn notify_all_but(&self, later: u64) {
+        if self.move_on() {
+            futex::wake(&self.tickets, !bit(later), u32::MAX);
+            futex::wake(&self.tickets, bit(later), 1);
         }
-        let mut one = false;
-        let wake = |ParkToken(wanted): ParkToken| {
-            if wanted as u64 <= reached || !std::mem::replace(&mut one, true) {
-                FilterOp::Unpark
-            } else {
-                FilterOp::Skip
-            }
-        };
-        // SAFETY: the key is this event's own memory; the callbacks neither panic nor park.
-        unsafe { parking_lot_core::unpark_filter(self.key(), wake, |_| DEFAULT_UNPARK_TOKEN) };
     }
 
     /// True if somebody may have to be woken. A sleeper counts itself and then looks at the ticket again, so either
@@ -80,32 +72,18 @@ impl Event {
         self.sleepers.load(Ordering::SeqCst) > 0
     }
 
-    fn key(&self) -> usize {
-        std::ptr::from_ref(&self.tickets) as usize
-    }
-
-    /// Parks the thread until the event moves on from `seen` and wakes it, for something that has come to `wanted`. For
+    /// Parks the thread until the event moves on from `seen` and wakes it, in a group of waiters. It may end sooner. For
     /// `Sched` implementations.
-    pub fn park(&self, seen: Ticket, timeout: Option<std::time::Duration>, wanted: u64) -> Woken {
-        let deadline = timeout.map(|timeout| std::time::Instant::now() + timeout);
+    pub fn park(&self, seen: Ticket, timeout: Option<std::time::Duration>, group: u64) -> Woken {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the key is this event's own memory; the callbacks neither panic nor park.
-        let result = unsafe {
-            parking_lot_core::park(
-                self.key(),
-                || !self.moved_on(seen),
-                || {},
-                |_, _| {},
-                ParkToken(wanted as usize),
-                deadline,
-            )
-        };
+        let timed_out = futex::wait(&self.tickets, seen.0, timeout, bit(group));
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        match result {
-            ParkResult::TimedOut if !self.moved_on(seen) => Woken::TimedOut,
-            _ => Woken::Notified,
-        }
+        if timed_out && !self.moved_on(seen) { Woken::TimedOut } else { Woken::Notified }
     }
+}
+
+fn bit(group: u64) -> u32 {
+    1 << (group % 32)
 }
 
 /// What a worker's step did.
@@ -133,9 +111,9 @@ pub trait WorkerHandle: Send + Sync {}
 pub trait Sched: Send + Sync {
     /// Waits until `event` has moved on from `seen`, at most `timeout` nanoseconds.
     fn wait(&self, event: &Event, seen: Ticket, timeout: Option<Nanos>) -> Woken;
-    /// As [`Sched::wait`], for something that has come to `wanted`: [`Event::notify_until`] with less need not end the wait.
-    fn wait_for(&self, event: &Event, seen: Ticket, timeout: Option<Nanos>, wanted: u64) -> Woken {
-        let _ = wanted;
+    /// As [`Sched::wait`], in a group of waiters: [`Event::notify_all_but`] that group need not end the wait.
+    fn wait_for(&self, event: &Event, seen: Ticket, timeout: Option<Nanos>, group: u64) -> Woken {
+        let _ = group;
         self.wait(event, seen, timeout)
     }
     fn spawn(&self, worker: Box<dyn Worker>) -> Box<dyn WorkerHandle>;
@@ -148,6 +126,7 @@ pub trait Sched: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicU64;
     use std::time::Duration;
 
     /// Waiters without end: a lost wake-up would hang, so the test has a time limit.
@@ -161,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_no_more_than_what_is_reached_is_woken() {
+    fn whoever_is_not_in_the_later_group_is_woken() {
         within_minutes(|| {
             let (event, reached) = (Event::new(), AtomicU64::new(0));
             std::thread::scope(|scope| {
@@ -179,8 +158,45 @@ mod tests {
                 }
                 for _ in 0..64 {
                     let now = reached.fetch_add(1, Ordering::SeqCst) + 1;
-                    event.notify_until(now);
+                    event.notify_all_but(now + 1);
                 }
+            });
+        });
+    }
+
+    #[test]
+    fn of_the_later_group_one_is_woken() {
+        within_minutes(|| {
+            let (event, threads) = (Event::new(), std::sync::Mutex::new(Vec::new()));
+            std::thread::scope(|scope| {
+                for group in [7, 7, 7, 7, 8, 8, 8, 40] {
+                    let (event, threads) = (&event, &threads);
+                    let seen = event.ticket();
+                    scope.spawn(move || {
+                        // SAFETY: it has no conditions.
+                        threads.lock().unwrap().push(unsafe { libc::gettid() });
+                        event.park(seen, None, group);
+                    });
+                }
+                let sleeps = |thread: &i32| {
+                    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+                    stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")))
+                };
+                let wait_for_sleepers = |count: u32| {
+                    while event.sleepers.load(Ordering::SeqCst) != count
+                        || threads.lock().unwrap().iter().filter(|thread| sleeps(thread)).count()
+                            != count as usize
+                    {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                };
+                wait_for_sleepers(8);
+                // Those of group 7, and one of group 8, which 40 is too.
+                event.notify_all_but(8);
+                wait_for_sleepers(3);
+                std::thread::sleep(Duration::from_millis(20));
+                wait_for_sleepers(3);
+                event.notify();
             });
         });
     }
@@ -189,10 +205,12 @@ mod tests {
     #[test]
     fn of_those_who_need_more_one_goes_on() {
         within_minutes(|| {
-            let (event, reached, busy) = (Event::new(), AtomicU64::new(0), AtomicU32::new(0));
+            // Steps that were begun, and whether one is under way.
+            let (event, reached, state) =
+                (Event::new(), AtomicU64::new(0), std::sync::Mutex::new((0, false)));
             std::thread::scope(|scope| {
                 for thread in 0..32u64 {
-                    let (event, reached, busy) = (&event, &reached, &busy);
+                    let (event, reached, state) = (&event, &reached, &state);
                     scope.spawn(move || {
                         for round in 0..200 {
                             let wanted = reached.load(Ordering::SeqCst) + 1 + (thread + round) % 5;
@@ -201,12 +219,26 @@ mod tests {
                                 if reached.load(Ordering::SeqCst) >= wanted {
                                     break;
                                 }
-                                if busy.swap(1, Ordering::SeqCst) == 0 {
-                                    let now = reached.fetch_add(1, Ordering::SeqCst) + 1;
-                                    busy.store(0, Ordering::SeqCst);
-                                    event.notify_until(now);
+                                let group = {
+                                    let mut state = state.lock().unwrap();
+                                    let group = if wanted <= state.0 { state.0 } else { state.0 + 1 };
+                                    if !state.1 {
+                                        *state = (state.0 + 1, true);
+                                        None
+                                    } else {
+                                        Some(group)
+                                    }
+                                };
+                                if let Some(group) = group {
+                                    event.park(seen, None, group);
                                 } else {
-                                    event.park(seen, None, wanted);
+                                    let later = {
+                                        let mut state = state.lock().unwrap();
+                                        state.1 = false;
+                                        reached.store(state.0, Ordering::SeqCst);
+                                        state.0 + 1
+                                    };
+                                    event.notify_all_but(later);
                                 }
                             }
                         }

@@ -7,7 +7,7 @@
 //! between two ranges, as a checkpoint must. A partition with nothing to write
 //! holds nothing back; a hole in one holds everything behind it.
 
-use super::partition::{PartitionStart, Ring};
+use super::partition::{PartitionStart, Ring, Taken};
 use super::record::{self, RecordHeader};
 use super::space::Room;
 use terrace_tier::page::{Glsn, PageId};
@@ -19,6 +19,9 @@ pub(super) struct Order {
     pub room: Room,
     /// Bytes of records that nobody has taken to be written.
     pub waiting: usize,
+    /// Writes that were begun, and where the log ended at the last beginning.
+    begun: u64,
+    begun_at: Glsn,
 }
 
 /// The partition of a page.
@@ -38,7 +41,34 @@ impl Order {
             rings: starts.iter().map(|start| Ring::new(blocks, start, next)).collect(),
             room: Room::new(blocks),
             waiting: 0,
+            begun: 0,
+            begun_at: 0,
         }
+    }
+
+    /// Takes what waits in the partitions chosen, for one write.
+    pub fn take(&mut self, choose: impl Fn(usize, &Ring) -> bool) -> Vec<(usize, Taken)> {
+        let mut taken = Vec::new();
+        for (partition, ring) in self.rings.iter_mut().enumerate() {
+            if choose(partition, ring) {
+                self.waiting -= ring.waiting_bytes();
+                taken.push((partition, ring.take()));
+            }
+        }
+        if !taken.is_empty() {
+            (self.begun, self.begun_at) = (self.begun + 1, self.next);
+        }
+        taken
+    }
+
+    /// Whose turn somebody waits for who needs all below `upto`: that of the writes begun, or of the next.
+    pub fn turn(&self, upto: Glsn) -> u64 {
+        if upto <= self.begun_at { self.begun } else { self.next_turn() }
+    }
+
+    /// Those who wait for this turn need a write that has not begun.
+    pub fn next_turn(&self) -> u64 {
+        self.begun + 1
     }
 
     /// Everything below is on the device.

@@ -52,10 +52,13 @@ impl Log {
                 return Ok(());
             }
             self.healthy()?;
-            let shares = self.take(|_, ring| ring.can_write(upto));
+            let (shares, turn) = {
+                let mut order = self.order.lock();
+                (order.take(|_, ring| ring.can_write(upto)), order.turn(upto))
+            };
             if shares.is_empty() {
                 let _shown = observe::wait(observe::Wait::LogSync);
-                self.world.sched.wait_for(&self.written, written, Some(PATIENCE), upto);
+                self.world.sched.wait_for(&self.written, written, Some(PATIENCE), turn);
             } else {
                 self.write(shares)?;
             }
@@ -64,17 +67,7 @@ impl Log {
 
     /// Takes what waits in the partitions chosen.
     pub(super) fn take(&self, choose: impl Fn(usize, &Ring) -> bool) -> Vec<(usize, Taken)> {
-        let mut order = self.order.lock();
-        let mut shares = Vec::new();
-        let mut bytes = 0;
-        for (partition, ring) in order.rings.iter_mut().enumerate() {
-            if choose(partition, ring) {
-                bytes += ring.waiting_bytes();
-                shares.push((partition, ring.take()));
-            }
-        }
-        order.waiting -= bytes;
-        shares
+        self.order.lock().take(choose)
     }
 
     /// Writes and syncs the shares, and moves the horizon.
@@ -121,7 +114,7 @@ impl Log {
             return Err(LogError::Poisoned(cause));
         }
         let partitions: Vec<usize> = shares.iter().map(|s| s.partition).collect();
-        let horizon = {
+        let (horizon, later) = {
             let mut order = self.order.lock();
             for share in shares {
                 order.rings[share.partition].synced(share.taken.records, share.image);
@@ -129,11 +122,11 @@ impl Log {
             let horizon = order.horizon();
             // Under the lock: horizons must not overtake each other.
             self.horizon.store(horizon, Ordering::Release);
-            horizon
+            (horizon, order.next_turn())
         };
         debug_assert!(horizon >= attested);
-        // Who needs more than this waits for another write; one of them may have to make it.
-        self.written.notify_until(horizon);
+        // Who needs a write that has not begun sleeps on, but for one, who may have to make it.
+        self.written.notify_all_but(later);
         if planted::ACK_BEFORE_SYNC.on() {
             for partition in partitions {
                 if let Err(error) = self.files[partition].sync(Class::LogWrite) {

@@ -147,6 +147,9 @@ pub fn encode(record: &Record<'_>) -> Vec<u8> {
 /// As [`encode`], behind what is in `out`.
 pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
     let start = out.len();
+    if let Body::Change(c) = &record.body {
+        out.reserve(CHANGE_HEAD_MAX + c.key.len() + c.old.map_or(0, <[u8]>::len) + 16);
+    }
     out.extend_from_slice(&[0, 0]);
     let kind = match record.body {
         Body::Begin { .. } => BEGIN,

@@ -35,8 +35,8 @@ impl Sched for Threads {
         event.park(seen, timeout.map(Duration::from_nanos), 0)
     }
 
-    fn wait_for(&self, event: &Event, seen: Ticket, timeout: Option<Nanos>, wanted: u64) -> Woken {
-        event.park(seen, timeout.map(Duration::from_nanos), wanted)
+    fn wait_for(&self, event: &Event, seen: Ticket, timeout: Option<Nanos>, group: u64) -> Woken {
+        event.park(seen, timeout.map(Duration::from_nanos), group)
     }
 
     fn spawn(&self, mut worker: Box<dyn Worker>) -> Box<dyn WorkerHandle> {

@@ -72,7 +72,7 @@ impl Pool {
         frame.turn.fetch_add(1, Ordering::AcqRel);
         frame.set_state(State::Free);
         self.free.lock().put(no, self.reserve());
-        self.frames_freed.notify_until(RESERVED);
+        self.frames_freed.notify_all_but(OTHERS);
     }
 
     /// Evicts the clean page that the queues name next. False if there is none now.
