@@ -222,10 +222,15 @@ int ha_terrace::read_row_of_entry(uchar *buf, const Bytes *prefix)
   return unpack(buf, prefix);
 }
 
-/** The server takes an index-only read's virtual columns from the index; where the row was read, they are computed. */
+/**
+  The server takes an index-only read's virtual columns from the index; where the row was read, they are computed. So are those
+  by which a partitioned table merges its partitions: the server computes none outside of its own record.
+*/
 inline bool ha_terrace::unpack_row(uchar *buf)
 {
-  const bool computes= table->vfield && keyread_enabled() && buf == table->record[0];
+  const bool apart= buf != table->record[0];
+  const bool computes= table->vfield && (apart ? table->file != this && active_index != MAX_KEY && m_indexes[active_index].has_virtual()
+                                               : keyread_enabled());
   if (is_cut() && !m_batch_first)
   {
     const uint32 at= m_current.primary_at;
@@ -239,7 +244,11 @@ inline bool ha_terrace::unpack_row(uchar *buf)
   {
     const uint index= keyread;
     keyread= MAX_KEY;
+    if (apart)
+      table->move_fields(table->field, buf, table->record[0]);
     table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
+    if (apart)
+      table->move_fields(table->field, table->record[0], buf);
     keyread= index;
   }
   return true;

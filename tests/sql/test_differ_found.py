@@ -147,3 +147,18 @@ def test_a_duplicate_that_is_to_be_replaced_is_there_until_it_is(server, db, eng
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert not found
+
+
+def test_virtual_columns_of_an_index_are_there_where_partitions_are_merged(db, engine, run):
+    """A partition's rows are merged outside of the server's own record, where nobody had computed them: NULL, or the row's before."""
+    columns = "c1 VARBINARY(12), c2 INT UNSIGNED DEFAULT 1, c3 BIGINT, c4 BIGINT AS (c3 % 7) VIRTUAL"
+    run(db, f"CREATE TABLE t ({columns}, PRIMARY KEY (c1(2), c2), KEY k (c4 DESC)) ENGINE={engine} PARTITION BY HASH (c2) PARTITIONS 3")
+    run(db, "INSERT INTO t (c1, c2, c3) VALUES ('', 96, 18), ('abc', 97, 19), ('b', 98, NULL), ('c', 99, 20)")
+    assert run(db, "SELECT c4 FROM t FORCE INDEX (k) ORDER BY c4 DESC") == [(6,), (5,), (4,), (None,)]
+    columns = "c1 BIT(33) NOT NULL, c2 BIGINT, c5 VARCHAR(5) NOT NULL DEFAULT 'aB', c6 BIGINT AS (c2 % 7) VIRTUAL, c7 BIT(33)"
+    run(db, f"CREATE TABLE u ({columns}) ENGINE={engine} PARTITION BY HASH (c6) PARTITIONS 3")
+    run(db, "ALTER TABLE u ADD KEY k (c1, c6)")
+    run(db, "INSERT INTO u (c1, c2, c7) SELECT b'0', seq * 13 % 5, b'1' FROM seq_1_to_40 ORDER BY seq")
+    for order in ("", "ORDER BY c1 DESC, c6 DESC"):
+        groups = run(db, f"SELECT c6, COUNT(*), COUNT(c7) FROM u FORCE INDEX (k) GROUP BY c1, c6 {order}")
+        assert sorted(groups) == [(n, 8, 8) for n in range(5)]
