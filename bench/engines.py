@@ -17,7 +17,7 @@ def options(directory, memory, log, direct=False):
             f"--innodb-log-file-size={log}", f"--terrace-log={log}", "--innodb-flush-method=O_DIRECT"]
     if "ROCKSDB" not in ENGINES:
         if not MYROCKS:
-            print("MyRocks of the server's version is not in the package archive: left out", file=sys.stderr)
+            print("MyRocks: left out", file=sys.stderr)
         return base
     os.makedirs(os.path.join(directory, "plugins"), exist_ok=True)
     os.symlink(MYROCKS, os.path.join(directory, "plugins", "ha_rocksdb.so"))

@@ -4,8 +4,8 @@ Two ratios a row: throughput, and the CPU seconds that the server's process (use
 transaction, which says more where the machine is busy. The engines have the same memory, sync at each commit, and take turns in
 many short rounds: a row's ratio is the median of the rounds'. A turn begins when the server has gone quiet, and what it does in the
 background afterwards (purge, write-back) counts as the turn's CPU: it would be charged to the next engine's else.
-Environment: MEMORY (bytes, for each engine), RUNS (rounds), TIME (seconds of a sysbench run), ROWS (of each table), THREADS (as "1,4,16"), ROUND (rows whose names
-contain one of these texts, separated by commas; all if it is empty), MYROCKS (a path of ha_rocksdb.so; none if it is empty).
+Environment: MEMORY (bytes, for each engine), RUNS (rounds), TIME (seconds of a sysbench run), ROWS (of each table), THREADS (as
+"1,4,16"), ROUND (rows whose names contain one of these texts, separated by commas; all if it is empty), MYROCKS (a path of ha_rocksdb.so; none if it is empty).
 """
 
 import os

@@ -148,6 +148,7 @@ pub fn encode(record: &Record<'_>) -> Vec<u8> {
 pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     if let Body::Change(c) = &record.body {
+        // At once; what is neither head, key nor value takes less than 16 bytes.
         out.reserve(CHANGE_HEAD_MAX + c.key.len() + c.old.map_or(0, <[u8]>::len) + 16);
     }
     out.extend_from_slice(&[0, 0]);
