@@ -11,6 +11,7 @@
 
 pub mod cancel;
 mod change;
+mod end;
 pub(crate) mod fill;
 mod hints;
 pub mod history;
@@ -23,6 +24,7 @@ mod rollback;
 pub mod rows;
 mod state;
 mod strict;
+mod ticket;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -30,17 +32,18 @@ use crate::lock::{Phase, Request, Want};
 use crate::row::TxnId;
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Record};
-use crate::undo::stream::{Stream, append_log};
+use crate::undo::stream::append_log;
 use crate::version::Reader;
 use cancel::Cancel;
+pub(crate) use end::commit_state;
 use hashbrown::HashSet;
-use history::Past;
 pub(crate) use state::State;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_io::lock::{Mutex, Mutexes};
-use terrace_tier::page::{Glsn, SpaceId};
-use terrace_tier::redo::{LogError, Urgency};
+use terrace_tier::page::SpaceId;
+use terrace_tier::redo::Urgency;
+pub use ticket::Ticket;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Isolation {
@@ -80,42 +83,6 @@ pub struct Txn {
     state: Mutex<State, { Mutexes::Transaction as u8 }>,
     /// Its part in temporary tables, once it has one (`temporary`).
     side: OnceLock<Arc<Txn>>,
-}
-
-/// A commit's promise: [`Ticket::wait`] returns when it is durable, [`Ticket::then`] calls back.
-pub struct Ticket {
-    core: Arc<Core>,
-    end: Glsn,
-    /// What the transaction owes for slots, in nanoseconds.
-    owed: u64,
-}
-
-impl Ticket {
-    /// Whether there is nothing to wait for: the transaction changed nothing.
-    pub fn is_nothing(&self) -> bool {
-        self.end == 0
-    }
-
-    pub fn wait(&self) -> Result<()> {
-        if self.end > 0 && !crate::planted::TICKET_NOT_WAITED.on() {
-            self.core.streams.pages().redo().make_durable(self.end)?;
-        }
-        self.keep_pace();
-        Ok(())
-    }
-
-    /// Waits as one has to who changed rows while the object buffer was nearly full, and has not waited yet: less than 20 ms. `wait` does so, too.
-    pub fn keep_pace(&self) {
-        self.core.pay_late(self.owed);
-    }
-
-    /// Returns without waiting; `done` is called once when the commit is durable, or when that fails: at once, or by the
-    /// thread that writes the log, which waits for nothing else. So it must not wait. If the engine is dropped and was
-    /// not shut down it may never be called.
-    pub fn then(&self, done: impl FnOnce(Result<()>) + Send + 'static) {
-        let promise = move |durable: std::result::Result<(), LogError>| done(durable.map_err(Error::from));
-        self.core.storage.log.when_durable(self.end, Box::new(promise));
-    }
 }
 
 impl Txn {
@@ -367,86 +334,6 @@ impl Txn {
         Ok(())
     }
 
-    /// Makes the transaction survive a crash undecided, under this name. Durable when it returns.
-    pub fn prepare(&self, xid: &[u8]) -> Result<()> {
-        if xid.len() > XID_MAX {
-            return Err(Error::TooLarge { what: "an XID", len: xid.len(), max: XID_MAX });
-        }
-        let mut state = self.state.lock();
-        if state.id == 0 {
-            return Ok(());
-        }
-        self.core.write_through_until(&mut state.unwritten, Some(&self.cancel))?;
-        let bytes =
-            record::encode(&Record { txn: state.id, before: state.last, body: Body::Prepare { xid } });
-        let Some(stream) = &mut state.stream else {
-            return Err(Error::Invalid("the transaction has ended".into()));
-        };
-        self.core.streams.make_room(stream, bytes.len(), Urgency::Reserve)?;
-        let mut mtr = self.core.streams.pages().begin(2 * append_log(bytes.len()), 0, Urgency::Reserve)?;
-        stream.append(&mut mtr, &bytes);
-        if let Some(page) = &state.begin_page {
-            Stream::write_state(&mut mtr, page, state.begin, record::State::Prepared, 0);
-        }
-        let range = mtr.commit();
-        state.appended(bytes.len());
-        state.prepared = true;
-        state.show_phase(Phase::Prepared);
-        self.core.storage.pages.redo().make_durable(range.end)?;
-        Ok(())
-    }
-
-    /// Gives back what a prepared transaction, which reads no more, has locked to read again: gaps, and rows that it shares. Rows
-    /// that it has locked to change or has changed stay its own.
-    pub fn release_reads(&self) {
-        let mut state = self.state.lock();
-        if state.prepared {
-            let mut spaces = std::mem::take(&mut state.gaps);
-            spaces.extend_from_slice(&state.ranges);
-            self.core.locks.release_reads(self.session, &spaces);
-        }
-    }
-
-    /// Commits. Visible to others when it returns, durable when the ticket says so. Of a transaction with large values that is not
-    /// prepared it waits for the volume.
-    pub fn commit(&self) -> Result<Ticket> {
-        let mut state = self.state.lock();
-        if state.ended {
-            return Err(Error::Invalid("the transaction has ended".into()));
-        }
-        if !state.rolling_back {
-            let _shield = terrace_io::cancel::shield();
-            self.core.write_through_until(&mut state.unwritten, Some(&self.cancel))?;
-        }
-        let mut end = 0;
-        if let Some(side) = self.side.get().filter(|side| !side.has_ended()) {
-            side.commit()?;
-        }
-        if state.id != 0 {
-            end = commit_state(&self.core, &mut state)?;
-        }
-        self.finish(&mut state);
-        self.core.counters.committed.fetch_add(1, Ordering::Relaxed);
-        Ok(Ticket { core: self.core.clone(), end, owed: state.owed_for_slots })
-    }
-
-    pub fn rollback(&self) -> Result<()> {
-        let side = self.side.get().map_or(Ok(()), |side| side.rollback());
-        let mut state = self.state.lock();
-        if state.ended {
-            return side;
-        }
-        if state.id != 0 {
-            rollback::undecide(&self.core, &mut state)?;
-            let begin = state.begin;
-            self.rollback_state(&mut state, begin)?;
-            rollback::erase(&self.core, &mut state)?;
-        }
-        self.finish(&mut state);
-        self.core.counters.rolled_back.fetch_add(1, Ordering::Relaxed);
-        side
-    }
-
     /// The tables that the transaction has changed, by id, and the trees in which it holds locks. Reads its undo.
     pub fn touched(&self) -> Result<(HashSet<u32>, HashSet<SpaceId>)> {
         let state = self.state.lock();
@@ -465,29 +352,6 @@ impl Txn {
         Ok((tables, locked.collect()))
     }
 
-    /// Gives back what a transaction holds at its end.
-    fn finish(&self, state: &mut State) {
-        state.ended = true;
-        if let Some(face) = &state.face {
-            face.ends();
-        }
-        state.unwritten = Vec::new();
-        state.hints.clear();
-        state.begin_page = None;
-        self.close_view(state);
-        if let Some(stream) = state.stream.take() {
-            self.core.streams.give_back(stream);
-        }
-        let mut spaces = std::mem::take(&mut state.gaps);
-        spaces.append(&mut state.ranges);
-        if state.locked > 0 || !spaces.is_empty() {
-            self.core.locks.release_all(self.session, &spaces);
-        }
-        if state.id != 0 {
-            self.core.locks.unbind(state.id);
-        }
-    }
-
     fn rollback_state(&self, state: &mut State, to: RollPtr) -> Result<()> {
         state.show_phase(Phase::RollingBack);
         let done = rollback::back_to(&self.core, state, to);
@@ -495,58 +359,4 @@ impl Txn {
         state.hints.clear();
         done
     }
-}
-
-impl Drop for Txn {
-    fn drop(&mut self) {
-        let open = {
-            let state = self.state.lock();
-            !state.ended && (!state.prepared || state.rolling_back)
-        };
-        if open && self.rollback().is_err() {
-            // The volume or the log has failed: recovery rolls it back.
-            self.finish(&mut self.state.lock());
-        } else if !open {
-            let mut state = self.state.lock();
-            if !state.ended {
-                // Prepared and left alone: it stays as it is, for whoever decides it after a restart.
-                self.close_view(&mut state);
-            }
-        }
-        if let Some(face) = self.state.get_mut().face.take() {
-            self.core.locks.running.forget(&face);
-        }
-    }
-}
-
-/// The commit record of a transaction that changed something. Returns the end of its range.
-pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
-    if state.rolling_back {
-        return Err(Error::Invalid("the transaction is being rolled back".into()));
-    }
-    let (Some(stream), Some(page), Some(begin)) = (&mut state.stream, &state.begin_page, state.begin_mark)
-    else {
-        return Err(Error::Invalid("the transaction has ended".into()));
-    };
-    let mut mtr = core.streams.pages().begin(append_log(64), 0, Urgency::Reserve)?;
-    let forgettable = !state.has_past && stream.tail().id() == page.id();
-    let (range, csn) = {
-        let _order = core.ids.order.lock();
-        let csn = core.ids.number();
-        if forgettable {
-            stream.take_off(&mut mtr, state.begin);
-        } else {
-            Stream::write_state(&mut mtr, page, state.begin, record::State::Committed, csn);
-            let end = core.streams.mark(stream);
-            core.history.lock().push(Past { csn, stream: stream.number, begin, end }, state.changes);
-        }
-        let range = mtr.commit();
-        core.ids.committed(state.id, csn);
-        (range, csn)
-    };
-    if forgettable {
-        stream.taken_off(state.begin);
-    }
-    core.wake_purge(csn);
-    Ok(range.end)
 }

@@ -236,7 +236,8 @@ fn seen_before_it_leaves() {
                 if let Some(no) = mtr.write_seen(&seen) {
                     assert_eq!(mtr.page(no).id(), id(0));
                     mtr.page_mut(no).write_u64(AT, 1);
-                    return drop(mtr.commit());
+                    mtr.commit();
+                    return;
                 }
                 drop(mtr);
                 assert_eq!(rig.pages.load_seen(&seen, Access::Scan).unwrap().read().page().id(), id(0));
