@@ -8,7 +8,10 @@ export DEBIAN_FRONTEND=noninteractive
 NEEDED="bison cmake g++ make pkg-config dpkg-dev libncurses-dev libssl-dev zlib1g-dev libpcre2-dev libfmt-dev libcurl4-openssl-dev python3-venv xfsprogs"
 STAMP=$CACHE/server-version
 
-command -v cargo >/dev/null || fail "Rust is missing: install it with rustup, then run this again"
+RUST=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml")
+command -v cargo >/dev/null || fail "Rust is missing: install $RUST or newer with rustup, then run this again"
+HAVE=$(cargo --version | awk '{print $2}')
+[ "$(printf '%s\n' "$RUST" "$HAVE" | sort -V | head -1)" = "$RUST" ] || fail "Rust is $HAVE, and $RUST or newer is needed (Debian's own is too old): install it with rustup, then run this again"
 
 have() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 missing=

@@ -383,6 +383,7 @@ def test_metrics_are_prometheus_and_say_what_sql_says(store, tmp_path, run):
             low, high = (value(seen[f"terrace_index_{metric}"], table="d.t", index="PRIMARY") for seen in (before, after))
             assert low <= row[column] <= high and (metric != "sinks" or high > 0)
         assert value(after["terrace_index_pages"], table="d.t", tier="object") > 0
+        assert after["terrace_object_requests_throttled"].type == "counter", "no family of terrace_io tells it"
         assert after["terrace_pool_misses"].type == "counter" and after["terrace_pool_frames"].type == "gauge"
         assert not [name for name, family in after.items() if family.type in ("untyped", "unknown")], "every metric has a type"
         # A histogram's buckets grow, and end with the count.

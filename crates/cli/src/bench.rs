@@ -40,7 +40,7 @@ pub struct Settings {
     /// A directory on local flash; empty, or made
     #[arg(long)]
     flash: Option<PathBuf>,
-    /// The object store: s3://bucket/prefix or a directory; empty
+    /// The object store: s3://bucket/prefix, gs://…, az://… or a directory; empty
     #[arg(long)]
     object: Option<String>,
     /// URL of a server that is not the provider's own

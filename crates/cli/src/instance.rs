@@ -42,7 +42,8 @@ fn read(path: &Path) -> Result<String, Fault> {
     std::fs::read_to_string(path).map_err(|e| Fault::usage(format!("{}: {e}", path.display())))
 }
 
-pub fn config_faults(path: &Path) -> Result<(), Fault> {
+/// Whether the file, which is well-formed, names its volume.
+pub fn check_config(path: &Path) -> Result<bool, Fault> {
     config::read_only(&read(path)?).map_err(|fault| Fault::usage(fault.message))
 }
 

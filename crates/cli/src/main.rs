@@ -79,7 +79,7 @@ pub struct Place {
     /// The volume's directory (in MariaDB by default the directory `terrace` in the data directory)
     #[arg(long)]
     volume: Option<String>,
-    /// The object store: s3://bucket/prefix or a directory
+    /// The object store: s3://bucket/prefix, gs://…, az://… or a directory
     #[arg(long)]
     object: Option<String>,
     /// URL of a server that is not the provider's own
@@ -139,9 +139,10 @@ fn main() -> ExitCode {
             output::text(&terrace_sql::config::document());
             ExitCode::SUCCESS
         }
-        Command::Config { check: Some(path) } => match instance::config_faults(&path) {
-            Ok(()) => {
-                output::text(&format!("{}: well-formed", path.display()));
+        Command::Config { check: Some(path) } => match instance::check_config(&path) {
+            Ok(names_volume) => {
+                let left = if names_volume { "" } else { "; it leaves volume_path to the server's variable" };
+                output::text(&format!("{}: well-formed{left}", path.display()));
                 ExitCode::SUCCESS
             }
             Err(fault) => fault.exit(),

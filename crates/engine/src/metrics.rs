@@ -64,12 +64,14 @@ impl Text {
     }
 }
 
-/// What the families of `terrace_io_…` tell with labels.
+/// What the families of `terrace_io_…` tell with labels: names that begin so,
 const ELSEWHERE: &[&str] = &["volume_", "flash_request", "object_request"];
+/// but for those that no family tells.
+const NOT_THERE: &[&str] = &["object_requests_throttled"];
 
 fn status(text: &mut Text, list: &[(String, u64)]) {
     for (name, value) in list {
-        if ELSEWHERE.iter().any(|start| name.starts_with(start)) {
+        if ELSEWHERE.iter().any(|start| name.starts_with(start)) && !NOT_THERE.contains(&name.as_str()) {
             continue;
         }
         let known = known::of(name);

@@ -87,7 +87,7 @@ impl Places {
     /// What is wrong with the places, alone and together with the other settings.
     fn faults(&self, config: &Config, purpose: Purpose) -> Vec<String> {
         let mut faults = Vec::new();
-        if self.volume_path.is_none() {
+        if self.volume_path.is_none() && purpose != Purpose::Text {
             faults.push(format!("volume_path is missing ({})", PLACES[0].meaning));
         }
         if self.object_endpoint.is_some() && self.object.is_none() {
@@ -97,7 +97,7 @@ impl Places {
             faults.push(format!("flash = {} has no flash_path", config.flash));
         }
         // Who looks at the copies there needs no room for more.
-        if let (Some(path), 0, Purpose::Run) = (&self.flash_path, config.flash.0, purpose) {
+        if let (Some(path), 0, false) = (&self.flash_path, config.flash.0, purpose == Purpose::Look) {
             faults.push(format!("flash_path = {path} is set, flash (how much room it has) is not"));
         }
         // Nothing is made or asked by opening these; a directory would be made.
@@ -149,6 +149,8 @@ fn whole(path: &str) -> PathBuf {
 pub(crate) enum Purpose {
     Run,
     Look,
+    /// Not at all: a text is looked at, and what places it doesn't name the server's variables may.
+    Text,
 }
 
 /// Reads both texts.
@@ -186,9 +188,9 @@ pub fn document() -> String {
     format!("{}\n{}", places.join("\n"), Config::document())
 }
 
-/// Reads a configuration without opening anything. Every fault is named at once.
-pub fn read_only(text: &str) -> Result<()> {
-    read(text, "", Purpose::Run).map(|_| ())
+/// Reads a configuration without opening anything. Every fault is named at once. Returns whether it names its volume.
+pub fn read_only(text: &str) -> Result<bool> {
+    read(text, "", Purpose::Text).map(|(_, places)| places.volume_path.is_some())
 }
 
 /// Reads both texts and opens the places.

@@ -13,6 +13,17 @@ fn every_fault_is_named_at_once() {
     }
 }
 
+/// What `terrace config` prints is a file that `terrace config --check` finds well-formed.
+#[test]
+fn a_file_may_leave_its_volume_to_the_server() {
+    assert!(!read_only(&document()).unwrap(), "no volume is named");
+    assert!(read_only("volume_path = \"a\"").unwrap());
+    let fault = read_only("object_endpoint = \"http://x\"\nflash_path = \"f\"").unwrap_err();
+    for word in ["object_endpoint", "flash_path"] {
+        assert!(fault.message.contains(word), "{word} in {}", fault.message);
+    }
+}
+
 #[test]
 fn a_profile_that_is_unknown_and_memory_too_small_for_a_store_are_named_with_the_rest() {
     let text = "volume_path = \"a\"\nobject = \"ftp://b\"\nmemory = \"6M\"\nemulate = \"moon\"\nlog = \"1M\"";
