@@ -200,3 +200,29 @@ fn pages_held_at_the_same_time_beyond_memory_are_an_error_in_words() {
     });
     tables.iter().zip(&models).for_each(|(table, model)| sees(&engine, table, model));
 }
+
+/// Each transaction remembers where it changed its trees last, and holds none of these pages: many that do nothing are in nobody's way.
+#[test]
+fn transactions_that_do_nothing_hold_hardly_any_page() {
+    let sim = SimWorld::new(2);
+    let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
+    let engine: Arc<Engine> = Engine::open(config(4 << 20), parts).unwrap();
+    let tables = open_all(&engine, 400);
+    let mut models = vec![Model::new(); tables.len()];
+    let mut idle = Vec::new();
+    for (tables, models) in tables.chunks(5).zip(models.chunks_mut(5)) {
+        let txn = engine.begin(Isolation::ReadCommitted);
+        for (table, model) in tables.iter().zip(models) {
+            // So many in a leaf that the next one is looked for there.
+            (0..4).for_each(|key| change(&txn, table, model, key, vec![7; 100]));
+        }
+        idle.push(txn);
+    }
+    for (txn, (tables, models)) in idle.iter().zip(tables.chunks(5).zip(models.chunks_mut(5))) {
+        for (table, model) in tables.iter().zip(models) {
+            change(txn, table, model, 4, vec![7; 100]);
+        }
+    }
+    idle.iter().for_each(|txn| _ = txn.commit().unwrap());
+    tables.iter().zip(&models).for_each(|(table, model)| sees(&engine, table, model));
+}

@@ -83,6 +83,12 @@ impl<'p> Mtr<'p> {
         }
     }
 
+    /// Where a latched page is, for who comes again and holds nothing meanwhile.
+    pub fn seen(&self, page: PageNo) -> LastSeen {
+        let latched = &self.pages[page.0];
+        LastSeen::new_in(latched.id, latched.no)
+    }
+
     /// Whether the page is in memory, or on its way there or out. [`Mtr::create`] panics if it is.
     pub fn in_memory(&self, id: PageId) -> bool {
         self.pool.has(id)
@@ -147,14 +153,6 @@ impl<'p> Mtr<'p> {
 
     pub fn id(&self, page: PageNo) -> PageId {
         self.pages[page.0].id
-    }
-
-    /// Keeps a latched page in memory beyond the mini-transaction.
-    pub fn pin(&self, page: PageNo) -> Pin {
-        let latched = &self.pages[page.0];
-        assert!(!latched.released);
-        self.pool.frame(latched.no).pin_again();
-        Pin::new(self.pool, latched.no, latched.id)
     }
 
     pub fn page(&self, page: PageNo) -> PageRef<'_> {

@@ -333,10 +333,6 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// Takes over a pin of the frame.
-    pub(crate) fn new(pool: &Arc<Pool>, no: FrameNo, id: PageId) -> Pin {
-        Pin { pool: pool.clone(), no, id }
-    }
     pub fn id(&self) -> PageId {
         self.id
     }

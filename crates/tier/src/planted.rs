@@ -128,3 +128,5 @@ pub static SLOT_RELEASED_TWICE: Switch = Switch::new();
 pub static FREED_PAGE_PASSED: Switch = Switch::new();
 /// What is forgotten of a freed page may be that of who uses it anew.
 pub static USED_PAGE_FORGOTTEN: Switch = Switch::new();
+/// Who looks for a page to evict drops the queue's entry of one that is just coming in.
+pub static CLAIMED_ENTRY_DROPPED: Switch = Switch::new();

@@ -97,6 +97,11 @@ impl Queues {
         self.first.len() + self.old.len() + self.young.len()
     }
 
+    /// Whether there is an entry, for tests.
+    pub fn has(&self, no: FrameNo, turn: u32) -> bool {
+        self.first.iter().chain(&self.old).chain(&self.young).any(|entry| *entry == (no, turn))
+    }
+
     /// Takes stale entries out, once they are most. An eviction takes its page's entry with it; pages of a dropped space leave theirs, and
     /// as long as tables come and go in frames that are free nobody looks for what to evict.
     pub fn sweep(&mut self, is_stale: impl Fn(FrameNo, u32) -> bool) {

@@ -18,6 +18,7 @@ use terrace_tier::mtr::{Mtr, MtrError, PageNo};
 use terrace_tier::page::PageId;
 use terrace_tier::pages::{Pin, ReadGuard};
 use terrace_tier::pool::Access;
+use terrace_tier::pool::seen::LastSeen;
 use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 
 /// A node that uses less than this looks for a neighbour to merge with.
@@ -71,14 +72,15 @@ pub enum NextKey {
 }
 
 /// The leaf of a writer's last change. If the last three were in one leaf, it is tried first at the next: where changes
-/// are scattered, or in pairs, another leaf is not looked at in vain.
+/// are scattered, or in pairs, another leaf is not looked at in vain. It holds nothing: a transaction keeps some of them until it ends, and
+/// may be idle.
 #[derive(Default)]
 pub struct Hint {
     last: Option<PageId>,
     /// Changes before the last one, in the same leaf as it.
     same: usize,
     pairs: bool,
-    leaf: Option<Pin>,
+    leaf: Option<LastSeen>,
 }
 
 /// Changes in one leaf after which the next is looked for there first, beside the last one.
@@ -395,11 +397,12 @@ impl Tree {
         key: &[u8],
         notes: &mut Notes,
     ) -> Result<Latched> {
-        if let Some(pin) = hint.leaf.take() {
-            let leaf = mtr.write_pinned(&pin);
+        if let Some(seen) = hint.leaf.take()
+            && let Some(leaf) = mtr.write_seen(&seen)
+        {
             let node = Node::new(mtr.page(leaf));
             if node.is_live() && node.is_leaf() && node.contains(key) {
-                hint.leaf = Some(pin);
+                hint.leaf = Some(seen);
                 return self.sound(mtr, leaf, key);
             }
             mtr.unlatch_unchanged(leaf);
@@ -482,7 +485,7 @@ impl Hint {
         if !std::mem::take(&mut self.pairs) && self.same < SAME {
             self.leaf = None;
         } else if self.leaf.is_none() {
-            self.leaf = Some(mtr.pin(leaf));
+            self.leaf = Some(mtr.seen(leaf));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Pool;
 use crate::frame::{FrameNo, State};
+use std::sync::atomic::Ordering;
 
 impl Pool {
     /// Panics if the table, the queues and the frames disagree. For tests, at rest.
@@ -20,6 +21,8 @@ impl Pool {
                 "page {id} is not found in its frame"
             );
             assert_eq!(frame.state(), State::Ready, "page {id} is claimed at rest");
+            let turn = frame.turn.load(Ordering::Acquire);
+            assert!(self.queues.lock().has(no, turn), "page {id} is in no queue: it would never leave");
             assert_eq!(frame.pins(), 0, "page {id} is pinned at rest");
             let listed = frame.first_change().is_some_and(|f| self.dirty.lock().contains(&(f, no)));
             assert_eq!(frame.is_dirty(), listed, "page {id}: dirty set and frame disagree");

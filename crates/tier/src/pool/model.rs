@@ -444,6 +444,14 @@ fn read_and_evict() {
     rig.run(vec![Box::new(|rig| assert_eq!(rig.read(0), 0)), Box::new(|rig| _ = rig.evict())]);
 }
 
+/// A page comes in where nothing else may leave: who looks for what may meets its entry before it is there.
+fn comes_in_where_all_else_stays() {
+    let rig = Rig::new();
+    assert!(rig.evict());
+    (1..FILLED).for_each(|page| rig.bump(page));
+    rig.run(vec![Box::new(|rig| assert_eq!(rig.read(0), 0)), Box::new(|rig| _ = rig.evict())]);
+}
+
 #[test]
 fn no_update_is_lost_between_change_flush_and_eviction() {
     holds(get_flush_and_evict);
@@ -455,6 +463,10 @@ fn a_pinned_page_stays() {
 #[test]
 fn a_page_that_was_seen_somewhere_is_not_there_for_ever() {
     holds(seen_before_it_leaves);
+}
+#[test]
+fn a_page_that_comes_in_is_queued_to_leave() {
+    holds(comes_in_where_all_else_stays);
 }
 #[test]
 fn a_page_has_one_loader() {
@@ -500,6 +512,10 @@ fn one_read_and_one_eviction_with_two_preemptions() {
     println!("{} schedules", run(Bounded::new(2), read_and_evict));
 }
 
+#[test]
+fn planted_an_entry_of_a_page_that_comes_in_dropped_is_found() {
+    is_found(&planted::CLAIMED_ENTRY_DROPPED, comes_in_where_all_else_stays, 3000);
+}
 #[test]
 fn planted_pins_looked_at_too_early_are_found() {
     is_found(&planted::PINS_SEEN_EARLY, pinned_while_it_leaves, 3000);

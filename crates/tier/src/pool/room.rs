@@ -93,9 +93,11 @@ impl Pool {
         let victim = queues.next_victim(|no, turn| {
             let frame = self.frame(no);
             crate::queues::Look {
-                stale: frame.turn.load(Ordering::Acquire) != turn || frame.state() != State::Ready,
+                // One that is claimed is on its way in, or may stay: its entry stays.
+                stale: frame.turn.load(Ordering::Acquire) != turn
+                    || planted::CLAIMED_ENTRY_DROPPED.on() && frame.state() != State::Ready,
                 accesses: frame.accesses(),
-                evictable: frame.pins() == 0 && !frame.is_dirty(),
+                evictable: frame.state() == State::Ready && frame.pins() == 0 && !frame.is_dirty(),
             }
         });
         for no in queues.cooled.drain(..) {

@@ -19,6 +19,9 @@ impl LastSeen {
     pub fn new(id: PageId) -> LastSeen {
         LastSeen { id, no: AtomicU32::new(0) }
     }
+    pub(crate) fn new_in(id: PageId, no: FrameNo) -> LastSeen {
+        LastSeen { id, no: AtomicU32::new(no.0) }
+    }
     #[inline]
     pub fn id(&self) -> PageId {
         self.id
