@@ -18,7 +18,7 @@ use std::sync::Arc;
 use terrace_io::World;
 use terrace_io::sched::Worker;
 use terrace_io::store::ObjectStore;
-use terrace_tier::collect::{Collector, NoSnapshots};
+use terrace_tier::collect::{CollectWorker, Collector, NoSnapshots};
 use terrace_tier::fence::{Fence, Takers, Writer};
 use terrace_tier::map::Map;
 use terrace_tier::object::Objects;
@@ -110,8 +110,10 @@ impl Cold {
 
     /// The workers that sink and collect.
     pub fn workers(&self) -> Vec<Box<dyn Worker>> {
-        let worker = || Box::new(SinkWorker(self.sinker.clone())) as Box<dyn Worker>;
-        (0..self.workers).map(|_| worker()).collect()
+        let sinker = |_| Box::new(SinkWorker(self.sinker.clone())) as Box<dyn Worker>;
+        // A sink leaves an object or two to delete, each a round trip as its put was.
+        let collector = |_| Box::new(CollectWorker(self.collector.clone())) as Box<dyn Worker>;
+        (0..self.workers).map(sinker).chain((0..self.workers).map(collector)).collect()
     }
 
     /// What is wrong with the store, if anything; for people.

@@ -280,14 +280,15 @@ impl Storage {
     /// Stops all workers but those that bring pages and checkpoints to disk.
     pub fn stop_workers_but_flush(&self) {
         let kept = std::mem::take(&mut *self.kept.lock());
-        drop(kept);
+        end(kept);
     }
 
     /// Stops all workers: nothing is written any more.
     pub fn stop(&self) {
         self.stop_workers_but_flush();
+        self.cold.iter().for_each(|cold| cold.collector.stop());
         let workers = std::mem::take(&mut *self.workers.lock());
-        drop(workers);
+        end(workers);
         self.spill.remove();
         self.log.end_promises();
     }
@@ -387,8 +388,9 @@ impl Storage {
     /// not to be written to any more. If a page's redo cannot be applied now, or the object buffer is full
     /// and nothing sinks (the object store is dead), everything is made durable, and the next start redoes.
     pub fn close(&self) -> Result<(), Error> {
-        drop(std::mem::take(&mut *self.kept.lock()));
+        self.stop_workers_but_flush();
         self.bpe.iter().for_each(|bpe| bpe.save());
+        self.cold.iter().for_each(|cold| cold.collector.stop());
         self.cold.iter().for_each(|cold| cold.sinker.sink_for_room_only());
         while let Some(id) = self.pending.next_page() {
             if !worker::finish(&self.pending, &self.pages, id) {
@@ -439,6 +441,12 @@ pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
         return Err(Error::Corrupt(format!("the map was written at {newest}, but the log ends at {end}")));
     }
     Ok(Found { superblock, files, loading, pending, cut })
+}
+
+/// Stops workers, all at once: each may be in a request that takes a while.
+fn end(workers: Vec<Box<dyn WorkerHandle>>) {
+    workers.iter().for_each(|worker| worker.ask_to_stop());
+    drop(workers);
 }
 
 pub(crate) fn take_lock(volume: &dyn Disk) -> Result<Box<dyn DiskLock>, Error> {

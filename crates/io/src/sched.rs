@@ -106,7 +106,10 @@ pub trait Worker: Send {
 }
 
 /// Stops and joins its worker when dropped (or, in the simulation, unregisters it).
-pub trait WorkerHandle: Send + Sync {}
+pub trait WorkerHandle: Send + Sync {
+    /// Asks the worker to stop after its step, and does not wait for that: for several that are to be dropped together.
+    fn ask_to_stop(&self) {}
+}
 
 pub trait Sched: Send + Sync {
     /// Waits until `event` has moved on from `seen`, at most `timeout` nanoseconds.

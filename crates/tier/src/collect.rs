@@ -10,6 +10,9 @@
 //! keys of its own epoch. So nothing needs to be logged before a put. Recovery itself never lists. The same
 //! goes for what a put leaves that a kill cut off, in stores that leave something (a directory).
 //!
+//! Workers of their own delete ([`CollectWorker`]): a delete is a round trip, as a put is, and sinkers that delete don't make room. A clean
+//! stop waits for no more than the request that is under way; what is left then is found by the next start's scrub.
+//!
 //! A dead or throttling store: the rest is tried again later, after longer and longer rests.
 //!
 //! Locks: `state`, for memory work only.
@@ -22,15 +25,15 @@ use crate::planted;
 use crate::redo::{LogError, Redo};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::lock::{Mutex, MutexGuard, Mutexes};
-use terrace_io::sched::Step;
+use terrace_io::sched::{Event, Step, Worker};
 use terrace_io::store::{Purpose, StoreError};
 
-/// Objects deleted after one look at the epoch object.
-const BATCH: usize = 64;
+/// Objects deleted after one look at the epoch object. Few, so that other workers find some, too.
+const BATCH: usize = 16;
 /// How long to wait for records to become durable, or for readers, in nanoseconds.
 const PATIENCE: Nanos = 1_000_000_000;
 const REST_MIN: Nanos = 100_000_000;
@@ -102,6 +105,9 @@ pub struct Collector {
     fence: Arc<Fence>,
     snapshots: Arc<dyn Snapshots>,
     state: Mutex<State, { Mutexes::Objects as u8 }>,
+    /// There may be something to delete.
+    wanted: Arc<Event>,
+    stopped: AtomicBool,
     pub counters: CollectCounters,
 }
 
@@ -132,7 +138,18 @@ impl Collector {
             error: None,
         };
         let state = Mutex::new(state);
-        Collector { world, map, redo, objects, fence, snapshots, state, counters: CollectCounters::default() }
+        Collector {
+            world,
+            map,
+            redo,
+            objects,
+            fence,
+            snapshots,
+            state,
+            wanted: Arc::new(Event::new()),
+            stopped: AtomicBool::new(false),
+            counters: CollectCounters::default(),
+        }
     }
 
     /// An object that may be in the store and will never be published.
@@ -141,7 +158,27 @@ impl Collector {
         self.state.lock().pending.push_back(key);
     }
 
-    /// Asks for [`Collector::scrub_orphans`], in the background.
+    /// Wakes who deletes, if there is something to delete. Sinkers call it: they are told of what takes objects' places.
+    pub(crate) fn look(&self) {
+        let wanted = self.map.has_collectable() || {
+            let state = self.state.lock();
+            state.scrub || !state.pending.is_empty()
+        };
+        if wanted {
+            self.wanted.notify();
+        }
+    }
+
+    /// Nothing is deleted any more, after the requests that are under way.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Asks for a scrub ([`Collector::scrub_orphans`]) in the background.
     pub fn want_scrub(&self) {
         self.state.lock().scrub = true;
     }
@@ -152,8 +189,11 @@ impl Collector {
         (state.pending.len(), state.error.clone())
     }
 
-    /// Deletes a batch, if there is one. The sinker's worker calls it.
+    /// Deletes a batch, if there is one. [`CollectWorker`]s call it.
     pub fn step(&self) -> Step {
+        if self.is_stopped() {
+            return Step::Idle;
+        }
         let collectable = self.map.collectable();
         let now = self.world.clock.now();
         let batch: Vec<ObjectKey> = {
@@ -204,10 +244,12 @@ impl Collector {
     }
 
     fn scrub_step(&self, now: Nanos) -> Step {
-        let result = self.scrub_orphans();
+        let found = self.find_orphans();
         let mut state = self.state.lock();
-        state.scrub |= result.is_err();
-        self.ended(state, now, result.map(|_| ()))
+        state.scrub |= found.is_err();
+        // They are deleted as all others are, by all who do: a stop need not wait for them.
+        let result = found.map(|(_, unnamed)| state.pending.extend(unnamed));
+        self.ended(state, now, result)
     }
 
     /// After an attempt: a rest if it failed, longer each time.
@@ -257,6 +299,10 @@ impl Collector {
             return Err(error.into());
         }
         for (i, key) in batch.iter().enumerate() {
+            if self.is_stopped() {
+                later.extend(&batch[i..]);
+                return Ok(());
+            }
             match self.delete(key) {
                 Ok(Fate::Deleted | Fate::Kept) => {}
                 Ok(Fate::Later) => later.push(*key),
@@ -282,6 +328,7 @@ impl Collector {
         if self.is_in_use(key) {
             return Ok(Fate::Later);
         }
+        self.world.sched.point("collect-delete");
         self.objects.store().delete(Purpose::Collect, &key.to_string())?;
         self.counters.deleted.fetch_add(1, Ordering::Relaxed);
         Ok(Fate::Deleted)
@@ -290,6 +337,20 @@ impl Collector {
     /// Lists the store and deletes the objects of earlier writer epochs that the map does not name.
     /// For after an unclean stop, and on request.
     pub fn scrub_orphans(&self) -> Result<Scrubbed, CollectError> {
+        let (mut scrubbed, unnamed) = self.find_orphans()?;
+        for batch in unnamed.chunks(BATCH) {
+            self.check_fence()?;
+            for key in batch {
+                if let Fate::Deleted = self.delete(key)? {
+                    scrubbed.deleted += 1;
+                }
+            }
+        }
+        Ok(scrubbed)
+    }
+
+    /// Objects that may be deleted, and what else was found.
+    fn find_orphans(&self) -> Result<(Scrubbed, Vec<ObjectKey>), CollectError> {
         let writer = self.fence.writer();
         self.check_fence()?;
         let mut scrubbed = Scrubbed::default();
@@ -309,19 +370,25 @@ impl Collector {
             key.is_some_and(|key| key.lineage == writer.lineage && key.epoch < writer.epoch)
         };
         scrubbed.staged = self.objects.store().remove_staged(Purpose::Scrub, &prefix, &is_dead)?;
-        if unnamed.is_empty() {
-            return Ok(scrubbed);
+        if !unnamed.is_empty() {
+            // What the map in memory no longer names, the log may still: until this.
+            self.redo.make_durable(self.redo.appended())?;
         }
-        // What the map in memory no longer names, the log may still: until this.
-        self.redo.make_durable(self.redo.appended())?;
-        for batch in unnamed.chunks(BATCH) {
-            self.check_fence()?;
-            for key in batch {
-                if let Fate::Deleted = self.delete(key)? {
-                    scrubbed.deleted += 1;
-                }
-            }
-        }
-        Ok(scrubbed)
+        Ok((scrubbed, unnamed))
+    }
+}
+
+/// Deletes what nothing names any more.
+pub struct CollectWorker(pub Arc<Collector>);
+
+impl Worker for CollectWorker {
+    fn name(&self) -> &'static str {
+        "collector"
+    }
+    fn step(&mut self) -> Step {
+        self.0.step()
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.0.wanted.clone()
     }
 }

@@ -561,6 +561,34 @@ fn a_fenced_instance_deletes_nothing() {
 }
 
 #[test]
+fn sinkers_delete_nothing_and_who_deletes_ends_when_asked_to() {
+    let mut rig = Rig::new(1, 64);
+    for _ in 0..9 {
+        rig.flush(page_of(0, 0));
+        rig.run.sinker.sink_all().unwrap();
+    }
+    assert!(rig.run.map.has_collectable());
+    while rig.run.worker.step() == Step::Worked {}
+    assert_eq!((rig.stored().len(), rig.store.requests(Purpose::Collect)), (9, 0));
+    // Asked in the middle of its first delete.
+    let collector = rig.run.collector.clone();
+    rig.sim.sched.hook("collect-delete", Box::new(move || collector.stop()));
+    rig.sim.clock.advance(COOL);
+    for _ in 0..3 {
+        if let Step::IdleFor(rest) = rig.run.collector.step() {
+            rig.sim.clock.advance(rest);
+        }
+    }
+    assert_eq!((rig.stored().len(), rig.store.requests(Purpose::Collect)), (8, 1));
+    // What it left the next start finds, which leaves the deletes to the same workers.
+    rig.sim.sched.unhook("collect-delete");
+    rig.crash();
+    rig.run.collector.want_scrub();
+    rig.work();
+    assert_eq!(rig.stored(), [rig.object(0).unwrap()]);
+}
+
+#[test]
 fn a_dropped_space_leaves_no_object() {
     let mut rig = Rig::new(1, 64);
     (0..5).for_each(|block| _ = rig.flush(page_of(block, 0)));

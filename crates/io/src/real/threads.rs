@@ -16,12 +16,16 @@ struct Handle {
     thread: Option<JoinHandle<()>>,
 }
 
-impl WorkerHandle for Handle {}
+impl WorkerHandle for Handle {
+    fn ask_to_stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.wake.notify();
+    }
+}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.wake.notify();
+        self.ask_to_stop();
         if let Some(thread) = self.thread.take() {
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
                 eprintln!("terrace: a worker panicked");
@@ -67,5 +71,46 @@ impl Sched for Threads {
 fn wait_unless(event: &Event, ticket: Ticket, stop: &AtomicBool, nanos: Option<Nanos>) {
     if !stop.load(Ordering::SeqCst) {
         event.park(ticket, nanos.map(Duration::from_nanos), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// Its step tells that it has begun and ends when it is told to.
+    struct Gated {
+        begun: Sender<()>,
+        go_on: Arc<Mutex<Receiver<()>>>,
+    }
+
+    impl Worker for Gated {
+        fn name(&self) -> &'static str {
+            "gated"
+        }
+        fn step(&mut self) -> Step {
+            self.begun.send(()).unwrap();
+            // An error: the test is over.
+            let _ = self.go_on.lock().unwrap().recv();
+            Step::Worked
+        }
+        fn wake_event(&self) -> Arc<Event> {
+            Arc::default()
+        }
+    }
+
+    #[test]
+    fn workers_that_are_asked_to_stop_take_no_other_step() {
+        let ((begun, steps), (go_on, gate)) = (channel(), channel());
+        let gate = Arc::new(Mutex::new(gate));
+        let worker = || Threads.spawn(Box::new(Gated { begun: begun.clone(), go_on: gate.clone() }));
+        let workers = [worker(), worker(), worker()];
+        workers.iter().for_each(|_| steps.recv().unwrap());
+        workers.iter().for_each(|worker| worker.ask_to_stop());
+        workers.iter().for_each(|_| go_on.send(()).unwrap());
+        drop(workers);
+        assert!(steps.try_recv().is_err(), "one of them went on");
     }
 }

@@ -197,7 +197,7 @@ impl Sinker {
     }
 }
 
-/// Sinks blocks; when there is none to sink, collects objects.
+/// Sinks blocks.
 pub struct SinkWorker(pub Arc<Sinker>);
 
 impl Worker for SinkWorker {
@@ -205,16 +205,9 @@ impl Worker for SinkWorker {
         "sinker"
     }
     fn step(&mut self) -> Step {
-        let sunk = self.0.step();
-        if sunk == Step::Worked {
-            return sunk;
-        }
-        match (sunk, self.0.mover.collector.step()) {
-            (_, Step::Worked) => Step::Worked,
-            (Step::IdleFor(a), Step::IdleFor(b)) => Step::IdleFor(a.min(b)),
-            (Step::IdleFor(n), _) | (_, Step::IdleFor(n)) => Step::IdleFor(n),
-            _ => Step::Idle,
-        }
+        let step = self.0.step();
+        self.0.mover.collector.look();
+        step
     }
     fn wake_event(&self) -> Arc<Event> {
         self.0.mover.map.slots_wanted.clone()

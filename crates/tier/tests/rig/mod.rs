@@ -322,12 +322,14 @@ impl Rig {
         drop(self.run.pages.load(id, Access::Normal));
     }
 
-    /// Lets the sinker work until it rests. Returns how long it wants to rest.
+    /// Lets the sinker and the collector work until both rest. Returns how long they want to rest.
     pub fn work(&mut self) -> Step {
         for _ in 0..10_000 {
-            match self.run.worker.step() {
-                Step::Worked => {}
-                rest => return rest,
+            match (self.run.worker.step(), self.run.collector.step()) {
+                (Step::Worked, _) | (_, Step::Worked) => {}
+                (Step::IdleFor(a), Step::IdleFor(b)) => return Step::IdleFor(a.min(b)),
+                (Step::IdleFor(n), _) | (_, Step::IdleFor(n)) => return Step::IdleFor(n),
+                _ => return Step::Idle,
             }
         }
         panic!("seed {}: the sinker does not come to rest", self.sim.seed);
