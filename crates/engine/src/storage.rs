@@ -390,7 +390,6 @@ impl Storage {
     pub fn close(&self) -> Result<(), Error> {
         self.stop_workers_but_flush();
         self.bpe.iter().for_each(|bpe| bpe.save());
-        self.cold.iter().for_each(|cold| cold.collector.stop());
         self.cold.iter().for_each(|cold| cold.sinker.sink_for_room_only());
         while let Some(id) = self.pending.next_page() {
             if !worker::finish(&self.pending, &self.pages, id) {
@@ -404,6 +403,7 @@ impl Storage {
                 return Ok(self.log.make_durable(self.log.appended())?);
             }
         }
+        self.cold.iter().for_each(|cold| cold.collector.finish(DELETE_PATIENCE));
         self.checkpointer.write_superblock(|s| s.clean = true)
     }
 }
@@ -483,6 +483,8 @@ fn load_map(volume: &dyn Disk) -> Result<home::Loading, Error> {
 
 /// How long a close waits for a checkpoint that does not move, in nanoseconds.
 const CLOSE_PATIENCE: Nanos = 20_000_000_000;
+/// How long closing goes on deleting objects that nobody needs. What is left the next start's scrub finds.
+const DELETE_PATIENCE: Nanos = 2_000_000_000;
 
 /// As long for one who asked for a checkpoint.
 const CHECKPOINT_PATIENCE: Nanos = 60_000_000_000;

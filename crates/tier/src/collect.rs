@@ -25,7 +25,7 @@ use crate::planted;
 use crate::redo::{LogError, Redo};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::lock::{Mutex, MutexGuard, Mutexes};
@@ -107,6 +107,9 @@ pub struct Collector {
     state: Mutex<State, { Mutexes::Objects as u8 }>,
     /// There may be something to delete.
     wanted: Arc<Event>,
+    /// Batches that are being deleted, and the end of one.
+    deleting: AtomicUsize,
+    progress: Event,
     stopped: AtomicBool,
     pub counters: CollectCounters,
 }
@@ -147,6 +150,8 @@ impl Collector {
             snapshots,
             state,
             wanted: Arc::new(Event::new()),
+            deleting: AtomicUsize::new(0),
+            progress: Event::new(),
             stopped: AtomicBool::new(false),
             counters: CollectCounters::default(),
         }
@@ -172,6 +177,25 @@ impl Collector {
     /// Nothing is deleted any more, after the requests that are under way.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    /// Deletes what may be deleted, for `patience` nanoseconds at the most and not if the store makes trouble: before a clean stop.
+    pub fn finish(&self, patience: Nanos) {
+        let until = self.world.clock.now() + patience;
+        loop {
+            let ticket = self.progress.ticket();
+            let step = self.step();
+            let left = self.map.has_collectable() || self.deleting.load(Ordering::SeqCst) > 0 || {
+                let state = self.state.lock();
+                !state.pending.is_empty() && state.error.is_none()
+            };
+            if !left || self.world.clock.now() >= until {
+                return;
+            }
+            if step != Step::Worked {
+                self.world.sched.wait(&self.progress, ticket, Some(patience / 100));
+            }
+        }
     }
 
     fn is_stopped(&self) -> bool {
@@ -206,8 +230,16 @@ impl Collector {
                 return Step::IdleFor(state.rest_until - now);
             }
             let n = state.pending.len().min(BATCH);
+            self.deleting.fetch_add(1, Ordering::SeqCst);
             state.pending.drain(..n).collect()
         };
+        let step = self.delete_some(batch, now);
+        self.deleting.fetch_sub(1, Ordering::SeqCst);
+        self.progress.notify();
+        step
+    }
+
+    fn delete_some(&self, batch: Vec<ObjectKey>, now: Nanos) -> Step {
         if batch.is_empty() {
             if std::mem::take(&mut self.state.lock().scrub) {
                 return self.scrub_step(now);
