@@ -11,7 +11,8 @@
 //! goes for what a put leaves that a kill cut off, in stores that leave something (a directory).
 //!
 //! Workers of their own delete ([`CollectWorker`]): a delete is a round trip, as a put is, and sinkers that delete don't make room. A clean
-//! stop waits for no more than the request that is under way; what is left then is found by the next start's scrub.
+//! stop goes on deleting for a moment ([`Collector::finish`]), any stop ends with the requests that are under way; what is left then is found
+//! by the next start's scrub.
 //!
 //! A dead or throttling store: the rest is tried again later, after longer and longer rests.
 //!
@@ -179,7 +180,7 @@ impl Collector {
         self.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// Deletes what may be deleted, for `patience` nanoseconds at the most and not if the store makes trouble: before a clean stop.
+    /// Deletes what may be deleted, for `patience` nanoseconds and what is left of a batch then, and not if the store makes trouble: before a clean stop.
     pub fn finish(&self, patience: Nanos) {
         let until = self.world.clock.now() + patience;
         loop {

@@ -14,7 +14,7 @@
 //!
 //! Locks: `state`, for memory work only.
 //!
-//! Not here: a worker's step (`work`); deleting what was superseded (`collect`), though the same worker does it when it has no block.
+//! Not here: a worker's step (`work`); deleting what was superseded (`collect`), which other workers do.
 
 mod gather;
 pub mod limit;
