@@ -178,7 +178,8 @@ typedef std::multimap<std::string, std::string>::const_iterator Stray;
 
 /**
   The stray that is this partition: ALTER put it aside, or it alone has the definition's version, or there is no other. Else it is not
-  known which it would be: the end.
+  known which it would be: the end. What ALTER put aside goes to no other table than its own; and what a list without a definition
+  names, as an ALTER in place leaves it, need not be there at all, and another table's partition may have the same name.
 */
 static Stray parted_from(const std::string &name, const std::string &version, std::pair<Stray, Stray> range, const Tables &tables)
 {
@@ -187,9 +188,11 @@ static Stray parted_from(const std::string &name, const std::string &version, st
   for (Stray at= range.first; at != range.second; ++at)
   {
     const Properties &properties= tables.at(at->second);
-    if (properties.has(Properties::REPLACED) && properties.origin == name)
+    const bool is_put_aside= properties.has(Properties::REPLACED), is_its_own= properties.origin == name;
+    if (is_put_aside && is_its_own)
       return at;
-    if (properties.version == version || std::next(range.first) == range.second)
+    const bool is_only= std::next(range.first) == range.second && !is_put_aside && (is_its_own || !version.empty());
+    if ((properties.version == version && !version.empty()) || is_only)
     {
       found= at;
       count++;

@@ -220,7 +220,7 @@ static std::string undefined(const std::string &name, const std::string &version
            "`.`#mysql50#" + table.substr(slash + 1) + "` TO another name brings it back";
   if (is_defined(name, version))
     return "";
-  if (!is_partition(name))
+  if (!is_partition(name) || (has_file(table, ".par") && !has_file(table, ".frm")))
     return name + " has rows, and the server has no definition of it (" + table + ".frm): it stays until DROP DATABASE";
   // Partitions without a list are named by who looks for them.
   return has_file(table, ".par") ? "the list of partitions of " + table + " doesn't name " + name + ": it stays until DROP DATABASE" : "";

@@ -389,6 +389,30 @@ def test_partitions_are_added_where_the_directory_lost_their_definition_and_the_
     assert undone
 
 
+def test_what_alter_put_aside_goes_to_no_list_that_names_other_partitions(stepped, engine):
+    """An ALTER by copy is dropping what it put aside, whose list is gone; another session's ALTER in place has just made the list of its
+    table, without a definition, and some partitions of the two tables have the same names."""
+    if engine == "InnoDB":
+        pytest.skip("it keeps no names apart from the server's")
+    server, steps = stepped
+    sql, directory = ALL["alter-copy-partitions"], os.path.join(server.directory, "data", "d")
+    met, left = "", 0
+    while not (met.startswith("unlink") and met.endswith(".par")):
+        connection = server.connect()
+        made(server, connection, engine)
+        left += 1
+        met = killed(server, steps, sql, left, "#sql-backup")
+        assert met != "not met"
+        server.kill9()
+        if met.startswith("unlink") and met.endswith(".par"):
+            os.remove(os.path.join(directory, os.path.basename(met.split()[1])))
+            shutil.copy(os.path.join(directory, "p.par"), os.path.join(directory, "#sql-alter-1-9.par"))
+        server.start()
+    connection = server.connect()
+    assert "`w`" in database_of(connection)["p"][0]
+    agreed(connection, server)
+
+
 def test_definitions_that_alter_left_go_and_no_others(own_server, engine):
     """ALTER by copy drops the table that it put aside, and the removal of its definition is lost with the power."""
     if engine == "InnoDB":
