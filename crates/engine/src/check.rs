@@ -25,7 +25,7 @@ use crate::btree::check as tree;
 use crate::catalog::{self, Listed};
 use crate::engine::SpaceInfo;
 use crate::look::Look;
-use crate::superblock::{Superblock, VERSION_OF_PATCHES};
+use crate::superblock::Superblock;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use terrace_io::disk::Disk;
@@ -193,7 +193,7 @@ fn check_frame(look: &Look, report: &mut Report) -> Tables {
     let map = look.map.faults();
     report.faults.add_of(map.len() as u64, map.iter().map(|fault| format!("map: {fault}")));
     let (patches, version) = (look.map.patches(), look.superblock.version);
-    if patches > 0 && version < VERSION_OF_PATCHES {
+    if patches > 0 && !look.superblock.has_patches() {
         report.faults.add(format!("map: it names {patches} patch objects, of which a volume of format version {version} knows nothing"));
     }
     report.faults.add_of(look.store_fault.iter().len() as u64, look.store_fault.clone());

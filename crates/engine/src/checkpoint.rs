@@ -91,7 +91,7 @@ impl Checkpointer {
         superblock: Superblock,
     ) -> Checkpointer {
         // The newer copy said so when it was read, and this one was written over the older.
-        let patches_noted = AtomicBool::new(superblock.version >= VERSION_OF_PATCHES);
+        let patches_noted = AtomicBool::new(superblock.has_patches());
         Checkpointer {
             world,
             log,

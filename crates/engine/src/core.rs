@@ -41,6 +41,8 @@ pub struct Core {
     pub catalog: Catalog,
     pub history: Mutex<History, { Mutexes::History as u8 }>,
     pub purge_wanted: Arc<Event>,
+    /// No transaction whose commit has this number, or a later one, has been purged in part.
+    pub(crate) purged_once_from: AtomicU64,
     pub brake: Brake,
     pub pace: Pace,
     sessions: AtomicU64,
@@ -76,6 +78,7 @@ impl Core {
         catalog: Catalog,
     ) -> Core {
         let reserved = storage.checkpointer.superblock().transactions;
+        let purged_once_from = AtomicU64::new(ids.peek() + 1);
         Core {
             storage,
             temporary: Temporary::default(),
@@ -86,6 +89,7 @@ impl Core {
             catalog,
             history: Mutex::default(),
             purge_wanted: Arc::new(Event::new()),
+            purged_once_from,
             brake: Brake::default(),
             pace: Pace::default(),
             sessions: AtomicU64::new(0),

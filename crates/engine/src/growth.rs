@@ -112,7 +112,7 @@ impl Room for Growth {
     fn freed(&self, pages: &[Freed], end: Glsn) {
         self.flusher.forget(pages, end);
         // What recovery found for them is of before they were freed, which begins with what makes them anew.
-        pages.iter().for_each(|page| self.pending.done_with(page.pin.id()));
+        pages.iter().for_each(|page| self.pending.done_with(page.id()));
     }
 
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom> {

@@ -80,6 +80,8 @@ pub static SIDE_KEPT: Switch = Switch::new();
 pub static RANGE_NOT_SPLIT: Switch = Switch::new();
 /// Rows behind the end of a range are locked ahead with those of it.
 pub static LOCKED_PAST_END: Switch = Switch::new();
+/// Purge that begins anew after an error trusts what undo says of values' pages.
+pub static PURGED_TWICE_UNSEEN: Switch = Switch::new();
 /// A large value that is freed again takes pages with it that are another's by now.
 pub static OTHERS_PAGE_FREED: Switch = Switch::new();
 /// Rows that are taken together with one that the reader sees are not asked whose they are.

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
 //! | 8 | 8 | magic `TERRACE1` |
-//! | 16 | 4 | format version: 10 if the map has ever named a patch object, else 9. It was 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
+//! | 16 | 4 | format version: 12 if the map has ever named a patch object, else 11. It was 10 and 9 before undo named pages of values, 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
 //! | 20 | 4 | page size |
 //! | 24 | 16 | instance id |
 //! | 40 | 16 | lineage |
@@ -40,11 +40,14 @@ pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
 pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 11;
 /// From the first patch object on: builds before it would take a place in one for a slot.
-pub const VERSION_OF_PATCHES: u32 = 10;
+pub const VERSION_OF_PATCHES: u32 = 12;
+/// The same two before undo named the pages of the large values that changes drop.
+const FORMER: u32 = 9;
+const FORMER_OF_PATCHES: u32 = 10;
 /// Before it, the log's blocks and records were others: `log::former`.
-pub const VERSION_OF_LOG: u32 = 9;
+pub const VERSION_OF_LOG: u32 = FORMER;
 /// Before it, free pages were a chain.
 pub const VERSION_MIN: u32 = 5;
 /// No counter gets so far: 18 exabytes of log, or a million objects a second for a hundred thousand years.
@@ -81,6 +84,11 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// Whether the map may name patch objects.
+    pub fn has_patches(&self) -> bool {
+        matches!(self.version, FORMER_OF_PATCHES | VERSION_OF_PATCHES)
+    }
+
     /// The first GLSN that the epoch after `epoch` owns; `epoch` owned what lies below.
     pub fn cut_of(&self, epoch: u32) -> Glsn {
         self.history.iter().find(|(e, _)| *e > epoch).map_or(Glsn::MAX, |(_, first)| *first)
@@ -108,7 +116,10 @@ impl Superblock {
             )));
         }
         self.takers = self.known_takers();
-        self.version = self.version.max(VERSION);
+        self.version = match self.version {
+            FORMER_OF_PATCHES => VERSION_OF_PATCHES,
+            version => version.max(VERSION),
+        };
         let next = self.epoch.checked_add(1);
         self.epoch = next.ok_or_else(|| Error::Full("there are no more writer epochs".into()))?;
         self.history.push((self.epoch, end));

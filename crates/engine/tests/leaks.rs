@@ -211,6 +211,8 @@ fn a_table_is_truncated_before_its_past_is_purged() {
     reader.open_view();
     for row in [&new, &old] {
         let txn = engine.begin(Isolation::RepeatableRead);
+        // It notes in undo what its pages are.
+        assert!(txn.get(&table, &KEY, Lock::Exclusive, &mut Vec::new()).unwrap());
         txn.update(&table, &KEY, row, &[], &[]).unwrap();
         txn.commit().unwrap().wait().unwrap();
     }

@@ -1,5 +1,6 @@
 //! What memory loads from and gives back to: the tiers below, as the pool sees them.
 
+use crate::map::Home;
 use crate::object::key::ObjectKey;
 use crate::page::{BadImage, Glsn, PageId};
 use terrace_io::clock::Nanos;
@@ -92,6 +93,11 @@ pub trait Below: Send + Sync {
     }
     /// Fills `image` with the current image of `id`, checked. May wait for I/O.
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError>;
+    /// Where the current image of the page is, if the map names one.
+    fn home(&self, id: PageId) -> Option<Home> {
+        let _ = id;
+        None
+    }
     /// The pages behind `id` that one request brings along with it, in order, at most `max`. None where each
     /// page is a request of its own.
     fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {

@@ -108,6 +108,19 @@ pub(crate) struct Inner {
     pub buffered: buffered::Buffered,
 }
 
+impl Inner {
+    pub(crate) fn locate(&self, id: PageId) -> Located {
+        let (group, index) = group_of(id.block());
+        let Some(page) = self.index.get(&(id.space, group)) else { return Located::Never };
+        let entry = Entry::new(self.pages[*page as usize].image.page(), index);
+        let i = id.in_block();
+        match entry.tag(i) {
+            0 => Located::Never,
+            tag => Located::At(Home { tag, slot: entry.slot(i), object: in_object(entry, i) }),
+        }
+    }
+}
+
 pub struct Map {
     pub(crate) inner: RwLock<Inner, { RwLocks::Map as u8 }>,
     pub(crate) file: Arc<dyn File>,
@@ -143,15 +156,7 @@ pub(crate) fn group_of(block: BlockId) -> (u32, u32) {
 
 impl Map {
     pub fn locate(&self, id: PageId) -> Located {
-        let (group, index) = group_of(id.block());
-        let inner = self.inner.read();
-        let Some(page) = inner.index.get(&(id.space, group)) else { return Located::Never };
-        let entry = Entry::new(inner.pages[*page as usize].image.page(), index);
-        let i = id.in_block();
-        match entry.tag(i) {
-            0 => Located::Never,
-            tag => Located::At(Home { tag, slot: entry.slot(i), object: in_object(entry, i) }),
-        }
+        self.inner.read().locate(id)
     }
 
     /// The pages of a block that have slots, with their tags, and the block's object.

@@ -5,9 +5,11 @@
 //! holds, calls [`Pages::load`] and starts again with the pin in hand.
 
 use crate::below::{Below, ReadError};
+use crate::chains::Chains;
 use crate::evict::Evictor;
 use crate::flush::forget::Freed;
 use crate::frame::{Frame, FrameNo};
+use crate::map::Home;
 use crate::mtr::{Mtr, MtrError};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::pool::scans::Stretch;
@@ -66,6 +68,7 @@ pub struct Pages {
     redo: Arc<dyn Redo>,
     room: OnceLock<Arc<dyn Room>>,
     visits: Visits,
+    chains: Chains,
 }
 
 impl Pages {
@@ -82,18 +85,24 @@ impl Pages {
         redo: Arc<dyn Redo>,
     ) -> Pages {
         let pool = Arc::new(Pool::that_grows(world, frames, max, below));
-        Pages { pool, redo, room: OnceLock::new(), visits: Visits::default() }
+        Pages { pool, redo, room: OnceLock::new(), visits: Visits::default(), chains: Chains::default() }
     }
 
     /// Pages in the same memory whose changes go to another log.
     pub fn beside(&self, redo: Arc<dyn Redo>) -> Pages {
-        Pages { pool: self.pool.clone(), redo, room: OnceLock::new(), visits: Visits::default() }
+        let (room, visits, chains) = Default::default();
+        Pages { pool: self.pool.clone(), redo, room, visits, chains }
     }
 
     /// Who carries numbers of these pages without latches.
     #[inline]
     pub fn visits(&self) -> &Visits {
         &self.visits
+    }
+
+    /// Which pages the values have that were read lately.
+    pub fn chains(&self) -> &Chains {
+        &self.chains
     }
 
     /// Set once, before pages are made that have to be asked for.
@@ -165,6 +174,19 @@ impl Pages {
             Lookup::Pinned(no) => Some(ReadGuard::new(&self.pool, no, true)),
             Lookup::Claimed | Lookup::Absent => None,
         }
+    }
+
+    /// The page, kept in memory, if it is there. Does no I/O.
+    pub fn pin_if_there(&self, id: PageId, access: Access) -> Option<Pin> {
+        match self.pool.lookup(id, access) {
+            Lookup::Pinned(no) => Some(Pin { pool: self.pool.clone(), no, id }),
+            Lookup::Claimed | Lookup::Absent => None,
+        }
+    }
+
+    /// Where the map says that the current image of the page is. Does no I/O.
+    pub fn home_below(&self, id: PageId) -> Option<Home> {
+        self.pool.home_below(id)
     }
 
     /// Has the processor fetch the page's bytes if it is in memory: no more than a hint, for who is soon to read all of it.

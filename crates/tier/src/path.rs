@@ -267,6 +267,11 @@ impl Below for Path {
                         // its old object is gone. Then it is elsewhere.
                         Err(error) => match self.map.locate(id) {
                             Located::At(now) if now != home => home = now,
+                            // Or it was freed, and others have its place.
+                            Located::Never => {
+                                image.fill(0);
+                                break Tier::Log;
+                            }
                             _ => return Err(self.counted(error)),
                         },
                     }
@@ -317,6 +322,13 @@ impl Below for Path {
             Located::Never => Held::Nowhere,
             Located::At(home) if home.slot.is_some() => Held::InSlot,
             Located::At(_) => Held::InObject,
+        }
+    }
+
+    fn home(&self, id: PageId) -> Option<Home> {
+        match self.map.locate(id) {
+            Located::At(home) => Some(home),
+            Located::Never => None,
         }
     }
 

@@ -210,7 +210,7 @@ fn both_objects_of_a_block_go_when_its_pages_are_freed_or_its_space_dropped() {
         } else {
             let pages: Vec<PageId> = (0..20).map(|i| page_of(0, i)).collect();
             let mut room = map.room_to_clear(pages.len(), Urgency::Checkpoint).unwrap();
-            map.clear(&mut room, &pages).unwrap();
+            map.clear(&mut room, &pages.iter().map(|id| (*id, None)).collect::<Vec<_>>()).unwrap();
             assert_eq!(map.block(block_of(0)).patch, None);
         }
         rig.log.make_durable(0).unwrap();
@@ -232,7 +232,7 @@ fn a_patch_whose_block_has_lost_its_object_is_not_published() {
     let other = move || {
         let pages: Vec<PageId> = (0..20).map(|i| page_of(0, i)).collect();
         let mut room = map.room_to_clear(pages.len(), Urgency::Checkpoint).unwrap();
-        map.clear(&mut room, &pages).unwrap();
+        map.clear(&mut room, &pages.iter().map(|id| (*id, None)).collect::<Vec<_>>()).unwrap();
         assert!(hand.flush(page_of(0, 4)));
     };
     rig.sim.sched.hook("sink-put", Box::new(other));

@@ -610,7 +610,7 @@ fn an_object_goes_when_none_of_its_pages_is_needed_and_that_is_durable() {
     let (map, log) = (rig.run.map.clone(), rig.log.clone());
     let clear = |pages: &[PageId]| {
         let mut room = map.room_to_clear(pages.len(), Urgency::Reserve).unwrap();
-        map.clear(&mut room, pages).unwrap();
+        map.clear(&mut room, &pages.iter().map(|id| (*id, None)).collect::<Vec<_>>()).unwrap();
     };
     let settle = |rig: &mut Rig| {
         log.make_durable(0).unwrap();

@@ -235,7 +235,7 @@ impl Tree {
     /// nowhere, and begins again.
     fn let_go(&self, page: &Pin, range: LsnRange) {
         if self.space.id() >= SpaceId::FIRST_USER {
-            self.pages.freed(&[Freed { pin: page.clone(), lsn: range.end }], range);
+            self.pages.freed(&[Freed::Here { pin: page.clone(), lsn: range.end }], range);
         }
     }
 

@@ -22,6 +22,10 @@
 //! and the flag [`HOLLOW`]; the page itself has the bytes, and not the flag. Whoever commits the value writes the pages through
 //! first (`terrace_tier::flush`). So a hollow page is met only where a crash came before the commit; it is freed as others are.
 //!
+//! Who frees a value has to know its pages, and each is named by the one before it only: a value that only the store has would be
+//! read for no more than that. So which pages the values have that were read lately is remembered (`terrace_tier::chains`), who drops one notes it in undo
+//! (`undo::chains`), and purge frees unread what is not in memory ([`free_known`]). Only once: what may have been freed before is looked at.
+//!
 //! Latches: the header, then each page, then the undo page of the note. Never together with a tree's
 //! pages.
 
@@ -29,6 +33,7 @@ use super::error::{Result, TreeError};
 use crate::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space};
 use terrace_tier::below::ReadError;
 use terrace_tier::flush::forget::Freed;
+use terrace_tier::map::Home;
 use terrace_tier::mtr::Mtr;
 use terrace_tier::page::{self, PAGE_HEADER, PAGE_SIZE, PageId, PageKind, PageRef};
 use terrace_tier::pages::{Pin, ReadGuard};
@@ -266,6 +271,11 @@ pub fn read_start(
     // One of no bytes has a page, too.
     let whole = bytes >= large.len as usize;
     let pages = if whole { large.pages() } else { left.div_ceil(PAYLOAD) as u32 };
+    let known = space.pages().chains();
+    let mut chain = None;
+    if whole && known.lacks(space.id(), large.serial, pages as usize) {
+        chain = Some(Vec::with_capacity(pages as usize));
+    }
     for index in 0..pages {
         let guard = chained(space, page, pages - index, access)?;
         let Some(guard) = guard.filter(|guard| large.owns(guard.page(), index)) else {
@@ -277,7 +287,11 @@ pub fn read_start(
         let here = left.min(PAYLOAD);
         out.extend_from_slice(guard.page().bytes(PAGE_HEADER, here));
         left -= here;
+        chain.iter_mut().for_each(|chain| chain.push(page));
         page = guard.page().u32(at::NEXT);
+    }
+    if let Some(chain) = chain {
+        known.remember(space.id(), large.serial, chain);
     }
     Ok(())
 }
@@ -313,6 +327,12 @@ pub fn free(space: &Space, large: Large, urgency: Urgency) -> Result<()> {
     free_from(space, large, 0, urgency)
 }
 
+/// The same of a value that has these pages, all of them, and was not freed since it was known: what is not in memory is not read.
+pub fn free_known(space: &Space, large: Large, pages: &[u32], urgency: Urgency) -> Result<()> {
+    let _shield = terrace_io::cancel::shield();
+    free_chain(space, large, pages.iter().copied().zip(0..).collect(), true, urgency)
+}
+
 /// Whether the space has ever had that page.
 fn is_there(space: &Space, page: u32) -> bool {
     page < space.counts().pages
@@ -338,10 +358,8 @@ fn is_to_free(large: Large, page: PageRef<'_>, index: u32) -> bool {
     large.owns(page, index) || crate::planted::OTHERS_PAGE_FREED.on()
 }
 
-/// Frees what hangs together from page `large.page`, number `first` of the value.
-fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Result<()> {
-    // What a cancelled change wrote must go, too.
-    let _shield = terrace_io::cancel::shield();
+/// The pages of the value from page `first` on, as far as they hang together, each with its number in the value.
+fn chain_to_free(space: &Space, large: Large, first: u32) -> Result<Vec<(u32, u32)>> {
     let mut chain = Vec::new();
     let mut page = large.page;
     for index in first..large.pages() {
@@ -353,12 +371,48 @@ fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Resul
         chain.push((page, index));
         page = guard.page().u32(at::NEXT);
     }
+    Ok(chain)
+}
+
+/// A page that is about to be freed.
+enum ToFree {
+    /// With its number in the value.
+    Here(Pin, u32),
+    /// It is the value's, and not in memory.
+    Below(PageId, Home),
+}
+
+/// Frees what hangs together from page `large.page`, number `first` of the value.
+fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Result<()> {
+    // What a cancelled change wrote must go, too.
+    let _shield = terrace_io::cancel::shield();
+    let chain = chain_to_free(space, large, first)?;
+    free_chain(space, large, chain, false, urgency)
+}
+
+/// Frees pages of the value, from the last to the first, a few a mini-transaction. `known`: they are the value's, whatever they look like.
+fn free_chain(
+    space: &Space,
+    large: Large,
+    mut chain: Vec<(u32, u32)>,
+    known: bool,
+    urgency: Urgency,
+) -> Result<()> {
     while !chain.is_empty() {
         let batch = chain.split_off(chain.len().saturating_sub(BATCH_FREED));
-        let mut pins: Vec<(Pin, u32)> = Vec::with_capacity(BATCH_FREED);
+        let mut pages: Vec<ToFree> = Vec::with_capacity(BATCH_FREED);
         for (page, index) in &batch {
-            match space.pages().load(space.page_id(*page), Access::Scan) {
-                Ok(pin) => pins.push((pin, *index)),
+            let id = space.page_id(*page);
+            let here = space.pages().pin_if_there(id, Access::Internal);
+            // In this order: what is in memory no more, and was changed, has its image.
+            if let Some(home) =
+                here.is_none().then(|| space.pages().home_below(id)).flatten().filter(|_| known)
+            {
+                pages.push(ToFree::Below(id, home));
+                continue;
+            }
+            match here.map_or_else(|| space.pages().load(id, Access::Scan), Ok) {
+                Ok(pin) => pages.push(ToFree::Here(pin, *index)),
                 Err(ReadError::Absent(_)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -367,7 +421,16 @@ fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Resul
         let mut mtr = space.pages().begin(BATCH_FREED as u64 * ALLOCATION_LOG, 0, urgency)?;
         let header = homes.latch_header(&mut mtr);
         let mut freed = Vec::with_capacity(BATCH_FREED);
-        for (pin, index) in pins {
+        for page in pages {
+            let (pin, index) = match page {
+                ToFree::Here(pin, index) => (pin, index),
+                // Nobody changes it before it is another's, which takes the header.
+                ToFree::Below(id, home) => {
+                    space.free_numbers(&mut mtr, header, id.page..id.page + 1, &homes);
+                    freed.push(Freed::Below { id, home });
+                    continue;
+                }
+            };
             let page = pin.id().page;
             // Nobody else frees it now, or makes it another's: that takes the header.
             let no = mtr.write_pinned(&pin);
@@ -375,7 +438,7 @@ fn free_from(space: &Space, large: Large, first: u32, urgency: Urgency) -> Resul
             mtr.unlatch_unchanged(no);
             if is_to_free {
                 space.free_numbers(&mut mtr, header, page..page + 1, &homes);
-                freed.push(Freed { pin, lsn });
+                freed.push(Freed::Here { pin, lsn });
             }
         }
         let range = mtr.commit();

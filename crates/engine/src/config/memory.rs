@@ -8,7 +8,7 @@
 //!
 //! | part | bytes |
 //! | --- | --- |
-//! | common | what the threads' allocators keep of what was given back to them (a sixteenth of the memory, 2 MiB at the most), the first locks (a sixteenth of the eighth, 128 KiB at the least), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth), and the map, which may grow: a quarter of the eighth is the map's |
+//! | common | what the threads' allocators keep of what was given back to them (a sixteenth of the memory, 2 MiB at the most), the first locks (a sixteenth of the eighth, 128 KiB at the least), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth), which pages the large values have that were read lately (a 256th of the memory, 64 KiB at the least, 8 MiB at the most), and the map, which may grow: a quarter of the eighth is the map's |
 //! | map | what the map takes beyond that; but half of what there is stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
 //! | log | four times what may wait to be written: as it waits, while it is written, and as blocks |
 //! | flash index | index and ghost list of flash |
@@ -111,6 +111,11 @@ impl Config {
         (self.memory.0 / 32).min(8 * MIB) as usize
     }
 
+    /// Bytes for the names of pages of large values that were read lately.
+    pub fn chains(&self) -> usize {
+        (self.memory.0 / 256).clamp(64 << 10, 8 * MIB) as usize
+    }
+
     /// Of how many of so many slots it is remembered what sank from them: a sixteenth of the memory at the most.
     pub fn clean_copies(&self, slots: u32) -> u32 {
         u64::from(slots).min(self.memory.0 / 16 / CLEAN_COPY) as u32
@@ -138,6 +143,7 @@ impl Config {
         };
         let work = budget.flash_queue + budget.packing + budget.prefetchers;
         budget.common = eighth.saturating_sub(work).max(eighth / 4) + (self.memory.0 / 16).min(2 * MIB);
+        budget.common += self.chains() as u64;
         let left = self.memory.0.saturating_sub(budget.parts().iter().map(|(_, bytes)| bytes).sum());
         budget.map = map.saturating_sub(eighth / 4).min(left / 2);
         budget.frames = (left - budget.map).max(FRAMES_MIN * FRAME);

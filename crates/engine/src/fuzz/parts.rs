@@ -99,6 +99,7 @@ pub(super) fn undo_bodies() -> Vec<Body<'static>> {
         marked: false,
         sum: None,
         kept: 0,
+        chains: &[],
     };
     vec![
         Body::Begin { state: State::Active, csn: 0 },
@@ -107,6 +108,8 @@ pub(super) fn undo_bodies() -> Vec<Body<'static>> {
         Body::Change(Change { old: None, ..change }),
         Body::Change(Change { kept: 5, ..change }),
         Body::Change(Change { marked: true, ..change }),
+        Body::Change(Change { marked: true, chains: b"list", ..change }),
+        Body::Change(Change { kept: 5, chains: b"list", ..change }),
         Body::Change(Change { marked: true, old: Some(b"only the head.."), ..change }),
         Body::Change(Change { marked: true, old: Some(b"only the head.."), sum: Some(77), ..change }),
         Body::Large { table: 7, large: Large { page: 9, len: 40_000, serial: 3 } },

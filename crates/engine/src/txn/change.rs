@@ -3,13 +3,15 @@
 
 use super::{State, Txn};
 use crate::apart;
+use crate::btree::overflow::Large;
 use crate::btree::run::{Run, Step, Wanted};
-use crate::btree::{Hint, MAX_ENTRY, Spot, TreeError, edit};
+use crate::btree::{Hint, MAX_ENTRY, Spot, Tree, TreeError, edit};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Want};
 use crate::row::{self, DELETED, Head, TxnId};
 use crate::table::Table;
 use crate::undo::RollPtr;
+use crate::undo::chains::{self, CHAINS_MAX};
 use crate::undo::record::{self, Body, Change, Record};
 use crate::undo::stream::{Stream, append_log};
 use terrace_tier::mtr::Mtr;
@@ -20,7 +22,7 @@ use terrace_tier::redo::{Urgency, record_bound};
 const HEAD_LOG: u64 = 64;
 /// Log bytes of changes that go together: enough for any one of them.
 const TOGETHER_LOG: u64 = 16 << 10;
-const _: () = assert!(TOGETHER_LOG > 3 * (MAX_ENTRY as u64) + 1024);
+const _: () = assert!(TOGETHER_LOG > 3 * (MAX_ENTRY as u64) + 1024 + CHAINS_MAX as u64);
 
 /// What to do, seeing the value that is there: its head and what follows.
 pub enum Act<'a> {
@@ -57,12 +59,15 @@ pub(super) struct Buffers {
     /// The records of a run, one behind the other.
     records: Vec<u8>,
     value: Vec<u8>,
+    /// Which pages the large values have that a change drops.
+    chains: Vec<u8>,
 }
 
 /// What happens to the values of one leaf.
 struct Changes<'c, 'k, D> {
     txn: &'c Txn,
     table: &'c Table,
+    tree: &'c Tree,
     space: SpaceId,
     index: usize,
     me: TxnId,
@@ -140,9 +145,28 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             }
             _ => 0,
         };
-        let change =
-            Change { table: self.table.id, index: number_of_index, key, old: kept, marked, sum, kept: parts };
-        let Buffers { records, value } = &mut *self.buffers;
+        let Buffers { records, value, chains } = &mut *self.buffers;
+        chains.clear();
+        let change = Change {
+            table: self.table.id,
+            index: number_of_index,
+            key,
+            old: kept,
+            marked,
+            sum,
+            kept: parts,
+            chains: &[],
+        };
+        // A mark's went with the row: they may be free already, when this is purged.
+        if parsed.is_some_and(|(head, _)| !head.deleted())
+            && let Some(larges) = change.larges_dropped()
+        {
+            let known = self.tree.space().pages().chains();
+            let pages =
+                |large: Large, look: &mut dyn FnMut(&[u32])| _ = known.with(self.space, large.serial, look);
+            chains::append(self.space, &larges, pages, chains);
+        }
+        let change = Change { chains, ..change };
         let start = records.len();
         record::append(&Record { txn: me, before: self.last, body: Body::Change(change) }, records);
         let len = records.len() - start;
@@ -189,7 +213,9 @@ impl Txn {
     ) -> Result<()> {
         // A mark changes the value's head: no room is made for more, but where it says so.
         let wanted = [Wanted { key, value_max: rest_max.map(|rest| row::HEAD + rest) }];
-        let log = append_log(key.len() + MAX_ENTRY + 64) + record_bound(0) + tree_log(&wanted[0], None);
+        let log = append_log(key.len() + MAX_ENTRY + CHAINS_MAX + 64)
+            + record_bound(0)
+            + tree_log(&wanted[0], None);
         self.change_wanted(state, table, index, &wanted, log, |_, old| decide(old))
     }
 
@@ -237,6 +263,7 @@ impl Txn {
             let mut changes = Changes {
                 txn: self,
                 table,
+                tree: &tree,
                 space,
                 index,
                 me: state.id,

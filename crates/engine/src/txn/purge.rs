@@ -7,12 +7,12 @@
 //! its rollback takes it away if purge has been there (`rollback`).
 
 use super::history::Past;
-use crate::apart::{self, Larges};
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, Plan, Tree, TreeError};
 use crate::core::{Core, PURGE_BATCH};
 use crate::error::{Error, Result};
 use crate::row::{Head, TxnId};
+use crate::undo::chains;
 use crate::undo::record::{Body, Change};
 use crate::undo::stream::Mark;
 use std::ops::Range;
@@ -94,7 +94,8 @@ pub fn step(core: &Core) -> Result<bool> {
             .first()
             .filter(|past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on());
         let Some(past) = next else { break };
-        let Purged { end, next, records } = purge(core, &past, &mut marks)?;
+        let Purged { end, next, records } =
+            purge(core, &past, &mut marks).inspect_err(|_| core.purge_looks_at(&past))?;
         let last = core.history.lock().purged(&past, end, next, records);
         core.streams.forget_before(past.stream, end)?;
         if last {
@@ -132,7 +133,20 @@ struct Purged {
     records: u64,
 }
 
+impl Core {
+    /// The transaction is purged again, a part of it a second time: what it dropped is looked at before it is freed.
+    fn purge_looks_at(&self, past: &Past) {
+        self.purged_once_from.fetch_max(past.csn + 1, Ordering::Relaxed);
+    }
+
+    /// Whether nothing of the transaction can have been purged before: it was committed since the start, and purge has not failed there.
+    fn is_purged_once(&self, past: &Past) -> bool {
+        past.csn >= self.purged_once_from.load(Ordering::Relaxed) || crate::planted::PURGED_TWICE_UNSEEN.on()
+    }
+}
+
 fn purge(core: &Core, past: &Past, marks: &mut Marks) -> Result<Purged> {
+    let once = core.is_purged_once(past);
     let (mut records, mut next) = (0, None);
     let mut of = 0;
     let end = core.streams.walk(past.begin, Some(past.end), |at, record| {
@@ -150,9 +164,8 @@ fn purge(core: &Core, past: &Past, marks: &mut Marks) -> Result<Purged> {
             Body::Change(change) => {
                 records += 1;
                 of = record.txn;
-                let larges = larges_of(&change);
-                if !larges.is_empty() {
-                    purge_larges(core, record.txn, &change, &larges)?;
+                if let Some(larges) = change.larges_dropped() {
+                    purge_larges(core, record.txn, &change, &larges, once)?;
                 } else if change.marked {
                     marks.push(&change);
                 }
@@ -213,23 +226,10 @@ fn tree_of(core: &Core, table: u32, index: u16) -> Result<Option<Arc<Tree>>> {
     Ok(core.catalog.by_id(table)?.and_then(|table| table.numbered(index)))
 }
 
-/// The large values that the row had before the change, and not behind it.
-fn larges_of(change: &Change<'_>) -> Larges {
-    let old = change.old.filter(|_| change.index == 0).and_then(Head::decode);
-    let mut larges = old.and_then(|(head, rest)| apart::larges(head, rest)).unwrap_or_default();
-    if change.kept != 0 && !crate::planted::KEPT_PART_FREED.on() {
-        let mut bit = 0;
-        larges.retain(|_| {
-            bit += 1;
-            change.kept & 1 << (bit - 1) == 0
-        });
-    }
-    larges
-}
-
 /// A row had large values: they are freed, with the row if that is marked still. Whatever has become of a mark, nobody reads what is
 /// behind it any more, and no value keeps a part of it; who was put over it, or goes back to it, frees them again, which is harmless.
-fn purge_larges(core: &Core, txn: TxnId, change: &Change<'_>, larges: &[Large]) -> Result<()> {
+/// `once`: it is not purged a second time.
+fn purge_larges(core: &Core, txn: TxnId, change: &Change<'_>, larges: &[Large], once: bool) -> Result<()> {
     let Some(tree) = tree_of(core, change.table, change.index)? else { return Ok(()) };
     if change.marked {
         let plan = Plan { urgency: Urgency::Reserve, ..Plan::remove() };
@@ -242,8 +242,13 @@ fn purge_larges(core: &Core, txn: TxnId, change: &Change<'_>, larges: &[Large]) 
             Ok::<_, TreeError>(Flow::Done)
         })?;
     }
-    for large in larges {
-        match overflow::free(tree.space(), *large, Urgency::Reserve) {
+    let known = chains::decode(tree.space().id(), larges, change.chains).filter(|_| once);
+    for (at, large) in larges.iter().enumerate() {
+        let freed = match known.as_ref().and_then(|known| known.get(at)?.as_deref()) {
+            Some(pages) => overflow::free_known(tree.space(), *large, pages, Urgency::Reserve),
+            None => overflow::free(tree.space(), *large, Urgency::Reserve),
+        };
+        match freed {
             // A purge that was cut by a crash comes again: it may be freed already.
             Ok(()) | Err(TreeError::Gone { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -15,6 +15,7 @@
 //! An undo page, after the header: `next page u32 · page before u32 · end of records u16 · 0 u16`, then from
 //! byte 80 the records (`record`).
 
+pub mod chains;
 pub mod record;
 pub mod stream;
 

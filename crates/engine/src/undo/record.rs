@@ -9,7 +9,9 @@
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
 //!   marked. Mark: the same, but of the old value the head alone is there, and before it stands `sum u32`, the CRC-32C of what
 //!   followed it, and stayed ([`Change::before`]); records of earlier builds have kind Delete and no sum. Keep: an update that kept parts of
-//!   the row (`crate::apart`); before the old value stands `kept u64`, a bit for each of its parts.
+//!   the row (`crate::apart`); before the old value stands `kept u64`, a bit for each of its parts. Dropped: an update or a
+//!   delete mark of a row with large values; before the old value stand `kept u64 · marked u8 · length u16 · list`, which pages those have that it drops
+//!   (`undo::chains`).
 //!   Volumes of before format version 9 have Changes with the head of all others, and then
 //!   `table u32 · index u16 · key length u16`: kinds of their own.
 //! * Load: `table u32 · index u16 · published u8`: a tree is being built in bulk, or is the index's by now (`txn::fill`).
@@ -20,6 +22,7 @@
 //!   written for a row that the transaction's next Change, if it comes, puts. The page is the first one written so far.
 
 use super::RollPtr;
+use crate::apart::{self, Larges};
 use crate::btree::overflow::Large;
 use crate::number::{self, Numbers};
 use crate::row::{self, Head, TxnId};
@@ -40,6 +43,7 @@ const UPDATE: u8 = 13;
 const DELETE: u8 = 14;
 const KEEP: u8 = 15;
 const MARK: u8 = 16;
+const DROPPED: u8 = 17;
 
 const HEAD: usize = 17;
 /// Numbers of 48, 64, 32, 16 and 16 bits.
@@ -75,6 +79,8 @@ pub struct Change<'a> {
     pub sum: Option<u32>,
     /// Which parts of the old value the new one names, too.
     pub kept: u64,
+    /// Which pages the large values have that the change drops (`undo::chains`); empty: that is not known.
+    pub chains: &'a [u8],
 }
 
 /// By which what follows a head is known again.
@@ -83,6 +89,20 @@ pub fn sum(rest: &[u8]) -> u32 {
 }
 
 impl Change<'_> {
+    /// The large values that the row had before the change, and not behind it. None: there are none.
+    pub fn larges_dropped(&self) -> Option<Larges> {
+        let (head, rest) = self.old.filter(|_| self.index == 0).and_then(Head::decode)?;
+        let mut larges = if head.in_leaf() { return None } else { apart::larges(head, rest)? };
+        if self.kept != 0 && !crate::planted::KEPT_PART_FREED.on() {
+            let mut bit = 0;
+            larges.retain(|_| {
+                bit += 1;
+                self.kept & 1 << (bit - 1) == 0
+            });
+        }
+        Some(larges).filter(|larges| !larges.is_empty())
+    }
+
     /// The value before, of which the change made `made`. None: there was none, or the change has not made this.
     pub fn before(&self, made: &[u8]) -> Option<Vec<u8>> {
         let old = self.old?;
@@ -149,7 +169,7 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     if let Body::Change(c) = &record.body {
         // At once; what is neither head, key nor value takes less than 16 bytes.
-        out.reserve(CHANGE_HEAD_MAX + c.key.len() + c.old.map_or(0, <[u8]>::len) + 16);
+        out.reserve(CHANGE_HEAD_MAX + c.key.len() + c.chains.len() + c.old.map_or(0, <[u8]>::len) + 16);
     }
     out.extend_from_slice(&[0, 0]);
     let kind = match record.body {
@@ -157,6 +177,7 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
         Body::Prepare { .. } => PREPARE,
         Body::Change(Change { old: None, .. }) => INSERT,
         Body::Change(Change { sum: Some(_), .. }) => MARK,
+        Body::Change(Change { chains: [_, ..], .. }) => DROPPED,
         Body::Change(Change { marked: true, .. }) => DELETE,
         Body::Change(Change { kept: 1.., .. }) => KEEP,
         Body::Change(_) => UPDATE,
@@ -184,6 +205,11 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(c.key);
             if let Some(sum) = c.sum {
                 out.extend_from_slice(&sum.to_le_bytes());
+            } else if c.old.is_some() && !c.chains.is_empty() {
+                out.extend_from_slice(&c.kept.to_le_bytes());
+                out.push(u8::from(c.marked));
+                out.extend_from_slice(&(c.chains.len() as u16).to_le_bytes());
+                out.extend_from_slice(c.chains);
             } else if c.kept != 0 {
                 out.extend_from_slice(&c.kept.to_le_bytes());
             }
@@ -242,7 +268,7 @@ pub fn whole(bytes: &[u8], about: usize) -> usize {
 pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let len = usize::from(u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?));
     let r = bytes.get(..len)?;
-    if let kind @ (INSERT | UPDATE | DELETE | KEEP | MARK) = *r.get(2)? {
+    if let kind @ (INSERT | UPDATE | DELETE | KEEP | MARK | DROPPED) = *r.get(2)? {
         let (txn, before, change) = decode_change(kind, r.get(3..)?)?;
         return Some((Record { txn, before, body: Body::Change(change) }, len));
     }
@@ -324,7 +350,7 @@ fn decode_change(kind: u8, mut rest: &[u8]) -> Option<(TxnId, RollPtr, Change<'_
 /// The Change of this kind whose key and old value are `rest`.
 fn change_of(kind: u8, table: u32, index: u16, key_len: usize, rest: &[u8]) -> Option<Change<'_>> {
     let (key, mut old) = rest.split_at_checked(key_len)?;
-    let (mut kept, mut sum) = (0, None);
+    let (mut kept, mut sum, mut chains, mut marks) = (0, None, &[][..], matches!(kind, DELETE | MARK));
     if kind == KEEP {
         let (bits, value) = old.split_first_chunk::<8>()?;
         (kept, old) = (u64::from_le_bytes(*bits), value);
@@ -333,6 +359,16 @@ fn change_of(kind: u8, table: u32, index: u16, key_len: usize, rest: &[u8]) -> O
         let (stored, head) = old.split_first_chunk::<4>()?;
         (sum, old) = (Some(u32::from_le_bytes(*stored)), head);
     }
+    if kind == DROPPED {
+        let (bits, rest) = old.split_first_chunk::<8>()?;
+        let (marked, rest) = rest.split_first()?;
+        let (len, rest) = rest.split_first_chunk::<2>()?;
+        (chains, old) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+        (kept, marks) = (u64::from_le_bytes(*bits), *marked == 1);
+        if *marked > 1 || chains.is_empty() || old.len() < row::head_len(old) {
+            return None;
+        }
+    }
     if kind == INSERT && !old.is_empty()
         || kind == DELETE && old.len() < row::head_len(old)
         || kind == KEEP && kept == 0
@@ -340,8 +376,8 @@ fn change_of(kind: u8, table: u32, index: u16, key_len: usize, rest: &[u8]) -> O
     {
         return None;
     }
-    let (old, marked) = ((kind != INSERT).then_some(old), matches!(kind, DELETE | MARK));
-    Some(Change { table, index, key, old, marked, sum, kept })
+    let old = (kind != INSERT).then_some(old);
+    Some(Change { table, index, key, old, marked: marks, sum, kept, chains })
 }
 
 /// A Change as builds before format version 9 wrote it; they had no Mark.
@@ -379,13 +415,23 @@ mod tests {
     #[test]
     fn changes_of_before_format_9_are_read() {
         let head = row::value(Head { flags: 0, txn: 5, roll: RollPtr::NONE }, b"");
-        let insert =
-            Change { table: 7, index: 300, key: b"key", old: None, marked: false, sum: None, kept: 0 };
+        let insert = Change {
+            table: 7,
+            index: 300,
+            key: b"key",
+            old: None,
+            marked: false,
+            sum: None,
+            kept: 0,
+            chains: &[],
+        };
         let changes = [
             insert,
             Change { old: Some(b"old"), ..insert },
             Change { old: Some(b"old"), kept: 5, ..insert },
             Change { old: Some(&head), marked: true, ..insert },
+            Change { old: Some(&head), marked: true, chains: b"list", ..insert },
+            Change { old: Some(&head), kept: 3, chains: b"list", ..insert },
             Change { old: Some(&head), marked: true, sum: Some(9), ..insert },
         ];
         for change in changes {
@@ -393,7 +439,7 @@ mod tests {
             let (former, now) = (encode_former(&record), encode(&record));
             assert_eq!(decode(&former), Some((record, former.len())));
             assert_eq!(decode(&now), Some((record, now.len())));
-            assert!(now.len() < former.len() || change.sum.is_some());
+            assert!(now.len() < former.len() || change.sum.is_some() || !change.chains.is_empty());
         }
         let usual = Record { txn: 900_000, before: RollPtr::new(900, 80), body: Body::Change(insert) };
         assert_eq!((encode_former(&usual).len(), encode(&usual).len()), (28, 17));
@@ -402,8 +448,16 @@ mod tests {
     #[test]
     fn an_update_says_which_parts_it_kept() {
         let old = row::value(Head { flags: row::APART, txn: 5, roll: RollPtr::NONE }, b"parts");
-        let change =
-            Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: false, sum: None, kept: 0 };
+        let change = Change {
+            table: 7,
+            index: 0,
+            key: b"key",
+            old: Some(&old),
+            marked: false,
+            sum: None,
+            kept: 0,
+            chains: &[],
+        };
         for kept in [0, 5, u64::MAX] {
             let record =
                 Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(Change { kept, ..change }) };
@@ -416,8 +470,16 @@ mod tests {
     fn a_mark_gives_back_the_value_that_it_was_set_on_and_no_other() {
         let head = |flags, txn| Head { flags, txn, roll: RollPtr::new(3, 100) };
         let (old, marked) = (row::value(head(0, 5), b"row"), row::value(head(row::DELETED, 6), b"row"));
-        let whole =
-            Change { table: 7, index: 0, key: b"key", old: Some(&old), marked: true, sum: None, kept: 0 };
+        let whole = Change {
+            table: 7,
+            index: 0,
+            key: b"key",
+            old: Some(&old),
+            marked: true,
+            sum: None,
+            kept: 0,
+            chains: &[],
+        };
         let mark = Change { old: Some(&old[..row::HEAD]), sum: Some(sum(b"row")), ..whole };
         for change in [whole, mark, Change { sum: None, ..mark }] {
             let bytes = encode(&Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(change) });

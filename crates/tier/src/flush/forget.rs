@@ -11,21 +11,36 @@
 //! log if any after it is. That is so of pages that are written in one mini-transaction and never changed, those of large values, and of those that
 //! the freeing itself makes anew: of trees.
 //!
+//! A page that is not in memory is known by where its image was when it was freed ([`Freed::Below`]): who uses it anew has its image
+//! elsewhere, for a slot or an object's key is not given out again before this one's name is durably gone.
+//!
 //! The page may be used anew at any time. It is then latched, and has another LSN when it is not any more. So whoever has its latch,
 //! shared, and finds the LSN that it had when it was freed, knows that nobody has used it, and that nobody will until he lets go. And
 //! while nobody else writes the page ([`Writing`]), no older image of it is on its way to a slot.
 
 use super::Flusher;
 use super::through::Writing;
+use crate::map::Home;
 use crate::page::{Glsn, PageId};
 use crate::pages::Pin;
 use crate::planted;
 use crate::redo::Urgency;
 
-/// A page that was freed, in memory, and the LSN that it had then.
-pub struct Freed {
-    pub pin: Pin,
-    pub lsn: Glsn,
+/// A page that was freed.
+pub enum Freed {
+    /// In memory, and the LSN that it had then.
+    Here { pin: Pin, lsn: Glsn },
+    /// Not in memory, and where its image was then. Nobody had changed it since that was written.
+    Below { id: PageId, home: Home },
+}
+
+impl Freed {
+    pub fn id(&self) -> PageId {
+        match self {
+            Freed::Here { pin, .. } => pin.id(),
+            Freed::Below { id, .. } => *id,
+        }
+    }
 }
 
 impl Flusher {
@@ -37,13 +52,21 @@ impl Flusher {
             return; // the log has stopped, or is full: they stay until they are used anew
         };
         let mut writing = Writing::new(self);
-        let freed: Vec<&Freed> = freed.iter().filter(|page| writing.begin(page.pin.id())).collect();
-        let same: Vec<&Freed> =
-            freed.into_iter().filter(|page| self.pool.latch_as_it_was(page.pin.frame(), page.lsn)).collect();
-        let ids: Vec<PageId> = same.iter().map(|page| page.pin.id()).collect();
-        let named = self.map.clear(&mut room, &ids);
+        let freed: Vec<&Freed> = freed.iter().filter(|page| writing.begin(page.id())).collect();
+        let (mut frames, mut gone) = (Vec::new(), Vec::with_capacity(freed.len()));
+        for page in freed {
+            match page {
+                Freed::Here { pin, lsn } if self.pool.latch_as_it_was(pin.frame(), *lsn) => {
+                    frames.push(pin.frame());
+                    gone.push((pin.id(), None));
+                }
+                Freed::Here { .. } => {}
+                Freed::Below { id, home } => gone.push((*id, Some(*home))),
+            }
+        }
+        let named = self.map.clear(&mut room, &gone);
         let end = named.map_or(end, |range| range.end.max(end));
-        let frames = same.iter().map(|page| page.pin.frame());
+        let frames = frames.into_iter();
         let first = frames.clone().filter_map(|no| self.pool.frame(no).first_change()).min();
         if let Some(first) = first.filter(|_| !planted::FREED_PAGE_PASSED.on()) {
             self.unmapped.lock().push_back((first, end));
@@ -54,7 +77,7 @@ impl Flusher {
         }
         drop(writing);
         if let Some(flash) = self.flash() {
-            ids.iter().for_each(|id| flash.invalidate(*id));
+            gone.iter().for_each(|(id, _)| flash.invalidate(*id));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::entry::{self, Entry, ObjectShape, Slot};
 use super::image::Image;
-use super::{Inner, Map, MapError, MapPage, group_of};
+use super::{Home, Inner, Located, Map, MapError, MapPage, group_of};
 use crate::object::key::ObjectKey;
 use crate::page::{BLOCK_PAGES, BlockId, PageId, PageKind, SpaceId, Tag};
 use crate::planted;
@@ -309,16 +309,19 @@ impl Map {
     }
 
     /// No image of these pages is current any more: they are free. Their slots become free when the record is durable, and then the object
-    /// of a block that has no other pages is collected. Waits for nothing. None: none of them had an image.
-    pub fn clear(&self, room: &mut LogRoom, pages: &[PageId]) -> Option<LsnRange> {
+    /// of a block that has no other pages is collected. Of a page with a home only the image that is there goes. Waits for nothing. None: none of them
+    /// had an image.
+    pub fn clear(&self, room: &mut LogRoom, pages: &[(PageId, Option<Home>)]) -> Option<LsnRange> {
         let mut inner = self.inner.write();
         let mut ops = Ops::new();
         let (mut released, mut objects, mut blocks) = (Vec::new(), Vec::new(), Vec::new());
-        for id in pages {
+        for (id, home) in pages {
             let (group, index) = group_of(id.block());
             let Some(number) = inner.index.get(&(id.space, group)).copied() else { continue };
             let entry = inner.entry(number, index);
-            if entry.tag(id.in_block()) == 0 {
+            if entry.tag(id.in_block()) == 0
+                || home.is_some_and(|home| inner.locate(*id) != Located::At(home))
+            {
                 continue;
             }
             released.extend(entry.slot(id.in_block()).map(|slot| (slot, id.block())));

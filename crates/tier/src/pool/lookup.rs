@@ -4,6 +4,7 @@ use super::seen::LastSeen;
 use super::{Access, Pool};
 use crate::below::Held;
 use crate::frame::{ACCESSES_MAX, Frame, FrameNo};
+use crate::map::Home;
 use crate::meter;
 use crate::page::PageId;
 use crate::planted;
@@ -91,6 +92,10 @@ impl Pool {
 
     pub(crate) fn is_far(&self, id: PageId) -> bool {
         !self.has(id) && self.below.held(id) == Held::InObject
+    }
+
+    pub(crate) fn home_below(&self, id: PageId) -> Option<Home> {
+        self.below.home(id)
     }
 
     pub(crate) fn has(&self, id: PageId) -> bool {

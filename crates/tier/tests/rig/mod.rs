@@ -139,7 +139,8 @@ impl Hand {
     /// No image of these pages is needed any more. How many of them had one.
     pub fn free(&self, pages: &[PageId]) -> usize {
         let Ok(mut room) = self.map.room_to_clear(pages.len(), Urgency::Checkpoint) else { return 0 };
-        let Some(range) = self.map.clear(&mut room, pages) else { return 0 };
+        let images: Vec<_> = pages.iter().map(|id| (*id, None)).collect();
+        let Some(range) = self.map.clear(&mut room, &images) else { return 0 };
         pages.iter().for_each(|id| self.bpe.invalidate(*id));
         let mut model = self.model.lock();
         let had: Vec<PageId> = pages.iter().copied().filter(|id| newest(&model, *id).is_some()).collect();

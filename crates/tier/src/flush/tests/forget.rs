@@ -15,7 +15,7 @@ fn freed(open: &Open, pages: std::ops::Range<u32>) -> Vec<Freed> {
     let free = |page| {
         let pin = open.pages.load(PageId::new(SPACE, page), Access::Normal).unwrap();
         let lsn = pin.read().page().lsn();
-        Freed { pin, lsn }
+        Freed::Here { pin, lsn }
     };
     pages.map(free).collect()
 }
@@ -129,4 +129,57 @@ fn planted_pages_in_use_that_are_forgotten_are_found_by_one_run() {
     crate::planted::USED_PAGE_FORGOTTEN.set(true);
     assert!(std::panic::catch_unwind(a_page_that_is_used_anew_is_not_forgotten).is_err());
     crate::planted::USED_PAGE_FORGOTTEN.set(false);
+}
+
+/// As `freed`, of pages that are not in memory: where their images are.
+fn freed_below(open: &Open, pages: std::ops::Range<u32>) -> Vec<Freed> {
+    let free = |page| {
+        let id = PageId::new(SPACE, page);
+        let Located::At(home) = open.map.locate(id) else { panic!("page {page} has no image") };
+        Freed::Below { id, home }
+    };
+    pages.map(free).collect()
+}
+
+#[test]
+fn of_a_page_freed_below_memory_the_image_goes_that_it_had_and_no_later_one() {
+    let rig = Rig::new(64);
+    let open = rig.open();
+    (0..4).for_each(|page| write(&open.pages, page, 7));
+    open.flush_all();
+    let pages = freed_below(&open, 0..4);
+    let end = free(&open);
+    // One is used anew and has its new image already, one has none yet.
+    write(&open.pages, 0, 8);
+    open.flush_all();
+    write(&open.pages, 1, 9);
+    open.flusher.forget(&pages, end);
+    assert!(open.slot(0).is_some() && (1..4).all(|page| open.slot(page).is_none()));
+    open.flush_all();
+    rig.log.set_durable(rig.log.appended());
+    open.map.settle();
+    assert_eq!((open.map.slots_free(), open.map.faults()), (61, vec![]));
+    drop((open, pages));
+    rig.crash();
+    let open = rig.open();
+    assert_eq!((open.value(0), open.value(1)), (8, 9));
+    assert!((2..4).all(|page| open.map.locate(PageId::new(SPACE, page)) == Located::Never));
+}
+
+#[test]
+fn a_crash_before_a_page_below_memory_is_durably_free_leaves_it_as_it_was() {
+    let rig = Rig::new(64);
+    let open = rig.open();
+    (0..10).for_each(|page| write(&open.pages, page, 7));
+    open.flush_all();
+    rig.log.set_durable(rig.log.appended());
+    let pages = freed_below(&open, 0..8);
+    let end = free(&open);
+    open.flusher.forget(&pages, end);
+    open.map.settle();
+    assert_eq!(open.map.take_up_to(64, 0).len(), 54, "their slots are not free yet");
+    drop((open, pages));
+    rig.crash();
+    let open = rig.open();
+    assert!((0..10).all(|page| open.value(page) == 7));
 }

@@ -1,0 +1,245 @@
+//! Large values that only the store has when nobody needs them any more: purge frees them by what undo says, and asks the store for none. What
+//! may have been freed before, in a purge that failed or that a crash cut, is looked at first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_engine::check::{self, Verdict};
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::look::Look;
+use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Table, TableDef, planted};
+use terrace_sim::{SimDisk, SimStore, SimWorld};
+
+const KEYS: u32 = 100;
+const PAGES: u64 = 5;
+const NO_ENTRY: [Entry<'static>; 0] = [];
+
+struct Run {
+    sim: SimWorld,
+    disk: Arc<SimDisk>,
+    store: Arc<SimStore>,
+}
+
+type Model = BTreeMap<u32, Vec<u8>>;
+
+fn value(key: u32, serial: u32) -> Vec<u8> {
+    (0..65_536u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(key * 7919 + serial) >> 11) as u8)
+        .collect()
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let sim = SimWorld::new(seed);
+        let (disk, store) = (sim.disk("volume"), sim.store("store"));
+        Run { sim, disk, store }
+    }
+
+    fn open(&self) -> (Arc<Engine>, Arc<Table>) {
+        let config = Config {
+            memory: Bytes(10 << 20),
+            log: Bytes(8 << 20),
+            object_buffer: Bytes(64 << 20),
+            ..Config::default()
+        };
+        let store = Some(self.store.clone() as _);
+        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store };
+        let engine = Engine::open(config, parts).unwrap();
+        let table = match engine.open_table("db/t") {
+            Err(Error::Absent(_)) => {
+                let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+                engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })
+            }
+            other => other,
+        };
+        (engine, table.unwrap())
+    }
+
+    fn pause(&self) {
+        for _ in 0..4 {
+            self.sim.clock.advance(10_000_000);
+            self.sim.sched.run_some(200);
+        }
+    }
+
+    /// Whatever is not in use any more is purged.
+    fn purged(&self, engine: &Engine) -> bool {
+        (0..200).any(|_| {
+            self.pause();
+            engine.core().history.lock().is_empty()
+        })
+    }
+
+    /// The engine is closed, and the volume sound: so many values, and nothing is lost or left over.
+    fn ends_sound(&self, engine: Arc<Engine>, table: Arc<Table>, values: usize) {
+        drop(table);
+        engine.shutdown().unwrap();
+        drop(engine);
+        let look = Look::open(self.disk.clone(), Some(self.store.clone())).unwrap();
+        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        assert_eq!(report.verdict(), Verdict::Sound, "{:?} {:?}", report.faults, report.unchecked);
+        assert_eq!((report.overflow, report.leaked.count), (values as u64 * PAGES, 0), "{:?}", report.leaked);
+    }
+}
+
+fn fill(run: &Run, engine: &Arc<Engine>, table: &Arc<Table>) -> Model {
+    let mut model = Model::new();
+    for key in 0..KEYS {
+        let txn = engine.begin(Isolation::RepeatableRead);
+        let new = value(key, 0);
+        txn.insert(table, &key.to_be_bytes(), Row::from(&new), &NO_ENTRY).unwrap();
+        txn.commit().unwrap().wait().unwrap();
+        model.insert(key, new);
+        run.pause();
+    }
+    model
+}
+
+/// As SQL does it: the row is read, and then changed.
+fn change(
+    engine: &Arc<Engine>,
+    table: &Arc<Table>,
+    model: &mut Model,
+    keys: impl Iterator<Item = u32>,
+    serial: u32,
+) {
+    let txn = engine.begin(Isolation::RepeatableRead);
+    for key in keys {
+        let (new, mut row) = (value(key, serial), Vec::new());
+        assert!(txn.get(table, &key.to_be_bytes(), Lock::Exclusive, &mut row).unwrap());
+        assert!(row == model[&key]);
+        txn.update(table, &key.to_be_bytes(), Row::from(&new), &NO_ENTRY, &NO_ENTRY).unwrap();
+        model.insert(key, new);
+    }
+    txn.commit().unwrap().wait().unwrap();
+}
+
+fn same(engine: &Arc<Engine>, table: &Arc<Table>, model: &Model) {
+    let (txn, mut row) = (engine.begin(Isolation::RepeatableRead), Vec::new());
+    for (key, value) in model {
+        assert!(txn.get(table, &key.to_be_bytes(), Lock::None, &mut row).unwrap());
+        assert!(row == *value, "row {key}");
+    }
+}
+
+/// All blocks go to the store, and others' pages take memory.
+fn sink(engine: &Arc<Engine>, table: &Arc<Table>, model: &Model) {
+    let storage = &engine.core().storage;
+    storage.checkpoint().unwrap();
+    storage.cold.clone().unwrap().sinker.sink_all().unwrap();
+    // What slots have of them counts for nothing.
+    storage.map.keep_clean_copies(0);
+    same(
+        engine,
+        table,
+        &model.iter().filter(|(key, _)| **key < 76).map(|(key, row)| (*key, row.clone())).collect(),
+    );
+}
+
+fn pages_read(engine: &Engine) -> u64 {
+    engine.status().into_iter().collect::<BTreeMap<String, u64>>()["pool_misses"]
+}
+
+#[test]
+fn values_that_only_the_store_has_are_freed_unread() {
+    let run = Run::new(5);
+    let (engine, table) = run.open();
+    let mut model = fill(&run, &engine, &table);
+    let reader = engine.begin(Isolation::RepeatableRead);
+    reader.get(&table, &0u32.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
+    for key in 0..KEYS {
+        change(&engine, &table, &mut model, std::iter::once(key), 1);
+        run.pause();
+    }
+    sink(&engine, &table, &model);
+    let (before, objects) = (pages_read(&engine), run.store.keys().len());
+    drop(reader);
+    assert!(run.purged(&engine));
+    let read = pages_read(&engine) - before;
+    assert!(read < 10, "{read} pages were read to free {} that the store has", u64::from(KEYS) * PAGES);
+    let space = table.tree(0).unwrap().space().counts();
+    assert_eq!(u64::from(space.free), u64::from(KEYS) * PAGES, "{space:?}");
+    (0..50).for_each(|_| run.pause());
+    assert!(run.store.keys().len() < objects, "no object has gone with its pages");
+    // What was freed is used again.
+    for key in 0..KEYS {
+        change(&engine, &table, &mut model, std::iter::once(key), 2);
+        run.pause();
+    }
+    assert!(run.purged(&engine));
+    same(&engine, &table, &model);
+    run.ends_sound(engine, table, model.len());
+}
+
+#[test]
+fn a_crash_before_they_are_freed_leaves_nothing_over() {
+    let run = Run::new(6);
+    let (engine, table) = run.open();
+    let mut model = fill(&run, &engine, &table);
+    let reader = engine.begin(Isolation::RepeatableRead);
+    reader.get(&table, &0u32.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
+    change(&engine, &table, &mut model, 0..KEYS / 2, 1);
+    change(&engine, &table, &mut model, KEYS / 2..KEYS, 1);
+    sink(&engine, &table, &model);
+    run.sim.sched.drop_workers();
+    std::mem::forget(reader);
+    drop((engine, table));
+    run.disk.crash();
+    let (engine, table) = run.open();
+    assert!(run.purged(&engine));
+    same(&engine, &table, &model);
+    run.ends_sound(engine, table, model.len());
+}
+
+/// A transaction drops values that undo knows and one that has to be read, which fails as long as the store is dead. What is freed of the others is
+/// somebody else's by the time when purge begins anew.
+fn purge_that_fails_in_the_middle() {
+    let run = Run::new(7);
+    let (engine, table) = run.open();
+    let mut model = fill(&run, &engine, &table);
+    let reader = engine.begin(Isolation::RepeatableRead);
+    reader.get(&table, &0u32.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
+    let txn = engine.begin(Isolation::RepeatableRead);
+    for key in 0..40u32 {
+        let (new, mut row) = (value(key, 1), Vec::new());
+        assert!(txn.get(&table, &key.to_be_bytes(), Lock::Exclusive, &mut row).unwrap());
+        txn.update(&table, &key.to_be_bytes(), Row::from(&new), &NO_ENTRY, &NO_ENTRY).unwrap();
+        model.insert(key, new);
+    }
+    // Deleted unread.
+    txn.delete(&table, &80u32.to_be_bytes(), &NO_ENTRY).unwrap();
+    model.remove(&80);
+    txn.commit().unwrap().wait().unwrap();
+    drop(txn);
+    sink(&engine, &table, &model);
+    run.store.faults.dead.store(true, Ordering::SeqCst);
+    drop(reader);
+    let free = || table.tree(0).unwrap().space().counts().free;
+    assert!(!run.purged(&engine));
+    assert_eq!(u64::from(free()), 40 * PAGES, "all but the last are free");
+    // Whoever comes takes their pages.
+    for key in KEYS..KEYS + 4 {
+        let (txn, new) = (engine.begin(Isolation::RepeatableRead), value(key, 0));
+        txn.insert(&table, &key.to_be_bytes(), Row::from(&new), &NO_ENTRY).unwrap();
+        txn.commit().unwrap().wait().unwrap();
+        model.insert(key, new);
+    }
+    assert!(u64::from(free()) < 40 * PAGES);
+    run.store.faults.dead.store(false, Ordering::SeqCst);
+    assert!(run.purged(&engine));
+    same(&engine, &table, &model);
+    run.ends_sound(engine, table, model.len());
+}
+
+#[test]
+fn purge_that_failed_in_the_middle_frees_nothing_of_others() {
+    purge_that_fails_in_the_middle();
+}
+
+#[test]
+#[ignore = "plants a bug in the whole process: make planted"]
+fn a_planted_purge_that_trusts_undo_a_second_time_is_found_by_one_run() {
+    planted::PURGED_TWICE_UNSEEN.set(true);
+    assert!(std::panic::catch_unwind(purge_that_fails_in_the_middle).is_err());
+    planted::PURGED_TWICE_UNSEEN.set(false);
+}
