@@ -41,7 +41,7 @@ pub struct Core {
     pub catalog: Catalog,
     pub history: Mutex<History, { Mutexes::History as u8 }>,
     pub purge_wanted: Arc<Event>,
-    /// No transaction whose commit has this number, or a later one, has been purged in part.
+    /// No transaction that has this number, or a later one, has been purged in part.
     pub(crate) purged_once_from: AtomicU64,
     pub brake: Brake,
     pub pace: Pace,

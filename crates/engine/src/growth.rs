@@ -111,8 +111,10 @@ impl Room for Growth {
 
     fn freed(&self, pages: &[Freed], end: Glsn) {
         self.flusher.forget(pages, end);
-        // What recovery found for them is of before they were freed, which begins with what makes them anew.
-        pages.iter().for_each(|page| self.pending.done_with(page.id()));
+        // What recovery found for them is of before they were freed, which begins with what makes them anew. One that was freed unread was
+        // read since then.
+        let here = pages.iter().filter(|page| matches!(page, Freed::Here { .. }));
+        here.for_each(|page| self.pending.done_with(page.id()));
     }
 
     fn admit(&self, pages: usize, space: SpaceId) -> Result<(), NoRoom> {

@@ -80,6 +80,8 @@ pub static SIDE_KEPT: Switch = Switch::new();
 pub static RANGE_NOT_SPLIT: Switch = Switch::new();
 /// Rows behind the end of a range are locked ahead with those of it.
 pub static LOCKED_PAST_END: Switch = Switch::new();
+/// Purge trusts what undo says of the values of a mark that somebody was put over, and took with him as he went back.
+pub static LOST_MARK_BELIEVED: Switch = Switch::new();
 /// Purge that begins anew after an error trusts what undo says of values' pages.
 pub static PURGED_TWICE_UNSEEN: Switch = Switch::new();
 /// A large value that is freed again takes pages with it that are another's by now.

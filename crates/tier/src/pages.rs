@@ -176,17 +176,10 @@ impl Pages {
         }
     }
 
-    /// The page, kept in memory, if it is there. Does no I/O.
-    pub fn pin_if_there(&self, id: PageId, access: Access) -> Option<Pin> {
-        match self.pool.lookup(id, access) {
-            Lookup::Pinned(no) => Some(Pin { pool: self.pool.clone(), no, id }),
-            Lookup::Claimed | Lookup::Absent => None,
-        }
-    }
-
-    /// Where the map says that the current image of the page is. Does no I/O.
+    /// Where the page's image is, if it is not in memory, nor on its way there or out. Does no I/O.
     pub fn home_below(&self, id: PageId) -> Option<Home> {
-        self.pool.home_below(id)
+        // In this order: what was changed, and is in memory no more, has its image.
+        if self.pool.has(id) { None } else { self.pool.home_below(id) }
     }
 
     /// Has the processor fetch the page's bytes if it is in memory: no more than a hint, for who is soon to read all of it.

@@ -403,15 +403,11 @@ fn free_chain(
         let mut pages: Vec<ToFree> = Vec::with_capacity(BATCH_FREED);
         for (page, index) in &batch {
             let id = space.page_id(*page);
-            let here = space.pages().pin_if_there(id, Access::Internal);
-            // In this order: what is in memory no more, and was changed, has its image.
-            if let Some(home) =
-                here.is_none().then(|| space.pages().home_below(id)).flatten().filter(|_| known)
-            {
+            if let Some(home) = known.then(|| space.pages().home_below(id)).flatten() {
                 pages.push(ToFree::Below(id, home));
                 continue;
             }
-            match here.map_or_else(|| space.pages().load(id, Access::Scan), Ok) {
+            match space.pages().load(id, Access::Scan) {
                 Ok(pin) => pages.push(ToFree::Here(pin, *index)),
                 Err(ReadError::Absent(_)) => {}
                 Err(error) => return Err(error.into()),

@@ -9,7 +9,9 @@ use crate::log::record::{self, Decoded, RecordHeader};
 use crate::row::{self, Head};
 use crate::superblock::{COPY, Superblock, VERSION};
 use crate::undo::RollPtr;
+use crate::undo::chains;
 use crate::undo::record::{self as undo, Body, Change, Record, State};
+use std::sync::LazyLock;
 use terrace_tier::fence::Taker;
 use terrace_tier::page::{PageId, SpaceId};
 
@@ -90,6 +92,12 @@ pub fn record(mut bytes: &[u8]) {
 
 // --- undo ------------------------------------------------------------------------------------
 
+/// A row that is a large value of three pages.
+static LARGE_ROW: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let head = Head { flags: row::LARGE, txn: 5, roll: RollPtr::NONE };
+    row::value(head, &Large { page: 9, len: 40_000, serial: 3 }.encode())
+});
+
 pub(super) fn undo_bodies() -> Vec<Body<'static>> {
     let change = Change {
         table: 7,
@@ -110,6 +118,8 @@ pub(super) fn undo_bodies() -> Vec<Body<'static>> {
         Body::Change(Change { marked: true, ..change }),
         Body::Change(Change { marked: true, chains: b"list", ..change }),
         Body::Change(Change { kept: 5, chains: b"list", ..change }),
+        // Space 16, one run, from the first page on, of three pages.
+        Body::Change(Change { index: 0, old: Some(&LARGE_ROW), chains: &[16, 1, 0, 2], ..change }),
         Body::Change(Change { marked: true, old: Some(b"only the head.."), ..change }),
         Body::Change(Change { marked: true, old: Some(b"only the head.."), sum: Some(77), ..change }),
         Body::Large { table: 7, large: Large { page: 9, len: 40_000, serial: 3 } },
@@ -138,6 +148,15 @@ pub fn undo_record(mut bytes: &[u8]) {
         let is_former = matches!(bytes[2], 3 | 4 | 5 | 10 | 11);
         let same = again == bytes[..len] || is_former && undo::decode(&again) == Some((record, again.len()));
         assert!(same, "an undo record was accepted that nobody writes");
+        if let Body::Change(change) = record.body
+            && let Some(larges) = change.larges_dropped()
+            && let Some(pages) = chains::decode(SpaceId(16), &larges, change.chains)
+        {
+            let fits = |(large, pages): (&Large, &Option<Vec<u32>>)| {
+                pages.as_ref().is_none_or(|p| p[0] == large.page)
+            };
+            assert!(pages.len() == larges.len() && larges.iter().zip(&pages).all(fits));
+        }
         bytes = &bytes[len..];
     }
 }

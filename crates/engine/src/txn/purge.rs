@@ -139,14 +139,13 @@ impl Core {
         self.purged_once_from.fetch_max(past.csn + 1, Ordering::Relaxed);
     }
 
-    /// Whether nothing of the transaction can have been purged before: it was committed since the start, and purge has not failed there.
-    fn is_purged_once(&self, past: &Past) -> bool {
-        past.csn >= self.purged_once_from.load(Ordering::Relaxed) || crate::planted::PURGED_TWICE_UNSEEN.on()
+    /// Whether nothing of the transaction can have been purged before: it began since the start, and purge has not failed there.
+    fn is_purged_once(&self, txn: TxnId) -> bool {
+        txn >= self.purged_once_from.load(Ordering::Relaxed) || crate::planted::PURGED_TWICE_UNSEEN.on()
     }
 }
 
 fn purge(core: &Core, past: &Past, marks: &mut Marks) -> Result<Purged> {
-    let once = core.is_purged_once(past);
     let (mut records, mut next) = (0, None);
     let mut of = 0;
     let end = core.streams.walk(past.begin, Some(past.end), |at, record| {
@@ -165,7 +164,7 @@ fn purge(core: &Core, past: &Past, marks: &mut Marks) -> Result<Purged> {
                 records += 1;
                 of = record.txn;
                 if let Some(larges) = change.larges_dropped() {
-                    purge_larges(core, record.txn, &change, &larges, once)?;
+                    purge_larges(core, record.txn, &change, &larges)?;
                 } else if change.marked {
                     marks.push(&change);
                 }
@@ -227,20 +226,25 @@ fn tree_of(core: &Core, table: u32, index: u16) -> Result<Option<Arc<Tree>>> {
 }
 
 /// A row had large values: they are freed, with the row if that is marked still. Whatever has become of a mark, nobody reads what is
-/// behind it any more, and no value keeps a part of it; who was put over it, or goes back to it, frees them again, which is harmless.
-/// `once`: it is not purged a second time.
-fn purge_larges(core: &Core, txn: TxnId, change: &Change<'_>, larges: &[Large], once: bool) -> Result<()> {
+/// behind it any more, and no value keeps a part of it; who was put over it, or goes back to it, frees them again, which is harmless where they
+/// are looked at: undo's word for their pages is taken only if nobody else can have freed them, nor purge itself.
+fn purge_larges(core: &Core, txn: TxnId, change: &Change<'_>, larges: &[Large]) -> Result<()> {
     let Some(tree) = tree_of(core, change.table, change.index)? else { return Ok(()) };
+    let mut once = core.is_purged_once(txn);
     if change.marked {
         let plan = Plan { urgency: Urgency::Reserve, ..Plan::remove() };
+        let mut is_its_own = false;
         tree.modify(&mut Hint::default(), change.key, plan, |spot| {
             let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
+            // Of somebody else's who was put over the mark and went back, the row is gone, and the values with it.
+            is_its_own = head.is_some_and(|head| head.txn == txn);
             let is_ours = head.is_some_and(|head| head.deleted() && head.txn == txn);
             if is_ours || crate::planted::REVIVED_ROW_PURGED.on() {
                 spot.remove();
             }
             Ok::<_, TreeError>(Flow::Done)
         })?;
+        once &= is_its_own || crate::planted::LOST_MARK_BELIEVED.on();
     }
     let known = chains::decode(tree.space().id(), larges, change.chains).filter(|_| once);
     for (at, large) in larges.iter().enumerate() {

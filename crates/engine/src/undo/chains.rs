@@ -32,12 +32,10 @@ pub fn append(
         let room = start + CHAINS_MAX - (larges.len() - at - 1);
         let mut known = false;
         pages(*large, &mut |pages| {
-            known = pages.len() == large.pages() as usize && pages.first() == Some(&large.page);
-            if known {
-                append_runs(pages, out);
-            }
+            let is_whole = pages.len() == large.pages() as usize && pages.first() == Some(&large.page);
+            known = is_whole && append_runs(pages, room, out);
         });
-        if !known || out.len() > room {
+        if !known {
             out.truncate(before);
             out.push(0);
         } else {
@@ -49,9 +47,15 @@ pub fn append(
     }
 }
 
-fn append_runs(pages: &[u32], out: &mut Vec<u8>) {
+/// False: they would end behind `room`.
+fn append_runs(pages: &[u32], room: usize, out: &mut Vec<u8>) -> bool {
     let runs = || pages.chunk_by(|one, next| one.checked_add(1) == Some(*next));
-    put(runs().count() as u64, out);
+    // Each takes two bytes at the least.
+    let count = runs().take(CHAINS_MAX).count();
+    put(count as u64, out);
+    if out.len() + 2 * count > room {
+        return false;
+    }
     let mut end = i64::from(pages[0]);
     for run in runs() {
         let distance = i64::from(run[0]) - end;
@@ -59,6 +63,7 @@ fn append_runs(pages: &[u32], out: &mut Vec<u8>) {
         put(run.len() as u64 - 1, out);
         end = i64::from(run[0]) + run.len() as i64;
     }
+    out.len() <= room
 }
 
 /// The pages of each value, as far as they are known. None: they are not in `space`, or the list makes no sense.

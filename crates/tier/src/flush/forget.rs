@@ -61,7 +61,9 @@ impl Flusher {
                     gone.push((pin.id(), None));
                 }
                 Freed::Here { .. } => {}
-                Freed::Below { id, home } => gone.push((*id, Some(*home))),
+                // Used anew already, perhaps: then what it had below is its place.
+                Freed::Below { id, home } if !self.pool.has(*id) => gone.push((*id, Some(*home))),
+                Freed::Below { .. } => {}
             }
         }
         let named = self.map.clear(&mut room, &gone);
@@ -75,6 +77,9 @@ impl Flusher {
         if first.is_some() {
             self.pool.batch_flushed();
         }
+        // Whoever used one anew just before may have counted on what it had.
+        let below = gone.iter().filter(|(_, home)| home.is_some());
+        below.for_each(|(id, _)| self.pool.lost_its_place(*id));
         drop(writing);
         if let Some(flash) = self.flash() {
             gone.iter().for_each(|(id, _)| flash.invalidate(*id));

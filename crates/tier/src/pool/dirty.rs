@@ -1,7 +1,7 @@
 //! Dirty pages: which there are and in what order they became so, copied for the flusher, clean again.
 
-use super::{FRAME_WAIT_MAX, PATIENCE, Pool};
-use crate::below::{ReadError, not_cancelled};
+use super::{Access, FRAME_WAIT_MAX, Lookup, PATIENCE, Pool};
+use crate::below::{Held, ReadError, not_cancelled};
 use crate::flush::share;
 use crate::frame::{FrameNo, State};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, TEMPORARY_GLSN};
@@ -234,6 +234,20 @@ impl Pool {
         }
         // SAFETY: by the caller's promise.
         unsafe { frame.latch.unlock_shared() };
+    }
+
+    /// There is no image of the page below any more: if it has been made anew meanwhile, it needs a place. Nobody is writing it. Waits for its latch; no
+    /// other is held.
+    pub(crate) fn lost_its_place(&self, id: PageId) {
+        let Lookup::Pinned(no) = self.lookup(id, Access::Internal) else { return };
+        let frame = self.frame(no);
+        frame.latch.lock_shared();
+        if frame.is_dirty() && self.below.held(id) == Held::Nowhere {
+            self.set_homeless(no);
+        }
+        // SAFETY: locked above.
+        unsafe { frame.latch.unlock_shared() };
+        self.unpin(no);
     }
 
     /// After a batch of [`Pool::flushed`].

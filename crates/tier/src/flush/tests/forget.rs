@@ -141,27 +141,32 @@ fn freed_below(open: &Open, pages: std::ops::Range<u32>) -> Vec<Freed> {
     pages.map(free).collect()
 }
 
+/// What was flushed is durable, and no more in memory.
+fn again(rig: &Rig, open: Open) -> Open {
+    open.flush_all();
+    rig.log.set_durable(rig.log.appended());
+    drop(open);
+    rig.crash();
+    rig.open()
+}
+
 #[test]
 fn of_a_page_freed_below_memory_the_image_goes_that_it_had_and_no_later_one() {
     let rig = Rig::new(64);
     let open = rig.open();
     (0..4).for_each(|page| write(&open.pages, page, 7));
-    open.flush_all();
+    let open = again(&rig, open);
     let pages = freed_below(&open, 0..4);
     let end = free(&open);
-    // One is used anew and has its new image already, one has none yet.
+    // One is used anew and has its new image below already, one is in memory.
     write(&open.pages, 0, 8);
-    open.flush_all();
+    let open = again(&rig, open);
     write(&open.pages, 1, 9);
     open.flusher.forget(&pages, end);
-    assert!(open.slot(0).is_some() && (1..4).all(|page| open.slot(page).is_none()));
-    open.flush_all();
-    rig.log.set_durable(rig.log.appended());
+    assert_eq!([0, 1, 2, 3].map(|page| open.slot(page).is_some()), [true, true, false, false]);
+    let open = again(&rig, open);
     open.map.settle();
     assert_eq!((open.map.slots_free(), open.map.faults()), (61, vec![]));
-    drop((open, pages));
-    rig.crash();
-    let open = rig.open();
     assert_eq!((open.value(0), open.value(1)), (8, 9));
     assert!((2..4).all(|page| open.map.locate(PageId::new(SPACE, page)) == Located::Never));
 }
@@ -171,8 +176,7 @@ fn a_crash_before_a_page_below_memory_is_durably_free_leaves_it_as_it_was() {
     let rig = Rig::new(64);
     let open = rig.open();
     (0..10).for_each(|page| write(&open.pages, page, 7));
-    open.flush_all();
-    rig.log.set_durable(rig.log.appended());
+    let open = again(&rig, open);
     let pages = freed_below(&open, 0..8);
     let end = free(&open);
     open.flusher.forget(&pages, end);
