@@ -151,6 +151,11 @@ impl<'p> Mtr<'p> {
         Some(handle)
     }
 
+    /// What the page holds was used before, in another page: it leaves memory as one that was used more than once.
+    pub fn note_reused(&self, page: PageNo) {
+        self.pool.note_reused(self.pages[page.0].no);
+    }
+
     pub fn id(&self, page: PageNo) -> PageId {
         self.pages[page.0].id
     }

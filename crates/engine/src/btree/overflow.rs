@@ -140,6 +140,8 @@ impl Way<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     Statement,
+    /// In the place of another value, or of none, in a row that was there: it was used before, and so its pages leave memory as such.
+    Update,
     /// Gives way to small writers where slots run low.
     Build,
 }
@@ -173,7 +175,7 @@ pub fn write_noted(
         let start = end.saturating_sub(way.batch().0 as u32);
         let pages = if by == By::Build { end - start } else { 0 };
         let ready = (0..pages).try_for_each(|_| Ok(space.pages().give_way(urgency)?));
-        match ready.and_then(|()| write_batch(space, value, large, start..end, way, urgency, note)) {
+        match ready.and_then(|()| write_batch(space, value, large, start..end, way, (by, urgency), note)) {
             Ok(first) => large.page = first,
             Err(error) => {
                 // Best effort: what was written is given back.
@@ -194,7 +196,7 @@ fn write_batch(
     large: Large,
     range: std::ops::Range<u32>,
     way: &mut Way<'_>,
-    urgency: Urgency,
+    (by, urgency): (By, Urgency),
     note: &mut Note<'_>,
 ) -> Result<u32> {
     let (batch, page_log) = way.batch();
@@ -211,6 +213,9 @@ fn write_batch(
     for (index, no) in range.zip(pages).rev() {
         let from = index as usize * PAYLOAD;
         let id = mtr.id(no);
+        if by == By::Update {
+            mtr.note_reused(no);
+        }
         let bytes = &value[from..value.len().min(from + PAYLOAD)];
         let mut page = mtr.page_mut(no);
         let mut owned = [0; PAGE_HEADER - at::NEXT];

@@ -75,6 +75,11 @@ impl Pool {
         self.frames_freed.notify_all_but(OTHERS);
     }
 
+    /// The page in the frame counts as used more than once.
+    pub(crate) fn note_reused(&self, no: FrameNo) {
+        self.frame(no).reused.store(true, Ordering::Relaxed);
+    }
+
     /// Evicts the clean page that the queues name next. False if there is none now.
     pub(crate) fn evict_one(&self) -> bool {
         // A bounded walk: what it skips is requeued.

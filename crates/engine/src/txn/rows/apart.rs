@@ -63,6 +63,7 @@ impl Txn {
     ) -> Result<Stored<'a>> {
         let tree = table.tree(0)?;
         let space = tree.space();
+        let by = if kept.is_some() { By::Update } else { By::Statement };
         let mut old: Option<List> = None;
         lay_out(row, key.len(), &mut |bytes| {
             if let Some(kept) = kept.as_deref_mut().filter(|_| bytes.len() < row.bytes.len()) {
@@ -79,7 +80,7 @@ impl Txn {
                     }
                 }
             }
-            self.write_large(state, table, space, bytes, By::Statement)
+            self.write_large(state, table, space, bytes, by)
         })
     }
 }
