@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
-use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Table, TableDef, planted};
+use terrace_engine::{
+    Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Table, TableDef, Txn, planted,
+};
 use terrace_sim::{SimDisk, SimStore, SimWorld};
 
 const KEYS: u32 = 100;
@@ -73,6 +75,15 @@ impl Run {
         })
     }
 
+    /// The store is back, and what was written leaves memory before purge goes on: nothing of it is lost.
+    fn goes_on(&self, engine: Arc<Engine>, table: Arc<Table>, model: &Model) {
+        self.store.faults.dead.store(false, Ordering::SeqCst);
+        sink(&engine, &table, model);
+        assert!(self.purged(&engine));
+        same(&engine, &table, model);
+        self.ends_sound(engine, table, model.len());
+    }
+
     /// The engine is closed, and the volume sound: so many values, and nothing is lost or left over.
     fn ends_sound(&self, engine: Arc<Engine>, table: Arc<Table>, values: usize) {
         drop(table);
@@ -96,6 +107,23 @@ fn fill(run: &Run, engine: &Arc<Engine>, table: &Arc<Table>) -> Model {
         run.pause();
     }
     model
+}
+
+/// Who has a view: purge waits for him.
+fn reader(engine: &Arc<Engine>, table: &Arc<Table>) -> Arc<Txn> {
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.get(table, &0u32.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
+    txn
+}
+
+/// New rows, committed one by one.
+fn insert(engine: &Arc<Engine>, table: &Arc<Table>, model: &mut Model, keys: std::ops::Range<u32>) {
+    for key in keys {
+        let (txn, new) = (engine.begin(Isolation::RepeatableRead), value(key, 0));
+        txn.insert(table, &key.to_be_bytes(), Row::from(&new), &NO_ENTRY).unwrap();
+        txn.commit().unwrap().wait().unwrap();
+        model.insert(key, new);
+    }
 }
 
 /// As SQL does it: the row is read, and then changed.
@@ -148,8 +176,7 @@ fn values_that_only_the_store_has_are_freed_unread() {
     let run = Run::new(5);
     let (engine, table) = run.open();
     let mut model = fill(&run, &engine, &table);
-    let reader = engine.begin(Isolation::RepeatableRead);
-    reader.get(&table, &0u32.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
+    let reader = reader(&engine, &table);
     for key in 0..KEYS {
         change(&engine, &table, &mut model, std::iter::once(key), 1);
         run.pause();
@@ -179,8 +206,7 @@ fn a_crash_before_they_are_freed_leaves_nothing_over() {
     let run = Run::new(6);
     let (engine, table) = run.open();
     let mut model = fill(&run, &engine, &table);
-    let reader = engine.begin(Isolation::RepeatableRead);
-    reader.get(&table, &0u32.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
+    let reader = reader(&engine, &table);
     change(&engine, &table, &mut model, 0..KEYS / 2, 1);
     change(&engine, &table, &mut model, KEYS / 2..KEYS, 1);
     sink(&engine, &table, &model);
@@ -200,8 +226,7 @@ fn purge_that_fails_in_the_middle() {
     let run = Run::new(7);
     let (engine, table) = run.open();
     let mut model = fill(&run, &engine, &table);
-    let reader = engine.begin(Isolation::RepeatableRead);
-    reader.get(&table, &0u32.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
+    let reader = reader(&engine, &table);
     let txn = engine.begin(Isolation::RepeatableRead);
     for key in 0..40u32 {
         let (new, mut row) = (value(key, 1), Vec::new());
@@ -221,18 +246,9 @@ fn purge_that_fails_in_the_middle() {
     assert!(!run.purged(&engine));
     assert_eq!(u64::from(free()), 40 * PAGES, "all but the last are free");
     // Whoever comes takes their pages.
-    for key in KEYS..KEYS + 4 {
-        let (txn, new) = (engine.begin(Isolation::RepeatableRead), value(key, 0));
-        txn.insert(&table, &key.to_be_bytes(), Row::from(&new), &NO_ENTRY).unwrap();
-        txn.commit().unwrap().wait().unwrap();
-        model.insert(key, new);
-    }
+    insert(&engine, &table, &mut model, KEYS..KEYS + 4);
     assert!(u64::from(free()) < 40 * PAGES);
-    run.store.faults.dead.store(false, Ordering::SeqCst);
-    sink(&engine, &table, &model); // they leave memory
-    assert!(run.purged(&engine));
-    same(&engine, &table, &model);
-    run.ends_sound(engine, table, model.len());
+    run.goes_on(engine, table, &model);
 }
 
 /// A row is deleted, another is put in its place and goes back, which takes the deleted one with it. What that had is somebody else's by the time
@@ -242,8 +258,7 @@ fn a_row_over_a_mark_goes_back_before_purge() {
     let (engine, table) = run.open();
     let mut model = fill(&run, &engine, &table);
     // Purge is held up by a value that only the dead store has. All that follows is near.
-    let reader = engine.begin(Isolation::RepeatableRead);
-    reader.get(&table, &0u32.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
+    let reader = reader(&engine, &table);
     let txn = engine.begin(Isolation::RepeatableRead);
     txn.delete(&table, &80u32.to_be_bytes(), &NO_ENTRY).unwrap();
     model.remove(&80);
@@ -270,18 +285,9 @@ fn a_row_over_a_mark_goes_back_before_purge() {
     }
     let free = u64::from(table.tree(0).unwrap().space().counts().free);
     assert!(free >= 30 * PAGES, "{free} are free");
-    for key in KEYS..KEYS + 20 {
-        let (txn, new) = (engine.begin(Isolation::RepeatableRead), value(key, 0));
-        txn.insert(&table, &key.to_be_bytes(), Row::from(&new), &NO_ENTRY).unwrap();
-        txn.commit().unwrap().wait().unwrap();
-        model.insert(key, new);
-    }
+    insert(&engine, &table, &mut model, KEYS..KEYS + 20);
     assert!(engine.core().history.lock().len() > 60);
-    run.store.faults.dead.store(false, Ordering::SeqCst);
-    sink(&engine, &table, &model); // they leave memory
-    assert!(run.purged(&engine));
-    same(&engine, &table, &model);
-    run.ends_sound(engine, table, model.len());
+    run.goes_on(engine, table, &model);
 }
 
 #[test]

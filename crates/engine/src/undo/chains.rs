@@ -2,7 +2,7 @@
 //!
 //! The space that they are in, for the table may have another by the time it is purged. Then for each value, in the order of [`Change::larges_dropped`](super::record::Change::larges_dropped), as numbers of variable length: how many runs of
 //! neighbouring pages it has, 0 if that is not known; of each run how far it begins from where the one before ended (the first from the value's first
-//! page; twice the distance, or twice and one less if it lies before), and how many pages it has beyond one.
+//! page; twice the distance, or twice its size less one if it lies before), and how many pages it has beyond one.
 
 use crate::btree::overflow::Large;
 use crate::number::{self, Numbers};
