@@ -227,9 +227,9 @@ def test_the_pages_of_a_cold_scan_add_up_by_tier(tier, tmp_path, engine, run):
         assert read["pages_ahead"] == sum(read[f"pages_ahead_{place}"] for place in BELOW) > below / 2
         assert row["HIT_RATIO_MEMORY"] == pytest.approx(Decimal(row["READS_MEMORY"]) / reads(row), abs=Decimal("1e-6"))
         # Each page came once: what is in memory now was read, or came along and was not asked for (a few had come along before); and that is all there is, but for a few pages
-        # that no scan needs.
+        # that no scan needs. A page on its way holds memory, and is counted as one that came ahead when it has come: one may be under way at either look.
         unused = counted["PAGES_AHEAD"] - read["pages_ahead"]
-        assert counted["PAGES_MEMORY"] == below + unused and -5 <= unused <= 5, (counted, read)
+        assert abs(counted["PAGES_MEMORY"] - below - unused) <= 2 and -5 <= unused <= 5, (counted, read)
         everything = row["PAGES_VOLUME"] + row["PAGES_OBJECT"]
         assert everything > 500 and everything - 5 <= row["PAGES_MEMORY"] <= everything
         # From where it should have come; all of it, where there is no other place.
