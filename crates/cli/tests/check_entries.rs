@@ -246,6 +246,30 @@ fn a_large_value_that_lost_a_page_is_a_fault_of_its_leaf() {
 }
 
 #[test]
+fn a_row_that_says_other_pages_than_its_large_value_has_is_a_fault() {
+    let instance = Instance::empty("runs");
+    let engine = instance.open();
+    let table = create(&engine);
+    let txn = engine.begin(Isolation::RepeatableRead);
+    let entry = [&b"one"[..], &[9; 8], b"one"].concat();
+    txn.insert(&table, b"one", Row::from(&vec![5; 40_000]), &[plain(&entry)]).unwrap();
+    commit(txn);
+    let tree = table.tree(0).unwrap();
+    let value = tree.get(b"one", terrace_engine::Access::Normal, |value| value.map(<[u8]>::to_vec));
+    let mut value = value.unwrap().unwrap();
+    // One run of three pages. Now two: of one, and of two behind the next.
+    assert_eq!(value[31..], [1, 0, 2]);
+    value.truncate(31);
+    value.extend([2, 0, 0, 2, 1]);
+    tree.put(b"one", &value).unwrap();
+    drop(tree);
+    close(engine, table);
+    let (code, said) = instance.check();
+    assert!(code == 1 && said.contains("table d/t index PRIMARY"), "{said}");
+    assert_eq!(said.matches("of a large value is said to be").count(), 2, "{said}");
+}
+
+#[test]
 fn a_part_of_a_row_that_lost_a_page_is_a_fault_of_its_leaf_and_so_are_parts_that_cannot_be_told() {
     let instance = Instance::empty("part");
     let engine = instance.open();

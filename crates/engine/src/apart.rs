@@ -6,12 +6,15 @@
 //! `count u8 · count times (place in the body u32 · name u16 · first page u32 · length u32 · serial u64) · body`
 //!
 //! where the places ascend: a part's bytes belong there in the body. The name is the front's; it says which parts a reader wants.
+//! With the count's highest bit, which pages the parts have stands before the body: `length u8 · runs` ([`overflow::runs`](crate::btree::overflow::runs)).
+//!
+//! Of a row that is a large value, all of it, the reference stands behind the head, and the runs behind that.
 //!
 //! A part lives as long as any version of its row names it. A change that leaves its bytes as they are names the same pages
 //! again, and its undo record says so (`undo::record`). So purge frees of the old version what the change did not keep, and a
 //! rollback what the transaction wrote. No other row ever names it, and a row that comes over a delete mark keeps nothing.
 
-use crate::btree::overflow::Large;
+use crate::btree::overflow::{Large, Placed, runs};
 use crate::error::{Error, Result};
 use crate::row::Head;
 use smallvec::SmallVec;
@@ -23,6 +26,10 @@ pub const APART_MAX: usize = 64;
 pub const SPAN_MIN: u32 = 256;
 /// What a part takes in the leaf.
 const REFERENCE: usize = 4 + 2 + Large::ENCODED;
+/// Bit of the count: runs stand before the body.
+const WITH_RUNS: u8 = 0x80;
+/// Bytes of a row's runs at the most: some thirty of a value whose pages are scattered.
+pub const RUNS_MAX: usize = 128;
 
 /// A run of a row's bytes that may be kept apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,17 +124,32 @@ pub fn choose(row: Row<'_>, room: usize) -> Result<Option<SmallVec<[Span; 4]>>> 
     Ok(Some(chosen))
 }
 
-/// What stands behind the head: the row without `spans`, which `larges` have.
-pub fn encode(row: &[u8], spans: &[Span], larges: &[Large]) -> Vec<u8> {
+/// What stands behind the head of a row that is a large value.
+pub fn encode_whole(placed: &Placed) -> Vec<u8> {
+    let mut out = placed.large.encode().to_vec();
+    runs::append([(placed.large, &placed.pages[..])].into_iter(), RUNS_MAX, &mut out);
+    out
+}
+
+/// What stands behind the head: the row without `spans`, which `parts` have. Their runs, if these fit into `room` with the rest.
+pub fn encode(row: &[u8], spans: &[Span], parts: &[Placed], room: usize) -> Vec<u8> {
     let gone: usize = spans.iter().map(|span| span.len as usize).sum();
-    let mut out = Vec::with_capacity(1 + spans.len() * REFERENCE + row.len() - gone);
-    out.push(spans.len() as u8);
+    let len = 1 + spans.len() * REFERENCE + row.len() - gone;
+    let mut known = Vec::new();
+    let most = RUNS_MAX.min(room.saturating_sub(len + 1));
+    runs::append(parts.iter().map(|part| (part.large, &part.pages[..])), most, &mut known);
+    let mut out = Vec::with_capacity(len + 1 + known.len());
+    out.push(spans.len() as u8 | if known.is_empty() { 0 } else { WITH_RUNS });
     let mut before = 0;
-    for (span, large) in spans.iter().zip(larges) {
+    for (span, part) in spans.iter().zip(parts) {
         out.extend_from_slice(&(span.at - before).to_le_bytes());
         out.extend_from_slice(&span.name.to_le_bytes());
-        out.extend_from_slice(&large.encode());
+        out.extend_from_slice(&part.large.encode());
         before += span.len;
+    }
+    if !known.is_empty() {
+        out.push(known.len() as u8);
+        out.extend_from_slice(&known);
     }
     let mut from = 0;
     for span in spans {
@@ -138,14 +160,18 @@ pub fn encode(row: &[u8], spans: &[Span], larges: &[Large]) -> Vec<u8> {
     out
 }
 
-/// The parts and the body; None if it makes no sense.
-pub fn decode(rest: &[u8]) -> Option<(List, &[u8])> {
+/// The parts, their runs and the body; None if it makes no sense.
+fn decode_all(rest: &[u8]) -> Option<(List, &[u8], &[u8])> {
     let (count, rest) = rest.split_first()?;
-    let count = usize::from(*count);
+    let (count, with_runs) = (usize::from(*count & !WITH_RUNS), count & WITH_RUNS != 0);
     if count == 0 || count > APART_MAX {
         return None;
     }
-    let (list, body) = rest.split_at_checked(count * REFERENCE)?;
+    let (list, rest) = rest.split_at_checked(count * REFERENCE)?;
+    let (runs, body) = match with_runs {
+        true => rest.split_first().and_then(|(len, rest)| rest.split_at_checked(usize::from(*len)))?,
+        false => (&[][..], rest),
+    };
     let mut parts = List::new();
     let mut before = 0;
     for one in list.chunks_exact(REFERENCE) {
@@ -158,7 +184,12 @@ pub fn decode(rest: &[u8]) -> Option<(List, &[u8])> {
         before = at;
         parts.push(Apart { at, name: u16::from_le_bytes(*name), large: Large::decode(large)? });
     }
-    Some((parts, body))
+    Some((parts, runs, body))
+}
+
+/// The parts and the body; None if it makes no sense.
+pub fn decode(rest: &[u8]) -> Option<(List, &[u8])> {
+    decode_all(rest).map(|(parts, _, body)| (parts, body))
 }
 
 /// All large values that a row's value names: `rest` follows its head. None if it makes no sense.
@@ -169,6 +200,18 @@ pub fn larges(head: Head, rest: &[u8]) -> Option<Larges> {
         (false, true) => Some(decode(rest)?.0.iter().map(|part| part.large).collect()),
         (true, true) => None,
     }
+}
+
+/// The same, with their pages as far as the row says them. None if it makes no sense.
+pub fn placed(head: Head, rest: &[u8]) -> Option<Vec<Placed>> {
+    let larges = larges(head, rest)?;
+    let list = match head.apart() {
+        true => decode_all(rest)?.1,
+        false if head.large() => rest.get(Large::ENCODED..)?,
+        false => &[],
+    };
+    let pages = runs::decode(&larges, list)?;
+    Some(larges.into_iter().zip(pages).map(|(large, pages)| Placed { large, pages }).collect())
 }
 
 /// Which parts of an old value the value put in its place keeps, one bit for each.

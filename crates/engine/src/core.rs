@@ -11,7 +11,9 @@ use crate::temporary::Temporary;
 use crate::txn::history::History;
 use crate::txn::ids::Ids;
 use crate::txn::lag::Brake;
+use crate::txn::purge::Unforgotten;
 use crate::undo::stream::Streams;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, Mutexes};
@@ -41,8 +43,10 @@ pub struct Core {
     pub catalog: Catalog,
     pub history: Mutex<History, { Mutexes::History as u8 }>,
     pub purge_wanted: Arc<Event>,
-    /// No transaction that has this number, or a later one, has been purged in part.
-    pub(crate) purged_once_from: AtomicU64,
+    /// The commit sequence numbers of transactions that may have been purged in part.
+    pub(crate) purged_in_part: Mutex<HashSet<u64>, { Mutexes::History as u8 }>,
+    /// What was purged last, as long as its undo is not forgotten: nothing else is purged before.
+    pub(crate) unforgotten: Mutex<Option<Unforgotten>, { Mutexes::History as u8 }>,
     pub brake: Brake,
     pub pace: Pace,
     sessions: AtomicU64,
@@ -78,7 +82,6 @@ impl Core {
         catalog: Catalog,
     ) -> Core {
         let reserved = storage.checkpointer.superblock().transactions;
-        let purged_once_from = AtomicU64::new(ids.peek() + 1);
         Core {
             storage,
             temporary: Temporary::default(),
@@ -89,7 +92,8 @@ impl Core {
             catalog,
             history: Mutex::default(),
             purge_wanted: Arc::new(Event::new()),
-            purged_once_from,
+            purged_in_part: Mutex::default(),
+            unforgotten: Mutex::default(),
             brake: Brake::default(),
             pace: Pace::default(),
             sessions: AtomicU64::new(0),

@@ -58,6 +58,7 @@ impl Engine {
         let live = catalog.spaces();
         storage.start_redo(|space| live.contains(&space))?;
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
+        core.purge_begins_with(&recovered.history);
         *core.history.lock() = recovered.history;
         core.push_rules();
         let sched = core.storage.world.sched.clone();

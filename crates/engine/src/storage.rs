@@ -212,7 +212,6 @@ impl Storage {
         flusher.writes().set_rules(rules.clone());
         let temporary = Arc::new(pages.beside(Arc::new(Unlogged::default())));
         temporary.set_room(Arc::new(temporary::Room { pool: pool.clone(), spill: spill.clone() }));
-        pages.chains().limit(config.chains());
         let going = Arc::new(Going::default());
         pages.set_room(Arc::new(Growth {
             world: parts.world.clone(),

@@ -40,14 +40,13 @@ pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
 pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 13;
 /// From the first patch object on: builds before it would take a place in one for a slot.
-pub const VERSION_OF_PATCHES: u32 = 12;
-/// The same two before undo named the pages of the large values that changes drop.
-const FORMER: u32 = 9;
-const FORMER_OF_PATCHES: u32 = 10;
+pub const VERSION_OF_PATCHES: u32 = 14;
+/// The same before undo named the pages of large values, and before rows did.
+const FORMER_OF_PATCHES: [u32; 2] = [10, 12];
 /// Before it, the log's blocks and records were others: `log::former`.
-pub const VERSION_OF_LOG: u32 = FORMER;
+pub const VERSION_OF_LOG: u32 = 9;
 /// Before it, free pages were a chain.
 pub const VERSION_MIN: u32 = 5;
 /// No counter gets so far: 18 exabytes of log, or a million objects a second for a hundred thousand years.
@@ -86,7 +85,7 @@ pub struct Superblock {
 impl Superblock {
     /// Whether the map may name patch objects.
     pub fn has_patches(&self) -> bool {
-        matches!(self.version, FORMER_OF_PATCHES | VERSION_OF_PATCHES)
+        self.version == VERSION_OF_PATCHES || FORMER_OF_PATCHES.contains(&self.version)
     }
 
     /// The first GLSN that the epoch after `epoch` owns; `epoch` owned what lies below.
@@ -116,10 +115,7 @@ impl Superblock {
             )));
         }
         self.takers = self.known_takers();
-        self.version = match self.version {
-            FORMER_OF_PATCHES => VERSION_OF_PATCHES,
-            version => version.max(VERSION),
-        };
+        self.version = if self.has_patches() { VERSION_OF_PATCHES } else { VERSION };
         let next = self.epoch.checked_add(1);
         self.epoch = next.ok_or_else(|| Error::Full("there are no more writer epochs".into()))?;
         self.history.push((self.epoch, end));

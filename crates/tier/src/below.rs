@@ -98,6 +98,11 @@ pub trait Below: Send + Sync {
         let _ = id;
         None
     }
+    /// Whether the image lacks changes, which [`Below::fetch`] adds.
+    fn has_pending(&self, id: PageId) -> bool {
+        let _ = id;
+        false
+    }
     /// The pages behind `id` that one request brings along with it, in order, at most `max`. None where each
     /// page is a request of its own.
     fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {

@@ -5,7 +5,6 @@ pub mod below;
 pub mod bpe;
 pub mod by_space;
 pub mod bypass;
-pub mod chains;
 pub mod collect;
 pub mod evict;
 pub mod fence;

@@ -5,7 +5,6 @@
 //! holds, calls [`Pages::load`] and starts again with the pin in hand.
 
 use crate::below::{Below, ReadError};
-use crate::chains::Chains;
 use crate::evict::Evictor;
 use crate::flush::forget::Freed;
 use crate::frame::{Frame, FrameNo};
@@ -68,7 +67,6 @@ pub struct Pages {
     redo: Arc<dyn Redo>,
     room: OnceLock<Arc<dyn Room>>,
     visits: Visits,
-    chains: Chains,
 }
 
 impl Pages {
@@ -85,24 +83,19 @@ impl Pages {
         redo: Arc<dyn Redo>,
     ) -> Pages {
         let pool = Arc::new(Pool::that_grows(world, frames, max, below));
-        Pages { pool, redo, room: OnceLock::new(), visits: Visits::default(), chains: Chains::default() }
+        Pages { pool, redo, room: OnceLock::new(), visits: Visits::default() }
     }
 
     /// Pages in the same memory whose changes go to another log.
     pub fn beside(&self, redo: Arc<dyn Redo>) -> Pages {
-        let (room, visits, chains) = Default::default();
-        Pages { pool: self.pool.clone(), redo, room, visits, chains }
+        let (room, visits) = Default::default();
+        Pages { pool: self.pool.clone(), redo, room, visits }
     }
 
     /// Who carries numbers of these pages without latches.
     #[inline]
     pub fn visits(&self) -> &Visits {
         &self.visits
-    }
-
-    /// Which pages the values have that were read lately.
-    pub fn chains(&self) -> &Chains {
-        &self.chains
     }
 
     /// Set once, before pages are made that have to be asked for.
@@ -176,10 +169,12 @@ impl Pages {
         }
     }
 
-    /// Where the page's image is, if it is not in memory, nor on its way there or out. Does no I/O.
+    /// Where the page's image is, if it is not in memory, nor on its way there or out, nor older than the log. Does no I/O.
     pub fn home_below(&self, id: PageId) -> Option<Home> {
-        // In this order: what was changed, and is in memory no more, has its image.
-        if self.pool.has(id) { None } else { self.pool.home_below(id) }
+        // In this order: what recovery has left for the page is taken by who has claimed a frame for it, and what was changed, and is in
+        // memory no more, has its image.
+        let is_here = self.pool.has_pending(id) || self.pool.has(id);
+        if is_here { None } else { self.pool.home_below(id) }
     }
 
     /// Has the processor fetch the page's bytes if it is in memory: no more than a hint, for who is soon to read all of it.

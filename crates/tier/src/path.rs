@@ -88,6 +88,8 @@ pub trait PendingRedo: Send + Sync {
     /// Applies what is pending for the page to its image (all zero if no tier has one) and forgets
     /// it. Returns the first log position applied.
     fn apply(&self, id: PageId, image: &mut [u8]) -> Result<Option<Glsn>, ReadError>;
+    /// Whether anything is.
+    fn has(&self, id: PageId) -> bool;
     /// The page is in memory and known dirty: its redo bounds the checkpoint no more.
     fn admitted(&self, id: PageId);
 }
@@ -330,6 +332,10 @@ impl Below for Path {
             Located::At(home) => Some(home),
             Located::Never => None,
         }
+    }
+
+    fn has_pending(&self, id: PageId) -> bool {
+        self.pending.get().is_some_and(|pending| pending.has(id))
     }
 
     fn admitted(&self, id: PageId) {

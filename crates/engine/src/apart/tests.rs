@@ -4,6 +4,10 @@ fn large(serial: u64, len: u32) -> Large {
     Large { page: serial as u32 + 10, len, serial }
 }
 
+fn unknown(large: Large) -> Placed {
+    Placed { large, pages: Vec::new() }
+}
+
 fn span(at: u32, len: u32) -> Span {
     Span { at, len, name: at as u16 }
 }
@@ -50,7 +54,7 @@ fn what_is_encoded_is_read_again_and_nothing_else_is() {
     let row: Vec<u8> = (0..9000u32).map(|i| (i / 7) as u8).collect();
     let spans = [span(0, 300), span(500, 4000), span(8999, 1)];
     let larges = [large(1, 300), large(2, 4000), large(3, 1)];
-    let bytes = encode(&row, &spans, &larges);
+    let bytes = encode(&row, &spans, &larges.map(unknown), usize::MAX);
     let (parts, body) = decode(&bytes).unwrap();
     assert_eq!(parts.iter().map(|part| part.at).collect::<Vec<_>>(), [0, 200, 4699]);
     assert_eq!(parts.iter().map(|part| part.name).collect::<Vec<_>>(), [0, 500, 8999]);
@@ -69,13 +73,58 @@ fn what_is_encoded_is_read_again_and_nothing_else_is() {
 fn a_change_keeps_what_both_versions_name() {
     let row = vec![1; 9000];
     let spans = [span(0, 300), span(500, 300), span(1000, 300)];
-    let old = encode(&row, &spans, &[large(1, 300), large(2, 300), large(3, 300)]);
-    let new = encode(&row, &spans[..2], &[large(3, 300), large(4, 300)]);
+    let larges = [large(1, 300), large(2, 300), large(3, 300)];
+    let old = encode(&row, &spans, &larges.map(unknown), usize::MAX);
+    let new = encode(&row, &spans[..2], &[large(3, 300), large(4, 300)].map(unknown), usize::MAX);
     assert_eq!(kept(&old, &new), 0b100);
     assert_eq!(kept(&new, &old), 0b01);
     assert_eq!(kept(&old, &old), 0b111);
     assert_eq!(kept(&old, b""), 0);
     // The same place with another serial number is another value.
-    let again = encode(&row, &spans[..1], &[Large { serial: 9, ..large(1, 300) }]);
+    let again = unknown(Large { serial: 9, ..large(1, 300) });
+    let again = encode(&row, &spans[..1], &[again], usize::MAX);
     assert_eq!(kept(&old, &again), 0);
+}
+
+#[test]
+fn a_row_says_which_pages_its_large_values_have_if_there_is_room() {
+    let row: Vec<u8> = (0..9000u32).map(|i| (i / 7) as u8).collect();
+    let spans = [span(0, 300), span(500, 4000)];
+    let one = |serial: u32, len, pages: &[u32]| Placed {
+        large: Large { page: serial + 10, len, serial: serial.into() },
+        pages: pages.to_vec(),
+    };
+    let parts = [one(1, 30_000, &[11, 12]), one(2, 60_000, &[12, 90, 91, 7])];
+    let head = |flags| Head { flags, txn: 5, roll: crate::undo::RollPtr::NONE };
+    let apart = head(crate::row::APART);
+    let without = encode(&row, &spans, &parts.clone().map(|part| unknown(part.large)), usize::MAX);
+    let whole = encode(&row, &spans, &parts, usize::MAX);
+    assert!(whole.len() <= without.len() + 14, "{} {}", whole.len(), without.len());
+    let mut seen = [0; 3];
+    for room in 0..whole.len() + 2 {
+        let bytes = encode(&row, &spans, &parts, room);
+        assert!(bytes.len() <= room.max(without.len()), "{room}");
+        let placed = placed(apart, &bytes).unwrap();
+        let known = placed.iter().filter(|part| !part.pages.is_empty()).count();
+        assert!(placed.iter().zip(&parts).all(|(a, b)| a.large == b.large && (a.pages.is_empty() || a == b)));
+        assert_eq!(known == 0, bytes == without, "{room}");
+        assert_eq!(decode(&bytes).map(|(_, body)| body), decode(&without).map(|(_, body)| body));
+        assert_eq!(kept(&bytes, &without), 0b11);
+        seen[known] += 1;
+    }
+    assert!(seen.iter().all(|count| *count > 1), "{seen:?}");
+    // Cut off, or with more than the list has, it makes no sense.
+    for len in 0..1 + 2 * REFERENCE + whole[1 + 2 * REFERENCE] as usize {
+        assert!(super::placed(apart, &whole[..len]).is_none(), "{len}");
+    }
+    // All of a row.
+    let whole = encode_whole(&parts[1]);
+    assert_eq!(super::placed(head(crate::row::LARGE), &whole), Some(vec![parts[1].clone()]));
+    assert_eq!(
+        super::placed(head(crate::row::LARGE), &whole[..Large::ENCODED]),
+        Some(vec![unknown(parts[1].large)])
+    );
+    assert_eq!(super::placed(head(0), &row), Some(vec![]));
+    let scattered: Vec<u32> = (0..200).map(|n| 11 + 2 * n).collect();
+    assert_eq!(encode_whole(&one(1, 200 * 16_320, &scattered)).len(), Large::ENCODED);
 }

@@ -51,6 +51,8 @@ pub struct Report {
 /// A large value that an entry names.
 pub struct Named {
     pub large: Large,
+    /// Its pages, if the entry says them.
+    pub pages: Vec<u32>,
     /// It is of a transaction that has not ended: a crash may have left its pages without their bytes (`overflow::HOLLOW`).
     pub unfinished: bool,
 }
@@ -273,9 +275,16 @@ impl Walk<'_, '_> {
     }
 
     /// Follows a large value that an entry in the leaf `named_in` names.
-    fn large(&mut self, named_in: u32, Named { large, unfinished }: Named) {
+    fn large(&mut self, named_in: u32, Named { large, pages, unfinished }: Named) {
         let mut page = large.page;
         for index in 0..large.pages() {
+            if let Some(said) = pages.get(index as usize).filter(|said| **said != page) {
+                let of = format!("page {index} of a large value");
+                self.fault(
+                    named_in,
+                    format!("{of} is said to be {said} beside its reference, and is {page}"),
+                );
+            }
             if !self.pages.meet(page) {
                 self.pages.incomplete = true;
                 return self.fault(named_in, format!("page {index} of a large value is said to be {page}"));

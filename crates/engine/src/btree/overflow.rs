@@ -23,11 +23,13 @@
 //! first (`terrace_tier::flush`). So a hollow page is met only where a crash came before the commit; it is freed as others are.
 //!
 //! Who frees a value has to know its pages, and each is named by the one before it only: a value that only the store has would be
-//! read for no more than that. So which pages the values have that were read lately is remembered (`terrace_tier::chains`), who drops one notes it in undo
+//! read for no more than that. So who writes a value says which pages it has, and its row has that beside the reference ([`runs`]); who drops it notes it in undo
 //! (`undo::chains`), and purge frees unread what is not in memory ([`free_known`]). Only once: what may have been freed before is looked at.
 //!
 //! Latches: the header, then each page, then the undo page of the note. Never together with a tree's
 //! pages.
+
+pub mod runs;
 
 use super::error::{Result, TreeError};
 use crate::space::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space};
@@ -119,6 +121,13 @@ pub(super) fn next(page: PageRef<'_>) -> u32 {
     page.u32(at::NEXT)
 }
 
+/// A large value, and its pages in its order; none if they are not known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placed {
+    pub large: Large,
+    pub pages: Vec<u32>,
+}
+
 /// How a value's bytes become durable.
 pub enum Way<'a> {
     Logged,
@@ -148,7 +157,7 @@ pub enum By {
 
 /// Writes a value of a build into pages of its own. Durable with, or before, any later mini-transaction. A crash on the
 /// way, or before something names it, leaks its pages.
-pub fn write(space: &Space, value: &[u8], mut way: Way<'_>, urgency: Urgency) -> Result<Large> {
+pub fn write(space: &Space, value: &[u8], mut way: Way<'_>, urgency: Urgency) -> Result<Placed> {
     write_noted(space, value, &mut way, (By::Build, urgency), &mut |_, _| ())
 }
 
@@ -164,19 +173,22 @@ pub fn write_noted(
     way: &mut Way<'_>,
     (by, urgency): (By, Urgency),
     note: &mut Note<'_>,
-) -> Result<Large> {
+) -> Result<Placed> {
     let Ok(len) = u32::try_from(value.len()) else {
         return Err(TreeError::EntryTooLarge { len: value.len(), max: u32::MAX as usize });
     };
     let serial = space.take_serial(urgency)?;
     let mut large = Large { page: 0, len, serial };
     let mut end = large.pages();
+    let mut placed = vec![0; end as usize];
     while end > 0 {
         let start = end.saturating_sub(way.batch().0 as u32);
         let pages = if by == By::Build { end - start } else { 0 };
         let ready = (0..pages).try_for_each(|_| Ok(space.pages().give_way(urgency)?));
-        match ready.and_then(|()| write_batch(space, value, large, start..end, way, (by, urgency), note)) {
-            Ok(first) => large.page = first,
+        let batch = &mut placed[start as usize..end as usize];
+        match ready.and_then(|()| write_batch(space, value, (large, batch), start, way, (by, urgency), note))
+        {
+            Ok(()) => large.page = batch[0],
             Err(error) => {
                 // Best effort: what was written is given back.
                 let written = Large { page: large.page, len, serial };
@@ -186,31 +198,35 @@ pub fn write_noted(
         }
         end = start;
     }
-    Ok(large)
+    Ok(Placed { large, pages: placed })
 }
 
-/// Writes the pages `range` of a value, whose next page is `large.page`. Returns the first.
+/// Writes pages of a value, from its page `start` on, as many as `placed` has room for; the next one is `large.page`.
 fn write_batch(
     space: &Space,
     value: &[u8],
-    large: Large,
-    range: std::ops::Range<u32>,
+    (large, placed): (Large, &mut [u32]),
+    start: u32,
     way: &mut Way<'_>,
     (by, urgency): (By, Urgency),
     note: &mut Note<'_>,
-) -> Result<u32> {
+) -> Result<()> {
     let (batch, page_log) = way.batch();
-    let ready = space.ready_together(range.len(), urgency)?;
+    let count = placed.len();
+    let ready = space.ready_together(count, urgency)?;
     let mut mtr =
-        space.pages().begin(page_log * batch as u64 + NOTE_LOG, range.len() + ALLOCATION_FRAMES, urgency)?;
+        space.pages().begin(page_log * batch as u64 + NOTE_LOG, count + ALLOCATION_FRAMES, urgency)?;
     let header = ready.latch_header(&mut mtr);
-    space.can_allocate(&mtr, header, range.len() as u32)?;
+    space.can_allocate(&mtr, header, count as u32)?;
     let mut pages = Vec::with_capacity(batch);
-    for _ in range.clone() {
-        pages.push(space.allocate(&mut mtr, header, &ready, PageKind::Overflow, 0)?);
+    for place in placed.iter_mut() {
+        let no = space.allocate(&mut mtr, header, &ready, PageKind::Overflow, 0)?;
+        *place = mtr.id(no).page;
+        pages.push(no);
     }
     let mut next = large.page;
-    for (index, no) in range.zip(pages).rev() {
+    for (at, no) in pages.into_iter().enumerate().rev() {
+        let index = start + at as u32;
         let from = index as usize * PAYLOAD;
         let id = mtr.id(no);
         if by == By::Update {
@@ -236,7 +252,7 @@ fn write_batch(
     }
     note(&mut mtr, Large { page: next, ..large });
     mtr.commit();
-    Ok(next)
+    Ok(())
 }
 
 /// A page of a chain, of which `left` pages are still to be read with this one. If it has to be fetched, so has what is next most
@@ -276,11 +292,6 @@ pub fn read_start(
     // One of no bytes has a page, too.
     let whole = bytes >= large.len as usize;
     let pages = if whole { large.pages() } else { left.div_ceil(PAYLOAD) as u32 };
-    let known = space.pages().chains();
-    let mut chain = None;
-    if whole && known.lacks(space.id(), large.serial, pages as usize) {
-        chain = Some(Vec::with_capacity(pages as usize));
-    }
     for index in 0..pages {
         let guard = chained(space, page, pages - index, access)?;
         let Some(guard) = guard.filter(|guard| large.owns(guard.page(), index)) else {
@@ -292,11 +303,7 @@ pub fn read_start(
         let here = left.min(PAYLOAD);
         out.extend_from_slice(guard.page().bytes(PAGE_HEADER, here));
         left -= here;
-        chain.iter_mut().for_each(|chain| chain.push(page));
         page = guard.page().u32(at::NEXT);
-    }
-    if let Some(chain) = chain {
-        known.remember(space.id(), large.serial, chain);
     }
     Ok(())
 }

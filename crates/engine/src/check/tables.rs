@@ -10,7 +10,7 @@ use super::undo::{Settled, Undo};
 use super::{Progress, Report, Tables, add_tree};
 use crate::apart;
 use crate::btree::check::{self as tree, Named, OnEntry, Wanted};
-use crate::btree::overflow::Large;
+use crate::btree::overflow::{Large, Placed};
 use crate::catalog::Listed;
 use crate::look::Look;
 use crate::row::{self, Head};
@@ -84,14 +84,14 @@ impl<'a> Entries<'a> {
         if head.deleted() && self.undo.whole && !self.undo.known.contains(&head.txn) {
             self.stale_marks += 1;
         }
-        let larges = if head.in_leaf() { None } else { apart::larges(head, rest) };
-        if !head.in_leaf() && (self.index != 0 || larges.is_none()) {
+        let placed = if head.in_leaf() { None } else { apart::placed(head, rest) };
+        if !head.in_leaf() && (self.index != 0 || placed.is_none()) {
             self.senseless += 1;
         }
         self.live(key, value, row);
         let unfinished = self.undo.unfinished.contains(&head.txn);
-        let larges = larges.filter(|_| self.index == 0).unwrap_or_default();
-        larges.into_iter().map(|large| Named { large, unfinished }).collect()
+        let placed = placed.filter(|_| self.index == 0).unwrap_or_default();
+        placed.into_iter().map(|Placed { large, pages }| Named { large, pages, unfinished }).collect()
     }
 
     fn live(&mut self, key: &[u8], value: &[u8], row: &mut dyn FnMut(&[u8])) {

@@ -111,11 +111,6 @@ impl Config {
         (self.memory.0 / 32).min(8 * MIB) as usize
     }
 
-    /// Bytes for the names of pages of large values that were read lately.
-    pub fn chains(&self) -> usize {
-        (self.memory.0 / 256).clamp(64 << 10, 8 * MIB) as usize
-    }
-
     /// Of how many of so many slots it is remembered what sank from them: a sixteenth of the memory at the most.
     pub fn clean_copies(&self, slots: u32) -> u32 {
         u64::from(slots).min(self.memory.0 / 16 / CLEAN_COPY) as u32
@@ -143,7 +138,6 @@ impl Config {
         };
         let work = budget.flash_queue + budget.packing + budget.prefetchers;
         budget.common = eighth.saturating_sub(work).max(eighth / 4) + (self.memory.0 / 16).min(2 * MIB);
-        budget.common += self.chains() as u64;
         let left = self.memory.0.saturating_sub(budget.parts().iter().map(|(_, bytes)| bytes).sum());
         budget.map = map.saturating_sub(eighth / 4).min(left / 2);
         budget.frames = (left - budget.map).max(FRAMES_MIN * FRAME);

@@ -2,7 +2,7 @@
 
 use super::{Sample, sample, sized};
 use crate::apart::{self, Span};
-use crate::btree::overflow::Large;
+use crate::btree::overflow::{Large, Placed};
 use crate::catalog;
 use crate::log::block::{self, BLOCK, BlockHeader, PAYLOAD};
 use crate::log::record::{self, Decoded, RecordHeader};
@@ -152,9 +152,7 @@ pub fn undo_record(mut bytes: &[u8]) {
             && let Some(larges) = change.larges_dropped()
             && let Some(pages) = chains::decode(SpaceId(16), &larges, change.chains)
         {
-            let fits = |(large, pages): (&Large, &Option<Vec<u32>>)| {
-                pages.as_ref().is_none_or(|p| p[0] == large.page)
-            };
+            let fits = |(large, pages): (&Large, &Vec<u32>)| pages.first().is_none_or(|p| *p == large.page);
             assert!(pages.len() == larges.len() && larges.iter().zip(&pages).all(fits));
         }
         bytes = &bytes[len..];
@@ -218,16 +216,26 @@ pub fn row_samples() -> Vec<Sample> {
     let large = Large { page: 3, len: 50_000, serial: 6 };
     let entry = row::value(Head { flags: 0, ..head }, &row::entry_rest(3, b"extra"));
     let span = |at| Span { at, len: 300, name: 5 };
-    let parts = apart::encode(&[7; 1000], &[span(20), span(400)], &[large; 2]);
-    let parts = row::value(Head { flags: row::APART, ..head }, &parts);
-    vec![sample(row::value(head, &large.encode()), (1, 1)), sample(entry, (1, 1)), sample(parts, (1, 1))]
+    let values = [vec![], vec![3, 4, 9, 10]].map(|pages| {
+        let placed = Placed { large, pages };
+        let parts =
+            apart::encode(&[7; 1000], &[span(20), span(400)], &[placed.clone(), placed.clone()], 2000);
+        let parts = row::value(Head { flags: row::APART, ..head }, &parts);
+        [row::value(head, &apart::encode_whole(&placed)), parts]
+    });
+    std::iter::once(entry).chain(values.into_iter().flatten()).map(|bytes| sample(bytes, (1, 1))).collect()
 }
 
 pub fn row(bytes: &[u8]) {
     let Some((head, rest)) = Head::decode(bytes) else { return };
     let again = if row::head_len(bytes) < row::HEAD { row::old_value(rest) } else { row::value(head, rest) };
     assert!(again[1..] == bytes[1..] && head.txn < 1 << 48);
-    let _ = (head.roll.page(), head.roll.at(), apart::larges(head, rest), apart::kept(rest, rest));
+    let _ = (head.roll.page(), head.roll.at(), apart::kept(rest, rest));
+    let (larges, placed) = (apart::larges(head, rest), apart::placed(head, rest).unwrap_or_default());
+    for (at, one) in placed.iter().enumerate() {
+        assert!(larges.as_ref().is_some_and(|larges| larges[at] == one.large));
+        assert!(one.pages.is_empty() || one.pages.len() == one.large.pages() as usize);
+    }
     if let Some((parts, body)) = apart::decode(rest) {
         let mut from = 0;
         for part in parts {

@@ -3,7 +3,7 @@
 use super::parts::{a_superblock, records, reseal, undo_bodies};
 use super::{Sample, of_pages, sample, sized};
 use crate::btree::node::Node;
-use crate::btree::overflow::{self, Large, Way};
+use crate::btree::overflow::{self, Large, Placed, Way};
 use crate::btree::{Cursor, Seek, Tree};
 use crate::error::{Error, Kind};
 use crate::log::block::{self, BLOCK, BlockHeader};
@@ -69,8 +69,9 @@ fn tree_images() -> Vec<Vec<u8>> {
     for n in 0u32..60 {
         tree.put(&key(n), &vec![n as u8; 20 + 11 * n as usize]).unwrap();
     }
-    let large = overflow::write(tree.space(), &vec![7; LARGE], Way::Logged, Urgency::Normal).unwrap();
-    let gone = overflow::write(tree.space(), &vec![8; LARGE], Way::Logged, Urgency::Normal).unwrap();
+    let write =
+        |byte| overflow::write(tree.space(), &vec![byte; LARGE], Way::Logged, Urgency::Normal).unwrap().large;
+    let (large, gone) = (write(7), write(8));
     tree.put(b"large", &large.encode()).unwrap();
     overflow::free(tree.space(), gone, Urgency::Normal).unwrap();
     images(&pages, &below, SPACE)
@@ -157,7 +158,7 @@ pub fn tree(bytes: &[u8]) {
     }
     (0u32..60).for_each(|n| _ = allowed(tree.remove(&key(n))));
     let written = allowed(overflow::write(tree.space(), &vec![9; LARGE], Way::Logged, Urgency::Normal));
-    if let (Some(large), Some(0)) = (written, report.as_ref().map(|r| r.fault_count)) {
+    if let (Some(Placed { large, .. }), Some(0)) = (written, report.as_ref().map(|r| r.fault_count)) {
         let mut value = Vec::new();
         overflow::read(tree.space(), large, Access::Normal, &mut value).unwrap();
         assert!(value == vec![9; LARGE]);

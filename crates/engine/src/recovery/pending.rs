@@ -297,6 +297,10 @@ impl PendingRedo for Pending {
         Ok(first)
     }
 
+    fn has(&self, id: PageId) -> bool {
+        self.inner.lock().pages.contains_key(&id)
+    }
+
     fn admitted(&self, id: PageId) {
         let mut inner = self.inner.lock();
         if inner.pages.get(&id).is_some_and(|w| w.applied) {

@@ -5,7 +5,7 @@ use super::{State, Txn};
 use crate::apart;
 use crate::btree::overflow::Large;
 use crate::btree::run::{Run, Step, Wanted};
-use crate::btree::{Hint, MAX_ENTRY, Spot, Tree, TreeError, edit};
+use crate::btree::{Hint, MAX_ENTRY, Spot, TreeError, edit};
 use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Want};
 use crate::row::{self, DELETED, Head, TxnId};
@@ -67,7 +67,6 @@ pub(super) struct Buffers {
 struct Changes<'c, 'k, D> {
     txn: &'c Txn,
     table: &'c Table,
-    tree: &'c Tree,
     space: SpaceId,
     index: usize,
     me: TxnId,
@@ -158,13 +157,14 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             chains: &[],
         };
         // A mark's went with the row: they may be free already, when this is purged.
-        if parsed.is_some_and(|(head, _)| !head.deleted())
+        if let Some((head, rest)) = parsed.filter(|(head, _)| !head.deleted())
             && let Some(larges) = change.larges_dropped()
         {
-            let known = self.tree.space().pages().chains();
+            let placed = apart::placed(head, rest).unwrap_or_default();
             let pages =
-                |large: Large, look: &mut dyn FnMut(&[u32])| _ = known.with(self.space, large.serial, look);
-            chains::append(self.space, &larges, pages, chains);
+                |large: &Large| placed.iter().find(|one| one.large == *large).map(|one| &one.pages[..]);
+            let dropped = larges.iter().map(|large| (*large, pages(large).unwrap_or_default()));
+            chains::append(self.space, dropped, chains);
         }
         let change = Change { chains, ..change };
         let start = records.len();
@@ -263,7 +263,6 @@ impl Txn {
             let mut changes = Changes {
                 txn: self,
                 table,
-                tree: &tree,
                 space,
                 index,
                 me: state.id,

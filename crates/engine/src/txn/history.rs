@@ -75,6 +75,11 @@ impl History {
         }
     }
 
+    /// The commit sequence number of each stream's oldest, as far as it is known.
+    pub fn oldest_of_streams(&self) -> impl Iterator<Item = u64> {
+        self.oldest.keys().copied()
+    }
+
     /// The oldest of all. None while a stream's oldest is unread.
     pub fn first(&self) -> Option<Past> {
         let (csn, stream) = self.oldest.first_key_value().filter(|_| self.unread.is_empty())?;

@@ -9,7 +9,7 @@
 //! transaction when the value is written or has failed: nothing else is appended meanwhile.
 
 use super::{State, Txn};
-use crate::btree::overflow::{self, By, Large, Way};
+use crate::btree::overflow::{self, By, Placed, Way};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::space::Space;
@@ -63,7 +63,7 @@ impl Txn {
         space: &Space,
         bytes: &[u8],
         by: By,
-    ) -> Result<Large> {
+    ) -> Result<Placed> {
         let (txn, before) = (state.id, state.last);
         let mut way = match self.core.passes_by_log(bytes.len()) {
             true => Way::Past(&mut state.unwritten),

@@ -3,10 +3,13 @@
 //! Of a transaction that every view sees: its delete marks become removals (if it is still the last
 //! to have touched the value), the large values that it replaced are freed, its undo is forgotten.
 //!
+//! A transaction is purged, and its undo forgotten, before the next one is: so a crash leaves at most the oldest of a stream
+//! purged in part, and no other.
+//!
 //! A mark that another transaction has put a value over is that one's from then on: its commit makes it past,
 //! its rollback takes it away if purge has been there (`rollback`).
 
-use super::history::Past;
+use super::history::{History, Past};
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, Plan, Tree, TreeError};
 use crate::core::{Core, PURGE_BATCH};
@@ -86,6 +89,7 @@ pub fn step(core: &Core) -> Result<bool> {
     let mut any = false;
     let mut marks = Marks::default();
     for _ in 0..BATCH {
+        forget(core)?;
         read_oldest(core)?;
         let oldest = core.ids.oldest_view();
         let next = core
@@ -94,17 +98,35 @@ pub fn step(core: &Core) -> Result<bool> {
             .first()
             .filter(|past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on());
         let Some(past) = next else { break };
-        let Purged { end, next, records } =
-            purge(core, &past, &mut marks).inspect_err(|_| core.purge_looks_at(&past))?;
+        let Purged { end, next, records } = purge(core, &past, &mut marks)
+            .inspect_err(|_| _ = core.purged_in_part.lock().insert(past.csn))?;
         let last = core.history.lock().purged(&past, end, next, records);
-        core.streams.forget_before(past.stream, end)?;
-        if last {
-            core.streams.rewind(past.stream, end)?;
-        }
+        *core.unforgotten.lock() = Some(Unforgotten { stream: past.stream, end, last });
+        forget(core)?;
+        core.purged_in_part.lock().remove(&past.csn);
         core.counters.purged.fetch_add(1, Ordering::Relaxed);
         any = true;
     }
     Ok(any)
+}
+
+/// A transaction that was purged.
+pub(crate) struct Unforgotten {
+    stream: usize,
+    /// Where its undo ends.
+    end: Mark,
+    /// Nothing committed is left in the stream.
+    last: bool,
+}
+
+/// Forgets the undo of what was purged last, if that failed so far.
+fn forget(core: &Core) -> Result<()> {
+    let Some(Unforgotten { stream, end, last }) = core.unforgotten.lock().take() else { return Ok(()) };
+    let done = core.streams.forget_before(stream, end).and_then(|()| match last {
+        true => core.streams.rewind(stream, end),
+        false => Ok(()),
+    });
+    done.inspect_err(|_| *core.unforgotten.lock() = Some(Unforgotten { stream, end, last }))
 }
 
 /// Reads where the oldest transactions of streams begin, as far as it is not known.
@@ -134,19 +156,20 @@ struct Purged {
 }
 
 impl Core {
-    /// The transaction is purged again, a part of it a second time: what it dropped is looked at before it is freed.
-    fn purge_looks_at(&self, past: &Past) {
-        self.purged_once_from.fetch_max(past.csn + 1, Ordering::Relaxed);
+    /// What the streams held is known: of each, the oldest may have been purged in part before the crash.
+    pub(crate) fn purge_begins_with(&self, history: &History) {
+        self.purged_in_part.lock().extend(history.oldest_of_streams());
     }
 
-    /// Whether nothing of the transaction can have been purged before: it began since the start, and purge has not failed there.
-    fn is_purged_once(&self, txn: TxnId) -> bool {
-        txn >= self.purged_once_from.load(Ordering::Relaxed) || crate::planted::PURGED_TWICE_UNSEEN.on()
+    /// Whether nothing of the transaction can have been purged before. Else what it dropped is looked at before it is freed.
+    fn is_purged_once(&self, past: &Past) -> bool {
+        !self.purged_in_part.lock().contains(&past.csn) || crate::planted::PURGED_TWICE_UNSEEN.on()
     }
 }
 
 fn purge(core: &Core, past: &Past, marks: &mut Marks) -> Result<Purged> {
     let (mut records, mut next) = (0, None);
+    let once = core.is_purged_once(past);
     let mut of = 0;
     let end = core.streams.walk(past.begin, Some(past.end), |at, record| {
         match record.body {
@@ -164,7 +187,7 @@ fn purge(core: &Core, past: &Past, marks: &mut Marks) -> Result<Purged> {
                 records += 1;
                 of = record.txn;
                 if let Some(larges) = change.larges_dropped() {
-                    purge_larges(core, record.txn, &change, &larges)?;
+                    purge_larges(core, (record.txn, once), &change, &larges)?;
                 } else if change.marked {
                     marks.push(&change);
                 }
@@ -228,9 +251,13 @@ fn tree_of(core: &Core, table: u32, index: u16) -> Result<Option<Arc<Tree>>> {
 /// A row had large values: they are freed, with the row if that is marked still. Whatever has become of a mark, nobody reads what is
 /// behind it any more, and no value keeps a part of it; who was put over it, or goes back to it, frees them again, which is harmless where they
 /// are looked at: undo's word for their pages is taken only if nobody else can have freed them, nor purge itself.
-fn purge_larges(core: &Core, txn: TxnId, change: &Change<'_>, larges: &[Large]) -> Result<()> {
+fn purge_larges(
+    core: &Core,
+    (txn, mut once): (TxnId, bool),
+    change: &Change<'_>,
+    larges: &[Large],
+) -> Result<()> {
     let Some(tree) = tree_of(core, change.table, change.index)? else { return Ok(()) };
-    let mut once = core.is_purged_once(txn);
     if change.marked {
         let plan = Plan { urgency: Urgency::Reserve, ..Plan::remove() };
         let mut is_its_own = false;
@@ -248,7 +275,7 @@ fn purge_larges(core: &Core, txn: TxnId, change: &Change<'_>, larges: &[Large]) 
     }
     let known = chains::decode(tree.space().id(), larges, change.chains).filter(|_| once);
     for (at, large) in larges.iter().enumerate() {
-        let freed = match known.as_ref().and_then(|known| known.get(at)?.as_deref()) {
+        let freed = match known.as_ref().and_then(|known| known.get(at)).filter(|pages| !pages.is_empty()) {
             Some(pages) => overflow::free_known(tree.space(), *large, pages, Urgency::Reserve),
             None => overflow::free(tree.space(), *large, Urgency::Reserve),
         };

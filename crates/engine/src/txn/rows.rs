@@ -236,8 +236,8 @@ impl Txn {
         })
     }
 
-    /// Writes a large value of a load, a row or a part of one; the reference to it.
-    pub(crate) fn write_large_of_load(&self, table: &Table, bytes: &[u8]) -> Result<overflow::Large> {
+    /// Writes a large value of a load, a row or a part of one.
+    pub(crate) fn write_large_of_load(&self, table: &Table, bytes: &[u8]) -> Result<overflow::Placed> {
         let tree = table.tree(0)?;
         let mut state = self.state.lock();
         self.start(&mut state)?;

@@ -376,16 +376,22 @@ impl Streams {
         }) else {
             return Ok(());
         };
+        let mut done = Ok(());
         if self.mark(&stream) == upto && stream.end > PAGE_SIZE / 2 {
-            let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
-            let tail = mtr.write_pinned(&stream.tail);
-            let directory = mtr.write_pinned(&self.directory);
-            mtr.page_mut(tail).write_u16(END, RECORDS as u16);
-            write_directory(&mut mtr, directory, number, Mark { page: upto.page, end: RECORDS });
-            mtr.commit();
-            stream.end = RECORDS;
+            done = self.rewind_to(&mut stream, upto.page);
         }
         self.give_back(stream);
+        done
+    }
+
+    fn rewind_to(&self, stream: &mut Stream, page: u32) -> Result<()> {
+        let mut mtr = self.pages.begin(PAGE_LOG, 0, Urgency::Reserve)?;
+        let tail = mtr.write_pinned(&stream.tail);
+        let directory = mtr.write_pinned(&self.directory);
+        mtr.page_mut(tail).write_u16(END, RECORDS as u16);
+        write_directory(&mut mtr, directory, stream.number, Mark { page, end: RECORDS });
+        mtr.commit();
+        stream.end = RECORDS;
         Ok(())
     }
 }

@@ -57,8 +57,6 @@ named! {
     Sorts "builds",
     /// Free pages of one space.
     SpacePages "space_pages",
-    /// Which pages values have that were read.
-    Chains "space_pages",
     /// Places in the log.
     LogOrder "log_order",
     /// Who wants to be told when the log is durable.

@@ -98,6 +98,11 @@ impl Pool {
         self.below.home(id)
     }
 
+    /// Whether recovery has left changes for the page that its image lacks.
+    pub(crate) fn has_pending(&self, id: PageId) -> bool {
+        self.below.has_pending(id)
+    }
+
     pub(crate) fn has(&self, id: PageId) -> bool {
         self.table.with(&self.arena, id, |no| no.is_some())
     }

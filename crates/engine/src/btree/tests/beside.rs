@@ -138,7 +138,17 @@ fn large_values_come_back_and_their_pages_are_used_anew() {
         let mut written = Vec::new();
         for len in [0, 1, PAYLOAD - 1, PAYLOAD, PAYLOAD + 1, 4 * PAYLOAD, 1_000_000] {
             let value: Vec<u8> = (0..len).map(|i| (i / 7) as u8 ^ round).collect();
-            written.push((overflow::write(space, &value, Way::Logged, Urgency::Normal).unwrap(), value));
+            let placed = overflow::write(space, &value, Way::Logged, Urgency::Normal).unwrap();
+            // Who wrote it knows where its pages are.
+            let (mut page, mut met) = (placed.large.page, Vec::new());
+            while page != 0 {
+                met.push(page);
+                let guard = space.pages().read(space.page_id(page), Access::Normal).unwrap();
+                page = overflow::next(guard.page());
+            }
+            assert_eq!((met[0], met.len() as u32), (placed.large.page, placed.large.pages()));
+            assert_eq!(placed.pages, met);
+            written.push((placed.large, value));
         }
         for (large, value) in &written {
             assert_eq!(Large::decode(&large.encode()), Some(*large));
@@ -161,7 +171,7 @@ fn large_values_come_back_and_their_pages_are_used_anew() {
             let gone = overflow::read(space, *large, Access::Normal, &mut Vec::new());
             assert!(matches!(gone, Err(TreeError::Gone { .. })));
         }
-        overflow::free(space, other, Urgency::Normal).unwrap();
+        overflow::free(space, other.large, Urgency::Normal).unwrap();
         pages = space.counts().pages;
     }
     replay_gives_the_same_pages(&w);
@@ -171,9 +181,9 @@ fn large_values_come_back_and_their_pages_are_used_anew() {
 fn freeing_again_never_takes_another_values_pages() {
     let w = world(200);
     let space = w.tree.space();
-    let old = overflow::write(space, &[1; 50_000], Way::Logged, Urgency::Normal).unwrap();
+    let old = overflow::write(space, &[1; 50_000], Way::Logged, Urgency::Normal).unwrap().large;
     overflow::free(space, old, Urgency::Normal).unwrap();
-    let new = overflow::write(space, &[2; 50_000], Way::Logged, Urgency::Normal).unwrap();
+    let new = overflow::write(space, &[2; 50_000], Way::Logged, Urgency::Normal).unwrap().large;
     overflow::free(space, old, Urgency::Normal).unwrap();
     let mut back = Vec::new();
     overflow::read(space, new, Access::Normal, &mut back).unwrap();

@@ -4,8 +4,8 @@
 //! meanwhile, so under the leaf's latch the row must still name them; if it doesn't, they are written as if nothing had been there.
 
 use super::super::{State, Txn};
-use crate::apart::{self, Hole, Larges, List, Row};
-use crate::btree::overflow::{self, By, Large};
+use crate::apart::{self, Hole, Larges, Row};
+use crate::btree::overflow::{self, By, Large, Placed};
 use crate::btree::{Tree, TreeError, max_inline_value};
 use crate::error::{Error, Result};
 use crate::row::{self, APART, Head, LARGE};
@@ -38,17 +38,17 @@ impl Asked<'_> {
 pub(crate) fn lay_out<'a>(
     row: Row<'a>,
     key_len: usize,
-    write: &mut dyn FnMut(&[u8]) -> Result<Large>,
+    write: &mut dyn FnMut(&[u8]) -> Result<Placed>,
 ) -> Result<Stored<'a>> {
     let room = max_inline_value(key_len) - row::HEAD;
     if row.bytes.len() <= room {
         return Ok((0, Cow::Borrowed(row.bytes)));
     }
     let Some(spans) = apart::choose(row, room)? else {
-        return Ok((LARGE, Cow::Owned(write(row.bytes)?.encode().to_vec())));
+        return Ok((LARGE, Cow::Owned(apart::encode_whole(&write(row.bytes)?))));
     };
-    let larges: Larges = spans.iter().map(|span| write(span.of(row.bytes))).collect::<Result<_>>()?;
-    Ok((APART, Cow::Owned(apart::encode(row.bytes, &spans, &larges))))
+    let parts = spans.iter().map(|span| write(span.of(row.bytes))).collect::<Result<Vec<_>>>()?;
+    Ok((APART, Cow::Owned(apart::encode(row.bytes, &spans, &parts, room))))
 }
 
 impl Txn {
@@ -64,7 +64,7 @@ impl Txn {
         let tree = table.tree(0)?;
         let space = tree.space();
         let by = if kept.is_some() { By::Update } else { By::Statement };
-        let mut old: Option<List> = None;
+        let mut old: Option<Vec<Placed>> = None;
         lay_out(row, key.len(), &mut |bytes| {
             if let Some(kept) = kept.as_deref_mut().filter(|_| bytes.len() < row.bytes.len()) {
                 let old = match &mut old {
@@ -72,11 +72,10 @@ impl Txn {
                     None => old.insert(parts_at(&tree, key)?),
                 };
                 for at in 0..old.len() {
-                    let large = old[at].large;
-                    if overflow::equals(space, large, bytes, Access::Scan)? {
-                        old.remove(at);
-                        kept.push(large);
-                        return Ok(large);
+                    if overflow::equals(space, old[at].large, bytes, Access::Scan)? {
+                        let part = old.remove(at);
+                        kept.push(part.large);
+                        return Ok(part);
                     }
                 }
             }
@@ -86,10 +85,10 @@ impl Txn {
 }
 
 /// The parts of the row that is at `key` now.
-fn parts_at(tree: &Tree, key: &[u8]) -> Result<List> {
+fn parts_at(tree: &Tree, key: &[u8]) -> Result<Vec<Placed>> {
     let parts = tree.get(key, Access::Normal, |value| {
         let (head, rest) = value.and_then(Head::decode)?;
-        if head.apart() && !head.deleted() { Some(apart::decode(rest)?.0) } else { None }
+        if head.apart() && !head.deleted() { apart::placed(head, rest) } else { None }
     })?;
     Ok(parts.unwrap_or_default())
 }
