@@ -71,7 +71,10 @@ impl Engine {
             let worker = RollbackWorker::new(core.clone(), recovered.unfinished);
             core.storage.keep(sched.spawn(Box::new(worker)));
         }
-        core.storage.keep(sched.spawn(Box::new(PurgeWorker::new(core.clone()))));
+        let fetchers = core.config.buffers(core.storage.cold.is_some()).fetchers;
+        let (purge, fetchers) = PurgeWorker::with_fetchers(core.clone(), fetchers);
+        core.storage.keep(sched.spawn(Box::new(purge)));
+        fetchers.into_iter().for_each(|one| core.storage.keep(sched.spawn(Box::new(one))));
         Ok(Arc::new(Engine { core, prepared: Mutex::new(recovered.prepared) }))
     }
 

@@ -82,6 +82,8 @@ pub static RANGE_NOT_SPLIT: Switch = Switch::new();
 pub static LOCKED_PAST_END: Switch = Switch::new();
 /// Purge trusts what undo says of the values of a mark that somebody was put over, and took with him as he went back.
 pub static LOST_MARK_BELIEVED: Switch = Switch::new();
+/// Purge waits for each page in its turn.
+pub static PURGE_LOOKS_NOT_AHEAD: Switch = Switch::new();
 /// Purge that begins anew after an error trusts what undo says of values' pages.
 pub static PURGED_TWICE_UNSEEN: Switch = Switch::new();
 /// A large value that is freed again takes pages with it that are another's by now.

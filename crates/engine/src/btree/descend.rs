@@ -7,7 +7,7 @@ use crate::space::ROOT_PAGE;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use terrace_tier::below::ReadError;
-use terrace_tier::page::PageRef;
+use terrace_tier::page::{PageId, PageRef};
 use terrace_tier::pages::{Pin, ReadGuard};
 use terrace_tier::pool::Access;
 
@@ -217,6 +217,15 @@ impl Tree {
                 Some(found) => guard = found,
                 None => return Ok(Way::Missing(page)),
             }
+        }
+    }
+
+    /// The first page on the way to the key's leaf that is not in memory. Does no I/O, and heats nothing.
+    pub fn missing(&self, key: &[u8]) -> Option<PageId> {
+        match self.try_descend(Target::At(key), 0, Access::Internal, &mut Notes::default()) {
+            Ok(Way::Missing(page)) => Some(self.space.page_id(page)),
+            // Whatever is wrong, who goes there is told.
+            _ => None,
         }
     }
 

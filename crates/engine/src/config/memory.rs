@@ -8,7 +8,7 @@
 //!
 //! | part | bytes |
 //! | --- | --- |
-//! | common | what the threads' allocators keep of what was given back to them (a sixteenth of the memory, 2 MiB at the most), the first locks (a sixteenth of the eighth, 128 KiB at the least), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth), which pages the large values have that were read lately (a 256th of the memory, 64 KiB at the least, 8 MiB at the most), and the map, which may grow: a quarter of the eighth is the map's |
+//! | common | what the threads' allocators keep of what was given back to them (a sixteenth of the memory, 2 MiB at the most), the first locks (a sixteenth of the eighth, 128 KiB at the least), the buffers of requests in the foreground (what misses that share a request may bring is a quarter of the eighth) and of those who fetch pages for purge, and the map, which may grow: a quarter of the eighth is the map's |
 //! | map | what the map takes beyond that; but half of what there is stays with the pages, for open tables keep some of them. A map that is larger than that (thousands of tables with a few megabytes of memory) comes on top of the setting |
 //! | log | four times what may wait to be written: as it waits, while it is written, and as blocks |
 //! | flash index | index and ghost list of flash |
@@ -32,6 +32,9 @@ const FRAME: u64 = PAGE_SIZE as u64 + 200;
 const PREFETCHERS: usize = 4;
 /// The shortest request of a prefetcher, in pages.
 const PREFETCH_MIN: u64 = 4;
+/// Pages of memory for each who fetches pages that purge will come to, of whom there are so many at the most. Each has a page's body and one frame.
+const PAGES_A_FETCHER: u64 = 96;
+const FETCHERS_MAX: u64 = 16;
 /// Images that may wait to be written to flash: the fewest and the most.
 const FLASH_QUEUE_MIN: u64 = 8;
 const FLASH_QUEUE_MAX: u64 = 256;
@@ -51,6 +54,8 @@ pub struct Buffers {
     pub prefetchers: usize,
     /// Pages that each fetches with one request.
     pub prefetch: usize,
+    /// Workers that fetch pages which purge will come to.
+    pub fetchers: usize,
     /// Whether they pass through buffers: from the volume they are read into their frames.
     pub prefetch_buffered: bool,
 }
@@ -102,6 +107,7 @@ impl Config {
             packers: if has_store { sink::packers(self.sink_memory()).min(codec::KEPT) } else { 0 },
             prefetchers: PREFETCHERS,
             prefetch: if has_store { prefetch as usize } else { PREFETCH_MAX },
+            fetchers: (pages / PAGES_A_FETCHER).clamp(2, FETCHERS_MAX) as usize,
             prefetch_buffered: has_store,
         }
     }

@@ -87,6 +87,14 @@ impl History {
         Some(Past { csn: *csn, stream: *stream, begin: line.begin, end: line.end })
     }
 
+    /// The oldest of each stream, from the oldest of all on.
+    pub fn oldest(&self) -> impl Iterator<Item = Past> {
+        self.oldest.iter().filter_map(|(csn, stream)| {
+            let line = self.lines.get(stream)?;
+            Some(Past { csn: *csn, stream: *stream, begin: line.begin, end: line.end })
+        })
+    }
+
     /// The commit sequence number of what is purged next; 0 while it is not known, None if there is nothing.
     pub fn first_csn(&self) -> Option<u64> {
         if !self.unread.is_empty() {

@@ -9,6 +9,9 @@
 //! A mark that another transaction has put a value over is that one's from then on: its commit makes it past,
 //! its rollback takes it away if purge has been there (`rollback`).
 
+mod ahead;
+
+use self::ahead::{Ahead, Fetcher};
 use super::history::{History, Past};
 use crate::btree::overflow::{self, Large};
 use crate::btree::{Flow, Hint, Plan, Tree, TreeError};
@@ -37,11 +40,22 @@ pub struct PurgeWorker {
     failed: u64,
     /// When something was purged last.
     purged_at: Nanos,
+    ahead: Ahead,
 }
 
 impl PurgeWorker {
     pub fn new(core: Arc<Core>) -> PurgeWorker {
-        PurgeWorker { core, failed: 0, purged_at: 0 }
+        PurgeWorker::with(core, Ahead::default())
+    }
+
+    /// With those who fetch what it will come to.
+    pub fn with_fetchers(core: Arc<Core>, count: usize) -> (PurgeWorker, Vec<Fetcher>) {
+        let (ahead, fetchers) = Ahead::with(count);
+        (PurgeWorker::with(core, ahead), fetchers)
+    }
+
+    fn with(core: Arc<Core>, ahead: Ahead) -> PurgeWorker {
+        PurgeWorker { core, failed: 0, purged_at: 0, ahead }
     }
 }
 
@@ -55,7 +69,7 @@ impl Worker for PurgeWorker {
         if gathering && !self.core.ids.wants_settling() {
             return Step::IdleFor(self.purged_at + GATHER - now);
         }
-        let done = step(&self.core);
+        let done = step_with(&self.core, &mut self.ahead);
         self.core.set_brake();
         match done {
             Ok(true) => {
@@ -69,6 +83,7 @@ impl Worker for PurgeWorker {
                 rest.map_or(Step::Idle, |rest| if rest == 0 { Step::Worked } else { Step::IdleFor(rest) })
             }
             Err(_) => {
+                self.ahead.give_up();
                 self.failed = (self.failed + 1).min(50);
                 Step::IdleFor(self.failed * 100_000_000)
             }
@@ -81,13 +96,17 @@ impl Worker for PurgeWorker {
 
 /// Purges a few transactions. False if there is nothing to purge now.
 pub fn step(core: &Core) -> Result<bool> {
+    step_with(core, &mut Ahead::default())
+}
+
+fn step_with(core: &Core, ahead: &mut Ahead) -> Result<bool> {
     core.ids.settle();
     let storage = &core.storage;
     let gone = storage.going.take(&**storage.pages.redo(), storage.world.clock.now());
     // Those that cannot be dropped now stay among those that go.
     let _ = core.drop_spaces(gone);
     let mut any = false;
-    let mut marks = Marks::default();
+    let mut marks = Marks { list: Vec::new(), keys: Vec::new(), ahead };
     for _ in 0..BATCH {
         forget(core)?;
         read_oldest(core)?;
@@ -98,12 +117,14 @@ pub fn step(core: &Core) -> Result<bool> {
             .first()
             .filter(|past| past.csn <= oldest || crate::planted::VIEW_IGNORED.on());
         let Some(past) = next else { break };
+        marks.ahead.look(core, oldest);
         let Purged { end, next, records } = purge(core, &past, &mut marks)
             .inspect_err(|_| _ = core.purged_in_part.lock().insert(past.csn))?;
         let last = core.history.lock().purged(&past, end, next, records);
         *core.unforgotten.lock() = Some(Unforgotten { stream: past.stream, end, last });
         forget(core)?;
         core.purged_in_part.lock().remove(&past.csn);
+        marks.ahead.purged(past.csn);
         core.counters.purged.fetch_add(1, Ordering::Relaxed);
         any = true;
     }
@@ -167,7 +188,7 @@ impl Core {
     }
 }
 
-fn purge(core: &Core, past: &Past, marks: &mut Marks) -> Result<Purged> {
+fn purge(core: &Core, past: &Past, marks: &mut Marks<'_>) -> Result<Purged> {
     let (mut records, mut next) = (0, None);
     let once = core.is_purged_once(past);
     let mut of = 0;
@@ -192,25 +213,25 @@ fn purge(core: &Core, past: &Past, marks: &mut Marks) -> Result<Purged> {
                     marks.push(&change);
                 }
                 if marks.keys.len() >= MARKS_BYTES {
-                    marks.purge(core, of)?;
+                    marks.purge(core, past.csn, of)?;
                 }
             }
         }
         Ok(true)
     })?;
-    marks.purge(core, of)?;
+    marks.purge(core, past.csn, of)?;
     Ok(Purged { end, next, records })
 }
 
 /// Delete marks of one transaction that are to go: gathered, so that neighbours go together.
-#[derive(Default)]
-struct Marks {
+struct Marks<'a> {
     /// Table, index, and where in `keys` the key is.
     list: Vec<(u32, u16, Range<usize>)>,
     keys: Vec<u8>,
+    ahead: &'a mut Ahead,
 }
 
-impl Marks {
+impl Marks<'_> {
     fn push(&mut self, change: &Change<'_>) {
         let from = self.keys.len();
         self.keys.extend_from_slice(change.key);
@@ -218,8 +239,8 @@ impl Marks {
     }
 
     /// Removes what is still marked by the transaction.
-    fn purge(&mut self, core: &Core, txn: TxnId) -> Result<()> {
-        let Marks { list, keys } = self;
+    fn purge(&mut self, core: &Core, csn: u64, txn: TxnId) -> Result<()> {
+        let Marks { list, keys, ahead } = self;
         list.sort_unstable_by(|a, b| {
             (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| keys[a.2.clone()].cmp(&keys[b.2.clone()]))
         });
@@ -231,7 +252,16 @@ impl Marks {
         for one_tree in list.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
             let keys: Vec<&[u8]> = one_tree.iter().map(|(.., key)| &keys[key.clone()]).collect();
             done = tree_of(core, one_tree[0].0, one_tree[0].1).and_then(|tree| match tree {
-                Some(tree) => Ok(tree.sweep(&keys, Urgency::Reserve, is_ours)?),
+                Some(tree) => {
+                    let (mut from, mut upto) = (0, ahead.ask(core, csn, &tree, &keys, 0));
+                    while from < keys.len() {
+                        let next = ahead.ask(core, csn, &tree, &keys, upto);
+                        tree.sweep(&keys[from..upto], Urgency::Reserve, is_ours)?;
+                        ahead.done_but_last(csn);
+                        (from, upto) = (upto, next);
+                    }
+                    Ok(())
+                }
                 None => Ok(()),
             });
             if done.is_err() {
@@ -240,6 +270,7 @@ impl Marks {
         }
         list.clear();
         keys.clear();
+        ahead.note();
         done
     }
 }

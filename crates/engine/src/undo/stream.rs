@@ -125,7 +125,7 @@ impl Streams {
     pub fn pages(&self) -> &Arc<Pages> {
         &self.pages
     }
-    fn id(&self, page: u32) -> PageId {
+    pub fn id(&self, page: u32) -> PageId {
         self.space.page_id(page)
     }
 
@@ -259,6 +259,11 @@ impl Streams {
             return Ok(None);
         }
         Ok(record::decode(page.bytes(at.at(), end - at.at())).map(|(record, _)| with(record)))
+    }
+
+    /// Whether the page of this place is in memory.
+    pub fn is_near(&self, at: Mark) -> bool {
+        self.pages.try_read(self.id(at.page), Access::Internal).is_some()
     }
 
     /// Walks the records from `from` on, at most to `to`. `each` says whether to go on. Returns where
