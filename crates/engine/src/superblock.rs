@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
 //! | 8 | 8 | magic `TERRACE1` |
-//! | 16 | 4 | format version: 12 if the map has ever named a patch object, else 11. It was 10 and 9 before undo named pages of values, 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
+//! | 16 | 4 | format version: 14 if the map has ever named a patch object, else 13. It was 12 and 11 before rows named the pages of their values, 10 and 9 before undo named pages of values, 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
 //! | 20 | 4 | page size |
 //! | 24 | 16 | instance id |
 //! | 40 | 16 | lineage |

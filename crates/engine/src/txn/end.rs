@@ -124,8 +124,10 @@ impl Drop for Txn {
             !state.ended && (!state.prepared || state.rolling_back)
         };
         if open && self.rollback().is_err() {
-            // The volume or the log has failed: recovery rolls it back.
-            self.finish(&mut self.state.lock());
+            // The store, the volume or the log has failed: recovery rolls it back.
+            let mut state = self.state.lock();
+            state.stream.take().into_iter().for_each(|stream| self.core.streams.keep_unfinished(stream));
+            self.finish(&mut state);
         } else if !open {
             let mut state = self.state.lock();
             if !state.ended {

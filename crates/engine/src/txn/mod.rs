@@ -355,6 +355,8 @@ impl Txn {
     fn rollback_state(&self, state: &mut State, to: RollPtr) -> Result<()> {
         state.show_phase(Phase::RollingBack);
         let done = rollback::back_to(&self.core, state, to);
+        // What is undone in part is not to be committed.
+        state.rolling_back |= done.is_err() && !crate::planted::HALF_A_STATEMENT_COMMITTED.on();
         state.show_phase(if state.rolling_back { Phase::RollingBack } else { Phase::Active });
         state.hints.clear();
         done

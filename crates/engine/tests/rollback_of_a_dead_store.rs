@@ -1,0 +1,180 @@
+//! A rollback that fails because the store is dead, and what it would have to read is there: nothing of the transaction is ever committed, and the volume
+//! opens again.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::{
+    Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Table, TableDef, Txn, planted,
+};
+use terrace_sim::{SimDisk, SimStore, SimWorld};
+
+const NO_ENTRY: [Entry<'static>; 0] = [];
+const KEYS: u32 = 4000;
+
+struct Run {
+    sim: SimWorld,
+    disk: Arc<SimDisk>,
+    store: Arc<SimStore>,
+}
+
+fn begin(engine: &Arc<Engine>) -> Arc<Txn> {
+    engine.begin(Isolation::RepeatableRead)
+}
+
+fn update(txn: &Txn, table: &Table, key: u32, byte: u8) {
+    txn.update(table, &key.to_be_bytes(), Row::from(&vec![byte; 3000]), &NO_ENTRY, &NO_ENTRY).unwrap();
+}
+
+fn is(engine: &Arc<Engine>, table: &Table, key: u32, byte: u8) -> bool {
+    let mut row = Vec::new();
+    assert!(begin(engine).get(table, &key.to_be_bytes(), Lock::None, &mut row).unwrap());
+    row == vec![byte; 3000]
+}
+
+impl Run {
+    fn new() -> (Run, Arc<Engine>, Arc<Table>) {
+        let sim = SimWorld::new(12);
+        let (disk, store) = (sim.disk("volume"), sim.store("store"));
+        let run = Run { sim, disk, store };
+        let (engine, table) = run.open().unwrap();
+        let txn = begin(&engine);
+        for key in 0..KEYS {
+            txn.insert(&table, &key.to_be_bytes(), Row::from(&vec![1; 3000]), &NO_ENTRY).unwrap();
+            if key % 100 == 0 {
+                run.pause();
+            }
+        }
+        txn.commit().unwrap().wait().unwrap();
+        (run, engine, table)
+    }
+
+    fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
+        let config = Config {
+            memory: Bytes(10 << 20),
+            log: Bytes(8 << 20),
+            object_buffer: Bytes(64 << 20),
+            ..Config::default()
+        };
+        let store = Some(self.store.clone() as _);
+        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store };
+        let engine = Engine::open(config, parts)?;
+        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+        let table = match engine.open_table("db/t") {
+            Err(Error::Absent(_)) => {
+                engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })?
+            }
+            other => other?,
+        };
+        Ok((engine, table))
+    }
+
+    fn pause(&self) {
+        for _ in 0..4 {
+            self.sim.clock.advance(10_000_000);
+            self.sim.sched.run_some(200);
+        }
+    }
+
+    /// All goes to the store, and the first rows leave memory.
+    fn sink(&self, engine: &Arc<Engine>, table: &Table) {
+        let storage = &engine.core().storage;
+        storage.checkpoint().unwrap();
+        storage.cold.clone().unwrap().sinker.sink_all().unwrap();
+        storage.map.keep_clean_copies(0);
+        assert!((500..KEYS).all(|key| is(engine, table, key, 1)));
+    }
+
+    fn set_dead(&self, dead: bool) {
+        self.store.faults.dead.store(dead, Ordering::SeqCst);
+    }
+
+    /// Others come after the transaction; then power is lost.
+    fn goes_on(self, engine: Arc<Engine>, table: Arc<Table>, purges: bool) {
+        for byte in 3..6 {
+            let txn = begin(&engine);
+            update(&txn, &table, 3000, byte);
+            txn.commit().unwrap().wait().unwrap();
+        }
+        (0..if purges { 100 } else { 0 }).for_each(|_| self.pause());
+        assert_eq!(engine.core().history.lock().is_empty(), purges);
+        engine.make_durable().unwrap();
+        self.sim.sched.drop_workers();
+        drop((engine, table));
+        self.disk.crash();
+        let (engine, table) = self.open().unwrap();
+        (0..50).for_each(|_| self.pause());
+        assert!(is(&engine, &table, 3000, 5));
+        assert!(is(&engine, &table, 0, 1), "what was rolled back is there");
+    }
+}
+
+/// Of a whole transaction.
+fn rolled_back(purges: bool) {
+    let (run, engine, table) = Run::new();
+    let txn = begin(&engine);
+    update(&txn, &table, 0, 2);
+    run.sink(&engine, &table);
+    run.set_dead(true);
+    assert!(txn.rollback().is_err());
+    drop(txn);
+    run.set_dead(false);
+    run.goes_on(engine, table, purges);
+}
+
+/// The switches are global.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn finds(switch: &planted::Switch, fails: impl FnOnce() + std::panic::UnwindSafe) {
+    let _one = ONE.lock();
+    switch.set(true);
+    let found = std::panic::catch_unwind(fails).is_err();
+    switch.set(false);
+    assert!(found);
+}
+
+#[test]
+fn the_volume_opens_again() {
+    let _one = ONE.lock();
+    rolled_back(false);
+}
+
+#[test]
+fn purge_of_the_next_transactions_forgets_nothing_of_it() {
+    let _one = ONE.lock();
+    rolled_back(true);
+}
+
+#[test]
+fn half_a_statement_is_not_committed() {
+    let _one = ONE.lock();
+    statement_undone_in_part();
+}
+
+#[test]
+fn a_stream_that_the_next_transaction_takes_is_found() {
+    finds(&planted::UNFINISHED_STREAM_REUSED, || rolled_back(false));
+    finds(&planted::UNFINISHED_STREAM_REUSED, || rolled_back(true));
+}
+
+#[test]
+fn a_commit_of_half_a_statement_is_found() {
+    finds(&planted::HALF_A_STATEMENT_COMMITTED, statement_undone_in_part);
+}
+
+/// Of a statement, in a transaction that is then to be committed.
+fn statement_undone_in_part() {
+    let (run, engine, table) = Run::new();
+    let txn = begin(&engine);
+    update(&txn, &table, 2000, 1);
+    txn.statement_begin();
+    update(&txn, &table, 0, 2);
+    run.sink(&engine, &table);
+    run.set_dead(true);
+    assert!(txn.statement_rollback().is_err());
+    run.set_dead(false);
+    let committed = txn.commit();
+    assert!(committed.is_err() || planted::HALF_A_STATEMENT_COMMITTED.on());
+    drop((committed, txn));
+    run.goes_on(engine, table, true);
+}
