@@ -1,15 +1,14 @@
 //! Large values that change all over, more of them than the object buffer holds: what a change costs is its own pages, on the volume and in
 //! the store, and not those that it frees; and the space does not grow for ever.
 
+mod far;
+
+use far::Run;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_engine::check::{self, Verdict};
-use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
-use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Seek, Table, TableDef,
-};
-use terrace_sim::{SimDisk, SimStore, SimWorld};
+use terrace_engine::{Access, Engine, Entry, Isolation, Lock, Row, Seek, Table};
 
 const KEYS: u32 = 240;
 const PAGES: u64 = 5;
@@ -18,66 +17,29 @@ const CHANGES: u32 = 600;
 const READ: u32 = 60;
 const NO_ENTRY: [Entry<'static>; 0] = [];
 
-struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
-    store: Arc<SimStore>,
-}
-
 fn value(key: u32, serial: u32) -> Vec<u8> {
     (0..65_536u32)
         .map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(key * 7919 + serial) >> 11) as u8)
         .collect()
 }
 
-impl Run {
-    fn open(&self) -> (Arc<Engine>, Arc<Table>) {
-        let config = Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(8 << 20),
-            object_buffer: Bytes(12 << 20),
-            ..Config::default()
-        };
-        let store = Some(self.store.clone() as _);
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store };
-        let engine = Engine::open(config, parts).unwrap();
-        let table = match engine.open_table("db/t") {
-            Err(Error::Absent(_)) => {
-                let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-                engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })
-            }
-            other => other,
-        };
-        (engine, table.unwrap())
+fn rows(engine: &Arc<Engine>, table: &Arc<Table>) -> BTreeMap<u32, Vec<u8>> {
+    let txn = engine.begin(Isolation::RepeatableRead);
+    let mut cursor = txn.cursor(table, 0, Lock::None, Access::Scan).unwrap();
+    let (mut found, mut row) = (BTreeMap::new(), Vec::new());
+    let mut valid = cursor.seek(&[], Seek::First).unwrap();
+    while valid {
+        cursor.row(&mut row).unwrap();
+        let key = u32::from_be_bytes(cursor.primary_key().try_into().unwrap());
+        found.insert(key, row.clone());
+        valid = cursor.next().unwrap();
     }
-
-    fn pause(&self) {
-        for _ in 0..4 {
-            self.sim.clock.advance(10_000_000);
-            self.sim.sched.run_some(200);
-        }
-    }
-
-    fn rows(&self, engine: &Arc<Engine>, table: &Arc<Table>) -> BTreeMap<u32, Vec<u8>> {
-        let txn = engine.begin(Isolation::RepeatableRead);
-        let mut cursor = txn.cursor(table, 0, Lock::None, Access::Scan).unwrap();
-        let (mut found, mut row) = (BTreeMap::new(), Vec::new());
-        let mut valid = cursor.seek(&[], Seek::First).unwrap();
-        while valid {
-            cursor.row(&mut row).unwrap();
-            let key = u32::from_be_bytes(cursor.primary_key().try_into().unwrap());
-            found.insert(key, row.clone());
-            valid = cursor.next().unwrap();
-        }
-        found
-    }
+    found
 }
 
 #[test]
 fn a_change_of_a_large_value_costs_its_own_pages_and_few_blocks() {
-    let sim = SimWorld::new(5);
-    let (disk, store) = (sim.disk("volume"), sim.store("store"));
-    let run = Run { sim, disk, store };
+    let run = Run::new(5, 12 << 20);
     let (engine, table) = run.open();
     let mut model = BTreeMap::new();
     for key in 0..KEYS {
@@ -127,7 +89,7 @@ fn a_change_of_a_large_value_costs_its_own_pages_and_few_blocks() {
         after.2
     );
     assert!(after.1 > 0, "nothing sank");
-    assert!(run.rows(&engine, &table) == model);
+    assert!(rows(&engine, &table) == model);
     let values = u64::from(KEYS) * PAGES;
     let kept = u64::from(READ) * PAGES;
     assert!(

@@ -1,31 +1,25 @@
 //! Large values that only the store has when nobody needs them any more: purge frees them by what their rows said, and asks the store for none. What
 //! may have been freed before, in a purge that failed or that a crash cut, is looked at first.
 
+mod far;
+
+use far::Run;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use terrace_engine::Access;
 use terrace_engine::btree::overflow::Large;
 use terrace_engine::check::{self, Verdict};
-use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
-use terrace_engine::{
-    Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Table, TableDef, Txn, planted,
-};
-use terrace_sim::{SimDisk, SimStore, SimWorld};
+use terrace_engine::{Engine, Entry, Isolation, Lock, Row, Table, Txn, planted};
 use terrace_tier::redo::Redo;
 
 const KEYS: u32 = 100;
 const PAGES: u64 = 5;
+const OBJECT_BUFFER: u64 = 64 << 20;
 const NO_ENTRY: [Entry<'static>; 0] = [];
 /// Bytes of a row's head.
 const HEAD: usize = 15;
-
-struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
-    store: Arc<SimStore>,
-}
 
 /// The switches are global.
 static ONE: Mutex<()> = Mutex::new(());
@@ -39,39 +33,6 @@ fn value(key: u32, serial: u32) -> Vec<u8> {
 }
 
 impl Run {
-    fn new(seed: u64) -> Run {
-        let sim = SimWorld::new(seed);
-        let (disk, store) = (sim.disk("volume"), sim.store("store"));
-        Run { sim, disk, store }
-    }
-
-    fn open(&self) -> (Arc<Engine>, Arc<Table>) {
-        let config = Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(8 << 20),
-            object_buffer: Bytes(64 << 20),
-            ..Config::default()
-        };
-        let store = Some(self.store.clone() as _);
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store };
-        let engine = Engine::open(config, parts).unwrap();
-        let table = match engine.open_table("db/t") {
-            Err(Error::Absent(_)) => {
-                let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-                engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })
-            }
-            other => other,
-        };
-        (engine, table.unwrap())
-    }
-
-    fn pause(&self) {
-        for _ in 0..4 {
-            self.sim.clock.advance(10_000_000);
-            self.sim.sched.run_some(200);
-        }
-    }
-
     /// Whatever is not in use any more is purged.
     fn purged(&self, engine: &Engine) -> bool {
         (0..200).any(|_| {
@@ -186,7 +147,7 @@ fn pages_read(engine: &Engine) -> u64 {
 
 #[test]
 fn values_that_only_the_store_has_are_freed_unread() {
-    let run = Run::new(5);
+    let run = Run::new(5, OBJECT_BUFFER);
     let (engine, table) = run.open();
     let mut model = fill(&run, &engine, &table);
     let reader = reader(&engine, &table);
@@ -216,7 +177,7 @@ fn values_that_only_the_store_has_are_freed_unread() {
 
 #[test]
 fn values_of_rows_that_are_deleted_unread_are_freed_unread() {
-    let run = Run::new(9);
+    let run = Run::new(9, OBJECT_BUFFER);
     let (engine, table) = run.open();
     let mut model = fill(&run, &engine, &table);
     sink(&engine, &table, &model);
@@ -244,7 +205,7 @@ fn a_crash_before_they_are_freed(
     seed: u64,
     before_the_crash: impl FnOnce(&Run, &Arc<Engine>, &Model),
 ) -> (u64, u64) {
-    let run = Run::new(seed);
+    let run = Run::new(seed, OBJECT_BUFFER);
     let (engine, table) = run.open();
     let mut model = fill(&run, &engine, &table);
     let reader = reader(&engine, &table);
@@ -308,7 +269,7 @@ fn what_the_log_has_still_to_bring_up_to_date_is_freed_as_it_is() {
 /// A transaction drops values that undo knows and one that has to be read, which fails as long as the store is dead. What is freed of the others is
 /// somebody else's by the time when purge begins anew, perhaps after a crash.
 fn purge_that_fails_in_the_middle(and_crash: bool) {
-    let run = Run::new(7);
+    let run = Run::new(7, OBJECT_BUFFER);
     let (engine, table) = run.open();
     let mut model = fill(&run, &engine, &table);
     let reader = reader(&engine, &table);
@@ -350,7 +311,7 @@ fn purge_that_fails_in_the_middle(and_crash: bool) {
 /// A row is deleted, another is put in its place and goes back, which takes the deleted one with it. What that had is somebody else's by the time
 /// when purge comes to the DELETE, whose undo names its pages.
 fn a_row_over_a_mark_goes_back_before_purge() {
-    let run = Run::new(8);
+    let run = Run::new(8, OBJECT_BUFFER);
     let (engine, table) = run.open();
     let mut model = fill(&run, &engine, &table);
     // Purge is held up by a value that only the dead store has. All that follows is near.

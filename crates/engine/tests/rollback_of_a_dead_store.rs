@@ -1,22 +1,15 @@
 //! A rollback that fails because the store is dead, and what it would have to read is there: nothing of the transaction is ever committed, and the volume
 //! opens again.
 
+mod far;
+
+use far::Run;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{
-    Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Table, TableDef, Txn, planted,
-};
-use terrace_sim::{SimDisk, SimStore, SimWorld};
+use terrace_engine::{Engine, Entry, Isolation, Lock, Row, Table, Txn, planted};
 
 const NO_ENTRY: [Entry<'static>; 0] = [];
 const KEYS: u32 = 4000;
-
-struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
-    store: Arc<SimStore>,
-}
 
 fn begin(engine: &Arc<Engine>) -> Arc<Txn> {
     engine.begin(Isolation::RepeatableRead)
@@ -32,94 +25,64 @@ fn is(engine: &Arc<Engine>, table: &Table, key: u32, byte: u8) -> bool {
     row == vec![byte; 3000]
 }
 
-impl Run {
-    fn new() -> (Run, Arc<Engine>, Arc<Table>) {
-        let sim = SimWorld::new(12);
-        let (disk, store) = (sim.disk("volume"), sim.store("store"));
-        let run = Run { sim, disk, store };
-        let (engine, table) = run.open().unwrap();
+/// A table of rows that memory does not hold.
+fn filled() -> (Run, Arc<Engine>, Arc<Table>) {
+    let run = Run::new(12, 64 << 20);
+    let (engine, table) = run.open();
+    let txn = begin(&engine);
+    for key in 0..KEYS {
+        txn.insert(&table, &key.to_be_bytes(), Row::from(&vec![1; 3000]), &NO_ENTRY).unwrap();
+        if key % 100 == 0 {
+            run.pause();
+        }
+    }
+    txn.commit().unwrap().wait().unwrap();
+    (run, engine, table)
+}
+
+/// All goes to the store, and the first rows leave memory.
+fn sink(engine: &Arc<Engine>, table: &Table) {
+    let storage = &engine.core().storage;
+    storage.checkpoint().unwrap();
+    storage.cold.clone().unwrap().sinker.sink_all().unwrap();
+    storage.map.keep_clean_copies(0);
+    assert!((500..KEYS).all(|key| is(engine, table, key, 1)));
+}
+
+fn set_dead(run: &Run, dead: bool) {
+    run.store.faults.dead.store(dead, Ordering::SeqCst);
+}
+
+/// Others come after the transaction; then power is lost.
+fn goes_on(run: &Run, engine: Arc<Engine>, table: Arc<Table>, purges: bool) {
+    for byte in 3..6 {
         let txn = begin(&engine);
-        for key in 0..KEYS {
-            txn.insert(&table, &key.to_be_bytes(), Row::from(&vec![1; 3000]), &NO_ENTRY).unwrap();
-            if key % 100 == 0 {
-                run.pause();
-            }
-        }
+        update(&txn, &table, 3000, byte);
         txn.commit().unwrap().wait().unwrap();
-        (run, engine, table)
     }
-
-    fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
-        let config = Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(8 << 20),
-            object_buffer: Bytes(64 << 20),
-            ..Config::default()
-        };
-        let store = Some(self.store.clone() as _);
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store };
-        let engine = Engine::open(config, parts)?;
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        let table = match engine.open_table("db/t") {
-            Err(Error::Absent(_)) => {
-                engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })?
-            }
-            other => other?,
-        };
-        Ok((engine, table))
-    }
-
-    fn pause(&self) {
-        for _ in 0..4 {
-            self.sim.clock.advance(10_000_000);
-            self.sim.sched.run_some(200);
-        }
-    }
-
-    /// All goes to the store, and the first rows leave memory.
-    fn sink(&self, engine: &Arc<Engine>, table: &Table) {
-        let storage = &engine.core().storage;
-        storage.checkpoint().unwrap();
-        storage.cold.clone().unwrap().sinker.sink_all().unwrap();
-        storage.map.keep_clean_copies(0);
-        assert!((500..KEYS).all(|key| is(engine, table, key, 1)));
-    }
-
-    fn set_dead(&self, dead: bool) {
-        self.store.faults.dead.store(dead, Ordering::SeqCst);
-    }
-
-    /// Others come after the transaction; then power is lost.
-    fn goes_on(self, engine: Arc<Engine>, table: Arc<Table>, purges: bool) {
-        for byte in 3..6 {
-            let txn = begin(&engine);
-            update(&txn, &table, 3000, byte);
-            txn.commit().unwrap().wait().unwrap();
-        }
-        (0..if purges { 100 } else { 0 }).for_each(|_| self.pause());
-        assert_eq!(engine.core().history.lock().is_empty(), purges);
-        engine.make_durable().unwrap();
-        self.sim.sched.drop_workers();
-        drop((engine, table));
-        self.disk.crash();
-        let (engine, table) = self.open().unwrap();
-        (0..50).for_each(|_| self.pause());
-        assert!(is(&engine, &table, 3000, 5));
-        assert!(is(&engine, &table, 0, 1), "what was rolled back is there");
-    }
+    (0..if purges { 100 } else { 0 }).for_each(|_| run.pause());
+    assert_eq!(engine.core().history.lock().is_empty(), purges);
+    engine.make_durable().unwrap();
+    run.sim.sched.drop_workers();
+    drop((engine, table));
+    run.disk.crash();
+    let (engine, table) = run.open();
+    (0..50).for_each(|_| run.pause());
+    assert!(is(&engine, &table, 3000, 5));
+    assert!(is(&engine, &table, 0, 1), "what was rolled back is there");
 }
 
 /// Of a whole transaction.
 fn rolled_back(purges: bool) {
-    let (run, engine, table) = Run::new();
+    let (run, engine, table) = filled();
     let txn = begin(&engine);
     update(&txn, &table, 0, 2);
-    run.sink(&engine, &table);
-    run.set_dead(true);
+    sink(&engine, &table);
+    set_dead(&run, true);
     assert!(txn.rollback().is_err());
     drop(txn);
-    run.set_dead(false);
-    run.goes_on(engine, table, purges);
+    set_dead(&run, false);
+    goes_on(&run, engine, table, purges);
 }
 
 /// The switches are global.
@@ -164,17 +127,17 @@ fn a_commit_of_half_a_statement_is_found() {
 
 /// Of a statement, in a transaction that is then to be committed.
 fn statement_undone_in_part() {
-    let (run, engine, table) = Run::new();
+    let (run, engine, table) = filled();
     let txn = begin(&engine);
     update(&txn, &table, 2000, 1);
     txn.statement_begin();
     update(&txn, &table, 0, 2);
-    run.sink(&engine, &table);
-    run.set_dead(true);
+    sink(&engine, &table);
+    set_dead(&run, true);
     assert!(txn.statement_rollback().is_err());
-    run.set_dead(false);
+    set_dead(&run, false);
     let committed = txn.commit();
     assert!(committed.is_err() || planted::HALF_A_STATEMENT_COMMITTED.on());
     drop((committed, txn));
-    run.goes_on(engine, table, true);
+    goes_on(&run, engine, table, true);
 }
