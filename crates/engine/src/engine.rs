@@ -72,7 +72,7 @@ impl Engine {
             core.storage.keep(sched.spawn(Box::new(worker)));
         }
         let fetchers = core.config.buffers(core.storage.cold.is_some()).fetchers;
-        let (purge, fetchers) = PurgeWorker::with_fetchers(core.clone(), fetchers);
+        let (purge, fetchers) = PurgeWorker::new(core.clone(), fetchers);
         core.storage.keep(sched.spawn(Box::new(purge)));
         fetchers.into_iter().for_each(|one| core.storage.keep(sched.spawn(Box::new(one))));
         Ok(Arc::new(Engine { core, prepared: Mutex::new(recovered.prepared) }))

@@ -65,7 +65,7 @@ impl Core {
         let ids = Ids::new(1, catalog.seen_by_all());
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
         core.bypass.store(false, Ordering::Relaxed); // to the volume's slab; what it would pass by costs nothing here
-        self.storage.keep(self.storage.world.sched.spawn(Box::new(PurgeWorker::new(core.clone()))));
+        self.storage.keep(self.storage.world.sched.spawn(Box::new(PurgeWorker::new(core.clone(), 0).0)));
         Ok(self.temporary.core.get_or_init(|| core))
     }
 }

@@ -136,6 +136,8 @@ fn statement_undone_in_part() {
     set_dead(&run, true);
     assert!(txn.statement_rollback().is_err());
     set_dead(&run, false);
+    // Nor is it prepared: with the binary log it would be committed for a replica.
+    assert!(txn.prepare(b"xid").is_err() || planted::HALF_A_STATEMENT_COMMITTED.on());
     let committed = txn.commit();
     assert!(committed.is_err() || planted::HALF_A_STATEMENT_COMMITTED.on());
     drop((committed, txn));

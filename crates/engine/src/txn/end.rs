@@ -22,6 +22,7 @@ impl Txn {
         if state.id == 0 {
             return Ok(());
         }
+        state.is_whole()?;
         self.core.write_through_until(&mut state.unwritten, Some(&self.cancel))?;
         let bytes =
             record::encode(&Record { txn: state.id, before: state.last, body: Body::Prepare { xid } });
@@ -60,7 +61,8 @@ impl Txn {
         if state.ended {
             return Err(Error::Invalid("the transaction has ended".into()));
         }
-        if !state.rolling_back {
+        state.is_whole()?;
+        {
             let _shield = terrace_io::cancel::shield();
             self.core.write_through_until(&mut state.unwritten, Some(&self.cancel))?;
         }
@@ -143,9 +145,7 @@ impl Drop for Txn {
 
 /// The commit record of a transaction that changed something. Returns the end of its range.
 pub(crate) fn commit_state(core: &Core, state: &mut State) -> Result<Glsn> {
-    if state.rolling_back {
-        return Err(Error::Invalid("the transaction is being rolled back".into()));
-    }
+    state.is_whole()?;
     let (Some(stream), Some(page), Some(begin)) = (&mut state.stream, &state.begin_page, state.begin_mark)
     else {
         return Err(Error::Invalid("the transaction has ended".into()));

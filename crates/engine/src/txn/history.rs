@@ -82,9 +82,7 @@ impl History {
 
     /// The oldest of all. None while a stream's oldest is unread.
     pub fn first(&self) -> Option<Past> {
-        let (csn, stream) = self.oldest.first_key_value().filter(|_| self.unread.is_empty())?;
-        let line = self.lines.get(stream)?;
-        Some(Past { csn: *csn, stream: *stream, begin: line.begin, end: line.end })
+        self.oldest().next().filter(|_| self.unread.is_empty())
     }
 
     /// The oldest of each stream, from the oldest of all on.

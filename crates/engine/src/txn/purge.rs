@@ -44,18 +44,10 @@ pub struct PurgeWorker {
 }
 
 impl PurgeWorker {
-    pub fn new(core: Arc<Core>) -> PurgeWorker {
-        PurgeWorker::with(core, Ahead::default())
-    }
-
-    /// With those who fetch what it will come to.
-    pub fn with_fetchers(core: Arc<Core>, count: usize) -> (PurgeWorker, Vec<Fetcher>) {
-        let (ahead, fetchers) = Ahead::with(count);
-        (PurgeWorker::with(core, ahead), fetchers)
-    }
-
-    fn with(core: Arc<Core>, ahead: Ahead) -> PurgeWorker {
-        PurgeWorker { core, failed: 0, purged_at: 0, ahead }
+    /// With so many who fetch what it will come to.
+    pub fn new(core: Arc<Core>, fetchers: usize) -> (PurgeWorker, Vec<Fetcher>) {
+        let (ahead, fetchers) = Ahead::with(fetchers);
+        (PurgeWorker { core, failed: 0, purged_at: 0, ahead }, fetchers)
     }
 }
 

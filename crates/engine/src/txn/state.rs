@@ -2,6 +2,7 @@
 
 use super::change::Buffers;
 use super::hints::Hints;
+use crate::error::{Error, Result};
 use crate::lock::{Face, Phase};
 use crate::row::TxnId;
 use crate::undo::RollPtr;
@@ -56,6 +57,13 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Nothing of it is undone that was to stay.
+    pub(super) fn is_whole(&self) -> Result<()> {
+        match self.rolling_back {
+            true => Err(Error::Invalid("the transaction is being rolled back".into())),
+            false => Ok(()),
+        }
+    }
     /// It is about to lock a range of rows there.
     pub(super) fn notes_range(&mut self, space: SpaceId) {
         if !self.ranges.contains(&space) {

@@ -177,15 +177,18 @@ impl Ahead {
                     self.fetches.ask((past.csn, 0), core.streams.id(past.begin.page), core.streams.pages());
                     self.seen.insert(past.csn, false);
                     room -= 1;
+                    self.goes_on = GOES_ON;
                 }
                 _ => {
                     // An error is for purge to find.
                     let pages = self.look_at(core, &past, room).unwrap_or(0);
                     self.seen.insert(past.csn, true);
                     room -= pages;
+                    if pages > 0 {
+                        self.goes_on = GOES_ON;
+                    }
                 }
             }
-            self.goes_on = GOES_ON;
         }
     }
 
@@ -219,9 +222,9 @@ impl Ahead {
     /// The transaction was purged.
     pub(super) fn purged(&mut self, csn: u64) {
         self.goes_on = self.goes_on.saturating_sub(1);
-        self.part = 0;
+        let asked = std::mem::take(&mut self.part) > 0;
         self.note();
-        if self.seen.remove(&csn).is_some() || !self.is_off() {
+        if self.seen.remove(&csn).is_some() || asked {
             self.fetches.give_back(|(of, _)| of <= csn);
         }
     }
@@ -240,7 +243,10 @@ impl Ahead {
             return keys.len();
         }
         self.part += 1;
-        let (most, mut pages, mut last) = (Ahead::most(core) / 2, 0, None);
+        // One at the least, so that it goes on.
+        let most = Ahead::most(core);
+        let most = most.saturating_sub(self.fetches.count()).min(most / 2).max(1);
+        let (mut pages, mut last) = (0, None);
         for (at, key) in keys.iter().enumerate().skip(from) {
             pages += usize::from(self.fetch((csn, self.part), tree, key, &mut last));
             if pages >= most {
@@ -261,5 +267,42 @@ impl Ahead {
     pub(super) fn give_up(&mut self) {
         self.fetches.give_back(|_| true);
         self.seen.clear();
+        self.part = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Bytes, Config};
+    use crate::{Engine, IndexDef, Isolation, Parts, Row, TableDef};
+    use terrace_sim::SimWorld;
+
+    #[test]
+    fn where_nothing_is_missing_it_ends() {
+        let sim = SimWorld::new(1);
+        let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
+        let config = Config { memory: Bytes(16 << 20), log: Bytes(8 << 20), ..Config::default() };
+        let engine = Engine::open(config, parts).unwrap();
+        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+        let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+        let core = engine.core();
+        let (mut ahead, fetchers) = Ahead::with(2);
+        meter::take();
+        ahead.goes_on = GOES_ON;
+        for key in 0..GOES_ON {
+            for deletes in [false, true] {
+                let txn = engine.begin(Isolation::RepeatableRead);
+                match deletes {
+                    false => txn.insert(&table, &key.to_be_bytes(), Row::from(&[1; 100]), &[]).unwrap(),
+                    true => txn.delete(&table, &key.to_be_bytes(), &[]).unwrap(),
+                }
+                txn.commit().unwrap();
+            }
+            assert!(!ahead.is_off() || key == GOES_ON - 1, "{key}");
+            super::super::step_with(core, &mut ahead).unwrap();
+        }
+        assert!(ahead.is_off());
+        assert_eq!((ahead.seen.len(), ahead.fetches.count(), fetchers.len()), (0, 0, 2));
     }
 }
