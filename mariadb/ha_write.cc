@@ -258,7 +258,11 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
     {
       error= write_failed(code);
       if (int32_t failed= terrace_txn_rollback_to(txn, savepoint))
+      {
+        // What is undone in part can only be undone whole.
+        ha_thd()->mark_transaction_to_rollback(true);
         error= map(failed);
+      }
       else if (code == TERRACE_DUPLICATE)
         if (int failed_lock= lock_duplicate(m_new_primary_bytes, 1, &gone))
           error= failed_lock;

@@ -289,18 +289,25 @@ struct Calls
       settle(&session->doubts);
     if (!session->txn)
       return 0;
-    int32_t code;
     if (is_whole(thd, all))
     {
-      code= terrace_txn_rollback(session->txn);
+      int32_t code= terrace_txn_rollback(session->txn);
+      if (code)
+        report_error(code, "the rollback goes on in the background, and what the transaction changed stays locked until then");
       session->ended();
+      return code ? 1 : 0;
     }
-    else
-    {
-      code= terrace_txn_statement_rollback(session->txn);
-      session->in_statement= false;
-      session->version= session->version_before;
-    }
+    int32_t code= terrace_txn_statement_rollback(session->txn);
+    session->in_statement= false;
+    session->version= session->version_before;
+    return undone(thd, code);
+  }
+
+  /** What is undone in part can only be undone whole. */
+  static int undone(THD *thd, int32_t code)
+  {
+    if (code)
+      thd->mark_transaction_to_rollback(true);
     return map_error(thd, code);
   }
 
@@ -375,7 +382,7 @@ struct Calls
       return HA_ERR_NO_SAVEPOINT;
     Session::Savepoint *savepoint= savepoint_at(place);
     session->version= session->version_before= savepoint->version;
-    return map_error(thd, terrace_txn_rollback_to(session->txn, savepoint->at));
+    return undone(thd, terrace_txn_rollback_to(session->txn, savepoint->at));
   }
 
   static int savepoint_release(handlerton *, THD *thd, void *place)

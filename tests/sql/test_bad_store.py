@@ -137,6 +137,44 @@ def test_a_dead_store_and_a_full_buffer_end_in_1114_and_the_store_s_return_ends_
         end(server)
 
 
+def test_a_rollback_that_a_dead_store_fails_goes_on_when_it_answers(directory, tmp_path, run):
+    server = server_on(directory, tmp_path)
+    try:
+        connection = server.connect()
+        load(connection, run)
+        run(connection, "CREATE TABLE near (id INT PRIMARY KEY) ENGINE=Terrace")
+        wait_for(lambda: is_mostly_far(connection, run))
+
+        writer = server.connect(database="d")
+        writer.begin()
+        run(writer, "INSERT INTO near VALUES (1)")
+        run(writer, "UPDATE t SET v = -v WHERE id <= 40")
+        # Other rows take memory and the object buffer.
+        run(connection, "CREATE TABLE more (PRIMARY KEY (id)) ENGINE=Terrace SELECT * FROM t WHERE id > 1000")
+        for start in range(1000, ROWS, 1000):
+            run(connection, f"UPDATE more SET v = v + 1 WHERE id BETWEEN {start} AND {start + 999}")
+        wait_for(lambda: int(status(connection, run, "sink_blocks_waiting")) == 0)
+        assert run(connection, "SELECT COUNT(*) FROM more WHERE pad IS NOT NULL") == [(ROWS - 1000,)]
+        directory.die()
+        with pytest.raises(pymysql.err.MySQLError) as failed:
+            run(writer, "ROLLBACK")
+        assert "Terrace: the rollback goes on in the background" in failed.value.args[1], failed.value
+        assert status(connection, run, "rollbacks_left") == "1"
+        directory.live()
+        # It has ended for who began it: the next transaction is another one, and commits.
+        run(writer, "INSERT INTO near VALUES (2)")
+        wait_for(lambda: status(connection, run, "rollbacks_left") == "0", 30)
+        assert run(writer, "SELECT id FROM near") == [(2,)]
+        run(writer, "SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1")
+        run(writer, "UPDATE t SET v = v + 1 WHERE id <= 40")
+        assert run(writer, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, ROWS * (ROWS + 1) // 2 + 40)]
+        server.kill9()
+        server.start()
+        assert run(server.connect(database="d"), "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, ROWS * (ROWS + 1) // 2 + 40)]
+    finally:
+        end(server)
+
+
 def without_keys(monkeypatch, tmp_path):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)

@@ -11,6 +11,7 @@ use crate::temporary::Temporary;
 use crate::txn::history::History;
 use crate::txn::ids::Ids;
 use crate::txn::lag::Brake;
+use crate::txn::left::Rollbacks;
 use crate::txn::purge::Unforgotten;
 use crate::undo::stream::Streams;
 use std::collections::HashSet;
@@ -47,6 +48,7 @@ pub struct Core {
     pub(crate) purged_in_part: Mutex<HashSet<u64>, { Mutexes::History as u8 }>,
     /// What was purged last, as long as its undo is not forgotten: nothing else is purged before.
     pub(crate) unforgotten: Mutex<Option<Unforgotten>, { Mutexes::History as u8 }>,
+    pub rollbacks: Rollbacks,
     pub brake: Brake,
     pub pace: Pace,
     sessions: AtomicU64,
@@ -94,6 +96,7 @@ impl Core {
             purge_wanted: Arc::new(Event::new()),
             purged_in_part: Mutex::default(),
             unforgotten: Mutex::default(),
+            rollbacks: Rollbacks::default(),
             brake: Brake::default(),
             pace: Pace::default(),
             sessions: AtomicU64::new(0),

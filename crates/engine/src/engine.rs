@@ -19,8 +19,9 @@ use crate::seen::{self, Value};
 use crate::storage::{Parts, Storage};
 use crate::table::{Table, TableDef};
 use crate::txn::ids::Ids;
+use crate::txn::left::{Left, RollbackWorker};
 use crate::txn::purge::PurgeWorker;
-use crate::txn::recover::{Left, RollbackWorker, read_streams};
+use crate::txn::recover::read_streams;
 use crate::txn::{Isolation, Lock, Txn};
 use crate::undo::stream::{self, Streams};
 use hashbrown::HashSet;
@@ -67,10 +68,8 @@ impl Engine {
             .iter()
             .chain(recovered.prepared.iter().map(|(_, left)| left))
             .for_each(|left| left.show(&core));
-        if !recovered.unfinished.is_empty() {
-            let worker = RollbackWorker::new(core.clone(), recovered.unfinished);
-            core.storage.keep(sched.spawn(Box::new(worker)));
-        }
+        recovered.unfinished.into_iter().for_each(|left| core.rollbacks.add(left));
+        core.storage.keep(sched.spawn(Box::new(RollbackWorker::new(core.clone()))));
         let fetchers = core.config.buffers(core.storage.cold.is_some()).fetchers;
         let (purge, fetchers) = PurgeWorker::new(core.clone(), fetchers);
         core.storage.keep(sched.spawn(Box::new(purge)));

@@ -82,7 +82,7 @@ pub static RANGE_NOT_SPLIT: Switch = Switch::new();
 pub static LOCKED_PAST_END: Switch = Switch::new();
 /// Purge trusts what undo says of the values of a mark that somebody was put over, and took with him as he went back.
 pub static LOST_MARK_BELIEVED: Switch = Switch::new();
-/// Whose rollback failed gives its stream to the next.
+/// Whose rollback failed gives its stream to the next transaction.
 pub static UNFINISHED_STREAM_REUSED: Switch = Switch::new();
 /// A transaction of which a statement could not be undone may be committed.
 pub static HALF_A_STATEMENT_COMMITTED: Switch = Switch::new();

@@ -19,6 +19,7 @@ use crate::lock::Locks;
 use crate::table::{Table, TableDef};
 use crate::txn::Txn;
 use crate::txn::ids::Ids;
+use crate::txn::left::RollbackWorker;
 use crate::txn::purge::PurgeWorker;
 use crate::undo::stream::{self, Streams};
 use parking_lot::Mutex;
@@ -65,7 +66,9 @@ impl Core {
         let ids = Ids::new(1, catalog.seen_by_all());
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
         core.bypass.store(false, Ordering::Relaxed); // to the volume's slab; what it would pass by costs nothing here
-        self.storage.keep(self.storage.world.sched.spawn(Box::new(PurgeWorker::new(core.clone(), 0).0)));
+        let sched = &self.storage.world.sched;
+        self.storage.keep(sched.spawn(Box::new(PurgeWorker::new(core.clone(), 0).0)));
+        self.storage.keep(sched.spawn(Box::new(RollbackWorker::new(core.clone()))));
         Ok(self.temporary.core.get_or_init(|| core))
     }
 }

@@ -1,12 +1,12 @@
 //! A rollback that fails because the store is dead, and what it would have to read is there: nothing of the transaction is ever committed, and the volume
-//! opens again.
+//! opens again. When the store answers, the rollback is taken up, whether the engine was restarted or not.
 
 mod far;
 
 use far::Run;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use terrace_engine::{Engine, Entry, Isolation, Lock, Row, Table, Txn, planted};
+use terrace_engine::{Engine, Entry, Error, Isolation, Lock, Row, Table, Txn, planted};
 
 const NO_ENTRY: [Entry<'static>; 0] = [];
 const KEYS: u32 = 4000;
@@ -53,11 +53,11 @@ fn set_dead(run: &Run, dead: bool) {
     run.store.faults.dead.store(dead, Ordering::SeqCst);
 }
 
-/// Others come after the transaction; then power is lost.
+/// Others come after the transaction, which can't be rolled back yet; then power is lost, and the store is there again.
 fn goes_on(run: &Run, engine: Arc<Engine>, table: Arc<Table>, purges: bool) {
     for byte in 3..6 {
         let txn = begin(&engine);
-        update(&txn, &table, 3000, byte);
+        update(&txn, &table, KEYS - 1, byte);
         txn.commit().unwrap().wait().unwrap();
     }
     (0..if purges { 100 } else { 0 }).for_each(|_| run.pause());
@@ -66,9 +66,10 @@ fn goes_on(run: &Run, engine: Arc<Engine>, table: Arc<Table>, purges: bool) {
     run.sim.sched.drop_workers();
     drop((engine, table));
     run.disk.crash();
+    set_dead(run, false);
     let (engine, table) = run.open();
     (0..50).for_each(|_| run.pause());
-    assert!(is(&engine, &table, 3000, 5));
+    assert!(is(&engine, &table, KEYS - 1, 5));
     assert!(is(&engine, &table, 0, 1), "what was rolled back is there");
 }
 
@@ -81,8 +82,58 @@ fn rolled_back(purges: bool) {
     set_dead(&run, true);
     assert!(txn.rollback().is_err());
     drop(txn);
-    set_dead(&run, false);
     goes_on(&run, engine, table, purges);
+}
+
+fn left(engine: &Engine) -> u64 {
+    engine.core().rollbacks.count()
+}
+
+/// Each of several transactions in its own stream, and one of them in two parts, since the store comes and goes.
+#[test]
+fn the_rollback_is_taken_up_when_the_store_answers() {
+    let _one = ONE.lock();
+    let (run, engine, table) = filled();
+    let txns: Vec<_> = (0..3).map(|_| begin(&engine)).collect();
+    for (n, txn) in (0..).zip(&txns) {
+        (0..50).for_each(|step| update(txn, &table, n + 3 * step, 2));
+    }
+    sink(&engine, &table);
+    set_dead(&run, true);
+    assert!(txns.iter().all(|txn| txn.rollback().is_err()));
+    drop(txns);
+    (0..100).for_each(|_| run.pause());
+    assert_eq!(left(&engine), 3);
+    let rolled_back = engine.core().counters.rolled_back.load(Ordering::SeqCst);
+    let other = begin(&engine);
+    other.set_lock_wait_timeout_ms(0);
+    set_dead(&run, false);
+    let tried = |key: u32| {
+        let row = Row::from(&[3; 3000][..]);
+        other.update(&table, &key.to_be_bytes(), row, &NO_ENTRY, &NO_ENTRY)
+    };
+    assert!(matches!(tried(0), Err(Error::LockTimeout)), "its rows are locked as long as it is there");
+    for _ in 0..10_000 {
+        if left(&engine) < 3 {
+            break;
+        }
+        run.pause();
+    }
+    set_dead(&run, true);
+    (0..100).for_each(|_| run.pause());
+    set_dead(&run, false);
+    for _ in 0..10_000 {
+        if left(&engine) == 0 {
+            break;
+        }
+        run.pause();
+    }
+    assert_eq!(left(&engine), 0);
+    assert_eq!(engine.core().counters.rolled_back.load(Ordering::SeqCst) - rolled_back, 3);
+    assert!((0..150).all(|key| is(&engine, &table, key, 1)));
+    (0..150).for_each(|key| tried(key).unwrap());
+    other.commit().unwrap().wait().unwrap();
+    assert!((0..150).all(|key| is(&engine, &table, key, 3)));
 }
 
 /// The switches are global.
@@ -135,7 +186,6 @@ fn statement_undone_in_part() {
     sink(&engine, &table);
     set_dead(&run, true);
     assert!(txn.statement_rollback().is_err());
-    set_dead(&run, false);
     // Nor is it prepared: with the binary log it would be committed for a replica.
     assert!(txn.prepare(b"xid").is_err() || planted::HALF_A_STATEMENT_COMMITTED.on());
     let committed = txn.commit();

@@ -348,8 +348,11 @@ pub unsafe extern "C" fn terrace_txn_rollback(txn: *mut TerraceTxn) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         let txn = unsafe { &mut *txn };
-        txn.txn.rollback()?;
-        txn.xid = None;
+        let undone = txn.txn.rollback();
+        if txn.txn.has_ended() {
+            txn.xid = None;
+        }
+        undone?;
         Ok(Code::Ok)
     })
 }

@@ -163,6 +163,7 @@ impl Engine {
             ("transactions_begun", get(&core.counters.begun)),
             ("transactions_committed", get(&core.counters.committed)),
             ("transactions_rolled_back", get(&core.counters.rolled_back)),
+            ("rollbacks_left", core.rollbacks.count()),
             ("purge_transactions", get(&core.counters.purged)),
             ("load_values_sorted", get(&core.counters.sorted)),
             ("history_length", history_length),

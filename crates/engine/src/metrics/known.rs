@@ -164,6 +164,7 @@ const TRANSACTIONS: &[Line] = &[
         Counter,
         "rows and index entries that statements of many rows sorted before they inserted them beside others",
     ),
+    ("rollbacks_left", Gauge, "transactions that a crash or a failed rollback left to be rolled back"),
     ("purge_lag", Gauge, "undo records that purge is behind"),
     ("purge_writer_waits", Counter, "waits of writers while purge is behind"),
     ("purge_writer_wait_microseconds", Counter, "how long they took"),

@@ -1,6 +1,7 @@
 //! How a transaction ends: prepared, committed, rolled back, or dropped.
 
 use super::history::Past;
+use super::left::Left;
 use super::state::State;
 use super::{Ticket, Txn, XID_MAX, rollback};
 use crate::core::Core;
@@ -78,6 +79,12 @@ impl Txn {
         Ok(Ticket { core: self.core.clone(), end, owed: state.owed_for_slots })
     }
 
+    /// Rolls back.
+    ///
+    /// # Errors
+    /// Those of the store, the volume and the log, which may not give what is needed to undo a change. The transaction has ended all the same: it is
+    /// rolled back in the background as soon as they answer (`left`), and its changes, which nobody else sees, stay locked until then. One that
+    /// is prepared and of which nothing is undone stays as it is.
     pub fn rollback(&self) -> Result<()> {
         let side = self.side.get().map_or(Ok(()), |side| side.rollback());
         let mut state = self.state.lock();
@@ -87,8 +94,13 @@ impl Txn {
         if state.id != 0 {
             rollback::undecide(&self.core, &mut state)?;
             let begin = state.begin;
-            self.rollback_state(&mut state, begin)?;
-            rollback::erase(&self.core, &mut state)?;
+            let undone = self.rollback_state(&mut state, begin);
+            if let Err(error) = undone.and_then(|()| rollback::erase(&self.core, &mut state)) {
+                let left = Left::of(&mut state);
+                self.finish(&mut state);
+                left.into_iter().for_each(|left| left.leave(&self.core));
+                return Err(error);
+            }
         }
         self.finish(&mut state);
         self.core.counters.rolled_back.fetch_add(1, Ordering::Relaxed);
@@ -125,12 +137,10 @@ impl Drop for Txn {
             let state = self.state.lock();
             !state.ended && (!state.prepared || state.rolling_back)
         };
-        if open && self.rollback().is_err() {
-            // The store, the volume or the log has failed: recovery rolls it back.
-            let mut state = self.state.lock();
-            state.stream.take().into_iter().for_each(|stream| self.core.streams.keep_unfinished(stream));
-            self.finish(&mut state);
-        } else if !open {
+        if open {
+            // What fails of it goes on without it.
+            let _ = self.rollback();
+        } else {
             let mut state = self.state.lock();
             if !state.ended {
                 // Prepared and left alone: it stays as it is, for whoever decides it after a restart.

@@ -18,6 +18,7 @@ pub mod history;
 pub mod ids;
 pub mod lag;
 mod large;
+pub mod left;
 pub mod purge;
 pub mod recover;
 mod rollback;

@@ -58,8 +58,6 @@ pub struct Streams {
     _header: Pin,
     idle: Mutex<Vec<Stream>, { Mutexes::UndoStreams as u8 }>,
     unused: Mutex<Vec<usize>, { Mutexes::UndoStreams as u8 }>,
-    /// With transactions in them that could not be rolled back.
-    unfinished: Mutex<Vec<Stream>, { Mutexes::UndoStreams as u8 }>,
     given_back: Event,
 }
 
@@ -119,7 +117,6 @@ impl Streams {
             _header: header,
             idle: Mutex::new(Vec::new()),
             unused: Mutex::new(unused),
-            unfinished: Mutex::default(),
             given_back: Event::new(),
         };
         Ok((streams, found))
@@ -159,15 +156,6 @@ impl Streams {
     pub fn give_back(&self, stream: Stream) {
         self.idle.lock().push(stream);
         self.given_back.notify();
-    }
-
-    /// Its last transaction is neither committed nor undone: nobody has the stream until a restart, which rolls that back. Another transaction
-    /// behind it would be taken for its end, and purge of that one would forget it.
-    pub fn keep_unfinished(&self, stream: Stream) {
-        match crate::planted::UNFINISHED_STREAM_REUSED.on() {
-            true => self.give_back(stream),
-            false => self.unfinished.lock().push(stream),
-        }
     }
 
     /// While the pool shrinks: the last pages of idle streams move out of its way. Those of the others do when their streams are idle, or

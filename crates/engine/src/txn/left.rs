@@ -1,0 +1,185 @@
+//! Transactions that nobody runs any more: those that a crash left, and those whose rollback failed, for a page that it needed was on a store, or a
+//! volume, that did not answer.
+//!
+//! What they changed stays locked until they end. Prepared ones wait for the decision of whoever knows their XID; the others are rolled back in the
+//! background, again and again until it succeeds.
+
+use super::{State, commit_state, rollback};
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::lock::Phase;
+use hashbrown::HashSet;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::lock::{Mutex, Mutexes};
+use terrace_io::sched::{Event, Step, Worker};
+use terrace_tier::page::Glsn;
+
+/// A transaction that has not ended.
+pub struct Left {
+    pub(crate) state: State,
+    /// Where its commit record ends, if it has one: it need only become durable.
+    committed: Option<Glsn>,
+    /// The tables that it changed, as far as a crash left it.
+    pub(crate) tables: HashSet<u32>,
+}
+
+impl Left {
+    pub(super) fn new(state: State, tables: HashSet<u32>) -> Left {
+        Left { state, committed: None, tables }
+    }
+
+    /// What is left of a transaction that could not be rolled back; its locks, but for those on what it changed, are its owner's to give back. None: it
+    /// changed nothing.
+    pub(super) fn of(state: &mut State) -> Option<Left> {
+        let state = State {
+            id: state.id,
+            stream: Some(state.stream.take()?),
+            begin: state.begin,
+            begin_page: state.begin_page.take(),
+            begin_mark: state.begin_mark.take(),
+            last: state.last,
+            has_past: state.has_past,
+            loads: std::mem::take(&mut state.loads),
+            changes: state.changes,
+            rolling_back: true,
+            ..State::default()
+        };
+        Some(Left::new(state, HashSet::new()))
+    }
+
+    /// It is rolled back in the background. Its stream is nobody else's until then: another transaction behind it would be taken for its end, and purge of
+    /// that one would forget it.
+    pub(super) fn leave(mut self, core: &Core) {
+        if crate::planted::UNFINISHED_STREAM_REUSED.on() {
+            self.state.stream.take().into_iter().for_each(|stream| core.streams.give_back(stream));
+            return;
+        }
+        self.show(core);
+        core.rollbacks.add(self);
+    }
+
+    pub fn id(&self) -> u64 {
+        self.state.id
+    }
+    /// It is seen from now on, until it ends.
+    pub fn show(&self, core: &Core) {
+        let phase = if self.state.prepared { Phase::Prepared } else { Phase::RollingBack };
+        core.locks.bind_left(self.state.id, core.new_session(), phase, self.state.changes);
+    }
+
+    /// Undoes up to `max` records. True when nothing is left.
+    fn step(&mut self, core: &Core, max: usize) -> Result<bool> {
+        if crate::planted::UNFINISHED_KEPT.on() {
+            self.state.last = self.state.begin;
+        }
+        for _ in 0..max {
+            if self.state.last == self.state.begin {
+                rollback::erase(core, &mut self.state)?;
+                self.end(core);
+                core.counters.rolled_back.fetch_add(1, Ordering::Relaxed);
+                return Ok(true);
+            }
+            self.state.last = rollback::undo_one(core, &mut self.state)?;
+        }
+        self.state.hints.clear();
+        Ok(false)
+    }
+
+    fn end(&mut self, core: &Core) {
+        self.state.begin_page = None;
+        self.state.hints.clear();
+        if let Some(stream) = self.state.stream.take() {
+            core.streams.give_back(stream);
+        }
+        core.locks.unbind_left(self.state.id);
+    }
+
+    /// Durable when it returns. After an error it can be called again.
+    pub fn commit(&mut self, core: &Core) -> Result<()> {
+        let end = match self.committed {
+            Some(end) => end,
+            None => {
+                let end = commit_state(core, &mut self.state)?;
+                self.end(core);
+                *self.committed.insert(end)
+            }
+        };
+        core.storage.pages.redo().make_durable(end)?;
+        Ok(())
+    }
+
+    /// After an error it can be called again.
+    pub fn roll_back(&mut self, core: &Core) -> Result<()> {
+        if self.committed.is_some() {
+            return Err(Error::Invalid("the transaction was committed".into()));
+        }
+        rollback::undecide(core, &mut self.state)?;
+        while !self.step(core, 64)? {}
+        Ok(())
+    }
+}
+
+/// Those that are to be rolled back in the background.
+#[derive(Default)]
+pub struct Rollbacks {
+    left: Mutex<VecDeque<Left>, { Mutexes::UndoStreams as u8 }>,
+    /// With the one in hand.
+    count: AtomicU64,
+    wanted: Arc<Event>,
+}
+
+impl Rollbacks {
+    pub fn add(&self, left: Left) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.left.lock().push_back(left);
+        self.wanted.notify();
+    }
+    /// How many have not ended.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+/// Rolls back in the background what a crash or a failed rollback left.
+pub struct RollbackWorker {
+    core: Arc<Core>,
+    failed: u64,
+}
+
+impl RollbackWorker {
+    pub fn new(core: Arc<Core>) -> RollbackWorker {
+        RollbackWorker { core, failed: 0 }
+    }
+}
+
+impl Worker for RollbackWorker {
+    fn name(&self) -> &'static str {
+        "rollback"
+    }
+    fn step(&mut self) -> Step {
+        let rollbacks = &self.core.rollbacks;
+        let Some(mut first) = rollbacks.left.lock().pop_front() else { return Step::Idle };
+        match first.step(&self.core, 64) {
+            Ok(true) => {
+                rollbacks.count.fetch_sub(1, Ordering::Relaxed);
+                self.failed = 0;
+                Step::Worked
+            }
+            Ok(false) => {
+                rollbacks.left.lock().push_front(first);
+                Step::Worked
+            }
+            Err(_) => {
+                // Another one may need other pages.
+                rollbacks.left.lock().push_back(first);
+                self.failed = (self.failed + 1).min(50);
+                Step::IdleFor(self.failed * 100_000_000)
+            }
+        }
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.core.rollbacks.wanted.clone()
+    }
+}
