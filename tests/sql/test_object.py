@@ -136,6 +136,26 @@ def is_mostly_far(connection, run):
     return float(far) > 0.6 * float(pages) > 200
 
 
+def test_an_update_of_a_number_in_wide_rows_needs_little_undo(cold_server, store, run):
+    """The rows' bytes are twice the object buffer, from which undo does not sink."""
+    connection = cold_server.connect()
+    load(connection, run)
+    old = cold_server.connect(database="d")
+    run(old, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    total = ROWS * (ROWS + 1) // 2
+    connection.begin()
+    run(connection, "UPDATE t SET v = v + 1")
+    assert run(connection, "SELECT SUM(v), SUM(LENGTH(pad)) FROM t") == [(total + ROWS, 900 * ROWS)]
+    assert run(old, "SELECT SUM(v), SUM(LENGTH(pad)) FROM t") == [(total, 900 * ROWS)]
+    connection.rollback()
+    assert run(connection, "SELECT SUM(v), SUM(LENGTH(pad)) FROM t") == [(total, 900 * ROWS)]
+    run(connection, "UPDATE t SET v = v + 2")
+    cold_server.kill9()
+    cold_server.start()
+    connection = cold_server.connect(database="d")
+    assert run(connection, "SELECT SUM(v), SUM(LENGTH(pad)) FROM t") == [(total + 2 * ROWS, 900 * ROWS)]
+
+
 def test_data_ten_times_the_near_tiers_lives_in_the_store(cold_server, store, run):
     connection = cold_server.connect()
     load(connection, run)

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
 //! | 8 | 8 | magic `TERRACE1` |
-//! | 16 | 4 | format version: 14 if the map has ever named a patch object, else 13. It was 12 and 11 before rows named the pages of their values, 10 and 9 before undo named pages of values, 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
+//! | 16 | 4 | format version: 16 if the map has ever named a patch object, else 15. It was 14 and 13 before undo told of updates what differs, 12 and 11 before rows named the pages of their values, 10 and 9 before undo named pages of values, 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
 //! | 20 | 4 | page size |
 //! | 24 | 16 | instance id |
 //! | 40 | 16 | lineage |
@@ -40,11 +40,11 @@ pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
 pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 15;
 /// From the first patch object on: builds before it would take a place in one for a slot.
-pub const VERSION_OF_PATCHES: u32 = 14;
-/// The same before undo named the pages of large values, and before rows did.
-const FORMER_OF_PATCHES: [u32; 2] = [10, 12];
+pub const VERSION_OF_PATCHES: u32 = 16;
+/// The same before undo named the pages of large values, before rows did, and before undo told of updates what differs.
+const FORMER_OF_PATCHES: [u32; 3] = [10, 12, 14];
 /// Before it, the log's blocks and records were others: `log::former`.
 pub const VERSION_OF_LOG: u32 = 9;
 /// Before it, free pages were a chain.

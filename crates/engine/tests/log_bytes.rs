@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Entry, IndexDef, Isolation, Parts, TableDef};
+use terrace_engine::{Engine, Entry, IndexDef, Isolation, Lock, Parts, Row, TableDef, Txn};
 use terrace_sim::SimWorld;
 
 /// Any order of the numbers below 2^32.
@@ -51,5 +51,57 @@ fn a_row_with_an_entry_costs_little_more_than_its_bytes() {
     for (together, partitions, most) in [(1, 1, 340), (1000, 1, 300), (1000, 8, 300)] {
         let bytes = bytes_a_row(together, partitions);
         assert!(bytes <= most, "{bytes} bytes a row, {together} in a transaction, {partitions} partitions");
+    }
+}
+
+/// Bytes of log for an update of so many bytes in the middle of a row.
+fn bytes_an_update(row: usize, changed: usize) -> u64 {
+    const ROWS: u32 = 500;
+    let sim = SimWorld::new(1);
+    let config = Config { memory: Bytes(32 << 20), log: Bytes(32 << 20), ..Config::default() };
+    let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
+    let engine = Engine::open(config, parts).unwrap();
+    let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+    let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+    let begin = || engine.begin(Isolation::RepeatableRead);
+    let txn = begin();
+    let mut rows: Vec<Vec<u8>> = (0..ROWS).map(|n| vec![n as u8; row]).collect();
+    for (n, row) in (0..ROWS).zip(&rows) {
+        txn.insert(&table, &n.to_be_bytes(), row, &[]).unwrap();
+    }
+    txn.commit().unwrap().wait().unwrap();
+    let old_view = begin();
+    old_view.open_view();
+    let counter = &engine.core().storage.log.counters.bytes;
+    let before = counter.load(Ordering::Relaxed);
+    let txn = begin();
+    for (n, row) in (0..ROWS).zip(&mut rows) {
+        let half = row.len() / 2;
+        row[half..half + changed].iter_mut().for_each(|byte| *byte ^= 1);
+        txn.update(&table, &n.to_be_bytes(), Row::from(&*row), &[] as &[Entry<'_>], &[]).unwrap();
+    }
+    let undone = txn.savepoint();
+    txn.update(&table, &7u32.to_be_bytes(), Row::from(&vec![9; row]), &[] as &[Entry<'_>], &[]).unwrap();
+    txn.rollback_to(undone).unwrap();
+    txn.commit().unwrap().wait().unwrap();
+    let bytes = counter.load(Ordering::Relaxed) - before;
+    let is_read = |txn: &Txn, n: u32, expected: &[u8]| {
+        let mut found = Vec::new();
+        assert!(txn.get(&table, &n.to_be_bytes(), Lock::None, &mut found).unwrap());
+        found == expected
+    };
+    let now = begin();
+    assert!((0..ROWS).zip(&rows).all(|(n, row)| is_read(&now, n, row)));
+    assert!((0..ROWS).all(|n| is_read(&old_view, n, &vec![n as u8; row])));
+    drop((now, old_view));
+    engine.shutdown().unwrap();
+    bytes / u64::from(ROWS)
+}
+
+#[test]
+fn an_update_costs_what_it_changes_and_not_the_row() {
+    for (row, changed, most) in [(200, 4, 130), (2000, 4, 130), (2000, 100, 320)] {
+        let bytes = bytes_an_update(row, changed);
+        assert!(bytes <= most, "{bytes} bytes for {changed} of {row}");
     }
 }

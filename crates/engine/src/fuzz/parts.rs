@@ -11,6 +11,7 @@ use crate::superblock::{COPY, Superblock, VERSION};
 use crate::undo::RollPtr;
 use crate::undo::chains;
 use crate::undo::record::{self as undo, Body, Change, Record, State};
+use crate::undo::shared::Shared;
 use std::sync::LazyLock;
 use terrace_tier::fence::Taker;
 use terrace_tier::page::{PageId, SpaceId};
@@ -106,6 +107,7 @@ pub(super) fn undo_bodies() -> Vec<Body<'static>> {
         old: Some(b"an old value, longer"),
         marked: false,
         sum: None,
+        shared: None,
         kept: 0,
         chains: &[],
     };
@@ -122,6 +124,7 @@ pub(super) fn undo_bodies() -> Vec<Body<'static>> {
         Body::Change(Change { index: 0, old: Some(&LARGE_ROW), chains: &[16, 1, 0, 2], ..change }),
         Body::Change(Change { marked: true, old: Some(b"only the head.."), ..change }),
         Body::Change(Change { marked: true, old: Some(b"only the head.."), sum: Some(77), ..change }),
+        Body::Change(Change { sum: Some(77), shared: Some(Shared { front: 300, back: 9 }), ..change }),
         Body::Large { table: 7, large: Large { page: 9, len: 40_000, serial: 3 } },
         Body::Load { table: 7, index: 0, published: true },
         Body::Extent {

@@ -13,6 +13,7 @@ use crate::table::Table;
 use crate::undo::RollPtr;
 use crate::undo::chains::{self, CHAINS_MAX};
 use crate::undo::record::{self, Body, Change, Record};
+use crate::undo::shared::Shared;
 use crate::undo::stream::{Stream, append_log};
 use terrace_tier::mtr::Mtr;
 use terrace_tier::page::{PAGE_SIZE, SpaceId};
@@ -59,6 +60,8 @@ pub(super) struct Buffers {
     /// The records of a run, one behind the other.
     records: Vec<u8>,
     value: Vec<u8>,
+    /// What is left of an old value without what the new one has, too.
+    between: Vec<u8>,
     /// Which pages the large values have that a change drops.
     chains: Vec<u8>,
 }
@@ -124,13 +127,23 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             (Act::Put(flags, rest), _) => (flags, rest, false),
             (Act::Mark, Some((head, rest))) => (head.flags | DELETED, rest, true),
         };
-        // What is marked stays where it is; of large values purge is to know.
-        let (kept, sum) = match (parsed, old) {
-            (Some((head, rest)), Some(old)) if marked && head.in_leaf() => {
-                (Some(&old[..row::head_len(old)]), Some(record::sum(rest)))
+        let Buffers { records, value, between, chains } = &mut *self.buffers;
+        // What is marked stays where it is, and so does much of a row; of large values purge is to know.
+        let (mut kept, mut sum, mut shared) = (old, None, None);
+        if let (Some((head, before)), Some(old)) = (parsed, old)
+            && head.in_leaf()
+        {
+            let old_head = &old[..old.len() - before.len()];
+            if marked {
+                (kept, sum) = (Some(old_head), Some(record::sum(before)));
+            } else if let Some(found) = Shared::of(before, rest).filter(|_| Head { flags, ..head }.in_leaf())
+            {
+                between.clear();
+                between.extend_from_slice(old_head);
+                between.extend_from_slice(found.between(before));
+                (kept, sum, shared) = (Some(&between[..]), Some(record::sum(rest)), Some(found));
             }
-            _ => (old, None),
-        };
+        }
         // The mark names its transaction, where an old entry has a short head.
         let grown =
             Some(row::HEAD + rest.len()).filter(|len| marked && old.is_some_and(|old| old.len() < *len));
@@ -144,7 +157,6 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             }
             _ => 0,
         };
-        let Buffers { records, value, chains } = &mut *self.buffers;
         chains.clear();
         let change = Change {
             table: self.table.id,
@@ -153,6 +165,7 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             old: kept,
             marked,
             sum,
+            shared,
             kept: parts,
             chains: &[],
         };

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::row::{self, Head, TxnId};
 use crate::undo::RollPtr;
 use crate::undo::record::{self, Body, Change};
+use crate::undo::shared::Shared;
 use crate::undo::stream::{Stream, append_log};
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,8 +23,15 @@ struct Copy {
     what: What,
 }
 
+/// The rest of a [`Change`].
+struct Of {
+    marked: bool,
+    sum: Option<u32>,
+    shared: Option<Shared>,
+}
+
 enum What {
-    Change { table: u32, index: u16, key: Vec<u8>, old: Option<Vec<u8>>, marked: bool },
+    Change { table: u32, index: u16, key: Vec<u8>, old: Option<Vec<u8>>, of: Of },
     Large { table: u32, large: Large },
     Extent { table: u32, index: u16, load: RollPtr, space: SpaceId, pages: Range<u32> },
     Filled { table: u32, index: u16, load: RollPtr },
@@ -83,8 +91,9 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
     let copy = core.streams.read(at, |record| Copy {
         before: record.before,
         what: match record.body {
-            Body::Change(Change { table, index, key, old, marked, .. }) => {
-                What::Change { table, index, key: key.to_vec(), old: old.map(<[u8]>::to_vec), marked }
+            Body::Change(Change { table, index, key, old, marked, sum, shared, .. }) => {
+                let of = Of { marked, sum, shared };
+                What::Change { table, index, key: key.to_vec(), old: old.map(<[u8]>::to_vec), of }
             }
             Body::Large { table, large } => What::Large { table, large },
             Body::Extent { table, index, load, first, count, space } => {
@@ -104,9 +113,12 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
         What::Load | What::Nothing => None,
     };
     match (copy.what, table) {
-        (What::Change { index, key, old, marked, .. }, Some(table)) => match table.numbered(index) {
+        (What::Change { table: id, index, key, old, of }, Some(table)) => match table.numbered(index) {
             Some(tree) => {
-                let undoing = Undoing { me: state.id, at, index, key: &key, old: old.as_deref(), marked };
+                let Of { marked, sum, shared } = of;
+                let (key, old) = (&key[..], old.as_deref());
+                let change = Change { table: id, index, key, old, marked, sum, shared, kept: 0, chains: &[] };
+                let undoing = Undoing { me: state.id, at, change };
                 // Neighbours are undone one after the other, as they were changed.
                 let mut hint = state.hints.take(tree.space().id());
                 undoing.run(core, stream, &tree, &mut hint)?;
@@ -147,46 +159,54 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
 struct Undoing<'a> {
     me: TxnId,
     at: RollPtr,
-    index: u16,
-    key: &'a [u8],
-    old: Option<&'a [u8]>,
-    marked: bool,
+    change: Change<'a>,
 }
 
 impl Undoing<'_> {
     /// Puts the value back that was there before. A delete mark that every reader sees goes, as purge makes it go,
     /// which may have passed it by meanwhile; if it has large values, these are freed before the record is taken off.
     fn run(&self, core: &Core, stream: &mut Stream, tree: &Arc<Tree>, hint: &mut Hint) -> Result<()> {
-        let mark = self.old.and_then(Head::decode).filter(|(head, _)| head.deleted() && head.txn != self.me);
+        let Change { key, old, marked, shared, .. } = self.change;
+        let mark = old.and_then(Head::decode).filter(|(head, _)| head.deleted() && head.txn != self.me);
         let larges = mark
-            .filter(|_| self.index == 0)
+            .filter(|_| self.change.index == 0)
             .and_then(|(head, rest)| apart::larges(head, rest))
             .unwrap_or_default();
         // What not every reader sees, purge has still to come to.
         let goes = || mark.is_some_and(|(head, _)| core.ids.sees(core.ids.oldest_view(), head.txn));
         let plan = Plan {
-            value_max: self.old.map(<[u8]>::len),
+            value_max: old.map(|old| old.len() + shared.map_or(0, |shared| shared.front + shared.back)),
             log_bytes: append_log(64) + record_bound(MAX_ENTRY),
             new_pages: 0,
             urgency: Urgency::Reserve,
         };
         let mut freeing = false;
-        tree.modify(hint, self.key, plan, |spot| {
+        tree.modify(hint, key, plan, |spot| {
             let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
             // If it isn't ours any more, an attempt before this one took a mark away and went no further.
             let mut gone = true;
             if head.is_some_and(|head| head.roll.record() == self.at) {
                 gone = false;
-                match self.old {
-                    Some(_) if crate::planted::ROLLBACK_SKIPS.on() && !self.marked => {}
-                    Some(old) if self.marked && old.len() == row::head_len(old) => {
+                match old {
+                    Some(_) if crate::planted::ROLLBACK_SKIPS.on() && !marked => {}
+                    Some(old) if marked && old.len() == row::head_len(old) => {
                         let value = spot.value().unwrap_or(&[]);
                         match row::head_len(value) == old.len() {
                             true => spot.put_start(old),
                             false => spot.put(&[old, &value[row::head_len(value)..]].concat()),
                         }
                     }
-                    Some(old) if crate::planted::PURGED_MARK_KEPT.on() || !goes() => spot.put(old),
+                    Some(old) if crate::planted::PURGED_MARK_KEPT.on() || !goes() => match shared {
+                        None => spot.put(old),
+                        Some(_) => match self.change.before(spot.value().unwrap_or(&[])) {
+                            Some(whole) => spot.put(&whole),
+                            None => {
+                                let what =
+                                    format!("undo record {:?} is about another value than is there", self.at);
+                                return Err(Error::Corrupt(what));
+                            }
+                        },
+                    },
                     _ => {
                         spot.remove();
                         gone = true;
@@ -197,7 +217,7 @@ impl Undoing<'_> {
             if !freeing {
                 stream.take_off(spot.mtr(), self.at);
             }
-            Ok::<_, TreeError>(Flow::Done)
+            Ok::<_, Error>(Flow::Done)
         })?;
         if !freeing {
             stream.taken_off(self.at);

@@ -17,6 +17,7 @@
 
 pub mod chains;
 pub mod record;
+pub mod shared;
 pub mod stream;
 
 /// Names an undo record: page and byte. The highest bit says that there is no older version.

@@ -8,7 +8,9 @@
 //!   (`crate::number`): transaction id, record before, table, index, key length. Kind Insert: the key was not
 //!   there, and there is no old value. Update: the value was another. Delete: the value was only
 //!   marked. Mark: the same, but of the old value the head alone is there, and before it stands `sum u32`, the CRC-32C of what
-//!   followed it, and stayed ([`Change::before`]); records of earlier builds have kind Delete and no sum. Keep: an update that kept parts of
+//!   followed it, and stayed ([`Change::before`]); records of earlier builds have kind Delete and no sum. Delta: an update of a row that is all in its leaf, before
+//!   and after, and much of which stayed: `sum u32 · front · back`, the sum of what follows the new value's head and, as numbers of variable length,
+//!   how many bytes at the start and at the end of that the old value has, too (`undo::shared`); then the old value without these. Keep: an update that kept parts of
 //!   the row (`crate::apart`); before the old value stands `kept u64`, a bit for each of its parts. Dropped: an update or a
 //!   delete mark of a row with large values; before the old value stand `kept u64 · marked u8 · length u16 · list`, which pages those have that it drops
 //!   (`undo::chains`).
@@ -22,6 +24,7 @@
 //!   written for a row that the transaction's next Change, if it comes, puts. The page is the first one written so far.
 
 use super::RollPtr;
+use super::shared::Shared;
 use crate::apart::{self, Larges};
 use crate::btree::overflow::Large;
 use crate::number::{self, Numbers};
@@ -44,10 +47,13 @@ const DELETE: u8 = 14;
 const KEEP: u8 = 15;
 const MARK: u8 = 16;
 const DROPPED: u8 = 17;
+const DELTA: u8 = 18;
 
 const HEAD: usize = 17;
 /// Numbers of 48, 64, 32, 16 and 16 bits.
 const CHANGE_HEAD_MAX: usize = 7 + 10 + 5 + 3 + 3;
+/// Two numbers of 16 bits.
+const SHARED_MAX: usize = 3 + 3;
 /// Where in a Begin record the state is.
 pub const STATE_AT: usize = HEAD;
 /// Where in a Load record it says whether the tree is published.
@@ -71,12 +77,14 @@ pub struct Change<'a> {
     /// 0: the primary tree.
     pub index: u16,
     pub key: &'a [u8],
-    /// The value before; None if there was none. Perhaps only its head, if it was marked.
+    /// The value before; None if there was none. Perhaps only its head, if it was marked; without what it shares with the new one, if `shared` says so.
     pub old: Option<&'a [u8]>,
     /// The change was a delete mark: old and new share what follows the head.
     pub marked: bool,
-    /// Of a mark that has the old head alone: [`sum`] of what follows it.
+    /// Of a mark that has the old head alone, and where something is shared: [`sum`] of what follows the new head.
     pub sum: Option<u32>,
+    /// What follows the heads of the old value and of the new one is the same at its start and at its end, and not in `old`.
+    pub shared: Option<Shared>,
     /// Which parts of the old value the new one names, too.
     pub kept: u64,
     /// Which pages the large values have that the change drops (`undo::chains`); empty: that is not known.
@@ -106,15 +114,24 @@ impl Change<'_> {
     /// The value before, of which the change made `made`. None: there was none, or the change has not made this.
     pub fn before(&self, made: &[u8]) -> Option<Vec<u8>> {
         let old = self.old?;
-        if !self.marked || old.len() > row::head_len(old) {
+        let has_all = self.shared.is_none() && (!self.marked || old.len() > row::head_len(old));
+        if has_all {
             return Some(old.to_vec());
         }
         // Who copied another value of this transaction, which was undone since, may be led here, too.
         // And a mark of another value of its own, which was at the same place of its undo.
-        let is_made = |head: Head, rest: &[u8]| head.deleted() && self.sum.is_none_or(|s| s == sum(rest));
+        let is_made = |head: Head, rest: &[u8]| {
+            head.deleted() == self.marked && self.sum.is_none_or(|s| s == sum(rest))
+        };
         let believed = crate::planted::STALE_COPY_BELIEVED.on();
         let (_, rest) = Head::decode(made).filter(|(head, rest)| believed || is_made(*head, rest))?;
-        Some([old, rest].concat())
+        match self.shared {
+            None => Some([old, rest].concat()),
+            Some(shared) => {
+                let (head, between) = old.split_at_checked(row::head_len(old))?;
+                shared.join(head, between, rest)
+            }
+        }
     }
 }
 
@@ -176,6 +193,7 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
         Body::Begin { .. } => BEGIN,
         Body::Prepare { .. } => PREPARE,
         Body::Change(Change { old: None, .. }) => INSERT,
+        Body::Change(Change { shared: Some(_), .. }) => DELTA,
         Body::Change(Change { sum: Some(_), .. }) => MARK,
         Body::Change(Change { chains: [_, ..], .. }) => DROPPED,
         Body::Change(Change { marked: true, .. }) => DELETE,
@@ -205,6 +223,11 @@ pub fn append(record: &Record<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(c.key);
             if let Some(sum) = c.sum {
                 out.extend_from_slice(&sum.to_le_bytes());
+                if let Some(Shared { front, back }) = c.shared {
+                    let mut numbers = Numbers::<SHARED_MAX>::new();
+                    [front, back].into_iter().for_each(|n| numbers.put(n as u64));
+                    out.extend_from_slice(numbers.bytes());
+                }
             } else if c.old.is_some() && !c.chains.is_empty() {
                 out.extend_from_slice(&c.kept.to_le_bytes());
                 out.push(u8::from(c.marked));
@@ -268,7 +291,7 @@ pub fn whole(bytes: &[u8], about: usize) -> usize {
 pub fn decode(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let len = usize::from(u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?));
     let r = bytes.get(..len)?;
-    if let kind @ (INSERT | UPDATE | DELETE | KEEP | MARK | DROPPED) = *r.get(2)? {
+    if let kind @ (INSERT | UPDATE | DELETE | KEEP | MARK | DROPPED | DELTA) = *r.get(2)? {
         let (txn, before, change) = decode_change(kind, r.get(3..)?)?;
         return Some((Record { txn, before, body: Body::Change(change) }, len));
     }
@@ -350,14 +373,21 @@ fn decode_change(kind: u8, mut rest: &[u8]) -> Option<(TxnId, RollPtr, Change<'_
 /// The Change of this kind whose key and old value are `rest`.
 fn change_of(kind: u8, table: u32, index: u16, key_len: usize, rest: &[u8]) -> Option<Change<'_>> {
     let (key, mut old) = rest.split_at_checked(key_len)?;
-    let (mut kept, mut sum, mut chains, mut marks) = (0, None, &[][..], matches!(kind, DELETE | MARK));
+    let (mut kept, mut sum, mut shared) = (0, None, None);
+    let (mut chains, mut marks) = (&[][..], matches!(kind, DELETE | MARK));
     if kind == KEEP {
         let (bits, value) = old.split_first_chunk::<8>()?;
         (kept, old) = (u64::from_le_bytes(*bits), value);
     }
-    if kind == MARK {
-        let (stored, head) = old.split_first_chunk::<4>()?;
-        (sum, old) = (Some(u32::from_le_bytes(*stored)), head);
+    if matches!(kind, MARK | DELTA) {
+        let (stored, rest) = old.split_first_chunk::<4>()?;
+        (sum, old) = (Some(u32::from_le_bytes(*stored)), rest);
+    }
+    if kind == DELTA {
+        let mut number = || number::take(&mut old).ok().filter(|n| *n < 1 << 16);
+        let (front, back) = (number()? as usize, number()? as usize);
+        shared = Some(Shared { front, back });
+        Head::decode(old)?;
     }
     if kind == DROPPED {
         let (bits, rest) = old.split_first_chunk::<8>()?;
@@ -377,7 +407,7 @@ fn change_of(kind: u8, table: u32, index: u16, key_len: usize, rest: &[u8]) -> O
         return None;
     }
     let old = (kind != INSERT).then_some(old);
-    Some(Change { table, index, key, old, marked: marks, sum, kept, chains })
+    Some(Change { table, index, key, old, marked: marks, sum, shared, kept, chains })
 }
 
 /// A Change as builds before format version 9 wrote it; they had no Mark.
@@ -422,6 +452,7 @@ mod tests {
             old: None,
             marked: false,
             sum: None,
+            shared: None,
             kept: 0,
             chains: &[],
         };
@@ -455,6 +486,7 @@ mod tests {
             old: Some(&old),
             marked: false,
             sum: None,
+            shared: None,
             kept: 0,
             chains: &[],
         };
@@ -463,6 +495,46 @@ mod tests {
                 Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(Change { kept, ..change }) };
             let bytes = encode(&record);
             assert_eq!(decode(&bytes), Some((record, bytes.len())));
+        }
+    }
+
+    #[test]
+    fn an_update_gives_back_the_value_that_it_was_made_of_and_no_other() {
+        let head = |flags, txn| Head { flags, txn, roll: RollPtr::new(3, 100) };
+        let (old_row, new_row) =
+            (&b"a row of some length, 1, its end"[..], &b"a row of some length, 22, its end"[..]);
+        let shared = Shared::of(old_row, new_row).unwrap();
+        let made = row::value(head(0, 6), new_row);
+        for old_head in [&head(0, 5).encode()[..], &row::old_value(b"")[..], &head(row::DELETED, 5).encode()]
+        {
+            let old = [old_head, old_row].concat();
+            let whole = Change {
+                table: 7,
+                index: 0,
+                key: b"key",
+                old: Some(&old),
+                marked: false,
+                sum: None,
+                shared: None,
+                kept: 0,
+                chains: &[],
+            };
+            let between = [old_head, shared.between(old_row)].concat();
+            let delta =
+                Change { old: Some(&between), sum: Some(sum(new_row)), shared: Some(shared), ..whole };
+            let record = |change| Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(change) };
+            let (long, short) = (encode(&record(whole)), encode(&record(delta)));
+            assert_eq!(decode(&short), Some((record(delta), short.len())));
+            assert_eq!((delta.before(&made).as_deref(), long.len() - short.len()), (Some(&old[..]), 25));
+            // What the transaction had put there before, at the same place of its undo; and its mark.
+            let other = row::value(head(0, 6), b"a row of some length, 23, its end");
+            let mark = row::value(head(row::DELETED, 6), new_row);
+            assert!([other, mark].iter().all(|undone| delta.before(undone).is_none()));
+            assert!((7..short.len()).all(|len| {
+                let mut cut = short[..len].to_vec();
+                cut[..2].copy_from_slice(&(len as u16).to_le_bytes());
+                decode(&cut).is_none_or(|(record, _)| encode(&record) == cut)
+            }));
         }
     }
 
@@ -477,6 +549,7 @@ mod tests {
             old: Some(&old),
             marked: true,
             sum: None,
+            shared: None,
             kept: 0,
             chains: &[],
         };
