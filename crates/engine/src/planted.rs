@@ -1,5 +1,7 @@
 //! Planted bugs of the engine; see `terrace_tier::planted`.
 
+use crate::error::{Error, Result};
+use std::cell::Cell;
 pub use terrace_tier::planted::Switch;
 
 /// Commits are acknowledged before the log is synced.
@@ -100,3 +102,25 @@ pub static FREED_BROUGHT_BACK: Switch = Switch::new();
 pub static SHORTENED_UNSEEN: Switch = Switch::new();
 /// No bug, but what is rare made common: entries are shortened whenever one is put beside them, not when their leaf is full.
 pub static SHORTENED_AT_ONCE: Switch = Switch::new();
+
+thread_local! {
+    /// No bug, but what is rare made common: if it is not 0, steps of rollbacks in this thread fail at random moments, of which this is the seed, as
+    /// where a page is not to be had.
+    pub static ROLLBACKS_FAIL: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Fails once in `n` times, if [`ROLLBACKS_FAIL`] says so.
+pub(crate) fn rollback_may_fail(n: u64) -> Result<()> {
+    let mut seed = ROLLBACKS_FAIL.get();
+    if seed == 0 {
+        return Ok(());
+    }
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    ROLLBACKS_FAIL.set(seed);
+    match (seed >> 20).is_multiple_of(n) {
+        true => Err(Error::Unavailable("planted".into())),
+        false => Ok(()),
+    }
+}

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
+use terrace_engine::planted::ROLLBACKS_FAIL;
 use terrace_engine::{
     Access, Engine, Entry, Error, IndexDef, Isolation, KeyChange, Kind, Lock, Parts, Row, Savepoint, Seek,
     Span, Table, TableDef, Txn,
@@ -111,6 +112,9 @@ struct Run {
     looks: (u64, u64, u64),
     /// How often nothing was left over.
     rests: u64,
+    /// Whether rollbacks fail in this life, and how many did.
+    failing: bool,
+    failed: u64,
 }
 
 /// What of a large row may be kept apart; nothing, of one in three.
@@ -145,6 +149,8 @@ impl Run {
             other: (Other::default(), None),
             looks: (0, 0, 0),
             rests: 0,
+            failing: false,
+            failed: 0,
         }
     }
 
@@ -296,7 +302,10 @@ impl Run {
     fn work(&mut self, ops: u64) -> Result<(), Error> {
         let (engine, table) = self.open()?;
         self.faults(true);
+        self.failing = self.sim.random.one_in(2);
+        ROLLBACKS_FAIL.set(if self.failing { 1 + self.sim.random.below(1 << 40) } else { 0 });
         let worked = self.work_on(&engine, &table, ops);
+        ROLLBACKS_FAIL.set(0);
         if let Some(cold) = &engine.core().storage.cold {
             self.sunk += cold.sinker.counters.blocks.load(Ordering::Relaxed);
         }
@@ -397,8 +406,15 @@ impl Run {
             8 => match s.savepoint.take() {
                 None => s.savepoint = Some((txn.savepoint(), s.sees.clone(), s.changed.clone())),
                 Some((savepoint, sees, changed)) => {
-                    txn.rollback_to(savepoint)?;
-                    (s.sees, s.changed) = (sees, changed);
+                    if self.failed(engine, txn.rollback_to(savepoint))? {
+                        // Nothing else can become of it.
+                        let commit =
+                            if random.one_in(2) { txn.prepare(b"?") } else { txn.commit().map(drop) };
+                        assert!(commit.is_err() || !txn.has_changes());
+                        s.txn = None;
+                    } else {
+                        (s.sees, s.changed) = (sees, changed);
+                    }
                 }
             },
             9 if random.one_in(3) => self.scan(table, &txn, &s.sees)?,
@@ -425,11 +441,34 @@ impl Run {
             }
             11 if random.one_in(3) => {
                 s.txn = None;
-                txn.rollback()?;
+                self.failed(engine, txn.rollback())?;
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether something could not be undone. What is left of it goes back in the background.
+    fn failed(&mut self, engine: &Engine, undone: Result<(), Error>) -> Result<bool, Error> {
+        match undone {
+            Err(Error::Unavailable(why)) if why == "planted" => {
+                self.failed += 1;
+                if self.sim.random.one_in(2) {
+                    (0..200).for_each(|_| {
+                        self.sim.sched.run_some(20);
+                        self.sim.clock.advance(1_000_000_000);
+                    });
+                    let left = engine.core().rollbacks.count();
+                    assert!(
+                        left == 0 || self.sim.crashed(),
+                        "seed {}: {left} are not rolled back",
+                        self.sim.seed
+                    );
+                }
+                Ok(true)
+            }
+            other => other.map(|()| false),
+        }
     }
 
     /// Changes and deletes some rows from `key` on, all of them together.
@@ -658,7 +697,7 @@ fn crash_often(seed: u64, partitions: usize, with_store: bool, cuts: u64) -> (u6
             Err(error) => {
                 // What a crash left is rolled back in the background, with its locks, when the store answers.
                 let waited = matches!(error, Error::LockTimeout);
-                let excused = with_store && (waited || error.kind() == Kind::Unavailable);
+                let excused = (with_store || run.failing) && (waited || error.kind() == Kind::Unavailable);
                 assert!(run.sim.crashed() || excused, "seed {seed}: {error}");
             }
         }
@@ -693,6 +732,7 @@ fn acknowledged_commits_survive_power_loss_and_nothing_else_does() {
     assert!(unfinished > seeds() && past > seeds() * 3, "{unfinished}, {past}: the looks prove little");
     assert!(sum(|r| r.decided) > 0, "no prepared transaction was left");
     assert!(sum(|r| r.rests) > seeds(), "{} rests: this proves little", sum(|r| r.rests));
+    assert!(sum(|r| r.failed) > seeds(), "{} rollbacks failed: this proves little", sum(|r| r.failed));
 }
 
 #[test]
@@ -731,6 +771,8 @@ fn planted_each_bug_of_undo_and_ids_is_found_within_twenty_seeds() {
         ("LARGE_NOT_NOTED", &engine::LARGE_NOT_NOTED),
         ("PREPARED_FORGOTTEN", &engine::PREPARED_FORGOTTEN),
         ("SPACE_ID_REUSED", &engine::SPACE_ID_REUSED),
+        ("UNFINISHED_STREAM_REUSED", &engine::UNFINISHED_STREAM_REUSED),
+        ("HALF_A_STATEMENT_COMMITTED", &engine::HALF_A_STATEMENT_COMMITTED),
     ];
     (20_000..20_003).for_each(|seed| _ = crash_often(seed, 1, false, 10));
     let mut missed = Vec::new();

@@ -161,6 +161,7 @@ impl Worker for RollbackWorker {
     fn step(&mut self) -> Step {
         let rollbacks = &self.core.rollbacks;
         let Some(mut first) = rollbacks.left.lock().pop_front() else { return Step::Idle };
+        let at = first.state.last;
         match first.step(&self.core, 64) {
             Ok(true) => {
                 rollbacks.count.fetch_sub(1, Ordering::Relaxed);
@@ -172,9 +173,9 @@ impl Worker for RollbackWorker {
                 Step::Worked
             }
             Err(_) => {
+                self.failed = if first.state.last == at { (self.failed + 1).min(50) } else { 1 };
                 // Another one may need other pages.
                 rollbacks.left.lock().push_back(first);
-                self.failed = (self.failed + 1).min(50);
                 Step::IdleFor(self.failed * 100_000_000)
             }
         }

@@ -83,6 +83,7 @@ pub(super) fn undecide(core: &Core, state: &mut State) -> Result<()> {
 
 /// Undoes the last record. Returns the one before it.
 pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
+    crate::planted::rollback_may_fail(12)?;
     let at = state.last;
     let Some(stream) = &mut state.stream else {
         return Err(Error::Invalid("the transaction has ended".into()));
@@ -223,12 +224,14 @@ impl Undoing<'_> {
             stream.taken_off(self.at);
             return Ok(());
         }
+        crate::planted::rollback_may_fail(3)?;
         for large in larges {
             match overflow::free(tree.space(), large, Urgency::Reserve) {
                 Ok(()) | Err(TreeError::Gone { .. }) => {} // purge was faster
                 Err(error) => return Err(error.into()),
             }
         }
+        crate::planted::rollback_may_fail(3)?;
         take_off(core, stream, self.at)
     }
 }
