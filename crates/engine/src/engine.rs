@@ -217,8 +217,8 @@ impl Engine {
             self.core.catalog.named(&tables, &spaces)
         })
     }
-    /// Decides a prepared transaction. One whose end fails stays prepared, and can be decided again; meanwhile it is nobody
-    /// else's.
+    /// Decides a prepared transaction. One whose end fails stays prepared, and can be decided again, but for one that is being rolled back by
+    /// then, which goes on in the background; meanwhile it is nobody else's.
     fn decide(&self, xid: &[u8], end: impl FnOnce(&mut Left) -> Result<()>) -> Result<()> {
         let taken = {
             let mut prepared = self.prepared.lock();
@@ -228,8 +228,10 @@ impl Engine {
         let absent = || Error::Absent("a prepared transaction with this XID".into());
         let (xid, mut left) = taken.ok_or_else(absent)?;
         let ended = end(&mut left);
-        if ended.is_err() {
-            self.prepared.lock().push((xid, left));
+        match ended {
+            Err(_) if left.is_rolling_back() => left.leave(&self.core),
+            Err(_) => self.prepared.lock().push((xid, left)),
+            Ok(()) => {}
         }
         ended
     }
@@ -237,7 +239,8 @@ impl Engine {
     pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
         self.decide(xid, |left| left.commit(&self.core))
     }
-    /// Once begun it is rolled back, also by a crash; if it fails in the middle, it goes on when it is called again.
+    /// Once begun it is rolled back, also by a crash; if it fails in the middle, as [`Txn::rollback`] may, it goes on in the background, and has no
+    /// name any more.
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
         self.decide(xid, |left| left.roll_back(&self.core))
     }

@@ -6,7 +6,10 @@ mod far;
 use far::Run;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use terrace_engine::{Engine, Entry, Error, Isolation, Lock, Row, Table, Txn, planted};
+use terrace_engine::lock::Phase;
+use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Row, Table, TableDef, Txn, planted};
+use terrace_io::sched::{Event, Step, Worker};
+use terrace_sim::SimStore;
 
 const NO_ENTRY: [Entry<'static>; 0] = [];
 const KEYS: u32 = 4000;
@@ -45,8 +48,23 @@ fn sink(engine: &Arc<Engine>, table: &Table) {
     let storage = &engine.core().storage;
     storage.checkpoint().unwrap();
     storage.cold.clone().unwrap().sinker.sink_all().unwrap();
-    storage.map.keep_clean_copies(0);
+    leave_memory(engine, table);
+}
+
+fn leave_memory(engine: &Arc<Engine>, table: &Table) {
+    engine.core().storage.map.keep_clean_copies(0);
     assert!((500..KEYS).all(|key| is(engine, table, key, 1)));
+}
+
+/// Time passes until no rollback is left to the background.
+fn wait_for_rollbacks(run: &Run, engine: &Engine) {
+    for _ in 0..10_000 {
+        if left(engine) == 0 {
+            return;
+        }
+        run.pause();
+    }
+    panic!("{} rollbacks are left", left(engine));
 }
 
 fn set_dead(run: &Run, dead: bool) {
@@ -122,13 +140,7 @@ fn the_rollback_is_taken_up_when_the_store_answers() {
     set_dead(&run, true);
     (0..100).for_each(|_| run.pause());
     set_dead(&run, false);
-    for _ in 0..10_000 {
-        if left(&engine) == 0 {
-            break;
-        }
-        run.pause();
-    }
-    assert_eq!(left(&engine), 0);
+    wait_for_rollbacks(&run, &engine);
     assert_eq!(engine.core().counters.rolled_back.load(Ordering::SeqCst) - rolled_back, 3);
     assert!((0..150).all(|key| is(&engine, &table, key, 1)));
     (0..150).for_each(|key| tried(key).unwrap());
@@ -192,4 +204,93 @@ fn statement_undone_in_part() {
     assert!(committed.is_err() || planted::HALF_A_STATEMENT_COMMITTED.on());
     drop((committed, txn));
     goes_on(&run, engine, table, true);
+}
+
+/// What a crash left prepared is to be rolled back by its name: that is told once, and has no name then.
+#[test]
+fn the_rollback_by_name_of_what_a_crash_left_is_taken_up_too() {
+    let _one = ONE.lock();
+    let (run, engine, table) = filled();
+    let txn = begin(&engine);
+    (0..50).for_each(|key| update(&txn, &table, key, 2));
+    txn.prepare(b"xid").unwrap();
+    sink(&engine, &table);
+    run.sim.sched.drop_workers();
+    drop((txn, engine, table));
+    run.disk.crash();
+    let (engine, table) = run.open();
+    leave_memory(&engine, &table);
+    let phases =
+        |phase: Phase| engine.core().locks.running.all().into_iter().filter(|one| one.phase == phase).count();
+    assert_eq!((phases(Phase::Prepared), phases(Phase::RollingBack)), (1, 0));
+    set_dead(&run, true);
+    assert!(engine.rollback_prepared(b"xid").is_err());
+    assert!(engine.prepared().is_empty() && engine.tables_of_prepared(&[]).unwrap().is_empty());
+    assert_eq!((phases(Phase::Prepared), phases(Phase::RollingBack)), (0, 1));
+    assert!(engine.commit_prepared(b"xid").is_err());
+    set_dead(&run, false);
+    wait_for_rollbacks(&run, &engine);
+    assert_eq!(phases(Phase::RollingBack), 0);
+    let other = begin(&engine);
+    other.set_lock_wait_timeout_ms(0);
+    (0..50).for_each(|key| update(&other, &table, key, 3));
+}
+
+/// Sinks all and kills the store while somebody waits.
+struct Killer {
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+    store: Arc<SimStore>,
+    wake: Arc<Event>,
+}
+
+impl Worker for Killer {
+    fn name(&self) -> &'static str {
+        "killer"
+    }
+    fn step(&mut self) -> Step {
+        if !self.store.faults.dead.load(Ordering::SeqCst) {
+            sink(&self.engine, &self.table);
+            self.store.faults.dead.store(true, Ordering::SeqCst);
+        }
+        Step::Idle
+    }
+    fn wake_event(&self) -> Arc<Event> {
+        self.wake.clone()
+    }
+}
+
+/// A row's change can't be undone when its entry is in the way of another; then the store is back, and the statement is undone.
+#[test]
+fn a_transaction_is_whole_again_when_what_it_owed_is_undone() {
+    let _one = ONE.lock();
+    let (run, engine, filler) = filled();
+    let indexes = ["PRIMARY", "u"].map(|name| IndexDef { name: name.into(), unique: true }).to_vec();
+    let table = engine.create_table("db/u", &TableDef { indexes, properties: Vec::new() }).unwrap();
+    let entry =
+        |key: &'static [u8]| [Entry { index: 1, key, unique_len: Some(1), primary_at: 1, value: b"" }];
+    let first = begin(&engine);
+    first.insert(&table, b"A", Row::from(&[7; 40][..]), &entry(b"aA")).unwrap();
+    first.commit().unwrap().wait().unwrap();
+    let one = begin(&engine);
+    one.insert(&table, b"B", Row::from(&[7; 40][..]), &entry(b"bB")).unwrap();
+    let two = begin(&engine);
+    two.insert(&table, b"C", Row::from(&[7; 40][..]), &entry(b"cC")).unwrap();
+    two.statement_begin();
+    two.set_lock_wait_timeout_ms(2000);
+    let (store, wake) = (run.store.clone(), Arc::new(Event::new()));
+    let killer = Killer { engine: engine.clone(), table: filler, store, wake };
+    let killer = run.sim.world().sched.spawn(Box::new(killer));
+    let failed = two.update(&table, b"A", Row::from(&[8; 40][..]), &entry(b"aA"), &entry(b"bA"));
+    assert!(matches!(failed, Err(Error::Unavailable(_))), "{failed:?}");
+    drop(killer);
+    assert!(two.commit().is_err());
+    set_dead(&run, false);
+    two.statement_rollback().unwrap();
+    two.commit().unwrap().wait().unwrap();
+    let now = begin(&engine);
+    for key in [b"A", b"C"] {
+        let mut row = Vec::new();
+        assert!(now.get(&table, key, Lock::None, &mut row).unwrap() && row == [7; 40]);
+    }
 }

@@ -601,3 +601,65 @@ fn planted_each_bug_of_temporary_tables_is_found_by_one_run() {
         println!("{name} is found by one run");
     }
 }
+
+/// What the spill space does not give can't be undone now: the transaction is not prepared either, for it could not be committed then.
+#[test]
+fn a_side_undone_in_part_is_neither_prepared_nor_committed() {
+    let sim = SimWorld::new(3);
+    let (volume, flash) = (sim.disk("volume"), sim.disk("flash"));
+    let config = Config {
+        memory: Bytes(4 << 20),
+        log: Bytes(8 << 20),
+        object_buffer: Bytes(32 << 20),
+        flash: Bytes(8 << 20),
+        temporary_max: Bytes(512 << 20),
+        ..Config::default()
+    };
+    let parts =
+        Parts { world: sim.world(), volume, flash: Some(flash.clone() as Arc<dyn Disk>), store: None };
+    let engine = Engine::open(config, parts).unwrap();
+    let def =
+        TableDef { indexes: vec![IndexDef { name: "PRIMARY".into(), unique: true }], properties: Vec::new() };
+    let table = engine.create_table("db/t", &def).unwrap();
+    let temporary = engine.create_temporary_table("tmp/t", &def).unwrap();
+    let pause = || {
+        for _ in 0..4 {
+            sim.clock.advance(10_000_000);
+            sim.sched.run_some(200);
+        }
+    };
+    for part in 0..80u32 {
+        let txn = engine.begin(Isolation::RepeatableRead);
+        for n in part * 50..part * 50 + 50 {
+            txn.insert(&temporary, &n.to_be_bytes(), &[1; 3000], &[]).unwrap();
+        }
+        txn.commit().unwrap();
+        pause();
+    }
+    let is = |txn: &Txn, n: u32, byte: u8| {
+        let mut row = Vec::new();
+        txn.get(&temporary, &n.to_be_bytes(), Lock::None, &mut row).unwrap() && row == [byte; 3000]
+    };
+    let txn = engine.begin(Isolation::RepeatableRead);
+    txn.insert(&table, b"lasting", b"row", &[]).unwrap();
+    let savepoint = txn.savepoint();
+    for n in 0..40u32 {
+        txn.update(&temporary, &(n * 10).to_be_bytes(), &[2; 3000], &[], &[]).unwrap();
+    }
+    for n in 500..4000 {
+        assert!(is(&txn, n, 1));
+        if n % 100 == 0 {
+            pause();
+        }
+    }
+    flash.faults().fail_class(Class::Spill, true);
+    assert!(txn.rollback_to(savepoint).is_err());
+    flash.faults().fail_class(Class::Spill, false);
+    assert!(txn.prepare(b"xid").is_err() && txn.commit().is_err());
+    // Where it can be undone now, it can be committed.
+    txn.rollback_to(savepoint).unwrap();
+    txn.prepare(b"xid").unwrap();
+    txn.commit().unwrap().wait().unwrap();
+    let now = engine.begin(Isolation::RepeatableRead);
+    assert!((0..4000).all(|n| is(&now, n, 1)));
+}

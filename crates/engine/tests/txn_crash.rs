@@ -266,7 +266,7 @@ impl Run {
         self.other = (Other { generation, filled }, None);
     }
 
-    /// A row in place of `old`. Of a large one, what is kept apart often stays as it is, wholly or in part.
+    /// A row in place of `old`. Of a large one, what is kept apart often stays as it is, wholly or in part; of a small one, most.
     fn next_row(&mut self, old: Option<&Vec<u8>>) -> Vec<u8> {
         let mut row = self.random_row();
         if let Some(old) = old.filter(|old| !spans(old).is_empty())
@@ -277,6 +277,16 @@ impl Run {
             row[..9].copy_from_slice(&start);
             if self.sim.random.one_in(3) {
                 row[7000] ^= 1;
+            }
+        } else if let Some(old) = old.filter(|old| old.len() < 4000)
+            && !self.sim.random.one_in(4)
+        {
+            row.splice(9.., old[9..].iter().copied());
+            let random = &self.sim.random;
+            for _ in 0..1 + random.below(2) {
+                let at = 9 + random.below(row.len() as u64 - 8) as usize;
+                let end = (at + random.below(20) as usize).min(row.len());
+                row.splice(at..end, vec![random.below(250) as u8; random.below(20) as usize]);
             }
         }
         row
@@ -478,7 +488,7 @@ impl Run {
         for (key, old) in
             s.sees.range(key..).filter(|(other, _)| *other % SESSIONS == key % SESSIONS).take(most)
         {
-            let row = (!self.sim.random.one_in(3)).then(|| self.random_row());
+            let row = (!self.sim.random.one_in(3)).then(|| self.next_row(Some(old)));
             let new = row.map(|row| (keys(*key, &row), row));
             rows.push((*key, keys(*key, old), new));
         }

@@ -979,8 +979,8 @@ int32_t terrace_prepared_tables(const terrace_engine *engine,
 int32_t terrace_prepared_commit(const terrace_engine *engine,
                                 terrace_bytes xid);
 
-// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none. After another error it is named still, and
-// rolled back when this is called again.
+// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none. After another error it is rolled back in the background, and has no
+// name any more; or, if none could be undone for the log's sake, it is named still.
 int32_t terrace_prepared_rollback(const terrace_engine *engine,
                                   terrace_bytes xid);
 

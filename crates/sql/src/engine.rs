@@ -53,7 +53,7 @@ impl Prepared {
     pub fn take(&self, xid: &[u8]) -> Option<Waiting> {
         self.waiting.lock().remove(xid)
     }
-    /// Ends what was taken; if that fails, it waits under its name again.
+    /// Ends what was taken; if that fails, it waits under its name again, but for what is rolled back in the background.
     pub fn decide(
         &self,
         xid: &[u8],
@@ -61,7 +61,8 @@ impl Prepared {
         end: impl FnOnce(&mut Waiting) -> Result<()>,
     ) -> Result<()> {
         let ended = end(&mut waiting);
-        if ended.is_err() {
+        let waits = waiting.committed.is_some() || !waiting.txn.has_ended();
+        if ended.is_err() && waits {
             self.waiting.lock().insert(xid.to_vec(), waiting);
         }
         ended

@@ -453,8 +453,8 @@ pub unsafe extern "C" fn terrace_prepared_commit(engine: *const TerraceEngine, x
     })
 }
 
-/// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none. After another error it is named still, and
-/// rolled back when this is called again.
+/// Rolls a prepared transaction back by name. `TERRACE_ABSENT` if there is none. After another error it is rolled back in the background, and has no
+/// name any more; or, if none could be undone for the log's sake, it is named still.
 ///
 /// # Safety
 /// As `terrace_prepared_commit`.

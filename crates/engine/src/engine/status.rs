@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::config::{Bytes, Config};
 use crate::requests::{self, Requests};
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::Class;
 use terrace_tier::collect::CollectCounters;
@@ -76,6 +77,8 @@ impl Engine {
         // Before the list, and apart: what is locked in a statement stays so to its end.
         let history_length = core.history.lock().len();
         let purge_lag = core.purge_lag();
+        let both = iter::once(core).chain(core.of_temporary());
+        let rollbacks_left = both.map(|core| core.rollbacks.count()).sum();
         let list: Vec<(&str, u64)> = vec![
             ("objects_put", object(|c| &c.puts)),
             ("objects_put_bytes", object(|c| &c.put_bytes)),
@@ -163,7 +166,7 @@ impl Engine {
             ("transactions_begun", get(&core.counters.begun)),
             ("transactions_committed", get(&core.counters.committed)),
             ("transactions_rolled_back", get(&core.counters.rolled_back)),
-            ("rollbacks_left", core.rollbacks.count()),
+            ("rollbacks_left", rollbacks_left),
             ("purge_transactions", get(&core.counters.purged)),
             ("load_values_sorted", get(&core.counters.sorted)),
             ("history_length", history_length),

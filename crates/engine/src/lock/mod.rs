@@ -206,6 +206,9 @@ impl Locks {
 
     /// As [`Locks::bind`], for a transaction that a crash left, with so many undo records.
     pub fn bind_left(&self, txn: TxnId, session: u64, phase: Phase, changes: u64) {
+        // It may be seen already, in another phase.
+        let before = self.sessions.lock().get(&txn).copied();
+        before.iter().for_each(|session| self.running.forget_session(*session));
         let face = self.running.add();
         face.begins(session, None, self.world.clock.now());
         face.set_phase(phase);

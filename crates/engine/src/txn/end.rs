@@ -24,6 +24,8 @@ impl Txn {
             return Ok(());
         }
         state.is_whole()?;
+        // It ends with it.
+        self.side.get().map_or(Ok(()), |side| side.state.lock().is_whole())?;
         self.core.write_through_until(&mut state.unwritten, Some(&self.cancel))?;
         let bytes =
             record::encode(&Record { txn: state.id, before: state.last, body: Body::Prepare { xid } });

@@ -33,9 +33,11 @@ impl Left {
     /// What is left of a transaction that could not be rolled back; its locks, but for those on what it changed, are its owner's to give back. None: it
     /// changed nothing.
     pub(super) fn of(state: &mut State) -> Option<Left> {
+        let stream = state.stream.take()?;
         let state = State {
-            id: state.id,
-            stream: Some(state.stream.take()?),
+            // Who waits for it goes on waiting.
+            id: std::mem::take(&mut state.id),
+            stream: Some(stream),
             begin: state.begin,
             begin_page: state.begin_page.take(),
             begin_mark: state.begin_mark.take(),
@@ -51,7 +53,7 @@ impl Left {
 
     /// It is rolled back in the background. Its stream is nobody else's until then: another transaction behind it would be taken for its end, and purge of
     /// that one would forget it.
-    pub(super) fn leave(mut self, core: &Core) {
+    pub(crate) fn leave(mut self, core: &Core) {
         if crate::planted::UNFINISHED_STREAM_REUSED.on() {
             self.state.stream.take().into_iter().for_each(|stream| core.streams.give_back(stream));
             return;
@@ -65,7 +67,8 @@ impl Left {
     }
     /// It is seen from now on, until it ends.
     pub fn show(&self, core: &Core) {
-        let phase = if self.state.prepared { Phase::Prepared } else { Phase::RollingBack };
+        let is_prepared = self.state.prepared && !self.state.rolling_back;
+        let phase = if is_prepared { Phase::Prepared } else { Phase::RollingBack };
         core.locks.bind_left(self.state.id, core.new_session(), phase, self.state.changes);
     }
 
@@ -110,7 +113,12 @@ impl Left {
         Ok(())
     }
 
-    /// After an error it can be called again.
+    /// Nothing else can become of it.
+    pub fn is_rolling_back(&self) -> bool {
+        self.state.rolling_back
+    }
+
+    /// After an error it can be called again, or left to the background if [`Left::is_rolling_back`].
     pub fn roll_back(&mut self, core: &Core) -> Result<()> {
         if self.committed.is_some() {
             return Err(Error::Invalid("the transaction was committed".into()));

@@ -52,7 +52,8 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
             return Err(Error::Invalid("the savepoint is not one of this transaction".into()));
         }
         let undone = state.last;
-        state.last = undo_one(core, state)?;
+        let last = undo_one(core, state)?;
+        state.went_back(last);
         state.changes = state.changes.saturating_sub(1);
         state.show_changes();
         if state.statement == undone {

@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(super) prepared: bool,
     /// It began to be rolled back: nothing else can become of it.
     pub(super) rolling_back: bool,
+    /// Places to which it was to be undone and is not: it can't be committed.
+    pub(super) owed_undo: Vec<RollPtr>,
     pub(super) ended: bool,
     /// What others see of it, if it has one.
     pub(super) face: Option<Arc<Face>>,
@@ -59,10 +61,18 @@ pub(crate) struct State {
 impl State {
     /// Nothing of it is undone that was to stay.
     pub(super) fn is_whole(&self) -> Result<()> {
-        match self.rolling_back {
+        match self.is_going_back() {
             true => Err(Error::Invalid("the transaction is being rolled back".into())),
             false => Ok(()),
         }
+    }
+    pub(super) fn is_going_back(&self) -> bool {
+        self.rolling_back || !self.owed_undo.is_empty()
+    }
+    /// Its records end at `last` now, by going back.
+    pub(super) fn went_back(&mut self, last: RollPtr) {
+        self.last = last;
+        self.owed_undo.retain(|to| *to != last);
     }
     /// It is about to lock a range of rows there.
     pub(super) fn notes_range(&mut self, space: SpaceId) {
