@@ -122,6 +122,9 @@ fn the_rollback_is_taken_up_when_the_store_answers() {
     drop(txns);
     (0..100).for_each(|_| run.pause());
     assert_eq!(left(&engine), 3);
+    let trouble =
+        || engine.notes().into_iter().find(|(name, _)| *name == "rollback_trouble").map(|(_, what)| what);
+    assert!(trouble().is_some_and(|what| what.contains("the store is dead")));
     let rolled_back = engine.core().counters.rolled_back.load(Ordering::SeqCst);
     let other = begin(&engine);
     other.set_lock_wait_timeout_ms(0);
@@ -141,6 +144,7 @@ fn the_rollback_is_taken_up_when_the_store_answers() {
     (0..100).for_each(|_| run.pause());
     set_dead(&run, false);
     wait_for_rollbacks(&run, &engine);
+    assert_eq!(trouble(), None);
     assert_eq!(engine.core().counters.rolled_back.load(Ordering::SeqCst) - rolled_back, 3);
     assert!((0..150).all(|key| is(&engine, &table, key, 1)));
     (0..150).for_each(|key| tried(key).unwrap());

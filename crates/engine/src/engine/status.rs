@@ -246,6 +246,8 @@ impl Engine {
         notes.extend(self.failure().map(|what| ("engine_trouble", what)));
         let off = s.bpe.as_ref().and_then(|bpe| bpe.status().off);
         notes.extend(off.map(|what| ("flash_trouble", what)));
+        let both = iter::once(&self.core).chain(self.core.of_temporary());
+        notes.extend(both.filter_map(|core| core.rollbacks.trouble()).map(|what| ("rollback_trouble", what)));
         let (slots, _) = s.map.slots_pressure();
         notes.extend((slots < s.map.slots_total()).then(|| {
             (

@@ -135,6 +135,8 @@ pub struct Rollbacks {
     left: Mutex<VecDeque<Left>, { Mutexes::UndoStreams as u8 }>,
     /// With the one in hand.
     count: AtomicU64,
+    /// Why the last one that failed did, and whose it was.
+    trouble: Mutex<Option<String>, { Mutexes::UndoStreams as u8 }>,
     wanted: Arc<Event>,
 }
 
@@ -147,6 +149,10 @@ impl Rollbacks {
     /// How many have not ended.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
+    }
+    /// Why they don't end, if that is known.
+    pub fn trouble(&self) -> Option<String> {
+        if self.count() == 0 { None } else { self.trouble.lock().clone() }
     }
 }
 
@@ -180,7 +186,8 @@ impl Worker for RollbackWorker {
                 rollbacks.left.lock().push_front(first);
                 Step::Worked
             }
-            Err(_) => {
+            Err(error) => {
+                *rollbacks.trouble.lock() = Some(format!("transaction {}: {error}", first.id()));
                 self.failed = if first.state.last == at { (self.failed + 1).min(50) } else { 1 };
                 // Another one may need other pages.
                 rollbacks.left.lock().push_back(first);
