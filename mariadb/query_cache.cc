@@ -104,7 +104,7 @@ my_bool may_cache(THD *thd, const char *path, uint length, ulonglong *data, bool
 {
   if (!engine || thd_tx_isolation(thd) == ISO_SERIALIZABLE)
     return false;
-  // It may read what a prepared transaction without a session has changed, or one that is being rolled back after a crash: no writer is known then.
+  // It may read what a prepared transaction without a session has changed, or one that is being rolled back in the background: no writer is known then.
   if (keeps && thd_tx_isolation(thd) == ISO_READ_UNCOMMITTED)
     return false;
   std::shared_ptr<Writers> writers;

@@ -26,7 +26,6 @@ use crate::txn::{Isolation, Lock, Txn};
 use crate::undo::stream::{self, Streams};
 use hashbrown::HashSet;
 use parking_lot::Mutex;
-use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_io::disk::Disk;
@@ -274,12 +273,12 @@ impl Engine {
             self.core.check_guaranteed(&[], &[], &TableRules::default(), what, to)?;
         }
         self.core.storage.resize(what, to, &|| {
-            iter::once(&self.core).chain(self.core.of_temporary()).for_each(|core| core.streams.make_way());
+            self.core.with_temporary().for_each(|core| core.streams.make_way());
             stop()
         })?;
         if what == Size::Memory {
             let config = self.core.storage.in_force();
-            for core in iter::once(&self.core).chain(self.core.of_temporary()) {
+            for core in self.core.with_temporary() {
                 core.locks.bound(&config);
             }
         }

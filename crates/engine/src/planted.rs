@@ -1,7 +1,9 @@
 //! Planted bugs of the engine; see `terrace_tier::planted`.
 
 use crate::error::{Error, Result};
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::sync::Arc;
+use terrace_io::random::Random;
 pub use terrace_tier::planted::Switch;
 
 /// Commits are acknowledged before the log is synced.
@@ -104,22 +106,13 @@ pub static SHORTENED_UNSEEN: Switch = Switch::new();
 pub static SHORTENED_AT_ONCE: Switch = Switch::new();
 
 thread_local! {
-    /// No bug, but what is rare made common: if it is not 0, steps of rollbacks in this thread fail at random moments, of which this is the seed, as
-    /// where a page is not to be had.
-    pub static ROLLBACKS_FAIL: Cell<u64> = const { Cell::new(0) };
+    /// No bug, but what is rare made common: if it is there, steps of rollbacks in this thread fail at random moments, as where a page is not to be had.
+    pub static ROLLBACKS_FAIL: RefCell<Option<Arc<dyn Random>>> = const { RefCell::new(None) };
 }
 
 /// Fails once in `n` times, if [`ROLLBACKS_FAIL`] says so.
 pub(crate) fn rollback_may_fail(n: u64) -> Result<()> {
-    let mut seed = ROLLBACKS_FAIL.get();
-    if seed == 0 {
-        return Ok(());
-    }
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    ROLLBACKS_FAIL.set(seed);
-    match (seed >> 20).is_multiple_of(n) {
+    match ROLLBACKS_FAIL.with_borrow(|random| random.as_ref().is_some_and(|random| random.below(n) == 0)) {
         true => Err(Error::Unavailable("planted".into())),
         false => Ok(()),
     }

@@ -23,6 +23,7 @@ use crate::txn::left::RollbackWorker;
 use crate::txn::purge::PurgeWorker;
 use crate::undo::stream::{self, Streams};
 use parking_lot::Mutex;
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_tier::object::codec::Codecs;
@@ -45,6 +46,11 @@ impl Core {
     /// The core of temporary tables, if there was one yet.
     pub(crate) fn of_temporary(&self) -> Option<&Arc<Core>> {
         self.temporary.core.get()
+    }
+
+    /// This core and, if there was one yet, that of temporary tables.
+    pub(crate) fn with_temporary(self: &Arc<Core>) -> impl Iterator<Item = &Arc<Core>> {
+        iter::once(self).chain(self.of_temporary())
     }
 
     /// The core of temporary tables.

@@ -313,9 +313,10 @@ impl Run {
         let (engine, table) = self.open()?;
         self.faults(true);
         self.failing = self.sim.random.one_in(2);
-        ROLLBACKS_FAIL.set(if self.failing { 1 + self.sim.random.below(1 << 40) } else { 0 });
+        let random: Arc<dyn Random> = self.sim.random.clone();
+        ROLLBACKS_FAIL.set(self.failing.then_some(random));
         let worked = self.work_on(&engine, &table, ops);
-        ROLLBACKS_FAIL.set(0);
+        ROLLBACKS_FAIL.set(None);
         if let Some(cold) = &engine.core().storage.cold {
             self.sunk += cold.sinker.counters.blocks.load(Ordering::Relaxed);
         }

@@ -954,7 +954,7 @@ int32_t terrace_ticket_wait(terrace_ticket *ticket);
 // `terrace_ticket_wait` does, too.
 void terrace_ticket_close(terrace_ticket *ticket);
 
-// Undoes everything and ends the transaction.
+// Undoes everything and ends the transaction. After an error of the store, the volume or the log it has ended too, and is undone in the background.
 int32_t terrace_txn_rollback(terrace_txn *txn);
 
 // First phase of a two-phase commit, durable when it returns: the transaction outlives a crash under this name until it is

@@ -339,7 +339,7 @@ pub unsafe extern "C" fn terrace_ticket_close(ticket: *mut TerraceTicket) {
     }
 }
 
-/// Undoes everything and ends the transaction.
+/// Undoes everything and ends the transaction. After an error of the store, the volume or the log it has ended too, and is undone in the background.
 ///
 /// # Safety
 /// `txn` is open.

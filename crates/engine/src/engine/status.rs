@@ -3,7 +3,6 @@
 use super::Engine;
 use crate::config::{Bytes, Config};
 use crate::requests::{self, Requests};
-use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::Class;
 use terrace_tier::collect::CollectCounters;
@@ -77,8 +76,7 @@ impl Engine {
         // Before the list, and apart: what is locked in a statement stays so to its end.
         let history_length = core.history.lock().len();
         let purge_lag = core.purge_lag();
-        let both = iter::once(core).chain(core.of_temporary());
-        let rollbacks_left = both.map(|core| core.rollbacks.count()).sum();
+        let rollbacks_left = core.with_temporary().map(|core| core.rollbacks.count()).sum();
         let list: Vec<(&str, u64)> = vec![
             ("objects_put", object(|c| &c.puts)),
             ("objects_put_bytes", object(|c| &c.put_bytes)),
@@ -246,8 +244,8 @@ impl Engine {
         notes.extend(self.failure().map(|what| ("engine_trouble", what)));
         let off = s.bpe.as_ref().and_then(|bpe| bpe.status().off);
         notes.extend(off.map(|what| ("flash_trouble", what)));
-        let both = iter::once(&self.core).chain(self.core.of_temporary());
-        notes.extend(both.filter_map(|core| core.rollbacks.trouble()).map(|what| ("rollback_trouble", what)));
+        let rollbacks = self.core.with_temporary().filter_map(|core| core.rollbacks.trouble());
+        notes.extend(rollbacks.map(|what| ("rollback_trouble", what)));
         let (slots, _) = s.map.slots_pressure();
         notes.extend((slots < s.map.slots_total()).then(|| {
             (

@@ -204,7 +204,7 @@ impl Locks {
         self.wake(session, Some(txn));
     }
 
-    /// As [`Locks::bind`], for a transaction that a crash left, with so many undo records.
+    /// As [`Locks::bind`], for a transaction that nobody runs any more (`txn::left`), with so many undo records.
     pub fn bind_left(&self, txn: TxnId, session: u64, phase: Phase, changes: u64) {
         // It may be seen already, in another phase.
         let before = self.sessions.lock().get(&txn).copied();
@@ -215,7 +215,7 @@ impl Locks {
         face.set_changes(changes);
         self.bind(txn, session);
     }
-    /// As [`Locks::unbind`], for one that a crash left.
+    /// As [`Locks::unbind`], for one that nobody ran any more.
     pub fn unbind_left(&self, txn: TxnId) {
         let session = self.sessions.lock().get(&txn).copied();
         session.iter().for_each(|session| self.running.forget_session(*session));

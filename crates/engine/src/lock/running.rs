@@ -2,7 +2,7 @@
 //!
 //! A transaction that a connection runs has a face, which its own thread writes and everybody reads; one that was not told
 //! whose it is ([`crate::Txn::set_connection`]) has none, and costs nothing. A face stays for the transactions that follow in the same
-//! memory. Those that a crash left have one, too.
+//! memory. Those that nobody runs any more (`txn::left`) have one, too.
 
 use crate::txn::Isolation;
 use hashbrown::HashMap;

@@ -358,7 +358,7 @@ impl Txn {
         let done = rollback::back_to(&self.core, state, to);
         // What is undone in part is not to be committed.
         if done.is_err() && state.id != 0 && !crate::planted::HALF_A_STATEMENT_COMMITTED.on() {
-            state.owed_undo.push(if to.is_none() { state.begin } else { to });
+            state.owes_undo(if to.is_none() { state.begin } else { to });
         }
         state.show_phase(if state.is_going_back() { Phase::RollingBack } else { Phase::Active });
         state.hints.clear();

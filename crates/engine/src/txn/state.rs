@@ -69,6 +69,12 @@ impl State {
     pub(super) fn is_going_back(&self) -> bool {
         self.rolling_back || !self.owed_undo.is_empty()
     }
+    /// It was to go back so far, and did not.
+    pub(super) fn owes_undo(&mut self, to: RollPtr) {
+        if !self.owed_undo.contains(&to) {
+            self.owed_undo.push(to);
+        }
+    }
     /// Its records end at `last` now, by going back.
     pub(super) fn went_back(&mut self, last: RollPtr) {
         self.last = last;

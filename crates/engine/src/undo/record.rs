@@ -442,20 +442,22 @@ pub(crate) fn encode_former(record: &Record<'_>) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    const CHANGE: Change<'static> = Change {
+        table: 7,
+        index: 0,
+        key: b"key",
+        old: None,
+        marked: false,
+        sum: None,
+        shared: None,
+        kept: 0,
+        chains: &[],
+    };
+
     #[test]
     fn changes_of_before_format_9_are_read() {
         let head = row::value(Head { flags: 0, txn: 5, roll: RollPtr::NONE }, b"");
-        let insert = Change {
-            table: 7,
-            index: 300,
-            key: b"key",
-            old: None,
-            marked: false,
-            sum: None,
-            shared: None,
-            kept: 0,
-            chains: &[],
-        };
+        let insert = Change { index: 300, ..CHANGE };
         let changes = [
             insert,
             Change { old: Some(b"old"), ..insert },
@@ -479,17 +481,7 @@ mod tests {
     #[test]
     fn an_update_says_which_parts_it_kept() {
         let old = row::value(Head { flags: row::APART, txn: 5, roll: RollPtr::NONE }, b"parts");
-        let change = Change {
-            table: 7,
-            index: 0,
-            key: b"key",
-            old: Some(&old),
-            marked: false,
-            sum: None,
-            shared: None,
-            kept: 0,
-            chains: &[],
-        };
+        let change = Change { old: Some(&old), ..CHANGE };
         for kept in [0, 5, u64::MAX] {
             let record =
                 Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(Change { kept, ..change }) };
@@ -508,17 +500,7 @@ mod tests {
         for old_head in [&head(0, 5).encode()[..], &row::old_value(b"")[..], &head(row::DELETED, 5).encode()]
         {
             let old = [old_head, old_row].concat();
-            let whole = Change {
-                table: 7,
-                index: 0,
-                key: b"key",
-                old: Some(&old),
-                marked: false,
-                sum: None,
-                shared: None,
-                kept: 0,
-                chains: &[],
-            };
+            let whole = Change { old: Some(&old), ..CHANGE };
             let between = [old_head, shared.between(old_row)].concat();
             let delta =
                 Change { old: Some(&between), sum: Some(sum(new_row)), shared: Some(shared), ..whole };
@@ -542,17 +524,7 @@ mod tests {
     fn a_mark_gives_back_the_value_that_it_was_set_on_and_no_other() {
         let head = |flags, txn| Head { flags, txn, roll: RollPtr::new(3, 100) };
         let (old, marked) = (row::value(head(0, 5), b"row"), row::value(head(row::DELETED, 6), b"row"));
-        let whole = Change {
-            table: 7,
-            index: 0,
-            key: b"key",
-            old: Some(&old),
-            marked: true,
-            sum: None,
-            shared: None,
-            kept: 0,
-            chains: &[],
-        };
+        let whole = Change { old: Some(&old), marked: true, ..CHANGE };
         let mark = Change { old: Some(&old[..row::HEAD]), sum: Some(sum(b"row")), ..whole };
         for change in [whole, mark, Change { sum: None, ..mark }] {
             let bytes = encode(&Record { txn: 6, before: RollPtr::new(3, 80), body: Body::Change(change) });

@@ -4,7 +4,7 @@ const WORD: usize = 8;
 /// Below so many bytes in common it is not worth telling: their numbers and the sum take up to ten.
 const WORTH: usize = 16;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shared {
     /// Bytes.
     pub front: usize,
