@@ -38,6 +38,8 @@ pub static REVIVED_ROW_PURGED: Switch = Switch::new();
 pub static ID_REUSED: Switch = Switch::new();
 /// The locks of locking reads are given back at the end of the statement, before the commit.
 pub static LOCK_RELEASED_EARLY: Switch = Switch::new();
+/// Who waited behind one that gives up isn't woken.
+pub static BEHIND_NOT_WOKEN: Switch = Switch::new();
 /// A writer doesn't look whether the row's last writer is active.
 pub static ROW_LOCK_IGNORED: Switch = Switch::new();
 /// A build in bulk takes page numbers without a word in undo.

@@ -20,12 +20,14 @@ pub enum Mechanism {
     Pacing,
     /// Objects of a block's changed pages alone.
     Patches,
+    /// Of those that wait for a row the one for whom most others wait has it first.
+    LockOrder,
 }
 
 use Mechanism::*;
 
 impl Mechanism {
-    pub const NAMES: [(&str, Mechanism); 8] = [
+    pub const NAMES: [(&str, Mechanism); 9] = [
         ("clean-copies", CleanCopies),
         ("prefetch", Prefetch),
         ("shared-misses", SharedMisses),
@@ -34,12 +36,13 @@ impl Mechanism {
         ("deferral", Deferral),
         ("pacing", Pacing),
         ("patches", Patches),
+        ("lock-order", LockOrder),
     ];
 }
 
 /// What is left out; by default nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Without(u8);
+pub struct Without(u16);
 
 impl Without {
     /// From names by comma. The error is the name that there is not.

@@ -178,6 +178,7 @@ impl Engine {
             ("gap_locks", core.locks.gaps_held() as u64),
             ("row_lock_waits", get(&core.locks.counters.waits)),
             ("row_lock_deadlocks", get(&core.locks.counters.deadlocks)),
+            ("row_lock_preferred", core.locks.preferred()),
             ("row_lock_timeouts", get(&core.locks.counters.timeouts)),
         ];
         let mut list: Vec<(String, u64)> =

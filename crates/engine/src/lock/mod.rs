@@ -12,6 +12,7 @@
 mod deadlock;
 mod gaps;
 mod names;
+mod order;
 mod owners;
 mod rows;
 mod running;
@@ -39,6 +40,7 @@ use terrace_io::World;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::page::SpaceId;
 use terrace_tier::pool::{Loan, Pool, Purpose};
+use terrace_tier::without::Mechanism;
 use wait::Waiters;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
@@ -149,7 +151,9 @@ pub enum InTheWay {
 impl Locks {
     /// As the configuration bounds them.
     pub fn of(world: World, config: &Config, pool: &Arc<Pool>) -> Locks {
-        Locks::new(world, config.locks_max, config.locks_memory(), config.locks_own(), pool)
+        let locks = Locks::new(world, config.locks_max, config.locks_memory(), config.locks_own(), pool);
+        locks.inner.lock().waiters.in_turn = config.without.has(Mechanism::LockOrder);
+        locks
     }
 
     /// The memory is another now. Locks that are held stay.
@@ -190,6 +194,10 @@ impl Locks {
     /// Row locks held: one by one, or on ranges.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
+    }
+    /// Times that one who came later was served first.
+    pub fn preferred(&self) -> u64 {
+        self.inner.lock().waiters.preferred
     }
     /// Gap locks held.
     pub fn gaps_held(&self) -> usize {
@@ -374,13 +382,15 @@ impl Inner {
             self.gaps.others_lock(session, (name.space, name.key), want.mode, &mut others);
         }
         // Who holds the lock in any mode, and only wants more, passes those who wait.
-        if others.is_empty() && !self.waiters.is_empty() {
-            let mine = self.locks.held_by(session, name).is_some()
-                || (in_ranges && self.gaps.mode_at(session, name.space, name.key).is_some());
-            if !mine {
-                self.waiters.first_in_line(session, &name, want, &mut others);
-            }
+        if others.is_empty() && !self.waiters.is_empty() && !self.has(session, name) {
+            self.waiters.first_in_line(session, &name, want, &mut others);
         }
         (!others.is_empty()).then_some(InTheWay::Sessions(others))
+    }
+
+    /// Whether the session holds the name in any mode, by itself or in a range.
+    fn has(&self, session: u64, name: NameRef<'_>) -> bool {
+        self.locks.held_by(session, name).is_some()
+            || (self.ranges > 0 && self.gaps.mode_at(session, name.space, name.key).is_some())
     }
 }

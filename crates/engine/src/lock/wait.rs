@@ -5,16 +5,20 @@
 //! that would close it. Each waiter has an event of its own, notified when one of those it waits for ends or gives
 //! something back; then it looks again.
 //!
+//! Those that wait for one name stand in a line, each behind the one before it. When what they wait for is gone one of them is woken:
+//! the first, or who is worth more (`order`). Who is served goes on, and the next one waits for it without having been woken.
+//!
 //! A newcomer may pass those that wait: whoever is awake uses a lock soonest. But not for ever: who has lost
 //! [`LOSSES_MAX`] times is served before all that came later.
 
 use super::deadlock::{Found, Member};
 use super::seen::{KeySeen, WaitSeen};
-use super::{InTheWay, Locks, Mode, Name, NameRef, Want};
+use super::{InTheWay, Locks, Mode, Name, NameRef, Want, order};
 use crate::error::{Error, Result};
 use crate::row::TxnId;
 use crate::txn::cancel::Cancel;
 use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use terrace_io::clock::Nanos;
@@ -25,30 +29,57 @@ use terrace_tier::page::SpaceId;
 /// How often a waiter is passed.
 const LOSSES_MAX: u32 = 4;
 
-struct Waiter {
+pub(super) struct Waiter {
     /// Whom it waits for; nobody while it looks.
-    targets: Vec<u64>,
+    pub targets: Vec<u64>,
+    /// That is one who waits for the same name, and is served or gives up before it.
+    pub behind: bool,
+    /// It has the name already, to read, and wants more.
+    pub has_part: bool,
     /// The transaction it waits for, if it is one.
-    txn: Option<TxnId>,
+    pub txn: Option<TxnId>,
     /// What would be lost with it: changes and locks.
     weight: u64,
     /// Chosen to break a circle.
-    victim: bool,
-    name: Name,
-    want: Want,
-    /// Its place in the order of arrival.
-    arrival: u64,
+    pub victim: bool,
+    pub name: Name,
+    pub want: Want,
+    /// Its place in the line: in the order of arrival, if it was not preferred.
+    pub arrival: u64,
     losses: u32,
+    /// How often others that came later were preferred.
+    pub passed: u32,
     event: Arc<Event>,
     /// On the world's clock.
     since: Nanos,
 }
 
+impl Waiter {
+    pub fn stands_for(&self, name: &Name) -> bool {
+        self.name.space == name.space && self.name.key == name.key
+    }
+
+    /// It is woken, and waits for nobody.
+    pub fn looks(&mut self) {
+        self.waits_for_nobody();
+        self.event.notify();
+    }
+
+    fn waits_for_nobody(&mut self) {
+        self.targets.clear();
+        (self.behind, self.txn) = (false, None);
+    }
+}
+
 /// Who waits, by session: a session waits for one thing at a time.
 #[derive(Default)]
 pub struct Waiters {
-    waiters: HashMap<u64, Waiter>,
+    pub(super) waiters: HashMap<u64, Waiter>,
     arrivals: u64,
+    /// Those that were preferred so far.
+    pub(super) preferred: u64,
+    /// They are served as they came.
+    pub(super) in_turn: bool,
 }
 
 impl Waiters {
@@ -56,11 +87,36 @@ impl Waiters {
         self.waiters.is_empty()
     }
 
-    pub fn wake(&self, session: Option<u64>, txn: Option<TxnId>) {
-        for waiter in self.waiters.values() {
-            let waits = session.is_some_and(|session| waiter.targets.contains(&session));
-            if waits || (txn.is_some() && waiter.txn == txn) {
-                waiter.event.notify();
+    /// The session, or the transaction, has ended or given something back: of each line that waits for it one is woken.
+    pub fn wake(&mut self, session: Option<u64>, txn: Option<TxnId>) {
+        let waits = |waiter: &Waiter| {
+            session.is_some_and(|session| waiter.targets.contains(&session))
+                || (txn.is_some() && waiter.txn == txn)
+        };
+        let first = self.waiters.iter().filter(|(_, waiter)| !waiter.behind && waits(waiter));
+        let first: SmallVec<[u64; 8]> = first.map(|(session, _)| *session).collect();
+        for first in first {
+            let next = self.next(first);
+            if let Some(waiter) = self.waiters.get_mut(&next) {
+                waiter.looks();
+            }
+        }
+    }
+
+    /// The session waits no more. Who is behind it is the first now: it looks, or, if the session was `served` and nobody else can have
+    /// what it has, waits on.
+    fn leaves(&mut self, session: u64, served: bool) {
+        let Some(gone) = self.waiters.remove(&session) else { return };
+        let alone = served && gone.want == Want::EXCLUSIVE;
+        for waiter in self.waiters.values_mut() {
+            // Nothing of what it holds is given back here: who waits for that is not concerned.
+            if !waiter.targets.contains(&session) || !waiter.stands_for(&gone.name) {
+                continue;
+            }
+            match alone && waiter.want == Want::EXCLUSIVE {
+                true => waiter.behind = false,
+                false if !served && crate::planted::BEHIND_NOT_WOKEN.on() => {}
+                false => waiter.looks(),
             }
         }
     }
@@ -133,8 +189,7 @@ impl Waiters {
             let victim = match other {
                 Some((member, other)) if other.weight < asks.weight => {
                     other.victim = true;
-                    other.targets.clear();
-                    other.txn = None;
+                    other.waits_for_nobody();
                     found.wake.push(other.event.clone());
                     member
                 }
@@ -200,6 +255,7 @@ pub struct Request<'a> {
     deadline: Option<u64>,
     cancel: &'a Cancel,
     in_line: bool,
+    served: bool,
     /// Whom it waits for, if somebody outside wants to know.
     told: Vec<u64>,
 }
@@ -226,8 +282,14 @@ impl<'a> Request<'a> {
             deadline: None,
             cancel,
             in_line: false,
+            served: false,
             told: Vec::new(),
         }
+    }
+
+    /// The session has what it asked for, and will tell of its end: those behind it need not look before that.
+    pub fn served(&mut self) {
+        self.served = true;
     }
 
     /// What the request is for turns out to be more or less than was thought.
@@ -316,12 +378,13 @@ impl<'a> Request<'a> {
         let mut txn = txn.map(|(txn, _)| txn);
         let mut targets: Vec<u64> = targets;
         let mut place = Place::First;
+        let name = NameRef { space: self.space, key: self.key };
+        let has_part = inner.has(self.session, name);
         let waiters = &mut inner.waiters;
         let arrival = match waiters.waiters.get(&self.session) {
             Some(me) if self.in_line => me.arrival,
             _ => u64::MAX,
         };
-        let name = NameRef { space: self.space, key: self.key };
         // Who waits for this session (which has a part of the name already) can't be waited for.
         if let Some(before) = waiters.before(self.session, &name, self.want, arrival)
             && waiters.circle(self.session, &[before]).is_none()
@@ -337,6 +400,8 @@ impl<'a> Request<'a> {
         }
         if let Some(waiter) = waiters.waiters.get_mut(&self.session).filter(|_| self.in_line) {
             waiter.targets = targets;
+            waiter.behind = place == Place::Behind;
+            waiter.has_part = has_part;
             waiter.txn = txn;
             waiter.want = self.want;
             if place == Place::First {
@@ -350,13 +415,16 @@ impl<'a> Request<'a> {
         waiters.arrivals += 1;
         let waiter = Waiter {
             targets,
+            behind: place == Place::Behind,
+            has_part,
             txn,
             weight: self.weight,
             victim: false,
             name: Name { space: self.space, key: self.key.into() },
             want: self.want,
-            arrival: waiters.arrivals,
+            arrival: order::FIRST_ARRIVAL + waiters.arrivals,
             losses: 0,
+            passed: 0,
             event: event.clone(),
             since: locks.world.clock.now(),
         };
@@ -370,8 +438,7 @@ impl<'a> Request<'a> {
     fn look_again(&self) -> bool {
         let mut inner = self.locks.inner.lock();
         let Some(waiter) = inner.waiters.waiters.get_mut(&self.session) else { return false };
-        waiter.targets.clear();
-        waiter.txn = None;
+        waiter.waits_for_nobody();
         waiter.victim
     }
 }
@@ -382,13 +449,13 @@ impl Drop for Request<'_> {
             return;
         }
         let mut inner = self.locks.inner.lock();
-        if let Some(waiter) = inner.waiters.waiters.remove(&self.session) {
+        let waiters = &mut inner.waiters;
+        if let Some(waiter) = waiters.waiters.get(&self.session) {
             self.locks.waiting.fetch_sub(1, Ordering::SeqCst);
             if waiter.losses >= LOSSES_MAX {
                 self.locks.starving.fetch_sub(1, Ordering::AcqRel);
             }
-            // The one behind it is the first now.
-            inner.waiters.wake(Some(self.session), None);
+            waiters.leaves(self.session, self.served);
         }
     }
 }

@@ -175,6 +175,7 @@ const LOCKS: &[Line] = &[
     ("gap_locks", Gauge, "gap locks held"),
     ("row_lock_waits", Counter, "waits for row and gap locks"),
     ("row_lock_deadlocks", Counter, "waits that ended with a deadlock"),
+    ("row_lock_preferred", Counter, "rows given to one who came later, for whom more others waited"),
     ("row_lock_timeouts", Counter, "waits that took too long"),
 ];
 

@@ -110,6 +110,7 @@ impl Txn {
             match tree.find_near(near, key, Access::Normal, look)?? {
                 Ok(new) => {
                     state.locked += u64::from(new);
+                    request.served();
                     return Ok(Locked::Row(new));
                 }
                 Err(None) => return Ok(Locked::Nothing),
