@@ -365,7 +365,7 @@ impl Alteration {
         let space = self.table.tree(0)?.space().id();
         let is_active = |txn| self.core.ids.is_active(txn);
         self.owner.with_state(|state| {
-            let mut request = self.owner.request(state, (space, key), Want::EXCLUSIVE);
+            let mut request = self.owner.request(state, (space, key), Want::EXCLUSIVE).may_give_up(true);
             while is_active(txn) {
                 request.wait(&InTheWay::Txn(txn), is_active)?;
             }

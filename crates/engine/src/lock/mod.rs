@@ -260,7 +260,7 @@ impl Locks {
         if inner.locks.held_by(session, name).is_some() {
             return Ok(Ok(()));
         }
-        if let Some(way) = inner.in_the_way(session, name, Want::UNIQUE) {
+        if let Some(way) = inner.in_the_way(session, name, Want::UNIQUE, false) {
             return Ok(Err(way));
         }
         self.check_room(&mut inner)?;
@@ -366,7 +366,8 @@ impl Inner {
         bytes <= has || self.loan.take((bytes - has).max(self.step))
     }
 
-    fn in_the_way(&self, session: u64, name: NameRef<'_>, want: Want) -> Option<InTheWay> {
+    /// `owns`: the row is the session's own, by a change. Others can only have gaps then.
+    fn in_the_way(&self, session: u64, name: NameRef<'_>, want: Want, owns: bool) -> Option<InTheWay> {
         let conflicts = |other: u64, held: Mode| other != session && (want.mode.max(held) == Mode::Exclusive);
         let owners = self.locks.owners(name).filter(|(owner, held)| conflicts(*owner, *held));
         let mut others: Vec<u64> = owners.map(|(owner, _)| owner).collect();
@@ -382,7 +383,7 @@ impl Inner {
             self.gaps.others_lock(session, (name.space, name.key), want.mode, &mut others);
         }
         // Who holds the lock in any mode, and only wants more, passes those who wait.
-        if others.is_empty() && !self.waiters.is_empty() && !self.has(session, name) {
+        if others.is_empty() && !self.waiters.is_empty() && !owns && !self.has(session, name) {
             self.waiters.first_in_line(session, &name, want, &mut others);
         }
         (!others.is_empty()).then_some(InTheWay::Sessions(others))

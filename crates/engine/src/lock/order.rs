@@ -7,6 +7,7 @@
 //! Databases, VLDB 2018). Nobody is passed more than [`PASSED_MAX`] times.
 //!
 //! Only where all in the line want the row for themselves, and none of them has it already to read: one is served, and all others wait for it.
+//! Nor where replication commits in an order of its own (`owners`): who comes later there waits with the row for who came before.
 
 use super::wait::{Waiter, Waiters};
 use super::{Name, Want};
@@ -27,7 +28,7 @@ struct Edge {
 }
 
 /// Who waits for whom.
-struct Edges(Vec<Edge>);
+pub(super) struct Edges(Vec<Edge>);
 
 impl Edges {
     fn of(waiters: &Waiters) -> Edges {
@@ -63,9 +64,10 @@ impl Edges {
 
 impl Waiters {
     /// Of the line that `first` is the first of, the one to be woken, now that what it waits for is gone. If that is another, it is the first now.
-    pub(super) fn next(&mut self, first: u64) -> u64 {
+    /// `edges` are looked at once for all lines of one wake: what another line's new order changes in them is forgotten.
+    pub(super) fn next(&mut self, first: u64, edges: &mut Option<Edges>) -> u64 {
         let best = match self.waiters.len() {
-            2..=COUNTED_MAX if !self.in_turn => self.best(first),
+            2..=COUNTED_MAX if !self.in_turn => self.best(first, edges),
             _ => first,
         };
         if best != first {
@@ -79,13 +81,15 @@ impl Waiters {
         line.map(|(session, waiter)| (*session, waiter))
     }
 
-    fn best(&self, first: u64) -> u64 {
+    fn best(&self, first: u64, edges: &mut Option<Edges>) -> u64 {
         let Some(head) = self.waiters.get(&first) else { return first };
         let line: SmallVec<[(u64, &Waiter); 16]> = self.line(&head.name).collect();
         let stands = |session: u64, waiter: &Waiter| {
             waiter.want == Want::EXCLUSIVE
                 && !waiter.victim
                 && !waiter.has_part
+                && !waiter.is_woken
+                && !waiter.is_owned
                 && waiter.targets.len() == 1
                 && waiter.behind != (session == first)
         };
@@ -94,14 +98,14 @@ impl Waiters {
         }
         let patience = line.iter().filter(|(_, waiter)| waiter.passed >= PASSED_MAX);
         let last = patience.map(|(_, waiter)| waiter.arrival).min().unwrap_or(u64::MAX);
-        let edges = Edges::of(self);
+        let edges = edges.get_or_insert_with(|| Edges::of(self));
         let worth =
             |(session, waiter): &(u64, &Waiter)| (edges.waiting(*session), std::cmp::Reverse(waiter.arrival));
         let may_be = line.into_iter().filter(|(_, waiter)| waiter.arrival <= last);
         may_be.max_by_key(worth).map_or(first, |(session, _)| session)
     }
 
-    /// `best` leaves its place in the line for that before `first`, who waits for it from now on.
+    /// `best` leaves its place in the line for that of `first`, who is behind it from now on.
     fn prefer(&mut self, best: u64, first: u64) {
         let Some((name, arrival)) =
             self.waiters.get(&best).map(|waiter| (waiter.name.clone(), waiter.arrival))
@@ -111,20 +115,20 @@ impl Waiters {
         let before = self.line(&name).filter(|(_, waiter)| waiter.arrival < arrival);
         let before = before.max_by_key(|(_, waiter)| waiter.arrival).map(|(session, _)| session);
         self.preferred += 1;
-        let front = FIRST_ARRIVAL - self.preferred;
+        let (front, mut of_first) = (FIRST_ARRIVAL - self.preferred, (Vec::new(), None));
         for (session, waiter) in self.waiters.iter_mut().filter(|(_, waiter)| waiter.stands_for(&name)) {
             waiter.passed += u32::from(waiter.arrival < arrival);
-            match *session {
-                session if session == best => waiter.arrival = front,
-                session if session == first => {
-                    (waiter.targets, waiter.behind, waiter.txn) = (vec![best], true, None);
-                }
+            if *session == first {
+                of_first = (std::mem::replace(&mut waiter.targets, vec![best]), waiter.txn.take());
+                waiter.behind = true;
+            } else if *session != best && waiter.targets == [best] {
                 // It was behind the one that goes, and is behind the one before that.
-                _ if waiter.targets == [best] => {
-                    before.iter().for_each(|before| waiter.targets = vec![*before]);
-                }
-                _ => {}
+                before.iter().for_each(|before| waiter.targets = vec![*before]);
             }
+        }
+        if let Some(waiter) = self.waiters.get_mut(&best) {
+            (waiter.arrival, waiter.behind) = (front, false);
+            (waiter.targets, waiter.txn) = of_first;
         }
     }
 }

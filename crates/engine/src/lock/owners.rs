@@ -26,6 +26,10 @@ impl Owners {
     pub fn is_told(&self) -> bool {
         self.on_wait.get().is_some()
     }
+    /// Whether somebody wants to know whom this session waits for.
+    pub fn has(&self, session: u64) -> bool {
+        self.is_told() && self.owners.lock().contains_key(&session)
+    }
     pub fn set(&self, session: u64, owner: u64) {
         self.owners.lock().insert(session, owner);
     }

@@ -95,7 +95,7 @@ impl Locks {
         if mine.is_some_and(|mine| mine >= mode) {
             return Ok(Ok(false));
         }
-        if let Some(way) = inner.in_the_way(session, name, Want { mode, ..Want::SHARED }) {
+        if let Some(way) = inner.in_the_way(session, name, Want { mode, ..Want::SHARED }, false) {
             return Ok(Err(way));
         }
         if let Some(other) = beside {
@@ -155,11 +155,22 @@ impl Locks {
     /// # Errors
     /// [`crate::Error::TooManyLocks`] if as many are held as may be.
     pub fn admit(&self, session: u64, space: SpaceId, key: &[u8], want: Want) -> Result<Option<InTheWay>> {
+        self.admit_writer(session, (space, key), want, false)
+    }
+
+    /// The same; `owns`: the session's transaction has changed the row before.
+    pub fn admit_writer(
+        &self,
+        session: u64,
+        (space, key): (SpaceId, &[u8]),
+        want: Want,
+        owns: bool,
+    ) -> Result<Option<InTheWay>> {
         if self.is_free(want) {
             return Ok(None);
         }
         let mut inner = self.inner.lock();
-        if let Some(way) = inner.in_the_way(session, NameRef { space, key }, want) {
+        if let Some(way) = inner.in_the_way(session, NameRef { space, key }, want, owns) {
             return Ok(Some(way));
         }
         if want.inserts && inner.ranges > 0 && !crate::planted::RANGE_NOT_SPLIT.on() {

@@ -36,12 +36,18 @@ pub(super) struct Waiter {
     pub behind: bool,
     /// It has the name already, to read, and wants more.
     pub has_part: bool,
+    /// It may have no use for the name once what is in the way now has gone: then it looks, whoever has the name next.
+    may_give_up: bool,
+    /// Somebody outside knows whom it waits for (`Owners`), and would have to be told if another went before it.
+    pub is_owned: bool,
     /// The transaction it waits for, if it is one.
     pub txn: Option<TxnId>,
     /// What would be lost with it: changes and locks.
     weight: u64,
     /// Chosen to break a circle.
     pub victim: bool,
+    /// It is to look, and has not done so.
+    pub is_woken: bool,
     pub name: Name,
     pub want: Want,
     /// Its place in the line: in the order of arrival, if it was not preferred.
@@ -59,9 +65,9 @@ impl Waiter {
         self.name.space == name.space && self.name.key == name.key
     }
 
-    /// It is woken, and waits for nobody.
+    /// It is woken. Whom it waits for is what it was until it has looked: who comes meanwhile finds the same circles.
     pub fn looks(&mut self) {
-        self.waits_for_nobody();
+        self.is_woken = true;
         self.event.notify();
     }
 
@@ -95,8 +101,9 @@ impl Waiters {
         };
         let first = self.waiters.iter().filter(|(_, waiter)| !waiter.behind && waits(waiter));
         let first: SmallVec<[u64; 8]> = first.map(|(session, _)| *session).collect();
+        let mut edges = None;
         for first in first {
-            let next = self.next(first);
+            let next = self.next(first, &mut edges);
             if let Some(waiter) = self.waiters.get_mut(&next) {
                 waiter.looks();
             }
@@ -113,7 +120,7 @@ impl Waiters {
             if !waiter.targets.contains(&session) || !waiter.stands_for(&gone.name) {
                 continue;
             }
-            match alone && waiter.want == Want::EXCLUSIVE {
+            match alone && waiter.want == Want::EXCLUSIVE && !waiter.may_give_up {
                 true => waiter.behind = false,
                 false if !served && crate::planted::BEHIND_NOT_WOKEN.on() => {}
                 false => waiter.looks(),
@@ -256,6 +263,7 @@ pub struct Request<'a> {
     cancel: &'a Cancel,
     in_line: bool,
     served: bool,
+    may_give_up: bool,
     /// Whom it waits for, if somebody outside wants to know.
     told: Vec<u64>,
 }
@@ -283,8 +291,15 @@ impl<'a> Request<'a> {
             cancel,
             in_line: false,
             served: false,
+            may_give_up: false,
             told: Vec::new(),
         }
+    }
+
+    /// What it finds when the one in the way has ended may be that it wants the name no more.
+    pub fn may_give_up(mut self, may: bool) -> Self {
+        self.may_give_up = may;
+        self
     }
 
     /// The session has what it asked for, and will tell of its end: those behind it need not look before that.
@@ -363,13 +378,14 @@ impl<'a> Request<'a> {
         found: &mut Found,
     ) -> Result<Place> {
         let locks = self.locks;
+        let is_owned = locks.owners.has(self.session);
         let mut inner = locks.inner.lock();
         let targets = match txn {
             Some((_, session)) => session.into_iter().collect(),
             // Those found before may have gone and others come: whoever is waited for now is the one who wakes.
             None => {
-                match inner.in_the_way(self.session, NameRef { space: self.space, key: self.key }, self.want)
-                {
+                let name = NameRef { space: self.space, key: self.key };
+                match inner.in_the_way(self.session, name, self.want, false) {
                     Some(InTheWay::Sessions(sessions)) => sessions,
                     _ => return Ok(Place::Free),
                 }
@@ -402,6 +418,7 @@ impl<'a> Request<'a> {
             waiter.targets = targets;
             waiter.behind = place == Place::Behind;
             waiter.has_part = has_part;
+            waiter.is_woken = false;
             waiter.txn = txn;
             waiter.want = self.want;
             if place == Place::First {
@@ -417,9 +434,12 @@ impl<'a> Request<'a> {
             targets,
             behind: place == Place::Behind,
             has_part,
+            may_give_up: self.may_give_up,
+            is_owned,
             txn,
             weight: self.weight,
             victim: false,
+            is_woken: false,
             name: Name { space: self.space, key: self.key.into() },
             want: self.want,
             arrival: order::FIRST_ARRIVAL + waiters.arrivals,

@@ -118,7 +118,9 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
         {
             return Err(Stop::Error(Error::RowChanged));
         }
-        if let Some(way) = core.locks.admit(self.txn.session, self.space, key, want).map_err(Stop::Error)? {
+        let owns = parsed.is_some_and(|(head, _)| head.txn == me);
+        let admitted = core.locks.admit_writer(self.txn.session, (self.space, key), want, owns);
+        if let Some(way) = admitted.map_err(Stop::Error)? {
             return Err(Stop::InTheWay(way, want));
         }
         let act = (self.decide)(number, parsed).map_err(Stop::Error)?;

@@ -212,7 +212,9 @@ impl Txn {
     pub(crate) fn request<'a>(&'a self, state: &State, name: (SpaceId, &'a [u8]), want: Want) -> Request<'a> {
         let weight = state.changes + state.locked;
         let patience = state.lock_wait_ms.saturating_mul(1_000_000);
-        Request::new(&self.core.locks, self.session, weight, name, want, patience, &self.cancel)
+        let request =
+            Request::new(&self.core.locks, self.session, weight, name, want, patience, &self.cancel);
+        request.may_give_up(state.strict_view().is_some())
     }
 
     /// A statement begins: READ COMMITTED sees what was committed by now; a former cancel is over.

@@ -89,6 +89,68 @@ fn who_has_the_row_to_read_and_wants_to_change_it_is_not_passed() {
     assert_eq!(locks.counters.deadlocks.load(Ordering::SeqCst), 0);
 }
 
+/// 1 has `k`; 2, whose turn to commit is before that of 3, waits for it, then 3, which has `m`, for which 4 waits. Were 3 served first, it would
+/// wait with `k` for 2 to commit.
+#[test]
+fn nobody_is_passed_where_somebody_else_decides_who_commits_first() {
+    let locks = locks(100);
+    let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let tell = told.clone();
+    locks.owners.tell(Box::new(move |waiter, holder| tell.lock().push((waiter, holder))));
+    (1..=4).for_each(|session| locks.owners.set(session, session));
+    take(&locks, 1, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
+    take(&locks, 3, SPACE, b"m", Mode::Exclusive).unwrap().unwrap();
+    let served = parking_lot::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for (at, (session, key)) in [(2, b"k"), (3, b"k"), (4, b"m")].into_iter().enumerate() {
+            let (locks, served) = (&locks, &served);
+            scope.spawn(move || {
+                have(locks, session, key, Mode::Exclusive, far(), &Cancel::default()).unwrap();
+                served.lock().push(session);
+                locks.release_all(session, &[]);
+            });
+            until(at + 1, locks);
+        }
+        locks.release_all(1, &[]);
+    });
+    assert_eq!(served.into_inner(), [2, 3, 4]);
+    assert_eq!(told.lock()[..3], [(2, 1), (3, 2), (4, 3)]);
+}
+
+/// As a build waits for those that it finds at work: it wants no row, but a transaction's end.
+#[test]
+fn who_may_give_up_looks_though_another_has_the_row_next() {
+    let locks = locks(100);
+    let txn = 77;
+    locks.bind(txn, 1);
+    let active = std::sync::atomic::AtomicBool::new(true);
+    let is_active = |_| active.load(Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let (locks, is_active) = (&locks, &is_active);
+        let wait = move |session: u64, may: bool, cancel: &Cancel| {
+            let request = Request::new(locks, session, 1, (SPACE, b"k"), Want::EXCLUSIVE, far(), cancel);
+            let mut request = request.may_give_up(may);
+            while is_active(txn) {
+                request.wait(&InTheWay::Txn(txn), is_active).unwrap();
+            }
+            if !may {
+                take(locks, session, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
+                request.served();
+            }
+        };
+        let second = scope.spawn(move || wait(2, false, &Cancel::default()));
+        until(1, locks);
+        let builder = scope.spawn(move || wait(3, true, &Cancel::default()));
+        until(2, locks);
+        active.store(false, Ordering::SeqCst);
+        locks.unbind(txn);
+        second.join().unwrap();
+        // 2 goes on in its transaction.
+        builder.join().unwrap();
+        locks.release_all(2, &[]);
+    });
+}
+
 /// Who is worth nothing is passed by others that come again and again, and in the end by nobody.
 #[test]
 fn nobody_is_passed_for_ever() {
