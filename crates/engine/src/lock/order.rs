@@ -20,14 +20,14 @@ const PASSED_MAX: u32 = 32;
 /// Of more waiters nobody is counted: they are served as they came.
 const COUNTED_MAX: usize = 1024;
 
-/// One who waits, and for whom, with its place among the others; in the order of the second.
+/// One who waits, for whom, and whether behind him in a line.
 struct Edge {
     target: u64,
     session: u64,
     behind: bool,
 }
 
-/// Who waits for whom.
+/// Who waits for whom, in the order of those that are waited for.
 pub(super) struct Edges(Vec<Edge>);
 
 impl Edges {

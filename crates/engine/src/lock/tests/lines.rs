@@ -26,29 +26,21 @@ fn until(waiting: usize, locks: &Locks) {
     }
 }
 
-/// Session 1 has `k`; 2 waits for it, then 3, which has `m`, for which 4, 5 and, if `more`, others wait, then 9, then 7, which has `n`, for which 8 waits.
-/// In which order do they have `k`?
-fn order(in_turn: bool) -> Vec<u64> {
-    let locks = locks(100);
-    locks.inner.lock().waiters.in_turn = in_turn;
+fn own(locks: &Locks, session: u64, key: &[u8], mode: Mode) {
+    take(locks, session, SPACE, key, mode).unwrap().unwrap();
+}
+
+/// The sessions begin to wait, each for its name and for itself, one after the other; then session 1 ends, and each that has what it waited for.
+/// In which order do they have it?
+fn served(locks: &Locks, waits: &[(u64, &[u8])]) -> Vec<u64> {
     let served = parking_lot::Mutex::new(Vec::new());
-    let own = |session: u64, key: &[u8]| take(&locks, session, SPACE, key, Mode::Exclusive).unwrap().unwrap();
-    own(1, b"k");
-    own(3, b"m");
-    own(7, b"n");
     std::thread::scope(|scope| {
-        for (at, (session, key)) in
-            [(2, b"k"), (3, b"k"), (4, b"m"), (5, b"m"), (9, b"k"), (7, b"k"), (8, b"n")]
-                .into_iter()
-                .enumerate()
-        {
-            let (locks, served) = (&locks, &served);
+        for (at, (session, key)) in waits.iter().enumerate() {
+            let served = &served;
             scope.spawn(move || {
-                have(locks, session, key, Mode::Exclusive, far(), &Cancel::default()).unwrap();
-                if key == b"k" {
-                    served.lock().push(session);
-                }
-                locks.release_all(session, &[]);
+                have(locks, *session, key, Mode::Exclusive, far(), &Cancel::default()).unwrap();
+                served.lock().push(*session);
+                locks.release_all(*session, &[]);
             });
             until(at + 1, locks);
         }
@@ -56,6 +48,21 @@ fn order(in_turn: bool) -> Vec<u64> {
     });
     assert_eq!((locks.held(), locks.waiting.load(Ordering::SeqCst)), (0, 0));
     served.into_inner()
+}
+
+/// Session 1 has `k`; 2 waits for it, then 3, which has `m`, for which 4 and 5 wait, then 9, then 7, which has `n`, for which 8 waits.
+/// In which order do they have `k`?
+fn order(in_turn: bool) -> Vec<u64> {
+    let locks = locks(100);
+    locks.inner.lock().waiters.in_turn = in_turn;
+    [(1, b"k"), (3, b"m"), (7, b"n")]
+        .iter()
+        .for_each(|(session, key)| own(&locks, *session, *key, Mode::Exclusive));
+    let line: [(u64, &[u8]); 7] =
+        [(2, b"k"), (3, b"k"), (4, b"m"), (5, b"m"), (9, b"k"), (7, b"k"), (8, b"n")];
+    let mut all = served(&locks, &line);
+    all.retain(|session| line.contains(&(*session, b"k")));
+    all
 }
 
 #[test]
@@ -68,24 +75,10 @@ fn the_one_for_whom_most_others_wait_is_served_first() {
 #[test]
 fn who_has_the_row_to_read_and_wants_to_change_it_is_not_passed() {
     let locks = locks(100);
-    let own = |session: u64, key: &[u8], mode| take(&locks, session, SPACE, key, mode).unwrap().unwrap();
-    own(1, b"k", Mode::Shared);
-    own(2, b"k", Mode::Shared);
-    own(3, b"m", Mode::Exclusive);
-    let served = parking_lot::Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for (at, (session, key)) in [(2, b"k"), (3, b"k"), (4, b"m")].into_iter().enumerate() {
-            let (locks, served) = (&locks, &served);
-            scope.spawn(move || {
-                have(locks, session, key, Mode::Exclusive, far(), &Cancel::default()).unwrap();
-                served.lock().push(session);
-                locks.release_all(session, &[]);
-            });
-            until(at + 1, locks);
-        }
-        locks.release_all(1, &[]);
-    });
-    assert_eq!(served.into_inner(), [2, 3, 4]);
+    own(&locks, 1, b"k", Mode::Shared);
+    own(&locks, 2, b"k", Mode::Shared);
+    own(&locks, 3, b"m", Mode::Exclusive);
+    assert_eq!(served(&locks, &[(2, b"k"), (3, b"k"), (4, b"m")]), [2, 3, 4]);
     assert_eq!(locks.counters.deadlocks.load(Ordering::SeqCst), 0);
 }
 
@@ -98,22 +91,9 @@ fn nobody_is_passed_where_somebody_else_decides_who_commits_first() {
     let tell = told.clone();
     locks.owners.tell(Box::new(move |waiter, holder| tell.lock().push((waiter, holder))));
     (1..=4).for_each(|session| locks.owners.set(session, session));
-    take(&locks, 1, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
-    take(&locks, 3, SPACE, b"m", Mode::Exclusive).unwrap().unwrap();
-    let served = parking_lot::Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for (at, (session, key)) in [(2, b"k"), (3, b"k"), (4, b"m")].into_iter().enumerate() {
-            let (locks, served) = (&locks, &served);
-            scope.spawn(move || {
-                have(locks, session, key, Mode::Exclusive, far(), &Cancel::default()).unwrap();
-                served.lock().push(session);
-                locks.release_all(session, &[]);
-            });
-            until(at + 1, locks);
-        }
-        locks.release_all(1, &[]);
-    });
-    assert_eq!(served.into_inner(), [2, 3, 4]);
+    own(&locks, 1, b"k", Mode::Exclusive);
+    own(&locks, 3, b"m", Mode::Exclusive);
+    assert_eq!(served(&locks, &[(2, b"k"), (3, b"k"), (4, b"m")]), [2, 3, 4]);
     assert_eq!(told.lock()[..3], [(2, 1), (3, 2), (4, 3)]);
 }
 
@@ -155,9 +135,8 @@ fn who_may_give_up_looks_though_another_has_the_row_next() {
 #[test]
 fn nobody_is_passed_for_ever() {
     let locks = locks(1000);
-    let own = |session: u64, key: &[u8]| take(&locks, session, SPACE, key, Mode::Exclusive).unwrap().unwrap();
     let turns = std::sync::atomic::AtomicU64::new(0);
-    own(1, b"k");
+    own(&locks, 1, b"k", Mode::Exclusive);
     std::thread::scope(|scope| {
         let (locks, turns) = (&locks, &turns);
         let poor = scope.spawn(move || {
@@ -171,7 +150,7 @@ fn nobody_is_passed_for_ever() {
         for turn in 0..100u64 {
             // The next one has something that another waits for.
             let (rich, other, key) = (10 + 2 * turn, 11 + 2 * turn, [b'x', turn as u8]);
-            own(rich, &key);
+            own(locks, rich, &key, Mode::Exclusive);
             let waiting = locks.inner.lock().waiters.waiters.len();
             let next = scope
                 .spawn(move || have(locks, rich, b"k", Mode::Exclusive, far(), &Cancel::default()).unwrap());
