@@ -15,6 +15,7 @@
   The rows of the new indexes are in alter_rows.cc.
 */
 #include "ha_terrace.h"
+#include <algorithm>
 #include "alter_context.h"
 #include "in_doubt.h"
 #include "ddl.h"
@@ -33,7 +34,7 @@ const alter_table_operations INSTANT=
   ALTER_INDEX_ORDER | ALTER_CHANGE_INDEX_COMMENT | ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_COLUMN_DEFAULT |
   ALTER_COLUMN_OPTION | ALTER_COLUMN_COLUMN_FORMAT | ALTER_CHANGE_CREATE_OPTION | ALTER_DROP_CHECK_CONSTRAINT |
   ALTER_PARTITIONED | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_VIRTUAL_GCOL_EXPR | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
-  ALTER_COLUMN_INDEX_LENGTH | ALTER_COLUMN_UNVERSIONED | ALTER_ADD_FOREIGN_KEY;
+  ALTER_COLUMN_INDEX_LENGTH | ALTER_COLUMN_UNVERSIONED | ALTER_ADD_FOREIGN_KEY | ALTER_CONVERT_TO;
 const alter_table_operations BUILT= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 
 bool has_virtual_parts(const KEY *key)
@@ -44,44 +45,100 @@ bool has_virtual_parts(const KEY *key)
   return false;
 }
 
-/** The old table's key that `key` of the new one is; MAX_KEY: it is new. */
-uint kept_key(const TABLE *table, const Alter_inplace_info *info, uint number, const KEY *key)
-{
-  for (uint at= 0; at < info->index_add_count; at++)
-    if (info->index_add_buffer[at] == number)
-      return MAX_KEY;
-  const LEX_CSTRING *name= &key->name;
-  for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
-    if (!my_strcasecmp(system_charset_info, pair.new_key->name.str, key->name.str))
-      name= &pair.old_key->name;
-  for (uint at= 0; at < table->s->keys; at++)
-    if (!my_strcasecmp(system_charset_info, table->key_info[at].name.str, name->str))
-      return at;
-  return MAX_KEY;
-}
-
 } // namespace
 
 typedef Alter_context Context;
 
-/** A longer VARCHAR, if same_columns finds it so: a row has its length and its bytes. */
-bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition &changed) const
+/**
+  The old table's key that the new one's `number` is; MAX_KEY: it is new. What the server makes anew because its options have
+  changed, and nothing that its entries say, is the old one.
+*/
+uint ha_terrace::kept_key(TABLE *altered, const Alter_inplace_info *info, uint number, const ColumnChange &columns,
+                          const KeyCodec *primary) const
 {
-  return field.real_type() == MYSQL_TYPE_VARCHAR && !field.vcol_info && changed.length >= field.field_length &&
-         changed.type_handler() == field.type_handler() && changed.charset == field.charset() &&
-         changed.compression_method() == field.compression_method();
+  const KEY *key= altered->key_info + number;
+  const auto is_named= [](const KEY *one, const LEX_CSTRING &name) {
+    return !my_strcasecmp(system_charset_info, one->name.str, name.str);
+  };
+  const KEY *const *dropped= info->index_drop_buffer, *const *end= dropped + info->index_drop_count;
+  for (uint at= 0; at < info->index_add_count; at++)
+  {
+    if (info->index_add_buffer[at] != number)
+      continue;
+    const KEY *const *was= std::find_if(dropped, end, [&](const KEY *one) { return is_named(one, key->name); });
+    const uint old= was == end ? 0 : (uint) (*was - table->key_info);
+    if (was == end || (!m_hidden && (number == 0 || old == 0)) || info->handler_flags & ALTER_VIRTUAL_GCOL_EXPR ||
+        (*was)->algorithm != key->algorithm || (*was)->without_overlaps != key->without_overlaps)
+      return MAX_KEY;
+    KeyCodec codec;
+    codec.prepare(altered, number, primary);
+    return m_indexes[old].makes_same(codec, columns.moved) ? old : MAX_KEY;
+  }
+  const LEX_CSTRING *name= &key->name;
+  for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
+    if (is_named(pair.new_key, key->name))
+      name= &pair.old_key->name;
+  for (uint at= 0; at < table->s->keys; at++)
+    if (is_named(table->key_info + at, *name))
+      return at;
+  return MAX_KEY;
 }
 
-/** A longer part of a longer VARCHAR, if KeyCodec::makes_same finds it so: both are the whole column. */
+/** Whether something computed from the column is stored. */
+static bool feeds_stored(const Field &field)
+{
+  for (Field **at= field.table->vfield; at && *at; at++)
+  {
+    if (!(*at)->stored_in_db() && !((*at)->flags & PART_KEY_FLAG))
+      continue;
+    List<Item_field> read;
+    (*at)->vcol_info->expr->walk(&Item::collect_item_field_processor, false, &read);
+    List_iterator_fast<Item_field> it(read);
+    while (const Item_field *one= it++)
+      if (one->field && one->field->field_index == field.field_index)
+        return true;
+  }
+  return false;
+}
+
+/** A text whose bytes mean the same in the changed column: ColumnChange finds out whether it takes all of them. */
+bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition &changed) const
+{
+  const TextKind kind= text_kind(field.type_handler()), other= text_kind(changed.type_handler());
+  const bool list= field.real_type() == MYSQL_TYPE_ENUM || field.real_type() == MYSQL_TYPE_SET;
+  // Of a list with the same character set is_equal has found that a member is another one.
+  if (field.vcol_info || (list ? changed.type_handler() != field.type_handler() || changed.charset == field.charset()
+                               : kind == TextKind::NONE || other == TextKind::NONE))
+    return false;
+  // A longer VARCHAR is as it was for all that look at it.
+  if (kind == TextKind::VARCHAR && other == kind && changed.charset == field.charset())
+    return changed.length >= field.field_length && changed.compression_method() == field.compression_method();
+  if (field.compression_method() || changed.compression_method())
+    return false;
+  // A copy would have the spaces.
+  if (kind != other && ha_thd()->variables.sql_mode & MODE_PAD_CHAR_TO_FULL_LENGTH)
+    return false;
+  return reads_as(field.charset(), changed.charset) && !(field.flags & FIELD_IN_PART_FUNC_FLAG) && !feeds_stored(field);
+}
+
+/** A part of a text that is longer now, or of another character set, if KeyCodec::makes_same finds it so. */
 Compare_keys ha_terrace::compare_key_parts(const Field &field, const Column_definition &changed,
                                            const KEY_PART_INFO &old_part, const KEY_PART_INFO &new_part) const
 {
-  const bool converts= can_convert_nocopy(field, changed);
-  if (!converts && !field.is_equal(changed))
+  const bool equal= field.is_equal(changed), converts= !equal && can_convert_nocopy(field, changed);
+  if (!equal && !converts)
     return Compare_keys::NotEqual;
-  if (old_part.length == new_part.length)
+  uint length= old_part.length, changed_length= new_part.length;
+  if (converts && text_kind(field.type_handler()) != TextKind::NONE)
+  {
+    if (text_kind(field.type_handler()) != text_kind(changed.type_handler()) || !sort_same(field.charset(), changed.charset))
+      return Compare_keys::NotEqual;
+    length/= field.charset()->mbmaxlen;
+    changed_length/= changed.charset->mbmaxlen;
+  }
+  if (length == changed_length)
     return Compare_keys::Equal;
-  const bool longer= old_part.length == field.key_length() && old_part.length < new_part.length;
+  const bool longer= old_part.length == field.key_length() && length < changed_length;
   return converts && longer ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
 }
 
@@ -104,19 +161,14 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  if (!m_table || create->sequence || flags & ~(INSTANT | COLUMNS | BUILT))
+  // A format of rows that there is not is refused, or warned of, where tables are made.
+  if (!m_table || create->sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   ColumnChange columns;
   RowLayouts layouts;
   if (!columns.follow(table, altered, info) || (!columns.added.empty() && info->error_if_not_empty) ||
       table->s->versioned != altered->s->versioned || !layouts_after(columns, altered, &layouts))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (create->used_fields & (HA_CREATE_USED_CHARSET | HA_CREATE_USED_DEFAULT_CHARSET | HA_CREATE_USED_ROW_FORMAT) ||
-      table->s->row_type != create->row_type)
-  {
-    info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_TABLE_OPTIONS_NEED_REBUILD);
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  }
   uint64_t next= 0;
   if (create->used_fields & HA_CREATE_USED_AUTO &&
       (!table->found_next_number_field || terrace_table_auto_increment(m_table, &next) ||
@@ -134,7 +186,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   for (uint at= 0; at < altered->s->keys; at++)
   {
     const KEY *key= altered->key_info + at;
-    const uint kept= kept_key(table, info, at, key);
+    const uint kept= kept_key(altered, info, at, columns, m_hidden || at == 0 ? nullptr : &primary);
     if (kept == MAX_KEY)
     {
       // The server compares periods of rows as they are written, not as they are.
@@ -189,6 +241,12 @@ bool ha_terrace::layouts_after(const ColumnChange &columns, TABLE *altered, RowL
   std::vector<RowLayouts::Added> values;
   if (!read_layouts(m_table, layouts) || layouts->current >= RowLayouts::LAYOUTS_MAX || !columns.values(altered, &values))
     return false;
+  // A CHAR's value has its spaces here, which would be a longer text's own.
+  for (const RowLayouts::Added &one : layouts->added)
+    if (one.number < table->s->fields && columns.moved[one.number] != RowLayouts::DROPPED &&
+        text_kind(table->field[one.number]->type_handler()) == TextKind::CHAR &&
+        text_kind(altered->field[columns.moved[one.number]]->type_handler()) != TextKind::CHAR)
+      return false;
   RowCodec codec;
   codec.prepare(altered);
   layouts->change(m_row.layout(), codec.layout(), columns.moved, std::move(values));
@@ -218,7 +276,7 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   for (uint at= 0; at < altered->s->keys; at++)
   {
     const KEY *key= altered->key_info + at;
-    const uint kept= kept_key(table, info, at, key);
+    const uint kept= kept_key(altered, info, at, columns, m_hidden || at == 0 ? nullptr : &context->primary);
     const bool unique= key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
     indexes.push_back({sizeof(terrace_new_index), bytes_of(key->name.str, key->name.length), unique,
                        kept == MAX_KEY ? UINT32_MAX : tree_of(kept)});

@@ -25,6 +25,12 @@ bool same_columns(const TABLE *before, const TABLE *after);
 /** Whether rows of the one can be read as rows of the other, their virtual columns with them. */
 bool same_records(const TABLE *before, const TABLE *after);
 
+/** How the texts of a column are kept. */
+enum class TextKind { NONE, CHAR, VARCHAR, BLOB };
+TextKind text_kind(const Type_handler *type);
+/** Whether texts of the one character set are the same bytes, and mean the same, in the other. */
+bool reads_as(CHARSET_INFO *one, CHARSET_INFO *other);
+
 /** What becomes of a table's columns, where no row is changed. */
 struct ColumnChange
 {

@@ -7,6 +7,12 @@ namespace terrace {
 
 namespace {
 
+/** ENUM and SET: numbers, as long as is_equal of the server or same_members finds their members in the same places. */
+bool is_list(const Field *field)
+{
+  return field->real_type() == MYSQL_TYPE_ENUM || field->real_type() == MYSQL_TYPE_SET;
+}
+
 /** Whether a column's stored bytes mean the same in both tables. */
 bool same_column(const TABLE *before, const Field *one, const TABLE *after, const Field *other)
 {
@@ -21,8 +27,8 @@ bool same_column(const TABLE *before, const Field *one, const TABLE *after, cons
   if (one->real_type() == MYSQL_TYPE_VARCHAR)
     return one->field_length <= other->field_length && static_cast<const Field_varstring *>(one)->length_bytes ==
                                                        static_cast<const Field_varstring *>(other)->length_bytes;
-  // is_equal of the server compares members of ENUM and SET, decimals, fractions of seconds.
-  return one->pack_length() == other->pack_length() && one->field_length == other->field_length &&
+  // is_equal of the server compares decimals and fractions of seconds. The length of a list is its members'.
+  return one->pack_length() == other->pack_length() && (is_list(one) || one->field_length == other->field_length) &&
          one->decimals() == other->decimals();
 }
 
@@ -35,6 +41,23 @@ const Field *stored_from(Field **&at)
 }
 
 } // namespace
+
+TextKind text_kind(const Type_handler *type)
+{
+  if (type == &type_handler_string)
+    return TextKind::CHAR;
+  if (type == &type_handler_varchar || type == &type_handler_varchar_compressed)
+    return TextKind::VARCHAR;
+  if (type == &type_handler_tiny_blob || type == &type_handler_blob || type == &type_handler_medium_blob ||
+      type == &type_handler_long_blob || type == &type_handler_blob_compressed)
+    return TextKind::BLOB;
+  return TextKind::NONE;
+}
+
+bool reads_as(CHARSET_INFO *one, CHARSET_INFO *other)
+{
+  return Charset(one).encoding_allows_reinterpret_as(other);
+}
 
 bool same_columns(const TABLE *before, const TABLE *after)
 {
@@ -61,18 +84,60 @@ bool same_records(const TABLE *before, const TABLE *after)
   return true;
 }
 
+/** Whether the members of the one are the first ones of the other, byte for byte. */
+static bool same_members(const Field *one, const Field *other)
+{
+  const TYPELIB *few= static_cast<const Field_enum *>(one)->typelib, *many= static_cast<const Field_enum *>(other)->typelib;
+  if (few->count > many->count)
+    return false;
+  for (uint at= 0; at < few->count; at++)
+    if (few->type_lengths[at] != many->type_lengths[at] ||
+        memcmp(few->type_names[at], many->type_names[at], few->type_lengths[at]))
+      return false;
+  return true;
+}
+
+/** Whether each text of the one, by its bytes and without a CHAR's trailing spaces, is one of the other. */
+static bool takes_texts(const Field *one, TextKind kind, const Field *other, TextKind other_kind)
+{
+  if (one->compression_method() || other->compression_method())
+    return kind == other_kind && one->compression_method() == other->compression_method() && one->charset() == other->charset() &&
+           (kind == TextKind::VARCHAR ? one->field_length <= other->field_length : one->pack_length() == other->pack_length());
+  if (!reads_as(one->charset(), other->charset()))
+    return false;
+  // What is padded with spaces of one byte, and a BINARY with zeros that are its own.
+  const bool pads= one->charset() != &my_charset_bin && one->charset()->mbminlen == 1;
+  switch (other_kind) {
+  case TextKind::CHAR:
+    return kind == other_kind && (pads ? one->char_length() <= other->char_length() : one->pack_length() == other->pack_length());
+  case TextKind::VARCHAR:
+    return (kind == other_kind || (kind == TextKind::CHAR && pads)) && one->field_length <= other->field_length &&
+           one->char_length() <= other->char_length();
+  case TextKind::BLOB:
+    if (kind == other_kind)
+      return one->pack_length() <= other->pack_length();
+    return (kind == TextKind::VARCHAR || pads) && one->field_length <= static_cast<const Field_blob *>(other)->max_data_length();
+  case TextKind::NONE:
+    break;
+  }
+  return false;
+}
+
 /** Whether a column's values are the same bytes in both tables, and the new one takes all that the old one has. */
 static bool same_values(const Field *one, const Field *other)
 {
-  if (one->real_type() != other->real_type() || one->stored_in_db() != other->stored_in_db() ||
-      one->charset() != other->charset() || one->compression_method() != other->compression_method() ||
-      (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
+  if (one->stored_in_db() != other->stored_in_db() || (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
       (one->real_maybe_null() && !other->real_maybe_null()))
     return false;
-  if (one->real_type() == MYSQL_TYPE_VARCHAR)
-    return one->field_length <= other->field_length;
-  return one->pack_length() == other->pack_length() && one->field_length == other->field_length &&
-         one->decimals() == other->decimals();
+  const TextKind kind= text_kind(one->type_handler()), other_kind= text_kind(other->type_handler());
+  if (kind != TextKind::NONE && other_kind != TextKind::NONE)
+    return takes_texts(one, kind, other, other_kind);
+  if (one->real_type() != other->real_type() || one->pack_length() != other->pack_length() ||
+      one->compression_method() != other->compression_method())
+    return false;
+  if (is_list(one))
+    return one->charset() == other->charset() || (reads_as(one->charset(), other->charset()) && same_members(one, other));
+  return one->charset() == other->charset() && one->field_length == other->field_length && one->decimals() == other->decimals();
 }
 
 /** Columns whose bytes are not where their description says: BIT's are among the null bits. */

@@ -180,6 +180,11 @@ static bool declares_tables(THD *thd)
   return command == SQLCOM_CREATE_TABLE || command == SQLCOM_ALTER_TABLE;
 }
 
+bool is_foreign_format(const HA_CREATE_INFO *info)
+{
+  return info->used_fields & HA_CREATE_USED_ROW_FORMAT && (info->row_type == ROW_TYPE_FIXED || info->row_type == ROW_TYPE_PAGE);
+}
+
 bool refuse_foreign_keys(THD *thd)
 {
   static const char what[]= "FOREIGN KEY constraints in Terrace tables";
@@ -220,8 +225,7 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
     return HA_WRONG_CREATE_OPTION;
   if (declares && refuse_foreign_keys(thd))
     return HA_ERR_UNSUPPORTED;
-  if (info->used_fields & HA_CREATE_USED_ROW_FORMAT &&
-      (info->row_type == ROW_TYPE_FIXED || info->row_type == ROW_TYPE_PAGE))
+  if (is_foreign_format(info))
   {
     // As InnoDB: this error of ALTER, a warning beside the server's own error of CREATE.
     if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE)

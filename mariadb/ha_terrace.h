@@ -315,6 +315,8 @@ private:
   template <class Each>
   int32_t for_each_new_entry(terrace::Alter_context *context, const terrace_batch &batch, Each each);
   bool layouts_after(const terrace::ColumnChange &columns, TABLE *altered, terrace::RowLayouts *layouts) const;
+  uint kept_key(TABLE *altered, const Alter_inplace_info *info, uint number, const terrace::ColumnChange &columns,
+                const terrace::KeyCodec *primary) const;
   int32_t alter_round(terrace::Alter_context *context, bool last);
 
   terrace_table *m_table= nullptr;

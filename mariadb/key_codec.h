@@ -36,6 +36,9 @@
 
 namespace terrace {
 
+/** Whether texts that both have are ordered, and are equal, in both alike: whether keys made of them are the same bytes. */
+bool sort_same(CHARSET_INFO *one, CHARSET_INFO *other);
+
 /** One column of a key. */
 class KeyPart
 {
@@ -49,9 +52,12 @@ public:
   /** Whether equal columns have equal bytes in a key of this part and of the other, whose columns are `moved`. */
   bool makes_same(const KeyPart &other, const std::vector<uint16> &moved) const
   {
+    const bool text= kind == TEXT;
     return kind == other.kind && storage == other.storage && nullable == other.nullable &&
-           descending == other.descending && whole == other.whole && moved[number] == other.number && cs == other.cs &&
-           (whole || length == other.length) && (storage == VAR || field_length == other.field_length);
+           descending == other.descending && whole == other.whole && moved[number] == other.number &&
+           (!text || sort_same(cs, other.cs)) &&
+           (whole || (text ? length / cs->mbmaxlen == other.length / other.cs->mbmaxlen : length == other.length)) &&
+           (text || storage != PLAIN || field_length == other.field_length);
   }
   /** Whether the column's bytes are the same in both records. */
   bool same(const uchar *one, const uchar *other) const;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Texts in keys: a collation's weights, ended so that memcmp orders as the collation does. See key_codec.h. */
 #include "key_codec.h"
+#include <map>
+#include <mutex>
 
 namespace terrace {
 
@@ -99,6 +101,48 @@ void KeyPart::encode_text(const uchar *text, size_t count, Bytes *out) const
   }
   if (weights != small)
     free(weights);
+}
+
+/** Whether each character of one code up to 0xffff weighs the same in both, whose names say that they have the same rules. */
+static bool weigh_same(CHARSET_INFO *one, CHARSET_INFO *other)
+{
+  std::vector<uint> levels;
+  for (uint level= 0; level < 6; level++)
+    if (one->levels_for_order & (1U << level))
+      levels.push_back(MY_STRXFRM_LEVEL1 << level);
+  if (levels.size() <= 1)
+    levels.assign(1, 0);                // as KeyPart::prepare
+  for (my_wc_t code= 1; code <= 0xffff; code++)
+  {
+    uchar text[8], weights[128], other_weights[128];
+    const int length= one->cset->wc_mb(one, code, text, text + sizeof text);
+    if (length <= 0)
+      continue;                         // a surrogate
+    for (uint flags : levels)
+    {
+      const size_t got= one->coll->strnxfrm(one, weights, sizeof weights, sizeof weights, text, (size_t) length, flags);
+      const size_t as= other->coll->strnxfrm(other, other_weights, sizeof other_weights, sizeof other_weights, text, (size_t) length, flags);
+      if (got != as || memcmp(weights, other_weights, got))
+        return false;
+    }
+  }
+  return true;
+}
+
+bool sort_same(CHARSET_INFO *one, CHARSET_INFO *other)
+{
+  if (one == other)
+    return true;
+  if (!Charset(one).encoding_allows_reinterpret_as(other) || !Charset(one).eq_collation_specific_names(other) ||
+      one->levels_for_order != other->levels_for_order || (one->state ^ other->state) & (MY_CS_NOPAD | MY_CS_STRNXFRM_BAD_NWEIGHTS))
+    return false;
+  static std::mutex lock;
+  static std::map<std::pair<uint, uint>, bool> known;
+  std::lock_guard<std::mutex> guard(lock);
+  const auto found= known.find({one->number, other->number});
+  if (found != known.end())
+    return found->second;
+  return known[{one->number, other->number}]= weigh_same(one, other);
 }
 
 bool KeyPart::skip_text(const uchar **key, const uchar *end, uchar invert) const

@@ -53,15 +53,15 @@ void RowCodec::prepare(TABLE *table)
       variable.length_bytes= (uint8) static_cast<Field_varstring *>(field)->length_bytes;
       variable.default_length= variable.length_bytes + (uint32) read_length(variable.default_bytes, variable.length_bytes);
     }
-    else if (type == MYSQL_TYPE_STRING && field->key_type() == HA_KEYTYPE_TEXT && variable.cs->mbminlen == 1 &&
-             variable.field_length > 4)
+    const bool pads= type == MYSQL_TYPE_STRING && field->key_type() == HA_KEYTYPE_TEXT && variable.cs->mbminlen == 1;
+    if (pads && variable.field_length > 4)
     {
       variable.kind= CHAR;
       variable.length_bytes= 2;
       variable.default_length= variable.field_length;
     }
     variable.part= (uint16) written.columns.size();
-    places[variable.number]= {variable.kind, true, variable.length_bytes, variable.null_bit, offset,
+    places[variable.number]= {variable.kind, true, pads, variable.length_bytes, variable.null_bit, offset,
                               variable.null_offset, variable.field_length};
     written.columns.push_back({variable.number, (uint8) variable.kind, variable.length_bytes, variable.null_bit,
                                (uint16) variable.null_offset, offset, variable.field_length});
@@ -295,8 +295,9 @@ bool RowCodec::know(const RowLayouts &layouts)
   written.number= layouts.current;
   earlier.clear();
   added= layouts.added;
+  // A short CHAR is in the fixed part, and may have become a longer text.
   const auto is_mine= [this](uint16 number, uint8 kind) {
-    return number < places.size() && places[number].stored && (places[number].kind == FIXED) == (kind == FIXED);
+    return number < places.size() && places[number].stored && (places[number].kind != FIXED || kind == FIXED);
   };
   for (const RowLayouts::Added &one : added)
     if (one.number >= places.size() || !places[one.number].stored)
@@ -365,9 +366,10 @@ bool RowCodec::put(uint16 number, bool null, const uchar *from, size_t bytes, uc
   uchar *to= record + place.offset;
   switch (place.kind) {
   case FIXED:
-    if (bytes != place.length)
+    if (bytes > place.length || (bytes < place.length && !place.pads))
       return false;
     memcpy(to, from, bytes);
+    memset(to + bytes, ' ', place.length - bytes);
     return true;
   case VARCHAR:
     if (place.length_bytes + bytes > place.length)
@@ -428,7 +430,12 @@ bool RowCodec::decode_earlier(const uchar *row, size_t length, uchar *record, co
       from= at + column.length_bytes;
       at= from + bytes;
     }
-    if (column.number != RowLayouts::DROPPED && !put(column.number, null, from, bytes, record))
+    if (column.number == RowLayouts::DROPPED)
+      continue;
+    if (column.kind == FIXED && places[column.number].kind != FIXED)
+      while (bytes && from[bytes - 1] == ' ')
+        bytes--;
+    if (!put(column.number, null, from, bytes, record))
       return false;
   }
   for (uint number : found->lacks)

@@ -108,7 +108,7 @@ private:
   struct Place
   {
     RowLayouts::Kind kind;
-    bool stored;
+    bool stored, pads;                  // pads: a text that goes on with spaces of one byte
     uint8 length_bytes;
     uchar null_bit;
     uint32 offset, null_offset, length;

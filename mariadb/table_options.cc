@@ -21,6 +21,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "table_options.h"
+#include "create_options.h"
 #include <mutex>
 #include <set>
 
@@ -89,9 +90,30 @@ static const ha_table_option_struct *given_by(const TABLE *definition)
   return definition && definition->file && definition->file->partition_ht() == hton ? definition->s->option_struct : nullptr;
 }
 
+/** An option of another engine's that the definition brings along. The server finds nothing in those that it has parsed for that one. */
+static bool says_encrypted(const TABLE *definition)
+{
+  for (const engine_option_value *one= definition->s->option_list; one; one= one->next)
+    if (!my_strcasecmp(system_charset_info, one->name.str, "ENCRYPTED") && one->value.str)
+      return !my_strcasecmp(system_charset_info, one->value.str, "YES") || !strcmp(one->value.str, "1");
+  return false;
+}
+
 bool refuse_options(THD *thd, const TABLE *definition, const TABLE *before)
 {
   const ha_table_option_struct *given= definition->s->option_struct, *said= given_by(before);
+  if (says_encrypted(definition) && !said)
+  {
+    if (!(thd->variables.sql_mode & MODE_IGNORE_BAD_TABLE_OPTIONS) && !thd->slave_thread)
+    {
+      my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION,
+                      "Terrace: the table has ENCRYPTED=YES, and Terrace does not encrypt; with IGNORE_BAD_TABLE_OPTIONS in sql_mode it is stored in the clear",
+                      MYF(0));
+      return true;
+    }
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, ER_THD(thd, ER_ILLEGAL_HA_CREATE_OPTION), "Terrace",
+                        "ENCRYPTED=YES");
+  }
   uint64_t value;
   for (const Number &one : numbers)
   {

@@ -128,12 +128,19 @@ static void checkpoint_request(void *cookie)
     commit_checkpoint_notify_ha(cookie);
 }
 
+/** FLUSH LOGS: what is committed is durable, however late terrace_flush_log_at_trx_commit lets it be. */
+static bool flush_logs(handlerton *)
+{
+  return engine && terrace_engine_sync(engine) != TERRACE_OK;
+}
+
 void fill_recovery_calls(handlerton *into)
 {
   into->recover= recover;
   into->commit_by_xid= commit_by_xid;
   into->rollback_by_xid= rollback_by_xid;
   into->commit_checkpoint_request= checkpoint_request;
+  into->flush_logs= flush_logs;
 }
 
 } // namespace terrace
