@@ -403,6 +403,19 @@ class Grammar(Wider):
 
     # Definitions.
 
+    def grown(self, table):
+        """A column that takes all that one of the table's has: a longer text, another collation, more members. None: there is none."""
+        rng = self.rng
+        # In place InnoDB puts a unique key that it builds anew behind the others.
+        unique = {part[0] for key in table.keys if key.kind != "KEY" for part in key.parts}
+        keyed = {part[0] for key in table.keys for part in key.parts}
+        able = [column for column in table.plain() if column.name not in unique and (column.type.family == "text" or column.type.base in ("ENUM", "SET"))]
+        if not able:
+            return None
+        column = copy.copy(rng.choice(able))
+        column.type = column.type.grown(rng, column.name in keyed)
+        return column
+
     def alter(self, table):
         rng = self.rng
         if table.temporary:
@@ -432,6 +445,9 @@ class Grammar(Wider):
             after.columns.remove(column)
             after.keys = [key for key in table.keys if all(part[0] != column.name for part in key.parts)]
             text = f"ALTER TABLE {table.name} DROP COLUMN {column.name}"
+        elif pick < 0.69 and (grown := self.grown(table)):
+            after.columns = [grown if c.name == grown.name else c for c in table.columns]
+            text = f"ALTER TABLE {table.name} MODIFY {grown.definition()}"
         elif pick < 0.75:
             column = copy.copy(rng.choice(table.plain()))
             column.type, column.extra = Type(rng), ""

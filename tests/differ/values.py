@@ -1,5 +1,7 @@
 """Column types with small pools of values, so that keys collide and conditions match."""
 
+import copy
+
 COLLATIONS = [
     "utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_unicode_520_ci", "utf8mb4_uca1400_ai_ci", "utf8mb4_bin", "utf8mb4_nopad_bin",
     "utf8mb4_unicode_nopad_ci", "utf8mb4_czech_ci", "utf8mb3_general_ci", "latin1_swedish_ci", "latin1_german2_ci", "latin1_bin",
@@ -39,6 +41,7 @@ OTHERS = {
     "VARBINARY(12)": ["''", "'a'", "x'6100'", "x'610062'", "x'ffff'", "'A'", "'a '"],
     "BLOB": ["''", "'a'", "x'00'", "x'ff00'", "REPEAT('k', 300)", "REPEAT('w', 20000)"],
 }
+TEXTS_BY_LENGTH = ["CHAR(4)", "CHAR(20)", "VARCHAR(5)", "VARCHAR(30)", "VARCHAR(300)", "TINYTEXT", "TEXT", "MEDIUMTEXT"]
 TEXTS = ["CHAR(4)", "CHAR(20)", "VARCHAR(5)", "VARCHAR(30)", "VARCHAR(300)", "TEXT", "TINYTEXT", "MEDIUMTEXT"]
 
 
@@ -72,6 +75,23 @@ class Type:
         if self.collation is None:
             return self.name
         return f"{self.name} CHARACTER SET {self.collation.split('_')[0]} COLLATE {self.collation}"
+
+    def grown(self, rng, keyed):
+        """A type of the same values. `keyed`: of the same kind, for a key may need the length of a part."""
+        other = copy.copy(self)
+        if self.family != "text":
+            other.name = self.name[:-1] + f",'more{rng.randrange(3)}')"
+            return other
+        at = TEXTS_BY_LENGTH.index(self.name)
+        kind = self.name.split("(")[0]
+        if rng.random() < 0.6:
+            other.name = rng.choice([name for name in TEXTS_BY_LENGTH[at:] if not keyed or (name.split("(")[0] == kind and "TEXT" not in kind) or name == self.name])
+        if rng.random() < 0.6:
+            charset = self.collation.split("_")[0]
+            taken = [charset] + ["utf8mb4"] * (charset == "utf8mb3")
+            other.collation = rng.choice([one for one in COLLATIONS if one.split("_")[0] in taken])
+        other.base = other.name.split("(")[0].split()[0]
+        return other
 
     def value(self, rng):
         if self.family == "int" and rng.random() < 0.3:
