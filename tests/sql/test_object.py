@@ -415,5 +415,13 @@ def test_long_ranges_of_cold_rows_and_entries_are_read_ahead_and_short_ones_are_
             assert run(connection, long) == [(6000,)]
             print(index, pages, waited() - before, ahead(index))
             assert pages > 80 and waited() - before < pages / 6, f"{waited() - before} of {pages} pages of {index} were waited for"
+            # The same from the last row to the first.
+            server.restart()
+            connection = server.connect(database="d")
+            run(connection, "SELECT * FROM t LIMIT 0")
+            before = waited()
+            down = long.replace("SELECT COUNT(pad)", "SELECT pad").replace("SELECT COUNT(name)", "SELECT name") + f" ORDER BY {'id' if index == 'PRIMARY' else 'name'} DESC"
+            assert len(run(connection, down)) == 6000
+            assert waited() - before < pages / 6, f"{waited() - before} of {pages} pages of {index} were waited for on the way down"
     finally:
         end(server)

@@ -3,6 +3,7 @@
 use crate::map::Home;
 use crate::object::key::ObjectKey;
 use crate::page::{BadImage, Glsn, PageId};
+use crate::pool::Way;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::DiskError;
 use terrace_io::store::StoreError;
@@ -103,10 +104,10 @@ pub trait Below: Send + Sync {
         let _ = id;
         false
     }
-    /// The pages behind `id` that one request brings along with it, in order, at most `max`. None where each
+    /// The pages behind `id`, or before it, that one request brings along with it, the nearest first, at most `max`. None where each
     /// page is a request of its own.
-    fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
-        let _ = (id, max);
+    fn ahead(&self, id: PageId, max: usize, way: Way) -> Vec<PageId> {
+        let _ = (id, max, way);
         Vec::new()
     }
     /// As `fetch`, for a page and those that [`Below::ahead`] named: one result a page, in order.

@@ -13,7 +13,7 @@ use crate::mtr::{Mtr, MtrError};
 use crate::page::{Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::pool::scans::Stretch;
 use crate::pool::seen::LastSeen;
-use crate::pool::{Access, Front, Lookup, Pool};
+use crate::pool::{Access, Front, Lookup, Pool, Way};
 use crate::redo::{LogError, LsnRange, Redo, Urgency};
 use crate::sync::RawLatch as _;
 use crate::visits::Visits;
@@ -191,7 +191,7 @@ impl Pages {
 
     /// Has a prefetcher fetch the page, if it can. Does no I/O.
     pub fn fetch_soon(&self, id: PageId) {
-        self.pool.scans.ask(Stretch { from: id, count: 1 });
+        self.pool.scans.ask(Stretch { from: id, count: 1, way: Way::Up });
     }
 
     /// Whether the page is neither in memory nor in a slot, but in the object store. Does no I/O.

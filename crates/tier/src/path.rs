@@ -19,6 +19,7 @@ use crate::misses::Misses;
 use crate::object::BodyError;
 use crate::object_buffer::ObjectBuffer;
 use crate::page::{self, Glsn, PageId, PageRef, Tag};
+use crate::pool::Way;
 use crate::temporary::Spill;
 use crate::without::{Mechanism, Without};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -295,8 +296,8 @@ impl Below for Path {
         self.leave_turn(id, no);
     }
 
-    fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
-        if self.without.has(Mechanism::Prefetch) { Vec::new() } else { self.pages_ahead(id, max) }
+    fn ahead(&self, id: PageId, max: usize, way: Way) -> Vec<PageId> {
+        if self.without.has(Mechanism::Prefetch) { Vec::new() } else { self.pages_ahead(id, max, way) }
     }
 
     fn stretch(&self, from: PageId, max: usize) -> Vec<Vec<PageId>> {

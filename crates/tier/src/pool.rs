@@ -36,7 +36,7 @@ pub mod seen;
 mod table;
 mod turn;
 
-pub use access::Access;
+pub use access::{Access, Way};
 pub use counts::{PoolCounters, Reads};
 pub use dirty::DirtyCopy;
 pub(crate) use lend::Settled;

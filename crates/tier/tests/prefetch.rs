@@ -51,6 +51,40 @@ fn a_scan_finds_what_it_reads_in_memory() {
     assert_eq!(counters.prefetched.load(Ordering::Relaxed), u64::from(PAGES) - 33);
 }
 
+/// The same from the last page down to the second: the first is a space's header.
+fn scan_down(rig: &Rig) -> (u64, u64) {
+    let mut prefetcher = Prefetcher(rig.run.pages.pool().clone());
+    for n in (1..PAGES).rev() {
+        drop(rig.run.pages.read(page(n), Access::ScanDown).unwrap());
+        while prefetcher.step() == Step::Worked {}
+    }
+    rig.run.pages.pool().check_invariants();
+    (rig.store.requests(Purpose::PageMiss), rig.store.requests(Purpose::BlockRead))
+}
+
+#[test]
+fn a_scan_down_finds_what_it_reads_in_memory_too() {
+    let rig = cold();
+    assert_eq!(scan_down(&rig), (1, 2));
+    let counters = &rig.run.pages.pool().counters;
+    assert_eq!(counters.misses.load(Ordering::Relaxed), 2);
+    assert_eq!(counters.prefetched.load(Ordering::Relaxed), u64::from(PAGES) - 34);
+    // From flash, and over a patch, likewise.
+    let mut rig = cold();
+    for n in [3, 4, 5, 20, 33] {
+        let (image, _) = rig::image(page(n), rig.version(page(n)).unwrap());
+        rig.run.bpe.evicted(page(n), &image, Leaving::used(3));
+        fill(&mut rig.run);
+    }
+    assert_eq!(scan_down(&rig), (1, 2));
+    assert_eq!(rig.run.path.counters.flash.load(Ordering::Relaxed), 5);
+    let rig = cold();
+    (3..PAGES).step_by(9).for_each(|n| assert!(rig.flush(page(n))));
+    rig.run.sinker.sink_all().unwrap();
+    let (one, many) = scan_down(&rig);
+    assert!(one + many <= 6, "{one} requests for a page, {many} for more");
+}
+
 /// A few pages of the block are in its patch object: far from each other by their numbers, and side by side there.
 #[test]
 fn a_scan_of_a_patched_block_takes_few_requests_more() {
@@ -87,6 +121,28 @@ fn a_range_has_few_pages_fetched_ahead_before_it_has_read_many() {
     assert_eq!(range(8), (3, 8));
     assert_eq!(range(9), (3, 20));
     assert_eq!(range(PAGES), (3, u64::from(PAGES) - 3));
+}
+
+#[test]
+fn a_range_down_has_few_pages_fetched_ahead_at_first() {
+    let rig = cold();
+    let mut prefetcher = Prefetcher(rig.run.pages.pool().clone());
+    let counters = &rig.run.pages.pool().counters;
+    for (read, n) in (1..PAGES).rev().enumerate() {
+        let access = if read < 2 { Access::Normal } else { Access::RangeDown(read as u8) };
+        drop(rig.run.pages.read(page(n), access).unwrap());
+        while prefetcher.step() == Step::Worked {}
+        if read == 2 {
+            assert_eq!(
+                (counters.misses.load(Ordering::Relaxed), counters.read_ahead.load(Ordering::Relaxed)),
+                (3, 2)
+            );
+        }
+    }
+    assert_eq!(
+        (counters.misses.load(Ordering::Relaxed), counters.read_ahead.load(Ordering::Relaxed)),
+        (3, u64::from(PAGES) - 4)
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::map::entry::Slot;
 use crate::map::{Home, InObject, Located};
 use crate::object::key::ObjectKey;
 use crate::page::{self, BLOCK_PAGES, PageId, Tag};
+use crate::pool::Way;
 use std::sync::atomic::Ordering;
 
 /// Pages behind one that are read with it from the volume: enough to hide a request's latency.
@@ -83,10 +84,10 @@ impl Path {
         self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
     }
 
-    /// The pages of the block behind `id` that are where it is. On flash: those among the next few. Below: up to the first that is not.
+    /// The pages of the block behind `id`, or before it, that are where it is, the nearest first. On flash: those among the next few. Below: up to the first that is not.
     /// Those that are on flash as well come from there with each other, and do not end the run, nor do those of the block's other
     /// object, which come with each other likewise.
-    pub(super) fn pages_ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
+    pub(super) fn pages_ahead(&self, id: PageId, max: usize, way: Way) -> Vec<PageId> {
         let block = self.map.block(id.block());
         let home = |i: usize| block.homes.get(i).copied().flatten();
         let Some(first) = home(id.in_block()) else { return Vec::new() };
@@ -96,8 +97,11 @@ impl Path {
             Some(_) => max.min(FROM_VOLUME),
             None => max,
         };
-        (id.in_block() + 1..BLOCK_PAGES as usize)
-            .take(max)
+        let at = id.in_block();
+        let place = |n: usize| if way == Way::Up { at + n } else { at - n };
+        let there = if way == Way::Up { BLOCK_PAGES as usize - 1 - at } else { at };
+        (1..=there.min(max))
+            .map(place)
             .take_while(|i| home(*i).is_some_and(|home| near || same_tier(&first, &home)))
             .filter(|i| home(*i).is_some_and(|home| near || same_place(&first, &home)))
             .map(|i| id.block().page(i))

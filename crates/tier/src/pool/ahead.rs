@@ -2,8 +2,8 @@
 //!
 //! A page that came ahead counts as read when it is used first, from the tier that it came from: its frame knows until then.
 
-use super::Pool;
 use super::scans::Stretch;
+use super::{Pool, Way};
 use crate::below::{Fetched, ReadError};
 use crate::by_space::add;
 use crate::frame::FrameNo;
@@ -11,6 +11,7 @@ use crate::meter;
 use crate::page::{BLOCK_PAGES, PageId};
 use crate::prefetch::PREFETCH_MAX;
 use crate::queues::Place;
+use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
 
 /// Pages read ahead in one request, at the most: with the one that is wanted half a megabyte.
@@ -25,16 +26,18 @@ impl Pool {
         self.prefetch_max.store(pages.clamp(1, PREFETCH_MAX), Ordering::Relaxed);
     }
 
-    /// Claims pages behind `id` that come with it, up to `max`. Only in the middle of a scan: one of the two pages before it is in
+    /// Claims pages that lie ahead of `id` and come with it, up to `max`. Only in the middle of a scan: one of the two pages that it has behind it is in
     /// memory. Takes frames that are free beyond need, and waits for none.
-    pub(super) fn claim_ahead(&self, id: PageId, max: usize) -> Vec<(PageId, FrameNo)> {
+    pub(super) fn claim_ahead(&self, id: PageId, max: usize, way: Way) -> Vec<(PageId, FrameNo)> {
         if max == 0 {
             return Vec::new();
         }
         let near = |back: u32| {
-            id.page
-                .checked_sub(back)
-                .is_some_and(|page| self.table.find(&self.arena, PageId::new(id.space, page)).is_some())
+            let page = match way {
+                Way::Up => id.page.checked_sub(back),
+                Way::Down => id.page.checked_add(back),
+            };
+            page.is_some_and(|page| self.table.find(&self.arena, PageId::new(id.space, page)).is_some())
         };
         if !near(1) && !near(2) {
             return Vec::new();
@@ -46,9 +49,10 @@ impl Pool {
         }
         let mut claimed = Vec::new();
         let mut last = id;
-        for ahead in self.below.ahead(id, spare) {
+        for ahead in self.below.ahead(id, spare, way) {
             // What is in memory already comes along unread; not too much of it, nor more than buffers have room for.
-            if !self.below.are_close(last, ahead, GAP) || (ahead.page - id.page) as usize > most {
+            let (low, high) = if way == Way::Up { (last, ahead) } else { (ahead, last) };
+            if !self.below.are_close(low, high, GAP) || ahead.page.abs_diff(id.page) as usize > most {
                 break;
             }
             if self.has(ahead) {
@@ -68,28 +72,55 @@ impl Pool {
     /// Fetches the pages of a stretch that are not in memory, neighbours together: those on flash from there, the others from
     /// below. Ends when there are no frames to spare. An error is for who needs the page to find.
     pub(crate) fn prefetch(&self, stretch: Stretch) {
-        let Stretch { mut from, count } = stretch;
-        let Some(end) = from.page.checked_add(count) else { return };
+        let Stretch { mut from, count, way } = stretch;
+        let mut left = match way {
+            Way::Up => count.min((u32::MAX - from.page).saturating_add(1)),
+            Way::Down => count.min(from.page.saturating_add(1)),
+        };
+        while left > 0 {
+            let in_block = from.in_block() as u32;
+            let (first, room) = match way {
+                Way::Up => (from, left.min(BLOCK_PAGES - in_block)),
+                Way::Down => {
+                    let room = left.min(in_block + 1);
+                    (PageId::new(from.space, from.page - (room - 1)), room)
+                }
+            };
+            let mut parts = self.requests(first, room as usize);
+            if way == Way::Down {
+                parts.sort_by_key(|part| Reverse(part.last().copied()));
+            }
+            if !parts.iter().all(|part| self.prefetch_run(part)) {
+                return;
+            }
+            left -= room;
+            let next = match way {
+                Way::Up => from.page.checked_add(room),
+                Way::Down => from.page.checked_sub(room),
+            };
+            let Some(next) = next else { return };
+            from.page = next;
+        }
+    }
+
+    /// What to ask for of the block's pages among the `room` from `from` on that are not in memory: each a request.
+    fn requests(&self, from: PageId, room: usize) -> Vec<Vec<PageId>> {
         // Pages that one request spans.
         let most = self.prefetch_max.load(Ordering::Relaxed) as u32;
-        while from.page < end {
-            let room = (BLOCK_PAGES as usize - from.in_block()).min((end - from.page) as usize);
-            for mut group in self.below.stretch(from, room) {
-                group.retain(|id| !self.has(*id));
-                for run in group.chunk_by(|one, next| self.below.are_close(*one, *next, GAP)) {
-                    let mut rest = run;
-                    while let Some(first) = rest.first() {
-                        let end = first.page.saturating_add(most);
-                        let (part, behind) = rest.split_at(rest.partition_point(|id| id.page < end).max(1));
-                        if !self.prefetch_run(part) {
-                            return;
-                        }
-                        rest = behind;
-                    }
+        let mut parts = Vec::new();
+        for mut group in self.below.stretch(from, room) {
+            group.retain(|id| !self.has(*id));
+            for run in group.chunk_by(|one, next| self.below.are_close(*one, *next, GAP)) {
+                let mut rest = run;
+                while let Some(first) = rest.first() {
+                    let end = first.page.saturating_add(most);
+                    let (part, behind) = rest.split_at(rest.partition_point(|id| id.page < end).max(1));
+                    parts.push(part.to_vec());
+                    rest = behind;
                 }
             }
-            from.page += room as u32;
         }
+        parts
     }
 
     /// Brings the page into memory, and with it what one request brings along of the `before` pages before it and the `after` behind

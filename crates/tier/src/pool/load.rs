@@ -49,9 +49,9 @@ impl Pool {
     pub(super) fn load_claimed(&self, id: PageId, no: FrameNo, access: Access) -> Result<FrameNo, ReadError> {
         self.counters.misses.fetch_add(1, Ordering::Relaxed);
         let since = self.world.clock.now();
-        let ahead = self.claim_ahead(id, access.ahead_max());
+        let ahead = self.claim_ahead(id, access.ahead_max(), access.way());
         if let Some((last, _)) = ahead.last() {
-            self.scans.missed(id, last.page - id.page + 1);
+            self.scans.missed(id, last.page.abs_diff(id.page) + 1, access.way());
         }
         let fetched = if ahead.is_empty() {
             // SAFETY: the claim makes this thread the frame's only owner.

@@ -15,7 +15,7 @@ use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
 use crate::pages::Pages;
 use crate::planted;
 use crate::pool::seen::LastSeen;
-use crate::pool::{Access, Loan, Purpose};
+use crate::pool::{Access, Loan, Purpose, Way};
 use crate::redo::Urgency;
 use crate::testing::{self, MemoryBelow, MemoryLog, flush_all};
 use bounded::Bounded;
@@ -66,7 +66,7 @@ impl Below for Runs {
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError> {
         self.0.fetch(id, image)
     }
-    fn ahead(&self, id: PageId, max: usize) -> Vec<PageId> {
+    fn ahead(&self, id: PageId, max: usize, _: Way) -> Vec<PageId> {
         (1..3).take(max).map(|n| PageId::new(id.space, id.page + n)).collect()
     }
     fn evicted(&self, id: PageId, image: &mut [u8], accesses: u8) {

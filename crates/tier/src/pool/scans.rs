@@ -6,10 +6,13 @@
 //! read, however fast the scan is, and a scan that ends early has cost little. Pages are fetched as any others are:
 //! by one loader, with a claim.
 //!
+//! A scan goes up or down. Down, pages are counted from the last number there is, and all else is the same.
+//!
 //! A stream is forgotten when others have begun since and it has not gone on.
 //!
 //! Locks: `streams` and `queue`, for memory work only.
 
+use super::Way;
 use crate::page::{BLOCK_PAGES, PageId, SpaceId};
 use crate::sync::{Mutex, Mutexes};
 use std::collections::VecDeque;
@@ -26,17 +29,27 @@ const QUEUE_MAX: usize = 32;
 /// No page is this one.
 const NO_MARK: u64 = 0;
 
-/// Pages to be fetched: `count` from `from` on, as far as there are any.
+/// Pages to be fetched: `count` from `from` on, up or down, as far as there are any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
     pub from: PageId,
     pub count: u32,
+    pub way: Way,
+}
+
+/// How far a page is from where all scans of the way begin, and back again.
+fn along(way: Way, page: u32) -> u32 {
+    match way {
+        Way::Up => page,
+        Way::Down => u32::MAX - page,
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stream {
     space: SpaceId,
-    /// The first page that was not asked for.
+    way: Way,
+    /// The first page that was not asked for, [`along`] the way.
     next: u32,
     /// Pages of the last stretch.
     length: u32,
@@ -52,11 +65,12 @@ struct Streams {
 
 impl Streams {
     /// A scan missed `from` and fetches `count` pages from there on itself. Returns the stream's place and mark.
-    fn missed(&mut self, from: PageId, count: u32) -> (usize, PageId) {
-        let next = from.page.saturating_add(count);
+    fn missed(&mut self, from: PageId, count: u32, way: Way) -> (usize, PageId) {
+        let (space, first) = (from.space, along(way, from.page));
+        let next = first.saturating_add(count);
         let known = self.all.iter().position(|one| {
             one.is_some_and(|one| {
-                one.space == from.space && from.page <= one.next && one.next - from.page <= one.length
+                (one.space, one.way) == (space, way) && first <= one.next && one.next - first <= one.length
             })
         });
         let (place, length) = match known {
@@ -67,17 +81,24 @@ impl Streams {
                 (self.last, count)
             }
         };
-        self.all[place] = Some(Stream { space: from.space, next, length });
-        (place, PageId::new(from.space, from.page.saturating_add(count / 2)))
+        self.all[place] = Some(Stream { space, way, next, length });
+        (place, PageId::new(space, along(way, first.saturating_add(count / 2))))
     }
 
     /// The scan of the stream with this place has come to its mark. Returns what to fetch, and the next mark.
     fn passed(&mut self, place: usize) -> Option<(Stretch, PageId)> {
         let one = self.all[place].as_mut()?;
+        // The last stretch on the way down ends before page 0, a space's header.
+        let there = u32::MAX - one.next;
         let count = (2 * one.length).min(STRETCH_MAX);
-        let from = PageId::new(one.space, one.next);
-        (one.next, one.length) = (one.next.checked_add(count)?, count);
-        Some((Stretch { from, count }, PageId::new(from.space, from.page + count / 2)))
+        let count = if one.way == Way::Down { count.min(there) } else { count };
+        if count == 0 {
+            return None;
+        }
+        let (way, first) = (one.way, one.next);
+        (one.next, one.length) = (first.checked_add(count)?, count);
+        let at = |page| PageId::new(one.space, along(way, page));
+        Some((Stretch { from: at(first), count, way }, at(first + count / 2)))
     }
 }
 
@@ -108,9 +129,9 @@ impl Scans {
     }
 
     /// A scan that missed `from` fetches `count` pages from there on.
-    pub fn missed(&self, from: PageId, count: u32) {
+    pub fn missed(&self, from: PageId, count: u32, way: Way) {
         let mut streams = self.streams.lock();
-        let (place, mark) = streams.missed(from, count);
+        let (place, mark) = streams.missed(from, count, way);
         self.set_mark(place, packed(mark));
     }
 
@@ -163,6 +184,10 @@ mod tests {
         PageId::new(SPACE, n)
     }
 
+    fn up(from: PageId, count: u32) -> Stretch {
+        Stretch { from, count, way: Way::Up }
+    }
+
     /// What a scan of pages `0..upto`, which misses what was not asked for, asks for: each with the page it was at.
     fn scan(scans: &Scans, upto: u32) -> Vec<(u32, Stretch)> {
         let (mut there, mut asked) = (0, Vec::new());
@@ -170,7 +195,7 @@ mod tests {
             if n < there {
                 scans.read(page(n));
             } else {
-                scans.missed(page(n), 32);
+                scans.missed(page(n), 32, Way::Up);
                 there = n + 32;
             }
             while let Some(stretch) = scans.take() {
@@ -201,13 +226,13 @@ mod tests {
     fn scans_side_by_side_have_streams_of_their_own_and_a_lost_one_begins_anew() {
         let scans = Scans::default();
         for n in 0..STREAMS as u32 + 1 {
-            scans.missed(page(n * 10_000), 32);
+            scans.missed(page(n * 10_000), 32, Way::Up);
         }
         scans.read(page(16)); // the first one's: forgotten
         assert_eq!(scans.take(), None);
         for n in 1..STREAMS as u32 + 1 {
             scans.read(page(n * 10_000 + 16));
-            assert_eq!(scans.take(), Some(Stretch { from: page(n * 10_000 + 32), count: 64 }));
+            assert_eq!(scans.take(), Some(up(page(n * 10_000 + 32), 64)));
             scans.read(page(n * 10_000 + 16)); // by another scan: once is enough
             assert_eq!(scans.take(), None);
         }
@@ -216,21 +241,55 @@ mod tests {
     #[test]
     fn one_that_outruns_its_stretches_goes_on_where_it_is() {
         let scans = Scans::default();
-        scans.missed(page(0), 32);
+        scans.missed(page(0), 32, Way::Up);
         scans.read(page(16));
-        assert_eq!(scans.take(), Some(Stretch { from: page(32), count: 64 }));
+        assert_eq!(scans.take(), Some(up(page(32), 64)));
         // The stretch was not fetched, for want of frames: it misses the first page of it.
-        scans.missed(page(32), 32);
+        scans.missed(page(32), 32, Way::Up);
         scans.read(page(48));
-        assert_eq!(scans.take(), Some(Stretch { from: page(64), count: 128 }));
+        assert_eq!(scans.take(), Some(up(page(64), 128)));
         assert!(scans.streams.lock().all.iter().flatten().count() == 1);
     }
 
     #[test]
     fn nobody_reads_beyond_the_last_page_number() {
         let scans = Scans::default();
-        scans.missed(page(u32::MAX - 40), 32);
+        scans.missed(page(u32::MAX - 40), 32, Way::Up);
         scans.read(page(u32::MAX - 24));
         assert_eq!(scans.take(), None);
+    }
+
+    /// The same as `scan`, from page `last` down to 1.
+    #[test]
+    fn a_scan_down_is_a_stretch_ahead_too_and_ends_before_the_header() {
+        let (scans, last) = (Scans::default(), 700);
+        let (mut there, mut lengths) = (last + 1, Vec::new());
+        for n in (1..=last).rev() {
+            if n >= there {
+                scans.read(page(n));
+            } else {
+                assert_eq!(n, last, "page {n} was not asked for in time");
+                scans.missed(page(n), 32, Way::Down);
+                there = n - 31;
+            }
+            while let Some(Stretch { from, count, way }) = scans.take() {
+                assert_eq!((from, way), (page(there - 1), Way::Down), "stretches join");
+                assert!(n > from.page + 15 || from.page < 16, "page {n} asks for what it is at: {from:?}");
+                there -= count;
+                lengths.push(count);
+            }
+        }
+        assert_eq!((there, &lengths[..3]), (1, &[64, 128, 128][..]));
+    }
+
+    #[test]
+    fn scans_up_and_down_of_the_same_pages_are_two() {
+        let scans = Scans::default();
+        scans.missed(page(100), 32, Way::Up);
+        scans.missed(page(131), 32, Way::Down);
+        scans.read(page(116));
+        assert_eq!(scans.take(), Some(up(page(132), 64)));
+        scans.read(page(115));
+        assert_eq!(scans.take(), Some(Stretch { from: page(99), count: 64, way: Way::Down }));
     }
 }

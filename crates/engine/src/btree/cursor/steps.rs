@@ -100,7 +100,7 @@ impl Cursor {
 
     /// Whether what lies behind the leaf is likely to be read: the whole tree is, or leaves have been left behind.
     pub(super) fn goes_on(&self) -> bool {
-        matches!(self.access, Access::Scan) || self.leaves > 0
+        self.access == Access::Scan || self.leaves > 0
     }
 
     /// How the leaf to the right is read: a look-up that has come so far is a range, and may go on.
@@ -108,6 +108,15 @@ impl Cursor {
         self.leaves = self.leaves.saturating_add(1);
         match self.access {
             Access::Normal if self.leaves >= RANGE_LEAVES => Access::Range(self.leaves),
+            other => other,
+        }
+    }
+
+    /// The same of the leaf to the left.
+    fn access_back(&mut self) -> Access {
+        match self.access_onward() {
+            Access::Range(leaves) => Access::RangeDown(leaves),
+            Access::Scan => Access::ScanDown,
             other => other,
         }
     }
@@ -190,7 +199,8 @@ impl Cursor {
                 return Ok(false);
             }
             drop(leaf);
-            leaf = tree.leaf(Target::Before(&self.anchor), self.access)?;
+            let access = self.access_back();
+            leaf = tree.leaf(Target::Before(&self.anchor), access)?;
             end = Node::new(leaf.page()).find(&self.anchor).slot;
         }
     }

@@ -2,8 +2,8 @@ use crate::below::{Below, Fetched, ReadError, Tier};
 use crate::meter::{self, Reads};
 use crate::page::{PageId, SpaceId};
 use crate::pages::Pages;
-use crate::pool::Access;
 use crate::pool::scans::Stretch;
+use crate::pool::{Access, Way};
 use crate::testing::{MemoryLog, world};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +46,7 @@ fn what_a_scan_waits_for_pages_on_their_way_is_time_of_their_tier() {
     let waits = || pages.pool().counters.claim_waits.load(Ordering::SeqCst);
     let (first, prefetched) = std::thread::scope(|scope| {
         let prefetcher = scope.spawn(|| {
-            pages.pool().prefetch(Stretch { from: PageId::new(SPACE, 0), count: COUNT });
+            pages.pool().prefetch(Stretch { from: PageId::new(SPACE, 0), count: COUNT, way: Way::Up });
             meter::take()
         });
         while !below.asked.load(Ordering::SeqCst) {
