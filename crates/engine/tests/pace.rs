@@ -8,6 +8,7 @@ use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef};
 use terrace_sim::{SimStore, SimWorld};
 use terrace_tier::object::codec::Codec;
+use terrace_tier::without::{Mechanism, Without};
 
 struct Rig {
     sim: SimWorld,
@@ -44,14 +45,18 @@ impl Rig {
     }
 
     fn with(seed: u64, delay: u64, memory: Bytes, object_buffer: Bytes) -> Rig {
+        Rig::of(seed, delay, Config { memory, object_buffer, ..Config::default() })
+    }
+
+    /// With all but one mechanism.
+    fn without(one: Mechanism, seed: u64, delay: u64, memory: Bytes, object_buffer: Bytes) -> Rig {
+        let without = Without::default().and(one);
+        Rig::of(seed, delay, Config { memory, object_buffer, without, ..Config::default() })
+    }
+
+    fn of(seed: u64, delay: u64, config: Config) -> Rig {
         let sim = SimWorld::new(seed);
-        let config = Config {
-            memory,
-            log: Bytes(16 << 20),
-            object_buffer,
-            compression: Codec::None,
-            ..Config::default()
-        };
+        let config = Config { log: Bytes(16 << 20), compression: Codec::None, ..config };
         let store = sim.store("store");
         let (volume, far) = (sim.disk("volume"), store.clone());
         let engine =
@@ -88,6 +93,17 @@ impl Rig {
             met.least = met.least.min(map.slots_free());
         }
         met
+    }
+
+    /// Each 97th of the rows that were loaded is there.
+    fn has(&self, rows: u64) {
+        let (txn, mut row) = (self.engine.begin(Isolation::ReadCommitted), Vec::new());
+        for n in (0..rows).step_by(97) {
+            let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+            // A read that is turned away says so, and is asked again.
+            let found = (0..100).find_map(|_| txn.get(&self.table, &key, Lock::None, &mut row).ok());
+            assert_eq!((found, row.len()), (Some(true), 1000), "row {n}");
+        }
     }
 
     fn waits(&self) -> u64 {
@@ -142,14 +158,7 @@ fn a_store_that_throttles_slows_writers_and_fails_none() {
     );
     assert!(throttled > 5 && rig.waits() > 0);
     assert!(met.longest() < 20_000_000_000, "{} ns", met.longest());
-    let txn = rig.engine.begin(Isolation::ReadCommitted);
-    let mut row = Vec::new();
-    for n in (0..8000u64).step_by(97) {
-        let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
-        // A read that is turned away says so, and is asked again.
-        let found = (0..100).find_map(|_| txn.get(&rig.table, &key, Lock::None, &mut row).ok());
-        assert_eq!((found, row.len()), (Some(true), 1000), "row {n}");
-    }
+    rig.has(8000);
 }
 
 /// All slots were promised to pages in memory that nobody asked to be flushed, so no block could sink: "the object buffer is
@@ -287,6 +296,20 @@ fn planted_a_wait_for_slots_that_never_come_is_found() {
 /// Free slots that paced writers leave, of 512.
 const LEAST: u32 = 24;
 
+/// They go on to where a page waits for a block to sink.
+#[test]
+fn writers_without_their_pace_take_the_last_slots_and_none_fails() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let least = [1, 2, 3].map(|seed| {
+        let rig = Rig::without(Mechanism::Pacing, seed, 50_000_000, Bytes(16 << 20), Bytes(8 << 20));
+        let met = rig.load(12_000);
+        rig.has(12_000);
+        assert_eq!((met.refused, rig.waits()), (0, 0), "seed {seed}");
+        met.least
+    });
+    assert!(least.iter().any(|least| *least < LEAST), "{least:?} slots free at the least");
+}
+
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_writers_that_are_not_paced_take_the_last_slots() {
@@ -366,8 +389,11 @@ fn where_writers_are_slowed_for_new_pages_blocks_sink() {
 
 /// The fewest slots that are free while a table of 4000 pages and more is filled in bulk over 2048 slots, with so many rows of so
 /// many bytes, and how often small writers wait beside that.
-fn beside_a_build(seed: u64, (rows, len): (u64, usize), within: bool) -> (u32, u64) {
-    let rig = Rig::with(seed, 50_000_000, Bytes(32 << 20), Bytes(32 << 20));
+fn beside_a_build(seed: u64, rows: (u64, usize), within: bool) -> (u32, u64) {
+    beside_a_build_in(&Rig::with(seed, 50_000_000, Bytes(32 << 20), Bytes(32 << 20)), rows, within)
+}
+
+fn beside_a_build_in(rig: &Rig, (rows, len): (u64, usize), within: bool) -> (u32, u64) {
     let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
     let built = rig.engine.create_table("d/built", &TableDef { indexes, properties: Vec::new() }).unwrap();
     rig.load(300);
@@ -417,6 +443,27 @@ fn large_values_of_a_build_leave_small_writers_their_slots_as_well() {
         println!("{rows:?}, within {within}: {least} slots free at the least, {waits} waits");
         // Values of a transaction that are in memory still count as slots taken.
         assert!(least >= LEFT && waits <= 1, "{rows:?}: {least} slots free at the least, {waits} waits");
+    }
+}
+
+#[test]
+fn a_build_that_need_not_give_way_takes_their_slots_and_is_the_same() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for (rows, within) in [(SMALL, false), (LARGE[0], false), (LARGE[1], false), (LARGE[1], true)] {
+        let rig = Rig::without(Mechanism::GiveWay, 1, 50_000_000, Bytes(32 << 20), Bytes(32 << 20));
+        let (least, waits) = beside_a_build_in(&rig, rows, within);
+        println!("{rows:?}, within {within}: {least} slots free at the least, {waits} waits");
+        // Values that are logged take slots only as they are flushed; small writers wait for them all the same.
+        assert!(least < LEFT || waits > 1, "{rows:?}: {least} slots free at the least, {waits} waits");
+        let (built, txn) =
+            (rig.engine.open_table("d/built").unwrap(), rig.engine.begin(Isolation::ReadCommitted));
+        let mut row = Vec::new();
+        for n in (0..rows.0).step_by(97) {
+            assert!(
+                txn.get(&built, &n.to_be_bytes(), Lock::None, &mut row).unwrap() && row == vec![7; rows.1]
+            );
+        }
+        rig.has(300);
     }
 }
 
