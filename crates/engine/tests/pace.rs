@@ -2,10 +2,12 @@
 //! while the store works. In the simulation others work only while somebody waits, so blocks sink by the writers' own
 //! waits.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef};
+use terrace_io::store::Purpose;
 use terrace_sim::{SimStore, SimWorld};
 use terrace_tier::object::codec::Codec;
 use terrace_tier::without::{Mechanism, Without};
@@ -70,10 +72,14 @@ impl Rig {
 
     /// Inserts so many rows of a kilobyte, each its own transaction, none of which may fail.
     fn load(&self, rows: u64) -> Met {
+        self.load_these(0..rows)
+    }
+
+    fn load_these(&self, rows: Range<u64>) -> Met {
         let mut met = Met { times: Vec::new(), refused: 0, least: u32::MAX };
         let (clock, map) = (self.sim.world().clock, &self.engine.core().storage.map);
         let row = vec![7; 1000];
-        for n in 0..rows {
+        for n in rows {
             let since = clock.now();
             let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
             loop {
@@ -159,6 +165,45 @@ fn a_store_that_throttles_slows_writers_and_fails_none() {
     assert!(throttled > 5 && rig.waits() > 0);
     assert!(met.longest() < 20_000_000_000, "{} ns", met.longest());
     rig.has(8000);
+}
+
+/// What sinkers ask the store for while so many rows are loaded is never more than `most` a second and a burst. Returns the requests, and the
+/// seconds that it takes.
+fn sinkers_keep_to(requests_max: usize, most: u64, rows: u64) -> (u64, u64) {
+    let (memory, object_buffer) = (Bytes(16 << 20), Bytes(8 << 20));
+    let rig = Rig::of(
+        19,
+        1_000_000,
+        Config { memory, object_buffer, sink_requests_max: requests_max, ..Config::default() },
+    );
+    let clock = rig.sim.world().clock;
+    let asked = || [Purpose::Sink, Purpose::Merge].iter().map(|p| rig.store.requests(*p)).sum::<u64>();
+    // Billionths of a request, as many as come in a nanosecond for each of a second.
+    let (began, mut ahead, mut before) = (clock.now(), 0, (clock.now(), asked()));
+    for n in 0..rows {
+        let met = rig.load_these(n..n + 1);
+        assert_eq!(met.refused, 0);
+        let now = (clock.now(), asked());
+        ahead = u64::saturating_sub(ahead, (now.0 - before.0) * most) + (now.1 - before.1) * 1_000_000_000;
+        assert!(ahead <= BURST * 1_000_000_000, "{} requests too early, row {n}", ahead / 1_000_000_000);
+        before = now;
+    }
+    rig.has(rows);
+    (asked(), (clock.now() - began) / 1_000_000_000)
+}
+
+/// Requests that sinkers may make at once after a rest, and a block's more.
+const BURST: u64 = 10;
+
+#[test]
+fn sinkers_ask_the_store_no_more_often_than_they_may_and_writers_are_slowed_to_that() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (free, fast) = sinkers_keep_to(0, 1_000_000, 16_000);
+    let (asked, slow) = sinkers_keep_to(4, 4, 16_000);
+    println!("{free} requests in {fast} s; of 4 a second {asked} in {slow} s");
+    // A block counts as two, and most are one.
+    assert!(asked >= 2 * slow && slow > 3 * fast, "{asked} requests in {slow} s, {free} in {fast} s");
+    assert!(free > 20 * fast, "{free} in {fast} s without a limit: this shows nothing");
 }
 
 /// All slots were promised to pages in memory that nobody asked to be flushed, so no block could sink: "the object buffer is
