@@ -149,7 +149,7 @@ impl Run {
 
 #[test]
 fn flash_that_fails_in_the_middle_of_a_run_is_turned_off_and_nothing_else_stops() {
-    for seed in 1..=4 {
+    for seed in 1..=2 {
         let mut run = Run::new(seed);
         let engine = run.open();
         let table = run.fill(&engine);
@@ -168,7 +168,7 @@ fn flash_that_fails_in_the_middle_of_a_run_is_turned_off_and_nothing_else_stops(
         assert_eq!((status(&engine, "flash_off"), status(&engine, "flash_pages")), (1, 0));
         assert_eq!((run.asked_of_flash(), after[0]), (asked, before[0]), "seed {seed}");
         assert!(after[1] > before[1] && after[2] > before[2], "seed {seed}: {before:?}, {after:?}");
-        // It works again by the start, in two runs of four, with what it had before it failed; or not.
+        // It works again by the start, with what it had before it failed, or not.
         let heals = seed % 2 == 0;
         let engine = run.lose_power(engine, table, |run| run.flash_fails(!heals));
         let table = engine.open_table("db/t").unwrap();
