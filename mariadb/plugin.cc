@@ -63,7 +63,7 @@ static MYSQL_SYSVAR_STR(flash_admission, flash_admission, FIXED,
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(without, without, FIXED,
                         "Mechanisms to leave out, by comma, to see what each is worth: clean-copies, prefetch, shared-misses, "
-                        "flash-for-the-store, warm-flash, deferral, pacing, patches. Default: none",
+                        "flash-for-the-store, warm-flash, deferral, pacing, patches, lock-order, give-way. Default: none",
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(object, object_url, FIXED,
                         "Where cold blocks go: s3://bucket/prefix, gs://bucket/prefix, az://bucket/prefix or a directory. Default: none", nullptr, nullptr,

@@ -195,7 +195,8 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Mechanisms to leave out, by comma, to see what each is worth: clean-copies (reads of what sank from the free\n\
                   slots it left), prefetch, shared-misses, flash-for-the-store (flash leaves to the volume what the volume\n\
                   has), warm-flash, deferral (blocks written again and again sink later), pacing (of writers), patches (objects\n\
-                  of a block's changed pages alone).",
+                  of a block's changed pages alone), lock-order (who holds up most has a row first), give-way (builds in bulk leave\n\
+                  slots to small writers).",
         field: Field::Without(|c| &mut c.without),
     },
     Setting {

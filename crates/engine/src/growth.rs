@@ -46,7 +46,8 @@ pub struct Growth {
     pub sinks: bool,
     /// How long to wait for that, in nanoseconds.
     pub patience: Nanos,
-    pub way: GiveWay,
+    /// None: builds in bulk give way to nobody.
+    pub way: Option<GiveWay>,
 }
 
 /// What pages of tables leave to others, beside the reserve.
@@ -102,7 +103,10 @@ impl Growth {
 
 impl Room for Growth {
     fn give_way(&self) -> Result<(), NoRoom> {
-        if self.sinks && !crate::planted::NO_WAY_GIVEN.on() { self.way.wait(self) } else { Ok(()) }
+        match &self.way {
+            Some(way) if self.sinks && !crate::planted::NO_WAY_GIVEN.on() => way.wait(self),
+            _ => Ok(()),
+        }
     }
 
     fn blocks_sink(&self) -> bool {

@@ -223,7 +223,7 @@ impl Storage {
             redo,
             sinks: cold.is_some(),
             patience: config.log_wait_timeout_ms * 1_000_000,
-            way: GiveWay::default(),
+            way: (!config.without.has(Mechanism::GiveWay)).then(GiveWay::default),
         }));
         let sched = &parts.world.sched;
         let mut workers = vec![

@@ -2,12 +2,15 @@
 //! while the store works. In the simulation others work only while somebody waits, so blocks sink by the writers' own
 //! waits.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef};
+use terrace_io::store::Purpose;
 use terrace_sim::{SimStore, SimWorld};
 use terrace_tier::object::codec::Codec;
+use terrace_tier::without::{Mechanism, Without};
 
 struct Rig {
     sim: SimWorld,
@@ -44,14 +47,18 @@ impl Rig {
     }
 
     fn with(seed: u64, delay: u64, memory: Bytes, object_buffer: Bytes) -> Rig {
+        Rig::of(seed, delay, Config { memory, object_buffer, ..Config::default() })
+    }
+
+    /// With all but one mechanism.
+    fn without(one: Mechanism, seed: u64, delay: u64, memory: Bytes, object_buffer: Bytes) -> Rig {
+        let without = Without::default().and(one);
+        Rig::of(seed, delay, Config { memory, object_buffer, without, ..Config::default() })
+    }
+
+    fn of(seed: u64, delay: u64, config: Config) -> Rig {
         let sim = SimWorld::new(seed);
-        let config = Config {
-            memory,
-            log: Bytes(16 << 20),
-            object_buffer,
-            compression: Codec::None,
-            ..Config::default()
-        };
+        let config = Config { log: Bytes(16 << 20), compression: Codec::None, ..config };
         let store = sim.store("store");
         let (volume, far) = (sim.disk("volume"), store.clone());
         let engine =
@@ -65,10 +72,14 @@ impl Rig {
 
     /// Inserts so many rows of a kilobyte, each its own transaction, none of which may fail.
     fn load(&self, rows: u64) -> Met {
+        self.load_these(0..rows)
+    }
+
+    fn load_these(&self, rows: Range<u64>) -> Met {
         let mut met = Met { times: Vec::new(), refused: 0, least: u32::MAX };
         let (clock, map) = (self.sim.world().clock, &self.engine.core().storage.map);
         let row = vec![7; 1000];
-        for n in 0..rows {
+        for n in rows {
             let since = clock.now();
             let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
             loop {
@@ -88,6 +99,17 @@ impl Rig {
             met.least = met.least.min(map.slots_free());
         }
         met
+    }
+
+    /// Each 97th of the rows that were loaded is there.
+    fn has(&self, rows: u64) {
+        let (txn, mut row) = (self.engine.begin(Isolation::ReadCommitted), Vec::new());
+        for n in (0..rows).step_by(97) {
+            let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+            // A read that is turned away says so, and is asked again.
+            let found = (0..100).find_map(|_| txn.get(&self.table, &key, Lock::None, &mut row).ok());
+            assert_eq!((found, row.len()), (Some(true), 1000), "row {n}");
+        }
     }
 
     fn waits(&self) -> u64 {
@@ -142,14 +164,46 @@ fn a_store_that_throttles_slows_writers_and_fails_none() {
     );
     assert!(throttled > 5 && rig.waits() > 0);
     assert!(met.longest() < 20_000_000_000, "{} ns", met.longest());
-    let txn = rig.engine.begin(Isolation::ReadCommitted);
-    let mut row = Vec::new();
-    for n in (0..8000u64).step_by(97) {
-        let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
-        // A read that is turned away says so, and is asked again.
-        let found = (0..100).find_map(|_| txn.get(&rig.table, &key, Lock::None, &mut row).ok());
-        assert_eq!((found, row.len()), (Some(true), 1000), "row {n}");
+    rig.has(8000);
+}
+
+/// What sinkers ask the store for while so many rows are loaded is never more than `most` a second and a burst. Returns the requests, and the
+/// seconds that it takes.
+fn sinkers_keep_to(requests_max: usize, most: u64, rows: u64) -> (u64, u64) {
+    let (memory, object_buffer) = (Bytes(16 << 20), Bytes(8 << 20));
+    let rig = Rig::of(
+        19,
+        1_000_000,
+        Config { memory, object_buffer, sink_requests_max: requests_max, ..Config::default() },
+    );
+    let clock = rig.sim.world().clock;
+    let asked = || [Purpose::Sink, Purpose::Merge].iter().map(|p| rig.store.requests(*p)).sum::<u64>();
+    // Billionths of a request, as many as come in a nanosecond for each of a second.
+    let (began, mut ahead, mut before) = (clock.now(), 0, (clock.now(), asked()));
+    for n in 0..rows {
+        let met = rig.load_these(n..n + 1);
+        assert_eq!(met.refused, 0);
+        let now = (clock.now(), asked());
+        ahead = u64::saturating_sub(ahead, (now.0 - before.0) * most) + (now.1 - before.1) * 1_000_000_000;
+        assert!(ahead <= BURST * 1_000_000_000, "{} requests too early, row {n}", ahead / 1_000_000_000);
+        before = now;
     }
+    rig.has(rows);
+    (asked(), (clock.now() - began) / 1_000_000_000)
+}
+
+/// Requests that sinkers may make at once after a rest, and a block's more.
+const BURST: u64 = 10;
+
+#[test]
+fn sinkers_ask_the_store_no_more_often_than_they_may_and_writers_are_slowed_to_that() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (free, fast) = sinkers_keep_to(0, 1_000_000, 16_000);
+    let (asked, slow) = sinkers_keep_to(4, 4, 16_000);
+    println!("{free} requests in {fast} s; of 4 a second {asked} in {slow} s");
+    // A block counts as two, and most are one.
+    assert!(asked >= 2 * slow && slow > 3 * fast, "{asked} requests in {slow} s, {free} in {fast} s");
+    assert!(free > 20 * fast, "{free} in {fast} s without a limit: this shows nothing");
 }
 
 /// All slots were promised to pages in memory that nobody asked to be flushed, so no block could sink: "the object buffer is
@@ -287,6 +341,20 @@ fn planted_a_wait_for_slots_that_never_come_is_found() {
 /// Free slots that paced writers leave, of 512.
 const LEAST: u32 = 24;
 
+/// They go on to where a page waits for a block to sink.
+#[test]
+fn writers_without_their_pace_take_the_last_slots_and_none_fails() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let least = [1, 2, 3].map(|seed| {
+        let rig = Rig::without(Mechanism::Pacing, seed, 50_000_000, Bytes(16 << 20), Bytes(8 << 20));
+        let met = rig.load(12_000);
+        rig.has(12_000);
+        assert_eq!((met.refused, rig.waits()), (0, 0), "seed {seed}");
+        met.least
+    });
+    assert!(least.iter().any(|least| *least < LEAST), "{least:?} slots free at the least");
+}
+
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_writers_that_are_not_paced_take_the_last_slots() {
@@ -366,8 +434,11 @@ fn where_writers_are_slowed_for_new_pages_blocks_sink() {
 
 /// The fewest slots that are free while a table of 4000 pages and more is filled in bulk over 2048 slots, with so many rows of so
 /// many bytes, and how often small writers wait beside that.
-fn beside_a_build(seed: u64, (rows, len): (u64, usize), within: bool) -> (u32, u64) {
-    let rig = Rig::with(seed, 50_000_000, Bytes(32 << 20), Bytes(32 << 20));
+fn beside_a_build(seed: u64, rows: (u64, usize), within: bool) -> (u32, u64) {
+    beside_a_build_in(&Rig::with(seed, 50_000_000, Bytes(32 << 20), Bytes(32 << 20)), rows, within)
+}
+
+fn beside_a_build_in(rig: &Rig, (rows, len): (u64, usize), within: bool) -> (u32, u64) {
     let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
     let built = rig.engine.create_table("d/built", &TableDef { indexes, properties: Vec::new() }).unwrap();
     rig.load(300);
@@ -417,6 +488,27 @@ fn large_values_of_a_build_leave_small_writers_their_slots_as_well() {
         println!("{rows:?}, within {within}: {least} slots free at the least, {waits} waits");
         // Values of a transaction that are in memory still count as slots taken.
         assert!(least >= LEFT && waits <= 1, "{rows:?}: {least} slots free at the least, {waits} waits");
+    }
+}
+
+#[test]
+fn a_build_that_need_not_give_way_takes_their_slots_and_is_the_same() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for (rows, within) in [(SMALL, false), (LARGE[0], false), (LARGE[1], false), (LARGE[1], true)] {
+        let rig = Rig::without(Mechanism::GiveWay, 1, 50_000_000, Bytes(32 << 20), Bytes(32 << 20));
+        let (least, waits) = beside_a_build_in(&rig, rows, within);
+        println!("{rows:?}, within {within}: {least} slots free at the least, {waits} waits");
+        // Values that are logged take slots only as they are flushed; small writers wait for them all the same.
+        assert!(least < LEFT || waits > 1, "{rows:?}: {least} slots free at the least, {waits} waits");
+        let (built, txn) =
+            (rig.engine.open_table("d/built").unwrap(), rig.engine.begin(Isolation::ReadCommitted));
+        let mut row = Vec::new();
+        for n in (0..rows.0).step_by(97) {
+            assert!(
+                txn.get(&built, &n.to_be_bytes(), Lock::None, &mut row).unwrap() && row == vec![7; rows.1]
+            );
+        }
+        rig.has(300);
     }
 }
 

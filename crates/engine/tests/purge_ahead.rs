@@ -1,12 +1,14 @@
 //! Rows are deleted here and there, and by the time that purge comes to them only the store has their leaves: it asks for several at a time.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+mod slow;
+
+use slow::Slow;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::{Engine, Entry, IndexDef, Isolation, Lock, Parts, Row, Table, TableDef, Txn, planted};
-use terrace_io::store::{Bytes as StoreBytes, ObjectStore, Purpose, Result, Version};
-use terrace_sim::{SimStore, SimWorld};
+use terrace_sim::SimWorld;
 
 const ROWS: u32 = 30_000;
 const LENGTH: usize = 400;
@@ -14,48 +16,6 @@ const NO_ENTRY: [Entry<'static>; 0] = [];
 
 /// The switch is global.
 static ONE: Mutex<()> = Mutex::new(());
-
-/// A store that takes a while for pages that are missed, and counts how many it is asked for at a time.
-struct Slow {
-    store: Arc<SimStore>,
-    slow: AtomicBool,
-    now: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl ObjectStore for Slow {
-    fn describe(&self) -> String {
-        self.store.describe()
-    }
-    fn put_if_absent(&self, purpose: Purpose, key: &str, parts: &[StoreBytes]) -> Result<Version> {
-        self.store.put_if_absent(purpose, key, parts)
-    }
-    fn put_if_match(&self, purpose: Purpose, key: &str, body: &[u8], expected: &Version) -> Result<Version> {
-        self.store.put_if_match(purpose, key, body, expected)
-    }
-    fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let is_slow = purpose == Purpose::PageMiss && self.slow.load(Ordering::SeqCst);
-        if is_slow {
-            let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(now, Ordering::SeqCst);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let done = self.store.get_range(purpose, key, offset, buf);
-        if is_slow {
-            self.now.fetch_sub(1, Ordering::SeqCst);
-        }
-        done
-    }
-    fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
-        self.store.get(purpose, key)
-    }
-    fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
-        self.store.delete(purpose, key)
-    }
-    fn list(&self, purpose: Purpose, prefix: &str, each: &mut dyn FnMut(&str, u64)) -> Result<()> {
-        self.store.list(purpose, prefix, each)
-    }
-}
 
 fn row(key: u32) -> Vec<u8> {
     (0..LENGTH as u32).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(key * 7919) >> 11) as u8).collect()
@@ -116,12 +76,7 @@ fn delete(engine: &Arc<Engine>, table: &Arc<Table>, of: &[Vec<u32>]) {
 /// What the store was asked for at a time, at the most, while purge removed what `of` deleted.
 fn asked_at_a_time(of: &[Vec<u32>]) -> usize {
     let sim = SimWorld::new(1);
-    let store = Arc::new(Slow {
-        store: sim.store("store"),
-        slow: AtomicBool::new(false),
-        now: AtomicUsize::new(0),
-        most: AtomicUsize::new(0),
-    });
+    let store = Slow::new(&sim, Duration::from_millis(5));
     let (engine, table) = open(&store, &sim);
     purged(&engine);
     let reader = engine.begin(Isolation::RepeatableRead);

@@ -48,6 +48,8 @@ struct Run {
     /// Sizes and rules that came into force; and of the status, added up over all lives.
     changed: u64,
     seen: BTreeMap<String, u64>,
+    /// Waits for limits of reads and of writes.
+    waits: [u64; 2],
 }
 
 /// As a row is: half of it alike in all rows, half noise, so that pages are compressed and still many.
@@ -74,6 +76,8 @@ impl Run {
         let sim = SimWorld::new(seed);
         let (disk, flash, store) = (sim.disk("volume"), sim.disk("flash"), sim.store("store"));
         store.faults.delay.store(2_000_000, Ordering::SeqCst);
+        // One that waits for flash has the memory that the next would wait for.
+        sim.sched.one_at_a_time("sinker");
         Run {
             sim,
             disk,
@@ -84,6 +88,7 @@ impl Run {
             version: 0,
             changed: 0,
             seen: BTreeMap::new(),
+            waits: [0; 2],
         }
     }
 
@@ -133,7 +138,15 @@ impl Run {
         for (name, value) in engine.status().into_iter().filter(|(name, _)| SEEN.contains(&name.as_str())) {
             *self.seen.entry(name).or_default() += value;
         }
+        self.note_waits(&engine);
         worked
+    }
+
+    /// Rules that are to change, or a life that ends, take their counts with them.
+    fn note_waits(&mut self, engine: &Engine) {
+        for rule in engine.rules().iter().filter(|rule| rule.index == "PRIMARY") {
+            self.waits = [self.waits[0] + rule.waits, self.waits[1] + rule.writes.waits];
+        }
     }
 
     fn work_on(&mut self, engine: &Arc<Engine>, table: &Arc<Table>, ops: u64) -> Result<(), Error> {
@@ -263,19 +276,16 @@ impl Run {
     fn rule(&mut self, engine: &Arc<Engine>) -> Result<(), Error> {
         let random = &self.sim.random;
         let some = |n: u64| if random.one_in(2) { n } else { 0 };
-        // They change and are kept, and nobody waits for them: a reader waits with its page claimed, and a worker that it lets work
-        // meanwhile, on the same stack here, may want that page.
-        let limit = || Limit { requests: some(1_000_000), bytes: some(1 << 40) };
-        // Those of writes are waited for, by no one who has anything.
+        let reads = || Limit { requests: some(500), bytes: some(8 << 20) };
         let writes = || Limit { requests: some(1000), bytes: some(16 << 20) };
         let placement = |n: u64| [Placement::Default, Placement::Keep, Placement::None][n as usize];
         let rules = TableRules {
             rule: TableRule {
                 flash: Share { min: some(1 << 20), max: some(4 << 20) },
                 buffer: Share { min: some(1 << 20), max: some(3 << 20) },
-                flash_limit: limit(),
-                volume_limit: limit(),
-                object_limit: limit(),
+                flash_limit: reads(),
+                volume_limit: reads(),
+                object_limit: reads(),
                 flash_writes: writes(),
                 volume_writes: writes(),
                 object_writes: writes(),
@@ -289,6 +299,7 @@ impl Run {
             },
         };
         self.rules.1 = Some(rules.clone());
+        self.note_waits(engine);
         match engine.set_table_rules("db/t", rules.clone(), None) {
             Ok(()) => {
                 self.rules.0 = rules;
@@ -385,14 +396,18 @@ fn crash_often(seed: u64, cuts: u64) -> (Run, u64) {
 #[test]
 fn committed_rows_and_rules_survive_power_loss_while_sizes_limits_and_codecs_change() {
     let seeds = std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(9);
-    let (mut crashes, mut changed, mut seen) = (0, 0, BTreeMap::new());
+    let (mut crashes, mut changed, mut waits, mut seen) = (0, 0, [0; 2], BTreeMap::new());
     for seed in 0..seeds {
         let (run, died) = crash_often(30_000 + seed, 8);
         (crashes, changed) = (crashes + died, changed + run.changed);
+        waits = [waits[0] + run.waits[0], waits[1] + run.waits[1]];
         run.seen.into_iter().for_each(|(name, n)| *seen.entry(name).or_insert(0) += n);
     }
-    println!("{crashes} crashes, {changed} changes, {seen:?}");
+    println!(
+        "{crashes} crashes, {changed} changes, {waits:?} waits for limits of reads and writes, {seen:?}"
+    );
     assert!(crashes > 3 * seeds && changed > 10 * seeds, "{crashes} crashes, {changed} changes");
+    assert!(waits.iter().all(|n| *n > 0), "{waits:?}: nobody waits for limits");
     for name in SEEN {
         assert!(seen.get(name).is_some_and(|n| *n > 0), "{name} in {seen:?}: this proves little");
     }

@@ -2,7 +2,7 @@
 
 use crate::world::{SimClock, SimRandom};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::clock::{Clock, Nanos};
@@ -31,6 +31,7 @@ pub struct SimSched {
     hooks: Mutex<HashMap<&'static str, Hook>>,
     depth: Mutex<usize>,
     turns_max: AtomicU64,
+    one_at_a_time: Mutex<HashSet<&'static str>>,
 }
 
 /// Waits nested deeper than this mean that workers wait for each other in a circle.
@@ -49,12 +50,26 @@ impl SimSched {
             hooks: Mutex::default(),
             depth: Mutex::new(0),
             turns_max: AtomicU64::new(TURNS_MAX),
+            one_at_a_time: Mutex::default(),
         }
     }
 
     /// A wait during which others took more turns than this panics.
     pub fn set_turns_max(&self, turns: u64) {
         self.turns_max.store(turns, Ordering::SeqCst);
+    }
+
+    /// From now on no worker of this name begins a step while another is in its own. For those who wait for what the other holds: that one waits
+    /// further up this stack, and would get on only when they have ended.
+    pub fn one_at_a_time(&self, name: &'static str) {
+        self.one_at_a_time.lock().insert(name);
+    }
+
+    /// Whether the worker may begin a step.
+    fn may_begin(&self, slots: &[Slot], slot: &Slot) -> bool {
+        let is_under_way = |other: &Slot| other.name == slot.name && other.worker.is_none();
+        slot.worker.is_some()
+            && !(self.one_at_a_time.lock().contains(slot.name) && slots.iter().any(is_under_way))
     }
 
     /// Runs up to `max` steps of workers that have something to do. Returns how many ran.
@@ -85,7 +100,7 @@ impl SimSched {
             let ready: Vec<usize> = (0..slots.len())
                 .filter(|i| {
                     let slot = &slots[*i];
-                    slot.worker.is_some()
+                    self.may_begin(&slots, slot)
                         && match slot.idle {
                             None => true,
                             Some((seen, until)) => {
@@ -121,7 +136,8 @@ impl SimSched {
 
     fn next_deadline(&self) -> Option<Nanos> {
         let slots = self.slots.lock();
-        slots.iter().filter(|s| s.worker.is_some()).filter_map(|s| s.idle.and_then(|(_, until)| until)).min()
+        let may_begin = slots.iter().filter(|slot| self.may_begin(&slots, slot));
+        may_begin.filter_map(|slot| slot.idle.and_then(|(_, until)| until)).min()
     }
 }
 

@@ -22,12 +22,14 @@ pub enum Mechanism {
     Patches,
     /// Of those that wait for a row the one for whom most others wait has it first.
     LockOrder,
+    /// Builds in bulk leave slots to small writers as they run low.
+    GiveWay,
 }
 
 use Mechanism::*;
 
 impl Mechanism {
-    pub const NAMES: [(&str, Mechanism); 9] = [
+    pub const NAMES: [(&str, Mechanism); 10] = [
         ("clean-copies", CleanCopies),
         ("prefetch", Prefetch),
         ("shared-misses", SharedMisses),
@@ -37,6 +39,7 @@ impl Mechanism {
         ("pacing", Pacing),
         ("patches", Patches),
         ("lock-order", LockOrder),
+        ("give-way", GiveWay),
     ];
 }
 

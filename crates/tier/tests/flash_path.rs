@@ -9,8 +9,9 @@ use terrace_io::sched::Sched as _;
 use terrace_tier::below::Below as _;
 use terrace_tier::bpe::BpeWorker;
 use terrace_tier::page::PageId;
-use terrace_tier::path::Leaving;
+use terrace_tier::path::{Leaving, Path};
 use terrace_tier::pool::Access;
+use terrace_tier::without::Mechanism;
 
 fn page(n: u32) -> PageId {
     page_of(n / 128, n % 128)
@@ -83,30 +84,47 @@ fn a_page_that_comes_again_soon_is_kept_on_flash_the_second_time() {
     assert!(rounds[2][0] >= 30 && rounds[2][1] < 30, "the second time images: {rounds:?}");
 }
 
-#[test]
-fn pages_that_the_volume_has_leave_flash_to_others_while_misses_wait_for_the_store() {
+/// Flash is full, and misses wait for the store. The first half of the pages is only in an object, the others have slots.
+fn half_sunk() -> Rig {
     let mut rig = Rig::with_flash(1, 400, 160);
     fill_up(&mut rig, 160);
     (0..64).for_each(|n| assert!(rig.flush(page(n))));
     rig.run.sinker.sink_block(page(0).block()).unwrap();
-    (32..64).for_each(|n| assert!(rig.flush(page(n)))); // the others are only in the object
-    let leave = |rig: &mut Rig| {
-        let before = rig.run.bpe.counters.near.load(Ordering::Relaxed);
-        for n in 0..64 {
-            let (mut bytes, _) = rig::image(page(n), rig.version(page(n)).unwrap());
-            rig.run.path.evicted(page(n), &mut bytes, 3);
-            fill(&mut rig.run);
-        }
-        let on_flash =
-            |range: std::ops::Range<u32>| range.filter(|n| rig.run.bpe.seems_to_have(page(*n))).count();
-        let near = rig.run.bpe.counters.near.load(Ordering::Relaxed) - before;
-        (on_flash(0..32), on_flash(32..64), near)
-    };
-    let takes = |rig: &Rig, by: u64| rig.sim.clock.advance(by);
-    rig.run.misses.in_store(|| takes(&rig, 30_000_000));
-    assert_eq!(leave(&mut rig), (32, 0, 32));
-    rig.run.misses.on_volume(|| takes(&rig, 40_000_000));
-    assert_eq!(leave(&mut rig), (32, 32, 0), "now it is the volume that is waited for");
+    (32..64).for_each(|n| assert!(rig.flush(page(n))));
+    rig.run.misses.in_store(|| rig.sim.clock.advance(30_000_000));
+    rig
+}
+
+/// All of them leave memory. How many of each half are on flash then, and how many were left to the volume.
+fn leave(rig: &mut Rig, path: &Path) -> (usize, usize, u64) {
+    let before = rig.run.bpe.counters.near.load(Ordering::Relaxed);
+    for n in 0..64 {
+        let (mut bytes, _) = rig::image(page(n), rig.version(page(n)).unwrap());
+        path.evicted(page(n), &mut bytes, 3);
+        fill(&mut rig.run);
+    }
+    let on_flash =
+        |range: std::ops::Range<u32>| range.filter(|n| rig.run.bpe.seems_to_have(page(*n))).count();
+    let near = rig.run.bpe.counters.near.load(Ordering::Relaxed) - before;
+    (on_flash(0..32), on_flash(32..64), near)
+}
+
+#[test]
+fn pages_that_the_volume_has_leave_flash_to_others_while_misses_wait_for_the_store() {
+    let mut rig = half_sunk();
+    let path = rig.run.path.clone();
+    assert_eq!(leave(&mut rig, &path), (32, 0, 32));
+    rig.run.misses.on_volume(|| rig.sim.clock.advance(40_000_000));
+    assert_eq!(leave(&mut rig, &path), (32, 32, 0), "now it is the volume that is waited for");
+}
+
+#[test]
+fn without_flash_for_the_store_it_takes_what_the_volume_has_like_any_other() {
+    let mut rig = half_sunk();
+    let path = rig.path_without(Mechanism::FlashForTheStore);
+    assert_eq!(leave(&mut rig, &path), (32, 32, 0));
+    rig.read_all();
+    assert!(found(&rig)[0] >= 64);
 }
 
 /// Pages are left to their slots when they leave memory; which of them were worth a copy is remembered until their block sinks.

@@ -15,6 +15,7 @@ use terrace_tier::pages::Pages;
 use terrace_tier::path::Leaving;
 use terrace_tier::pool::{Access, Reads};
 use terrace_tier::prefetch::Prefetcher;
+use terrace_tier::without::Mechanism;
 
 const PAGES: u32 = 40;
 
@@ -83,6 +84,28 @@ fn a_scan_down_finds_what_it_reads_in_memory_too() {
     rig.run.sinker.sink_all().unwrap();
     let (one, many) = scan_down(&rig);
     assert!(one + many <= 6, "{one} requests for a page, {many} for more");
+}
+
+/// Nor does a page that is asked for with its neighbours bring any.
+#[test]
+fn without_reads_ahead_each_page_is_a_request_of_its_own() {
+    let rig = cold();
+    let path = rig.path_without(Mechanism::Prefetch);
+    let memory = Pages::new(rig.sim.world(), 48, path, rig.log.clone());
+    let mut prefetcher = Prefetcher(memory.pool().clone());
+    for n in 0..PAGES {
+        if n % 10 == 9 {
+            memory.bring_with(page(n), 4, 4);
+        }
+        let guard = memory.read(page(n), Access::Scan).unwrap();
+        assert_eq!(Some(guard.page().lsn()), rig.version(page(n)), "page {n}");
+        drop(guard);
+        while prefetcher.step() == Step::Worked {}
+    }
+    memory.pool().check_invariants();
+    assert_eq!([Purpose::PageMiss, Purpose::BlockRead].map(|p| rig.store.requests(p)), [u64::from(PAGES), 0]);
+    let counters = &memory.pool().counters;
+    assert_eq!([&counters.read_ahead, &counters.prefetched].map(|n| n.load(Ordering::Relaxed)), [0; 2]);
 }
 
 /// A few pages of the block are in its patch object: far from each other by their numbers, and side by side there.

@@ -29,6 +29,7 @@ use terrace_tier::path::{PageObjects, Path};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
 use terrace_tier::sink::{AlwaysNoted, EpochSequences, Patches, SinkParts, SinkSettings, SinkWorker, Sinker};
+use terrace_tier::without::{Mechanism, Without};
 
 pub const COOL: Nanos = 10_000_000_000;
 pub const LINEAGE: u128 = 0xFACE;
@@ -365,6 +366,14 @@ impl Rig {
             Located::At(home) => home.tag,
             Located::Never => 0,
         }
+    }
+
+    /// Another way to the same tiers, without one mechanism.
+    pub fn path_without(&self, one: Mechanism) -> Arc<Path> {
+        let Running { map, buffer, bpe, objects, misses, .. } = &self.run;
+        let (flash, objects) = (Some(bpe.clone() as _), Some(objects.clone() as _));
+        let path = Path::new(map.clone(), buffer.clone(), flash, objects, misses.clone());
+        Arc::new(path.without(Without::default().and(one)))
     }
 
     pub fn in_slot(&self, id: PageId) -> bool {

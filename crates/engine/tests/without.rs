@@ -1,0 +1,167 @@
+//! Each mechanism that can be left out: without it nothing of it is done, all others are at work, and rows are what they were. Those that
+//! show only where much happens at once have tests of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_engine::config::{Bytes, Config};
+use terrace_engine::{Access, Engine, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef};
+use terrace_io::random::Random;
+use terrace_sim::{SimDisk, SimStore, SimWorld};
+use terrace_tier::without::{Mechanism, Without};
+
+const ROWS: u64 = 12_000;
+
+/// Mechanisms, and what of the status says that they were at work.
+const SHOWN: [(Mechanism, &str); 6] = [
+    (Mechanism::CleanCopies, "reads_volume_clean"),
+    (Mechanism::Prefetch, "pool_read_ahead"),
+    (Mechanism::FlashForTheStore, "flash_left_on_volume"),
+    (Mechanism::WarmFlash, "flash_pages_restored"),
+    (Mechanism::Pacing, "slot_writer_waits"),
+    (Mechanism::Patches, "sink_patches"),
+];
+
+/// `shared_misses.rs`, `tier/src/sink/policy/tests.rs`, `src/lock/tests/lines.rs`, `pace.rs`.
+const ELSEWHERE: [Mechanism; 4] =
+    [Mechanism::SharedMisses, Mechanism::Deferral, Mechanism::LockOrder, Mechanism::GiveWay];
+
+struct Run {
+    sim: SimWorld,
+    volume: Arc<SimDisk>,
+    flash: Arc<SimDisk>,
+    store: Arc<SimStore>,
+    without: Without,
+    /// Versions of the rows.
+    rows: BTreeMap<[u8; 8], u8>,
+    seen: BTreeMap<String, u64>,
+}
+
+/// Anywhere among the others.
+fn key(n: u64) -> [u8; 8] {
+    n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
+}
+
+impl Run {
+    fn new(without: Without) -> Run {
+        let sim = SimWorld::new(1);
+        let (volume, flash, store) = (sim.disk("volume"), sim.disk("flash"), sim.store("store"));
+        store.faults.delay.store(50_000_000, Ordering::SeqCst);
+        // One that waits for flash has the memory that the next would wait for.
+        sim.sched.one_at_a_time("sinker");
+        Run { sim, volume, flash, store, without, rows: BTreeMap::new(), seen: BTreeMap::new() }
+    }
+
+    fn open(&self) -> (Arc<Engine>, Arc<Table>) {
+        let config = Config {
+            memory: Bytes(10 << 20),
+            log: Bytes(16 << 20),
+            object_buffer: Bytes(8 << 20),
+            sink_after_ms: 10_000,
+            flash: Bytes(4 << 20),
+            without: self.without,
+            ..Config::default()
+        };
+        let (flash, store) = (Some(self.flash.clone() as _), Some(self.store.clone() as _));
+        let parts = Parts { world: self.sim.world(), volume: self.volume.clone(), flash, store };
+        let engine = Engine::open(config, parts).unwrap();
+        let table = engine.open_table("db/t").unwrap_or_else(|_| {
+            let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+            engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap()
+        });
+        (engine, table)
+    }
+
+    /// Puts or changes these rows, a few in each transaction.
+    fn put(&mut self, engine: &Engine, table: &Table, rows: impl Iterator<Item = u64>, version: u8) {
+        for few in rows.collect::<Vec<_>>().chunks(4) {
+            let txn = engine.begin(Isolation::ReadCommitted);
+            for key in few.iter().map(|n| key(*n)) {
+                match self.rows.insert(key, version) {
+                    None => txn.insert(table, &key, &[version; 1000], &[]).unwrap(),
+                    Some(_) => txn.update(table, &key, &[version; 1000], &[], &[]).unwrap(),
+                }
+            }
+            txn.commit().unwrap().wait().unwrap();
+        }
+    }
+
+    fn read(&self, engine: &Engine, table: &Table, count: u64) {
+        let (txn, mut row) = (engine.begin(Isolation::ReadCommitted), Vec::new());
+        for _ in 0..count {
+            let key = key(self.sim.random.below(ROWS));
+            assert!(txn.get(table, &key, Lock::None, &mut row).unwrap() && row == [self.rows[&key]; 1000]);
+            self.sim.sched.run_some(2);
+        }
+    }
+
+    fn scan(&self, engine: &Engine, table: &Arc<Table>) {
+        let txn = engine.begin(Isolation::ReadCommitted);
+        let mut cursor = txn.cursor(table, 0, Lock::None, Access::Scan).unwrap();
+        let (mut valid, mut row) = (cursor.seek(&[], Seek::First).unwrap(), Vec::new());
+        for (key, version) in &self.rows {
+            assert!(valid && cursor.primary_key() == key);
+            cursor.row(&mut row).unwrap();
+            assert!(row == [*version; 1000]);
+            valid = cursor.next().unwrap();
+        }
+        assert!(!valid);
+    }
+
+    fn sink(&self, engine: &Engine) {
+        engine.core().storage.checkpoint().unwrap();
+        let waiting = || engine.status().into_iter().find(|(n, _)| n == "sink_blocks_waiting").unwrap().1;
+        while waiting() > 1 {
+            self.sim.clock.advance(1_000_000_000);
+            self.sim.sched.run_some(50);
+        }
+    }
+
+    fn close(&mut self, engine: Arc<Engine>, table: Arc<Table>) {
+        for (name, value) in engine.status() {
+            *self.seen.entry(name).or_default() += value;
+        }
+        drop(table);
+        engine.shutdown().unwrap();
+    }
+}
+
+/// What the status said in the end of two lives in which each mechanism has work.
+fn seen(without: Without) -> BTreeMap<String, u64> {
+    let mut run = Run::new(without);
+    let (engine, table) = run.open();
+    run.put(&engine, &table, 0..ROWS, 1);
+    run.sink(&engine);
+    // What sank has left copies in its slots. Flash becomes full.
+    run.read(&engine, &table, 4000);
+    // A few pages of each block.
+    run.put(&engine, &table, (0..ROWS).step_by(1000), 2);
+    run.sink(&engine);
+    // Pages of the volume leave memory.
+    run.put(&engine, &table, (0..ROWS).step_by(60), 3);
+    engine.core().storage.checkpoint().unwrap();
+    run.read(&engine, &table, 4000);
+    run.scan(&engine, &table);
+    run.close(engine, table);
+    let (engine, table) = run.open();
+    run.sim.sched.run_some(1000);
+    run.scan(&engine, &table);
+    run.close(engine, table);
+    run.seen
+}
+
+#[test]
+fn what_is_left_out_does_nothing_and_all_else_goes_on() {
+    let all = Mechanism::NAMES.map(|(_, one)| one).into_iter().fold(Without::default(), Without::and);
+    let tested =
+        SHOWN.map(|(one, _)| one).into_iter().chain(ELSEWHERE).fold(Without::default(), Without::and);
+    assert_eq!(tested, all, "one has no test");
+    for out in [None].into_iter().chain(SHOWN.map(|(one, _)| Some(one))) {
+        let seen = seen(out.into_iter().fold(Without::default(), Without::and));
+        let counts = SHOWN.map(|(one, name)| (one, name, seen[name]));
+        println!("without {out:?}: {counts:?}");
+        for (one, name, count) in counts {
+            assert_eq!(count > 0, out != Some(one), "without {out:?}: {name} is {count}");
+        }
+    }
+}
