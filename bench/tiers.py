@@ -169,16 +169,17 @@ def settle(server, seconds=300, history=None):
 
 
 def warm_up(server, play, seconds, least=0, step=5):
-    """`play(seconds)` in short rounds, `least` seconds and then until flash is full, or has grown by less than a hundredth of what it has room for in a
-    round, and the object buffer fills no further, or `seconds` are over. Returns how long it took and how full both are."""
+    """`play(seconds)` in short rounds, `least` seconds and then until flash is full, or has grown by less than a hundredth of what it has room for in each of two
+    rounds, and the object buffer fills no further, or `seconds` are over. Returns how long it took and how full both are."""
     def full():
         now = status(server)
         return now["flash_pages"] / max(now["flash_pages_max"], 1), 1 - now["object_buffer_slots_free"] / max(now["object_buffer_slots"], 1)
-    began, (flash, buffer) = time.monotonic(), full()
+    began, (flash, buffer), steady = time.monotonic(), full(), 0
     while (left := seconds - (time.monotonic() - began)) > 0:
         play(max(1, min(step, round(left))))
         before, (flash, buffer) = (flash, buffer), full()
-        if (flash >= 0.98 or flash - before[0] < 0.01) and buffer - before[1] < 0.02 and time.monotonic() - began >= least:
+        steady = steady + 1 if flash - before[0] < 0.01 else 0
+        if (flash >= 0.98 or steady >= 2) and buffer - before[1] < 0.02 and time.monotonic() - began >= least:
             break
     return {"seconds": time.monotonic() - began, "flash": flash, "buffer": buffer}
 
