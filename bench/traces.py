@@ -93,7 +93,7 @@ def main():
         shutil.rmtree(directory, ignore_errors=True)
     columns = [(budget, size) for budget in budgets for size in SIZES]
     print(f"means of {len(TRACES)} traces, memory {MEMORY:g} % of the objects: of memory's misses flash answers % / flash writes for 100 misses; * is what runs")
-    print(f"{'policy':24}" + "".join(f"{f'{size:g} %' + (f', at most {budget:g}' if budget else ''):>18}" for budget, size in columns) + f"{'bytes a page':>14}")
+    print(f"{'policy':24}" + "".join(f"{f'{size:g} %' + (f', at most {budget:g}' if budget else ''):>18}" for budget, size in columns))
     means = {}
     for policy in POLICIES:
         line = f"{policy + ('*' if policy == OURS else ''):24}"
@@ -104,9 +104,7 @@ def main():
                 line += f"{f'{hits:.1f} / {writes:.1f}':>18}"
             else:
                 line += f"{'':18}"
-        # Small traces' structures say little of a page's price.
-        largest = max(about, key=lambda name: about[name]["objects"])
-        print(line + (f"{figures[0.0][largest][policy, SIZES[-1]]['bytes_a_page']:14.1f}" if policy != "optimal" else ""))
+        print(line.rstrip())
     if setting("PLOT", 1):
         plot(out, means, budgets)
     def named(policy, budget, size):
