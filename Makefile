@@ -14,7 +14,7 @@ lint: ## formatting and clippy
 	cargo clippy --workspace --all-targets
 simulate: ## power loss in the simulation, for longer: SEEDS=1000
 	TERRACE_SEEDS=$(or $(SEEDS),500) cargo test --release -p terrace-engine --features planted-bugs --test old_versions --test storage_crash --test txn_crash
-bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, or sql-bypass, -cold, -disk, -first, -flash, -instructions, -load, -memory, -tables, -tpcc
+bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, traces, or sql-bypass, -cold, -disk, -first, -flash, -instructions, -load, -memory, -tables, -tpcc
 	@scripts/bench.sh $(NAME)
 suites: ## the server's own test suites, InnoDB beside Terrace: SUITE=engines/iuds, or all that are known
 	@scripts/suites.sh $(SUITE)

@@ -1,9 +1,14 @@
 """fig6: CloudJump III, figure 6: throughput and throughput per unit of storage cost, by mix, skew and size of flash.
 
-sysbench on real servers with emulated tiers: tiered against everything on the volume, and InnoDB on the machine's disk beside it.
-YCSB's half of the figure is measured by `terrace-bench fig6-ycsb` before; if its JSON lies there, table, JSON and plot have both.
-Popular rows are neighbours. Environment: HALF (ycsb or sysbench: only that one is measured, the other is as it was), ROWS (of each of 4 tables), MIX, ZIPF, FLASH (lists by comma), CLIENTS, TIME and WARM_UP
-(seconds, of each mix), RUNS, MEMORY and BUFFER (percent of the data), PORTS (the first to listen on).
+Three halves. `sysbench` and `ycsb-sql` (bench/lua/ycsb.lua: records of 1 KB; read-only is YCSB's C, read-write A, write-only updates alone; MIX=read-mostly: B) are on real servers with emulated
+tiers: tiered against everything on the volume, and InnoDB on the machine's disk beside it. `ycsb` is the library's own, without SQL, and is measured by
+`terrace-bench fig6-ycsb` before. HALF (list): those are measured, of the others table, JSON and plot have the last figures, if they lie there. Popular rows are neighbours.
+
+Before each row purge and sinking catch up (SETTLE seconds at the most). Then it is warmed up, WARM_UP seconds at the most: by a mix that only reads with the
+row's skew until flash is full or grows no more, then by the mix itself (at least a quarter of WARM_UP) until that holds again and the object buffer fills no further. The other sides are warmed up as long by the same mixes.
+
+Environment: HALF, ROWS (of each of sysbench's 4 tables), RECORDS (of YCSB), MIX, ZIPF, FLASH (lists by comma), CLIENTS, TIME, WARM_UP, SETTLE (seconds, of each mix), RUNS,
+MEMORY and BUFFER (percent of the data), PORTS (the first to listen on), PLOT=0 (without).
 """
 
 import json
@@ -12,53 +17,81 @@ import shutil
 import statistics
 import sys
 
+import paper
 import report
 from sysbench import sysbench, timed
-from tiers import GIB, PRICES, PROFILE, OnVolume, Tiered, listed, place, run, setting, settle, status
+from tiers import GIB, PRICES, PROFILE, OnVolume, Tiered, listed, place, run, setting, settle, status, warm_up
 
-TABLES, ROWS = 4, setting("ROWS", 600_000)
-# A row, its index entry, and what pages leave free.
-DATA = TABLES * ROWS * 260
-MIXES, ZIPFS = listed("MIX", "read-only,read-write,write-only"), listed("ZIPF", "0.8,1.0,1.2,1.4,1.6,2.0", float)
+TABLES, ROWS, RECORDS = 4, setting("ROWS", 600_000), setting("RECORDS", 500_000)
+MIXES, ZIPFS = listed("MIX", "read-only,read-write,write-only"), listed("ZIPF", "0.8,1.0,1.2,1.4,1.6,1.8,2.0", float)
 CACHES = listed("FLASH", "5,10,20,30,50", int)
-CLIENTS, TIME, WARM_UP, RUNS = setting("CLIENTS", 64), setting("TIME", 8), setting("WARM_UP", 40), setting("RUNS", 1)
+CLIENTS, TIME, WARM_UP, SETTLE, RUNS = setting("CLIENTS", 64), setting("TIME", 8), setting("WARM_UP", 60), setting("SETTLE", 60), setting("RUNS", 1)
 MEMORY, BUFFER = setting("MEMORY", 2), setting("BUFFER", 10)
-SIZE = [f"--tables={TABLES}", f"--table-size={ROWS}"]
 TIERED, VOLUME, INNODB = "tiered", "all on the volume", "InnoDB"
+HALVES = listed("HALF", "sysbench,ycsb-sql,ycsb")
+# Transactions that purge may have before it when a row begins.
+HISTORY = 1000
 
 
-def load(server, engine, database):
-    run(server.connect(), f"CREATE DATABASE {database}")
-    sysbench(server, "oltp_zipf", "prepare", database, *SIZE, f"--mysql-storage-engine={engine}", "--threads=2")
-    print(f"loaded {engine} in {database}", file=sys.stderr)
+class Half:
+    """One workload of sysbench's kind: its script, its options, and its data in pages (bytes)."""
+
+    def __init__(self, name, script, data, size, engine, mixes):
+        self.name, self.script, self.data, self.size, self.engine = name, script, data, size, engine
+        self.mixes = [mix for mix in MIXES if mix in mixes]
+
+    def load(self, server, engine, database):
+        run(server.connect(), f"CREATE DATABASE {database}")
+        sysbench(server, self.script, "prepare", database, *self.size, self.engine + engine)
+        print(f"{self.name}: loaded {engine} in {database}", file=sys.stderr)
+
+    def play(self, server, database, mix, zipf, seconds):
+        return timed(server, self.script, database, CLIENTS, seconds, *self.size, f"--mix={mix}", f"--zipf={zipf}")
 
 
-def measure(server, database, mix, zipf, time):
-    return timed(server, "oltp_zipf", database, CLIENTS, time, *SIZE, f"--mix={mix}", f"--zipf={zipf}")
+THREE = ["read-only", "read-write", "write-only"]
+# A row, its index entry, and what pages leave free; a leaf holds fifteen records of YCSB's.
+ON_SERVERS = {
+    "sysbench": Half("sysbench", "oltp_zipf", TABLES * ROWS * 260, [f"--tables={TABLES}", f"--table-size={ROWS}"], "--mysql-storage-engine=", THREE),
+    "ycsb-sql": Half("YCSB in SQL", "ycsb", RECORDS * 16384 // 15, [f"--records={RECORDS}"], "--engine=", [*THREE, "read-mostly"]),
+}
 
 
-def one_zipf(zipf, tiered, volume, cells):
+def warm(half, tiered, volume, mix, zipf):
+    """What the tiered side's warm-up came to; the others' take as long."""
+    settle(tiered.server, SETTLE, HISTORY)
+    settle(volume.server, SETTLE, HISTORY)
+    def part(mix, seconds, least=0):
+        return mix, warm_up(tiered.server, lambda seconds: half.play(tiered.server, "d", mix, zipf, seconds), seconds, least)
+    steps = [part("read-only", WARM_UP)]
+    if mix != "read-only":
+        steps.append(part(mix, max(WARM_UP - steps[0][1]["seconds"], WARM_UP // 4), WARM_UP // 4))
+    for database in ("d", "i"):
+        for step, one in steps:
+            if seconds := round(one["seconds"]):
+                half.play(volume.server, database, step, zipf, seconds)
+    return {"warm_up_seconds": sum(one["seconds"] for _, one in steps), "flash_full": steps[-1][1]["flash"], "buffer_full": steps[-1][1]["buffer"]}
+
+
+def one_zipf(half, zipf, tiered, volume, cells):
     """All sizes of flash and all mixes at this skew; the sides without flash are measured once for each size, by turns."""
     for cache in CACHES:
-        server = tiered.start(DATA * cache // 100)
-        for mix in MIXES:
-            # Flash begins empty, and what one mix uses another doesn't: the index, for one.
-            measure(server, "d", mix, zipf, WARM_UP)
-            for database in ("d", "i"):
-                measure(volume.server, database, mix, zipf, max(2, WARM_UP // 8))
+        server = tiered.start(half.data * cache // 100)
+        for mix in half.mixes:
+            warmed = warm(half, tiered, volume, mix, zipf)
             for _ in range(RUNS):
                 before = status(server)
-                figures = measure(server, "d", mix, zipf, TIME)
+                figures = half.play(server, "d", mix, zipf, TIME) | warmed
                 after = status(server)
                 figures |= {name: after[name] - before[name] for name in
                             ("pool_misses", "reads_flash", "reads_volume", "reads_object", "objects_put", "flush_pages")}
                 figures["dollars"] = tiered.cost()
                 cells.setdefault((mix, zipf, cache), []).append(figures)
                 for name, database, engine in ((VOLUME, "d", "Terrace"), (INNODB, "i", "InnoDB")):
-                    figures = measure(volume.server, database, mix, zipf, TIME)
+                    figures = half.play(volume.server, database, mix, zipf, TIME)
                     figures["dollars"] = volume.cost(engine)
                     cells.setdefault((mix, zipf, name), []).append(figures)
-            show(mix, zipf, cache, cells)
+            show(half.name, mix, zipf, cache, cells)
 
 
 def rate(cells, *key):
@@ -70,27 +103,29 @@ def value(cells, *key):
     return statistics.median(one["rate"] / one["dollars"] for one in cells[key])
 
 
-def show(mix, zipf, cache, cells):
+def show(half, mix, zipf, cache, cells):
     base, innodb, own = ((mix, zipf, name) for name in (VOLUME, INNODB, cache))
-    print(f"sysbench {mix:10} Zipf {zipf:<4} flash {cache:>2} %   {rate(cells, *own) / rate(cells, *base):5.2f} of all on the volume, per dollar "
+    last = cells[own][-1]
+    print(f"{half} {mix:10} Zipf {zipf:<4} flash {cache:>2} %   {rate(cells, *own) / rate(cells, *base):5.2f} of all on the volume, per dollar "
           f"{value(cells, *own) / value(cells, *base):5.2f};  {rate(cells, *own) / rate(cells, *innodb):5.2f} of InnoDB   tiered "
-          f"{rate(cells, *own):7.0f}/s p99 {cells[own][-1]['p99_ms']:.0f} ms, volume {rate(cells, *base):7.0f}/s p99 {cells[base][-1]['p99_ms']:.0f} ms, "
-          f"InnoDB {rate(cells, *innodb):7.0f}/s", flush=True)
+          f"{rate(cells, *own):7.0f}/s p99 {last['p99_ms']:.0f} ms, volume {rate(cells, *base):7.0f}/s p99 {cells[base][-1]['p99_ms']:.0f} ms, "
+          f"InnoDB {rate(cells, *innodb):7.0f}/s; warmed up for {last['warm_up_seconds']:.0f} s, flash {100 * last['flash_full']:.0f} % full", flush=True)
 
 
-def sysbench_half(out):
+def measured(out, half):
+    """The cells of a half on servers: (mix, Zipf, flash percent or a side) to its runs."""
     directory = place(out, "fig6")
-    tiered, volume = Tiered(directory, DATA, MEMORY, BUFFER), OnVolume(directory, DATA, MEMORY)
+    tiered, volume = Tiered(directory, half.data, MEMORY, BUFFER), OnVolume(directory, half.data, MEMORY)
     cells = {}
     try:
-        tiered.start(DATA * CACHES[0] // 100)
-        load(tiered.server, "Terrace", "d")
+        tiered.start(half.data * CACHES[0] // 100)
+        half.load(tiered.server, "Terrace", "d")
         settle(tiered.server)
         volume.start()
-        load(volume.server, "Terrace", "d")
-        load(volume.server, "InnoDB", "i")
+        half.load(volume.server, "Terrace", "d")
+        half.load(volume.server, "InnoDB", "i")
         for zipf in ZIPFS:
-            one_zipf(zipf, tiered, volume, cells)
+            one_zipf(half, zipf, tiered, volume, cells)
     finally:
         tiered.end()
         volume.end()
@@ -98,8 +133,19 @@ def sysbench_half(out):
     return cells
 
 
-def ycsb_half(out):
-    """The rates of the other half by (mix, Zipf, flash percent or a side), and its costs a month; nothing if it has not been measured."""
+def kept(out, half):
+    """The half's cells as they were measured the last time."""
+    path = os.path.join(out, "fig6.json")
+    cells = {}
+    for name, runs in json.load(open(path))["figures"].items() if os.path.exists(path) else ():
+        if name.startswith(half.name + " "):
+            mix, zipf, side = name.removeprefix(half.name + " ").split(", ")
+            cells[mix, float(zipf.split(" ")[1]), int(side.split(" ")[1]) if side.startswith("flash") else side] = runs
+    return cells
+
+
+def library_half(out):
+    """The rates of the library's half by (mix, Zipf, flash percent or a side), and its costs a month; nothing if it has not been measured."""
     path = os.path.join(out, "fig6-ycsb.json")
     if not os.path.exists(path):
         return {}, None
@@ -112,6 +158,33 @@ def ycsb_half(out):
             dollars = whole["extra"][f"flash {cache} %"]["dollars"][side]
             cells.setdefault(key, []).extend({"rate": rate, "dollars": dollars} for rate in figures["rate"])
     return cells, whole
+
+
+def beside_paper(half, cells):
+    """What the paper says of its curves, and ours in the same corner: least and most ratio to the volume, or how far sizes of flash are apart."""
+    lines = []
+    for claim in paper.FIG6:
+        there = [key for key in cells if isinstance(key[2], int) and key[0] == claim["mix"] and claim["zipf"][0] <= key[1] <= claim["zipf"][1]
+                 and claim["flash"][0] <= key[2] <= claim["flash"][1]]
+        if claim["of"] == "volume":
+            ours = [rate(cells, *key) / rate(cells, *key[:2], VOLUME) for key in there]
+            text = "of all on the volume"
+        else:
+            by_zipf = {zipf: [rate(cells, *key) for key in there if key[1] == zipf] for zipf in {key[1] for key in there}}
+            ours = [min(rates) / max(rates) for rates in by_zipf.values() if len(rates) > 1]
+            text = "the slowest size of flash to the fastest"
+        if ours:
+            lines.append(f"{half} {claim['mix']}, Zipf {claim['zipf'][0]} to {claim['zipf'][1]}, flash {claim['flash'][0]} to {claim['flash'][1]} %: the paper: {claim['says']}; ours: "
+                         f"{min(ours):.2f} to {max(ours):.2f}, {text}")
+    best = {}
+    for mix, zipf, cache in cells:
+        if isinstance(cache, int) and value(cells, mix, zipf, cache) >= value(cells, mix, zipf, best.get((mix, zipf), cache)):
+            best[mix, zipf] = cache
+    if len({key[2] for key in cells if isinstance(key[2], int)}) > 1:
+        low, high = paper.FIG6_BEST_VALUE
+        lines.append(f"{half}, most for a dollar: the paper: with {low} to {high} % of flash; ours: " + "; ".join(
+            f"{mix} " + ", ".join(f"{cache} % (Zipf {zipf})" for (of, zipf), cache in best.items() if of == mix) for mix in dict.fromkeys(mix for mix, _ in best)))
+    return lines
 
 
 def plot(out, halves):
@@ -127,45 +200,49 @@ def plot(out, halves):
                     if key[0] == mix:
                         name = f"flash {key[2]} %" if isinstance(key[2], int) else f"-{key[2]}"
                         series.setdefault(name, []).append((key[1], of(cells, *key)))
-                plots.lines(axes[2 * row + line][column], series, f"{half}, {mix}", "Zipf exponent", what)
+                axis = axes[2 * row + line][column]
+                if not series:
+                    axis.axis("off")
+                    continue
+                zipfs = [key[1] for key in cells if key[0] == mix]
+                for claim in paper.FIG6 if line == 0 and zipfs else ():
+                    low, high = max(claim["zipf"][0], min(zipfs)), min(claim["zipf"][1], max(zipfs))
+                    if claim["mix"] == mix and low < high:
+                        axis.axvspan(low, high, alpha=0.08, color=claim["color"], label=f"the paper: {claim['flash'][0]} to {claim['flash'][1]} % {claim['says']}")
+                plots.lines(axis, series, f"{half}, {mix}", "Zipf exponent", what)
     plots.save(figure, out, "fig6", "Throughput, and throughput per storage cost (Table 1's prices); emulated tiers, profile cloud")
-
-
-def kept_half(out):
-    """sysbench's half as it was measured the last time."""
-    path = os.path.join(out, "fig6.json")
-    cells = {}
-    for name, runs in json.load(open(path))["figures"].items() if os.path.exists(path) else ():
-        mix, zipf, side = name.removeprefix("sysbench ").split(", ")
-        cells[mix, float(zipf.split(" ")[1]), int(side.split(" ")[1]) if side.startswith("flash") else side] = runs
-    return cells
 
 
 def main():
     out = sys.argv[1]
-    cells = kept_half(out) if setting("HALF", "") == "ycsb" else sysbench_half(out)
-    ycsb, whole = ycsb_half(out)
-    ratios, figures = {}, {}
-    for (mix, zipf, cache), runs in cells.items():
-        figures[f"sysbench {mix}, Zipf {zipf}, {cache if isinstance(cache, str) else f'flash {cache} %'}"] = runs
-        if isinstance(cache, int):
-            name = f"sysbench {mix}, Zipf {zipf}, flash {cache} %"
-            base = mix, zipf, VOLUME
-            ratios[name] = rate(cells, mix, zipf, cache) / rate(cells, *base)
-            ratios[name + ", per dollar"] = value(cells, mix, zipf, cache) / value(cells, *base)
-            ratios[name + ", of InnoDB"] = rate(cells, mix, zipf, cache) / rate(cells, mix, zipf, INNODB)
-    for (mix, zipf, cache) in ycsb:
-        if isinstance(cache, int):
-            name, base = f"YCSB {mix}, Zipf {zipf}, flash {cache} %", (mix, zipf, VOLUME)
-            ratios[name] = rate(ycsb, mix, zipf, cache) / rate(ycsb, *base)
-            ratios[name + ", per dollar"] = value(ycsb, mix, zipf, cache) / value(ycsb, *base)
-    plot(out, {"YCSB": ycsb, "sysbench": cells})
+    if unknown := set(HALVES) - {*ON_SERVERS, "ycsb"}:
+        sys.exit(f"HALF: there is no {', '.join(sorted(unknown))}; sysbench, ycsb-sql, ycsb")
+    halves = {half.name: measured(out, half) if name in HALVES else kept(out, half) for name, half in ON_SERVERS.items()}
+    halves["YCSB"], whole = library_half(out)
+    ratios, figures, notes = {}, {}, []
+    for half, cells in halves.items():
+        for (mix, zipf, cache), runs in cells.items():
+            if half != "YCSB":
+                figures[f"{half} {mix}, Zipf {zipf}, {cache if isinstance(cache, str) else f'flash {cache} %'}"] = runs
+            if isinstance(cache, int):
+                name, own, base = f"{half} {mix}, Zipf {zipf}, flash {cache} %", (mix, zipf, cache), (mix, zipf, VOLUME)
+                ratios[name] = rate(cells, *own) / rate(cells, *base)
+                ratios[name + ", per dollar"] = value(cells, *own) / value(cells, *base)
+                if (mix, zipf, INNODB) in cells:
+                    ratios[name + ", of InnoDB"] = rate(cells, *own) / rate(cells, mix, zipf, INNODB)
+        notes += beside_paper(half, cells)
+    print("\n".join(notes))
+    if setting("PLOT", 1):
+        plot(out, halves)
     report.write(out, "fig6", ratios, figures,
-                 [f"sysbench: {TABLES} tables of {ROWS} rows (about {DATA / GIB:.2f} GiB in pages), memory {MEMORY} % (at least 12 MiB), object "
-                  f"buffer {BUFFER} % (at least 32 MiB), {CLIENTS} clients, {TIME} s a run after {WARM_UP} s of warm-up, a sync at each commit",
+                 [f"measured: {', '.join(HALVES)}; halves that were not are as they were measured before. sysbench: {TABLES} tables of {ROWS} rows (about {ON_SERVERS['sysbench'].data / GIB:.2f} GiB in pages); "
+                  f"YCSB in SQL: {RECORDS} records (about {ON_SERVERS['ycsb-sql'].data / GIB:.2f} GiB); memory {MEMORY} % (at least 12 MiB), object "
+                  f"buffer {BUFFER} % (at least 32 MiB), {CLIENTS} clients, {TIME} s a run, a sync at each commit",
+                  f"warm-up of each row: purge and sinking catch up, then reads alone of the same skew until flash is full or grows no more, then the mix until that holds and the object buffer fills no further; "
+                  f"{WARM_UP} s at the most, but the mix at least {WARM_UP // 4} s; the other sides as long; how long and how full: in each run",
                   f"dollars a GB a month {PRICES}; counted: flash and object buffer as bought, the store by bytes in objects (compressed), the "
-                  "volume without tiers by pages in use; memory and log are the same on all sides and not counted, requests aren't either"],
-                 of=TIERED, against=VOLUME, profile=PROFILE, ycsb=whole)
+                  "volume without tiers by pages in use; memory and log are the same on all sides and not counted, requests aren't either", *notes],
+                 of=TIERED, against=VOLUME, profile=PROFILE, ycsb=whole, paper=paper.FIG6)
 
 
 if __name__ == "__main__":

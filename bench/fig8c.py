@@ -9,6 +9,7 @@ import shutil
 import statistics
 import sys
 
+import paper
 import report
 from series import TIERS, Again, Watch, spread, turned_on
 from sysbench import ended, figures as figures_of, seconds, start, sysbench, timed
@@ -74,13 +75,17 @@ def main():
             took = statistics.median(b - a for a, b in one["ddl"]) if one["ddl"] else 0
             print(f"{name:10} {one['all']['mean']:6.0f} transactions/s, beside DDL {one['beside_ddl']['mean']:.0f} (least {one['beside_ddl']['least']:.0f}), between "
                   f"{one['between']['mean']:.0f}; p99 {one['oltp']['p99_ms']:.0f} ms; seconds below half of the mean {100 * one['all']['below_half']:.0f} %; {len(one['ddl'])} rounds of "
-                  f"DDL of {took:.1f} s, {one['blobs']} BLOBs; MB/s " + ", ".join(f"{tier} {one[tier]['mean']:.1f}" for tier in TIERS), flush=True)
+                  f"DDL of {took:.1f} s, {one['blobs']} BLOBs; MB/s " + ", ".join(f"{tier} {one[tier]['mean']:.1f}" for tier in TIERS) +
+                  f"; deviation {100 * one['all']['deviation']:.0f} %, deepest drop to {one['beside_ddl']['least'] / max(one['between']['mean'], 1e-9):.2f} of the seconds between; the paper: {paper.FIG8C[name]}", flush=True)
     finally:
         tiered.end()
         shutil.rmtree(directory, ignore_errors=True)
     on, off = (figures[name] for name in PHASES)
     ratios = {what: on[key][part] / max(off[key][part], 1e-9) for what, key, part in (
         ("transactions/s", "all", "mean"), ("beside DDL", "beside_ddl", "mean"), ("least second beside DDL", "beside_ddl", "least"))}
+    # What the paper's curves are about: how deep rates drop with DDL, each by what they are between.
+    ratios |= {f"deepest drop, {name}": one["beside_ddl"]["least"] / max(one["between"]["mean"], 1e-9) for name, one in figures.items()}
+    ratios |= {f"deviation of the rate, {name}": one["all"]["deviation"] for name, one in figures.items()}
     ratios["p99"] = on["oltp"]["p99_ms"] / off["oltp"]["p99_ms"]
     import plots
     figure, axes = plots.grid(1, 3)
@@ -93,7 +98,7 @@ def main():
     plots.save(figure, out, "fig8c", f"Bypass on and off: DDL each {PERIOD} s (shaded), {BLOBS} BLOBs of {BLOB // 1024} KiB a second; emulated tiers, profile cloud")
     report.write(out, "fig8c", ratios, figures,
                  [f"{TABLES} tables of {ROWS} rows and one of {DDL_ROWS} ({DATA / GIB:.2f} GiB in pages), memory {MEMORY} %, flash {FLASH} %, object buffer {BUFFER} %, {CLIENTS} clients of "
-                  f"sysbench {MIX}, Zipf {ZIPF}, {WARM_UP} s of warm-up"], of=PHASES[0], against=PHASES[1], profile=PROFILE)
+                  f"sysbench {MIX}, Zipf {ZIPF}, {WARM_UP} s of warm-up"], of=PHASES[0], against=PHASES[1], profile=PROFILE, paper=paper.FIG8C)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,18 @@ def bars(axis, values, title, y):
     axis.tick_params(axis="x", rotation=25)
 
 
+def points(axis, values, title, x, y, own):
+    """`values`: name to (x, y), each with its name beside it; `own` stands out."""
+    for name, (at, high) in values.items():
+        axis.plot([at], [high], "o", color="tab:red" if name == own else "tab:blue", markersize=4)
+        axis.annotate(name, (at, high), textcoords="offset points", xytext=(4, 2), fontsize=5.5)
+    axis.set_title(title, fontsize=9)
+    axis.set_xlabel(x, fontsize=8)
+    axis.set_ylabel(y, fontsize=8)
+    axis.tick_params(labelsize=7)
+    axis.grid(alpha=0.3)
+
+
 def save(figure, out, name, caption):
     figure.suptitle(caption, fontsize=8)
     figure.tight_layout(rect=(0, 0, 1, 0.97))

@@ -3,12 +3,13 @@ one with everything on the volume and InnoDB on the machine's own disk in it. An
 
 import os
 import shutil
+import subprocess
 import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "sql"))
-from conftest import Server, end, run  # noqa: E402
+from conftest import TARGET, Server, end, run  # noqa: E402
 
 MIB, GIB = 1 << 20, 1 << 30
 # Dollars for a GB for a month: CloudJump III, Table 1.
@@ -89,6 +90,26 @@ class Tiered:
         self.runs = True
         return self.server
 
+    def kept(self, place):
+        """The directories that hold its data, and where copies of them are in `place`."""
+        return [(one, os.path.join(place, name)) for name, one in (("server", self.server.directory), ("objects", self.objects))]
+
+    def keep(self, place):
+        """Stops, and copies aside what volume and store have now, to be put back before a start."""
+        self.server.stop()
+        self.runs = False
+        for one, copy in self.kept(place):
+            subprocess.run(["cp", "-a", "--reflink=auto", "--sparse=always", one, copy], check=True)
+
+    def put_back(self, place):
+        """Stops, and has what `keep` copied."""
+        if self.runs:
+            self.server.stop()
+            self.runs = False
+        for one, copy in self.kept(place):
+            shutil.rmtree(one)
+            subprocess.run(["cp", "-a", "--reflink=auto", "--sparse=always", copy, one], check=True)
+
     def cost(self):
         """Dollars a month of what is bought (flash, object buffer) and what is stored in the store."""
         [(stored,)] = run(self.server.connect(), "SELECT SUM(BYTES_OBJECT) FROM information_schema.TERRACE_TABLE_STATISTICS")
@@ -121,7 +142,8 @@ class OnVolume:
         else:
             sql = "SELECT SUM(FILE_SIZE) FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME LIKE '_/%'"
         [(stored,)] = run(connection, sql)
-        return float(stored or 0) * PRICES["volume"] / GIB
+        # Little data may be in memory and the log alone.
+        return max(float(stored or 0), 16384) * PRICES["volume"] / GIB
 
     def end(self):
         end(self.server)
@@ -133,11 +155,33 @@ def status(server):
     return {name.lower().removeprefix("terrace_"): int(value) for name, value in rows if value.lstrip("-").isdigit()}
 
 
-def settle(server, seconds=300):
-    """Until the blocks of a load have sunk, so that the runs don't pay for it."""
+def settle(server, seconds=300, history=None):
+    """Until the blocks of a load have sunk, so that the runs don't pay for it; with `history`, until purge (InnoDB's, too) has at most so many
+    transactions before it. Returns what is left of both."""
     until = time.monotonic() + seconds
-    while status(server).get("sink_blocks_waiting", 0) > 8 and time.monotonic() < until:
+    while True:
+        now = status(server)
+        theirs = run(server.connect(), "SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'")
+        left = {"blocks": now.get("sink_blocks_waiting", 0), "history": now.get("history_length", 0) + sum(int(length) for _, length in theirs)}
+        if left["blocks"] <= 8 and (history is None or left["history"] <= history) or time.monotonic() >= until:
+            return left
         time.sleep(0.2)
+
+
+def warm_up(server, play, seconds, least=0, step=5):
+    """`play(seconds)` in short rounds, `least` seconds and then until flash is full, or has grown by less than a hundredth of what it has room for in each of two
+    rounds, and the object buffer fills no further, or `seconds` are over. Returns how long it took and how full both are."""
+    def full():
+        now = status(server)
+        return now["flash_pages"] / max(now["flash_pages_max"], 1), 1 - now["object_buffer_slots_free"] / max(now["object_buffer_slots"], 1)
+    began, (flash, buffer), steady = time.monotonic(), full(), 0
+    while (left := seconds - (time.monotonic() - began)) > 0:
+        play(max(1, min(step, round(left))))
+        before, (flash, buffer) = (flash, buffer), full()
+        steady = steady + 1 if flash - before[0] < 0.01 else 0
+        if (flash >= 0.98 or steady >= 2) and buffer - before[1] < 0.02 and time.monotonic() - began >= least:
+            break
+    return {"seconds": time.monotonic() - began, "flash": flash, "buffer": buffer}
 
 
 def io(server):

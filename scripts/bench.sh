@@ -7,12 +7,6 @@ cd "$ROOT"
 OUT=$TARGET/bench
 mkdir -p "$OUT"
 
-need() { # Debian packages
-  local p missing=
-  for p in "$@"; do dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $p"; done
-  [ -z "$missing" ] || { say "Installing$missing"; $SUDO apt-get update -qq; $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null; }
-}
-
 # The peers: Debian's RocksDB, and LMDB from its crate.
 peers() {
   need g++ make pkg-config librocksdb-dev libclang-dev
@@ -26,6 +20,20 @@ peers() {
 case $NAME in
 kv-memory | kv-tiered | memory)
   peers "$NAME"
+  ;;
+traces)
+  JAR=$CACHE/simulator-3.2.4.jar
+  if [ ! -s "$JAR" ]; then
+    command -v mvn >/dev/null || need maven
+    say "Getting the traces"
+    mkdir -p "$OUT/jar"
+    retry mvn -q -B dependency:get -Dartifact=com.github.ben-manes.caffeine:simulator:3.2.4 -Dtransitive=false
+    mvn -q -B dependency:copy -Dartifact=com.github.ben-manes.caffeine:simulator:3.2.4 -DoutputDirectory="$OUT/jar"
+    mv "$OUT/jar/simulator-3.2.4.jar" "$JAR"
+    rm -rf "$OUT/jar"
+  fi
+  cargo build --release --locked -p terrace-cli
+  JAR=$JAR TERRACE=$TARGET/release/terrace "$("$ROOT/scripts/python.sh" plots)" bench/traces.py "$OUT"
   ;;
 fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
   [ -f "bench/${NAME//-/_}.py" ] || fail "there is no benchmark $NAME"
@@ -41,12 +49,12 @@ fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
     command -v go >/dev/null || need golang-go
     (cd tests/apps/tpc && go build -o "$OUT/go-tpc" github.com/pingcap/go-tpc/cmd/go-tpc)
   fi
-  # One half of the figure is the engine's alone. HALF=ycsb or sysbench: that one; the other's last figures are drawn beside it.
-  [ "$NAME" != fig6 ] || [ "${HALF:-ycsb}" != ycsb ] || peers fig6-ycsb
+  # One half of the figure is the engine's alone.
+  case $NAME,${HALF:-ycsb}, in fig6,ycsb,* | fig6,*,ycsb,*) peers fig6-ycsb ;; esac
   WITH=
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is none of kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-memory, sql-tables, sql-tpcc" ;;
+*) fail "NAME=$NAME is none of kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-memory, sql-tables, sql-tpcc, traces" ;;
 esac
 say "Written: $OUT/$NAME.json"

@@ -44,3 +44,12 @@ retry() {
 }
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+# Installs Debian packages that are missing.
+need() {
+  local p missing=
+  for p in "$@"; do dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing="$missing $p"; done
+  [ -n "$missing" ] || return 0
+  say "Installing$missing"
+  retry $SUDO apt-get update -qq $APT_PATIENCE
+  retry $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $APT_PATIENCE --no-install-recommends $missing >/dev/null
+}

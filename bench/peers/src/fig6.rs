@@ -43,7 +43,7 @@ pub fn run(directory: &Path) -> Report {
     let time = Duration::from_millis(setting("MILLIS", 5000));
     let warm_up = Duration::from_millis(setting("WARM_UP_MILLIS", 12_000));
     let percents: Vec<u64> = settings("FLASH", "5,10,20,30,50");
-    let exponents: Vec<f64> = settings("ZIPF", "0.8,1.0,1.2,1.4,1.6,2.0");
+    let exponents: Vec<f64> = settings("ZIPF", "0.8,1.0,1.2,1.4,1.6,1.8,2.0");
     let wanted: Vec<String> = settings("MIX", "read-only,read-write,write-only");
     let mixes = || MIXES.iter().filter(|(name, _)| wanted.iter().any(|one| one == name));
     // A leaf holds fifteen records of a thousand bytes.

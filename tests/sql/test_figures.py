@@ -1,0 +1,33 @@
+"""The benchmarks of the figures run to their end: one of them, with little data and for a second, as JSON, as lines and, where what draws is installed, as PNG."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+
+def test_a_figure_is_measured_and_written(engine, tmp_path):
+    if engine != "Terrace":
+        pytest.skip("Terrace's own")
+    if not shutil.which("sysbench"):
+        pytest.skip("needs sysbench")
+    draws = importlib.util.find_spec("matplotlib") is not None
+    tiny = {"HALF": "sysbench,ycsb-sql", "MIX": "read-write", "ZIPF": "1.2", "FLASH": "20", "ROWS": "1000", "RECORDS": "2000", "CLIENTS": "2",
+            "TIME": "1", "WARM_UP": "0", "SETTLE": "1", "PLOT": str(int(draws))}
+    done = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "fig6.py"), str(tmp_path)], env={**os.environ, **tiny}, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+    report = json.load(open(tmp_path / "fig6.json"))
+    for half in "sysbench", "YCSB in SQL":
+        row = f"{half} read-write, Zipf 1.2, flash 20 %"
+        assert f"{half} read-write Zipf 1.2  flash 20 %" in done.stdout
+        assert all(report["ratios"][row + what] > 0 for what in ("", ", per dollar", ", of InnoDB"))
+        [run] = report["figures"][row]
+        assert run["rate"] > 0 and run["dollars"] > 0
+    assert (tmp_path / "fig6.png").exists() == draws
+    assert not (tmp_path / "fig6.data").exists()
