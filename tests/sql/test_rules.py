@@ -302,15 +302,20 @@ def test_a_table_that_is_scanned_over_and_over_does_not_push_out_a_hot_one(ruled
         assert ratio < 0.6, "the control: without a rule the scans have pushed it out, or this proves nothing"
 
 
+def points(connection, run, table, ids):
+    """Reads these rows, one by one, in one statement."""
+    [(count,)] = run(connection, f"SELECT COUNT(v) FROM {table} WHERE id IN ({', '.join(map(str, ids))})")
+    assert count == len(ids)
+
+
 def holds(connection, run, table, tier, option, limit_of=lambda pages: pages):
     """A limit of so many pages a second holds for reads of that tier, is counted, and ends at once when it is lifted."""
     passes = itertools.count()
 
     def seconds():
         """Pages all over the table, others each time."""
-        some = ", ".join(str(at) for at in range(1 + 4 * (next(passes) % 8), 8000, 32))
         before, since = status(connection, run, f"reads_{tier}"), time.monotonic()
-        assert run(connection, f"SELECT COUNT(v) FROM {table} WHERE id IN ({some})") == [(250,)]
+        points(connection, run, table, range(1 + 4 * (next(passes) % 8), 8000, 32))
         return time.monotonic() - since, status(connection, run, f"reads_{tier}") - before
 
     # A machine so busy that it makes fewer reads by itself shows nothing: then a lower limit.
@@ -425,8 +430,7 @@ def test_a_table_has_no_more_of_flash_than_its_cap(ruled, run):
     def read(cap):
         """Each page is used, leaves, and is used again: so it is admitted."""
         for table in ("capped", "free"):
-            for at in range(1, 2000, 3):
-                run(connection, f"SELECT v FROM {table} WHERE id = %s", (at,))
+            points(connection, run, table, range(1, 2000, 3))
             assert flash_pages(connection, run, "capped") <= cap
         return flash_pages(connection, run, "capped"), flash_pages(connection, run, "free")
 
@@ -456,8 +460,7 @@ def test_a_kept_index_is_on_flash_while_its_table_never_is(ruled, run):
     wait_until(lambda: use(rows) or placed(connection, run, "t", "k")[0] > 0.9 * sum(placed(connection, run, "t", "k")[1:]))
     # Another table's pages, used again and again, fill the rest.
     for _ in range(2):
-        for at in [*range(1, 6000, 4)]:
-            run(connection, "SELECT v FROM big WHERE id = %s", (at,))
+        points(connection, run, "big", range(1, 6000, 3))
     use("SELECT COUNT(pad) FROM big")
     (kept, *of_k), (none, *of_rows), (others, *_) = (placed(connection, run, *which) for which in (("t", "k"), ("t",), ("big",)))
     print(f"on flash: {kept} of {sum(of_k)} pages of the kept index, {none} of {sum(of_rows)} of its rows, {others} of the other table's")
