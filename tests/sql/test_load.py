@@ -290,6 +290,59 @@ def test_killed_in_mid_load_the_server_comes_back_with_an_empty_table(own_server
     leaks_nothing(own_server)
 
 
+FILLED = "(id INT PRIMARY KEY, k INT NOT NULL, c CHAR(40) NOT NULL, KEY k (k), UNIQUE c (c)) ENGINE={engine} SELECT seq AS id, seq * 7919 % 10007 AS k, MD5(seq) AS c FROM seq_1_to_{rows}"
+
+
+def test_create_select_is_built_in_bulk_and_what_a_client_sends_is_not(db, engine, server, shared_directory):
+    for create in ("CREATE TABLE s", "CREATE OR REPLACE TABLE s"):
+        before = passed(db)
+        run(db, f"{create} {FILLED.format(engine=engine, rows=ROWS)}")
+        assert passed(db) > before + 100 and is_whole(db, "s")
+        assert [run(db, f"SELECT COUNT(*) FROM s FORCE INDEX ({key})") for key in ("PRIMARY", "k", "c")] == [[(ROWS,)]] * 3
+    # LOCAL: the client can't be stopped at a duplicate, so it is left out with a warning, and each row goes by itself.
+    path = os.path.join(shared_directory, "rows")
+    with open(path, "w") as file:
+        file.writelines(f"{n % 3000}\t{n}\t{n}\n" for n in range(1, 3002))
+    run(db, "CREATE TABLE l LIKE s")
+    client = server.connect(database=db.name, local_infile=True)
+    before = passed(db)
+    cursor = client.cursor()
+    assert cursor.execute(f"LOAD DATA LOCAL INFILE '{path}' INTO TABLE l") == 3000
+    assert [(code, text) for _, code, text in run(client, "SHOW WARNINGS")] == [(1062, "Duplicate entry '1' for key 'PRIMARY'")]
+    assert passed(db) == before and run(db, "SELECT COUNT(*), SUM(k) FROM l") == [(3000, 3000 * 3001 // 2)] and is_whole(db, "l")
+
+
+@pytest.mark.parametrize("bypass", [1, 0])
+def test_killed_in_mid_create_select_no_trace_of_the_table_is_left(own_server, bypass):
+    db = own_server.connect()
+    run(db, "CREATE DATABASE d")
+    db.select_db("d")
+
+    def free():
+        return int(run(db, "SHOW GLOBAL STATUS LIKE 'terrace_object_buffer_slots_free'")[0][1])
+
+    def left():
+        return run(db, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA NOT IN ('mysql', 'sys')")
+
+    room, undone = free(), 0
+    for seconds in (0.3, 1):
+        run(db, f"SET GLOBAL terrace_bypass = {bypass}")
+        db = killed_in(own_server, db, seconds, f"CREATE TABLE n {FILLED.format(engine='Terrace', rows=200000)}")
+        if run(db, "SHOW TABLES"):
+            assert run(db, "SELECT COUNT(*) FROM n FORCE INDEX (k)") == [(200000,)] and is_whole(db, "n")
+            run(db, "DROP TABLE n")
+        else:
+            undone += 1
+        wait_until(lambda: not left())
+        assert os.listdir(os.path.join(own_server.directory, "data", "d")) == ["db.opt"]
+        # A few pages are the engine's own: its catalog, undo.
+        wait_until(lambda: free() > room - 50)
+    assert undone, "each was done by then, or this proves nothing"
+    run(db, f"CREATE TABLE n {FILLED.format(engine='Terrace', rows=20000)}")
+    assert run(db, "SELECT COUNT(*) FROM n FORCE INDEX (c)") == [(20000,)] and is_whole(db, "n")
+    leaks_nothing(own_server)
+
+
 # --- into tables that have rows -------------------------------------------------------------------
 
 BESIDE = "SELECT `seq` + {more}, `seq * 7919 % 10007`, `IF(seq % 50, seq, NULL)` + {more}, `MD5(seq)`, `REPEAT('x', IF(seq % 1000, 10, 30000))` FROM source"

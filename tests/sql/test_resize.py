@@ -92,8 +92,9 @@ def test_sizes_change_under_load_within_seconds_and_nothing_is_lost(sized, run):
             assert os.path.getsize(os.path.join(sized.directory, "data", "terrace", "pages")) <= buffer * MIB
             time.sleep(0.5)
     assert not load.errors, load.errors
-    print(f"{sum(load.added)} changes beside it, the slowest {load.slowest:.2f} s")
-    assert sum(load.added) > 100 and max(took) < 55, (load.added, took)
+    print(f"{len(took)} changes of sizes took {sum(took):.2f} s, the slowest {max(took):.2f} s; {sum(load.added)} changes beside them, the slowest {load.slowest:.2f} s")
+    # The slowest of 60 took 0.1 s, on a machine with ten times as much to do as it has processors.
+    assert sum(load.added) > 100 and max(took) < 10, (load.added, took)
     total = [(ROWS, sum(load.added))]
     assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == total
     sized.kill9()

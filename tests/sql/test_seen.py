@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,6 +19,7 @@ from test_object import ROWS, SIZES, Store, a_store, flashed, is_mostly_far, loa
 
 PAGE = 16384
 PRICES = {"memory": 1.6, "flash": 0.05, "volume": 0.152, "object": 0.016, "puts": 0.005, "gets": 0.0004}
+MONTH = 730 * 3600  # seconds
 
 
 @pytest.fixture
@@ -79,6 +81,9 @@ def test_tables_and_indexes_say_where_pages_are_what_was_read_and_what_it_costs(
         assert row["HIT_RATIO_MEMORY"] == (None if not asked else pytest.approx(Decimal(row["READS_MEMORY"]) / asked, abs=Decimal("1e-6")))
         below = row["READS_VOLUME"] + row["READS_OBJECT"]
         assert row["HIT_RATIO_VOLUME"] == (None if not below else pytest.approx(Decimal(row["READS_VOLUME"]) / below, abs=Decimal("1e-6")))
+        passed = row["READS_FLASH"] + below
+        assert row["HIT_RATIO_FLASH"] == (None if not passed else pytest.approx(Decimal(row["READS_FLASH"]) / passed, abs=Decimal("1e-6")))
+        assert row["HIT_RATIO_OBJECT"] == (1 if row["READS_OBJECT"] else None), "the store is the last"
         # Money is bytes times price.
         for tier in ("memory", "flash", "volume", "object"):
             cost = row[f"BYTES_{tier.upper()}"] / 2**30 * PRICES[tier]
@@ -119,6 +124,62 @@ def test_tables_and_indexes_say_where_pages_are_what_was_read_and_what_it_costs(
     run(connection, "CREATE TABLE other (id INT PRIMARY KEY, v INT, KEY v (v)) ENGINE=Terrace")
     fresh = rows(connection, "TERRACE_TABLE_STATISTICS", "TABLE_SCHEMA = 'd' AND TABLE_NAME = 'other'")[0]
     assert reads(fresh) < 50 and fresh["STORE_PUTS"] == 0 and fresh["SINKS"] == 0
+
+
+def test_what_leaves_memory_is_counted_for_its_index(tmp_path, engine, run):
+    """While flash is full: turned away at first, with its name kept; by that name it is known the next time, and admitted. Temporary tables write to the spill
+    space alone."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    server = Server(str(directory), ["--terrace-memory=6291456"])
+    server.start()
+    try:
+        connection = server.connect()
+        load(connection, run)
+        run(connection, "CREATE TABLE quiet (id INT PRIMARY KEY) ENGINE=Terrace")
+        run(connection, "INSERT INTO quiet VALUES (1)")
+        server.stop()
+        server.options += [f"--terrace-flash-path={tmp_path}/flash", "--terrace-flash=4194304"]
+        server.start()
+        connection = server.connect(database="d")
+
+        def seen(table="t", index="PRIMARY"):
+            return rows(connection, "TERRACE_INDEX_STATISTICS", f"TABLE_NAME = '{table}' AND INDEX_NAME = '{index}'")[0]
+
+        def read(first, last):
+            some = ", ".join(map(str, range(first, last, 20)))  # a page has fewer rows than that: each is read once at a time
+            run(connection, f"SELECT COUNT(v) FROM t WHERE id IN ({some})")
+            return seen()
+
+        wait_for(lambda: read(1, ROWS)["FLASH_REMEMBERED"] > 100)
+        # The ghost list has as many names as flash has pages: more are not to leave between two turns of a page.
+        wait_for(lambda: read(5000, ROWS)["GHOST_HITS"] > 100)
+        now, dropped = seen(), int(status(connection, run, "flash_fill_dropped"))
+        assert now["GHOST_HITS"] <= now["FLASH_REMEMBERED"] + dropped and now["GHOST_HITS"] <= now["FLASH_ADMITTED"] + dropped, (now, dropped)
+        assert now["FLASH_REMEMBERED"] + now["FLASH_ADMITTED"] <= int(status(connection, run, "pool_evictions"))
+        wait_for(lambda: read(5000, ROWS)["HIT_RATIO_FLASH"] > 0)
+        # The indexes' numbers together are the engine's, but for what is of no index (undo, the catalog).
+        told = sum(row["FLASH_REMEMBERED"] for row in rows(connection, "TERRACE_INDEX_STATISTICS"))
+        everywhere = int(status(connection, run, "flash_remembered"))
+        assert 0.8 * everywhere < told <= everywhere, (told, everywhere)
+        quiet = seen("quiet")
+        assert (quiet["FLASH_REMEMBERED"], quiet["GHOST_HITS"], quiet["WRITES_SINGLE"]) == (0, 0, 0) and now["WRITES_SINGLE"] == 0
+
+        run(connection, "CREATE TEMPORARY TABLE x (id INT PRIMARY KEY, k INT, p VARCHAR(2000), KEY k (k)) ENGINE=Terrace")
+        run(connection, "INSERT INTO x SELECT seq, seq * 7919 % 10007, REPEAT('p', 1000) FROM seq_1_to_12000")
+        of_x = {row["INDEX_NAME"]: row for row in rows(connection, "TERRACE_INDEX_STATISTICS", "WRITE_POLICY = 'single'")}
+        assert set(of_x) == {"PRIMARY", "k"} and of_x["PRIMARY"]["WRITES_SINGLE"] > 200, of_x
+        for row in of_x.values():
+            assert (row["WRITES_CLEAN"], row["WRITES_DUAL"], row["PAGES_VOLUME"], row["PAGES_OBJECT"]) == (0, 0, 0, 0), row
+        written = sum(row["WRITES_SINGLE"] for row in of_x.values())
+        spilled = int(status(connection, run, "temporary_spill_writes"))
+        assert 0.9 * spilled <= written <= spilled, (written, spilled)
+        run(connection, "DROP TEMPORARY TABLE x")
+        assert not rows(connection, "TERRACE_INDEX_STATISTICS", "WRITE_POLICY = 'single'")
+    finally:
+        end(server)
 
 
 BELOW = ("flash", "volume", "object", "log")
@@ -245,6 +306,47 @@ def test_the_pages_of_a_cold_scan_add_up_by_tier(tier, tmp_path, engine, run):
         end(server)
 
 
+def test_sessions_that_want_the_same_pages_count_each_once_and_who_waits_says_how_long(tmp_path, engine, run):
+    """One of them brings a page, and the others wait for it: their time is that of no tier."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    server = Server(str(directory), ["--terrace-memory=67108864"])
+    server.start()
+
+    def waits():
+        server.restart()
+        sessions, got = [server.connect(database="d") for _ in range(4)], []
+        run(sessions[0], "SELECT * FROM t LIMIT 0")
+
+        def scan(session):
+            got.extend(run(session, "SELECT COUNT(*), SUM(LENGTH(pad)) FROM t FORCE INDEX (PRIMARY)"))
+
+        def index():
+            return rows(sessions[0], "TERRACE_INDEX_STATISTICS", "TABLE_SCHEMA = 'd' AND INDEX_NAME = 'PRIMARY'")[0]
+
+        at_first, before, started = [mine(one, run) for one in sessions], index(), time.time()
+        threads = [threading.Thread(target=scan, args=(one,)) for one in sessions]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        took, after = time.time() - started, index()
+        assert got == [(ROWS, 900 * ROWS)] * 4
+        spent = [{name: value - first[name] for name, value in mine(one, run).items()} for one, first in zip(sessions, at_first)]
+        for place in BELOW:
+            assert sum(by_tier(one)[place] for one in spent) == after[f"READS_{place.upper()}"] - before[f"READS_{place.upper()}"], place
+        for one in spent:
+            assert one["pages_memory"] + sum(by_tier(one).values()) >= 400
+            assert sum(value for name, value in one.items() if name.endswith("microseconds")) <= took * 1e6, one
+        return any(one["wait_microseconds"] for one in spent) and any(one["volume_microseconds"] for one in spent)
+
+    try:
+        load(server.connect(), run)
+        wait_for(waits)
+    finally:
+        end(server)
+
+
 def test_analyze_and_the_slow_log_tell_pages_and_time(tiered, run, tmp_path):
     connection = tiered.connect()
     load(connection, run)
@@ -359,13 +461,16 @@ def test_metrics_are_prometheus_and_say_what_sql_says(store, tmp_path, run):
     directory = tmp_path / "server"
     os.makedirs(directory)
     port = next(PORTS)
-    server = Server(str(directory), SIZES + store.options() + [f"--terrace-metrics-listen=127.0.0.1:{port}"])
+    flash = [f"--terrace-flash-path={tmp_path}/flash", "--terrace-flash=4194304"]
+    server = Server(str(directory), SIZES + flash + store.options() + [f"--terrace-metrics-listen=127.0.0.1:{port}"])
     server.start()
     try:
         connection = server.connect()
         load(connection, run)
         wait_for(lambda: is_mostly_far(connection, run))
         run(connection, "SELECT SUM(v) FROM t")
+        for _ in range(2):
+            run(connection, f"SELECT COUNT(v) FROM t WHERE id IN ({', '.join(map(str, range(1, ROWS, 15)))})")
 
         def scrape():
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
@@ -382,6 +487,26 @@ def test_metrics_are_prometheus_and_say_what_sql_says(store, tmp_path, run):
         for metric, column in (("sinks", "SINKS"), ("pages_ahead", "PAGES_AHEAD")):
             low, high = (value(seen[f"terrace_index_{metric}"], table="d.t", index="PRIMARY") for seen in (before, after))
             assert low <= row[column] <= high and (metric != "sinks" or high > 0)
+        for metric, column in (("flash_admissions", "FLASH_ADMITTED"), ("flash_remembered", "FLASH_REMEMBERED"), ("ghost_hits", "GHOST_HITS"), ("writes_clean", "WRITES_CLEAN")):
+            low, high = (value(seen[f"terrace_index_{metric}"], table="d.t", index="PRIMARY") for seen in (before, after))
+            assert 0 < low <= row[column] <= high, metric
+        for method in ("get", "put"):
+            for metric, column in (("requests", f"STORE_{method.upper()}S"), ("bytes", f"STORE_{method.upper()}_BYTES")):
+                low, high = (value(seen[f"terrace_index_store_{metric}"], table="d.t", index="PRIMARY", method=method) for seen in (before, after))
+                assert 0 < low <= row[column] <= high, (method, metric)
+        # Costs by hand: requests of the time since the start, as if a month went on like that, and bytes.
+        requests = (row["STORE_GETS"] * PRICES["gets"] + row["STORE_PUTS"] * PRICES["puts"]) / 1000 * MONTH
+        uptimes = [value(seen["terrace_uptime_seconds"]) for seen in (before, after)]
+        assert requests / uptimes[1] * 0.99 <= float(row["COST_REQUESTS"]) <= requests / uptimes[0] * 1.01 and requests > 0, (requests, uptimes, row)
+        for seen in (before, after):
+            of = {"table": "d.t", "index": "PRIMARY"}
+            costs = {part: value(seen["terrace_index_cost_dollars_per_month"], **of, part=part) for part in ("memory", "flash", "volume", "object", "requests")}
+            sizes = {tier: PAGE * value(seen["terrace_index_pages"], **of, tier=tier) for tier in ("memory", "flash", "volume")}
+            sizes["object"] = value(seen["terrace_index_object_bytes"], **of)
+            asked = sum(value(seen["terrace_index_store_requests"], **of, method=method) * PRICES[f"{method}s"] for method in ("get", "put")) / 1000 * MONTH
+            by_hand = {tier: size / 2**30 * PRICES[tier] for tier, size in sizes.items()} | {"requests": asked / value(seen["terrace_uptime_seconds"])}
+            assert costs == {part: pytest.approx(cost, rel=0.01, abs=1e-9) for part, cost in by_hand.items()}, (costs, by_hand)
+            assert all(cost > 0 for part, cost in costs.items() if part != "volume"), costs  # all of it has sunk
         assert value(after["terrace_index_pages"], table="d.t", tier="object") > 0
         assert after["terrace_object_requests_throttled"].type == "counter", "no family of terrace_io tells it"
         assert after["terrace_pool_misses"].type == "counter" and after["terrace_pool_frames"].type == "gauge"

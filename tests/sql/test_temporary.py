@@ -1,10 +1,11 @@
 """Temporary tables: they do all that tables do, live in memory and on flash, and leave nothing."""
 
 import os
+import time
 
 import pymysql
 import pytest
-from conftest import end, private
+from conftest import end, private, wait_until
 
 MIB = 1 << 20
 
@@ -208,3 +209,54 @@ def test_temporary_tables_can_be_made_as_others_are(small):
     small.start()
     assert run(small.connect(), "SELECT @@terrace_temporary_unlogged") == [(1,)]
     assert run(small.connect(), "SELECT COUNT(*) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME LIKE '%#sql%'") == [(0,)]
+
+
+INTERNAL = {
+    "derived": "SELECT COUNT(*), SUM(LENGTH(p)) FROM (SELECT DISTINCT id, p FROM t) d JOIN (SELECT DISTINCT id FROM t) e USING (id)",
+    "group by": "SELECT COUNT(*), SUM(l) FROM (SELECT CONCAT(p, id) AS k, MAX(LENGTH(p)) AS l FROM t GROUP BY k) d",
+    "union": "SELECT COUNT(*), SUM(LENGTH(p)) FROM (SELECT id, p FROM t UNION SELECT id, p FROM t) d",
+    "order by": "SELECT COUNT(*), SUM(l) FROM (SELECT LENGTH(p) AS l, ROW_NUMBER() OVER (ORDER BY p, id DESC) AS n FROM t) d WHERE n > 0",
+}
+
+
+def test_what_the_server_spills_for_derived_tables_and_groups_reaches_no_tier(tmp_path, engine):
+    """Its own temporary tables are not the engine's: what is read from below for them is read, and nothing is written there."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    options = ["--terrace-memory=10485760", "--terrace-object-buffer=8388608", "--terrace-log=8388608", f"--terrace-object={tmp_path}/store", "--terrace-sink-after-ms=500"]
+    server = private(options + ["--tmp-memory-table-size=16384", "--max-heap-table-size=16384", "--sort-buffer-size=65536"])
+    try:
+        db = server.connect()
+        run(db, "CREATE DATABASE d")
+        db.select_db("d")
+        run(db, "CREATE TABLE t (id INT PRIMARY KEY, p VARCHAR(1000)) ENGINE=Terrace")
+        run(db, "INSERT INTO t SELECT seq, REPEAT('p', 900) FROM seq_1_to_10000")
+        run(db, INTERNAL["derived"])  # what a first use writes is written: samples
+        names = ["flush_pages", "bypass_pages", "objects_put", "objects_put_bytes", "sink_blocks", "log_bytes_written", "log_writes", "log_mini_transactions"]
+        names += ["object_buffer_slots_free", "object_buffer_bytes_file", "volume_log_bytes", "volume_flush_bytes", "temporary_pages", "temporary_spill_writes"]
+
+        def written():
+            seen = status(server)
+            return {name: seen[name] for name in names}
+
+        def spilled():
+            shown = dict(run(db, "SHOW SESSION STATUS WHERE Variable_name IN ('Created_tmp_disk_tables', 'Sort_merge_passes')"))
+            return sum(int(number) for number in shown.values())
+
+        def is_quiet():
+            before = written()
+            time.sleep(1)
+            return status(server)["sink_blocks_waiting"] == 0 and before == written()
+
+        wait_until(is_quiet)
+        before = written()
+        assert before["objects_put"] > 0 and before["flush_pages"] + before["bypass_pages"] > 500, before
+        for name, sql in INTERNAL.items():
+            disk = spilled()
+            assert run(db, sql) == [(10000, 9_000_000)], name
+            assert spilled() > disk, f"{name} did not spill, or this proves nothing"
+            assert written() == before, name
+        time.sleep(1)  # and what comes late
+        assert written() == before
+    finally:
+        end(server)

@@ -215,18 +215,62 @@ class Ddl(Session):
         self.run(connection, "ANALYZE TABLE noise, far")
 
 
-class Rules(Session):
-    """Shares of flash, limits and places that change while they are in force. Some contradict what is in force: they are refused."""
+class Temporary(Session):
+    """A temporary table that is filled from far rows, spilled when it is large, changed and rolled back: it has what was put there."""
 
-    pause = 1.5
-    usual = USUAL | {1478}
+    pause = 1.0
 
     def once(self, connection):
-        table = self.random.choice(["accounts", "far", "noise", "blobs"])
-        rule = self.random.choice(["FLASH_MIN=4194304", "FLASH_MIN=0", "FLASH_MAX=16777216", "FLASH_MAX=0", "PLACEMENT=KEEP", "PLACEMENT=DEFAULT", "PLACEMENT=NONE",
-                                   "VOLUME_IOPS=2000", "VOLUME_IOPS=0", "OBJECT_BANDWIDTH=50000000", "OBJECT_BANDWIDTH=0",
-                                   "VOLUME_WRITE_IOPS=500", "VOLUME_WRITE_IOPS=0", "OBJECT_WRITE_IOPS=5", "OBJECT_WRITE_IOPS=0"])
-        self.run(connection, f"ALTER TABLE {table} {rule}")
+        rows = self.random.choice([100, 4000, 30_000])
+        expected = [(rows, sum(n % 100 for n in range(1, rows + 1)))]
+        self.run(connection, "CREATE OR REPLACE TEMPORARY TABLE side (id INT PRIMARY KEY, v INT NOT NULL, pad VARCHAR(900) NOT NULL, KEY v (v)) ENGINE=Terrace")
+        self.run(connection, f"INSERT INTO side SELECT id, v % 100, pad FROM far WHERE id <= {rows}")
+        self.holds(connection, expected)
+        connection.begin()
+        self.run(connection, "UPDATE side SET v = v + 1, pad = '' WHERE id % 3 = 0")
+        self.run(connection, "DELETE FROM side WHERE id % 7 = 0")
+        if self.random.random() < 0.7:
+            connection.rollback()
+        else:
+            connection.commit()
+            left = [n for n in range(1, rows + 1) if n % 7]
+            expected = [(len(left), sum(n % 100 + (n % 3 == 0) for n in left))]
+        self.holds(connection, expected)
+        if self.random.random() < 0.5:
+            self.run(connection, "DROP TEMPORARY TABLE side")
+
+    def holds(self, connection, expected):
+        for key in ("PRIMARY", "v"):
+            found = self.run(connection, f"SELECT COUNT(*), SUM(v) FROM side FORCE INDEX ({key}) WHERE v >= 0")
+            if found != expected:
+                raise Wrong(f"by {key} a temporary table has {found}, not {expected}")
+
+
+class Rules(Session):
+    """Shares of flash and object buffer, limits, places, policies and codecs that change while they are in force. Some contradict what is in force: they
+    are refused."""
+
+    pause = 1.0
+    usual = USUAL | {1478}
+    OF_TABLES = {
+        "FLASH_MIN": [4 << 20, 0], "FLASH_MAX": [16 << 20, 0], "BUFFER_MIN": [16 << 20, 0], "BUFFER_MAX": [32 << 20, 0], "PLACEMENT": ["KEEP", "DEFAULT", "NONE"],
+        "WRITE_POLICY": ["AUTO", "CLEAN", "'DUAL'", "DEFAULT"], "COMPRESSION": ["zstd", "lz4", "none", "default"],
+        "FLASH_IOPS": [5000, 0], "VOLUME_IOPS": [2000, 0], "OBJECT_BANDWIDTH": [50_000_000, 0],
+        "FLASH_WRITE_IOPS": [200, 0], "VOLUME_WRITE_IOPS": [500, 0], "OBJECT_WRITE_IOPS": [5, 0],
+    }
+    KEYS = {"ledger": "payer", "noise": "a"}
+
+    def once(self, connection):
+        what = self.random.random()
+        if what < 0.1:
+            self.run(connection, f"SET GLOBAL terrace_write_policy = '{self.random.choice(['auto', 'clean', 'dual'])}'")
+        elif what < 0.25:
+            # An index is built anew where it is put, beside who writes.
+            (table, key), place = self.random.choice(list(self.KEYS.items())), self.random.choice(["KEEP", "NONE", "DEFAULT", "'TABLE'"])
+            self.run(connection, f"ALTER TABLE {table} DROP KEY {key}, ADD KEY {key} ({key}) PLACEMENT={place}, LOCK=NONE")
+        else:
+            table, (option, values) = self.random.choice(["accounts", "far", "noise", "blobs"]), self.random.choice(list(self.OF_TABLES.items()))
+            self.run(connection, f"ALTER TABLE {table} {option}={self.random.choice(values)}")
 
 
 class Sizes(Session):

@@ -20,7 +20,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "sql"))
 from conftest import TARGET, Server, run  # noqa: E402
-from sessions import ACCOUNTS, SCHEMA, START, Auditor, Blobs, Ddl, Far, Noise, Payer, Rules, Sizes  # noqa: E402
+from sessions import ACCOUNTS, SCHEMA, START, Auditor, Blobs, Ddl, Far, Noise, Payer, Rules, Sizes, Temporary  # noqa: E402
 
 TIME, PAYERS, KILLS, TROUBLE, PORTS = (int(os.environ.get(name) or default) for name, default in
                                        (("TIME", 7200), ("PAYERS", 4), ("KILLS", 0), ("TROUBLE", 120), ("PORTS", 3310)))
@@ -179,7 +179,7 @@ def main():
     connection.select_db("d")
     for sql in SCHEMA:
         run(connection, sql)
-    kinds = [Payer] * PAYERS + [Auditor, Blobs, Blobs, Far, Far, Noise, Ddl, Rules, Sizes]
+    kinds = [Payer] * PAYERS + [Auditor, Blobs, Blobs, Far, Far, Noise, Ddl, Temporary, Rules, Sizes]
     sessions = [kind(world.server, n + 1, world.trouble, stop) for n, kind in enumerate(kinds)]
     began, samples, hurts = time.monotonic(), [], {"store failures": 0, "kills": 0}
     hurter = threading.Thread(target=hurt_now_and_then, args=(world, calm, hurts))

@@ -3,9 +3,10 @@
 
 mod instance;
 
-use instance::{Instance, PAGE};
+use instance::{Instance, PAGE, create, plain, plain_key};
 use std::path::Path;
 use std::process::Command;
+use terrace_engine::Isolation;
 use terrace_engine::config::{Bytes, Config};
 
 #[test]
@@ -22,6 +23,30 @@ fn a_sound_instance_has_no_fault_closed_or_crashed() {
             "{said}"
         );
         assert!(said.contains("d/t") && said.contains("plain"), "{said}");
+    }
+}
+
+/// ALTER by copy and CREATE … SELECT fill a table that goes if they don't come to their end: nobody notes what it has taken.
+#[test]
+fn pages_that_a_crash_kept_a_load_from_writing_are_room_and_no_damage() {
+    for logged in [true, false] {
+        let instance = Instance::empty(if logged { "load-logged" } else { "load" });
+        let engine = instance.open();
+        let table = create(&engine);
+        engine.set_bypass(!logged);
+        let txn = engine.begin(Isolation::RepeatableRead);
+        let mut load = engine.load(&table, &txn).unwrap();
+        // Rows in order are in their pages at once.
+        for n in 0..8000u64 {
+            load.add(&n.to_be_bytes(), &[7; 300][..], &[plain(&plain_key(n))]).unwrap();
+        }
+        engine.core().storage.checkpoint().unwrap();
+        let crashed = instance.copied();
+        let (code, said) = crashed.check();
+        assert!(code == 0 && said.contains("no fault") && said.contains("leaked"), "{said}");
+        drop(load);
+        txn.rollback().unwrap();
+        engine.shutdown().unwrap();
     }
 }
 

@@ -293,11 +293,11 @@ impl Source for Look {
         let shown = from_tier.and_then(|()| {
             self.pending.show(id, image).map_err(|error| NoPage::Wrong(error.to_string()))?;
             match PageRef::new(image).lsn() {
-                0 => Err(NoPage::Wrong("it does not exist: neither the map nor the log knows it".into())),
+                0 => Err(NoPage::Unwritten),
                 _ => Ok(()),
             }
         });
-        if matches!(shown, Err(NoPage::Wrong(_))) {
+        if matches!(shown, Err(NoPage::Wrong(_) | NoPage::Unwritten)) {
             self.reported(id);
         }
         shown

@@ -19,6 +19,8 @@ pub enum NoPage {
     Reported,
     /// It is where nobody can look now: that says nothing about it.
     OutOfReach,
+    /// Neither the map nor the log knows it.
+    Unwritten,
     Wrong(String),
 }
 
@@ -176,17 +178,23 @@ impl<'s> SpaceCheck<'s> {
     /// The page's content. None: it cannot be had, which is noted.
     pub fn copy(&mut self, page: u32) -> Option<AlignedBuf> {
         let mut image = AlignedBuf::zeroed(PAGE_SIZE);
-        let no = match self.source.copy(self.id(page), &mut image) {
-            Ok(()) => return Some(image),
-            Err(no) => no,
-        };
+        match self.source.copy(self.id(page), &mut image) {
+            Ok(()) => Some(image),
+            Err(no) => {
+                self.note(page, no);
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, page: u32, no: NoPage) {
         self.incomplete = true;
         match no {
             NoPage::Reported => {}
             NoPage::OutOfReach => self.out_of_reach += 1,
+            NoPage::Unwritten => self.fault(page, "it does not exist: neither the map nor the log knows it"),
             NoPage::Wrong(what) => self.fault(page, what),
         }
-        None
     }
 
     /// Meets the pages that are free, and the homes of their bits.
@@ -226,30 +234,39 @@ impl<'s> SpaceCheck<'s> {
     }
 
     /// The pages that nothing led to are shown to `each`, which says what is wrong with one. Call it last.
+    ///
+    /// Of a build in bulk that a crash has cut there are numbers that were taken for pages which were never written. No page is lost
+    /// with them, as long as all that leads anywhere could be followed.
     pub fn the_rest(&mut self, mut each: impl FnMut(PageRef<'_>) -> Option<&'static str>) {
-        let mut wrong = 0;
+        let was_incomplete = self.incomplete;
+        let (mut wrong, mut unwritten) = (0, 0);
         for page in 0..self.pages.unwrap_or(0) {
             if self.met.contains(page) {
                 continue;
             }
-            let was_incomplete = self.incomplete;
-            let faults = self.faults.count;
-            match self.copy(page) {
-                Some(copy) => {
-                    wrong = 0;
-                    if let Some(what) = each(PageRef::new(&copy)).filter(|_| !was_incomplete) {
-                        self.leaked.add(PageId::new(self.space, page), what);
+            let (id, faults) = (self.id(page), self.faults.count);
+            let mut image = AlignedBuf::zeroed(PAGE_SIZE);
+            match self.source.copy(id, &mut image) {
+                Ok(()) => {
+                    (wrong, unwritten) = (0, 0);
+                    if let Some(what) = each(PageRef::new(&image)).filter(|_| !was_incomplete) {
+                        self.leaked.add(id, what);
                     }
+                }
+                Err(NoPage::Unwritten) if !was_incomplete => {
+                    unwritten += 1;
+                    self.leaked.add(id, "its number was taken, and it was never written");
                 }
                 // That it is damaged or out of reach says nothing of what leads to the others.
-                None => {
+                Err(no) => {
+                    self.note(page, no);
                     self.incomplete = was_incomplete;
                     wrong += self.faults.count - faults;
-                    if wrong > WRONG_MAX {
-                        return self
-                            .fault(page, "so many pages before it are not there that the rest is not tried");
-                    }
                 }
+            }
+            if wrong + unwritten > WRONG_MAX {
+                let what = "so many pages before it are not there that the rest is not tried";
+                return if wrong > 0 { self.fault(page, what) } else { self.leaked.add(id, what) };
             }
         }
     }
