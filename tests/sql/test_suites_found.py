@@ -268,3 +268,24 @@ def test_a_duplicate_stays_as_long_as_the_transaction_that_met_it(run, engine, l
             assert len(run(db, "SELECT * FROM t")) == 1
     finally:
         end(server)
+
+
+def test_values_that_alter_generates_come_after_those_of_its_rows(db, engine, run):
+    """The counter moved at the end of the copy: a NULL got a value that a row before it had, which is a duplicate, or, where the key allows it, the same value twice."""
+    seen = []
+    for name in ("InnoDB", engine):
+        run(db, "SET sql_mode = ''")
+        run(db, f"CREATE TABLE t (a BIGINT, b INT) ENGINE={name}")
+        run(db, "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (NULL, 4), (0, 5), (-7, 6), (20, 7), (NULL, 8), (9, 9), (0, 10)")
+        run(db, "ALTER TABLE t MODIFY a BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY")
+        run(db, "INSERT INTO t (b) VALUES (11)")
+        rows = run(db, "SELECT b, a FROM t WHERE b < 11 ORDER BY b")
+        # Where it is no unique key nothing else would tell.
+        run(db, f"CREATE TABLE u (a INT, b INT, KEY (a)) ENGINE={name}")
+        run(db, "INSERT INTO u SELECT seq, seq FROM seq_1_to_2000")
+        run(db, "INSERT INTO u VALUES (NULL, 2001), (0, 2002)")
+        run(db, "ALTER TABLE u MODIFY a INT NOT NULL AUTO_INCREMENT")
+        seen.append((rows, run(db, "SELECT a FROM u WHERE b > 2000 ORDER BY b")))
+        run(db, "DROP TABLE t, u")
+    assert seen[0] == seen[1]
+    assert seen[0][0][3:5] == [(4, 4), (5, 5)] and seen[0][1] == [(2001,), (2002,)]
