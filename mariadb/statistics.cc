@@ -171,6 +171,9 @@ void Statistics::keep(const std::string &key, bool durable)
 
 void Statistics::fill(TABLE *table, ulonglong rows)
 {
+  // Half of it, as InnoDB says: the optimizer takes scans for cheaper, and look-ups for dearer, than they are.
+  // optimizer_adjust_secondary_key_costs = 'fix_innodb_cardinality' has the whole of it, from either engine.
+  const ulong share_of= current_thd && !thd_double_innodb_cardinality(current_thd) ? 1 : 2;
   std::lock_guard<std::mutex> lock(guard);
   for (uint at= 0; at < table->s->keys && at < values.size(); at++)
   {
@@ -180,8 +183,7 @@ void Statistics::fill(TABLE *table, ulonglong rows)
     const std::vector<double> &sampled= values[at];
     for (uint part= 0; part < key->ext_key_parts; part++)
     {
-      // Half of it, as InnoDB says: the optimizer takes scans for cheaper, and look-ups for dearer, than they are.
-      ulong share= part < sampled.size() ? (ulong) ((double) rows / sampled[part] + 0.5) / 2 : 1;
+      ulong share= part < sampled.size() ? (ulong) ((double) rows / sampled[part] + 0.5) / share_of : 1;
       key->rec_per_key[part]= MY_MAX(1, share);
     }
   }

@@ -289,3 +289,18 @@ def test_values_that_alter_generates_come_after_those_of_its_rows(db, engine, ru
         run(db, "DROP TABLE t, u")
     assert seen[0] == seen[1]
     assert seen[0][0][3:5] == [(4, 4), (5, 5)] and seen[0][1] == [(2001,), (2002,)]
+
+
+def test_cardinality_is_not_doubled_where_the_optimizer_is_told_so(db, engine, run):
+    seen = []
+    for name in ("InnoDB", engine):
+        run(db, f"CREATE TABLE t (a INT PRIMARY KEY, b INT, KEY (b)) ENGINE={name}")
+        run(db, "INSERT INTO t SELECT seq, seq % 10 FROM seq_1_to_1000")
+        run(db, "ANALYZE TABLE t")
+        for setting in ("", "fix_innodb_cardinality"):
+            run(db, f"SET optimizer_adjust_secondary_key_costs = '{setting}'")
+            run(db, "FLUSH TABLES")
+            seen.append(run(db, "SELECT CARDINALITY FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND COLUMN_NAME = 'b'")[0][0])
+        run(db, "SET optimizer_adjust_secondary_key_costs = DEFAULT")
+        run(db, "DROP TABLE t")
+    assert seen == [20, 10, 20, 10]
