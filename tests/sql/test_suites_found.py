@@ -304,3 +304,25 @@ def test_cardinality_is_not_doubled_where_the_optimizer_is_told_so(db, engine, r
         run(db, "SET optimizer_adjust_secondary_key_costs = DEFAULT")
         run(db, "DROP TABLE t")
     assert seen == [20, 10, 20, 10]
+
+
+def test_a_table_is_opened_after_partitions_that_could_not_be_added(db, engine, server, run):
+    """The server left the new partition's options, which had been freed, in the definition that all share: who opened the table next fell."""
+    other = server.connect(database=run(db, "SELECT DATABASE()")[0][0])
+    run(db, "SET lock_wait_timeout = 0")
+    for option in ("", "OBJECT_IOPS='5'" if engine == "Terrace" else ""):
+        run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE={engine} {option} PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10))")
+        run(db, "INSERT INTO t VALUES (1, 1)")
+        run(other, "LOCK TABLE t READ")
+        for n in range(20):
+            with pytest.raises(pymysql.err.OperationalError) as error:
+                run(db, f"ALTER TABLE t ADD PARTITION (PARTITION p1 VALUES LESS THAN ({20 + n}) {option})")
+            assert error.value.args[0] == 1205
+        assert run(db, "SELECT * FROM t") == [(1, 1)]
+        run(other, "UNLOCK TABLES")
+        run(db, f"ALTER TABLE t ADD PARTITION (PARTITION p1 VALUES LESS THAN (20) {option})")
+        assert (option in run(db, "SHOW CREATE TABLE t")[0][1].replace("`", "")) or not option
+        run(db, "INSERT INTO t VALUES (11, 11)")
+        assert run(db, "CHECK TABLE t")[0][3] == "OK"
+        run(db, "DROP TABLE t")
+    run(db, "SET lock_wait_timeout = DEFAULT")
