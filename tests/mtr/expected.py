@@ -20,6 +20,7 @@ import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parent / "expected"
 KEPT = 250  # lines of a difference, at the most
+LACKED = 5  # lines of InnoDB's in one place, at the most
 
 MORE = re.compile(r"^More results from queries before failure can be found in (\S+)")
 DIED = re.compile(r"^(mysqltest: .*|mysqltest failed .*|Test case timeout .*|Server \[.*|.*\btimeout after \d+ seconds.*)$", re.MULTILINE)
@@ -34,6 +35,8 @@ class Masks:
         self.pairs = [(re.compile(re.escape(str(root))), "ROOT") for root in sorted(map(str, roots), key=len, reverse=True)]
         self.pairs += [(re.compile(r"ROOT/var-\w+/(?:\d+/)?"), "VAR/"), (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
                        (re.compile(r"\bpid: \d+, winpid: \d+"), "pid: n"), (re.compile(r"\b1[6-9]\d\d\d\b(?=['\)]|$)"), "PORT"),
+                       # A line of SHOW PROCESSLIST: who, and for how long.
+                       (re.compile(r"^([-+])\d+(\t[^\t]+\t[^\t]*\t[^\t]*\t(?:Query|Sleep|Binlog Dump)\t)\d+\t"), r"\1n\2n\t"),
                        (re.compile(rf"\b(?:{days})\b(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?"), "NOW")]
 
     def __call__(self, line):
@@ -91,7 +94,20 @@ def said(text, masks, log=None, result=None):
         died = DIED.search(text)
         end = died.group(1) if died else text.strip().split("\n")[0]
         lines = so_far(log, result) if log and result else []
-    return masks(re.sub(r"after \d+ seconds", "after its time", end)), without_same([masks(l) for l in lines])
+    return masks(re.sub(r"after \d+ seconds", "after its time", end)), shortened(without_same([masks(l) for l in lines]))
+
+
+def shortened(lines):
+    """Of many lines of InnoDB's that are missing, the first, and how many others, with their sum."""
+    out, run = [], []
+    for line in lines + ["@"]:
+        if line[0] == "-":
+            run.append(line)
+            continue
+        out += run[:LACKED] + ([f"-… {sum_of(run[LACKED:])}"] if len(run) > LACKED + 1 else run[LACKED:])
+        run = []
+        out.append(line)
+    return out[:-1]
 
 
 def without_same(lines):

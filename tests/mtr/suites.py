@@ -57,6 +57,9 @@ MINUTES, MANY_MINUTES = 2, 60
 LONG = {"rpl": ["rpl_mixed_mixing_engines", "rpl_stm_mixing_engines", "rpl_row_mixing_engines", "rpl_non_direct_mixed_mixing_engines",
                 "rpl_non_direct_row_mixing_engines", "rpl_non_direct_stm_mixing_engines"]}
 
+# Tests that end at the first statement that is refused: past it they come to no end.
+NOT_PAST = {"main": ["flush-innodb"]}
+
 # Where a test waits in vain it prints the list of connections: their numbers and seconds are other ones each time, with any engine.
 MASKED = """if ($show_statement == SHOW PROCESSLIST)
   {
@@ -74,7 +77,7 @@ CHANGED = (("include/wait_show_condition.inc", "eval $show_statement;", MASKED),
            ("suite/vcol/inc/vcol_partition.inc", "table_rows,data_length from", "table_rows,data_length > 0 from"))
 
 # Raise it when the copies are made otherwise: then they are made anew, and what was recorded is lost.
-COPIES = 5
+COPIES = 6
 
 # InnoDB as the name of an engine: a word of its own, and not part of a path, an option or a variable.
 NAME = re.compile(r"(?<![\w/\-\[.@])innodb(?![\w/\-\].])", re.IGNORECASE)
@@ -83,8 +86,8 @@ NO_ENGINE = re.compile(r"log_slow_verbosity|Unknown column", re.IGNORECASE)
 # The server's table of replicas' positions has the engine's name in its own.
 POSITIONS = re.compile(r"(gtid_slave_pos_)(innodb)\b", re.IGNORECASE)
 # What a test waits for in InnoDB's list of transactions, in Terrace's.
-TRX = re.compile(r"information_schema\.innodb_trx", re.IGNORECASE)
-TRX_WORDS = ((r"(information_schema\.)innodb_trx", r"\1TERRACE_TRX"), (r"trx_operation_state = 'inserting' AND\s+", ""),
+TRX = re.compile(r"information_schema\.innodb_(?:trx|lock_waits)", re.IGNORECASE)
+TRX_WORDS = ((r"(information_schema\.)innodb_(trx|lock_waits)", r"\1TERRACE_\2"), (r"trx_operation_state = 'inserting' AND\s+", ""),
              (r"\btrx_mysql_thread_id\b", "connection_id"), (r"\btrx_state\b", "state"), (r"\btrx_query\b", "statement"))
 LOCK_WAIT = re.compile(r"(?:loose[-_])?innodb[-_]lock[-_]wait[-_]timeout\s*=\s*(\d+)", re.IGNORECASE)
 TEXTS = (".test", ".inc", ".result", ".rdiff", ".opt", ".cnf", ".combinations")
@@ -214,11 +217,15 @@ class Tree:
         """Runs tests; yields (name, outcome, text) as they end."""
         alone = [t for t in tests if t in ALONE_IN_PLACE.get(suite, ())]
         long = [t for t in tests if t in LONG.get(suite, ())]
-        rest = [t for t in tests if t not in alone and t not in long]
+        ends = [t for t in tests if t in NOT_PAST.get(suite, ())]
+        rest = [t for t in tests if t not in alone and t not in long and t not in ends]
         # Those of thousands of round trips make as many connections, and one that TLS fails, or that a busy machine keeps from being made
         # in ten seconds, is the test's end.
         patient = ["--skip-ssl", "--mysqld=--connect-timeout=600"]
-        for some, workers, minutes, more in ((rest, 2, MINUTES, []), (long, 2, MANY_MINUTES, patient), (alone, 1, MINUTES, [])):
+        # Past a statement that fails: what is refused doesn't hide what comes after it.
+        past = ["--force"] if self.engine == "Terrace" or traits.get("once") else []
+        for some, workers, minutes, more in ((rest, 2, MINUTES, past), (long, 2, MANY_MINUTES, patient + past), (alone, 1, MINUTES, past),
+                                             (ends, 2, MINUTES, [])):
             if some:
                 yield from self.run_some(suite, some, traits, record, workers, minutes, more)
 
@@ -231,8 +238,6 @@ class Tree:
         command += [f"--mysqld={option}" for option in SERVER[self.engine] + traits.get("options", []) + (ALONE[self.engine] if traits.get("alone") else [])]
         command += [f"--mysqld=--default-storage-engine={self.engine}"] if traits.get("default_engine") else []
         command += ["--record"] if record else []
-        # Past a statement that fails: what is refused doesn't hide what comes after it.
-        command += ["--force"] if self.engine == "Terrace" or traits.get("once") else []
         command += more
         command += [] if traits.get("rpl", True) else ["--skip-rpl"]
         # What is disabled because the shipped results have drifted runs, too, where they are recorded anew.
