@@ -254,6 +254,13 @@ using namespace terrace;
 
 int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
+  const int error= make(name, form, info);
+  put_back_options(form);
+  return error;
+}
+
+int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
+{
   THD *thd= ha_thd();
   if (!engine)
   {

@@ -119,6 +119,8 @@ int ha_terrace::open(const char *name, int, uint)
     return HA_ERR_OUT_OF_MEM;
   }
   m_writers= Writers::of(m_name);
+  m_shared_options= table->s->option_struct;
+  m_shared_list= table->s->option_list;
   log_options(table);
   const int error= info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
   if (error)

@@ -304,6 +304,8 @@ private:
   void end_load();
   int raise_auto_increment(const uchar *record, Field *field);
   int reopen();
+  int make(const char *name, TABLE *form, HA_CREATE_INFO *info);
+  static void put_back_options(const TABLE *form);
   bool attach_statistics();
   std::string statistics_key() const;
   int sample_statistics(bool durable);
@@ -321,6 +323,8 @@ private:
 
   terrace_table *m_table= nullptr;
   std::shared_ptr<terrace::Writers> m_writers;
+  ha_table_option_struct *m_shared_options= nullptr;    // those of the definition that all share who open the table
+  engine_option_value *m_shared_list= nullptr;
   bool m_changed= false;                // the statement has changed a row
   terrace_load *m_load= nullptr;        // the table is being filled in bulk
   terrace_load *m_retired_load= nullptr; // it has failed, and the error's text is made of its row

@@ -324,7 +324,10 @@ void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulong
   // Asked again in mid-statement, because a row gave its own: as many as rows are left.
   if (!m_auto_rows)
     m_auto_rows= wanted;
-  int32_t code= terrace_table_auto_increment_take(m_table, offset, increment, m_auto_rows, limit, &start, &count);
+  // ALTER notes the values that its rows had, to move the counter once: what it generates comes after them.
+  int32_t code= m_load && !m_load_within && m_load_counter ? terrace_table_auto_increment_raise(m_table, m_load_counter) : 0;
+  if (!code)
+    code= terrace_table_auto_increment_take(m_table, offset, increment, m_auto_rows, limit, &start, &count);
   m_counter_past= code ? 0 : start + (count - 1) * increment + 1;
   if (code == TERRACE_FULL && limit < ULONGLONG_MAX && !terrace_table_auto_increment(m_table, &next) &&
       (next > limit || limit - next < increment))

@@ -17,6 +17,7 @@
 #include "definition_files.h"
 #include "errors.h"
 #include "globals.h"
+#include "ha_terrace.h"
 #include "in_doubt.h"
 #include "sql_table.h"
 #include "partition_info.h"
@@ -413,3 +414,24 @@ void fill_partition_calls(handlerton *into)
 }
 
 } // namespace terrace
+
+/**
+  The server puts the options of a partition that ALTER adds into the definition that all who open the table share, and forgets them there:
+  they end with the statement, and where that fails the definition stays. Who opened the table next read what was freed. What it said before
+  is put back.
+*/
+void ha_terrace::put_back_options(const TABLE *form)
+{
+  // Of a table that is open, and none that is being made.
+  if (!form->part_info || !form->file || !form->file->ref || form->s->tmp_table != NO_TMP_TABLE)
+    return;
+  for (handler **part= static_cast<ha_partition *>(form->file)->get_child_handlers(); *part; part++)
+  {
+    const ha_terrace *open= static_cast<ha_terrace *>(*part);
+    if (open->ht != terrace::hton || !open->m_table)
+      continue;
+    form->s->option_struct= open->m_shared_options;
+    form->s->option_list= open->m_shared_list;
+    return;
+  }
+}

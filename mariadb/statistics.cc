@@ -171,7 +171,11 @@ void Statistics::keep(const std::string &key, bool durable)
 
 void Statistics::fill(TABLE *table, ulonglong rows)
 {
+  // Half of it, as InnoDB says: the optimizer takes scans for cheaper, and look-ups for dearer, than they are.
+  // optimizer_adjust_secondary_key_costs = 'fix_innodb_cardinality' has the whole of it, from either engine.
+  const ulong share_of= current_thd && !thd_double_innodb_cardinality(current_thd) ? 1 : 2;
   std::lock_guard<std::mutex> lock(guard);
+  const double then= (double) sampled_rows.load(std::memory_order_relaxed);
   for (uint at= 0; at < table->s->keys && at < values.size(); at++)
   {
     KEY *key= table->key_info + at;
@@ -180,8 +184,9 @@ void Statistics::fill(TABLE *table, ulonglong rows)
     const std::vector<double> &sampled= values[at];
     for (uint part= 0; part < key->ext_key_parts; part++)
     {
-      // Half of it, as InnoDB says: the optimizer takes scans for cheaper, and look-ups for dearer, than they are.
-      ulong share= part < sampled.size() ? (ulong) ((double) rows / sampled[part] + 0.5) / 2 : 1;
+      // Where each row had a value of its own, or there was none, each that has come since has one, too.
+      const bool shared= part < sampled.size() && sampled[part] < then;
+      ulong share= shared ? (ulong) ((double) rows / sampled[part] + 0.5) / share_of : 1;
       key->rec_per_key[part]= MY_MAX(1, share);
     }
   }

@@ -268,3 +268,76 @@ def test_a_duplicate_stays_as_long_as_the_transaction_that_met_it(run, engine, l
             assert len(run(db, "SELECT * FROM t")) == 1
     finally:
         end(server)
+
+
+def test_values_that_alter_generates_come_after_those_of_its_rows(db, engine, run):
+    """The counter moved at the end of the copy: a NULL got a value that a row before it had, which is a duplicate, or, where the key allows it, the same value twice."""
+    seen = []
+    for name in ("InnoDB", engine):
+        run(db, "SET sql_mode = ''")
+        run(db, f"CREATE TABLE t (a BIGINT, b INT) ENGINE={name}")
+        run(db, "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (NULL, 4), (0, 5), (-7, 6), (20, 7), (NULL, 8), (9, 9), (0, 10)")
+        run(db, "ALTER TABLE t MODIFY a BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY")
+        run(db, "INSERT INTO t (b) VALUES (11)")
+        rows = run(db, "SELECT b, a FROM t WHERE b < 11 ORDER BY b")
+        # Where it is no unique key nothing else would tell.
+        run(db, f"CREATE TABLE u (a INT, b INT, KEY (a)) ENGINE={name}")
+        run(db, "INSERT INTO u SELECT seq, seq FROM seq_1_to_2000")
+        run(db, "INSERT INTO u VALUES (NULL, 2001), (0, 2002)")
+        run(db, "ALTER TABLE u MODIFY a INT NOT NULL AUTO_INCREMENT")
+        seen.append((rows, run(db, "SELECT a FROM u WHERE b > 2000 ORDER BY b")))
+        run(db, "DROP TABLE t, u")
+    assert seen[0] == seen[1]
+    assert seen[0][0][3:5] == [(4, 4), (5, 5)] and seen[0][1] == [(2001,), (2002,)]
+
+
+def test_cardinality_is_not_doubled_where_the_optimizer_is_told_so(db, engine, run):
+    seen = []
+    for name in ("InnoDB", engine):
+        run(db, f"CREATE TABLE t (a INT PRIMARY KEY, b INT, KEY (b)) ENGINE={name}")
+        run(db, "INSERT INTO t SELECT seq, seq % 10 FROM seq_1_to_1000")
+        run(db, "ANALYZE TABLE t")
+        for setting in ("", "fix_innodb_cardinality"):
+            run(db, f"SET optimizer_adjust_secondary_key_costs = '{setting}'")
+            run(db, "FLUSH TABLES")
+            seen.append(run(db, "SELECT CARDINALITY FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND COLUMN_NAME = 'b'")[0][0])
+        run(db, "SET optimizer_adjust_secondary_key_costs = DEFAULT")
+        run(db, "DROP TABLE t")
+    assert seen == [20, 10, 20, 10]
+
+
+def test_a_table_is_opened_after_partitions_that_could_not_be_added(db, engine, server, run):
+    """The server left the new partition's options, which had been freed, in the definition that all share: who opened the table next fell."""
+    other = server.connect(database=run(db, "SELECT DATABASE()")[0][0])
+    run(db, "SET lock_wait_timeout = 0")
+    for option in ("", "OBJECT_IOPS='5'" if engine == "Terrace" else ""):
+        run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE={engine} {option} PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10))")
+        run(db, "INSERT INTO t VALUES (1, 1)")
+        run(other, "LOCK TABLE t READ")
+        for n in range(20):
+            with pytest.raises(pymysql.err.OperationalError) as error:
+                run(db, f"ALTER TABLE t ADD PARTITION (PARTITION p1 VALUES LESS THAN ({20 + n}) {option})")
+            assert error.value.args[0] == 1205
+        assert run(db, "SELECT * FROM t") == [(1, 1)]
+        run(other, "UNLOCK TABLES")
+        run(db, f"ALTER TABLE t ADD PARTITION (PARTITION p1 VALUES LESS THAN (20) {option})")
+        assert (option in run(db, "SHOW CREATE TABLE t")[0][1].replace("`", "")) or not option
+        run(db, "INSERT INTO t VALUES (11, 11)")
+        assert run(db, "CHECK TABLE t")[0][3] == "OK"
+        run(db, "DROP TABLE t")
+    run(db, "SET lock_wait_timeout = DEFAULT")
+
+
+def test_a_unique_key_of_a_table_that_was_sampled_empty_has_a_row_for_each_value(db, engine, run):
+    """All its rows were taken for one value: a look-up by the whole primary key was thought to find half of the table."""
+    if engine == "InnoDB":
+        pytest.skip("its own thread counts, when it is time")
+    run(db, f"CREATE TABLE t (a INT, b INT, c INT, PRIMARY KEY (a, b), KEY (c)) ENGINE={engine}")
+    assert run(db, "SELECT COUNT(*) FROM t") == [(0,)]
+    run(db, "INSERT INTO t SELECT 1, seq, seq FROM seq_1_to_90")
+    cardinality = "SELECT INDEX_NAME, SEQ_IN_INDEX, CARDINALITY FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 't'"
+    seen = {(name, part): count for name, part, count in run(db, cardinality)}
+    assert seen["PRIMARY", 2] == 90 and seen["c", 1] == 90
+    run(db, "ANALYZE TABLE t")
+    seen = {(name, part): count for name, part, count in run(db, cardinality)}
+    assert seen == {("PRIMARY", 1): 2, ("PRIMARY", 2): 90, ("c", 1): 90}
