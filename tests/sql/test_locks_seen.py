@@ -1,6 +1,7 @@
 """Transactions, locks, waits and the last deadlock are seen in SQL as they are."""
 
 import threading
+import time
 from datetime import datetime, timedelta
 
 import pymysql
@@ -92,6 +93,31 @@ def test_a_row_that_is_held_and_who_waits_for_it(db, two, run):
     run(a, "COMMIT")
     assert asks.answer() is None
     assert of(a, db) is None and of(b, db) is None
+
+
+def counters(connection, run):
+    return {name.lower()[len("terrace_row_lock_"):]: int(value) for name, value in run(connection, "SHOW GLOBAL STATUS LIKE 'Terrace_row_lock_%'")}
+
+
+def test_how_long_rows_are_waited_for_is_counted(db, two, run):
+    a, b = two
+    before = counters(db, run)
+    run(a, "BEGIN")
+    run(a, "UPDATE t SET v = 0 WHERE id = 1")
+    asks = Asks(b, "UPDATE t SET v = 1 WHERE id = 1")
+    wait_of(b, db)
+    during = counters(db, run)
+    assert during["current_waits"] == before["current_waits"] + 1
+    time.sleep(0.5)
+    run(a, "COMMIT")
+    assert asks.answer() is None
+    after = counters(db, run)
+    assert after["current_waits"] == before["current_waits"] and after["waits"] > before["waits"]
+    took = after["wait_microseconds"] - before["wait_microseconds"]
+    assert 400_000 < took < 60_000_000 and after["wait_microseconds_max"] >= took
+    assert after["wait_microseconds_avg"] == after["wait_microseconds"] // after["waits"] <= after["wait_microseconds_max"]
+    kinds = dict(run(db, "SELECT NAME, TYPE FROM information_schema.TERRACE_METRICS WHERE NAME LIKE 'row_lock_%wait%'"))
+    assert kinds == {"row_lock_waits": "counter", "row_lock_current_waits": "gauge", "row_lock_wait_microseconds": "counter", "row_lock_wait_microseconds_max": "gauge", "row_lock_wait_microseconds_avg": "gauge"}
 
 
 def test_a_changed_row_is_seen_as_locked_while_somebody_waits_for_it(db, two, run):

@@ -111,6 +111,43 @@ fn a_wait_is_seen_with_whom_it_is_for_and_then_no_more() {
 }
 
 #[test]
+fn how_long_is_waited_is_counted() {
+    const PAUSE: u64 = 30_000_000;
+    let locks = locks(100);
+    let counted = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+    assert_eq!((locks.waiting(), locks.mean_wait()), (0, 0));
+    take(&locks, 1, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
+    let cancel = Cancel::default();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut request = Request::new(&locks, 2, 0, (SPACE, b"k"), Want::SHARED, far(), &cancel);
+            while let Err(way) = take(&locks, 2, SPACE, b"k", Mode::Shared).unwrap() {
+                request.wait(&way, |_| false).unwrap();
+            }
+        });
+        while locks.waits_seen().is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_nanos(PAUSE));
+        // Not before it is over.
+        assert_eq!((locks.waiting(), counted(&locks.counters.nanos)), (1, 0));
+        locks.release_all(1, &[]);
+        waiter.join().unwrap();
+    });
+    let LockCounters { waits, nanos, nanos_max, .. } = &locks.counters;
+    let (first, longest) = (counted(nanos), counted(nanos_max));
+    assert!(first >= PAUSE - PAUSE / 10 && locks.waiting() == 0, "{first}");
+    assert_eq!((longest, locks.mean_wait()), (first, first / counted(waits)));
+    // One that ends with an error counts, and is not the longest.
+    take(&locks, 1, SPACE, b"x", Mode::Exclusive).unwrap().unwrap();
+    let way = take(&locks, 2, SPACE, b"x", Mode::Shared).unwrap().unwrap_err();
+    let mut request = Request::new(&locks, 2, 0, (SPACE, b"x"), Want::SHARED, 1_000_000, &cancel);
+    assert!(matches!(request.wait(&way, |_| false), Err(Error::LockTimeout)));
+    assert!(counted(nanos) >= first + 1_000_000);
+    assert!(counted(nanos_max) >= longest && locks.mean_wait() < counted(nanos_max));
+}
+
+#[test]
 fn a_deadlock_is_told_with_statements_before_who_gave_way_goes_on() {
     let asked = Arc::new(StdMutex::new(Vec::new()));
     let locks = Arc::new(locks(100));
