@@ -128,6 +128,7 @@ int ha_terrace::open(const char *name, int, uint)
 
 int ha_terrace::close()
 {
+  m_batch_at= 0;                        // it was counted, and its session may be gone
   m_multi_range.dsmrr_close();
   close_cursor();
   free_retired();
@@ -184,6 +185,7 @@ int ha_terrace::external_lock(THD *thd, int type)
     park_cursor();
     end_own_read();
     Session::of(thd)->take_reads();
+    Session::of(thd)->tell_rows();
     return 0;
   }
   // The server refuses it, too, but can't say why.

@@ -199,6 +199,18 @@ private:
     m_batch_left--;
     return true;
   }
+  /** The rows of the batch that the server was given are counted. */
+  void count_reads()
+  {
+    if (m_batch_at && m_session)
+      m_session->count(&terrace_row_counts::read, m_batch_at);
+    m_batch_at= 0;
+  }
+  void count_row(uint64_t terrace_row_counts::*what)
+  {
+    if (m_session)
+      m_session->count(what);
+  }
   bool judges_entries() const;
   bool reads_to_the_end() const;
   static int32_t judge_entry(void *context, terrace_bytes key, uint32_t primary_at, terrace_bytes value);

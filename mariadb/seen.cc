@@ -223,6 +223,18 @@ terrace_reads Session::take_reads()
   return now;
 }
 
+void Session::tell_rows()
+{
+  if (!(untold.read | untold.inserted | untold.updated | untold.deleted) || !engine)
+    return;
+  terrace_engine_count_rows(engine, serial, &untold);
+  told.read+= untold.read;
+  told.inserted+= untold.inserted;
+  told.updated+= untold.updated;
+  told.deleted+= untold.deleted;
+  untold= {};
+}
+
 /** Pages that had come before they were asked for, from all tiers. */
 static uint64_t came_ahead(const terrace_reads &reads)
 {
@@ -249,13 +261,19 @@ Meter::~Meter()
   m_into->pages_read_time+= (ulonglong) (nanos * 1e-9 * (double) timer_tracker_frequency());
 }
 
-void add_session_reads(THD *thd, std::vector<st_mysql_show_var> *list)
+void add_session_counts(THD *thd, std::vector<st_mysql_show_var> *list)
 {
   Session *session= Session::of(thd);
   session->begin_reads();
   session->take_reads();
+  session->tell_rows();
   const terrace_reads &r= session->reads;
+  const terrace_row_counts &rows= session->rows();
   const struct { const char *name; uint64_t value; } all[]= {
+    {"session_rows_read", rows.read},
+    {"session_rows_inserted", rows.inserted},
+    {"session_rows_updated", rows.updated},
+    {"session_rows_deleted", rows.deleted},
     {"session_pages_memory", r.pages_memory},
     {"session_pages_flash", r.pages_flash},
     {"session_pages_volume", r.pages_volume},

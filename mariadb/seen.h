@@ -38,7 +38,7 @@ private:
 };
 
 /** The session's counters as status variables, appended to the list; in the statement's memory. */
-void add_session_reads(THD *thd, std::vector<st_mysql_show_var> *list);
+void add_session_counts(THD *thd, std::vector<st_mysql_show_var> *list);
 
 } // namespace terrace
 #endif

@@ -86,6 +86,7 @@ void Session::ended()
   }
   savepoints.clear();
   take_reads();
+  tell_rows();
   if (terrace_txn_rest(txn))
     idle= txn;
   else
@@ -173,6 +174,7 @@ Session::~Session()
     settle(&doubts);
   if (txn)
     ended();
+  tell_rows();
   forget_cancel();
   terrace_cancel_close(waits);
   terrace_txn_close(idle);
@@ -230,6 +232,7 @@ struct Calls
     {
       session->in_statement= false;
       session->take_reads();
+      session->tell_rows();
       return 0;
     }
     if (!session->txn)

@@ -56,6 +56,15 @@ public:
   terrace_reads take_reads();
   /** What the session has read. */
   terrace_reads reads= {};
+  /** Rows that statements have read and changed, and that the engine is not told of yet: it is at a statement's end, or when they are many. */
+  void count(uint64_t terrace_row_counts::*what, uint64_t rows= 1)
+  {
+    if ((untold.*what+= rows) >= UNTOLD_MAX)
+      tell_rows();
+  }
+  void tell_rows();
+  /** Those that it was told of. */
+  const terrace_row_counts &rows() const { return told; }
   uint isolation() const { return level; }
   /** What versions of rows that the transaction writes are known by; from now on it has such. Handler error. */
   int version_number(THD *thd, ulonglong *number);
@@ -92,6 +101,8 @@ private:
   void forget_cancel();
   void note_update_times();
 
+  static const uint64_t UNTOLD_MAX= 4096;
+  terrace_row_counts untold= {}, told= {};
   /** Differs from that of every other session there ever was; never 0. */
   const ulonglong serial= next_serial();
   static ulonglong next_serial();

@@ -34,7 +34,7 @@ static int show_counters(THD *thd, struct st_mysql_show_var *var, void *, struct
   if (engine)
     terrace_engine_status(engine, collect_one, &counters);
   if (scope == OPT_SESSION)
-    add_session_reads(thd, &counters.list);
+    add_session_counts(thd, &counters.list);
   counters.list.push_back({});
   size_t bytes= counters.list.size() * sizeof(st_mysql_show_var);
   var->type= SHOW_ARRAY;

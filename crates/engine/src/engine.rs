@@ -9,6 +9,7 @@ use crate::catalog::rules::{TableRules, WritePolicy};
 use crate::config::{Bytes, Config};
 use crate::copy::{BackgroundCopy, Copied, Copier, Tell};
 use crate::core::Core;
+use crate::counted::Rows;
 use crate::error::{Error, Result};
 use crate::kept_curve::Kept;
 use crate::lock::{Locks, OnWait, StatementOf};
@@ -112,6 +113,11 @@ impl Engine {
     /// What becomes of flash copies of pages that are flushed, in tables that do not say it themselves; from now on.
     pub fn set_write_policy(&self, policy: WritePolicy) {
         self.core.storage.flusher.writes().set(policy);
+    }
+
+    /// A session has read and changed rows, which it counts itself.
+    pub fn count_rows(&self, session: u64, rows: &Rows) {
+        self.core.rows.add(session, rows);
     }
 
     pub fn begin(&self, isolation: Isolation) -> Arc<Txn> {

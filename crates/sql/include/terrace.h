@@ -323,6 +323,14 @@ typedef struct {
 
 typedef void (*terrace_requests_fn)(void *context, const terrace_requests *requests);
 
+// Rows that a session has read and changed.
+typedef struct {
+  uint64_t read;
+  uint64_t inserted;
+  uint64_t updated;
+  uint64_t deleted;
+} terrace_row_counts;
+
 // How many entries of how many are built, or bytes are copied; false ends it with `TERRACE_CANCELLED`.
 typedef bool (*terrace_progress_fn)(void *context, uint64_t entries, uint64_t all);
 
@@ -723,6 +731,12 @@ int32_t terrace_engine_spaces(const terrace_engine *engine, terrace_space_fn eac
 int32_t terrace_engine_requests(const terrace_engine *engine,
                                 terrace_requests_fn each,
                                 void *context);
+
+// Adds to the counters of `terrace_engine_status` what a session has counted since it was here last. `session` is any number
+// that sessions have for themselves.
+int32_t terrace_engine_count_rows(const terrace_engine *engine,
+                                  uint64_t session,
+                                  const terrace_row_counts *rows);
 
 // Makes every commit so far durable; returns when it is.
 int32_t terrace_engine_sync(const terrace_engine *engine);
