@@ -6,7 +6,6 @@
 #include "sql_acl.h"
 #include "sql_class.h"
 #include "sql_i_s.h"
-#include "tztime.h"
 
 namespace Show {
 
@@ -119,49 +118,5 @@ static size_t statement_of(uint64_t connection, uint8_t *text, size_t max)
 }
 
 void tell_statements() { terrace_engine_ask_statements(engine, statement_of); }
-
-/* --- the last deadlock ----------------------------------------------------------------------- */
-
-struct Words
-{
-  THD *thd;
-  std::string text;
-};
-
-static void put_member(void *context, const terrace_value *values, size_t)
-{
-  Words *words= static_cast<Words *>(context);
-  auto text= [&](size_t at) { return std::string(reinterpret_cast<const char *>(values[at].text.data), values[at].text.len); };
-  auto number= [&](size_t at) {
-    return values[at].kind == TERRACE_VALUE_NULL ? std::string("unknown") : std::to_string(values[at].number);
-  };
-  // As the columns of TERRACE_LAST_DEADLOCK; which table is one value.
-  enum { DETECTED, MEMBER, TRX, CONNECTION, GAVE_WAY, MODE, TYPE, TABLE_PATH, INDEX, LOCK_KEY, WAITS_FOR, STATEMENT };
-  std::string *into= &words->text;
-  if (values[MEMBER].number == 1)
-  {
-    MYSQL_TIME when;
-    char written[MAX_DATE_STRING_REP_LENGTH];
-    words->thd->variables.time_zone->gmt_sec_to_TIME(&when, (my_time_t) (values[DETECTED].number / 1000));
-    my_datetime_to_str(&when, written, 0);
-    into->append("LATEST DETECTED DEADLOCK\n").append(written).append("\n");
-  }
-  into->append("*** (" + number(MEMBER) + ") TRANSACTION " + number(TRX) + ", connection " + number(CONNECTION) + "\n");
-  into->append(values[STATEMENT].kind == TERRACE_VALUE_NULL ? "(its statement is not known)" : text(STATEMENT)).append("\n");
-  const std::string path= text(TABLE_PATH);
-  const std::string where= path.empty() ? "a table that is gone" : "table " + name_of_table(path) + " index " + text(INDEX);
-  into->append("*** (" + number(MEMBER) + ") WAITING FOR " + text(MODE) + " " + text(TYPE) + " key " + text(LOCK_KEY) + " of " + where +
-               ", which TRANSACTION " + number(WAITS_FOR) + " has or asked for before\n");
-  if (values[GAVE_WAY].number)
-    into->append("*** WE ROLL BACK TRANSACTION (" + number(MEMBER) + ")\n");
-}
-
-std::string last_deadlock(THD *thd)
-{
-  static const char NAME[]= "last_deadlock";
-  Words words= {thd, ""};
-  terrace_engine_seen(engine, bytes_of(NAME, sizeof NAME - 1), put_member, &words);
-  return words.text;
-}
 
 } // namespace terrace

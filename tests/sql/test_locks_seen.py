@@ -1,5 +1,6 @@
 """Transactions, locks, waits and the last deadlock are seen in SQL as they are."""
 
+import re
 import threading
 import time
 from datetime import datetime, timedelta
@@ -188,7 +189,7 @@ def test_the_last_deadlock_is_kept(db, two, run):
     assert abs(members[0]["DETECTED"] - datetime.now()) < timedelta(seconds=100)
 
     status = run(db, "SHOW ENGINE TERRACE STATUS")
-    assert [row[1] for row in status] == ["", "latest_deadlock"]
+    assert [row[1] for row in status] == ["", "latest_deadlock", "activity", "history", "log", "tiers", "transactions"]
     # The first row is what programs read: a name and something on each line.
     assert all(len(line.split(None, 1)) == 2 for line in status[0][2].strip().splitlines())
     text = status[1][2]
@@ -198,6 +199,39 @@ def test_the_last_deadlock_is_kept(db, two, run):
     # What its table was called is not kept.
     run(db, "DROP TABLE t")
     assert [one["TABLE_NAME"] for one in seen(db, "LAST_DEADLOCK")] == ["", ""]
+
+
+def test_the_engine_is_told_in_words(db, two, run):
+    def sections():
+        return {name: text for _, name, text in run(db, "SHOW ENGINE TERRACE STATUS")}
+
+    a, b = two
+    sections()
+    run(a, "BEGIN")
+    run(a, "UPDATE t SET v = 0 WHERE id = 1")
+    run(a, "INSERT INTO t SELECT seq + 100, seq FROM seq_1_to_500")
+    asks = Asks(b, "UPDATE t SET v = 1 WHERE id = 1 /* asks */")
+    wait_of(b, db)
+    time.sleep(1.1)
+    words = sections()
+    holder, waiter = of(a, db)["TRX_ID"], of(b, db)["TRX_ID"]
+    first, last = words["transactions"].index(f"TRANSACTION {holder}, RUNNING, "), words["transactions"].index(f"TRANSACTION {waiter}, LOCK WAIT, ")
+    assert re.match(rf"TRANSACTION {holder}, RUNNING, 1\.\d{{3}} s old, REPEATABLE READ, connection {a.thread_id()}\n1 rows locked by 1 locks, 501 rows changed, \d{{4}} undo records\n", words["transactions"][first:])
+    wait = rf"waits 1\.\d{{3}} s for X RECORD key 80000001 of table {db.name}/t index PRIMARY, which TRANSACTION {holder} \(connection {a.thread_id()}\) has or asked for before\n"
+    assert first < last and re.search(wait + r"UPDATE t SET v = 1 WHERE id = 1 /\* asks \*/\n", words["transactions"][last:])
+    seconds = float(re.match(r"averages a second, of the last (\d+\.\d) seconds\n", words["activity"]).group(1))
+    inserted = float(re.search(r"rows: \S+ read, (\S+) inserted", words["activity"]).group(1))
+    assert seconds >= 1 and 450 < inserted * seconds < 600
+    # A second look comes too soon to begin a new time.
+    assert float(re.search(r"last (\S+) seconds", sections()["activity"]).group(1)) < seconds
+    time.sleep(1.1)
+    run(a, "COMMIT")
+    assert asks.answer() is None
+    again = sections()
+    assert float(re.search(r"(\S+) microseconds of waiting", again["activity"]).group(1)) > 100_000
+    assert "0.00 inserted" in again["activity"] and str(holder) not in again["transactions"]
+    assert "committed transactions have undo that is kept" in again["history"] and "has its checkpoint at" in again["log"]
+    assert [line.split(":")[0] for line in again["tiers"].splitlines()[:4]] == ["memory", "flash", "object buffer on the volume", "object store"]
 
 
 def test_a_prepared_transaction_is_seen_and_one_that_rolls_back(db, two, server, run):

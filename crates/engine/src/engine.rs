@@ -1,5 +1,6 @@
 //! The engine: what fronts open.
 
+mod report;
 mod status;
 
 pub use status::SpaceInfo;
@@ -37,6 +38,8 @@ use terrace_tier::pool::Access;
 pub struct Engine {
     core: Arc<Core>,
     prepared: Mutex<Vec<(Vec<u8>, Left)>>,
+    /// The numbers when somebody last looked at them in words.
+    looked: Mutex<report::Numbers>,
 }
 
 impl Engine {
@@ -74,7 +77,8 @@ impl Engine {
         let (purge, fetchers) = PurgeWorker::new(core.clone(), fetchers);
         core.storage.keep(sched.spawn(Box::new(purge)));
         fetchers.into_iter().for_each(|one| core.storage.keep(sched.spawn(Box::new(one))));
-        Ok(Arc::new(Engine { core, prepared: Mutex::new(recovered.prepared) }))
+        let looked = Mutex::new(report::Numbers::at_start(core.storage.since));
+        Ok(Arc::new(Engine { core, prepared: Mutex::new(recovered.prepared), looked }))
     }
 
     /// Closes cleanly: everything is flushed and the next start has nothing to redo.

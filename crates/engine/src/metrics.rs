@@ -34,6 +34,11 @@ impl Kind {
     }
 }
 
+/// What the number of this name is, if it is known.
+pub fn kind_of(name: &str) -> Option<Kind> {
+    known::of(name).map(|known| known.kind)
+}
+
 /// A text in the making. All samples of a family follow its head.
 #[derive(Default)]
 pub struct Text(String);

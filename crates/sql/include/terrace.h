@@ -724,6 +724,12 @@ int32_t terrace_engine_notes(const terrace_engine *engine,
                              terrace_note_fn each,
                              void *context);
 
+// Calls `each` with the sections of a report for people, by name: what the engine does a second since the last call, its history, its log,
+// its tiers.
+int32_t terrace_engine_report(const terrace_engine *engine,
+                              terrace_note_fn each,
+                              void *context);
+
 // Calls `each` with every space.
 int32_t terrace_engine_spaces(const terrace_engine *engine, terrace_space_fn each, void *context);
 

@@ -353,15 +353,42 @@ pub unsafe extern "C" fn terrace_engine_notes(
     each: TerraceNoteFn,
     context: *mut std::ffi::c_void,
 ) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { each_note(each, context, || (&*engine).engine.notes()) }
+}
+
+/// Calls `each` with every name and text of `notes`.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+unsafe fn each_note(
+    each: TerraceNoteFn,
+    context: *mut std::ffi::c_void,
+    notes: impl FnOnce() -> Vec<(&'static str, String)>,
+) -> i32 {
     guard(|| {
         let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
-        // SAFETY: the caller's promise.
-        for (name, text) in unsafe { &*engine }.engine.notes() {
+        for (name, text) in notes() {
             // SAFETY: the caller's promise.
             unsafe { each(context, TerraceBytes::of(name.as_bytes()), TerraceBytes::of(text.as_bytes())) };
         }
         Ok(Code::Ok)
     })
+}
+
+/// Calls `each` with the sections of a report for people, by name: what the engine does a second since the last call, its history, its log,
+/// its tiers.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_report(
+    engine: *const TerraceEngine,
+    each: TerraceNoteFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { each_note(each, context, || (&*engine).engine.report()) }
 }
 
 /// Calls `each` with every space.

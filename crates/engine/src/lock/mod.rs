@@ -233,7 +233,7 @@ impl Locks {
         let face = self.running.add();
         face.begins(session, None, self.world.clock.now());
         face.set_phase(phase);
-        face.set_changes(changes);
+        face.set_changes(changes, None);
         self.bind(txn, session);
     }
     /// As [`Locks::unbind`], for one that nobody ran any more.

@@ -191,13 +191,16 @@ fn a_face_shows_the_transaction_that_runs() {
     two.begins(8, Some(crate::txn::Isolation::Serializable), 70);
     one.begins(7, None, 60);
     one.set_connection(3);
-    one.set_changes(4);
+    one.set_changes(4, Some(3));
+    one.set_locked(2);
     one.set_phase(Phase::Prepared);
     let seven = Runs {
         session: 7,
         connection: Some(3),
         started: 60,
         changes: 4,
+        rows: Some(3),
+        locked: 2,
         phase: Phase::Prepared,
         isolation: None,
     };
@@ -206,6 +209,8 @@ fn a_face_shows_the_transaction_that_runs() {
         connection: None,
         started: 70,
         changes: 0,
+        rows: Some(0),
+        locked: 0,
         phase: Phase::Active,
         isolation: Some(crate::txn::Isolation::Serializable),
     };
@@ -218,6 +223,8 @@ fn a_face_shows_the_transaction_that_runs() {
     assert_eq!(running.all(), [eight]);
     one.begins(9, None, 80);
     assert_eq!((running.all()[1].changes, running.all()[1].phase), (0, Phase::Active));
+    one.set_changes(7, None);
+    assert_eq!((running.all()[1].changes, running.all()[1].rows, running.all()[1].locked), (7, None, 0));
     running.forget(&one);
     running.forget_session(8);
     assert!(running.all().is_empty());
