@@ -34,7 +34,7 @@ struct Transactions
 
 struct Words
 {
-  THD *thd;
+  Time_zone *zone;
   std::string text;
 };
 
@@ -101,7 +101,7 @@ std::string transactions_in_words()
   return all.text;
 }
 
-/* --- the last deadlock ----------------------------------------------------------------------- */
+/* --- deadlocks ------------------------------------------------------------------------------- */
 
 static void put_member(void *context, const terrace_value *values, size_t)
 {
@@ -114,7 +114,7 @@ static void put_member(void *context, const terrace_value *values, size_t)
   {
     MYSQL_TIME when;
     char written[MAX_DATE_STRING_REP_LENGTH];
-    words->thd->variables.time_zone->gmt_sec_to_TIME(&when, (my_time_t) (row.of(DETECTED) / 1000));
+    words->zone->gmt_sec_to_TIME(&when, (my_time_t) (row.of(DETECTED) / 1000));
     my_datetime_to_str(&when, written, 0);
     into->append("LATEST DETECTED DEADLOCK\n").append(written).append("\n");
   }
@@ -127,12 +127,26 @@ static void put_member(void *context, const terrace_value *values, size_t)
     into->append("*** WE ROLL BACK TRANSACTION (" + member + ")\n");
 }
 
-std::string last_deadlock(THD *thd)
+std::string last_deadlock(Time_zone *zone)
 {
   static const char NAME[]= "last_deadlock";
-  Words words= {thd, ""};
+  Words words= {zone, ""};
   terrace_engine_seen(engine, bytes_of(NAME, sizeof NAME - 1), put_member, &words);
   return words.text;
 }
+
+/** By a thread that waits for a lock. */
+static void print_deadlock(const terrace_value *values, size_t columns, size_t rows)
+{
+  Words words= {global_system_variables.time_zone, ""};
+  for (size_t row= 0; row < rows; row++)
+    put_member(&words, values + row * columns, columns);
+  sql_print_information("Terrace: a deadlock was found");
+  // The server cuts a message after a kilobyte. The error log is where stderr goes.
+  fputs(words.text.c_str(), stderr);
+  fflush(stderr);
+}
+
+void print_deadlocks(bool on) { terrace_engine_tell_deadlocks(engine, on ? print_deadlock : nullptr); }
 
 } // namespace terrace

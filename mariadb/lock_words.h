@@ -9,12 +9,16 @@
 #include "server.h"
 #include <string>
 
+class Time_zone;
+
 namespace terrace {
 
 /** Those that run, oldest first, with what they wait for and whom. */
 std::string transactions_in_words();
 /** Empty if there was none. */
-std::string last_deadlock(THD *thd);
+std::string last_deadlock(Time_zone *zone);
+/** Whether each deadlock is written to the error log, as it is shown as the last one. */
+void print_deadlocks(bool on);
 
 } // namespace terrace
 #endif

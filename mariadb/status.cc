@@ -99,7 +99,7 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
     return true;
   // What is to be read by people has rows of its own: the first has a name and a value on each line.
   Sections sections;
-  const std::string deadlock= last_deadlock(thd);
+  const std::string deadlock= last_deadlock(thd->variables.time_zone);
   if (!deadlock.empty())
     sections.push_back({"latest_deadlock", deadlock});
   terrace_engine_report(engine, section_of, &sections);

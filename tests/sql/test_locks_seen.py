@@ -1,5 +1,6 @@
 """Transactions, locks, waits and the last deadlock are seen in SQL as they are."""
 
+import os
 import re
 import threading
 import time
@@ -199,6 +200,38 @@ def test_the_last_deadlock_is_kept(db, two, run):
     # What its table was called is not kept.
     run(db, "DROP TABLE t")
     assert [one["TABLE_NAME"] for one in seen(db, "LAST_DEADLOCK")] == ["", ""]
+
+
+def test_each_deadlock_is_in_the_error_log_if_that_is_asked_for(server, db, two, run):
+    a, b = two
+    path = os.path.join(server.directory, "error.log")
+
+    def said_of_a_deadlock(mark):
+        before = os.path.getsize(path)
+        for one, row in ((a, 1), (b, 2)):
+            run(one, "BEGIN")
+            run(one, f"UPDATE t SET v = 0 WHERE id = {row}")
+        asks = Asks(a, f"UPDATE t SET v = 1 WHERE id = 2 /* {mark} {'x' * 900} */")
+        wait_of(a, db)
+        closes = Asks(b, "UPDATE t SET v = 2 WHERE id = 1")
+        assert {asks.answer(), closes.answer()} == {DEADLOCK, None}
+        run(a, "ROLLBACK")
+        run(b, "ROLLBACK")
+        with open(path, errors="replace") as file:
+            file.seek(before)
+            return file.read()
+
+    assert run(db, "SELECT @@GLOBAL.terrace_print_all_deadlocks") == [(0,)]
+    assert "deadlock" not in said_of_a_deadlock("unsaid").lower()
+    run(db, "SET GLOBAL terrace_print_all_deadlocks = ON")
+    try:
+        for mark in ("first", "second"):
+            said = said_of_a_deadlock(mark)
+            (shown,) = [text for _, name, text in run(db, "SHOW ENGINE TERRACE STATUS") if name == "latest_deadlock"]
+            assert mark in said and "Terrace: a deadlock was found\n" in said and said.endswith(shown), said
+    finally:
+        run(db, "SET GLOBAL terrace_print_all_deadlocks = OFF")
+    assert "deadlock" not in said_of_a_deadlock("unsaid").lower()
 
 
 def test_the_engine_is_told_in_words(db, two, run):

@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::counted::Rows;
 use crate::error::{Error, Result};
 use crate::kept_curve::Kept;
-use crate::lock::{Locks, OnWait, StatementOf};
+use crate::lock::{Locks, OnDeadlock, OnWait, StatementOf};
 use crate::metrics;
 use crate::resize::Size;
 use crate::row_cursor::{Buffers, Cursor};
@@ -34,6 +34,9 @@ use terrace_io::disk::Disk;
 use terrace_tier::object::codec::Codec;
 use terrace_tier::page::{PageId, SpaceId};
 use terrace_tier::pool::Access;
+
+/// Takes the rows of something that happened.
+pub type TellRows = Box<dyn Fn(&[Vec<Value>]) + Send + Sync>;
 
 pub struct Engine {
     core: Arc<Core>,
@@ -101,6 +104,20 @@ impl Engine {
     /// call of this function counts.
     pub fn tell_lock_waits(&self, on_wait: OnWait) {
         self.core.locks.owners.tell(on_wait);
+    }
+
+    /// Calls `tell` with the rows of each deadlock from now on, as `last_deadlock` has them ([`Engine::each_seen`]); None: of none any more. It is
+    /// called by the thread that found it, which goes on then. It must not call the engine.
+    pub fn tell_deadlocks(&self, tell: Option<TellRows>) {
+        let core = Arc::downgrade(&self.core);
+        self.core.locks.deadlocks.tell(tell.map(|tell| -> OnDeadlock {
+            Arc::new(move |deadlock| {
+                let Some(core) = core.upgrade() else { return };
+                let mut rows = Vec::new();
+                seen::locks::deadlock(&core, deadlock, &mut |row| rows.push(row.to_vec()));
+                tell(&rows);
+            })
+        }));
     }
 
     /// Whether pages of trees that are built in bulk pass by the log and memory (`terrace_tier::bypass`), for builds that begin

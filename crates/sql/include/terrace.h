@@ -554,6 +554,9 @@ typedef void (*terrace_row_fn)(void *context, const terrace_value *values, size_
 // Writes the beginning of the statement that a connection runs to `text`, up to `max` bytes; returns how many. 0: it is not known.
 typedef size_t (*terrace_statement_fn)(uint64_t connection, uint8_t *text, size_t max);
 
+// Called with the rows of a deadlock, `columns` values each, one row behind the other.
+typedef void (*terrace_deadlock_fn)(const terrace_value *values, size_t columns, size_t rows);
+
 // Pages that a thread read, and the time until they were in memory, in nanoseconds: see `docs/observability.md`.
 typedef struct {
   uint64_t pages_memory;
@@ -1187,6 +1190,11 @@ int32_t terrace_engine_seen(const terrace_engine *engine,
 // first call of this function counts.
 int32_t terrace_engine_ask_statements(const terrace_engine *engine,
                                       terrace_statement_fn statement_of);
+
+// From now on `on_deadlock` is called with each deadlock, in rows as those of `last_deadlock`; null: it is not any more. A thread that waits for a
+// lock and has found the deadlock calls it: it must not call this library.
+int32_t terrace_engine_tell_deadlocks(const terrace_engine *engine,
+                                      terrace_deadlock_fn on_deadlock);
 
 // What the calling thread has read since its last call of this function, through any engine.
 terrace_reads terrace_reads_take(void);

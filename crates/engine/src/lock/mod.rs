@@ -21,7 +21,7 @@ mod seen;
 mod tests;
 mod wait;
 
-pub use deadlock::{Deadlock, Deadlocks, Member, StatementOf};
+pub use deadlock::{Deadlock, Deadlocks, Member, OnDeadlock, StatementOf};
 pub use owners::{OnWait, Owners};
 pub use running::{Face, Phase, Running, Runs};
 pub use seen::{KeySeen, Kind, LockSeen, WaitSeen};

@@ -5,7 +5,7 @@
 
 use super::Value;
 use crate::core::Core;
-use crate::lock::{KeySeen, Kind, LockSeen, Mode, Name, Phase, WaitSeen, Want};
+use crate::lock::{Deadlock, KeySeen, Kind, LockSeen, Mode, Name, Phase, WaitSeen, Want};
 use crate::txn::Isolation;
 use hashbrown::{HashMap, HashSet};
 use std::fmt::Write;
@@ -217,7 +217,11 @@ fn lock_waits(core: &Core, each: &mut dyn FnMut(&[Value])) {
 }
 
 fn last_deadlock(core: &Core, each: &mut dyn FnMut(&[Value])) {
-    let Some(deadlock) = core.locks.deadlocks.last() else { return };
+    core.locks.deadlocks.last().iter().for_each(|last| deadlock(core, last, each));
+}
+
+/// The rows of one deadlock, as `last_deadlock` has them of the last one.
+pub fn deadlock(core: &Core, deadlock: &Deadlock, each: &mut dyn FnMut(&[Value])) {
     let trees = Trees::of(core);
     for (at, member) in deadlock.members.iter().enumerate() {
         let next = &deadlock.members[(at + 1) % deadlock.members.len()];

@@ -174,13 +174,19 @@ fn a_deadlock_is_told_with_statements_before_who_gave_way_goes_on() {
     assert_eq!((closed.connection, other.connection), (Some(12), Some(11)));
     assert_eq!(other.statement.as_deref(), Some("statement of 11"));
     assert_eq!(*asked.lock().unwrap(), [(12, 2), (11, 2)]);
-    // The next one takes its place; now the one that closed it.
+    // The next one takes its place; now the one that closed it. Who wants to be told is told of it.
+    let told = Arc::new(StdMutex::new(Vec::new()));
+    let all = told.clone();
+    locks.deadlocks.tell(Some(Arc::new(move |one| all.lock().unwrap().push(one.members[0].session))));
     assert!(matches!(circle_in(&locks, [5, 1]), [Ok(()), Err(Error::Deadlock)]));
     let last = locks.deadlocks.last().unwrap();
     assert_eq!(
         last.members.iter().map(|one| (one.session, one.gave_way)).collect::<Vec<_>>(),
         [(2, true), (1, false)]
     );
+    locks.deadlocks.tell(None);
+    assert!(matches!(circle_in(&locks, [5, 1]), [Ok(()), Err(Error::Deadlock)]));
+    assert_eq!(*told.lock().unwrap(), [2]);
 }
 
 #[test]
