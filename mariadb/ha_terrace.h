@@ -152,6 +152,11 @@ public:
   bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
 
+  /** The index of a table without a primary key that its rows are in. */
+  static constexpr const char *ROWS_INDEX= "(rows)";
+  /** A key of an index in words (key_words.h). Called by other threads while the table is known to be open. */
+  bool key_in_words(const std::string &index, const std::string &key, TABLE *like, std::string *out) const;
+
 private:
   /* One row of the batch. */
   struct Row
@@ -332,6 +337,7 @@ private:
   terrace_table *m_table= nullptr;
   std::shared_ptr<terrace::Writers> m_writers;
   bool m_changed= false;                // the statement has changed a row
+  bool m_in_use= false;                 // the session counts it among its tables
   terrace_load *m_load= nullptr;        // the table is being filled in bulk
   terrace_load *m_retired_load= nullptr; // it has failed, and the error's text is made of its row
   ha_rows m_load_after= 0;              // rows until those that come then are sorted before they are inserted; 0: never

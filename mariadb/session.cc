@@ -97,23 +97,31 @@ void Session::ended()
   txn= nullptr;
   in_statement= in_phases= ordered= false;
   version= version_before= 0;
-  for (const Written &one : written)
-    one.table->ended();
-  written.clear();
+  for (const Locked &one : locked)
+    if (one.writes)
+      one.table->ended();
+  locked.clear();
+  tables_locked.store(0, std::memory_order_relaxed);
 }
 
-void Session::writes(const std::shared_ptr<Writers> &table)
+void Session::locks(const std::shared_ptr<Writers> &table, bool writes)
 {
-  for (const Written &one : written)
-    if (one.table == table)
-      return;
-  table->began();
-  written.push_back({table, false});
+  auto at= std::find_if(locked.begin(), locked.end(), [&](const Locked &one) { return one.table == table; });
+  if (at == locked.end())
+  {
+    at= locked.insert(at, {table, false, false});
+    tables_locked.store((uint) locked.size(), std::memory_order_relaxed);
+  }
+  if (writes && !at->writes)
+  {
+    table->began();
+    at->writes= true;
+  }
 }
 
 void Session::changed(const std::shared_ptr<Writers> &table)
 {
-  for (Written &one : written)
+  for (Locked &one : locked)
     if (one.table == table)
       one.changed= true;
 }
@@ -121,7 +129,7 @@ void Session::changed(const std::shared_ptr<Writers> &table)
 void Session::note_update_times()
 {
   time_t now= 0;
-  for (const Written &one : written)
+  for (const Locked &one : locked)
     if (one.changed)
       one.table->updated(now= now ? now : time(nullptr));
 }

@@ -202,6 +202,128 @@ def test_the_last_deadlock_is_kept(db, two, run):
     assert [one["TABLE_NAME"] for one in seen(db, "LAST_DEADLOCK")] == ["", ""]
 
 
+def test_a_transaction_shows_what_innodbs_shows(db, two, run):
+    a, b = two
+    run(db, "CREATE TABLE other (id INT PRIMARY KEY) ENGINE=Terrace")
+    run(db, "INSERT INTO other VALUES (1)")
+    run(a, "SET unique_checks = 0, foreign_key_checks = 0")
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM t WHERE id <= 3 FOR UPDATE")
+
+    def idle():
+        return wait_until(lambda: (one := of(a, db)) and one["OPERATION_STATE"] is None and one)
+
+    one = idle()
+    assert (one["ROWS_LOCKED"], one["ROWS_MODIFIED"], one["WEIGHT"], one["TABLES_IN_USE"], one["TABLES_LOCKED"]) == (4, 0, 4, 0, 1)
+    run(a, "UPDATE t SET v = v + 1 WHERE id = 1")
+    run(a, "INSERT INTO t VALUES (50, 500)")
+    one = idle()
+    assert one["ROWS_MODIFIED"] == 2 and one["WEIGHT"] == one["UNDO_RECORDS"] + one["ROWS_LOCKED"] > 6
+    assert (one["UNIQUE_CHECKS"], one["FOREIGN_KEY_CHECKS"], one["IS_READ_ONLY"]) == (0, 0, 0)
+    run(a, "SAVEPOINT s")
+    run(a, "DELETE FROM t WHERE id IN (2, 3)")
+    run(a, "DELETE FROM other")
+    one = idle()
+    assert (one["ROWS_MODIFIED"], one["TABLES_LOCKED"]) == (5, 2)
+    run(a, "ROLLBACK TO s")
+    assert idle()["ROWS_MODIFIED"] == 2
+
+    run(b, "START TRANSACTION READ ONLY")
+    run(b, "SELECT * FROM t")
+    reader = of(b, db)
+    assert [reader[name] for name in ("IS_READ_ONLY", "UNIQUE_CHECKS", "FOREIGN_KEY_CHECKS", "TABLES_LOCKED", "ROWS_LOCKED", "ROWS_MODIFIED", "WEIGHT")] == [1, 1, 1, 0, 0, 0, 0]
+    run(b, "COMMIT")
+    asks = Asks(b, "UPDATE t JOIN other ON other.id = t.id SET t.v = 3 WHERE t.id = 1")
+    wait_of(b, db)
+    waiter = of(b, db)
+    assert (waiter["TABLES_IN_USE"], waiter["TABLES_LOCKED"]) == (2, 2) and waiter["OPERATION_STATE"]
+    run(a, "ROLLBACK")
+    assert asks.answer() is None
+
+
+def data(connection, watcher, where="TYPE = 'RECORD'"):
+    """The locks of a connection's transaction: LOCK_DATA by index."""
+    rows = seen(watcher, "LOCKS", f"{where} AND TRX_ID = {of(connection, watcher)['TRX_ID']}")
+    return {row["INDEX_NAME"]: row["LOCK_DATA"] for row in rows}
+
+
+KEYS = [
+    ("TINYINT", "-5", "-5"),
+    ("SMALLINT UNSIGNED", "60000", "60000"),
+    ("MEDIUMINT", "-70000", "-70000"),
+    ("BIGINT UNSIGNED", "18446744073709551615", "18446744073709551615"),
+    ("BIGINT NOT NULL", "-9223372036854775808", "-9223372036854775808"),
+    ("DECIMAL(12,3)", "-1234.5", "-1234.500"),
+    ("DOUBLE", "-0.25", "-0.25"),
+    ("FLOAT", "1.5", "1.5"),
+    ("DATE", "'2026-11-25'", "'2026-11-25'"),
+    ("DATETIME(3)", "'2026-11-25 22:30:01.125'", "'2026-11-25 22:30:01.125'"),
+    ("TIME", "'-10:20:30'", "'-10:20:30'"),
+    ("TIMESTAMP", "'2026-11-25 22:30:01'", "'2026-11-25 22:30:01'"),
+    ("YEAR", "2026", "2026"),
+    ("ENUM('x','y')", "'y'", "2"),
+    ("BINARY(3)", "X'616200'", "0x616200"),
+    ("VARBINARY(9)", "X'00ff00'", "0x00ff00"),
+    ("BIT(11)", "b'10000000001'", "0x0401"),
+    ("INET6", "'::1'", "'::1'"),
+    ("INT", "NULL", "NULL"),
+    # What can't be turned back is not guessed.
+    ("VARCHAR(20)", "'Abc'", None),
+    ("CHAR(20)", "'Abc'", None),
+]
+
+
+def test_keys_are_told_in_words(db, two, run):
+    a, _ = two
+    columns = ", ".join(f"c{at} {kind}" for at, (kind, _, _) in enumerate(KEYS))
+    keys = ", ".join(f"KEY k{at} (c{at}), KEY d{at} (c{at} DESC)" for at in range(len(KEYS)))
+    run(db, f"CREATE TABLE w (id INT PRIMARY KEY, {columns}, {keys}) ENGINE=Terrace")
+    run(db, f"INSERT INTO w VALUES (-7, {', '.join(value for _, value, _ in KEYS)})")
+    run(a, "SET tx_isolation = 'READ-COMMITTED'")
+    for at, (kind, value, words) in enumerate(KEYS):
+        for index in (f"k{at}", f"d{at}"):
+            run(a, "BEGIN")
+            assert len(run(a, f"SELECT * FROM w FORCE INDEX ({index}) WHERE c{at} <=> {value} FOR UPDATE")) == 1, (kind, index)
+            expected = {"PRIMARY": "-7", index: None if words is None else f"{words}, -7"}
+            assert data(a, db) == expected, (kind, index)
+            run(a, "COMMIT")
+
+
+def test_keys_of_several_columns_and_ranges_are_told_in_words(db, two, run):
+    a, b = two
+    run(db, "CREATE TABLE w (x INT, y INT, z INT, PRIMARY KEY (x, y), KEY z (z, x)) ENGINE=Terrace PARTITION BY HASH (x) PARTITIONS 2")
+    run(db, "INSERT INTO w VALUES (1,2,3),(4,5,6)")
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM w FORCE INDEX (z) WHERE z = 3 FOR UPDATE")
+    # A column that the index has already isn't told again.
+    assert data(a, db) == {"PRIMARY": "1, 2", "z": "3, 1, 2"}
+    run(a, "COMMIT")
+
+    run(db, "CREATE TABLE h (v INT, KEY v (v)) ENGINE=Terrace")
+    run(db, "INSERT INTO h VALUES (10),(20)")
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM h FORCE INDEX (v) WHERE v = 20 FOR UPDATE")
+    held = data(a, db)
+    number = re.fullmatch(r"20, (0x[0-9a-f]{16})", held["v"]).group(1)
+    assert held["(rows)"] == number
+    run(a, "COMMIT")
+
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM t WHERE id = 7 FOR UPDATE")
+    assert data(a, db, "TYPE = 'GAP'") == {"PRIMARY": "7 .. 8"}
+    asks = Asks(b, "INSERT INTO t VALUES (7, 70)")
+    wait = wait_of(b, db)
+    assert [wait[name] for name in ("MODE", "TYPE", "TABLE_SCHEMA", "TABLE_NAME", "INDEX_NAME", "LOCK_KEY", "LOCK_DATA")] == ["X,INSERT_INTENTION", "RECORD", db.name, "t", "PRIMARY", "80000007", "7"]
+    run(a, "COMMIT")
+    assert asks.answer() is None
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM t IGNORE INDEX (v) FOR UPDATE")
+    assert data(a, db, "TYPE = 'GAP'")["PRIMARY"] == "infimum pseudo-record .. supremum pseudo-record"
+    (rows,) = seen(db, "LOCKS", f"TYPE = 'RANGE' AND TRX_ID = {of(a, db)['TRX_ID']}")
+    assert rows["LOCK_DATA"].endswith(" .. behind 40")
+    run(a, "COMMIT")
+
+
 def test_each_deadlock_is_in_the_error_log_if_that_is_asked_for(server, db, two, run):
     a, b = two
     path = os.path.join(server.directory, "error.log")
