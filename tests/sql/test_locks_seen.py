@@ -241,6 +241,42 @@ def test_a_transaction_shows_what_innodbs_shows(db, two, run):
     assert asks.answer() is None
 
 
+def test_the_view_in_the_docs_says_who_waits_for_whom(server, db, two, run):
+    a, b = two
+    c = server.connect(database=db.name)
+    docs = open(os.path.join(os.path.dirname(__file__), "..", "..", "docs", "observability.md")).read()
+
+    def in_docs(beginning):
+        at = docs.index(f"    {beginning}")
+        return docs[at:docs.index(";\n", at)]
+
+    run(db, in_docs("CREATE OR REPLACE SQL SECURITY INVOKER VIEW sys.terrace_lock_waits"))
+    try:
+        run(a, "BEGIN")
+        run(a, "UPDATE t SET v = 0 WHERE id = 1")
+        second = Asks(b, "UPDATE t SET v = 1 WHERE id = 1")
+        wait_of(b, db)
+        third = Asks(c, "UPDATE t SET v = 2 WHERE id = 1")
+        wait_of(c, db)
+        cursor = db.cursor(pymysql.cursors.DictCursor)
+        cursor.execute("SELECT * FROM sys.terrace_lock_waits")
+        first, behind = cursor.fetchall()
+        assert (first["waiting_pid"], first["blocking_pid"], behind["waiting_pid"], behind["blocking_pid"]) == (b.thread_id(), a.thread_id(), c.thread_id(), b.thread_id())
+        assert (first["locked_table"], first["locked_index"], first["locked_type"], first["locked_data"]) == (f"`{db.name}`.`t`", "PRIMARY", "RECORD", "1")
+        assert first["waiting_query"] == "UPDATE t SET v = 1 WHERE id = 1" and first["waiting_lock_mode"] == "X" and first["blocking_query"] is None
+        assert (first["blocking_trx_state"], behind["blocking_trx_state"], first["blocking_trx_rows_modified"]) == ("RUNNING", "LOCK WAIT", 1)
+        assert first["sql_kill_blocking_connection"] == f"KILL {a.thread_id()}" and 0 <= first["wait_age_secs"] < 100
+        roots = run(db, in_docs("SELECT blocking_pid, blocking_trx_id"))
+        assert [(row[0], row[4]) for row in roots] == [(a.thread_id(), 1)]
+        # The columns of the server's own view for InnoDB are there, but for two.
+        named = lambda view: {row[0] for row in run(db, f"SHOW COLUMNS FROM sys.{view}")}
+        assert named("innodb_lock_waits") - named("terrace_lock_waits") == {"blocking_lock_id", "blocking_lock_mode"}
+        run(db, first["sql_kill_blocking_connection"])
+        assert second.answer() is None and third.answer() is None
+    finally:
+        run(db, "DROP VIEW sys.terrace_lock_waits")
+
+
 def data(connection, watcher, where="TYPE = 'RECORD'"):
     """The locks of a connection's transaction: LOCK_DATA by index."""
     rows = seen(watcher, "LOCKS", f"{where} AND TRX_ID = {of(connection, watcher)['TRX_ID']}")
