@@ -272,7 +272,7 @@ int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
   const bool hidden= form->s->primary_key == MAX_KEY;
   std::vector<terrace_index_definition> indexes;
   if (hidden)
-    indexes.push_back({sizeof(terrace_index_definition), bytes_of("(rows)", 6), true});
+    indexes.push_back({sizeof(terrace_index_definition), bytes_of(ROWS_INDEX, strlen(ROWS_INDEX)), true});
   for (uint at= 0; at < form->s->keys; at++)
   {
     const KEY *key= form->key_info + at;

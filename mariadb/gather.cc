@@ -193,6 +193,7 @@ int ha_terrace::gather_update(const uchar *old_data, const uchar *new_data)
   gather_change(0, m_primary_bytes.data(), m_primary_bytes.size(), 0, m_row_bytes.data(), m_row_bytes.size());
   gather_entries(0, false);
   gather_entries(1, true);
+  count_row(&terrace_row_counts::updated);
   return gathered_row();
 }
 
@@ -202,5 +203,6 @@ int ha_terrace::gather_delete(const uchar *buf)
   make_entries(buf, m_primary_bytes, nullptr, 0);
   gather_change(0, m_primary_bytes.data(), m_primary_bytes.size(), 0, nullptr, 0);
   gather_entries(0, false);
+  count_row(&terrace_row_counts::deleted);
   return gathered_row();
 }

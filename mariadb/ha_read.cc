@@ -59,6 +59,7 @@ void ha_terrace::close_cursor()
     m_retired= m_cursor;
   }
   m_cursor= nullptr;
+  count_reads();
   m_batch_left= m_steps= 0;
   m_direction= NOWHERE;
   m_at_cursor= m_prefix_set= m_ends= m_in_range= m_ends_next= m_in_range_next= m_semi_read= m_bare= false;
@@ -125,7 +126,7 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   fetch.max_bytes= BATCH_BYTES;
   m_batch.size= sizeof m_batch;
   m_batch_want= fetch.want;
-  m_batch_at= 0;
+  count_reads();
   m_batch_left= 0;
   m_at_cursor= m_semi_read= m_judges_rows= false;
   Meter meter(handler_stats, m_session);
@@ -215,6 +216,7 @@ int ha_terrace::unpack(uchar *buf, const Bytes *prefix) { return unpack_current(
 int ha_terrace::read_row_of_entry(uchar *buf, const Bytes *prefix)
 {
   m_bare= true;
+  m_batch_at--;                         // as a row it is counted
   m_key.assign(m_current.key, m_current.key_length);
   const uint32_t where= m_direction == BACKWARD ? TERRACE_SEEK_AT_MOST : TERRACE_SEEK_AT_LEAST;
   if (int error= fetch(where, &m_key, prefix, batch_rows()))

@@ -9,6 +9,7 @@
 #include "alter.h"
 #include "ddl.h"
 #include "heard.h"
+#include "key_words.h"
 #include "table_options.h"
 
 /* The server exports them and declares them in no header. */
@@ -125,11 +126,15 @@ int ha_terrace::open(const char *name, int, uint)
   const int error= info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
   if (error)
     close();
+  else
+    note_open(m_name, this);
   return error;
 }
 
 int ha_terrace::close()
 {
+  forget_open(m_name, this);
+  m_batch_at= 0;                        // it was counted, and its session may be gone
   m_multi_range.dsmrr_close();
   close_cursor();
   free_retired();
@@ -185,7 +190,12 @@ int ha_terrace::external_lock(THD *thd, int type)
   {
     park_cursor();
     end_own_read();
-    Session::of(thd)->take_reads();
+    Session *session= Session::of(thd);
+    session->take_reads();
+    session->tell_rows();
+    if (m_in_use)
+      session->uses_table(-1);
+    m_in_use= false;
     return 0;
   }
   // The server refuses it, too, but can't say why.
@@ -212,7 +222,13 @@ int ha_terrace::external_lock(THD *thd, int type)
   else if (m_lock == TERRACE_LOCK_NONE && thd_tx_isolation(thd) == ISO_SERIALIZABLE && thd_sql_command(thd) != SQLCOM_HA_READ &&
            thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
     m_lock= TERRACE_LOCK_SHARED;
-  return enter(thd);
+  const int error= enter(thd);
+  if (!error && !m_in_use)
+  {
+    m_session->uses_table(1);
+    m_in_use= true;
+  }
+  return error;
 }
 
 /** A statement starts with this table. */
@@ -221,8 +237,8 @@ int ha_terrace::enter(THD *thd)
   m_session= Session::of(thd);
   const int error= m_session->enter(thd);
   m_changed= false;
-  if (!error && m_lock_type_write)
-    m_session->writes(m_writers);
+  if (!error && m_lock != TERRACE_LOCK_NONE)
+    m_session->locks(m_writers, m_lock_type_write);
   return error;
 }
 

@@ -152,6 +152,11 @@ public:
   bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
 
+  /** The index of a table without a primary key that its rows are in. */
+  static constexpr const char *ROWS_INDEX= "(rows)";
+  /** A key of an index in words (key_words.h). Called by other threads while the table is known to be open. */
+  bool key_in_words(const std::string &index, const std::string &key, TABLE *like, std::string *out) const;
+
 private:
   /* One row of the batch. */
   struct Row
@@ -198,6 +203,18 @@ private:
     m_batch_hole+= row.holes;
     m_batch_left--;
     return true;
+  }
+  /** The rows of the batch that the server was given are counted. */
+  void count_reads()
+  {
+    if (m_batch_at && m_session)
+      m_session->count(&terrace_row_counts::read, m_batch_at);
+    m_batch_at= 0;
+  }
+  void count_row(uint64_t terrace_row_counts::*what)
+  {
+    if (m_session)
+      m_session->count(what);
   }
   bool judges_entries() const;
   bool reads_to_the_end() const;
@@ -326,6 +343,7 @@ private:
   ha_table_option_struct *m_shared_options= nullptr;    // those of the definition that all share who open the table
   engine_option_value *m_shared_list= nullptr;
   bool m_changed= false;                // the statement has changed a row
+  bool m_in_use= false;                 // the session counts it among its tables
   terrace_load *m_load= nullptr;        // the table is being filled in bulk
   terrace_load *m_retired_load= nullptr; // it has failed, and the error's text is made of its row
   ha_rows m_load_after= 0;              // rows until those that come then are sorted before they are inserted; 0: never

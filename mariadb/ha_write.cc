@@ -193,6 +193,7 @@ int ha_terrace::insert_row(const uchar *buf)
   if (error)
     return error;
   note_change();
+  count_row(&terrace_row_counts::inserted);
   m_position.assign(m_primary_bytes.data(), m_primary_bytes.size());
   return 0;
 }
@@ -273,6 +274,7 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
     m_position.assign(m_new_primary_bytes.data(), m_new_primary_bytes.size());
   }
   note_change();
+  count_row(&terrace_row_counts::updated);
   return 0;
 }
 
@@ -290,7 +292,10 @@ int ha_terrace::erase_row(const uchar *buf)
   const int32_t code= terrace_row_delete(m_session->transaction(), m_table, bytes_of(m_primary_bytes.data(), m_primary_bytes.size()),
                                          m_entries[0].list.data(), m_entries[0].list.size());
   if (!code)
+  {
     note_change();
+    count_row(&terrace_row_counts::deleted);
+  }
   return map(code);
 }
 

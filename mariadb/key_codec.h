@@ -32,6 +32,7 @@
 #include "server.h"
 #include "bytes.h"
 #include <algorithm>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -84,6 +85,9 @@ public:
   }
   /** Only moves past it. */
   bool skip(const uchar **key, const uchar *end) const { bool n; return decode(key, end, nullptr, &n); }
+
+  /** As SQL writes it (key_words.h). */
+  bool in_words(const uchar **key, const uchar *end, const TABLE *of, TABLE *like, uchar *record, MEM_ROOT *root, std::string *out) const;
 
   /** The column's own bytes, for an entry's value. Not called for NULL. */
   void append_original(const uchar *record, Bytes *out) const;
@@ -156,6 +160,8 @@ public:
   bool gives_back(const MY_BITMAP *columns) const;
   /** Fills into `record` what the key alone gives back. */
   bool decode_key(const uchar *key, size_t length, uchar *record) const;
+  /** The columns' values that a key of this index gives back, which may have its first ones only; false: it doesn't (key_words.h). */
+  bool in_words(const uchar *key, size_t length, const TABLE *of, TABLE *like, std::string *out) const;
   /** Bytes of the first `parts` parts of an entry's key, extended by the primary key's as the server counts them; 0 if it is
       none. */
   size_t prefix_length(const uchar *key, size_t length, uint parts) const;

@@ -13,6 +13,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "info_schema.h"
+#include "lock_words.h"
 #include "locks_seen.h"
 #include "performance.h"
 #include "resize.h"
@@ -40,7 +41,7 @@ static ulonglong memory_bytes, log_bytes, log_partitions, object_buffer_bytes, s
 static ulonglong sink_requests_max, memory_max_bytes, resize_wait;
 static ulonglong locks_max, log_wait, purge_lag_max, temporary_max, bypass_from;
 static ulong flush_log_at_trx_commit;
-static my_bool bypass, temporary_unlogged;
+static my_bool bypass, temporary_unlogged, print_all_deadlocks;
 
 ulong flush_at_commit() { return flush_log_at_trx_commit; }
 bool temporary_tables_are_unlogged() { return temporary_unlogged; }
@@ -136,6 +137,16 @@ static MYSQL_SYSVAR_BOOL(temporary_unlogged, temporary_unlogged, PLUGIN_VAR_OPCM
                          "Temporary tables are in no log and on no tier that lasts. Off, for comparison: they are made as others are, and "
                          "dropped with their session or at the next start",
                          nullptr, nullptr, TRUE);
+
+static void set_print_all_deadlocks(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  *static_cast<my_bool *>(to)= print_all_deadlocks= *static_cast<const my_bool *>(from);
+  print_deadlocks(print_all_deadlocks);
+}
+static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OPCMDARG,
+                         "Each deadlock is written to the error log, as SHOW ENGINE TERRACE STATUS has the last one",
+                         nullptr, set_print_all_deadlocks, FALSE);
+
 static const char *write_policy_names[]= {"auto", "clean", "dual", NullS};
 static TYPELIB write_policy_choices= {array_elements(write_policy_names) - 1, "", write_policy_names, nullptr};
 static ulong write_policy;
@@ -242,7 +253,7 @@ static struct st_mysql_sys_var *variables[]= {
   MYSQL_SYSVAR(locks_max),
   MYSQL_SYSVAR(log_wait_timeout_ms), MYSQL_SYSVAR(purge_lag_max), MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(lock_wait_timeout_ms),
   MYSQL_SYSVAR(snapshot_isolation), MYSQL_SYSVAR(foreign_keys), MYSQL_SYSVAR(backup_stage), MYSQL_SYSVAR(backup_copy_dir), MYSQL_SYSVAR(copy_to), MYSQL_SYSVAR(memory_max), MYSQL_SYSVAR(temporary_max), MYSQL_SYSVAR(resize_wait_timeout_ms),
-  MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(bypass_from), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(temporary_unlogged), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
+  MYSQL_SYSVAR(bypass), MYSQL_SYSVAR(bypass_from), MYSQL_SYSVAR(write_policy), MYSQL_SYSVAR(temporary_unlogged), MYSQL_SYSVAR(print_all_deadlocks), MYSQL_SYSVAR(compression), MYSQL_SYSVAR(sink_requests_max),
   MYSQL_SYSVAR(price_memory), MYSQL_SYSVAR(price_flash), MYSQL_SYSVAR(price_volume),
   MYSQL_SYSVAR(price_object), MYSQL_SYSVAR(price_puts), MYSQL_SYSVAR(price_gets),
   nullptr};
@@ -416,6 +427,7 @@ static int start(void *place)
   terrace_engine_set_write_policy(engine, static_cast<uint8_t>(write_policy + 1));
   tell_lock_waits();
   tell_statements();
+  print_deadlocks(print_all_deadlocks);
   hide_volume();
   drop_left_temporary_tables();
   remember_strays();

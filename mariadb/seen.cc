@@ -94,21 +94,9 @@ static ST_FIELD_INFO terrace_metrics_fields[]= {
 
 namespace terrace {
 
-struct Filling
+Field **Filling::put(const terrace_value *values, size_t count)
 {
-  THD *thd;
-  TABLE *table;
-  uint fields;
-  ha_rows rows;
-  bool failed;
-};
-
-static void fill_row(void *context, const terrace_value *values, size_t count)
-{
-  Filling *filling= static_cast<Filling *>(context);
-  Field **field= filling->table->field, **end= field + filling->fields;
-  if (filling->failed)
-    return;
+  Field **field= table->field, **end= field + table->s->fields;
   for (const terrace_value *value= values; value < values + count && field < end; value++, field++)
   {
     (*field)->set_notnull();
@@ -126,7 +114,7 @@ static void fill_row(void *context, const terrace_value *values, size_t count)
     case TERRACE_VALUE_TIME:
     {
       MYSQL_TIME when;
-      filling->thd->variables.time_zone->gmt_sec_to_TIME(&when, (my_time_t) (value->number / 1000));
+      thd->variables.time_zone->gmt_sec_to_TIME(&when, (my_time_t) (value->number / 1000));
       when.second_part= value->number % 1000 * 1000;
       (*field)->store_time_dec(&when, 3);
       break;
@@ -138,19 +126,35 @@ static void fill_row(void *context, const terrace_value *values, size_t count)
       (*field)->set_null();
     }
   }
-  filling->failed= schema_table_store_record(filling->thd, filling->table);
-  filling->rows++;
+  return field;
 }
 
-int fill_seen(THD *thd, TABLE_LIST *tables, const char *name, ha_rows *rows)
+void Filling::put_row()
 {
-  if (!engine)
-    return 0;
-  Filling filling= {thd, tables->table, tables->table->s->fields, 0, false};
-  terrace_engine_seen(engine, bytes_of(name, strlen(name)), fill_row, &filling);
-  if (rows)
-    *rows= filling.rows;
-  return filling.failed;
+  failed= schema_table_store_record(thd, table);
+  rows++;
+}
+
+void fill_row(void *context, const terrace_value *values, size_t count)
+{
+  Filling *filling= static_cast<Filling *>(context);
+  if (filling->failed)
+    return;
+  filling->put(values, count);
+  filling->put_row();
+}
+
+int fill_seen(const char *name, Filling *filling, terrace_row_fn each)
+{
+  if (engine)
+    terrace_engine_seen(engine, bytes_of(name, strlen(name)), each, filling);
+  return filling->failed;
+}
+
+int fill_seen(THD *thd, TABLE_LIST *tables, const char *name)
+{
+  Filling filling= {thd, tables->table, 0, false};
+  return fill_seen(name, &filling);
 }
 
 static int fill(THD *thd, TABLE_LIST *tables, const char *name)
@@ -223,6 +227,18 @@ terrace_reads Session::take_reads()
   return now;
 }
 
+void Session::tell_rows()
+{
+  if (!(untold.read | untold.inserted | untold.updated | untold.deleted) || !engine)
+    return;
+  terrace_engine_count_rows(engine, serial, &untold);
+  told.read+= untold.read;
+  told.inserted+= untold.inserted;
+  told.updated+= untold.updated;
+  told.deleted+= untold.deleted;
+  untold= {};
+}
+
 /** Pages that had come before they were asked for, from all tiers. */
 static uint64_t came_ahead(const terrace_reads &reads)
 {
@@ -249,13 +265,19 @@ Meter::~Meter()
   m_into->pages_read_time+= (ulonglong) (nanos * 1e-9 * (double) timer_tracker_frequency());
 }
 
-void add_session_reads(THD *thd, std::vector<st_mysql_show_var> *list)
+void add_session_counts(THD *thd, std::vector<st_mysql_show_var> *list)
 {
   Session *session= Session::of(thd);
   session->begin_reads();
   session->take_reads();
+  session->tell_rows();
   const terrace_reads &r= session->reads;
+  const terrace_row_counts &rows= session->rows();
   const struct { const char *name; uint64_t value; } all[]= {
+    {"session_rows_read", rows.read},
+    {"session_rows_inserted", rows.inserted},
+    {"session_rows_updated", rows.updated},
+    {"session_rows_deleted", rows.deleted},
     {"session_pages_memory", r.pages_memory},
     {"session_pages_flash", r.pages_flash},
     {"session_pages_volume", r.pages_volume},

@@ -21,8 +21,25 @@ int start_miss_ratio_curve(void *place);
 int start_advice(void *place);
 int start_metrics(void *place);
 
-/** Fills a table of information_schema with the engine's rows of this name; `*rows` (may be null) is how many. */
-int fill_seen(THD *thd, TABLE_LIST *tables, const char *name, ha_rows *rows= nullptr);
+/** A table of information_schema that is being filled. */
+struct Filling
+{
+  THD *thd;
+  TABLE *table;
+  ha_rows rows;
+  bool failed;
+
+  /** Stores values from the first column on. Returns the column behind them. */
+  Field **put(const terrace_value *values, size_t count);
+  /** The row is whole. */
+  void put_row();
+};
+/** A row of the engine's as it is. The context is a Filling. */
+void fill_row(void *filling, const terrace_value *values, size_t count);
+
+/** Fills a table of information_schema with the engine's rows of this name. `*filling` is told how it went. */
+int fill_seen(const char *name, Filling *filling, terrace_row_fn each= fill_row);
+int fill_seen(THD *thd, TABLE_LIST *tables, const char *name);
 /** The start of such a table. */
 int start_seen(void *place, ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *));
 
@@ -38,7 +55,7 @@ private:
 };
 
 /** The session's counters as status variables, appended to the list; in the statement's memory. */
-void add_session_reads(THD *thd, std::vector<st_mysql_show_var> *list);
+void add_session_counts(THD *thd, std::vector<st_mysql_show_var> *list);
 
 } // namespace terrace
 #endif

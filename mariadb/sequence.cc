@@ -65,6 +65,8 @@ int ha_terrace::write_sequence(const uchar *old_data, const uchar *new_data)
   const int error= map(code);
   terrace_ticket_close(ticket);
   terrace_txn_close(txn);               // rolls back what is not committed
+  if (!error)
+    count_row(old_data ? &terrace_row_counts::updated : &terrace_row_counts::inserted);
   if (!error && !old_data)
     m_position.assign(m_primary_bytes.data(), m_primary_bytes.size());
   return error;

@@ -86,6 +86,7 @@ void Session::ended()
   }
   savepoints.clear();
   take_reads();
+  tell_rows();
   if (terrace_txn_rest(txn))
     idle= txn;
   else
@@ -96,23 +97,31 @@ void Session::ended()
   txn= nullptr;
   in_statement= in_phases= ordered= false;
   version= version_before= 0;
-  for (const Written &one : written)
-    one.table->ended();
-  written.clear();
+  for (const Locked &one : locked)
+    if (one.writes)
+      one.table->ended();
+  locked.clear();
+  tables_locked.store(0, std::memory_order_relaxed);
 }
 
-void Session::writes(const std::shared_ptr<Writers> &table)
+void Session::locks(const std::shared_ptr<Writers> &table, bool writes)
 {
-  for (const Written &one : written)
-    if (one.table == table)
-      return;
-  table->began();
-  written.push_back({table, false});
+  auto at= std::find_if(locked.begin(), locked.end(), [&](const Locked &one) { return one.table == table; });
+  if (at == locked.end())
+  {
+    at= locked.insert(at, {table, false, false});
+    tables_locked.store((uint) locked.size(), std::memory_order_relaxed);
+  }
+  if (writes && !at->writes)
+  {
+    table->began();
+    at->writes= true;
+  }
 }
 
 void Session::changed(const std::shared_ptr<Writers> &table)
 {
-  for (Written &one : written)
+  for (Locked &one : locked)
     if (one.table == table)
       one.changed= true;
 }
@@ -120,7 +129,7 @@ void Session::changed(const std::shared_ptr<Writers> &table)
 void Session::note_update_times()
 {
   time_t now= 0;
-  for (const Written &one : written)
+  for (const Locked &one : locked)
     if (one.changed)
       one.table->updated(now= now ? now : time(nullptr));
 }
@@ -173,6 +182,7 @@ Session::~Session()
     settle(&doubts);
   if (txn)
     ended();
+  tell_rows();
   forget_cancel();
   terrace_cancel_close(waits);
   terrace_txn_close(idle);
@@ -230,6 +240,7 @@ struct Calls
     {
       session->in_statement= false;
       session->take_reads();
+      session->tell_rows();
       return 0;
     }
     if (!session->txn)

@@ -21,6 +21,7 @@
 
 #include "in_doubt.h"
 #include "server.h"
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -56,6 +57,15 @@ public:
   terrace_reads take_reads();
   /** What the session has read. */
   terrace_reads reads= {};
+  /** Rows that statements have read and changed, and that the engine is not told of yet: it is at a statement's end, or when they are many. */
+  void count(uint64_t terrace_row_counts::*what, uint64_t rows= 1)
+  {
+    if ((untold.*what+= rows) >= UNTOLD_MAX)
+      tell_rows();
+  }
+  void tell_rows();
+  /** Those that it was told of. */
+  const terrace_row_counts &rows() const { return told; }
   uint isolation() const { return level; }
   /** What versions of rows that the transaction writes are known by; from now on it has such. Handler error. */
   int version_number(THD *thd, ulonglong *number);
@@ -73,8 +83,8 @@ public:
   /** Whether it has, and this is its turn. */
   bool is_emptied(THD *thd, const std::string &name);
 
-  /** The transaction writes to the table, from now on. */
-  void writes(const std::shared_ptr<Writers> &table);
+  /** The transaction locks rows of the table, from now on, and perhaps writes to it. */
+  void locks(const std::shared_ptr<Writers> &table, bool writes);
   /** It has changed a row of the table, which it writes to. */
   void changed(const std::shared_ptr<Writers> &table);
   /** The handle of what the session's thread waits for in no transaction: one for all its life. */
@@ -82,6 +92,10 @@ public:
   /** A KILL is this handle's, too, until `unhear`. */
   void hear(terrace_cancel *one);
   void unhear(terrace_cancel *one);
+  /** Tables that the statement at hand has, and tables in which the transaction locks rows. Others look at them. */
+  std::atomic<uint> tables_in_use{0}, tables_locked{0};
+  /** One more, or one less, is in use. */
+  void uses_table(int more) { tables_in_use.store(tables_in_use.load(std::memory_order_relaxed) + more, std::memory_order_relaxed); }
   /** Transactions that ended before the view can have been opened: Writers::now() then. */
   ulonglong seen_ends= 0;
 
@@ -92,6 +106,8 @@ private:
   void forget_cancel();
   void note_update_times();
 
+  static const uint64_t UNTOLD_MAX= 4096;
+  terrace_row_counts untold= {}, told= {};
   /** Differs from that of every other session there ever was; never 0. */
   const ulonglong serial= next_serial();
   static ulonglong next_serial();
@@ -109,12 +125,12 @@ private:
     ulonglong version;
   };
   std::vector<Savepoint *> savepoints;
-  struct Written
+  struct Locked
   {
     std::shared_ptr<Writers> table;
-    bool changed;
+    bool writes, changed;
   };
-  std::vector<Written> written;
+  std::vector<Locked> locked;
   std::set<std::string> emptied;
   query_id_t emptied_by= 0;             // the statement
   std::mutex guard;                     // of the handles

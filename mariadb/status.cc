@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #include "status.h"
 #include "globals.h"
-#include "locks_seen.h"
+#include "lock_words.h"
 #include "seen.h"
 
 namespace terrace {
@@ -34,7 +34,7 @@ static int show_counters(THD *thd, struct st_mysql_show_var *var, void *, struct
   if (engine)
     terrace_engine_status(engine, collect_one, &counters);
   if (scope == OPT_SESSION)
-    add_session_reads(thd, &counters.list);
+    add_session_counts(thd, &counters.list);
   counters.list.push_back({});
   size_t bytes= counters.list.size() * sizeof(st_mysql_show_var);
   var->type= SHOW_ARRAY;
@@ -78,6 +78,14 @@ static void requests_of(void *context, const terrace_requests *one)
                  number(one->mean), number(one->p50), number(one->p99)});
 }
 
+typedef std::vector<std::pair<std::string, std::string>> Sections;
+
+static void section_of(void *context, terrace_bytes name, terrace_bytes text)
+{
+  static_cast<Sections *>(context)->push_back({std::string(reinterpret_cast<const char *>(name.data), name.len),
+                                               std::string(reinterpret_cast<const char *>(text.data), text.len)});
+}
+
 bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type)
 {
   if (type != HA_ENGINE_STATUS || !engine)
@@ -89,10 +97,17 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
   terrace_engine_requests(engine, requests_of, &text);
   if (print(thd, STRING_WITH_LEN("Terrace"), STRING_WITH_LEN(""), text.data(), text.size()))
     return true;
-  // A row of its own: the first has a name and a value on each line.
-  const std::string deadlock= last_deadlock(thd);
-  return !deadlock.empty() &&
-         print(thd, STRING_WITH_LEN("Terrace"), STRING_WITH_LEN("latest_deadlock"), deadlock.data(), deadlock.size());
+  // What is to be read by people has rows of its own: the first has a name and a value on each line.
+  Sections sections;
+  const std::string deadlock= last_deadlock(thd->variables.time_zone);
+  if (!deadlock.empty())
+    sections.push_back({"latest_deadlock", deadlock});
+  terrace_engine_report(engine, section_of, &sections);
+  sections.push_back({"transactions", transactions_in_words()});
+  for (const auto &[name, lines] : sections)
+    if (print(thd, STRING_WITH_LEN("Terrace"), name.data(), name.size(), lines.data(), lines.size()))
+      return true;
+  return false;
 }
 
 } // namespace terrace

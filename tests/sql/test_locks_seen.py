@@ -1,6 +1,9 @@
 """Transactions, locks, waits and the last deadlock are seen in SQL as they are."""
 
+import os
+import re
 import threading
+import time
 from datetime import datetime, timedelta
 
 import pymysql
@@ -94,6 +97,31 @@ def test_a_row_that_is_held_and_who_waits_for_it(db, two, run):
     assert of(a, db) is None and of(b, db) is None
 
 
+def counters(connection, run):
+    return {name.lower()[len("terrace_row_lock_"):]: int(value) for name, value in run(connection, "SHOW GLOBAL STATUS LIKE 'Terrace_row_lock_%'")}
+
+
+def test_how_long_rows_are_waited_for_is_counted(db, two, run):
+    a, b = two
+    before = counters(db, run)
+    run(a, "BEGIN")
+    run(a, "UPDATE t SET v = 0 WHERE id = 1")
+    asks = Asks(b, "UPDATE t SET v = 1 WHERE id = 1")
+    wait_of(b, db)
+    during = counters(db, run)
+    assert during["current_waits"] == before["current_waits"] + 1
+    time.sleep(0.5)
+    run(a, "COMMIT")
+    assert asks.answer() is None
+    after = counters(db, run)
+    assert after["current_waits"] == before["current_waits"] and after["waits"] > before["waits"]
+    took = after["wait_microseconds"] - before["wait_microseconds"]
+    assert 400_000 < took < 60_000_000 and after["wait_microseconds_max"] >= took
+    assert after["wait_microseconds_avg"] == after["wait_microseconds"] // after["waits"] <= after["wait_microseconds_max"]
+    kinds = dict(run(db, "SELECT NAME, TYPE FROM information_schema.TERRACE_METRICS WHERE NAME LIKE 'row_lock_%wait%'"))
+    assert kinds == {"row_lock_waits": "counter", "row_lock_current_waits": "gauge", "row_lock_wait_microseconds": "counter", "row_lock_wait_microseconds_max": "gauge", "row_lock_wait_microseconds_avg": "gauge"}
+
+
 def test_a_changed_row_is_seen_as_locked_while_somebody_waits_for_it(db, two, run):
     a, b = two
     run(a, "BEGIN")
@@ -162,7 +190,7 @@ def test_the_last_deadlock_is_kept(db, two, run):
     assert abs(members[0]["DETECTED"] - datetime.now()) < timedelta(seconds=100)
 
     status = run(db, "SHOW ENGINE TERRACE STATUS")
-    assert [row[1] for row in status] == ["", "latest_deadlock"]
+    assert [row[1] for row in status] == ["", "latest_deadlock", "activity", "history", "log", "tiers", "transactions"]
     # The first row is what programs read: a name and something on each line.
     assert all(len(line.split(None, 1)) == 2 for line in status[0][2].strip().splitlines())
     text = status[1][2]
@@ -172,6 +200,229 @@ def test_the_last_deadlock_is_kept(db, two, run):
     # What its table was called is not kept.
     run(db, "DROP TABLE t")
     assert [one["TABLE_NAME"] for one in seen(db, "LAST_DEADLOCK")] == ["", ""]
+
+
+def test_a_transaction_shows_what_innodbs_shows(db, two, run):
+    a, b = two
+    run(db, "CREATE TABLE other (id INT PRIMARY KEY) ENGINE=Terrace")
+    run(db, "INSERT INTO other VALUES (1)")
+    run(a, "SET unique_checks = 0, foreign_key_checks = 0")
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM t WHERE id <= 3 FOR UPDATE")
+
+    def idle():
+        return wait_until(lambda: (one := of(a, db)) and one["OPERATION_STATE"] is None and one)
+
+    one = idle()
+    assert (one["ROWS_LOCKED"], one["ROWS_MODIFIED"], one["WEIGHT"], one["TABLES_IN_USE"], one["TABLES_LOCKED"]) == (4, 0, 4, 0, 1)
+    run(a, "UPDATE t SET v = v + 1 WHERE id = 1")
+    run(a, "INSERT INTO t VALUES (50, 500)")
+    one = idle()
+    assert one["ROWS_MODIFIED"] == 2 and one["WEIGHT"] == one["UNDO_RECORDS"] + one["ROWS_LOCKED"] > 6
+    assert (one["UNIQUE_CHECKS"], one["FOREIGN_KEY_CHECKS"], one["IS_READ_ONLY"]) == (0, 0, 0)
+    run(a, "SAVEPOINT s")
+    run(a, "DELETE FROM t WHERE id IN (2, 3)")
+    run(a, "DELETE FROM other")
+    one = idle()
+    assert (one["ROWS_MODIFIED"], one["TABLES_LOCKED"]) == (5, 2)
+    run(a, "ROLLBACK TO s")
+    assert idle()["ROWS_MODIFIED"] == 2
+
+    run(b, "START TRANSACTION READ ONLY")
+    run(b, "SELECT * FROM t")
+    reader = of(b, db)
+    assert [reader[name] for name in ("IS_READ_ONLY", "UNIQUE_CHECKS", "FOREIGN_KEY_CHECKS", "TABLES_LOCKED", "ROWS_LOCKED", "ROWS_MODIFIED", "WEIGHT")] == [1, 1, 1, 0, 0, 0, 0]
+    run(b, "COMMIT")
+    asks = Asks(b, "UPDATE t JOIN other ON other.id = t.id SET t.v = 3 WHERE t.id = 1")
+    wait_of(b, db)
+    waiter = of(b, db)
+    assert (waiter["TABLES_IN_USE"], waiter["TABLES_LOCKED"]) == (2, 2) and waiter["OPERATION_STATE"]
+    run(a, "ROLLBACK")
+    assert asks.answer() is None
+
+
+def test_the_view_in_the_docs_says_who_waits_for_whom(server, db, two, run):
+    a, b = two
+    c = server.connect(database=db.name)
+    docs = open(os.path.join(os.path.dirname(__file__), "..", "..", "docs", "observability.md")).read()
+
+    def in_docs(beginning):
+        at = docs.index(f"    {beginning}")
+        return docs[at:docs.index(";\n", at)]
+
+    run(db, in_docs("CREATE OR REPLACE SQL SECURITY INVOKER VIEW sys.terrace_lock_waits"))
+    try:
+        run(a, "BEGIN")
+        run(a, "UPDATE t SET v = 0 WHERE id = 1")
+        second = Asks(b, "UPDATE t SET v = 1 WHERE id = 1")
+        wait_of(b, db)
+        third = Asks(c, "UPDATE t SET v = 2 WHERE id = 1")
+        wait_of(c, db)
+        cursor = db.cursor(pymysql.cursors.DictCursor)
+        cursor.execute("SELECT * FROM sys.terrace_lock_waits")
+        first, behind = cursor.fetchall()
+        assert (first["waiting_pid"], first["blocking_pid"], behind["waiting_pid"], behind["blocking_pid"]) == (b.thread_id(), a.thread_id(), c.thread_id(), b.thread_id())
+        assert (first["locked_table"], first["locked_index"], first["locked_type"], first["locked_data"]) == (f"`{db.name}`.`t`", "PRIMARY", "RECORD", "1")
+        assert first["waiting_query"] == "UPDATE t SET v = 1 WHERE id = 1" and first["waiting_lock_mode"] == "X" and first["blocking_query"] is None
+        assert (first["blocking_trx_state"], behind["blocking_trx_state"], first["blocking_trx_rows_modified"]) == ("RUNNING", "LOCK WAIT", 1)
+        assert first["sql_kill_blocking_connection"] == f"KILL {a.thread_id()}" and 0 <= first["wait_age_secs"] < 100
+        roots = run(db, in_docs("SELECT blocking_pid, blocking_trx_id"))
+        assert [(row[0], row[4]) for row in roots] == [(a.thread_id(), 1)]
+        # The columns of the server's own view for InnoDB are there, but for two.
+        named = lambda view: {row[0] for row in run(db, f"SHOW COLUMNS FROM sys.{view}")}
+        assert named("innodb_lock_waits") - named("terrace_lock_waits") == {"blocking_lock_id", "blocking_lock_mode"}
+        run(db, first["sql_kill_blocking_connection"])
+        assert second.answer() is None and third.answer() is None
+    finally:
+        run(db, "DROP VIEW sys.terrace_lock_waits")
+
+
+def data(connection, watcher, where="TYPE = 'RECORD'"):
+    """The locks of a connection's transaction: LOCK_DATA by index."""
+    rows = seen(watcher, "LOCKS", f"{where} AND TRX_ID = {of(connection, watcher)['TRX_ID']}")
+    return {row["INDEX_NAME"]: row["LOCK_DATA"] for row in rows}
+
+
+KEYS = [
+    ("TINYINT", "-5", "-5"),
+    ("SMALLINT UNSIGNED", "60000", "60000"),
+    ("MEDIUMINT", "-70000", "-70000"),
+    ("BIGINT UNSIGNED", "18446744073709551615", "18446744073709551615"),
+    ("BIGINT NOT NULL", "-9223372036854775808", "-9223372036854775808"),
+    ("DECIMAL(12,3)", "-1234.5", "-1234.500"),
+    ("DOUBLE", "-0.25", "-0.25"),
+    ("FLOAT", "1.5", "1.5"),
+    ("DATE", "'2026-11-25'", "'2026-11-25'"),
+    ("DATETIME(3)", "'2026-11-25 22:30:01.125'", "'2026-11-25 22:30:01.125'"),
+    ("TIME", "'-10:20:30'", "'-10:20:30'"),
+    ("TIMESTAMP", "'2026-11-25 22:30:01'", "'2026-11-25 22:30:01'"),
+    ("YEAR", "2026", "2026"),
+    ("ENUM('x','y')", "'y'", "2"),
+    ("BINARY(3)", "X'616200'", "0x616200"),
+    ("VARBINARY(9)", "X'00ff00'", "0x00ff00"),
+    ("BIT(11)", "b'10000000001'", "0x0401"),
+    ("INET6", "'::1'", "'::1'"),
+    ("INT", "NULL", "NULL"),
+    # What can't be turned back is not guessed.
+    ("VARCHAR(20)", "'Abc'", None),
+    ("CHAR(20)", "'Abc'", None),
+]
+
+
+def test_keys_are_told_in_words(db, two, run):
+    a, _ = two
+    columns = ", ".join(f"c{at} {kind}" for at, (kind, _, _) in enumerate(KEYS))
+    keys = ", ".join(f"KEY k{at} (c{at}), KEY d{at} (c{at} DESC)" for at in range(len(KEYS)))
+    run(db, f"CREATE TABLE w (id INT PRIMARY KEY, {columns}, {keys}) ENGINE=Terrace")
+    run(db, f"INSERT INTO w VALUES (-7, {', '.join(value for _, value, _ in KEYS)})")
+    run(a, "SET tx_isolation = 'READ-COMMITTED'")
+    for at, (kind, value, words) in enumerate(KEYS):
+        for index in (f"k{at}", f"d{at}"):
+            run(a, "BEGIN")
+            assert len(run(a, f"SELECT * FROM w FORCE INDEX ({index}) WHERE c{at} <=> {value} FOR UPDATE")) == 1, (kind, index)
+            expected = {"PRIMARY": "-7", index: None if words is None else f"{words}, -7"}
+            assert data(a, db) == expected, (kind, index)
+            run(a, "COMMIT")
+
+
+def test_keys_of_several_columns_and_ranges_are_told_in_words(db, two, run):
+    a, b = two
+    run(db, "CREATE TABLE w (x INT, y INT, z INT, PRIMARY KEY (x, y), KEY z (z, x)) ENGINE=Terrace PARTITION BY HASH (x) PARTITIONS 2")
+    run(db, "INSERT INTO w VALUES (1,2,3),(4,5,6)")
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM w FORCE INDEX (z) WHERE z = 3 FOR UPDATE")
+    # A column that the index has already isn't told again.
+    assert data(a, db) == {"PRIMARY": "1, 2", "z": "3, 1, 2"}
+    run(a, "COMMIT")
+
+    run(db, "CREATE TABLE h (v INT, KEY v (v)) ENGINE=Terrace")
+    run(db, "INSERT INTO h VALUES (10),(20)")
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM h FORCE INDEX (v) WHERE v = 20 FOR UPDATE")
+    held = data(a, db)
+    number = re.fullmatch(r"20, (0x[0-9a-f]{16})", held["v"]).group(1)
+    assert held["(rows)"] == number
+    run(a, "COMMIT")
+
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM t WHERE id = 7 FOR UPDATE")
+    assert data(a, db, "TYPE = 'GAP'") == {"PRIMARY": "7 .. 8"}
+    asks = Asks(b, "INSERT INTO t VALUES (7, 70)")
+    wait = wait_of(b, db)
+    assert [wait[name] for name in ("MODE", "TYPE", "TABLE_SCHEMA", "TABLE_NAME", "INDEX_NAME", "LOCK_KEY", "LOCK_DATA")] == ["X,INSERT_INTENTION", "RECORD", db.name, "t", "PRIMARY", "80000007", "7"]
+    run(a, "COMMIT")
+    assert asks.answer() is None
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM t IGNORE INDEX (v) FOR UPDATE")
+    assert data(a, db, "TYPE = 'GAP'")["PRIMARY"] == "infimum pseudo-record .. supremum pseudo-record"
+    (rows,) = seen(db, "LOCKS", f"TYPE = 'RANGE' AND TRX_ID = {of(a, db)['TRX_ID']}")
+    assert rows["LOCK_DATA"].endswith(" .. behind 40")
+    run(a, "COMMIT")
+
+
+def test_each_deadlock_is_in_the_error_log_if_that_is_asked_for(server, db, two, run):
+    a, b = two
+    path = os.path.join(server.directory, "error.log")
+
+    def said_of_a_deadlock(mark):
+        before = os.path.getsize(path)
+        for one, row in ((a, 1), (b, 2)):
+            run(one, "BEGIN")
+            run(one, f"UPDATE t SET v = 0 WHERE id = {row}")
+        asks = Asks(a, f"UPDATE t SET v = 1 WHERE id = 2 /* {mark} {'x' * 900} */")
+        wait_of(a, db)
+        closes = Asks(b, "UPDATE t SET v = 2 WHERE id = 1")
+        assert {asks.answer(), closes.answer()} == {DEADLOCK, None}
+        run(a, "ROLLBACK")
+        run(b, "ROLLBACK")
+        with open(path, errors="replace") as file:
+            file.seek(before)
+            return file.read()
+
+    assert run(db, "SELECT @@GLOBAL.terrace_print_all_deadlocks") == [(0,)]
+    assert "deadlock" not in said_of_a_deadlock("unsaid").lower()
+    run(db, "SET GLOBAL terrace_print_all_deadlocks = ON")
+    try:
+        for mark in ("first", "second"):
+            said = said_of_a_deadlock(mark)
+            (shown,) = [text for _, name, text in run(db, "SHOW ENGINE TERRACE STATUS") if name == "latest_deadlock"]
+            assert mark in said and "Terrace: a deadlock was found\n" in said and said.endswith(shown), said
+    finally:
+        run(db, "SET GLOBAL terrace_print_all_deadlocks = OFF")
+    assert "deadlock" not in said_of_a_deadlock("unsaid").lower()
+
+
+def test_the_engine_is_told_in_words(db, two, run):
+    def sections():
+        return {name: text for _, name, text in run(db, "SHOW ENGINE TERRACE STATUS")}
+
+    a, b = two
+    sections()
+    run(a, "BEGIN")
+    run(a, "UPDATE t SET v = 0 WHERE id = 1")
+    run(a, "INSERT INTO t SELECT seq + 100, seq FROM seq_1_to_500")
+    asks = Asks(b, "UPDATE t SET v = 1 WHERE id = 1 /* asks */")
+    wait_of(b, db)
+    time.sleep(1.1)
+    words = sections()
+    holder, waiter = of(a, db)["TRX_ID"], of(b, db)["TRX_ID"]
+    first, last = words["transactions"].index(f"TRANSACTION {holder}, RUNNING, "), words["transactions"].index(f"TRANSACTION {waiter}, LOCK WAIT, ")
+    assert re.match(rf"TRANSACTION {holder}, RUNNING, 1\.\d{{3}} s old, REPEATABLE READ, connection {a.thread_id()}\n1 rows locked by 1 locks, 501 rows changed, \d{{4}} undo records\n", words["transactions"][first:])
+    wait = rf"waits 1\.\d{{3}} s for X RECORD key 80000001 of table {db.name}/t index PRIMARY, which TRANSACTION {holder} \(connection {a.thread_id()}\) has or asked for before\n"
+    assert first < last and re.search(wait + r"UPDATE t SET v = 1 WHERE id = 1 /\* asks \*/\n", words["transactions"][last:])
+    seconds = float(re.match(r"averages a second, of the last (\d+\.\d) seconds\n", words["activity"]).group(1))
+    inserted = float(re.search(r"rows: \S+ read, (\S+) inserted", words["activity"]).group(1))
+    assert seconds >= 1 and 450 < inserted * seconds < 600
+    # A second look comes too soon to begin a new time.
+    assert float(re.search(r"last (\S+) seconds", sections()["activity"]).group(1)) < seconds
+    time.sleep(1.1)
+    run(a, "COMMIT")
+    assert asks.answer() is None
+    again = sections()
+    assert float(re.search(r"(\S+) microseconds of waiting", again["activity"]).group(1)) > 100_000
+    assert "0.00 inserted" in again["activity"] and str(holder) not in again["transactions"]
+    assert "committed transactions have undo that is kept" in again["history"] and "has its checkpoint at" in again["log"]
+    assert [line.split(":")[0] for line in again["tiers"].splitlines()[:4]] == ["memory", "flash", "object buffer on the volume", "object store"]
 
 
 def test_a_prepared_transaction_is_seen_and_one_that_rolls_back(db, two, server, run):

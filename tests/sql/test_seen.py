@@ -219,13 +219,74 @@ def test_a_statement_says_what_it_read_from_each_tier_and_how_long_that_took(tie
         before = mine(connection, run)
         run(connection, f"SELECT * FROM {table} WHERE id = %s", (key,))
         again = {name: value - before[name] for name, value in mine(connection, run).items()}
-        assert 1 <= again.pop("pages_memory") <= 20
+        assert 1 <= again.pop("pages_memory") <= 20 and again.pop("rows_read") == 1
         if not any(again.values()):
             break
     assert set(again.values()) == {0}, again
     # Who read nothing has read nothing; and these are the session's own, so the server has none of them.
     assert mine(other, run) == silent
     assert not run(connection, "SHOW GLOBAL STATUS LIKE 'Terrace_session_%'")
+
+
+def test_rows_are_counted_that_statements_read_and_change(server, db, engine, run):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    other = server.connect(database=db.name)
+
+    def counted(connection, scope, of):
+        shown = dict(run(connection, f"SHOW {scope} STATUS LIKE 'Terrace_{of}%'"))
+        return [int(shown[f"Terrace_{of}_{name}"]) for name in ("read", "inserted", "updated", "deleted")]
+
+    def does(statements, connection=db):
+        before = counted(other, "GLOBAL", "rows"), counted(connection, "SESSION", "session_rows")
+        for statement in statements.split(";"):
+            run(connection, statement)
+        after = counted(other, "GLOBAL", "rows"), counted(connection, "SESSION", "session_rows")
+        everywhere, own = [[now - then for now, then in zip(*pair)] for pair in zip(after, before)]
+        assert everywhere == own, statements
+        return own
+
+    run(db, "CREATE TABLE t (id INT PRIMARY KEY, v INT, KEY v (v)) ENGINE=Terrace")
+    assert does("INSERT INTO t VALUES (1,10),(2,20),(3,30),(4,40),(5,50)") == [0, 5, 0, 0]
+    assert does("SELECT * FROM t") == [5, 0, 0, 0]
+    assert does("SELECT * FROM t LIMIT 2") == [2, 0, 0, 0]
+    assert does("SELECT * FROM t WHERE id = 3") == [1, 0, 0, 0]
+    assert does("SELECT * FROM t WHERE id = 77") == [0, 0, 0, 0]
+    assert does("SELECT v FROM t FORCE INDEX (v) WHERE v >= 30") == [3, 0, 0, 0]
+    assert does("UPDATE t SET v = v + 1") == [5, 0, 5, 0]
+    assert does("UPDATE t SET v = v") == [5, 0, 0, 0]
+    assert does("UPDATE t SET id = 100 WHERE id = 1")[1:] == [0, 1, 0]
+    assert does("DELETE FROM t WHERE id IN (2, 3)")[1:] == [0, 0, 2]
+    assert sum(does("REPLACE INTO t VALUES (4,44)")[1:]) in (1, 2)  # an update, or a row for another
+    # What is rolled back was done; a row that is refused was not.
+    assert does("BEGIN; INSERT INTO t VALUES (6,6); ROLLBACK") == [0, 1, 0, 0]
+    with pytest.raises(pymysql.err.IntegrityError):
+        does("INSERT INTO t VALUES (7,7),(4,4)")
+    assert run(db, "SELECT COUNT(*) FROM t WHERE id = 7") == [(0,)]
+    assert does("INSERT INTO t SELECT seq + 1000, seq FROM seq_1_to_3000") == [0, 3000, 0, 0]
+    assert does("SELECT SUM(v) FROM t IGNORE INDEX (v)") == [3003, 0, 0, 0]
+    assert does("LOCK TABLES t WRITE; DELETE FROM t WHERE id > 2000; UNLOCK TABLES")[3] == 2000
+    run(db, "CREATE TABLE p (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY HASH (id) PARTITIONS 3")
+    assert does("INSERT INTO p SELECT seq FROM seq_1_to_10; SELECT * FROM p") == [10, 10, 0, 0]
+    assert not run(db, "SHOW GLOBAL STATUS LIKE 'Terrace_session_%'")
+
+
+def test_positions_of_the_log_go_on(server, db, engine, run):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+
+    def positions():
+        shown = {name.lower(): int(value) for name, value in run(db, "SHOW GLOBAL STATUS LIKE 'Terrace_log_%'")}
+        end, durable, checkpoint = [shown[f"terrace_log_position{which}"] for which in ("", "_durable", "_checkpoint")]
+        assert checkpoint <= durable <= end and shown["terrace_log_checkpoint_age"] == end - checkpoint
+        return end, durable, checkpoint
+
+    before = positions()
+    run(db, "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(100)) ENGINE=Terrace")
+    run(db, "INSERT INTO t VALUES (1, REPEAT('a', 100))")
+    after = positions()
+    assert after[0] > before[0] + 100 and after[1] > before[0] + 100
+    wait_for(lambda: positions()[2] > before[0])
 
 
 @pytest.mark.parametrize("tier", ["flash", "volume", "object"])

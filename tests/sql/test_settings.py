@@ -53,7 +53,7 @@ def test_variables_show_what_is_in_force(stopped, run, tmp_path):
     assert int(now["object_buffer"]) == 8192 * MIB
     connection = stopped.connect()
     for name in now:
-        if name not in ("flush_log_at_trx_commit", "lock_wait_timeout_ms", "snapshot_isolation", "foreign_keys", "backup_stage", "backup_copy_dir", "copy_to", "bypass", "bypass_from", "write_policy", "temporary_unlogged", "memory", "flash", "object_buffer"):
+        if name not in ("flush_log_at_trx_commit", "lock_wait_timeout_ms", "snapshot_isolation", "foreign_keys", "backup_stage", "backup_copy_dir", "copy_to", "bypass", "bypass_from", "write_policy", "temporary_unlogged", "print_all_deadlocks", "memory", "flash", "object_buffer"):
             with pytest.raises(Exception) as refused:
                 run(connection, f"SET GLOBAL terrace_{name} = 1")
             assert refused.value.args[0] == 1238, name

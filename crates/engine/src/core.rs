@@ -3,6 +3,7 @@
 use crate::btree::bulk::{Build, Numbers};
 use crate::catalog::Catalog;
 use crate::config::Config;
+use crate::counted::Counted;
 use crate::error::Result;
 use crate::lock::Locks;
 use crate::pace::Pace;
@@ -59,6 +60,7 @@ pub struct Core {
     /// Numbers below this are reserved in the superblock.
     reserved: AtomicU64,
     pub counters: TxnCounters,
+    pub rows: Counted,
 }
 
 /// How full nodes of a built tree are: some room for what comes.
@@ -104,6 +106,7 @@ impl Core {
             bypass_from: AtomicU64::new(BYPASS_FROM),
             reserved: AtomicU64::new(reserved),
             counters: TxnCounters::default(),
+            rows: Counted::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The engine: what fronts open.
 
+mod report;
 mod status;
 
 pub use status::SpaceInfo;
@@ -9,9 +10,10 @@ use crate::catalog::rules::{TableRules, WritePolicy};
 use crate::config::{Bytes, Config};
 use crate::copy::{BackgroundCopy, Copied, Copier, Tell};
 use crate::core::Core;
+use crate::counted::Rows;
 use crate::error::{Error, Result};
 use crate::kept_curve::Kept;
-use crate::lock::{Locks, OnWait, StatementOf};
+use crate::lock::{Locks, OnDeadlock, OnWait, StatementOf};
 use crate::metrics;
 use crate::resize::Size;
 use crate::row_cursor::{Buffers, Cursor};
@@ -33,9 +35,14 @@ use terrace_tier::object::codec::Codec;
 use terrace_tier::page::{PageId, SpaceId};
 use terrace_tier::pool::Access;
 
+/// Takes the rows of something that happened.
+pub type TellRows = Box<dyn Fn(&[Vec<Value>]) + Send + Sync>;
+
 pub struct Engine {
     core: Arc<Core>,
     prepared: Mutex<Vec<(Vec<u8>, Left)>>,
+    /// The numbers when somebody last looked at them in words.
+    looked: Mutex<report::Numbers>,
 }
 
 impl Engine {
@@ -73,7 +80,8 @@ impl Engine {
         let (purge, fetchers) = PurgeWorker::new(core.clone(), fetchers);
         core.storage.keep(sched.spawn(Box::new(purge)));
         fetchers.into_iter().for_each(|one| core.storage.keep(sched.spawn(Box::new(one))));
-        Ok(Arc::new(Engine { core, prepared: Mutex::new(recovered.prepared) }))
+        let looked = Mutex::new(report::Numbers::at_start(core.storage.since));
+        Ok(Arc::new(Engine { core, prepared: Mutex::new(recovered.prepared), looked }))
     }
 
     /// Closes cleanly: everything is flushed and the next start has nothing to redo.
@@ -98,6 +106,20 @@ impl Engine {
         self.core.locks.owners.tell(on_wait);
     }
 
+    /// Calls `tell` with the rows of each deadlock from now on, as `last_deadlock` has them ([`Engine::each_seen`]); None: of none any more. It is
+    /// called by the thread that found it, which goes on then. It must not call the engine.
+    pub fn tell_deadlocks(&self, tell: Option<TellRows>) {
+        let core = Arc::downgrade(&self.core);
+        self.core.locks.deadlocks.tell(tell.map(|tell| -> OnDeadlock {
+            Arc::new(move |deadlock| {
+                let Some(core) = core.upgrade() else { return };
+                let mut rows = Vec::new();
+                seen::locks::deadlock(&core, deadlock, &mut |row| rows.push(row.to_vec()));
+                tell(&rows);
+            })
+        }));
+    }
+
     /// Whether pages of trees that are built in bulk pass by the log and memory (`terrace_tier::bypass`), for builds that begin
     /// from here on; and whether large values pass by the log (`txn::large`), for rows from here on.
     pub fn set_bypass(&self, on: bool) {
@@ -112,6 +134,11 @@ impl Engine {
     /// What becomes of flash copies of pages that are flushed, in tables that do not say it themselves; from now on.
     pub fn set_write_policy(&self, policy: WritePolicy) {
         self.core.storage.flusher.writes().set(policy);
+    }
+
+    /// A session has read and changed rows, which it counts itself.
+    pub fn count_rows(&self, session: u64, rows: &Rows) {
+        self.core.rows.add(session, rows);
     }
 
     pub fn begin(&self, isolation: Isolation) -> Arc<Txn> {

@@ -11,6 +11,7 @@ pub mod cold;
 pub mod config;
 pub mod copy;
 pub mod core;
+pub mod counted;
 mod create;
 pub mod engine;
 pub mod error;

@@ -34,6 +34,11 @@ impl Kind {
     }
 }
 
+/// What the number of this name is, if it is known.
+pub fn kind_of(name: &str) -> Option<Kind> {
+    known::of(name).map(|known| known.kind)
+}
+
 /// A text in the making. All samples of a family follow its head.
 #[derive(Default)]
 pub struct Text(String);
@@ -78,14 +83,13 @@ fn status(text: &mut Text, list: &[(String, u64)]) {
         let meaning = known.as_ref().map_or("", |known| known.meaning);
         let help = format!("{meaning} (terrace_{name} of SHOW GLOBAL STATUS)");
         let number = *value as f64;
-        match (known.map(|known| known.kind), name.strip_suffix("_microseconds")) {
-            (Some(Kind::Counter), Some(stem)) => {
-                text.one(&format!("terrace_{stem}_seconds_total"), Kind::Counter, &help, number / 1e6);
-            }
-            (Some(Kind::Counter), None) => {
-                text.one(&format!("terrace_{name}_total"), Kind::Counter, &help, number);
-            }
-            (kind, _) => text.one(&format!("terrace_{name}"), kind.unwrap_or(Kind::Untyped), &help, number),
+        let (name, number) = match name.contains("_microseconds") {
+            true => (name.replace("_microseconds", "_seconds"), number / 1e6),
+            false => (name.clone(), number),
+        };
+        match known.map(|known| known.kind) {
+            Some(Kind::Counter) => text.one(&format!("terrace_{name}_total"), Kind::Counter, &help, number),
+            kind => text.one(&format!("terrace_{name}"), kind.unwrap_or(Kind::Untyped), &help, number),
         }
     }
 }

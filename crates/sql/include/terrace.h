@@ -323,6 +323,14 @@ typedef struct {
 
 typedef void (*terrace_requests_fn)(void *context, const terrace_requests *requests);
 
+// Rows that a session has read and changed.
+typedef struct {
+  uint64_t read;
+  uint64_t inserted;
+  uint64_t updated;
+  uint64_t deleted;
+} terrace_row_counts;
+
 // How many entries of how many are built, or bytes are copied; false ends it with `TERRACE_CANCELLED`.
 typedef bool (*terrace_progress_fn)(void *context, uint64_t entries, uint64_t all);
 
@@ -546,6 +554,9 @@ typedef void (*terrace_row_fn)(void *context, const terrace_value *values, size_
 // Writes the beginning of the statement that a connection runs to `text`, up to `max` bytes; returns how many. 0: it is not known.
 typedef size_t (*terrace_statement_fn)(uint64_t connection, uint8_t *text, size_t max);
 
+// Called with the rows of a deadlock, `columns` values each, one row behind the other.
+typedef void (*terrace_deadlock_fn)(const terrace_value *values, size_t columns, size_t rows);
+
 // Pages that a thread read, and the time until they were in memory, in nanoseconds: see `docs/observability.md`.
 typedef struct {
   uint64_t pages_memory;
@@ -716,6 +727,12 @@ int32_t terrace_engine_notes(const terrace_engine *engine,
                              terrace_note_fn each,
                              void *context);
 
+// Calls `each` with the sections of a report for people, by name: what the engine does a second since the last call, its history, its log,
+// its tiers.
+int32_t terrace_engine_report(const terrace_engine *engine,
+                              terrace_note_fn each,
+                              void *context);
+
 // Calls `each` with every space.
 int32_t terrace_engine_spaces(const terrace_engine *engine, terrace_space_fn each, void *context);
 
@@ -723,6 +740,12 @@ int32_t terrace_engine_spaces(const terrace_engine *engine, terrace_space_fn eac
 int32_t terrace_engine_requests(const terrace_engine *engine,
                                 terrace_requests_fn each,
                                 void *context);
+
+// Adds to the counters of `terrace_engine_status` what a session has counted since it was here last. `session` is any number
+// that sessions have for themselves.
+int32_t terrace_engine_count_rows(const terrace_engine *engine,
+                                  uint64_t session,
+                                  const terrace_row_counts *rows);
 
 // Makes every commit so far durable; returns when it is.
 int32_t terrace_engine_sync(const terrace_engine *engine);
@@ -1167,6 +1190,11 @@ int32_t terrace_engine_seen(const terrace_engine *engine,
 // first call of this function counts.
 int32_t terrace_engine_ask_statements(const terrace_engine *engine,
                                       terrace_statement_fn statement_of);
+
+// From now on `on_deadlock` is called with each deadlock, in rows as those of `last_deadlock`; null: it is not any more. A thread that waits for a
+// lock and has found the deadlock calls it: it must not call this library.
+int32_t terrace_engine_tell_deadlocks(const terrace_engine *engine,
+                                      terrace_deadlock_fn on_deadlock);
 
 // What the calling thread has read since its last call of this function, through any engine.
 terrace_reads terrace_reads_take(void);

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_engine::config::Bytes;
+use terrace_engine::counted::Rows;
 use terrace_engine::{Engine, Error, Size, Ticket, Txn};
 
 /// An open engine. Freed by `terrace_engine_close`.
@@ -352,15 +353,42 @@ pub unsafe extern "C" fn terrace_engine_notes(
     each: TerraceNoteFn,
     context: *mut std::ffi::c_void,
 ) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { each_note(each, context, || (&*engine).engine.notes()) }
+}
+
+/// Calls `each` with every name and text of `notes`.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+unsafe fn each_note(
+    each: TerraceNoteFn,
+    context: *mut std::ffi::c_void,
+    notes: impl FnOnce() -> Vec<(&'static str, String)>,
+) -> i32 {
     guard(|| {
         let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
-        // SAFETY: the caller's promise.
-        for (name, text) in unsafe { &*engine }.engine.notes() {
+        for (name, text) in notes() {
             // SAFETY: the caller's promise.
             unsafe { each(context, TerraceBytes::of(name.as_bytes()), TerraceBytes::of(text.as_bytes())) };
         }
         Ok(Code::Ok)
     })
+}
+
+/// Calls `each` with the sections of a report for people, by name: what the engine does a second since the last call, its history, its log,
+/// its tiers.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_report(
+    engine: *const TerraceEngine,
+    each: TerraceNoteFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { each_note(each, context, || (&*engine).engine.report()) }
 }
 
 /// Calls `each` with every space.
@@ -425,6 +453,36 @@ pub unsafe extern "C" fn terrace_engine_requests(
             // SAFETY: the caller's promise; the struct lives during the call.
             unsafe { each(context, &requests) };
         }
+        Ok(Code::Ok)
+    })
+}
+
+/// Rows that a session has read and changed.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TerraceRowCounts {
+    pub read: u64,
+    pub inserted: u64,
+    pub updated: u64,
+    pub deleted: u64,
+}
+
+/// Adds to the counters of `terrace_engine_status` what a session has counted since it was here last. `session` is any number
+/// that sessions have for themselves.
+///
+/// # Safety
+/// `engine` is open; `rows` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_count_rows(
+    engine: *const TerraceEngine,
+    session: u64,
+    rows: *const TerraceRowCounts,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (engine, rows) = unsafe { (&*engine, *rows) };
+        let TerraceRowCounts { read, inserted, updated, deleted } = rows;
+        engine.engine.count_rows(session, &Rows { read, inserted, updated, deleted });
         Ok(Code::Ok)
     })
 }

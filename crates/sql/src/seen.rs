@@ -3,6 +3,7 @@
 use crate::bytes::TerraceBytes;
 use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, guard};
+use terrace_engine::engine::TellRows;
 use terrace_engine::seen::{Value, locks};
 use terrace_tier::meter;
 
@@ -110,6 +111,34 @@ pub unsafe extern "C" fn terrace_engine_ask_statements(
         };
         // SAFETY: the caller's promise.
         unsafe { &*engine }.engine.ask_statements(Box::new(ask));
+        Ok(Code::Ok)
+    })
+}
+
+/// Called with the rows of a deadlock, `columns` values each, one row behind the other.
+pub type TerraceDeadlockFn =
+    Option<unsafe extern "C" fn(values: *const TerraceValue, columns: usize, rows: usize)>;
+
+/// From now on `on_deadlock` is called with each deadlock, in rows as those of `last_deadlock`; null: it is not any more. A thread that waits for a
+/// lock and has found the deadlock calls it: it must not call this library.
+///
+/// # Safety
+/// `engine` is open; `on_deadlock` may be called from any thread until the engine is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_tell_deadlocks(
+    engine: *const TerraceEngine,
+    on_deadlock: TerraceDeadlockFn,
+) -> i32 {
+    guard(|| {
+        let tell = on_deadlock.map(|on_deadlock| -> TellRows {
+            Box::new(move |rows| {
+                let values: Vec<TerraceValue> = rows.iter().flatten().map(TerraceValue::of).collect();
+                // SAFETY: the caller's promise; the values live during the call.
+                unsafe { on_deadlock(values.as_ptr(), values.len() / rows.len().max(1), rows.len()) };
+            })
+        });
+        // SAFETY: the caller's promise.
+        unsafe { &*engine }.engine.tell_deadlocks(tell);
         Ok(Code::Ok)
     })
 }

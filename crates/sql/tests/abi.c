@@ -326,12 +326,14 @@ static size_t statement_of(uint64_t connection, uint8_t *text, size_t max) {
   return 4;
 }
 
-/* Of `transactions`: number, state, start, isolation, undo records, locks, connection, statement, wait, lock. */
+/* Of `transactions`: number, state, start, isolation, undo records, locks, connection, statement, wait, lock, weight,
+   rows locked, rows changed. */
 static void one_transaction(void *context, const terrace_value *values, size_t count) {
-  TRUE(count == 10 && values[0].kind == TERRACE_VALUE_NUMBER && values[2].kind == TERRACE_VALUE_TIME);
+  TRUE(count == 13 && values[0].kind == TERRACE_VALUE_NUMBER && values[2].kind == TERRACE_VALUE_TIME);
   TRUE(equals(values[1].text.data, values[1].text.len, "RUNNING"));
   TRUE(values[6].number == 77 && equals(values[7].text.data, values[7].text.len, "work"));
   TRUE(values[9].kind == TERRACE_VALUE_NULL);
+  TRUE(values[10].number == 0 && values[11].number == 0 && values[12].kind == TERRACE_VALUE_NUMBER);
   ++*(int *)context;
 }
 
@@ -349,6 +351,14 @@ static void seen(terrace_engine *engine) {
   OK(terrace_engine_seen(engine, bytes("last_deadlock"), one_transaction, &count));
   TRUE(count == 1);
   IS(TERRACE_INVALID, terrace_engine_seen(engine, bytes("nothing"), one_transaction, &count));
+}
+
+static void find_rows(void *context, terrace_bytes name, uint64_t value) {
+  if (equals(name.data, name.len, "rows_updated")) *(uint64_t *)context = value;
+}
+
+static void section(void *context, terrace_bytes name, terrace_bytes text) {
+  if (equals(name.data, name.len, "activity") || equals(name.data, name.len, "tiers")) *(int *)context += text.len > 0;
 }
 
 static void counters(terrace_engine *engine, terrace_table *table) {
@@ -394,6 +404,15 @@ static void counters(terrace_engine *engine, terrace_table *table) {
   OK(terrace_table_list(engine, count_table, &calls));
   TRUE(calls == 1);
   OK(terrace_engine_sync(engine));
+  terrace_row_counts rows = {.updated = 5};
+  uint64_t updated = 0;
+  OK(terrace_engine_count_rows(engine, 3, &rows));
+  OK(terrace_engine_count_rows(engine, 400, &rows));
+  OK(terrace_engine_status(engine, find_rows, &updated));
+  TRUE(updated == 10);
+  calls = 0;
+  OK(terrace_engine_report(engine, section, &calls));
+  TRUE(calls == 2);
 }
 
 /* What is shown of the engine, by whoever shows it. */

@@ -37,6 +37,8 @@ const OPEN: &[(&str, &str)] = &[
     ("TerraceProgressFn", "progress_fn"),
     ("TerraceStopFn", "stop_fn"),
     ("TerraceRules", "rules"),
+    ("TerraceRowCounts", "row_counts"),
+    ("TerraceDeadlockFn", "deadlock_fn"),
     ("TerraceTableOptions", "table_options"),
     ("TerracePlacement", "placement"),
     ("TerraceRuleLine", "rule_line"),

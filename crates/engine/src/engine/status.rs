@@ -10,6 +10,7 @@ use terrace_tier::object::ObjectCounters;
 use terrace_tier::object::codec::PackCounters;
 use terrace_tier::page::PAGE_SIZE;
 use terrace_tier::pool::Purpose;
+use terrace_tier::redo::Redo;
 use terrace_tier::sink::SinkCounters;
 
 /// One tree and where its pages are.
@@ -76,6 +77,11 @@ impl Engine {
         // Before the list, and apart: what is locked in a statement stays so to its end.
         let history_length = core.history.lock().len();
         let purge_lag = core.purge_lag();
+        let rows = core.rows.sum();
+        // Each is never above the next one: in this order the later look sees what the former saw.
+        let checkpoint = s.checkpointer.position();
+        let durable = s.log.durable();
+        let appended = s.log.appended();
         let rollbacks_left = core.with_temporary().map(|core| core.rollbacks.count()).sum();
         let list: Vec<(&str, u64)> = vec![
             ("objects_put", object(|c| &c.puts)),
@@ -159,8 +165,16 @@ impl Engine {
             ("log_room_waits", get(&s.log.counters.room_waits)),
             ("log_blocks", blocks),
             ("log_blocks_used", used),
+            ("log_position", appended),
+            ("log_position_durable", durable),
+            ("log_position_checkpoint", checkpoint),
+            ("log_checkpoint_age", appended - checkpoint),
             ("checkpoints", get(&s.checkpointer.made)),
             ("redo_pages_pending", s.pending.pages() as u64),
+            ("rows_read", rows.read),
+            ("rows_inserted", rows.inserted),
+            ("rows_updated", rows.updated),
+            ("rows_deleted", rows.deleted),
             ("transactions_begun", get(&core.counters.begun)),
             ("transactions_committed", get(&core.counters.committed)),
             ("transactions_rolled_back", get(&core.counters.rolled_back)),
@@ -177,6 +191,10 @@ impl Engine {
             ("row_locks", core.locks.held() as u64),
             ("gap_locks", core.locks.gaps_held() as u64),
             ("row_lock_waits", get(&core.locks.counters.waits)),
+            ("row_lock_current_waits", core.locks.waiting() as u64),
+            ("row_lock_wait_microseconds", get(&core.locks.counters.nanos) / 1000),
+            ("row_lock_wait_microseconds_max", get(&core.locks.counters.nanos_max) / 1000),
+            ("row_lock_wait_microseconds_avg", core.locks.mean_wait() / 1000),
             ("row_lock_deadlocks", get(&core.locks.counters.deadlocks)),
             ("row_lock_preferred", core.locks.preferred()),
             ("row_lock_timeouts", get(&core.locks.counters.timeouts)),

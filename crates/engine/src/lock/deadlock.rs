@@ -15,6 +15,9 @@ const MEMBERS_MAX: usize = 100;
 /// The statement that a connection runs, as far as it is known. Called by any thread that waits for a lock; it must not wait for one.
 pub type StatementOf = Box<dyn Fn(u64) -> Option<String> + Send + Sync>;
 
+/// Called with each deadlock, by the thread that found it, which holds its transaction and no lock of the table. It must not wait for a row lock.
+pub type OnDeadlock = Arc<dyn Fn(&Deadlock) + Send + Sync>;
+
 /// One that waited for the next one, and the last for the first.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -50,12 +53,17 @@ pub struct Found {
 pub struct Deadlocks {
     last: Mutex<Option<Arc<Deadlock>>>,
     statement_of: OnceLock<StatementOf>,
+    on_deadlock: Mutex<Option<OnDeadlock>>,
 }
 
 impl Deadlocks {
     /// From now on statements are known; the first call counts.
     pub fn ask(&self, statement_of: StatementOf) {
         let _ = self.statement_of.set(statement_of);
+    }
+    /// From now on each deadlock is told; None: none any more.
+    pub fn tell(&self, on_deadlock: Option<OnDeadlock>) {
+        *self.on_deadlock.lock() = on_deadlock;
     }
     pub fn statement_of(&self, connection: u64) -> Option<String> {
         self.statement_of.get().and_then(|ask| ask(connection)).filter(|text| !text.is_empty())
@@ -74,8 +82,10 @@ impl Locks {
             member.connection = self.running.connection_of(member.session);
             member.statement = member.connection.and_then(|one| self.deadlocks.statement_of(one));
         }
-        let at = self.world.clock.now();
-        *self.deadlocks.last.lock() = Some(Arc::new(Deadlock { at, members }));
+        let deadlock = Arc::new(Deadlock { at: self.world.clock.now(), members });
+        *self.deadlocks.last.lock() = Some(deadlock.clone());
         wake.iter().for_each(|event| event.notify());
+        let on_deadlock = self.deadlocks.on_deadlock.lock().clone();
+        on_deadlock.iter().for_each(|tell| tell(&deadlock));
     }
 }

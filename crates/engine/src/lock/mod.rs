@@ -21,7 +21,7 @@ mod seen;
 mod tests;
 mod wait;
 
-pub use deadlock::{Deadlock, Deadlocks, Member, StatementOf};
+pub use deadlock::{Deadlock, Deadlocks, Member, OnDeadlock, StatementOf};
 pub use owners::{OnWait, Owners};
 pub use running::{Face, Phase, Running, Runs};
 pub use seen::{KeySeen, Kind, LockSeen, WaitSeen};
@@ -115,6 +115,10 @@ struct Inner {
 #[derive(Default, Debug)]
 pub struct LockCounters {
     pub waits: AtomicU64,
+    /// How long all of them took, those that still go on not among them, in nanoseconds.
+    pub nanos: AtomicU64,
+    /// The longest that a request has waited, all its waits together.
+    pub nanos_max: AtomicU64,
     pub deadlocks: AtomicU64,
     pub timeouts: AtomicU64,
 }
@@ -195,6 +199,15 @@ impl Locks {
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
+    /// Requests that wait now, or have just been woken.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+    /// How long a wait took in the mean, in nanoseconds; 0 if there was none.
+    pub fn mean_wait(&self) -> u64 {
+        let LockCounters { waits, nanos, .. } = &self.counters;
+        nanos.load(Ordering::Relaxed).checked_div(waits.load(Ordering::Relaxed)).unwrap_or(0)
+    }
     /// Times that one who came later was served first.
     pub fn preferred(&self) -> u64 {
         self.inner.lock().waiters.preferred
@@ -220,7 +233,7 @@ impl Locks {
         let face = self.running.add();
         face.begins(session, None, self.world.clock.now());
         face.set_phase(phase);
-        face.set_changes(changes);
+        face.set_changes(changes, None);
         self.bind(txn, session);
     }
     /// As [`Locks::unbind`], for one that nobody ran any more.

@@ -26,6 +26,8 @@ const LEVELS: [Isolation; 4] = [
     Isolation::Serializable,
 ];
 
+const UNKNOWN: u64 = u64::MAX;
+
 /// Its owner writes it; what others read is of one transaction ([`Face::look`]).
 #[derive(Default)]
 pub struct Face {
@@ -36,6 +38,10 @@ pub struct Face {
     started: AtomicU64,
     /// Undo records that stand.
     changes: AtomicU64,
+    /// Rows changed, as far as that stands; [`UNKNOWN`].
+    rows: AtomicU64,
+    /// Rows locked, one by one or on ranges.
+    locked: AtomicU64,
     /// The place in [`PHASES`].
     phase: AtomicU8,
     /// The place in [`LEVELS`], and behind them: unknown.
@@ -50,6 +56,10 @@ pub struct Runs {
     /// On the world's clock.
     pub started: Nanos,
     pub changes: u64,
+    /// Rows changed, if it is known: an insert, an update, a delete is one each.
+    pub rows: Option<u64>,
+    /// Rows locked, one by one or on ranges.
+    pub locked: u64,
     pub phase: Phase,
     pub isolation: Option<Isolation>,
 }
@@ -61,7 +71,9 @@ impl Face {
         fence(Ordering::Release);
         let level = isolation.and_then(|isolation| LEVELS.iter().position(|level| *level == isolation));
         self.started.store(now, Ordering::Relaxed);
-        self.changes.store(0, Ordering::Relaxed);
+        for counter in [&self.changes, &self.rows, &self.locked] {
+            counter.store(0, Ordering::Relaxed);
+        }
         self.phase.store(0, Ordering::Relaxed);
         self.isolation.store(level.unwrap_or(LEVELS.len()) as u8, Ordering::Relaxed);
         self.session.store(session, Ordering::Release);
@@ -72,8 +84,13 @@ impl Face {
     pub fn set_connection(&self, connection: u64) {
         self.connection.store(connection, Ordering::Relaxed);
     }
-    pub fn set_changes(&self, changes: u64) {
+    /// None: nobody has counted the rows.
+    pub fn set_changes(&self, changes: u64, rows: Option<u64>) {
         self.changes.store(changes, Ordering::Relaxed);
+        self.rows.store(rows.unwrap_or(UNKNOWN), Ordering::Relaxed);
+    }
+    pub fn set_locked(&self, rows: u64) {
+        self.locked.store(rows, Ordering::Relaxed);
     }
     pub fn set_phase(&self, phase: Phase) {
         let at = PHASES.iter().position(|one| *one == phase);
@@ -89,6 +106,8 @@ impl Face {
             connection: (connection != 0).then_some(connection),
             started: self.started.load(Ordering::Relaxed),
             changes: self.changes.load(Ordering::Relaxed),
+            rows: Some(self.rows.load(Ordering::Relaxed)).filter(|rows| *rows != UNKNOWN),
+            locked: self.locked.load(Ordering::Relaxed),
             phase: PHASES[usize::from(self.phase.load(Ordering::Relaxed)) % PHASES.len()],
             isolation: LEVELS.get(usize::from(self.isolation.load(Ordering::Relaxed))).copied(),
         };

@@ -260,6 +260,8 @@ pub struct Request<'a> {
     patience: u64,
     /// On the world's clock; none before the first wait.
     deadline: Option<u64>,
+    /// How long its waits took so far, in nanoseconds.
+    waited: Nanos,
     cancel: &'a Cancel,
     in_line: bool,
     served: bool,
@@ -288,6 +290,7 @@ impl<'a> Request<'a> {
             want,
             patience,
             deadline: None,
+            waited: 0,
             cancel,
             in_line: false,
             served: false,
@@ -345,6 +348,7 @@ impl<'a> Request<'a> {
                 }
                 None => Woken::TimedOut,
             };
+            self.note_waited(locks.world.clock.now().saturating_sub(now));
         }
         if self.look_again() {
             locks.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
@@ -358,6 +362,13 @@ impl<'a> Request<'a> {
             return Err(Error::LockTimeout);
         }
         Ok(())
+    }
+
+    fn note_waited(&mut self, nanos: Nanos) {
+        self.waited += nanos;
+        let counters = &self.locks.counters;
+        counters.nanos.fetch_add(nanos, Ordering::Relaxed);
+        counters.nanos_max.fetch_max(self.waited, Ordering::Relaxed);
     }
 
     /// Puts the request where others see it, with whom it waits for: the one before it in the line for the name, or

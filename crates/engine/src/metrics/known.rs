@@ -146,10 +146,25 @@ const LOG: &[Line] = &[
     ("log_mini_transactions", Counter, "groups of page changes in the log"),
     ("log_writes", Counter, "writes of the log"),
     ("log_room_waits", Counter, "waits for room in the log"),
+    ("log_position", Counter, "where the log ends, in bytes of changes since the volume was made"),
+    ("log_position_durable", Counter, "up to where it is durable"),
+    ("log_position_checkpoint", Counter, "from where recovery would read it"),
+    ("log_checkpoint_age", Gauge, "bytes of changes that recovery would read"),
     ("log_blocks", Gauge, "blocks of 4096 bytes that the log has"),
     ("log_blocks_used", Gauge, "those that recovery would read"),
     ("checkpoints", Counter, "checkpoints made"),
     ("redo_pages_pending", Gauge, "pages whose redo is not applied yet after a crash"),
+];
+
+const ROWS: &[Line] = &[
+    ("rows_read", Counter, "rows and index entries that statements have read"),
+    (
+        "rows_inserted",
+        Counter,
+        "rows inserted, those that were rolled back later among them, as of all changes",
+    ),
+    ("rows_updated", Counter, "rows updated"),
+    ("rows_deleted", Counter, "rows deleted"),
 ];
 
 const TRANSACTIONS: &[Line] = &[
@@ -174,6 +189,14 @@ const LOCKS: &[Line] = &[
     ("row_locks", Gauge, "row locks held, but for those that a change is"),
     ("gap_locks", Gauge, "gap locks held"),
     ("row_lock_waits", Counter, "waits for row and gap locks"),
+    ("row_lock_current_waits", Gauge, "requests for row and gap locks that wait now"),
+    ("row_lock_wait_microseconds", Counter, "how long the waits took, those that go on not among them"),
+    (
+        "row_lock_wait_microseconds_max",
+        Gauge,
+        "the longest that one row or gap was waited for since the start",
+    ),
+    ("row_lock_wait_microseconds_avg", Gauge, "how long a wait took in the mean since the start"),
     ("row_lock_deadlocks", Counter, "waits that ended with a deadlock"),
     ("row_lock_preferred", Counter, "rows given to one who came later, for whom more others waited"),
     ("row_lock_timeouts", Counter, "waits that took too long"),
@@ -200,6 +223,7 @@ const ALL: &[(&str, &[Line])] = &[
     ("pool", POOL),
     ("volume", VOLUME),
     ("log", LOG),
+    ("rows", ROWS),
     ("transactions", TRANSACTIONS),
     ("locks", LOCKS),
     ("temporary", TEMPORARY),

@@ -5,7 +5,7 @@
 
 use super::Value;
 use crate::core::Core;
-use crate::lock::{KeySeen, Kind, LockSeen, Mode, Name, Phase, WaitSeen, Want};
+use crate::lock::{Deadlock, KeySeen, Kind, LockSeen, Mode, Name, Phase, WaitSeen, Want};
 use crate::txn::Isolation;
 use hashbrown::{HashMap, HashSet};
 use std::fmt::Write;
@@ -75,6 +75,9 @@ fn transactions(core: &Core, each: &mut dyn FnMut(&[Value])) {
             text_or_null(statement),
             wait.map_or(Value::Null, |wait| time(core, wait.since)),
             wait.map_or(Value::Null, |wait| text(wanted_id(wait))),
+            Value::Number(runs.changes + runs.locked),
+            Value::Number(runs.locked),
+            number_or_null(runs.rows),
         ]);
     }
 }
@@ -188,7 +191,13 @@ fn locks(core: &Core, each: &mut dyn FnMut(&[Value])) {
 }
 
 fn lock_waits(core: &Core, each: &mut dyn FnMut(&[Value])) {
-    for wait in core.locks.waits_seen() {
+    let waits = core.locks.waits_seen();
+    if waits.is_empty() {
+        return;
+    }
+    let trees = Trees::of(core);
+    for wait in waits {
+        let ([mode, kind], [table, index]) = (wanted(wait.want), trees.names(wait.space));
         for target in &wait.targets {
             each(&[
                 Value::Number(wait.session),
@@ -197,13 +206,22 @@ fn lock_waits(core: &Core, each: &mut dyn FnMut(&[Value])) {
                 number_or_null(core.locks.running.connection_of(wait.session)),
                 number_or_null(core.locks.running.connection_of(*target)),
                 time(core, wait.since),
+                text(mode),
+                text(kind),
+                table.clone(),
+                index.clone(),
+                text(hex(&wait.key)),
             ]);
         }
     }
 }
 
 fn last_deadlock(core: &Core, each: &mut dyn FnMut(&[Value])) {
-    let Some(deadlock) = core.locks.deadlocks.last() else { return };
+    core.locks.deadlocks.last().iter().for_each(|last| deadlock(core, last, each));
+}
+
+/// The rows of one deadlock, as `last_deadlock` has them of the last one.
+pub fn deadlock(core: &Core, deadlock: &Deadlock, each: &mut dyn FnMut(&[Value])) {
     let trees = Trees::of(core);
     for (at, member) in deadlock.members.iter().enumerate() {
         let next = &deadlock.members[(at + 1) % deadlock.members.len()];

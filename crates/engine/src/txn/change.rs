@@ -292,6 +292,7 @@ impl Txn {
             match tree.modify_run(&mut hint, wanted_now, (log, Urgency::Normal), &mut changes) {
                 Ok(done) => {
                     let (count, last) = (changes.count, changes.last);
+                    state.rows += if index == 0 { count } else { 0 };
                     state.appended_several(count, last, buffers.records.len());
                     if let Some(watch) = table.watch().filter(|_| index == 0) {
                         wanted[from..from + done].iter().for_each(|one| watch.add(one.key, state.id));

@@ -84,7 +84,7 @@ impl Left {
                 core.counters.rolled_back.fetch_add(1, Ordering::Relaxed);
                 return Ok(true);
             }
-            self.state.last = rollback::undo_one(core, &mut self.state)?;
+            (self.state.last, _) = rollback::undo_one(core, &mut self.state)?;
         }
         self.state.hints.clear();
         Ok(false)

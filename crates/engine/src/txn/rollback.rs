@@ -52,9 +52,10 @@ pub(super) fn back_to(core: &Core, state: &mut State, to: RollPtr) -> Result<()>
             return Err(Error::Invalid("the savepoint is not one of this transaction".into()));
         }
         let undone = state.last;
-        let last = undo_one(core, state)?;
+        let (last, of_row) = undo_one(core, state)?;
         state.went_back(last);
         state.changes = state.changes.saturating_sub(1);
+        state.rows = state.rows.saturating_sub(u64::from(of_row));
         state.show_changes();
         if state.statement == undone {
             state.statement = state.last;
@@ -82,8 +83,8 @@ pub(super) fn undecide(core: &Core, state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// Undoes the last record. Returns the one before it.
-pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
+/// Undoes the last record. Returns the one before it, and whether it was a row's.
+pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<(RollPtr, bool)> {
     crate::planted::rollback_may_fail(12)?;
     let at = state.last;
     let Some(stream) = &mut state.stream else {
@@ -114,6 +115,7 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
         | What::Filled { table, .. } => core.catalog.by_id(*table)?,
         What::Load | What::Nothing => None,
     };
+    let of_row = matches!(copy.what, What::Change { index: 0, .. });
     match (copy.what, table) {
         (What::Change { table: id, index, key, old, of }, Some(table)) => match table.numbered(index) {
             Some(tree) => {
@@ -144,7 +146,7 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
             if let Some(tree) = table.numbered(index)
                 && !fill::undo_filled(&tree, state.id, load)?
             {
-                return Ok(at); // more of it at the next step
+                return Ok((at, false)); // more of it at the next step
             }
             take_off(core, stream, at)?;
         }
@@ -154,7 +156,7 @@ pub(super) fn undo_one(core: &Core, state: &mut State) -> Result<RollPtr> {
         }
         _ => take_off(core, stream, at)?,
     }
-    Ok(copy.before)
+    Ok((copy.before, of_row))
 }
 
 /// A change that is undone.

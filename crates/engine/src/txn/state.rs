@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(super) unwritten: Vec<PageId>,
     /// Undo records written.
     pub(super) changes: u64,
+    /// Those of them that are of rows, not of index entries.
+    pub(super) rows: u64,
     pub(super) lock_wait_ms: u64,
     /// What it owes for changes while purge is late, in nanoseconds.
     pub(super) owed: u64,
@@ -99,7 +101,24 @@ impl State {
     }
     pub(super) fn show_changes(&self) {
         if let Some(face) = &self.face {
-            face.set_changes(self.changes);
+            face.set_changes(self.changes, Some(self.rows));
+        }
+    }
+    /// It has locked so many rows more.
+    pub(super) fn locks(&mut self, rows: u64) {
+        if rows > 0 {
+            self.locked += rows;
+            self.show_locked();
+        }
+    }
+    /// It has given back the lock on one.
+    pub(super) fn unlocks(&mut self) {
+        self.locked = self.locked.saturating_sub(1);
+        self.show_locked();
+    }
+    fn show_locked(&self) {
+        if let Some(face) = &self.face {
+            face.set_locked(self.locked);
         }
     }
     pub(super) fn show_phase(&self, phase: Phase) {

@@ -111,6 +111,43 @@ fn a_wait_is_seen_with_whom_it_is_for_and_then_no_more() {
 }
 
 #[test]
+fn how_long_is_waited_is_counted() {
+    const PAUSE: u64 = 30_000_000;
+    let locks = locks(100);
+    let counted = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+    assert_eq!((locks.waiting(), locks.mean_wait()), (0, 0));
+    take(&locks, 1, SPACE, b"k", Mode::Exclusive).unwrap().unwrap();
+    let cancel = Cancel::default();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut request = Request::new(&locks, 2, 0, (SPACE, b"k"), Want::SHARED, far(), &cancel);
+            while let Err(way) = take(&locks, 2, SPACE, b"k", Mode::Shared).unwrap() {
+                request.wait(&way, |_| false).unwrap();
+            }
+        });
+        while locks.waits_seen().is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_nanos(PAUSE));
+        // Not before it is over.
+        assert_eq!((locks.waiting(), counted(&locks.counters.nanos)), (1, 0));
+        locks.release_all(1, &[]);
+        waiter.join().unwrap();
+    });
+    let LockCounters { waits, nanos, nanos_max, .. } = &locks.counters;
+    let (first, longest) = (counted(nanos), counted(nanos_max));
+    assert!(first >= PAUSE - PAUSE / 10 && locks.waiting() == 0, "{first}");
+    assert_eq!((longest, locks.mean_wait()), (first, first / counted(waits)));
+    // One that ends with an error counts, and is not the longest.
+    take(&locks, 1, SPACE, b"x", Mode::Exclusive).unwrap().unwrap();
+    let way = take(&locks, 2, SPACE, b"x", Mode::Shared).unwrap().unwrap_err();
+    let mut request = Request::new(&locks, 2, 0, (SPACE, b"x"), Want::SHARED, 1_000_000, &cancel);
+    assert!(matches!(request.wait(&way, |_| false), Err(Error::LockTimeout)));
+    assert!(counted(nanos) >= first + 1_000_000);
+    assert!(counted(nanos_max) >= longest && locks.mean_wait() < counted(nanos_max));
+}
+
+#[test]
 fn a_deadlock_is_told_with_statements_before_who_gave_way_goes_on() {
     let asked = Arc::new(StdMutex::new(Vec::new()));
     let locks = Arc::new(locks(100));
@@ -137,13 +174,19 @@ fn a_deadlock_is_told_with_statements_before_who_gave_way_goes_on() {
     assert_eq!((closed.connection, other.connection), (Some(12), Some(11)));
     assert_eq!(other.statement.as_deref(), Some("statement of 11"));
     assert_eq!(*asked.lock().unwrap(), [(12, 2), (11, 2)]);
-    // The next one takes its place; now the one that closed it.
+    // The next one takes its place; now the one that closed it. Who wants to be told is told of it.
+    let told = Arc::new(StdMutex::new(Vec::new()));
+    let all = told.clone();
+    locks.deadlocks.tell(Some(Arc::new(move |one| all.lock().unwrap().push(one.members[0].session))));
     assert!(matches!(circle_in(&locks, [5, 1]), [Ok(()), Err(Error::Deadlock)]));
     let last = locks.deadlocks.last().unwrap();
     assert_eq!(
         last.members.iter().map(|one| (one.session, one.gave_way)).collect::<Vec<_>>(),
         [(2, true), (1, false)]
     );
+    locks.deadlocks.tell(None);
+    assert!(matches!(circle_in(&locks, [5, 1]), [Ok(()), Err(Error::Deadlock)]));
+    assert_eq!(*told.lock().unwrap(), [2]);
 }
 
 #[test]
@@ -154,13 +197,16 @@ fn a_face_shows_the_transaction_that_runs() {
     two.begins(8, Some(crate::txn::Isolation::Serializable), 70);
     one.begins(7, None, 60);
     one.set_connection(3);
-    one.set_changes(4);
+    one.set_changes(4, Some(3));
+    one.set_locked(2);
     one.set_phase(Phase::Prepared);
     let seven = Runs {
         session: 7,
         connection: Some(3),
         started: 60,
         changes: 4,
+        rows: Some(3),
+        locked: 2,
         phase: Phase::Prepared,
         isolation: None,
     };
@@ -169,6 +215,8 @@ fn a_face_shows_the_transaction_that_runs() {
         connection: None,
         started: 70,
         changes: 0,
+        rows: Some(0),
+        locked: 0,
         phase: Phase::Active,
         isolation: Some(crate::txn::Isolation::Serializable),
     };
@@ -181,6 +229,8 @@ fn a_face_shows_the_transaction_that_runs() {
     assert_eq!(running.all(), [eight]);
     one.begins(9, None, 80);
     assert_eq!((running.all()[1].changes, running.all()[1].phase), (0, Phase::Active));
+    one.set_changes(7, None);
+    assert_eq!((running.all()[1].changes, running.all()[1].rows, running.all()[1].locked), (7, None, 0));
     running.forget(&one);
     running.forget_session(8);
     assert!(running.all().is_empty());

@@ -109,7 +109,7 @@ impl Txn {
             };
             match tree.find_near(near, key, Access::Normal, look)?? {
                 Ok(new) => {
-                    state.locked += u64::from(new);
+                    state.locks(u64::from(new));
                     request.served();
                     return Ok(Locked::Row(new));
                 }
@@ -149,7 +149,7 @@ impl Txn {
             None => locks.take_row(self.session, space, key, mode, beside)?,
         };
         let Ok(new) = taken else { return Ok(None) };
-        state.locked += u64::from(new);
+        state.locks(u64::from(new));
         Ok(Some(new))
     }
 
@@ -173,7 +173,7 @@ impl Txn {
         };
         let keys = rows.take_while(plain).map(|(key, _)| key);
         let count = self.core.locks.take_following(self.session, (space, from), mode, keys);
-        state.locked += count as u64;
+        state.locks(count as u64);
         count
     }
 
@@ -191,7 +191,7 @@ impl Txn {
 
     /// Gives back a lock in the mode in which it was new when it was taken.
     pub(crate) fn unlock(&self, state: &mut State, space: SpaceId, key: &[u8], mode: Mode) {
-        state.locked = state.locked.saturating_sub(1);
+        state.unlocks();
         self.core.locks.release_row(self.session, space, key, mode);
     }
 }
