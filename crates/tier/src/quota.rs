@@ -141,7 +141,7 @@ pub struct ByShare {
     /// Blocks of tables above their cap, those left alone longest, as many as bring each down to it.
     pub over: Vec<BlockId>,
     /// All others, but those that a minimum protects: of each table the blocks flushed to last, up to its minimum. If
-    /// `needed` slots cannot be had without them, they are here as well.
+    /// `needed` slots cannot be had without them, as many as it takes are here as well, those left alone longest.
     pub others: Vec<BufferedBlock>,
 }
 
@@ -180,9 +180,15 @@ pub fn by_share(
             used = left;
         }
     }
-    let free: u64 = sorted.others.iter().filter(|b| b.block.space.sinks()).map(|b| u64::from(b.slots)).sum();
-    if free < u64::from(needed) {
-        sorted.others.extend(spared);
+    let mut free: u64 =
+        sorted.others.iter().filter(|b| b.block.space.sinks()).map(|b| u64::from(b.slots)).sum();
+    spared.sort_unstable_by_key(|b: &BufferedBlock| (b.last_change, b.block));
+    for block in spared {
+        if free >= u64::from(needed) {
+            break;
+        }
+        free += u64::from(block.slots);
+        sorted.others.push(block);
     }
     sorted
 }

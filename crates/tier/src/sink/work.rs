@@ -74,13 +74,16 @@ impl Sinker {
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();
         let state = &mut *state;
+        let moving: u32 = blocks.iter().filter(|b| state.in_flight.contains(&b.block)).map(|b| b.slots).sum();
         blocks.retain(|b| {
             !state.in_flight.contains(&b.block) && state.corrupt.get(&b.block) != Some(&b.last_change)
         });
         let needed = if free < policy::low(slots) { policy::high(slots).saturating_sub(free) } else { 0 };
         let in_turn = self.in_turn(blocks, needed, (slots, free));
         (state.yields, state.held) = (in_turn.yields, in_turn.wait);
-        let shares = self.by_share(in_turn.blocks, needed);
+        // Guarantees hold until there is nothing else left for those who write.
+        let lacking = (policy::low(slots) / 2).saturating_sub(free + moving);
+        let shares = self.by_share(in_turn.blocks, lacking);
         let (reason, plan) = if shares.over.is_empty() {
             policy::choose(pressure, shares.others, PLAN)
         } else {
