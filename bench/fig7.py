@@ -40,6 +40,7 @@ def one_load(out, load, figures, ratios):
             sysbench(server, load, "prepare", database, *OPTIONS[load], f"--engine={engine}")
             print(f"{load}: loaded {name}", file=sys.stderr)
         settle(tiered.server)
+        tiered.start(flash)
         for name, server, database, _ in sides:
             timed(server, load, database, max(CLIENTS), WARM_UP, *OPTIONS[load])
         for clients in CLIENTS:

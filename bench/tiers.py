@@ -60,7 +60,8 @@ def memory_size(data, percent):
 
 
 class Tiered:
-    """A server on all tiers. `flash`: bytes; it may be another size at the next start."""
+    """A server on all tiers. `flash`: bytes; it may be another size at the next start. At the first start, which loads, blocks sink as soon as they
+    are left alone; later when the object buffer runs low, or as the engine's default says."""
 
     def __init__(self, directory, data, memory_percent, buffer_percent, *more):
         self.objects = self.store(directory)
@@ -68,8 +69,8 @@ class Tiered:
         self.buffer = max(32 * MIB, data * buffer_percent // 100)
         self.base = ["--innodb=OFF", "--default-storage-engine=Aria", f"--terrace-memory={memory_size(data, memory_percent)}",
                      f"--terrace-log={log_size(data)}", f"--terrace-object-buffer={self.buffer}", f"--terrace-object={self.objects}",
-                     "--terrace-emulate=cloud", f"--terrace-flash-path={self.flash_path}", "--terrace-sink-after-ms=5000", *more]
-        self.server, self.flash, self.runs = server_in(os.path.join(directory, "tiered"), []), 0, False
+                     "--terrace-emulate=cloud", f"--terrace-flash-path={self.flash_path}", *more]
+        self.server, self.flash, self.runs, self.loads = server_in(os.path.join(directory, "tiered"), []), 0, False, True
 
     @staticmethod
     def store(directory):
@@ -85,9 +86,10 @@ class Tiered:
         shutil.rmtree(self.flash_path, ignore_errors=True)
         os.makedirs(self.flash_path)
         self.flash = flash
-        self.server.options = ["--skip-log-bin", "--max-connections=500", *self.base, f"--terrace-flash={flash}", *more]
+        at_once = ["--terrace-sink-after-ms=500"] * self.loads
+        self.server.options = ["--skip-log-bin", "--max-connections=500", *self.base, f"--terrace-flash={flash}", *at_once, *more]
         self.server.start()
-        self.runs = True
+        self.runs, self.loads = True, False
         return self.server
 
     def kept(self, place):
@@ -156,14 +158,18 @@ def status(server):
 
 
 def settle(server, seconds=300, history=None):
-    """Until the blocks of a load have sunk, so that the runs don't pay for it; with `history`, until purge (InnoDB's, too) has at most so many
+    """Until the blocks of a load have sunk, so that the runs don't pay for it, or none has for two seconds; with `history`, until purge (InnoDB's, too) has at most so many
     transactions before it. Returns what is left of both."""
     until = time.monotonic() + seconds
+    sunk, since = None, 0
     while True:
         now = status(server)
+        if now.get("sink_blocks") != sunk:
+            sunk, since = now.get("sink_blocks"), time.monotonic()
+        rests = now.get("sink_blocks_waiting", 0) <= 8 or time.monotonic() - since > 2
         theirs = run(server.connect(), "SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'")
         left = {"blocks": now.get("sink_blocks_waiting", 0), "history": now.get("history_length", 0) + sum(int(length) for _, length in theirs)}
-        if left["blocks"] <= 8 and (history is None or left["history"] <= history) or time.monotonic() >= until:
+        if rests and (history is None or left["history"] <= history) or time.monotonic() >= until:
             return left
         time.sleep(0.2)
 
