@@ -112,6 +112,27 @@ fn retry_after_is_honoured_and_passed_on() {
 }
 
 #[test]
+fn retry_after_may_be_a_date_and_one_that_is_too_far_is_given_up() {
+    const LATER: Act = Act::Answer(
+        "503 Slow Down",
+        "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:39 GMT\r\n",
+        "",
+    );
+    const TOMORROW: Act = Act::Answer(
+        "429 Too Many Requests",
+        "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Mon, 07 Nov 1994 08:49:37 GMT\r\n",
+        "",
+    );
+    let stage = stage(&[LATER, STORED, TOMORROW]);
+    let started = Instant::now();
+    put(&stage).unwrap();
+    assert!(started.elapsed() >= Duration::from_secs(2));
+    let result = store(&stage).get(Purpose::Merge, "a");
+    assert!(matches!(result, Err(StoreError::Throttled { retry_after_ms: 86_400_000, .. })), "{result:?}");
+    assert_eq!(stage.heads.lock().unwrap().len(), 3);
+}
+
+#[test]
 fn a_read_cut_off_or_unanswered_is_read_again() {
     const PART: Act = Act::Answer(
         "206 Partial Content",

@@ -20,7 +20,7 @@ use object_store::client::{
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Time limits of one request.
 #[derive(Clone, Copy, Debug)]
@@ -178,11 +178,9 @@ impl Curl {
         }
         wire::note(|wire| wire.wrote |= changes && !is_metadata);
         let response = answer(&mut easy)?;
-        let retry_after =
-            response.headers().get("retry-after").and_then(|v| v.to_str().ok()?.trim().parse().ok());
         wire::note(|wire| {
             wire.status = Some(response.status().as_u16());
-            wire.retry_after = retry_after.map(Duration::from_secs);
+            wire.retry_after = retry_after(response.headers());
         });
         let mut idle = self.idle.lock();
         if idle.len() < self.limits.idle_max {
@@ -258,6 +256,19 @@ fn answer(easy: &mut Easy2<Exchange>) -> Result<HttpResponse, HttpError> {
     response.body(exchange.body.into_bytes().into()).map_err(decode)
 }
 
+/// How long the server asks to wait: it says seconds, or a date. That is by its own clock, which stands beside it as a rule; one that has
+/// passed is now.
+fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
+    let text = |name| Some(headers.get(name)?.to_str().ok()?.trim());
+    let date = |text| httpdate::parse_http_date(text).ok();
+    let asked = text("retry-after")?;
+    if let Ok(seconds) = asked.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let (at, now) = (date(asked)?, text("date").and_then(date).unwrap_or_else(SystemTime::now));
+    Some(at.duration_since(now).unwrap_or_default())
+}
+
 /// No byte of the request can have reached the server.
 fn surely_unsent(error: &curl::Error) -> bool {
     error.is_couldnt_connect()
@@ -280,3 +291,6 @@ fn kind_of(error: &curl::Error) -> HttpErrorKind {
         HttpErrorKind::Interrupted
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,7 +60,8 @@ impl Patience<'_> {
         let half = most.as_nanos() as u64 / 2;
         let backed_off = Duration::from_nanos(half + roll % half.max(1));
         let wait = asked.map_or(backed_off, |asked| asked.max(backed_off));
-        if attempts >= self.attempts_max || spent + wait >= self.time_max || !self.budget.take() {
+        if attempts >= self.attempts_max || spent.saturating_add(wait) >= self.time_max || !self.budget.take()
+        {
             return Next::GiveUp;
         }
         Next::Wait(wait)

@@ -107,7 +107,7 @@ pub(crate) fn judge(key: &str, kind: Kind, error: &Error, wire: &Wire) -> Verdic
 
 fn throttled(key: &str, wire: &Wire) -> StoreError {
     let wait = wire.retry_after.unwrap_or(RETRY_AFTER);
-    StoreError::Throttled { key: key.into(), retry_after_ms: wait.as_millis() as u64 }
+    StoreError::Throttled { key: key.into(), retry_after_ms: wait.as_millis().try_into().unwrap_or(u64::MAX) }
 }
 
 /// The error's text without anything that could be a secret: queries of URLs are cut (they may be

@@ -30,6 +30,8 @@ fn what_the_store_asks_for_is_honoured_or_given_up() {
     let asked = Some(Duration::from_secs(7));
     assert_eq!(patience(&budget).next(1, Duration::ZERO, asked, 0), Next::Wait(Duration::from_secs(7)));
     assert_eq!(patience(&budget).next(1, Duration::from_secs(55), asked, 0), Next::GiveUp);
+    let never = Some(Duration::from_secs(u64::MAX));
+    assert_eq!(patience(&budget).next(1, Duration::from_secs(1), never, 0), Next::GiveUp);
 }
 
 #[test]
