@@ -285,6 +285,34 @@ fn a_restart_finds_what_flash_had() {
 }
 
 #[test]
+fn a_flash_that_need_not_be_warm_begins_empty_and_is_warm_when_it_is_again() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let begin = |warm| {
+        let bpe = Bpe::open(&*disk, BpeSettings { warm, ..settings(SLOTS) });
+        run(&bpe);
+        bpe
+    };
+    let bpe = begin(true);
+    (0..16).for_each(|n| _ = evict(&bpe, page(n), 0));
+    run(&bpe);
+    bpe.save();
+    drop(bpe);
+    let bpe = begin(false);
+    assert_eq!((bpe.status().restored, bpe.status().pages), (0, 0));
+    assert!((0..16).all(|n| !found(&bpe, page(n), 0)));
+    (16..26).for_each(|n| _ = evict(&bpe, page(n), 0));
+    run(&bpe);
+    bpe.save();
+    drop(bpe);
+    // What was there before has no entry any more.
+    let bpe = begin(true);
+    assert_eq!(bpe.status().restored, 10);
+    assert!((0..16).all(|n| !found(&bpe, page(n), 0)) && (16..26).all(|n| found(&bpe, page(n), 0)));
+    bpe.check_invariants();
+}
+
+#[test]
 fn fills_while_the_index_is_put_back_use_known_slots_only() {
     let sim = SimWorld::new(1);
     let disk = sim.disk("flash");
