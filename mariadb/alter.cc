@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
-  ALTER TABLE without copying the table: definitions alone, indexes dropped and renamed, and indexes added while others read
-  and write.
+  ALTER TABLE without the server's copy: definitions alone, indexes dropped and renamed, and indexes added, or all of a table built
+  anew, while others read and write.
 
   Whatever the server's flags say, a table is altered in place only if its stored rows mean the same before and after
   (same_columns), or can be read by a layout that they were written in (ColumnChange), and an index is kept only if its
-  entries do (KeyCodec::makes_same).
+  entries do (KeyCodec::makes_same). A table is rebuilt if that is asked for, if its rows come under another primary key, or if a column
+  is no longer NULL: then its rows are those that could be read by an earlier layout, stored in the new one.
 
   prepare   alone with the table: the engine begins to note which rows change
   inplace   beside everybody: the rows of one view, their entries, sorted and built; then rounds over the rows that changed
   commit    alone again: the last round, then one change of the engine's catalog, for all of a table's partitions at once, and
             their options with it
 
-  The rows of the new indexes are in alter_rows.cc.
+  The rows that are read meanwhile are in alter_rows.cc.
 */
 #include "ha_terrace.h"
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include "globals.h"
 #include "kept_statistics.h"
 #include "table_options.h"
+#include "xid.h"
 
 using namespace terrace;
 
@@ -36,6 +38,8 @@ const alter_table_operations INSTANT=
   ALTER_PARTITIONED | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_VIRTUAL_GCOL_EXPR | ALTER_RENAME | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE |
   ALTER_COLUMN_INDEX_LENGTH | ALTER_COLUMN_UNVERSIONED | ALTER_ADD_FOREIGN_KEY | ALTER_CONVERT_TO;
 const alter_table_operations BUILT= ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
+/* What takes new rows. */
+const alter_table_operations REBUILT= ALTER_RECREATE_TABLE | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_COLUMN_NOT_NULLABLE;
 
 bool has_virtual_parts(const KEY *key)
 {
@@ -142,6 +146,33 @@ Compare_keys ha_terrace::compare_key_parts(const Field &field, const Column_defi
   return converts && longer ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
 }
 
+/** Whether all rows come into new trees; each of the altered table's keys is built then. */
+bool ha_terrace::rebuilds(TABLE *altered, const Alter_inplace_info *info, const ColumnChange &columns) const
+{
+  if (info->handler_flags & REBUILT)
+    return true;
+  if (m_hidden || altered->s->primary_key != 0)
+    return m_hidden != (altered->s->primary_key == MAX_KEY);
+  KeyCodec primary;
+  primary.prepare(altered, 0, nullptr);
+  return kept_key(altered, info, 0, columns, nullptr) != 0 || !m_indexes[0].makes_same(primary, columns.moved);
+}
+
+/** Whether the rows can be built anew beside writers: what they are is a matter of each row alone, and the same at each look. */
+bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const ColumnChange &columns) const
+{
+  const alter_table_operations flags= info->handler_flags;
+  const auto number= [](const TABLE *of) { return of->found_next_number_field; };
+  const bool counts_anew= number(altered) && (!number(table) || columns.moved[number(table)->field_index] != number(altered)->field_index);
+  if (flags & ALTER_COLUMN_NOT_NULLABLE && !ha_thd()->is_strict_mode())
+    info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
+  // Under KEY () the primary key says which partition a row is in.
+  const bool moves= table->part_info && (flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX));
+  return !info->ignore && !counts_anew && !moves && !table->versioned() && !altered->versioned() &&
+         !(flags & ALTER_COLUMN_NOT_NULLABLE && !ha_thd()->is_strict_mode()) && !(flags & ALTER_VIRTUAL_GCOL_EXPR) &&
+         (m_hidden || altered->s->primary_key == 0);
+}
+
 enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   const HA_CREATE_INFO *create= info->create_info;
@@ -162,7 +193,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   // A format of rows that there is not is refused, or warned of, where tables are made.
-  if (!m_table || create->sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT))
+  if (!m_table || create->sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   ColumnChange columns;
   RowLayouts layouts;
@@ -175,22 +206,27 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
        create->auto_increment_value < next))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;      // down: the copy finds the largest value
 
-  // The rows stay where they are: under the same key.
-  if ((table->s->primary_key == MAX_KEY) != (altered->s->primary_key == MAX_KEY) ||
-      (altered->s->primary_key != MAX_KEY && altered->s->primary_key != 0))
+  if (altered->s->primary_key != MAX_KEY && altered->s->primary_key != 0)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  const bool rebuilt= rebuilds(altered, info, columns);
+  if (rebuilt && !can_rebuild(altered, info, columns))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // Else the rows stay where they are: under the same key.
   KeyCodec primary;
-  if (!m_hidden)
+  if (altered->s->primary_key == 0)
     primary.prepare(altered, 0, nullptr);
   bool builds= false;
   for (uint at= 0; at < altered->s->keys; at++)
   {
     const KEY *key= altered->key_info + at;
+    const bool is_plain= !key->without_overlaps && key->algorithm != HA_KEY_ALG_LONG_HASH;
+    if (rebuilt && is_plain)
+      continue;
     const uint kept= kept_key(altered, info, at, columns, m_hidden || at == 0 ? nullptr : &primary);
     if (kept == MAX_KEY)
     {
       // The server compares periods of rows as they are written, not as they are.
-      if (key->without_overlaps || key->algorithm == HA_KEY_ALG_LONG_HASH || (!m_hidden && at == 0))
+      if (!is_plain || (!m_hidden && at == 0))
         return HA_ALTER_INPLACE_NOT_SUPPORTED;
       builds= true;
       continue;
@@ -203,6 +239,8 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     if (flags & ALTER_VIRTUAL_GCOL_EXPR && has_virtual_parts(key))
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
+  if (rebuilt)
+    return HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (!builds)
     return HA_ALTER_INPLACE_INSTANT;
   if (flags & ALTER_VIRTUAL_GCOL_EXPR)
@@ -221,10 +259,12 @@ bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *
     return true;
   if (code == TERRACE_DUPLICATE && context)
   {
-    KEY *key= altered->key_info + context->numbers[terrace_error_index()];
+    const uint32_t index= terrace_error_index();
+    KEY *key= altered->key_info + (context->rebuilds ? index - context->hidden : context->numbers[index]);
     terrace_batch batch= {};
     batch.size= sizeof batch;
-    if (!terrace_alter_duplicate(context->alter, &batch) && read_altered(context, batch.data.data))
+    const RowCodec &row= context->rebuilds ? context->made : context->row;
+    if (!terrace_alter_duplicate(context->alter, &batch) && read_altered(context, row, batch.data.data))
     {
       print_keydup_error(altered, key, MYF(0));
       return true;
@@ -268,22 +308,37 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   if (!columns.follow(table, altered, info) || !layouts_after(columns, altered, &context->layouts) ||
       !context->row.know(context->layouts))
     return alter_failed(TERRACE_CORRUPT, altered, info);
+  context->rebuilds= rebuilds(altered, info, columns);
+  context->hidden= altered->s->primary_key == MAX_KEY;
+  context->columns= columns;
+  if (context->rebuilds)
+  {
+    if (table->s->tmp_table == NO_TMP_TABLE)
+      if (int error= wait_for_prepared(ha_thd(), m_name))
+      {
+        print_error(error, MYF(0));
+        return true;
+      }
+    context->made.prepare(altered);
+    context->layouts= RowLayouts();
+  }
   std::vector<terrace_new_index> indexes;
-  if (m_hidden)
-    indexes.push_back({sizeof(terrace_new_index), bytes_of("(rows)", 6), true, 0});
+  if (context->hidden)
+    indexes.push_back({sizeof(terrace_new_index), bytes_of(ROWS_INDEX, strlen(ROWS_INDEX)), true, context->rebuilds ? UINT32_MAX : 0});
   else
     context->primary.prepare(altered, 0, nullptr);
+  const KeyCodec *primary= context->hidden ? nullptr : &context->primary;
   for (uint at= 0; at < altered->s->keys; at++)
   {
     const KEY *key= altered->key_info + at;
-    const uint kept= kept_key(altered, info, at, columns, m_hidden || at == 0 ? nullptr : &context->primary);
+    const uint kept= context->rebuilds ? MAX_KEY : kept_key(altered, info, at, columns, at == 0 ? nullptr : primary);
     const bool unique= key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
     indexes.push_back({sizeof(terrace_new_index), bytes_of(key->name.str, key->name.length), unique,
                        kept == MAX_KEY ? UINT32_MAX : tree_of(kept)});
-    if (kept != MAX_KEY)
+    if (kept != MAX_KEY || (at == 0 && primary))
       continue;
     context->codecs.emplace_back();
-    context->codecs.back().prepare(altered, at, m_hidden ? nullptr : &context->primary);
+    context->codecs.back().prepare(altered, at, primary);
     context->numbers.push_back(at);
     for (uint part= 0; part < key->user_defined_key_parts; part++)
       if (!key->key_part[part].field->stored_in_db())
@@ -313,7 +368,7 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     ha_terrace *owner= context->owner;
     info->handler_ctx= context;
     MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
-    int32_t code= context->codecs.empty() ? TERRACE_OK : owner->alter_round(context, true);
+    int32_t code= context->reads() ? owner->alter_round(context, true) : TERRACE_OK;
     tmp_restore_column_map(&table->read_set, before);
     if (!code && info->create_info->used_fields & HA_CREATE_USED_AUTO)
       code= terrace_table_auto_increment_raise(owner->m_table, info->create_info->auto_increment_value);

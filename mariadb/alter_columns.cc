@@ -126,8 +126,7 @@ static bool takes_texts(const Field *one, TextKind kind, const Field *other, Tex
 /** Whether a column's values are the same bytes in both tables, and the new one takes all that the old one has. */
 static bool same_values(const Field *one, const Field *other)
 {
-  if (one->stored_in_db() != other->stored_in_db() || (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
-      (one->real_maybe_null() && !other->real_maybe_null()))
+  if (one->stored_in_db() != other->stored_in_db() || (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG))
     return false;
   const TextKind kind= text_kind(one->type_handler()), other_kind= text_kind(other->type_handler());
   if (kind != TextKind::NONE && other_kind != TextKind::NONE)
@@ -172,8 +171,10 @@ bool ColumnChange::follow(const TABLE *before, const TABLE *after, const Alter_i
     const Field *was= it++->field;
     if (was)
     {
+      // Where a NULL can't be one any more, rows are looked at.
+      const bool loses_null= was->real_maybe_null() && !after->field[at]->real_maybe_null();
       if (was->field_index >= before->s->fields || before->field[was->field_index] != was ||
-          !same_values(was, after->field[at]))
+          !same_values(was, after->field[at]) || (loses_null && !(info->handler_flags & ALTER_COLUMN_NOT_NULLABLE)))
         return false;
       moved[was->field_index]= at;
     }

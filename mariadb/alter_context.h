@@ -22,6 +22,13 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
   RowCodec row;
   RowLayouts layouts;
   KeyCodec primary;
+  /* All rows come into new trees, as `made` stores them; their key is `primary`'s, or stays what it is if it is hidden. */
+  bool rebuilds= false, hidden= false;
+  ColumnChange columns;
+  RowCodec made;
+  Bytes key, stored;
+  std::vector<terrace_span> spans;
+  bool reads() const { return rebuilds || !codecs.empty(); }
   /* The new indexes: their codecs, and their numbers in the altered table. */
   std::vector<KeyCodec> codecs;
   std::vector<uint> numbers;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* ALTER TABLE in place: the entries of new indexes, of all rows and of those that change meanwhile. */
+/* ALTER TABLE in place: the entries of new indexes, or new rows and theirs, of all rows and of those that change meanwhile. */
 #include "alter_context.h"
 #include "errors.h"
 #include "globals.h"
@@ -27,67 +27,110 @@ struct Progress
 } // namespace
 
 /** A row of a batch, its head first, to the altered table's record[0], with its virtual columns. */
-bool ha_terrace::read_altered(Context *context, const uchar *at)
+bool ha_terrace::read_altered(Context *context, const RowCodec &row, const uchar *at)
 {
   TABLE *altered= context->altered;
   terrace_row_head head;
   memcpy(&head, at, sizeof head);
   at+= sizeof head;
   m_position.assign(at, head.key_len);
-  return context->row.decode(at + head.key_len, head.value_len, altered->record[0], nullptr) &&
+  return row.decode(at + head.key_len, head.value_len, altered->record[0], nullptr) &&
          !(altered->vfield && altered->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
 }
 
-/** Calls `each` for every row of the batch, with its entries in the new indexes. */
+/** Raises the error if the row, which the altered table can't have, has a NULL in a column that is no longer to have one. */
+bool ha_terrace::has_null_that_goes(Context *context, const uchar *at)
+{
+  terrace_row_head head;
+  memcpy(&head, at, sizeof head);
+  if (!m_row.decode(at + sizeof head + head.key_len, head.value_len, table->record[0], nullptr))
+    return false;
+  for (uint number= 0; number < table->s->fields; number++)
+  {
+    const uint16 moved= context->columns.moved[number];
+    const Field *field= table->field[number];
+    if (moved == RowLayouts::DROPPED || !field->stored_in_db() || context->altered->field[moved]->real_maybe_null() || !field->is_null())
+      continue;
+    my_error(ER_INVALID_USE_OF_NULL, MYF(0));
+    return true;
+  }
+  return false;
+}
+
+/** Makes the entries of the altered table's record[0] in the new indexes. They go to m_entries[0]. */
+void ha_terrace::make_new_entries(Context *context, const Bytes &primary)
+{
+  std::vector<terrace_entry> &list= m_entries[0].list;
+  const uchar *record= context->altered->record[0];
+  Bytes &bytes= context->bytes;
+  bytes.clear();
+  list.clear();
+  struct Span { size_t key, primary_at, value, end; bool unique; };
+  Span spans[MAX_KEY];
+  for (uint index= 0; index < context->codecs.size(); index++)
+  {
+    const KeyCodec &codec= context->codecs[index];
+    Span &span= spans[index];
+    bool has_null;
+    span.key= bytes.size();
+    codec.encode_record(record, &bytes, &has_null);
+    span.primary_at= bytes.size();
+    span.unique= codec.is_unique() && !has_null;
+    bytes.append(primary.data(), primary.size());
+    span.value= bytes.size();
+    codec.originals(record, span.value - span.key, &bytes);
+    span.end= bytes.size();
+  }
+  for (uint index= 0; index < context->codecs.size(); index++)
+  {
+    const Span &span= spans[index];
+    terrace_entry entry= {};
+    entry.size= sizeof entry;
+    entry.index= context->rebuilds ? context->numbers[index] + context->hidden : index;
+    entry.key= bytes_of(bytes.data() + span.key, span.value - span.key);
+    entry.unique_len= span.unique ? span.primary_at - span.key : SIZE_MAX;
+    entry.primary_at= span.primary_at - span.key;
+    entry.value= bytes_of(bytes.data() + span.value, span.end - span.value);
+    list.push_back(entry);
+  }
+}
+
+/** Calls `each` for every row of the batch, with its entries in the new indexes; where rows are built, `context` has the row. */
 template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, const terrace_batch &batch, Each each)
 {
+  TABLE *altered= context->altered;
   const uchar *at= batch.data.data;
-  std::vector<terrace_entry> &list= m_entries[0].list;
+  const std::vector<terrace_entry> &list= m_entries[0].list;
   for (uint row= 0; row < batch.rows; row++)
   {
     terrace_row_head head;
     memcpy(&head, at, sizeof head);
-    if (!read_altered(context, at))
-      return TERRACE_CORRUPT;
+    if (!read_altered(context, context->row, at))
+      return context->rebuilds && has_null_that_goes(context, at) ? TERRACE_CANCELLED : TERRACE_CORRUPT;
     for (uint column : context->computed)
-      if (context->altered->update_virtual_field(context->altered->field[column], false))
+      if (altered->update_virtual_field(altered->field[column], false))
         return TERRACE_CORRUPT;         // the server has the error
     at+= sizeof head + head.key_len + head.value_len;
-    Bytes &bytes= context->bytes;
-    bytes.clear();
-    list.clear();
-    struct Span { size_t key, primary_at, value, end; bool unique; };
-    Span spans[MAX_KEY];
-    for (uint index= 0; index < context->codecs.size(); index++)
-    {
-      const KeyCodec &codec= context->codecs[index];
-      Span &span= spans[index];
-      bool has_null;
-      span.key= bytes.size();
-      codec.encode_record(context->altered->record[0], &bytes, &has_null);
-      span.primary_at= bytes.size();
-      span.unique= codec.is_unique() && !has_null;
-      bytes.append(m_position.data(), m_position.size());
-      span.value= bytes.size();
-      codec.originals(context->altered->record[0], span.value - span.key, &bytes);
-      span.end= bytes.size();
-    }
-    for (uint index= 0; index < context->codecs.size(); index++)
-    {
-      const Span &span= spans[index];
-      terrace_entry entry= {};
-      entry.size= sizeof entry;
-      entry.index= index;
-      entry.key= bytes_of(bytes.data() + span.key, span.value - span.key);
-      entry.unique_len= span.unique ? span.primary_at - span.key : SIZE_MAX;
-      entry.primary_at= span.primary_at - span.key;
-      entry.value= bytes_of(bytes.data() + span.value, span.end - span.value);
-      list.push_back(entry);
-    }
+    if (context->rebuilds)
+      make_new_row(context);
+    make_new_entries(context, context->rebuilds ? context->key : m_position);
     if (int32_t code= each(list.data(), list.size()))
       return code;
   }
   return TERRACE_OK;
+}
+
+/** Makes the row of the altered table's record[0], and its key. */
+void ha_terrace::make_new_row(Context *context)
+{
+  const uchar *record= context->altered->record[0];
+  bool has_null;
+  context->key.clear();
+  if (context->hidden)
+    context->key.append(m_position.data(), m_position.size());
+  else
+    context->primary.encode_record(record, &context->key, &has_null);
+  encode_row(context->made, record, context->key, &context->stored, &context->spans);
 }
 
 /** One round over the rows that changed. */
@@ -105,7 +148,9 @@ int32_t ha_terrace::alter_round(Context *context, bool last)
     while (!(code= terrace_alter_round_rows(context->alter, after, BATCH_BYTES, &batch)))
     {
       code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
-        return terrace_alter_change(context->alter, after, list, count);
+        return context->rebuilds ? terrace_alter_change_row(context->alter, after, bytes_of(context->key), bytes_of(context->stored),
+                                                            context->spans.data(), context->spans.size(), list, count)
+                                 : terrace_alter_change(context->alter, after, list, count);
       });
       if (!code && is_killed(thd))
         code= TERRACE_CANCELLED;
@@ -121,10 +166,11 @@ int32_t ha_terrace::alter_round(Context *context, bool last)
 bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   Context *context= static_cast<Context *>(info->handler_ctx);
-  if (context->codecs.empty())
+  if (!context->reads())
     return false;
   THD *thd= ha_thd();
-  const Progress progress(thd, (uint) context->codecs.size());
+  const uint trees= context->rebuilds ? 1 : (uint) context->codecs.size();      // those of a table are built in one go
+  const Progress progress(thd, trees);
   MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
   terrace_batch batch= {};
   batch.size= sizeof batch;
@@ -135,7 +181,9 @@ bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
     while (!(code= terrace_alter_rows(context->alter, BATCH_BYTES, &batch)))
     {
       code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
-        return terrace_alter_add(context->alter, list, count);
+        return context->rebuilds ? terrace_alter_add_row(context->alter, bytes_of(context->key), bytes_of(context->stored),
+                                                         context->spans.data(), context->spans.size(), list, count)
+                                 : terrace_alter_add(context->alter, list, count);
       });
       rows+= batch.rows;
       if (!code && !Stage::told(&stage, rows, MY_MAX(stats.records, rows)))
@@ -146,11 +194,12 @@ bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   }
   if (code == TERRACE_NO_ROW)
     code= TERRACE_OK;
-  for (uint index= 0; index < context->codecs.size() && !code; index++)
+  for (uint index= 0; index < trees && !code; index++)
   {
     thd_progress_next_stage(thd);
-    Stage stage(thd, Stage::BUILD_INDEX);
-    code= terrace_alter_load(context->alter, index, Stage::told, &stage);
+    Stage stage(thd, context->rebuilds ? Stage::BUILD_TABLE : Stage::BUILD_INDEX);
+    code= context->rebuilds ? terrace_alter_build(context->alter, Stage::told, &stage)
+                            : terrace_alter_load(context->alter, index, Stage::told, &stage);
   }
   // What comes while a round goes on is the next one's; each is shorter, unless writers are faster.
   for (uint round= 0; !code && round < ROUNDS_MAX && (round == 0 || terrace_alter_behind(context->alter) > FEW_ROWS); round++)

@@ -254,6 +254,8 @@ private:
   }
   bool lacks_wanted_of_lacking();
   void encode_row(const uchar *record, const terrace::Bytes &primary);
+  static void encode_row(const terrace::RowCodec &codec, const uchar *record, const terrace::Bytes &primary, terrace::Bytes *row,
+                         std::vector<terrace_span> *spans);
   /** Whether there is perhaps more of the current row than was fetched. */
   bool is_cut() const { return m_batch_want == TERRACE_WANT_START && m_current.value_length == m_batch_first; }
   /** Only a hidden row id is not in the server's record. */
@@ -330,7 +332,12 @@ private:
   int compare_trees(THD *thd);
   bool alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *info);
   bool read_into_record(const uchar *at);
-  bool read_altered(terrace::Alter_context *context, const uchar *at);
+  bool read_altered(terrace::Alter_context *context, const terrace::RowCodec &row, const uchar *at);
+  bool has_null_that_goes(terrace::Alter_context *context, const uchar *at);
+  void make_new_row(terrace::Alter_context *context);
+  void make_new_entries(terrace::Alter_context *context, const terrace::Bytes &primary);
+  bool rebuilds(TABLE *altered, const Alter_inplace_info *info, const terrace::ColumnChange &columns) const;
+  bool can_rebuild(TABLE *altered, Alter_inplace_info *info, const terrace::ColumnChange &columns) const;
   template <class Each>
   int32_t for_each_new_entry(terrace::Alter_context *context, const terrace_batch &batch, Each each);
   bool layouts_after(const terrace::ColumnChange &columns, TABLE *altered, terrace::RowLayouts *layouts) const;

@@ -57,13 +57,19 @@ int ha_terrace::make_entries(const uchar *record, const Bytes &primary, const uc
   return 0;
 }
 
-/** Makes m_row_bytes of the record, and m_spans, if the row may have no room in its leaf. */
+/** Makes m_row_bytes of the record, and m_spans. */
 void ha_terrace::encode_row(const uchar *record, const Bytes &primary)
 {
+  encode_row(m_row, record, primary, &m_row_bytes, &m_spans);
+}
+
+/** Makes the row of the record, and its spans, if it may have no room in its leaf. */
+void ha_terrace::encode_row(const RowCodec &codec, const uchar *record, const Bytes &primary, Bytes *row, std::vector<terrace_span> *spans)
+{
   static const size_t IN_LEAF= 3900;    // a row and its key that have no more bytes are in their leaf
-  m_row.encode(record, &m_row_bytes, &m_spans);
-  if (m_row_bytes.size() + primary.size() <= IN_LEAF)
-    m_spans.clear();
+  codec.encode(record, row, spans);
+  if (row->size() + primary.size() <= IN_LEAF)
+    spans->clear();
 }
 
 int ha_terrace::write_failed(int32_t code)

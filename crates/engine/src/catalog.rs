@@ -325,6 +325,16 @@ impl Catalog {
         Ok((spaces, trees))
     }
 
+    /// A table with empty trees that no entry names: a crash leaves nothing of it.
+    pub(crate) fn make_unnamed(&self, def: TableDef) -> Result<(Vec<SpaceId>, Arc<Table>)> {
+        let id = self.take_id()?;
+        let (spaces, trees) = self.make_trees(def.indexes.len())?;
+        let numbers = (0..).take(spaces.len()).collect();
+        let built = vec![0; spaces.len()];
+        let table = Table::new(id, String::new(), def, numbers, built, trees, &self.shortener);
+        Ok((spaces, Arc::new(table)))
+    }
+
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<Arc<Table>> {
         if def.indexes.is_empty() || name.len() > NAME_MAX {
             return Err(Error::Invalid(format!("table {name}: no primary index, or the name is too long")));

@@ -295,6 +295,20 @@ impl Space {
         let next = other.header()?.read().page().u64(at::SERIAL);
         self.set_counter(at::SERIAL, Urgency::Normal, |old| old.max(next)).map(drop)
     }
+    /// The same while `other` goes on: nor any of those that it is still to give out.
+    pub fn follow_serials_to_come(&self, other: &Space) -> Result<()> {
+        // More large values than are written while a table is built anew; and a table is built anew fewer times than there are such steps.
+        const TO_COME: u64 = 1 << 40;
+        let next = other.header()?.read().page().u64(at::SERIAL).saturating_add(TO_COME);
+        self.set_counter(at::SERIAL, Urgency::Normal, |old| old.max(next)).map(drop)
+    }
+    /// The space takes the place of `other`, which nobody uses any more: its counters go on from there.
+    pub fn follow_counters(&self, other: &Space) -> Result<()> {
+        let of = |field| -> Result<u64> { Ok(other.header()?.read().page().u64(field)) };
+        let (auto_increment, row_id) = (of(at::AUTO_INCREMENT)?, of(at::ROW_ID)?);
+        self.set_counter(at::AUTO_INCREMENT, Urgency::Normal, |old| old.max(auto_increment))?;
+        self.set_counter(at::ROW_ID, Urgency::Normal, |old| old.max(row_id)).map(drop)
+    }
     /// Takes `count` hidden row ids and returns the first; never handed out again once this is durable.
     pub fn take_row_ids(&self, count: u64) -> Result<u64> {
         self.set_counter(at::ROW_ID, Urgency::Normal, |old| old.saturating_add(count))

@@ -1,6 +1,6 @@
 //! Changes of a table's indexes at the border: rows out, entries in, trees built, all of it made the table's in one go.
 //!
-//! The order: begin; rows and their entries; load each new index; any number of rounds, the last of them when nobody
+//! The order: begin; rows and their entries; load each new index, or build all if the rows are built, too; any number of rounds, the last of them when nobody
 //! else uses the table; commit. A batch lies in the handle's own buffer until its next call.
 
 use crate::bytes::TerraceBytes;
@@ -8,7 +8,7 @@ use crate::catalog::codec_of;
 use crate::cursor::{TerraceBatch, append_row};
 use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, Result, guard};
-use crate::row::{TerraceEntry, with_entries};
+use crate::row::{TerraceEntry, TerraceSpan, with_entries, with_row};
 use crate::rules::{TerraceRules, said_by};
 use crate::transaction::TerraceTxn;
 use std::ffi::c_void;
@@ -42,7 +42,7 @@ pub struct TerraceNewIndex {
 pub type TerraceProgressFn =
     Option<unsafe extern "C" fn(context: *mut c_void, entries: u64, all: u64) -> bool>;
 
-/// Begins to change a table's indexes; the first stays what it is. If there are indexes to build, nobody has changed rows of
+/// Begins to change a table's indexes. If the first is built, so is each other, of rows that `terrace_alter_add_row` takes. If there are indexes to build, nobody has changed rows of
 /// the table in a transaction that is not over. `owner` is for whom it waits; its cancel handle ends it.
 ///
 /// # Safety
@@ -168,7 +168,86 @@ pub unsafe extern "C" fn terrace_alter_load(
     })
 }
 
-/// The row that the last `TERRACE_DUPLICATE` was about.
+/// Where rows are built: takes a row as it is to be, with its entries, whose `index` is the place of their index. `TERRACE_DUPLICATE`: see
+/// `terrace_alter_duplicate`.
+///
+/// # Safety
+/// `alter` is open; all bytes live during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_alter_add_row(
+    alter: *mut TerraceAlter,
+    key: TerraceBytes,
+    row: TerraceBytes,
+    spans: *const TerraceSpan,
+    span_count: usize,
+    entries: *const TerraceEntry,
+    entry_count: usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let alteration = &mut (*alter).alteration;
+            with_entries(entries, entry_count, |entries| {
+                with_row(row, spans, span_count, |row| Ok(alteration.add_row(key.get(), row, entries)?))
+            })?;
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// Where rows are built: builds the trees. `TERRACE_DUPLICATE`: see `terrace_alter_duplicate`.
+///
+/// # Safety
+/// `alter` is open; `progress` may be called with `context` on this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_alter_build(
+    alter: *mut TerraceAlter,
+    progress: TerraceProgressFn,
+    context: *mut c_void,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let alter = unsafe { &mut *alter };
+        alter.alteration.build(&mut |entries, all| match progress {
+            // SAFETY: the caller's promise.
+            Some(progress) => unsafe { progress(context, entries, all) },
+            None => true,
+        })?;
+        Ok(Code::Ok)
+    })
+}
+
+/// Where rows are built: as `terrace_alter_change`, of one of the round's rows with its entries.
+///
+/// # Safety
+/// As `terrace_alter_add_row`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_alter_change_row(
+    alter: *mut TerraceAlter,
+    after: bool,
+    key: TerraceBytes,
+    row: TerraceBytes,
+    spans: *const TerraceSpan,
+    span_count: usize,
+    entries: *const TerraceEntry,
+    entry_count: usize,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (alteration, key) = (&mut (*alter).alteration, key.get());
+            with_entries(entries, entry_count, |entries| {
+                with_row(row, spans, span_count, |row| match after {
+                    true => Ok(alteration.put_row(key, row, entries)?),
+                    false => Ok(alteration.remove_row(key, entries)?),
+                })
+            })?;
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// The row that the last `TERRACE_DUPLICATE` was about; where rows are built, as it was to be.
 ///
 /// # Safety
 /// `alter` is open, `batch` is valid and its `size` set.

@@ -235,8 +235,18 @@ impl Engine {
         if kind != Kind::Alone && table.watch().is_some() {
             return Err(Error::Invalid("an index of the table is being built".into()));
         }
-        let core = self.core_of_table(table);
         let owner = owner.side(table).unwrap_or(owner);
+        Load::begin(self.core_of_table(table), table, owner, kind, share)
+    }
+}
+
+impl Load {
+    /// Of a table that nobody knows of.
+    pub(super) fn alone(core: &Arc<Core>, table: &Arc<Table>, owner: &Arc<Txn>) -> Result<Load> {
+        Load::begin(core, table, owner, Kind::Alone, 1)
+    }
+
+    fn begin(core: &Arc<Core>, table: &Arc<Table>, owner: &Arc<Txn>, kind: Kind, share: usize) -> Result<Load> {
         let spill = Spill::new(core.storage.volume.clone());
         let trees = table.trees();
         let budget = sort_budget(core, trees.len() * share);
@@ -270,9 +280,7 @@ impl Engine {
         let early = (kind == Kind::Within).then(Early::default);
         Ok(Load { maker, stages, early, unwritten: Vec::new(), rows: 0, duplicate: Default::default() })
     }
-}
 
-impl Load {
     /// Takes a row with its entries. Whether a key comes twice may be found later.
     pub fn add<'r>(&mut self, key: &[u8], row: impl Into<Row<'r>>, entries: &[Entry<'_>]) -> Result<()> {
         let row = row.into();

@@ -10,9 +10,13 @@
 //! Entries in a built tree have no past: whose view is older than the last round's cannot use the index
 //! (`Table::is_usable`).
 //!
+//! Where the rows themselves are to be others (another primary key, a column that is no longer NULL, pages that are full again), all
+//! trees are built: see `rebuild`.
+//!
 //! Not here: what the entries of a row are; the front makes them from the rows that it is handed.
 
 pub mod load;
+mod rebuild;
 pub mod sort;
 pub mod spill;
 mod steps;
@@ -31,6 +35,7 @@ use crate::txn::rows::Entry;
 use crate::txn::rows::apart::Asked;
 use crate::txn::{Isolation, Txn};
 use hashbrown::HashMap;
+use rebuild::Rebuilt;
 use sort::Sort;
 use spill::Spill;
 use std::sync::Arc;
@@ -83,6 +88,8 @@ pub struct Alteration {
     owner: Arc<Txn>,
     indexes: Vec<NewIndex>,
     built: Vec<Built>,
+    /// The rows are built, too, and all indexes with them.
+    rebuilt: Option<Rebuilt>,
     watch: Arc<Watch>,
     /// Whose rows the trees hold.
     view: Arc<Txn>,
@@ -96,7 +103,7 @@ pub struct Alteration {
 
 impl Engine {
     /// Begins to change a table. Nobody has changed rows of it in a transaction that is not over, unless a crash has left
-    /// the transaction; from here on anybody may.
+    /// the transaction; from here on anybody may. If the first index is built, the rows are, and each index is to be.
     pub fn alter(&self, name: &str, indexes: Vec<NewIndex>, owner: &Arc<Txn>) -> Result<Alteration> {
         let core = self.core_of(name);
         let table = core.catalog.open_table(name)?;
@@ -110,6 +117,7 @@ impl Engine {
             owner: owner.clone(),
             indexes,
             built: Vec::new(),
+            rebuilt: None,
             round: None,
             cursor: None,
             duplicate: Vec::new(),
@@ -119,6 +127,12 @@ impl Engine {
             return Ok(alteration);
         }
         let _scope = owner.cancellable();
+        if alteration.indexes[0].from.is_none() {
+            alteration.begin_rebuild()?;
+            alteration.table.set_watch(Some(alteration.watch.clone()));
+            alteration.view.open_view();
+            return Ok(alteration);
+        }
         let spill = Spill::new(core.storage.volume.clone());
         let budget = sort_budget(core, new);
         for _ in 0..new {
@@ -145,6 +159,7 @@ impl Engine {
         options: Option<&TableOptions>,
     ) -> Result<()> {
         let Some(core) = all.first().map(|(one, _)| one.core.clone()) else { return Ok(()) };
+        all.iter_mut().try_for_each(|(one, _)| one.finish_rebuild())?;
         let mut alters = Vec::new();
         // Who has a view older than any of these has one that is too old for each.
         let mut built = 0;
@@ -305,9 +320,13 @@ impl Alteration {
         Ok(())
     }
 
-    /// The row that the last duplicate is of.
+    /// The row that the last duplicate is of; where rows are built, as it was to be.
     pub fn duplicate(&self, key: &mut Vec<u8>, row: &mut Vec<u8>) -> Result<bool> {
         key.clear();
+        if let Some(rebuilt) = &self.rebuilt {
+            rebuilt.duplicate(key, row);
+            return Ok(true);
+        }
         key.extend_from_slice(&self.duplicate);
         let view = self.round.as_ref().map_or(&self.view, |(view, _)| view);
         view.read(&self.table, view.reader(), key, Asked::ALL, row, &mut Vec::new())
@@ -442,6 +461,7 @@ impl Drop for Alteration {
         }
         let _shield = cancel::shield();
         self.cursor = None;
+        self.rebuilt = None;
         // Pages in memory are kept as long as a tree is open.
         let spaces: Vec<SpaceId> = self.built.drain(..).map(|built| built.space).collect();
         // If it fails, purge tries again; if the engine has stopped, the next start forgets them.

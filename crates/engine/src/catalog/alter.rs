@@ -92,8 +92,9 @@ impl Catalog {
             .get(&name)
             .cloned()
             .ok_or_else(|| Error::Absent(format!("table {name}")))?;
-        if sources.len() != def.indexes.len() || !matches!(sources.first(), Some(Source::Kept(0))) {
-            return Err(invalid("the rows must stay its first index"));
+        let first = matches!(sources.first(), Some(Source::Kept(0) | Source::Built(..)));
+        if sources.len() != def.indexes.len() || !first {
+            return Err(invalid("the rows must be its first index"));
         }
         let trees = table.trees();
         let mut new = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -107,6 +108,8 @@ impl Catalog {
                 Source::Kept(_) => {
                     return Err(invalid("an index that is not there, or is there twice, is kept"));
                 }
+                // As of a table that was emptied: undo of the old rows finds nothing of its own in the new tree.
+                Source::Built(space, tree) if new.0.is_empty() => (space, tree, old.numbers[0], built),
                 Source::Built(space, tree) => {
                     let number = free.next().ok_or_else(|| invalid("it has had too many indexes"))?;
                     (space, tree, number, built)
