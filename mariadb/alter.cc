@@ -164,12 +164,14 @@ bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const Col
   const alter_table_operations flags= info->handler_flags;
   const auto number= [](const TABLE *of) { return of->found_next_number_field; };
   const bool counts_anew= number(altered) && (!number(table) || columns.moved[number(table)->field_index] != number(altered)->field_index);
-  if (flags & ALTER_COLUMN_NOT_NULLABLE && !ha_thd()->is_strict_mode())
+  // As InnoDB: the copy makes another value of a NULL.
+  const bool makes_values= columns.loses_null && !ha_thd()->is_strict_mode();
+  if (makes_values)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
-  // Under KEY () the primary key says which partition a row is in.
-  const bool moves= table->part_info && (flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX));
+  // Under KEY () the primary key says which partition a row is in; else a virtual column may.
+  const bool moves= table->part_info && (flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_COLUMN_VCOL));
   return !info->ignore && !counts_anew && !moves && !table->versioned() && !altered->versioned() &&
-         !(flags & ALTER_COLUMN_NOT_NULLABLE && !ha_thd()->is_strict_mode()) && !(flags & ALTER_VIRTUAL_GCOL_EXPR) &&
+         !makes_values && !(flags & ALTER_VIRTUAL_GCOL_EXPR) &&
          (m_hidden || altered->s->primary_key == 0);
 }
 
@@ -193,7 +195,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   // A format of rows that there is not is refused, or warned of, where tables are made.
-  if (!m_table || create->sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT))
+  if (!m_table || create->sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT | ALTER_COLUMN_VCOL))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   ColumnChange columns;
   RowLayouts layouts;
@@ -209,7 +211,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   if (altered->s->primary_key != MAX_KEY && altered->s->primary_key != 0)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool rebuilt= rebuilds(altered, info, columns);
-  if (rebuilt && !can_rebuild(altered, info, columns))
+  if (rebuilt ? !can_rebuild(altered, info, columns) : (bool) (flags & ALTER_COLUMN_VCOL))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // Else the rows stay where they are: under the same key.
   KeyCodec primary;

@@ -37,6 +37,8 @@ struct ColumnChange
   std::vector<uint16> moved;            // by old number: the new one, or RowLayouts::DROPPED
   std::vector<uint16> added;            // new numbers of new columns that are stored
 
+  bool loses_null= false;               // a column has no NULL any more: each row is looked at
+
   /** @return false if rows must be copied */
   bool follow(const TABLE *before, const TABLE *after, const Alter_inplace_info *info);
   /** Fills `values` with what rows have in the new columns. @return false if that isn't one value for all */

@@ -153,6 +153,7 @@ bool ColumnChange::follow(const TABLE *before, const TABLE *after, const Alter_i
   List<Create_field> &columns= info->alter_info->create_list;
   moved.assign(before->s->fields, RowLayouts::DROPPED);
   added.clear();
+  loses_null= false;
   // One column may go and another one like it come to its place.
   const alter_table_operations moves=
     COLUMNS | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER;
@@ -171,17 +172,16 @@ bool ColumnChange::follow(const TABLE *before, const TABLE *after, const Alter_i
     const Field *was= it++->field;
     if (was)
     {
-      // Where a NULL can't be one any more, rows are looked at.
-      const bool loses_null= was->real_maybe_null() && !after->field[at]->real_maybe_null();
       if (was->field_index >= before->s->fields || before->field[was->field_index] != was ||
-          !same_values(was, after->field[at]) || (loses_null && !(info->handler_flags & ALTER_COLUMN_NOT_NULLABLE)))
+          !same_values(was, after->field[at]))
         return false;
+      loses_null|= was->real_maybe_null() && !after->field[at]->real_maybe_null();
       moved[was->field_index]= at;
     }
     else if (after->field[at]->stored_in_db())
       added.push_back(at);
   }
-  return true;
+  return !loses_null || info->handler_flags & (ALTER_COLUMN_NOT_NULLABLE | ALTER_ADD_PK_INDEX);
 }
 
 bool ColumnChange::values(TABLE *after, std::vector<RowLayouts::Added> *values) const

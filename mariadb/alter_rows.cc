@@ -24,6 +24,11 @@ struct Progress
   THD *thd;
 };
 
+terrace_bytes all_of(const Bytes &bytes)
+{
+  return bytes_of(bytes.data(), bytes.size());
+}
+
 } // namespace
 
 /** A row of a batch, its head first, to the altered table's record[0], with its virtual columns. */
@@ -148,7 +153,7 @@ int32_t ha_terrace::alter_round(Context *context, bool last)
     while (!(code= terrace_alter_round_rows(context->alter, after, BATCH_BYTES, &batch)))
     {
       code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
-        return context->rebuilds ? terrace_alter_change_row(context->alter, after, bytes_of(context->key), bytes_of(context->stored),
+        return context->rebuilds ? terrace_alter_change_row(context->alter, after, all_of(context->key), all_of(context->stored),
                                                             context->spans.data(), context->spans.size(), list, count)
                                  : terrace_alter_change(context->alter, after, list, count);
       });
@@ -181,7 +186,7 @@ bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
     while (!(code= terrace_alter_rows(context->alter, BATCH_BYTES, &batch)))
     {
       code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {
-        return context->rebuilds ? terrace_alter_add_row(context->alter, bytes_of(context->key), bytes_of(context->stored),
+        return context->rebuilds ? terrace_alter_add_row(context->alter, all_of(context->key), all_of(context->stored),
                                                          context->spans.data(), context->spans.size(), list, count)
                                  : terrace_alter_add(context->alter, list, count);
       });

@@ -34,7 +34,6 @@ inline terrace_bytes bytes_of(const void *data, size_t length)
 {
   return {static_cast<const uint8_t *>(data), length};
 }
-inline terrace_bytes bytes_of(const Bytes &bytes) { return bytes_of(bytes.data(), bytes.size()); }
 inline terrace_bytes bytes_of(const std::string &text) { return bytes_of(text.data(), text.size()); }
 
 } // namespace terrace

@@ -211,7 +211,9 @@ class Ddl(Session):
         self.run(connection, "DROP TABLE parts")
 
     def rebuild(self, connection):
-        self.run(connection, "ALTER TABLE blobs FORCE")
+        self.run(connection, f"ALTER TABLE {self.random.choice(['blobs', 'accounts'])} FORCE, LOCK=NONE")
+        self.run(connection, f"ALTER TABLE ledger DROP PRIMARY KEY, ADD PRIMARY KEY ({self.random.choice(['worker, n', 'n, worker'])}), LOCK=NONE")
+        self.run(connection, "OPTIMIZE TABLE noise")
         self.run(connection, "ANALYZE TABLE noise, far")
 
 

@@ -1077,7 +1077,7 @@ bool terrace_cursor_is_semi_consistent(const terrace_cursor *cursor);
 // Gives back the lock on the row fetched last (READ COMMITTED: the row didn't match).
 int32_t terrace_cursor_unlock_last(terrace_cursor *cursor);
 
-// Begins to change a table's indexes; the first stays what it is. If there are indexes to build, nobody has changed rows of
+// Begins to change a table's indexes. If the first is built, so is each other, of rows that `terrace_alter_add_row` takes. If there are indexes to build, nobody has changed rows of
 // the table in a transaction that is not over. `owner` is for whom it waits; its cancel handle ends it.
 int32_t terrace_alter_begin(const terrace_engine *engine,
                             terrace_bytes name,
@@ -1105,7 +1105,30 @@ int32_t terrace_alter_load(terrace_alter *alter,
                            terrace_progress_fn progress,
                            void *context);
 
-// The row that the last `TERRACE_DUPLICATE` was about.
+// Where rows are built: takes a row as it is to be, with its entries, whose `index` is the place of their index. `TERRACE_DUPLICATE`: see
+// `terrace_alter_duplicate`.
+int32_t terrace_alter_add_row(terrace_alter *alter,
+                              terrace_bytes key,
+                              terrace_bytes row,
+                              const terrace_span *spans,
+                              size_t span_count,
+                              const terrace_entry *entries,
+                              size_t entry_count);
+
+// Where rows are built: builds the trees. `TERRACE_DUPLICATE`: see `terrace_alter_duplicate`.
+int32_t terrace_alter_build(terrace_alter *alter, terrace_progress_fn progress, void *context);
+
+// Where rows are built: as `terrace_alter_change`, of one of the round's rows with its entries.
+int32_t terrace_alter_change_row(terrace_alter *alter,
+                                 bool after,
+                                 terrace_bytes key,
+                                 terrace_bytes row,
+                                 const terrace_span *spans,
+                                 size_t span_count,
+                                 const terrace_entry *entries,
+                                 size_t entry_count);
+
+// The row that the last `TERRACE_DUPLICATE` was about; where rows are built, as it was to be.
 int32_t terrace_alter_duplicate(terrace_alter *alter, terrace_batch *batch);
 
 // How many rows changed since the trees were built or the last round began.

@@ -1,0 +1,348 @@
+"""ALTER TABLE that builds all of a table anew (OPTIMIZE, FORCE, another PRIMARY KEY, NOT NULL), beside who reads and writes it."""
+
+import random
+import threading
+import time
+
+import pymysql
+import pytest
+from conftest import contents, run, wait_until
+
+
+def refused(db, sql):
+    with pytest.raises(pymysql.err.Error) as error:
+        run(db, sql)
+    return error.value.args
+
+
+def is_whole(db, table="t"):
+    return [row[3] for row in run(db, f"CHECK TABLE {table} EXTENDED")] == ["OK"]
+
+
+def indexes(db, table="t"):
+    return sorted({row[2] for row in run(db, f"SHOW INDEX FROM {table}")})
+
+
+def by_each_index(db, columns, table="t"):
+    """What the table holds, which must be the same by each of its indexes."""
+    held = {tuple(sorted(map(repr, run(db, f"SELECT {columns} FROM {table} FORCE INDEX ({index}) ORDER BY 1")))) for index in indexes(db, table)} or {()}
+    assert len(held) == 1
+    return held.pop()
+
+
+def filled(db, engine, rows=3000, key="PRIMARY KEY (id)"):
+    run(db, f"CREATE TABLE t (id INT NOT NULL, a INT, b VARCHAR(40) NOT NULL, c VARCHAR(300) COLLATE utf8mb4_unicode_ci, big MEDIUMTEXT, n INT, "
+            f"twice INT AS (a * 2) VIRTUAL, {key + ',' if key else ''} UNIQUE ub (b), KEY ka (a DESC, c(20)), KEY kt (twice)) ENGINE={engine}")
+    run(db, f"INSERT INTO t (id, a, b, c, big, n) SELECT seq, seq % 100, CONCAT('b', seq), IF(seq % 7, CONCAT('Wert ', seq % 50), NULL), "
+            f"REPEAT(CHAR(97 + seq % 26), IF(seq % 50, 10, 40000)), seq FROM seq_1_to_{rows}")
+
+
+REBUILDS = ["FORCE", "ENGINE = {engine}", "DROP PRIMARY KEY, ADD PRIMARY KEY (b)", "DROP PRIMARY KEY, ADD PRIMARY KEY (n, id)", "MODIFY n INT NOT NULL",
+            "MODIFY a INT NOT NULL, ADD KEY kn (n), DROP KEY ub", "DROP PRIMARY KEY, ADD PRIMARY KEY (c(10), id), MODIFY c VARCHAR(300) COLLATE utf8mb4_unicode_ci NOT NULL DEFAULT ''",
+            "DROP COLUMN a, DROP COLUMN twice, DROP KEY ka, DROP KEY kt, ADD COLUMN z INT NOT NULL DEFAULT 5 FIRST, FORCE"]
+
+
+@pytest.mark.parametrize("change", REBUILDS)
+def test_a_table_is_rebuilt_in_place(db, engine, change):
+    filled(db, engine)
+    change = change.format(engine=engine)
+    run(db, "UPDATE t SET c = 'none' WHERE c IS NULL")
+    run(db, "CREATE TABLE copied LIKE t")
+    run(db, "INSERT INTO copied (id, a, b, c, big, n) SELECT id, a, b, c, big, n FROM t")
+    run(db, f"ALTER TABLE copied {change}, ALGORITHM=COPY")
+    assert refused(db, f"ALTER TABLE t {change}, ALGORITHM=NOCOPY")[0] in (1845, 1846)
+    run(db, f"ALTER TABLE t {change}, ALGORITHM=INPLACE, LOCK=NONE")
+    assert run(db, "SHOW CREATE TABLE t")[0][1] == run(db, "SHOW CREATE TABLE copied")[0][1].replace("`copied`", "`t`")
+    assert is_whole(db)
+    assert by_each_index(db, "*") == by_each_index(db, "*", "copied")
+    run(db, f"INSERT INTO t (id, {'z' if 'COLUMN z' in change else 'a'}, b, n, c) VALUES (100000, 1, 'new', 100000, 'new')")
+    run(db, "DELETE FROM t WHERE id % 3 = 0")
+    run(db, "UPDATE t SET big = REPEAT('y', 50000) WHERE id % 100 = 1")
+    assert is_whole(db) and run(db, "SELECT COUNT(*) FROM t") == [(2001,)]
+
+
+def test_optimize_rebuilds_beside_writers_and_gives_space_back(db, server, engine):
+    filled(db, engine)
+    run(db, "DELETE FROM t WHERE id > 100")
+    before = contents(db, ["t"])
+    rows = run(db, "OPTIMIZE TABLE t")
+    assert ("status", "OK") in [row[2:] for row in rows], rows
+    assert contents(db, ["t"]) == before and is_whole(db)
+
+
+def test_a_table_without_a_primary_key_gets_one_and_keeps_its_hidden_one(db, engine):
+    filled(db, engine, key="")
+    run(db, "ALTER TABLE t FORCE, ALGORITHM=INPLACE, LOCK=NONE")
+    run(db, "INSERT INTO t (id, a, b, n) SELECT 10000 + seq, seq, CONCAT('x', seq), seq FROM seq_1_to_100")
+    assert run(db, "SELECT COUNT(*) FROM t") == [(3100,)] and is_whole(db)
+    run(db, "ALTER TABLE t ADD PRIMARY KEY (id), ALGORITHM=INPLACE, LOCK=NONE")
+    assert is_whole(db) and run(db, "SELECT MAX(id) FROM t FORCE INDEX (PRIMARY)") == [(10100,)]
+    run(db, f"CREATE TABLE plain (v INT, w INT) ENGINE={engine}")
+    run(db, "INSERT INTO plain SELECT seq, seq FROM seq_1_to_1000")
+    run(db, "ALTER TABLE plain FORCE, ALGORITHM=INPLACE, LOCK=NONE")
+    run(db, "INSERT INTO plain SELECT seq, seq FROM seq_1001_to_2000")
+    assert run(db, "SELECT COUNT(*), SUM(v) FROM plain") == [(2000, 2001000)] and is_whole(db, "plain")
+    run(db, "ALTER TABLE plain ADD PRIMARY KEY (v), ALGORITHM=INPLACE, LOCK=NONE")
+    assert refused(db, "ALTER TABLE plain DROP PRIMARY KEY, ALGORITHM=INPLACE")[0] == 1846 and is_whole(db, "plain")
+
+
+def test_counters_go_on(db, engine):
+    run(db, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE={engine}")
+    run(db, "INSERT INTO t (v) SELECT seq FROM seq_1_to_100")
+    run(db, "DELETE FROM t WHERE id > 50")
+    run(db, "ALTER TABLE t FORCE, ALGORITHM=INPLACE, LOCK=NONE")
+    run(db, "INSERT INTO t (v) VALUES (0)")
+    (after,) = run(db, "SELECT MAX(id) FROM t")[0]
+    assert after > 100
+    run(db, "ALTER TABLE t FORCE, AUTO_INCREMENT = 5000")
+    run(db, "INSERT INTO t (v) VALUES (0)")
+    assert run(db, "SELECT MAX(id) FROM t") == [(5000,)]
+
+
+def test_what_a_new_key_or_column_does_not_take_ends_it(db, engine):
+    filled(db, engine, 1000)
+    run(db, "UPDATE t SET n = 7 WHERE id IN (7, 900)")
+    before = contents(db, ["t"])
+    assert refused(db, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)") == (1062, "Duplicate entry '7' for key 'PRIMARY'")
+    assert refused(db, "ALTER TABLE t ADD UNIQUE un (n), FORCE") == (1062, "Duplicate entry '7' for key 'un'")
+    run(db, "UPDATE t SET n = NULL WHERE id = 900")
+    error = refused(db, "ALTER TABLE t MODIFY n INT NOT NULL")
+    assert error == (1138, "Invalid use of NULL value")
+    error = refused(db, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)")
+    assert error[0] == 1138, error
+    run(db, "SET sql_mode = ''")
+    assert refused(db, "ALTER TABLE t MODIFY n INT NOT NULL, ALGORITHM=INPLACE")[0] == 1846
+    run(db, "SET sql_mode = DEFAULT")
+    run(db, "UPDATE t SET n = 7 WHERE id = 900")
+    assert contents(db, ["t"]) == before and is_whole(db)
+    assert run(db, "SELECT COUNT(*) FROM t") == [(1000,)]
+
+
+def test_who_sees_an_older_state_is_told_so(db, server, engine):
+    filled(db, engine, 200)
+    old = server.connect(database=db.name)
+    run(old, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    run(db, "UPDATE t SET a = 5")
+    run(db, "ALTER TABLE t FORCE, ALGORITHM=INPLACE, LOCK=NONE")
+    assert refused(old, "SELECT COUNT(*) FROM t FORCE INDEX (PRIMARY) WHERE a = 5")[0] == 1412
+    assert refused(old, "SELECT * FROM t WHERE id = 5")[0] == 1412
+    run(old, "COMMIT")
+    assert run(old, "SELECT COUNT(*) FROM t WHERE a = 5") == [(200,)]
+
+
+def test_what_old_rows_leave_to_purge_is_not_taken_from_new_ones(db, server, engine):
+    filled(db, engine, 500)
+    old = server.connect(database=db.name)
+    for _ in range(3):
+        run(old, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        run(db, "UPDATE t SET big = REPEAT('u', 60000) WHERE id % 50 = 0")
+        run(db, "DELETE FROM t WHERE id % 50 = 25")
+        run(db, "ALTER TABLE t FORCE, ALGORITHM=INPLACE, LOCK=NONE")
+        # As many pages again, under the numbers that the old ones had.
+        run(db, "UPDATE t SET big = REPEAT('v', 60000) WHERE id % 50 IN (0, 1, 2)")
+        run(db, "INSERT INTO t (id, a, b, n, big) SELECT seq, 1, CONCAT('b', seq), seq, REPEAT('w', 60000) FROM seq_1_to_500 WHERE seq % 50 = 25")
+        run(old, "COMMIT")
+        if engine != "InnoDB":
+            wait_until(lambda: int(run(db, "SHOW GLOBAL STATUS LIKE 'Terrace_history_length'")[0][1]) == 0)
+        assert run(db, "SELECT LEFT(big, 1), COUNT(*), MIN(LENGTH(big)) FROM t WHERE LENGTH(big) > 1000 GROUP BY 1 ORDER BY 1") == [("v", 30, 60000), ("w", 10, 60000)]
+        assert is_whole(db)
+
+
+class Writers:
+    """Who changes the table meanwhile: each has rows of its own, and knows what they are."""
+
+    def __init__(self, server, database, count=2, seed=1):
+        self.stop, self.failures, self.rows = threading.Event(), [], {}
+        self.done = 0
+        self.threads = [threading.Thread(target=self.work, args=(server, database, n, count, random.Random(seed * 10 + n))) for n in range(count)]
+
+    def work(self, server, database, mine, count, chance):
+        db = server.connect(database=database)
+        run(db, "SET innodb_lock_wait_timeout = 100")
+        rows = self.rows.setdefault(mine, {})
+        new = 100000 + mine
+        while not self.stop.is_set():
+            try:
+                changed, gone = {}, []
+                run(db, "BEGIN")
+                for _ in range(chance.randint(1, 5)):
+                    what = chance.random()
+                    if what < 0.3 or not rows:
+                        new += count
+                        changed[new] = (chance.randint(0, 99), chance.choice("xyz") * chance.choice((5, 50, 40000)))
+                        run(db, f"INSERT INTO t (id, a, b, n, big) VALUES ({new}, {changed[new][0]}, 'w{new}', {new}, '{changed[new][1]}')")
+                        continue
+                    id = chance.choice(list(rows))
+                    if id in gone or id in changed:
+                        continue
+                    if what < 0.5:
+                        run(db, f"DELETE FROM t WHERE id = {id}")
+                        gone.append(id)
+                    else:
+                        changed[id] = (chance.randint(0, 99), chance.choice("xyz") * chance.choice((5, 50, 40000)))
+                        run(db, f"UPDATE t SET a = {changed[id][0]}, big = '{changed[id][1]}' WHERE id = {id}")
+                if chance.random() < 0.2:
+                    run(db, "ROLLBACK")
+                    continue
+                run(db, "COMMIT")
+                rows.update(changed)
+                for id in gone:
+                    del rows[id]
+                self.done += 1
+            except pymysql.err.Error as error:
+                if error.args[0] != 1213:
+                    self.failures.append(error)
+                    return
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+
+    def all(self):
+        return sorted((id, a, big) for rows in self.rows.values() for id, (a, big) in rows.items())
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY (id)", ""])
+def test_nothing_is_lost_of_what_is_written_meanwhile(db, server, engine, key):
+    filled(db, engine, 4000, key)
+    changes = ["FORCE", "DROP PRIMARY KEY, ADD PRIMARY KEY (b)", "MODIFY n INT NOT NULL", "DROP PRIMARY KEY, ADD PRIMARY KEY (n, id), MODIFY n INT NOT NULL",
+               "DROP PRIMARY KEY, ADD PRIMARY KEY (id), MODIFY n INT"] if key else ["FORCE", "FORCE, ADD KEY kn (n)", "ADD PRIMARY KEY (id)"]
+    run(db, "SET lock_wait_timeout = 100")
+    with Writers(server, db.name) as writers:
+        for change in changes * 2 if key else changes:
+            before = writers.done
+            run(db, f"ALTER TABLE t {change}, ALGORITHM=INPLACE, LOCK=NONE")
+            wait_until(lambda: writers.done > before + 20 or writers.failures)
+    assert not writers.failures and writers.done > 50
+    assert is_whole(db)
+    assert list(run(db, "SELECT id, a, big FROM t WHERE id > 50000 ORDER BY id")) == writers.all()
+    assert run(db, "SELECT COUNT(*), SUM(id) FROM t WHERE id < 50000") == [(4000, 8002000)]
+    by_each_index(db, "id, a, b, twice")
+
+
+def test_what_comes_meanwhile_may_end_it(db, server, engine):
+    """A row that the new key, or column, does not take, is put there while the rows are read."""
+    filled(db, engine, 20000)
+    for change, row, codes in (("MODIFY n INT NOT NULL", "(50000, 1, 'late', NULL)", (1138, 1048)), ("DROP PRIMARY KEY, ADD PRIMARY KEY (n)", "(50000, 1, 'late', 77)", (1062,)),
+                               ("DROP PRIMARY KEY, ADD PRIMARY KEY (a, n, id), ADD UNIQUE un (n)", "(50000, 1, 'late', 77)", (1062,))):
+        ended = []
+
+        def alter():
+            one = server.connect(database=db.name)
+            try:
+                run(one, f"ALTER TABLE t {change}, ALGORITHM=INPLACE, LOCK=NONE")
+                ended.append(0)
+            except pymysql.err.Error as error:
+                ended.append(error.args[0])
+
+        if "PRIMARY" in change and "un" in change:
+            run(db, "UPDATE t SET a = 0 WHERE a IS NULL")
+        thread = threading.Thread(target=alter)
+        thread.start()
+        wait_until(lambda: ended or any(row[4] == "Query" and "ALTER" in (row[7] or "") and "alter" in (row[6] or "") for row in run(db, "SHOW PROCESSLIST")))
+        failure = None
+        try:
+            run(db, f"INSERT INTO t (id, a, b, n) VALUES {row}")
+        except pymysql.err.Error as error:      # InnoDB's DML is told, if the column is the new table's already
+            failure = error.args[0]
+        thread.join()
+        assert ended[0] in codes or failure in codes or failure == 1048 or ended == [0], (change, ended, failure)
+        run(db, "DELETE FROM t WHERE id = 50000")
+        assert is_whole(db) and run(db, "SELECT COUNT(*) FROM t") == [(20000,)]
+        run(db, "ALTER TABLE t MODIFY n INT, DROP PRIMARY KEY, ADD PRIMARY KEY (id), DROP KEY IF EXISTS un") if ended == [0] else None
+
+
+def test_partitions_are_rebuilt_in_place(db, server, engine):
+    run(db, f"CREATE TABLE t (id INT NOT NULL, a INT, b VARCHAR(40) NOT NULL, big MEDIUMTEXT, n INT, twice INT AS (a * 2) VIRTUAL, PRIMARY KEY (id), KEY ka (a)) "
+            f"ENGINE={engine} PARTITION BY HASH (id) PARTITIONS 4")
+    run(db, "INSERT INTO t (id, a, b, big, n) SELECT seq, seq % 100, CONCAT('b', seq), 'x', seq FROM seq_1_to_4000")
+    with Writers(server, db.name) as writers:
+        for change in ("FORCE", "MODIFY n INT NOT NULL", "FORCE"):
+            before = writers.done
+            run(db, f"ALTER TABLE t {change}, ALGORITHM=INPLACE, LOCK=NONE")
+            wait_until(lambda: writers.done > before + 20 or writers.failures)
+    assert not writers.failures and is_whole(db)
+    assert list(run(db, "SELECT id, a, big FROM t WHERE id > 50000 ORDER BY id")) == writers.all()
+    assert run(db, "SELECT COUNT(*), SUM(id) FROM t WHERE id < 50000") == [(4000, 8002000)]
+
+
+def test_kill_ends_it_and_leaves_nothing(db, server, engine):
+    filled(db, engine, 20000)
+    spaces = "SELECT COUNT(*) FROM information_schema.TERRACE_SPACES" if engine != "InnoDB" else "SELECT 1"
+    before, named = contents(db, ["t"]), run(db, spaces)
+    for delay in (0.02, 0.1, 0.3):
+        one, ended = server.connect(database=db.name), []
+        id = one.thread_id()
+        thread = threading.Thread(target=lambda: ended.append(refused_or_not(one, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (b), ALGORITHM=INPLACE")))
+        thread.start()
+        time.sleep(delay)
+        try:
+            run(db, f"KILL QUERY {id}")
+        except pymysql.err.Error:
+            pass
+        thread.join()
+        assert ended[0] in (None, 1317), ended
+        if ended[0] is None:
+            run(db, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)")
+        assert contents(db, ["t"]) == before and is_whole(db)
+        wait_until(lambda: run(db, spaces) == named)
+
+
+def refused_or_not(db, sql):
+    try:
+        run(db, sql)
+    except pymysql.err.Error as error:
+        return error.args[0]
+
+
+def test_a_crash_leaves_the_old_or_the_new(own_server, engine):
+    connection = own_server.connect()
+    run(connection, "CREATE DATABASE d")
+    run(connection, "USE d")
+    filled(connection, engine, 3000)
+    done = 0
+    for delay in (0.05, 0.15, 0.3, 0.5, 0.8):
+        def alter():
+            nonlocal done
+            one = own_server.connect(database="d")
+            try:
+                while True:
+                    for change in ("DROP PRIMARY KEY, ADD PRIMARY KEY (b)", "FORCE", "DROP PRIMARY KEY, ADD PRIMARY KEY (id)"):
+                        run(one, f"ALTER TABLE t {change}, ALGORITHM=INPLACE, LOCK=NONE")
+                        done += 1
+            except pymysql.err.Error:
+                pass
+
+        def write():
+            one = own_server.connect(database="d")
+            try:
+                while True:
+                    run(one, "UPDATE t SET a = a + 1, big = REPEAT('n', RAND() * 30000) WHERE id % 200 = FLOOR(RAND() * 200)")
+            except pymysql.err.Error:
+                pass
+
+        threads = [threading.Thread(target=work) for work in (alter, write)]
+        for thread in threads:
+            thread.start()
+        before = done
+        wait_until(lambda: done > before or not threads[0].is_alive())
+        time.sleep(delay)
+        own_server.kill9()
+        for thread in threads:
+            thread.join()
+        own_server.start()
+        connection = own_server.connect(database="d")
+        assert is_whole(connection) and run(connection, "SELECT COUNT(*), SUM(id) FROM t") == [(3000, 4501500)]
+        by_each_index(connection, "id, a, b, LENGTH(big)")
+        if engine != "InnoDB":
+            named = run(connection, "SELECT TABLE_NAME, INDEX_NAME FROM information_schema.TERRACE_SPACES WHERE TABLE_SCHEMA = 'd'")
+            assert len(named) == 4, named
+        if run(connection, "SELECT COLUMN_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = 'd' AND INDEX_NAME = 'PRIMARY'") == [("b",)]:
+            run(connection, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)")
+    assert done > 5
