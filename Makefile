@@ -29,7 +29,7 @@ apps: ## other people's programs on Terrace: go-tpc's TPC-C and TPC-H, a JDBC pr
 torture: ## a mixed run on all tiers, hurt now and then: TIME=7200 seconds, KILLS=600 to kill the server each ten minutes
 	@scripts/torture.sh
 planted: ## each planted bug must be found
-	cargo test --release -p terrace-engine --features planted-bugs --lib --test copy --test every_step --test halves --test large_gone --test large_past --test large_unread --test leaks --test load --test old_versions --test pace --test patches --test phantoms --test prepared --test put_back --test row_ranges --test storage_crash --test temporary --test txn_crash --test txn_locks --test write_policies planted -- --ignored
+	cargo test --release -p terrace-engine --features planted-bugs --lib --test build --test copy --test every_step --test halves --test large_gone --test large_past --test large_unread --test leaks --test load --test old_versions --test pace --test patches --test phantoms --test prepared --test put_back --test row_ranges --test storage_crash --test temporary --test txn_crash --test txn_locks --test write_policies planted -- --ignored
 	cargo test --release -p terrace-tier --features planted-bugs --lib --test flash_model --test sink --test sink_lives planted -- --ignored
 clean: ## removes target/
 	rm -rf target

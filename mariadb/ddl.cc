@@ -419,7 +419,7 @@ int ha_terrace::rename_table(const char *from, const char *to)
 
 int ha_terrace::optimize(THD *, HA_CHECK_OPT *)
 {
-  return HA_ADMIN_TRY_ALTER;            // rebuild by copy, then analyze
+  return HA_ADMIN_TRY_ALTER;            // rebuild, then analyze
 }
 
 /* Asked by EXCHANGE PARTITION, of tables that the server has compared. */

@@ -246,7 +246,13 @@ impl Load {
         Load::begin(core, table, owner, Kind::Alone, 1)
     }
 
-    fn begin(core: &Arc<Core>, table: &Arc<Table>, owner: &Arc<Txn>, kind: Kind, share: usize) -> Result<Load> {
+    fn begin(
+        core: &Arc<Core>,
+        table: &Arc<Table>,
+        owner: &Arc<Txn>,
+        kind: Kind,
+        share: usize,
+    ) -> Result<Load> {
         let spill = Spill::new(core.storage.volume.clone());
         let trees = table.trees();
         let budget = sort_budget(core, trees.len() * share);

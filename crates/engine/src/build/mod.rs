@@ -372,7 +372,7 @@ impl Alteration {
 
     fn told(&self) -> Result<HashMap<Box<[u8]>, TxnId>> {
         let too_many = || Error::TooLarge {
-            what: "the rows that changed while the index was built: a list",
+            what: "the rows that changed while indexes, or the table, were built: a list",
             len: self.core.storage.memory().0 as usize,
             max: watch_max(&self.core),
         };

@@ -54,7 +54,9 @@ impl Alteration {
         for (space, tree) in spaces.into_iter().zip(table.trees().iter()) {
             self.built.push(Built { space, tree: tree.clone(), sort: None, loaded: false });
         }
-        table.tree(0)?.space().follow_serials_to_come(self.table.tree(0)?.space())?;
+        if !crate::planted::SERIALS_ANEW.on() {
+            table.tree(0)?.space().follow_serials_to_come(self.table.tree(0)?.space())?;
+        }
         let load = Load::alone(&self.core, &table, &self.owner)?;
         self.rebuilt = Some(Rebuilt { table, load: Some(load), duplicate: Default::default() });
         Ok(())

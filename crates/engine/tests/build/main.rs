@@ -1,6 +1,8 @@
 //! Indexes are added and dropped while the rows stay where they are: with writers beside, with duplicates, with views that
 //! are older, with undo that names indexes of before; crashed at each I/O step in turn.
 
+mod rebuild;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_engine::catalog::rules::{Placement, TableRules};
@@ -584,6 +586,27 @@ impl Run {
         Ok(())
     }
 
+    /// All of the table is built anew, beside a writer; its indexes are the same.
+    fn rebuild(&mut self, engine: &Arc<Engine>, indexes: &[(&str, bool)]) -> Result<(), Error> {
+        let table = engine.open_table("db/t")?;
+        let mut once = true;
+        let mut wrote = Ok(());
+        let mut this = std::mem::replace(self, Run::new(0));
+        let done = rebuild::rebuild(
+            engine,
+            "db/t",
+            indexes,
+            |key| key,
+            |n| {
+                if n > 30 && std::mem::take(&mut once) {
+                    wrote = this.commit(engine, &table, 25..45, 6);
+                }
+            },
+        );
+        *self = this;
+        wrote.and(done)
+    }
+
     fn work(&mut self) -> Result<(), Error> {
         let engine = open(&self.sim, &self.disk)?;
         self.is_to_be(0, &["PRIMARY", "first"]);
@@ -601,6 +624,8 @@ impl Run {
         let table = engine.open_table("db/t")?;
         self.commit(&engine, &table, 60..90, 3)?;
         drop(table);
+        self.sim.sched.run_some(200);
+        self.rebuild(&engine, &[("first", false), ("pair", false), ("unique", true)])?;
         self.sim.sched.run_some(200);
         self.alter(&engine, &[("unique", true)])?;
         engine.core().storage.checkpoint()?;
