@@ -105,16 +105,22 @@ def played(connection, sql):
     return affected, answer, warnings, {name: status[name] for name in COUNTERS}
 
 
-def contents(connection):
+def contents(connection, tables=TABLES):
     """Each table, by each of its indexes."""
     found = {}
-    for table in TABLES:
+    for table in tables:
         found[table] = run(connection, f"SELECT * FROM {table} ORDER BY 1, 2")
-    for table in ("t", "hidden", "checked", "parted", "watched"):
-        found[f"{table} by k"] = run(connection, f"SELECT k, id FROM {table} FORCE INDEX (k) ORDER BY k, id")
-    for index in ("c", "g", "u"):
+        if table != "heard":
+            found[f"{table} by k"] = run(connection, f"SELECT k, id FROM {table} FORCE INDEX (k) ORDER BY k, id")
+    for index in ("c", "g", "u") if "t" in tables else ():
         found[f"t by {index}"] = run(connection, f"SELECT {index}, id FROM t FORCE INDEX ({index}) WHERE {index} IS NOT NULL ORDER BY {index}, id")
     return found
+
+
+def named(sql):
+    """The tables that the statement may change; what a trigger hears is with those that have one."""
+    found = [table for table in TABLES if re.search(rf"\b{table}\b", sql)]
+    return found + ["heard"] * ("watched" in found and "heard" not in found)
 
 
 @pytest.fixture(params=["STATEMENT", "ROW", "none"])
@@ -130,10 +136,11 @@ def test_statements_do_what_innodbs_do(logged):
     both = {engine: logged.connect() for engine in ("InnoDB", "Terrace")}
     for engine, connection in both.items():
         fill(connection, engine, f"gather_{engine.lower()}")
-    for sql in STATEMENTS:
+    for number, sql in enumerate(STATEMENTS):
         did = {engine: played(connection, sql) for engine, connection in both.items()}
         assert did["Terrace"] == did["InnoDB"], sql
-        has = {engine: contents(connection) for engine, connection in both.items()}
+        tables = TABLES if number % 20 == 19 or sql == STATEMENTS[-1] else named(sql)
+        has = {engine: contents(connection, tables) for engine, connection in both.items()}
         for table in has["InnoDB"]:
             assert has["Terrace"][table] == has["InnoDB"][table], (sql, table)
     assert all(row[3] == "OK" for row in run(both["Terrace"], f"CHECK TABLE {', '.join(TABLES)}"))
