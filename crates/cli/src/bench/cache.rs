@@ -9,7 +9,7 @@ mod trace;
 
 use super::Result;
 use clap::Args;
-use formats::Format;
+use formats::{Format, named_columns};
 use play::{Outcome, Stream};
 use serde_json::json;
 use std::fmt;
@@ -28,6 +28,9 @@ pub struct Settings {
     /// The file's format, where its name does not say it
     #[arg(long, value_enum)]
     format: Option<Format>,
+    /// The columns of a CSV file whose first line doesn't name them, as key,size,op; other names are passed over
+    #[arg(long, value_parser = named_columns)]
+    columns: Option<String>,
     /// Policies; `optimal` knows the future. Without: all usual ones
     #[arg(long, value_delimiter = ',', value_parser = one_policy, long_help = format!("Policies: {NAMES}; `optimal` knows the future. Without: all usual ones"))]
     policy: Vec<Player>,
@@ -151,7 +154,8 @@ pub fn run(settings: &Settings) -> Result<()> {
 }
 
 fn play(settings: &Settings, name: &str) -> Result<Played> {
-    let trace = trace::open(name, settings.format, settings.page_bytes, settings.seed)?;
+    let trace =
+        trace::open(name, settings.format, settings.columns.as_deref(), settings.page_bytes, settings.seed)?;
     let frames = settings.memory.of(trace.objects());
     let warm_up = (trace.len() as f64 * settings.warm_up / 100.0) as usize;
     let stream = Stream::new(&trace, frames, warm_up);

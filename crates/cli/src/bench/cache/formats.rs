@@ -12,7 +12,7 @@ pub(super) const SECTOR: u64 = 512;
 pub enum Format {
     /// libCacheSim: records of 24 bytes, little-endian: time u32, object u64, size u32, next access i64
     OracleGeneral,
-    /// With a first line that names the columns: key (or id, obj_id, object, page, block, lba), size, op
+    /// With a first line that names the columns, or with --columns: key (or id, obj_id, object, page, block, lba), size, op
     Csv,
     /// Caffeine's lirs: a number a line
     Lirs,
@@ -105,8 +105,15 @@ impl Format {
         }
     }
 
-    /// Reads all records, in order. `page` bytes make a page where a format speaks of extents.
-    pub fn read(self, from: &mut dyn BufRead, page: u64, each: &mut dyn FnMut(Access)) -> Result<()> {
+    /// Reads all records, in order. `page` bytes make a page where a format speaks of extents; `names` are a CSV file's columns, if its
+    /// first line doesn't name them.
+    pub fn read(
+        self,
+        from: &mut dyn BufRead,
+        names: Option<&str>,
+        page: u64,
+        each: &mut dyn FnMut(Access),
+    ) -> Result<()> {
         match self {
             Format::OracleGeneral => records::<24>(from, |record| {
                 let (id, size) = (&record[4..12], &record[12..16]);
@@ -119,7 +126,7 @@ impl Format {
             }),
             Format::Int32 => records::<4>(from, |r| each(Access::read(u32::from_be_bytes(*r).into()))),
             Format::Int64 => records::<8>(from, |r| each(Access::read(u64::from_be_bytes(*r)))),
-            Format::Csv => csv(from, each),
+            Format::Csv => csv(from, names, each),
             Format::Cachelib | Format::LcsCsv | Format::LcsTwitter | Format::Outbrain => {
                 let mut head = true;
                 lines(from, |line| {
@@ -247,6 +254,11 @@ struct Columns {
     op: Option<usize>,
 }
 
+/// Names of a CSV file's columns, as its first line would have them.
+pub fn named_columns(names: &str) -> std::result::Result<String, String> {
+    columns(names).map(|_| names.to_string()).ok_or_else(|| "none of the columns is a key".into())
+}
+
 fn columns(head: &str) -> Option<Columns> {
     let names: Vec<String> = head.split(',').map(|name| name.trim().to_ascii_lowercase()).collect();
     let find = |wanted: &[&str]| names.iter().position(|name| wanted.contains(&name.as_str()));
@@ -257,8 +269,8 @@ fn columns(head: &str) -> Option<Columns> {
     })
 }
 
-fn csv(from: &mut dyn BufRead, each: &mut dyn FnMut(Access)) -> Result<()> {
-    let mut head: Option<Columns> = None;
+fn csv(from: &mut dyn BufRead, names: Option<&str>, each: &mut dyn FnMut(Access)) -> Result<()> {
+    let mut head: Option<Columns> = names.and_then(columns);
     lines(from, |line| {
         let Some(columns) = &head else {
             head = Some(columns(line)?);

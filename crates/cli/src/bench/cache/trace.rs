@@ -105,8 +105,14 @@ impl Builder {
     }
 }
 
-/// Reads `[FORMAT:]FILE`, or makes what a synthetic trace's description says.
-pub fn open(what: &str, format: Option<Format>, page: u64, seed: u64) -> Result<Trace> {
+/// Reads `[FORMAT:]FILE`, or makes what a synthetic trace's description says. `columns`: a CSV file's, if its first line doesn't name them.
+pub fn open(
+    what: &str,
+    format: Option<Format>,
+    columns: Option<&str>,
+    page: u64,
+    seed: u64,
+) -> Result<Trace> {
     let named = |e: String| format!("{what}: {e}");
     if let Some(made) = synthetic::make(what, seed) {
         return made.map_err(named);
@@ -122,7 +128,7 @@ pub fn open(what: &str, format: Option<Format>, page: u64, seed: u64) -> Result<
     let file = File::open(path).map_err(|e| named(e.to_string()))?;
     let mut from = unpacked(BufReader::with_capacity(1 << 16, file)).map_err(named)?;
     let mut builder = Builder::default();
-    format.read(&mut *from, page, &mut |access| builder.add(access)).map_err(named)?;
+    format.read(&mut *from, columns, page, &mut |access| builder.add(access)).map_err(named)?;
     builder.finish().map_err(named)
 }
 

@@ -1,3 +1,4 @@
+use super::super::formats::named_columns;
 use super::*;
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ impl Temporary {
         Temporary(path)
     }
     fn open(&self, format: Option<Format>) -> Result<Trace> {
-        open(self.0.to_str().unwrap(), format, 4096, 1)
+        open(self.0.to_str().unwrap(), format, None, 4096, 1)
     }
 }
 
@@ -204,6 +205,18 @@ fn compressed_files_are_read_as_they_were() {
 }
 
 #[test]
+fn a_plain_csv_file_is_read_by_columns_that_are_named_beside_it() {
+    let file = Temporary::new("headless.csv", b"7,x,100\n8,y,50\n9,x,100\n");
+    assert!(file.open(None).err().unwrap().contains("line 1"));
+    let path = file.0.to_str().unwrap();
+    let read = |columns| open(path, None, Some(columns), 4096, 1);
+    assert_eq!(uses(&read("time,key,size").unwrap()), READS(&[0, 1, 0]));
+    assert_eq!(uses(&read("key").unwrap()), READS(&[0, 1, 2]));
+    assert!(read("time,key,op").err().unwrap().contains("line 1"));
+    assert!(named_columns("time,size").is_err() && named_columns("-,ID").is_ok());
+}
+
+#[test]
 fn what_is_no_trace_is_refused_with_its_place() {
     for (format, content, said) in [
         ("lirs", "1\nx\n", "line 2"),
@@ -220,5 +233,5 @@ fn what_is_no_trace_is_refused_with_its_place() {
     }
     let unnamed = Temporary::new("unknown.bin", b"1\n").open(None).err().unwrap();
     assert!(unnamed.contains("--format"), "{unnamed}");
-    assert!(open("lirs:/there/is/none", None, 4096, 1).is_err());
+    assert!(open("lirs:/there/is/none", None, None, 4096, 1).is_err());
 }
