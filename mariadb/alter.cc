@@ -88,20 +88,44 @@ uint ha_terrace::kept_key(TABLE *altered, const Alter_inplace_info *info, uint n
   return MAX_KEY;
 }
 
-/** Whether something computed from the column is stored. */
+/** Whether an expression of the column's table reads it. */
+static bool reads(const Virtual_column_info *computed, const Field &field)
+{
+  List<Item_field> read;
+  computed->expr->walk(&Item::collect_item_field_processor, false, &read);
+  List_iterator_fast<Item_field> it(read);
+  while (const Item_field *one= it++)
+    if (one->field && one->field->field_index == field.field_index)
+      return true;
+  return false;
+}
+
+/** Whether something computed from the column, or from what is, is stored or places a row. */
 static bool feeds_stored(const Field &field)
 {
   for (Field **at= field.table->vfield; at && *at; at++)
-  {
-    if (!(*at)->stored_in_db() && !((*at)->flags & PART_KEY_FLAG))
-      continue;
-    List<Item_field> read;
-    (*at)->vcol_info->expr->walk(&Item::collect_item_field_processor, false, &read);
-    List_iterator_fast<Item_field> it(read);
-    while (const Item_field *one= it++)
-      if (one->field && one->field->field_index == field.field_index)
-        return true;
-  }
+    if (reads((*at)->vcol_info, field) &&
+        ((*at)->stored_in_db() || (*at)->flags & (PART_KEY_FLAG | FIELD_IN_PART_FUNC_FLAG) || feeds_stored(**at)))
+      return true;
+  return false;
+}
+
+/** Whether a constraint asks for valid JSON, which a text remains in each character set. */
+static bool wants_json(const Virtual_column_info *constraint)
+{
+  const Item *expr= constraint ? constraint->expr : nullptr;
+  return expr && expr->type() == Item::FUNC_ITEM && !strcmp(static_cast<const Item_func *>(expr)->func_name(), "json_valid");
+}
+
+/** Whether a constraint may find rows wrong now: of the column, or of what is computed from it. */
+static bool feeds_constraint(const Field &field)
+{
+  for (Virtual_column_info **at= field.table->check_constraints; at && *at; at++)
+    if (!wants_json(*at) && reads(*at, field))
+      return true;
+  for (Field **at= field.table->vfield; at && *at; at++)
+    if (reads((*at)->vcol_info, field) && feeds_constraint(**at))
+      return true;
   return false;
 }
 
@@ -114,6 +138,10 @@ bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition 
   if (field.vcol_info || (list ? changed.type_handler() != field.type_handler() || changed.charset == field.charset()
                                : kind == TextKind::NONE || other == TextKind::NONE))
     return false;
+  // A new constraint is for the rows that there are, too.
+  if (changed.check_constraint && changed.check_constraint != field.check_constraint &&
+      !(wants_json(changed.check_constraint) && wants_json(field.check_constraint)))
+    return false;
   // A longer VARCHAR is as it was for all that look at it.
   if (kind == TextKind::VARCHAR && other == kind && changed.charset == field.charset())
     return changed.length >= field.field_length && changed.compression_method() == field.compression_method();
@@ -122,7 +150,9 @@ bool ha_terrace::can_convert_nocopy(const Field &field, const Column_definition 
   // A copy would have the spaces.
   if (kind != other && ha_thd()->variables.sql_mode & MODE_PAD_CHAR_TO_FULL_LENGTH)
     return false;
-  return reads_as(field.charset(), changed.charset) && !(field.flags & FIELD_IN_PART_FUNC_FLAG) && !feeds_stored(field);
+  const bool compares_same= kind == other && sort_same(field.charset(), changed.charset);
+  return reads_as(field.charset(), changed.charset) && !(field.flags & FIELD_IN_PART_FUNC_FLAG) && !feeds_stored(field) &&
+         (compares_same || !feeds_constraint(field));
 }
 
 /** A part of a text that is longer now, or of another character set, if KeyCodec::makes_same finds it so. */
@@ -135,7 +165,11 @@ Compare_keys ha_terrace::compare_key_parts(const Field &field, const Column_defi
   uint length= old_part.length, changed_length= new_part.length;
   if (converts && text_kind(field.type_handler()) != TextKind::NONE)
   {
+    const bool is_char= text_kind(field.type_handler()) == TextKind::CHAR;
     if (text_kind(field.type_handler()) != text_kind(changed.type_handler()) || !sort_same(field.charset(), changed.charset))
+      return Compare_keys::NotEqual;
+    // A CHAR's spaces are in the key, if its collation doesn't pad.
+    if (is_char && field.charset()->state & MY_CS_NOPAD && field.char_length() != changed.char_length)
       return Compare_keys::NotEqual;
     length/= field.charset()->mbmaxlen;
     changed_length/= changed.charset->mbmaxlen;

@@ -44,6 +44,9 @@ const Field *stored_from(Field **&at)
 
 TextKind text_kind(const Type_handler *type)
 {
+  // JSON is a text, with a constraint of its own.
+  if (const Type_handler *base= type->type_handler_base())
+    type= base;
   if (type == &type_handler_string)
     return TextKind::CHAR;
   if (type == &type_handler_varchar || type == &type_handler_varchar_compressed)

@@ -53,11 +53,11 @@ public:
   /** Whether equal columns have equal bytes in a key of this part and of the other, whose columns are `moved`. */
   bool makes_same(const KeyPart &other, const std::vector<uint16> &moved) const
   {
-    const bool text= kind == TEXT;
+    const bool text= kind == TEXT, has_spaces= text && is_char() && cs->state & MY_CS_NOPAD;
     return kind == other.kind && storage == other.storage && nullable == other.nullable &&
            descending == other.descending && whole == other.whole && moved[number] == other.number &&
            (!text || sort_same(cs, other.cs)) &&
-           (whole || (text ? length / cs->mbmaxlen == other.length / other.cs->mbmaxlen : length == other.length)) &&
+           ((whole && !has_spaces) || (text ? length / cs->mbmaxlen == other.length / other.cs->mbmaxlen : length == other.length)) &&
            (text || storage != PLAIN || field_length == other.field_length);
   }
   /** Whether the column's bytes are the same in both records. */
