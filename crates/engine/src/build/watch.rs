@@ -11,6 +11,8 @@ use terrace_tier::pool::{Loan, Pool, Purpose};
 
 /// What a key takes beside its bytes, about.
 const KEY_OVERHEAD: usize = 64;
+/// What is borrowed at a time at the least, in bytes. A table of very many partitions has as many lists, most of them short.
+const STEP_MIN: usize = 1024;
 
 struct Inner {
     keys: HashMap<Box<[u8]>, TxnId>,
@@ -25,7 +27,8 @@ struct Inner {
 impl Inner {
     fn borrow(&mut self, bytes: usize, step: usize) -> bool {
         let lent = self.loan.bytes();
-        bytes <= lent || self.loan.take((bytes - lent).max(step))
+        let more = bytes.saturating_sub(lent);
+        more == 0 || self.loan.take(more.max(lent.clamp(STEP_MIN, step))) || self.loan.take(more)
     }
 
     fn insert(&mut self, key: &[u8], txn: TxnId, Watch { bytes_max, step, .. }: &Watch) {
@@ -47,7 +50,7 @@ pub struct Watch {
     inner: Mutex<Inner, { Mutexes::Watch as u8 }>,
     /// Bytes of memory that keys may take.
     bytes_max: usize,
-    /// Bytes that are borrowed at a time.
+    /// Bytes that are borrowed at a time at the most, if fewer do.
     step: usize,
 }
 
@@ -144,6 +147,18 @@ mod tests {
         assert!(watch.take().is_none());
         drop(watch);
         assert_eq!(lent(), 0);
+    }
+
+    #[test]
+    fn very_many_short_lists_take_what_they_need() {
+        let pool = crate::testing::pool_of(256);
+        let watches: Vec<Watch> = (0..1000).map(|_| Watch::new(1 << 20, &pool)).collect();
+        watches.iter().for_each(|watch| watch.add(b"a", 1));
+        assert!(watches.iter().all(|watch| watch.take().is_some_and(|keys| keys.len() == 1)));
+        // A longer one among them has what is left.
+        let last = Watch::new(1 << 20, &pool);
+        (0..5000u64).for_each(|n| last.add(&n.to_be_bytes(), 1));
+        assert!(last.take().is_some());
     }
 
     #[test]
