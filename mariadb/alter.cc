@@ -223,7 +223,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
                                                                  : "Not implemented for system-versioned operations";
   if ((flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX)) == ALTER_DROP_PK_INDEX)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);
-  if (info->ignore && flags & ALTER_ADD_UNIQUE_INDEX)
+  if (info->ignore && flags & (ALTER_ADD_UNIQUE_INDEX | ALTER_ADD_PK_INDEX))
   {
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;

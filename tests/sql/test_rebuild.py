@@ -104,6 +104,8 @@ def test_what_a_new_key_or_column_does_not_take_ends_it(db, engine):
     run(db, "UPDATE t SET n = 7 WHERE id IN (7, 900)")
     before = contents(db, ["t"])
     assert refused(db, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)") == (1062, "Duplicate entry '7' for key 'PRIMARY'")
+    error = refused(db, "ALTER IGNORE TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n), ALGORITHM=INPLACE")
+    assert error[0] == 1846 and "IGNORE" in error[1], error
     assert refused(db, "ALTER TABLE t ADD UNIQUE un (n), FORCE") == (1062, "Duplicate entry '7' for key 'un'")
     run(db, "UPDATE t SET n = NULL WHERE id = 900")
     error = refused(db, "ALTER TABLE t MODIFY n INT NOT NULL")
