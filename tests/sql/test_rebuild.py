@@ -132,6 +132,33 @@ def test_who_sees_an_older_state_is_told_so(db, server, engine):
     assert run(old, "SELECT COUNT(*) FROM t WHERE a = 5") == [(200,)]
 
 
+@pytest.mark.parametrize("change", ["FORCE, ALGORITHM=INPLACE", "FORCE, ALGORITHM=COPY", "ADD KEY kn (n), ALGORITHM=NOCOPY"])
+def test_a_strict_transaction_locks_nothing_of_what_is_newer_than_its_view(db, server, engine, change):
+    """Rows of a table, and entries of an index, that was made anew don't tell whether they changed since."""
+    if engine == "InnoDB" and "KEY" in change:
+        pytest.skip("whether it tells is a matter of the table's other indexes")
+    filled(db, engine, 200)
+    index = "kn" if "KEY" in change else "PRIMARY"
+    for isolation in ("OFF", "ON"):
+        old = server.connect(database=db.name)
+        run(old, f"SET SESSION innodb_snapshot_isolation = {isolation}, terrace_snapshot_isolation = {isolation}")
+        for statement in ("SELECT a FROM t FORCE INDEX ({index}) WHERE n = 5 FOR UPDATE", "SELECT a FROM t FORCE INDEX ({index}) WHERE n = 5 LOCK IN SHARE MODE",
+                          "UPDATE t FORCE INDEX ({index}) SET a = 7 WHERE n = 5", "DELETE t FROM t FORCE INDEX ({index}) WHERE n = 5"):
+            run(old, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            run(db, "UPDATE t SET n = n + 1000 WHERE n = 5")
+            run(db, f"ALTER TABLE t {change}")
+            if isolation == "ON" or engine == "InnoDB":
+                assert refused(old, statement.format(index=index))[0] == 1412, statement
+            else:
+                run(old, statement.format(index=index))
+            run(old, "ROLLBACK")
+            run(old, statement.format(index=index))
+            run(db, "UPDATE t SET n = n - 1000 WHERE n = 1005")
+            if "KEY" in change:
+                run(db, "ALTER TABLE t DROP KEY kn")
+    assert is_whole(db)
+
+
 def test_what_old_rows_leave_to_purge_is_not_taken_from_new_ones(db, server, engine):
     filled(db, engine, 500)
     old = server.connect(database=db.name)

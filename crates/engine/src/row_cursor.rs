@@ -132,7 +132,9 @@ impl Cursor {
         access: Access,
         buffers: Buffers,
     ) -> Result<Cursor> {
-        if lock == Lock::None && txn.view().is_some_and(|view| !table.is_usable(index, view)) {
+        // Who locks sees the latest rows, unless it is not to lock what its view does not see: none of these rows tells when it changed.
+        let view = if lock == Lock::None { txn.view() } else { txn.strict_view() };
+        if view.is_some_and(|view| !table.is_usable(index, view)) {
             return Err(Error::Changed(format!("table {}", table.name())));
         }
         let Buffers { tree, prefix, key, value, rest } = buffers;

@@ -2,7 +2,8 @@
 //!
 //! A transaction that has a view and is strict locks no row whose newest committed version the view doesn't see:
 //! the read, update or delete that wants it fails with [`RowChanged`](crate::error::Error::RowChanged), and so does an insert at a key that was
-//! deleted, or inserted, since. Whoever gets it rolls the transaction back. So what a transaction writes rests on what it
+//! deleted, or inserted, since. Where it can't be told, in an index or a table built anew since, reads that lock fail as those that
+//! do not ([`Changed`](crate::error::Error::Changed)). Whoever gets it rolls the transaction back. So what a transaction writes rests on what it
 //! has read. It asks for rows only, not for entries of other indexes: each leads to its row.
 //!
 //! The version is looked at under the leaf's latch. One that somebody is still writing is waited for first: it may be rolled
@@ -26,6 +27,11 @@ impl Txn {
     }
     pub(crate) fn is_strict(&self) -> bool {
         self.state.lock().strict
+    }
+
+    /// The view beyond which it locks no row, if there is one.
+    pub(crate) fn strict_view(&self) -> Option<u64> {
+        self.state.lock().strict_view()
     }
 
     /// Whether the row is too new to be locked. It is committed, or the transaction's own.
