@@ -83,8 +83,15 @@ uint ha_terrace::kept_key(TABLE *altered, const Alter_inplace_info *info, uint n
     if (is_named(pair.new_key, key->name))
       name= &pair.old_key->name;
   for (uint at= 0; at < table->s->keys; at++)
-    if (is_named(table->key_info + at, *name))
-      return at;
+  {
+    if (!is_named(table->key_info + at, *name))
+      continue;
+    // The server takes a key for the same if a part of it may be NULL now; entries tell NULLs from others.
+    const bool is_rows= !m_hidden && (number == 0 || at == 0), is_plain= !key->without_overlaps && key->algorithm != HA_KEY_ALG_LONG_HASH;
+    KeyCodec codec;
+    codec.prepare(altered, number, primary);
+    return is_rows || !is_plain || m_indexes[at].makes_same(codec, columns.moved) ? at : MAX_KEY;
+  }
   return MAX_KEY;
 }
 

@@ -287,6 +287,26 @@ def test_what_comes_meanwhile_may_end_it(db, server, engine):
         run(db, "ALTER TABLE t MODIFY n INT, DROP PRIMARY KEY, ADD PRIMARY KEY (id), DROP KEY IF EXISTS un") if ended == [0] else None
 
 
+def test_a_column_of_an_index_may_be_null_again(db, server, engine):
+    """The rows stay; the indexes with the column tell NULLs from others, and are built anew."""
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL, b VARCHAR(40) NOT NULL, n INT NOT NULL, big MEDIUMTEXT, twice INT AS (a * 2) VIRTUAL, "
+            f"KEY ka (a, b(5)), UNIQUE ub (b), KEY kn (n), KEY kt (twice)) ENGINE={engine}")
+    run(db, "INSERT INTO t (id, a, b, n) SELECT seq, seq % 100, CONCAT('b', seq), seq FROM seq_1_to_3000")
+    how = "INPLACE, LOCK=SHARED" if engine == "InnoDB" else "NOCOPY, LOCK=NONE"
+    with Writers(server, db.name) as writers:
+        for change in ("MODIFY a INT", "MODIFY b VARCHAR(40), MODIFY n INT"):
+            before = writers.done
+            run(db, f"ALTER TABLE t {change}, ALGORITHM={how}")
+            wait_until(lambda: writers.done > before + 20 or writers.failures)
+    assert not writers.failures and is_whole(db)
+    assert list(run(db, "SELECT id, a, big FROM t WHERE id > 50000 ORDER BY id")) == writers.all()
+    by_each_index(db, "id, a, b, n, twice")
+    run(db, "UPDATE t SET a = NULL, b = NULL, n = NULL WHERE id IN (5, 6)")
+    for index, column in (("ka", "a"), ("ub", "b"), ("kn", "n"), ("kt", "twice")):
+        assert run(db, f"SELECT id FROM t FORCE INDEX ({index}) WHERE {column} IS NULL ORDER BY id") == [(5,), (6,)]
+    assert refused(db, "UPDATE t SET b = 'b7' WHERE id = 8")[0] == 1062 and is_whole(db)
+
+
 def test_partitions_are_rebuilt_in_place(db, server, engine):
     run(db, f"CREATE TABLE t (id INT NOT NULL, a INT, b VARCHAR(40) NOT NULL, big MEDIUMTEXT, n INT, twice INT AS (a * 2) VIRTUAL, PRIMARY KEY (id), KEY ka (a)) "
             f"ENGINE={engine} PARTITION BY HASH (id) PARTITIONS 4")
