@@ -24,7 +24,7 @@ fuzz: ## one fuzz target under libFuzzer: NAME=tree, TIME=60 seconds
 	@scripts/fuzz.sh $(NAME)
 differ: ## random SQL against InnoDB and Terrace: TIME=3600 seconds, SEED=1
 	@scripts/differ.sh
-apps: ## other people's programs on Terrace: go-tpc's TPC-C and TPC-H, a JDBC program, SQLAlchemy; WHAT=django: Django's own tests
+apps: ## other people's programs on Terrace: go-tpc's TPC-C and TPC-H, a JDBC program, SQLAlchemy; WHAT=django: Django's own tests; WHAT="schemas mediawiki wordpress": Debian's packages
 	@scripts/apps.sh
 torture: ## a mixed run on all tiers, hurt now and then: TIME=7200 seconds, KILLS=600 to kill the server each ten minutes
 	@scripts/torture.sh

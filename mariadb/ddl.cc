@@ -185,24 +185,6 @@ bool is_foreign_format(const HA_CREATE_INFO *info)
   return info->used_fields & HA_CREATE_USED_ROW_FORMAT && (info->row_type == ROW_TYPE_FIXED || info->row_type == ROW_TYPE_PAGE);
 }
 
-bool refuse_foreign_keys(THD *thd)
-{
-  static const char what[]= "FOREIGN KEY constraints in Terrace tables";
-  List_iterator<Key> keys(thd->lex->alter_info.key_list);
-  while (Key *key= keys++)
-  {
-    if (key->type != Key::FOREIGN_KEY)
-      continue;
-    if (foreign_keys(thd) == FOREIGN_KEYS_REFUSED)
-    {
-      my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), what);
-      return true;
-    }
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_CHECK_NOT_IMPLEMENTED, ER_THD(thd, ER_CHECK_NOT_IMPLEMENTED), what);
-  }
-  return false;
-}
-
 /** The table, or partition, whose place one that is made by ALTER takes at the end; empty: there is none. */
 static std::string replaced_by(THD *thd, const std::string &name, const HA_CREATE_INFO *info)
 {

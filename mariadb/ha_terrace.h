@@ -147,6 +147,7 @@ public:
   bool can_convert_nocopy(const Field &field, const Column_definition &changed) const override;
   Compare_keys compare_key_parts(const Field &field, const Column_definition &changed, const KEY_PART_INFO &old_part,
                                  const KEY_PART_INFO &new_part) const override;
+  int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *keys) override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
   bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;

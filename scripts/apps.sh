@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Other people's programs on a private server whose default engine is Terrace: go-tpc's TPC-C with its consistency check, TPC-H
-# and the flights beside InnoDB, a JDBC program, SQLAlchemy; and, where it is asked for, Django's own tests beside InnoDB, which take longer.
-# WHAT="tpcc tpch plans skew jdbc orm django" picks some; TIME and WAREHOUSES set TPC-C's size. TPCH=full loads all of scale factor 1 (8.7 million rows) and checks the answers with go-tpc's own. APPS="queries schema" picks some of Django's tests.
+# and the flights beside InnoDB, a JDBC program, SQLAlchemy; and, where it is asked for, what takes longer: Django's own tests, the
+# schemas of some of Debian's packages, MediaWiki and WordPress, each beside InnoDB.
+# WHAT="tpcc tpch plans skew jdbc orm django schemas mediawiki wordpress" picks some; TIME and WAREHOUSES set TPC-C's size. TPCH=full loads all of scale factor 1 (8.7 million rows) and checks the answers with go-tpc's own. APPS="queries schema" picks some of Django's tests, or of the schemas' packages.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 WHAT=${WHAT:-tpcc tpch plans skew jdbc orm} PORT=${PORT:-3309} OUT=$TARGET/apps
@@ -10,6 +11,24 @@ mkdir -p "$OUT"
 
 debian() { # what a command needs
   command -v "$1" >/dev/null || { say "Installing $2"; $SUDO apt-get update -qq; $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $2 >/dev/null; }
+}
+# Debian's packages, unpacked and not installed, each in a directory of its own: of the release that the machine has.
+PACKAGES=$CACHE/apps-$(. /etc/os-release; echo "$VERSION_ID")
+unpacked() {
+  local p deb missing=
+  for p in "$@"; do [ -e "$PACKAGES/$p/complete" ] || missing="$missing $p"; done
+  [ -n "$missing" ] || return 0
+  say "Fetching$missing"
+  retry $SUDO apt-get update -qq $APT_PATIENCE
+  rm -rf "$PACKAGES/part"; mkdir -p "$PACKAGES/part"
+  (cd "$PACKAGES/part" && retry apt-get download -o APT::Sandbox::User=root -qq $APT_PATIENCE $missing) || fail "not in the archive, or not all:$missing"
+  for deb in "$PACKAGES"/part/*.deb; do
+    p=$(dpkg-deb -f "$deb" Package)
+    rm -rf "$PACKAGES/$p"; mkdir -p "$PACKAGES/$p"
+    dpkg-deb -x "$deb" "$PACKAGES/$p"
+    dpkg-deb -f "$deb" Version >"$PACKAGES/$p/complete"
+  done
+  rm -rf "$PACKAGES/part"
 }
 wants() { [[ " $WHAT " == *" $1 "* ]]; }
 
@@ -100,5 +119,34 @@ if wants django; then
   # Some of them ask the server for times in other places.
   mariadb-tzinfo-to-sql /usr/share/zoneinfo 2>/dev/null | sql mysql
   "$OUT/django/venv/bin/python" "$ROOT/tests/apps/django/suite.py" "$PORT" "$OUT/django/source" "$OUT/django" ${APPS:-}
+fi
+
+if wants schemas; then
+  say "Schemas of Debian's packages"
+  names=$(grep -v '^#' "$ROOT/tests/apps/schemas/roster.tsv" | cut -f1)
+  unpacked $names
+  "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/schemas/play.py" "$PORT" "$PACKAGES" ${APPS:-}
+fi
+
+if wants mediawiki; then
+  say "MediaWiki"
+  need php-cli php-mysql php-xml php-mbstring php-intl
+  unpacked mediawiki mediawiki-classes
+  rm -rf "$OUT/mediawiki"; mkdir -p "$OUT/mediawiki/source"
+  cp -r "$PACKAGES/mediawiki/usr/share/mediawiki/." "$PACKAGES/mediawiki-classes/usr/share/mediawiki/." "$OUT/mediawiki/source"
+  # Links to what an installation would have in /var.
+  (cd "$OUT/mediawiki/source" && rm -f LocalSettings.php config extensions images && mv extensions-core extensions && mkdir images)
+  "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/mediawiki/wiki.py" "$PORT" "$OUT/mediawiki/source" "$OUT/mediawiki"
+fi
+
+if wants wordpress; then
+  say "WordPress"
+  need php-cli php-mysql php-xml php-mbstring php-intl
+  unpacked wordpress
+  rm -rf "$OUT/wordpress"; mkdir -p "$OUT/wordpress"
+  cp -r "$PACKAGES/wordpress/usr/share/wordpress/." "$OUT/wordpress"
+  cp -r "$PACKAGES/wordpress/var/lib/wordpress/wp-content/." "$OUT/wordpress/wp-content"
+  cp "$ROOT/tests/apps/wordpress/wp-config.php" "$OUT/wordpress"
+  "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/wordpress/blog.py" "$PORT" "$OUT/wordpress"
 fi
 say "All well"

@@ -140,6 +140,60 @@ def test_table_status_says_of_rows_what_innodb_says(db, engine, run):
         run(db, f"INSERT INTO of_{one} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
         shown[one] = run(db, f"SELECT TABLE_ROWS, ROW_FORMAT, MAX_DATA_LENGTH, VERSION, CHECKSUM, CREATE_OPTIONS FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'of_{one}'")
     assert shown[engine] == shown["InnoDB"]
+def test_a_warning_names_the_foreign_key_that_is_left_out(db, engine, run):
+    if engine != "Terrace":
+        pytest.skip("a setting of Terrace")
+    run(db, "SET terrace_foreign_keys = 'warn'")
+    run(db, "CREATE TABLE p (a INT, b INT, PRIMARY KEY (a, b)) ENGINE=Terrace")
+    run(db, "CREATE TABLE c (id INT PRIMARY KEY, a INT, b INT, q INT REFERENCES `q``r` (id), CONSTRAINT of_p FOREIGN KEY (a, b) REFERENCES p (a, b) ON DELETE CASCADE ON UPDATE SET NULL,"
+            " FOREIGN KEY i (q) REFERENCES other.`q``r` (id) ON UPDATE NO ACTION) ENGINE=Terrace")
+    says = "The storage engine for the table doesn't support FOREIGN KEY"
+    assert [text[len(says):] for _, code, text in run(db, "SHOW WARNINGS") if code == 1178 and text.startswith(says)] == [
+        " (`q`) REFERENCES `q``r` (`id`)",
+        " `of_p` (`a`, `b`) REFERENCES `p` (`a`, `b`) ON DELETE CASCADE ON UPDATE SET NULL",
+        " `i` (`q`) REFERENCES `other`.`q``r` (`id`) ON UPDATE NO ACTION",
+    ]
+    run(db, "ALTER TABLE c ADD CONSTRAINT `of d` FOREIGN KEY (b) REFERENCES d (b) ON DELETE RESTRICT")
+    assert [text[len(says):] for _, _, text in run(db, "SHOW WARNINGS")] == [" `of d` (`b`) REFERENCES `d` (`b`) ON DELETE RESTRICT"]
+
+
+def test_a_foreign_key_that_was_left_out_is_dropped_with_a_warning(db, engine, run):
+    """An application that has made foreign keys drops them by name when it is upgraded."""
+    if engine != "Terrace":
+        pytest.skip("a setting of Terrace")
+    run(db, "SET terrace_foreign_keys = 'warn'")
+    run(db, "CREATE TABLE p (id INT PRIMARY KEY) ENGINE=Terrace")
+    made = ("CREATE TABLE c (id INT PRIMARY KEY, a INT, b INT, UNIQUE KEY u (b), CONSTRAINT k CHECK (a < 100), CONSTRAINT f FOREIGN KEY (a) REFERENCES p (id),"
+            " CONSTRAINT g FOREIGN KEY (b) REFERENCES p (id)) ENGINE=Terrace")
+    run(db, made)
+    run(db, "INSERT INTO c VALUES (1, 1, 1)")
+    dropped = "Can't DROP FOREIGN KEY `{}`; check that it exists"
+    for how, names in [
+        ("DROP FOREIGN KEY f, ALGORITHM=INSTANT", "f"), ("DROP FOREIGN KEY f, DROP FOREIGN KEY G, ALGORITHM=COPY", "fG"), ("DROP CONSTRAINT g", "g"),
+        ("DROP FOREIGN KEY f, DROP KEY f, ADD COLUMN d INT", "f"), ("DROP FOREIGN KEY g, MODIFY b BIGINT", "g"), ("DROP FOREIGN KEY f, ADD CONSTRAINT h CHECK (b < 5)", "f"),
+    ]:
+        run(db, f"ALTER TABLE c {how}")
+        assert [(level, code, text) for level, code, text in run(db, "SHOW WARNINGS")] == [("Warning", 1091, dropped.format(name)) for name in names], how
+    assert run(db, "SELECT id, a, b FROM c") == [(1, 1, 1)]
+    # What is there is dropped as ever, and what IF EXISTS says it may not be is a note.
+    run(db, "ALTER TABLE c DROP CONSTRAINT k, DROP CONSTRAINT u")
+    assert run(db, "SHOW WARNINGS") == []
+    run(db, "ALTER TABLE c DROP FOREIGN KEY IF EXISTS f")
+    assert [(level, code) for level, code, _ in run(db, "SHOW WARNINGS")] == [("Note", 1091)]
+    shown = run(db, "SHOW CREATE TABLE c")[0][1]
+    assert "`k`" not in shown and "`u`" not in shown and "`h`" in shown
+    assert run(db, "SELECT * FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA = DATABASE() AND REFERENCED_TABLE_NAME IS NOT NULL") == []
+    for how in ("DROP KEY f", "DROP COLUMN z"):
+        with pytest.raises(pymysql.err.Error) as refused:
+            run(db, f"ALTER TABLE c {how}")
+        assert refused.value.args[0] == 1091, how
+    run(db, "SET terrace_foreign_keys = 'refuse'")
+    for how in ("DROP FOREIGN KEY f", "DROP CONSTRAINT f"):
+        with pytest.raises(pymysql.err.Error) as refused:
+            run(db, f"ALTER TABLE c {how}")
+        assert refused.value.args[0] == 1091, how
+
+
 def test_a_foreign_key_is_an_error_or_a_warning(db, engine, run):
     if engine != "Terrace":
         pytest.skip("a setting of Terrace")

@@ -48,3 +48,25 @@ def test_what_is_named_of_terrace_is_there(server, page, run):
     mentioned = {one.lower() for one in re.findall(r"\b(terrace_[a-z_]*[a-z])\b", page[0], re.IGNORECASE)}
     assert len(mentioned) > 50
     assert not {one for one in mentioned if one not in known and not any(name.startswith(one + "_") for name in known)} - {"terrace_lock_waits"}
+
+
+def test_the_statements_that_move_a_schema(db, page, run):
+    """As they stand on the page, on a schema with a foreign key, one to the table itself, and a full-text index."""
+    text = page[0].split("## A whole schema")[1].split("\n## ")[0]
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    ") and not line.strip().startswith("--")]
+    keys, stay, tables = (one.replace("'app'", "DATABASE()") for one in re.split(r";$", "\n".join(lines), flags=re.MULTILINE) if one.strip())
+    run(db, "CREATE TABLE parent (id INT PRIMARY KEY, up INT, CONSTRAINT above FOREIGN KEY (up) REFERENCES parent (id) ON DELETE SET NULL) ENGINE=InnoDB")
+    run(db, "CREATE TABLE child (id INT PRIMARY KEY, p INT, CONSTRAINT of_parent FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE) ENGINE=InnoDB")
+    run(db, "CREATE TABLE texts (id INT PRIMARY KEY, t TEXT, FULLTEXT KEY t (t)) ENGINE=InnoDB")
+    run(db, "CREATE TABLE other (id INT PRIMARY KEY) ENGINE=MyISAM")
+    run(db, "INSERT INTO parent VALUES (1, 1)")
+    run(db, "INSERT INTO child VALUES (1, 1)")
+    found = run(db, keys)
+    assert sorted(rule for _, rule, _ in found) == ["CASCADE", "SET NULL"]
+    assert run(db, stay) == [("texts",)]
+    for statement, *_ in [*found, *run(db, tables)]:
+        run(db, statement)
+        assert run(db, "SHOW WARNINGS") == []
+    assert run(db, "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() ORDER BY 1") == [
+        ("child", "Terrace"), ("other", "MyISAM"), ("parent", "Terrace"), ("texts", "InnoDB")]
+    assert run(db, "SELECT child.id FROM child JOIN parent ON p = parent.id") == [(1,)]
