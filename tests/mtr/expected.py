@@ -35,6 +35,8 @@ class Masks:
         self.pairs = [(re.compile(re.escape(str(root))), "ROOT") for root in sorted(map(str, roots), key=len, reverse=True)]
         self.pairs += [(re.compile(r"ROOT/var-\w+/(?:\d+/)?"), "VAR/"), (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
                        (re.compile(r"\bpid: \d+, winpid: \d+"), "pid: n"), (re.compile(r"\b1[6-9]\d\d\d\b(?=['\)]|$)"), "PORT"),
+                       # Which foreign key a warning names is the statement's, above it.
+                       (re.compile(r"(?<=doesn't support FOREIGN KEY)(?: `.*?`)? \(.*"), " constraints in Terrace tables"),
                        # A line of SHOW PROCESSLIST: who, and for how long.
                        (re.compile(r"^([-+])\d+(\t[^\t]+\t[^\t]*\t[^\t]*\t(?:Query|Sleep|Binlog Dump)\t)\d+\t"), r"\1n\2n\t"),
                        (re.compile(rf"\b(?:{days})\b(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?"), "NOW")]
