@@ -6,7 +6,7 @@
   Whatever the server's flags say, a table is altered in place only if its stored rows mean the same before and after
   (same_columns), or can be read by a layout that they were written in (ColumnChange), and an index is kept only if its
   entries do (KeyCodec::makes_same). A table is rebuilt if that is asked for, if its rows come under another primary key, or if a column
-  is no longer NULL: then its rows are those that could be read by an earlier layout, stored in the new one.
+  is no longer NULL, or when there are too many layouts: then its rows are those that could be read by an earlier layout, stored in the new one.
 
   prepare   alone with the table: the engine begins to note which rows change
   inplace   beside everybody: the rows of one view, their entries, sorted and built; then rounds over the rows that changed
@@ -187,10 +187,11 @@ Compare_keys ha_terrace::compare_key_parts(const Field &field, const Column_defi
   return converts && longer ? Compare_keys::EqualButKeyPartLength : Compare_keys::NotEqual;
 }
 
-/** Whether all rows come into new trees; each of the altered table's keys is built then. */
-bool ha_terrace::rebuilds(TABLE *altered, const Alter_inplace_info *info, const ColumnChange &columns) const
+/** Whether all rows come into new trees; each of the altered table's keys is built then. `layouts`: those that there are after the change. */
+bool ha_terrace::rebuilds(TABLE *altered, const Alter_inplace_info *info, const ColumnChange &columns, const RowLayouts &layouts) const
 {
-  if (info->handler_flags & REBUILT)
+  static const size_t BYTES_MAX= 65536;
+  if (info->handler_flags & REBUILT || layouts.current > RowLayouts::LAYOUTS_MAX || layouts.bytes().size() > BYTES_MAX)
     return true;
   if (m_hidden || altered->s->primary_key != 0)
     return m_hidden != (altered->s->primary_key == MAX_KEY);
@@ -251,7 +252,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
 
   if (altered->s->primary_key != MAX_KEY && altered->s->primary_key != 0)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  const bool rebuilt= rebuilds(altered, info, columns);
+  const bool rebuilt= rebuilds(altered, info, columns, layouts);
   if (rebuilt ? !can_rebuild(altered, info, columns) : (bool) (flags & ALTER_COLUMN_VCOL))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // Else the rows stay where they are: under the same key.
@@ -320,9 +321,8 @@ bool ha_terrace::alter_failed(int32_t code, TABLE *altered, Alter_inplace_info *
 /** The layouts that the table's rows have after the change. False: rows must be copied. */
 bool ha_terrace::layouts_after(const ColumnChange &columns, TABLE *altered, RowLayouts *layouts) const
 {
-  static const size_t BYTES_MAX= 65536;
   std::vector<RowLayouts::Added> values;
-  if (!read_layouts(m_table, layouts) || layouts->current >= RowLayouts::LAYOUTS_MAX || !columns.values(altered, &values))
+  if (!read_layouts(m_table, layouts) || !columns.values(altered, &values))
     return false;
   // A CHAR's value has its spaces here, which would be a longer text's own.
   for (const RowLayouts::Added &one : layouts->added)
@@ -333,7 +333,7 @@ bool ha_terrace::layouts_after(const ColumnChange &columns, TABLE *altered, RowL
   RowCodec codec;
   codec.prepare(altered);
   layouts->change(m_row.layout(), codec.layout(), columns.moved, std::move(values));
-  return layouts->bytes().size() <= BYTES_MAX;
+  return true;
 }
 
 bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
@@ -351,7 +351,7 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   if (!columns.follow(table, altered, info) || !layouts_after(columns, altered, &context->layouts) ||
       !context->row.know(context->layouts))
     return alter_failed(TERRACE_CORRUPT, altered, info);
-  context->rebuilds= rebuilds(altered, info, columns);
+  context->rebuilds= rebuilds(altered, info, columns, context->layouts);
   context->hidden= altered->s->primary_key == MAX_KEY;
   context->columns= columns;
   if (context->rebuilds)

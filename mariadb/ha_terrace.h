@@ -337,7 +337,8 @@ private:
   bool has_null_that_goes(terrace::Alter_context *context, const uchar *at);
   void make_new_row(terrace::Alter_context *context);
   void make_new_entries(terrace::Alter_context *context, const terrace::Bytes &primary);
-  bool rebuilds(TABLE *altered, const Alter_inplace_info *info, const terrace::ColumnChange &columns) const;
+  bool rebuilds(TABLE *altered, const Alter_inplace_info *info, const terrace::ColumnChange &columns,
+                const terrace::RowLayouts &layouts) const;
   bool can_rebuild(TABLE *altered, Alter_inplace_info *info, const terrace::ColumnChange &columns) const;
   template <class Each>
   int32_t for_each_new_entry(terrace::Alter_context *context, const terrace_batch &batch, Each each);

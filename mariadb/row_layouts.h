@@ -25,7 +25,7 @@ namespace terrace {
 struct RowLayouts
 {
   static constexpr uint16 DROPPED= 0xffff;
-  /* Numbers are one byte; then rows are copied. */
+  /* Numbers are one byte; then all rows are stored anew. */
   static constexpr uint LAYOUTS_MAX= 250;
 
   enum Kind : uint8 { FIXED, VARCHAR, CHAR, BLOB };

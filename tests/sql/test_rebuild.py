@@ -395,3 +395,21 @@ def test_a_crash_leaves_the_old_or_the_new(own_server, engine):
         if run(connection, "SELECT COLUMN_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = 'd' AND INDEX_NAME = 'PRIMARY'") == [("b",)]:
             run(connection, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id)")
     assert done > 5
+
+
+def test_a_table_that_has_had_as_many_layouts_as_there_can_be_is_rebuilt_in_place(db, engine):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY ka (a)) ENGINE={engine}")
+    refusals = []
+    for n in range(300):
+        run(db, f"INSERT INTO t (id, a) VALUES ({n}, {n % 7})")
+        change = f"ADD COLUMN c{n} INT DEFAULT {n}" + (f", DROP COLUMN c{n - 3}" if n > 2 else "")
+        try:
+            run(db, f"ALTER TABLE t {change}, ALGORITHM=INSTANT")
+        except pymysql.err.Error as error:
+            refusals.append((n, error.args[0]))
+            run(db, f"ALTER TABLE t {change}, ALGORITHM=INPLACE, LOCK=NONE")
+    assert len(refusals) == 1 and refusals[0][1] in (1845, 1846), refusals
+    assert run(db, "SELECT COUNT(*), SUM(a), MIN(c297), MAX(c297), MIN(c299) FROM t") == [(300, sum(n % 7 for n in range(300)), 297, 297, 299)]
+    assert is_whole(db) and by_each_index(db, "*")
