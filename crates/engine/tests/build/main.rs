@@ -148,6 +148,14 @@ fn check_all(engine: &Engine, table: &Arc<Table>, model: &Model) {
     }
 }
 
+/// What lies on the volume of an engine that has ended is sound, and nothing is left over.
+fn check_volume(disk: &Arc<SimDisk>) {
+    let look = Look::open(disk.clone(), None).unwrap();
+    let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+    let (faults, leaked, unchecked) = (&report.faults, &report.leaked, &report.unchecked);
+    assert!(report.verdict() == Verdict::Sound, "{faults:?} {leaked:?} {unchecked:?}");
+}
+
 /// The built indexes' entries of a row.
 fn new_entries(new: &[IndexDef], key: u64, row: &[u8]) -> Vec<Owned> {
     let all = new.iter().enumerate();
@@ -271,16 +279,7 @@ fn indexes_come_and_go_and_undo_finds_its_own() {
     sim.sched.run_some(20_000);
     engine.shutdown().unwrap();
     drop(engine);
-    let look = Look::open(disk.clone(), None).unwrap();
-    let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
-    assert!(
-        report.verdict() == Verdict::Sound,
-        "{:?} {:?} {:?}",
-        report.faults,
-        report.leaked,
-        report.unchecked
-    );
-    drop(look);
+    check_volume(&disk);
     let engine = open(&sim, &disk).unwrap();
     let table = engine.open_table("db/t").unwrap();
     check_all(&engine, &table, &model);
@@ -779,9 +778,7 @@ fn a_table_is_filled_in_whatever_order_its_rows_come() {
     sim.sched.run_some(20_000);
     engine.shutdown().unwrap();
     drop((engine, old));
-    let look = Look::open(disk.clone(), None).unwrap();
-    let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
-    assert!(report.verdict() == Verdict::Sound, "{:?} {:?}", report.faults, report.leaked);
+    check_volume(&disk);
 }
 
 /// The server drops the original of what it has copied.

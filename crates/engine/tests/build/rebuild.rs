@@ -130,16 +130,7 @@ fn rows_that_change_while_all_is_built_are_there_as_they_end() {
         drop(table);
         engine.shutdown().unwrap();
         drop(engine);
-        let look = Look::open(disk.clone(), None).unwrap();
-        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
-        assert!(
-            report.verdict() == Verdict::Sound,
-            "{:?} {:?} {:?}",
-            report.faults,
-            report.leaked,
-            report.unchecked
-        );
-        drop(look);
+        check_volume(&disk);
         let engine = open(&sim, &disk).unwrap();
         check_all(&engine, &engine.open_table("db/t").unwrap(), &model);
         assert_eq!(spaces(&engine), 4, "spaces of the old trees are left");
@@ -234,15 +225,7 @@ fn undo_of_old_rows_takes_nothing_from_new_ones() {
     drop(table);
     engine.shutdown().unwrap();
     drop(engine);
-    let look = Look::open(disk.clone(), None).unwrap();
-    let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
-    assert!(
-        report.verdict() == Verdict::Sound,
-        "{:?} {:?} {:?}",
-        report.faults,
-        report.leaked,
-        report.unchecked
-    );
+    check_volume(&disk);
 }
 
 #[test]
