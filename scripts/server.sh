@@ -20,10 +20,12 @@ own() { # a server of this directory, not another process that has got its numbe
 }
 alive() { local pid; [ -s "$dir/pid" ] && pid=$(cat "$dir/pid") && own "$pid" && ! ended "$pid"; }
 
-gone() { # waits until the process has ended, so many tenths of a second
-  local pid=$1 i
-  for i in $(seq 1 "$2"); do ended "$pid" && return 0; sleep 0.1; done
-  return 1
+gone() { # waits until the process has ended, so many seconds
+  local pid=$1 until=$((SECONDS + $2))
+  until ended "$pid"; do
+    [ $SECONDS -le $until ] || return 1
+    sleep 0.03
+  done
 }
 
 # An empty data directory, as the installed server makes it: made once, which takes seconds, and kept in the cache.
@@ -58,8 +60,9 @@ start)
   # Temporary files of its own: a server that starts removes what it takes for others' leftovers.
   mkdir -p "$dir/plugins" "$dir/tmp"
   export TMPDIR="$dir/tmp"
-  packaged=$(dpkg -L mariadb-server | grep '/plugin/.*\.so$' | head -1 | xargs dirname)
-  for so in "$packaged"/*.so; do ln -sf "$so" "$dir/plugins/"; done
+  packaged=$(dpkg -L mariadb-server | grep '/plugin/.*\.so$')
+  packaged=${packaged%%$'\n'*}
+  ln -sf "${packaged%/*}"/*.so "$dir/plugins/"
   ln -sf "$PLUGIN" "$dir/plugins/ha_terrace.so"
   user=
   [ "$(id -u)" = 0 ] && user=--user=root
@@ -74,10 +77,12 @@ start)
     --log-error="$dir/error.log" --skip-name-resolve --local-infile=1 "$@" >>"$dir/out.log" 2>&1 </dev/null &
   pid=$!
   echo $pid > "$dir/pid"
-  for i in $(seq 1 1200); do
-    mariadb-admin --no-defaults --socket="$dir/sock" -uroot ping >/dev/null 2>&1 && exit 0
+  until=$((SECONDS + 120))
+  while [ $SECONDS -le $until ]; do
+    # The socket is there once the server listens, at the end of its start.
+    [ ! -S "$dir/sock" ] || ! mariadb-admin --no-defaults --socket="$dir/sock" -uroot ping >/dev/null 2>&1 || exit 0
     kill -0 $pid 2>/dev/null || { tail -20 "$dir/error.log" >&2; fail "the server ended; see $dir/error.log"; }
-    sleep 0.1
+    sleep 0.03
   done
   tail -20 "$dir/error.log" >&2
   fail "the server did not answer within two minutes"
@@ -85,13 +90,13 @@ start)
 stop)
   alive || exit 0
   pid=$(cat "$dir/pid"); kill "$pid"
-  gone "$pid" 1500 || fail "process $pid did not end within minutes"
+  gone "$pid" 150 || fail "process $pid did not end within minutes"
   rm -f "$dir/pid"
   ;;
 kill9)
   alive || exit 0
   pid=$(cat "$dir/pid"); kill -9 "$pid" 2>/dev/null || true  # it may end by itself just now
-  gone "$pid" 600 || fail "process $pid did not end"
+  gone "$pid" 60 || fail "process $pid did not end"
   rm -f "$dir/pid"
   ;;
 status)
