@@ -1,14 +1,16 @@
 """sql-cold: data that is only in the object store (emulated, profile cloud), by how its pages are compressed: size, a full
-scan, point reads, and commits while the sinker cannot keep up.
+scan, point reads, and commits while the sinker cannot keep up. And statements whose rows, or whose rows' entries, lie scattered over
+leaves that only the store has, with prefetch and without (`terrace_without`).
 
-Rows of a kilobyte, a third of it noise. Environment: ROWS, CLIENTS, TIME (seconds of writing), COMPRESSIONS (names by comma; `-`: say
-nothing, for builds that know none).
+Rows of a kilobyte, a third of it noise; scattered ones of half of that. Environment: ROWS, CLIENTS, TIME (seconds of writing), COMPRESSIONS (names by
+comma; `-`: say nothing, for builds that know none; empty: none of these), SCATTERED=0: without the others.
 """
 
 import json
 import os
 import random
 import shutil
+import statistics
 import sys
 import threading
 import time
@@ -18,7 +20,10 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "sql"))
 from conftest import Server, end, run  # noqa: E402
 
 ROWS, CLIENTS, SECONDS = (int(os.environ.get(name, default)) for name, default in (("ROWS", 60000), ("CLIENTS", 64), ("TIME", 15)))
-COMPRESSIONS = os.environ.get("COMPRESSIONS", "none,lz4,zstd").split(",")
+COMPRESSIONS = [one for one in os.environ.get("COMPRESSIONS", "none,lz4,zstd").split(",") if one]
+SCATTERED = int(os.environ.get("SCATTERED", 1))
+# How often each statement is played, each time on rows that none has asked for.
+TURNS = 5
 POINTS = 200
 
 
@@ -61,10 +66,7 @@ def measure(server):
         run(connection, "INSERT INTO t SELECT seq, 0, RANDOM_BYTES(330), REPEAT(CONCAT('order ', seq, ' is on its way; '), 22) "
                         f"FROM seq_{first}_to_{min(first + 4999, ROWS - 1)}")
     figures["load_seconds"] = time.monotonic() - started
-    for _ in range(600):
-        if status(connection, "sink_blocks_waiting") == 0:
-            break
-        time.sleep(0.1)
+    sunk(connection)
     figures["objects"] = {name: status(connection, f"objects_{name}") for name in ("put", "put_bytes", "raw_bytes", "stored_bytes")}
     server.stop()
     server.options += ["--terrace-emulate=cloud"]
@@ -102,6 +104,49 @@ def measure(server):
     return figures
 
 
+def sunk(connection):
+    for _ in range(600):
+        if status(connection, "sink_blocks_waiting") == 0:
+            return
+        time.sleep(0.1)
+
+
+def measure_scattered(server, without):
+    """Seconds of statements on cold rows, medians; `server` is started here for the second time."""
+    server.start()
+    connection = server.connect()
+    run(connection, "CREATE DATABASE c")
+    run(connection, "USE c")
+    run(connection, "CREATE TABLE s (id BIGINT PRIMARY KEY, k INT, a BIGINT, b BIGINT, c BIGINT, noise VARBINARY(400), KEY (k), KEY (a), KEY (b), KEY (c)) ENGINE=Terrace")
+    hashed = [f"(seq * {factor}) % 4294967296" for factor in (2654435761, 2246822519, 3266489917, 668265263)]
+    for first in range(0, 2 * ROWS, 5000):
+        run(connection, f"INSERT INTO s SELECT {hashed[0]}, seq, {', '.join(hashed[1:])}, RANDOM_BYTES(400) FROM seq_{first}_to_{first + 4999}")
+    sunk(connection)
+    server.stop()
+    server.options += ["--terrace-emulate=cloud", "--terrace-sink-after-ms=3600000"] + ([f"--terrace-without={without}"] if without else [])
+    server.start()
+    connection = server.connect()
+    run(connection, "USE c")
+    run(connection, "SELECT 1 FROM s LIMIT 1")
+    place, figures = 1000, {}
+    for name, statement in {
+        "read 100 rows by a secondary index": "SELECT SUM(LENGTH(noise)) FROM s FORCE INDEX (k) WHERE k BETWEEN {0} AND {0} + 99",
+        "the same, descending": "SELECT LENGTH(noise) FROM s FORCE INDEX (k) WHERE k BETWEEN {0} AND {0} + 99 ORDER BY k DESC",
+        "the same, FOR UPDATE": "SELECT LENGTH(noise) FROM s FORCE INDEX (k) WHERE k BETWEEN {0} AND {0} + 99 FOR UPDATE",
+        "change two indexed columns of 100 rows": "UPDATE s FORCE INDEX (k) SET a = a + 1, b = b + 1 WHERE k BETWEEN {0} AND {0} + 99",
+        "delete 100 rows": "DELETE s FROM s FORCE INDEX (k) WHERE k BETWEEN {0} AND {0} + 99",
+        "insert a row": "INSERT INTO s SELECT ({0} * 2654435761 + 77) % 4294967296, -{0}, {0} * 7919177, {0} * 104729177, {0} * 15485863, RANDOM_BYTES(400)",
+    }.items():
+        times = []
+        for _ in range(TURNS):
+            started = time.monotonic()
+            run(connection, statement.format(place))
+            times.append(time.monotonic() - started)
+            place += 1500
+        figures[name] = statistics.median(times)
+    return figures
+
+
 class Database:
     """Connections that use the benchmark's database."""
 
@@ -132,8 +177,23 @@ def main():
             end(server)
             shutil.rmtree(directory, ignore_errors=True)
         print(compression, json.dumps(results[compression]), flush=True)
+    scattered = {}
+    for name, without in (("with prefetch", ""), ("without", "prefetch")) if SCATTERED else ():
+        directory = os.path.join(os.path.abspath(out), "sql-cold.data")
+        shutil.rmtree(directory, ignore_errors=True)
+        os.makedirs(f"{directory}/server")
+        server = Server(f"{directory}/server", ["--innodb=OFF", "--default-storage-engine=Aria", "--terrace-memory=50331648", "--terrace-object-buffer=67108864",
+                                                "--terrace-log=33554432", "--terrace-sink-after-ms=500", f"--terrace-object={directory}/store"])
+        try:
+            scattered[name] = measure_scattered(server, without)
+        finally:
+            end(server)
+            shutil.rmtree(directory, ignore_errors=True)
+    for what, seconds in scattered.get("with prefetch", {}).items():
+        other = scattered["without"][what]
+        print(f"{what}: {1000 * seconds:.0f} ms, without prefetch {1000 * other:.0f} ms ({other / seconds:.1f} times)", flush=True)
     with open(os.path.join(out, "sql-cold.json"), "w") as file:
-        json.dump({"name": "sql-cold", "profile": "cloud", "rows": ROWS, "clients": CLIENTS, "figures": results}, file, indent=2)
+        json.dump({"name": "sql-cold", "profile": "cloud", "rows": ROWS, "clients": CLIENTS, "figures": results, "scattered": scattered}, file, indent=2)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ static ST_FIELD_INFO terrace_rules_fields[]= {
   Column("FLASH_PAGES", ULonglong(), NOT_NULL),
   Column("BUFFER_MIN", ULonglong(), NOT_NULL),
   Column("BUFFER_MAX", ULonglong(), NOT_NULL),
+  Column("BUFFER_PAGES", ULonglong(), NOT_NULL),
   Column("FLASH_IOPS", ULonglong(), NOT_NULL),
   Column("FLASH_BANDWIDTH", ULonglong(), NOT_NULL),
   Column("VOLUME_IOPS", ULonglong(), NOT_NULL),
@@ -66,7 +67,7 @@ static void fill_rule(void *context, const terrace_rule_line *line)
   put(*field++, placements[line->placement]);
   const terrace_rules &rules= line->rules;
   put(*field++, policies[rules.write_policy]);
-  for (uint64_t number : {rules.flash_min, rules.flash_max, line->flash_pages, rules.buffer_min, rules.buffer_max, rules.flash_iops, rules.flash_bandwidth,
+  for (uint64_t number : {rules.flash_min, rules.flash_max, line->flash_pages, rules.buffer_min, rules.buffer_max, line->buffer_pages, rules.flash_iops, rules.flash_bandwidth,
                           rules.volume_iops, rules.volume_bandwidth, rules.object_iops, rules.object_bandwidth,
                           rules.flash_write_iops, rules.flash_write_bandwidth, rules.volume_write_iops,
                           rules.volume_write_bandwidth, rules.object_write_iops, rules.object_write_bandwidth,

@@ -373,6 +373,62 @@ def test_what_sank_is_read_from_the_slots_that_it_left_unless_that_is_left_out(t
         end(server)
 
 
+def scattered(number):
+    """A primary key anywhere among the others."""
+    return number * 2654435761 % 2**32
+
+
+@pytest.mark.parametrize("without", ["", "prefetch"])
+def test_cold_rows_of_a_secondary_index_and_entries_of_rows_are_asked_for_together(tmp_path, engine, run, without):
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    options = SIZES + Store("directory", tmp_path).options() + ["--terrace-memory=33554432"]
+    server = Server(str(directory), options + ([f"--terrace-without={without}"] if without else []))
+    server.start()
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        run(connection, "CREATE TABLE t (id BIGINT PRIMARY KEY, k INT, a BIGINT, b BIGINT, pad VARCHAR(400), KEY k (k), KEY a (a), KEY b (b)) ENGINE=Terrace")
+        for start in range(0, 24000, 3000):
+            run(connection, f"INSERT INTO t SELECT seq * 2654435761 % 4294967296, seq, seq * 2246822519 % 4294967296, seq * 3266489917 % 4294967296, REPEAT('x', 400) FROM seq_{start}_to_{start + 2999}")
+        wait_for(lambda: is_mostly_far(connection, run))
+
+        def read():
+            status = dict(run(connection, "SHOW SESSION STATUS LIKE 'Terrace_session_pages_%'"))
+            return [int(status[f"Terrace_session_pages_{name}"]) for name in ("object", "ahead_object")]
+
+        def cold():
+            server.restart()
+            new = server.connect(database="d")
+            run(new, "SELECT * FROM t LIMIT 0")
+            return new
+
+        condition = "FROM t FORCE INDEX (k) WHERE k BETWEEN 5000 AND 5079"
+        expected = [(scattered(number),) for number in range(5000, 5080)]
+        for statement, rows in [
+            (f"SELECT id, pad {condition} ORDER BY k", expected), (f"SELECT id, pad {condition} ORDER BY k DESC", expected[::-1]),
+            (f"SELECT id, pad {condition} ORDER BY k FOR UPDATE", expected), (f"SELECT id, pad {condition} ORDER BY k DESC LOCK IN SHARE MODE", expected[::-1]),
+        ]:
+            connection = cold()
+            assert [row[:1] for row in run(connection, statement)] == rows
+            own, ahead = read()
+            print(statement, own, ahead)
+            assert own + ahead > 60 and (ahead == 0 if without else ahead > 15), (own, ahead)
+        connection = cold()
+        assert run(connection, f"SELECT COUNT(*) {condition}") == [(80,)]
+        run(connection, "UPDATE t FORCE INDEX (k) SET a = -k, b = b + 1 WHERE k BETWEEN 5000 AND 5079")
+        own, ahead = read()
+        print("update", own, ahead)
+        assert ahead == 0 if without else ahead > 15, (own, ahead)
+        assert run(connection, "SELECT COUNT(*), MIN(a), MAX(a) FROM t FORCE INDEX (a) WHERE a < 0") == [(80, -5079, -5000)]
+        assert [row[3] for row in run(connection, "CHECK TABLE t")] == ["OK"]
+    finally:
+        end(server)
+
+
 def test_long_ranges_of_cold_rows_and_entries_are_read_ahead_and_short_ones_are_not(tmp_path, engine, run):
     if engine == "InnoDB":
         pytest.skip("Terrace's own")

@@ -511,6 +511,7 @@ def test_what_is_guaranteed_of_the_object_buffer_stays_while_others_sink(far, ru
     (_, stayed, sunk), (_, control, _) = placed(connection, run, "guaranteed"), placed(connection, run, "plain")
     print(f"on the volume: {stayed} pages of the table with a guarantee, {control} of one without")
     assert stayed > 450 and sunk == 0, (stayed, sunk)
+    assert run(connection, "SELECT BUFFER_MIN, BUFFER_PAGES FROM information_schema.TERRACE_RULES") == [(12 * MIB, stayed)]
     assert control < 250, "the control: without a guarantee the others have pushed it out, or this proves nothing"
     assert run(connection, "SELECT COUNT(*), SUM(v) FROM plain") == run(connection, "SELECT COUNT(*), SUM(v) FROM guaranteed")
 

@@ -7,6 +7,7 @@
 //! to start up to where its prefix ends.
 
 mod ahead;
+mod fetching;
 mod locking;
 mod look;
 
@@ -19,6 +20,7 @@ use crate::txn::cancel::Scope;
 use crate::txn::rows::apart::{Asked, PartFilter, payload};
 use crate::txn::{Lock, Txn};
 use crate::version::Reader;
+use fetching::Fetching;
 use locking::{Last, Taken};
 use std::sync::Arc;
 use terrace_tier::pool::Access;
@@ -121,6 +123,7 @@ pub struct Cursor {
     locks_ahead: bool,
     ahead_end: Vec<u8>,
     ahead: usize,
+    fetching: Fetching,
 }
 
 impl Cursor {
@@ -176,6 +179,7 @@ impl Cursor {
             locks_ahead: false,
             ahead_end: Vec::new(),
             ahead: 0,
+            fetching: Fetching::default(),
         })
     }
 
@@ -231,6 +235,7 @@ impl Cursor {
         self.last_entry.forget();
         let valid = self.cursor.seek(to)?;
         let backward = matches!(seek, Seek::AtMost | Seek::Before | Seek::Last);
+        self.fetching.begin(backward);
         if self.locks_gaps {
             self.on_edge = false;
             self.edge = match seek {
@@ -295,6 +300,9 @@ impl Cursor {
     /// A step that may wait can be cancelled. Most steps hand out what is copied already, in few instructions; those that
     /// find more to do than that have a scope where they find it.
     fn step(&mut self, backward: bool) -> Result<(Option<Scope>, bool)> {
+        if self.fetching.backward != backward {
+            self.fetching.begin(backward);
+        }
         if self.cursor.step_in_run(backward) {
             return Ok((None, true));
         }
@@ -319,7 +327,7 @@ impl Cursor {
 
     /// About how many entries the reader is going to ask for before it does something else; 0: it doesn't know.
     pub fn expect(&mut self, entries: usize) {
-        self.cursor.expect(entries);
+        self.cursor.expect(self.fetching.expected(entries));
     }
     /// Whether key and value lie in what was copied of a leaf, which [`Cursor::hold`] keeps.
     pub fn is_in_place(&self) -> bool {
@@ -385,9 +393,11 @@ impl Cursor {
         let _scope = self.txn.cancellable();
         match self.lock {
             Lock::None => {
-                let reader = self.reader();
-                Ok(self.row_nearby(reader, out)?
-                    || self.txn.read(&self.table, reader, self.primary_key(), self.asked(), out, holes)?)
+                let (reader, far) = (self.reader(), self.reads_row());
+                let found = self.row_nearby(reader, out)?
+                    || self.txn.read(&self.table, reader, self.primary_key(), self.asked(), out, holes)?;
+                self.row_was_read(far);
+                Ok(found)
             }
             // The row is locked since the entry was returned.
             lock => self.txn.get(&self.table, self.primary_key(), lock, out),

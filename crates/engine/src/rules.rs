@@ -9,6 +9,7 @@ use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::resize::Size;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_tier::quota::{Placement, Rules, Table, too_much_guaranteed};
 
@@ -22,6 +23,8 @@ pub struct RuleInfo {
     pub rules: TableRules,
     /// Pages that its table has on flash, as far as they are known to be its.
     pub flash_pages: u64,
+    /// Slots of the object buffer that its table has, without those from which a page has sunk.
+    pub buffer_pages: u64,
     /// Reads of its table that waited for their turn, and how long, in nanoseconds.
     pub waits: u64,
     pub wait_nanos: u64,
@@ -183,6 +186,12 @@ impl Engine {
         let core = self.core();
         let rules: &Rules = &core.storage.rules;
         let flash = core.storage.bpe.as_ref().map_or(Vec::new(), |bpe| bpe.pages_of_tables());
+        let mut slots: HashMap<u32, u64> = HashMap::new();
+        for block in core.storage.map.buffered_blocks() {
+            if let Some(rule) = rules.of(block.block.space) {
+                *slots.entry(rule.table.id).or_default() += u64::from(block.slots);
+            }
+        }
         let all = core.catalog.list().into_iter().filter_map(|(space, table, index)| {
             let (said, rule) = (core.catalog.rules(&table)?, rules.of(space)?);
             let pages = flash.iter().find(|(id, _)| *id == rule.table.id).map_or(0, |(_, pages)| *pages);
@@ -190,6 +199,7 @@ impl Engine {
                 placement: rule.placement,
                 rules: said,
                 flash_pages: u64::from(pages),
+                buffer_pages: slots.get(&rule.table.id).copied().unwrap_or(0),
                 waits: rule.table.waits.load(Ordering::Relaxed),
                 wait_nanos: rule.table.wait_nanos.load(Ordering::Relaxed),
                 writes: writes_of(&rule.table),

@@ -22,7 +22,7 @@ const SHOWN: [(Mechanism, &str); 6] = [
     (Mechanism::Patches, "sink_patches"),
 ];
 
-/// `shared_misses.rs`, `tier/src/sink/policy/tests.rs`, `src/lock/tests/lines.rs`, `pace.rs`.
+/// `shared_misses.rs`, the last test here (and `tier/src/sink/policy/tests.rs`), `src/lock/tests/lines.rs`, `pace.rs`.
 const ELSEWHERE: [Mechanism; 4] =
     [Mechanism::SharedMisses, Mechanism::Deferral, Mechanism::LockOrder, Mechanism::GiveWay];
 
@@ -42,6 +42,11 @@ fn key(n: u64) -> [u8; 8] {
     n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()
 }
 
+fn table(engine: &Engine, name: &str) -> Arc<Table> {
+    let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
+    engine.create_table(name, &TableDef { indexes, properties: Vec::new() }).unwrap()
+}
+
 impl Run {
     fn new(without: Without) -> Run {
         let sim = SimWorld::new(1);
@@ -52,8 +57,8 @@ impl Run {
         Run { sim, volume, flash, store, without, rows: BTreeMap::new(), seen: BTreeMap::new() }
     }
 
-    fn open(&self) -> (Arc<Engine>, Arc<Table>) {
-        let config = Config {
+    fn config(&self) -> Config {
+        Config {
             memory: Bytes(10 << 20),
             log: Bytes(16 << 20),
             object_buffer: Bytes(8 << 20),
@@ -61,15 +66,19 @@ impl Run {
             flash: Bytes(4 << 20),
             without: self.without,
             ..Config::default()
-        };
+        }
+    }
+
+    fn open(&self) -> (Arc<Engine>, Arc<Table>) {
+        let engine = self.engine(self.config());
+        let table = engine.open_table("db/t").unwrap_or_else(|_| table(&engine, "db/t"));
+        (engine, table)
+    }
+
+    fn engine(&self, config: Config) -> Arc<Engine> {
         let (flash, store) = (Some(self.flash.clone() as _), Some(self.store.clone() as _));
         let parts = Parts { world: self.sim.world(), volume: self.volume.clone(), flash, store };
-        let engine = Engine::open(config, parts).unwrap();
-        let table = engine.open_table("db/t").unwrap_or_else(|_| {
-            let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-            engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap()
-        });
-        (engine, table)
+        Engine::open(config, parts).unwrap()
     }
 
     /// Puts or changes these rows, a few in each transaction.
@@ -164,4 +173,29 @@ fn what_is_left_out_does_nothing_and_all_else_goes_on() {
             assert_eq!(count > 0, out != Some(one), "without {out:?}: {name} is {count}");
         }
     }
+}
+
+/// Blocks that sank while others filled the object buffer and the pages of one were written again and again.
+fn sunk(without: Without) -> u64 {
+    let mut run = Run::new(without);
+    let engine = run.engine(Config { sink_after_ms: 3_600_000, ..run.config() });
+    let (cold, hot) = (table(&engine, "db/cold"), table(&engine, "db/hot"));
+    for round in 0..24 {
+        run.put(&engine, &hot, ROWS..ROWS + 1400, round as u8);
+        engine.core().storage.checkpoint().unwrap();
+        run.put(&engine, &cold, 400 * round..400 * (round + 1), 1);
+        engine.core().storage.checkpoint().unwrap();
+        run.sim.sched.run_some(200);
+    }
+    let sunk = engine.status().into_iter().find(|(name, _)| name == "sink_blocks_by_watermark").unwrap().1;
+    drop((cold, hot));
+    engine.shutdown().unwrap();
+    sunk
+}
+
+#[test]
+fn what_is_written_again_and_again_sinks_later() {
+    let [deferred, not] = [Without::default(), Without::default().and(Mechanism::Deferral)].map(sunk);
+    println!("blocks sunk: {deferred}, without deferral {not}");
+    assert!(deferred > 0 && 10 * deferred < 9 * not, "{deferred} and {not}");
 }

@@ -628,6 +628,8 @@ typedef struct {
   terrace_rules rules;
   // Pages that the table has on flash, as far as they are known to be its.
   uint64_t flash_pages;
+  // Slots of the object buffer that it has.
+  uint64_t buffer_pages;
   // Reads of the table that waited for their turn, and how long, in microseconds.
   uint64_t waits;
   uint64_t wait_microseconds;

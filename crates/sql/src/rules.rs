@@ -59,6 +59,8 @@ pub struct TerraceRuleLine {
     pub rules: TerraceRules,
     /// Pages that the table has on flash, as far as they are known to be its.
     pub flash_pages: u64,
+    /// Slots of the object buffer that it has.
+    pub buffer_pages: u64,
     /// Reads of the table that waited for their turn, and how long, in microseconds.
     pub waits: u64,
     pub wait_microseconds: u64,
@@ -223,6 +225,7 @@ pub unsafe extern "C" fn terrace_engine_rules(
                 placement: number_of(line.placement),
                 rules,
                 flash_pages: line.flash_pages,
+                buffer_pages: line.buffer_pages,
                 waits: line.waits,
                 wait_microseconds: line.wait_nanos / 1000,
                 write_waits: line.writes.waits,

@@ -136,6 +136,10 @@ pub trait Below: Send + Sync {
         let _ = id;
         Held::InSlot
     }
+    /// Whether the page comes from the object store if it is fetched now, as far as can be told. Does no I/O.
+    fn is_far(&self, id: PageId) -> bool {
+        self.held(id) == Held::InObject
+    }
     /// The page that was fetched with a first change is known dirty now.
     fn admitted(&self, id: PageId) {
         let _ = id;

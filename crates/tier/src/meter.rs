@@ -61,6 +61,12 @@ pub(crate) fn settle() {
     NANOS.with(|all| bump(&all[MEMORY], WAITED.take()));
 }
 
+/// Pages from the object store that this thread has used first, since the counts were taken last.
+pub fn far() -> u64 {
+    let object = place(Tier::Object);
+    PAGES.with(|pages| pages[object].get()).wrapping_add(AHEAD.with(|ahead| ahead[object].get()))
+}
+
 /// A page was brought from there, in so many nanoseconds and what it was waited for before.
 pub(crate) fn read(from: Tier, nanos: u64) {
     PAGES.with(|pages| bump(&pages[place(from)], 1));

@@ -194,7 +194,7 @@ impl Pages {
         self.pool.scans.ask(Stretch { from: id, count: 1, way: Way::Up });
     }
 
-    /// Whether the page is neither in memory nor in a slot, but in the object store. Does no I/O.
+    /// Whether the page is neither in memory nor in a slot, nor on flash as it seems, but in the object store. Does no I/O.
     pub fn is_far(&self, id: PageId) -> bool {
         self.pool.is_far(id)
     }

@@ -328,6 +328,10 @@ impl Below for Path {
         }
     }
 
+    fn is_far(&self, id: PageId) -> bool {
+        self.held(id) == Held::InObject && !self.flash.as_ref().is_some_and(|flash| flash.seems_to_have(id))
+    }
+
     fn home(&self, id: PageId) -> Option<Home> {
         match self.map.locate(id) {
             Located::At(home) => Some(home),

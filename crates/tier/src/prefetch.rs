@@ -1,4 +1,5 @@
-//! The prefetchers: fetch what scans will read (`pool/scans.rs`), so that they do not wait for it.
+//! The prefetchers: fetch what scans will read (`pool/scans.rs`), and single pages that somebody is known to need soon, so that nobody waits for one
+//! after the other.
 
 use crate::pool::Pool;
 use std::sync::Arc;

@@ -42,6 +42,11 @@ impl Copied {
         let entries = self.entries.get(at..).unwrap_or(&[]);
         entries.iter().map(|e| (&self.bytes[e.key..e.value], &self.bytes[e.value..e.end]))
     }
+    /// Keys and values of those before one of the entries, the nearest first.
+    pub fn before(&self, at: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let entries = self.entries.get(..at).unwrap_or(&[]);
+        entries.iter().rev().map(|e| (&self.bytes[e.key..e.value], &self.bytes[e.value..e.end]))
+    }
     pub fn clear(&mut self) {
         self.entries.clear();
         self.bytes.clear();

@@ -236,6 +236,10 @@ impl Cursor {
     pub fn following(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.run.from(self.at + 1)
     }
+    /// The entries that were copied before this one, the nearest first.
+    pub fn preceding(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.run.before(self.at)
+    }
     /// Goes up to the entry that was copied next, which nobody can have changed: the caller keeps them from it.
     pub fn step_kept(&mut self) {
         assert!(self.at + 1 < self.run.len());

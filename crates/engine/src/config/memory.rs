@@ -28,8 +28,10 @@ use terrace_tier::sink;
 
 /// A frame costs its page and about 200 bytes of table, queues and metadata.
 const FRAME: u64 = PAGE_SIZE as u64 + 200;
-/// Prefetchers that there are: each waits for one request at a time.
-const PREFETCHERS: usize = 4;
+/// Prefetchers, each of which waits for one request at a time: the fewest, the most, and pages of memory for each where there are more than the
+/// fewest.
+const PREFETCHERS: (u64, u64) = (4, 16);
+const PAGES_A_PREFETCHER: u64 = 4096;
 /// The shortest request of a prefetcher, in pages.
 const PREFETCH_MIN: u64 = 4;
 /// Pages of memory for each who fetches pages that purge will come to, of whom there are so many at the most. Each has a page's body and one frame.
@@ -98,14 +100,15 @@ impl Config {
     /// The buffers of an instance that starts with this memory.
     pub fn buffers(&self, has_store: bool) -> Buffers {
         let pages = self.memory.0 / PAGE_SIZE as u64;
+        let prefetchers = (pages / PAGES_A_PREFETCHER).clamp(PREFETCHERS.0, PREFETCHERS.1);
         // A sixteenth for all prefetchers together.
-        let prefetch = (pages / 16 / PREFETCHERS as u64).clamp(PREFETCH_MIN, PREFETCH_MAX as u64);
+        let prefetch = (pages / 16 / prefetchers).clamp(PREFETCH_MIN, PREFETCH_MAX as u64);
         Buffers {
             log_waiting: self.log_waiting(),
             flash_queue: (pages / 32).clamp(FLASH_QUEUE_MIN, FLASH_QUEUE_MAX) as usize,
             sinking: if has_store { self.sink_memory() } else { 0 },
             packers: if has_store { sink::packers(self.sink_memory()).min(codec::KEPT) } else { 0 },
-            prefetchers: PREFETCHERS,
+            prefetchers: prefetchers as usize,
             prefetch: if has_store { prefetch as usize } else { PREFETCH_MAX },
             fetchers: (pages / PAGES_A_FETCHER).clamp(2, FETCHERS_MAX) as usize,
             prefetch_buffered: has_store,

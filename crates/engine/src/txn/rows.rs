@@ -4,6 +4,7 @@
 //! the next row.
 
 pub(crate) mod apart;
+mod far;
 pub(crate) mod locking;
 mod several;
 
@@ -20,6 +21,7 @@ use crate::row::{self, Head, TxnId};
 use crate::table::Table;
 use crate::version::{Reader, Seen, head_of, seen};
 use apart::{Asked, Opened};
+use far::Far;
 use terrace_tier::pool::Access;
 
 /// What a row has in a secondary index.
@@ -63,8 +65,12 @@ impl Txn {
             return side.insert(table, key, row, entries);
         }
         self.row_operation(table, |state| {
+            let mut far = Far::begin(self);
             self.put_row(state, table, key, row, false)?;
-            entries.iter().try_for_each(|entry| self.insert_entry(state, table, entry))
+            entries.iter().enumerate().try_for_each(|(n, entry)| {
+                far.ask(table, entries[n..].iter());
+                self.insert_entry(state, table, entry)
+            })
         })
     }
 
@@ -82,13 +88,20 @@ impl Txn {
             return side.update(table, key, row, old, new);
         }
         self.row_operation(table, |state| {
+            let mut far = Far::begin(self);
             self.put_row(state, table, key, row, true)?;
             // What becomes of an entry is often a neighbour of what it was.
             state.pairs = !new.is_empty();
-            let marked = old.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key));
+            let marked = old.iter().enumerate().try_for_each(|(n, entry)| {
+                far.ask(table, old[n..].iter().chain(new));
+                self.mark(state, table, entry.index, entry.key)
+            });
             state.pairs = false;
             marked?;
-            new.iter().try_for_each(|entry| self.insert_entry(state, table, entry))
+            new.iter().enumerate().try_for_each(|(n, entry)| {
+                far.ask(table, new[n..].iter());
+                self.insert_entry(state, table, entry)
+            })
         })
     }
 
@@ -98,8 +111,12 @@ impl Txn {
             return side.delete(table, key, entries);
         }
         self.row_operation(table, |state| {
+            let mut far = Far::begin(self);
             self.mark(state, table, 0, key)?;
-            entries.iter().try_for_each(|entry| self.mark(state, table, entry.index, entry.key))
+            entries.iter().enumerate().try_for_each(|(n, entry)| {
+                far.ask(table, entries[n..].iter());
+                self.mark(state, table, entry.index, entry.key)
+            })
         })
     }
 

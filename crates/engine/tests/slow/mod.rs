@@ -10,7 +10,7 @@ pub struct Slow {
     pub store: Arc<SimStore>,
     pub slow: AtomicBool,
     takes: Duration,
-    now: AtomicUsize,
+    pub now: AtomicUsize,
     pub most: AtomicUsize,
 }
 

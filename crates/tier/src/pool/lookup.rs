@@ -2,7 +2,6 @@
 
 use super::seen::LastSeen;
 use super::{Access, Pool};
-use crate::below::Held;
 use crate::frame::{ACCESSES_MAX, Frame, FrameNo};
 use crate::map::Home;
 use crate::meter;
@@ -91,7 +90,7 @@ impl Pool {
     }
 
     pub(crate) fn is_far(&self, id: PageId) -> bool {
-        !self.has(id) && self.below.held(id) == Held::InObject
+        !self.has(id) && self.below.is_far(id)
     }
 
     pub(crate) fn home_below(&self, id: PageId) -> Option<Home> {

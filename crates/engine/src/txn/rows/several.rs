@@ -7,6 +7,7 @@
 
 use super::super::change::Act;
 use super::super::{State, Txn};
+use super::far;
 use crate::btree::run::Wanted;
 use crate::btree::{MAX_KEY, max_inline_value};
 use crate::error::{Error, Result};
@@ -25,6 +26,10 @@ pub struct KeyChange<'a> {
     /// What is put: a row in place of the one that is there, an entry where none is. None: what is there goes.
     pub put: Option<&'a [u8]>,
 }
+
+/// Entries that are changed before it is looked for leaves that only the store has: where there are some, and where there are none.
+const FAR: usize = 16;
+const NEAR: usize = 256;
 
 impl KeyChange<'_> {
     /// The key's first bytes, in an order that never contradicts the keys'.
@@ -51,7 +56,7 @@ impl Txn {
                 of_tree.sort_by(|a, b| a.key.cmp(b.key));
                 match of_tree[0].index {
                     0 => self.change_sorted_rows(state, table, of_tree),
-                    index => self.change_sorted_entries(state, table, index, of_tree),
+                    index => self.change_far_entries(state, table, index, of_tree),
                 }
             })
         })
@@ -113,6 +118,25 @@ impl Txn {
             })?;
         }
         Ok(())
+    }
+
+    /// Entries of a tree. Where only the store has their leaves, those of the next ones are asked for before some are changed.
+    fn change_far_entries(
+        &self,
+        state: &mut State,
+        table: &Table,
+        index: usize,
+        mut changes: &[KeyChange<'_>],
+    ) -> Result<()> {
+        let has_store = self.core.storage.cold.is_some();
+        while has_store && changes.len() > FAR {
+            let next = changes.iter().take(2 * FAR).map(|change| (index, change.key));
+            let some = if far::ask(table, next) > 0 { FAR } else { NEAR.min(changes.len()) };
+            let (some, rest) = changes.split_at(some);
+            self.change_sorted_entries(state, table, index, some)?;
+            changes = rest;
+        }
+        self.change_sorted_entries(state, table, index, changes)
     }
 
     fn change_sorted_entries(
