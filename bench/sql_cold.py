@@ -134,8 +134,8 @@ def measure_scattered(server, without):
         "the same, descending": "SELECT LENGTH(noise) FROM s FORCE INDEX (k) WHERE k BETWEEN {0} AND {0} + 99 ORDER BY k DESC",
         "the same, FOR UPDATE": "SELECT LENGTH(noise) FROM s FORCE INDEX (k) WHERE k BETWEEN {0} AND {0} + 99 FOR UPDATE",
         "change two indexed columns of 100 rows": "UPDATE s FORCE INDEX (k) SET a = a + 1, b = b + 1 WHERE k BETWEEN {0} AND {0} + 99",
-        "delete 100 rows": "DELETE s FROM s FORCE INDEX (k) WHERE k BETWEEN {0} AND {0} + 99",
-        "insert a row": "INSERT INTO s SELECT ({0} * 2654435761 + 77) % 4294967296, -{0}, {0} * 7919177, {0} * 104729177, {0} * 15485863, RANDOM_BYTES(400)",
+        "delete 100 rows": "DELETE FROM s WHERE k BETWEEN {0} AND {0} + 99",
+        "insert a row": "INSERT INTO s SELECT {0} * 2654435761 % 4294967296 + 1, {0}, {0} * 7919177 % 4294967296, {0} * 104729177 % 4294967296, {0} * 1548586301 % 4294967296, RANDOM_BYTES(400)",
     }.items():
         times = []
         for _ in range(TURNS):

@@ -38,7 +38,7 @@ impl Fetching {
 
     /// How many entries are to be copied at a time for a reader who is going to ask for so many; 0: it doesn't know.
     pub fn expected(&self, entries: usize) -> usize {
-        if self.goes_on > 0 && entries > 0 { entries.max(AHEAD + 1) } else { entries }
+        if self.goes_on > 0 && entries > 0 { entries.max(4 * AHEAD) } else { entries }
     }
 }
 
