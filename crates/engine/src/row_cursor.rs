@@ -300,9 +300,7 @@ impl Cursor {
     /// A step that may wait can be cancelled. Most steps hand out what is copied already, in few instructions; those that
     /// find more to do than that have a scope where they find it.
     fn step(&mut self, backward: bool) -> Result<(Option<Scope>, bool)> {
-        if self.fetching.backward != backward {
-            self.fetching.begin(backward);
-        }
+        self.fetching.steps(backward);
         if self.cursor.step_in_run(backward) {
             return Ok((None, true));
         }

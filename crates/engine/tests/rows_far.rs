@@ -157,6 +157,16 @@ fn rows_of_a_secondary_index_are_fetched_side_by_side() {
         let most = far.scan(from, 40, lock, backward, expected);
         assert!(most > 2, "{most} at a time, from {from}");
     }
+    // Of few entries the rows are wanted.
+    let most = far.slowly(|txn| {
+        let mut cursor = txn.cursor(&far.table, 1, Lock::None, Access::Scan).unwrap();
+        let (mut valid, mut out) = (cursor.seek(&secondary(1, 13_000), Seek::AtLeast).unwrap(), Vec::new());
+        for n in 13_001..13_400 {
+            valid &= cursor.next().unwrap();
+            assert!(valid && (n % 20 != 0 || (cursor.row(&mut out).unwrap() && out == row(n))));
+        }
+    });
+    assert_eq!(most, 1);
     // One alone asks for no other.
     assert_eq!(far.scan(11_000, 1, Lock::None, false, 1), 1);
     far.end(ROWS);

@@ -23,6 +23,9 @@ pub(super) struct Fetching {
     goes_on: u32,
     /// The scan's first row was seen.
     began: bool,
+    /// Entries that the scan has come to, and how many of their rows were read: who judges entries by what they hold may want few.
+    entries: u32,
+    rows: u32,
     /// The key of the last entry that was looked at; empty: none was.
     upto: Vec<u8>,
     last: Option<PageId>,
@@ -31,9 +34,18 @@ pub(super) struct Fetching {
 impl Fetching {
     /// A scan begins, in this direction.
     pub fn begin(&mut self, backward: bool) {
-        self.backward = backward;
-        self.began = false;
+        (self.backward, self.began) = (backward, false);
+        (self.entries, self.rows) = (0, 0);
         self.upto.clear();
+    }
+
+    /// The scan goes on to another entry.
+    #[inline]
+    pub fn steps(&mut self, backward: bool) {
+        if self.backward != backward {
+            self.begin(backward);
+        }
+        self.entries = self.entries.wrapping_add(1);
     }
 
     /// How many entries are to be copied at a time for a reader who is going to ask for so many; 0: it doesn't know.
@@ -54,7 +66,9 @@ impl Cursor {
     pub(super) fn reads_row(&mut self) -> u64 {
         if self.txn.core().storage.cold.is_some() {
             let began = std::mem::replace(&mut self.fetching.began, true);
-            if self.fetching.goes_on > 0 || (!began && self.begins_far()) {
+            self.fetching.rows = self.fetching.rows.wrapping_add(1);
+            let wants_most = self.fetching.entries / 2 <= self.fetching.rows;
+            if wants_most && (self.fetching.goes_on > 0 || (!began && self.begins_far())) {
                 self.ask_for_rows();
             }
         }
