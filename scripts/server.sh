@@ -77,7 +77,7 @@ start)
     --log-error="$dir/error.log" --skip-name-resolve --local-infile=1 "$@" >>"$dir/out.log" 2>&1 </dev/null &
   pid=$!
   echo $pid > "$dir/pid"
-  until=$((SECONDS + 120))
+  until=$((SECONDS + 180))
   while [ $SECONDS -le $until ]; do
     # The socket is there once the server listens, at the end of its start.
     [ ! -S "$dir/sock" ] || ! mariadb-admin --no-defaults --socket="$dir/sock" -uroot ping >/dev/null 2>&1 || exit 0
@@ -85,7 +85,7 @@ start)
     sleep 0.03
   done
   tail -20 "$dir/error.log" >&2
-  fail "the server did not answer within two minutes"
+  fail "the server did not answer within three minutes"
   ;;
 stop)
   alive || exit 0

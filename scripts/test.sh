@@ -11,11 +11,18 @@ retry cargo fetch --locked
 "$ROOT/scripts/python.sh" >/dev/null
 
 # Tests of SQL wait for disks and for each other more than they compute: they run beside those of the crates, several at a time.
-PROCESSES=${TERRACE_TEST_PROCESSES:-$((2 * $(nproc)))}
+PROCESSES=$((2 * $(nproc)))
+PROCESSES=${TERRACE_TEST_PROCESSES:-$((PROCESSES < 10 ? PROCESSES : 10))}
 LOGS=$(mktemp -d)
 BESIDE=
-ended() { # whatever ends this script, nothing goes on behind it
-  [ -z "$BESIDE" ] || { kill -INT -- "-$BESIDE" && wait "$BESIDE"; } 2>/dev/null || true
+goes_on() { [ -n "$BESIDE" ] && jobs -pr | grep -qx "$BESIDE"; }
+ended() { # whatever ends this script, nothing goes on behind it, and what it has found is shown
+  if [ -n "$BESIDE" ]; then
+    if goes_on; then
+      { kill -INT -- "-$BESIDE" && wait "$BESIDE"; kill -- "-$BESIDE"; } 2>/dev/null || true
+    fi
+    tail -n 40 "$LOGS"/* 2>/dev/null || true
+  fi
   rm -rf "$LOGS"
 }
 trap ended EXIT
@@ -26,7 +33,7 @@ beside() { # a command beside what follows; what it prints goes to a file
   set +m
 }
 joined() { # what it printed so far, and then as it comes; its end
-  tail -n +1 -f --pid="$BESIDE" "$LOGS/$1"
+  if goes_on; then tail -n +1 -f --pid="$BESIDE" "$LOGS/$1"; else cat "$LOGS/$1"; fi
   local code=0
   wait "$BESIDE" || code=$?
   BESIDE=

@@ -187,7 +187,8 @@ impl Engine {
         let rules: &Rules = &core.storage.rules;
         let flash = core.storage.bpe.as_ref().map_or(Vec::new(), |bpe| bpe.pages_of_tables());
         let mut slots: HashMap<u32, u64> = HashMap::new();
-        for block in core.storage.map.buffered_blocks() {
+        let blocks = if rules.all().is_empty() { Vec::new() } else { core.storage.map.buffered_blocks() };
+        for block in blocks {
             if let Some(rule) = rules.of(block.block.space) {
                 *slots.entry(rule.table.id).or_default() += u64::from(block.slots);
             }

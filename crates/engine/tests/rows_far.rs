@@ -103,9 +103,11 @@ impl Instance {
         work(&txn);
         commit(&txn);
         println!("{:?}", began.elapsed());
-        // What is still on its way.
-        while self.store.now.load(Ordering::SeqCst) > 0 {
+        // What is still on its way, or asked for.
+        let mut idle = 0;
+        while idle < 100 {
             std::thread::sleep(Duration::from_millis(1));
+            idle = if self.store.now.load(Ordering::SeqCst) > 0 { 0 } else { idle + 1 };
         }
         self.store.slow.store(false, Ordering::SeqCst);
         self.store.most.load(Ordering::SeqCst)

@@ -189,9 +189,9 @@ impl Pages {
         self.pool.bring_with(id, before, after);
     }
 
-    /// Has a prefetcher fetch the page, if it can. Does no I/O.
-    pub fn fetch_soon(&self, id: PageId) {
-        self.pool.scans.ask(Stretch { from: id, count: 1, way: Way::Up });
+    /// Has a prefetcher fetch the page, if it can. False: too much is asked for already. Does no I/O.
+    pub fn fetch_soon(&self, id: PageId) -> bool {
+        self.pool.scans.ask(Stretch { from: id, count: 1, way: Way::Up })
     }
 
     /// Whether the page is neither in memory nor in a slot, nor on flash as it seems, but in the object store. Does no I/O.

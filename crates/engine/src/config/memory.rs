@@ -128,8 +128,11 @@ impl Config {
     /// What the memory is spent on with these buffers. `map`: bytes of the map.
     pub fn budget(&self, buffers: &Buffers, map: u64) -> Budget {
         let for_work = if buffers.sinking > 0 { 32 * MIB } else { 12 * MIB };
-        let eighth = (self.memory.0 / 8).min(for_work);
         let prefetcher = buffers.prefetch * PAGE_SIZE + codec::UNPACK_STATE;
+        // More prefetchers than the fewest take nothing of what else there is.
+        let more = buffers.prefetchers.saturating_sub(PREFETCHERS.0 as usize) * prefetcher;
+        let eighth =
+            (self.memory.0 / 8).min(for_work + if buffers.prefetch_buffered { more as u64 } else { 0 });
         let mut budget = Budget {
             common: 0,
             map: 0,

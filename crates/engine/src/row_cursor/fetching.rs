@@ -50,7 +50,8 @@ impl Fetching {
 
     /// How many entries are to be copied at a time for a reader who is going to ask for so many; 0: it doesn't know.
     pub fn expected(&self, entries: usize) -> usize {
-        if self.goes_on > 0 && entries > 0 { entries.max(4 * AHEAD) } else { entries }
+        // Who asks for one or two looks them up.
+        if self.goes_on > 0 && entries > 2 { entries.max(4 * AHEAD) } else { entries }
     }
 }
 
@@ -62,34 +63,38 @@ fn primary_of<'a>(key: &'a [u8], value: &[u8]) -> Option<&'a [u8]> {
 }
 
 impl Cursor {
-    /// The row of the entry at hand is going to be read: asks for what those next to it need, if that is far. For [`Cursor::row_was_read`].
-    pub(super) fn reads_row(&mut self) -> u64 {
-        if self.txn.core().storage.cold.is_some() {
-            let began = std::mem::replace(&mut self.fetching.began, true);
-            self.fetching.rows = self.fetching.rows.wrapping_add(1);
-            let wants_most = self.fetching.entries / 2 <= self.fetching.rows;
-            if wants_most && (self.fetching.goes_on > 0 || (!began && self.begins_far())) {
-                self.ask_for_rows();
-            }
+    /// The row of the entry at hand is going to be read: asks for what those next to it need, if that is far. For [`Cursor::row_was_read`]; None
+    /// where there is no store.
+    pub(super) fn reads_row(&mut self) -> Option<u64> {
+        self.txn.core().storage.cold.as_ref()?;
+        let began = std::mem::replace(&mut self.fetching.began, true);
+        self.fetching.rows = self.fetching.rows.wrapping_add(1);
+        let wants_most = self.fetching.entries / 2 <= self.fetching.rows;
+        if wants_most && (self.fetching.goes_on > 0 || (!began && self.begins_far())) {
+            self.ask_for_rows();
         }
-        meter::far()
+        Some(meter::far())
     }
 
-    pub(super) fn row_was_read(&mut self, far_before: u64) {
-        let far = meter::far() != far_before;
-        let goes_on = &mut self.fetching.goes_on;
-        *goes_on = if far { GOES_ON } else { goes_on.saturating_sub(1) };
+    pub(super) fn row_was_read(&mut self, far_before: Option<u64>) {
+        if let Some(before) = far_before {
+            let goes_on = &mut self.fetching.goes_on;
+            *goes_on = if meter::far() != before { GOES_ON } else { goes_on.saturating_sub(1) };
+        }
     }
 
     /// Whether the first row is far, and others are known to follow.
     fn begins_far(&mut self) -> bool {
-        let follows = match self.fetching.backward {
-            false => self.cursor.following().next().is_some(),
-            true => self.cursor.preceding().next().is_some(),
+        let next = match self.fetching.backward {
+            false => self.cursor.following().next(),
+            true => self.cursor.preceding().next(),
         };
+        // Look-ups copy one more than there is, to see that the range ends.
+        if !next.is_some_and(|(key, _)| key.starts_with(&self.prefix)) {
+            return false;
+        }
         let Ok(rows) = self.table.tree(0) else { return false };
-        let far =
-            follows && rows.missing(self.primary_key()).is_some_and(|id| rows.space().pages().is_far(id));
+        let far = rows.missing(self.primary_key()).is_some_and(|id| rows.pages().is_far(id));
         if far {
             self.fetching.goes_on = GOES_ON;
         }
@@ -99,9 +104,13 @@ impl Cursor {
     fn ask_for_rows(&mut self) {
         // An error is for who reads the row to find.
         let Ok(rows) = self.table.tree(0) else { return };
-        let Cursor { cursor, fetching, prefix, .. } = self;
+        let Cursor { cursor, fetching, prefix, ahead_end, .. } = self;
         match fetching.backward {
-            false => ask(&rows, fetching, prefix, cursor.following()),
+            false => {
+                // Of a scan that locks; others copy nothing that lies behind their end.
+                let inside = |(key, _): &(&[u8], &[u8])| ahead_end.is_empty() || *key < &ahead_end[..];
+                ask(&rows, fetching, prefix, cursor.following().take_while(inside));
+            }
             true => ask(&rows, fetching, prefix, cursor.preceding()),
         }
     }
@@ -120,13 +129,16 @@ fn ask<'a>(
         if seen {
             continue;
         }
-        upto = Some(key);
-        let Some(id) = primary_of(key, value).and_then(|primary| rows.missing(primary)) else { continue };
-        let pages = rows.space().pages();
-        if fetching.last != Some(id) && pages.is_far(id) {
+        let far = primary_of(key, value)
+            .and_then(|primary| rows.missing(primary))
+            .filter(|id| fetching.last != Some(*id) && rows.pages().is_far(*id));
+        if let Some(id) = far {
+            if !rows.pages().fetch_soon(id) {
+                break;
+            }
             fetching.last = Some(id);
-            pages.fetch_soon(id);
         }
+        upto = Some(key);
     }
     if let Some(key) = upto {
         fetching.upto.clear();

@@ -267,15 +267,13 @@ impl Cursor {
         let _scope = self.txn.cancellable();
         // As InnoDB, which doesn't look at rows of which their entries say enough.
         let checks = !self.entries_only || self.lock == Lock::Exclusive;
-        let far = if checks { self.reads_row() } else { 0 };
+        let far = if checks { self.reads_row() } else { None };
         let how =
             How { mode: self.mode(), waits: !self.skips_locked, checks, beside: self.last_row.beside(false) };
         let (primary, out) = (&self.key[self.primary_at..], &mut self.value);
         let row =
             self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, primary, how, None, out))?;
-        if checks {
-            self.row_was_read(far);
-        }
+        self.row_was_read(far);
         let primary = &self.key[self.primary_at..];
         Ok(match row {
             Locked::Row(new) => {

@@ -159,14 +159,16 @@ impl Scans {
         self.ask(stretch);
     }
 
-    /// A prefetcher is to fetch these pages, unless too much is asked for already.
-    pub fn ask(&self, stretch: Stretch) {
+    /// A prefetcher is to fetch these pages. False: too much is asked for already.
+    pub fn ask(&self, stretch: Stretch) -> bool {
         let mut queue = self.queue.lock();
-        if queue.len() < QUEUE_MAX {
-            queue.push_back(stretch);
-            drop(queue);
-            self.wanted.notify();
+        if queue.len() >= QUEUE_MAX {
+            return false;
         }
+        queue.push_back(stretch);
+        drop(queue);
+        self.wanted.notify();
+        true
     }
 
     pub fn take(&self) -> Option<Stretch> {

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use terrace_tier::meter;
 use terrace_tier::page::PageId;
 
-/// Leaves asked for at a time: more than one waits for is no use to a row.
-const AT_ONCE: usize = 16;
+/// Leaves asked for at a time.
+const AT_ONCE: usize = 32;
 
 /// Whether a row's change has met the store, and whether that was acted on.
 pub(super) struct Far {
@@ -31,24 +31,26 @@ impl Far {
     }
 }
 
-/// Has prefetchers fetch what only the store has of the leaves, but for the first, which the caller is about to fetch. How many there are.
+/// Whether only the store has a page on the way to the key.
+pub(super) fn is_far(table: &Table, index: usize, key: &[u8]) -> bool {
+    table.tree(index).is_ok_and(|tree| tree.missing(key).is_some_and(|id| tree.pages().is_far(id)))
+}
+
+/// Has prefetchers fetch what only the store has of the leaves, but for the first entry's, which the caller is about to fetch. Whether there was any.
 #[cold]
-pub(super) fn ask<'a>(table: &Table, entries: impl Iterator<Item = (usize, &'a [u8])>) -> usize {
-    let mut asked: SmallVec<[PageId; AT_ONCE]> = SmallVec::new();
-    for (index, key) in entries {
+pub(super) fn ask<'a>(table: &Table, entries: impl Iterator<Item = (usize, &'a [u8])>) -> bool {
+    let mut seen: SmallVec<[PageId; AT_ONCE]> = SmallVec::new();
+    for (number, (index, key)) in entries.enumerate() {
         // An error is for who changes the entry to find.
         let Ok(tree) = table.tree(index) else { break };
-        let Some(id) = tree.missing(key).filter(|id| !asked.contains(id)) else { continue };
+        let Some(id) = tree.missing(key).filter(|id| !seen.contains(id)) else { continue };
         if !tree.pages().is_far(id) {
             continue;
         }
-        if !asked.is_empty() {
-            tree.pages().fetch_soon(id);
-        }
-        asked.push(id);
-        if asked.len() > AT_ONCE {
+        seen.push(id);
+        if number > 0 && !tree.pages().fetch_soon(id) || seen.len() > AT_ONCE {
             break;
         }
     }
-    asked.len()
+    !seen.is_empty()
 }

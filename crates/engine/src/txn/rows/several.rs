@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::row::{self, Head};
 use crate::table::Table;
 use smallvec::SmallVec;
+use terrace_tier::meter;
 
 /// A change at one key of one of a table's trees.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +28,9 @@ pub struct KeyChange<'a> {
     pub put: Option<&'a [u8]>,
 }
 
-/// Entries that are changed before it is looked for leaves that only the store has: where there are some, and where there are none.
+/// Entries that are changed before it is looked again for leaves that only the store has: where there are some, and where the store was met since.
 const FAR: usize = 16;
-const NEAR: usize = 256;
+const NEAR: usize = 64;
 
 impl KeyChange<'_> {
     /// The key's first bytes, in an order that never contradicts the keys'.
@@ -129,11 +130,14 @@ impl Txn {
         mut changes: &[KeyChange<'_>],
     ) -> Result<()> {
         let has_store = self.core.storage.cold.is_some();
-        while has_store && changes.len() > FAR {
+        let mut looks = has_store && changes.len() > 1 && far::is_far(table, index, changes[0].key);
+        while has_store && changes.len() > 1 {
             let next = changes.iter().take(2 * FAR).map(|change| (index, change.key));
-            let some = if far::ask(table, next) > 0 { FAR } else { NEAR.min(changes.len()) };
-            let (some, rest) = changes.split_at(some);
+            let some = if looks && far::ask(table, next) { FAR } else { NEAR };
+            let (some, rest) = changes.split_at(some.min(changes.len()));
+            let before = meter::far();
             self.change_sorted_entries(state, table, index, some)?;
+            looks = meter::far() != before;
             changes = rest;
         }
         self.change_sorted_entries(state, table, index, changes)
