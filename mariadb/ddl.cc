@@ -234,6 +234,28 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
 
 using namespace terrace;
 
+/**
+  A drop that fails, because the store is dead, has removed the table's list of partitions before. By the next one the server drops what has no
+  list: the definition alone. What takes the table's place then finds partitions in its way, which go if it is meant to replace the table.
+*/
+static bool make_way(THD *thd, const std::string &name, const TABLE *form)
+{
+  if (!is_partition(name) || thd->lex->sql_command != SQLCOM_CREATE_TABLE)
+    return false;
+  if (!thd->lex->create_info.or_replace())
+  {
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
+                        "Terrace: a partition is left of a table of this name; DROP TABLE of that name removes it");
+    return false;
+  }
+  const LEX_CUSTRING &version= form->s->tabledef_version;
+  bool made= false;
+  for (const std::string &other :
+       partitions_of_others(name, std::string(reinterpret_cast<const char *>(version.str), version.length)))
+    made|= !drop(thd, other.c_str());
+  return made;
+}
+
 int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
   const int error= make(name, form, info);
@@ -282,6 +304,8 @@ int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
   definition.temporary= temporary && temporary_tables_are_unlogged();
   terrace_table *table= nullptr;
   int32_t code= terrace_table_create(engine, &definition, &table);
+  if (code == TERRACE_EXISTS && make_way(thd, engine_name, form))
+    code= terrace_table_create(engine, &definition, &table);
   const bool without_rules= !code && TableOptions(form).apply(engine_name, replaced_by(thd, engine_name, info));
   if (without_rules && !says_options(thd))
     warn_without_rules(thd, engine_name);

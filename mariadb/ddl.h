@@ -21,6 +21,8 @@ bool is_foreign_format(const HA_CREATE_INFO *info);
 void drop_left_temporary_tables();
 /** The partitions of a table that the server has no definition of. `table` is the engine's name. */
 std::vector<std::string> left_partitions(const std::string &table);
+/** The partitions of the same table that another definition has made than the one of this version. `partition` is the engine's name. */
+std::vector<std::string> partitions_of_others(const std::string &partition, const std::string &version);
 /** Whether the server still brings to an end what a crash interrupted. */
 bool server_recovers();
 /** False: the partition is opened by a list that is not the one of its table's definition; the error log says so. `name` is the engine's. */

@@ -354,6 +354,19 @@ std::vector<std::string> left_partitions(const std::string &table)
   return left;
 }
 
+std::vector<std::string> partitions_of_others(const std::string &partition, const std::string &version)
+{
+  Tables tables;
+  std::vector<std::string> others;
+  if (!list_tables(&tables))
+    return others;
+  const std::string start= table_of(partition) + MARK;
+  for (auto at= tables.lower_bound(start); at != tables.end() && !at->first.compare(0, start.size(), start); ++at)
+    if (!at->second.has(Properties::DROPPED) && at->second.version != version)
+      others.push_back(at->first);
+  return others;
+}
+
 /** What the list of a table would be by its definition, as the server writes it. */
 static std::vector<std::string> names_by_definition(partition_info *info)
 {

@@ -52,14 +52,14 @@ joined handler || fail "building the handler failed"
 beside sql "$@"
 
 say "Testing the crates"
-nice cargo test --workspace
+cargo test --workspace
 say "Testing that planted bugs are found"
 # In the binaries that were built for the tests above; what takes long (`load`, one of `storage_crash`) is left to `make planted`.
-nice cargo test --workspace --lib --test build --test copy --test every_step --test flash_model --test halves --test large_gone --test large_past --test large_unread --test leaks --test old_versions \
+cargo test --workspace --lib --test build --test copy --test every_step --test flash_model --test halves --test large_gone --test large_past --test large_unread --test leaks --test old_versions \
   --test pace --test patches --test phantoms --test prepared --test put_back --test row_ranges --test sink --test sink_lives --test storage_crash \
   --test temporary --test txn_crash --test txn_locks --test write_policies planted -- --ignored --skip a_slot_reused_early
 say "Testing the buffer pool under a model checker"
-SHUTTLE_SILENCE_WARNINGS=1 nice cargo test -p terrace-tier --features model --lib pool::model
+SHUTTLE_SILENCE_WARNINGS=1 cargo test -p terrace-tier --features model --lib pool::model
 python3 scripts/licences.py
 say "Testing SQL"
 joined sql

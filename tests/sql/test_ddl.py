@@ -281,3 +281,33 @@ def test_analyze_puts_right_what_a_crash_took_of_the_count(own_server, run):
     assert run(connection, rows) != [(69,)], "nothing was lost: the test tests nothing"
     run(connection, "ANALYZE TABLE d.t")
     assert run(connection, rows) == [(69,)]
+
+
+def test_a_table_replaces_one_whose_list_of_partitions_a_failed_drop_removed(own_server, run, engine):
+    """A drop that fails removes the list before: the server then drops the definition alone, and the partitions are in the way of a table of that name."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    connection = own_server.connect()
+    run(connection, "CREATE DATABASE d")
+    connection.select_db("d")
+    spaces = "SELECT COUNT(*) FROM information_schema.TERRACE_SPACES WHERE TABLE_NAME = 'p'"
+    made = f"TABLE p (id INT PRIMARY KEY, v INT, KEY (v)) ENGINE={engine} PARTITION BY HASH (id) PARTITIONS"
+    for dropped in (True, False):
+        run(connection, f"CREATE {made} 6")
+        run(connection, "INSERT INTO p SELECT seq, seq FROM seq_1_to_60")
+        os.remove(os.path.join(own_server.directory, "data", "d", "p.par"))
+        if dropped:
+            run(connection, "DROP TABLE p")
+            with pytest.raises(pymysql.err.OperationalError) as refused:
+                run(connection, f"CREATE {made} 4")
+            assert refused.value.args[0] == 1005
+            assert any("DROP TABLE of that name removes it" in text for _, _, text in run(connection, "SHOW WARNINGS"))
+        run(connection, f"CREATE OR REPLACE {made} 4")
+        assert run(connection, "SELECT COUNT(*) FROM p") == [(0,)] and run(connection, spaces) == [(8,)]
+        run(connection, "INSERT INTO p VALUES (1, 1), (2, 2)")
+        own_server.kill9()
+        own_server.start()
+        connection = own_server.connect(database="d")
+        assert run(connection, "SELECT v FROM p ORDER BY id") == [(1,), (2,)] and run(connection, spaces) == [(8,)]
+        run(connection, "DROP TABLE p")
+        assert run(connection, spaces) == [(0,)]
