@@ -174,14 +174,12 @@ fn turn_of_the_poor() -> u64 {
 }
 
 /// Who is worth nothing is passed by others that come again and again, and in the end by nobody. On a busy machine it may find the name free that
-/// another was woken for and has not taken yet, but not each time.
+/// another was woken for and has not taken yet, but not most times.
 #[test]
 fn nobody_is_passed_for_ever() {
-    let turns: Vec<u64> = (0..5).map(|_| turn_of_the_poor()).collect();
-    assert!(
-        turns.iter().all(|turn| *turn <= 40) && turns.iter().any(|turn| *turn >= 16),
-        "served in turns {turns:?}"
-    );
+    let mut turns: Vec<u64> = (0..5).map(|_| turn_of_the_poor()).collect();
+    turns.sort_unstable();
+    assert!(turns[2] >= 16 && turns[4] <= 40, "served in turns {turns:?}");
 }
 
 /// Threads take three of a few names each, by chance, most of them for themselves; they give way in circles, lose patience, are
