@@ -67,6 +67,8 @@ impl Known {
 struct Tables {
     by_name: HashMap<String, Known>,
     names: HashMap<u32, String>,
+    /// Trees that are built and will be indexes of a table: its id, and what they will be called.
+    coming: Vec<(u32, SpaceId, String)>,
 }
 
 impl Tables {

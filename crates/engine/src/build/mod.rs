@@ -129,6 +129,7 @@ impl Engine {
         let _scope = owner.cancellable();
         if alteration.indexes[0].from.is_none() {
             alteration.begin_rebuild()?;
+            alteration.place();
             alteration.table.set_watch(Some(alteration.watch.clone()));
             alteration.view.open_view();
             return Ok(alteration);
@@ -146,6 +147,7 @@ impl Engine {
                 });
             }
         }
+        alteration.place();
         alteration.table.set_watch(Some(alteration.watch.clone()));
         alteration.view.open_view();
         Ok(alteration)
@@ -442,6 +444,14 @@ impl Alteration {
         Ok(())
     }
 
+    /// What is built goes by the table's rules from its first page on, as it will once it is the table's.
+    fn place(&self) {
+        let new = self.indexes.iter().filter(|index| index.from.is_none());
+        let spaces = self.built.iter().map(|built| built.space).zip(new.map(|index| index.def.name.clone()));
+        self.core.catalog.expect(self.table.id, spaces.collect());
+        self.core.push_rules();
+    }
+
     fn check_caught_up(&self) -> Result<()> {
         let behind = self.round.is_some() || !self.watch.is_empty();
         if behind || !self.built.iter().all(|built| built.loaded) {
@@ -464,8 +474,10 @@ impl Drop for Alteration {
         self.rebuilt = None;
         // Pages in memory are kept as long as a tree is open.
         let spaces: Vec<SpaceId> = self.built.drain(..).map(|built| built.space).collect();
+        self.core.catalog.expect_no_more(&spaces);
         // If it fails, purge tries again; if the engine has stopped, the next start forgets them.
         let _ = self.core.drop_spaces(spaces);
+        self.core.push_rules();
         self.core.purge_wanted.notify();
     }
 }

@@ -67,6 +67,7 @@ impl Catalog {
             for one in changed {
                 one.known.tell(&self.codecs);
                 one.dropped.iter().for_each(|space| self.codecs.set(*space, None));
+                known.coming.retain(|(_, space, _)| !one.known.spaces.contains(space));
                 known.insert(&one.name, one.known);
                 dropped.extend(one.dropped);
             }
@@ -74,6 +75,22 @@ impl Catalog {
         // If it fails, the next change or start does it.
         let _ = self.finish_group(&mut group);
         Ok(dropped)
+    }
+
+    /// Trees are built that will be indexes of the table: they are compressed as it is now, and go by its rules (`Core::push_rules`).
+    pub(crate) fn expect(&self, table: u32, indexes: Vec<(SpaceId, String)>) {
+        let mut known = self.known.lock();
+        let codec = known.names.get(&table).and_then(|name| known.by_name.get(name)?.codec);
+        for (space, index) in indexes {
+            self.codecs.set(space, codec);
+            known.coming.push((table, space, index));
+        }
+    }
+
+    /// They will not be: nobody names them.
+    pub(crate) fn expect_no_more(&self, spaces: &[SpaceId]) {
+        self.known.lock().coming.retain(|(_, space, _)| !spaces.contains(space));
+        spaces.iter().for_each(|space| self.codecs.set(*space, None));
     }
 
     fn changed(

@@ -222,8 +222,11 @@ impl Catalog {
         let rules = self.rules.lock();
         let of = |(id, rules): (&u32, &TableRules)| {
             let table = known.by_name.get(known.names.get(id)?)?;
-            let spaces = table.spaces.iter().zip(&table.def.indexes);
-            let members = spaces.map(|(space, index)| (*space, rules.placement_of(&index.name))).collect();
+            let spaces = table.spaces.iter().zip(table.def.indexes.iter().map(|index| &index.name));
+            let coming =
+                known.coming.iter().filter(|(of, ..)| of == id).map(|(_, space, index)| (space, index));
+            let members =
+                spaces.chain(coming).map(|(space, index)| (*space, rules.placement_of(index))).collect();
             Some((*id, rules.rule, members))
         };
         rules.iter().filter_map(of).collect()

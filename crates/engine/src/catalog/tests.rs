@@ -56,3 +56,59 @@ fn the_first_opening_is_told_from_none() {
     engine.open_table("db/t").unwrap();
     assert_ne!(used(), before);
 }
+
+/// What is built for a table is compressed as the table is and goes by its rules while it is built, and no longer than that.
+#[test]
+fn what_is_built_goes_by_the_tables_rules_at_once() {
+    let sim = SimWorld::new(3);
+    let config = Config { memory: Bytes(4 << 20), log: Bytes(8 << 20), ..Config::default() };
+    let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
+    let engine = Engine::open(config, parts).unwrap();
+    let index = |name: &str, unique| IndexDef { name: name.into(), unique };
+    let def = TableDef { indexes: vec![index("PRIMARY", true)], properties: Vec::new() };
+    engine.create_table("db/t", &def).unwrap();
+    engine.set_compression("db/t", Some(Codec::Lz4)).unwrap();
+    let placement = |placement| rules::TableRules { placement, ..Default::default() };
+    engine.set_table_rules("db/t", placement(rules::Placement::None), None).unwrap();
+    let core = engine.core();
+    let ruled = || {
+        let all = core.storage.rules.all().into_iter();
+        let mut of: Vec<_> =
+            all.map(|(space, rule)| (space, rule.placement, core.catalog.codecs.of(space))).collect();
+        of.sort_by_key(|(space, ..)| *space);
+        of
+    };
+    let is_by_rule = |count| {
+        let found = ruled();
+        assert!(
+            found
+                .iter()
+                .all(|(_, placement, codec)| (*placement, *codec) == (rules::Placement::None, Codec::Lz4))
+        );
+        assert_eq!(found.len(), count);
+    };
+    is_by_rule(1);
+    let owner = std::sync::Arc::new(engine.begin(crate::Isolation::RepeatableRead));
+    let indexes = |from: Option<usize>| {
+        let new = |name, from| crate::NewIndex { def: index(name, name == "PRIMARY"), from };
+        vec![new("PRIMARY", from), new("k", None)]
+    };
+    // An index beside the rows, and the rows with it; given up.
+    for (from, count) in [(Some(0), 2), (None, 3)] {
+        let alteration = engine.alter("db/t", indexes(from), &owner).unwrap();
+        is_by_rule(count);
+        let built: Vec<SpaceId> = ruled().into_iter().skip(1).map(|(space, ..)| space).collect();
+        drop(alteration);
+        is_by_rule(1);
+        assert!(
+            built.into_iter().all(|space| core.catalog.codecs.of(space) == core.catalog.codecs.fallback())
+        );
+    }
+    // And done.
+    let mut alteration = engine.alter("db/t", indexes(None), &owner).unwrap();
+    alteration.build(&mut |_, _| true).unwrap();
+    engine.commit_alterations(&mut [(&mut alteration, Vec::new())], None).unwrap();
+    drop(alteration);
+    is_by_rule(2);
+    assert!(core.catalog.known.lock().coming.is_empty());
+}
