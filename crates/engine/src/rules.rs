@@ -78,6 +78,7 @@ impl Core {
             spaces.sort_unstable();
             spaces.dedup();
             spaces.into_iter().for_each(|space| bpe.classify(&storage.map.pages_of(space)));
+            bpe.trim();
         }
     }
 

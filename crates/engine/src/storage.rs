@@ -167,7 +167,10 @@ impl Storage {
             bpe.set_rules(rules.clone(), parts.world.clock.clone());
             let (map, rules) = (map.clone(), rules.clone());
             let classify = move |bpe: &Bpe, space| bpe.classify(&map.pages_of(space));
-            bpe.when_restored(move |bpe| rules.all().iter().for_each(|(space, _)| classify(bpe, *space)));
+            bpe.when_restored(move |bpe| {
+                rules.all().iter().for_each(|(space, _)| classify(bpe, *space));
+                bpe.trim();
+            });
         }
         let frames = config.frames(objects.is_some(), map.bytes());
         let buffers = Held::new(Memory::Buffers);

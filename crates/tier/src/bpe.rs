@@ -329,11 +329,12 @@ impl Bpe {
         let class = state.class_of(rule.as_ref());
         let slot = state.index.fill(mark, class);
         state.fills.redeem(slot.map(|slot| Fill { id, slot, image }));
-        drop(state);
         if slot.is_none() {
+            state.filter.remember(id);
             count(&self.counters.fill_dropped);
             return Evicted::Dropped;
         }
+        drop(state);
         count(&of_space.admitted);
         self.wake.notify();
         Evicted::Queued

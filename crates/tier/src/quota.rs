@@ -3,12 +3,14 @@
 //! A *class* is what the pages of one table with one placement are to flash. A slot of flash knows its class (a byte), and
 //! a class how many slots it has. All else here decides and does nothing:
 //!
-//! * `KEEP`: admitted without evidence of reuse, and leaves only for another kept page or its own table's.
+//! * `KEEP`: admitted without evidence of reuse, and leaves only for another kept page, its own table's, or a page of a table that
+//!   has less than its minimum.
 //! * `DEFAULT`: as admission says.
 //! * `NONE`: never admitted.
 //! * A table's minimum: while it has no more than that, its pages do not leave for another table's. What it does not use others
 //!   borrow, and give back as its pages come.
-//! * A table's cap: once it has so much, a page of it takes the place of another one of its own.
+//! * A table's cap: once it has so much, a page of it takes the place of another one of its own. What is above a cap that comes down
+//!   leaves at once.
 //!
 //! In the object buffer, a table above its cap has its blocks sunk before anybody needs the room, and blocks up to its minimum
 //! stay when others sink, as long as there are others.
@@ -218,7 +220,9 @@ pub fn may_leave(victim: &Holder, comer: &Holder) -> bool {
     if victim.table == comer.table && comer.table != 0 {
         return comer.keep || !victim.keep;
     }
-    !comer.is_full() && (!victim.keep || comer.keep) && (victim.min == 0 || victim.used > victim.min)
+    // What is guaranteed goes before what is kept; but for that, who keeps could have all of flash.
+    let is_kept = victim.keep && !comer.keep && comer.used >= comer.min;
+    !comer.is_full() && !is_kept && (victim.min == 0 || victim.used > victim.min)
 }
 
 /// What becomes of an evicted page before admission is asked.

@@ -262,6 +262,29 @@ impl Index {
         None
     }
 
+    /// Takes out pages of the class's table that are more than it may have, those that came first, at the most `count`. True if all are gone
+    /// that could be: what is being written stays until it is written and another one comes.
+    pub fn trim(&mut self, class: Class, count: usize) -> bool {
+        let (mut taken, mut busy) = (0, 0);
+        loop {
+            let holder = self.shares.holder(class);
+            if holder.max == 0 || holder.used <= holder.max + busy {
+                return true;
+            }
+            if taken == count {
+                return false;
+            }
+            let Some(slot) = self.shares.oldest(class) else { return true };
+            if self.busy.get(slot) {
+                self.shares.spare(slot);
+                busy += 1;
+            } else {
+                self.remove(slot);
+                taken += 1;
+            }
+        }
+    }
+
     /// The hand's next page to leave for one of this class; the hand is beyond it then.
     fn find_old(&mut self, class: Class) -> Option<FlashSlot> {
         let (comer, mut protected) = (self.shares.holder(class), 0);

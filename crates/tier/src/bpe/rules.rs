@@ -107,6 +107,14 @@ impl Bpe {
         }
     }
 
+    /// Once all pages are classified: what a table has beyond its cap leaves.
+    pub fn trim(&self) {
+        let classes: Vec<Class> = self.state.lock().classes.values().copied().collect();
+        for class in classes {
+            while !self.state.lock().index.trim(class, 1024) {}
+        }
+    }
+
     /// Pages on flash of each table that has rules.
     pub fn pages_of_tables(&self) -> Vec<(u32, u32)> {
         let state = self.state.lock();

@@ -116,6 +116,49 @@ fn what_is_kept_comes_without_evidence_and_stays_and_none_never_comes() {
     assert_eq!(flash.evict(id(40, 1), 3), Evicted::Dropped, "all that is there is kept");
 }
 
+/// Who is guaranteed pages gets them back from who keeps all of flash, and no more than that.
+#[test]
+fn a_minimum_comes_before_what_is_kept() {
+    let mut flash = Flash::new(100);
+    flash.set(&[(1, 20, 20, 0, Placement::Keep), (2, 30, 40, 0, Placement::Default)]);
+    flash.scan(20, 300, 1);
+    assert_eq!(flash.count(20, 300), 100, "the control: all of flash is kept");
+    (0..60).for_each(|n| _ = flash.evict(id(30, n), 2));
+    assert_eq!((flash.count(20, 300), flash.count(30, 60)), (60, 40));
+    assert_eq!(flash.evict(id(40, 1), 3), Evicted::Dropped, "who is guaranteed nothing waits");
+    // What is kept has a minimum, too.
+    flash.set(&[(1, 20, 80, 0, Placement::Keep), (2, 30, 20, 0, Placement::Default)]);
+    flash.scan(20, 300, 1);
+    flash.scan(30, 60, 2);
+    assert_eq!((flash.count(20, 300), flash.count(30, 60)), (80, 20));
+}
+
+/// What a table has beyond a cap that came down leaves, what is being written excepted; the latest stay.
+#[test]
+fn a_cap_that_comes_down_is_met_at_once() {
+    let mut flash = Flash::new(100);
+    flash.set(&[(1, 20, 0, 0, Placement::Keep)]);
+    (0..90).for_each(|n| _ = flash.evict(id(20, n), 2));
+    let pages: Vec<PageId> = (0..90).map(|n| id(20, n)).collect();
+    for (cap, placement) in [(60, Placement::Keep), (30, Placement::Default)] {
+        flash.set(&[(1, 20, 0, cap, placement)]);
+        flash.bpe.classify(&pages);
+        flash.bpe.trim();
+        flash.bpe.check_invariants();
+        assert_eq!(u64::from(flash.count(20, 90)), cap);
+    }
+    assert!(flash.has(id(20, 89)) && !flash.has(id(20, 0)));
+    // One that is on its way stays, and the table is at its cap all the same.
+    assert_eq!(flash.bpe.evicted(id(20, 0), &image(id(20, 0)).0, Leaving::used(2)), Evicted::Queued);
+    flash.set(&[(1, 20, 0, 1, Placement::Default)]);
+    flash.bpe.classify(&pages);
+    flash.bpe.trim();
+    flash.worker.step();
+    flash.bpe.check_invariants();
+    assert!(flash.count(20, 90) <= 2, "{}", flash.count(20, 90));
+    assert!(flash.has(id(20, 0)));
+}
+
 /// Nobody waits for flash: what a table may not fill it does not get, and another's page takes no notice.
 #[test]
 fn fills_beyond_a_tables_limit_are_refused_and_counted() {
