@@ -454,6 +454,8 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   }
   if (table->s->tmp_table != NO_TMP_TABLE && temporary_tables_are_unlogged())
     warn_of_rules(ha_thd(), altered);
+  else if (table->s->tmp_table == NO_TMP_TABLE)
+    note_absent_tiers(ha_thd(), altered);
   if (table->s->tmp_table == NO_TMP_TABLE)
     note_changed(ha_thd(), m_name);
   for (const std::string &sample : samples)

@@ -318,6 +318,8 @@ int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
   }
   if (!code && definition.temporary)
     warn_of_rules(thd, form);
+  else if (!code && !(info->options & HA_LEX_CREATE_TMP_TABLE))
+    note_absent_tiers(thd, form);
   if (!code && info->auto_increment_value > 1)
     code= terrace_table_auto_increment_raise(table, info->auto_increment_value);
   // As InnoDB: who sees an older state is told so, rather than that the table is empty. A temporary one is its session's alone.

@@ -15,6 +15,9 @@ extern terrace_engine *engine;
 
 enum Flush { FLUSH_NEVER_WAIT= 0, FLUSH_AT_COMMIT= 1, FLUSH_LATER= 2 };
 ulong flush_at_commit();
+/** Whether the engine was given one. */
+bool has_flash();
+bool has_store();
 /** Whether temporary tables are made apart from others: unlogged, and on no tier that lasts. */
 bool temporary_tables_are_unlogged();
 /** How long a session waits for a row lock. */

@@ -44,6 +44,8 @@ static ulong flush_log_at_trx_commit;
 static my_bool bypass, temporary_unlogged, print_all_deadlocks;
 
 ulong flush_at_commit() { return flush_log_at_trx_commit; }
+bool has_flash() { return flash_bytes > 0; }
+bool has_store() { return object_url && *object_url; }
 bool temporary_tables_are_unlogged() { return temporary_unlogged; }
 
 static const int FIXED= PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG;
@@ -270,6 +272,11 @@ static const struct { const char *name; double *value; } prices[]= {
   {"price_memory", &price_memory}, {"price_flash", &price_flash}, {"price_volume", &price_volume},
   {"price_object", &price_object}, {"price_puts", &price_puts}, {"price_gets", &price_gets}};
 
+static const struct { const char *name; char **value; } texts[]= {
+  {"volume_path", &volume_path}, {"flash_path", &flash_path}, {"object", &object_url}, {"object_endpoint", &object_endpoint},
+  {"emulate", &emulate_profile}, {"metrics_listen", &metrics_listen}, {"compression", &compression},
+  {"flash_admission", &flash_admission}, {"without", &without}};
+
 /** Whether the variable was given at the start, on the command line or in one of the server's option files. */
 static bool is_given(const char *name)
 {
@@ -293,6 +300,17 @@ static void take_setting(void *, terrace_bytes name, uint64_t value)
   // The one that sessions have for themselves: what they begin with.
   if (is("lock_wait_timeout_ms") && !is_given("terrace_lock_wait_timeout_ms"))
     THDVAR(nullptr, lock_wait_timeout_ms)= value;
+}
+
+static void take_text(void *, terrace_bytes name, terrace_bytes text)
+{
+  static std::string kept[array_elements(texts)];
+  for (size_t i= 0; i < array_elements(texts); i++)
+    if (name.len == strlen(texts[i].name) && !memcmp(name.data, texts[i].name, name.len))
+    {
+      kept[i].assign(reinterpret_cast<const char *>(text.data), text.len);
+      *texts[i].value= kept[i].data();
+    }
 }
 
 /** A setting that is not in force is in the error log, not only in SHOW VARIABLES. */
@@ -421,6 +439,7 @@ static int start(void *place)
   if (!open_engine())
     return 1;
   terrace_engine_settings(engine, take_setting, nullptr);
+  terrace_engine_texts(engine, take_text, nullptr);
   terrace_engine_notes(engine, tell_overruled, nullptr);
   terrace_engine_set_bypass(engine, bypass);
   terrace_engine_set_bypass_from(engine, bypass_from);

@@ -28,6 +28,8 @@
 namespace terrace {
 
 static const char *const compressions[]= {"", "none", "lz4", "zstd"};
+/* Places in the options' lists. */
+static const uint8_t PLACEMENT_KEEP= 1, WRITE_POLICY_DUAL= 3;
 
 static ha_create_table_option table_options[]= {
   HA_TOPTION_ENUM("COMPRESSION", compression, "default,none,lz4,zstd", 0),
@@ -191,6 +193,36 @@ void warn_of_rules(THD *thd, const TABLE *definition)
   Abort_on_warning_instant_set only_warns(thd, false);
   push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION,
                       "Terrace: a temporary table has no rules of its own: ignored %s", names.c_str());
+}
+
+void note_absent_tiers(THD *thd, const TABLE *definition)
+{
+  static thread_local query_id_t told;                                   // of a partitioned table each partition comes by
+  if (!says_options(thd) || told == thd->query_id)
+    return;
+  const TableOptions options(definition);
+  const terrace_rules &rules= options.get()->rules;
+  std::string of_flash, of_store;
+  auto add= [](std::string *names, const char *name) { *names+= (names->empty() ? "" : ", ") + std::string(name); };
+  bool keeps= rules.placement == PLACEMENT_KEEP;
+  for (size_t at= 0; at < rules.index_count; at++)
+    keeps|= rules.indexes[at].placement == PLACEMENT_KEEP;
+  if (keeps)
+    add(&of_flash, "PLACEMENT=KEEP");
+  if (rules.write_policy == WRITE_POLICY_DUAL)
+    add(&of_flash, "WRITE_POLICY=DUAL");
+  for (const Number &one : numbers)
+    if (rules.*one.value && strncmp(one.name, "VOLUME", 6))
+      add(!strncmp(one.name, "FLASH", 5) ? &of_flash : &of_store, one.name);
+  const struct { bool is_there; const char *tier; const std::string *names; } tiers[]= {
+    {has_flash(), "flash", &of_flash}, {has_store(), "object store", &of_store}};
+  for (const auto &one : tiers)
+    if (!one.is_there && !one.names->empty())
+    {
+      told= thd->query_id;
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_NOTE, ER_ILLEGAL_HA_CREATE_OPTION,
+                          "Terrace: there is no %s, so %s does nothing until there is", one.tier, one.names->c_str());
+    }
 }
 
 TableOptions::TableOptions(const TABLE *definition)

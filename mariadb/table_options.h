@@ -58,6 +58,9 @@ void warn_without_rules(THD *thd, const std::string &name);
 /** A warning, if the statement gives rules to a temporary table, which has none. */
 void warn_of_rules(THD *thd, const TABLE *definition);
 
+/** A note, if the statement gives rules that are about a tier that there is not. */
+void note_absent_tiers(THD *thd, const TABLE *definition);
+
 /** What a definition says, as the engine takes it. What is no number counts as not given. Valid as long as the definition. */
 class TableOptions
 {

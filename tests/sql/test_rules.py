@@ -523,3 +523,55 @@ def test_limits_of_reads_from_the_store_hold(far, run):
     wait_until(lambda: placed(connection, run, "t")[2] > 1500)
     holds(connection, run, "t", "object", "OBJECT_IOPS")
     holds(connection, run, "t", "object", "OBJECT_BANDWIDTH", bytes_of)
+
+
+def test_what_is_guaranteed_comes_before_what_is_kept_and_a_lower_cap_is_met_at_once(ruled, run, engine):
+    connection = ruled.connect(database="d")
+
+    def pages(table):
+        [(pages,)] = run(connection, f"SELECT FLASH_PAGES FROM information_schema.TERRACE_RULES WHERE TABLE_NAME = '{table}'")
+        return pages
+
+    for table, options, rows in (("kept", "PLACEMENT=KEEP", 5000), ("owed", "FLASH_MIN=8M", 1400)):
+        run(connection, f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(8000)) ENGINE={engine} {options}")
+        run(connection, f"INSERT INTO {table} SELECT seq, REPEAT(MD5(seq * 7), 200) FROM seq_1_to_{rows}")
+        for _ in range(2):
+            run(connection, f"SELECT SUM(LENGTH(v)) FROM {table}")
+        assert table == "owed" or pages(table) > 1900
+
+    def read():
+        for key in range(1, 1400, 2):
+            run(connection, f"SELECT LENGTH(v) FROM owed WHERE id = {key}")
+        return pages("owed") >= 400
+
+    wait_until(read, 120)
+    assert pages("owed") <= 512 + 16 and pages("kept") > 1400
+    run(connection, "ALTER TABLE kept PLACEMENT=DEFAULT FLASH_MAX=4M")
+    assert pages("kept") <= 256 + 16
+    assert run(connection, "SELECT COUNT(*), SUM(LENGTH(v)) FROM kept") == [(5000, 5000 * 6400)]
+
+
+def test_a_rule_about_a_tier_that_there_is_not_is_a_note(db, run, engine):
+    """The fixture's server has neither flash nor a store: once for a statement, partitioned or not, and only where it says rules."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    connection = db
+
+    def notes(sql):
+        run(connection, sql)
+        return [(level, code, text) for level, code, text in run(connection, "SHOW WARNINGS")]
+
+    flash, store = "there is no flash, so {} does nothing", "there is no object store, so {} does nothing"
+    for options, expected in [
+        ("PLACEMENT=KEEP FLASH_IOPS=100", [flash.format("PLACEMENT=KEEP, FLASH_IOPS")]),
+        ("WRITE_POLICY='DUAL' OBJECT_IOPS=5", [flash.format("WRITE_POLICY=DUAL"), store.format("OBJECT_IOPS")]),
+        ("PLACEMENT=NONE VOLUME_IOPS=100 COMPRESSION=lz4", []),
+    ]:
+        for partitions in ("", " PARTITION BY HASH (id) PARTITIONS 3"):
+            found = notes(f"CREATE OR REPLACE TABLE t (id INT PRIMARY KEY) ENGINE=Terrace {options}{partitions}")
+            assert [(level, code) for level, code, _ in found] == [("Note", 1478)] * len(expected), found
+            assert all(words in text for words, (_, _, text) in zip(expected, found)), found
+    run(connection, "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY) ENGINE=Terrace PLACEMENT=KEEP")
+    assert notes("ALTER TABLE t ADD v INT") == [] and notes("CREATE TABLE u LIKE t") == []
+    assert len(notes("ALTER TABLE t OBJECT_BANDWIDTH=1M")) == 2
+    run(connection, "DROP TABLE t, u")

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import socket
 import time
 
 import pytest
@@ -39,11 +40,12 @@ def test_variables_show_what_is_in_force(stopped, run, tmp_path):
     assert now["volume_path"] == "terrace" and now["sink_after_ms"] == "300000" and int(now["locks_max"]) >= 1000
     log, partitions = int(now["log"]), int(now["log_partitions"])
     assert log >= 2 * MIB and partitions >= 1
+    assert (now["compression"], now["flash_admission"], now["without"], now["object"]) == ("zstd", "ghost", "", "")
     stopped.stop()
 
     # From a file; the variable goes before it. Log and partitions are the volume's: they stay.
     file = tmp_path / "terrace.toml"
-    file.write_text(f'volume_path = "{stopped.directory}/data/terrace"\nmemory = "24M"\nlog = "{2 * log}"\nlog_partitions = 7\nlocks_max = 12345\nlock_wait_timeout_ms = 700\n')
+    file.write_text(f'volume_path = "{stopped.directory}/data/terrace"\nmemory = "24M"\nlog = "{2 * log}"\nlog_partitions = 7\nlocks_max = 12345\nlock_wait_timeout_ms = 700\nwithout = "prefetch"\nemulate = "cloud"\ncompression = "lz4"\n')
     base = stopped.options
     stopped.options = base + [f"--terrace-config={file}", "--terrace-memory=16M"]
     stopped.start()
@@ -51,6 +53,8 @@ def test_variables_show_what_is_in_force(stopped, run, tmp_path):
     assert (now["memory"], now["locks_max"], now["lock_wait_timeout_ms"]) == (str(16 * MIB), "12345", "700")
     assert (int(now["log"]), int(now["log_partitions"])) == (log, partitions)
     assert int(now["object_buffer"]) == 8192 * MIB
+    assert (now["compression"], now["without"], now["emulate"]) == ("lz4", "prefetch", "cloud")
+    assert now["volume_path"] == f"{stopped.directory}/data/terrace"
     connection = stopped.connect()
     for name in now:
         if name not in ("flush_log_at_trx_commit", "lock_wait_timeout_ms", "snapshot_isolation", "foreign_keys", "backup_stage", "backup_copy_dir", "copy_to", "bypass", "bypass_from", "write_policy", "temporary_unlogged", "print_all_deadlocks", "memory", "flash", "object_buffer"):
@@ -115,6 +119,24 @@ def test_wrong_settings_are_named_at_once_and_the_server_lives(stopped, run):
     with pytest.raises(Exception) as refused:
         run(connection, "SET STATEMENT sql_mode = 'NO_ENGINE_SUBSTITUTION' FOR CREATE TABLE d.t (a INT) ENGINE=Terrace")
     assert refused.value.args[0] == 1286, refused.value
+
+
+def test_a_port_that_is_taken_costs_the_metrics_and_not_the_tables(stopped, run):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        base = stopped.options
+        stopped.options = base + [f"--terrace-metrics-listen=127.0.0.1:{port}"]
+        stopped.start()
+        connection = stopped.connect()
+        run(connection, "CREATE DATABASE d")
+        run(connection, "CREATE TABLE d.t (a INT) ENGINE=Terrace")
+        report = str(run(connection, "SHOW ENGINE TERRACE STATUS"))
+        assert "metrics_trouble" in report and str(port) in report
+        stopped.stop()
+    log = open(os.path.join(stopped.directory, "error.log")).read()
+    assert f"Terrace: metrics: none are served: metrics_listen = \"127.0.0.1:{port}\"" in log, log[-2000:]
 
 
 @pytest.mark.parametrize(

@@ -412,6 +412,15 @@ impl Config {
         SETTINGS.iter().filter_map(|s| Some((s.name, s.number(&mut config)?))).collect()
     }
 
+    /// The value of every setting that is a text, by name.
+    pub fn texts(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("compression", self.compression.name().into()),
+            ("flash_admission", self.flash_admission.name().into()),
+            ("without", self.without.to_string()),
+        ]
+    }
+
     /// A configuration file with every setting at its default, and what it means.
     pub fn document() -> String {
         let mut config = Config::default();

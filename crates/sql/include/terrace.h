@@ -729,6 +729,11 @@ int32_t terrace_engine_notes(const terrace_engine *engine,
                              terrace_note_fn each,
                              void *context);
 
+// Calls `each` with every setting that is a text, as it is in force; of places those that are given.
+int32_t terrace_engine_texts(const terrace_engine *engine,
+                             terrace_note_fn each,
+                             void *context);
+
 // Calls `each` with the sections of a report for people, by name: what the engine does a second since the last call, its history, its log,
 // its tiers.
 int32_t terrace_engine_report(const terrace_engine *engine,

@@ -68,6 +68,11 @@ impl Places {
         }
     }
 
+    /// Those that are given, by name.
+    pub fn texts(mut self) -> Vec<(&'static str, String)> {
+        PLACES.iter().filter_map(|place| Some((place.name, self.field(place.name).take()?))).collect()
+    }
+
     /// Takes the places out of the table; returns what is wrong with them.
     fn take_from(&mut self, table: &mut Table) -> Vec<String> {
         let mut faults = Vec::new();
@@ -195,15 +200,19 @@ pub fn read_only(text: &str) -> Result<bool> {
 
 /// Reads both texts and opens the places.
 pub fn assemble(text: &str, overrides: &str) -> Result<(Config, Parts)> {
+    assemble_to_run(text, overrides).map(|(config, _, parts)| (config, parts))
+}
+
+/// The same, and what the places are.
+pub(crate) fn assemble_to_run(text: &str, overrides: &str) -> Result<(Config, Places, Parts)> {
     let (config, places) = read(text, overrides, Purpose::Run)?;
     let parts = parts::open(&config, &places)?;
-    Ok((config, parts))
+    Ok((config, places, parts))
 }
 
 /// Where metrics are to be found, if anywhere.
-pub fn metrics_listen(text: &str, overrides: &str) -> Result<Option<SocketAddr>> {
-    let (_, places) = read(text, overrides, Purpose::Run)?;
-    Ok(places.metrics_listen.as_deref().and_then(|text| metrics::address(text).ok()))
+pub(crate) fn metrics_listen(places: &Places) -> Option<SocketAddr> {
+    places.metrics_listen.as_deref().and_then(|text| metrics::address(text).ok())
 }
 
 /// Reads both texts and opens the places for looking only.

@@ -16,6 +16,9 @@ pub struct TerraceEngine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) prepared: Arc<Prepared>,
     metrics: Option<Listener>,
+    /// Why there are no metrics, if they were asked for.
+    metrics_trouble: Option<String>,
+    places: Vec<(&'static str, String)>,
 }
 
 /// Prepared transactions whose handle was closed: they wait to be decided by name. (Those that a crash left are
@@ -162,22 +165,26 @@ pub unsafe extern "C" fn terrace_engine_open(
         }
         // SAFETY: the caller's promise.
         let (text, overrides) = unsafe { (options.config.text()?, options.overrides.text()?) };
-        let (engine_config, parts) = config::assemble(text, overrides)?;
+        let (engine_config, places, parts) = config::assemble_to_run(text, overrides)?;
         // Nothing ran that could have stopped: what failed is told by itself.
         let engine = Engine::open(engine_config, parts).map_err(|error| match error {
             Error::Poisoned(what) => Error::Invalid(what),
             other => other,
         })?;
-        let metrics = match config::metrics_listen(text, overrides)? {
-            None => None,
+        // Tables are worth more than to be looked at: without metrics the engine runs all the same.
+        let (metrics, metrics_trouble) = match config::metrics_listen(&places) {
+            None => (None, None),
             Some(address) => {
                 let seen = engine.clone();
-                let started = Listener::start(address, move || terrace_engine::metrics::running(&seen));
-                // Nobody would close the engine of a start that failed.
-                Some(started.inspect_err(|_| drop(engine.shutdown()))?)
+                match Listener::start(address, move || terrace_engine::metrics::running(&seen)) {
+                    Ok(listener) => (Some(listener), None),
+                    Err(fault) => (None, Some(format!("none are served: {}", fault.message))),
+                }
             }
         };
-        *out = Box::into_raw(Box::new(TerraceEngine { engine, prepared: Arc::default(), metrics }));
+        let places = places.texts();
+        let prepared = Arc::default();
+        *out = Box::into_raw(Box::new(TerraceEngine { engine, prepared, metrics, metrics_trouble, places }));
         Ok(Code::Ok)
     })
 }
@@ -354,7 +361,28 @@ pub unsafe extern "C" fn terrace_engine_notes(
     context: *mut std::ffi::c_void,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    unsafe { each_note(each, context, || (&*engine).engine.notes()) }
+    unsafe {
+        each_note(each, context, || {
+            let engine = &*engine;
+            let mut notes = engine.engine.notes();
+            notes.extend(engine.metrics_trouble.iter().map(|what| ("metrics_trouble", what.clone())));
+            notes
+        })
+    }
+}
+
+/// Calls `each` with every setting that is a text, as it is in force; of places those that are given.
+///
+/// # Safety
+/// As `terrace_engine_status`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_engine_texts(
+    engine: *const TerraceEngine,
+    each: TerraceNoteFn,
+    context: *mut std::ffi::c_void,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { each_note(each, context, || [(&*engine).places.clone(), (&*engine).engine.texts()].concat()) }
 }
 
 /// Calls `each` with every name and text of `notes`.

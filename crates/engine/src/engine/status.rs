@@ -237,6 +237,11 @@ impl Engine {
         in_force.values()
     }
 
+    /// Every setting that is a text, as it is in force.
+    pub fn texts(&self) -> Vec<(&'static str, String)> {
+        self.core.storage.config.texts()
+    }
+
     /// What was asked of the devices and the store, by tier and purpose.
     pub fn requests(&self) -> Vec<Requests> {
         requests::by_purpose(&self.core.storage)

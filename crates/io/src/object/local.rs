@@ -10,7 +10,8 @@
 //!   put of the epoch object, which removes what a put of it left that died;
 //! * a root that is no longer the directory that was opened (unmounted, moved away) answers nothing, unless
 //!   the other directory has an epoch object: an object put into the place below a mount would be gone
-//!   when the mount is back.
+//!   when the mount is back. What a put that was under way has made there goes again, with the root itself unless it was a mount's:
+//!   who moves the directory back would find it moved into that one.
 //!
 //! Directories that became empty are removed when no put is under way (`gate`). Staged files of a
 //! process that died (`<key>#<number>`) stay until [`ObjectStore::remove_staged`]; listings don't show them.
@@ -50,6 +51,8 @@ pub(crate) struct Local {
     root: PathBuf,
     /// Device and inode of the root.
     identity: Mutex<(u64, u64)>,
+    /// Another file system begins at the root.
+    is_mount: bool,
     /// Puts and deletions share it; removing empty directories has it alone.
     gate: RwLock<()>,
     durable: Mutex<HashSet<PathBuf>>,
@@ -79,12 +82,15 @@ impl Local {
             let _ = sync_dir(dir);
         }
         let identity = identity(&root).map_err(|e| refuse(e.to_string()))?;
+        let above = root.parent().and_then(|above| self::identity(above).ok());
+        let is_mount = above.is_none_or(|(device, _)| device != identity.0);
         let inner = LocalFileSystem::new_with_prefix(&root).map_err(|e| refuse(cause(&e)))?.with_fsync(true);
         let places = in_flight_max.max(2);
         Ok(Local {
             inner,
             root,
             identity: Mutex::new(identity),
+            is_mount,
             gate: RwLock::default(),
             durable: Mutex::default(),
             share: Share::new(places, places / 2),
@@ -115,7 +121,14 @@ impl Local {
         if dir == self.root || self.durable.lock().contains(dir) {
             return Ok(());
         }
-        std::fs::create_dir_all(dir)?;
+        // Never the root: it is not the one that was opened if it is not there.
+        let below: Vec<&FsPath> = dir.ancestors().take_while(|d| *d != self.root).collect();
+        for made in below.into_iter().rev() {
+            match std::fs::create_dir(made) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
         // From the bottom: a name is durable when the directory that holds it is synced.
         let new: Vec<&FsPath> = {
             let durable = self.durable.lock();
@@ -139,6 +152,18 @@ impl Local {
                 return;
             }
             self.durable.lock().remove(dir);
+        }
+    }
+
+    /// The root is another directory, in which a put has made what it needed, with the object if `has_object`: that goes.
+    fn leave(&self, file: &FsPath, has_object: bool) {
+        if has_object {
+            let _ = std::fs::remove_file(file);
+        }
+        let below = file.ancestors().skip(1).take_while(|d| *d != self.root && d.starts_with(&self.root));
+        // What has anything in it stays.
+        if below.into_iter().all(|dir| std::fs::remove_dir(dir).is_ok()) && !self.is_mount {
+            let _ = std::fs::remove_dir(&self.root);
         }
     }
 
@@ -207,13 +232,16 @@ impl Local {
         mode: PutMode,
     ) -> Result<Version> {
         self.ensure_directories(file).map_err(|e| refused_or_unavailable(key, e.kind(), e.to_string()))?;
+        let is_new = matches!(mode, PutMode::Create);
         let options = PutOptions { mode, ..PutOptions::default() };
-        match block_on(self.inner.put_opts(path, payload, options)) {
-            // It may have gone into another directory just now.
-            Ok(_) if self.check_root(key).is_err() => Err(StoreError::Unknown {
-                key: key.into(),
-                cause: "the directory went away meanwhile".into(),
-            }),
+        let done = block_on(self.inner.put_opts(path, payload, options));
+        if !matches!(done, Err(Error::AlreadyExists { .. })) && self.check_root(key).is_err() {
+            // It may have gone into another directory just now, or have made one to go into.
+            self.leave(file, is_new && done.is_ok());
+            let cause = "the directory went away meanwhile".into();
+            return Err(StoreError::Unknown { key: key.into(), cause });
+        }
+        match done {
             Ok(result) => Ok(Version(result.e_tag.unwrap_or_default())),
             Err(Error::AlreadyExists { .. }) => {
                 // Whoever put it may have died before its name was synced.
@@ -429,3 +457,6 @@ impl ObjectStore for Local {
         Some(self.tally.read())
     }
 }
+
+#[cfg(test)]
+mod tests;
