@@ -207,7 +207,7 @@ bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const Col
   const auto number= [](const TABLE *of) { return of->found_next_number_field; };
   const bool counts_anew= number(altered) && (!number(table) || columns.moved[number(table)->field_index] != number(altered)->field_index);
   // As InnoDB: the copy makes another value of a NULL.
-  const bool makes_values= columns.loses_null && !ha_thd()->is_strict_mode();
+  const bool makes_values= columns.loses_null && (columns.loses_timestamp_null || !ha_thd()->is_strict_mode());
   if (makes_values)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
   // Under KEY () the primary key says which partition a row is in; else a virtual column may.
@@ -304,6 +304,8 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     return HA_ALTER_INPLACE_INSTANT;
   if (flags & ALTER_VIRTUAL_GCOL_EXPR)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (flags & BUILT && !info->unsupported_reason)
+    info->unsupported_reason= "ADD INDEX";
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 

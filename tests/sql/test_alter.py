@@ -163,7 +163,13 @@ def test_what_cannot_be_done_in_place_is_refused_as_innodb_refuses_it(db, engine
         assert error[0] == 1846 and reason in error[1], error
     error = refused(db, "ALTER IGNORE TABLE t ADD UNIQUE (b), ALGORITHM=INPLACE")
     assert error[0] == 1846 and "IGNORE" in error[1], error
-    assert refused(db, "ALTER TABLE t ADD KEY (a), ALGORITHM=INSTANT")[0] in (1845, 1846)
+    for how in ("ADD KEY (a)", "ADD UNIQUE (b)", "ADD KEY (a), DROP KEY kd", "MODIFY b VARCHAR(40) COLLATE utf8mb4_bin"):
+        run(db, "ALTER TABLE t ADD KEY IF NOT EXISTS kd (d), ADD KEY IF NOT EXISTS kb (b), ALGORITHM=NOCOPY")
+        error = refused(db, f"ALTER TABLE t {how}, ALGORITHM=INSTANT")
+        assert error == (1846, "ALGORITHM=INSTANT is not supported. Reason: ADD INDEX. Try ALGORITHM=NOCOPY"), error
+    run(db, "SET alter_algorithm = 'INSTANT'")
+    assert "Reason: ADD INDEX" in refused(db, "CREATE INDEX ka ON t (a)")[1]
+    run(db, "SET alter_algorithm = DEFAULT")
     run(db, "ALTER TABLE t MODIFY a BIGINT, ALGORITHM=COPY, LOCK=SHARED")
     assert is_whole(db)
 
