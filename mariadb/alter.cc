@@ -207,7 +207,7 @@ bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const Col
   const auto number= [](const TABLE *of) { return of->found_next_number_field; };
   const bool counts_anew= number(altered) && (!number(table) || columns.moved[number(table)->field_index] != number(altered)->field_index);
   // As InnoDB: the copy makes another value of a NULL.
-  const bool makes_values= columns.loses_null && !ha_thd()->is_strict_mode();
+  const bool makes_values= columns.loses_null && (columns.loses_timestamp_null || !ha_thd()->is_strict_mode());
   if (makes_values)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
   // Under KEY () the primary key says which partition a row is in; else a virtual column may.
@@ -215,6 +215,25 @@ bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const Col
   return !info->ignore && !counts_anew && !moves && !table->versioned() && !altered->versioned() &&
          !makes_values && !(flags & ALTER_VIRTUAL_GCOL_EXPR) &&
          (m_hidden || altered->s->primary_key == 0);
+}
+
+/** Whether the counter comes down, which it does in a copy alone. As InnoDB: no lower than to the next value that there is past the largest. */
+bool ha_terrace::lowers_counter(const TABLE *altered, const HA_CREATE_INFO *create)
+{
+  if (!(create->used_fields & HA_CREATE_USED_AUTO) || !altered->found_next_number_field)
+    return false;
+  uint64_t next= 0, past= 0;
+  if (!table->found_next_number_field || terrace_table_auto_increment(m_table, &next))
+    return true;
+  if (create->auto_increment_value >= next)
+    return false;
+  if (past_largest(&past))
+    return true;
+  const auto &of= ha_thd()->variables;
+  const ulonglong offset= of.auto_increment_offset, step= of.auto_increment_increment;
+  if (step > 1 && offset < past && past < ULONGLONG_MAX - step)
+    past= offset + (past - offset + step - 1) / step * step;
+  return past < next;
 }
 
 enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
@@ -244,12 +263,8 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   if (!columns.follow(table, altered, info) || (!columns.added.empty() && info->error_if_not_empty) ||
       table->s->versioned != altered->s->versioned || !layouts_after(columns, altered, &layouts))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  uint64_t next= 0;
-  if (create->used_fields & HA_CREATE_USED_AUTO &&
-      (!table->found_next_number_field || terrace_table_auto_increment(m_table, &next) ||
-       create->auto_increment_value < next))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;      // down: the copy finds the largest value
-
+  if (lowers_counter(altered, create))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (altered->s->primary_key != MAX_KEY && altered->s->primary_key != 0)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool rebuilt= rebuilds(altered, info, columns, layouts);
@@ -289,6 +304,8 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     return HA_ALTER_INPLACE_INSTANT;
   if (flags & ALTER_VIRTUAL_GCOL_EXPR)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (flags & BUILT && !info->unsupported_reason)
+    info->unsupported_reason= "ADD INDEX";
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 
@@ -413,12 +430,16 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
     int32_t code= context->reads() ? owner->alter_round(context, true) : TERRACE_OK;
     tmp_restore_column_map(&table->read_set, before);
-    if (!code && info->create_info->used_fields & HA_CREATE_USED_AUTO)
-      code= terrace_table_auto_increment_raise(owner->m_table, info->create_info->auto_increment_value);
     if (code)
       return owner->alter_failed(code, altered, info);
     alters.push_back(context->alter);
   }
+  // Nobody else has the table until the end, and little is left that may fail: what fails leaves the counter.
+  if (info->create_info->used_fields & HA_CREATE_USED_AUTO && altered->found_next_number_field)
+    for (uint at= 0; all[at]; at++)
+      if (int32_t code= terrace_table_auto_increment_raise(static_cast<Context *>(all[at])->owner->m_table,
+                                                           info->create_info->auto_increment_value))
+        return alter_failed(code, altered, info);
   std::vector<std::string> properties;
   for (uint at= 0; all[at]; at++)
     properties.push_back(make_properties(table->s->tmp_table != NO_TMP_TABLE ? Properties::TEMPORARY : 0, altered,

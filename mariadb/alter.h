@@ -38,6 +38,7 @@ struct ColumnChange
   std::vector<uint16> added;            // new numbers of new columns that are stored
 
   bool loses_null= false;               // a column has no NULL any more: each row is looked at
+  bool loses_timestamp_null= false;     // of a TIMESTAMP a copy makes the statement's time
 
   /** @return false if rows must be copied */
   bool follow(const TABLE *before, const TABLE *after, const Alter_inplace_info *info);

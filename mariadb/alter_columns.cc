@@ -156,7 +156,7 @@ bool ColumnChange::follow(const TABLE *before, const TABLE *after, const Alter_i
   List<Create_field> &columns= info->alter_info->create_list;
   moved.assign(before->s->fields, RowLayouts::DROPPED);
   added.clear();
-  loses_null= false;
+  loses_null= loses_timestamp_null= false;
   // One column may go and another one like it come to its place.
   const alter_table_operations moves=
     COLUMNS | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER;
@@ -178,7 +178,9 @@ bool ColumnChange::follow(const TABLE *before, const TABLE *after, const Alter_i
       if (was->field_index >= before->s->fields || before->field[was->field_index] != was ||
           !same_values(was, after->field[at]))
         return false;
-      loses_null|= was->real_maybe_null() && !after->field[at]->real_maybe_null();
+      const bool loses= was->real_maybe_null() && !after->field[at]->real_maybe_null();
+      loses_null|= loses;
+      loses_timestamp_null|= loses && was->type() == MYSQL_TYPE_TIMESTAMP;
       moved[was->field_index]= at;
     }
     else if (after->field[at]->stored_in_db())

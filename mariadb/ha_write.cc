@@ -3,6 +3,7 @@
 #include "ha_terrace.h"
 #include "errors.h"
 #include "globals.h"
+#include "heard.h"
 
 using namespace terrace;
 
@@ -305,8 +306,8 @@ int ha_terrace::erase_row(const uchar *buf)
   return map(code);
 }
 
-/** The counter goes past the value that `record` (record[0]) has. */
-int ha_terrace::raise_auto_increment(const uchar *, Field *field)
+/** What the counter is to be past the record[0]'s value; 0: it says nothing. */
+ulonglong ha_terrace::past_value(Field *field)
 {
   if (field->is_null())
     return 0;
@@ -317,13 +318,60 @@ int ha_terrace::raise_auto_increment(const uchar *, Field *field)
   if (negative || value == 0)
     return 0;
   // The largest of all leaves no next one: the server takes ULONGLONG_MAX for an end.
-  const ulonglong next= (ulonglong) value == ULONGLONG_MAX ? ULONGLONG_MAX : (ulonglong) value + 1;
+  return (ulonglong) value == ULONGLONG_MAX ? ULONGLONG_MAX : (ulonglong) value + 1;
+}
+
+/** The counter goes past the value that `record` (record[0]) has. */
+int ha_terrace::raise_auto_increment(const uchar *, Field *field)
+{
+  const ulonglong next= past_value(field);
+  if (!next)
+    return 0;
   if (m_load && !m_load_within)
   {
     m_load_counter= MY_MAX(m_load_counter, next);
     return 0;
   }
   return map(terrace_table_auto_increment_raise(m_table, next));
+}
+
+/** What the counter is to be past the largest value that is committed: the one at the end of the column's index. Handler error. */
+int ha_terrace::past_largest(uint64_t *next)
+{
+  *next= 1;
+  const uint index= table->s->next_number_index;
+  terrace_cursor_options options= {};
+  options.size= sizeof options;
+  options.index= tree_of(index);
+  options.lock= TERRACE_LOCK_NONE;
+  terrace_fetch last= {};
+  last.size= sizeof last;
+  last.seek= table->key_info[index].key_part->key_part_flag & HA_REVERSE_SORT ? TERRACE_SEEK_FIRST : TERRACE_SEEK_LAST;
+  last.want= TERRACE_WANT_ROW;
+  last.first_bytes= RowCodec::ALL;
+  last.max_rows= last.max_bytes= 1;
+  terrace_rows rows= {};
+  rows.size= sizeof rows;
+  Heard heard;
+  terrace_txn *txn= nullptr;
+  terrace_cursor *cursor= nullptr;
+  int32_t code= terrace_txn_begin(engine, TERRACE_ISOLATION_READ_COMMITTED, &txn);
+  if (!code)
+    code= terrace_cursor_open(txn, m_table, &options, &cursor);
+  if (!code)
+    code= terrace_cursor_fetch_rows(cursor, &last, &rows);
+  if (!code)
+  {
+    bitmap_clear_all(&table->tmp_set);
+    bitmap_set_bit(&table->tmp_set, table->found_next_number_field->field_index);
+    if (!m_row.decode(rows.first->value.data, rows.first->value.len, table->record[0], &table->tmp_set))
+      code= TERRACE_CORRUPT;
+    else if (const ulonglong past= past_value(table->found_next_number_field))
+      *next= past;
+  }
+  terrace_cursor_close(cursor);
+  terrace_txn_close(txn);
+  return code == TERRACE_NO_ROW ? 0 : map(code);
 }
 
 void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,

@@ -56,6 +56,51 @@ def test_definitions_alone_are_instant(db, engine, how):
     assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (kc) WHERE c LIKE 'Wert 1%'") == run(db, "SELECT COUNT(*) FROM t IGNORE INDEX (kc) WHERE c LIKE 'Wert 1%'")
 
 
+def test_a_lower_counter_than_the_rows_need_is_no_copy(own_server, engine):
+    db = own_server.connect()
+    run(db, "CREATE DATABASE d")
+    db.select_db("d")
+    shapes = {
+        "plain": ("id INT AUTO_INCREMENT PRIMARY KEY", ""),
+        "other": ("id INT AUTO_INCREMENT, KEY (id DESC)", ""),
+        "parts": ("id INT AUTO_INCREMENT PRIMARY KEY", "PARTITION BY HASH (id) PARTITIONS 3"),
+    }
+    for t, (key, parts) in shapes.items():
+        run(db, f"CREATE TABLE {t} (a INT, {key}) ENGINE={engine} {parts}")
+        run(db, f"INSERT INTO {t} (a) VALUES (1), (2), (3), (3)")
+        for value, more in ((1, ""), (0, ""), (4, ", ADD z INT"), (3, ", ALTER a SET DEFAULT 7")):
+            run(db, f"ALTER TABLE {t} AUTO_INCREMENT = {value}{more}, ALGORITHM=INSTANT")
+        # What fails leaves it.
+        assert refused(db, f"ALTER TABLE {t} AUTO_INCREMENT = 900, ADD UNIQUE (a, id DESC), ADD UNIQUE (id, a), ADD CHECK (a < 3)")[0] == 4025
+        run(db, f"INSERT INTO {t} (a) VALUES (5)")
+        run(db, "SET auto_increment_increment = 10")
+        run(db, f"INSERT INTO {t} (a) VALUES (6), (7)")
+        run(db, f"ALTER TABLE {t} AUTO_INCREMENT = 2, ALGORITHM=INSTANT")
+        run(db, f"INSERT INTO {t} (a) VALUES (8)")
+        run(db, "SET auto_increment_increment = 1")
+        assert run(db, f"SELECT a, id FROM {t} ORDER BY id") == [(1, 1), (2, 2), (3, 3), (3, 4), (5, 5), (6, 11), (7, 21), (8, 31)]
+    # Without such a column it says nothing.
+    run(db, f"CREATE TABLE none (a INT) ENGINE={engine}")
+    run(db, "INSERT INTO none VALUES (1)")
+    run(db, "ALTER TABLE none AUTO_INCREMENT = 1, ALGORITHM=INSTANT")
+    run(db, "ALTER TABLE none AUTO_INCREMENT = 50, ADD b INT, ALGORITHM=INSTANT")
+    own_server.restart()
+    db = own_server.connect(database="d")
+    for t in shapes:
+        run(db, f"INSERT INTO {t} (a) VALUES (9)")
+        assert run(db, f"SELECT id > 31 AND id <= 41 FROM {t} WHERE a = 9") == [(1,)] and is_whole(db, t)
+
+
+def test_a_counter_comes_down_to_past_the_largest_value(db, engine):
+    filled(db, engine, 10)
+    run(db, "DELETE FROM t WHERE id > 5")
+    for value, next_id in ((3, 6), (9, 9), (1, 10)):
+        run(db, f"ALTER TABLE t AUTO_INCREMENT = {value}")
+        run(db, "INSERT INTO t (a) VALUES (1)")
+        assert run(db, "SELECT MAX(id) FROM t") == [(next_id,)]
+    assert is_whole(db)
+
+
 def test_indexes_are_added_and_dropped_in_place(db, engine):
     filled(db, engine)
     run(db, "ALTER TABLE t ADD KEY a (a), ADD UNIQUE b (b), ADD KEY c (c, d DESC), ADD KEY j (j(20)), ALGORITHM=NOCOPY, LOCK=NONE")
@@ -118,7 +163,13 @@ def test_what_cannot_be_done_in_place_is_refused_as_innodb_refuses_it(db, engine
         assert error[0] == 1846 and reason in error[1], error
     error = refused(db, "ALTER IGNORE TABLE t ADD UNIQUE (b), ALGORITHM=INPLACE")
     assert error[0] == 1846 and "IGNORE" in error[1], error
-    assert refused(db, "ALTER TABLE t ADD KEY (a), ALGORITHM=INSTANT")[0] in (1845, 1846)
+    for how in ("ADD KEY (a)", "ADD UNIQUE (b)", "ADD KEY (a), DROP KEY kd", "MODIFY b VARCHAR(40) COLLATE utf8mb4_bin"):
+        run(db, "ALTER TABLE t ADD KEY IF NOT EXISTS kd (d), ADD KEY IF NOT EXISTS kb (b), ALGORITHM=NOCOPY")
+        error = refused(db, f"ALTER TABLE t {how}, ALGORITHM=INSTANT")
+        assert error == (1846, "ALGORITHM=INSTANT is not supported. Reason: ADD INDEX. Try ALGORITHM=NOCOPY"), error
+    run(db, "SET alter_algorithm = 'INSTANT'")
+    assert "Reason: ADD INDEX" in refused(db, "CREATE INDEX ka ON t (a)")[1]
+    run(db, "SET alter_algorithm = DEFAULT")
     run(db, "ALTER TABLE t MODIFY a BIGINT, ALGORITHM=COPY, LOCK=SHARED")
     assert is_whole(db)
 

@@ -120,6 +120,16 @@ def test_what_a_new_key_or_column_does_not_take_ends_it(db, engine):
     assert run(db, "SELECT COUNT(*) FROM t") == [(1000,)]
 
 
+@pytest.mark.parametrize("change", ["MODIFY d TIMESTAMP NOT NULL", "MODIFY d TIMESTAMP NOT NULL DEFAULT '2020-01-01 00:00:00'", "DROP PRIMARY KEY, ADD PRIMARY KEY (d)"])
+def test_a_timestamp_that_loses_null_has_the_time_of_the_statement(db, engine, change):
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, d TIMESTAMP NULL) ENGINE={engine}")
+    run(db, "INSERT INTO t VALUES (1, NULL), (2, '2021-02-03 04:05:06')")
+    error = refused(db, f"ALTER TABLE t {change}, ALGORITHM=INPLACE")
+    assert error[0] == 1846 and "cannot convert NULL" in error[1], error
+    run(db, f"ALTER TABLE t {change}")
+    assert run(db, "SELECT id, d > '2022-01-01' FROM t ORDER BY id") == [(1, 1), (2, 0)] and is_whole(db)
+
+
 def test_who_sees_an_older_state_is_told_so(db, server, engine):
     filled(db, engine, 200)
     old = server.connect(database=db.name)
