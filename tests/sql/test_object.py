@@ -508,6 +508,35 @@ def refused(connection, run, sql):
     return error.value.args
 
 
+def test_an_insert_that_takes_a_number_says_that_the_store_is_away(tmp_path, engine, run):
+    """It was 1467, and nothing said why."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    store = Store("directory", tmp_path)
+    place = "a-directory-with-a-name-" + "so-long-" * 12
+    server = Server(str(directory), SIZES + store.options(place) + ["--terrace-without=clean-copies"])
+    server.start()
+    try:
+        connection = cold_with_numbers(server, run)
+        store.die()
+        code, text = refused(connection, run, "INSERT INTO numbered (pad) VALUES ('new')")
+        assert code == 1297 and "object store" in text, (code, text)
+        assert (code, text.split("(")[0].split(":")[-1]) == (1297, refused(connection, run, "SELECT SUM(id) FROM numbered")[1].split("(")[0].split(":")[-1])
+        # The server gives an engine's text two hundred bytes, and cut it in mid-word.
+        said = text[text.index("'") + 1:text.rindex("'")]
+        assert said.endswith(" …") and len(said.encode()) <= 200, said
+        for statement in ("INSERT INTO numbered (pad) SELECT 'new' FROM seq_1_to_3", "INSERT IGNORE INTO numbered (pad) VALUES ('new')", "REPLACE INTO numbered (pad) VALUES ('new')"):
+            assert refused(connection, run, statement)[0] == 1297, statement
+        store.live()
+        wait_for(lambda: not status(connection, run, "object_store_trouble"))
+        run(connection, "INSERT INTO numbered (pad) VALUES ('new')")
+        assert run(connection, "SELECT COUNT(*), MAX(id) > 1000 FROM numbered") == [(1001, 1)]
+    finally:
+        end(server)
+
+
 def test_reads_that_fail_for_the_store_are_trouble_that_is_told_of(cold_server, store, run):
     """Nothing has to sink: it was only the errors of the statements that said so."""
     connection = cold_with_numbers(cold_server, run)
