@@ -10,6 +10,17 @@ std::string last_message()
   return text;
 }
 
+std::string shortened(const std::string &text, size_t max)
+{
+  static const char MORE[]= " …";
+  if (text.size() <= max)
+    return text;
+  size_t end= text.rfind(' ', max - (sizeof MORE - 1));
+  if (end == std::string::npos)
+    end= 0;
+  return text.substr(0, end) + MORE;
+}
+
 enum Rollback { NOTHING, STATEMENT, TRANSACTION };
 enum Tell { SILENT, ERROR, WARN, WARN_AND_LOG, LOG };
 

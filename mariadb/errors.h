@@ -18,6 +18,12 @@ inline bool is_own_error(int error) { return error > OWN_ERROR && error < OWN_ER
 /** The text of this thread's last engine error. */
 std::string last_message();
 
+/** Bytes of a handler's own text that the server puts into its errors 1296 and 1297. */
+static const size_t HANDLER_TEXT_MAX= 200;
+
+/** The text, cut behind a word if it has more than `max` bytes. */
+std::string shortened(const std::string &text, size_t max);
+
 /**
   The handler error for an engine's code. Marks the transaction for rollback where InnoDB rolls it back, and leaves the
   engine's text as a warning (and in the error log where an operator must know) when the code alone doesn't say it.

@@ -275,7 +275,7 @@ bool ha_terrace::get_error_message(int error, String *text)
 {
   if (is_own_error(error))
   {
-    std::string message= last_message();
+    const std::string message= shortened(last_message(), HANDLER_TEXT_MAX);
     text->copy(message.data(), (uint32) message.size(), system_charset_info);
   }
   return error == OWN_ERROR + TERRACE_UNAVAILABLE;

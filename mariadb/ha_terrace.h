@@ -408,6 +408,7 @@ private:
   DsMrr_impl m_multi_range;
 
   ulonglong m_auto_rows= 0;             // rows of this statement for which numbers were last asked, not yet written
+  int m_auto_error= 0;                  // why get_auto_increment has none, if the server has no error of its own for it
   ulonglong m_counter_past= 0;          // auto-increment values below were taken by this statement, or before it
   uint m_duplicate_index= MAX_KEY;      // of the last HA_ERR_FOUND_DUPP_KEY
   std::vector<terrace_span> m_spans;    // of m_row_bytes, if it may have no room in its leaf

@@ -136,7 +136,7 @@ int ha_terrace::write_row(const uchar *buf)
   const bool generates= table->next_number_field && buf == table->record[0];
   if (generates)
     if (int error= update_auto_increment())
-      return error;
+      return error == HA_ERR_AUTOINC_READ_FAILED && m_auto_error ? m_auto_error : error;
   const uchar *record= buf;
   if (is_versioned_write())
     if (int error= make_version(buf, VERSION_BEGINS, &record))
@@ -388,11 +388,19 @@ void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulong
   if (!code)
     code= terrace_table_auto_increment_take(m_table, offset, increment, m_auto_rows, limit, &start, &count);
   m_counter_past= code ? 0 : start + (count - 1) * increment + 1;
-  if (code == TERRACE_FULL && limit < ULONGLONG_MAX && !terrace_table_auto_increment(m_table, &next) &&
-      (next > limit || limit - next < increment))
-    start= limit + 1, count= 1;         // used up: the server finds it out of the column's range, and names column and row
+  m_auto_error= 0;
+  const bool used_up= code == TERRACE_FULL && !terrace_table_auto_increment(m_table, &next) && (next > limit || limit - next < increment);
+  if (used_up && limit < ULONGLONG_MAX)
+    start= limit + 1, count= 1;         // the server finds it out of the column's range, and names column and row
   else if (code)
-    start= ULONGLONG_MAX, count= 0;
+  {
+    start= ULONGLONG_MAX, count= 0;     // the server's error is 1467, which says nothing of why
+    if (!used_up)
+      m_auto_error= map(code);
+    // A partitioned table's handler gives that one: a warning says why.
+    if (is_own_error(m_auto_error) && table->file != this)
+      push_warning_printf(ha_thd(), Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "Terrace: %s", last_message().c_str());
+  }
   *first= start;
   *taken= count;
 }

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 
+import pymysql
 import pytest
 from conftest import end
 from conftest import run as run_statement
@@ -125,3 +126,31 @@ def test_full_flash_caches_less(flash, tmp_path, run):
     finally:
         flash.server.stop()
         subprocess.run(["umount", place], check=True)
+
+
+def test_flash_that_turned_itself_off_says_so_first_until_a_restart(flash, tmp_path, run):
+    """The advice was about flash of 0 KB, and that the sizes fit."""
+    connection = flash.on(tmp_path / "flash")
+    flash.churn(connection, run, 9)
+    file = tmp_path / "flash" / "bpe"
+    for seed in range(10, 30):
+        os.truncate(file, 0)
+        flash.churn(connection, run, seed)
+        if status(connection, run)["flash_off"] == "1":
+            break
+    seen = status(connection, run)
+    assert seen["flash_off"] == "1" and seen["flash_trouble"].startswith("8 errors"), seen
+    advice = [row[1] for row in run(connection, "SELECT * FROM information_schema.TERRACE_ADVICE ORDER BY LINE")]
+    assert advice[0].startswith("Flash has failed and is not used (8 errors in a row"), advice
+    assert "restart" in advice[0] and "flash (64 MB)" in advice[1] and not any("(0 KB)" in line for line in advice), advice
+    assert advice[-1].startswith("Advice, once flash is used again: "), advice
+    with pytest.raises(pymysql.err.MySQLError) as refused:
+        run(connection, "SET GLOBAL terrace_flash = 33554432")
+    assert "flash is not used: 8 errors" in refused.value.args[1] and "restart" in refused.value.args[1], refused.value
+    flash.server.restart()
+    connection = flash.connect()
+    flash.churn(connection, run, 31)
+    seen = status(connection, run)
+    assert seen["flash_off"] == "0" and int(seen["reads_flash"]) > 0, seen
+    advice = [row[1] for row in run(connection, "SELECT * FROM information_schema.TERRACE_ADVICE ORDER BY LINE")]
+    assert not any("failed" in line for line in advice), advice

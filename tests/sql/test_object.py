@@ -483,3 +483,76 @@ def test_long_ranges_of_cold_rows_and_entries_are_read_ahead_and_short_ones_are_
             assert waited() - before < pages / 6, f"{waited() - before} of {pages} pages of {index} were waited for on the way down"
     finally:
         end(server)
+
+
+def cold_with_numbers(server, run):
+    """A connection, and a table whose counter is in the store alone, opened."""
+    connection = server.connect()
+    load(connection, run)
+    run(connection, "CREATE TABLE numbered (id INT AUTO_INCREMENT PRIMARY KEY, pad VARCHAR(1000)) ENGINE=Terrace")
+    run(connection, "INSERT INTO numbered (pad) SELECT REPEAT('x', 900) FROM seq_1_to_1000")
+    wait_for(lambda: is_mostly_far(connection, run) and int(status(connection, run, "sink_blocks_waiting")) == 0)
+    server.restart()
+    connection = server.connect(database="d")
+    run(connection, "SELECT * FROM numbered LIMIT 0")
+    for _ in range(2):
+        run(connection, "SELECT SUM(v) FROM t")
+    # What a start leaves to be done in the store is done.
+    wait_for(lambda: int(status(connection, run, "sink_blocks_waiting")) == 0 and int(status(connection, run, "objects_to_delete")) == 0)
+    return connection
+
+
+def refused(connection, run, sql):
+    with pytest.raises(pymysql.err.MySQLError) as error:
+        run(connection, sql)
+    return error.value.args
+
+
+def test_an_insert_that_takes_a_number_says_that_the_store_is_away(tmp_path, engine, run):
+    """It was 1467, and nothing said why."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    directory = tmp_path / "server"
+    os.makedirs(directory)
+    store = Store("directory", tmp_path)
+    place = "a-directory-with-a-name-" + "so-long-" * 12
+    server = Server(str(directory), SIZES + store.options(place) + ["--terrace-without=clean-copies"])
+    server.start()
+    try:
+        connection = cold_with_numbers(server, run)
+        store.die()
+        code, text = refused(connection, run, "INSERT INTO numbered (pad) VALUES ('new')")
+        assert code == 1297 and "object store" in text, (code, text)
+        assert (code, text.split("(")[0].split(":")[-1]) == (1297, refused(connection, run, "SELECT SUM(id) FROM numbered")[1].split("(")[0].split(":")[-1])
+        # The server gives an engine's text two hundred bytes, and cut it in mid-word.
+        said = text[text.index("'") + 1:text.rindex("'")]
+        assert said.endswith(" …") and len(said.encode()) <= 200, said
+        for statement in ("INSERT INTO numbered (pad) SELECT 'new' FROM seq_1_to_3", "INSERT IGNORE INTO numbered (pad) VALUES ('new')", "REPLACE INTO numbered (pad) VALUES ('new')"):
+            assert refused(connection, run, statement)[0] == 1297, statement
+        store.live()
+        wait_for(lambda: not status(connection, run, "object_store_trouble"))
+        run(connection, "INSERT INTO numbered (pad) VALUES ('new')")
+        assert run(connection, "SELECT COUNT(*), MAX(id) > 1000 FROM numbered") == [(1001, 1)]
+    finally:
+        end(server)
+
+
+def test_reads_that_fail_for_the_store_are_trouble_that_is_told_of(cold_server, store, run):
+    """Nothing has to sink: it was only the errors of the statements that said so."""
+    connection = cold_with_numbers(cold_server, run)
+    log = os.path.join(cold_server.directory, "error.log")
+    lines = lambda what: [line for line in open(log) if "Terrace: object_store: " + what in line]
+    troubled = lambda: run(connection, "SHOW GLOBAL STATUS LIKE 'Terrace_object_store_troubled'")[0][1]
+    assert troubled() == "0" and not lines("")
+    store.die()
+    for _ in range(2):
+        assert refused(connection, run, "SELECT SUM(v) FROM t")[0] == 1297
+    assert troubled() == "1"
+    assert status(connection, run, "object_store_trouble").startswith("reads fail: "), status(connection, run, "object_store_trouble")
+    wait_for(lambda: lines("reads fail: "))
+    store.live()
+    # Nobody reads.
+    wait_for(lambda: lines("works again"))
+    assert troubled() == "0" and not status(connection, run, "object_store_trouble")
+    assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, ROWS * (ROWS + 1) // 2)]
+    assert len(lines("reads fail: ")) == 1 and len(lines("works again")) == 1, lines("")

@@ -50,7 +50,7 @@ pub fn run(adopt: &Adopt) -> Result<u8, Fault> {
         say(&look.volume.describe(), look.superblock.epoch, &adoption, adopt.place.object.as_deref());
     }
     if !adoption.lost.is_empty() && !adopt.force {
-        return Err(Fault { code: exit::FAULTS, message: why_not(&adoption.lost) });
+        return Err(Fault::new(exit::FAULTS, why_not(&adoption.lost)));
     }
     if !adopt.yes {
         confirm()?;
@@ -61,9 +61,11 @@ pub fn run(adopt: &Adopt) -> Result<u8, Fault> {
     let nonce = world().random.next_u64().max(1);
     let done = adoption.carry_out((places.volume, store), nonce, adopt.force, &mut output::progress);
     output::end_progress();
-    done.map_err(|error| Fault {
-        code: exit::UNUSABLE,
-        message: format!("{error} (`terrace status` says whether another copy still has the store; if not, the next start takes it)"),
+    done.map_err(|error| {
+        Fault::new(
+            exit::UNUSABLE,
+            format!("{error} (`terrace status` says whether another copy still has the store; if not, the next start takes it)"),
+        )
     })?;
     let more = adoption.lost != before;
     if as_json {
@@ -150,7 +152,7 @@ fn age(volume: &str) -> String {
 
 /// Err: there is nobody to ask, or he said no.
 fn confirm() -> Result<(), Fault> {
-    let no = |message: &str| Err(Fault { code: exit::UNUSABLE, message: message.into() });
+    let no = |message: &str| Err(Fault::new(exit::UNUSABLE, message.into()));
     if !std::io::stdin().is_terminal() {
         return no("nothing was changed: there is no terminal to ask on; `--yes` adopts without being asked");
     }

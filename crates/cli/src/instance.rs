@@ -13,6 +13,8 @@ use terrace_sql::config::{self, Seen};
 pub struct Fault {
     pub code: u8,
     pub message: String,
+    /// The instance runs.
+    pub is_busy: bool,
 }
 
 impl Fault {
@@ -20,15 +22,18 @@ impl Fault {
         eprintln!("error: {}", self.message);
         ExitCode::from(self.code)
     }
+    pub fn new(code: u8, message: String) -> Fault {
+        Fault { code, message, is_busy: false }
+    }
     fn usage(message: String) -> Fault {
-        Fault { code: exit::UNUSABLE, message }
+        Fault::new(exit::UNUSABLE, message)
     }
 }
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Fault {
         let code = if error.kind() == Kind::Corrupt { exit::FAULTS } else { exit::UNUSABLE };
-        Fault { code, message: error.to_string() }
+        Fault { code, message: error.to_string(), is_busy: matches!(error, Error::Busy(_)) }
     }
 }
 

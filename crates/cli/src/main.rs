@@ -114,16 +114,7 @@ fn main() -> ExitCode {
             output::status(&instance, &place);
             exit::SOUND
         }),
-        Command::Advise(place) => with(&place, |instance| match Kept::load(&*instance.look.volume) {
-            Ok(kept) => {
-                output::advice(&kept, place.json);
-                exit::SOUND
-            }
-            Err(error) => {
-                eprintln!("error: {error}");
-                exit::UNUSABLE
-            }
-        }),
+        Command::Advise(place) => advise(&place),
         Command::Adopt(adopt) => match adopt::run(&adopt) {
             Ok(code) => ExitCode::from(code),
             Err(fault) => leave(&adopt.place, fault),
@@ -155,6 +146,22 @@ fn with(place: &Place, work: impl FnOnce(Instance) -> u8) -> ExitCode {
     match instance::open(place) {
         Ok(instance) => ExitCode::from(work(instance)),
         Err(fault) => leave(place, fault),
+    }
+}
+
+fn advise(place: &Place) -> ExitCode {
+    let kept = instance::open(place).and_then(|instance| Ok(Kept::load(&*instance.look.volume)?));
+    match kept {
+        Ok(kept) => {
+            output::advice(&kept, place.json);
+            ExitCode::from(exit::SOUND)
+        }
+        Err(mut fault) => {
+            if fault.is_busy {
+                fault.message += "; of a server that runs ask information_schema.TERRACE_ADVICE";
+            }
+            leave(place, fault)
+        }
     }
 }
 

@@ -313,3 +313,27 @@ fn a_missing_and_a_running_instance_are_refused() {
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["exit"], 2);
     engine.shutdown().unwrap();
 }
+
+/// It said that a curve of the last run does not exist, and of one that runs only that it does.
+#[test]
+fn advise_says_why_it_can_say_nothing() {
+    let instance = Instance::empty("advise");
+    let engine = instance.open();
+    let said = |out: std::process::Output| {
+        assert_eq!(out.status.code(), Some(2));
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let running = said(instance.run("advise", &[]));
+    assert!(
+        running.contains("another instance runs") && running.contains("information_schema.TERRACE_ADVICE"),
+        "{running}"
+    );
+    engine.shutdown().unwrap();
+    drop(engine);
+    let short = said(instance.run("advise", &[]));
+    assert!(
+        short.starts_with("error: there is nothing to advise from: ") && short.contains("1000 reads"),
+        "{short}"
+    );
+    assert!(!short.contains("does not exist"), "{short}");
+}

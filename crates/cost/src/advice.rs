@@ -103,41 +103,62 @@ fn money(dollars: f64) -> String {
 /// A difference in misses below this is noise of the sample.
 const NOISE: f64 = 0.01;
 
-/// In plain words: how it is, what more or less flash would bring, and what is best. At least one line.
-pub fn advise(curve: &Curve, seen: &Observed, prices: &Prices) -> Vec<String> {
+/// Requests of less time than this say little about a month.
+const SHORT: f64 = 3600.0;
+
+/// What is said of money that was watched for too short a time.
+fn too_short(seconds: f64) -> Option<String> {
+    let time = match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < SHORT => format!("{:.0} min", (s / 60.0).floor()),
+        _ => return None,
+    };
+    Some(format!(
+        "Requests are counted since the engine's start, for {time}: too short a time to say what they cost a month."
+    ))
+}
+
+/// In plain words: how it is, what more or less flash would bring, and what is best. At least one line. `off`: why flash is
+/// not used, if so; `seen` has the size that it would have.
+pub fn advise(curve: &Curve, seen: &Observed, prices: &Prices, off: Option<&str>) -> Vec<String> {
+    let failed = off.map(|why| {
+        let flash = size(seen.flash);
+        format!(
+            "Flash has failed and is not used ({why}). When the device works, a restart of the server uses it again: what is said here \
+             of flash ({flash}) is from then on."
+        )
+    });
+    let mut lines: Vec<String> = failed.into_iter().collect();
     let now = point(curve, seen, prices, seen.memory, seen.flash);
     let Some(now) = now.filter(|_| curve.reads() >= READS_MIN) else {
-        return vec![format!(
-            "Too few reads to say anything: {:.0}, and {READS_MIN:.0} are needed.",
-            curve.reads()
-        )];
+        let reads = curve.reads();
+        lines.push(format!("Too few reads to say anything: {reads:.0}, and {READS_MIN:.0} are needed."));
+        return lines;
     };
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let mut lines = vec![
-        format!(
-            "Of {:.0} reads, memory ({}) misses about {} and memory with flash ({}) about {}; {} are of pages read for the \
-             first time, which no size would help.",
-            curve.reads(),
-            size(seen.memory),
-            percent(now.memory_miss),
-            size(seen.flash),
-            percent(now.miss),
-            percent(curve.first_ratio()),
-        ),
-        format!(
-            "Memory, flash, volume and store cost about {} a month at these prices, requests to the store {}.",
-            money(now.storage),
-            money(now.requests)
-        ),
-    ];
+    lines.push(format!(
+        "Of {:.0} reads, memory ({}) misses about {} and memory with flash ({}) about {}; {} are of pages read for the \
+         first time, which no size would help.",
+        curve.reads(),
+        size(seen.memory),
+        percent(now.memory_miss),
+        size(seen.flash),
+        percent(now.miss),
+        percent(curve.first_ratio()),
+    ));
+    lines.push(format!(
+        "Memory, flash, volume and store cost about {} a month at these prices, requests to the store {}.",
+        money(now.storage),
+        money(now.requests)
+    ));
+    lines.extend(too_short(seen.seconds).filter(|_| now.requests > 0.0));
     let others: Vec<Point> =
         points(curve, seen, prices).into_iter().filter(|p| p.memory == seen.memory).collect();
     for other in others.iter().filter(|p| p.flash != seen.flash) {
-        let fewer = now.miss - other.miss;
-        let effect = match fewer {
-            f if f > NOISE => format!("would miss {} instead of {}", percent(other.miss), percent(now.miss)),
-            f if f < -NOISE => format!("would miss {} instead of {}", percent(other.miss), percent(now.miss)),
-            _ => "would make no difference that can be told from chance".to_string(),
+        let effect = if is_alike(now.miss, other.miss) {
+            "would make no difference that can be told from chance".to_string()
+        } else {
+            format!("would miss {} instead of {}", percent(other.miss), percent(now.miss))
         };
         let dearer = other.dollars() - now.dollars();
         let cost = if dearer >= 0.0 { "more" } else { "less" };
@@ -148,35 +169,43 @@ pub fn advise(curve: &Curve, seen: &Observed, prices: &Prices) -> Vec<String> {
             money(dearer.abs())
         ));
     }
-    lines.push(verdict(&now, &others));
+    let when = if off.is_some() { "Advice, once flash is used again" } else { "Advice" };
+    lines.push(format!("{when}: {}", verdict(&now, &others)));
     lines
 }
 
 /// Reads below which a curve says nothing.
 pub const READS_MIN: f64 = 1000.0;
 
+fn is_alike(miss: f64, other: f64) -> bool {
+    (miss - other).abs() <= NOISE
+}
+
+/// The cheapest of the sizes that miss as little as the one in force, or as the best one if that is better.
 fn verdict(now: &Point, others: &[Point]) -> String {
-    // The smallest flash that misses as little as the largest.
     let least = others.iter().map(|p| p.miss).fold(now.miss, f64::min);
-    let enough = others.iter().filter(|p| p.miss <= least + NOISE).min_by_key(|p| p.flash);
-    match enough {
-        Some(p) if p.flash < now.flash => {
-            format!("Advice: flash of {} is enough; more has no use for these reads.", size(p.flash))
+    let miss = if is_alike(now.miss, least) { now.miss } else { least };
+    let alike = others.iter().filter(|p| is_alike(p.miss, miss));
+    let best = alike.min_by(|a, b| a.dollars().total_cmp(&b.dollars()).then(a.flash.cmp(&b.flash)));
+    let Some(best) = best else { return "the sizes fit.".to_string() };
+    let (flash, dearer) = (size(best.flash), best.dollars() - now.dollars());
+    if !is_alike(now.miss, best.miss) {
+        let fewer = (1.0 - best.miss / now.miss) * 100.0;
+        let price = if dearer > 0.0 {
+            format!("for {} a month", money(dearer))
+        } else {
+            format!("and saves {} a month", money(-dearer))
+        };
+        return format!(
+            "flash of {flash} would take away {fewer:.0} % of the reads from volume and store, {price}."
+        );
+    }
+    match dearer {
+        d if d >= 0.0 => "the sizes fit.".to_string(),
+        d if best.flash < now.flash => {
+            format!("flash of {flash} is enough, and saves {} a month.", money(-d))
         }
-        Some(p) if p.flash > now.flash && p.miss < now.miss - NOISE => {
-            let fewer = (1.0 - p.miss / now.miss) * 100.0;
-            let dearer = p.dollars() - now.dollars();
-            let price = if dearer > 0.0 {
-                format!("for {} a month", money(dearer))
-            } else {
-                format!("and saves {} a month", money(-dearer))
-            };
-            format!(
-                "Advice: flash of {} would take away {fewer:.0} % of the reads from volume and store, {price}.",
-                size(p.flash)
-            )
-        }
-        _ => "Advice: the sizes fit.".to_string(),
+        d => format!("flash of {flash} saves {} a month.", money(-d)),
     }
 }
 

@@ -119,6 +119,7 @@ impl Cold {
     /// What is wrong with the store, if anything; for people.
     pub fn trouble(&self) -> Option<String> {
         let sinking = self.sinker.status();
-        sinking.fenced.or(sinking.error).or_else(|| self.collector.status().1)
+        let work = sinking.fenced.or(sinking.error).or_else(|| self.collector.status().1);
+        work.or_else(|| self.objects.outage.why())
     }
 }

@@ -383,8 +383,11 @@ impl Config {
         let slots_max = u64::from(terrace_tier::map::entry::Slot::COUNT_MAX);
         if self.object_buffer.0 / PAGE_SIZE as u64 > slots_max {
             let max = Bytes(slots_max / 1024 * 1024 * PAGE_SIZE as u64);
-            let why = "slot numbers from there on say where in a patch object a page is";
-            faults.push(format!("object_buffer = {} is more than {max}: {why}", self.object_buffer));
+            faults.push(format!(
+                "object_buffer = {} is more than {max}, the most that it can be: make it smaller; with an object store (object) \
+                 what has no room there goes to the store",
+                self.object_buffer
+            ));
         }
         let index = self.flash_index();
         if index > self.memory.0 / 2 {

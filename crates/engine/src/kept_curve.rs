@@ -124,9 +124,11 @@ impl Kept {
     /// Err: there is none, or it can't be read.
     pub fn load(volume: &dyn Disk) -> Result<Kept, Error> {
         let none = || {
-            Error::Absent(
-                "a curve of the last run: it is kept at an orderly shutdown after some reads".into(),
-            )
+            Error::Invalid(format!(
+                "there is nothing to advise from: an orderly shutdown keeps what the run has read, and since the instance was \
+                 made no run with {:.0} reads and more had one",
+                advice::READS_MIN
+            ))
         };
         if !volume.exists(FILE)? {
             return Err(none());
@@ -140,7 +142,7 @@ impl Kept {
 
     /// In plain words.
     pub fn advise(&self) -> Vec<String> {
-        advice::advise(&self.curve, &self.observed, &self.prices)
+        advice::advise(&self.curve, &self.observed, &self.prices, None)
     }
 }
 

@@ -291,7 +291,7 @@ impl Storage {
                 self.resize_pool(before, &|| false, &name)?;
             }
             return Err(match error {
-                FlashResizeError::Off(why) => Error::Unavailable(format!("{name}: flash is not used: {why}")),
+                FlashResizeError::Off(_) => Error::Unavailable(format!("{name}: {error}")),
                 FlashResizeError::GivenUp => patience.error(format!("{name} is not in force: {error}")),
                 FlashResizeError::Disk(error) => error.into(),
             });

@@ -11,6 +11,7 @@ use crate::engine::SpaceInfo;
 use hashbrown::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_cost::{Observed, Prices, advice, prices};
+use terrace_tier::bpe::BpeStatus;
 use terrace_tier::by_space::covered;
 use terrace_tier::page::{PAGE_SIZE, SpaceId};
 use terrace_tier::pool::Reads;
@@ -225,7 +226,9 @@ pub fn observed(core: &Core) -> Observed {
     let (volume, object) = (get(&s.path.counters.volume), get(&s.path.counters.object));
     let all =
         s.map.counts().values().fold((0, 0), |sum, c| (sum.0 + bytes(c.volume), sum.1 + c.object_bytes));
-    let flash = s.bpe.as_ref().map_or(0, |bpe| bytes(bpe.status().pages_max));
+    // Of flash that has failed the size is the one that it has when it is used again.
+    let size = |flash: BpeStatus| if flash.off.is_some() { s.flash_size().0 } else { bytes(flash.pages_max) };
+    let flash = s.bpe.as_ref().map_or(0, |bpe| size(bpe.status()));
     Observed {
         seconds: seconds(core),
         memory: bytes(s.pages.pool().frames() as u64),
@@ -291,7 +294,8 @@ pub fn rows(core: &Core, spaces: &[SpaceInfo], name: &str) -> Option<Vec<Vec<Val
         "miss_ratio_curve" => curve_rows(core),
         "advice" => {
             let curve = core.storage.pages.pool().curve();
-            let lines = advice::advise(&curve, &observed(core), prices);
+            let off = core.storage.bpe.as_ref().and_then(|bpe| bpe.status().off);
+            let lines = advice::advise(&curve, &observed(core), prices, off.as_deref());
             let numbered = lines.into_iter().zip(1u64..);
             numbered.map(|(line, n)| vec![Value::Number(n), Value::Text(line)]).collect()
         }

@@ -412,7 +412,7 @@ fn an_object_buffer_with_too_many_slots_is_refused_and_left_as_it_is() {
     let faults = |bytes| Config { object_buffer: Bytes(bytes), ..Config::default() }.faults();
     assert_eq!(faults(most), Vec::<String>::new());
     let fault = faults(most + (1 << 30)).join("; ");
-    assert!(fault.contains("224G") && fault.contains("patch object"), "{fault}");
+    assert!(fault.contains("224G, the most") && fault.contains("make it smaller"), "{fault}");
 }
 
 /// Each planted bug is found by the crashes of one workload.

@@ -14,7 +14,8 @@
 //! stop goes on deleting for a moment ([`Collector::finish`]), any stop ends with the requests that are under way; what is left then is found
 //! by the next start's scrub.
 //!
-//! A dead or throttling store: the rest is tried again later, after longer and longer rests.
+//! A dead or throttling store: the rest is tried again later, after longer and longer rests. While it is only those who read that
+//! meet a dead store, it is asked from time to time whether it is there again.
 //!
 //! Locks: `state`, for memory work only.
 
@@ -39,6 +40,8 @@ const BATCH: usize = 16;
 const PATIENCE: Nanos = 1_000_000_000;
 const REST_MIN: Nanos = 100_000_000;
 const REST_MAX: Nanos = 60_000_000_000;
+/// How often the store is asked whether it answers again, while reads fail.
+const ASK_EVERY: Nanos = 5_000_000_000;
 
 /// Which objects snapshots name. Until there are snapshots: none.
 pub trait Snapshots: Send + Sync {
@@ -96,6 +99,8 @@ struct State {
     rest: Nanos,
     rest_until: Nanos,
     error: Option<String>,
+    /// When the store is asked next, while reads fail.
+    ask_at: Option<Nanos>,
 }
 
 pub struct Collector {
@@ -140,7 +145,10 @@ impl Collector {
             rest: 0,
             rest_until: 0,
             error: None,
+            ask_at: None,
         };
+        let wanted = Arc::new(Event::new());
+        objects.outage.wakes(wanted.clone());
         let state = Mutex::new(state);
         Collector {
             world,
@@ -150,7 +158,7 @@ impl Collector {
             fence,
             snapshots,
             state,
-            wanted: Arc::new(Event::new()),
+            wanted,
             deleting: AtomicUsize::new(0),
             progress: Event::new(),
             stopped: AtomicBool::new(false),
@@ -309,6 +317,28 @@ impl Collector {
         }
     }
 
+    /// While reads fail for the store it is asked from time to time, for whoever read may not come again. How long until
+    /// the next time; None: there is no trouble.
+    fn ask_again(&self) -> Option<Nanos> {
+        if self.is_stopped() {
+            return None;
+        }
+        let now = self.world.clock.now();
+        {
+            let mut state = self.state.lock();
+            if !self.objects.outage.is_there() {
+                state.ask_at = None;
+                return None;
+            }
+            let at = *state.ask_at.get_or_insert(now + ASK_EVERY);
+            if now < at {
+                return Some(at - now);
+            }
+            state.ask_at = Some(now + ASK_EVERY);
+        }
+        self.objects.ask().is_err().then_some(ASK_EVERY)
+    }
+
     /// Whether somebody reads it or a snapshot names it.
     fn is_in_use(&self, key: &ObjectKey) -> bool {
         let ignored = planted::OBJECT_DELETED_EARLY.on() || planted::READER_IGNORED.on();
@@ -419,7 +449,12 @@ impl Worker for CollectWorker {
         "collector"
     }
     fn step(&mut self) -> Step {
-        self.0.step()
+        match (self.0.step(), self.0.ask_again()) {
+            (Step::Worked, _) => Step::Worked,
+            (Step::IdleFor(rest), Some(after)) => Step::IdleFor(rest.min(after)),
+            (_, Some(after)) => Step::IdleFor(after),
+            (rest, None) => rest,
+        }
     }
     fn wake_event(&self) -> Arc<Event> {
         self.0.wanted.clone()

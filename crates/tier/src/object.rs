@@ -15,6 +15,7 @@ mod coalesce;
 pub mod codec;
 pub mod format;
 pub mod key;
+mod outage;
 
 use crate::by_space::{BySpace, StoreCounts, add};
 use crate::fence;
@@ -26,6 +27,7 @@ use codec::{BadBody, Codec, Codecs, Packer};
 use format::{BadObject, HEADER, Header};
 use hashbrown::HashMap;
 use key::ObjectKey;
+use outage::Outage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::AlignedBuf;
@@ -88,6 +90,8 @@ pub struct Objects {
     coalescer: Option<Coalescer>,
     /// None: what happens lately is not counted.
     clock: Option<Arc<dyn Clock>>,
+    /// Reads for somebody who waits fail for the store.
+    pub outage: Outage,
     pub packer: Packer,
     /// How each space's pages are compressed in the next object.
     pub codecs: Arc<Codecs>,
@@ -162,8 +166,17 @@ impl Objects {
     pub fn new(store: Arc<dyn ObjectStore>) -> Objects {
         let codecs = Arc::new(Codecs::new(Codec::default()));
         let (readers, counters) = (Mutex::default(), ObjectCounters::default());
-        let (packer, by_space) = (Packer::default(), BySpace::default());
-        Objects { store, readers, coalescer: None, clock: None, packer, codecs, counters, by_space }
+        Objects {
+            store,
+            readers,
+            coalescer: None,
+            clock: None,
+            outage: Outage::default(),
+            packer: Packer::default(),
+            codecs,
+            counters,
+            by_space: BySpace::default(),
+        }
     }
 
     /// From now on, misses of neighbours share requests where there are many. `memory`: bytes that such requests may bring at
@@ -212,7 +225,38 @@ impl Objects {
     ) -> Result<(), StoreError> {
         self.count_get(key, buf.len());
         let result = self.store.get_range(purpose, &key.to_string(), offset, buf);
-        result.map_err(|error| self.explain(error))
+        let result = result.map_err(|error| self.explain(error));
+        match &result {
+            Ok(()) => self.outage.end(),
+            Err(error) if matches!(purpose, Purpose::PageMiss | Purpose::BlockRead) => self.failed(error),
+            Err(_) => {} // whose request it was tells of it
+        }
+        result
+    }
+
+    /// A read failed: is it the store?
+    fn failed(&self, error: &StoreError) {
+        let is_outage = match error {
+            StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Throttled { .. } => {
+                true
+            }
+            // It may be this object alone: one that is too short, or that nobody may read.
+            StoreError::Refused { .. } => {
+                let is_known = self.outage.is_there();
+                !is_known && matches!(self.ask(), Err(StoreError::Refused { .. }))
+            }
+            _ => false,
+        };
+        if is_outage {
+            self.outage.begin(error);
+        }
+    }
+
+    /// Asks the store for what every store in use has.
+    pub fn ask(&self) -> Result<(), StoreError> {
+        self.store.get(Purpose::Epoch, fence::KEY)?;
+        self.outage.end();
+        Ok(())
     }
 
     /// An object that is absent from a store without this instance's epoch object is no loss: the store is
@@ -243,7 +287,10 @@ impl Objects {
         }
         self.clock.iter().for_each(|clock| of_space.lately_puts.add(clock.now()));
         let error = match self.store.put_if_absent(Purpose::Sink, &key.to_string(), &draft.parts) {
-            Ok(_) => return Ok(()),
+            Ok(_) => {
+                self.outage.end();
+                return Ok(());
+            }
             Err(error @ (StoreError::Unknown { .. } | StoreError::Conflict { .. })) => error,
             Err(error) => return Err(error.into()),
         };

@@ -129,9 +129,12 @@ pub fn too_much_guaranteed(
 ) -> Option<String> {
     let sum = minimums.iter().fold(0u64, |sum, (_, min)| sum.saturating_add(*min));
     (sum > has).then(|| {
+        if let [(name, _)] = minimums {
+            return format!("{option} guarantees {sum} bytes to {name}, and {setting} = {has} has less");
+        }
         let largest = minimums.iter().max_by_key(|(_, min)| *min).map_or("", |(name, _)| name);
         format!(
-            "{option} of {} tables together guarantees {sum} bytes (most of them to {largest}), and {setting} = {has} has less",
+            "{option} of {} tables guarantee {sum} bytes together (most of them to {largest}), and {setting} = {has} has less",
             minimums.len()
         )
     })

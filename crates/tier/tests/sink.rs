@@ -10,6 +10,7 @@ use terrace_io::sched::{Step, Worker};
 use terrace_io::store::{Bytes, ObjectStore, Purpose};
 use terrace_sim::{SimSched, SimStore};
 use terrace_tier::below::Tier;
+use terrace_tier::collect::CollectWorker;
 use terrace_tier::map::Located;
 use terrace_tier::object_buffer;
 use terrace_tier::page::{PAGE_SIZE, PageId};
@@ -724,4 +725,31 @@ fn blocks_of_a_limited_table_that_have_cooled_sink_one_by_one() {
     assert_eq!(buffered(&rig), 0);
     assert_eq!(rules.of(page_of(0, 0).space).unwrap().table.over.load(Ordering::Relaxed), 0);
     rig.read_all();
+}
+
+/// Nobody reads any more, and nothing has to sink: the end of the trouble is found all the same.
+#[test]
+fn a_store_that_only_readers_met_dead_is_asked_whether_it_answers_again() {
+    let mut rig = Rig::new(1, 200);
+    (0..100).for_each(|i| assert!(rig.flush(page_of(0, i))));
+    rig.run.sinker.sink_block(block_of(0)).unwrap();
+    rig.work();
+    let outage = || rig.run.objects.outage.is_there();
+    let requests = || rig.store.requests(Purpose::Epoch);
+    let mut worker = CollectWorker(rig.run.collector.clone());
+    let before = requests();
+    assert_eq!((worker.step(), requests()), (Step::Idle, before));
+    let woken = worker.wake_event();
+    let ticket = woken.ticket();
+    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    rig.read(page_of(0, 1)).unwrap_err();
+    assert!(outage() && woken.ticket() != ticket);
+    let mut wait = || {
+        let Step::IdleFor(rest) = worker.step() else { panic!("it does not come back") };
+        rig.sim.clock.advance(rest);
+    };
+    (0..4).for_each(|_| wait());
+    assert!(outage() && (1..=4).contains(&(requests() - before)), "{} requests", requests() - before);
+    rig.store.faults.dead.store(false, Ordering::SeqCst);
+    assert_eq!((worker.step(), outage()), (Step::Idle, false));
 }

@@ -195,7 +195,7 @@ fn tiers(now: &Numbers, has_flash: bool, has_store: bool) -> String {
             get("flash_pages_max"),
             get("flash_pages_restored"),
         ),
-        (true, _) => writeln!(out, "flash: not used, for it does not work"),
+        (true, _) => writeln!(out, "flash: not used, for it does not work; a restart uses it again"),
     };
     let (slots, free) = (get("object_buffer_slots"), get("object_buffer_slots_free"));
     let _ = writeln!(

@@ -57,7 +57,7 @@ const FLASH: &[Line] = &[
     ("flash_pages", Gauge, "copies of pages on flash"),
     ("flash_pages_max", Gauge, "copies that flash has room for"),
     ("flash_pages_restored", Gauge, "copies that were there when the engine started"),
-    ("flash_off", Gauge, "1: flash is not used, for it does not work"),
+    ("flash_off", Gauge, "1: flash is not used until a restart, for it does not work"),
     ("flash_remembered", Counter, "pages that left memory and of which only the name was kept"),
     ("flash_refused", Counter, "pages that rules keep off flash"),
     (
@@ -69,7 +69,7 @@ const FLASH: &[Line] = &[
     ("flash_corrupt", Counter, "copies on flash that were corrupt; the page came from below"),
     ("flash_rewritten", Counter, "copies rewritten with their page's flush"),
     ("flash_fill_dropped", Counter, "copies not made, for too many waited to be written"),
-    ("flash_bytes", Gauge, "room for copies, as it is in force"),
+    ("flash_bytes", Gauge, "room for copies, as it is in force; none is used while flash_off is 1"),
     ("flash_bytes_file", Gauge, "bytes that the file with copies spans"),
     ("flash_requests", Counter, "requests to flash"),
     ("flash_request_bytes", Counter, "bytes of those that succeeded"),

@@ -15,7 +15,7 @@ const STEP: u32 = (chunk::CHUNK / PAGE_SIZE as u64) as u32;
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FlashResizeError {
-    #[error("flash is not used: {0}")]
+    #[error("flash is not used: {0}; a restart of the server uses it again, if the device works")]
     Off(String),
     /// The caller gave up; the old size is in force, and some pages have left.
     #[error("flash still writes to slots that are to go")]

@@ -204,3 +204,62 @@ fn a_read_is_registered_while_it_lasts() {
     drop(second);
     assert!(!objects.is_read(&key(1)));
 }
+
+/// Objects with images, and the object that every store in use has.
+fn stored() -> (Arc<SimStore>, Objects, Vec<InObject>) {
+    let (store, objects) = objects(1);
+    store.put_if_absent(Purpose::Epoch, crate::fence::KEY, &[Bytes::from_static(b"whoever")]).unwrap();
+    let draft = draft(1, &images(1));
+    objects.put(&draft).unwrap();
+    let homes = homes(draft.header());
+    (store, objects, homes)
+}
+
+/// Only what was to be put or deleted told of a store that does not answer.
+#[test]
+fn reads_that_fail_for_the_store_are_trouble_until_one_succeeds() {
+    let (store, objects, homes) = stored();
+    let mut image = vec![0; PAGE_SIZE];
+    assert_eq!(objects.outage.why(), None);
+    store.faults.dead.store(true, Ordering::SeqCst);
+    objects.read_page(&homes[0], &mut image).unwrap_err();
+    let why = objects.outage.why().unwrap();
+    assert!(why.starts_with("reads fail: ") && why.contains("the store is dead"), "{why}");
+    // Another one that fails changes nothing: it would be one more line in the log.
+    let elsewhere = InObject { key: key(2), ..homes[0] };
+    objects.read_page(&elsewhere, &mut image).unwrap_err();
+    assert_eq!(objects.outage.why(), Some(why));
+    store.faults.dead.store(false, Ordering::SeqCst);
+    objects.read_page(&homes[0], &mut image).unwrap();
+    assert_eq!(objects.outage.why(), None);
+    // Of pages that come ahead, too; and a put that succeeds ends it as well.
+    store.faults.dead.store(true, Ordering::SeqCst);
+    objects.read_pages(&homes[..1], vec![&mut image]).pop().unwrap().unwrap_err();
+    assert!(objects.outage.is_there());
+    store.faults.dead.store(false, Ordering::SeqCst);
+    objects.put(&draft(3, &images(3))).unwrap();
+    assert!(!objects.outage.is_there());
+}
+
+#[test]
+fn an_object_that_is_missing_or_damaged_is_no_trouble_of_the_store() {
+    let (store, objects, homes) = stored();
+    let mut image = vec![0; PAGE_SIZE];
+    let missing = InObject { key: key(2), ..homes[0] };
+    let short = InObject { offset: 1 << 20, ..homes[0] };
+    assert!(matches!(
+        objects.read_page(&missing, &mut image),
+        Err(BodyError::Store(StoreError::Absent { .. }))
+    ));
+    assert!(matches!(
+        objects.read_page(&short, &mut image),
+        Err(BodyError::Store(StoreError::Refused { .. }))
+    ));
+    let cut = InObject { length: homes[0].length - 1, ..homes[0] };
+    assert!(matches!(objects.read_page(&cut, &mut image), Err(BodyError::Corrupt(_))));
+    assert_eq!(objects.outage.why(), None);
+    store.delete(Purpose::Scrub, crate::fence::KEY).unwrap();
+    objects.read_page(&missing, &mut image).unwrap_err();
+    let why = objects.outage.why().unwrap();
+    assert!(why.contains("holds nothing of this instance"), "{why}");
+}

@@ -93,6 +93,8 @@ fn contradictions_name_both_sides() {
     assert_eq!(of(110), None);
     let found = of(109).unwrap();
     assert!(found.contains("110") && found.contains("flash = 109") && found.contains("d/a"), "{found}");
+    let found = too_much_guaranteed(&wanted[..1], ("FLASH_MIN", "flash", 59));
+    assert_eq!(found.unwrap(), "FLASH_MIN guarantees 60 bytes to d/a, and flash = 59 has less");
     let buffer = |min, max| TableRule { buffer: Share { min, max }, ..TableRule::default() };
     let found = faults(buffer(5 << 20, 4 << 20), Placement::Default);
     assert!(found.contains("BUFFER_MIN = 5242880") && found.contains("BUFFER_MAX = 4194304"), "{found}");
