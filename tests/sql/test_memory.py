@@ -231,3 +231,52 @@ def test_builds_and_locks_at_once_borrow_their_memory_from_the_pool(engine, run)
         assert 0.5 < max(shares.values()) < 1.15, shares
     finally:
         end(server)
+
+
+def huge(server):
+    """Bytes of huge pages that a server has."""
+    pid = open(os.path.join(server.directory, "pid")).read().strip()
+    [line] = [line for line in open(f"/proc/{pid}/smaps_rollup") if line.startswith("AnonHugePages:")]
+    return int(line.split()[1]) << 10
+
+
+def test_frames_are_in_huge_pages_and_those_that_were_lent_are_again(engine, run):
+    """The server turns huge pages off when its engines have started; frames are touched later."""
+    if engine == "InnoDB":
+        pytest.skip("Terrace's own")
+    setting = "/sys/kernel/mm/transparent_hugepage/enabled"
+    if not os.path.exists(setting) or "[never]" in open(setting).read():
+        pytest.skip("this kernel gives no huge pages")
+    mib, rows = 128, 150_000
+    server = private([f"--terrace-memory={mib * MIB}", f"--terrace-log={64 * MIB}"])
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        run(connection, "CREATE TABLE t (id INT PRIMARY KEY, k INT, pad VARCHAR(2000), KEY (k)) ENGINE=Terrace")
+        run(connection, f"INSERT INTO t SELECT seq, seq * 7919 % {rows}, {PAD} FROM seq_1_to_{rows}")
+        # Sorts borrowed frames: from anew.
+        server.stop()
+        server.start()
+        connection = server.connect(database="d")
+        before = huge(server)
+        scan = "SELECT SUM(LENGTH(pad)) FROM t IGNORE INDEX (k)"
+        run(connection, scan)
+        full = huge(server)
+        assert full - before > 0.6 * mib * MIB, (before, full)
+        # A sort borrows up to a quarter of the frames; parts that it had as a whole are made whole again.
+        with Watch(server) as watch:
+            thread = threading.Thread(target=lambda: run(server.connect(database="d"), "ALTER TABLE t ADD KEY (pad(300))"))
+            thread.start()
+            lent = 0
+            while thread.is_alive():
+                lent = max(lent, int(status(connection, run, "pool_frames_lent")))
+            thread.join()
+            most = watch.next()
+        assert lent > 256, lent
+        run(connection, scan)
+        again = huge(server)
+        print(f"huge pages: {full // MIB} MiB, {lent} frames lent, {(most - resident(server)) // MIB} MiB more meanwhile, then {again // MIB} MiB")
+        assert again - before > 0.6 * mib * MIB, (before, full, again)
+    finally:
+        end(server)

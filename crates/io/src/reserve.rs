@@ -2,14 +2,24 @@
 //!
 //! A reservation costs nothing but addresses. A part of it has memory from [`Reserved::commit`] until
 //! [`Reserved::release`]; what is outside cannot be touched. So whoever keeps addresses into it keeps them valid.
+//!
+//! Huge pages mean fewer misses of the address cache. What is touched at once asks for them ([`Reserved::ask_huge`]); for what is touched
+//! piece by piece, and given up so, the owner says which part is to have one now ([`Reserved::take_huge`]).
 
+use parking_lot::Mutex;
 use std::ptr::NonNull;
 
 /// The kernel's pages; parts of a reservation begin and end at multiples of this.
 const PAGE: usize = 4096;
 
-/// Parts from this length on, in bytes, ask for huge pages: fewer misses of the address cache.
-const HUGE_MIN: usize = 16 << 20;
+/// Bytes of a huge page. Reservations of this length or more begin at a multiple of it.
+pub const HUGE: usize = 2 << 20;
+
+/// Lengths from which on huge pages are worth it, in bytes.
+pub const HUGE_MIN: usize = 16 << 20;
+
+/// Held by who has the kernel make a huge page: the process's setting may be another meanwhile.
+static SETTING: Mutex<()> = Mutex::new(());
 
 /// A range of addresses, part of which has memory.
 pub struct Reserved {
@@ -29,13 +39,24 @@ impl Reserved {
             return None;
         }
         let len = len.max(1).next_multiple_of(PAGE);
+        let more = if len >= HUGE { HUGE - PAGE } else { 0 };
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let all = len.checked_add(more)?;
         // SAFETY: a new private mapping; the kernel chooses its place.
-        let place = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, kind, -1, 0) };
+        let place = unsafe { libc::mmap(std::ptr::null_mut(), all, libc::PROT_NONE, kind, -1, 0) };
         if place == libc::MAP_FAILED {
             return None;
         }
-        NonNull::new(place.cast()).map(|base| Reserved { base, len })
+        let front = if more == 0 { 0 } else { (place as usize).next_multiple_of(HUGE) - place as usize };
+        for (from, to) in [(0, front), (front + len, all)] {
+            if from < to {
+                // SAFETY: in the mapping just made, before and behind what is kept of it.
+                let unmapped = unsafe { libc::munmap(place.cast::<u8>().add(from).cast(), to - from) };
+                debug_assert_eq!(unmapped, 0);
+            }
+        }
+        // SAFETY: in the mapping.
+        NonNull::new(unsafe { place.cast::<u8>().add(front) }).map(|base| Reserved { base, len })
     }
 
     /// Where it begins.
@@ -66,11 +87,56 @@ impl Reserved {
         if unsafe { libc::mprotect(place.cast(), to - from, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
             return false;
         }
-        if to - from >= HUGE_MIN {
-            // SAFETY: as above. It is advice: nothing depends on it.
-            unsafe { libc::madvise(place.cast(), to - from, libc::MADV_HUGEPAGE) };
-        }
         true
+    }
+
+    /// Asks for huge pages for bytes `from..to`, if they are many; they are committed, and about to be touched.
+    pub fn ask_huge(&self, from: usize, to: usize) {
+        if to.saturating_sub(from) >= HUGE_MIN {
+            self.advise(from, to, libc::MADV_HUGEPAGE);
+        }
+    }
+
+    /// Bytes `from..to`, committed, have no huge pages but by [`Reserved::take_huge`]: what is given up in part is not made whole by the kernel.
+    pub fn refuse_huge(&self, from: usize, to: usize) {
+        self.advise(from, to, libc::MADV_NOHUGEPAGE);
+    }
+
+    /// Has the kernel make one huge page of the bytes at `at`, a multiple of [`HUGE`]. They are committed and refuse huge pages otherwise. Bytes
+    /// that have memory keep it, and then there is no huge page, nor where the kernel has none to give, or is older than 5.14: memory comes
+    /// as the bytes are touched.
+    ///
+    /// A process that has turned huge pages off has them on for a moment: MariaDB turns them off when its engines have started, and means
+    /// by that all but the buffers of pages.
+    pub fn take_huge(&self, at: usize) {
+        if !at.is_multiple_of(HUGE) || at.checked_add(HUGE).is_none_or(|to| to > self.len) {
+            return;
+        }
+        let _setting = SETTING.lock();
+        // 3 is off for all but those who ask, as we do.
+        // SAFETY: asks and changes nothing.
+        let off = unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) } == 1;
+        let set = |off: libc::c_ulong| {
+            // SAFETY: whether memory comes in huge pages is nobody's promise.
+            unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, off, 0, 0, 0) };
+        };
+        if off {
+            set(0);
+        }
+        self.advise(at, at + HUGE, libc::MADV_HUGEPAGE);
+        // As if one byte were written, whoever has it.
+        self.advise(at, at + PAGE, libc::MADV_POPULATE_WRITE);
+        self.advise(at, at + HUGE, libc::MADV_NOHUGEPAGE);
+        if off {
+            set(1);
+        }
+    }
+
+    /// Advice that changes no byte of committed memory: nothing depends on whether the kernel takes it.
+    fn advise(&self, from: usize, to: usize, advice: libc::c_int) {
+        assert!(from <= to && to <= self.len);
+        // SAFETY: within the mapping, and no byte is other than before.
+        unsafe { libc::madvise(self.base.as_ptr().add(from).cast(), to - from, advice) };
     }
 
     /// Takes the memory of bytes `from..to` back to the machine; `from` is rounded up and `to` down to the kernel's
@@ -149,5 +215,66 @@ mod tests {
         // SAFETY: committed, and nobody writes.
         assert!(unsafe { std::slice::from_raw_parts(place.base(), PART) }.iter().all(|b| *b == 0));
         assert!(!place.commit(0, (1 << 40) + 1) && Reserved::new(usize::MAX).is_none());
+    }
+
+    /// Bytes of huge pages in the mapping that has this place.
+    fn huge(place: *const u8) -> usize {
+        let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut within = false;
+        let mut kib = 0;
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let first = words.next().unwrap_or_default();
+            if let Some((from, to)) = first.split_once('-') {
+                let number = |text| usize::from_str_radix(text, 16).unwrap();
+                within = (number(from)..number(to)).contains(&(place as usize));
+            } else if within && first == "AnonHugePages:" {
+                kib += words.next().unwrap().parse::<usize>().unwrap();
+            }
+        }
+        kib << 10
+    }
+
+    /// In a process of its own, since the setting is the process's: the child says what it saw by its exit code.
+    #[test]
+    fn a_part_has_a_huge_page_though_the_process_refuses_them() {
+        let setting =
+            std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+        if setting.is_empty() || setting.contains("[never]") {
+            eprintln!("not tried: this kernel gives no huge pages");
+            return;
+        }
+        const CHILD: &str = "TERRACE_TEST_HUGE";
+        if std::env::var_os(CHILD).is_none() {
+            let name = "reserve::tests::a_part_has_a_huge_page_though_the_process_refuses_them";
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            let child = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+            assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+            return;
+        }
+        // SAFETY: a setting of this process.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) }, 0);
+        let place = Reserved::new(64 << 20).unwrap();
+        assert!((place.base() as usize).is_multiple_of(HUGE) && place.commit(0, 64 << 20));
+        place.refuse_huge(0, 64 << 20);
+        place.take_huge(0);
+        place.take_huge(3 * HUGE);
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::prctl(libc::PR_GET_THP_DISABLE, 0, 0, 0, 0) }, 1, "as it was");
+        // SAFETY: committed, and nobody else has it.
+        unsafe { std::slice::from_raw_parts_mut(place.base(), 8 * HUGE) }.fill(7);
+        assert_eq!(huge(place.base()), 2 * HUGE);
+        // What is given up in part stays given up, and the rest is there.
+        // SAFETY: nobody needs it.
+        assert!(unsafe { place.give_up(HUGE / 2, HUGE) });
+        place.take_huge(0);
+        assert_eq!(huge(place.base()), HUGE);
+        // SAFETY: committed, and nobody writes.
+        let bytes = unsafe { std::slice::from_raw_parts(place.base(), 4 * HUGE) };
+        assert!(bytes[..HUGE / 2].iter().all(|b| *b == 7) && bytes[HUGE / 2..HUGE].iter().all(|b| *b == 0));
+        assert!(bytes[HUGE..].iter().all(|b| *b == 7));
+        // Outside, and not at its begin: nothing.
+        place.take_huge(64 << 20);
+        place.take_huge(PAGE);
     }
 }

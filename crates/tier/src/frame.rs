@@ -11,6 +11,7 @@
 
 use crate::below::Tier;
 use crate::growing::Growing;
+use crate::huge::Parts;
 use crate::page::{Glsn, PAGE_SIZE, PageId, SpaceId};
 use crate::planted;
 use crate::sync::{AtomicU32, AtomicU64, PageLatch, RawLatch as _};
@@ -240,6 +241,7 @@ impl Frame {
 /// memory for those that it has; metadata stays when a frame's memory goes, for whoever walks without a lock.
 pub(crate) struct Arena {
     memory: Reserved,
+    parts: Parts,
     frames: Growing<Frame>,
     /// Frames that have memory.
     len: AtomicUsize,
@@ -257,11 +259,12 @@ impl Arena {
     ///
     /// Panics if the machine does not give the memory for `frames`.
     pub fn new(frames: usize, max: usize) -> Arena {
-        let reserve = |max: usize| Some((Reserved::new(max * PAGE_SIZE)?, Growing::new(max)?, max));
-        let (memory, metadata, max) = reserve(max.max(frames))
+        let reserve =
+            |max: usize| Some((Reserved::new(max * PAGE_SIZE)?, Parts::new(max)?, Growing::new(max)?, max));
+        let (memory, parts, metadata, max) = reserve(max.max(frames))
             .or_else(|| reserve(frames))
             .unwrap_or_else(|| panic!("there are no addresses for {frames} frames"));
-        let arena = Arena { memory, frames: metadata, len: AtomicUsize::new(0), max };
+        let arena = Arena { memory, parts, frames: metadata, len: AtomicUsize::new(0), max };
         assert!(arena.grow(frames), "the machine does not give memory for {frames} frames");
         arena
     }
@@ -284,9 +287,11 @@ impl Arena {
         if to > self.max
             || !self.memory.commit(len * PAGE_SIZE, to * PAGE_SIZE)
             || !self.frames.make(to, Frame::new)
+            || !self.parts.make(to)
         {
             return false;
         }
+        self.memory.refuse_huge(len * PAGE_SIZE, to * PAGE_SIZE);
         self.len.store(to, Ordering::Release);
         true
     }
@@ -301,10 +306,23 @@ impl Arena {
             self.len.store(to, Ordering::Release);
             // SAFETY: by the caller's promise. What the machine refuses to take stays ours, unused.
             _ = unsafe { self.memory.release(to * PAGE_SIZE, len * PAGE_SIZE) };
+            self.parts.released(to);
         }
     }
 
-    /// Gives the memory of the frames `first..=last` to the machine until they are used again: they are zero then.
+    /// A frame is about to be used: the part that it is in gets its huge page, if nobody has touched it.
+    #[inline]
+    pub fn prepare(&self, no: FrameNo) {
+        self.parts.prepare(no, &self.memory, self.len.load(Ordering::Relaxed));
+    }
+
+    /// Frames that were given up may be used again.
+    pub fn returned(&self, frames: &[FrameNo]) {
+        frames.iter().for_each(|no| self.parts.returned(*no));
+    }
+
+    /// Gives the memory of the frames `first..=last` to the machine until they are used again: they are zero then. Who lets others use
+    /// them says so first ([`Arena::returned`]).
     ///
     /// # Safety
     /// These frames are nobody's: free, and in no list that anybody takes frames from.
@@ -313,6 +331,7 @@ impl Arena {
         assert!(from < to && to <= self.len());
         // SAFETY: by the caller's promise. What the machine refuses to take stays ours, unused.
         _ = unsafe { self.memory.give_up(from * PAGE_SIZE, to * PAGE_SIZE) };
+        (first.0..=last.0).for_each(|no| self.parts.given_up(FrameNo(no)));
     }
 
     #[inline]

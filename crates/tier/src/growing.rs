@@ -35,6 +35,7 @@ impl<T: Send + Sync> Growing<T> {
         if len > self.max || !self.place.commit(made * size, len * size) {
             return false;
         }
+        self.place.ask_huge(made * size, len * size);
         for at in made..len {
             // SAFETY: committed above, within the reservation, and nobody sees it before `made` says so.
             unsafe { self.place.base().cast::<T>().add(at).write(thing()) };

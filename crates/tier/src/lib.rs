@@ -14,6 +14,7 @@ pub mod frame;
 pub mod fuzz;
 pub mod ghost;
 mod growing;
+mod huge;
 pub mod map;
 pub mod meter;
 pub mod misses;

@@ -308,6 +308,7 @@ impl Pool {
         let from = free.lent.len() - count;
         let back = free.lent.split_off(from);
         *turn = back.first().map_or(0, |no| no.0 as usize + 1);
+        self.arena.returned(&back);
         // Frames in front are taken first.
         free.list.splice(0..0, back);
         self.lending.frames.store(free.lent.len(), Ordering::Relaxed);
@@ -326,6 +327,7 @@ impl Pool {
         let (lent, retired): (Vec<FrameNo>, Vec<FrameNo>) =
             std::mem::take(&mut free.lent).into_iter().partition(|no| (no.0 as usize) < limit);
         free.lent = lent;
+        self.arena.returned(&retired);
         free.retired.extend(retired);
         change(&mut free);
         self.limit.store(limit, Ordering::Relaxed);

@@ -38,6 +38,7 @@ impl Pool {
 
     /// Maps `id` to the free frame `no`, unless somebody was faster.
     pub(super) fn claim(&self, id: PageId, no: FrameNo) -> bool {
+        self.arena.prepare(no);
         self.table.insert(&self.arena, id, no, || {
             let frame = self.frame(no);
             assert_eq!(frame.state(), State::Free);

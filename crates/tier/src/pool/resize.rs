@@ -309,6 +309,7 @@ impl Pool {
     fn move_page(&self, from: FrameNo, to: FrameNo) {
         let (old, new) = (self.frame(from), self.frame(to));
         let id = old.id();
+        self.arena.prepare(to);
         new.set_id(id);
         new.set_state(State::Claimed);
         // SAFETY: both claims are this thread's, and the frames are two.
