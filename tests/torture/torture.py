@@ -1,5 +1,5 @@
-"""A mixed run on all tiers: money is moved, BLOBs are written, tables change, sizes and rules change, and the store fails now and then; with KILLS, the server
-too. In the end the sums must be right, `terrace check` clean, and memory as at the beginning.
+"""A mixed run on all tiers: money is moved, BLOBs are written, tables change, sizes and rules change, the store fails now and then, and flash has noise in it;
+with KILLS, the server is killed, and sometimes flash fails until then. In the end the sums must be right, `terrace check` clean, and memory as at the beginning.
 
     torture.py DIRECTORY    TIME (seconds), PAYERS, KILLS (seconds between two; 0: none), TROUBLE (seconds between two failures of the store), PORTS (the
                             first to listen on)
@@ -25,6 +25,7 @@ from sessions import ACCOUNTS, SCHEMA, START, Auditor, Blobs, Ddl, Far, Noise, P
 TIME, PAYERS, KILLS, TROUBLE, PORTS = (int(os.environ.get(name) or default) for name, default in
                                        (("TIME", 7200), ("PAYERS", 4), ("KILLS", 0), ("TROUBLE", 120), ("PORTS", 3310)))
 MIB = 1 << 20
+PAGE = 16384
 # So long after the store has come back errors of statements that met its absence may still come.
 AFTERMATH = 20
 # A tick that comes so late says that the whole run was stopped (SIGSTOP) or starved: what waited meanwhile may have run out of time.
@@ -83,6 +84,20 @@ class World:
         self.start_store()
         self.set_hurt(False)
 
+    def flash_is_noise(self, source):
+        """A part of the images on flash is other bytes: they prove themselves wrong, and nobody notices."""
+        with open(os.path.join(self.directory, "flash", "bpe"), "r+b") as device:
+            size = device.seek(0, os.SEEK_END)
+            for _ in range(size // PAGE // 4):
+                device.seek(source.randrange(max(size // PAGE, 1)) * PAGE + source.randrange(8192))
+                device.write(source.randbytes(8192))
+
+    def flash_fails(self, stop):
+        """What flash had is gone, again and again, until it turns itself off."""
+        for _ in range(5):
+            os.truncate(os.path.join(self.directory, "flash", "bpe"), 0)
+            stop.wait(1)
+
     def server_dies(self):
         self.set_hurt(True)
         self.server.kill9()
@@ -113,6 +128,12 @@ def hurt_now_and_then(world, stop, done):
         while not stop.wait(TROUBLE * source.uniform(0.7, 1.3)):
             world.store_fails(source.uniform(3, 15), stop)
             done["store failures"] += 1
+            if source.random() < 0.5:
+                world.flash_is_noise(source)
+                done["noise on flash"] += 1
+            elif KILLS and source.random() < 0.3:
+                world.flash_fails(stop)
+                done["failures of flash"] += 1
             if time.monotonic() > next_kill and not stop.is_set():
                 world.server_dies()
                 done["kills"] += 1
@@ -181,7 +202,7 @@ def main():
         run(connection, sql)
     kinds = [Payer] * PAYERS + [Auditor, Blobs, Blobs, Far, Far, Noise, Ddl, Temporary, Rules, Sizes]
     sessions = [kind(world.server, n + 1, world.trouble, stop) for n, kind in enumerate(kinds)]
-    began, samples, hurts = time.monotonic(), [], {"store failures": 0, "kills": 0}
+    began, samples, hurts = time.monotonic(), [], {"store failures": 0, "noise on flash": 0, "failures of flash": 0, "kills": 0}
     hurter = threading.Thread(target=hurt_now_and_then, args=(world, calm, hurts))
     watcher = threading.Thread(target=lambda: samples.extend(watch(world, sessions, stop, began)))
     [one.thread.start() for one in sessions]
@@ -214,7 +235,7 @@ def main():
     world.store.kill()
     world.store.wait()
     early, late = growth(samples)
-    print(f"{hurts['store failures']} failures of the store, {hurts['kills']} kills; stopped or starved {world.stops} times")
+    print(f"{hurts['store failures']} failures of the store, {hurts['noise on flash']} times noise on flash, which failed {hurts['failures of flash']} times, {hurts['kills']} kills; stopped or starved {world.stops} times")
     print(f"memory above the setting: {early / MIB:.0f} MiB in the second quarter, {late / MIB:.0f} in the last")
     if late > early + max(24 * MIB, abs(early) // 10):
         findings.append(f"memory grows: {early / MIB:.0f} to {late / MIB:.0f} MiB above the setting")
