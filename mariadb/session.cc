@@ -207,8 +207,8 @@ int Session::enter(THD *thd)
   if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
     trans_register_ha(thd, true, hton, 0);
   // NOWAIT and WAIT n set lock_wait_timeout for the statement.
-  ulonglong wait= MY_MIN(lock_wait_ms(thd), (ulonglong) thd->variables.lock_wait_timeout * 1000);
-  terrace_txn_set_lock_wait(txn, wait);
+  const ulonglong wait= lock_wait_ms(thd), most= (ulonglong) thd->variables.lock_wait_timeout * 1000;
+  terrace_txn_set_lock_wait(txn, MY_MIN(wait, most));
   if (strict != snapshot_isolation(thd))
     terrace_txn_set_strict(txn, strict= !strict);
   int32_t code= terrace_txn_statement_begin(txn);

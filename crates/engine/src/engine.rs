@@ -340,7 +340,7 @@ impl Txn {
         lock: Lock,
         access: Access,
     ) -> Result<Cursor> {
-        self.cursor_in(table, index, lock, access, Buffers::default())
+        self.cursor_in(table, index, lock, access, &mut Buffers::default())
     }
     /// As [`Txn::cursor`], in the memory of an earlier one.
     pub fn cursor_in(
@@ -349,9 +349,9 @@ impl Txn {
         index: usize,
         lock: Lock,
         access: Access,
-        buffers: Buffers,
+        memory: &mut Buffers,
     ) -> Result<Cursor> {
         let txn = self.side(table).unwrap_or(self).clone();
-        Cursor::new(txn, table.clone(), index, lock, access, buffers)
+        Cursor::new(txn, table.clone(), index, lock, access, memory)
     }
 }

@@ -62,6 +62,8 @@ const KEPT_MAX: usize = 1 << 16;
 #[derive(Default)]
 pub struct Buffers {
     tree: btree::Buffers,
+    /// Of the cursor that reads rows of entries.
+    rows: btree::Buffers,
     prefix: Vec<u8>,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -75,7 +77,9 @@ pub struct Cursor {
     lock: Lock,
     cursor: btree::Cursor,
     /// In the primary tree, for the rows of entries: neighbours' rows are often in one leaf.
-    rows: Option<btree::Cursor>,
+    rows: Option<Box<btree::Cursor>>,
+    /// Memory for it.
+    for_rows: btree::Buffers,
     /// Keys that don't start with it are the end (see [`Cursor::set_prefix`]).
     prefix: Vec<u8>,
     /// The row is as the tree's cursor has it: its key and value are read there, not copied.
@@ -133,15 +137,14 @@ impl Cursor {
         index: usize,
         lock: Lock,
         access: Access,
-        buffers: Buffers,
+        memory: &mut Buffers,
     ) -> Result<Cursor> {
         // Who locks sees the latest rows, unless it is not to lock what its view does not see: none of these rows tells when it changed.
         let view = if lock == Lock::None { txn.view() } else { txn.strict_view() };
         if view.is_some_and(|view| !table.is_usable(index, view)) {
             return Err(Error::Changed(format!("table {}", table.name())));
         }
-        let Buffers { tree, prefix, key, value, rest } = buffers;
-        let mut cursor = btree::Cursor::with(table.tree(index)?, access, tree);
+        let mut cursor = btree::Cursor::with(table.tree(index)?, access, &mut memory.tree);
         if lock != Lock::None {
             cursor.set_checked();
         }
@@ -156,12 +159,13 @@ impl Cursor {
             lock,
             cursor,
             rows: None,
-            prefix,
+            for_rows: std::mem::take(&mut memory.rows),
+            prefix: std::mem::take(&mut memory.prefix),
             in_place: false,
             reader: None,
-            key,
-            value,
-            rest,
+            key: std::mem::take(&mut memory.key),
+            value: std::mem::take(&mut memory.value),
+            rest: std::mem::take(&mut memory.rest),
             primary_at: 0,
             enough: usize::MAX,
             parts: None,
@@ -183,14 +187,25 @@ impl Cursor {
         })
     }
 
-    /// The cursor's memory, for the next one; nothing is in it, and what a large value took is given back.
-    pub fn into_buffers(self) -> Buffers {
-        let Cursor { cursor, mut prefix, mut key, mut value, mut rest, .. } = self;
-        for bytes in [&mut prefix, &mut key, &mut value, &mut rest] {
-            bytes.clear();
-            bytes.shrink_to(KEPT_MAX);
+    /// Puts the cursor's memory there, for the next one; nothing is in it, and what a large value took is given back. The cursor is good for
+    /// nothing any more.
+    pub fn end_into(&mut self, memory: &mut Buffers) {
+        self.cursor.end_into(&mut memory.tree);
+        match &mut self.rows {
+            Some(rows) => rows.end_into(&mut memory.rows),
+            None => memory.rows = std::mem::take(&mut self.for_rows),
         }
-        Buffers { tree: cursor.into_buffers(), prefix, key, value, rest }
+        let Cursor { prefix, key, value, rest, .. } = self;
+        for (bytes, kept) in [
+            (prefix, &mut memory.prefix),
+            (key, &mut memory.key),
+            (value, &mut memory.value),
+            (rest, &mut memory.rest),
+        ] {
+            *kept = std::mem::take(bytes);
+            kept.clear();
+            kept.shrink_to(KEPT_MAX);
+        }
     }
 
     /// From now on, or no longer, the reader asks for entries, not for their rows.
@@ -410,7 +425,7 @@ impl Cursor {
     fn row_nearby(&mut self, reader: Reader, out: &mut Vec<u8>) -> Result<bool> {
         let mut rows = match self.rows.take() {
             Some(rows) => rows,
-            None => btree::Cursor::new(self.table.tree(0)?, Access::Normal),
+            None => Box::new(btree::Cursor::with(self.table.tree(0)?, Access::Normal, &mut self.for_rows)),
         };
         let key = self.primary_key();
         let found = rows.seek(btree::Seek::AtLeast(key))? && rows.key() == key;

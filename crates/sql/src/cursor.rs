@@ -14,11 +14,12 @@ use crate::transaction::{TerraceTxn, lock_of};
 pub(crate) use fill::append_row;
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
 use terrace_engine::{Access, Buffers, Cursor, Lock};
 
 /// A position in one index. Freed by `terrace_cursor_close`, before its transaction.
 pub struct TerraceCursor {
-    cursor: Cursor,
+    cursor: Place,
     primary: bool,
     locking: bool,
     rows: Vec<TerraceRow>,
@@ -31,44 +32,73 @@ pub struct TerraceCursor {
     row: Vec<u8>,
     /// Of `rows`.
     holes: Vec<TerraceHole>,
+    /// While it is closed: the memory of the cursor that was in it.
+    memory: Buffers,
 }
 
-/// The memory of a cursor that was closed, for this thread's next one.
+/// Where a cursor is while it is open. It is large, and opened and closed with every statement: so it is made and ends in place.
 #[derive(Default)]
-struct Spare {
-    cursor: Buffers,
-    rows: Vec<TerraceRow>,
-    buffer: Vec<u8>,
-    row: Vec<u8>,
+struct Place(Option<Cursor>);
+
+impl Deref for Place {
+    type Target = Cursor;
+    #[inline]
+    fn deref(&self) -> &Cursor {
+        self.0.as_ref().expect("a cursor that is used is open")
+    }
 }
 
-/// So many a thread keeps, and of each no vector of values that is longer.
+impl DerefMut for Place {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Cursor {
+        self.0.as_mut().expect("a cursor that is used is open")
+    }
+}
+
+/// So many closed ones a thread keeps for its next cursors, and of each no vector of values that is longer.
 const SPARES: usize = 2;
 const SPARE_BYTES: usize = 1 << 16;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Spare>> = const { RefCell::new(Vec::new()) };
+    #[expect(clippy::vec_box, reason = "a cursor stays where it is")]
+    static SPARE: RefCell<Vec<Box<TerraceCursor>>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Spare {
-    fn take() -> Spare {
-        SPARE.try_with(|spares| spares.borrow_mut().pop()).ok().flatten().unwrap_or_default()
+impl TerraceCursor {
+    /// A closed one.
+    fn take() -> Box<TerraceCursor> {
+        SPARE.try_with(|spares| spares.borrow_mut().pop()).ok().flatten().unwrap_or_else(|| {
+            Box::new(TerraceCursor {
+                cursor: Place::default(),
+                primary: false,
+                locking: false,
+                rows: Vec::new(),
+                bytes: 0,
+                copies: 0,
+                buffer: Vec::new(),
+                row: Vec::new(),
+                holes: Vec::new(),
+                memory: Buffers::default(),
+            })
+        })
     }
 
-    /// The cursor is copied out of its box once: it is large, and closed with every statement.
-    fn put(cursor: Box<TerraceCursor>) {
-        let TerraceCursor { cursor, mut rows, mut buffer, mut row, .. } = *cursor;
+    /// Closes it, and keeps its memory.
+    fn put(mut self: Box<TerraceCursor>) {
+        let Self { cursor, memory, rows, holes, buffer, row, .. } = &mut *self;
+        cursor.end_into(memory);
+        cursor.0 = None;
         rows.clear();
-        for bytes in [&mut buffer, &mut row] {
+        holes.clear();
+        for bytes in [buffer, row] {
             bytes.clear();
             bytes.shrink_to(SPARE_BYTES);
         }
-        let spare = Spare { cursor: cursor.into_buffers(), rows, buffer, row };
         // At a thread's very end nothing is kept.
         let _ = SPARE.try_with(|spares| {
             let mut spares = spares.borrow_mut();
             if spares.len() < SPARES {
-                spares.push(spare);
+                spares.push(self);
             }
         });
     }
@@ -253,18 +283,12 @@ pub unsafe extern "C" fn terrace_cursor_open(
         }
         let lock = lock_of(options.lock)?;
         let access = if options.scan { Access::Scan } else { Access::Normal };
-        let Spare { cursor: buffers, rows, buffer, row } = Spare::take();
-        let mut cursor = Box::new(TerraceCursor {
-            cursor: txn.txn.cursor_in(&table.table, options.index as usize, lock, access, buffers)?,
-            primary: options.index == 0,
-            locking: lock != Lock::None,
-            rows,
-            bytes: 0,
-            copies: 0,
-            buffer,
-            row,
-            holes: Vec::new(),
-        });
+        let mut cursor = TerraceCursor::take();
+        let memory = &mut cursor.memory;
+        cursor.cursor.0 =
+            Some(txn.txn.cursor_in(&table.table, options.index as usize, lock, access, memory)?);
+        (cursor.primary, cursor.locking) = (options.index == 0, lock != Lock::None);
+        (cursor.bytes, cursor.copies) = (0, 0);
         if options.skip_locked {
             cursor.cursor.skip_locked();
         }
@@ -284,7 +308,7 @@ pub unsafe extern "C" fn terrace_cursor_close(cursor: *mut TerraceCursor) {
     guard(|| {
         if !cursor.is_null() {
             // SAFETY: the caller's promise.
-            Spare::put(unsafe { Box::from_raw(cursor) });
+            unsafe { Box::from_raw(cursor) }.put();
         }
         Ok(Code::Ok)
     });

@@ -105,12 +105,11 @@ pub struct Cursor {
 
 impl Cursor {
     pub fn new(tree: Arc<Tree>, access: Access) -> Cursor {
-        Cursor::with(tree, access, Buffers::default())
+        Cursor::with(tree, access, &mut Buffers::default())
     }
 
     /// As [`Cursor::new`], in the memory of an earlier one.
-    pub fn with(tree: Arc<Tree>, access: Access, buffers: Buffers) -> Cursor {
-        let Buffers { run, spare, anchor, end } = buffers;
+    pub fn with(tree: Arc<Tree>, access: Access, memory: &mut Buffers) -> Cursor {
         Cursor {
             tree,
             access,
@@ -119,29 +118,31 @@ impl Cursor {
             until: Vec::new(),
             checked: false,
             expected: 0,
-            end,
+            end: std::mem::take(&mut memory.end),
             cut: false,
             last: false,
             runs: 0,
             leaves: 0,
-            run,
+            run: std::mem::take(&mut memory.run),
             held: Vec::new(),
-            spare,
+            spare: std::mem::take(&mut memory.spare),
             holds: false,
             at: 0,
             place: None,
-            anchor,
+            anchor: std::mem::take(&mut memory.anchor),
             local: false,
         }
     }
 
-    /// The cursor's memory; nothing is in it.
-    pub fn into_buffers(mut self) -> Buffers {
+    /// Puts the cursor's memory there; nothing is in it. The cursor is good for nothing any more: it stays where it is, because it is large.
+    pub fn end_into(&mut self, memory: &mut Buffers) {
         self.release();
         self.clear();
         self.end.clear();
-        let Cursor { run, spare, anchor, end, .. } = self;
-        Buffers { run, spare, anchor, end }
+        memory.run = std::mem::take(&mut self.run);
+        memory.spare = std::mem::take(&mut self.spare);
+        memory.anchor = std::mem::take(&mut self.anchor);
+        memory.end = std::mem::take(&mut self.end);
     }
 
     pub fn tree(&self) -> &Arc<Tree> {

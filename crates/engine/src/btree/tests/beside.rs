@@ -205,13 +205,13 @@ fn a_cursor_with_an_end_goes_up_to_it_and_no_further() {
     let w = built(&numbers(2_000, 100), 90);
     let at = |n: u64| n.to_be_bytes();
     let number = |cursor: &Cursor| u64::from_be_bytes(cursor.key().try_into().unwrap());
-    let mut buffers = Default::default();
+    let mut buffers = crate::btree::Buffers::default();
     // Ends within a leaf, at a leaf's first key, behind the tree's last key, before the start; one row at a time and many.
     for expected in [0, 1, 7, 64, 5_000] {
         for (from, end) in
             [(0u64, 1u64), (5, 5), (9, 3), (3, 190), (100, 1_000), (0, 1_999), (1_990, 2_000), (1_990, 9_999)]
         {
-            let mut cursor = Cursor::with(w.tree.clone(), Access::Normal, buffers);
+            let mut cursor = Cursor::with(w.tree.clone(), Access::Normal, &mut buffers);
             cursor.expect(expected);
             cursor.set_end(&at(end));
             let mut found = Vec::new();
@@ -224,7 +224,7 @@ fn a_cursor_with_an_end_goes_up_to_it_and_no_further() {
             assert!(!cursor.is_valid() && !cursor.next().unwrap());
             let wanted: Vec<u64> = (from..end.min(2_000)).collect();
             assert_eq!(found, wanted, "{from} to {end}, {expected} at a time");
-            buffers = cursor.into_buffers();
+            cursor.end_into(&mut buffers);
         }
     }
     // On the way down nothing ends, but what lies behind the end is known to; with another end the way goes on.
