@@ -217,23 +217,18 @@ bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const Col
          (m_hidden || altered->s->primary_key == 0);
 }
 
-/** Whether the counter comes down, which it does in a copy alone. As InnoDB: no lower than to the next value that there is past the largest. */
-bool ha_terrace::lowers_counter(const TABLE *altered, const HA_CREATE_INFO *create)
+/** What the counter becomes. As InnoDB: no lower than past the largest value. Nobody else has the table. Handler error. */
+int ha_terrace::counter_after(ulonglong wanted, uint64_t *counter)
 {
-  if (!(create->used_fields & HA_CREATE_USED_AUTO) || !altered->found_next_number_field)
-    return false;
-  uint64_t next= 0, past= 0;
-  if (!table->found_next_number_field || terrace_table_auto_increment(m_table, &next))
-    return true;
-  if (create->auto_increment_value >= next)
-    return false;
-  if (past_largest(&past))
-    return true;
-  const auto &of= ha_thd()->variables;
-  const ulonglong offset= of.auto_increment_offset, step= of.auto_increment_increment;
-  if (step > 1 && offset < past && past < ULONGLONG_MAX - step)
-    past= offset + (past - offset + step - 1) / step * step;
-  return past < next;
+  uint64_t now= 0, past= 0;
+  if (int error= map(terrace_table_auto_increment(m_table, &now)))
+    return error;
+  *counter= MY_MAX(wanted, 1);
+  if (*counter >= now)
+    return 0;
+  const int error= past_largest(&past);
+  *counter= MY_MAX(*counter, past);
+  return error;
 }
 
 enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
@@ -262,8 +257,6 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   RowLayouts layouts;
   if (!columns.follow(table, altered, info) || (!columns.added.empty() && info->error_if_not_empty) ||
       table->s->versioned != altered->s->versioned || !layouts_after(columns, altered, &layouts))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (lowers_counter(altered, create))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (altered->s->primary_key != MAX_KEY && altered->s->primary_key != 0)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -434,12 +427,18 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       return owner->alter_failed(code, altered, info);
     alters.push_back(context->alter);
   }
-  // Nobody else has the table until the end, and little is left that may fail: what fails leaves the counter.
   if (info->create_info->used_fields & HA_CREATE_USED_AUTO && altered->found_next_number_field)
     for (uint at= 0; all[at]; at++)
-      if (int32_t code= terrace_table_auto_increment_raise(static_cast<Context *>(all[at])->owner->m_table,
-                                                           info->create_info->auto_increment_value))
-        return alter_failed(code, altered, info);
+    {
+      const Context *context= static_cast<Context *>(all[at]);
+      uint64_t counter= 0;
+      if (int error= context->owner->counter_after(info->create_info->auto_increment_value, &counter))
+      {
+        print_error(error, MYF(0));
+        return true;
+      }
+      terrace_alter_counter(context->alter, counter);
+    }
   std::vector<std::string> properties;
   for (uint at= 0; all[at]; at++)
     properties.push_back(make_properties(table->s->tmp_table != NO_TMP_TABLE ? Properties::TEMPORARY : 0, altered,
