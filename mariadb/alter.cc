@@ -5,11 +5,11 @@
 
   Whatever the server's flags say, a table is altered in place only if its stored rows mean the same before and after
   (same_columns), or can be read by a layout that they were written in (ColumnChange), and an index is kept only if its
-  entries do (KeyCodec::makes_same). A table is rebuilt if that is asked for, if its rows come under another primary key, or if a column
+  entries do (KeyCodec::makes_same). A table is rebuilt if that is asked for, if its rows come under another primary key or get numbers, or if a column
   is no longer NULL, or when there are too many layouts: then its rows are those that could be read by an earlier layout, stored in the new one.
 
   prepare   alone with the table: the engine begins to note which rows change
-  inplace   beside everybody: the rows of one view, their entries, sorted and built; then rounds over the rows that changed
+  inplace   beside everybody (of a table whose rows are numbered, beside readers): the rows of one view, their entries, sorted and built; then rounds over the rows that changed
   commit    alone again: the last round, then one change of the engine's catalog, for all of a table's partitions at once, and
             their options with it
 
@@ -191,7 +191,7 @@ Compare_keys ha_terrace::compare_key_parts(const Field &field, const Column_defi
 bool ha_terrace::rebuilds(TABLE *altered, const Alter_inplace_info *info, const ColumnChange &columns, const RowLayouts &layouts) const
 {
   static const size_t BYTES_MAX= 65536;
-  if (info->handler_flags & REBUILT || layouts.current > RowLayouts::LAYOUTS_MAX || layouts.bytes().size() > BYTES_MAX)
+  if (info->handler_flags & REBUILT || columns.counts || layouts.current > RowLayouts::LAYOUTS_MAX || layouts.bytes().size() > BYTES_MAX)
     return true;
   if (m_hidden || altered->s->primary_key != 0)
     return m_hidden != (altered->s->primary_key == MAX_KEY);
@@ -200,12 +200,22 @@ bool ha_terrace::rebuilds(TABLE *altered, const Alter_inplace_info *info, const 
   return kept_key(altered, info, 0, columns, nullptr) != 0 || !m_indexes[0].makes_same(primary, columns.moved);
 }
 
+/** Whether a column with AUTO_INCREMENT is added. */
+static bool adds_numbers(const TABLE *altered, const Alter_inplace_info *info)
+{
+  List_iterator_fast<Create_field> it(info->alter_info->create_list);
+  while (const Create_field *one= it++)
+    if (!one->field && one->flags & AUTO_INCREMENT_FLAG)
+      return altered->found_next_number_field;
+  return false;
+}
+
 /** Whether the rows can be built anew beside writers: what they are is a matter of each row alone, and the same at each look. */
 bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const ColumnChange &columns) const
 {
   const alter_table_operations flags= info->handler_flags;
   const auto number= [](const TABLE *of) { return of->found_next_number_field; };
-  const bool counts_anew= number(altered) && (!number(table) || columns.moved[number(table)->field_index] != number(altered)->field_index);
+  const bool counts_anew= number(altered) && !columns.counts && (!number(table) || columns.moved[number(table)->field_index] != number(altered)->field_index);
   // As InnoDB: the copy makes another value of a NULL.
   const bool makes_values= columns.loses_null && (columns.loses_timestamp_null || !ha_thd()->is_strict_mode());
   if (makes_values)
@@ -235,6 +245,8 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
 {
   const HA_CREATE_INFO *create= info->create_info;
   const alter_table_operations flags= info->handler_flags;
+  if (info->online && adds_numbers(altered, info))
+    info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
   if (flags & ALTER_STORED_COLUMN_TYPE)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (create->sequence)
@@ -291,8 +303,9 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     if (flags & ALTER_VIRTUAL_GCOL_EXPR && has_virtual_parts(key))
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
+  // Rows that come, go or change meanwhile would have numbers by then.
   if (rebuilt)
-    return HA_ALTER_INPLACE_COPY_NO_LOCK;
+    return columns.counts ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (!builds)
     return HA_ALTER_INPLACE_INSTANT;
   if (flags & ALTER_VIRTUAL_GCOL_EXPR)
@@ -364,6 +377,8 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   context->rebuilds= rebuilds(altered, info, columns, context->layouts);
   context->hidden= altered->s->primary_key == MAX_KEY;
   context->columns= columns;
+  if (columns.counts)
+    context->numbering.begin(ha_thd(), altered, info->create_info->auto_increment_value);
   if (context->rebuilds)
   {
     if (table->s->tmp_table == NO_TMP_TABLE)
@@ -427,7 +442,13 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       return owner->alter_failed(code, altered, info);
     alters.push_back(context->alter);
   }
-  if (info->create_info->used_fields & HA_CREATE_USED_AUTO && altered->found_next_number_field)
+  const Numbering *numbering= nullptr;  // the last partition's
+  for (uint at= 0; all[at]; at++)
+    numbering= &static_cast<Context *>(all[at])->numbering;
+  if (numbering && numbering->begun)
+    for (terrace_alter *alter : alters)
+      terrace_alter_counter(alter, numbering->next);
+  else if (info->create_info->used_fields & HA_CREATE_USED_AUTO && altered->found_next_number_field)
     for (uint at= 0; all[at]; at++)
     {
       const Context *context= static_cast<Context *>(all[at]);

@@ -242,7 +242,7 @@ def test_a_table_without_a_primary_key_and_virtual_columns(db, engine):
     assert run(db, "SELECT COUNT(*) FROM t FORCE INDEX (v) WHERE v = 20") == run(db, "SELECT COUNT(*) FROM t FORCE INDEX (s) WHERE s = 's10'") == [(13,)]
     run(db, "UPDATE t SET a = a + 100 WHERE a < 10")
     assert is_whole(db)
-    # The rows would lie under it: that is a copy.
+    # The rows lie under it, each with its number.
     run(db, "ALTER TABLE t DROP KEY v, DROP KEY s, DROP COLUMN v, DROP COLUMN s, ADD id INT AUTO_INCREMENT PRIMARY KEY")
     assert is_whole(db) and run(db, "SELECT COUNT(*) FROM t WHERE id <= 1000") == [(1000,)]
 

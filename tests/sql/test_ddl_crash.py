@@ -60,6 +60,8 @@ STATEMENTS = {
     "alter-copy-partitions": "ALTER TABLE p ADD COLUMN w INT DEFAULT 3 FIRST, ALGORITHM=COPY",
     "alter-partitions": "ALTER TABLE p ADD KEY kw (v, id)",
     "alter-counter": "ALTER TABLE t AUTO_INCREMENT = 400, COMMENT 'counts', ALGORITHM=INSTANT",
+    "alter-numbers": "ALTER TABLE u ADD n INT AUTO_INCREMENT PRIMARY KEY FIRST, ALGORITHM=INPLACE",
+    "alter-numbers-partitions": "ALTER TABLE h ADD n INT AUTO_INCREMENT, ADD KEY (n), ALGORITHM=INPLACE",
     "optimize": "OPTIMIZE TABLE t",
     "engine-to": "ALTER TABLE other ENGINE={engine}",
     "engine-from": "ALTER TABLE t ENGINE={other}",
@@ -87,8 +89,8 @@ FIRST = {
 }
 # Several tables in one statement, which the server does one after the other: each is as before or as after.
 ONE_BY_ONE = {"drop-many": "DROP TABLE t, u, p", "drop-database": "DROP DATABASE d"}
-# The engine's own: options, partitions that are emptied at once, and converted ones, of which the server alone loses the table.
-OWN = ("alter-options", "alter-options-partitions", "truncate-partitions", "truncate-some-partitions", "convert-partition", "convert-table")
+# The engine's own: options, partitions that are emptied or built anew at once, and converted ones, of which the server alone loses the table.
+OWN = ("alter-options", "alter-numbers-partitions", "alter-options-partitions", "truncate-partitions", "truncate-some-partitions", "convert-partition", "convert-table")
 # What need not be one or the other, of any engine.
 LESS = {"create-or-replace": "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY) ENGINE={engine}"}
 ALL = {**STATEMENTS, **ONE_BY_ONE, **LESS}
