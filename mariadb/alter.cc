@@ -363,6 +363,11 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
 {
   if (refuse_options(ha_thd(), altered, table) || refuse_foreign_keys(ha_thd()))
     return true;
+  if (refuse_block_size(ha_thd(), altered, table))
+  {
+    my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "KEY_BLOCK_SIZE");
+    return true;
+  }
   Context *context= new Context;
   if (!context)
     return true;
