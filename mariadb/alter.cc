@@ -5,11 +5,11 @@
 
   Whatever the server's flags say, a table is altered in place only if its stored rows mean the same before and after
   (same_columns), or can be read by a layout that they were written in (ColumnChange), and an index is kept only if its
-  entries do (KeyCodec::makes_same). A table is rebuilt if that is asked for, if its rows come under another primary key, or if a column
+  entries do (KeyCodec::makes_same). A table is rebuilt if that is asked for, if its rows come under another primary key or get numbers, or if a column
   is no longer NULL, or when there are too many layouts: then its rows are those that could be read by an earlier layout, stored in the new one.
 
   prepare   alone with the table: the engine begins to note which rows change
-  inplace   beside everybody: the rows of one view, their entries, sorted and built; then rounds over the rows that changed
+  inplace   beside everybody (of a table whose rows are numbered, beside readers): the rows of one view, their entries, sorted and built; then rounds over the rows that changed
   commit    alone again: the last round, then one change of the engine's catalog, for all of a table's partitions at once, and
             their options with it
 
@@ -191,7 +191,7 @@ Compare_keys ha_terrace::compare_key_parts(const Field &field, const Column_defi
 bool ha_terrace::rebuilds(TABLE *altered, const Alter_inplace_info *info, const ColumnChange &columns, const RowLayouts &layouts) const
 {
   static const size_t BYTES_MAX= 65536;
-  if (info->handler_flags & REBUILT || layouts.current > RowLayouts::LAYOUTS_MAX || layouts.bytes().size() > BYTES_MAX)
+  if (info->handler_flags & REBUILT || columns.counts || layouts.current > RowLayouts::LAYOUTS_MAX || layouts.bytes().size() > BYTES_MAX)
     return true;
   if (m_hidden || altered->s->primary_key != 0)
     return m_hidden != (altered->s->primary_key == MAX_KEY);
@@ -200,12 +200,22 @@ bool ha_terrace::rebuilds(TABLE *altered, const Alter_inplace_info *info, const 
   return kept_key(altered, info, 0, columns, nullptr) != 0 || !m_indexes[0].makes_same(primary, columns.moved);
 }
 
+/** Whether a column with AUTO_INCREMENT is added. */
+static bool adds_numbers(const TABLE *altered, const Alter_inplace_info *info)
+{
+  List_iterator_fast<Create_field> it(info->alter_info->create_list);
+  while (const Create_field *one= it++)
+    if (!one->field && one->flags & AUTO_INCREMENT_FLAG)
+      return altered->found_next_number_field;
+  return false;
+}
+
 /** Whether the rows can be built anew beside writers: what they are is a matter of each row alone, and the same at each look. */
 bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const ColumnChange &columns) const
 {
   const alter_table_operations flags= info->handler_flags;
   const auto number= [](const TABLE *of) { return of->found_next_number_field; };
-  const bool counts_anew= number(altered) && (!number(table) || columns.moved[number(table)->field_index] != number(altered)->field_index);
+  const bool counts_anew= number(altered) && !columns.counts && (!number(table) || columns.moved[number(table)->field_index] != number(altered)->field_index);
   // As InnoDB: the copy makes another value of a NULL.
   const bool makes_values= columns.loses_null && (columns.loses_timestamp_null || !ha_thd()->is_strict_mode());
   if (makes_values)
@@ -217,29 +227,26 @@ bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const Col
          (m_hidden || altered->s->primary_key == 0);
 }
 
-/** Whether the counter comes down, which it does in a copy alone. As InnoDB: no lower than to the next value that there is past the largest. */
-bool ha_terrace::lowers_counter(const TABLE *altered, const HA_CREATE_INFO *create)
+/** What the counter becomes. As InnoDB: no lower than past the largest value. Nobody else has the table. Handler error. */
+int ha_terrace::counter_after(ulonglong wanted, uint64_t *counter)
 {
-  if (!(create->used_fields & HA_CREATE_USED_AUTO) || !altered->found_next_number_field)
-    return false;
-  uint64_t next= 0, past= 0;
-  if (!table->found_next_number_field || terrace_table_auto_increment(m_table, &next))
-    return true;
-  if (create->auto_increment_value >= next)
-    return false;
-  if (past_largest(&past))
-    return true;
-  const auto &of= ha_thd()->variables;
-  const ulonglong offset= of.auto_increment_offset, step= of.auto_increment_increment;
-  if (step > 1 && offset < past && past < ULONGLONG_MAX - step)
-    past= offset + (past - offset + step - 1) / step * step;
-  return past < next;
+  uint64_t now= 0, past= 0;
+  if (int error= map(terrace_table_auto_increment(m_table, &now)))
+    return error;
+  *counter= MY_MAX(wanted, 1);
+  if (*counter >= now)
+    return 0;
+  const int error= past_largest(&past);
+  *counter= MY_MAX(*counter, past);
+  return error;
 }
 
 enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   const HA_CREATE_INFO *create= info->create_info;
   const alter_table_operations flags= info->handler_flags;
+  if (info->online && adds_numbers(altered, info))
+    info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
   if (flags & ALTER_STORED_COLUMN_TYPE)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (create->sequence)
@@ -262,8 +269,6 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   RowLayouts layouts;
   if (!columns.follow(table, altered, info) || (!columns.added.empty() && info->error_if_not_empty) ||
       table->s->versioned != altered->s->versioned || !layouts_after(columns, altered, &layouts))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (lowers_counter(altered, create))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (altered->s->primary_key != MAX_KEY && altered->s->primary_key != 0)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -298,8 +303,9 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     if (flags & ALTER_VIRTUAL_GCOL_EXPR && has_virtual_parts(key))
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
+  // Rows that come, go or change meanwhile would have numbers by then.
   if (rebuilt)
-    return HA_ALTER_INPLACE_COPY_NO_LOCK;
+    return columns.counts ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (!builds)
     return HA_ALTER_INPLACE_INSTANT;
   if (flags & ALTER_VIRTUAL_GCOL_EXPR)
@@ -357,6 +363,11 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
 {
   if (refuse_options(ha_thd(), altered, table) || refuse_foreign_keys(ha_thd()))
     return true;
+  if (refuse_block_size(ha_thd(), altered, table))
+  {
+    my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "KEY_BLOCK_SIZE");
+    return true;
+  }
   Context *context= new Context;
   if (!context)
     return true;
@@ -371,6 +382,8 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   context->rebuilds= rebuilds(altered, info, columns, context->layouts);
   context->hidden= altered->s->primary_key == MAX_KEY;
   context->columns= columns;
+  if (columns.counts)
+    context->numbering.begin(ha_thd(), altered, info->create_info->auto_increment_value);
   if (context->rebuilds)
   {
     if (table->s->tmp_table == NO_TMP_TABLE)
@@ -434,12 +447,24 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       return owner->alter_failed(code, altered, info);
     alters.push_back(context->alter);
   }
-  // Nobody else has the table until the end, and little is left that may fail: what fails leaves the counter.
-  if (info->create_info->used_fields & HA_CREATE_USED_AUTO && altered->found_next_number_field)
+  const Numbering *numbering= nullptr;  // the last partition's
+  for (uint at= 0; all[at]; at++)
+    numbering= &static_cast<Context *>(all[at])->numbering;
+  if (numbering && numbering->begun)
+    for (terrace_alter *alter : alters)
+      terrace_alter_counter(alter, numbering->next);
+  else if (info->create_info->used_fields & HA_CREATE_USED_AUTO && altered->found_next_number_field)
     for (uint at= 0; all[at]; at++)
-      if (int32_t code= terrace_table_auto_increment_raise(static_cast<Context *>(all[at])->owner->m_table,
-                                                           info->create_info->auto_increment_value))
-        return alter_failed(code, altered, info);
+    {
+      const Context *context= static_cast<Context *>(all[at]);
+      uint64_t counter= 0;
+      if (int error= context->owner->counter_after(info->create_info->auto_increment_value, &counter))
+      {
+        print_error(error, MYF(0));
+        return true;
+      }
+      terrace_alter_counter(context->alter, counter);
+    }
   std::vector<std::string> properties;
   for (uint at= 0; all[at]; at++)
     properties.push_back(make_properties(table->s->tmp_table != NO_TMP_TABLE ? Properties::TEMPORARY : 0, altered,

@@ -36,6 +36,7 @@ struct ColumnChange
 {
   std::vector<uint16> moved;            // by old number: the new one, or RowLayouts::DROPPED
   std::vector<uint16> added;            // new numbers of new columns that are stored
+  bool counts= false;                   // one of them has AUTO_INCREMENT: each row gets its own value
 
   bool loses_null= false;               // a column has no NULL any more: each row is looked at
   bool loses_timestamp_null= false;     // of a TIMESTAMP a copy makes the statement's time

@@ -156,7 +156,7 @@ bool ColumnChange::follow(const TABLE *before, const TABLE *after, const Alter_i
   List<Create_field> &columns= info->alter_info->create_list;
   moved.assign(before->s->fields, RowLayouts::DROPPED);
   added.clear();
-  loses_null= loses_timestamp_null= false;
+  counts= loses_null= loses_timestamp_null= false;
   // One column may go and another one like it come to its place.
   const alter_table_operations moves=
     COLUMNS | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER;
@@ -184,7 +184,10 @@ bool ColumnChange::follow(const TABLE *before, const TABLE *after, const Alter_i
       moved[was->field_index]= at;
     }
     else if (after->field[at]->stored_in_db())
+    {
       added.push_back(at);
+      counts|= after->field[at] == after->found_next_number_field;
+    }
   }
   return !loses_null || info->handler_flags & (ALTER_COLUMN_NOT_NULLABLE | ALTER_ADD_PK_INDEX);
 }
@@ -198,8 +201,7 @@ bool ColumnChange::values(TABLE *after, std::vector<RowLayouts::Added> *values) 
     Field *field= after->field[number];
     // The time and the user are the statement's, other expressions each row's.
     const uint of_statement= VCOL_SESSION_FUNC | VCOL_TIME_FUNC;
-    if (field->vcol_info || field == after->found_next_number_field ||
-        (field->default_value && field->default_value->flags & ~of_statement))
+    if (field->vcol_info || (field->default_value && field->default_value->flags & ~of_statement))
       return false;
     const int stored= field->set_default();
     if (stored != 0 && stored != 3)     // 3: a DATETIME became a DATE or a TIME

@@ -5,10 +5,31 @@
 #include "ha_terrace.h"
 #include "alter.h"
 
+namespace terrace {
+
+/** The values of a new column with AUTO_INCREMENT, in the order in which rows are read. */
+struct Numbering
+{
+  /** `start`: AUTO_INCREMENT of the statement, or 0. */
+  void begin(THD *thd, const TABLE *altered, ulonglong start);
+  /** Numbers the row in the altered table's record[0]. False: none is left, which is raised. */
+  bool number(TABLE *altered);
+
+  bool begun= false;
+  ulonglong next= 1, step= 1, largest= 0;
+};
+
+} // namespace terrace
+
 /** What the server passes from one call to the next. */
 struct terrace::Alter_context : public inplace_alter_handler_ctx
 {
   ~Alter_context() override { give_up(); }
+  /** Of a partitioned table: one partition's rows are numbered after those of the one before. */
+  void set_shared_data(const inplace_alter_handler_ctx &before) override
+  {
+    numbering= static_cast<const Alter_context &>(before).numbering;
+  }
   void give_up()
   {
     terrace_alter_close(alter);
@@ -25,6 +46,7 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
   /* All rows come into new trees, as `made` stores them; their key is `primary`'s, or stays what it is if it is hidden. */
   bool rebuilds= false, hidden= false;
   ColumnChange columns;
+  Numbering numbering;
   RowCodec made;
   Bytes key, stored;
   std::vector<terrace_span> spans;

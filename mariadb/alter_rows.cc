@@ -31,6 +31,35 @@ terrace_bytes all_of(const Bytes &bytes)
 
 } // namespace
 
+/** As InnoDB: if something is said of it, the first one is of the next step after the start. */
+void Numbering::begin(THD *thd, const TABLE *altered, ulonglong start)
+{
+  const auto &of= thd->variables;
+  begun= true;
+  largest= altered->found_next_number_field->get_max_int_value();
+  step= MY_MAX(of.auto_increment_increment, 1);
+  next= MY_MAX(start, 1);
+  if (step == 1 && of.auto_increment_offset <= 1)
+    return;
+  const ulonglong offset= of.auto_increment_offset > step ? 0 : of.auto_increment_offset;
+  const ulonglong steps= (start > offset ? start - offset : offset - start) / step;
+  if (__builtin_mul_overflow(steps + 1, step, &next) || __builtin_add_overflow(next, offset, &next))
+    next= ULONGLONG_MAX;
+}
+
+bool Numbering::number(TABLE *altered)
+{
+  if (next > largest || next == ULONGLONG_MAX)
+  {
+    my_error(ER_AUTOINC_READ_FAILED, MYF(0));
+    return false;
+  }
+  altered->found_next_number_field->store(static_cast<longlong>(next), true);
+  if (__builtin_add_overflow(next, step, &next))
+    next= ULONGLONG_MAX;
+  return true;
+}
+
 /** A row of a batch, its head first, to the altered table's record[0], with its virtual columns. */
 bool ha_terrace::read_altered(Context *context, const RowCodec &row, const uchar *at)
 {
@@ -112,6 +141,8 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
     memcpy(&head, at, sizeof head);
     if (!read_altered(context, context->row, at))
       return context->rebuilds && has_null_that_goes(context, at) ? TERRACE_CANCELLED : TERRACE_CORRUPT;
+    if (context->numbering.begun && !context->numbering.number(altered))
+      return TERRACE_CANCELLED;
     for (uint column : context->computed)
       if (altered->update_virtual_field(altered->field[column], false))
         return TERRACE_CORRUPT;         // the server has the error
@@ -145,6 +176,9 @@ int32_t ha_terrace::alter_round(Context *context, bool last)
   const Stage stage(thd, Stage::FOLLOW_CHANGES);
   if (int32_t code= terrace_alter_round(context->alter, last))
     return code;
+  // Nobody writes beside. What a crash has left and is rolled back was in no view, and the last round has waited for it.
+  if (context->numbering.begun)
+    return terrace_alter_round_end(context->alter);
   terrace_batch batch= {};
   batch.size= sizeof batch;
   for (bool after : {false, true})

@@ -207,6 +207,8 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
     return HA_WRONG_CREATE_OPTION;
   if (declares && refuse_foreign_keys(thd))
     return HA_ERR_UNSUPPORTED;
+  if (declares && refuse_block_size(thd, form, thd_sql_command(thd) == SQLCOM_ALTER_TABLE && source ? source->table : nullptr))
+    return HA_WRONG_CREATE_OPTION;
   if (is_foreign_format(info))
   {
     // As InnoDB: this error of ALTER, a warning beside the server's own error of CREATE.

@@ -326,6 +326,7 @@ private:
   ulonglong past_value(Field *field);
   int raise_auto_increment(const uchar *record, Field *field);
   int past_largest(uint64_t *next);
+  int past_largest(uint32_t isolation, uint64_t *next);
   int reopen();
   int make(const char *name, TABLE *form, HA_CREATE_INFO *info);
   static void put_back_options(const TABLE *form);
@@ -342,7 +343,7 @@ private:
   void make_new_entries(terrace::Alter_context *context, const terrace::Bytes &primary);
   bool rebuilds(TABLE *altered, const Alter_inplace_info *info, const terrace::ColumnChange &columns,
                 const terrace::RowLayouts &layouts) const;
-  bool lowers_counter(const TABLE *altered, const HA_CREATE_INFO *create);
+  int counter_after(ulonglong wanted, uint64_t *counter);
   bool can_rebuild(TABLE *altered, Alter_inplace_info *info, const terrace::ColumnChange &columns) const;
   template <class Each>
   int32_t for_each_new_entry(terrace::Alter_context *context, const terrace_batch &batch, Each each);

@@ -335,8 +335,21 @@ int ha_terrace::raise_auto_increment(const uchar *, Field *field)
   return map(terrace_table_auto_increment_raise(m_table, next));
 }
 
-/** What the counter is to be past the largest value that is committed: the one at the end of the column's index. Handler error. */
+/**
+  What the counter is to be past the largest value: the one at the end of the column's index. A prepared transaction that a restart or the
+  end of its connection has left may commit its rows, or bring back those that it has deleted: both count. Handler error.
+*/
 int ha_terrace::past_largest(uint64_t *next)
+{
+  uint64_t committed= 1;
+  if (int error= past_largest(TERRACE_ISOLATION_READ_COMMITTED, &committed))
+    return error;
+  const int error= past_largest(TERRACE_ISOLATION_READ_UNCOMMITTED, next);
+  *next= MY_MAX(*next, committed);
+  return error;
+}
+
+int ha_terrace::past_largest(uint32_t isolation, uint64_t *next)
 {
   *next= 1;
   const uint index= table->s->next_number_index;
@@ -355,7 +368,7 @@ int ha_terrace::past_largest(uint64_t *next)
   Heard heard;
   terrace_txn *txn= nullptr;
   terrace_cursor *cursor= nullptr;
-  int32_t code= terrace_txn_begin(engine, TERRACE_ISOLATION_READ_COMMITTED, &txn);
+  int32_t code= terrace_txn_begin(engine, isolation, &txn);
   if (!code)
     code= terrace_cursor_open(txn, m_table, &options, &cursor);
   if (!code)

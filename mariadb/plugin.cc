@@ -223,18 +223,17 @@ std::string backup_copy_directory()
   return path;
 }
 
-/** innodb_lock_wait_timeout; null if the server hasn't InnoDB built in: what is loaded could be unloaded. */
-static const sys_var *find_innodb_lock_wait()
+/** A session's variable of InnoDB's; null if the server hasn't InnoDB built in: what is loaded could be unloaded. */
+static sys_var *find_innodb_variable(const char *name)
 {
   const LEX_CSTRING engine_name= {STRING_WITH_LEN("InnoDB")};
   plugin_ref innodb= ha_resolve_by_name(nullptr, &engine_name, false);
   const bool stays= innodb && !plugin_dlib(innodb);
   plugin_unlock(nullptr, innodb);
-  static const char name[]= "innodb_lock_wait_timeout";
   mysql_prlock_rdlock(&LOCK_system_variables_hash);
-  const sys_var *variable= stays ? intern_find_sys_var(name, sizeof name - 1) : nullptr;
+  sys_var *variable= stays ? intern_find_sys_var(name, strlen(name)) : nullptr;
   mysql_prlock_unlock(&LOCK_system_variables_hash);
-  return variable && variable->show_type() == SHOW_UINT && variable->scope() == sys_var::SESSION ? variable : nullptr;
+  return variable && variable->scope() == sys_var::SESSION ? variable : nullptr;
 }
 
 /** Scripts made for InnoDB set its variable, in seconds; who sets ours means it. */
@@ -243,9 +242,17 @@ ulonglong lock_wait_ms(THD *thd)
   const ulonglong own= THDVAR(thd, lock_wait_timeout_ms);
   if (own != LOCK_WAIT_DEFAULT)
     return own;
-  static const sys_var *const innodb= find_innodb_lock_wait();     // asked by a statement: all plugins have started
+  static const sys_var *const innodb= find_innodb_variable("innodb_lock_wait_timeout");        // asked by a statement: all plugins have started
   static const LEX_CSTRING no_base= {nullptr, 0};
-  return innodb ? 1000ULL * *reinterpret_cast<const uint *>(innodb->value_ptr(thd, OPT_SESSION, &no_base)) : own;
+  return innodb && innodb->show_type() == SHOW_UINT ? 1000ULL * *reinterpret_cast<const uint *>(innodb->value_ptr(thd, OPT_SESSION, &no_base)) : own;
+}
+
+bool innodb_is_strict(THD *thd)
+{
+  static sys_var *const innodb= find_innodb_variable("innodb_strict_mode");
+  static const LEX_CSTRING no_base= {nullptr, 0};
+  bool is_null;
+  return !innodb || innodb->val_int(&is_null, thd, OPT_SESSION, &no_base);
 }
 
 static struct st_mysql_sys_var *variables[]= {

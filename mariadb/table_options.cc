@@ -132,6 +132,29 @@ bool refuse_options(THD *thd, const TABLE *definition, const TABLE *before)
   return false;
 }
 
+bool refuse_block_size(THD *thd, const TABLE *definition, const TABLE *before)
+{
+  const uint size= definition->s->key_block_size;
+  const enum row_type format= definition->s->row_type;
+  const bool is_ours= before && before->file && before->file->partition_ht() == hton;
+  if (!size || (is_ours && before->s->key_block_size == size && before->s->row_type == format))
+    return false;
+  const bool is_size= size <= 16 && !(size & (size - 1));
+  const char *beside= format == ROW_TYPE_DYNAMIC ? "DYNAMIC" : format == ROW_TYPE_COMPACT ? "COMPACT" : format == ROW_TYPE_REDUNDANT ? "REDUNDANT" : nullptr;
+  if (is_size && !beside)
+    return false;
+  const bool refused= innodb_is_strict(thd) && !thd->slave_thread;
+  char text[MYSQL_ERRMSG_SIZE];
+  if (refused && !is_size)
+    my_snprintf(text, sizeof text, "Terrace: invalid KEY_BLOCK_SIZE = %u. Valid values are [1, 2, 4, 8, 16]", size);
+  else if (refused)
+    my_snprintf(text, sizeof text, "Terrace: cannot specify ROW_FORMAT = %s with KEY_BLOCK_SIZE.", beside);
+  else
+    my_snprintf(text, sizeof text, "Terrace: ignoring KEY_BLOCK_SIZE=%u%s.", size, is_size ? " unless ROW_FORMAT=COMPRESSED" : "");
+  push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, text);
+  return refused;
+}
+
 bool says_options(THD *thd)
 {
   LEX *lex= thd->lex;

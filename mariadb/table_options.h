@@ -49,6 +49,12 @@ bool refuse_options(THD *thd, const TABLE *definition, const TABLE *before);
 /** The same in the error log, of a table that is opened; once. */
 void log_options(const TABLE *definition);
 
+/**
+  A KEY_BLOCK_SIZE that InnoDB refuses, or has no use for beside the ROW_FORMAT: true after a warning, or without innodb_strict_mode the warning
+  alone. Not what the table's definition `before` (may be null) said already.
+*/
+bool refuse_block_size(THD *thd, const TABLE *definition, const TABLE *before);
+
 /** Whether the statement itself says options, and doesn't only take along those of a table that is there. */
 bool says_options(THD *thd);
 

@@ -140,6 +140,63 @@ def test_table_status_says_of_rows_what_innodb_says(db, engine, run):
         run(db, f"INSERT INTO of_{one} VALUES (1, 'a'), (2, 'b'), (3, 'c')")
         shown[one] = run(db, f"SELECT TABLE_ROWS, ROW_FORMAT, MAX_DATA_LENGTH, VERSION, CHECKSUM, CREATE_OPTIONS FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'of_{one}'")
     assert shown[engine] == shown["InnoDB"]
+
+
+@pytest.mark.parametrize("strict", [1, 0])
+def test_a_wrong_key_block_size_is_refused_or_warned_of(db, engine, run, strict):
+    said = {}
+
+    def outcome(of, sql):
+        try:
+            run(db, sql.format(engine=of))
+            done = None
+        except pymysql.err.Error as error:
+            done = error.args
+        warnings = run(db, "SHOW WARNINGS")
+        # InnoDB stumbles over partitions that it has not made.
+        said[of].append((sql, done, [row for row in warnings if row[1] != 6]))
+
+    run(db, f"SET innodb_strict_mode = {strict}")
+    for of in (engine, "InnoDB"):
+        said[of] = []
+        run(db, f"CREATE OR REPLACE TABLE t (a INT, KEY (a)) ENGINE={of}")
+        run(db, "CREATE OR REPLACE TABLE m (a INT) ENGINE=MyISAM KEY_BLOCK_SIZE=3")
+        for size in (1, 2, 3, 4, 5, 8, 12, 16, 17, 32, 1024, 65535):
+            outcome(of, f"CREATE OR REPLACE TABLE x (a INT) ENGINE={{engine}} KEY_BLOCK_SIZE={size}")
+        for format in ("DEFAULT", "DYNAMIC", "COMPACT", "REDUNDANT", "COMPRESSED"):
+            outcome(of, f"CREATE OR REPLACE TABLE x (a INT) ENGINE={{engine}} ROW_FORMAT={format} KEY_BLOCK_SIZE=8")
+        for more in ("", "PARTITION BY HASH (a) PARTITIONS 2"):
+            outcome(of, f"CREATE TABLE p (a INT) ENGINE={{engine}} KEY_BLOCK_SIZE=3 {more}")
+            run(db, "DROP TABLE IF EXISTS p")
+        outcome(of, "CREATE TABLE p ENGINE={engine} KEY_BLOCK_SIZE=3 SELECT 1 AS a")
+        outcome(of, "ALTER TABLE m ENGINE={engine}")
+        for change in ("KEY_BLOCK_SIZE=3", "KEY_BLOCK_SIZE=32, ALGORITHM=COPY", "KEY_BLOCK_SIZE=5, ADD b INT", "KEY_BLOCK_SIZE=8", "KEY_BLOCK_SIZE=0, ALGORITHM=COPY", "KEY_BLOCK_SIZE=4 ROW_FORMAT=DYNAMIC"):
+            outcome(of, f"ALTER TABLE t {change}")
+        run(db, "DROP TABLE IF EXISTS p, x, t, m")
+    named = [(sql, repr((done, warnings)).replace("InnoDB", engine)) for sql, done, warnings in said["InnoDB"]]
+    assert [(sql, repr((done, warnings))) for sql, done, warnings in said[engine]] == named
+
+
+def test_a_key_block_size_that_a_table_has_is_no_obstacle(db, engine, run):
+    if engine != "Terrace":
+        pytest.skip("InnoDB refuses each change of such a table")
+    run(db, "SET innodb_strict_mode = 0")
+    run(db, "CREATE TABLE t (a INT) ENGINE=Terrace KEY_BLOCK_SIZE=3")
+    run(db, "CREATE TABLE p (a INT) ENGINE=Terrace KEY_BLOCK_SIZE=3 PARTITION BY HASH (a) PARTITIONS 2")
+    run(db, "SET innodb_strict_mode = 1")
+    for table in ("t", "p"):
+        for change in ("ADD b INT", "ADD c INT, ALGORITHM=COPY", "ADD KEY (a)", "FORCE"):
+            run(db, f"ALTER TABLE {table} {change}")
+    run(db, "ALTER TABLE p ADD PARTITION PARTITIONS 1")
+    run(db, "TRUNCATE TABLE t")
+    run(db, "OPTIMIZE TABLE t")
+    assert "KEY_BLOCK_SIZE=3" in run(db, "SHOW CREATE TABLE t")[0][1]
+    for sql in ("ALTER TABLE t KEY_BLOCK_SIZE=5", "CREATE TABLE u LIKE t", "ALTER TABLE t ROW_FORMAT=DYNAMIC"):
+        with pytest.raises(pymysql.err.Error) as refused:
+            run(db, sql)
+        assert refused.value.args[0] in (1005, 1478)
+
+
 def test_a_warning_names_the_foreign_key_that_is_left_out(db, engine, run):
     if engine != "Terrace":
         pytest.skip("a setting of Terrace")

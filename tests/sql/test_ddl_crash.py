@@ -59,6 +59,9 @@ STATEMENTS = {
     "alter-rename": "ALTER TABLE t ADD KEY ks (s), RENAME TO n",
     "alter-copy-partitions": "ALTER TABLE p ADD COLUMN w INT DEFAULT 3 FIRST, ALGORITHM=COPY",
     "alter-partitions": "ALTER TABLE p ADD KEY kw (v, id)",
+    "alter-counter": "ALTER TABLE t AUTO_INCREMENT = 400, COMMENT 'counts', ALGORITHM=INSTANT",
+    "alter-numbers": "ALTER TABLE u ADD n INT AUTO_INCREMENT PRIMARY KEY FIRST, ALGORITHM=INPLACE",
+    "alter-numbers-partitions": "ALTER TABLE h ADD n INT AUTO_INCREMENT, ADD KEY (n), ALGORITHM=INPLACE",
     "optimize": "OPTIMIZE TABLE t",
     "engine-to": "ALTER TABLE other ENGINE={engine}",
     "engine-from": "ALTER TABLE t ENGINE={other}",
@@ -81,12 +84,13 @@ FIRST = {
         "DROP TABLE p",
         "CREATE TABLE p (id INT PRIMARY KEY, v INT, KEY kv (v)) ENGINE={engine} PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100))",
         "INSERT INTO p SELECT id, v FROM t WHERE id < 100",
-    ]
+    ],
+    "alter-counter": ["ALTER TABLE t AUTO_INCREMENT = 5000"],
 }
 # Several tables in one statement, which the server does one after the other: each is as before or as after.
 ONE_BY_ONE = {"drop-many": "DROP TABLE t, u, p", "drop-database": "DROP DATABASE d"}
-# The engine's own: options, partitions that are emptied at once, and converted ones, of which the server alone loses the table.
-OWN = ("alter-options", "alter-options-partitions", "truncate-partitions", "truncate-some-partitions", "convert-partition", "convert-table")
+# The engine's own: options, partitions that are emptied or built anew at once, and converted ones, of which the server alone loses the table.
+OWN = ("alter-options", "alter-numbers-partitions", "alter-options-partitions", "truncate-partitions", "truncate-some-partitions", "convert-partition", "convert-table")
 # What need not be one or the other, of any engine.
 LESS = {"create-or-replace": "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY) ENGINE={engine}"}
 ALL = {**STATEMENTS, **ONE_BY_ONE, **LESS}
@@ -265,6 +269,9 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(stepped, engine, name):
             agreed(connection, server)
         except AssertionError as error:
             raise AssertionError(f"{where}: {error}") from error
+        if name == "alter-counter":
+            (next_id,) = run(connection, "SELECT AUTO_INCREMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'd' AND TABLE_NAME = 't'")[0]
+            assert next_id == 400 or (next_id == 5000 and found == before), f"{where}: {next_id}"
         if found == before:
             run(connection, "USE d")
             run(connection, sql)

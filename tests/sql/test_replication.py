@@ -141,3 +141,33 @@ def test_a_later_transaction_gives_way_to_an_earlier_one(engine):
     finally:
         end(replica)
         end(source)
+
+
+@pytest.mark.parametrize("form", ["ROW", "STATEMENT"])
+def test_counters_and_numbers_that_alter_makes_are_the_replicas_too(engine, form):
+    """A counter that comes down, and a column that is numbered with the source's step: each is the one statement in the log."""
+    source, replica, one, other = pair(engine, form)
+    try:
+        execute(one, "CREATE DATABASE d")
+        one.select_db("d")
+        execute(one, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE={engine}")
+        execute(one, f"CREATE TABLE n (a INT PRIMARY KEY) ENGINE={engine}")
+        execute(one, "INSERT INTO t (v) SELECT seq FROM seq_1_to_100")
+        execute(one, "DELETE FROM t WHERE id > 50")
+        execute(one, "INSERT INTO n SELECT seq * 37 % 101 FROM seq_1_to_100")
+        execute(one, "ALTER TABLE t AUTO_INCREMENT = 10, ALGORITHM=INSTANT")
+        execute(one, "SET auto_increment_increment = 10, auto_increment_offset = 3")
+        execute(one, "ALTER TABLE n ADD id INT AUTO_INCREMENT UNIQUE, ALGORITHM=INPLACE")
+        settle(one, other)
+        other.select_db("d")
+        for table in ("t", "n"):
+            assert execute(one, f"SHOW CREATE TABLE {table}") == execute(other, f"SHOW CREATE TABLE {table}")
+        execute(one, "INSERT INTO t (v) VALUES (0)")
+        execute(one, "INSERT INTO n (a) VALUES (1000)")
+        settle(one, other)
+        assert contents(one, ["t", "n"]) == contents(other, ["t", "n"])
+        logged = [row[5] for row in execute(one, "SHOW BINLOG EVENTS") if "ALTER" in row[5]]
+        assert len(logged) == 2, logged
+    finally:
+        end(replica)
+        end(source)

@@ -211,6 +211,14 @@ impl Table {
         let _one = self.counter.lock();
         Ok(self.tree(0)?.space().raise_auto_increment(next)?)
     }
+    /// Sets the counter, down as well; nobody else uses the table. Returns what it was.
+    pub fn set_auto_increment(&self, next: u64) -> Result<u64> {
+        let _one = self.counter.lock();
+        let space = self.tree(0)?;
+        let was = space.space().auto_increment();
+        space.space().set_auto_increment(next)?;
+        Ok(was)
+    }
     /// Sets the counter to `next` if it is `expected`. False: somebody else took from it.
     pub fn take_auto_increment(&self, expected: u64, next: u64) -> Result<bool> {
         let _one = self.counter.lock();

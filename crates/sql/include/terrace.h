@@ -1159,6 +1159,10 @@ int32_t terrace_alter_change(terrace_alter *alter,
 
 int32_t terrace_alter_round_end(terrace_alter *alter);
 
+// The auto-increment counter is `next` from the commit on, down as well. It is past all values that rows have.
+void terrace_alter_counter(terrace_alter *alter,
+                           uint64_t next);
+
 // Makes the tables what is prepared, all of them or none after a crash, each with its new properties and all with the same
 // options (null: those that they have). Nobody else uses them, and each has had its last round. Durable when it returns. Options that
 // `terrace_table_set_rules` would refuse are refused, and nothing has changed; but not for what the tables have already.

@@ -355,6 +355,16 @@ pub unsafe extern "C" fn terrace_alter_round_end(alter: *mut TerraceAlter) -> i3
     })
 }
 
+/// The auto-increment counter is `next` from the commit on, down as well. It is past all values that rows have.
+///
+/// # Safety
+/// `alter` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_alter_counter(alter: *mut TerraceAlter, next: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *alter }.alteration.set_counter(next);
+}
+
 /// What tables have from a commit on: as `terrace_table_set_compression` and `terrace_table_set_rules` say.
 #[repr(C)]
 pub struct TerraceTableOptions {

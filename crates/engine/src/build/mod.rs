@@ -98,6 +98,8 @@ pub struct Alteration {
     cursor: Option<btree::Cursor>,
     /// The last duplicate's row.
     duplicate: Vec<u8>,
+    /// What the auto-increment counter is to be.
+    counter: Option<u64>,
     done: bool,
 }
 
@@ -121,6 +123,7 @@ impl Engine {
             round: None,
             cursor: None,
             duplicate: Vec::new(),
+            counter: None,
             done: false,
         };
         if new == 0 {
@@ -186,7 +189,9 @@ impl Engine {
             let indexes: Vec<String> = first.def.indexes.iter().map(|index| index.name.clone()).collect();
             core.check_rules(&names, &names, &[], &indexes, &options.rules)?;
         }
-        let dropped = core.catalog.alter_tables(alters, options, built)?;
+        let counters = set_counters(all)?;
+        let dropped =
+            core.catalog.alter_tables(alters, options, built).inspect_err(|_| put_back(&counters))?;
         for (one, _) in all.iter_mut() {
             one.table.set_watch(None);
             one.done = true;
@@ -196,6 +201,25 @@ impl Engine {
         core.push_rules();
         core.purge_wanted.notify();
         Ok(())
+    }
+}
+
+/// Sets the counters of tables whose rows stay; new trees have theirs. The log has them before what the catalog is told, so a crash leaves a counter with
+/// the old table or with the new one, and it is past all rows of both. Returns what they were.
+fn set_counters(all: &[(&mut Alteration, Vec<u8>)]) -> Result<Vec<(Arc<Table>, u64)>> {
+    let mut were = Vec::new();
+    for (one, _) in all.iter().filter(|(one, _)| !one.rebuilds()) {
+        let Some(next) = one.counter else { continue };
+        let was = one.table.set_auto_increment(next).inspect_err(|_| put_back(&were))?;
+        were.push((one.table.clone(), was));
+    }
+    Ok(were)
+}
+
+/// What fails leaves the counters, if it can.
+fn put_back(counters: &[(Arc<Table>, u64)]) {
+    for (table, was) in counters {
+        let _ = table.set_auto_increment(*was);
     }
 }
 
@@ -226,6 +250,10 @@ fn go_on() -> Result<()> {
 impl Alteration {
     pub fn table(&self) -> &Arc<Table> {
         &self.table
+    }
+    /// The auto-increment counter is `next` from the commit on, down as well. It is past all values that rows have.
+    pub fn set_counter(&mut self, next: u64) {
+        self.counter = Some(next);
     }
     /// How many indexes are built.
     pub fn new_indexes(&self) -> usize {

@@ -151,7 +151,11 @@ impl Alteration {
     /// Nobody uses the table any more, and the trees have all its rows.
     pub(super) fn finish_rebuild(&mut self) -> Result<()> {
         let Some(rebuilt) = &self.rebuilt else { return Ok(()) };
-        rebuilt.table.tree(0)?.space().follow_counters(self.table.tree(0)?.space())?;
+        let tree = rebuilt.table.tree(0)?;
+        tree.space().follow_counters(self.table.tree(0)?.space())?;
+        if let Some(next) = self.counter {
+            tree.space().set_auto_increment(next)?;
+        }
         Ok(())
     }
 }

@@ -515,6 +515,8 @@ struct Run {
     rows: Vec<Model>,
     /// The index names that may be there, for each of the two tables.
     indexes: [Vec<Vec<String>>; 2],
+    /// The auto-increment counters that the first may have.
+    counters: Vec<u64>,
 }
 
 const TABLES: [&str; 2] = ["db/t", "db/u"];
@@ -533,7 +535,8 @@ impl Run {
         terrace_engine::planted::SHORTENED_AT_ONCE.set(true);
         let sim = SimWorld::new(seed);
         let disk = sim.disk("volume");
-        Run { sim, disk, rows: vec![Model::new()], indexes: [vec![vec![]], vec![vec![]]] }
+        let (rows, indexes) = (vec![Model::new()], [vec![vec![]], vec![vec![]]]);
+        Run { sim, disk, rows, indexes, counters: vec![1] }
     }
 
     fn is_to_be(&mut self, table: usize, names: &[&str]) {
@@ -617,7 +620,10 @@ impl Run {
         self.is_now();
         self.commit(&engine, &table, 0..120, 1)?;
         engine.core().storage.checkpoint()?;
+        self.counters.push(1000);
+        table.raise_auto_increment(1000)?;
         self.commit(&engine, &table, 50..80, 2)?;
+        self.counters = vec![1000];
         drop(table);
         self.alter(&engine, &[("first", false), ("pair", false), ("unique", true)])?;
         let table = engine.open_table("db/t")?;
@@ -639,9 +645,12 @@ impl Run {
         let mut other = engine.alter("db/u", vec![kept("PRIMARY", true, 0)], &owner)?;
         self.is_to_be(0, &["PRIMARY", "unique"]);
         self.is_to_be(1, &["PRIMARY"]);
+        self.counters.push(300);
+        one.set_counter(300);
         let mut both = [(&mut one, vec![7; 2000]), (&mut other, vec![7; 2000])];
         engine.commit_alterations(&mut both, Some(&compressed_and_kept()))?;
         self.is_now();
+        self.counters = vec![300];
         drop((one, other));
         let table = engine.open_table("db/t")?;
         self.commit(&engine, &table, 10..30, 4)?;
@@ -686,6 +695,9 @@ impl Run {
             changed += usize::from(is_changed);
             named += has.len();
             if *name == "db/t" {
+                let counter = table.auto_increment();
+                assert!(self.counters.contains(&counter), "step {step}: the counter is {counter}");
+                assert!(!is_changed || counter == 300, "step {step}: the counter is {counter}");
                 let txn = engine.begin(Isolation::RepeatableRead);
                 let found = seen(&table, &txn, 0).unwrap();
                 assert!(
@@ -728,6 +740,46 @@ fn a_crash_at_any_step_leaves_the_old_or_the_new() {
             }
             run.check(step);
         }
+    }
+}
+
+#[test]
+fn a_counter_comes_down_with_the_change_or_stays() {
+    for built_anew in [false, true] {
+        let sim = SimWorld::new(31);
+        let disk = sim.disk("volume");
+        let engine = open(&sim, &disk).unwrap();
+        let indexes = def(&[("PRIMARY", true)]);
+        let table = engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+        fill(&engine, &table, &mut Model::new(), 0..50).unwrap();
+        table.raise_auto_increment(1000).unwrap();
+        drop(table);
+        let owner = engine.begin(Isolation::ReadCommitted);
+        let change = |next: u64, options: Option<&TableOptions>| {
+            let def = IndexDef { name: "PRIMARY".into(), unique: true };
+            let from = (!built_anew).then_some(0);
+            let mut alteration = engine.alter("db/t", vec![NewIndex { def, from }], &owner).unwrap();
+            if built_anew {
+                alteration.build(&mut |_, _| true).unwrap();
+                alteration.begin_round(true).unwrap();
+                alteration.end_round().unwrap();
+            }
+            alteration.set_counter(next);
+            engine.commit_alterations(&mut [(&mut alteration, Vec::new())], options)
+        };
+        let next = |engine: &Arc<Engine>| engine.open_table("db/t").unwrap().auto_increment();
+        let mut no_room = TableOptions::default();
+        no_room.rules.rule.buffer.min = u64::MAX / 2;
+        assert!(change(60, Some(&no_room)).is_err());
+        assert_eq!(next(&engine), 1000);
+        change(60, None).unwrap();
+        assert_eq!(next(&engine), 60);
+        drop(owner);
+        drop(engine);
+        sim.sched.drop_workers();
+        disk.crash();
+        sim.power_on();
+        assert_eq!(next(&open(&sim, &disk).unwrap()), 60);
     }
 }
 
