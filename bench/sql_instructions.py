@@ -4,7 +4,9 @@ One session under callgrind (part of valgrind), data in memory: the counts are t
 threads included (so few transactions on a slow machine count too much of these), and hardly differ from run to run, where processor time on a busy machine does by tens of percents. System calls
 and what caches and locks cost are not in them: `sql-memory` has those. What the MEMORY engine takes for a read stands for what
 every engine's read costs the SQL layer; what is beyond it is the engine's.
-Environment: EVENTS (transactions of each row, 2000), ROWS (of each table, 20000), ROUND (rows whose names contain one of these texts).
+With CACHES=1 a simulated processor counts what misses its first caches (32 KiB of instructions, 32 KiB of data) and the branches that it guesses wrong, beside
+them: what instructions don't show, and as repeatable. It knows no second cache's prefetches and no huge pages.
+Environment: EVENTS (transactions of each row, 2000), ROWS (of each table, 20000), ROUND (rows whose names contain one of these texts), CACHES.
 """
 
 import os
@@ -24,6 +26,9 @@ EVENTS = int(os.environ.get("EVENTS", "2000"))
 # MEMORY has hash indexes and no transactions: single rows by their key, and scans, are what it has in common with the others.
 FLOOR = {"point select", "full scan"}
 MEMORY = 268435456
+CACHES = os.environ.get("CACHES") == "1"
+SIMULATED = ["--cache-sim=yes", "--branch-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=33554432,16,64"] if CACHES else []
+MISSES = {"instructions": ["I1mr"], "data": ["D1mr", "D1mw"], "branches": ["Bcm", "Bim"]}
 
 
 class Counted:
@@ -35,7 +40,7 @@ class Counted:
         # Where valgrind and its control meet, too.
         self.environment = os.environ | {"TMPDIR": os.path.join(server.directory, "tmp")}
         self.process = subprocess.Popen(
-            ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={self.out}", *command],
+            ["valgrind", "--tool=callgrind", "--instr-atstart=no", *SIMULATED, f"--callgrind-out-file={self.out}", *command],
             cwd=directory, stdout=self.log, stderr=self.log, env=self.environment)
         for _ in range(600):
             if self.process.poll() is not None:
@@ -55,7 +60,7 @@ class Counted:
                        timeout=120, env=self.environment)
 
     def count(self, work):
-        """Instructions while `work` ran."""
+        """Instructions while `work` ran; `missed` has what missed, by MISSES."""
         self.control("-z")
         self.control("-i", "on")
         work()
@@ -69,9 +74,11 @@ class Counted:
             run(self.connection, "DO 0")
             time.sleep(0.1)
         with open(part, errors="replace") as text:
-            total = int(re.search(r"^totals: (\d+)", text.read(), re.MULTILINE).group(1))
+            found = dict(re.findall(r"^(events|totals): (.*)", text.read(), re.MULTILINE))
         os.remove(part)
-        return total
+        counts = dict(zip(found["events"].split(), map(int, found["totals"].split())))
+        self.missed = {kind: sum(counts.get(name, 0) for name in names) for kind, names in MISSES.items()}
+        return counts["Ir"]
 
     def end(self):
         try:
@@ -106,13 +113,20 @@ def main():
     except BaseException:
         end(server)
         raise
-    figures, ratios = {}, {}
+    figures, ratios, misses = {}, {}, {}
 
     def row(name, each, engines):
-        counts = {engine: each(engine) for engine in engines}
+        counts, missed = {}, {}
+        for engine in engines:
+            counts[engine], of = each(engine), EVENTS if name in TRANSACTIONS else 1
+            missed[engine] = {kind: count / of for kind, count in counted.missed.items()}
         ratios[name] = counts["Terrace"] / counts["InnoDB"]
         figures[name] = counts
         print(f"{name:26}{ratios[name]:6.2f} of InnoDB's   " + "   ".join(f"{engine} {count:,.0f}" for engine, count in counts.items()), flush=True)
+        if CACHES:
+            misses[name] = missed
+            for kind in MISSES:
+                print(f"    missed {kind:16}" + "   ".join(f"{engine} {missed[engine][kind]:,.0f}" for engine in engines), flush=True)
 
     # MEMORY's tables would be empty after a start: they are filled under callgrind, uncounted.
     counted = Counted(server, command, place)
@@ -128,6 +142,10 @@ def main():
         def transactions(name, engine):
             def work(count):
                 sysbench(server, engine, "run", *TRANSACTIONS[name], "--threads=1", "--time=0", f"--events={count}", "--rand-seed=1")
+            # Once all that there is, or reading it from disk would count.
+            for table in (1, 2):
+                run(counted.connection, f"SELECT SUM(LENGTH(pad)) FROM memory_{engine.lower()}.sbtest{table} IGNORE INDEX (k_{table})")
+                run(counted.connection, f"SELECT SUM(k) FROM memory_{engine.lower()}.sbtest{table} FORCE INDEX (k_{table})")
             work(max(EVENTS // 10, 1))
             return counted.count(lambda: work(EVENTS)) / EVENTS
 
@@ -153,7 +171,7 @@ def main():
         print(f"{name}: what is beyond MEMORY's, {ratio:.2f} of InnoDB's")
     report.write(out, "sql-instructions", ratios, figures,
                  ["instructions of the whole server's process in user mode for one transaction or statement, counted by callgrind, one session",
-                  "ratios: fewer is better"], beyond=beyond)
+                  "ratios: fewer is better"], beyond=beyond, misses=misses)
 
 
 if __name__ == "__main__":
