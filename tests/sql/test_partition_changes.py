@@ -96,7 +96,7 @@ def test_changes_of_partitions_are_built_in_bulk_and_say_what_row_by_row_would(d
 
 @pytest.fixture
 def row_by_row(db):
-    """InnoDB builds in bulk, too, and the server doesn't hear of its duplicates then: the new partitions lose all rows, and nobody is told."""
+    """InnoDB builds in bulk, too, and the server doesn't hear then of a duplicate or of KILL: the new partitions have no rows, and nobody is told."""
     run(db, "SET GLOBAL innodb_alter_copy_bulk = OFF")
     yield
     run(db, "SET GLOBAL innodb_alter_copy_bulk = ON")
@@ -225,10 +225,9 @@ def test_partitions_of_tables_of_each_kind_change_as_innodb_s(db, engine, kind):
         changes = ["PARTITION BY HASH (a) PARTITIONS 3"] + changes
     if kind == "versions by time":
         changes = ["ADD PARTITION (PARTITION h2 HISTORY)", "REBUILD PARTITION ALL", "REMOVE PARTITIONING", first]
-    more = "_id" if kind == "long" else ""
     for table, of in (("t", engine), ("i", "InnoDB")):
         run(db, f"CREATE TABLE {table} {columns.replace(') WITH', f') ENGINE={of} WITH')} {'' if 'WITH' in columns else f'ENGINE={of}'} {first}")
-        run(db, f"INSERT INTO {table} (a, b) SELECT seq, MD5(seq * 3) COLLATE utf8mb4_general_ci FROM seq_1_to_3000".replace("MD5(seq * 3)", "LEFT(MD5(seq * 3), 20)"))
+        run(db, f"INSERT INTO {table} (a, b) SELECT seq, LEFT(MD5(seq * 3), 20) FROM seq_1_to_3000")
         run(db, f"UPDATE {table} SET b = 'x' WHERE a % 10 = 0")
         run(db, f"DELETE FROM {table} WHERE a % 10 = 1 OR a = 3000")
     times = "FOR SYSTEM_TIME ALL" if "VERSIONING" in columns else ""
@@ -246,7 +245,6 @@ def test_partitions_of_tables_of_each_kind_change_as_innodb_s(db, engine, kind):
 @pytest.mark.parametrize("change", ["add", "join", "rebuild", "by hash", "remove"])
 def test_a_view_from_before_a_change_of_partitions_is_told(db, engine, server, change):
     first, then = CHANGES[change]
-    # One partition gets no row, and has one from before: views that are older see none of them all.
     run(db, f"CREATE TABLE t {COLUMNS} ENGINE={engine} {first}")
     run(db, FILL.format(table="t"))
     old = server.connect(database=db.name)
@@ -256,6 +254,7 @@ def test_a_view_from_before_a_change_of_partitions_is_told(db, engine, server, c
     assert refused(old, "SELECT COUNT(*) FROM t FORCE INDEX (k) WHERE k > 0")[0] == 1412
     run(old, "COMMIT")
     assert run(old, "SELECT COUNT(*) FROM t") == [(ROWS,)]
+    # A new partition may get no row where the view would see one.
     run(db, "DELETE FROM t")
     run(db, "ALTER TABLE t PARTITION BY HASH (id) PARTITIONS 4")
     run(db, "INSERT INTO t (id, g, k, c) VALUES (1, 1, 1, 'a')")
@@ -267,7 +266,7 @@ def test_a_view_from_before_a_change_of_partitions_is_told(db, engine, server, c
 
 
 @pytest.mark.parametrize("change", ["by hash", "add", "reorganize", "remove"])
-def test_a_change_of_partitions_that_is_killed_leaves_all_as_it_was(db, engine, server, change):
+def test_a_change_of_partitions_that_is_killed_leaves_all_as_it_was(db, engine, server, row_by_row, change):
     first, then = CHANGES[change]
     run(db, f"CREATE TABLE t {COLUMNS} ENGINE={engine} {first}")
     run(db, FILL.format(table="t"))
