@@ -140,6 +140,9 @@ int ha_terrace::rnd_next(uchar *buf)
   if (error == HA_ERR_KEY_NOT_FOUND)
     error= HA_ERR_END_OF_FILE;
   m_scan_ended= error == HA_ERR_END_OF_FILE;
+  if (m_scan_ended && table->part_info)
+    if (int failed= source_ended())
+      return failed;
   return error;
 }
 

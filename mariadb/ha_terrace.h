@@ -319,7 +319,11 @@ private:
   int lock_duplicate_of_load();
   void leave_loads();
   void free_retired_load();
+  bool is_new_partition() const;
   void begin_load();
+  void begin_waiting_load();
+  int source_ended();
+  int end_copy();
   int finish_load();
   int32_t build_loaded();
   void end_load();
@@ -363,6 +367,9 @@ private:
   ha_rows m_load_after= 0;              // rows until those that come then are sorted before they are inserted; 0: never
   size_t m_load_share= 1;               // loads that the statement may have
   bool m_load_within= false;            // by the session's transaction; else nobody else knows of the table
+  bool m_load_waits= false;             // it begins with the first row
+  bool m_load_scattered= false;         // rows come in several orders, one after the other
+  bool m_refilled= false;               // the table is a new partition, in a change of partitions
   ulonglong m_load_counter= 0;          // where the auto-increment counter will be after it
   std::string m_name;
   bool m_hidden= false;                 // no primary key

@@ -165,6 +165,8 @@ int ha_terrace::insert_row(const uchar *buf)
 {
   if (m_load_after && !--m_load_after)
     begin_load_beside();
+  if (m_load_waits)
+    begin_waiting_load();
   m_primary_bytes.clear();
   if (m_hidden)
   {

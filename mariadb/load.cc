@@ -2,7 +2,9 @@
 /*
   Tables that are filled in bulk: rows are sorted and built into trees, without undo for each.
 
-  A table that nobody else knows of, by ALTER by copy and CREATE … SELECT: if the statement fails, the server drops it.
+  A table that nobody else knows of, by ALTER by copy and CREATE … SELECT: if the statement fails, the server drops it. So are the partitions
+  that a change of partitions makes (REORGANIZE, ADD and COALESCE of hash partitions, REBUILD): there the server hears of no error after the
+  last row, so they are built when the last partition is read to its end.
 
   An empty one, by LOAD DATA, INSERT … SELECT and INSERT of many rows: as far as others can tell, and later statements, the rows
   are inserted one by one. That a key comes twice may be found in the end only. So it is for statements that end with the first
@@ -14,6 +16,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "performance.h"
+#include "ha_partition.h"
 #include "partition_info.h"
 #include <algorithm>
 
@@ -42,8 +45,11 @@ int ha_terrace::extra(enum ha_extra_function operation)
     begin_load();
     return 0;
   case HA_EXTRA_END_COPY:
-    return finish_load();
+    return end_copy();
   case HA_EXTRA_ABORT_COPY:
+    m_load_waits= false;
+    if (m_session)
+      m_session->refill= Refill();
     end_load();
     return 0;
   default:
@@ -134,17 +140,114 @@ int ha_terrace::finish_other_loads()
   return 0;
 }
 
+/** How many there are of the partitions in these states, in a change of partitions. */
+static uint count_parts(partition_info *parts, std::initializer_list<partition_state> states)
+{
+  uint count= 0;
+  List_iterator<partition_element> all(parts->partitions);
+  while (const partition_element *one= all++)
+    count+= std::find(states.begin(), states.end(), one->part_state) != states.end();
+  return count * (parts->is_sub_partitioned() ? parts->num_subparts : 1);
+}
+
+/** A new partition of the table that is open, in a change of partitions: others are the table's own already. */
+bool ha_terrace::is_new_partition() const
+{
+  if (!table->part_info)
+    return false;
+  for (handler **part= static_cast<ha_partition *>(table->file)->get_child_handlers(); *part; part++)
+    if (*part == this)
+      return false;
+  return true;
+}
+
 void ha_terrace::begin_load()
 {
   THD *thd= ha_thd();
-  // Who reorganizes partitions doesn't hear of an error at the end.
-  if (looks_before_writes() || thd->lex->alter_info.partition_flags || !m_session || !m_session->transaction())
+  m_refilled= is_new_partition();
+  if (looks_before_writes() || !m_session || !m_session->transaction())
     return;
   m_load_counter= 0;
   m_load_within= false;
-  // A table that is not empty is filled as any other.
-  if (terrace_load_begin(engine, m_table, m_session->transaction(), &m_load))
+  m_load_scattered= false;
+  m_load_share= 1;
+  partition_info *parts= table->part_info;
+  const ulonglong flags= thd->lex->alter_info.partition_flags;
+  if (m_refilled)
+  {
+    // The states are those of after the change.
+    const uint temporary= parts->temp_partitions.elements * (parts->is_sub_partitioned() ? parts->num_subparts : 1);
+    Refill &refill= m_session->refill;
+    refill.table= table;
+    refill.parts.clear();
+    refill.sources= temporary ? temporary : count_parts(parts, {PART_IS_CHANGED, PART_TO_BE_DROPPED});
+    m_load_share= count_parts(parts, {PART_IS_CHANGED, PART_IS_ADDED});
+    // Each source is in order, and a new partition may have rows of several; in REBUILD of one alone.
+    m_load_scattered= refill.sources > 1 && !(flags & ALTER_PARTITION_REBUILD);
+  }
+  else
+  {
+    const TABLE_LIST *from= thd_sql_command(thd) == SQLCOM_ALTER_TABLE ? thd->lex->query_tables : nullptr;
+    m_load_scattered= flags & (ALTER_PARTITION_INFO | ALTER_PARTITION_REMOVE) && from && from->table && from->table->part_info;
+    if (parts)
+      m_load_share= parts->get_tot_partitions();
+  }
+  // A partition that gets no rows takes nothing.
+  if (parts)
+    m_load_waits= true;
+  else
+    begin_waiting_load();
+}
+
+/** A table that is not empty is filled as any other, and so is one of many for which there is no memory. */
+void ha_terrace::begin_waiting_load()
+{
+  m_load_waits= false;
+  if (terrace_load_begin(engine, m_table, m_session->transaction(), m_load_share, m_load_scattered, &m_load))
     m_load= nullptr;
+  else if (m_refilled)
+    m_session->refill.parts.push_back(this);
+}
+
+/** A partition was read to its end. If it is the last one of a change of partitions, the new ones are built. */
+int ha_terrace::source_ended()
+{
+  Refill &refill= m_session->refill;
+  if (refill.table != table || !refill.sources || --refill.sources)
+    return 0;
+  int error= 0;
+  for (ha_terrace *one : refill.parts)
+    if (!error && (error= one->finish_load()) && one->m_load)
+    {
+      // The server closes the new partition first and tells then; the BLOBs of the row that it tells of lie in the load's buffer.
+      free_retired_load();
+      m_retired_load= one->m_load;
+      one->m_load= nullptr;
+    }
+  if (!error && !refill.parts.empty())
+    error= map(terrace_table_filled(engine, refill.parts.back()->m_table, true));
+  refill.parts.clear();
+  return error;
+}
+
+int ha_terrace::end_copy()
+{
+  m_load_waits= false;
+  int error= finish_load();
+  if (!table->part_info)
+    return error;
+  // The last one speaks for all that were filled together.
+  const uint count= table->part_info->get_tot_partitions();
+  const bool is_last= !m_refilled && static_cast<ha_partition *>(table->file)->get_child_handlers()[count - 1] == this;
+  if (!error)
+    error= map(terrace_table_filled(engine, m_table, is_last));
+  if (error && m_refilled)
+  {
+    // Nobody hears of it but the commit that comes next.
+    table->file->print_error(error, MYF(0));
+    m_session->refused= true;
+  }
+  return error;
 }
 
 /** What takes long after the last row. ALTER and LOAD DATA tell of their progress themselves until then: it is their last stage. */
@@ -157,7 +260,7 @@ int32_t ha_terrace::build_loaded()
   int32_t code;
   {
     Stage stage(thd, Stage::BUILD_TABLE);
-    code= terrace_load_finish(m_load, Stage::told, &stage);
+    code= terrace_load_finish(m_load, !m_load_within && table->part_info, Stage::told, &stage);
   }
   if (is_first)
     thd_progress_end(thd);

@@ -95,7 +95,8 @@ void Session::ended()
     terrace_txn_close(txn);
   }
   txn= nullptr;
-  in_statement= in_phases= ordered= false;
+  in_statement= in_phases= ordered= refused= false;
+  refill= Refill();
   version= version_before= 0;
   for (const Locked &one : locked)
     if (one.writes)
@@ -245,6 +246,12 @@ struct Calls
     }
     if (!session->txn)
       return 0;
+    if (session->refused)
+    {
+      terrace_txn_rollback(session->txn);
+      session->ended();
+      return 1;
+    }
     int32_t code= session->ordered_code;
     // What ALTER has copied is durable whatever is set: after a crash the server goes on from there, and drops the original.
     bool wait= !session->ordered && (flush_at_commit() == FLUSH_AT_COMMIT || sql_command_flags[thd_sql_command(thd)] & CF_AUTO_COMMIT_TRANS);
@@ -330,6 +337,8 @@ struct Calls
       session->in_statement= false;
       return 0;
     }
+    if (session->refused)
+      return 1;
     if (!session->txn || !terrace_txn_has_changes(session->txn))
       return 0;
     // Changes of temporary tables alone don't outlive the server, nor the connection: the server takes them for none.

@@ -40,6 +40,14 @@ inline bool is_killed(const THD *thd)
   return how == KILL_QUERY || how >= KILL_TIMEOUT;
 }
 
+/** The rows of some partitions go to new ones that only this statement sees. */
+struct Refill
+{
+  const TABLE *table= nullptr;
+  uint sources= 0;                      // partitions that are not read to their end yet
+  std::vector<ha_terrace *> parts;      // those that are filled in bulk
+};
+
 class Session
 {
 public:
@@ -77,6 +85,10 @@ public:
   InDoubt doubts;
   /** Those that fill a table in bulk in the statement at hand. */
   std::vector<ha_terrace *> loads;
+  /** The change of partitions at hand. */
+  Refill refill;
+  /** It has failed where the server doesn't hear of it: the commit is a roll back. */
+  bool refused= false;
 
   /** The statement at hand has emptied these with the one of this name: their own turn comes. */
   void note_emptied(THD *thd, const std::vector<std::string> &names, const std::string &with);

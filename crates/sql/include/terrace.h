@@ -1174,9 +1174,13 @@ int32_t terrace_alter_commit(const terrace_engine *engine,
 
 // Begins to fill a table that is empty (`TERRACE_INVALID` if it is not), and that nobody else knows of. There is no way
 // back: if it fails, or `terrace_load_finish` is not reached, the table is to be dropped. `owner`'s cancel handle ends it.
+// `share`: how many such tables the statement fills. If more than one, `TERRACE_INVALID` may say that there is no memory, too: insert
+// row by row; and each ends with `terrace_table_filled`. `scattered`: rows in the order of their keys may be followed by ones before them.
 int32_t terrace_load_begin(const terrace_engine *engine,
                            const terrace_table *table,
                            const terrace_txn *owner,
+                           size_t share,
+                           bool scattered,
                            terrace_load **out);
 
 // Begins to fill a table within a transaction, as if `terrace_row_insert` were called for each row: others may use the table
@@ -1201,10 +1205,18 @@ int32_t terrace_load_row(terrace_load *load,
                          const terrace_entry *entries,
                          size_t count);
 
-// Builds the table of its rows. `progress`, which may be null, is told how many entries of all indexes together are built.
+// Builds the table of its rows. `progress`, which may be null, is told how many entries of all indexes together are built. `part`: it is
+// one of several, and durable by `terrace_table_filled`.
 int32_t terrace_load_finish(terrace_load *load,
+                            bool part,
                             terrace_progress_fn progress,
                             void *context);
+
+// A table that nobody else knew of has all its rows, by a load or row by row: views of before are too old for it. `durable`: whatever
+// such tables were filled with is durable when it returns.
+int32_t terrace_table_filled(const terrace_engine *engine,
+                             const terrace_table *table,
+                             bool durable);
 
 // The row that the last `TERRACE_DUPLICATE` was about.
 int32_t terrace_load_duplicate(terrace_load *load, terrace_batch *batch);

@@ -19,6 +19,8 @@ pub struct TerraceLoad {
 
 /// Begins to fill a table that is empty (`TERRACE_INVALID` if it is not), and that nobody else knows of. There is no way
 /// back: if it fails, or `terrace_load_finish` is not reached, the table is to be dropped. `owner`'s cancel handle ends it.
+/// `share`: how many such tables the statement fills. If more than one, `TERRACE_INVALID` may say that there is no memory, too: insert
+/// row by row; and each ends with `terrace_table_filled`. `scattered`: rows in the order of their keys may be followed by ones before them.
 ///
 /// # Safety
 /// `engine`, `table` and `owner` are open, `out` is valid.
@@ -27,12 +29,14 @@ pub unsafe extern "C" fn terrace_load_begin(
     engine: *const TerraceEngine,
     table: *const TerraceTable,
     owner: *const TerraceTxn,
+    share: usize,
+    scattered: bool,
     out: *mut *mut TerraceLoad,
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         let (engine, table, owner) = unsafe { (&*engine, &*table, &*owner) };
-        let load = engine.engine.load(&table.table, &owner.txn)?;
+        let load = engine.engine.load_part(&table.table, &owner.txn, share, scattered)?;
         // SAFETY: the caller's promise.
         unsafe { *out = Box::into_raw(Box::new(TerraceLoad { load, buffer: Vec::new() })) };
         Ok(Code::Ok)
@@ -96,24 +100,49 @@ pub unsafe extern "C" fn terrace_load_row(
     })
 }
 
-/// Builds the table of its rows. `progress`, which may be null, is told how many entries of all indexes together are built.
+/// Builds the table of its rows. `progress`, which may be null, is told how many entries of all indexes together are built. `part`: it is
+/// one of several, and durable by `terrace_table_filled`.
 ///
 /// # Safety
 /// `load` is open; `progress` may be called with `context` on this thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_load_finish(
     load: *mut TerraceLoad,
+    part: bool,
     progress: TerraceProgressFn,
     context: *mut c_void,
 ) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
         let load = unsafe { &mut *load };
-        load.load.finish_telling(&mut |entries, all| match progress {
+        let mut tell = |entries, all| match progress {
             // SAFETY: the caller's promise.
             Some(progress) => unsafe { progress(context, entries, all) },
             None => true,
-        })?;
+        };
+        match part {
+            true => load.load.finish_part(&mut tell)?,
+            false => load.load.finish_telling(&mut tell)?,
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// A table that nobody else knew of has all its rows, by a load or row by row: views of before are too old for it. `durable`: whatever
+/// such tables were filled with is durable when it returns.
+///
+/// # Safety
+/// `engine` and `table` are open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_filled(
+    engine: *const TerraceEngine,
+    table: *const TerraceTable,
+    durable: bool,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (engine, table) = unsafe { (&*engine, &*table) };
+        engine.engine.filled(&table.table, durable)?;
         Ok(Code::Ok)
     })
 }

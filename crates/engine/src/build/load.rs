@@ -37,12 +37,17 @@ use terrace_tier::page::PageId;
 use terrace_tier::pool::{Access, Purpose};
 use terrace_tier::redo::Urgency;
 
+/// Bytes of memory for each table of a statement whose trees are begun before all its rows are there: a sixteenth goes to a tree.
+const UNDER_CONSTRUCTION: usize = 16 << 20;
+
 /// What the trees of a load are made for.
 struct Maker {
     core: Arc<Core>,
     table: Arc<Table>,
     owner: Arc<Txn>,
     kind: Kind,
+    /// Rows come in several orders, one after the other: none is taken for the order of all.
+    scattered: bool,
 }
 
 /// What is filled, and whose the rows are.
@@ -123,6 +128,9 @@ impl Stage {
     /// Whether the tree may be begun before all entries are there. What of an entry is unique stands in sorts only, and a
     /// transaction may have to come back to it.
     fn builds_early(&self) -> bool {
+        if self.maker.scattered {
+            return false;
+        }
         let def = self.maker.table.def();
         !self.maker.within() || self.index == 0 || def.indexes.get(self.index).is_some_and(|def| !def.unique)
     }
@@ -198,6 +206,12 @@ fn each(
     Ok(())
 }
 
+/// No transaction's commit waits for it, and who copies a table takes the copy for safe: it drops the original.
+fn make_durable(core: &Core) -> Result<()> {
+    let redo = core.streams.pages().redo();
+    Ok(redo.make_durable(redo.appended())?)
+}
+
 pub struct Load {
     maker: Arc<Maker>,
     stages: Vec<Stage>,
@@ -213,7 +227,28 @@ pub struct Load {
 impl Engine {
     /// Begins to fill the table. [`Error::Invalid`] if it is not empty.
     pub fn load(&self, table: &Arc<Table>, owner: &Arc<Txn>) -> Result<Load> {
-        self.begin_load(table, owner, Kind::Alone, 1)
+        self.begin_load(table, owner, Kind::Alone, 1, false)
+    }
+
+    /// Begins to fill one of `share` tables that one statement fills at a time, as [`Engine::load`] does. `scattered`: rows in the order of
+    /// their keys may be followed by ones before them. It ends with [`Load::finish_part`] and [`Engine::filled`].
+    /// [`Error::Invalid`] if it is not to be begun: the table is not empty, or the pool has no memory to lend.
+    pub fn load_part(
+        &self,
+        table: &Arc<Table>,
+        owner: &Arc<Txn>,
+        share: usize,
+        scattered: bool,
+    ) -> Result<Load> {
+        self.begin_load(table, owner, Kind::Alone, share.max(1), scattered)
+    }
+
+    /// A table that nobody else knew of has all its rows, however they came: views of before are too old for it. `durable`: so is what
+    /// such tables were filled with until now.
+    pub fn filled(&self, table: &Arc<Table>, durable: bool) -> Result<()> {
+        let core = self.core_of_table(table);
+        core.catalog.set_built(table, core.ids.published());
+        if durable { make_durable(core) } else { Ok(()) }
     }
 
     /// Begins to fill the table with rows that are `txn`'s. Others may use it meanwhile; if they put rows into it, or it is
@@ -221,29 +256,36 @@ impl Engine {
     /// fails, the statement is to be rolled back. `share`: how many such loads the statement may have at a time.
     /// [`Error::Invalid`] if it is not to be begun: the table is not empty.
     pub fn load_within(&self, table: &Arc<Table>, txn: &Arc<Txn>, share: usize) -> Result<Load> {
-        self.begin_load(table, txn, Kind::Within, share.max(1))
+        self.begin_load(table, txn, Kind::Within, share.max(1), false)
     }
 
     /// Begins to put many rows, `txn`'s, into a table that has rows, as [`Engine::load_within`] does into an empty one: those
     /// whose keys do not come in order, and all entries of secondary indexes, are there when [`Load::finish`] has returned.
     /// [`Error::Invalid`] if it is not to be begun: an index of the table is being built, or the pool has lent all the memory it can.
     pub fn load_beside(&self, table: &Arc<Table>, txn: &Arc<Txn>, share: usize) -> Result<Load> {
-        self.begin_load(table, txn, Kind::Beside, share.max(1))
+        self.begin_load(table, txn, Kind::Beside, share.max(1), false)
     }
 
-    fn begin_load(&self, table: &Arc<Table>, owner: &Arc<Txn>, kind: Kind, share: usize) -> Result<Load> {
+    fn begin_load(
+        &self,
+        table: &Arc<Table>,
+        owner: &Arc<Txn>,
+        kind: Kind,
+        share: usize,
+        scattered: bool,
+    ) -> Result<Load> {
         if kind != Kind::Alone && table.watch().is_some() {
             return Err(Error::Invalid("an index of the table is being built".into()));
         }
         let owner = owner.side(table).unwrap_or(owner);
-        Load::begin(self.core_of_table(table), table, owner, kind, share)
+        Load::begin(self.core_of_table(table), table, owner, kind, share, scattered)
     }
 }
 
 impl Load {
     /// Of a table that nobody knows of.
     pub(super) fn alone(core: &Arc<Core>, table: &Arc<Table>, owner: &Arc<Txn>) -> Result<Load> {
-        Load::begin(core, table, owner, Kind::Alone, 1)
+        Load::begin(core, table, owner, Kind::Alone, 1, false)
     }
 
     fn begin(
@@ -252,12 +294,19 @@ impl Load {
         owner: &Arc<Txn>,
         kind: Kind,
         share: usize,
+        scattered: bool,
     ) -> Result<Load> {
         let spill = Spill::new(core.storage.volume.clone());
         let trees = table.trees();
-        let budget = sort_budget(core, trees.len() * share);
+        // What nobody else waits for takes twice as much where it is many: it has no more than the pool lends to all sorts.
+        let sharing = if kind == Kind::Alone { share.div_ceil(2) } else { share };
+        let budget = sort_budget(core, trees.len() * sharing);
         let (table, owner) = (table.clone(), owner.clone());
-        let maker = Arc::new(Maker { core: core.clone(), table, owner, kind });
+        // A tree under construction has memory that nobody lent: where there are many, each begins at its end.
+        let many =
+            kind == Kind::Alone && share > (core.storage.memory().0 as usize / UNDER_CONSTRUCTION).max(1);
+        let scattered = scattered || many;
+        let maker = Arc::new(Maker { core: core.clone(), table, owner, kind, scattered });
         let stage = |(index, tree): (usize, &Arc<Tree>)| {
             if kind != Kind::Beside && !tree.is_empty()? {
                 return Err(Error::Invalid("the table is not empty".into()));
@@ -281,6 +330,11 @@ impl Load {
         let mut stages = trees.iter().enumerate().map(stage).collect::<Result<Vec<Stage>>>()?;
         // Here nothing has to be sorted: where a statement fills very many partitions, or very many do, rows go one by one.
         if kind == Kind::Beside && !stages.iter_mut().all(|stage| stage.sort.borrow_least()) && !alone {
+            return Err(Error::Invalid("the pool has no memory to lend to sorts".into()));
+        }
+        // Nor here, but where it is one of many it leaves the others' work what the pool lends to that alone.
+        let of_many = kind == Kind::Alone && share > 1;
+        if of_many && !stages.iter_mut().all(|stage| stage.sort.ask_least()) && !alone {
             return Err(Error::Invalid("the pool has no memory to lend to sorts".into()));
         }
         let early = (kind == Kind::Within).then(Early::default);
@@ -351,6 +405,17 @@ impl Load {
 
     /// As [`Load::finish`], telling how far it is.
     pub fn finish_telling(&mut self, tell: Tell<'_>) -> Result<()> {
+        self.finish_part(tell)?;
+        if self.maker.within() {
+            return Ok(());
+        }
+        let Maker { core, table, .. } = &*self.maker;
+        core.catalog.set_built(table, core.ids.published());
+        make_durable(core)
+    }
+
+    /// As [`Load::finish_telling`], of [`Engine::load_part`]: durable by [`Engine::filled`].
+    pub fn finish_part(&mut self, tell: Tell<'_>) -> Result<()> {
         let owner = self.maker.owner.clone();
         let _scope = owner.cancellable();
         let mut steps = Steps::new(self.stages.iter().map(|stage| stage.sort.entries()).sum(), tell);
@@ -386,12 +451,7 @@ impl Load {
                 return Err(error);
             }
         }
-        let Maker { core, table, .. } = &*self.maker;
-        core.write_through(&mut self.unwritten)?;
-        core.catalog.set_built(table, core.ids.published());
-        // No transaction's commit waits for it, and who copies a table takes the copy for safe: it drops the original.
-        let redo = core.streams.pages().redo();
-        Ok(redo.make_durable(redo.appended())?)
+        self.maker.core.write_through(&mut self.unwritten)
     }
 
     /// Remembers the row of an entry that comes twice. The rows are built before the entries: they are in the table, or

@@ -120,6 +120,12 @@ impl Sort {
         self.loan.bytes() >= LEAST || self.loan.take(LEAST)
     }
 
+    /// As `borrow_least`, as far as the pool lends to those that can do with less.
+    #[must_use]
+    pub fn ask_least(&mut self) -> bool {
+        self.loan.bytes() >= LEAST || self.loan.ask(LEAST)
+    }
+
     /// Whether an entry with so many bytes of key and value would be too much for its memory. Borrows some if it is to be had.
     pub fn is_full(&mut self, len: usize) -> bool {
         let needed = self.filled.with(len);
