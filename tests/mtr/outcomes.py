@@ -113,9 +113,8 @@ def table(out, suites, reasons, names):
             lines.append("\t".join((suite, test, innodb, terrace, re.sub(r"\s+", " ", why))))
         if not count["tests"]:
             del counts[suite]
-        once = suites[suite].get("once")  # tried in part: what has not been run is no news
-        there = [] if once else names(suite)
-        skipped += [(suite, t, why) for (s, t), why in skipped_then.items() if s == suite and (why != NEVER or not there and not once)]
+        there = names(suite)
+        skipped += [(suite, t, why) for (s, t), why in skipped_then.items() if s == suite and (why != NEVER or not there)]
         known = ran | {plain(t) for s, t, why in skipped if s == suite}
         prefix = suites[suite].get("of", suite)
         never = NEVER if suites[suite].get("rpl", True) else "its replication is left out (mtr's --skip-rpl)"

@@ -46,8 +46,12 @@ SUITES = {
                            "options": ["--loose-innodb-lock-wait-timeout=1", "--loose-terrace-lock-wait-timeout-ms=1000"]},
     "parts": {"only_if_named": True}, "gcol": {"only_if_named": True}, "vcol": {"only_if_named": True}, "sql_sequence": {"default_engine": True},
     "versioning": {}, "period": {}, "jp": {"only_if_named": True},
-    "main": {"only_if_named": True}, "main/any": {"of": "main", "only_if_not_named": True, "default_engine": True, "once": True}, "binlog": {"only_if_named": True}, "rpl": {"only_if_named": True},
+    "main": {"only_if_named": True}, "binlog": {"only_if_named": True}, "rpl": {"only_if_named": True},
 }
+
+# Tests of them that name no engine: with the engine as the default one, against what InnoDB says.
+SUITES |= {f"{suite}/any": {"of": suite, "only_if_not_named": True, "default_engine": True, "once": True}
+           for suite in ("main", "binlog", "rpl", "vcol", "gcol", "parts", "versioning", "period")}
 
 # Tests that print the directory they run in, which is another one for each engine and each of mtr's workers: one place for these.
 ALONE_IN_PLACE = {"storage_engine": ["tbl_opt_data_dir", "tbl_opt_index_dir"]}
@@ -207,7 +211,8 @@ class Tree:
                 continue
             seen.add(file)
             text = file.read_text(encoding="latin-1")
-            if NAME.search(text) and "have_innodb" not in file.name:
+            ways = file.with_suffix(".combinations")
+            if NAME.search(text) and "have_innodb" not in file.name or ways.exists() and "[innodb" in ways.read_text():
                 return True
             for name in re.findall(r"^\s*(?:--\s*)?source\s+(\S+?);?\s*$", text, re.MULTILINE | re.IGNORECASE):
                 todo += [file.parent / name, self.tests / name, directory / name]
