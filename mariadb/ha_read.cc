@@ -28,6 +28,7 @@ int ha_terrace::open_cursor(uint tree, bool scan)
   options.lock= m_own_read ? TERRACE_LOCK_NONE : m_lock;
   options.scan= scan;
   options.skip_locked= m_skip_locked;
+  options.rows_alone= applies_rows();
   options.reads_all= scan && options.lock != TERRACE_LOCK_NONE && reads_to_the_end();
   m_tree= tree;
   m_scan= scan;

@@ -299,6 +299,9 @@ private:
   int insert_row(const uchar *record);
   int change_row(const uchar *old_data, const uchar *new_data);
   int erase_row(const uchar *buf);
+  /** Whether the rows are those of an event of a source's binary log, which is of no statement. */
+  bool applies_rows() const { return thd_sql_command(ha_thd()) == SQLCOM_END; }
+  void unlock_applied();
   bool may_gather() const;
   bool gathers();
   void begin_gathering();

@@ -284,6 +284,7 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
   }
   note_change();
   count_row(&terrace_row_counts::updated);
+  unlock_applied();
   return 0;
 }
 
@@ -304,8 +305,20 @@ int ha_terrace::erase_row(const uchar *buf)
   {
     note_change();
     count_row(&terrace_row_counts::deleted);
+    unlock_applied();
   }
   return map(code);
+}
+
+/**
+  Who applies a source's changes of rows looks each of them up. What it has changed, its transaction keeps from others without a lock; the lock would only
+  matter if the change were undone and the transaction went on, which is of no use there. A million locks are too many.
+*/
+void ha_terrace::unlock_applied()
+{
+  terrace_cursor *const found_by= m_cursor ? m_cursor : m_retired;       // a look by position has ended by now
+  if (found_by && applies_rows())
+    terrace_cursor_unlock_last(found_by);
 }
 
 /** What the counter is to be past the record[0]'s value; 0: it says nothing. */

@@ -171,3 +171,23 @@ def test_counters_and_numbers_that_alter_makes_are_the_replicas_too(engine, form
     finally:
         end(replica)
         end(source)
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY (a)", "KEY (a)"], ids=["its primary key", "another index"])
+def test_a_large_change_of_rows_that_the_source_could_make_is_the_replicas_too(engine, key):
+    """A scan that changes 82,000 rows is one lock on its source; the replica, which looks up row after row, had a lock for each, and stopped with 1206."""
+    memory = ["--innodb-buffer-pool-size=16777216"] if engine == "InnoDB" else ["--terrace-memory=16777216"]
+    source, replica, one, other = pair(engine, "ROW", memory)
+    try:
+        execute(one, "CREATE DATABASE d")
+        one.select_db("d")
+        execute(one, f"CREATE TABLE t (a INT NOT NULL, b INT, {key}, KEY (b)) ENGINE={engine}")
+        execute(one, "INSERT INTO t SELECT seq, NULL FROM seq_1_to_81920")
+        execute(one, "UPDATE t SET b = a / 2")
+        execute(one, "DELETE FROM t WHERE a % 3 = 0")
+        settle(one, other)
+        assert execute(other, "CHECKSUM TABLE d.t") == execute(one, "CHECKSUM TABLE d.t")
+        assert execute(other, "CHECK TABLE d.t EXTENDED")[0][3] == "OK"
+    finally:
+        end(replica)
+        end(source)

@@ -369,3 +369,52 @@ fn a_cursor_that_gives_a_row_back_leaves_it_to_the_other() {
         assert_eq!(rig.held(), 0);
     }
 }
+
+/// A replica looks up the rows of its source's change one by one: one lock each was more than a large change may have.
+#[test]
+fn rows_that_are_looked_up_in_their_order_are_few_locks_and_exactly_those() {
+    const ROWS: u32 = 4000;
+    for (isolation, seed) in [(Isolation::ReadCommitted, 1), (Isolation::RepeatableRead, 2)] {
+        let rig = rig(seed);
+        rig.insert((0..ROWS).map(|key| 2 * key), 40).unwrap();
+        let txn = rig.begin(isolation);
+        let mut wanted = BTreeSet::new();
+        let look = |key: u32, txn: &Arc<Txn>| {
+            let mut cursor = txn.cursor(&rig.table, 0, Lock::Exclusive, Access::Normal).unwrap();
+            cursor.set_prefix(&key.to_be_bytes());
+            cursor.seek(&key.to_be_bytes(), Seek::AtLeast).unwrap()
+        };
+        // Upward, each tenth but looked at and given back, or changed, or deleted; then downward over others.
+        for key in (0..2 * ROWS / 2).step_by(2) {
+            assert!(look(key, &txn));
+            wanted.insert(key);
+            match key % 20 {
+                4 => txn.delete(&rig.table, &key.to_be_bytes(), &[]).unwrap(),
+                8 => txn.update(&rig.table, &key.to_be_bytes(), b"changed", &[], &[]).unwrap(),
+                _ => {}
+            }
+        }
+        let mut row = Vec::new();
+        for key in (ROWS..2 * ROWS).rev().filter(|key| key % 2 == 0 && key % 202 != 0) {
+            assert!(txn.get(&rig.table, &key.to_be_bytes(), Lock::Exclusive, &mut row).unwrap());
+            wanted.insert(key);
+        }
+        assert!(rig.held() < ROWS as usize / 10, "{} locks", rig.held());
+        // One that is given back is locked by nobody, also when it was the last; and is again, by who comes back to it.
+        let mut cursor = txn.cursor(&rig.table, 0, Lock::Exclusive, Access::Normal).unwrap();
+        let free = 202 * 25;
+        assert!(cursor.seek(&u32::to_be_bytes(free), Seek::AtLeast).unwrap());
+        cursor.unlock_last();
+        assert!(!rig.is_locked(free));
+        assert!(txn.get(&rig.table, &u32::to_be_bytes(free), Lock::Exclusive, &mut row).unwrap());
+        wanted.insert(free);
+        // Others insert between those that are locked.
+        let inserted: Vec<u32> = (1..2 * ROWS).step_by(2).filter(|key| key % 3 == 0).collect();
+        rig.insert(inserted.iter().copied(), 40).unwrap();
+        for key in (0..2 * ROWS).filter(|key| key % 2 == 0 || inserted.contains(key)).step_by(7) {
+            assert_eq!(rig.is_locked(key), wanted.contains(&key), "{isolation:?}, key {key}");
+        }
+        txn.rollback().unwrap();
+        assert_eq!(rig.held(), 0);
+    }
+}

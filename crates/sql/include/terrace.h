@@ -405,6 +405,8 @@ typedef struct {
   bool skip_locked;
   // Who reads with locks reads all rows up to the end: they may be locked some at a time.
   bool reads_all;
+  // Only rows are locked, whatever the isolation level keeps free between them.
+  bool rows_alone;
 } terrace_cursor_options;
 
 // Judges an entry before its row is read: a `terrace_verdict`. All that is passed is borrowed for the callback, which

@@ -117,6 +117,8 @@ pub struct TerraceCursorOptions {
     pub skip_locked: bool,
     /// Who reads with locks reads all rows up to the end: they may be locked some at a time.
     pub reads_all: bool,
+    /// Only rows are locked, whatever the isolation level keeps free between them.
+    pub rows_alone: bool,
 }
 
 /// Where to go.
@@ -291,6 +293,9 @@ pub unsafe extern "C" fn terrace_cursor_open(
         (cursor.bytes, cursor.copies) = (0, 0);
         if options.skip_locked {
             cursor.cursor.skip_locked();
+        }
+        if options.rows_alone {
+            cursor.cursor.lock_rows_alone();
         }
         cursor.cursor.lock_ahead(options.reads_all);
         // SAFETY: the caller's promise.

@@ -52,6 +52,11 @@ impl Cursor {
         self.rows_later = on && self.lock != Lock::None && self.index != 0;
     }
 
+    /// From now on no gaps are locked: the reader decides nothing by what is not there.
+    pub fn lock_rows_alone(&mut self) {
+        self.locks_gaps = false;
+    }
+
     /// Locks the row of the entry at hand, if that is still to be done.
     pub fn lock_row(&mut self) -> Result<RowLock> {
         if !self.row_open {

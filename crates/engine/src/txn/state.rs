@@ -3,13 +3,24 @@
 use super::change::Buffers;
 use super::hints::Hints;
 use crate::error::{Error, Result};
-use crate::lock::{Face, Phase};
+use crate::lock::{Face, Mode, Phase};
 use crate::row::TxnId;
 use crate::undo::RollPtr;
 use crate::undo::stream::{Mark, Stream};
 use std::sync::Arc;
 use terrace_tier::page::{PageId, SpaceId};
 use terrace_tier::pages::Pin;
+
+/// Rows locked from which on each is looked at whether it lies beside the one before: few have locks of their own.
+const MANY: u64 = 64;
+
+/// The row that was locked last, of many. Who looks up one row after the other in their order (who applies a source's changes of rows) has one
+/// lock for neighbours, as a scan has.
+#[derive(Default)]
+pub(super) struct Latest {
+    key: Vec<u8>,
+    of: Option<(SpaceId, Mode)>,
+}
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -33,6 +44,8 @@ pub(crate) struct State {
     pub(super) ranges: Vec<SpaceId>,
     /// Rows locked, one by one or on ranges.
     pub(super) locked: u64,
+    /// In two trees: an entry's and its row's.
+    pub(super) latest: [Latest; 2],
     /// The Load records that stand in undo (`fill`).
     pub(super) loads: Vec<RollPtr>,
     /// Pages of large values whose bytes are in no log, and perhaps not on the volume yet (`large`).
@@ -115,6 +128,31 @@ impl State {
     pub(super) fn unlocks(&mut self) {
         self.locked = self.locked.saturating_sub(1);
         self.show_locked();
+    }
+    /// The row that was locked last there in this mode, which is another than this, if many are locked. It is the caller's until
+    /// [`State::locked_latest`].
+    pub(super) fn take_latest(&mut self, space: SpaceId, mode: Mode, key: &[u8]) -> Option<Vec<u8>> {
+        if self.locked < MANY {
+            return None;
+        }
+        let latest = self.latest.iter_mut().find(|latest| latest.of == Some((space, mode)))?;
+        (latest.key != key).then(|| std::mem::take(&mut latest.key))
+    }
+    /// This row is locked. `room` is what `take_latest` gave.
+    pub(super) fn locked_latest(&mut self, space: SpaceId, mode: Mode, key: &[u8], room: Option<Vec<u8>>) {
+        if self.locked < MANY {
+            return;
+        }
+        if self.latest[0].of != Some((space, mode)) {
+            self.latest.swap(0, 1);
+        }
+        let latest = &mut self.latest[0];
+        latest.of = Some((space, mode));
+        if let Some(room) = room {
+            latest.key = room;
+        }
+        latest.key.clear();
+        latest.key.extend_from_slice(key);
     }
     fn show_locked(&self) {
         if let Some(face) = &self.face {

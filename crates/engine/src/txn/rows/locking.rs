@@ -77,7 +77,9 @@ impl Txn {
         let space = tree.space().id();
         let core = &self.core;
         let mut request = self.request(state, (space, key), Want { mode: how.mode, ..Want::SHARED });
-        if how.beside.is_some() {
+        let latest = if how.beside.is_some() { None } else { state.take_latest(space, how.mode, key) };
+        let beside = latest.as_deref().map_or(how.beside, Beside::InLeaf);
+        if beside.is_some() {
             state.notes_range(space);
         }
         loop {
@@ -96,7 +98,7 @@ impl Txn {
                 let new = match state.id != 0 && head.txn == state.id {
                     true => false,
                     false => {
-                        let beside = self.known_beside(state.id, how.beside, found);
+                        let beside = self.known_beside(state.id, beside, found);
                         match core.locks.take_row(self.session, space, key, how.mode, beside)? {
                             Ok(new) => new,
                             Err(way) => return Ok(Err(Some(way))),
@@ -110,6 +112,9 @@ impl Txn {
             match tree.find_near(near, key, Access::Normal, look)?? {
                 Ok(new) => {
                     state.locks(u64::from(new));
+                    if !how.beside.is_some() {
+                        state.locked_latest(space, how.mode, key, latest);
+                    }
                     request.served();
                     return Ok(Locked::Row(new));
                 }
@@ -136,7 +141,9 @@ impl Txn {
         if head.deleted() || self.is_others(state.id, head) || self.is_too_new(state, head) {
             return Ok(None);
         }
-        let beside = self.known_beside(state.id, beside, found);
+        let scans = beside.is_some();
+        let latest = if scans { None } else { state.take_latest(space, mode, key) };
+        let beside = self.known_beside(state.id, latest.as_deref().map_or(beside, Beside::InLeaf), found);
         if beside.is_some() {
             state.notes_range(space);
         }
@@ -150,6 +157,9 @@ impl Txn {
         };
         let Ok(new) = taken else { return Ok(None) };
         state.locks(u64::from(new));
+        if !scans {
+            state.locked_latest(space, mode, key, latest);
+        }
         Ok(Some(new))
     }
 
