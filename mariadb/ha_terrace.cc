@@ -259,7 +259,7 @@ int ha_terrace::reset()
   m_counter_past= 0;
   end_gathering();      // a statement that failed has rows left
   m_load_after= 0;
-  m_load_waits= false;
+  m_copies= m_load_waits= false;
   if (m_load_within)
     end_load();
   free_retired_load();

@@ -370,6 +370,7 @@ private:
   ha_rows m_load_after= 0;              // rows until those that come then are sorted before they are inserted; 0: never
   size_t m_load_share= 1;               // loads that the statement may have
   bool m_load_within= false;            // by the session's transaction; else nobody else knows of the table
+  bool m_copies= false;                 // the table is a copy that nobody else knows of, and is being filled
   bool m_load_waits= false;             // it begins with the first row
   bool m_load_scattered= false;         // rows come in several orders, one after the other
   bool m_refilled= false;               // the table is a new partition, in a change of partitions

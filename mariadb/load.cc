@@ -41,13 +41,18 @@ int ha_terrace::extra(enum ha_extra_function operation)
     if (int error= m_session->version_number(ha_thd(), &number))
       return error;
   switch (operation) {
+  case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY:
+    m_copies= true;
+    return 0;
   case HA_EXTRA_BEGIN_COPY:
+    m_copies= true;
     begin_load();
     return 0;
   case HA_EXTRA_END_COPY:
-    return end_copy();
+    // INSERT … SELECT ends one that it hasn't begun.
+    return m_copies ? end_copy() : 0;
   case HA_EXTRA_ABORT_COPY:
-    m_load_waits= false;
+    m_copies= m_load_waits= false;
     if (m_session)
       m_session->refill= Refill();
     end_load();
@@ -232,7 +237,7 @@ int ha_terrace::source_ended()
 
 int ha_terrace::end_copy()
 {
-  m_load_waits= false;
+  m_copies= m_load_waits= false;
   int error= finish_load();
   if (!table->part_info)
     return error;

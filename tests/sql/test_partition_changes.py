@@ -379,3 +379,17 @@ def test_killed_in_mid_change_of_partitions_the_server_comes_back_with_the_old_o
         assert True in seen
     finally:
         end(server)
+
+
+@pytest.mark.parametrize("sql", ["REPLACE INTO t SELECT id, 7 FROM t WHERE id = 3", "INSERT INTO t SELECT id + 1000, k FROM t", "INSERT IGNORE INTO t SELECT id + 2000, k FROM t WHERE id < 5"])
+def test_rows_that_come_by_select_leave_older_views_their_partitions(server, db, engine, run, sql):
+    """The server ends a copy that was none: views of before were refused (1412)."""
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, k INT) ENGINE={engine} PARTITION BY HASH (id) PARTITIONS 3")
+    run(db, "INSERT INTO t SELECT seq, seq FROM seq_1_to_20")
+    other = server.connect(database=db.name)
+    run(other, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    before = run(other, "SELECT * FROM t ORDER BY id")
+    run(db, sql)
+    assert run(other, "SELECT * FROM t ORDER BY id") == before
+    run(other, "COMMIT")
+    assert run(other, "SELECT * FROM t ORDER BY id") != before

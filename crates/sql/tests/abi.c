@@ -186,7 +186,7 @@ static void parts(terrace_engine *engine, terrace_table *table) {
   OK(terrace_row_update(txn, table, bytes("p"), row, &span, 1, NULL, 0, NULL, 0));
   OK(terrace_row_get(txn, table, bytes("p"), TERRACE_LOCK_NONE, &got));
   TRUE(got.len == sizeof text && memcmp(got.data, text, sizeof text) == 0);
-  terrace_cursor_options options = {sizeof options, 0, TERRACE_LOCK_NONE, false, false, false};
+  terrace_cursor_options options = {sizeof options, 0, TERRACE_LOCK_NONE, false, false, false, false};
   terrace_cursor *cursor = NULL;
   OK(terrace_cursor_open(txn, table, &options, &cursor));
   uint32_t wanted = 7;
@@ -217,7 +217,7 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   IS(TERRACE_NO_ROW, terrace_row_get(txn, table, bytes("k3"), TERRACE_LOCK_NONE, &row));
 
   /* The secondary index, with rows: bb → k2, ee → k1. */
-  terrace_cursor_options options = {sizeof options, 1, TERRACE_LOCK_NONE, false, false, false};
+  terrace_cursor_options options = {sizeof options, 1, TERRACE_LOCK_NONE, false, false, false, false};
   terrace_cursor *cursor = NULL;
   OK(terrace_cursor_open(txn, table, &options, &cursor));
   terrace_fetch fetch = {sizeof fetch, TERRACE_SEEK_FIRST, TERRACE_WANT_ROW, {NULL, 0}, {NULL, 0}, {NULL, 0}, NULL, NULL, NULL, 10, 10000, 0};
