@@ -6,16 +6,7 @@ import threading
 import pymysql
 import pytest
 from conftest import run
-
-
-def refused(db, sql):
-    with pytest.raises(pymysql.err.Error) as error:
-        run(db, sql)
-    return error.value.args
-
-
-def is_whole(db, table="t"):
-    return [row[3] for row in run(db, f"CHECK TABLE {table} EXTENDED")] == ["OK"]
+from test_rebuild import is_whole, refused
 
 
 SHAPES = {

@@ -136,7 +136,8 @@ impl State {
             return None;
         }
         let latest = self.latest.iter_mut().find(|latest| latest.of == Some((space, mode)))?;
-        (latest.key != key).then(|| std::mem::take(&mut latest.key))
+        // Empty: who took it has locked nothing.
+        (!latest.key.is_empty() && latest.key != key).then(|| std::mem::take(&mut latest.key))
     }
     /// This row is locked. `room` is what `take_latest` gave.
     pub(super) fn locked_latest(&mut self, space: SpaceId, mode: Mode, key: &[u8], room: Option<Vec<u8>>) {
