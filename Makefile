@@ -1,5 +1,5 @@
 # One command per intent, the same for a person and for CI.
-.PHONY: help run stop test lint simulate fuzz planted bench suites parity differ apps torture clean
+.PHONY: help run stop test lint simulate fuzz planted bench profile suites parity differ apps torture clean
 
 run: ## installs, builds, starts MariaDB with Terrace on 127.0.0.1:3307, loads data, asks, shows
 	@scripts/run.sh
@@ -16,6 +16,8 @@ simulate: ## power loss in the simulation, for longer: SEEDS=1000
 	TERRACE_SEEDS=$(or $(SEEDS),500) cargo test --release -p terrace-engine --features planted-bugs --test old_versions --test storage_crash --test txn_crash
 bench: ## one benchmark: NAME=kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, traces, or sql-bypass, -cold, -disk, -first, -flash, -instructions, -load, -memory, -tables, -tpcc
 	@scripts/bench.sh $(NAME)
+profile: ## records anew what the engine does most, for the compiler (crates/sql/profile)
+	@scripts/profile.sh
 suites: ## the server's own test suites, InnoDB beside Terrace: SUITE=engines/iuds, or all that are known; TEST=one; RECORD=1: how tests differ is as it should be
 	@scripts/suites.sh $(SUITE) $(addprefix --test ,$(TEST)) $(if $(RECORD),--record)
 parity: ## what docs/sql.md says of InnoDB, MyRocks and Terrace, played on each

@@ -4,7 +4,15 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 "$ROOT/scripts/install.sh" >&2
 HEADERS=$("$ROOT/scripts/server-headers.sh")
-say "Building the engine" >&2
+# What the engine does most (scripts/profile.sh), told to the compiler, if it is the one that gave the functions their names.
+PROFILE=$ROOT/crates/sql/profile
+if [ "$(rustc -V)" = "$(cat "$PROFILE/compiler")" ]; then
+  flags=${RUSTFLAGS:-}
+  export CARGO_ENCODED_RUSTFLAGS=${flags:+${flags// /$'\x1f'}$'\x1f'}-Cprofile-use=$PROFILE/engine.profdata$'\x1f'$(profiled)
+  say "Building the engine" >&2
+else
+  say "Building the engine, a tenth slower than with $(cat "$PROFILE/compiler"): the profile is of that compiler (make profile records one of yours)" >&2
+fi
 (cd "$ROOT" && cargo build --release -p terrace-sql) >&2
 say "Building the handler" >&2
 make --no-print-directory -C "$ROOT/mariadb" -j"$(nproc)" HEADERS="$HEADERS" OUT="$TARGET/mariadb" ENGINE="$TARGET/release/libterrace_sql.a" >&2

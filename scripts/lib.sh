@@ -53,3 +53,6 @@ need() {
   retry $SUDO apt-get update -qq $APT_PATIENCE
   retry $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $APT_PATIENCE --no-install-recommends $missing >/dev/null
 }
+# Flags for the compiler that go with every profile, as it is recorded and as it is used: no values, no counts of what is chosen without a branch (in a
+# branch not taken, the choice may be of bytes that nobody has set), and no words about functions that have changed since.
+profiled() { echo "-Cllvm-args=-disable-vp -pgo-instr-select=false -no-pgo-warn-mismatch"; }
