@@ -407,6 +407,38 @@ int ha_terrace::past_largest(uint32_t isolation, uint64_t *next)
   return code == TERRACE_NO_ROW ? 0 : map(code);
 }
 
+/** Whether there is a row, or one that may be back, or may stay, when a transaction ends. Handler error. */
+int ha_terrace::has_rows(bool *found)
+{
+  *found= false;
+  for (const uint32_t isolation : {TERRACE_ISOLATION_READ_COMMITTED, TERRACE_ISOLATION_READ_UNCOMMITTED})
+  {
+    terrace_cursor_options options= {};
+    options.size= sizeof options;
+    options.lock= TERRACE_LOCK_NONE;
+    terrace_fetch first= {};
+    first.size= sizeof first;
+    first.seek= TERRACE_SEEK_FIRST;
+    first.want= TERRACE_WANT_ENTRY;
+    first.max_rows= first.max_bytes= 1;
+    terrace_rows rows= {};
+    rows.size= sizeof rows;
+    terrace_txn *txn= nullptr;
+    terrace_cursor *cursor= nullptr;
+    int32_t code= terrace_txn_begin(engine, isolation, &txn);
+    if (!code)
+      code= terrace_cursor_open(txn, m_table, &options, &cursor);
+    if (!code)
+      code= terrace_cursor_fetch_rows(cursor, &first, &rows);
+    terrace_cursor_close(cursor);
+    terrace_txn_close(txn);
+    *found= *found || !code;
+    if (code && code != TERRACE_NO_ROW)
+      return map(code);
+  }
+  return 0;
+}
+
 void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
                                     ulonglong *taken)
 {
