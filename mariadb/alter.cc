@@ -266,7 +266,9 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
   if (flags & ALTER_STORED_COLUMN_TYPE)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
-  if (create->sequence)
+  // It becomes a sequence, or a table.
+  const bool sequence= create->used_fields & HA_CREATE_USED_SEQUENCE;
+  if (sequence)
     info->unsupported_reason= "SEQUENCE";
   // InnoDB's words.
   if (flags & (ALTER_ADD_SYSTEM_VERSIONING | ALTER_DROP_SYSTEM_VERSIONING))
@@ -280,7 +282,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   // A format of rows that there is not is refused, or warned of, where tables are made.
-  if (!m_table || create->sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT | ALTER_COLUMN_VCOL))
+  if (!m_table || sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT | ALTER_COLUMN_VCOL))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   ColumnChange columns;
   RowLayouts layouts;
