@@ -251,7 +251,8 @@ int32_t drop_in_doubt(THD *thd, const std::string &name)
 {
   Properties properties;
   const int32_t code= drop_in_doubt(thd, name, &properties);
-  if (code && code != TERRACE_ABSENT && is_partition(name))
+  // ALTER changes the list itself.
+  if (code && code != TERRACE_ABSENT && is_partition(name) && thd && is_drop(thd))
     if (InDoubt *doubts= doubts_of(thd, name))
       doubts->undropped.insert(table_of(name));
   return code;
@@ -331,14 +332,14 @@ void settle(InDoubt *doubts)
   for (const std::string &hidden : now.dropped)
   {
     const std::string original= shown(hidden), table= table_of(original);
+    const bool has_list= listed.count(table);
     const int32_t code= properties_of(hidden, &properties);
-    if (code == TERRACE_UNAVAILABLE || (!code && !settle_dropped(hidden, properties, listed.count(table))))
-    {
-      doubts->dropped.insert(hidden);
-      doubts->note(original);
-      if (listed.count(table))
-        doubts->undropped.insert(table);
-    }
+    if (code ? code != TERRACE_UNAVAILABLE || !has_list : settle_dropped(hidden, properties, has_list))
+      continue;
+    doubts->dropped.insert(hidden);
+    doubts->note(original);
+    if (has_list)
+      doubts->undropped.insert(table);
   }
 }
 
