@@ -25,6 +25,7 @@
 #include "kept_statistics.h"
 #include "table_options.h"
 #include "xid.h"
+#include "ha_partition.h"
 
 using namespace terrace;
 
@@ -217,14 +218,13 @@ bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const Col
   const auto number= [](const TABLE *of) { return of->found_next_number_field; };
   const bool counts_anew= number(altered) && !columns.counts && (!number(table) || columns.moved[number(table)->field_index] != number(altered)->field_index);
   // As InnoDB: the copy makes another value of a NULL.
-  const bool makes_values= columns.loses_null && (columns.loses_timestamp_null || !ha_thd()->is_strict_mode());
-  if (makes_values)
+  if (columns.loses_timestamp_null)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
-  // Under KEY () the primary key says which partition a row is in; else a virtual column may.
-  const bool moves= table->part_info && (flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_COLUMN_VCOL));
-  return !info->ignore && !counts_anew && !moves && !table->versioned() && !altered->versioned() &&
-         !makes_values && !(flags & ALTER_VIRTUAL_GCOL_EXPR) &&
-         (m_hidden || altered->s->primary_key == 0);
+  // Under KEY () the primary key says which partition a row is in; else a virtual column may, or what was NULL.
+  const bool makes_values= columns.loses_null && (info->ignore || !ha_thd()->is_strict_mode());
+  const bool moves= table->part_info && (makes_values || flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_COLUMN_VCOL));
+  return !counts_anew && !moves && !table->versioned() && !altered->versioned() && !columns.loses_timestamp_null &&
+         !(flags & ALTER_VIRTUAL_GCOL_EXPR) && (m_hidden || altered->s->primary_key == 0);
 }
 
 /** What the counter becomes. As InnoDB: no lower than past the largest value. Nobody else has the table. Handler error. */
@@ -241,6 +241,23 @@ int ha_terrace::counter_after(ulonglong wanted, uint64_t *counter)
   return error;
 }
 
+/** Asked of a partition: whether all of them are. The server goes by the one that can most; the first is asked first. */
+bool ha_terrace::is_surely_empty()
+{
+  handler *own[]= {this, nullptr};
+  handler **parts= table->part_info ? static_cast<ha_partition *>(table->file)->get_child_handlers() : own;
+  ha_terrace *first= static_cast<ha_terrace *>(*parts);
+  if (first != this)
+    return first->m_all_empty;
+  m_all_empty= true;
+  for (; m_all_empty && *parts; parts++)
+  {
+    bool found= false;
+    m_all_empty= !static_cast<ha_terrace *>(*parts)->has_rows(&found) && !found;
+  }
+  return m_all_empty;
+}
+
 enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   const HA_CREATE_INFO *create= info->create_info;
@@ -249,7 +266,9 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_AUTOINC);
   if (flags & ALTER_STORED_COLUMN_TYPE)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
-  if (create->sequence)
+  // It becomes a sequence, or a table.
+  const bool sequence= create->used_fields & HA_CREATE_USED_SEQUENCE;
+  if (sequence)
     info->unsupported_reason= "SEQUENCE";
   // InnoDB's words.
   if (flags & (ALTER_ADD_SYSTEM_VERSIONING | ALTER_DROP_SYSTEM_VERSIONING))
@@ -263,11 +282,14 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   // A format of rows that there is not is refused, or warned of, where tables are made.
-  if (!m_table || create->sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT | ALTER_COLUMN_VCOL))
+  if (!m_table || sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT | ALTER_COLUMN_VCOL))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   ColumnChange columns;
   RowLayouts layouts;
-  if (!columns.follow(table, altered, info) || (!columns.added.empty() && info->error_if_not_empty) ||
+  // A new date that would be zero, which the session does not allow.
+  if (info->error_if_not_empty && !is_surely_empty())
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (!columns.follow(table, altered, info) ||
       table->s->versioned != altered->s->versioned || !layouts_after(columns, altered, &layouts))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (altered->s->primary_key != MAX_KEY && altered->s->primary_key != 0)
@@ -382,6 +404,8 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   context->rebuilds= rebuilds(altered, info, columns, context->layouts);
   context->hidden= altered->s->primary_key == MAX_KEY;
   context->columns= columns;
+  if (info->ignore || !ha_thd()->is_strict_mode())
+    context->row.lost_nulls= &context->lost_nulls;
   if (columns.counts)
     context->numbering.begin(ha_thd(), altered, info->create_info->auto_increment_value);
   if (context->rebuilds)
@@ -440,6 +464,18 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     Context *context= static_cast<Context *>(all[at]);
     ha_terrace *owner= context->owner;
     info->handler_ctx= context;
+    bool has_rows= false;
+    if (info->error_if_not_empty)
+      if (int error= owner->has_rows(&has_rows))
+      {
+        print_error(error, MYF(0));
+        return true;
+      }
+    if (has_rows)
+    {
+      my_error(ER_TABLE_DEF_CHANGED, MYF(0));  // they came after the look at the table's start: the next try says what is wrong
+      return true;
+    }
     MY_BITMAP *before= tmp_use_all_columns(table, &table->read_set);
     int32_t code= context->reads() ? owner->alter_round(context, true) : TERRACE_OK;
     tmp_restore_column_map(&table->read_set, before);

@@ -47,6 +47,10 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
   bool rebuilds= false, hidden= false;
   ColumnChange columns;
   Numbering numbering;
+  /* Columns of the row at hand that had NULL and have a zero, or nothing, now; each is warned of. */
+  std::vector<uint16> lost_nulls;
+  bool warns= true;
+  ulonglong rows_read= 0;
   RowCodec made;
   Bytes key, stored;
   std::vector<terrace_span> spans;

@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "globals.h"
 #include "performance.h"
+#include <algorithm>
 
 using namespace terrace;
 
@@ -68,8 +69,20 @@ bool ha_terrace::read_altered(Context *context, const RowCodec &row, const uchar
   memcpy(&head, at, sizeof head);
   at+= sizeof head;
   m_position.assign(at, head.key_len);
-  return row.decode(at + head.key_len, head.value_len, altered->record[0], nullptr) &&
-         !(altered->vfield && altered->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
+  context->lost_nulls.clear();
+  if (!row.decode(at + head.key_len, head.value_len, altered->record[0], nullptr))
+    return false;
+  // Whatever the column's default is.
+  for (uint16 number : context->lost_nulls)
+    altered->field[number]->reset();
+  return !(altered->vfield && altered->update_virtual_fields(this, VCOL_UPDATE_FOR_READ));
+}
+
+static void warn_of_lost_nulls(Context *context)
+{
+  std::sort(context->lost_nulls.begin(), context->lost_nulls.end());
+  for (uint16 number : context->lost_nulls)
+    context->altered->field[number]->set_warning(Sql_condition::WARN_LEVEL_WARN, WARN_DATA_TRUNCATED, 1, (ulong) context->rows_read);
 }
 
 /** Raises the error if the row, which the altered table can't have, has a NULL in a column that is no longer to have one. */
@@ -85,6 +98,8 @@ bool ha_terrace::has_null_that_goes(Context *context, const uchar *at)
     const Field *field= table->field[number];
     if (moved == RowLayouts::DROPPED || !field->stored_in_db() || context->altered->field[moved]->real_maybe_null() || !field->is_null())
       continue;
+    // As InnoDB: an error here, for the statement is strict, and then another one.
+    context->altered->field[moved]->set_warning(Sql_condition::WARN_LEVEL_WARN, WARN_DATA_TRUNCATED, 1, (ulong) context->rows_read);
     my_error(ER_INVALID_USE_OF_NULL, MYF(0));
     return true;
   }
@@ -139,8 +154,11 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
   {
     terrace_row_head head;
     memcpy(&head, at, sizeof head);
+    context->rows_read++;
     if (!read_altered(context, context->row, at))
       return context->rebuilds && has_null_that_goes(context, at) ? TERRACE_CANCELLED : TERRACE_CORRUPT;
+    if (!context->lost_nulls.empty() && context->warns)
+      warn_of_lost_nulls(context);
     if (context->numbering.begun && !context->numbering.number(altered))
       return TERRACE_CANCELLED;
     for (uint column : context->computed)
@@ -184,6 +202,7 @@ int32_t ha_terrace::alter_round(Context *context, bool last)
   for (bool after : {false, true})
   {
     int32_t code;
+    context->warns= after;
     while (!(code= terrace_alter_round_rows(context->alter, after, BATCH_BYTES, &batch)))
     {
       code= for_each_new_entry(context, batch, [&](const terrace_entry *list, size_t count) {

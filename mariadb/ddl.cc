@@ -73,7 +73,11 @@ static int drop(THD *thd, const char *path)
   const int32_t code= drop_in_doubt(thd, name);
   if (!code)
     Writers::dropped(name);
-  return map_error(thd, code);
+  const int error= map_error(thd, code);
+  // Of a partition the server would say its number alone.
+  if (is_own_error(error) && is_partition(name) && thd && is_drop(thd) && !thd->is_error())
+    my_error(error == OWN_ERROR + TERRACE_UNAVAILABLE ? ER_GET_TEMPORARY_ERRMSG : ER_GET_ERRMSG, MYF(0), error, shortened(last_message(), HANDLER_TEXT_MAX).c_str(), "Terrace");
+  return error;
 }
 
 /** Also of a table that the server doesn't know: its partitions may be left. */

@@ -13,12 +13,17 @@ std::string last_message()
 std::string shortened(const std::string &text, size_t max)
 {
   static const char MORE[]= " …";
+  static const size_t WORD_MAX= 40;
   if (text.size() <= max)
     return text;
-  size_t end= text.rfind(' ', max - (sizeof MORE - 1));
-  if (end == std::string::npos)
-    end= 0;
-  return text.substr(0, end) + MORE;
+  size_t end= max - (sizeof MORE - 1);
+  const size_t word= text.rfind(' ', end);
+  if (word != std::string::npos && end - word <= WORD_MAX)
+    return text.substr(0, word) + MORE;
+  // Not within a character.
+  while (end && ((uchar) text[end] & 0xc0) == 0x80)
+    end--;
+  return text.substr(0, end) + (MORE + 1);
 }
 
 enum Rollback { NOTHING, STATEMENT, TRANSACTION };

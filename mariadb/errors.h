@@ -21,7 +21,7 @@ std::string last_message();
 /** Bytes of a handler's own text that the server puts into its errors 1296 and 1297. */
 static const size_t HANDLER_TEXT_MAX= 200;
 
-/** The text, cut behind a word if it has more than `max` bytes. */
+/** The text in UTF-8, cut if it has more than `max` bytes: behind a word, unless that is a long one. */
 std::string shortened(const std::string &text, size_t max);
 
 /**

@@ -333,6 +333,8 @@ private:
   ulonglong past_value(Field *field);
   int raise_auto_increment(const uchar *record, Field *field);
   int past_largest(uint64_t *next);
+  int has_rows(bool *found);
+  bool is_surely_empty();
   int past_largest(uint32_t isolation, uint64_t *next);
   int reopen();
   int make(const char *name, TABLE *form, HA_CREATE_INFO *info);
@@ -363,6 +365,7 @@ private:
   std::shared_ptr<terrace::Writers> m_writers;
   ha_table_option_struct *m_shared_options= nullptr;    // those of the definition that all share who open the table
   engine_option_value *m_shared_list= nullptr;
+  bool m_all_empty= false;              // of a table's first partition: none had rows when ALTER asked
   bool m_changed= false;                // the statement has changed a row
   bool m_in_use= false;                 // the session counts it among its tables
   terrace_load *m_load= nullptr;        // the table is being filled in bulk

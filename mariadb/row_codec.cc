@@ -357,7 +357,12 @@ bool RowCodec::put(uint16 number, bool null, const uchar *from, size_t bytes, uc
 {
   const Place &place= places[number];
   if (null && !place.null_bit)
-    return false;
+  {
+    if (!lost_nulls)
+      return false;
+    lost_nulls->push_back(number);
+    return true;
+  }
   if (place.null_bit)
     record[place.null_offset]= (uchar) (null ? record[place.null_offset] | place.null_bit
                                              : record[place.null_offset] & ~place.null_bit);

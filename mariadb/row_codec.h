@@ -64,6 +64,9 @@ public:
   bool decode(const uchar *row, size_t length, uchar *record, const MY_BITMAP *wanted, bool cut= false,
               Holes holes= Holes()) const;
 
+  /** If it is given: columns that are NULL in a row and can't be in `record` go there, and have their default. */
+  std::vector<uint16> *lost_nulls= nullptr;
+
 private:
   struct Run
   {

@@ -6,7 +6,7 @@ import threading
 import pymysql
 import pytest
 
-from conftest import LOCK_WAIT_TIMEOUT
+from conftest import LOCK_WAIT_TIMEOUT, end, private
 
 ROWS = 600
 ENGINES = ("InnoDB", "Terrace")
@@ -154,3 +154,22 @@ def test_rows_are_changed_as_they_are_read_in_one_transaction(pairs, run):
         run(a, "COMMIT")
         assert run(a, "CHECK TABLE t")[0][3] == "OK"
     assert answers["Terrace"] == answers["InnoDB"]
+
+
+def test_more_duplicates_than_there_may_be_locks_are_ignored(run, engine):
+    """INSERT IGNORE locks what it meets, as InnoDB's; where the locks are used up it goes on without."""
+    server = private(["--terrace-locks-max=1000"] if engine == "Terrace" else [])
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        connection.select_db("d")
+        run(connection, f"CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE={engine}")
+        run(connection, "INSERT INTO t SELECT seq, seq FROM seq_0_to_4999")
+        connection.begin()
+        run(connection, "UPDATE t SET v = 1 WHERE id = 1")
+        run(connection, "INSERT IGNORE INTO t SELECT seq * 1237 % 5000, 0 FROM seq_1_to_5000")
+        connection.commit()
+        assert run(connection, "SELECT COUNT(*), SUM(id = v) FROM t") == [(5000, 5000)]
+        run(connection, "INSERT IGNORE INTO t SELECT seq * 1237 % 5000, 0 FROM seq_1_to_5000")
+    finally:
+        end(server)

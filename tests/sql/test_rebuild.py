@@ -108,16 +108,70 @@ def test_what_a_new_key_or_column_does_not_take_ends_it(db, engine):
     assert error[0] == 1846 and "IGNORE" in error[1], error
     assert refused(db, "ALTER TABLE t ADD UNIQUE un (n), FORCE") == (1062, "Duplicate entry '7' for key 'un'")
     run(db, "UPDATE t SET n = NULL WHERE id = 900")
-    error = refused(db, "ALTER TABLE t MODIFY n INT NOT NULL")
-    assert error == (1138, "Invalid use of NULL value")
-    error = refused(db, "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (n)")
-    assert error[0] == 1138, error
-    run(db, "SET sql_mode = ''")
-    assert refused(db, "ALTER TABLE t MODIFY n INT NOT NULL, ALGORITHM=INPLACE")[0] == 1846
-    run(db, "SET sql_mode = DEFAULT")
+    for change in ("MODIFY n INT NOT NULL", "DROP PRIMARY KEY, ADD PRIMARY KEY (n)"):
+        assert refused(db, f"ALTER TABLE t {change}") == (1265, "Data truncated for column 'n' at row 900")
+        assert run(db, "SHOW WARNINGS")[-1] == ("Error", 1138, "Invalid use of NULL value")
     run(db, "UPDATE t SET n = 7 WHERE id = 900")
     assert contents(db, ["t"]) == before and is_whole(db)
     assert run(db, "SELECT COUNT(*) FROM t") == [(1000,)]
+
+
+LOSSES = ["a INT NOT NULL", "a INT NOT NULL DEFAULT 5", "a INT NOT NULL DEFAULT (3 + 4)", "b VARCHAR(10) NOT NULL DEFAULT 'zz'", "c CHAR(5) NOT NULL DEFAULT 'ab'",
+          "d DATE NOT NULL", "d DATE NOT NULL DEFAULT '2001-02-03'", "e ENUM('x', 'y') NOT NULL DEFAULT 'y'", "f TEXT NOT NULL", "f TEXT NOT NULL DEFAULT 'text'",
+          "g DECIMAL(8, 3) NOT NULL", "h BINARY(3) NOT NULL", "i UUID NOT NULL", "j DATETIME NOT NULL DEFAULT NOW()", "k SET('p', 'q') NOT NULL",
+          "late INT NOT NULL", "b VARCHAR(10) NOT NULL, MODIFY a INT NOT NULL, ADD KEY ba (b, a)"]
+
+
+@pytest.mark.parametrize("mode", ["STRICT_TRANS_TABLES", "", "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE"])
+@pytest.mark.parametrize("how", ["INPLACE", "DEFAULT", "COPY"])
+def test_nulls_that_a_column_loses_are_innodb_s(db, engine, how, mode):
+    """An error that names the row, or a zero and a warning: the copy alone made these."""
+    run(db, f"SET sql_mode = '{mode}'")
+
+    def seen(engine, sql):
+        run(db, f"CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(10), c CHAR(5), d DATE, e ENUM('x', 'y'), f TEXT, g DECIMAL(8, 3), h BINARY(3), "
+                f"i UUID, j DATETIME, k SET('p', 'q'), KEY (a, b)) ENGINE={engine}")
+        run(db, "INSERT INTO t (id, a, b, c, d, e, f) VALUES (1, 1, 'one', 'c', '2020-01-01', 'x', 'text')")
+        run(db, "INSERT INTO t (id) VALUES (2), (3)")
+        run(db, "ALTER TABLE t ADD COLUMN late INT")
+        try:
+            run(db, sql)
+            error = None
+        except pymysql.err.Error as refused:
+            error = refused.args
+        warnings = run(db, "SHOW WARNINGS")
+        return error, warnings, run(db, "SELECT * FROM t ORDER BY id"), run(db, "SHOW CREATE TABLE t")[0][1].replace(engine, "E"), is_whole(db) or run(db, "CHECK TABLE t")
+
+    for loss in LOSSES:
+        for ignore in ("", "IGNORE "):
+            sql = f"ALTER {ignore}TABLE t MODIFY {loss}, ALGORITHM={how}"
+            assert seen(engine, sql) == seen("InnoDB", sql), sql
+
+
+@pytest.mark.parametrize("how", ["INPLACE", "INSTANT", "NOCOPY", "COPY"])
+def test_a_date_that_has_no_default_comes_to_an_empty_table(db, server, engine, how):
+    """It would be zero, which the session doesn't allow: in place it was refused though there was no row. InnoDB asks one partition, and makes zeros
+    in the others."""
+    run(db, "SET sql_mode = 'STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE'")
+    for number, partitions in enumerate(("", " PARTITION BY HASH (id) PARTITIONS 3")[:1 if engine == "InnoDB" else 2]):
+        table = f"t{number}"
+        run(db, f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT) ENGINE={engine}{partitions}")
+        run(db, f"ALTER TABLE {table} ADD c DATE NOT NULL, ALGORITHM={how}")
+        run(db, f"INSERT INTO {table} VALUES (1, 1, '2020-01-01')")
+        error = refused(db, f"ALTER TABLE {table} ADD e DATETIME NOT NULL, ALGORITHM={how}")
+        assert error[0] == (1292 if how == "COPY" else 1845), error
+        assert refused(db, f"ALTER TABLE {table} ADD e DATETIME NOT NULL")[0] == 1292
+        run(db, f"DELETE FROM {table}")
+        run(db, f"ALTER TABLE {table} ADD e DATETIME NOT NULL, ALGORITHM={how}")
+        assert refused(db, f"INSERT INTO {table} (id) VALUES (1)")[0] == 1364
+
+
+def test_alter_ignore_rebuilds_beside_writers(db, engine):
+    filled(db, engine, 100)
+    for change in ("FORCE", f"ENGINE={engine}", "DROP PRIMARY KEY, ADD KEY (id)"):
+        if "KEY" not in change:
+            run(db, f"ALTER IGNORE TABLE t {change}, ALGORITHM=INPLACE, LOCK=NONE")
+    assert is_whole(db) and run(db, "SELECT COUNT(*) FROM t") == [(100,)]
 
 
 @pytest.mark.parametrize("change", ["MODIFY d TIMESTAMP NOT NULL", "MODIFY d TIMESTAMP NOT NULL DEFAULT '2020-01-01 00:00:00'", "DROP PRIMARY KEY, ADD PRIMARY KEY (d)"])
@@ -262,6 +316,40 @@ def test_nothing_is_lost_of_what_is_written_meanwhile(db, server, engine, key):
     assert is_whole(db)
     assert list(run(db, "SELECT id, a, big FROM t WHERE id > 50000 ORDER BY id")) == writers.all()
     assert run(db, "SELECT COUNT(*), SUM(id) FROM t WHERE id < 50000") == [(4000, 8002000)]
+    by_each_index(db, "id, a, b, twice")
+
+
+def test_nulls_that_are_lost_meanwhile_are_zeros(db, server, engine):
+    filled(db, engine, 4000)
+    run(db, "SET lock_wait_timeout = 100, sql_mode = ''")
+    run(db, "UPDATE t SET a = NULL WHERE id % 100 = 7")
+    stop, failures = threading.Event(), []
+
+    def write(number):
+        one, chance = server.connect(database=db.name), random.Random(number)
+        run(one, "SET sql_mode = '', innodb_lock_wait_timeout = 100")
+        while not stop.is_set():
+            try:
+                id = chance.randrange(1, 4001) // 2 * 2 + number
+                run(one, f"UPDATE t SET a = IF({chance.random()} < 0.5, NULL, 5), n = n + 1 WHERE id = {id}")
+                run(one, f"UPDATE t SET a = 6 WHERE id = {id} AND a IS NULL AND {chance.random()} < 0.5")
+            except pymysql.err.Error as error:
+                if error.args[0] not in (1213, 1048):
+                    failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(3):
+            run(db, "ALTER TABLE t MODIFY a INT NOT NULL, ALGORITHM=INPLACE, LOCK=NONE")
+            assert run(db, "SELECT COUNT(*), SUM(a IS NULL) FROM t") == [(4000, 0)]
+            run(db, "ALTER TABLE t MODIFY a INT")
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures and is_whole(db)
     by_each_index(db, "id, a, b, twice")
 
 

@@ -98,6 +98,39 @@ def test_definitions_change_as_in_innodb(db, engine, run):
     assert seen[engine] == seen["InnoDB"]
 
 
+def test_a_sequence_is_altered_in_place(server, db, engine, run):
+    """It was copied, and whoever asked for it in place was refused."""
+    run(db, f"CREATE SEQUENCE s CACHE 3 COMMENT 'a' ENGINE={engine}")
+    seen, failures, stop = [], [], threading.Event()
+
+    def take():
+        connection = server.connect(database=db.name)
+        while not stop.is_set():
+            try:
+                seen.append(run(connection, "SELECT NEXTVAL(s)")[0][0])
+            except pymysql.err.MySQLError as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    [t.start() for t in threads]
+    try:
+        for number in range(20):
+            run(db, f"ALTER TABLE s COMMENT='c{number}', ALGORITHM=INSTANT")
+            run(db, f"ALTER TABLE s FORCE, ALGORITHM={'INPLACE, LOCK=NONE' if number % 2 else 'COPY'}")
+    finally:
+        stop.set()
+        [t.join(60) for t in threads]
+    assert not failures and len(seen) > 20 and len(set(seen)) == len(seen)
+    assert run(db, "SELECT NEXTVAL(s)")[0][0] > max(seen)
+    assert "COMMENT='c19'" in run(db, "SHOW CREATE SEQUENCE s")[0][1]
+    for to in (0, 1):
+        with pytest.raises(pymysql.err.OperationalError, match="SEQUENCE") as refused:
+            run(db, f"ALTER TABLE s SEQUENCE={to}, ALGORITHM=INPLACE")
+        assert refused.value.args[0] == 1846
+        run(db, f"ALTER TABLE s SEQUENCE={to}")
+    assert run(db, "SELECT NEXTVAL(s)")[0][0] > max(seen)
+
+
 def test_no_value_comes_twice_after_a_kill(engine, run):
     """Values are taken by several while the server is killed: what was answered before is never answered again."""
     server = private(["--terrace-memory=16777216"])

@@ -204,8 +204,8 @@ impl Table {
     }
 
     /// The next auto-increment value.
-    pub fn auto_increment(&self) -> u64 {
-        self.tree(0).map_or(1, |tree| tree.space().auto_increment())
+    pub fn auto_increment(&self) -> Result<u64> {
+        Ok(self.tree(0)?.space().auto_increment())
     }
     pub fn raise_auto_increment(&self, next: u64) -> Result<()> {
         let _one = self.counter.lock();

@@ -325,7 +325,7 @@ pub unsafe extern "C" fn terrace_table_next_row_id(table: *const TerraceTable, o
 pub unsafe extern "C" fn terrace_table_auto_increment(table: *const TerraceTable, out: *mut u64) -> i32 {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { *out = (*table).table.auto_increment().max(1) };
+        unsafe { *out = (*table).table.auto_increment()?.max(1) };
         Ok(Code::Ok)
     })
 }
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn terrace_table_auto_increment_take(
         let table = unsafe { &(*table).table };
         let series = Series { offset, increment: increment.max(1), limit };
         let (start, count) = loop {
-            let next = table.auto_increment().max(1);
+            let next = table.auto_increment()?.max(1);
             let Some((start, count)) = series.take(next, wanted.max(1)) else {
                 return Err(Fault::new(Code::Full, "the auto-increment counter is exhausted".into()));
             };

@@ -222,8 +222,12 @@ impl Cursor {
         Ok(seen)
     }
 
-    /// Locks the row of the entry at hand, unless that is to be done later.
+    /// Locks the row of the entry at hand, unless that is to be done later, or not at all: who reads entries alone and lets others read them
+    /// is disturbed by no change that leaves them as they are. As InnoDB.
     fn lock_row_or_later(&mut self) -> Result<Look> {
+        if self.entries_only && self.lock == Lock::Shared {
+            return Ok(Look::Seen);
+        }
         if self.rows_later {
             self.row_open = true;
             return Ok(Look::Seen);
@@ -237,7 +241,7 @@ impl Cursor {
         loop {
             let waits = !(self.skips_locked || self.semi_consistent());
             let beside = self.last_entry.beside(self.locks_gaps);
-            let how = How { mode: self.mode(), waits, checks: true, beside };
+            let how = How { mode: self.mode(), waits, beside };
             let (near, out) = (self.cursor.leaf(), &mut self.value);
             let locked = self.txn.with_state(|state| {
                 self.txn.lock_row(state, &self.table, self.index, &self.key, how, near, out)
@@ -270,11 +274,9 @@ impl Cursor {
     /// Locks the row of the entry at hand, or gives the entry's lock back.
     fn lock_row_of_entry(&mut self) -> Result<Look> {
         let _scope = self.txn.cancellable();
-        // As InnoDB, which doesn't look at rows of which their entries say enough.
-        let checks = !self.entries_only || self.lock == Lock::Exclusive;
-        let far = if checks { self.reads_row() } else { None };
-        let how =
-            How { mode: self.mode(), waits: !self.skips_locked, checks, beside: self.last_row.beside(false) };
+        let far = self.reads_row();
+        let beside = self.last_row.beside(false);
+        let how = How { mode: self.mode(), waits: !self.skips_locked, beside };
         let (primary, out) = (&self.key[self.primary_at..], &mut self.value);
         let row =
             self.txn.with_state(|state| self.txn.lock_row(state, &self.table, 0, primary, how, None, out))?;

@@ -119,12 +119,14 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
             return Err(Stop::Error(Error::RowChanged));
         }
         let owns = parsed.is_some_and(|(head, _)| head.txn == me);
+        let act = (self.decide)(number, parsed);
+        // Who finds that the key is there has read the row, and changes nothing.
+        let want = if matches!(act, Err(Error::Duplicate { .. })) { Want::SHARED } else { want };
         let admitted = core.locks.admit_writer(self.txn.session, (self.space, key), want, owns);
         if let Some(way) = admitted.map_err(Stop::Error)? {
             return Err(Stop::InTheWay(way, want));
         }
-        let act = (self.decide)(number, parsed).map_err(Stop::Error)?;
-        let (flags, rest, marked) = match (act, parsed) {
+        let (flags, rest, marked) = match (act.map_err(Stop::Error)?, parsed) {
             (Act::Mark, None) => return Ok(Step::Done),
             (Act::Put(flags, rest), _) => (flags, rest, false),
             (Act::Mark, Some((head, rest))) => (head.flags | DELETED, rest, true),

@@ -151,7 +151,7 @@ impl Txn {
             let (flags, rest) = self.store(state, table, key, row, keeps.then_some(&mut kept))?;
             let (mut past, mut lost) = (false, false);
             let done = self.change(state, table, 0, key, Some(rest.len()), |old| {
-                past = old.is_some();
+                (past, lost) = (old.is_some(), false);
                 match (old, there) {
                     (Some((head, _)), false) if !head.deleted() => Err(Error::Duplicate { index: 0 }),
                     (None, true) => Err(Error::Absent("the row".into())),

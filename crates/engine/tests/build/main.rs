@@ -695,7 +695,7 @@ impl Run {
             changed += usize::from(is_changed);
             named += has.len();
             if *name == "db/t" {
-                let counter = table.auto_increment();
+                let counter = table.auto_increment().unwrap();
                 assert!(self.counters.contains(&counter), "step {step}: the counter is {counter}");
                 assert!(!is_changed || counter == 300, "step {step}: the counter is {counter}");
                 let txn = engine.begin(Isolation::RepeatableRead);
@@ -767,7 +767,7 @@ fn a_counter_comes_down_with_the_change_or_stays() {
             alteration.set_counter(next);
             engine.commit_alterations(&mut [(&mut alteration, Vec::new())], options)
         };
-        let next = |engine: &Arc<Engine>| engine.open_table("db/t").unwrap().auto_increment();
+        let next = |engine: &Arc<Engine>| engine.open_table("db/t").unwrap().auto_increment().unwrap();
         let mut no_room = TableOptions::default();
         no_room.rules.rule.buffer.min = u64::MAX / 2;
         assert!(change(60, Some(&no_room)).is_err());

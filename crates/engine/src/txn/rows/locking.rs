@@ -27,7 +27,7 @@ impl Txn {
         let found = {
             let mut state = self.state.lock();
             loop {
-                let how = How { mode, waits: true, checks: true, beside: Beside::Nothing };
+                let how = How { mode, waits: true, beside: Beside::Nothing };
                 let found = self.lock_row(&mut state, table, 0, key, how, None, &mut value)?;
                 if matches!(found, Locked::Row(_)) || !self.locks_gaps() {
                     break found;
@@ -89,7 +89,7 @@ impl Txn {
                 if self.is_others(state.id, head) {
                     return Ok(Err(Some(InTheWay::Txn(head.txn))));
                 }
-                if index == 0 && how.checks && self.is_too_new(state, head) {
+                if index == 0 && self.is_too_new(state, head) {
                     return Err(Error::RowChanged);
                 }
                 if head.deleted() {
@@ -212,8 +212,6 @@ pub(crate) struct How<'a> {
     pub mode: Mode,
     /// Whether what somebody else has locked is waited for.
     pub waits: bool,
-    /// Whether a row that is too new is an error to who is strict.
-    pub checks: bool,
     pub beside: Beside<'a>,
 }
 
