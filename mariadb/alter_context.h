@@ -50,6 +50,7 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
   RowCodec made;
   Bytes key, stored;
   std::vector<terrace_span> spans;
+  ulonglong rows_read= 0;               // what errors call a row
   bool reads() const { return rebuilds || !codecs.empty(); }
   /* The new indexes: their codecs, and their numbers in the altered table. */
   std::vector<KeyCodec> codecs;

@@ -85,7 +85,7 @@ bool ha_terrace::has_null_that_goes(Context *context, const uchar *at)
     const Field *field= table->field[number];
     if (moved == RowLayouts::DROPPED || !field->stored_in_db() || context->altered->field[moved]->real_maybe_null() || !field->is_null())
       continue;
-    my_error(ER_INVALID_USE_OF_NULL, MYF(0));
+    my_error(WARN_DATA_TRUNCATED, MYF(0), field->field_name.str, (ulong) context->rows_read);
     return true;
   }
   return false;
@@ -139,6 +139,7 @@ template <class Each> int32_t ha_terrace::for_each_new_entry(Context *context, c
   {
     terrace_row_head head;
     memcpy(&head, at, sizeof head);
+    context->rows_read++;
     if (!read_altered(context, context->row, at))
       return context->rebuilds && has_null_that_goes(context, at) ? TERRACE_CANCELLED : TERRACE_CORRUPT;
     if (context->numbering.begun && !context->numbering.number(altered))
