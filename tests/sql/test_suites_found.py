@@ -1,6 +1,7 @@
 """What the server's own test suites found (tests/mtr), in short."""
 
 import threading
+import time
 
 import pymysql
 import pytest
@@ -357,3 +358,37 @@ def test_a_counter_whose_increment_leaps_past_the_end_is_out_of_range(db, engine
     with pytest.raises(pymysql.err.MySQLError) as error:
         run(db, "INSERT INTO u VALUES (NULL)")
     assert error.value.args[0] == 1467
+
+
+@pytest.mark.parametrize("first", ["the light one", "the heavy one"])
+def test_who_changed_a_table_without_transactions_is_no_victim(server, db, engine, run, first):
+    """Of two that wait for each other the one with less to lose gives way, and what MyISAM has can't be taken back."""
+    for table in "abc":
+        run(db, f"CREATE TABLE {table} (id INT PRIMARY KEY) ENGINE={engine}")
+        run(db, f"INSERT INTO {table} VALUES (1)")
+    run(db, "CREATE TABLE aside (id INT) ENGINE=MyISAM")
+    heavy, light = (server.connect(database=db.name) for _ in range(2))
+    for one, mine in ((heavy, "a"), (light, "b")):
+        run(one, "BEGIN")
+        run(one, f"SELECT * FROM {mine} FOR UPDATE")
+    run(heavy, "INSERT INTO aside VALUES (1)")
+    run(light, "INSERT INTO c SELECT seq + 1 FROM seq_1_to_100")
+    waits, closes = (light, heavy) if first == "the light one" else (heavy, light)
+    ended = {}
+
+    def ask(one, table):
+        try:
+            run(one, f"UPDATE {table} SET id = 2")
+            ended[one] = 0
+        except pymysql.err.MySQLError as error:
+            ended[one] = error.args[0]
+
+    thread = threading.Thread(target=ask, args=(waits, "a" if waits is light else "b"))
+    thread.start()
+    time.sleep(0.5)
+    ask(closes, "a" if closes is light else "b")
+    thread.join()
+    assert ended == {heavy: 0, light: 1213}
+    run(heavy, "ROLLBACK")
+    heavy.close()
+    light.close()
