@@ -50,10 +50,10 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
   /* Columns of the row at hand that had NULL and have a zero, or nothing, now; each is warned of. */
   std::vector<uint16> lost_nulls;
   bool warns= true;
-  ulonglong rows_read= 0;
   RowCodec made;
   Bytes key, stored;
   std::vector<terrace_span> spans;
+  ulonglong rows_read= 0;               // what errors call a row
   bool reads() const { return rebuilds || !codecs.empty(); }
   /* The new indexes: their codecs, and their numbers in the altered table. */
   std::vector<KeyCodec> codecs;

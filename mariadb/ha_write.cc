@@ -460,8 +460,8 @@ void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulong
   else if (code)
   {
     start= ULONGLONG_MAX, count= 0;     // the server's error is 1467, which says nothing of why
-    if (!used_up)
-      m_auto_error= map(code);
+    // Values are left that the increment leaps over: out of range, as InnoDB says the first time.
+    m_auto_error= !used_up ? map(code) : next < ULONGLONG_MAX ? HA_ERR_AUTOINC_ERANGE : 0;
     // A partitioned table's handler gives that one: a warning says why.
     if (is_own_error(m_auto_error) && table->file != this)
       push_warning_printf(ha_thd(), Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "Terrace: %s", last_message().c_str());

@@ -53,7 +53,7 @@ Session *Session::of(THD *thd)
 int Session::begin(THD *thd)
 {
   level= (uint) thd_tx_isolation(thd);
-  strict= false;
+  strict= one_way= false;
   seen_ends= Writers::now();
   bool same= false;
   int32_t code= idle ? terrace_txn_begin_again(idle, level, &same) : terrace_txn_begin(engine, level, &txn);
@@ -212,6 +212,8 @@ int Session::enter(THD *thd)
   terrace_txn_set_lock_wait(txn, MY_MIN(wait, most));
   if (strict != snapshot_isolation(thd))
     terrace_txn_set_strict(txn, strict= !strict);
+  if (one_way != thd->transaction->all.modified_non_trans_table)
+    terrace_txn_set_one_way(txn, one_way= !one_way);
   int32_t code= terrace_txn_statement_begin(txn);
   // As InnoDB: what the transaction locks is of the moment at which it began.
   if (!code && begins && strict && level == ISO_SERIALIZABLE)

@@ -128,6 +128,7 @@ private:
   uint level= 0;
   bool in_statement= false, in_phases= false, ordered= false;
   bool strict= false;                   // terrace_snapshot_isolation, as the transaction has it
+  bool one_way= false;                  // it changed a table of an engine without transactions
   terrace_ticket *ticket= nullptr;
   int32_t ordered_code= TERRACE_OK;
   std::string ordered_message;

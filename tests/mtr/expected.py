@@ -33,10 +33,12 @@ class Masks:
         today = datetime.date.today()
         days = "|".join(str(today - datetime.timedelta(days=n)) for n in range(3))
         self.pairs = [(re.compile(re.escape(str(root))), "ROOT") for root in sorted(map(str, roots), key=len, reverse=True)]
-        self.pairs += [(re.compile(r"ROOT/var-\w+/(?:\d+/)?"), "VAR/"), (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
+        self.pairs += [(re.compile(r"ROOT/var-\w+/(?:\d+(?:/|(?=\s)))?"), "VAR/"), (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
                        (re.compile(r"\bpid: \d+, winpid: \d+"), "pid: n"), (re.compile(r"\b1[6-9]\d\d\d\b(?=['\)]|$)"), "PORT"),
                        # Which foreign key a warning names is the statement's, above it.
                        (re.compile(r"(?<=doesn't support FOREIGN KEY)(?: `.*?`)? \(.*"), " constraints in Terrace tables"),
+                       # Where a client has its end, and how many statements the server has had.
+                       (re.compile(r"(?<=\tlocalhost):\d+(?=\t)"), ":PORT"), (re.compile(r"\b([Xx]id ?= ?)\d+"), r"\1n"),
                        # A line of SHOW PROCESSLIST: who, and for how long.
                        (re.compile(r"^([-+])\d+(\t[^\t]+\t[^\t]*\t[^\t]*\t(?:Query|Sleep|Binlog Dump)\t)\d+\t"), r"\1n\2n\t"),
                        (re.compile(rf"\b(?:{days})\b(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?"), "NOW")]

@@ -1,6 +1,7 @@
 """What the server's own test suites found (tests/mtr), in short."""
 
 import threading
+import time
 
 import pymysql
 import pytest
@@ -341,3 +342,53 @@ def test_a_unique_key_of_a_table_that_was_sampled_empty_has_a_row_for_each_value
     run(db, "ANALYZE TABLE t")
     seen = {(name, part): count for name, part, count in run(db, cardinality)}
     assert seen == {("PRIMARY", 1): 2, ("PRIMARY", 2): 90, ("c", 1): 90}
+
+
+def test_a_counter_whose_increment_leaps_past_the_end_is_out_of_range(db, engine, run):
+    """The values that are left aren't what the session asks for: 167, which names column and row, and not 1467."""
+    run(db, "SET auto_increment_increment = 300")
+    run(db, f"CREATE TABLE t (a SERIAL) ENGINE={engine}")
+    run(db, "INSERT INTO t VALUES (18446744073709551612)")
+    with pytest.raises(pymysql.err.MySQLError) as error:
+        run(db, "INSERT INTO t VALUES (NULL)")
+    assert error.value.args == (167, "Out of range value for column 'a' at row 1")
+    assert run(db, "SELECT * FROM t") == [(18446744073709551612,)]
+    run(db, f"CREATE TABLE u (a SERIAL) ENGINE={engine}")
+    run(db, "INSERT INTO u VALUES (18446744073709551614)")
+    with pytest.raises(pymysql.err.MySQLError) as error:
+        run(db, "INSERT INTO u VALUES (NULL)")
+    assert error.value.args[0] == 1467
+
+
+@pytest.mark.parametrize("first", ["the light one", "the heavy one"])
+def test_who_changed_a_table_without_transactions_is_no_victim(server, db, engine, run, first):
+    """Of two that wait for each other the one with less to lose gives way, and what MyISAM has can't be taken back."""
+    for table in "abc":
+        run(db, f"CREATE TABLE {table} (id INT PRIMARY KEY) ENGINE={engine}")
+        run(db, f"INSERT INTO {table} VALUES (1)")
+    run(db, "CREATE TABLE aside (id INT) ENGINE=MyISAM")
+    heavy, light = (server.connect(database=db.name) for _ in range(2))
+    for one, mine in ((heavy, "a"), (light, "b")):
+        run(one, "BEGIN")
+        run(one, f"SELECT * FROM {mine} FOR UPDATE")
+    run(heavy, "INSERT INTO aside VALUES (1)")
+    run(light, "INSERT INTO c SELECT seq + 1 FROM seq_1_to_100")
+    waits, closes = (light, heavy) if first == "the light one" else (heavy, light)
+    ended = {}
+
+    def ask(one, table):
+        try:
+            run(one, f"UPDATE {table} SET id = 2")
+            ended[one] = 0
+        except pymysql.err.MySQLError as error:
+            ended[one] = error.args[0]
+
+    thread = threading.Thread(target=ask, args=(waits, "a" if waits is light else "b"))
+    thread.start()
+    time.sleep(0.5)
+    ask(closes, "a" if closes is light else "b")
+    thread.join()
+    assert ended == {heavy: 0, light: 1213}
+    run(heavy, "ROLLBACK")
+    heavy.close()
+    light.close()

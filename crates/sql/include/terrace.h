@@ -952,6 +952,11 @@ int32_t terrace_txn_open_view(terrace_txn *txn);
 // How long this transaction waits for a row lock, in milliseconds; 0 is not at all.
 int32_t terrace_txn_set_lock_wait(terrace_txn *txn, uint64_t milliseconds);
 
+// From now on, or no longer, the transaction has changed what its roll back doesn't take back, such as a table of an engine without
+// transactions: of those that wait for each other it is the victim only if all of them have. Not so when it begins.
+void terrace_txn_set_one_way(terrace_txn *txn,
+                             bool on);
+
 // From now on, or no longer, the transaction is strict about its view: a row that was changed since the view was opened is not
 // locked, `TERRACE_ROW_CHANGED` is returned, and the transaction must be rolled back. Not so when it begins.
 void terrace_txn_set_strict(terrace_txn *txn,

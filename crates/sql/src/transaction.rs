@@ -203,6 +203,20 @@ pub unsafe extern "C" fn terrace_txn_set_lock_wait(txn: *mut TerraceTxn, millise
     })
 }
 
+/// From now on, or no longer, the transaction has changed what its roll back doesn't take back, such as a table of an engine without
+/// transactions: of those that wait for each other it is the victim only if all of them have. Not so when it begins.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_set_one_way(txn: *mut TerraceTxn, on: bool) {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.set_one_way(on);
+        Ok(Code::Ok)
+    });
+}
+
 /// From now on, or no longer, the transaction is strict about its view: a row that was changed since the view was opened is not
 /// locked, `TERRACE_ROW_CHANGED` is returned, and the transaction must be rolled back. Not so when it begins.
 ///

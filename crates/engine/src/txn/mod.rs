@@ -161,6 +161,11 @@ impl Txn {
     pub fn set_lock_wait_timeout_ms(&self, ms: u64) {
         self.state.lock().lock_wait_ms = ms;
     }
+    /// It changed what its roll back doesn't take back (a table of an engine without transactions): in a circle of waits it gives way only
+    /// to its like.
+    pub fn set_one_way(&self, on: bool) {
+        self.state.lock().one_way = on;
+    }
     /// Whom lock waits of this transaction, and for it, are told of (see `Engine::tell_lock_waits`). Until `disown`.
     pub fn set_owner(&self, owner: u64) {
         self.core.locks.owners.set(self.session, owner);
@@ -208,9 +213,9 @@ impl Txn {
     }
 
     /// A request for a lock on a key, with all its waits. What would be lost by giving up counts as InnoDB counts it:
-    /// changes and locks.
+    /// changes and locks; most of all what can't be taken back.
     pub(crate) fn request<'a>(&'a self, state: &State, name: (SpaceId, &'a [u8]), want: Want) -> Request<'a> {
-        let weight = state.changes + state.locked;
+        let weight = state.changes + state.locked + if state.one_way { 1 << 63 } else { 0 };
         let patience = state.lock_wait_ms.saturating_mul(1_000_000);
         let request =
             Request::new(&self.core.locks, self.session, weight, name, want, patience, &self.cancel);

@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(super) view: Option<u64>,
     /// Rows newer than the view are not locked (`strict`).
     pub(super) strict: bool,
+    /// It changed what no roll back takes back: of those that wait in a circle another is the victim, if it can be.
+    pub(super) one_way: bool,
     /// The trees in which it holds gap locks, and those in which it may hold row locks on ranges.
     pub(super) gaps: Vec<SpaceId>,
     pub(super) ranges: Vec<SpaceId>,
