@@ -103,6 +103,9 @@ int ha_terrace::lock_duplicate(const Bytes &primary, uint set, bool *gone)
   terrace_cursor_options options= {};
   options.size= sizeof options;
   options.index= tree_of(m_session->duplicate_index);
+  // The attempt itself has waited.
+  if (options.index == 0 && is_all && !stays)
+    return 0;
   options.lock= changes ? TERRACE_LOCK_EXCLUSIVE : TERRACE_LOCK_SHARED;
   terrace_bytes key= bytes_of(primary.data(), primary.size());
   if (options.index != 0)
