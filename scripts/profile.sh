@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Records the profile with which the handler's engine is compiled (crates/sql/profile): an instrumented build, what bench/training.py does with it,
-# and what it counted. A quarter of an hour.
+# and what it counted. Ten minutes.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 "$ROOT/scripts/install.sh"
@@ -14,7 +14,7 @@ say "Building the engine that counts"
 export CARGO_ENCODED_RUSTFLAGS=-Cprofile-generate=$BUILD/others$'\x1f'$(profiled)
 (cd "$ROOT" && cargo build --release -p terrace-sql --target-dir "$BUILD")
 make --no-print-directory -C "$ROOT/mariadb" -j"$(nproc)" HEADERS="$HEADERS" OUT="$BUILD/mariadb" ENGINE="$BUILD/release/libterrace_sql.a" \
-  CXX="${CXX:-g++} -Wl,-u,__llvm_profile_runtime"
+  LDFLAGS="${LDFLAGS:-} -Wl,-u,__llvm_profile_runtime"
 say "Running it"
 mkdir "$RAW/servers"
 TERRACE_PLUGIN=$BUILD/mariadb/ha_terrace.so LLVM_PROFILE_FILE=$RAW/%p.profraw "$("$ROOT/scripts/python.sh")" "$ROOT/bench/training.py" "$RAW/servers"
