@@ -372,20 +372,18 @@ int ha_terrace::past_largest(uint64_t *next)
   return error;
 }
 
-int ha_terrace::past_largest(uint32_t isolation, uint64_t *next)
+/** The first row or the last in the order of an index, as another transaction of this level sees it: `use` gets it. */
+template <class Use> static int32_t with_end(const terrace_table *of, uint32_t isolation, uint32_t tree, uint32_t seek, uint32_t want, Use use)
 {
-  *next= 1;
-  const uint index= table->s->next_number_index;
   terrace_cursor_options options= {};
   options.size= sizeof options;
-  options.index= tree_of(index);
+  options.index= tree;
   options.lock= TERRACE_LOCK_NONE;
-  terrace_fetch last= {};
-  last.size= sizeof last;
-  last.seek= table->key_info[index].key_part->key_part_flag & HA_REVERSE_SORT ? TERRACE_SEEK_FIRST : TERRACE_SEEK_LAST;
-  last.want= TERRACE_WANT_ROW;
-  last.first_bytes= RowCodec::ALL;
-  last.max_rows= last.max_bytes= 1;
+  terrace_fetch one= {};
+  one.size= sizeof one;
+  one.seek= seek;
+  one.want= want;
+  one.max_rows= one.max_bytes= 1;
   terrace_rows rows= {};
   rows.size= sizeof rows;
   Heard heard;
@@ -393,20 +391,30 @@ int ha_terrace::past_largest(uint32_t isolation, uint64_t *next)
   terrace_cursor *cursor= nullptr;
   int32_t code= terrace_txn_begin(engine, isolation, &txn);
   if (!code)
-    code= terrace_cursor_open(txn, m_table, &options, &cursor);
+    code= terrace_cursor_open(txn, of, &options, &cursor);
   if (!code)
-    code= terrace_cursor_fetch_rows(cursor, &last, &rows);
+    code= terrace_cursor_fetch_rows(cursor, &one, &rows);
   if (!code)
-  {
-    bitmap_clear_all(&table->tmp_set);
-    bitmap_set_bit(&table->tmp_set, table->found_next_number_field->field_index);
-    if (!m_row.decode(rows.first->value.data, rows.first->value.len, table->record[0], &table->tmp_set))
-      code= TERRACE_CORRUPT;
-    else if (const ulonglong past= past_value(table->found_next_number_field))
-      *next= past;
-  }
+    code= use(*rows.first);
   terrace_cursor_close(cursor);
   terrace_txn_close(txn);
+  return code;
+}
+
+int ha_terrace::past_largest(uint32_t isolation, uint64_t *next)
+{
+  *next= 1;
+  const uint index= table->s->next_number_index;
+  const bool descends= table->key_info[index].key_part->key_part_flag & HA_REVERSE_SORT;
+  const int32_t code= with_end(m_table, isolation, tree_of(index), descends ? TERRACE_SEEK_FIRST : TERRACE_SEEK_LAST, TERRACE_WANT_ROW, [&](const auto &row) {
+    bitmap_clear_all(&table->tmp_set);
+    bitmap_set_bit(&table->tmp_set, table->found_next_number_field->field_index);
+    if (!m_row.decode(row.value.data, row.value.len, table->record[0], &table->tmp_set))
+      return (int32_t) TERRACE_CORRUPT;
+    if (const ulonglong past= past_value(table->found_next_number_field))
+      *next= past;
+    return (int32_t) TERRACE_OK;
+  });
   return code == TERRACE_NO_ROW ? 0 : map(code);
 }
 
@@ -416,25 +424,7 @@ int ha_terrace::has_rows(bool *found)
   *found= false;
   for (const uint32_t isolation : {TERRACE_ISOLATION_READ_COMMITTED, TERRACE_ISOLATION_READ_UNCOMMITTED})
   {
-    terrace_cursor_options options= {};
-    options.size= sizeof options;
-    options.lock= TERRACE_LOCK_NONE;
-    terrace_fetch first= {};
-    first.size= sizeof first;
-    first.seek= TERRACE_SEEK_FIRST;
-    first.want= TERRACE_WANT_ENTRY;
-    first.max_rows= first.max_bytes= 1;
-    terrace_rows rows= {};
-    rows.size= sizeof rows;
-    terrace_txn *txn= nullptr;
-    terrace_cursor *cursor= nullptr;
-    int32_t code= terrace_txn_begin(engine, isolation, &txn);
-    if (!code)
-      code= terrace_cursor_open(txn, m_table, &options, &cursor);
-    if (!code)
-      code= terrace_cursor_fetch_rows(cursor, &first, &rows);
-    terrace_cursor_close(cursor);
-    terrace_txn_close(txn);
+    const int32_t code= with_end(m_table, isolation, 0, TERRACE_SEEK_FIRST, TERRACE_WANT_ENTRY, [](const auto &) { return (int32_t) TERRACE_OK; });
     *found= *found || !code;
     if (code && code != TERRACE_NO_ROW)
       return map(code);

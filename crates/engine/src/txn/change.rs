@@ -218,7 +218,8 @@ impl<'a, D: FnMut(usize, Option<(Head, &[u8])>) -> Result<Act<'a>>> Run for Chan
 
 impl Txn {
     /// Changes the value at `key` of one of the table's trees as `decide` says. Waits for locks in the
-    /// way. `rest_max` bounds what follows the head of a value put; None: the value is only marked.
+    /// way, and then asks again: `decide` leaves nothing behind that its next answer may make wrong.
+    /// `rest_max` bounds what follows the head of a value put; None: the value is only marked.
     pub(super) fn change<'a>(
         &self,
         state: &mut State,
