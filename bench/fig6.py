@@ -8,7 +8,8 @@ Before each row purge and sinking catch up (SETTLE seconds at the most). Then it
 row's skew until flash is full or grows no more, then by the mix itself (at least a quarter of WARM_UP) until that holds again and the object buffer fills no further. The other sides are warmed up as long by the same mixes.
 
 Environment: HALF, ROWS (of each of sysbench's 4 tables), RECORDS (of YCSB), MIX, ZIPF, FLASH (lists by comma), CLIENTS, TIME, WARM_UP, SETTLE (seconds, of each mix), RUNS,
-MEMORY and BUFFER (percent of the data), PORTS (the first to listen on), PLOT=0 (without).
+MEMORY and BUFFER (percent of the data), PORTS (the first to listen on), PLOT=0 (without). GO_ON=1: rows that lie there, measured with the same settings, are not measured again;
+each is written as soon as it is there, so that a run that is broken off can be gone on with.
 """
 
 import json
@@ -29,6 +30,8 @@ CLIENTS, TIME, WARM_UP, SETTLE, RUNS = setting("CLIENTS", 64), setting("TIME", 8
 MEMORY, BUFFER = setting("MEMORY", 2), setting("BUFFER", 10)
 TIERED, VOLUME, INNODB = "tiered", "all on the volume", "InnoDB"
 HALVES = listed("HALF", "sysbench,ycsb-sql,ycsb")
+# What rows must agree in to stand beside each other.
+SETTINGS = {"rows": ROWS, "records": RECORDS, "clients": CLIENTS, "time": TIME, "warm_up": WARM_UP, "settle": SETTLE, "runs": RUNS, "memory": MEMORY, "buffer": BUFFER}
 # Transactions that purge may have before it when a row begins.
 HISTORY = 1000
 
@@ -73,12 +76,15 @@ def warm(half, tiered, volume, mix, zipf):
     return {"warm_up_seconds": sum(one["seconds"] for _, one in steps), "flash_full": steps[-1][1]["flash"], "buffer_full": steps[-1][1]["buffer"]}
 
 
-def one_zipf(half, zipf, tiered, volume, cells):
-    """All sizes of flash and all mixes at this skew; the sides without flash are measured once for each size, by turns."""
+def one_zipf(half, zipf, tiered, volume, cells, told):
+    """All sizes of flash and all mixes at this skew that `cells` lacks; the sides without flash are measured once for each size, by turns. `told()` after each."""
     for cache in CACHES:
-        server = tiered.start(half.data * cache // 100)
-        for mix in half.mixes:
+        mixes = [mix for mix in half.mixes if (mix, zipf, cache) not in cells]
+        if mixes:
+            server = tiered.start(half.data * cache // 100)
+        for mix in mixes:
             warmed = warm(half, tiered, volume, mix, zipf)
+            own = []
             for _ in range(RUNS):
                 before = status(server)
                 figures = half.play(server, "d", mix, zipf, TIME) | warmed
@@ -86,12 +92,14 @@ def one_zipf(half, zipf, tiered, volume, cells):
                 figures |= {name: after[name] - before[name] for name in
                             ("pool_misses", "reads_flash", "reads_volume", "reads_object", "objects_put", "flush_pages")}
                 figures["dollars"] = tiered.cost()
-                cells.setdefault((mix, zipf, cache), []).append(figures)
+                own.append(figures)
                 for name, database, engine in ((VOLUME, "d", "Terrace"), (INNODB, "i", "InnoDB")):
                     figures = half.play(volume.server, database, mix, zipf, TIME)
                     figures["dollars"] = volume.cost(engine)
                     cells.setdefault((mix, zipf, name), []).append(figures)
+            cells[mix, zipf, cache] = own
             show(half.name, mix, zipf, cache, cells)
+            told()
 
 
 def rate(cells, *key):
@@ -112,11 +120,12 @@ def show(half, mix, zipf, cache, cells):
           f"InnoDB {rate(cells, *innodb):7.0f}/s; warmed up for {last['warm_up_seconds']:.0f} s, flash {100 * last['flash_full']:.0f} % full", flush=True)
 
 
-def measured(out, half):
-    """The cells of a half on servers: (mix, Zipf, flash percent or a side) to its runs."""
+def measure(out, half, cells, told):
+    """The cells of a half on servers, (mix, Zipf, flash percent or a side) to its runs: those that `cells` lacks."""
+    if all((mix, zipf, cache) in cells for mix in half.mixes for zipf in ZIPFS for cache in CACHES):
+        return
     directory = place(out, "fig6")
     tiered, volume = Tiered(directory, half.data, MEMORY, BUFFER), OnVolume(directory, half.data, MEMORY)
-    cells = {}
     try:
         tiered.start(half.data * CACHES[0] // 100)
         half.load(tiered.server, "Terrace", "d")
@@ -125,19 +134,20 @@ def measured(out, half):
         half.load(volume.server, "Terrace", "d")
         half.load(volume.server, "InnoDB", "i")
         for zipf in ZIPFS:
-            one_zipf(half, zipf, tiered, volume, cells)
+            one_zipf(half, zipf, tiered, volume, cells, told)
     finally:
         tiered.end()
         volume.end()
         shutil.rmtree(directory, ignore_errors=True)
-    return cells
 
 
-def kept(out, half):
-    """The half's cells as they were measured the last time."""
+def kept(out, half, like=None):
+    """The half's cells as they were measured the last time; if `like`: with these settings, or none."""
     path = os.path.join(out, "fig6.json")
-    cells = {}
-    for name, runs in json.load(open(path))["figures"].items() if os.path.exists(path) else ():
+    cells, last = {}, json.load(open(path)) if os.path.exists(path) else {"figures": {}, "settings": like}
+    if like and last.get("settings") != like:
+        sys.exit(f"GO_ON: {path} was measured with {last.get('settings', 'other settings')}, this is to be with {like}")
+    for name, runs in last["figures"].items():
         if name.startswith(half.name + " "):
             mix, zipf, side = name.removeprefix(half.name + " ").split(", ")
             cells[mix, float(zipf.split(" ")[1]), int(side.split(" ")[1]) if side.startswith("flash") else side] = runs
@@ -213,12 +223,8 @@ def plot(out, halves):
     plots.save(figure, out, "fig6", "Throughput, and throughput per storage cost (Table 1's prices); emulated tiers, profile cloud")
 
 
-def main():
-    out = sys.argv[1]
-    if unknown := set(HALVES) - {*ON_SERVERS, "ycsb"}:
-        sys.exit(f"HALF: there is no {', '.join(sorted(unknown))}; sysbench, ycsb-sql, ycsb")
-    halves = {half.name: measured(out, half) if name in HALVES else kept(out, half) for name, half in ON_SERVERS.items()}
-    halves["YCSB"], whole = library_half(out)
+def write(out, halves, whole):
+    """All that is there, as it is, as JSON; returns what it says beside the paper."""
     ratios, figures, notes = {}, {}, []
     for half, cells in halves.items():
         for (mix, zipf, cache), runs in cells.items():
@@ -231,9 +237,6 @@ def main():
                 if (mix, zipf, INNODB) in cells:
                     ratios[name + ", of InnoDB"] = rate(cells, *own) / rate(cells, mix, zipf, INNODB)
         notes += beside_paper(half, cells)
-    print("\n".join(notes))
-    if setting("PLOT", 1):
-        plot(out, halves)
     report.write(out, "fig6", ratios, figures,
                  [f"measured: {', '.join(HALVES)}; halves that were not are as they were measured before. sysbench: {TABLES} tables of {ROWS} rows (about {ON_SERVERS['sysbench'].data / GIB:.2f} GiB in pages); "
                   f"YCSB in SQL: {RECORDS} records (about {ON_SERVERS['ycsb-sql'].data / GIB:.2f} GiB); memory {MEMORY} % (at least 12 MiB), object "
@@ -242,7 +245,23 @@ def main():
                   f"{WARM_UP} s at the most, but the mix at least {WARM_UP // 4} s; the other sides as long; how long and how full: in each run",
                   f"dollars a GB a month {PRICES}; counted: flash and object buffer as bought, the store by bytes in objects (compressed), the "
                   "volume without tiers by pages in use; memory and log are the same on all sides and not counted, requests aren't either", *notes],
-                 of=TIERED, against=VOLUME, profile=PROFILE, ycsb=whole, paper=paper.FIG6)
+                 of=TIERED, against=VOLUME, profile=PROFILE, settings=SETTINGS, ycsb=whole, paper=paper.FIG6)
+    return notes
+
+
+def main():
+    out = sys.argv[1]
+    if unknown := set(HALVES) - {*ON_SERVERS, "ycsb"}:
+        sys.exit(f"HALF: there is no {', '.join(sorted(unknown))}; sysbench, ycsb-sql, ycsb")
+    go_on = setting("GO_ON", 0)
+    halves = {half.name: kept(out, half, SETTINGS if go_on else None) if go_on or name not in HALVES else {} for name, half in ON_SERVERS.items()}
+    halves["YCSB"], whole = library_half(out)
+    for name, half in ON_SERVERS.items():
+        if name in HALVES:
+            measure(out, half, halves[half.name], lambda: write(out, halves, whole))
+    print("\n".join(write(out, halves, whole)))
+    if setting("PLOT", 1):
+        plot(out, halves)
 
 
 if __name__ == "__main__":

@@ -14,34 +14,39 @@ retry cargo fetch --locked
 PROCESSES=$((2 * $(nproc)))
 PROCESSES=${TERRACE_TEST_PROCESSES:-$((PROCESSES < 10 ? PROCESSES : 10))}
 LOGS=$(mktemp -d)
-BESIDE=
-goes_on() { [ -n "$BESIDE" ] && jobs -pr | grep -qx "$BESIDE"; }
+declare -A BESIDE # what goes on, by name: its process
+goes_on() { jobs -pr | grep -qx "${BESIDE[$1]}"; }
 ended() { # whatever ends this script, nothing goes on behind it, and what it has found is shown
-  if [ -n "$BESIDE" ]; then
-    if goes_on; then
-      { kill -INT -- "-$BESIDE" && wait "$BESIDE"; kill -- "-$BESIDE"; } 2>/dev/null || true
+  local name
+  for name in "${!BESIDE[@]}"; do
+    if goes_on "$name"; then
+      { kill -INT -- "-${BESIDE[$name]}" && wait "${BESIDE[$name]}"; kill -- "-${BESIDE[$name]}"; } 2>/dev/null || true
     fi
-    tail -n 40 "$LOGS"/* 2>/dev/null || true
-  fi
+    tail -n 40 "$LOGS/$name" 2>/dev/null || true
+  done
   rm -rf "$LOGS"
 }
 trap ended EXIT
 beside() { # a command beside what follows; what it prints goes to a file
   set -m
   "$@" >"$LOGS/$1" 2>&1 </dev/null &
-  BESIDE=$!
+  BESIDE[$1]=$!
   set +m
 }
 joined() { # what it printed so far, and then as it comes; its end
-  if goes_on; then tail -n +1 -f --pid="$BESIDE" "$LOGS/$1"; else cat "$LOGS/$1"; fi
   local code=0
-  wait "$BESIDE" || code=$?
-  BESIDE=
+  if goes_on "$1"; then tail -n +1 -f --pid="${BESIDE[$1]}" "$LOGS/$1"; else cat "$LOGS/$1"; fi
+  wait "${BESIDE[$1]}" || code=$?
+  unset "BESIDE[$1]"
   return $code
 }
 
 handler() { "$ROOT/scripts/build.sh"; }
 sql() { "$CACHE/venv/bin/python" -m pytest -q -n "$PROCESSES" --dist worksteal "$ROOT/tests/sql" "$@"; }
+# Of one file of tests the last is often alone: other files' go on beside it.
+early() { cargo test --workspace --test '[!m-z]*'; }
+late() { cargo test --workspace --test '[m-z]*'; }
+within() { cargo test --workspace --lib --bins && cargo test --workspace --doc; }
 
 say "Building the tests, and the handler beside them"
 beside handler
@@ -50,9 +55,11 @@ cargo test --workspace --no-run
 cargo build --workspace --features terrace-io/object-store --example s3_server
 joined handler || fail "building the handler failed"
 beside sql "$@"
+beside early
+beside late
 
 say "Testing the crates"
-cargo test --workspace
+within
 say "Testing that planted bugs are found"
 # In the binaries that were built for the tests above; what takes long (`load`, one of `storage_crash`) is left to `make planted`.
 cargo test --workspace --lib --test build --test copy --test every_step --test flash_model --test halves --test large_gone --test large_past --test large_unread --test leaks --test old_versions \
@@ -61,5 +68,8 @@ cargo test --workspace --lib --test build --test copy --test every_step --test f
 say "Testing the buffer pool under a model checker"
 SHUTTLE_SILENCE_WARNINGS=1 cargo test -p terrace-tier --features model --lib pool::model
 python3 scripts/licences.py
+say "Testing the crates from outside"
+joined early
+joined late
 say "Testing SQL"
 joined sql

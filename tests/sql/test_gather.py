@@ -117,6 +117,19 @@ def contents(connection, tables=TABLES):
     return found
 
 
+def digests(connection, tables):
+    """Sums over what `contents` reads. (CHECKSUM TABLE counts the NULL bits of virtual columns, which InnoDB leaves as they are.)"""
+    every = {"t": "id, k, u, c, QUOTE(t), g, s", "heard": "n, what, id, QUOTE(seen)"}
+    found = {}
+    for table in tables:
+        found[table] = run(connection, f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS(' ', {every.get(table, 'id, k')}))) FROM {table}")
+        if table != "heard":
+            found[f"{table} by k"] = run(connection, f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS(' ', k, id))) FROM {table} FORCE INDEX (k)")
+    for index in ("c", "g", "u") if "t" in tables else ():
+        found[f"t by {index}"] = run(connection, f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS(' ', {index}, id))) FROM t FORCE INDEX ({index}) WHERE {index} IS NOT NULL")
+    return found
+
+
 def named(sql):
     """The tables that the statement may change; what a trigger hears is with those that have one."""
     found = [table for table in TABLES if re.search(rf"\b{table}\b", sql)]
@@ -140,9 +153,12 @@ def test_statements_do_what_innodbs_do(logged):
         did = {engine: played(connection, sql) for engine, connection in both.items()}
         assert did["Terrace"] == did["InnoDB"], sql
         tables = TABLES if number % 20 == 19 or sql == STATEMENTS[-1] else named(sql)
-        has = {engine: contents(connection, tables) for engine, connection in both.items()}
-        for table in has["InnoDB"]:
-            assert has["Terrace"][table] == has["InnoDB"][table], (sql, table)
+        sums = {engine: digests(connection, tables) for engine, connection in both.items()}
+        if sums["Terrace"] != sums["InnoDB"]:
+            has = {engine: contents(connection, tables) for engine, connection in both.items()}
+            for table in has["InnoDB"]:
+                assert has["Terrace"][table] == has["InnoDB"][table], (sql, table)
+            assert sums["Terrace"] == sums["InnoDB"], sql
     assert all(row[3] == "OK" for row in run(both["Terrace"], f"CHECK TABLE {', '.join(TABLES)}"))
 
 

@@ -210,7 +210,7 @@ def cut(volume, tmp_path, counter, monkeypatch):  # noqa: F811
 
 def test_the_power_goes_at_any_step_of_a_change_of_partitions(cut):
     pairs = [(name, forced) for name in PARTED for forced in (True, False)]
-    for name, forced in pairs if CUTS else random.sample(pairs, 6):
+    for name, forced in pairs if CUTS else random.sample(pairs, 3):
         count, before, after = cut.play(name)
         edges = [1 + count * i // (CUTS or 1) for i in range((CUTS or 1) + 1)]
         for low, high in zip(edges, edges[1:]):
@@ -237,7 +237,7 @@ def test_the_power_goes_between_the_log_of_ddl_and_the_files_that_it_is_about(cu
     several tables it has the next rename while the definition of the one before is lost; in CONVERT, that a definition is put aside which is not."""
     count, before, after = cut.play(name, "ddl_recovery")
     steps = range(1, count + 1)
-    for left in steps if CUTS else sorted(random.sample(steps, min(count, 6))):
+    for left in steps if CUTS else sorted(random.sample(steps, min(count, 3))):
         cut.at(name, left, before, after, forced, "ddl_recovery")
 
 

@@ -178,7 +178,7 @@ impl Instance {
 }
 
 fn seeds() -> u64 {
-    std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(12)
+    std::env::var("TERRACE_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(6)
 }
 
 /// With up to `most` changes between two pieces of each copy. Returns how many were made, how many were given up because of the load, and how
