@@ -316,6 +316,7 @@ private:
   int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
   int write_failed(int32_t code);
   int lock_duplicate(const terrace::Bytes &primary, uint set, bool *gone);
+  int32_t lock_duplicate_entry(uint tree, uint set, uint32_t lock, bool keeps);
   bool looks_before_writes() const;
   void begin_load_beside();
   int finish_other_loads();
