@@ -27,7 +27,8 @@ public:
   /** As clear(), and the memory is given back. */
   void free_all()
   {
-    free(start);
+    if (start)
+      free(start);
     start= nullptr;
     used= room= 0;
   }

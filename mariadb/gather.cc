@@ -49,14 +49,6 @@ void ha_terrace::begin_gathering()
     m_locks_ahead= !terrace_cursor_set_reads_all(m_cursor, true);
 }
 
-void ha_terrace::end_gathering()
-{
-  m_gathers= NOT;
-  m_locks_ahead= false;
-  m_gathered.free_all();
-  m_gathered_rows= 0;
-}
-
 /** Changes what is gathered, unless the statement has failed and will be rolled back. */
 int ha_terrace::change_gathered()
 {

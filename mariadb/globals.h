@@ -35,6 +35,12 @@ ulong backup_stage(THD *thd);
 /** terrace_backup_copy_dir; empty if it isn't set. */
 std::string backup_copy_directory();
 
+/* What the server's functions for plugins say, without a call. */
+inline int command_of(const THD *thd) { return thd->lex->sql_command; }
+inline uint isolation_of(const THD *thd) { return thd->tx_isolation; }
+/** Whether a statement doesn't end the transaction that it is in. */
+inline bool goes_on(const THD *thd) { return thd->variables.option_bits & (OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN); }
+
 inline terrace_bytes bytes_of(const void *data, size_t length)
 {
   return {static_cast<const uint8_t *>(data), length};

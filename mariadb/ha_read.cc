@@ -69,14 +69,7 @@ void ha_terrace::close_cursor()
   m_current= Row();
 }
 
-void ha_terrace::free_retired()
-{
-  terrace_cursor_close(m_retired);
-  m_retired= nullptr;
-}
-
-/** A scan outlives the statement (HANDLER … READ): the cursor goes, the place is kept by its key. */
-void ha_terrace::park_cursor()
+void ha_terrace::park_open_cursor()
 {
   if (m_current.key)
     m_key.assign(m_current.key, m_current.key_length);

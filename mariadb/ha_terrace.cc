@@ -29,7 +29,7 @@ handler::Table_flags ha_terrace::table_flags() const
                      HA_CAN_FORCE_BULK_UPDATE | HA_CAN_FORCE_BULK_DELETE;
   // Below REPEATABLE READ statements don't lock what they read: only rows can be logged.
   THD *thd= current_thd;
-  if (thd && thd_tx_isolation(thd) > ISO_READ_COMMITTED)
+  if (thd && isolation_of(thd) > ISO_READ_COMMITTED)
     flags|= HA_BINLOG_STMT_CAPABLE;
   return flags;
 }
@@ -164,14 +164,14 @@ THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lo
 {
   if (type == TL_IGNORE)
     return to;
-  const int command= thd_sql_command(thd);
+  const int command= command_of(thd);
   const bool reads_for_write= command != SQLCOM_SELECT;
   m_skip_locked= type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
-  if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED || type == TL_READ_NO_INSERT || (type == TL_READ && thd_in_lock_tables(thd)) ||
+  if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED || type == TL_READ_NO_INSERT || (type == TL_READ && thd->in_lock_tables) ||
       reads_for_write)
   {
     const bool plain= type == TL_READ || type == TL_READ_NO_INSERT;
-    const bool by_rows= thd_tx_isolation(thd) <= ISO_READ_COMMITTED && plain &&
+    const bool by_rows= isolation_of(thd) <= ISO_READ_COMMITTED && plain &&
                         (command == SQLCOM_INSERT_SELECT || command == SQLCOM_REPLACE_SELECT ||
                          command == SQLCOM_UPDATE || command == SQLCOM_UPDATE_MULTI || command == SQLCOM_DELETE_MULTI ||
                          command == SQLCOM_CREATE_TABLE);
@@ -184,20 +184,9 @@ THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lo
   return to;
 }
 
-int ha_terrace::external_lock(THD *thd, int type)
+/** Why a statement that is about to change the table, or its partitions, can't. Handler error. */
+int ha_terrace::refuse_lock(THD *thd, int type)
 {
-  if (type == F_UNLCK)
-  {
-    park_cursor();
-    end_own_read();
-    Session *session= Session::of(thd);
-    session->take_reads();
-    session->tell_rows();
-    if (m_in_use)
-      session->uses_table(-1);
-    m_in_use= false;
-    return 0;
-  }
   // The server refuses it, too, but can't say why.
   if (type == F_WRLCK && !(table_flags() & HA_BINLOG_STMT_CAPABLE) && thd_binlog_format(thd) == BINLOG_FORMAT_STMT &&
       thd_binlog_filter_ok(thd) && thd_sqlcom_can_generate_row_events(thd))
@@ -207,20 +196,42 @@ int ha_terrace::external_lock(THD *thd, int type)
     return HA_ERR_LOGGING_IMPOSSIBLE;
   }
   // What changes a table's partitions finds too late that one can't be dropped.
-  if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE && thd->lex->alter_info.partition_flags && is_partition(m_name))
+  if (command_of(thd) == SQLCOM_ALTER_TABLE && thd->lex->alter_info.partition_flags && is_partition(m_name))
   {
     if (refuse_converted_to_itself(thd, table_share))
       return HA_ERR_TABLE_EXIST;
     if (int error= wait_for_prepared(thd, m_name))
       return error;
   }
+  return 0;
+}
+
+/** The table is let go of. What was read is counted where the statement ends. */
+void ha_terrace::unlock(THD *thd)
+{
+  park_cursor();
+  end_own_read();
+  if (m_in_use)
+    Session::of(thd)->uses_table(-1);
+  m_in_use= false;
+}
+
+int ha_terrace::external_lock(THD *thd, int type)
+{
+  if (type == F_UNLCK)
+  {
+    unlock(thd);
+    return 0;
+  }
+  if (type == F_WRLCK || command_of(thd) == SQLCOM_ALTER_TABLE)
+    if (int error= refuse_lock(thd, type))
+      return error;
   m_lock= m_stored_lock;
   m_lock_type_write= type == F_WRLCK;
   if (m_lock_type_write)
     m_lock= TERRACE_LOCK_EXCLUSIVE;
   // As InnoDB: HANDLER locks nothing at any level.
-  else if (m_lock == TERRACE_LOCK_NONE && thd_tx_isolation(thd) == ISO_SERIALIZABLE && thd_sql_command(thd) != SQLCOM_HA_READ &&
-           thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
+  else if (m_lock == TERRACE_LOCK_NONE && isolation_of(thd) == ISO_SERIALIZABLE && command_of(thd) != SQLCOM_HA_READ && goes_on(thd))
     m_lock= TERRACE_LOCK_SHARED;
   const int error= enter(thd);
   if (!error && !m_in_use)
@@ -238,7 +249,7 @@ int ha_terrace::enter(THD *thd)
   const int error= m_session->enter(thd);
   m_changed= false;
   if (!error && m_lock != TERRACE_LOCK_NONE)
-    m_session->locks(m_writers, m_lock_type_write);
+    m_session->locks(thd, m_writers, m_lock_type_write);
   return error;
 }
 

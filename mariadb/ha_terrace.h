@@ -33,6 +33,7 @@
 #define HA_TERRACE_H
 
 #include "server.h"
+#include "globals.h"
 #include "row_codec.h"
 #include "key_codec.h"
 #include "query_cache.h"
@@ -74,7 +75,12 @@ public:
   int start_stmt(THD *thd, thr_lock_type type) override;
   int extra(enum ha_extra_function operation) override;
   int reset() override;
-  void free_retired();
+  void free_retired()
+  {
+    if (m_retired)
+      terrace_cursor_close(m_retired);
+    m_retired= nullptr;
+  }
   bool get_error_message(int error, String *text) override;
   void print_error(int error, myf flags) override;
 
@@ -173,13 +179,21 @@ private:
 
   int map(int32_t code);
   int enter(THD *thd);
+  int refuse_lock(THD *thd, int type);
+  void unlock(THD *thd);
   uint tree_of(uint index) const { return m_hidden ? index + 1 : index; }
   bool lay_out();
   double innodb_rows_in_pages(uint index, uint pages) const;
 
   int open_cursor(uint tree, bool scan);
   void close_cursor();
-  void park_cursor();
+  /** A scan outlives the statement (HANDLER … READ): the cursor goes, the place is kept by its key. */
+  void park_cursor()
+  {
+    if (m_cursor || m_current.key || m_direction != NOWHERE)
+      park_open_cursor();
+  }
+  void park_open_cursor();
   int unpark_cursor();
   int fetch(uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix, uint max_rows);
   int step(uchar *buf, Direction direction, const terrace::Bytes *prefix);
@@ -286,7 +300,12 @@ private:
   }
   int read_again(uchar *buf, Direction direction, const terrace::Bytes *prefix);
   int begin_own_read();
-  void end_own_read();
+  void end_own_read()
+  {
+    if (m_own_read)
+      close_own_read();
+  }
+  void close_own_read();
   int write_sequence(const uchar *old_data, const uchar *new_data);
 
   /* Which system column of a version gets the transaction's number. The other one's end is open, or it stays. */
@@ -300,12 +319,18 @@ private:
   int change_row(const uchar *old_data, const uchar *new_data);
   int erase_row(const uchar *buf);
   /** Whether the rows are those of an event of a source's binary log, which is of no statement. */
-  bool applies_rows() const { return thd_sql_command(ha_thd()) == SQLCOM_END; }
+  bool applies_rows() const { return terrace::command_of(ha_thd()) == SQLCOM_END; }
   void unlock_applied();
   bool may_gather() const;
   bool gathers();
   void begin_gathering();
-  void end_gathering();
+  void end_gathering()
+  {
+    m_gathers= NOT;
+    m_locks_ahead= false;
+    m_gathered.free_all();
+    m_gathered_rows= 0;
+  }
   int change_gathered();
   int change_gathered_before_seek();
   int gathered_row();
@@ -316,12 +341,18 @@ private:
   int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
   int write_failed(int32_t code);
   int lock_duplicate(const terrace::Bytes &primary, uint set, bool *gone);
+  int32_t lock_duplicate_entry(uint tree, uint set, uint32_t lock, bool keeps);
   bool looks_before_writes() const;
   void begin_load_beside();
   int finish_other_loads();
   int lock_duplicate_of_load();
   void leave_loads();
-  void free_retired_load();
+  void free_retired_load()
+  {
+    if (m_retired_load)
+      terrace_load_close(m_retired_load);
+    m_retired_load= nullptr;
+  }
   bool is_new_partition() const;
   void begin_load();
   void begin_waiting_load();

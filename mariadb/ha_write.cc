@@ -100,41 +100,46 @@ int ha_terrace::lock_duplicate(const Bytes &primary, uint set, bool *gone)
   const bool changes= thd->lex->duplicates != DUP_ERROR;
   const bool stays= m_session->isolation() == ISO_SERIALIZABLE || by_statement || changes;
   const bool is_all= !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
-  terrace_cursor_options options= {};
-  options.size= sizeof options;
-  options.index= tree_of(m_session->duplicate_index);
+  const uint tree= tree_of(m_session->duplicate_index);
   // The attempt itself has waited.
-  if (options.index == 0 && is_all && !stays)
+  if (tree == 0 && is_all && !stays)
     return 0;
-  options.lock= changes ? TERRACE_LOCK_EXCLUSIVE : TERRACE_LOCK_SHARED;
-  terrace_bytes key= bytes_of(primary.data(), primary.size());
-  if (options.index != 0)
-    for (const terrace_entry &entry : m_entries[set].list)
-      if (entry.index == options.index)
-        key= bytes_of(entry.key.data, MY_MIN(entry.unique_len, entry.key.len));
-  terrace_cursor *cursor= nullptr;
-  int32_t code= terrace_cursor_open(m_session->transaction(), m_table, &options, &cursor);
-  if (!code)
-  {
-    terrace_fetch fetch= {};
-    fetch.size= sizeof fetch;
-    fetch.seek= TERRACE_SEEK_AT_LEAST;
-    fetch.want= TERRACE_WANT_ENTRY;
-    fetch.key= fetch.prefix= key;
-    fetch.max_rows= 1;
-    fetch.max_bytes= 4096;
-    terrace_rows rows= {};
-    rows.size= sizeof rows;
-    code= terrace_cursor_fetch_rows(cursor, &fetch, &rows);
-    if (!code && !stays && is_all)
-      terrace_cursor_unlock_last(cursor);
-    terrace_cursor_close(cursor);
-    // A statement of very many duplicates goes on without.
-    if (code == TERRACE_TOO_MANY_LOCKS && !stays)
-      code= TERRACE_OK;
-  }
+  const uint32_t lock= changes ? TERRACE_LOCK_EXCLUSIVE : TERRACE_LOCK_SHARED;
+  int32_t code= tree == 0 ? terrace_row_lock(m_session->transaction(), m_table, bytes_of(primary.data(), primary.size()), lock)
+                          : lock_duplicate_entry(tree, set, lock, stays || !is_all);
+  // A statement of very many duplicates goes on without.
+  if (code == TERRACE_TOO_MANY_LOCKS && !stays)
+    code= TERRACE_OK;
   *gone= code == TERRACE_NO_ROW;
   return *gone ? 0 : map(code);
+}
+
+/** Locks the entry in a secondary index that the new row's is a duplicate of, and its row; `keeps`: for longer than it takes. */
+int32_t ha_terrace::lock_duplicate_entry(uint tree, uint set, uint32_t lock, bool keeps)
+{
+  terrace_cursor_options options= {};
+  options.size= sizeof options;
+  options.index= tree;
+  options.lock= lock;
+  terrace_cursor *cursor= nullptr;
+  if (const int32_t code= terrace_cursor_open(m_session->transaction(), m_table, &options, &cursor))
+    return code;
+  terrace_fetch fetch= {};
+  fetch.size= sizeof fetch;
+  fetch.seek= TERRACE_SEEK_AT_LEAST;
+  fetch.want= TERRACE_WANT_ENTRY;
+  for (const terrace_entry &entry : m_entries[set].list)
+    if (entry.index == tree)
+      fetch.key= fetch.prefix= bytes_of(entry.key.data, MY_MIN(entry.unique_len, entry.key.len));
+  fetch.max_rows= 1;
+  fetch.max_bytes= 4096;
+  terrace_rows rows= {};
+  rows.size= sizeof rows;
+  const int32_t code= terrace_cursor_fetch_rows(cursor, &fetch, &rows);
+  if (!code && !keeps)
+    terrace_cursor_unlock_last(cursor);
+  terrace_cursor_close(cursor);
+  return code;
 }
 
 int ha_terrace::write_row(const uchar *buf)

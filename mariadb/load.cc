@@ -323,12 +323,6 @@ void ha_terrace::leave_loads()
   all.erase(std::remove(all.begin(), all.end(), this), all.end());
 }
 
-void ha_terrace::free_retired_load()
-{
-  terrace_load_close(m_retired_load);
-  m_retired_load= nullptr;
-}
-
 void ha_terrace::end_load()
 {
   if (m_load)

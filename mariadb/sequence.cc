@@ -17,10 +17,8 @@ int ha_terrace::begin_own_read()
   return map(terrace_txn_begin(engine, TERRACE_ISOLATION_READ_COMMITTED, &m_own_read));
 }
 
-void ha_terrace::end_own_read()
+void ha_terrace::close_own_read()
 {
-  if (!m_own_read)
-    return;
   close_cursor();
   free_retired();
   terrace_txn_close(m_own_read);

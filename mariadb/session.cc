@@ -30,7 +30,7 @@ void tell_lock_waits()
 
 static bool is_whole(THD *thd, bool all)
 {
-  return all || !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+  return all || !goes_on(thd);
 }
 
 ulonglong Session::next_serial()
@@ -52,7 +52,7 @@ Session *Session::of(THD *thd)
 
 int Session::begin(THD *thd)
 {
-  level= (uint) thd_tx_isolation(thd);
+  level= isolation_of(thd);
   strict= one_way= false;
   seen_ends= Writers::now();
   bool same= false;
@@ -105,8 +105,18 @@ void Session::ended()
   tables_locked.store(0, std::memory_order_relaxed);
 }
 
-void Session::locks(const std::shared_ptr<Writers> &table, bool writes)
+/** NOWAIT and WAIT n set lock_wait_timeout for the statement. */
+void Session::set_patience(THD *thd)
 {
+  const ulonglong wait= lock_wait_ms(thd), most= (ulonglong) thd->variables.lock_wait_timeout * 1000;
+  terrace_txn_set_lock_wait(txn, MY_MIN(wait, most));
+  patient= true;
+}
+
+void Session::locks(THD *thd, const std::shared_ptr<Writers> &table, bool writes)
+{
+  if (!patient)
+    set_patience(thd);
   auto at= std::find_if(locked.begin(), locked.end(), [&](const Locked &one) { return one.table == table; });
   if (at == locked.end())
   {
@@ -203,13 +213,11 @@ int Session::enter(THD *thd)
   if (level <= ISO_READ_COMMITTED)
     seen_ends= Writers::now();
   in_statement= true;
+  patient= false;
   version_before= version;
   trans_register_ha(thd, false, hton, 0);
-  if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
+  if (goes_on(thd))
     trans_register_ha(thd, true, hton, 0);
-  // NOWAIT and WAIT n set lock_wait_timeout for the statement.
-  const ulonglong wait= lock_wait_ms(thd), most= (ulonglong) thd->variables.lock_wait_timeout * 1000;
-  terrace_txn_set_lock_wait(txn, MY_MIN(wait, most));
   if (strict != snapshot_isolation(thd))
     terrace_txn_set_strict(txn, strict= !strict);
   if (one_way != thd->transaction->all.modified_non_trans_table)
@@ -319,6 +327,8 @@ struct Calls
     }
     int32_t code= terrace_txn_statement_rollback(session->txn);
     session->in_statement= false;
+    session->take_reads();
+    session->tell_rows();
     session->version= session->version_before;
     return undone(thd, code);
   }

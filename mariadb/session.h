@@ -96,7 +96,7 @@ public:
   bool is_emptied(THD *thd, const std::string &name);
 
   /** The transaction locks rows of the table, from now on, and perhaps writes to it. */
-  void locks(const std::shared_ptr<Writers> &table, bool writes);
+  void locks(THD *thd, const std::shared_ptr<Writers> &table, bool writes);
   /** It has changed a row of the table, which it writes to. */
   void changed(const std::shared_ptr<Writers> &table);
   /** The handle of what the session's thread waits for in no transaction: one for all its life. */
@@ -114,6 +114,7 @@ public:
 private:
   friend struct Calls;
   int begin(THD *thd);
+  void set_patience(THD *thd);
   void ended();
   void forget_cancel();
   void note_update_times();
@@ -127,6 +128,7 @@ private:
   terrace_txn *idle= nullptr;           // ended: the next transaction's handle
   uint level= 0;
   bool in_statement= false, in_phases= false, ordered= false;
+  bool patient= false;                  // the transaction knows how long the statement waits for locks
   bool strict= false;                   // terrace_snapshot_isolation, as the transaction has it
   bool one_way= false;                  // it changed a table of an engine without transactions
   terrace_ticket *ticket= nullptr;

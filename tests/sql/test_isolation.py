@@ -133,6 +133,40 @@ def test_a_lock_wait_ends_with_1205(two, run):
     run(a, "ROLLBACK")
 
 
+def test_each_statement_that_locks_waits_as_it_says(two, run):
+    """Also where the transaction, or the statement itself, has read without a lock before."""
+    a, b = two
+    run(b, "CREATE TABLE other LIKE t")
+    run(a, "BEGIN")
+    run(a, "UPDATE t SET v = 0 WHERE id = 1")
+    for level in ("READ COMMITTED", "REPEATABLE READ"):
+        run(b, f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        run(b, "BEGIN")
+        for _ in range(2):
+            assert run(b, "SELECT v FROM t WHERE id = 1") == [(10,)]
+            for statement in ("SELECT v FROM t WHERE id = 1 FOR UPDATE NOWAIT", "SELECT v FROM t WHERE id = 1 LOCK IN SHARE MODE WAIT 1",
+                              "SET STATEMENT terrace_lock_wait_timeout_ms = 200, innodb_lock_wait_timeout = 1 FOR "
+                              "UPDATE t JOIN (SELECT COUNT(*) n FROM other) o SET t.v = o.n WHERE t.id = 1"):
+                started = time.monotonic()
+                with pytest.raises(pymysql.err.OperationalError, match="1205"):
+                    run(b, statement)
+                assert time.monotonic() - started < 20, statement
+            done = []
+            thread = threading.Thread(target=lambda: done.append(run(b, "SELECT v FROM t WHERE id = 1 FOR UPDATE WAIT 60")))
+            thread.start()
+            time.sleep(2)
+            assert not done, "it waits as it says, not as the one before it did"
+            run(a, "ROLLBACK")
+            thread.join()
+            assert done == [[(10,)]]
+            run(b, "ROLLBACK")
+            run(a, "BEGIN")
+            run(a, "UPDATE t SET v = 0 WHERE id = 1")
+            run(b, "BEGIN")
+        run(b, "ROLLBACK")
+    run(a, "ROLLBACK")
+
+
 def test_a_deadlock_is_found_at_once_with_1213(two, run):
     a, b = two
     run(a, "BEGIN")

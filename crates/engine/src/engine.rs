@@ -340,9 +340,11 @@ impl Txn {
         lock: Lock,
         access: Access,
     ) -> Result<Cursor> {
-        self.cursor_in(table, index, lock, access, &mut Buffers::default())
+        let mut place = None;
+        self.cursor_in(table, index, lock, access, &mut Buffers::default(), &mut place)?;
+        place.ok_or_else(|| Error::Invalid("no cursor was made".into()))
     }
-    /// As [`Txn::cursor`], in the memory of an earlier one.
+    /// As [`Txn::cursor`], in the memory of an earlier one, and put there: it is large.
     pub fn cursor_in(
         self: &Arc<Txn>,
         table: &Arc<Table>,
@@ -350,8 +352,9 @@ impl Txn {
         lock: Lock,
         access: Access,
         memory: &mut Buffers,
-    ) -> Result<Cursor> {
+        place: &mut Option<Cursor>,
+    ) -> Result<()> {
         let txn = self.side(table).unwrap_or(self).clone();
-        Cursor::new(txn, table.clone(), index, lock, access, memory)
+        Cursor::put(txn, table.clone(), index, lock, access, memory, place)
     }
 }

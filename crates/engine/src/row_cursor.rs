@@ -131,14 +131,17 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub(crate) fn new(
+    /// Makes one where it is going to stay, which is empty: it is large.
+    pub(crate) fn put(
         txn: Arc<Txn>,
         table: Arc<Table>,
         index: usize,
         lock: Lock,
         access: Access,
         memory: &mut Buffers,
-    ) -> Result<Cursor> {
+        place: &mut Option<Cursor>,
+    ) -> Result<()> {
+        assert!(place.is_none(), "a cursor is made in an empty place");
         // Who locks sees the latest rows, unless it is not to lock what its view does not see: none of these rows tells when it changed.
         let view = if lock == Lock::None { txn.view() } else { txn.strict_view() };
         if view.is_some_and(|view| !table.is_usable(index, view)) {
@@ -149,7 +152,7 @@ impl Cursor {
             cursor.set_checked();
         }
         let locks_gaps = lock != Lock::None && txn.locks_gaps();
-        Ok(Cursor {
+        *place = Some(Cursor {
             locks_gaps,
             edge: None,
             on_edge: false,
@@ -184,7 +187,8 @@ impl Cursor {
             ahead_end: Vec::new(),
             ahead: 0,
             fetching: Fetching::default(),
-        })
+        });
+        Ok(())
     }
 
     /// Puts the cursor's memory there, for the next one; nothing is in it, and what a large value took is given back. The cursor is good for

@@ -5,12 +5,11 @@ use crate::btree::estimate::RangeEstimate;
 use crate::build::watch::Watch;
 use crate::error::{Error, Result};
 use crate::row::Shortener;
-use smallvec::SmallVec;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
-use terrace_tier::page::{PAGE_SIZE, SpaceId};
+use terrace_tier::page::SpaceId;
 use terrace_tier::redo::Urgency;
 
 /// What a table is made of. The first index is the primary tree, which holds the rows.
@@ -59,12 +58,12 @@ impl Drop for TurnToFill<'_> {
 }
 
 /// About how large a table is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
     pub rows: u64,
-    /// Bytes of each index's pages.
-    pub bytes: SmallVec<[u64; 8]>,
-    pub pages: u64,
+    /// Pages of the primary tree, and of all others.
+    pub data_pages: u64,
+    pub index_pages: u64,
 }
 
 /// Has a table's trees do with rows and entries what is right for each.
@@ -232,18 +231,13 @@ impl Table {
 
     pub fn estimate(&self) -> Estimate {
         let trees = self.trees.read();
-        let pages: SmallVec<[u64; 8]> = trees
-            .iter()
-            .map(|tree| {
-                let counts = tree.space().counts();
-                u64::from(counts.pages.saturating_sub(counts.free))
-            })
-            .collect();
-        Estimate {
-            rows: trees.first().map_or(0, |tree| tree.rows()),
-            pages: pages.iter().sum(),
-            bytes: pages.into_iter().map(|p| p * PAGE_SIZE as u64).collect(),
-        }
+        let pages = |tree: &Arc<Tree>| {
+            let counts = tree.space().counts();
+            u64::from(counts.pages.saturating_sub(counts.free))
+        };
+        let Some((primary, others)) = trees.split_first() else { return Estimate::default() };
+        let index_pages = others.iter().map(pages).sum();
+        Estimate { rows: primary.rows(), data_pages: pages(primary), index_pages }
     }
 
     /// Entries of the index between two keys, about.

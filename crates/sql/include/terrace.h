@@ -917,6 +917,13 @@ int32_t terrace_rows_change(terrace_txn *txn,
                             const terrace_table *table,
                             terrace_bytes changes);
 
+// Locks the row with this key as it is now, without reading what it has: `TERRACE_NO_ROW` if there is none, and from REPEATABLE READ on none
+// comes then.
+int32_t terrace_row_lock(terrace_txn *txn,
+                         const terrace_table *table,
+                         terrace_bytes key,
+                         uint32_t lock);
+
 // Reads the row with this key. `*row` belongs to the transaction and lives until its next `terrace_row_get`.
 int32_t terrace_row_get(terrace_txn *txn,
                         const terrace_table *table,

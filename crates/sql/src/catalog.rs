@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use terrace_engine::catalog::Codec;
 use terrace_engine::{IndexDef, Table, TableDef};
+use terrace_tier::page::PAGE_SIZE;
 
 /// An open table. Freed by `terrace_table_close`.
 pub struct TerraceTable {
@@ -425,9 +426,9 @@ pub unsafe extern "C" fn terrace_table_estimate(
         }
         let estimate = table.table.estimate();
         out.rows = estimate.rows;
-        out.data_bytes = estimate.bytes.first().copied().unwrap_or(0);
-        out.index_bytes = estimate.bytes.iter().skip(1).sum();
-        out.pages = estimate.pages;
+        out.data_bytes = estimate.data_pages * PAGE_SIZE as u64;
+        out.index_bytes = estimate.index_pages * PAGE_SIZE as u64;
+        out.pages = estimate.data_pages + estimate.index_pages;
         Ok(Code::Ok)
     })
 }

@@ -287,8 +287,8 @@ pub unsafe extern "C" fn terrace_cursor_open(
         let access = if options.scan { Access::Scan } else { Access::Normal };
         let mut cursor = TerraceCursor::take();
         let memory = &mut cursor.memory;
-        cursor.cursor.0 =
-            Some(txn.txn.cursor_in(&table.table, options.index as usize, lock, access, memory)?);
+        let place = &mut cursor.cursor.0;
+        txn.txn.cursor_in(&table.table, options.index as usize, lock, access, memory, place)?;
         (cursor.primary, cursor.locking) = (options.index == 0, lock != Lock::None);
         (cursor.bytes, cursor.copies) = (0, 0);
         if options.skip_locked {

@@ -230,6 +230,25 @@ pub unsafe extern "C" fn terrace_rows_change(
     })
 }
 
+/// Locks the row with this key as it is now, without reading what it has: `TERRACE_NO_ROW` if there is none, and from REPEATABLE READ on none
+/// comes then.
+///
+/// # Safety
+/// The handles are open, `key` lives during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_row_lock(
+    txn: *mut TerraceTxn,
+    table: *const TerraceTable,
+    key: TerraceBytes,
+    lock: u32,
+) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (txn, table, key) = unsafe { (&(*txn).txn, &(*table).table, key.get()) };
+        Ok(if txn.lock(table, key, lock_of(lock)?)? { Code::Ok } else { Code::NoRow })
+    })
+}
+
 /// Reads the row with this key. `*row` belongs to the transaction and lives until its next `terrace_row_get`.
 ///
 /// # Safety

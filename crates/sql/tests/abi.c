@@ -304,6 +304,10 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   TRUE(batch.rows == 1);
   terrace_txn *other = begin(engine);
   IS(TERRACE_LOCK_TIMEOUT, terrace_row_get(other, table, bytes("k1"), TERRACE_LOCK_EXCLUSIVE, &row));
+  IS(TERRACE_LOCK_TIMEOUT, terrace_row_lock(other, table, bytes("k1"), TERRACE_LOCK_SHARED));
+  OK(terrace_row_lock(other, table, bytes("k2"), TERRACE_LOCK_SHARED));
+  IS(TERRACE_NO_ROW, terrace_row_lock(other, table, bytes("k3"), TERRACE_LOCK_EXCLUSIVE));
+  IS(TERRACE_INVALID, terrace_row_lock(other, table, bytes("k2"), TERRACE_LOCK_NONE));
   terrace_cancel *cancel = NULL;
   OK(terrace_txn_cancel_handle(other, &cancel));
   OK(terrace_txn_set_lock_wait(other, 60000));

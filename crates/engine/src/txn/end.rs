@@ -65,7 +65,7 @@ impl Txn {
             return Err(Error::Invalid("the transaction has ended".into()));
         }
         state.is_whole()?;
-        {
+        if !state.unwritten.is_empty() {
             let _shield = terrace_io::cancel::shield();
             self.core.write_through_until(&mut state.unwritten, Some(&self.cancel))?;
         }

@@ -188,7 +188,8 @@ fn orders() -> Vec<(&'static str, Vec<u64>)> {
 }
 
 fn empty_pages(table: &Table) -> u64 {
-    table.estimate().pages
+    let size = table.estimate();
+    size.data_pages + size.index_pages
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::lock::{InTheWay, Mode, Want};
 use crate::row::{Head, TxnId};
 use crate::table::Table;
-use crate::txn::{State, Txn};
+use crate::txn::{Lock, State, Txn};
 use crate::version::head_of;
 use terrace_tier::page::SpaceId;
 use terrace_tier::pages::Pin;
@@ -24,24 +24,43 @@ impl Txn {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let mut value = Vec::new();
-        let found = {
-            let mut state = self.state.lock();
-            loop {
-                let how = How { mode, waits: true, beside: Beside::Nothing };
-                let found = self.lock_row(&mut state, table, 0, key, how, None, &mut value)?;
-                if matches!(found, Locked::Row(_)) || !self.locks_gaps() {
-                    break found;
-                }
-                // No row: none comes, either. If the key was not kept free yet, one may have come by now.
-                let space = table.tree(0)?.space().id();
-                if !self.keep(&mut state, space, key, Some(&[key, &[0]].concat()))? {
-                    break Locked::Nothing;
-                }
-            }
-        };
-        match found {
+        match self.lock_latest(table, key, mode, &mut value)? {
             Locked::Row(_) => payload(table, &value, Asked::ALL, out, &mut Vec::new()),
             _ => Ok(false),
+        }
+    }
+
+    /// Locks the row with this key as it is now, without reading what it has; or else, where gaps are locked, that there is none. False:
+    /// there is none.
+    pub fn lock(&self, table: &Table, key: &[u8], lock: Lock) -> Result<bool> {
+        if let Some(side) = self.side(table) {
+            return side.lock(table, key, lock);
+        }
+        let mode = match lock {
+            Lock::None => return Err(Error::Invalid("a lock that locks nothing".into())),
+            Lock::Shared => Mode::Shared,
+            Lock::Exclusive => Mode::Exclusive,
+        };
+        if self.strict_view().is_some_and(|view| !table.is_usable(0, view)) {
+            return Err(Error::Changed(format!("table {}", table.name())));
+        }
+        let _scope = self.cancellable();
+        Ok(matches!(self.lock_latest(table, key, mode, &mut Vec::new())?, Locked::Row(_)))
+    }
+
+    fn lock_latest(&self, table: &Table, key: &[u8], mode: Mode, value: &mut Vec<u8>) -> Result<Locked> {
+        let mut state = self.state.lock();
+        loop {
+            let how = How { mode, waits: true, beside: Beside::Nothing };
+            let found = self.lock_row(&mut state, table, 0, key, how, None, value)?;
+            if matches!(found, Locked::Row(_)) || !self.locks_gaps() {
+                return Ok(found);
+            }
+            // No row: none comes, either. If the key was not kept free yet, one may have come by now.
+            let space = table.tree(0)?.space().id();
+            if !self.keep(&mut state, space, key, Some(&[key, &[0]].concat()))? {
+                return Ok(Locked::Nothing);
+            }
         }
     }
 
