@@ -997,6 +997,10 @@ int32_t terrace_txn_rollback(terrace_txn *txn);
 // First phase of a two-phase commit, durable when it returns: the transaction outlives a crash under this name until it is
 // committed or rolled back, through its handle or by name.
 int32_t terrace_txn_prepare(terrace_txn *txn,
+// As `terrace_ticket_wait`, but waits until the operating system has the commit: it survives the end of the process, and the loss of power
+// about a second later.
+int32_t terrace_ticket_wait_written(terrace_ticket *ticket);
+
                             terrace_bytes xid);
 
 // Gives back what the prepared transaction has locked to read again: gaps between rows, and rows that it shares.
@@ -1009,6 +1013,10 @@ int32_t terrace_prepared(const terrace_engine *engine, terrace_xid_fn each, void
 // crash left hold no locks but on what they changed.
 int32_t terrace_prepared_tables(const terrace_engine *engine,
                                 terrace_xid_fn each,
+// As `terrace_txn_prepare`, but when it returns the operating system has it, as after `terrace_ticket_wait_written`.
+int32_t terrace_txn_prepare_written(terrace_txn *txn,
+                                    terrace_bytes xid);
+
                                 void *context);
 
 // Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none. After another error it is prepared
