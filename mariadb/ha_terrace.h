@@ -330,7 +330,7 @@ private:
   int finish_load();
   int32_t build_loaded();
   void end_load();
-  ulonglong past_value(Field *field);
+  ulonglong past_value(Field *field, bool zero_counts);
   int raise_auto_increment(const uchar *record, Field *field);
   int past_largest(uint64_t *next);
   int has_rows(bool *found);
@@ -425,6 +425,7 @@ private:
   ulonglong m_auto_rows= 0;             // rows of this statement for which numbers were last asked, not yet written
   int m_auto_error= 0;                  // why get_auto_increment has none, if the server has no error of its own for it
   ulonglong m_counter_past= 0;          // auto-increment values below were taken by this statement, or before it
+  ulonglong m_series_offset= 0, m_series_step= 1;   // with which values were last taken through this handler
   uint m_duplicate_index= MAX_KEY;      // of the last HA_ERR_FOUND_DUPP_KEY
   std::vector<terrace_span> m_spans;    // of m_row_bytes, if it may have no room in its leaf
   terrace::Bytes m_row_bytes, m_old_row_bytes, m_primary_bytes, m_new_primary_bytes;
