@@ -278,11 +278,26 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);
   if (info->ignore && flags & (ALTER_ADD_UNIQUE_INDEX | ALTER_ADD_PK_INDEX))
   {
+/**
+  As InnoDB, which builds the table anew for it: ROW_FORMAT and KEY_BLOCK_SIZE are more than INSTANT or NOCOPY, if that is asked for. InnoDB
+  gives the reason if nothing else is changed.
+*/
+static bool may_change_options(THD *thd, Alter_inplace_info *info)
+{
+  static const alter_table_operations BESIDE= ALTER_COLUMN_DEFAULT | ALTER_PARTITIONED | ALTER_COLUMN_COLUMN_FORMAT | ALTER_CONVERT_TO |
+    ALTER_DROP_CHECK_CONSTRAINT | ALTER_RENAME | ALTER_INDEX_ORDER | ALTER_COLUMN_INDEX_LENGTH | ALTER_CHANGE_INDEX_COMMENT | ALTER_INDEX_IGNORABILITY;
+  if (!(info->create_info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE)) ||
+      info->alter_info->algorithm(thd) < Alter_info::ALTER_TABLE_ALGORITHM_NOCOPY)
+    return true;
+  const bool alone= (info->handler_flags & ~BESIDE) == ALTER_CHANGE_CREATE_OPTION;
+  info->unsupported_reason= alone ? my_get_err_msg(ER_ALTER_OPERATION_TABLE_OPTIONS_NEED_REBUILD) : nullptr;
+  return false;
+}
+
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  // A format of rows that there is not is refused, or warned of, where tables are made.
-  if (!m_table || sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT | ALTER_COLUMN_VCOL))
+  if (!m_table || sequence || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT | ALTER_COLUMN_VCOL))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   ColumnChange columns;
   RowLayouts layouts;
@@ -326,7 +341,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   // Rows that come, go or change meanwhile would have numbers by then.
-  if (rebuilt)
+  if (rebuilt || !may_change_options(ha_thd(), info))
     return columns.counts ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (!builds)
     return HA_ALTER_INPLACE_INSTANT;
@@ -410,6 +425,11 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     context->numbering.begin(ha_thd(), altered, info->create_info->auto_increment_value);
   if (context->rebuilds)
   {
+  if (refuse_row_format(ha_thd(), info->create_info))
+  {
+    my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "ROW_TYPE");
+    return true;
+  }
     if (table->s->tmp_table == NO_TMP_TABLE)
       if (int error= wait_for_prepared(ha_thd(), m_name))
       {
