@@ -211,6 +211,21 @@ static bool adds_numbers(const TABLE *altered, const Alter_inplace_info *info)
   return false;
 }
 
+static bool stores_computed(const TABLE *table)
+{
+  for (Field **field= table->vfield; field && *field; field++)
+    if ((*field)->stored_in_db())
+      return true;
+  return false;
+}
+
+/** Whether the primary key says which partition a row is in: under KEY (). */
+static bool is_placed_by_key(partition_info *by)
+{
+  return (by->part_type == HASH_PARTITION && by->list_of_part_fields && !by->part_field_list.elements) ||
+         (by->is_sub_partitioned() && by->list_of_subpart_fields && !by->subpart_field_list.elements);
+}
+
 /** Whether the rows can be built anew beside writers: what they are is a matter of each row alone, and the same at each look. */
 bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const ColumnChange &columns) const
 {
@@ -220,10 +235,15 @@ bool ha_terrace::can_rebuild(TABLE *altered, Alter_inplace_info *info, const Col
   // As InnoDB: the copy makes another value of a NULL.
   if (columns.loses_timestamp_null)
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOT_NULL);
-  // Under KEY () the primary key says which partition a row is in; else a virtual column may, or what was NULL.
+  // Which partition a row is in may be a matter of a virtual column, or of what was NULL.
   const bool makes_values= columns.loses_null && (info->ignore || !ha_thd()->is_strict_mode());
-  const bool moves= table->part_info && (makes_values || flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_COLUMN_VCOL));
-  return !counts_anew && !moves && !table->versioned() && !altered->versioned() && !columns.loses_timestamp_null &&
+  const bool changes_key= flags & (ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX);
+  const bool moves= table->part_info && (makes_values || (changes_key && is_placed_by_key(table->part_info)) || flags & ALTER_COLUMN_VCOL);
+  // A stored value that was computed of a NULL is another one of a zero.
+  const bool recomputes= makes_values && stores_computed(altered);
+  // A row of the past is a row. By transactions, or with numbers for all: by copy.
+  const bool timed= table->versioned(VERS_TIMESTAMP) && altered->versioned(VERS_TIMESTAMP) && !columns.counts;
+  return !counts_anew && !moves && !recomputes && (timed || (!table->versioned() && !altered->versioned())) && !columns.loses_timestamp_null &&
          !(flags & ALTER_VIRTUAL_GCOL_EXPR) && (m_hidden || altered->s->primary_key == 0);
 }
 
@@ -258,6 +278,22 @@ bool ha_terrace::is_surely_empty()
   return m_all_empty;
 }
 
+/**
+  As InnoDB, which builds the table anew for it: ROW_FORMAT and KEY_BLOCK_SIZE are more than INSTANT or NOCOPY, if that is asked for. InnoDB
+  gives the reason if nothing else is changed.
+*/
+static bool may_change_options(THD *thd, Alter_inplace_info *info)
+{
+  static const alter_table_operations BESIDE= ALTER_COLUMN_DEFAULT | ALTER_PARTITIONED | ALTER_COLUMN_COLUMN_FORMAT | ALTER_CONVERT_TO |
+    ALTER_DROP_CHECK_CONSTRAINT | ALTER_RENAME | ALTER_INDEX_ORDER | ALTER_COLUMN_INDEX_LENGTH | ALTER_CHANGE_INDEX_COMMENT | ALTER_INDEX_IGNORABILITY;
+  if (!(info->create_info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE)) ||
+      info->alter_info->algorithm(thd) < Alter_info::ALTER_TABLE_ALGORITHM_NOCOPY)
+    return true;
+  const bool alone= (info->handler_flags & ~BESIDE) == ALTER_CHANGE_CREATE_OPTION;
+  info->unsupported_reason= alone ? my_get_err_msg(ER_ALTER_OPERATION_TABLE_OPTIONS_NEED_REBUILD) : nullptr;
+  return false;
+}
+
 enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   const HA_CREATE_INFO *create= info->create_info;
@@ -281,8 +317,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
     info->unsupported_reason= my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  // A format of rows that there is not is refused, or warned of, where tables are made.
-  if (!m_table || sequence || is_foreign_format(create) || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT | ALTER_COLUMN_VCOL))
+  if (!m_table || sequence || flags & ~(INSTANT | COLUMNS | BUILT | REBUILT | ALTER_COLUMN_VCOL))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   ColumnChange columns;
   RowLayouts layouts;
@@ -326,7 +361,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   // Rows that come, go or change meanwhile would have numbers by then.
-  if (rebuilt)
+  if (rebuilt || !may_change_options(ha_thd(), info))
     return columns.counts ? HA_ALTER_INPLACE_COPY_LOCK : HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (!builds)
     return HA_ALTER_INPLACE_INSTANT;
@@ -388,6 +423,11 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   if (refuse_block_size(ha_thd(), altered, table))
   {
     my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "KEY_BLOCK_SIZE");
+    return true;
+  }
+  if (refuse_row_format(ha_thd(), info->create_info))
+  {
+    my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "ROW_TYPE");
     return true;
   }
   Context *context= new Context;

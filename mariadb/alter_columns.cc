@@ -142,11 +142,14 @@ static bool same_values(const Field *one, const Field *other)
   return one->charset() == other->charset() && one->field_length == other->field_length && one->decimals() == other->decimals();
 }
 
-/** Columns whose bytes are not where their description says: BIT's are among the null bits. */
+/**
+  Columns whose bytes are not where their description says: a BIT's, if some are among the null bits. Of this engine's tables none are, as
+  HA_CAN_BIT_FIELD is not among its flags.
+*/
 static bool has_hidden_places(const TABLE *table)
 {
   for (Field **at= table->field; *at; at++)
-    if ((*at)->real_type() == MYSQL_TYPE_BIT || (*at)->flags & LONG_UNIQUE_HASH_FIELD)
+    if (((*at)->real_type() == MYSQL_TYPE_BIT && static_cast<const Field_bit *>(*at)->bit_ptr) || (*at)->flags & LONG_UNIQUE_HASH_FIELD)
       return true;
   return false;
 }

@@ -184,9 +184,14 @@ static bool declares_tables(THD *thd)
   return command == SQLCOM_CREATE_TABLE || command == SQLCOM_ALTER_TABLE;
 }
 
-bool is_foreign_format(const HA_CREATE_INFO *info)
+bool refuse_row_format(THD *thd, const HA_CREATE_INFO *info)
 {
-  return info->used_fields & HA_CREATE_USED_ROW_FORMAT && (info->row_type == ROW_TYPE_FIXED || info->row_type == ROW_TYPE_PAGE);
+  if (!(info->used_fields & HA_CREATE_USED_ROW_FORMAT) || (info->row_type != ROW_TYPE_FIXED && info->row_type != ROW_TYPE_PAGE))
+    return false;
+  const bool refused= innodb_is_strict(thd) && !thd->slave_thread;
+  push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION,
+               refused ? "Terrace: invalid ROW_FORMAT specifier." : "Terrace: assuming ROW_FORMAT=DYNAMIC.");
+  return refused;
 }
 
 /** The table, or partition, whose place one that is made by ALTER takes at the end; empty: there is none. */
@@ -213,16 +218,8 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
     return HA_ERR_UNSUPPORTED;
   if (declares && refuse_block_size(thd, form, thd_sql_command(thd) == SQLCOM_ALTER_TABLE && source ? source->table : nullptr))
     return HA_WRONG_CREATE_OPTION;
-  if (is_foreign_format(info))
-  {
-    // As InnoDB: this error of ALTER, a warning beside the server's own error of CREATE.
-    if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
-      my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "ROW_TYPE");
-    else
-      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION,
-                          ER_THD(thd, ER_ILLEGAL_HA_CREATE_OPTION), "Terrace", "ROW_TYPE");
+  if (declares && refuse_row_format(thd, info))
     return HA_WRONG_CREATE_OPTION;
-  }
   // As InnoDB. A partition's is ignored, as its DATA DIRECTORY.
   const bool partition= strstr(name, "#P#");
   if (info->index_file_name && !partition)

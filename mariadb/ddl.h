@@ -16,8 +16,11 @@ void fill_definition_calls(handlerton *into);
 std::string plain_properties();
 /** Foreign keys that a CREATE or ALTER TABLE declares: an error, true, or by the session's setting a warning for each. */
 bool refuse_foreign_keys(THD *thd);
-/** Whether it asks for a format of rows that no table of this engine's, nor of InnoDB's, has. */
-bool is_foreign_format(const HA_CREATE_INFO *info);
+/**
+  ROW_FORMAT=FIXED or PAGE, which no table of this engine's, nor of InnoDB's, has: true, or a warning if innodb_strict_mode is off. A format
+  that is not asked for, but brought along from another engine or table, is accepted.
+*/
+bool refuse_row_format(THD *thd, const HA_CREATE_INFO *info);
 void drop_left_temporary_tables();
 /** The partitions of a table that the server has no definition of. `table` is the engine's name. */
 std::vector<std::string> left_partitions(const std::string &table);

@@ -13,8 +13,9 @@ extern handlerton *hton;
 /** Null while the engine could not be started. */
 extern terrace_engine *engine;
 
-enum Flush { FLUSH_NEVER_WAIT= 0, FLUSH_AT_COMMIT= 1, FLUSH_LATER= 2 };
-ulong flush_at_commit();
+/** How far a commit waits for the log: not, until it is durable, until the operating system has it. */
+enum Flush : ulong { FLUSH_NEVER_WAIT= 0, FLUSH_AT_COMMIT= 1, FLUSH_WRITTEN= 2 };
+Flush flush_at_commit();
 /** Whether the engine was given one. */
 bool has_flash();
 bool has_store();

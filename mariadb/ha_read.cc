@@ -52,6 +52,20 @@ bool ha_terrace::reads_to_the_end() const
          thd->variables.select_limit == HA_POS_ERROR && !(select->options & SELECT_DISTINCT);
 }
 
+/**
+  LOCK IN SHARE MODE SKIP LOCKED of one unique value: the server asks for the row, where it asks for the entry alone without SKIP LOCKED.
+  InnoDB goes by the columns that are read: it locks the entry, and who has locked the row is not in the way.
+*/
+bool ha_terrace::is_covered_beside_locks() const
+{
+  if (!m_skip_locked || m_lock != TERRACE_LOCK_SHARED || table->vfield)
+    return false;
+  for (Field **field= table->field; *field; field++)
+    if (bitmap_is_set(table->read_set, (*field)->field_index) && !(*field)->part_of_key.is_set(active_index))
+      return false;
+  return true;
+}
+
 void ha_terrace::close_cursor()
 {
   if (m_cursor)

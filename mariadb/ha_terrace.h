@@ -247,9 +247,10 @@ private:
   */
   bool only_index()
   {
-    return keyread_enabled() && active_index != MAX_KEY && inited == INDEX && m_tree != 0 && m_entry_has_position &&
-           !m_bare && !needs_row();
+    return inited == INDEX && active_index != MAX_KEY && m_tree != 0 && m_entry_has_position && !m_bare && !needs_row() &&
+           (keyread_enabled() || is_covered_beside_locks());
   }
+  bool is_covered_beside_locks() const;
   /**
     An entry doesn't give back a column of which it has a prefix, and the server may compare that: with the end of a range, in a
     merge of indexes; of another row, for WITHOUT OVERLAPS.
@@ -361,7 +362,7 @@ private:
   int finish_load();
   int32_t build_loaded();
   void end_load();
-  ulonglong past_value(Field *field);
+  ulonglong past_value(Field *field, bool zero_counts);
   int raise_auto_increment(const uchar *record, Field *field);
   int past_largest(uint64_t *next);
   int has_rows(bool *found);
@@ -455,6 +456,7 @@ private:
 
   ulonglong m_auto_rows= 0;             // rows of this statement for which numbers were last asked, not yet written
   int m_auto_error= 0;                  // why get_auto_increment has none, if the server has no error of its own for it
+  ulonglong m_series_offset= 0, m_series_step= 1;   // with which values were last taken through this handler
   ulonglong m_counter_past= 0;          // auto-increment values below were taken by this statement, or before it
   uint m_duplicate_index= MAX_KEY;      // of the last HA_ERR_FOUND_DUPP_KEY
   std::vector<terrace_span> m_spans;    // of m_row_bytes, if it may have no room in its leaf

@@ -227,7 +227,8 @@ int ha_terrace::update_row(const uchar *old_data, const uchar *new_data)
   if (int error= is_versioned_write() ? update_version(old_data, new_data) : change_row(old_data, new_data))
     return error;
   if (Field *field= table->found_next_number_field)
-    if (new_data == table->record[0] && bitmap_is_set(table->write_set, field->field_index))
+    if (new_data == table->record[0] && bitmap_is_set(table->write_set, field->field_index) &&
+        field->cmp(field->ptr, field->ptr + (old_data - new_data)))
       return raise_auto_increment(new_data, field);
   return 0;
 }
@@ -334,25 +335,27 @@ void ha_terrace::unlock_applied()
     terrace_cursor_unlock_last(found_by);
 }
 
-/** What the counter is to be past the record[0]'s value; 0: it says nothing. */
-ulonglong ha_terrace::past_value(Field *field)
+/**
+  What the counter is to be past the record[0]'s value; 0: it says nothing. It is the next of the series that this handler last took
+  values of, and the next number if it took none: InnoDB's way. Values below zero are zeros.
+*/
+ulonglong ha_terrace::past_value(Field *field, bool zero_counts)
 {
   if (field->is_null())
     return 0;
   MY_BITMAP *map_before= dbug_tmp_use_all_columns(table, &table->read_set);
-  longlong value= field->val_int();
+  const ulonglong value= field->val_uint(), limit= field->get_max_int_value();
   dbug_tmp_restore_column_map(&table->read_set, map_before);
-  const bool negative= !(field->flags & UNSIGNED_FLAG) && value < 0;
-  if (negative || value == 0)
+  // Above it are numbers of a FLOAT or DOUBLE that are not exact.
+  if (value > limit || (!value && !zero_counts))
     return 0;
-  // The largest of all leaves no next one: the server takes ULONGLONG_MAX for an end.
-  return (ulonglong) value == ULONGLONG_MAX ? ULONGLONG_MAX : (ulonglong) value + 1;
+  return terrace_auto_increment_after(value, 1, m_series_offset, m_series_step, limit);
 }
 
 /** The counter goes past the value that `record` (record[0]) has. */
 int ha_terrace::raise_auto_increment(const uchar *, Field *field)
 {
-  const ulonglong next= past_value(field);
+  const ulonglong next= past_value(field, true);
   if (!next)
     return 0;
   if (m_load && !m_load_within)
@@ -416,7 +419,7 @@ int ha_terrace::past_largest(uint32_t isolation, uint64_t *next)
     bitmap_set_bit(&table->tmp_set, table->found_next_number_field->field_index);
     if (!m_row.decode(row.value.data, row.value.len, table->record[0], &table->tmp_set))
       return (int32_t) TERRACE_CORRUPT;
-    if (const ulonglong past= past_value(table->found_next_number_field))
+    if (const ulonglong past= past_value(table->found_next_number_field, false))
       *next= past;
     return (int32_t) TERRACE_OK;
   });
@@ -442,7 +445,7 @@ void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulong
 {
   Field *field= table->next_number_field ? table->next_number_field : table->found_next_number_field;
   const ulonglong limit= field ? field->get_max_int_value() : ULONGLONG_MAX;
-  uint64_t start= ULONGLONG_MAX, count= 0, next= 0;
+  uint64_t start= ULONGLONG_MAX, count= 0;
   // Asked again in mid-statement, because a row gave its own: as many as rows are left.
   if (!m_auto_rows)
     m_auto_rows= wanted;
@@ -450,16 +453,15 @@ void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulong
   int32_t code= m_load && !m_load_within && m_load_counter ? terrace_table_auto_increment_raise(m_table, m_load_counter) : 0;
   if (!code)
     code= terrace_table_auto_increment_take(m_table, offset, increment, m_auto_rows, limit, &start, &count);
-  m_counter_past= code ? 0 : start + (count - 1) * increment + 1;
+  m_series_offset= offset;
+  m_series_step= increment;
+  m_counter_past= code || !count ? 0 : terrace_auto_increment_after(start, count, offset, increment, limit);
   m_auto_error= 0;
-  const bool used_up= code == TERRACE_FULL && !terrace_table_auto_increment(m_table, &next) && (next > limit || limit - next < increment);
-  if (used_up && limit < ULONGLONG_MAX)
-    start= limit + 1, count= 1;         // the server finds it out of the column's range, and names column and row
-  else if (code)
+  // What is above the limit the server finds out of the column's range, and names column and row.
+  if (code)
   {
     start= ULONGLONG_MAX, count= 0;     // the server's error is 1467, which says nothing of why
-    // Values are left that the increment leaps over: out of range, as InnoDB says the first time.
-    m_auto_error= !used_up ? map(code) : next < ULONGLONG_MAX ? HA_ERR_AUTOINC_ERANGE : 0;
+    m_auto_error= map(code);
     // A partitioned table's handler gives that one: a warning says why.
     if (is_own_error(m_auto_error) && table->file != this)
       push_warning_printf(ha_thd(), Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "Terrace: %s", last_message().c_str());

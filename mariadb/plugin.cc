@@ -43,7 +43,7 @@ static ulonglong locks_max, log_wait, purge_lag_max, temporary_max, bypass_from;
 static ulong flush_log_at_trx_commit;
 static my_bool bypass, temporary_unlogged, print_all_deadlocks;
 
-ulong flush_at_commit() { return flush_log_at_trx_commit; }
+Flush flush_at_commit() { return static_cast<Flush>(flush_log_at_trx_commit); }
 bool has_flash() { return flash_bytes > 0; }
 bool has_store() { return object_url && *object_url; }
 bool temporary_tables_are_unlogged() { return temporary_unlogged; }
@@ -176,7 +176,8 @@ ENGINE_PRICE(price_puts, "Dollars for a thousand PUT requests to the object stor
 ENGINE_PRICE(price_gets, "Dollars for a thousand GET requests to the object store");
 
 static MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
-                          "1: a commit returns when it is durable; 0 and 2: at once, and a crash may lose the last ones",
+                          "1: a commit returns when it is durable; 2: when it is written, and survives the end of the server, but not the machine's for about "
+                          "a second; 0: at once, and either may lose about the last second",
                           nullptr, nullptr, FLUSH_AT_COMMIT, 0, 2, 0);
 static const ulonglong LOCK_WAIT_DEFAULT= 50000;
 static MYSQL_THDVAR_ULONGLONG(lock_wait_timeout_ms, PLUGIN_VAR_RQCMDARG,

@@ -2,7 +2,7 @@
 /*
   Sequences. The server keeps a sequence as a table of one row, which it changes each time a range of values is reserved.
   The change is not the calling transaction's: it commits by itself, before any of its values is handed out, so a rollback takes no value
-  back, and no value comes twice after a crash (if terrace_flush_log_at_trx_commit is 1). For the same reason a read sees what is
+  back, and no value comes twice after a crash (of the server if terrace_flush_log_at_trx_commit is 2, of the machine if it is 1). For the same reason a read sees what is
   committed now, whatever the session's view is. Writers of one sequence come one by one: the server has a mutex for it.
 */
 #include "ha_terrace.h"
@@ -55,11 +55,8 @@ int ha_terrace::write_sequence(const uchar *old_data, const uchar *new_data)
     code= terrace_row_insert(txn, m_table, key, row, nullptr, 0, nullptr, 0);
   if (!code)
     code= terrace_txn_commit(txn, &ticket);
-  if (!code && flush_at_commit() == FLUSH_AT_COMMIT)
-  {
-    code= terrace_ticket_wait(ticket);
-    ticket= nullptr;
-  }
+  if (!code)
+    code= wait_for(&ticket, flush_at_commit());
   const int error= map(code);
   terrace_ticket_close(ticket);
   terrace_txn_close(txn);               // rolls back what is not committed

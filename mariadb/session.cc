@@ -239,6 +239,32 @@ int Session::version_number(THD *thd, ulonglong *number)
   return 0;
 }
 
+int32_t wait_for(terrace_ticket **ticket, Flush flush)
+{
+  if (flush == FLUSH_NEVER_WAIT)
+    return TERRACE_OK;
+  terrace_ticket *one= *ticket;
+  *ticket= nullptr;
+  return flush == FLUSH_AT_COMMIT ? terrace_ticket_wait(one) : terrace_ticket_wait_written(one);
+}
+
+/** What ALTER has copied is durable whatever is set: after a crash the server goes on from there, and drops the original. */
+static Flush flush_of_commit(THD *thd)
+{
+  return sql_command_flags[thd_sql_command(thd)] & CF_AUTO_COMMIT_TRANS ? FLUSH_AT_COMMIT : flush_at_commit();
+}
+
+/**
+  XA PREPARE is a promise to somebody else. Between the server's own phases it is as a commit would be, but no less than written: else a
+  killed server would have transactions in its binary log that the engine knows nothing of.
+*/
+static Flush flush_of_prepare(THD *thd)
+{
+  if (thd_sql_command(thd) == SQLCOM_XA_PREPARE || flush_at_commit() == FLUSH_AT_COMMIT)
+    return FLUSH_AT_COMMIT;
+  return FLUSH_WRITTEN;
+}
+
 /** The calls of the handlerton; friends of the session. */
 struct Calls
 {
@@ -263,8 +289,6 @@ struct Calls
       return 1;
     }
     int32_t code= session->ordered_code;
-    // What ALTER has copied is durable whatever is set: after a crash the server goes on from there, and drops the original.
-    bool wait= !session->ordered && (flush_at_commit() == FLUSH_AT_COMMIT || sql_command_flags[thd_sql_command(thd)] & CF_AUTO_COMMIT_TRANS);
     if (!session->ordered)
       code= terrace_txn_commit(session->txn, &session->ticket);
     if (code)
@@ -279,13 +303,8 @@ struct Calls
         terrace_txn_rollback(session->txn);
       }
     }
-    else if (wait)
-    {
-      code= terrace_ticket_wait(session->ticket);
-      session->ticket= nullptr;
-      if (code)
-        report_error(code, "the commit may not be durable");
-    }
+    else if (!session->ordered && (code= wait_for(&session->ticket, flush_of_commit(thd))))
+      report_error(code, "the commit may not be durable");
     if (!code)
       session->note_update_times();
     terrace_ticket_close(session->ticket);
@@ -359,7 +378,8 @@ struct Calls
     MYSQL_XID raw;
     thd_get_xid(thd, &raw);
     std::string name= name_of(reinterpret_cast<const XID *>(&raw));
-    int32_t code= terrace_txn_prepare(session->txn, bytes_of(name));
+    int32_t code= flush_of_prepare(thd) == FLUSH_AT_COMMIT ? terrace_txn_prepare(session->txn, bytes_of(name))
+                                                           : terrace_txn_prepare_written(session->txn, bytes_of(name));
     if (code)
     {
       report_error(code, "the transaction can't be prepared");

@@ -8,7 +8,7 @@
   server's call for the statement (all = false).
 
   Without a binary log a commit is one phase: the engine commits, and the session waits for the ticket as
-  terrace_flush_log_at_trx_commit says. With it: prepare (durable), then commit_ordered in the binary log's order without any wait, then
+  terrace_flush_log_at_trx_commit says. With it: prepare (durable, or written), then commit_ordered in the binary log's order without any wait, then
   commit, which has nothing left to wait for: if the server crashes, the binary log decides, and recover() hands the prepared
   transaction over.
 
@@ -19,6 +19,7 @@
 #ifndef TERRACE_SESSION_H
 #define TERRACE_SESSION_H
 
+#include "globals.h"
 #include "in_doubt.h"
 #include "server.h"
 #include <atomic>
@@ -47,6 +48,9 @@ struct Refill
   uint sources= 0;                      // partitions that are not read to their end yet
   std::vector<ha_terrace *> parts;      // those that are filled in bulk
 };
+
+/** Waits for a commit as long as is asked for; the ticket is gone then. */
+int32_t wait_for(terrace_ticket **ticket, Flush flush);
 
 class Session
 {

@@ -20,6 +20,11 @@ KILLS = int(os.environ.get("TERRACE_KILLS", "5"))
 ACCOUNTS = 50
 
 
+def written_only(engine):
+    """Of a commit the log is given to the operating system, and not synced."""
+    return [f"--{engine.lower()}-flush-log-at-trx-commit=2"]
+
+
 def kill_often(server, engine, run, kills, place=(), cold=0):
     """Works, kills, starts again and checks, so many times. `place`: where `terrace check` finds the store. `cold`: rows of a
     table most of which nobody asks for; each transaction counts in one of them."""
@@ -89,6 +94,14 @@ def test_acknowledged_commits_survive_kill_9(own_server, engine, run):
     kill_often(own_server, engine, run, KILLS)
 
 
+def test_commits_that_are_only_written_survive_kill_9(engine, run):
+    server = private(["--terrace-memory=16777216", *written_only(engine)])
+    try:
+        kill_often(server, engine, run, KILLS)
+    finally:
+        end(server)
+
+
 @pytest.fixture
 def tiered(store, tmp_path):  # noqa: F811
     yield from flashed(store, tmp_path)
@@ -100,8 +113,9 @@ def test_acknowledged_commits_survive_kill_9_on_all_tiers(tiered, store, engine,
     assert objects > 2 * volume, (volume, objects)
 
 
-def test_the_binary_log_and_the_engine_hold_the_same_transactions_after_kill_9(engine, run, tmp_path):
-    server = private(["--terrace-memory=16777216", *binlog_options(tmp_path)])
+@pytest.mark.parametrize("durable", [True, False])
+def test_the_binary_log_and_the_engine_hold_the_same_transactions_after_kill_9(engine, run, tmp_path, durable):
+    server = private(["--terrace-memory=16777216", *binlog_options(tmp_path), *([] if durable else written_only(engine))])
     try:
         kill_often(server, engine, run, max(2, KILLS // 2))
         tables = ("account", "ledger")

@@ -197,6 +197,75 @@ def test_a_key_block_size_that_a_table_has_is_no_obstacle(db, engine, run):
         assert refused.value.args[0] in (1005, 1478)
 
 
+@pytest.mark.parametrize("strict", [0, 1])
+def test_a_row_format_that_there_is_not_is_refused_or_warned_of(db, engine, run, strict):
+    """As InnoDB does it. Of partitioned tables InnoDB's other warnings, and how often each comes, are not looked at."""
+    said = {}
+
+    def outcome(of, sql, partitioned=False):
+        try:
+            run(db, sql.format(engine=of))
+            done = "ok"
+        except pymysql.err.Error as error:
+            done = error.args
+        warnings = [row for row in run(db, "SHOW WARNINGS") if row[1] not in (6, 1030)]
+        said[of].append((sql, done, sorted(set(warnings)) if partitioned else warnings))
+
+    run(db, f"SET innodb_strict_mode = {strict}")
+    for of in (engine, "InnoDB"):
+        said[of] = []
+        run(db, f"CREATE OR REPLACE TABLE t (a INT PRIMARY KEY, b INT) ENGINE={of}")
+        run(db, "INSERT INTO t VALUES (1, 1)")
+        for format in ("FIXED", "PAGE"):
+            outcome(of, f"CREATE TABLE x (a INT) ENGINE={{engine}} ROW_FORMAT={format}")
+            said[of].append(run(db, "SHOW CREATE TABLE x") if said[of][-1][1] == "ok" else None)
+            run(db, "DROP TABLE IF EXISTS x")
+            outcome(of, f"CREATE TEMPORARY TABLE y (a INT) ENGINE={{engine}} ROW_FORMAT={format}")
+            run(db, "DROP TEMPORARY TABLE IF EXISTS y")
+            outcome(of, f"CREATE TABLE z (a INT) ENGINE={{engine}} ROW_FORMAT={format} PARTITION BY HASH (a) PARTITIONS 2", True)
+            run(db, "DROP TABLE IF EXISTS z")
+            for more in ("", ", ALGORITHM=COPY", ", ALGORITHM=INPLACE", ", ALGORITHM=INSTANT", f", ADD KEY k{format} (b)"):
+                outcome(of, f"ALTER TABLE t ROW_FORMAT={format}{more}")
+                said[of].append(run(db, "SELECT ROW_FORMAT, CREATE_OPTIONS FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 't'"))
+            run(db, "ALTER TABLE t ROW_FORMAT=DYNAMIC")
+        assert run(db, "SELECT * FROM t") == [(1, 1)]
+        run(db, "DROP TABLE t")
+    assert repr(said[engine]) == repr(said["InnoDB"]).replace("InnoDB", engine)
+
+
+def test_a_row_format_that_a_table_has_is_no_obstacle(db, engine, run):
+    if engine != "Terrace":
+        pytest.skip("InnoDB refuses each change of such a table")
+    run(db, "SET innodb_strict_mode = 0")
+    run(db, "CREATE TABLE t (a INT) ENGINE=Terrace ROW_FORMAT=FIXED")
+    run(db, "SET innodb_strict_mode = 1")
+    for sql in ("ALTER TABLE t ADD b INT", "ALTER TABLE t ADD c INT, ALGORITHM=COPY", "ALTER TABLE t FORCE", "OPTIMIZE TABLE t", "TRUNCATE TABLE t", "CREATE TABLE u LIKE t"):
+        run(db, sql)
+    assert "ROW_FORMAT=FIXED" in run(db, "SHOW CREATE TABLE t")[0][1]
+    run(db, "CREATE TABLE m (a INT) ENGINE=MyISAM ROW_FORMAT=FIXED")
+    run(db, "ALTER TABLE m ENGINE=Terrace")
+
+
+def test_a_format_of_rows_is_more_than_instant_as_innodbs(db, engine, run):
+    """Nothing is built anew for it, but who asks for INSTANT or NOCOPY is told what InnoDB would tell."""
+    changes = ["ROW_FORMAT=COMPACT", "ROW_FORMAT=DYNAMIC", "ROW_FORMAT=DEFAULT", "ROW_FORMAT=COMPRESSED", "KEY_BLOCK_SIZE=8", "KEY_BLOCK_SIZE=8", "ROW_FORMAT=COMPACT, COMMENT 'x'", "AVG_ROW_LENGTH=10",
+               "ROW_FORMAT=COMPACT, ADD c INT", "ROW_FORMAT=COMPACT, RENAME COLUMN b TO bb", "ROW_FORMAT=COMPACT, ADD KEY (b)", "CHECKSUM=1", "STATS_PERSISTENT=1"]
+    said = {}
+    for of in (engine, "InnoDB"):
+        said[of] = []
+        for parts in ("", "PARTITION BY HASH (a) PARTITIONS 2"):
+            for change in changes:
+                run(db, f"CREATE OR REPLACE TABLE t (a INT PRIMARY KEY, b INT) ENGINE={of} {parts}")
+                for algorithm in ("INSTANT", "NOCOPY", "INPLACE", "DEFAULT"):
+                    for sql in (f"ALTER TABLE t {change}, ALGORITHM={algorithm}",) if algorithm != "DEFAULT" else ("SET alter_algorithm = 'INSTANT'", f"ALTER TABLE t {change}", "SET alter_algorithm = DEFAULT"):
+                        try:
+                            run(db, sql)
+                            said[of].append((parts, sql, "ok"))
+                        except pymysql.err.Error as error:
+                            said[of].append((parts, sql, error.args))
+    assert said[engine] == said["InnoDB"]
+
+
 def test_a_warning_names_the_foreign_key_that_is_left_out(db, engine, run):
     if engine != "Terrace":
         pytest.skip("a setting of Terrace")

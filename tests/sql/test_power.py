@@ -199,6 +199,41 @@ def test_without_durability_commits_are_lost_so_the_cut_is_a_cut(volume, tmp_pat
         end(server)
 
 
+def test_commits_that_are_only_written_are_lost_with_the_power_and_none_that_a_later_sync_covers(volume, tmp_path, run):
+    """Transactions stay whole, what is lost is the end of each writer's, and FLUSH LOGS, or a commit that waits, makes all before it durable."""
+    server = start(volume, tmp_path, "--terrace-flush-log-at-trx-commit=2")
+    try:
+        prepare(server, run)
+        acknowledged, next_n, synced, counted, lost = set(), [0] * WRITERS, set(), set(), False
+        cut = volume.cut
+
+        def count_and_cut():
+            counted.update(synced)  # what is answered while it is cut does not count, as above
+            cut()
+
+        volume.cut = count_and_cut
+        for cycle in range(5):
+            covers = [lambda one: run(one, "FLUSH ENGINE LOGS"), lambda one: run(one, "CREATE OR REPLACE TABLE d.made (a INT) ENGINE=Terrace")][cycle % 2]
+
+            def sync(one, covers=covers):
+                before = set(acknowledged)
+                covers(one)
+                synced.update(before)
+                time.sleep(0.2)
+
+            found = one_cycle(server, volume, run, acknowledged, next_n, 0.5 + random.random(), sync)
+            synced &= counted
+            assert len(counted) > 20 and counted <= found, f"cycle {cycle}: lost {sorted(counted - found)[:5]}"
+            for who in range(WRITERS):
+                gone = [n for w, n in acknowledged - found if w == who]
+                assert not gone or min(gone) > max((n for w, n in found if w == who), default=-1), f"cycle {cycle}: a gap in what is there"
+            lost |= bool(acknowledged - found)
+            acknowledged &= found
+        assert lost, "five cuts lost nothing: were commits synced?"
+    finally:
+        end(server)
+
+
 COLD = 6000
 
 

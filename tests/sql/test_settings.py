@@ -6,7 +6,7 @@ import socket
 import time
 
 import pytest
-from conftest import Server, end, quick_once
+from conftest import Server, end, quick_once, wait_until
 
 MIB = 1 << 20
 
@@ -198,3 +198,37 @@ def test_a_lock_wait_ends_when_the_settings_of_innodb_say_so(server, db, run):
     finally:
         run(db, f"SET GLOBAL innodb_lock_wait_timeout = {before}")
     run(db, "ROLLBACK")
+
+
+def test_a_commit_that_is_only_written_waits_for_no_sync(own_server, run, engine):
+    """Its log is written before it returns: by itself, or with others'. All is synced within a second or two. With 1 each commit waits for a sync."""
+    if engine != "Terrace":
+        pytest.skip("a setting of Terrace")
+    connection = own_server.connect()
+    run(connection, "CREATE DATABASE d")
+    run(connection, "CREATE TABLE d.t (id INT PRIMARY KEY, v INT) ENGINE=Terrace")
+    run(connection, "CREATE SEQUENCE d.s NOCACHE ENGINE=Terrace")
+    commits = 300
+    syncs, writes, seconds = {}, {}, {}
+    for setting in (1, 2, 0):
+        run(connection, f"SET GLOBAL terrace_flush_log_at_trx_commit = {setting}")
+        run(connection, "FLUSH ENGINE LOGS")
+        before, since = (figure(connection, run, "volume_syncs"), figure(connection, run, "log_writes")), time.monotonic()
+        for n in range(commits):
+            run(connection, f"REPLACE INTO d.t VALUES ({n % 50}, {n})")
+        run(connection, "SELECT NEXTVAL(d.s)")
+        seconds[setting] = time.monotonic() - since
+        syncs[setting] = figure(connection, run, "volume_syncs") - before[0]
+        writes[setting] = figure(connection, run, "log_writes") - before[1]
+    assert syncs[1] >= commits and writes[2] > commits and writes[0] < commits / 2, (syncs, writes, seconds)
+    for setting in (2, 0):
+        # One a second, and what checkpoints and flushes make.
+        assert syncs[setting] < 20 + 4 * seconds[setting], (syncs, seconds)
+    run(connection, "SET GLOBAL terrace_flush_log_at_trx_commit = 2")
+    run(connection, "REPLACE INTO d.t VALUES (1, 1)")
+    until = figure(connection, run, "log_position")
+    wait_until(lambda: figure(connection, run, "log_position_durable") >= until, 30)
+
+
+def figure(connection, run, name):
+    return int(run(connection, f"SHOW GLOBAL STATUS LIKE 'Terrace_{name}'")[0][1])

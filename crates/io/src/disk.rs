@@ -172,6 +172,11 @@ pub trait Disk: Send + Sync {
         places.zip(synced).for_each(|(place, synced)| *place = synced);
         results
     }
+    /// Writes to several files of this disk as [`Disk::write_all`] does, and hands the bytes to the operating system: they survive the
+    /// end of this process at once, the loss of power only after a sync. Where there is such a way, without a wait for the device.
+    fn write_handed(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
+        self.write_all(class, writes)
+    }
     /// How the requests of a batch get to be in flight together, by name; None: nothing is to be said of it.
     fn batches(&self) -> Option<&'static str> {
         None

@@ -837,8 +837,10 @@ int32_t terrace_table_next_row_id(const terrace_table *table, uint64_t *out);
 // The next value of the auto-increment counter (at least 1).
 int32_t terrace_table_auto_increment(const terrace_table *table, uint64_t *out);
 
-// Takes up to `wanted` values `first, first + increment, …` of the form `offset + k × increment` that nobody took
-// yet. `TERRACE_FULL` if there is none up to `limit`. Values taken and not used are gaps.
+// Takes `wanted` values `first, first + increment, …` of the form `offset + k × increment` that nobody took yet, and moves the
+// counter past them, as InnoDB does. Near the end of what there is `first` may be none of the form, and values may be
+// above `limit`: the caller looks. Where the counter is above `limit`, `*first` is the counter and `*taken` 0. Values taken and
+// not used are gaps.
 int32_t terrace_table_auto_increment_take(const terrace_table *table,
                                           uint64_t offset,
                                           uint64_t increment,
@@ -846,6 +848,14 @@ int32_t terrace_table_auto_increment_take(const terrace_table *table,
                                           uint64_t limit,
                                           uint64_t *first,
                                           uint64_t *taken);
+
+// Where the auto-increment counter stands when `value` and the `count` - 1 after it in the series are taken; the largest number of all:
+// behind the end.
+uint64_t terrace_auto_increment_after(uint64_t value,
+                                      uint64_t count,
+                                      uint64_t offset,
+                                      uint64_t increment,
+                                      uint64_t limit);
 
 // Moves the auto-increment counter up to `next` at least. Never down.
 int32_t terrace_table_auto_increment_raise(const terrace_table *table, uint64_t next);
@@ -994,6 +1004,10 @@ int32_t terrace_txn_commit(terrace_txn *txn,
 // Waits until the commit is durable, and frees the ticket, whatever is returned. Null is fine.
 int32_t terrace_ticket_wait(terrace_ticket *ticket);
 
+// As `terrace_ticket_wait`, but waits until the operating system has the commit: it survives the end of the process, and the loss of power
+// about a second later.
+int32_t terrace_ticket_wait_written(terrace_ticket *ticket);
+
 // Frees the ticket without waiting for the volume; null is fine. Who made changes while the object buffer was nearly full waits a moment, as
 // `terrace_ticket_wait` does, too.
 void terrace_ticket_close(terrace_ticket *ticket);
@@ -1005,6 +1019,10 @@ int32_t terrace_txn_rollback(terrace_txn *txn);
 // committed or rolled back, through its handle or by name.
 int32_t terrace_txn_prepare(terrace_txn *txn,
                             terrace_bytes xid);
+
+// As `terrace_txn_prepare`, but when it returns the operating system has it, as after `terrace_ticket_wait_written`.
+int32_t terrace_txn_prepare_written(terrace_txn *txn,
+                                    terrace_bytes xid);
 
 // Gives back what the prepared transaction has locked to read again: gaps between rows, and rows that it shares.
 void terrace_txn_release_reads(terrace_txn *txn);

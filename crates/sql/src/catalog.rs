@@ -331,8 +331,10 @@ pub unsafe extern "C" fn terrace_table_auto_increment(table: *const TerraceTable
     })
 }
 
-/// Takes up to `wanted` values `first, first + increment, …` of the form `offset + k × increment` that nobody took
-/// yet. `TERRACE_FULL` if there is none up to `limit`. Values taken and not used are gaps.
+/// Takes `wanted` values `first, first + increment, …` of the form `offset + k × increment` that nobody took yet, and moves the
+/// counter past them, as InnoDB does. Near the end of what there is `first` may be none of the form, and values may be
+/// above `limit`: the caller looks. Where the counter is above `limit`, `*first` is the counter and `*taken` 0. Values taken and
+/// not used are gaps.
 ///
 /// # Safety
 /// `table` is open, `first` and `taken` are valid.
@@ -352,13 +354,12 @@ pub unsafe extern "C" fn terrace_table_auto_increment_take(
         let series = Series { offset, increment: increment.max(1), limit };
         let (start, count) = loop {
             let next = table.auto_increment()?.max(1);
-            let Some((start, count)) = series.take(next, wanted.max(1)) else {
-                return Err(Fault::new(Code::Full, "the auto-increment counter is exhausted".into()));
-            };
-            // As InnoDB does: the next of the same series, also for one who counts in smaller steps.
-            let after = start.saturating_add(count.saturating_mul(series.increment));
-            if table.take_auto_increment(next, after)? {
-                break (start, count);
+            let start = series.first(next);
+            if start > limit {
+                break (start, 0);
+            }
+            if table.take_auto_increment(next, series.after(start, wanted.max(1)))? {
+                break (start, wanted.max(1));
             }
         };
         // SAFETY: the caller's promise.
@@ -370,7 +371,22 @@ pub unsafe extern "C" fn terrace_table_auto_increment_take(
     })
 }
 
-/// The values `offset + k × increment` up to `limit`, as `auto_increment_offset` and `_increment` define them.
+/// Where the auto-increment counter stands when `value` and the `count` - 1 after it in the series are taken; the largest number of all:
+/// behind the end.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_auto_increment_after(
+    value: u64,
+    count: u64,
+    offset: u64,
+    increment: u64,
+    limit: u64,
+) -> u64 {
+    Series { offset, increment: increment.max(1), limit }.after(value, count)
+}
+
+/// The values `offset + k × increment` up to `limit`, as `auto_increment_offset` and `_increment` define them. What the counter shows, and
+/// which error a statement gets at the end, follow from InnoDB's arithmetic (`ha_innobase::get_auto_increment`,
+/// `innobase_next_autoinc`): so it is done as there.
 struct Series {
     offset: u64,
     increment: u64,
@@ -378,21 +394,28 @@ struct Series {
 }
 
 impl Series {
-    /// The first value at or after `next`, and how many of `wanted` there are from it.
-    fn take(&self, next: u64, wanted: u64) -> Option<(u64, u64)> {
+    /// The first value at or after `next`. Where that would be the limit or more: `next`, from which the server goes on.
+    fn first(&self, next: u64) -> u64 {
+        if self.increment == 1 || self.increment > !next || next >= self.limit {
+            return next;
+        }
+        // An offset that is larger than all this wraps, and back again.
+        let up = (next - 1).wrapping_add(self.increment).wrapping_sub(self.offset) / self.increment;
+        let value = up.wrapping_mul(self.increment).wrapping_add(self.offset);
+        if value >= self.limit { next } else { value.max(1) }
+    }
+
+    /// The value that comes when `count` from `value` are taken.
+    fn after(&self, value: u64, count: u64) -> u64 {
+        if value > self.limit {
+            return u64::MAX;
+        }
         // As the server does: an offset larger than the increment is ignored.
         let offset = if self.offset > self.increment { 0 } else { self.offset };
-        let start = if next <= offset {
-            offset
-        } else {
-            let steps = (next - offset).div_ceil(self.increment);
-            steps.checked_mul(self.increment)?.checked_add(offset)?
-        };
-        let start = start.max(1);
-        if start > self.limit {
-            return None;
-        }
-        Some((start, wanted.min((self.limit - start) / self.increment + 1)))
+        let distance = value.abs_diff(offset);
+        let block = count.checked_mul(self.increment);
+        let after = (distance - distance % self.increment).checked_add(offset);
+        after.zip(block).and_then(|(after, block)| after.checked_add(block)).unwrap_or(u64::MAX)
     }
 }
 

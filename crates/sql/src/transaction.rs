@@ -339,6 +339,23 @@ pub unsafe extern "C" fn terrace_ticket_wait(ticket: *mut TerraceTicket) -> i32 
     })
 }
 
+/// As `terrace_ticket_wait`, but waits until the operating system has the commit: it survives the end of the process, and the loss of power
+/// about a second later.
+///
+/// # Safety
+/// As `terrace_ticket_wait`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_ticket_wait_written(ticket: *mut TerraceTicket) -> i32 {
+    guard(|| {
+        if !ticket.is_null() {
+            // SAFETY: the caller's promise.
+            let ticket = unsafe { Box::from_raw(ticket) };
+            ticket.ticket.wait_written()?;
+        }
+        Ok(Code::Ok)
+    })
+}
+
 /// Frees the ticket without waiting for the volume; null is fine. Who made changes while the object buffer was nearly full waits a moment, as
 /// `terrace_ticket_wait` does, too.
 ///
@@ -383,6 +400,23 @@ pub unsafe extern "C" fn terrace_txn_prepare(txn: *mut TerraceTxn, xid: TerraceB
         let (txn, xid) = unsafe { (&mut *txn, xid.get()) };
         if txn.txn.has_changes() {
             txn.txn.prepare(xid)?;
+            txn.xid = Some(xid.to_vec());
+        }
+        Ok(Code::Ok)
+    })
+}
+
+/// As `terrace_txn_prepare`, but when it returns the operating system has it, as after `terrace_ticket_wait_written`.
+///
+/// # Safety
+/// As `terrace_txn_prepare`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_prepare_written(txn: *mut TerraceTxn, xid: TerraceBytes) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (txn, xid) = unsafe { (&mut *txn, xid.get()) };
+        if txn.txn.has_changes() {
+            txn.txn.prepare_written(xid)?;
             txn.xid = Some(xid.to_vec());
         }
         Ok(Code::Ok)

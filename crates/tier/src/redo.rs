@@ -106,6 +106,11 @@ pub trait Redo: Send + Sync {
     /// Waits until the horizon is at or past `upto`; writes itself when nobody else does. Never
     /// called under a latch.
     fn make_durable(&self, upto: Glsn) -> Result<(), LogError>;
+    /// Waits until all below `upto` is written to the operating system, as far as a log tells that from durable: it survives the end
+    /// of the process, and the loss of power when the horizon has passed it. Otherwise as `make_durable`.
+    fn make_written(&self, upto: Glsn) -> Result<(), LogError> {
+        self.make_durable(upto)
+    }
     /// Planted bug only: looks at these pages' own partitions, not at the global horizon.
     fn make_durable_own(&self, pages: &[PageId], upto: Glsn) -> Result<(), LogError> {
         let _ = pages;

@@ -1,4 +1,4 @@
-//! The background writer: writes the log when much of it waits, what is a second old, and for those who want to be
+//! The background writer: writes the log when much of it waits, once a second, and for those who want to be
 //! called when their commit is durable.
 //!
 //! Commits that wait for their durability write the log themselves and find little left here. Those that
@@ -11,18 +11,18 @@ use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Step, Worker};
 use terrace_tier::redo::Redo;
 
-/// The age at which records are written unasked, in nanoseconds.
+/// After how long all is made durable unasked, in nanoseconds.
 const OLD: Nanos = 1_000_000_000;
 
 pub struct BackgroundWriter {
     log: Arc<Log>,
-    /// When the log's end was last looked at, and where it was.
-    looked: (Nanos, u64),
+    /// When that was last done, or there was nothing to do.
+    looked: Nanos,
 }
 
 impl BackgroundWriter {
     pub fn new(log: Arc<Log>) -> BackgroundWriter {
-        let looked = (log.world.clock.now(), log.appended());
+        let looked = log.world.clock.now();
         BackgroundWriter { log, looked }
     }
 }
@@ -39,10 +39,10 @@ impl Worker for BackgroundWriter {
         }
         let now = log.world.clock.now();
         let much = log.order.lock().waiting > log.waiting_max / super::WRITE_AT;
-        let old = now >= self.looked.0 + OLD;
-        let upto = if much { log.appended() } else { self.looked.1 };
-        if old {
-            self.looked = (now, log.appended());
+        let old = now >= self.looked + OLD;
+        let upto = log.appended();
+        if much || old {
+            self.looked = now;
         }
         if (much || old) && log.durable() < upto {
             return match log.make_durable(upto) {

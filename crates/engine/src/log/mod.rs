@@ -7,7 +7,8 @@
 //! partitions; only it releases commits and lets pages be written.
 //!
 //! A position is *appended* when its range was given out, *durable* when the horizon has passed it.
-//! Appended always lies on the end of a range. Between the two a crash may keep any part; recovery
+//! Between them it is *written* when the operating system has it: enough for who only wants it to survive the end of the process.
+//! Appended always lies on the end of a range. Above durable a crash may keep any part; recovery
 //! keeps the gapless prefix up to the end of a range (`recovery`).
 //!
 //! **Room** (`space`): blocks are reserved before the first latch; a ring cannot overflow. Who finds no room
@@ -45,6 +46,7 @@ use terrace_io::observe;
 use terrace_io::sched::Event;
 use terrace_tier::page::{Glsn, PageId};
 use terrace_tier::redo::{LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, record_bound};
+use writer::Until;
 
 /// The background writer writes when a fourth of what may wait does, so that others need not.
 const WRITE_AT: usize = 4;
@@ -110,8 +112,10 @@ pub struct Log {
     order: Mutex<Order, { Mutexes::LogOrder as u8 }>,
     appended: AtomicU64,
     horizon: AtomicU64,
+    /// Never below the horizon.
+    written_to: AtomicU64,
     checkpoint: AtomicU64,
-    /// The horizon moved, or the log is poisoned.
+    /// The horizon or `written_to` moved, or the log is poisoned.
     written: Event,
     /// Room became free, or the log is poisoned.
     room_freed: Event,
@@ -158,6 +162,7 @@ impl Log {
             order: Mutex::new(Order::new(next, blocks, &starts)),
             appended: AtomicU64::new(next),
             horizon: AtomicU64::new(next),
+            written_to: AtomicU64::new(next),
             checkpoint: AtomicU64::new(checkpoint),
             written: Event::new(),
             room_freed: Event::new(),
@@ -340,7 +345,7 @@ impl Log {
                     self.world.sched.wait(&self.room_freed, freed, Some(PATIENCE));
                 }
                 None => {
-                    if let Err(error) = self.write_until(self.appended()) {
+                    if let Err(error) = self.write_until(self.appended(), Until::Durable) {
                         break Err(error);
                     }
                 }
@@ -422,7 +427,14 @@ impl Redo for Log {
         if self.durable() >= upto {
             return Ok(());
         }
-        self.write_until(upto)
+        self.write_until(upto, Until::Durable)
+    }
+
+    fn make_written(&self, upto: Glsn) -> Result<(), LogError> {
+        if self.reached(Until::Written) >= upto {
+            return Ok(());
+        }
+        self.write_until(upto, Until::Written)
     }
 
     fn make_durable_own(&self, pages: &[PageId], upto: Glsn) -> Result<(), LogError> {
@@ -431,7 +443,7 @@ impl Redo for Log {
         }
         let own: Vec<usize> = pages.iter().map(|id| partition_of(*id, self.files.len())).collect();
         let shares = self.take(|number, ring| own.contains(&number) && ring.can_write(upto));
-        if shares.is_empty() { Ok(()) } else { self.write(shares) }
+        if shares.is_empty() { Ok(()) } else { self.write(shares, Until::Durable) }
     }
 }
 

@@ -73,7 +73,22 @@ impl Order {
 
     /// Everything below is on the device.
     pub fn horizon(&self) -> Glsn {
-        self.rings.iter().filter_map(Ring::first_unsynced).min().unwrap_or(self.next)
+        self.rings.iter().filter_map(Ring::first_undurable).min().unwrap_or(self.next)
+    }
+
+    /// Everything below is with the operating system, at the least.
+    pub fn written(&self) -> Glsn {
+        self.rings.iter().filter_map(Ring::first_unwritten).min().unwrap_or(self.next)
+    }
+
+    /// Begins a sync by itself in the partitions in which `upto` needs one that can begin.
+    pub fn take_unsynced(&mut self, upto: Glsn) -> Vec<usize> {
+        let mut taken = Vec::new();
+        for (partition, ring) in self.rings.iter_mut().enumerate().filter(|(_, ring)| ring.can_sync(upto)) {
+            ring.sync_begins();
+            taken.push(partition);
+        }
+        taken
     }
 
     /// Blocks in use of the fullest ring.

@@ -2,8 +2,9 @@
 //!
 //! The ring's live part is a queue of *batches*, each the blocks of one write. A batch is free when
 //! the checkpoint has passed the last range in it. At most one write is under way; what is appended
-//! meanwhile waits for the next. CloudJump §4.1.1 names the marks of a partition: persisted (PLSN,
-//! below [`Ring::first_unsynced`]) and buffered (BLSN, the end of what waits).
+//! meanwhile waits for the next. A write that is only handed to the operating system is *unsynced* until a later write with a
+//! sync, or a sync by itself, beside which writes go on. CloudJump §4.1.1 names the marks of a partition: persisted (PLSN,
+//! below [`Ring::first_undurable`]) and buffered (BLSN, the end of what waits).
 //!
 //! All of it is memory work under the lock of `order`; `writer` does the I/O.
 
@@ -46,6 +47,13 @@ pub(super) struct Taken {
     pub sequence: u64,
 }
 
+/// Where writes begin: the oldest range in them, and their first block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mark {
+    first: Glsn,
+    sequence: u64,
+}
+
 pub(super) struct Ring {
     blocks: u64,
     /// Records not yet taken.
@@ -57,8 +65,12 @@ pub(super) struct Ring {
     /// Where the newest record ended, and its range.
     last_own_end: Glsn,
     last_end: Glsn,
-    /// Where the oldest range begins that is in the write under way.
-    in_flight: Option<Glsn>,
+    /// The write under way.
+    in_flight: Option<Mark>,
+    /// Writes that the operating system has and no sync was begun for.
+    unsynced: Option<Mark>,
+    /// Those of which a sync by itself is under way.
+    syncing: Option<Mark>,
     next_sequence: u64,
     batches: VecDeque<Batch>,
     spare: Vec<u8>,
@@ -80,6 +92,8 @@ impl Ring {
             last_own_end: next,
             last_end: 0,
             in_flight: None,
+            unsynced: None,
+            syncing: None,
             next_sequence: start.next,
             batches: start.batches.iter().copied().collect(),
             spare: Vec::new(),
@@ -103,8 +117,22 @@ impl Ring {
 
     /// Every range below it has its records of this partition on the device. It is where a range
     /// begins. None: everything appended is on the device.
-    pub fn first_unsynced(&self) -> Option<Glsn> {
-        self.in_flight.or((!self.waiting.is_empty()).then_some(self.waiting_first))
+    pub fn first_undurable(&self) -> Option<Glsn> {
+        self.oldest_undurable().map(|mark| mark.first).or(self.first_waiting())
+    }
+
+    /// Every range below it has its records of this partition with the operating system, at the least. None: as above.
+    pub fn first_unwritten(&self) -> Option<Glsn> {
+        self.in_flight.map(|mark| mark.first).or(self.first_waiting())
+    }
+
+    fn first_waiting(&self) -> Option<Glsn> {
+        (!self.waiting.is_empty()).then_some(self.waiting_first)
+    }
+
+    /// Of the writes that are not on the device. They are synced in their order.
+    fn oldest_undurable(&self) -> Option<Mark> {
+        self.syncing.or(self.unsynced).or(self.in_flight)
     }
 
     pub fn waiting_bytes(&self) -> usize {
@@ -124,20 +152,35 @@ impl Ring {
 
     /// The first block that is not on the device.
     pub fn synced_to(&self) -> u64 {
-        let in_flight = self.in_flight.and_then(|_| self.batches.back());
-        in_flight.map_or(self.next_sequence, |batch| batch.sequence)
+        self.oldest_undurable().map_or(self.next_sequence, |mark| mark.sequence)
     }
 
-    /// Takes what waits: the write is under way until [`Ring::synced`].
+    /// Whether a sync by itself can begin that `upto` needs.
+    pub fn can_sync(&self, upto: Glsn) -> bool {
+        self.syncing.is_none() && self.unsynced.is_some_and(|mark| mark.first < upto)
+    }
+
+    /// A sync of all that is unsynced is under way until [`Ring::sync_ended`].
+    pub fn sync_begins(&mut self) {
+        assert!(self.syncing.is_none() && self.unsynced.is_some());
+        self.syncing = self.unsynced.take();
+    }
+
+    pub fn sync_ended(&mut self) {
+        assert!(self.syncing.take().is_some());
+    }
+
+    /// Takes what waits: the write is under way until [`Ring::synced`] or [`Ring::handed`].
     pub fn take(&mut self) -> Taken {
         assert!(self.in_flight.is_none() && !self.waiting.is_empty());
-        self.in_flight = Some(self.waiting_first);
+        let first = self.waiting_first;
         let mut records = std::mem::replace(&mut self.waiting, std::mem::take(&mut self.spare));
         let (mut begin, mut after) = (0, self.waiting_after);
         if planted::BLOCK_REWRITTEN.on() {
             (records, begin, after) = self.join_tail(records);
         }
         let sequence = self.next_sequence;
+        self.in_flight = Some(Mark { first, sequence });
         self.next_sequence += blocks_for(records.len() as u64);
         self.batches.push_back(Batch { sequence, end: self.last_end });
         let used = self.used();
@@ -145,9 +188,23 @@ impl Ring {
         Taken { records, image: self.spare_image.take(), begin, after, sequence }
     }
 
-    /// The write is on the device. Takes its buffers back.
-    pub fn synced(&mut self, mut records: Vec<u8>, image: AlignedBuf) {
+    /// The write is on the device, and with it those before it. Takes its buffers back.
+    pub fn synced(&mut self, records: Vec<u8>, image: AlignedBuf) {
         assert!(self.in_flight.take().is_some());
+        // None was handed over since: there is one write at a time.
+        self.unsynced = None;
+        self.keep(records, image);
+    }
+
+    /// The operating system has the write. Takes its buffers back.
+    pub fn handed(&mut self, records: Vec<u8>, image: AlignedBuf) {
+        let mark = self.in_flight.take();
+        assert!(mark.is_some());
+        self.unsynced = self.unsynced.or(mark);
+        self.keep(records, image);
+    }
+
+    fn keep(&mut self, mut records: Vec<u8>, image: AlignedBuf) {
         records.clear();
         if records.capacity() <= KEPT {
             self.spare = records;

@@ -201,7 +201,7 @@ fn the_horizon_never_lies_inside_a_range() {
         let chosen = random.below(4) as usize;
         let shares = log.take(|number, ring| number == chosen && ring.can_write(upto));
         if !shares.is_empty() {
-            log.write(shares).unwrap();
+            log.write(shares, Until::Durable).unwrap();
         }
         assert!(ends.contains(&log.durable()));
         if log.wants_checkpoint() {

@@ -5,23 +5,45 @@
 //! A partition has one write at a time; different partitions may be written by different callers.
 //! CloudJump §4.1.2, §4.6.1: parallel writers, aligned blocks, padding.
 //!
+//! Who only needs it to survive the process writes in the same way, without a sync ([`Until::Written`]). Who then needs it durable and
+//! finds it written syncs alone, beside others' writes. Once a second the background writer does.
+//!
 //! No lock is held over the I/O. A failed write or sync poisons the log: the horizon stays where it
 //! is for good, and nothing retries the sync.
 
 use super::block::{self, BLOCK, BlockHeader};
+use super::order::Order;
 use super::partition::{Ring, Taken};
 use super::{Log, LogCounters};
 use crate::planted;
 use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
-use terrace_io::disk::{Class, DiskError, FileWrite, Op};
+use terrace_io::disk::{Class, DiskError, File, FileWrite, Op};
 use terrace_io::observe;
 use terrace_tier::page::Glsn;
 use terrace_tier::redo::{LogError, Redo};
 
 /// After how long a waiter looks again by itself, in nanoseconds.
 const PATIENCE: Nanos = 100_000_000;
+
+/// How far a caller needs the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Until {
+    /// On the device: it survives the loss of power.
+    Durable,
+    /// With the operating system: it survives the end of the process.
+    Written,
+}
+
+/// The next step of who needs the log.
+enum Next {
+    Write(Vec<(usize, Taken)>),
+    /// Of these partitions everything is written.
+    Sync(Vec<usize>),
+    /// Somebody else's write or sync is under way: whose turn.
+    Wait(u64),
+}
 
 /// A partition's share of a write.
 struct Share {
@@ -39,30 +61,52 @@ impl Share {
 }
 
 impl Log {
-    /// Everything below `upto` is durable when it returns Ok.
-    pub(super) fn write_until(&self, upto: Glsn) -> Result<(), LogError> {
+    /// Everything below `upto` is durable, or written, when it returns Ok.
+    pub(super) fn write_until(&self, upto: Glsn, until: Until) -> Result<(), LogError> {
         assert!(
             upto <= self.appended(),
-            "durability of {upto} is asked for, the log ends at {}",
+            "{until:?} up to {upto} is asked for, the log ends at {}",
             self.appended()
         );
         loop {
             let written = self.written.ticket();
-            if self.durable() >= upto {
+            if self.reached(until) >= upto {
                 return Ok(());
             }
             self.healthy()?;
-            let (shares, turn) = {
-                let mut order = self.order.lock();
-                (order.take(|_, ring| ring.can_write(upto)), order.turn(upto))
-            };
-            if shares.is_empty() {
-                let _shown = observe::wait(observe::Wait::LogSync);
-                self.world.sched.wait_for(&self.written, written, Some(PATIENCE), turn);
-            } else {
-                self.write(shares)?;
+            match self.next(upto, until) {
+                Next::Write(shares) => self.write(shares, until)?,
+                Next::Sync(partitions) => self.sync(&partitions)?,
+                Next::Wait(turn) => {
+                    let _shown = observe::wait(observe::Wait::LogSync);
+                    self.world.sched.wait_for(&self.written, written, Some(PATIENCE), turn);
+                }
             }
         }
+    }
+
+    /// How far the log is durable, or written.
+    pub(super) fn reached(&self, until: Until) -> Glsn {
+        match until {
+            Until::Durable => self.durable(),
+            Until::Written => self.written_to.load(Ordering::Acquire),
+        }
+    }
+
+    /// What there is to do for who needs all below `upto`.
+    fn next(&self, upto: Glsn, until: Until) -> Next {
+        let mut order = self.order.lock();
+        let shares = order.take(|_, ring| ring.can_write(upto));
+        if !shares.is_empty() {
+            return Next::Write(shares);
+        }
+        if until == Until::Durable {
+            let partitions = order.take_unsynced(upto);
+            if !partitions.is_empty() {
+                return Next::Sync(partitions);
+            }
+        }
+        Next::Wait(order.turn(upto))
     }
 
     /// Takes what waits in the partitions chosen.
@@ -70,8 +114,8 @@ impl Log {
         self.order.lock().take(choose)
     }
 
-    /// Writes and syncs the shares, and moves the horizon.
-    pub(super) fn write(&self, shares: Vec<(usize, Taken)>) -> Result<(), LogError> {
+    /// Writes the shares, for `Durable` syncs them, and moves the marks.
+    pub(super) fn write(&self, shares: Vec<(usize, Taken)>, until: Until) -> Result<(), LogError> {
         let attested = self.durable();
         let shares: Vec<Share> = shares
             .into_iter()
@@ -102,32 +146,27 @@ impl Log {
                 ops: ring_writes(s.taken.sequence % self.blocks, self.blocks, s.blocks()),
             })
             .collect();
-        let result: Result<Vec<()>, DiskError> = if planted::ACK_BEFORE_SYNC.on() {
+        let result: Result<Vec<()>, DiskError> = if until == Until::Written {
+            self.volume.write_handed(Class::LogWrite, &mut writes).into_iter().collect()
+        } else if planted::ACK_BEFORE_SYNC.on() {
             writes.iter_mut().flat_map(|w| w.file.batch(Class::LogWrite, &mut w.ops)).collect()
         } else {
             self.volume.write_synced(Class::LogWrite, &mut writes).into_iter().collect()
         };
         drop(writes);
-        if let Err(error) = result {
-            let cause = error.to_string();
-            self.poison(&cause);
-            return Err(LogError::Poisoned(cause));
-        }
+        result.map_err(|error| self.stopped_by(&error))?;
         let partitions: Vec<usize> = shares.iter().map(|s| s.partition).collect();
-        let (horizon, later) = {
-            let mut order = self.order.lock();
+        self.advance(|order| {
             for share in shares {
-                order.rings[share.partition].synced(share.taken.records, share.image);
+                let ring = &mut order.rings[share.partition];
+                match until {
+                    Until::Durable => ring.synced(share.taken.records, share.image),
+                    Until::Written => ring.handed(share.taken.records, share.image),
+                }
             }
-            let horizon = order.horizon();
-            // Under the lock: horizons must not overtake each other.
-            self.horizon.store(horizon, Ordering::Release);
-            (horizon, order.next_turn())
-        };
-        debug_assert!(horizon >= attested);
-        // Who needs a write that has not begun sleeps on, but for one, who may have to make it.
-        self.written.notify_all_but(later);
-        if planted::ACK_BEFORE_SYNC.on() {
+        });
+        debug_assert!(self.durable() >= attested);
+        if until == Until::Durable && planted::ACK_BEFORE_SYNC.on() {
             for partition in partitions {
                 if let Err(error) = self.files[partition].sync(Class::LogWrite) {
                     self.poison(&error.to_string());
@@ -135,6 +174,38 @@ impl Log {
             }
         }
         Ok(())
+    }
+}
+
+impl Log {
+    /// Syncs partitions whose writes the operating system has, and moves the horizon.
+    fn sync(&self, partitions: &[usize]) -> Result<(), LogError> {
+        let files: Vec<&dyn File> = partitions.iter().map(|partition| self.file(*partition)).collect();
+        let result: Result<Vec<()>, DiskError> =
+            self.volume.sync_all(Class::LogWrite, &files).into_iter().collect();
+        result.map_err(|error| self.stopped_by(&error))?;
+        self.advance(|order| partitions.iter().for_each(|partition| order.rings[*partition].sync_ended()));
+        Ok(())
+    }
+
+    fn stopped_by(&self, error: &DiskError) -> LogError {
+        let cause = error.to_string();
+        self.poison(&cause);
+        LogError::Poisoned(cause)
+    }
+
+    /// A write or a sync has come to its end: moves the marks and wakes who waits.
+    fn advance(&self, ended: impl FnOnce(&mut Order)) {
+        let later = {
+            let mut order = self.order.lock();
+            ended(&mut order);
+            // Under the lock: they must not overtake each other.
+            self.written_to.store(order.written(), Ordering::Release);
+            self.horizon.store(order.horizon(), Ordering::Release);
+            order.next_turn()
+        };
+        // Who needs a write that has not begun sleeps on, but for one, who may have to make it.
+        self.written.notify_all_but(later);
     }
 }
 

@@ -16,12 +16,24 @@ use terrace_tier::redo::Urgency;
 impl Txn {
     /// Makes the transaction survive a crash undecided, under this name. Durable when it returns.
     pub fn prepare(&self, xid: &[u8]) -> Result<()> {
+        let end = self.prepare_unwaited(xid)?;
+        if end > 0 { Ok(self.core.storage.pages.redo().make_durable(end)?) } else { Ok(()) }
+    }
+
+    /// As `prepare`, but when it returns it survives the end of the process, and the loss of power only about a second later.
+    pub fn prepare_written(&self, xid: &[u8]) -> Result<()> {
+        let end = self.prepare_unwaited(xid)?;
+        if end > 0 { Ok(self.core.storage.pages.redo().make_written(end)?) } else { Ok(()) }
+    }
+
+    /// Where the log must reach for it to be prepared; 0: it has changed nothing.
+    fn prepare_unwaited(&self, xid: &[u8]) -> Result<Glsn> {
         if xid.len() > XID_MAX {
             return Err(Error::TooLarge { what: "an XID", len: xid.len(), max: XID_MAX });
         }
         let mut state = self.state.lock();
         if state.id == 0 {
-            return Ok(());
+            return Ok(0);
         }
         state.is_whole()?;
         // It ends with it.
@@ -42,8 +54,7 @@ impl Txn {
         state.appended(bytes.len());
         state.prepared = true;
         state.show_phase(Phase::Prepared);
-        self.core.storage.pages.redo().make_durable(range.end)?;
-        Ok(())
+        Ok(range.end)
     }
 
     /// Gives back what a prepared transaction, which reads no more, has locked to read again: gaps, and rows that it shares. Rows

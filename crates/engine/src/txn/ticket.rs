@@ -6,7 +6,7 @@ use std::sync::Arc;
 use terrace_tier::page::Glsn;
 use terrace_tier::redo::LogError;
 
-/// A commit's promise: [`Ticket::wait`] returns when it is durable, [`Ticket::then`] calls back.
+/// A commit's promise: [`Ticket::wait`] returns when it is durable, [`Ticket::wait_written`] when a killed process keeps it, [`Ticket::then`] calls back.
 pub struct Ticket {
     pub(super) core: Arc<Core>,
     pub(super) end: Glsn,
@@ -23,6 +23,16 @@ impl Ticket {
     pub fn wait(&self) -> Result<()> {
         if self.end > 0 && !crate::planted::TICKET_NOT_WAITED.on() {
             self.core.streams.pages().redo().make_durable(self.end)?;
+        }
+        self.keep_pace();
+        Ok(())
+    }
+
+    /// As `wait`, but until the operating system has it: the commit survives the end of the process, and the loss of power about a
+    /// second later.
+    pub fn wait_written(&self) -> Result<()> {
+        if self.end > 0 {
+            self.core.streams.pages().redo().make_written(self.end)?;
         }
         self.keep_pace();
         Ok(())

@@ -38,6 +38,26 @@ fn if_all(bytes: u64) -> impl FnOnce(&Vec<Result<()>>) -> u64 {
     move |results| if results.iter().all(Result::is_ok) { bytes } else { 0 }
 }
 
+impl ShownDisk {
+    /// Shows what `write` does with the same writes to the files below.
+    fn written(
+        &self,
+        class: Class,
+        writes: &mut [FileWrite<'_>],
+        write: impl FnOnce(&mut [FileWrite<'_>]) -> Vec<Result<()>>,
+    ) -> Vec<Result<()>> {
+        let bytes = writes.iter().map(|write| total(&write.ops)).sum();
+        let mut inner: Vec<FileWrite<'_>> = writes
+            .iter_mut()
+            .map(|write| FileWrite { file: below(write.file), ops: std::mem::take(&mut write.ops) })
+            .collect();
+        let work = || write(&mut inner);
+        let results = transfer(Place::of(class), Operation::Write, bytes, work, if_all(bytes));
+        writes.iter_mut().zip(inner).for_each(|(write, inner)| write.ops = inner.ops);
+        results
+    }
+}
+
 impl Disk for ShownDisk {
     fn describe(&self) -> String {
         self.0.describe()
@@ -70,15 +90,10 @@ impl Disk for ShownDisk {
         self.0.free_bytes()
     }
     fn write_all(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
-        let bytes = writes.iter().map(|write| total(&write.ops)).sum();
-        let mut inner: Vec<FileWrite<'_>> = writes
-            .iter_mut()
-            .map(|write| FileWrite { file: below(write.file), ops: std::mem::take(&mut write.ops) })
-            .collect();
-        let work = || self.0.write_all(class, &mut inner);
-        let results = transfer(Place::of(class), Operation::Write, bytes, work, if_all(bytes));
-        writes.iter_mut().zip(inner).for_each(|(write, inner)| write.ops = inner.ops);
-        results
+        self.written(class, writes, |inner| self.0.write_all(class, inner))
+    }
+    fn write_handed(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
+        self.written(class, writes, |inner| self.0.write_handed(class, inner))
     }
     fn sync_all(&self, class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
         let files: Vec<&dyn File> = files.iter().map(|file| below(*file)).collect();

@@ -257,6 +257,15 @@ impl Disk for RealDisk {
         results.iter().for_each(|result| tally.note(started, 0, result.is_ok()));
         results
     }
+    fn write_handed(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
+        let one = |write: &mut FileWrite<'_>| {
+            let (started, file) = (Instant::now(), real(write.file));
+            let results: Vec<Result<()>> = write.ops.iter_mut().map(|op| file.write_handed(op)).collect();
+            file.note(class, started, &write.ops, &results);
+            results.into_iter().collect()
+        };
+        writes.iter_mut().map(one).collect()
+    }
     fn batches(&self) -> Option<&'static str> {
         Some(self.carrier.backend().name())
     }

@@ -10,8 +10,8 @@ use std::fs;
 use std::io::{Error as IoError, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Zero-filling is written in pieces of this size.
@@ -33,6 +33,8 @@ pub(super) struct RealFile {
     file: fs::File,
     read_only: bool,
     len: AtomicU64,
+    /// The same file through the system's page cache; None: it can't be opened so. Opened when it is first needed.
+    cached: OnceLock<Option<fs::File>>,
     tally: Arc<DiskTally>,
     carrier: Carrier,
     /// The disk's: what background classes may have in flight.
@@ -56,7 +58,8 @@ impl RealFile {
     ) -> Result<RealFile> {
         let len = file.metadata().map_err(|e| failed("stat", name, 0, 0, &e))?.len();
         let len = AtomicU64::new(len);
-        Ok(RealFile { name: name.to_string(), file, read_only, len, tally, carrier, share })
+        let cached = OnceLock::new();
+        Ok(RealFile { name: name.to_string(), file, read_only, len, cached, tally, carrier, share })
     }
 
     /// Its name, in errors.
@@ -134,6 +137,22 @@ impl RealFile {
         };
         written.map_err(|e| failed("write", &self.name, offset, buf.len() as u64, &e))?;
         self.reaches(offset + buf.len() as u64);
+        Ok(())
+    }
+
+    /// Writes into the page cache, from where a sync of the file takes it. The kernel keeps both ways to one file apart: what the cache
+    /// has of a place is written before, and dropped when, it is read or written directly. Without a cache it is a write like others.
+    pub fn write_handed(&self, op: &mut Op<'_>) -> Result<()> {
+        self.check(op)?;
+        let open = || {
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            fs::OpenOptions::new().write(true).open(path).ok()
+        };
+        let Op::Write { offset, buf } = op else { return self.one(op) };
+        let Some(cached) = self.cached.get_or_init(open) else { return self.write_at(*offset, buf) };
+        let written = cached.write_all_at(buf, *offset);
+        written.map_err(|e| failed("write", &self.name, *offset, buf.len() as u64, &e))?;
+        self.reaches(*offset + buf.len() as u64);
         Ok(())
     }
 

@@ -38,7 +38,9 @@ fn commits_of_many_threads_are_durable_when_they_return() {
                                 .map(|i| (PageId::new(SpaceId(16), (n * 7 + i * 13 + thread) as u32), 50))
                                 .collect();
                             let range = append_counted(log, &pages);
-                            if n % 4 != 0 {
+                            if n % 4 == 0 {
+                                log.make_written(range.end).unwrap();
+                            } else {
                                 log.make_durable(range.end).unwrap();
                                 assert!(log.durable() >= range.end);
                                 acked.lock().insert(range.first);
@@ -61,6 +63,38 @@ fn commits_of_many_threads_are_durable_when_they_return() {
         for first in acked.lock().iter().filter(|first| **first >= checkpoint) {
             assert!(found.contains(first), "the range at {first} was acknowledged");
         }
+    }
+}
+
+/// Nobody asks for durability: all is with the operating system when it returns, few syncs are made, and one makes all durable.
+#[test]
+fn what_many_threads_write_is_with_the_operating_system_when_they_return() {
+    for partitions in [1, 4] {
+        let mut rig = Rig::new(10 + partitions as u64, partitions, 4096);
+        rig.world = terrace_tier::testing::world();
+        let log = rig.open().log;
+        let before = rig.disk.syncs();
+        let acked: Mutex<BTreeSet<Glsn>> = Mutex::default();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (log, acked) = (&log, &acked);
+                scope.spawn(move || {
+                    for n in 0..COMMITS / 4 {
+                        let range =
+                            append_counted(log, &[(PageId::new(SpaceId(16), (n * 7 + thread) as u32), 50)]);
+                        log.make_written(range.end).unwrap();
+                        acked.lock().insert(range.first);
+                    }
+                });
+            }
+        });
+        assert_eq!((rig.disk.syncs(), log.durable()), (before, rig::FIRST));
+        let opened = rig.open();
+        let found: BTreeSet<Glsn> = opened.records.iter().map(|(.., range)| range.first).collect();
+        assert!(acked.lock().is_subset(&found), "{partitions} partitions");
+        let before = rig.disk.syncs();
+        log.make_durable(log.appended()).unwrap();
+        assert_eq!((rig.disk.syncs() - before, log.durable()), (partitions as u64, log.appended()));
     }
 }
 

@@ -77,3 +77,42 @@ fn a_directory_opened_to_read_is_not_made_and_nothing_in_it_changes() {
     assert!(matches!(disk.lock(), Err(DiskError::Locked { .. })));
     fs::remove_dir_all(path).unwrap();
 }
+
+/// Both ways to a file see what the other wrote, whichever came last.
+#[test]
+fn what_is_handed_over_is_read_and_written_beside_what_goes_to_the_device() {
+    let (path, disk) = scratch("handed");
+    let file = disk.create("a").unwrap();
+    let page = 8 * SECTOR;
+    file.grow(16 * page as u64, true).unwrap();
+    file.sync(Class::LogWrite).unwrap();
+    let full = |byte: u8| AlignedBuf::from_slice(&vec![byte; page]);
+    let put = |at: usize, byte: u8, handed: bool| {
+        let buf = full(byte);
+        let ops = vec![Op::Write { offset: (at * page) as u64, buf: &buf }];
+        let mut writes = [FileWrite { file: &*file, ops }];
+        let results = match handed {
+            true => disk.write_handed(Class::LogWrite, &mut writes),
+            false => disk.write_all(Class::LogWrite, &mut writes),
+        };
+        assert!(results.iter().all(Result::is_ok));
+    };
+    let mut model = [0u8; 16];
+    for round in 1..=200u8 {
+        let at = usize::from(round) * 7 % 16;
+        put(at, round, round % 3 != 0);
+        model[at] = round;
+        if round % 11 == 0 {
+            file.sync(Class::LogWrite).unwrap();
+        }
+        // Another handle, as recovery's is after a kill.
+        let reader = disk.open("a").unwrap();
+        let mut back = AlignedBuf::zeroed(16 * page);
+        reader.read(Class::LogRead, 0, &mut back[..16 * page]).unwrap();
+        for (number, part) in back[..16 * page].chunks(page).enumerate() {
+            assert!(part.iter().all(|byte| *byte == model[number]), "round {round}, page {number}");
+        }
+    }
+    assert!(disk.stats().unwrap().of(Class::LogWrite).requests >= 200);
+    fs::remove_dir_all(path).unwrap();
+}
