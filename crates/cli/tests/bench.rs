@@ -82,7 +82,7 @@ fn a_trace_is_played_through_policies() {
     let root = Root::new("cache");
     let trace = root.at("t.csv");
     let uses: String = (0..3000)
-        .map(|n: u64| format!("{},{}\n", n * n % 97, if n % 10 == 0 { "write" } else { "read" }))
+        .map(|n: u64| format!("{},{}\n", n * n % 97, if n.is_multiple_of(10) { "write" } else { "read" }))
         .collect();
     std::fs::write(&trace, format!("key,op\n{uses}")).unwrap();
     let cache = |more: &[&str]| {

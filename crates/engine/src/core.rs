@@ -146,7 +146,10 @@ impl Core {
     pub fn wake_purge(&self, csn: u64) {
         let (first, many) = {
             let history = self.history.lock();
-            (history.first_csn() == Some(csn), !history.is_empty() && history.len() % PURGE_BATCH == 0)
+            (
+                history.first_csn() == Some(csn),
+                !history.is_empty() && history.len().is_multiple_of(PURGE_BATCH),
+            )
         };
         if many {
             self.set_brake();
@@ -162,10 +165,10 @@ impl Core {
     pub fn drop_spaces(&self, spaces: Vec<SpaceId>) -> Result<()> {
         let mut first = None;
         for space in spaces {
-            if let Err(error) = self.storage.let_space_go(space) {
-                if !matches!(error, crate::error::Error::Busy(_)) {
-                    first.get_or_insert(error);
-                }
+            if let Err(error) = self.storage.let_space_go(space)
+                && !matches!(error, crate::error::Error::Busy(_))
+            {
+                first.get_or_insert(error);
             }
         }
         first.map_or(Ok(()), Err)

@@ -309,7 +309,7 @@ impl Run {
         }
         let dead = |dead: bool| {
             let Some(tiers) = &self.tiers else { return };
-            tiers.store.faults.dead.store(dead && step % 2 == 0, Ordering::SeqCst);
+            tiers.store.faults.dead.store(dead && step.is_multiple_of(2), Ordering::SeqCst);
         };
         if let Some(tiers) = &self.tiers {
             // What was on flash is there, or it is an old state of it, or it is lost.

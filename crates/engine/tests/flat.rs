@@ -98,7 +98,7 @@ impl Rig {
     /// A new row: its serial number, then filling. And its entry's key.
     fn row(&self, key: u64) -> (Vec<u8>, [u8; 16]) {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed) + 1;
-        let len = if serial % 200 == 0 { LARGE } else { 50 + (serial % 100) as usize };
+        let len = if serial.is_multiple_of(200) { LARGE } else { 50 + (serial % 100) as usize };
         let mut row = vec![serial as u8; len];
         row[..8].copy_from_slice(&serial.to_be_bytes());
         let entry = entry_key(&row, key);
@@ -155,7 +155,7 @@ impl Rig {
                             random ^= random << 17;
                             self.update(random % ROWS, &mut old, n % 1000 == 0);
                             if n % 64 == 0 {
-                                let history = self.engine.core().history.lock().len() as u64;
+                                let history = self.engine.core().history.lock().len();
                                 self.history.fetch_max(history, Ordering::Relaxed);
                             }
                         }
@@ -184,7 +184,7 @@ impl Rig {
         }
         size.undo = self.undo_header(at::NEXT);
         size.undo_used = size.undo.saturating_sub(self.undo_header(at::FREE_COUNT));
-        size.history = self.engine.core().history.lock().len() as u64;
+        size.history = self.engine.core().history.lock().len();
         size.known = self.engine.core().ids.known() as u64;
         size
     }
@@ -192,7 +192,7 @@ impl Rig {
     /// The size when purge has caught up.
     fn at_rest(&self) -> Size {
         let until = Instant::now() + Duration::from_secs(600);
-        while self.engine.core().history.lock().len() > 0 {
+        while !self.engine.core().history.lock().is_empty() {
             assert!(Instant::now() < until, "purge does not catch up: {:?}", self.size());
             self.engine.core().purge_wanted.notify();
             std::thread::sleep(Duration::from_millis(5));

@@ -323,7 +323,7 @@ impl Run {
     fn reopen(&self, step: u64) -> Result<(Arc<Engine>, Arc<Table>), Error> {
         let Some(tiers) = &self.tiers else { return self.open() };
         self.age_flash(step);
-        tiers.store.faults.dead.store(step % 2 == 0, Ordering::SeqCst);
+        tiers.store.faults.dead.store(step.is_multiple_of(2), Ordering::SeqCst);
         let opened = self.open();
         tiers.store.faults.dead.store(false, Ordering::SeqCst);
         match opened {
@@ -353,7 +353,7 @@ impl Run {
         self.crash();
         let unfinished = self.disk.exists("superblock").unwrap() && self.look(step).unfinished > 0;
         let (engine, table) = self.reopen(step).unwrap_or_else(|e| panic!("step {step}: open: {e}"));
-        if engine.prepared().first().is_some() {
+        if !engine.prepared().is_empty() {
             assert!(self.prepared, "step {step}: one is prepared that never was");
             // Its value must be whole.
             engine.commit_prepared(b"x").unwrap();

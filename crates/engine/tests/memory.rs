@@ -142,7 +142,7 @@ fn commits_behind_a_long_reader_take_no_memory() {
     println!("the reader's rows: {:.1} s", began.elapsed().as_secs_f64());
     reader.commit().unwrap();
     let until = Instant::now() + Duration::from_secs(600 + commits() / 1000);
-    while engine.core().history.lock().len() > 0 {
+    while !engine.core().history.lock().is_empty() {
         assert!(Instant::now() < until, "purge does not end");
         std::thread::sleep(Duration::from_millis(20));
     }

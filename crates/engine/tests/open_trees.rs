@@ -82,7 +82,7 @@ fn open_all(engine: &Engine, count: usize) -> Vec<Arc<Table>> {
 /// Rows in each table, one of them committed at a time; some tables grow to several pages.
 fn use_in_turn(engine: &Engine, tables: &[Arc<Table>], models: &mut [Model], dice: &mut impl FnMut() -> u64) {
     for (table, model) in tables.iter().zip(models) {
-        let rows = if dice() % 8 == 0 { 60 } else { 2 };
+        let rows = if dice().is_multiple_of(8) { 60 } else { 2 };
         let txn = engine.begin(Isolation::ReadCommitted);
         for _ in 0..rows {
             let key = dice() % 100;

@@ -70,12 +70,8 @@ fn turn(
         let before = range(&txn, table, index, (from, to), lock, backward)?;
         std::thread::sleep(Duration::from_micros(random.below(300)));
         let after = range(&txn, table, index, (from, to), lock, random.below(2) == 0)?;
-        if before != after {
-            if phantoms.fetch_add(1, Ordering::Relaxed) < 5 {
-                println!(
-                    "index {index} {from}..{to} {lock:?} backward {backward}: {before:?} then {after:?}"
-                );
-            }
+        if before != after && phantoms.fetch_add(1, Ordering::Relaxed) < 5 {
+            println!("index {index} {from}..{to} {lock:?} backward {backward}: {before:?} then {after:?}");
         }
     } else {
         for _ in 0..1 + random.below(3) {

@@ -202,7 +202,7 @@ fn a_scan_that_locks_ahead_locks_what_it_is_given() {
         assert_eq!(&row[..], if mine { &b"mine"[..] } else { &[7; 100] });
         if cursor.has_ahead() {
             ahead += 1;
-            let next = given.len() as u32 % 40 == 0;
+            let next = (given.len() as u32).is_multiple_of(40);
             assert!(!next || rig.insert([given[given.len() - 1] + 1], 9).is_err());
         }
         went_on = cursor.next();

@@ -158,11 +158,11 @@ impl Run {
         let store = self.store.clone().map(|store| store as Arc<dyn ObjectStore>);
         let config = config(self.partitions, store.is_some());
         // Beside a store, every other run has no flash: then far pages are read from objects.
-        let flash =
-            Some(self.flash.clone() as Arc<dyn Disk>).filter(|_| store.is_none() || self.sim.seed % 2 == 0);
+        let flash = Some(self.flash.clone() as Arc<dyn Disk>)
+            .filter(|_| store.is_none() || self.sim.seed.is_multiple_of(2));
         let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash, store };
         let engine = Engine::open(config, parts)?;
-        if self.sim.seed % 2 == 0 {
+        if self.sim.seed.is_multiple_of(2) {
             engine.set_bypass_from(10_000); // all large rows pass by the log
         }
         let table = match engine.open_table("db/t") {

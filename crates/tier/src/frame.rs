@@ -195,7 +195,7 @@ impl Frame {
     pub fn touch(&self, period: u32) {
         let seen = self.uses.load(Ordering::Relaxed);
         if seen & USES < u32::from(ACCESSES_MAX) && seen >> USES_BITS != period & PERIODS {
-            self.uses.store((period & PERIODS) << USES_BITS | (seen & USES) + 1, Ordering::Relaxed);
+            self.uses.store(((period & PERIODS) << USES_BITS) | ((seen & USES) + 1), Ordering::Relaxed);
         }
     }
     /// The page came into memory in `period`: for a use, or for none yet.

@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn what_came_first_to_leave_does_so_unless_it_was_used() {
         let mut queues = Queues::new(8);
-        let place = |no: u32| if no % 2 == 0 { Place::First } else { Place::Old };
+        let place = |no: u32| if no.is_multiple_of(2) { Place::First } else { Place::Old };
         (0..8).for_each(|no| queues.push(FrameNo(no), 0, place(no)));
         // Used, and changed.
         let accesses = RefCell::new(vec![0, 0, 1, 0, 0, 0, 0, 0]);

@@ -190,7 +190,7 @@ fn a_block_has_more_pages_for_flash_than_may_wait_to_be_written_and_none_is_drop
     let mut rig = Rig::with_flash(1, 400, 160);
     fill_up(&mut rig, 160);
     (0..100).for_each(|n| assert!(rig.flush(page(n))));
-    (0..100).for_each(|n| _ = rig.read(page(n)).unwrap());
+    (0..100).for_each(|n| rig.read(page(n)).unwrap());
     let _filler = rig.sim.sched.spawn(Box::new(BpeWorker(rig.run.bpe.clone())));
     rig.run.sinker.sink_block(page(0).block()).unwrap();
     rig.sim.sched.run_some(100);
@@ -203,7 +203,7 @@ fn flash_that_writes_nothing_holds_a_block_up_once() {
     let mut rig = Rig::with_flash(1, 400, 160);
     fill_up(&mut rig, 160);
     (0..100).for_each(|n| assert!(rig.flush(page(n))));
-    (0..100).for_each(|n| _ = rig.read(page(n)).unwrap());
+    (0..100).for_each(|n| rig.read(page(n)).unwrap());
     let before = rig.sim.clock.now();
     rig.run.sinker.sink_block(page(0).block()).unwrap();
     let took = rig.sim.clock.now() - before;

@@ -696,7 +696,7 @@ fn a_table_without_tokens_keeps_its_blocks_while_others_sink() {
         buffered(&rig)
     );
     // And who asks for a block does not wait.
-    assert_eq!(rig.run.sinker.sink_block(block_of(6)).is_ok(), true);
+    assert!(rig.run.sinker.sink_block(block_of(6)).is_ok());
     rig.read_all();
 }
 

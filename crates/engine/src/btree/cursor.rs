@@ -327,12 +327,10 @@ impl Cursor {
         let last = self.place.take();
         if self.local
             && let Some(place) = &last
+            && let Some(guard) = tree.pages.try_read(place.pin.id(), self.access)
+            && has_key(&guard, key)
         {
-            if let Some(guard) = tree.pages.try_read(place.pin.id(), self.access)
-                && has_key(&guard, key)
-            {
-                return Ok(guard);
-            }
+            return Ok(guard);
         }
         let leaf = tree.leaf(Target::At(key), self.access)?;
         self.local = last.is_some_and(|place| place.pin.id() == leaf.id());

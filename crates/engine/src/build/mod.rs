@@ -453,11 +453,11 @@ impl Alteration {
         let owner = self.owner.clone();
         let _scope = owner.cancellable();
         let tree = self.built(entry.index)?.tree.clone();
-        if let Some(unique) = entry.unique_len.and_then(|len| entry.key.get(..len)) {
-            if has_prefix(&tree, unique)? {
-                self.duplicate = entry.key.get(entry.primary_at..).unwrap_or(&[]).to_vec();
-                return Err(Error::Duplicate { index: entry.index });
-            }
+        if let Some(unique) = entry.unique_len.and_then(|len| entry.key.get(..len))
+            && has_prefix(&tree, unique)?
+        {
+            self.duplicate = entry.key.get(entry.primary_at..).unwrap_or(&[]).to_vec();
+            return Err(Error::Duplicate { index: entry.index });
         }
         tree.put(entry.key, &value_of(entry))?;
         Ok(())

@@ -262,7 +262,7 @@ fn the_end_of_an_owner_wakes_one_of_those_that_wait() {
                 let cancel = Cancel::default();
                 let mut request =
                     Request::new(locks, session, 0, (SPACE, b"k"), Want::EXCLUSIVE, far(), &cancel);
-                while let Err(way) = take(&locks, session, SPACE, b"k", Mode::Exclusive).unwrap() {
+                while let Err(way) = take(locks, session, SPACE, b"k", Mode::Exclusive).unwrap() {
                     request.wait(&way, |_| false).unwrap();
                 }
                 drop(request);

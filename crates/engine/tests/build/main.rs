@@ -95,7 +95,7 @@ fn remove(txn: &Txn, table: &Table, key: u64, row: &[u8]) -> Result<(), Error> {
 }
 
 fn row(n: u64, fill: u8) -> Vec<u8> {
-    let len = if n % 97 == 0 { 9000 } else { 40 };
+    let len = if n.is_multiple_of(97) { 9000 } else { 40 };
     let mut row = vec![fill; len];
     row[..4].copy_from_slice(&(n as u32).wrapping_mul(2_654_435_761).to_be_bytes());
     row

@@ -26,10 +26,11 @@ impl WorkerHandle for Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.ask_to_stop();
-        if let Some(thread) = self.thread.take() {
-            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
-                eprintln!("terrace: a worker panicked");
-            }
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            eprintln!("terrace: a worker panicked");
         }
     }
 }

@@ -38,7 +38,7 @@ fn beside_a_model() {
         x = spread(PageId::new(SpaceId(0), x as u32));
         let n = (x >> 20) as u32 % 40;
         let at = model.iter().position(|m| *m == n);
-        if x % 3 == 0 {
+        if x.is_multiple_of(3) {
             assert_eq!(ghost.take(page(n)), at.is_some());
             at.map(|i| model.remove(i));
         } else {

@@ -71,7 +71,7 @@ impl Pool {
             let mut dirty = self.dirty.lock();
             dirty.insert((first, no));
             self.dirty_count.store(dirty.len(), Ordering::Relaxed);
-            let many = dirty.len() % 64 == 0
+            let many = dirty.len().is_multiple_of(64)
                 && dirty.len() > crate::flush::dirty_limit(self.frames_in_circulation());
             drop(dirty);
             if many {

@@ -132,7 +132,7 @@ fn a_tree_that_others_split_and_merge_is_whole_whenever_it_is_checked() {
         // Slow, so that something changes during each walk that is not alone.
         let count = |rows: &mut u64, _: &[u8], _: &[u8]| {
             *rows += 1;
-            if *rows % 100 == 0 {
+            if (*rows).is_multiple_of(100) {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
         };

@@ -9,7 +9,7 @@ const SESSIONS: u64 = 4;
 /// The names of some rows are long.
 fn name(key: u8) -> Vec<u8> {
     let mut name = vec![key];
-    if key % 2 == 0 {
+    if key.is_multiple_of(2) {
         name.resize(60, 1);
     }
     name
@@ -264,7 +264,8 @@ fn single_locks_are_bounded_by_their_memory_and_leave_none() {
     for round in 0..3 {
         let mut taken = 0u64;
         let error = loop {
-            let key = [&taken.to_be_bytes()[..], &[7; 40][..if taken % 4 == 0 { 40 } else { 0 }]].concat();
+            let key =
+                [&taken.to_be_bytes()[..], &[7; 40][..if taken.is_multiple_of(4) { 40 } else { 0 }]].concat();
             match locks.take_row(1 + taken % 3, SPACE, &key, Mode::Exclusive, None) {
                 Ok(got) => assert!(got.unwrap()),
                 Err(error) => break error,
