@@ -337,7 +337,6 @@ fn rows_that_change_while_the_index_is_built_are_in_it_as_they_end() {
             }
         };
         alter_with(&engine, &mut write);
-        drop(write);
         assert!(changes > 300, "{changes} changes prove little");
         drop(table);
         let table = engine.open_table("db/t").unwrap();

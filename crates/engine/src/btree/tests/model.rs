@@ -212,7 +212,6 @@ fn run(kind: Keys, seed: u64, frames: usize, steps: usize, range: u64) {
     w.tree.save_rows(Urgency::Normal).unwrap();
     assert_eq!(w.tree.space().counts().rows, model.len() as u64);
     drop(cursor);
-    drop(hint);
     testing::flush_all(&w.pages, &w.below);
     replay_gives_the_same_pages(&w);
     // And empty again: everything is given back.
