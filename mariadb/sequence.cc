@@ -56,7 +56,7 @@ int ha_terrace::write_sequence(const uchar *old_data, const uchar *new_data)
   if (!code)
     code= terrace_txn_commit(txn, &ticket);
   if (!code)
-    code= wait_for(&ticket, flush_at_commit());
+    code= wait_for(&ticket, flush_of_commit(table->in_use));
   const int error= map(code);
   terrace_ticket_close(ticket);
   terrace_txn_close(txn);               // rolls back what is not committed

@@ -248,8 +248,8 @@ int32_t wait_for(terrace_ticket **ticket, Flush flush)
   return flush == FLUSH_AT_COMMIT ? terrace_ticket_wait(one) : terrace_ticket_wait_written(one);
 }
 
-/** What ALTER has copied is durable whatever is set: after a crash the server goes on from there, and drops the original. */
-static Flush flush_of_commit(THD *thd)
+/** What ALTER has copied is durable whatever is set: after a crash the server goes on from there, and drops the original. So is all DDL. */
+Flush flush_of_commit(THD *thd)
 {
   return sql_command_flags[thd_sql_command(thd)] & CF_AUTO_COMMIT_TRANS ? FLUSH_AT_COMMIT : flush_at_commit();
 }
@@ -260,7 +260,7 @@ static Flush flush_of_commit(THD *thd)
 */
 static Flush flush_of_prepare(THD *thd)
 {
-  if (thd_sql_command(thd) == SQLCOM_XA_PREPARE || flush_at_commit() == FLUSH_AT_COMMIT)
+  if (thd_sql_command(thd) == SQLCOM_XA_PREPARE || flush_of_commit(thd) == FLUSH_AT_COMMIT)
     return FLUSH_AT_COMMIT;
   return FLUSH_WRITTEN;
 }

@@ -51,6 +51,8 @@ struct Refill
 
 /** Waits for a commit as long as is asked for; the ticket is gone then. */
 int32_t wait_for(terrace_ticket **ticket, Flush flush);
+/** As is set; that of DDL is durable. */
+Flush flush_of_commit(THD *thd);
 
 class Session
 {

@@ -50,7 +50,7 @@ impl Worker for BackgroundWriter {
                 Err(_) => Step::Idle, // the log has stopped
             };
         }
-        Step::IdleFor(OLD)
+        Step::IdleFor((self.looked + OLD).saturating_sub(now).max(1))
     }
 
     fn wake_event(&self) -> Arc<Event> {

@@ -63,7 +63,7 @@ pub struct LogCounters {
     /// Bytes of records and mini-transactions appended.
     pub bytes: AtomicU64,
     pub ranges: AtomicU64,
-    /// Writes of one partition, each with its sync; and the blocks in them.
+    /// Writes of one partition, with their syncs or without; and the blocks in them.
     pub writes: AtomicU64,
     pub blocks: AtomicU64,
     /// Reservations that had to wait for a checkpoint.

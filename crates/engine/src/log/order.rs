@@ -47,12 +47,12 @@ impl Order {
     }
 
     /// Takes what waits in the partitions chosen, for one write.
-    pub fn take(&mut self, choose: impl Fn(usize, &Ring) -> bool) -> Vec<(usize, Taken)> {
+    pub fn take(&mut self, syncs: bool, choose: impl Fn(usize, &Ring) -> bool) -> Vec<(usize, Taken)> {
         let mut taken = Vec::new();
         for (partition, ring) in self.rings.iter_mut().enumerate() {
             if choose(partition, ring) {
                 self.waiting -= ring.waiting_bytes();
-                taken.push((partition, ring.take()));
+                taken.push((partition, ring.take(syncs)));
             }
         }
         if !taken.is_empty() {

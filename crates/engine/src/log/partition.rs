@@ -67,6 +67,8 @@ pub(super) struct Ring {
     last_end: Glsn,
     /// The write under way.
     in_flight: Option<Mark>,
+    /// It is synced, too, and with it what was handed over before.
+    in_flight_syncs: bool,
     /// Writes that the operating system has and no sync was begun for.
     unsynced: Option<Mark>,
     /// Those of which a sync by itself is under way.
@@ -92,6 +94,7 @@ impl Ring {
             last_own_end: next,
             last_end: 0,
             in_flight: None,
+            in_flight_syncs: false,
             unsynced: None,
             syncing: None,
             next_sequence: start.next,
@@ -157,7 +160,9 @@ impl Ring {
 
     /// Whether a sync by itself can begin that `upto` needs.
     pub fn can_sync(&self, upto: Glsn) -> bool {
-        self.syncing.is_none() && self.unsynced.is_some_and(|mark| mark.first < upto)
+        // A write that is to be synced takes along what was handed over before it.
+        let comes_along = self.in_flight.is_some() && self.in_flight_syncs;
+        self.syncing.is_none() && !comes_along && self.unsynced.is_some_and(|mark| mark.first < upto)
     }
 
     /// A sync of all that is unsynced is under way until [`Ring::sync_ended`].
@@ -166,12 +171,23 @@ impl Ring {
         self.syncing = self.unsynced.take();
     }
 
+    /// If another sync of the file was begun meanwhile, that one may have been told of an error of write-back and this one not: the kernel
+    /// tells each open file once. Then its end decides, for it covers this one's writes as well.
     pub fn sync_ended(&mut self) {
-        assert!(self.syncing.take().is_some());
+        let ended = self.syncing.take();
+        assert!(ended.is_some());
+        if self.in_flight.is_some() && self.in_flight_syncs {
+            self.unsynced = ended;
+        }
+    }
+
+    /// Somebody has the log written and not synced.
+    pub fn has_unsynced(&self) -> bool {
+        self.unsynced.is_some()
     }
 
     /// Takes what waits: the write is under way until [`Ring::synced`] or [`Ring::handed`].
-    pub fn take(&mut self) -> Taken {
+    pub fn take(&mut self, syncs: bool) -> Taken {
         assert!(self.in_flight.is_none() && !self.waiting.is_empty());
         let first = self.waiting_first;
         let mut records = std::mem::replace(&mut self.waiting, std::mem::take(&mut self.spare));
@@ -181,6 +197,7 @@ impl Ring {
         }
         let sequence = self.next_sequence;
         self.in_flight = Some(Mark { first, sequence });
+        self.in_flight_syncs = syncs;
         self.next_sequence += blocks_for(records.len() as u64);
         self.batches.push_back(Batch { sequence, end: self.last_end });
         let used = self.used();

@@ -1,6 +1,7 @@
 //! The log alone: room, order, group commit, poison. What survives a crash is in `recovery/tests.rs`.
 
 mod former;
+mod handed;
 mod held;
 pub(crate) mod rig;
 mod threads;

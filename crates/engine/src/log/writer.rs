@@ -38,7 +38,7 @@ pub(super) enum Until {
 
 /// The next step of who needs the log.
 enum Next {
-    Write(Vec<(usize, Taken)>),
+    Write(Vec<(usize, Taken)>, Until),
     /// Of these partitions everything is written.
     Sync(Vec<usize>),
     /// Somebody else's write or sync is under way: whose turn.
@@ -75,7 +75,7 @@ impl Log {
             }
             self.healthy()?;
             match self.next(upto, until) {
-                Next::Write(shares) => self.write(shares, until)?,
+                Next::Write(shares, until) => self.write(shares, until)?,
                 Next::Sync(partitions) => self.sync(&partitions)?,
                 Next::Wait(turn) => {
                     let _shown = observe::wait(observe::Wait::LogSync);
@@ -96,9 +96,11 @@ impl Log {
     /// What there is to do for who needs all below `upto`.
     fn next(&self, upto: Glsn, until: Until) -> Next {
         let mut order = self.order.lock();
-        let shares = order.take(|_, ring| ring.can_write(upto));
+        // Where others need no sync, nobody makes them wait for one: it comes afterwards, beside their writes.
+        let how = if order.rings.iter().any(Ring::has_unsynced) { Until::Written } else { until };
+        let shares = order.take(how == Until::Durable, |_, ring| ring.can_write(upto));
         if !shares.is_empty() {
-            return Next::Write(shares);
+            return Next::Write(shares, how);
         }
         if until == Until::Durable {
             let partitions = order.take_unsynced(upto);
@@ -111,7 +113,7 @@ impl Log {
 
     /// Takes what waits in the partitions chosen.
     pub(super) fn take(&self, choose: impl Fn(usize, &Ring) -> bool) -> Vec<(usize, Taken)> {
-        self.order.lock().take(choose)
+        self.order.lock().take(true, choose)
     }
 
     /// Writes the shares, for `Durable` syncs them, and moves the marks.

@@ -9,6 +9,7 @@ use crate::share::{PIECE, Urgency, fitting, places};
 use crate::stats::{DiskStats, DiskTally};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Speed {
     world: World,
@@ -57,7 +58,21 @@ impl Speed {
         wait_until(&self.world, done);
         result
     }
+
+    /// A sync of what was handed to the system before: it goes to the device now, in requests as the system makes them.
+    fn take_handed<T>(&self, bytes: u64, sync: impl FnOnce() -> T) -> T {
+        if bytes == 0 {
+            return sync();
+        }
+        self.take(
+            Cost { latency: self.draw.next(self.device.write), requests: bytes.div_ceil(HANDED), bytes },
+            sync,
+        )
+    }
 }
+
+/// Bytes of a request that the system makes of what it was handed.
+const HANDED: u64 = 256 << 10;
 
 /// What requests that are in flight together ask of the device.
 #[derive(Default)]
@@ -92,6 +107,8 @@ struct EmulatedDisk {
 struct EmulatedFile {
     inner: Arc<dyn File>,
     speed: Arc<Speed>,
+    /// Bytes that the system has and the device has not.
+    handed: AtomicU64,
 }
 
 /// `inner`, as slow as `device`.
@@ -110,14 +127,17 @@ pub fn disk(world: World, inner: Arc<dyn Disk>, device: Device) -> Arc<dyn Disk>
 
 impl EmulatedDisk {
     fn wrap(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(EmulatedFile { inner, speed: self.speed.clone() })
+        Arc::new(EmulatedFile { inner, speed: self.speed.clone(), handed: AtomicU64::new(0) })
     }
 }
 
 /// The file below an emulated one.
-fn below<'a>(file: &'a (dyn File + 'static)) -> &'a (dyn File + 'static) {
+fn emulated<'a>(file: &'a (dyn File + 'static)) -> &'a EmulatedFile {
     let emulated = (file as &dyn Any).downcast_ref::<EmulatedFile>();
-    &*emulated.unwrap_or_else(|| panic!("{} is a file of another kind of disk", file.name())).inner
+    emulated.unwrap_or_else(|| panic!("{} is a file of another kind of disk", file.name()))
+}
+fn below<'a>(file: &'a (dyn File + 'static)) -> &'a (dyn File + 'static) {
+    &*emulated(file).inner
 }
 
 impl Disk for EmulatedDisk {
@@ -165,7 +185,7 @@ impl Disk for EmulatedDisk {
         }
         results
     }
-    /// The system takes it: the device has no part in it before a sync.
+    /// The system takes it: the device has no part in it before a sync, which then takes as long as the write would have.
     fn write_handed(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
         let started = self.speed.world.clock.now();
         let mut inner: Vec<FileWrite<'_>> = writes
@@ -175,13 +195,17 @@ impl Disk for EmulatedDisk {
         let results = self.inner.write_handed(class, &mut inner);
         writes.iter_mut().zip(inner).for_each(|(w, inner)| w.ops = inner.ops);
         for (write, result) in writes.iter().zip(&results) {
+            let bytes: u64 = write.ops.iter().map(|op| op.len() as u64).sum();
+            emulated(write.file).handed.fetch_add(bytes, Ordering::Relaxed);
             self.speed.note(class, started, &write.ops, |_| result.is_ok());
         }
         results
     }
     fn sync_all(&self, class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
         let started = self.speed.world.clock.now();
-        let results = self.inner.sync_all(class, &files.iter().map(|file| below(*file)).collect::<Vec<_>>());
+        let bytes = files.iter().map(|file| emulated(*file).handed.swap(0, Ordering::Relaxed)).sum();
+        let inner: Vec<&dyn File> = files.iter().map(|file| below(*file)).collect();
+        let results = self.speed.take_handed(bytes, || self.inner.sync_all(class, &inner));
         self.speed.note_syncs(class, started, &results);
         results
     }
@@ -237,7 +261,8 @@ impl File for EmulatedFile {
     }
     fn sync(&self, class: Class) -> Result<()> {
         let started = self.speed.world.clock.now();
-        let result = self.inner.sync(class);
+        let bytes = self.handed.swap(0, Ordering::Relaxed);
+        let result = self.speed.take_handed(bytes, || self.inner.sync(class));
         self.speed.note_syncs(class, started, std::slice::from_ref(&result));
         result
     }

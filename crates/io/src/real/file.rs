@@ -33,8 +33,8 @@ pub(super) struct RealFile {
     file: fs::File,
     read_only: bool,
     len: AtomicU64,
-    /// The same file through the system's page cache; None: it can't be opened so. Opened when it is first needed.
-    cached: OnceLock<Option<fs::File>>,
+    /// The same file through the system's page cache. Opened when it is first needed.
+    cached: OnceLock<fs::File>,
     tally: Arc<DiskTally>,
     carrier: Carrier,
     /// The disk's: what background classes may have in flight.
@@ -144,16 +144,22 @@ impl RealFile {
     /// has of a place is written before, and dropped when, it is read or written directly. Without a cache it is a write like others.
     pub fn write_handed(&self, op: &mut Op<'_>) -> Result<()> {
         self.check(op)?;
-        let open = || {
-            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            fs::OpenOptions::new().write(true).open(path).ok()
-        };
         let Op::Write { offset, buf } = op else { return self.one(op) };
-        let Some(cached) = self.cached.get_or_init(open) else { return self.write_at(*offset, buf) };
+        let Some(cached) = self.through_cache() else { return self.write_at(*offset, buf) };
         let written = cached.write_all_at(buf, *offset);
         written.map_err(|e| failed("write", &self.name, *offset, buf.len() as u64, &e))?;
         self.reaches(*offset + buf.len() as u64);
         Ok(())
+    }
+
+    /// None: it can't be opened so, this time.
+    fn through_cache(&self) -> Option<&fs::File> {
+        if self.cached.get().is_none() {
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            let opened = fs::OpenOptions::new().write(true).open(path).ok()?;
+            return Some(self.cached.get_or_init(|| opened));
+        }
+        self.cached.get()
     }
 
     fn noted(&self, class: Class, mut op: Op<'_>) -> Result<()> {
