@@ -5,7 +5,7 @@ use super::*;
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use terrace_io::disk::{Class, DiskLock, File, FileWrite, Result};
+use terrace_io::disk::{Class, FileWrite, Result};
 use terrace_io::sched::Worker as _;
 use terrace_sim::SimDisk;
 
@@ -56,30 +56,7 @@ impl SlowDisk {
 }
 
 impl Disk for SlowDisk {
-    fn describe(&self) -> String {
-        self.disk.describe()
-    }
-    fn open(&self, name: &str) -> Result<Arc<dyn File>> {
-        self.disk.open(name)
-    }
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        self.disk.create(name)
-    }
-    fn exists(&self, name: &str) -> Result<bool> {
-        self.disk.exists(name)
-    }
-    fn remove(&self, name: &str) -> Result<()> {
-        self.disk.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn list(&self) -> Result<Vec<String>> {
-        self.disk.list()
-    }
-    fn sync_dir(&self) -> Result<()> {
-        self.disk.sync_dir()
-    }
+    rig::as_below!(disk);
     fn sync_all(&self, class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
         self.stay(&self.held);
         files.iter().map(|f| self.told_once().and_then(|()| f.sync(class))).collect()
@@ -91,12 +68,6 @@ impl Disk for SlowDisk {
             r.and_then(|()| self.told_once()).and_then(|()| w.file.sync(class))
         };
         writes.iter().zip(results).map(sync).collect()
-    }
-    fn lock(&self) -> Result<Box<dyn DiskLock>> {
-        self.disk.lock()
-    }
-    fn free_bytes(&self) -> Result<u64> {
-        self.disk.free_bytes()
     }
 }
 
@@ -204,40 +175,11 @@ impl terrace_io::sched::Sched for Counting {
 /// Syncs cover what was written when they began, and take a while to say so.
 struct EarlyDisk(Arc<SimDisk>, Duration);
 impl Disk for EarlyDisk {
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-    fn open(&self, name: &str) -> Result<Arc<dyn File>> {
-        self.0.open(name)
-    }
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        self.0.create(name)
-    }
-    fn exists(&self, name: &str) -> Result<bool> {
-        self.0.exists(name)
-    }
-    fn remove(&self, name: &str) -> Result<()> {
-        self.0.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.0.rename(from, to)
-    }
-    fn list(&self) -> Result<Vec<String>> {
-        self.0.list()
-    }
-    fn sync_dir(&self) -> Result<()> {
-        self.0.sync_dir()
-    }
+    rig::as_below!(0);
     fn sync_all(&self, class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
         let results = files.iter().map(|f| f.sync(class)).collect();
         std::thread::sleep(self.1);
         results
-    }
-    fn lock(&self) -> Result<Box<dyn DiskLock>> {
-        self.0.lock()
-    }
-    fn free_bytes(&self) -> Result<u64> {
-        self.0.free_bytes()
     }
 }
 

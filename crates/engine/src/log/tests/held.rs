@@ -4,7 +4,7 @@ use super::rig::{self, Rig};
 use super::*;
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
-use terrace_io::disk::{Class, DiskLock, FileWrite, Result};
+use terrace_io::disk::{Class, FileWrite, Result};
 use terrace_sim::SimDisk;
 use terrace_tier::page::SpaceId;
 
@@ -19,30 +19,7 @@ struct HeldDisk {
 const HELD: &str = "log.1";
 
 impl Disk for HeldDisk {
-    fn describe(&self) -> String {
-        self.disk.describe()
-    }
-    fn open(&self, name: &str) -> Result<Arc<dyn File>> {
-        self.disk.open(name)
-    }
-    fn create(&self, name: &str) -> Result<Arc<dyn File>> {
-        self.disk.create(name)
-    }
-    fn exists(&self, name: &str) -> Result<bool> {
-        self.disk.exists(name)
-    }
-    fn remove(&self, name: &str) -> Result<()> {
-        self.disk.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn list(&self) -> Result<Vec<String>> {
-        self.disk.list()
-    }
-    fn sync_dir(&self) -> Result<()> {
-        self.disk.sync_dir()
-    }
+    rig::as_below!(disk);
     fn write_synced(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
         let held = self.held.load(Ordering::SeqCst);
         let mut results: Vec<Result<()>> = Vec::new();
@@ -55,12 +32,6 @@ impl Disk for HeldDisk {
             results.push(Err(DiskError::Absent { name: "the power went".into() }));
         }
         vec![results.into_iter().collect::<Result<Vec<()>>>().map(drop)]
-    }
-    fn lock(&self) -> Result<Box<dyn DiskLock>> {
-        self.disk.lock()
-    }
-    fn free_bytes(&self) -> Result<u64> {
-        self.disk.free_bytes()
     }
 }
 

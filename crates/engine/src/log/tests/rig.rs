@@ -144,3 +144,40 @@ pub fn append_in(log: &Arc<Log>, mut room: LogRoom, pages: &[(PageId, usize)]) -
     assert_eq!(range.first, first);
     range
 }
+
+/// What a disk of the tests leaves to the one below it, its field of this name.
+macro_rules! as_below {
+    ($disk:tt) => {
+        fn describe(&self) -> String {
+            self.$disk.describe()
+        }
+        fn open(&self, name: &str) -> terrace_io::disk::Result<Arc<dyn File>> {
+            self.$disk.open(name)
+        }
+        fn create(&self, name: &str) -> terrace_io::disk::Result<Arc<dyn File>> {
+            self.$disk.create(name)
+        }
+        fn exists(&self, name: &str) -> terrace_io::disk::Result<bool> {
+            self.$disk.exists(name)
+        }
+        fn remove(&self, name: &str) -> terrace_io::disk::Result<()> {
+            self.$disk.remove(name)
+        }
+        fn rename(&self, from: &str, to: &str) -> terrace_io::disk::Result<()> {
+            self.$disk.rename(from, to)
+        }
+        fn list(&self) -> terrace_io::disk::Result<Vec<String>> {
+            self.$disk.list()
+        }
+        fn sync_dir(&self) -> terrace_io::disk::Result<()> {
+            self.$disk.sync_dir()
+        }
+        fn lock(&self) -> terrace_io::disk::Result<Box<dyn terrace_io::disk::DiskLock>> {
+            self.$disk.lock()
+        }
+        fn free_bytes(&self) -> terrace_io::disk::Result<u64> {
+            self.$disk.free_bytes()
+        }
+    };
+}
+pub(crate) use as_below;
