@@ -10,8 +10,8 @@
 use super::node::{MAX_LEVEL, Node};
 use super::overflow::{self, Large};
 use super::{Result, Tree};
-use crate::space::check::SpaceCheck;
 pub use crate::space::check::{Fault, Faults, Source};
+use crate::space::check::{Running, SpaceCheck};
 use crate::space::{HEADER_PAGE, ROOT_PAGE};
 use std::ops::Range;
 use terrace_tier::below::ReadError;
@@ -100,10 +100,14 @@ impl Tree {
         };
         let building = self.space.building.lock().clone();
         let wanted = Wanted { entry: &mut entry, named: &[], all_named: false, building };
-        let mut report = walk(&*self.pages, self.space.id(), wanted);
+        let pages = Running::new(&self.pages);
+        let mut report = walk(&pages, self.space.id(), wanted);
         // Pages that were not read are no faults of the tree.
         if terrace_io::cancel::asked() {
             return Err(ReadError::Cancelled.into());
+        }
+        if let Some(error) = pages.stopped() {
+            return Err(error.into());
         }
         report.fault_count += report.leaked.count;
         report.faults.append(&mut report.leaked.first);

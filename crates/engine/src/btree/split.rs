@@ -308,8 +308,10 @@ impl Tree {
             }
             node.verify().map_err(|what| self.corrupt(parent.id().page, what))?;
             let place = node.find(separator);
-            if place.found {
-                return match node.child(place.slot) == page {
+            // The first child begins where the node does, and its entry's key is empty: a node that was cut at the separator has it.
+            let known = if node.low() == separator { Some(0) } else { place.found.then_some(place.slot) };
+            if let Some(slot) = known {
+                return match node.child(slot) == page {
                     true => Ok(()),
                     false => Err(self.corrupt(parent.id().page, "two children begin at the same key")),
                 };

@@ -1,6 +1,8 @@
 //! What trees look like after certain histories, and what is refused.
 
 use super::*;
+use crate::btree::descend::{Notes, Target};
+use crate::btree::node::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -13,6 +15,31 @@ fn ascending_inserts_leave_full_leaves() {
     let report = checked(&w.tree);
     let fill = report.leaf_bytes / report.leaves;
     assert!(fill > node::CAPACITY as u64 * 90 / 100, "leaves are filled to {fill} bytes");
+}
+
+/// Whoever came by a page that its parent did not lead to may be late to say so: others have said it, and cut the parent there since.
+#[test]
+fn a_split_that_is_posted_late_is_posted_once() {
+    let w = world(8000);
+    for n in 0u64..16_000 {
+        w.tree.put(&n.to_be_bytes(), &[7; 3000]).unwrap();
+    }
+    assert!(w.tree.root_level().unwrap() >= 2);
+    let first = w.tree.descend(Target::At(&[]), 1, Access::Internal, &mut Notes::default()).unwrap();
+    let (mut next, mut parents) = (first.map(|guard| guard.pin()), 0);
+    while let Some(parent) = next.take() {
+        let (children, right) = {
+            let guard = parent.read();
+            let node = Node::new(guard.page());
+            ([0, node.count() / 2, node.count() - 1].map(|slot| node.child(slot)), node.right())
+        };
+        children.into_iter().for_each(|child| w.tree.finish(child).unwrap());
+        parents += 1;
+        next = right.and_then(|page| w.tree.load_if_there(page).unwrap());
+    }
+    assert!(parents > 1, "{parents} parents: none was cut");
+    checked(&w.tree);
+    replay_gives_the_same_pages(&w);
 }
 
 /// Writers that each append to a range of their own, one after the other, a few keys at a time.
