@@ -395,11 +395,11 @@ impl Cursor {
         if found || (self.lock == Lock::None && self.reader().view.is_none()) {
             return Ok(found);
         }
-        Err(Error::Corrupt(format!(
-            "table {}: an entry of index {} has no row",
-            self.table.name(),
-            self.index
-        )))
+        Err(self.without_row())
+    }
+
+    fn without_row(&self) -> Error {
+        Error::Corrupt(format!("table {}: an entry of index {} has no row", self.table.name(), self.index))
     }
 
     fn read_row(&mut self, out: &mut Vec<u8>, holes: &mut Vec<Hole>) -> Result<bool> {

@@ -370,6 +370,42 @@ fn a_cursor_that_gives_a_row_back_leaves_it_to_the_other() {
     }
 }
 
+/// A scan in READ COMMITTED gives most of what it reads back: of that nothing is left, however many rows are locked.
+#[test]
+fn neighbours_that_are_given_back_leave_no_locks() {
+    const KEPT: u32 = 100;
+    const GIVEN_BACK: u32 = 5000;
+    let rig = rig(3);
+    rig.insert(0..KEPT + GIVEN_BACK, 40).unwrap();
+    let txn = rig.begin(Isolation::ReadCommitted);
+    let mut cursor = txn.cursor(&rig.table, 0, Lock::Exclusive, Access::Scan).unwrap();
+    let mut valid = cursor.seek(&[], Seek::First).unwrap();
+    for n in 0..KEPT + GIVEN_BACK {
+        assert!(valid);
+        if n >= KEPT {
+            cursor.unlock_last();
+        }
+        valid = cursor.next().unwrap();
+    }
+    assert!(!valid);
+    assert!(rig.held() <= KEPT as usize, "{} locks", rig.held());
+    // Nor of what is looked up.
+    let mut row = Vec::new();
+    for n in KEPT..KEPT + GIVEN_BACK {
+        let mut cursor = txn.cursor(&rig.table, 0, Lock::Exclusive, Access::Normal).unwrap();
+        assert!(cursor.seek(&n.to_be_bytes(), Seek::AtLeast).unwrap());
+        cursor.row(&mut row).unwrap();
+        cursor.unlock_last();
+    }
+    assert!(rig.held() <= KEPT as usize, "{} locks", rig.held());
+    for n in (0..KEPT + GIVEN_BACK).step_by(50) {
+        assert_eq!(rig.is_locked(n), n < KEPT);
+    }
+    drop(cursor);
+    txn.rollback().unwrap();
+    assert_eq!(rig.held(), 0);
+}
+
 /// A replica looks up the rows of its source's change one by one: one lock each was more than a large change may have.
 #[test]
 fn rows_that_are_looked_up_in_their_order_are_few_locks_and_exactly_those() {

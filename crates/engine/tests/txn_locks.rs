@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef, Txn};
+use terrace_engine::{
+    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn,
+};
 use terrace_io::random::Random;
 use terrace_sim::SimWorld;
 
@@ -169,6 +171,28 @@ fn planted_each_bug_of_locks_is_found_within_ten_seeds() {
         switch.set(false);
         println!("{name}: found with seed {found:?}");
         assert!(found.is_some(), "{name} was not found");
+    }
+}
+
+/// It tried again without end, deaf to whoever killed the statement.
+#[test]
+fn a_locking_read_of_an_entry_that_has_no_row_says_so() {
+    let run = Run::new(1);
+    let indexes = ["PRIMARY", "k"].map(|name| IndexDef { name: name.into(), unique: name != "k" }).to_vec();
+    let table = run.engine.create_table("db/two", &TableDef { indexes, properties: Vec::new() }).unwrap();
+    let txn = run.engine.begin(Isolation::ReadCommitted);
+    let entry = Entry { index: 1, key: b"k1", unique_len: None, primary_at: 1, value: b"" };
+    txn.insert(&table, b"1", b"row", &[entry]).unwrap();
+    txn.commit().unwrap();
+    assert!(table.tree(0).unwrap().remove(b"1").unwrap());
+    for lock in [Lock::Shared, Lock::Exclusive] {
+        let txn = run.engine.begin(Isolation::RepeatableRead);
+        let mut cursor = txn.cursor(&table, 1, lock, Access::Normal).unwrap();
+        let read = cursor.seek(&[], Seek::First).and_then(|_| cursor.row(&mut Vec::new()));
+        assert!(
+            matches!(&read, Err(Error::Corrupt(what)) if what.contains("has no row")),
+            "{lock:?}: {read:?}"
+        );
     }
 }
 

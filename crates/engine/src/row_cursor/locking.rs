@@ -6,9 +6,10 @@
 use super::{Cursor, Look, RowLock};
 use crate::btree;
 use crate::btree::TreeError;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lock::Mode;
 use crate::row::{self, Head};
+use crate::txn::rows::STALE_MAX;
 use crate::txn::rows::apart::Opened;
 use crate::txn::rows::locking::{Beside, How, Locked};
 use crate::txn::{Lock, State};
@@ -238,7 +239,8 @@ impl Cursor {
     /// Locks the current entry and its row, and sees their newest version.
     pub(super) fn look_locked(&mut self) -> Result<Look> {
         self.take_key();
-        loop {
+        let mut is_stale = false;
+        for _ in 0..STALE_MAX {
             let waits = !(self.skips_locked || self.semi_consistent());
             let beside = self.last_entry.beside(self.locks_gaps);
             let how = How { mode: self.mode(), waits, beside };
@@ -257,7 +259,10 @@ impl Cursor {
             self.last_entry.set(&self.key);
             match self.open_value()? {
                 Opened::Whole => {}
-                Opened::Stale => continue,
+                Opened::Stale => {
+                    is_stale = true; // others change the row
+                    continue;
+                }
                 Opened::Hollow(page) => return Err(TreeError::Hollow { page }.into()),
             }
             if self.index == 0 {
@@ -269,6 +274,10 @@ impl Cursor {
                 return Ok(row);
             }
         }
+        Err(match is_stale {
+            true => Error::Unavailable("a row changes faster than it can be read".into()),
+            false => self.without_row(),
+        })
     }
 
     /// Locks the row of the entry at hand, or gives the entry's lock back.

@@ -126,10 +126,12 @@ impl State {
             self.show_locked();
         }
     }
-    /// It has given back the lock on one.
-    pub(super) fn unlocks(&mut self) {
+    /// It has given back the lock on this one: no lock of a neighbour's goes on from it.
+    pub(super) fn unlocks(&mut self, space: SpaceId, key: &[u8]) {
         self.locked = self.locked.saturating_sub(1);
         self.show_locked();
+        let is_it = |latest: &&mut Latest| latest.of.is_some_and(|(of, _)| of == space) && latest.key == key;
+        self.latest.iter_mut().filter(is_it).for_each(|latest| latest.key.clear());
     }
     /// The row that was locked last there in this mode, which is another than this, if many are locked. It is the caller's until
     /// [`State::locked_latest`].

@@ -220,7 +220,7 @@ impl Txn {
 
     /// Gives back a lock in the mode in which it was new when it was taken.
     pub(crate) fn unlock(&self, state: &mut State, space: SpaceId, key: &[u8], mode: Mode) {
-        state.unlocks();
+        state.unlocks(space, key);
         self.core.locks.release_row(self.session, space, key, mode);
     }
 }
