@@ -7,6 +7,7 @@
 #include "sql_parse.h"
 #include <algorithm>
 #include <atomic>
+#include <map>
 
 /* The server exports them and declares them in no header. */
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
@@ -76,7 +77,74 @@ int Session::begin(THD *thd)
   return 0;
 }
 
-/** The transaction is over. What was committed or rolled back leaves its handle, and that to cancel it, to the next one. */
+/* Connections by the names of what they have prepared by XA. */
+static std::mutex xa_guard;
+static std::map<std::string, Session *> xa_prepared;
+
+void Session::note_xa_prepared(const std::string &name)
+{
+  std::lock_guard<std::mutex> lock(xa_guard);
+  xa= true;
+  xa_name= name;
+  if (!name.empty())
+    xa_prepared[name]= this;
+}
+
+/** The guard is held. */
+void Session::forget_xa()
+{
+  auto at= xa_prepared.find(xa_name);
+  // The name may be another one's by now: of who came after somebody decided this one.
+  if (at != xa_prepared.end() && at->second == this)
+    xa_prepared.erase(at);
+  xa= false;
+  xa_name.clear();
+}
+
+void Session::take_xa()
+{
+  std::lock_guard<std::mutex> lock(xa_guard);
+  forget_xa();
+}
+
+void Session::leave_xa()
+{
+  if (txn && xa_name.empty())
+    terrace_txn_rollback(txn);
+  {
+    // Whoever names it finds it with the connection, or waiting.
+    std::lock_guard<std::mutex> lock(xa_guard);
+    forget_xa();
+    let_go();
+  }
+  ended();
+}
+
+void let_go_of_prepared(const std::string &name)
+{
+  std::lock_guard<std::mutex> lock(xa_guard);
+  auto at= xa_prepared.find(name);
+  if (at == xa_prepared.end())
+    return;
+  Session *session= at->second;
+  xa_prepared.erase(at);
+  session->let_go();
+}
+
+/** What was committed or rolled back leaves its handle, and that to cancel it, to the next one; what is prepared waits for its name. */
+void Session::let_go()
+{
+  if (txn && terrace_txn_rest(txn))
+    idle= txn;
+  else
+  {
+    forget_cancel();
+    terrace_txn_close(txn);
+  }
+  txn= nullptr;
+}
+
+/** The transaction is over, or another's. */
 void Session::ended()
 {
   for (Savepoint *savepoint : savepoints)
@@ -87,14 +155,7 @@ void Session::ended()
   savepoints.clear();
   take_reads();
   tell_rows();
-  if (terrace_txn_rest(txn))
-    idle= txn;
-  else
-  {
-    forget_cancel();
-    terrace_txn_close(txn);
-  }
-  txn= nullptr;
+  let_go();
   in_statement= in_phases= ordered= refused= false;
   refill= Refill();
   version= version_before= 0;
@@ -191,7 +252,9 @@ Session::~Session()
 {
   if (!doubts.empty())
     settle(&doubts);
-  if (txn)
+  if (xa)
+    leave_xa();
+  else if (txn)
     ended();
   tell_rows();
   forget_cancel();
@@ -203,6 +266,8 @@ int Session::enter(THD *thd)
 {
   if (!engine)
     return HA_ERR_NO_CONNECTION;
+  if (xa)
+    leave_xa();                         // what is prepared reads no more: the connection was reset
   const bool begins= !txn;
   if (begins)
     if (int error= begin(thd))
@@ -280,6 +345,8 @@ struct Calls
       session->tell_rows();
       return 0;
     }
+    if (session->xa)
+      session->take_xa();
     if (!session->txn)
       return 0;
     if (session->refused)
@@ -338,6 +405,8 @@ struct Calls
       return 0;
     if (is_whole(thd, all))
     {
+      if (session->xa)
+        session->take_xa();
       int32_t code= terrace_txn_rollback(session->txn);
       if (code)
         report_error(code, "the rollback goes on in the background, and what the transaction changed stays locked until then");
@@ -370,11 +439,14 @@ struct Calls
     }
     if (session->refused)
       return 1;
-    if (!session->txn || !terrace_txn_has_changes(session->txn))
-      return 0;
+    const bool is_xa= thd_sql_command(thd) == SQLCOM_XA_PREPARE;
     // Changes of temporary tables alone don't outlive the server, nor the connection: the server takes them for none.
-    if (!thd->ha_data[hton->slot].ha_info[all].is_trx_read_write())
+    if (!session->txn || !terrace_txn_has_changes(session->txn) || !thd->ha_data[hton->slot].ha_info[all].is_trx_read_write())
+    {
+      if (is_xa && session->txn)
+        session->note_xa_prepared(std::string());
       return 0;
+    }
     MYSQL_XID raw;
     thd_get_xid(thd, &raw);
     std::string name= name_of(reinterpret_cast<const XID *>(&raw));
@@ -387,8 +459,10 @@ struct Calls
     }
     session->in_phases= true;
     // As InnoDB: who prepares for somebody else to decide reads no more.
-    if (thd_sql_command(thd) == SQLCOM_XA_PREPARE && session->level != ISO_SERIALIZABLE)
+    if (is_xa && session->level != ISO_SERIALIZABLE)
       terrace_txn_release_reads(session->txn);
+    if (is_xa)
+      session->note_xa_prepared(name);
     return 0;
   }
 
@@ -399,7 +473,7 @@ struct Calls
   static ulonglong prepare_commit_versioned(THD *thd, ulonglong *number)
   {
     Session *session= static_cast<Session *>(thd_get_ha_data(thd, hton));
-    *number= session && session->txn ? session->version : 0;
+    *number= session && session->txn && !session->xa ? session->version : 0;
     if (!*number)
       return 0;
     uint64_t commit;
@@ -440,8 +514,9 @@ struct Calls
   static int savepoint_release(handlerton *, THD *thd, void *place)
   {
     std::vector<Session::Savepoint *> &all= Session::of(thd)->savepoints;
-    for (auto at= all.begin(); at != all.end(); ++at)
-      if (*at == savepoint_at(place))
+    // From the last on: the server forgets those set after the one that it releases, and they stay until the transaction ends.
+    for (auto at= all.end(); at != all.begin();)
+      if (*--at == savepoint_at(place))
       {
         terrace_savepoint_close((*at)->at);
         delete *at;
@@ -455,7 +530,7 @@ struct Calls
   static bool savepoint_can_release_mdl(handlerton *, THD *thd)
   {
     Session *session= Session::of(thd);
-    return !session->txn || !terrace_txn_has_changes(session->txn);
+    return !session->txn || !terrace_txn_has_locks(session->txn);
   }
 
   static int consistent_snapshot(handlerton *, THD *thd)
@@ -463,6 +538,8 @@ struct Calls
     if (!engine)
       return 0;
     Session *session= Session::of(thd);
+    if (session->xa)
+      session->leave_xa();
     if (!session->txn)
       if (int error= session->begin(thd))
         return error;

@@ -119,7 +119,16 @@ public:
 
 private:
   friend struct Calls;
+  friend void let_go_of_prepared(const std::string &name);
   int begin(THD *thd);
+  /** XA PREPARE has come to its end: of a transaction of this name, or of one that has changed nothing. */
+  void note_xa_prepared(const std::string &name);
+  /** The transaction that the connection prepared is no longer its own: it waits for its name; if it changed nothing, it is over. */
+  void leave_xa();
+  /** The connection decides the transaction that it prepared. */
+  void take_xa();
+  void forget_xa();
+  void let_go();
   void set_patience(THD *thd);
   void ended();
   void forget_cancel();
@@ -134,6 +143,8 @@ private:
   terrace_txn *idle= nullptr;           // ended: the next transaction's handle
   uint level= 0;
   bool in_statement= false, in_phases= false, ordered= false;
+  bool xa= false;                       // XA PREPARE was the last that the transaction did
+  std::string xa_name;                  // empty: it had changed nothing
   bool patient= false;                  // the transaction knows how long the statement waits for locks
   bool strict= false;                   // terrace_snapshot_isolation, as the transaction has it
   bool one_way= false;                  // it changed a table of an engine without transactions
@@ -161,6 +172,11 @@ private:
   ulonglong version= 0, version_before= 0;
 };
 
+/**
+  Somebody else decides the transaction of this name. The connection that prepared it may be there, without knowing of it any more: COM_RESET_CONNECTION
+  and COM_CHANGE_USER leave it to whoever names it, and tell no engine.
+*/
+void let_go_of_prepared(const std::string &name);
 /** From now on the server is told of lock waits. */
 void tell_lock_waits();
 /** Puts the transaction calls into the handlerton. */

@@ -77,12 +77,14 @@ static int decide(int32_t code)
 static int commit_by_xid(handlerton *, XID *xid)
 {
   Ends_by_name ends;
+  let_go_of_prepared(name_of(xid));
   return engine ? decide(terrace_prepared_commit(engine, bytes_of(name_of(xid)))) : XAER_RMFAIL;
 }
 
 static int rollback_by_xid(handlerton *, XID *xid)
 {
   Ends_by_name ends;
+  let_go_of_prepared(name_of(xid));
   return engine ? decide(terrace_prepared_rollback(engine, bytes_of(name_of(xid)))) : XAER_RMFAIL;
 }
 

@@ -162,7 +162,7 @@ def drop_database(server, name, patience=PATIENCE):
             except pymysql.err.OperationalError:
                 pass  # it ended by itself
     for (xid,) in [(row[3],) for row in run(connection, "XA RECOVER")]:
-        run(connection, f"XA ROLLBACK '{xid}'")
+        run(connection, f"XA ROLLBACK '{xid.decode()}'")
     return run(connection, f"DROP DATABASE {name}")
 
 

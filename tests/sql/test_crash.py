@@ -125,6 +125,30 @@ def test_the_binary_log_and_the_engine_hold_the_same_transactions_after_kill_9(e
         end(server)
 
 
+def test_the_binary_log_forgets_no_more_than_the_engine_keeps(engine, run, tmp_path):
+    """Recovery reads the binary log from its last checkpoint on, which comes when the engine says that all before is durable: also where commits don't wait for that."""
+    server = private(["--terrace-memory=16777216", *binlog_options(tmp_path), f"--{engine.lower()}-flush-log-at-trx-commit=0"])
+    try:
+        connection = server.connect()
+        run(connection, "CREATE DATABASE d")
+        run(connection, f"CREATE TABLE d.t (id INT PRIMARY KEY) ENGINE={engine}")
+        for n in range(6):
+            run(connection, f"INSERT INTO d.t VALUES ({n})")
+            run(connection, "FLUSH BINARY LOGS")
+            newest = run(connection, "SHOW BINARY LOGS")[-1][0]
+
+            def begins_there():
+                events = run(connection, f"SHOW BINLOG EVENTS IN '{newest}'")
+                return newest in [event[5] for event in events if event[2] == "Binlog_checkpoint"]
+            wait_until(begins_there)
+            server.kill9()
+            server.start()
+            connection = server.connect()
+            assert run(connection, "SELECT COUNT(*) FROM d.t") == [(n + 1,)]
+    finally:
+        end(server)
+
+
 def test_transactions_over_both_engines_are_whole_after_kill_9_with_a_binary_log(engine, run, tmp_path):
     """Without one the server's own log of them (tc.log) should decide, and does not: 10.11.18 rolls back all that it finds prepared
     (`sql/handler.cc`, `xarecover_handlerton`), whatever the engines are; InnoDB with MyRocks loses the same."""

@@ -133,6 +133,30 @@ def test_a_lock_wait_ends_with_1205(two, run):
     run(a, "ROLLBACK")
 
 
+@pytest.mark.parametrize("locks", ["SELECT v FROM t WHERE id = 1 FOR UPDATE", "SELECT v FROM t WHERE id = 9 LOCK IN SHARE MODE", "SELECT v FROM t WHERE v > 5 FOR UPDATE"])
+def test_a_table_whose_rows_or_gaps_stay_locked_past_a_savepoint_is_not_emptied(two, run, locks):
+    """A rollback to a savepoint gives no lock of rows back, so nobody may have the table for himself afterwards."""
+    a, b = two
+    run(b, "CREATE TABLE other LIKE t")
+    run(b, "SET SESSION lock_wait_timeout = 1")
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM other")
+    run(a, "SAVEPOINT s")
+    run(a, locks)
+    run(a, "ROLLBACK TO s")
+    with pytest.raises(pymysql.err.OperationalError, match="1205"):
+        run(b, "TRUNCATE TABLE t")
+    # What was only read is free again.
+    run(a, "ROLLBACK")
+    run(a, "BEGIN")
+    run(a, "SELECT * FROM other")
+    run(a, "SAVEPOINT s")
+    run(a, "SELECT * FROM t")
+    run(a, "ROLLBACK TO s")
+    run(b, "TRUNCATE TABLE t")
+    run(a, "ROLLBACK")
+
+
 def test_each_statement_that_locks_waits_as_it_says(two, run):
     """Also where the transaction, or the statement itself, has read without a lock before."""
     a, b = two

@@ -529,6 +529,16 @@ pub unsafe extern "C" fn terrace_txn_has_changes(txn: *const TerraceTxn) -> bool
     unsafe { &*txn }.txn.has_changes()
 }
 
+/// Whether the transaction may hold locks of rows or of gaps, which a rollback to a savepoint doesn't give back.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_has_locks(txn: *const TerraceTxn) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { &*txn }.txn.has_locks()
+}
+
 /// The number by which the transaction's versions of rows are known; with it the transaction has changes. `*number` is below those
 /// of transactions that get theirs later, and is never given again. Not InnoDB's numbers, which are below 2^48: the server keeps both in
 /// one registry.

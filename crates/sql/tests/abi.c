@@ -125,6 +125,7 @@ static void changes_together(terrace_engine *engine, terrace_table *table) {
 static void writes(terrace_engine *engine, terrace_table *table) {
   terrace_txn *txn = begin(engine);
   TRUE(!terrace_txn_has_changes(txn));
+  TRUE(!terrace_txn_has_locks(txn));
   OK(insert(txn, table, "k1", "row one", "aa"));
   OK(insert(txn, table, "k2", "row two", "bb"));
   TRUE(terrace_txn_has_changes(txn));
@@ -211,8 +212,10 @@ static void parts(terrace_engine *engine, terrace_table *table) {
 static void reads(terrace_engine *engine, terrace_table *table) {
   terrace_txn *txn = begin(engine);
   OK(terrace_txn_open_view(txn));
+  TRUE(!terrace_txn_has_locks(txn));
   terrace_bytes row;
   OK(terrace_row_get(txn, table, bytes("k1"), TERRACE_LOCK_SHARED, &row));
+  TRUE(terrace_txn_has_locks(txn) && !terrace_txn_has_changes(txn));
   TRUE(equals(row.data, row.len, "row 1"));
   IS(TERRACE_NO_ROW, terrace_row_get(txn, table, bytes("k3"), TERRACE_LOCK_NONE, &row));
 

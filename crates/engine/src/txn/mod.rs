@@ -193,6 +193,12 @@ impl Txn {
         self.state.lock().id != 0
     }
 
+    /// Whether it may hold locks of rows or of gaps: it has changes, or read with locks. A rollback to a savepoint gives none back.
+    pub fn has_locks(&self) -> bool {
+        let state = self.state.lock();
+        state.id != 0 || state.locked != 0 || !state.gaps.is_empty() || !state.ranges.is_empty()
+    }
+
     /// The id by which its changes are known: the transaction is a writer from here on. Below those of all that begin later, and never
     /// given again, not after a crash either.
     pub fn number(&self) -> Result<TxnId> {
