@@ -31,6 +31,9 @@ handler::Table_flags ha_terrace::table_flags() const
   THD *thd= current_thd;
   if (thd && isolation_of(thd) > ISO_READ_COMMITTED)
     flags|= HA_BINLOG_STMT_CAPABLE;
+  // Nor do they lock gaps, so of two who look for a duplicate by a hash, or an overlap, and then write, neither would see the other's row.
+  else if (thd)
+    flags|= HA_CHECK_UNIQUE_AFTER_WRITE;
   return flags;
 }
 
@@ -172,9 +175,7 @@ THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lo
   {
     const bool plain= type == TL_READ || type == TL_READ_NO_INSERT;
     const bool by_rows= isolation_of(thd) <= ISO_READ_COMMITTED && plain &&
-                        (command == SQLCOM_INSERT_SELECT || command == SQLCOM_REPLACE_SELECT ||
-                         command == SQLCOM_UPDATE || command == SQLCOM_UPDATE_MULTI || command == SQLCOM_DELETE_MULTI ||
-                         command == SQLCOM_CREATE_TABLE);
+                        (command == SQLCOM_INSERT_SELECT || command == SQLCOM_REPLACE_SELECT || command == SQLCOM_UPDATE || command == SQLCOM_CREATE_TABLE);
     const bool looks_only= command == SQLCOM_CHECKSUM || command == SQLCOM_ANALYZE || command == SQLCOM_CHECK ||
                            command == SQLCOM_HA_READ || command == SQLCOM_HA_OPEN;
     m_stored_lock= by_rows || looks_only ? TERRACE_LOCK_NONE : TERRACE_LOCK_SHARED;
@@ -233,6 +234,8 @@ int ha_terrace::external_lock(THD *thd, int type)
   // As InnoDB: HANDLER locks nothing at any level.
   else if (m_lock == TERRACE_LOCK_NONE && isolation_of(thd) == ISO_SERIALIZABLE && command_of(thd) != SQLCOM_HA_READ && goes_on(thd))
     m_lock= TERRACE_LOCK_SHARED;
+  // Statements that begin later without this call (start_stmt) read so, too.
+  m_stored_lock= m_lock;
   const int error= enter(thd);
   if (!error && !m_in_use)
   {
@@ -258,6 +261,9 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
 {
   m_lock_type_write= type >= TL_FIRST_WRITE;
   m_lock= m_lock_type_write ? TERRACE_LOCK_EXCLUSIVE : m_stored_lock;
+  // As InnoDB: a plain SELECT is a consistent read here, too.
+  if (type == TL_READ && command_of(thd) == SQLCOM_SELECT && isolation_of(thd) != ISO_SERIALIZABLE)
+    m_lock= TERRACE_LOCK_NONE;
   // A temporary table isn't locked by anybody before: its first statement in a transaction comes here.
   if (table->s->tmp_table != NO_TMP_TABLE && type != TL_READ)
     m_lock= TERRACE_LOCK_EXCLUSIVE, m_lock_type_write= true;
