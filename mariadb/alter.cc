@@ -108,13 +108,32 @@ static bool reads(const Virtual_column_info *computed, const Field &field)
   return false;
 }
 
-/** Whether something computed from the column, or from what is, is stored or places a row. */
-static bool feeds_stored(const Field &field)
+/** Whether something computed from the column, or from what is, is stored or places a row; with `moved`: something that isn't dropped. */
+static bool feeds_stored(const Field &field, const std::vector<uint16> *moved= nullptr)
 {
   for (Field **at= field.table->vfield; at && *at; at++)
-    if (reads((*at)->vcol_info, field) &&
-        ((*at)->stored_in_db() || (*at)->flags & (PART_KEY_FLAG | FIELD_IN_PART_FUNC_FLAG) || feeds_stored(**at)))
+  {
+    if (!reads((*at)->vcol_info, field) || (moved && (*moved)[(*at)->field_index] == RowLayouts::DROPPED))
+      continue;
+    if ((*at)->stored_in_db() || (*at)->flags & (PART_KEY_FLAG | FIELD_IN_PART_FUNC_FLAG) || feeds_stored(**at, moved))
       return true;
+  }
+  return false;
+}
+
+/**
+  Whether what is computed of columns would stay as it is and not be right any more: a column goes, and another one of its name comes, or what is
+  computed of a virtual one changes. Only what stays counts. `moved`: as in ColumnChange.
+*/
+static bool leaves_stale(const TABLE *table, const std::vector<uint16> &moved, bool expressions_change)
+{
+  for (Field **at= table->field; *at; at++)
+  {
+    const Field &field= **at;
+    const bool other= moved[field.field_index] == RowLayouts::DROPPED || (expressions_change && field.vcol_info && !field.stored_in_db());
+    if (other && (field.flags & FIELD_IN_PART_FUNC_FLAG || feeds_stored(field, &moved)))
+      return true;
+  }
   return false;
 }
 
@@ -325,7 +344,8 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   if (info->error_if_not_empty && !is_surely_empty())
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!columns.follow(table, altered, info) ||
-      table->s->versioned != altered->s->versioned || !layouts_after(columns, altered, &layouts))
+      table->s->versioned != altered->s->versioned || !layouts_after(columns, altered, &layouts) ||
+      leaves_stale(table, columns.moved, flags & ALTER_VIRTUAL_GCOL_EXPR))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (altered->s->primary_key != MAX_KEY && altered->s->primary_key != 0)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;

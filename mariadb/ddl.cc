@@ -433,8 +433,24 @@ int ha_terrace::optimize(THD *, HA_CHECK_OPT *)
   return HA_ADMIN_TRY_ALTER;            // rebuild, then analyze
 }
 
-/* Asked by EXCHANGE PARTITION, of tables that the server has compared. */
+/** The engine's trees are known by their places; the server compares keys by their names, wherever they are. */
+static bool keys_in_the_same_order(const TABLE *one, const TABLE *other)
+{
+  if (one->s->keys != other->s->keys)
+    return false;
+  for (uint at= 0; at < one->s->keys; at++)
+    if (my_strcasecmp(system_charset_info, one->key_info[at].name.str, other->key_info[at].name.str))
+      return false;
+  return true;
+}
+
+/* Asked by EXCHANGE PARTITION and CONVERT TABLE, of tables that the server has compared; the statement's first is the partitioned one. */
 bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *, uint changes)
 {
-  return changes == IS_EQUAL_YES ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
+  if (changes != IS_EQUAL_YES)
+    return COMPATIBLE_DATA_NO;
+  const LEX *lex= ha_thd()->lex;
+  const TABLE *other= lex->query_tables ? lex->query_tables->table : nullptr;
+  const bool becomes= lex->alter_info.partition_flags & (ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN);
+  return becomes && other && !keys_in_the_same_order(table, other) ? COMPATIBLE_DATA_NO : COMPATIBLE_DATA_YES;
 }

@@ -393,3 +393,22 @@ def test_rows_that_come_by_select_leave_older_views_their_partitions(server, db,
     assert run(other, "SELECT * FROM t ORDER BY id") == before
     run(other, "COMMIT")
     assert run(other, "SELECT * FROM t ORDER BY id") != before
+
+
+@pytest.mark.parametrize("how", ["EXCHANGE PARTITION p0 WITH TABLE x", "CONVERT TABLE x TO PARTITION p9 VALUES LESS THAN (900)"])
+def test_a_table_whose_keys_are_in_another_order_is_no_partition(db, engine, run, how):
+    """The server compares keys by name, wherever they are."""
+    run(db, f"CREATE TABLE p (id INT PRIMARY KEY, a INT, b INT, KEY ka (a), KEY kb (b)) ENGINE={engine} PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100))")
+    for order, same in ("KEY kb (b), KEY ka (a)", False), ("KEY ka (a), KEY kb (b)", True):
+        run(db, f"CREATE OR REPLACE TABLE x (id INT PRIMARY KEY, a INT, b INT, {order}) ENGINE={engine}")
+        row = (1, 10, 20) if how.startswith("EXCHANGE") else (500, 10, 20)
+        run(db, f"INSERT INTO x VALUES {row}")
+        if same or engine == "InnoDB":
+            run(db, f"ALTER TABLE p {how}")
+            found = [run(db, f"SELECT * FROM p FORCE INDEX ({key}) WHERE {key[1]} = {value}") for key, value in (("ka", 10), ("kb", 20))]
+            assert found == [[row], [row]]
+            break
+        with pytest.raises(pymysql.err.MySQLError, match="1736"):
+            run(db, f"ALTER TABLE p {how}")
+        assert run(db, "SELECT * FROM x FORCE INDEX (ka) WHERE a = 10") == [row] and run(db, "SELECT * FROM p") == []
+    assert {line[3] for line in run(db, "CHECK TABLE p EXTENDED")} == {"OK"}
