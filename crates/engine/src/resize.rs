@@ -130,7 +130,8 @@ impl<'a> Patience<'a> {
         if rest && !self.stopped {
             world.sched.wait(&resizing.rest, resizing.rest.ticket(), Some(LOOK));
         }
-        !self.stopped && world.clock.now() - self.since <= config.resize_wait_timeout_ms * 1_000_000
+        !self.stopped
+            && world.clock.now() - self.since <= config.resize_wait_timeout_ms.saturating_mul(1_000_000)
     }
 
     fn error(&self, what: String) -> Error {

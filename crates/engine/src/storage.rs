@@ -137,7 +137,7 @@ impl Storage {
             epoch: superblock.epoch,
             checkpoint: superblock.checkpoint,
             next: found.end,
-            room_wait_max: config.log_wait_timeout_ms * 1_000_000,
+            room_wait_max: config.log_wait_timeout_ms.saturating_mul(1_000_000),
             waiting_max: config.log_waiting(),
         }));
         let redo: Arc<dyn Redo> = log.clone();
@@ -225,7 +225,7 @@ impl Storage {
             pending: pending.clone(),
             redo,
             sinks: cold.is_some(),
-            patience: config.log_wait_timeout_ms * 1_000_000,
+            patience: config.log_wait_timeout_ms.saturating_mul(1_000_000),
             way: (!config.without.has(Mechanism::GiveWay)).then(GiveWay::default),
         }));
         let sched = &parts.world.sched;

@@ -31,7 +31,7 @@ use crate::temporary::Spill;
 use crate::write_policy::Writes;
 use hashbrown::HashSet;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::DiskError;
@@ -142,6 +142,8 @@ pub struct Flusher {
     unmapped: Mutex<VecDeque<(Glsn, Glsn)>, { Mutexes::Flush as u8 }>,
     /// A write or sync failed: the volume is not to be trusted any more.
     failed: Mutex<Option<FlushError>, { Mutexes::Flush as u8 }>,
+    /// So often the log was too full for a batch's map records: the next batches are half as large each time.
+    tight: AtomicU32,
     /// Where the worker copies a batch's images.
     images: Mutex<Option<AlignedBuf>, { Mutexes::Flush as u8 }>,
     /// Where a large value's pages are copied, while nobody does.
@@ -176,6 +178,7 @@ impl Flusher {
             held: AtomicUsize::new(0),
             unmapped: Mutex::default(),
             failed: Mutex::new(None),
+            tight: AtomicU32::new(0),
             images: Mutex::new(None),
             through: Mutex::default(),
             writing: Mutex::default(),
@@ -275,10 +278,10 @@ impl Flusher {
                 let moved = self.spill.get().is_some_and(|spill| spill.give_back_room(self.pool.unspilled()));
                 return if moved { Step::Worked } else { Step::Idle };
             }
-            Choice::Oldest => self.oldest_in_turn(batch(self.pool.frames_in_circulation())),
+            Choice::Oldest => self.oldest_in_turn(self.room_for(batch(self.pool.frames_in_circulation()))),
             Choice::Coldest => {
-                let cold = self.coldest_in_turn(BATCH);
-                if cold.0.is_empty() { self.oldest_in_turn(BATCH) } else { cold }
+                let cold = self.coldest_in_turn(self.room_for(BATCH));
+                if cold.0.is_empty() { self.oldest_in_turn(self.room_for(BATCH)) } else { cold }
             }
         };
         if let Some(rest) = held.filter(|_| frames.is_empty()) {
@@ -290,6 +293,11 @@ impl Flusher {
         let step = self.flush_frames(frames, &mut images, for_checkpoint);
         *self.images.lock() = Some(images);
         step
+    }
+
+    /// How many of so many pages to take at a time.
+    fn room_for(&self, pages: usize) -> usize {
+        (pages >> self.tight.load(Ordering::Relaxed).min(usize::BITS - 1)).max(1)
     }
 
     fn flush_frames(&self, frames: Vec<FrameNo>, images: &mut [u8], for_checkpoint: bool) -> Step {
@@ -320,8 +328,16 @@ impl Flusher {
         drop(writing);
         match flushed {
             Ok(()) => {
+                self.tight.store(0, Ordering::Relaxed);
                 self.progress.notify();
                 Step::Worked
+            }
+            // Nor is a log that is full: nothing was mapped, and what it waits for will move on. Fewer pages may find room meanwhile.
+            Err(FlushError::Map(MapError::Log(LogError::Full { .. }))) => {
+                self.tight.fetch_add(1, Ordering::Relaxed);
+                self.counters.full.fetch_add(1, Ordering::Relaxed);
+                self.progress.notify();
+                Step::IdleFor(REST)
             }
             // The device being full is no fault: nothing was mapped, and sinking makes room.
             Err(FlushError::Full { .. } | FlushError::Disk(DiskError::Full { .. })) => {
@@ -374,7 +390,7 @@ impl Flusher {
                 self.write_to_flash(copy.id, *tag, image, for_checkpoint);
             }
         }
-        let range = self.map.publish_slots(&changes)?;
+        let range = self.map.publish_slots(&changes).inspect_err(|_| self.map.give_back_slots(&slots))?;
         let first = copies.iter().map(|c| c.first_change).min().unwrap_or(0);
         self.unmapped.lock().push_back((first, range.end));
         for ((copy, tag), image) in copies.iter().zip(tags).zip(images.chunks_exact(PAGE_SIZE)) {
@@ -422,9 +438,9 @@ impl Flusher {
         let wanted = n as u32 + self.map.slots_reserve();
         while self.map.slots_usable() < wanted && self.buffer.grown() < total {
             match self.buffer.grow(total) {
-                Ok(grown) => self.map.limit_slots(grown, false),
+                Ok(grown) => self.map.raise_slots(grown, false),
                 Err(DiskError::Full { .. }) => {
-                    self.map.limit_slots(self.buffer.grown(), true);
+                    self.map.raise_slots(self.buffer.grown(), true);
                     break;
                 }
                 Err(error) => return Err(error),

@@ -380,6 +380,13 @@ impl Map {
         let (slots, free) = inner.slots.pressure();
         self.pressure.store(u64::from(free) << 32 | u64::from(slots), Ordering::Relaxed);
     }
+    /// The object buffer's file has grown to so many slots, or further, as others say who come later; `short`: and the device has room for no more.
+    pub fn raise_slots(&self, limit: u32, short: bool) {
+        let mut inner = self.inner.write();
+        let limit = limit.max(inner.slots.room());
+        inner.slots.set_limit(limit, short);
+        self.note_pressure(&inner);
+    }
     /// The object buffer's file has room for so many slots; `short`: and the device for no more.
     pub fn limit_slots(&self, limit: u32, short: bool) {
         let mut inner = self.inner.write();

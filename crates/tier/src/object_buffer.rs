@@ -10,6 +10,7 @@ use crate::page::PAGE_SIZE;
 use crate::planted;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::{Class, Disk, DiskError, File, Op};
 
 mod written;
@@ -35,6 +36,17 @@ pub struct ObjectBuffer {
     grown: Mutex<u64>,
     /// Who wants to know what is written.
     watch: RwLock<Option<Arc<Written>>>,
+    /// So often a sync was asked for.
+    asked: AtomicU64,
+    synced: Mutex<Synced>,
+}
+
+/// One sync at a time: of two, the kernel may tell one alone of a write-back that failed, and the other would count on what is lost.
+#[derive(Default)]
+struct Synced {
+    /// Who asked up to here has what he wrote on the device.
+    upto: u64,
+    failed: Option<DiskError>,
 }
 
 /// Makes the slab's file, empty. Durable when it returns.
@@ -46,7 +58,13 @@ impl ObjectBuffer {
     pub fn open(volume: &dyn Disk) -> Result<ObjectBuffer, DiskError> {
         let file = volume.open(FILE)?;
         let grown = file.len() / PAGE_SIZE as u64;
-        Ok(ObjectBuffer { file, grown: Mutex::new(grown), watch: RwLock::default() })
+        Ok(ObjectBuffer {
+            file,
+            grown: Mutex::new(grown),
+            watch: RwLock::default(),
+            asked: AtomicU64::new(0),
+            synced: Mutex::default(),
+        })
     }
 
     /// Slots that the file has room for.
@@ -169,20 +187,49 @@ impl ObjectBuffer {
         file.batch(Class::PageFlush, &mut ops).into_iter().collect()
     }
 
-    /// What was written is durable. A failure is final, whatever the cause: nothing retries a sync.
+    /// What was written is durable. A failure is final, whatever the cause, and for all who come later: nothing retries a sync. Those who come while one
+    /// is under way share the next.
     pub fn sync(&self) -> Result<(), DiskError> {
-        self.file.sync(Class::PageFlush).map_err(|error| match error {
+        let mine = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut synced = self.synced.lock();
+        if let Some(error) = &synced.failed {
+            return Err(error.clone());
+        }
+        if synced.upto >= mine {
+            return Ok(());
+        }
+        let covers = self.asked.load(Ordering::SeqCst);
+        let done = self.file.sync(Class::PageFlush).map_err(|error| match error {
             DiskError::Full { name, what } => {
                 DiskError::Failed { name, what, offset: 0, len: 0, cause: "the device is full".into() }
             }
             error => error,
-        })
+        });
+        match &done {
+            Ok(()) => synced.upto = covers,
+            Err(error) => synced.failed = Some(error.clone()),
+        }
+        done
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_sync_that_failed_nobody_is_told_that_his_is_durable() {
+        let disk = terrace_sim::SimWorld::new(1).disk("volume");
+        create(&*disk).unwrap();
+        let buffer = ObjectBuffer::open(&*disk).unwrap();
+        buffer.sync().unwrap();
+        disk.faults().fail_class(Class::PageFlush, true);
+        assert!(buffer.sync().is_err());
+        disk.faults().fail_class(Class::PageFlush, false);
+        // The disk would say that all is well.
+        buffer.file.sync(Class::PageFlush).unwrap();
+        assert!(buffer.sync().is_err());
+    }
 
     #[test]
     fn slots_side_by_side_are_one_request_each_image_in_its_place() {

@@ -62,6 +62,8 @@ const REQUESTS: u64 = 2;
 /// Rests after the first failure and at the most, in nanoseconds.
 const REST_MIN: Nanos = 50_000_000;
 const REST_MAX: Nanos = 30_000_000_000;
+/// How long a block is left alone of which something could not be read.
+const ASIDE: Nanos = 60_000_000_000;
 /// A store that says to come later than this is asked by then.
 const RETRY_AFTER_MAX: Nanos = 600_000_000_000;
 /// The least memory that blocks are moved with, in bytes: what one is packed to and what is got of its old object, where neither
@@ -202,6 +204,8 @@ struct State {
     in_flight: HashSet<BlockId>,
     /// Blocks with a corrupt image, and their last change when that was found.
     corrupt: HashMap<BlockId, Glsn>,
+    /// Blocks of which something could not be read, and until when they are left alone.
+    aside: HashMap<BlockId, Nanos>,
     ages: Ages,
     rest: Nanos,
     rest_until: Nanos,
@@ -286,6 +290,7 @@ impl Sinker {
                 reason: Reason::Cooled,
                 in_flight: HashSet::new(),
                 corrupt: HashMap::new(),
+                aside: HashMap::new(),
                 ages: Ages::new(settings.cool),
                 rest: 0,
                 rest_until: 0,

@@ -166,9 +166,15 @@ struct Held {
     durable: Glsn,
     released: Glsn,
     records: Vec<HeldRecord>,
+    /// Whoever asks for more bytes than this finds the log full.
+    room: Option<u64>,
 }
 
 impl HeldLog {
+    /// From now on the log is full for whoever asks for more bytes than this.
+    pub fn set_room(&self, room: Option<u64>) {
+        self.0.lock().room = room;
+    }
     /// What a recovery would read.
     pub fn records(&self) -> Vec<HeldRecord> {
         self.0.lock().records.clone()
@@ -201,6 +207,10 @@ impl HeldLog {
 
 impl Redo for HeldLog {
     fn reserve(self: Arc<Self>, bytes: u64, _: Urgency) -> Result<LogRoom, LogError> {
+        match self.0.lock().room {
+            Some(room) if bytes > room => return Err(LogError::Full { capacity: room, checkpoint: 0 }),
+            _ => {}
+        }
         Ok(LogRoom::new(self, bytes))
     }
     fn give_back(&self, _bytes: u64) {}

@@ -384,6 +384,39 @@ fn a_corrupt_image_is_named_and_other_blocks_go_on() {
     assert!(rig.object(0).is_some());
 }
 
+/// A sector of one block can't be read: the others don't wait for it.
+#[test]
+fn a_block_that_cannot_be_read_is_left_alone_for_a_while_and_others_go_on() {
+    let mut rig = Rig::new(1, 64);
+    (0..8).for_each(|block| _ = rig.flush(page_of(block, 0)));
+    let Located::At(home) = rig.run.map.locate(page_of(3, 0)) else { panic!() };
+    let at = u64::from(home.slot.unwrap().0) * PAGE_SIZE as u64;
+    rig.volume.faults().spoil(object_buffer::FILE, at + 4096);
+    let began = rig.sim.clock.now();
+    while (0..8).any(|block| block != 3 && rig.object(block).is_none()) {
+        if let Step::IdleFor(rest) = rig.work() {
+            rig.sim.clock.advance(rest.min(COOL));
+        }
+        assert!(rig.sim.clock.now() - began < 3 * COOL, "they wait for the one that can't be read");
+    }
+    let failed = rig.run.sinker.counters.errors.load(Ordering::Relaxed);
+    assert_eq!(failed, 1, "it is not tried all the time");
+    // Later it is tried again.
+    for _ in 0..100 {
+        if let Step::IdleFor(rest) = rig.work() {
+            rig.sim.clock.advance(rest);
+        }
+    }
+    assert!(rig.run.sinker.counters.errors.load(Ordering::Relaxed) > failed);
+    rig.flush(page_of(3, 0));
+    for _ in 0..100 {
+        if let Step::IdleFor(rest) = rig.work() {
+            rig.sim.clock.advance(rest);
+        }
+    }
+    assert!(rig.object(3).is_some(), "it was written anew, elsewhere");
+}
+
 #[test]
 fn flash_repairs_what_the_volume_lost() {
     let rig = Rig::new(1, 64);

@@ -380,6 +380,11 @@ impl Index {
         }
     }
 
+    /// From this slot on none is in use.
+    pub fn frontier(&self) -> u32 {
+        (0..self.fresh).rev().find(|slot| self.used.get(*slot)).map_or(0, |slot| slot + 1)
+    }
+
     /// From now on only slots below `limit` are used: the device has no room for more. Pages above
     /// are removed.
     pub fn shrink(&mut self, limit: u32) {

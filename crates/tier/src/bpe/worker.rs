@@ -116,7 +116,7 @@ impl Bpe {
     }
 
     /// A fill's write has ended.
-    fn settle(&self, slot: FlashSlot, result: &Result<(), DiskError>) {
+    pub(super) fn settle(&self, slot: FlashSlot, result: &Result<(), DiskError>) {
         {
             let mut state = self.state.lock();
             if state.off.is_some() {
@@ -135,9 +135,10 @@ impl Bpe {
                     return;
                 }
                 Err(DiskError::Full { .. }) => {
-                    // What is written is written; nothing more fits.
+                    // What is written is written; nothing more fits. A slot among those that are there was a hole of the file.
                     count(&self.counters.full);
-                    state.index.shrink(slot);
+                    let limit = state.index.frontier().max(slot);
+                    state.index.shrink(limit);
                     return;
                 }
                 Err(_) => {}

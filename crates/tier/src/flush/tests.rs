@@ -322,6 +322,29 @@ fn a_full_volume_is_waited_out() {
 }
 
 #[test]
+fn a_log_that_is_full_is_waited_out_and_fewer_pages_may_find_room() {
+    let rig = Rig::new(100);
+    let open = rig.open();
+    create(&open.pages, 0..60);
+    rig.log.set_room(Some(0));
+    open.flusher.request(rig.log.appended());
+    for _ in 0..10 {
+        assert_eq!(open.flusher.step(), Step::IdleFor(REST));
+        assert!(open.flusher.failure().is_none());
+        assert_eq!((open.dirty(), open.map.slots_free()), (60, 100), "what was not named has no slot");
+    }
+    // As much as some pages' records take.
+    rig.log.set_room(Some(1000));
+    assert_eq!(open.flusher.step(), Step::Worked);
+    assert_eq!((open.dirty(), open.map.slots_free()), (59, 99));
+    let rests = (0..100).filter(|_| open.flusher.step() == Step::IdleFor(REST)).count();
+    assert!(rests > 0 && open.dirty() < 59, "{rests} rests, {} pages left", open.dirty());
+    rig.log.set_room(None);
+    open.flush_all();
+    assert_eq!(open.dirty(), 0);
+}
+
+#[test]
 fn a_failed_write_is_final() {
     let rig = Rig::new(64);
     let open = rig.open();

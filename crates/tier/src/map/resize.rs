@@ -162,7 +162,7 @@ impl Mover {
             return Err(error.into());
         }
         let old = pages.iter().map(|(slot, id, _)| (*id, *slot)).collect();
-        self.map.publish_moves(&changes, &old)?;
+        self.map.publish_moves(&changes, &old).inspect_err(|_| self.map.give_back_slots(&slots))?;
         fault.map_or(Ok(at), Err)
     }
 }

@@ -103,6 +103,10 @@ impl Slots {
         self.set_len(self.count);
     }
 
+    /// Slots that the file has room for.
+    pub fn room(&self) -> u32 {
+        self.room
+    }
     /// Bits beyond the last slot count as taken.
     fn set_len(&mut self, len: u32) {
         let pad = |taken: &mut Vec<u64>, len: u32, on: bool| {

@@ -2,7 +2,9 @@
 
 use super::mover::Sunk;
 use super::policy::{self, Pressure, Reason};
-use super::{PLAN, REQUESTS, REST_MAX, REST_MIN, RETRY_AFTER_MAX, SHARE_REST, SinkError, Sinker, State};
+use super::{
+    ASIDE, PLAN, REQUESTS, REST_MAX, REST_MIN, RETRY_AFTER_MAX, SHARE_REST, SinkError, Sinker, State,
+};
 use crate::fence::FenceError;
 use crate::map::entry::PATCH_MAX;
 use crate::map::{BufferedBlock, MapError};
@@ -74,9 +76,12 @@ impl Sinker {
         let mut blocks = map.buffered_blocks();
         let mut state = self.state.lock();
         let state = &mut *state;
+        state.aside.retain(|_, until| now < *until);
         let moving: u32 = blocks.iter().filter(|b| state.in_flight.contains(&b.block)).map(|b| b.slots).sum();
         blocks.retain(|b| {
-            !state.in_flight.contains(&b.block) && state.corrupt.get(&b.block) != Some(&b.last_change)
+            !state.in_flight.contains(&b.block)
+                && state.corrupt.get(&b.block) != Some(&b.last_change)
+                && !state.aside.contains_key(&b.block)
         });
         let needed = if free < policy::low(slots) { policy::high(slots).saturating_sub(free) } else { 0 };
         let in_turn = self.in_turn(blocks, needed, (slots, free));
@@ -151,7 +156,9 @@ impl Sinker {
         let capped = self.rules.get().is_some_and(|rules| rules.cap_the_buffer());
         let rest = if capped { SHARE_REST } else { Nanos::MAX };
         let state = self.state.lock();
-        let rest = rest.min(state.held.unwrap_or(Nanos::MAX));
+        let now = self.world.clock.now();
+        let aside = state.aside.values().map(|until| until.saturating_sub(now)).min();
+        let rest = rest.min(state.held.unwrap_or(Nanos::MAX)).min(aside.unwrap_or(Nanos::MAX));
         if cooling { Step::IdleFor(state.ages.rest().min(rest)) } else { Step::Idle }
     }
 
@@ -163,6 +170,11 @@ impl Sinker {
                 self.counters.corrupt.fetch_add(1, Ordering::Relaxed);
                 let seen = self.mover.map.buffered_blocks().into_iter().find(|b| b.block == block);
                 self.state.lock().corrupt.extend(seen.map(|b| (block, b.last_change)));
+                return Step::Worked;
+            }
+            // One of its slots, or its object, can't be read now: the others have nothing to do with that.
+            SinkError::Disk(_) | SinkError::Store(StoreError::Absent { .. }) => {
+                self.state.lock().aside.insert(block, self.world.clock.now() + ASIDE);
                 return Step::Worked;
             }
             SinkError::Moving { .. } => return Step::IdleFor(REST_MIN),
@@ -194,7 +206,8 @@ impl Sinker {
                 spread(state.rest)
             }
         };
-        state.rest_until = self.world.clock.now() + rest;
+        // A store that said later to another worker meant all of them.
+        state.rest_until = state.rest_until.max(self.world.clock.now() + rest);
         state.plan.clear();
         Step::IdleFor(rest)
     }
