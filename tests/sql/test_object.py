@@ -67,6 +67,14 @@ class Store:
             shutil.rmtree(self.path, ignore_errors=True)
             os.rename(f"{self.path}.away", self.path)
 
+    def slow_down(self, one_in, seconds):
+        """From now on S3 refuses one in so many requests, to be repeated after so many seconds."""
+        (self.path / "new").write_text(f"{one_in} {seconds}")
+        os.rename(self.path / "new", self.path / "slow-down")
+
+    def at_ease(self):
+        os.unlink(self.path / "slow-down")
+
     def end(self):
         if self.s3:
             self.s3.kill()
@@ -210,6 +218,9 @@ def test_near_work_goes_on_while_the_store_is_dead_and_far_work_says_so(cold_ser
             run(connection, "SELECT SUM(v) FROM t")
         assert time.time() - before < 150
         assert "prefix" in str(error.value) or "store" in str(error.value), error.value
+        # Nor is the table corrupt, whatever asks.
+        (_, _, kind, text), last = run(connection, "CHECK TABLE t")[0], run(connection, "CHECK TABLE t")[-1]
+        assert (kind.lower(), last[2:]) == ("warning", ("status", "Operation failed")) and "orrupt" not in text, (kind, text, last)
         # A transaction that meets it can be rolled back.
         connection.begin()
         run(connection, "UPDATE near SET v = 0 WHERE id = 1")
@@ -231,6 +242,36 @@ def test_near_work_goes_on_while_the_store_is_dead_and_far_work_says_so(cold_ser
     assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, ROWS * (ROWS + 1) // 2)]
     assert run(connection, "SELECT SUM(v) FROM near") == [(500 * 50,)]
     assert [row[3] for row in run(connection, "CHECK TABLE t, near, new")] == ["OK", "OK", "OK"]
+
+
+def test_a_store_that_asks_to_slow_down_is_asked_again_later_and_loses_nothing(cold_server, store, run):
+    if not store.s3:
+        pytest.skip("a directory never asks")
+    connection = cold_server.connect()
+    load(connection, run)
+    wait_for(lambda: is_mostly_far(connection, run))
+
+    def counted(name):
+        return int(status(connection, run, name))
+
+    total, throttled = ROWS * (ROWS + 1) // 2, counted("object_requests_throttled")
+    store.slow_down(3, 1)
+    assert run(connection, "SELECT COUNT(*), SUM(v), MIN(LENGTH(pad)) FROM t") == [(ROWS, total, 900)]
+    run(connection, "UPDATE t SET v = v + 1 WHERE id % 100 = 0")
+    puts = counted("objects_put")
+    wait_for(lambda: counted("objects_put") > puts and counted("sink_blocks_waiting") < 4)
+    refused = counted("object_requests_throttled") - throttled
+    assert refused > 3, refused
+    cold_server.kill9()
+    cold_server.start()
+    connection = cold_server.connect(database="d")
+    assert run(connection, "SELECT COUNT(*), SUM(v) FROM t") == [(ROWS, total + ROWS // 100)]
+    store.at_ease()
+    assert [row[3] for row in run(connection, "CHECK TABLE t")] == ["OK"]
+    cold_server.stop()
+    code, report = cold_server.check(*store.place())
+    assert code == 0 and report["pages_object"] > 200, report
+    cold_server.start()
 
 
 def test_a_directory_that_is_not_mounted_at_a_start_is_not_made_the_store_anew(tmp_path, engine, run):

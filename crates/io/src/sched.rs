@@ -56,6 +56,14 @@ impl Event {
         }
     }
 
+    /// Wakes one of those who wait with an older ticket, for one piece of work that any of them may do: all who wait must be alike, and who is awake
+    /// looks for work again before it waits.
+    pub fn notify_one(&self) {
+        if self.move_on() {
+            futex::wake(&self.tickets, u32::MAX, 1);
+        }
+    }
+
     /// Wakes all who wait with an older ticket, but of those in group `later` ([`Sched::wait_for`]) only one, who may have
     /// to go on with the work. Groups that are a multiple of 32 apart are one.
     pub fn notify_all_but(&self, later: u64) {
@@ -168,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_later_group_one_is_woken() {
+    fn of_the_later_group_one_is_woken_and_one_of_all() {
         within_minutes(|| {
             let (event, threads) = (Event::new(), std::sync::Mutex::new(Vec::new()));
             std::thread::scope(|scope| {
@@ -199,7 +207,47 @@ mod tests {
                 wait_for_sleepers(3);
                 std::thread::sleep(Duration::from_millis(20));
                 wait_for_sleepers(3);
+                event.notify_one();
+                wait_for_sleepers(2);
+                std::thread::sleep(Duration::from_millis(20));
+                wait_for_sleepers(2);
                 event.notify();
+            });
+        });
+    }
+
+    /// As prefetchers do it: each piece of work wakes one of those who are alike, and none is left lying.
+    #[test]
+    fn whoever_is_woken_alone_finds_the_work_of_all() {
+        within_minutes(|| {
+            const PIECES: u64 = 20_000;
+            let (event, queue, done) = (Event::new(), AtomicU64::new(0), AtomicU64::new(0));
+            let take =
+                || queue.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+            std::thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        loop {
+                            let seen = event.ticket();
+                            if take() {
+                                done.fetch_add(1, Ordering::SeqCst);
+                            } else if done.load(Ordering::SeqCst) == PIECES {
+                                event.notify();
+                                return;
+                            } else {
+                                event.park(seen, None, 0);
+                            }
+                        }
+                    });
+                }
+                for piece in 0..PIECES {
+                    queue.fetch_add(1, Ordering::SeqCst);
+                    event.notify_one();
+                    // Now and then all of them sleep.
+                    while piece % 100 == 0 && done.load(Ordering::SeqCst) <= piece {
+                        std::thread::yield_now();
+                    }
+                }
             });
         });
     }

@@ -111,6 +111,23 @@ fn retry_after_is_honoured_and_passed_on() {
     assert_eq!(store.stats().unwrap().of(Purpose::Merge).errors, 1);
 }
 
+/// Somebody waits for the pages: more than a few attempts are made, each when the store has said.
+#[test]
+fn pages_that_the_store_has_put_off_are_asked_for_until_they_come() {
+    const LATER: Act =
+        Act::Answer("503 Slow Down", "Retry-After: 0\r\n", "<Error><Code>SlowDown</Code></Error>");
+    const PAGE: Act = Act::Answer(
+        "206 Partial",
+        "Content-Range: bytes 0-3/4\r\nETag: \"e\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+        "page",
+    );
+    let stage = stage(&[LATER, LATER, LATER, LATER, LATER, PAGE]);
+    let mut read = [0; 4];
+    store(&stage).get_range(Purpose::PageMiss, "a", 0, &mut read).unwrap();
+    assert_eq!(&read, b"page");
+    assert_eq!(stage.heads.lock().unwrap().len(), 6);
+}
+
 #[test]
 fn retry_after_may_be_a_date_and_one_that_is_too_far_is_given_up() {
     const LATER: Act = Act::Answer(

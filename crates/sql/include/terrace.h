@@ -620,12 +620,14 @@ typedef struct {
   terrace_memory_fn memory;
 } terrace_observer;
 
-// What holds for one index of a table that has rules. The texts are borrowed for the callback.
+// What holds for one index of a table that has rules, or a compression of its own. The texts are borrowed for the callback.
 typedef struct {
   size_t size;
   terrace_bytes table;
   terrace_bytes index;
   uint8_t placement;
+  // The table's, as `terrace_table_set_compression` has it; empty: as the instance's.
+  terrace_bytes compression;
   // The table's, without its indexes.
   terrace_rules rules;
   // Pages that the table has on flash, as far as they are known to be its.
@@ -1049,6 +1051,9 @@ int32_t terrace_prepared_rollback(const terrace_engine *engine,
 // Whether the transaction changed anything so far.
 bool terrace_txn_has_changes(const terrace_txn *txn);
 
+// Whether the transaction may hold locks of rows or of gaps, which a rollback to a savepoint doesn't give back.
+bool terrace_txn_has_locks(const terrace_txn *txn);
+
 // The number by which the transaction's versions of rows are known; with it the transaction has changes. `*number` is below those
 // of transactions that get theirs later, and is never given again. Not InnoDB's numbers, which are below 2^48: the server keeps both in
 // one registry.
@@ -1292,7 +1297,7 @@ int32_t terrace_table_set_rules(const terrace_engine *engine,
                                 const terrace_rules *rules,
                                 terrace_bytes instead_of);
 
-// Calls `each` with every index of every table that has rules.
+// Calls `each` with every index of every table that has rules, or a compression of its own.
 int32_t terrace_engine_rules(const terrace_engine *engine, terrace_rule_fn each, void *context);
 
 #ifdef __cplusplus

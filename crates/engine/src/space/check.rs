@@ -6,8 +6,11 @@
 
 use super::{HEADER_PAGE, at, bits};
 use hashbrown::HashMap;
+use std::cell::RefCell;
 use std::fmt;
 use terrace_io::AlignedBuf;
+use terrace_io::store::StoreError;
+use terrace_tier::below::ReadError;
 use terrace_tier::page::{BLOCK_PAGES, PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
 use terrace_tier::pages::Pages;
 use terrace_tier::pool::Access;
@@ -32,11 +35,48 @@ pub trait Source {
     fn soon(&self, _ids: &[PageId]) {}
 }
 
-/// A running engine's pages. Called without a latch.
-impl Source for Pages {
+/// A running engine's pages. Called without a latch. Once a page could not be had for a reason that says nothing about it (the store does not
+/// answer, no frame is free, the statement is cancelled), no more are asked for.
+pub struct Running<'p> {
+    pages: &'p Pages,
+    stopped: RefCell<Option<ReadError>>,
+}
+
+impl<'p> Running<'p> {
+    pub fn new(pages: &'p Pages) -> Running<'p> {
+        Running { pages, stopped: RefCell::default() }
+    }
+    /// Why no more pages were asked for, if so.
+    pub fn stopped(self) -> Option<ReadError> {
+        self.stopped.into_inner()
+    }
+}
+
+/// Whether the error says that the page is not as it should be, or is lost.
+fn is_of_page(error: &ReadError) -> bool {
+    match error {
+        ReadError::Absent(_)
+        | ReadError::Corrupt { .. }
+        | ReadError::BadRedo { .. }
+        | ReadError::Disk { .. } => true,
+        ReadError::Store { error, .. } => matches!(error, StoreError::Absent { .. }),
+        ReadError::NoFrame { .. } | ReadError::Cancelled => false,
+    }
+}
+
+impl Source for Running<'_> {
     fn copy(&self, id: PageId, image: &mut [u8]) -> Result<(), NoPage> {
-        let guard = self.read(id, Access::Internal).map_err(|error| NoPage::Wrong(error.to_string()))?;
-        image.copy_from_slice(guard.page().all());
+        if self.stopped.borrow().is_some() {
+            return Err(NoPage::OutOfReach);
+        }
+        match self.pages.read(id, Access::Internal) {
+            Ok(guard) => image.copy_from_slice(guard.page().all()),
+            Err(error) if is_of_page(&error) => return Err(NoPage::Wrong(error.to_string())),
+            Err(error) => {
+                *self.stopped.borrow_mut() = Some(error);
+                return Err(NoPage::OutOfReach);
+            }
+        }
         Ok(())
     }
 }

@@ -105,8 +105,12 @@ impl Adapter {
         started: Instant,
         attempt: &mut dyn FnMut() -> object_store::Result<T>,
     ) -> Result<T> {
-        let patience =
-            Patience { budget: &self.budget, attempts_max: self.attempts_max, time_max: self.time_max };
+        let patience = Patience {
+            budget: &self.budget,
+            attempts_max: self.attempts_max,
+            time_max: self.time_max,
+            waited_for: matches!(purpose, Purpose::PageMiss | Purpose::BlockRead),
+        };
         let mut in_doubt = false;
         for attempts in 1.. {
             let (result, wire) = wire::observe(&mut *attempt);
@@ -259,33 +263,41 @@ impl ObjectStore for Adapter {
         let skip = if self.prefix.is_empty() { 0 } else { self.prefix.len() + 1 };
         let mut last: Option<Path> = None;
         let mut unordered = Vec::new();
-        // A listing cut off in the middle goes on after the last key that was told.
-        let listing = || {
-            block_on(async {
-                let mut stream = match &last {
-                    Some(after) if self.lists_in_order => self.remote.list_with_offset(Some(&folder), after),
-                    _ => self.remote.list(Some(&folder)),
-                };
-                unordered.clear();
-                while let Some(meta) = stream.next().await {
-                    let meta = meta?;
-                    let Some(key) = meta.location.as_ref().get(skip..).filter(|key| key.starts_with(prefix))
-                    else {
-                        continue;
+        // A listing cut off in the middle goes on after the last key that was told; one that has come further is a request of its own, for what
+        // a request may take is for a part of the keys, however many there are.
+        loop {
+            let before = last.clone();
+            let listing = || {
+                block_on(async {
+                    let mut stream = match &last {
+                        Some(after) if self.lists_in_order => {
+                            self.remote.list_with_offset(Some(&folder), after)
+                        }
+                        _ => self.remote.list(Some(&folder)),
                     };
-                    if self.lists_in_order {
-                        each(key, meta.size);
-                        last = Some(meta.location);
-                    } else {
-                        unordered.push((key.to_string(), meta.size));
+                    unordered.clear();
+                    while let Some(meta) = stream.next().await {
+                        let meta = meta?;
+                        let Some(key) =
+                            meta.location.as_ref().get(skip..).filter(|key| key.starts_with(prefix))
+                        else {
+                            continue;
+                        };
+                        if self.lists_in_order {
+                            each(key, meta.size);
+                            last = Some(meta.location);
+                        } else {
+                            unordered.push((key.to_string(), meta.size));
+                        }
                     }
-                }
-                Ok(())
-            })
-        };
-        match self.request(purpose, prefix, Kind::Read, |()| 0, listing) {
-            Ok(()) | Err(StoreError::Absent { .. }) => {}
-            Err(error) => return Err(error),
+                    Ok(())
+                })
+            };
+            match self.request(purpose, prefix, Kind::Read, |()| 0, listing) {
+                Ok(()) | Err(StoreError::Absent { .. }) => break,
+                Err(StoreError::Unavailable { .. } | StoreError::Throttled { .. }) if last != before => {}
+                Err(error) => return Err(error),
+            }
         }
         unordered.sort_unstable();
         unordered.iter().for_each(|(key, size)| each(key, *size));

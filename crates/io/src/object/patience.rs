@@ -1,7 +1,8 @@
 //! How long one goes on trying: back-off with jitter, and a budget of retries for the whole store.
 //!
 //! Each retry costs a token, each success earns a part of one back: while the store is sick, requests
-//! fail after one attempt instead of multiplying its load.
+//! fail after one attempt instead of multiplying its load. A read of pages that the store has told when to come again comes then,
+//! as long as there is time: somebody waits for it. (What works in the background hears of it, and comes later by itself.)
 
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -48,6 +49,8 @@ pub(crate) struct Patience<'a> {
     pub(crate) attempts_max: u32,
     /// Time for the whole request.
     pub(crate) time_max: Duration,
+    /// Whether it is a read of pages that somebody wants.
+    pub(crate) waited_for: bool,
 }
 
 impl Patience<'_> {
@@ -60,11 +63,10 @@ impl Patience<'_> {
         let half = most.as_nanos() as u64 / 2;
         let backed_off = Duration::from_nanos(half + roll % half.max(1));
         let wait = asked.map_or(backed_off, |asked| asked.max(backed_off));
-        if attempts >= self.attempts_max || spent.saturating_add(wait) >= self.time_max || !self.budget.take()
-        {
-            return Next::GiveUp;
-        }
-        Next::Wait(wait)
+        let told = self.waited_for && asked.is_some();
+        let goes_on = spent.saturating_add(wait) < self.time_max
+            && (told || attempts < self.attempts_max && self.budget.take());
+        if goes_on { Next::Wait(wait) } else { Next::GiveUp }
     }
 }
 

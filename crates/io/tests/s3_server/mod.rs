@@ -3,11 +3,17 @@
 //! It compares and writes in two steps, so of two puts of one key at the same moment both may win:
 //! tests don't race there.
 
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A file beside the buckets: while it is there, one in so many requests is refused with SlowDown, to be repeated after so many seconds (`<one in> <seconds>`).
+const SLOW_DOWN: &str = "slow-down";
 
 pub const KEY: &str = "TESTKEY";
 pub const SECRET: &str = "test-secret-that-must-not-show";
@@ -26,7 +32,8 @@ impl Server {
         let endpoint = format!("http://{}", listener.local_addr().expect("a bound socket"));
         let mut builder = S3ServiceBuilder::new(s3s_fs::FileSystem::new(directory).expect("a directory"));
         builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
-        let service = builder.build();
+        let (service, asks) =
+            (builder.build(), Arc::new(Asks { file: directory.join(SLOW_DOWN), count: AtomicU64::new(0) }));
         let (stop, mut stopped) = tokio::sync::oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime =
@@ -41,10 +48,19 @@ impl Server {
                     let Ok((socket, _)) = socket else { continue };
                     // Else head and body of an answer wait for each other: 40 ms a request.
                     let _ = socket.set_nodelay(true);
-                    let service = service.clone();
+                    let (service, asks) = (service.clone(), asks.clone());
+                    let answer = service_fn(move |request| {
+                        let (service, asks) = (service.clone(), asks.clone());
+                        async move {
+                            match asks.to_wait() {
+                                Some(seconds) => Ok(slow_down(seconds)),
+                                None => Service::call(&service, request).await,
+                            }
+                        }
+                    });
                     tokio::spawn(async move {
                         let _ = Builder::new(TokioExecutor::new())
-                            .serve_connection(TokioIo::new(socket), service)
+                            .serve_connection(TokioIo::new(socket), answer)
                             .await;
                     });
                 }
@@ -52,6 +68,31 @@ impl Server {
         });
         Server { endpoint, stop: Some(stop), thread: Some(thread) }
     }
+}
+
+/// The requests, and whether one is to be refused.
+struct Asks {
+    file: std::path::PathBuf,
+    count: AtomicU64,
+}
+
+impl Asks {
+    /// After how many seconds the next request is to be repeated, if it is refused.
+    fn to_wait(&self) -> Option<u64> {
+        let text = std::fs::read_to_string(&self.file).ok()?;
+        let (one_in, seconds) = text.trim().split_once(' ')?;
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        count.is_multiple_of(one_in.parse().ok()?).then(|| seconds.parse().ok()).flatten()
+    }
+}
+
+fn slow_down(seconds: u64) -> hyper::Response<s3s::Body> {
+    let body = "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>";
+    let answer = hyper::Response::builder()
+        .status(503)
+        .header("Retry-After", seconds)
+        .header("Content-Type", "application/xml");
+    answer.body(s3s::Body::from(body.to_string())).expect("an answer")
 }
 
 impl Drop for Server {

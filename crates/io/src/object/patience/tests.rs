@@ -1,7 +1,21 @@
 use super::*;
 
 fn patience(budget: &Budget) -> Patience<'_> {
-    Patience { budget, attempts_max: 4, time_max: Duration::from_secs(60) }
+    Patience { budget, attempts_max: 4, time_max: Duration::from_secs(60), waited_for: false }
+}
+
+#[test]
+fn a_read_comes_again_when_the_store_has_said_so() {
+    let budget = Budget::new();
+    let (asked, second) = (Some(Duration::from_secs(1)), Duration::from_secs(1));
+    let read = || Patience { waited_for: true, ..patience(&budget) };
+    for attempts in 1..50 {
+        let next = read().next(attempts, second * attempts, asked, 0);
+        assert!(matches!(next, Next::Wait(wait) if wait >= second), "attempt {attempts}");
+    }
+    assert_eq!(read().next(60, second * 59, asked, 0), Next::GiveUp, "there is no time left");
+    assert_eq!(read().next(4, second, None, 0), Next::GiveUp, "nobody said when");
+    assert_eq!(patience(&budget).next(4, second, asked, 0), Next::GiveUp);
 }
 
 #[test]
