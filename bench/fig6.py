@@ -5,7 +5,9 @@ tiers: tiered against everything on the volume, and InnoDB on the machine's disk
 `terrace-bench fig6-ycsb` before. HALF (list): those are measured, of the others table, JSON and plot have the last figures, if they lie there. Popular rows are neighbours.
 
 Before each row purge and sinking catch up (SETTLE seconds at the most). Then it is warmed up, WARM_UP seconds at the most: by a mix that only reads with the
-row's skew until flash is full or grows no more, then by the mix itself (at least a quarter of WARM_UP) until that holds again and the object buffer fills no further. The other sides are warmed up as long by the same mixes.
+row's skew until flash is full or grows no more, then by the mix itself (at least a quarter of WARM_UP) until that holds again and the object buffer fills no further. Flash begins empty with the
+first size of each skew; for the next ones it is resized while the server works, so that only what is added has to be filled. The other sides are warmed up by the same mixes, as long with the
+first size; with the next ones, where they are warm, for half of TIME.
 
 Environment: HALF, ROWS (of each of sysbench's 4 tables), RECORDS (of YCSB), MIX, ZIPF, FLASH (lists by comma), CLIENTS, TIME, WARM_UP, SETTLE (seconds, of each mix), RUNS,
 MEMORY and BUFFER (percent of the data), PORTS (the first to listen on), PLOT=0 (without). GO_ON=1: rows that lie there, measured with the same settings, are not measured again;
@@ -60,8 +62,8 @@ ON_SERVERS = {
 }
 
 
-def warm(half, tiered, volume, mix, zipf):
-    """What the tiered side's warm-up came to; the others' take as long."""
+def warm(half, tiered, volume, mix, zipf, anew):
+    """What the tiered side's warm-up came to; the others' take as long, if they begin `anew`."""
     settle(tiered.server, SETTLE, HISTORY)
     settle(volume.server, SETTLE, HISTORY)
     def part(mix, seconds, least=0):
@@ -70,20 +72,23 @@ def warm(half, tiered, volume, mix, zipf):
     if mix != "read-only":
         steps.append(part(mix, max(WARM_UP - steps[0][1]["seconds"], WARM_UP // 4), WARM_UP // 4))
     for database in ("d", "i"):
-        for step, one in steps:
-            if seconds := round(one["seconds"]):
+        for step, seconds in [(step, round(one["seconds"])) for step, one in steps] if anew else [(mix, max(1, TIME // 2))]:
+            if seconds:
                 half.play(volume.server, database, step, zipf, seconds)
     return {"warm_up_seconds": sum(one["seconds"] for _, one in steps), "flash_full": steps[-1][1]["flash"], "buffer_full": steps[-1][1]["buffer"]}
 
 
 def one_zipf(half, zipf, tiered, volume, cells, told):
     """All sizes of flash and all mixes at this skew that `cells` lacks; the sides without flash are measured once for each size, by turns. `told()` after each."""
+    warmed_up = set()
     for cache in CACHES:
         mixes = [mix for mix in half.mixes if (mix, zipf, cache) not in cells]
         if mixes:
-            server = tiered.start(half.data * cache // 100)
+            flash = half.data * cache // 100
+            server = tiered.resize(flash) if warmed_up else tiered.start(flash)
         for mix in mixes:
-            warmed = warm(half, tiered, volume, mix, zipf)
+            warmed = warm(half, tiered, volume, mix, zipf, mix not in warmed_up)
+            warmed_up.add(mix)
             own = []
             for _ in range(RUNS):
                 before = status(server)
@@ -242,7 +247,7 @@ def write(out, halves, whole):
                   f"YCSB in SQL: {RECORDS} records (about {ON_SERVERS['ycsb-sql'].data / GIB:.2f} GiB); memory {MEMORY} % (at least 12 MiB), object "
                   f"buffer {BUFFER} % (at least 32 MiB), {CLIENTS} clients, {TIME} s a run, a sync at each commit",
                   f"warm-up of each row: purge and sinking catch up, then reads alone of the same skew until flash is full or grows no more, then the mix until that holds and the object buffer fills no further; "
-                  f"{WARM_UP} s at the most, but the mix at least {WARM_UP // 4} s; the other sides as long; how long and how full: in each run",
+                  f"{WARM_UP} s at the most, but the mix at least {WARM_UP // 4} s; the other sides as long; how long and how full: in each run. Flash begins empty for each skew's first size and is resized for the next",
                   f"dollars a GB a month {PRICES}; counted: flash and object buffer as bought, the store by bytes in objects (compressed), the "
                   "volume without tiers by pages in use; memory and log are the same on all sides and not counted, requests aren't either", *notes],
                  of=TIERED, against=VOLUME, profile=PROFILE, settings=SETTINGS, ycsb=whole, paper=paper.FIG6)

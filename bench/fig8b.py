@@ -118,7 +118,7 @@ def main():
     if setting("PLOT", 1):
         plot(out, figures)
     report.write(out, "fig8b", ratios, figures,
-                 [f"{TABLES} tables of {ROWS} rows ({DATA / GIB:.2f} GiB in pages), memory {MEMORY} %, flash {FLASH} %, object buffer {BUFFER} %, {CLIENTS} clients of sysbench "
+                 [f"{TABLES} tables of {ROWS} rows ({DATA / GIB:.2f} GiB in pages), memory {MEMORY} % (at least 12 MiB), flash {FLASH} %, object buffer {BUFFER} %, {CLIENTS} clients of sysbench "
                   f"read-write, Zipf {ZIPF}; {ANALYSTS} sessions with intermediate results of {RESULT} rows; {WARM_UP} s of warm-up; before each phase purge and sinking catch up"],
                  of=PHASES[0], against=PHASES[1], profile=PROFILE, paper=paper.FIG8B)
 

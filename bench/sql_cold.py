@@ -1,11 +1,12 @@
 """sql-cold: data that is only in the object store (emulated, profile cloud), by how its pages are compressed: size, a full
 scan, point reads, and commits while the sinker cannot keep up. And statements whose rows, or whose rows' entries, lie scattered over
-leaves that only the store has, with prefetch and without (`terrace_without`).
+leaves that only the store has, and full scans by size of memory, with prefetch and without (`terrace_without`).
 
 Rows of a kilobyte, a third of it noise; scattered ones of half of that. Environment: ROWS, CLIENTS, TIME (seconds of writing), COMPRESSIONS (names by
-comma; `-`: say nothing, for builds that know none; empty: none of these), SCATTERED=0: without the others.
+comma; `-`: say nothing, for builds that know none; empty: none of these), SCATTERED=0: without the scattered ones, SCANS (MiB of memory by comma; empty: none): the scans.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -22,9 +23,12 @@ from conftest import Server, end, run  # noqa: E402
 ROWS, CLIENTS, SECONDS = (int(os.environ.get(name, default)) for name, default in (("ROWS", 60000), ("CLIENTS", 64), ("TIME", 15)))
 COMPRESSIONS = [one for one in os.environ.get("COMPRESSIONS", "none,lz4,zstd").split(",") if one]
 SCATTERED = int(os.environ.get("SCATTERED", 1))
+SCANS = [int(one) for one in os.environ.get("SCANS", "48,1024").split(",") if one]
 # How often each statement is played, each time on rows that none has asked for.
 TURNS = 5
 POINTS = 200
+# Full scans with each size of memory, each after a restart.
+SCAN_TURNS = 3
 
 
 def store_requests(connection):
@@ -54,17 +58,48 @@ def write(server, number, times, errors, until):
             errors.append(str(error))
 
 
+def load(connection, rows):
+    run(connection, "CREATE TABLE t (id INT PRIMARY KEY, n INT, noise VARBINARY(400), text TEXT) ENGINE=Terrace")
+    for first in range(0, rows, 5000):
+        run(connection, "INSERT INTO t SELECT seq, 0, RANDOM_BYTES(330), REPEAT(CONCAT('order ', seq, ' is on its way; '), 22) "
+                        f"FROM seq_{first}_to_{min(first + 4999, rows - 1)}")
+
+
+def measure_scans(server):
+    """A full scan of rows that are only in the store: seconds, bytes that came, with prefetch and without; `server` is started here."""
+    server.start()
+    connection = server.connect()
+    run(connection, "CREATE DATABASE c")
+    run(connection, "USE c")
+    load(connection, 4 * ROWS)
+    sunk(connection)
+    server.stop()
+    kept, figures = [*server.options, "--terrace-emulate=cloud"], {}
+    for name, without in (("with prefetch", []), ("without", ["--terrace-without=prefetch"])):
+        server.options, figures[name] = kept + without, []
+        for _ in range(SCAN_TURNS):
+            server.start()
+            connection = server.connect()
+            run(connection, "USE c")
+            run(connection, "SELECT 1 FROM t LIMIT 1")
+            before, started = store_requests(connection), time.monotonic()
+            run(connection, "SELECT SUM(LENGTH(text)) FROM t")
+            spent = time.monotonic() - started
+            asked = less(store_requests(connection), before).values()
+            figures[name].append({"seconds": spent, "requests": sum(one["requests"] for one in asked), "bytes": sum(one["bytes"] for one in asked)})
+            server.stop()
+    server.start()
+    return figures
+
+
 def measure(server):
     figures = {}
     server.start()
     connection = server.connect()
     run(connection, "CREATE DATABASE c")
     run(connection, "USE c")
-    run(connection, "CREATE TABLE t (id INT PRIMARY KEY, n INT, noise VARBINARY(400), text TEXT) ENGINE=Terrace")
     started = time.monotonic()
-    for first in range(0, ROWS, 5000):
-        run(connection, "INSERT INTO t SELECT seq, 0, RANDOM_BYTES(330), REPEAT(CONCAT('order ', seq, ' is on its way; '), 22) "
-                        f"FROM seq_{first}_to_{min(first + 4999, ROWS - 1)}")
+    load(connection, ROWS)
     figures["load_seconds"] = time.monotonic() - started
     sunk(connection)
     figures["objects"] = {name: status(connection, f"objects_{name}") for name in ("put", "put_bytes", "raw_bytes", "stored_bytes")}
@@ -159,41 +194,46 @@ class Database:
         return connection
 
 
+@contextlib.contextmanager
+def place(out, *options):
+    """A server of its own, with a store, not started; nothing is left of it."""
+    directory = os.path.join(os.path.abspath(out), "sql-cold.data")
+    shutil.rmtree(directory, ignore_errors=True)
+    os.makedirs(f"{directory}/server")
+    server = Server(f"{directory}/server", ["--innodb=OFF", "--default-storage-engine=Aria", *options, "--terrace-log=33554432", "--terrace-sink-after-ms=500",
+                                            f"--terrace-object={directory}/store"])
+    try:
+        yield server
+    finally:
+        end(server)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def main():
     out = sys.argv[1]
     results = {}
     for compression in COMPRESSIONS:
-        directory = os.path.join(os.path.abspath(out), "sql-cold.data")
-        shutil.rmtree(directory, ignore_errors=True)
-        os.makedirs(directory)
-        options = ["--terrace-memory=25165824", "--terrace-object-buffer=16777216", "--terrace-log=33554432", "--terrace-sink-after-ms=500",
-                   f"--terrace-object={directory}/store"]
-        options += [] if compression == "-" else [f"--terrace-compression={compression}"]
-        os.makedirs(f"{directory}/server")
-        server = Server(f"{directory}/server", ["--innodb=OFF", "--default-storage-engine=Aria", *options])
-        try:
+        options = [] if compression == "-" else [f"--terrace-compression={compression}"]
+        with place(out, "--terrace-memory=25165824", "--terrace-object-buffer=16777216", *options) as server:
             results[compression] = measure(server)
-        finally:
-            end(server)
-            shutil.rmtree(directory, ignore_errors=True)
         print(compression, json.dumps(results[compression]), flush=True)
     scattered = {}
     for name, without in (("with prefetch", ""), ("without", "prefetch")) if SCATTERED else ():
-        directory = os.path.join(os.path.abspath(out), "sql-cold.data")
-        shutil.rmtree(directory, ignore_errors=True)
-        os.makedirs(f"{directory}/server")
-        server = Server(f"{directory}/server", ["--innodb=OFF", "--default-storage-engine=Aria", "--terrace-memory=50331648", "--terrace-object-buffer=67108864",
-                                                "--terrace-log=33554432", "--terrace-sink-after-ms=500", f"--terrace-object={directory}/store"])
-        try:
+        with place(out, "--terrace-memory=50331648", "--terrace-object-buffer=67108864") as server:
             scattered[name] = measure_scattered(server, without)
-        finally:
-            end(server)
-            shutil.rmtree(directory, ignore_errors=True)
     for what, seconds in scattered.get("with prefetch", {}).items():
         other = scattered["without"][what]
         print(f"{what}: {1000 * seconds:.0f} ms, without prefetch {1000 * other:.0f} ms ({other / seconds:.1f} times)", flush=True)
+    scans = {}
+    for memory in SCANS:
+        with place(out, f"--terrace-memory={memory << 20}", "--terrace-object-buffer=67108864") as server:
+            scans[memory] = measure_scans(server)
+        seconds = {name: statistics.median(one["seconds"] for one in turns) for name, turns in scans[memory].items()}
+        one = scans[memory]["with prefetch"][0]
+        print(f"full scan of {4 * ROWS} rows with {memory} MiB of memory: {seconds['with prefetch']:.2f} s, {one['requests']} requests, {one['bytes'] / 1e6:.0f} MB; "
+              f"without prefetch {seconds['without']:.2f} s ({seconds['without'] / seconds['with prefetch']:.1f} times)", flush=True)
     with open(os.path.join(out, "sql-cold.json"), "w") as file:
-        json.dump({"name": "sql-cold", "profile": "cloud", "rows": ROWS, "clients": CLIENTS, "figures": results, "scattered": scattered}, file, indent=2)
+        json.dump({"name": "sql-cold", "profile": "cloud", "rows": ROWS, "clients": CLIENTS, "figures": results, "scattered": scattered, "scans": scans}, file, indent=2)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,12 @@ class Tiered:
         self.runs, self.loads = True, False
         return self.server
 
+    def resize(self, flash):
+        """Flash of that size from now on, with what is in it."""
+        run(self.server.connect(), f"SET GLOBAL terrace_flash={flash}")
+        self.flash = flash
+        return self.server
+
     def kept(self, place):
         """The directories that hold its data, and where copies of them are in `place`."""
         return [(one, os.path.join(place, name)) for name, one in (("server", self.server.directory), ("objects", self.objects))]

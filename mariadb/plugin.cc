@@ -62,11 +62,12 @@ static MYSQL_SYSVAR_STR(flash_path, flash_path, FIXED,
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(flash_admission, flash_admission, FIXED,
                         "Which pages that leave memory are copied to flash once it is full: admit-all, one-hit-discard, "
-                        "ghost, tiny-lfu, ghost-tiny-lfu. Default: ghost",
+                        "ghost, tiny-lfu, ghost-tiny-lfu, ghost-whole. Default: ghost",
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(without, without, FIXED,
                         "Mechanisms to leave out, by comma, to see what each is worth: clean-copies, prefetch, shared-misses, "
-                        "flash-for-the-store, warm-flash, deferral, pacing, patches, lock-order, give-way. Default: none",
+                        "flash-for-the-store, warm-flash, deferral, pacing, patches, lock-order, give-way, single-flight, vectored-reads, kept-copies. "
+                        "Default: none",
                         nullptr, nullptr, nullptr);
 static MYSQL_SYSVAR_STR(object, object_url, FIXED,
                         "Where cold blocks go: s3://bucket/prefix, gs://bucket/prefix, az://bucket/prefix or a directory. Default: none", nullptr, nullptr,

@@ -13,6 +13,7 @@ static ST_FIELD_INFO terrace_rules_fields[]= {
   Column("INDEX_NAME", Varchar(NAME_LEN), NOT_NULL),
   Column("PLACEMENT", Varchar(8), NOT_NULL),
   Column("WRITE_POLICY", Varchar(8), NOT_NULL),
+  Column("COMPRESSION", Varchar(8), NOT_NULL),
   Column("FLASH_MIN", ULonglong(), NOT_NULL),
   Column("FLASH_MAX", ULonglong(), NOT_NULL),
   Column("FLASH_PAGES", ULonglong(), NOT_NULL),
@@ -67,6 +68,7 @@ static void fill_rule(void *context, const terrace_rule_line *line)
   put(*field++, placements[line->placement]);
   const terrace_rules &rules= line->rules;
   put(*field++, policies[rules.write_policy]);
+  put(*field++, line->compression.len ? text(line->compression) : "DEFAULT");
   for (uint64_t number : {rules.flash_min, rules.flash_max, line->flash_pages, rules.buffer_min, rules.buffer_max, line->buffer_pages, rules.flash_iops, rules.flash_bandwidth,
                           rules.volume_iops, rules.volume_bandwidth, rules.object_iops, rules.object_bandwidth,
                           rules.flash_write_iops, rules.flash_write_bandwidth, rules.volume_write_iops,

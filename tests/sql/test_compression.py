@@ -69,9 +69,13 @@ def test_tables_choose_how_their_pages_are_compressed(stopped, run):
     run(connection, "ALTER TABLE t1 COMPRESSION=zstd, ALGORITHM=INSTANT")
     run(connection, "ALTER TABLE t2 COMPRESSION=none, ALGORITHM=INSTANT")
     run(connection, "TRUNCATE TABLE t1")
+    seen = "SELECT TABLE_NAME, COMPRESSION, WRITE_POLICY, FLASH_MIN, WAITS FROM information_schema.TERRACE_RULES WHERE TABLE_SCHEMA = 'c' ORDER BY 1"
+    rules = [("t1", "zstd", "DEFAULT", 0, 0), ("t2", "none", "DEFAULT", 0, 0), ("t3", "lz4", "DEFAULT", 0, 0)]
+    assert run(connection, seen) == rules
     stopped.kill9()
     stopped.start()
     connection = stopped.connect()
+    assert run(connection, seen) == rules
     run(connection, "USE c")
     for n in (0, 2, 3):
         read(connection, run, f"t{n}")

@@ -17,7 +17,7 @@ def test_a_figure_is_measured_and_written(engine, tmp_path):
     if not shutil.which("sysbench"):
         pytest.skip("needs sysbench")
     draws = importlib.util.find_spec("matplotlib") is not None
-    tiny = {"HALF": "sysbench,ycsb-sql", "MIX": "read-write", "ZIPF": "1.2", "FLASH": "20", "ROWS": "1000", "RECORDS": "2000", "CLIENTS": "2",
+    tiny = {"HALF": "sysbench,ycsb-sql", "MIX": "read-write", "ZIPF": "1.2", "FLASH": "20,30", "ROWS": "1000", "RECORDS": "2000", "CLIENTS": "2",
             "TIME": "1", "WARM_UP": "0", "SETTLE": "1", "PLOT": str(int(draws))}
 
     def measured(**more):

@@ -187,7 +187,8 @@ pub const SETTINGS: &[Setting] = &[
         name: "flash_admission",
         meaning: "Which pages that leave memory are copied to flash once it is full: admit-all; one-hit-discard (those used\n\
                   again in memory); ghost (those, and those that had left lately); tiny-lfu (those asked for more often than\n\
-                  what would leave for them); ghost-tiny-lfu (both of the last two: about half the writes of ghost).",
+                  what would leave for them); ghost-tiny-lfu (both of the last two: about half the writes of ghost);\n\
+                  ghost-whole (as ghost, and remembers twice as many of those that had left).",
         field: Field::Rule(|c| &mut c.flash_admission),
     },
     Setting {
@@ -196,7 +197,9 @@ pub const SETTINGS: &[Setting] = &[
                   slots it left), prefetch, shared-misses, flash-for-the-store (flash leaves to the volume what the volume\n\
                   has), warm-flash, deferral (blocks written again and again sink later), pacing (of writers), patches (objects\n\
                   of a block's changed pages alone), lock-order (who holds up most has a row first), give-way (builds in bulk leave\n\
-                  slots to small writers).",
+                  slots to small writers), single-flight (who wants a page that another is fetching waits for him), vectored-reads\n\
+                  (what a scan reads together from flash or the volume is one batch), kept-copies (what flash has is not written\n\
+                  there again).",
         field: Field::Without(|c| &mut c.without),
     },
     Setting {

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::resize::Size;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_tier::object::codec::Codec;
 use terrace_tier::quota::{Placement, Rules, Table, too_much_guaranteed};
 
 /// What holds for one index, and how it goes.
@@ -21,6 +22,8 @@ pub struct RuleInfo {
     pub placement: Placement,
     /// The table's.
     pub rules: TableRules,
+    /// How its pages are compressed in objects; None: as the instance's are.
+    pub compression: Option<Codec>,
     /// Pages that its table has on flash, as far as they are known to be its.
     pub flash_pages: u64,
     /// Slots of the object buffer that its table has, without those from which a page has sunk.
@@ -182,7 +185,7 @@ impl Engine {
         self.core_of(name).catalog.rules(name)
     }
 
-    /// Every index of every table that has rules.
+    /// Every index of every table that has rules, or a compression of its own.
     pub fn rules(&self) -> Vec<RuleInfo> {
         let core = self.core();
         let rules: &Rules = &core.storage.rules;
@@ -195,16 +198,26 @@ impl Engine {
             }
         }
         let all = core.catalog.list().into_iter().filter_map(|(space, table, index)| {
-            let (said, rule) = (core.catalog.rules(&table)?, rules.of(space)?);
-            let pages = flash.iter().find(|(id, _)| *id == rule.table.id).map_or(0, |(_, pages)| *pages);
+            let (said, rule) = (core.catalog.rules(&table), rules.of(space));
+            let compression = core.catalog.compression(&table);
+            // Rules that the tier has not been told yet, or has and they go, are not in force.
+            if said.is_some() != rule.is_some() || said.is_none() && compression.is_none() {
+                return None;
+            }
+            let seen = rule.as_ref().map(|rule| &rule.table);
+            let on_flash = flash.iter().find(|(id, _)| seen.is_some_and(|table| *id == table.id));
+            let get = |counter: fn(&Table) -> &AtomicU64| {
+                seen.map_or(0, |table| counter(table).load(Ordering::Relaxed))
+            };
             Some(RuleInfo {
-                placement: rule.placement,
-                rules: said,
-                flash_pages: u64::from(pages),
-                buffer_pages: slots.get(&rule.table.id).copied().unwrap_or(0),
-                waits: rule.table.waits.load(Ordering::Relaxed),
-                wait_nanos: rule.table.wait_nanos.load(Ordering::Relaxed),
-                writes: writes_of(&rule.table),
+                placement: rule.as_ref().map_or(Placement::Default, |rule| rule.placement),
+                rules: said.unwrap_or_default(),
+                compression,
+                flash_pages: on_flash.map_or(0, |(_, pages)| u64::from(*pages)),
+                buffer_pages: seen.and_then(|table| slots.get(&table.id)).copied().unwrap_or(0),
+                waits: get(|table| &table.waits),
+                wait_nanos: get(|table| &table.wait_nanos),
+                writes: seen.map_or(WritesSeen::default(), |table| writes_of(table)),
                 table,
                 index,
             })

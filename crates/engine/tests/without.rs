@@ -22,9 +22,17 @@ const SHOWN: [(Mechanism, &str); 6] = [
     (Mechanism::Patches, "sink_patches"),
 ];
 
-/// `shared_misses.rs`, the last test here (and `tier/src/sink/policy/tests.rs`), `src/lock/tests/lines.rs`, `pace.rs`.
-const ELSEWHERE: [Mechanism; 4] =
-    [Mechanism::SharedMisses, Mechanism::Deferral, Mechanism::LockOrder, Mechanism::GiveWay];
+/// `shared_misses.rs`, the last test here (and `tier/src/sink/policy/tests.rs`), `src/lock/tests/lines.rs`, `pace.rs`, and `tier/tests/flash_path.rs` and
+/// `tier/tests/prefetch.rs`.
+const ELSEWHERE: [Mechanism; 7] = [
+    Mechanism::SharedMisses,
+    Mechanism::Deferral,
+    Mechanism::LockOrder,
+    Mechanism::GiveWay,
+    Mechanism::SingleFlight,
+    Mechanism::VectoredReads,
+    Mechanism::KeptCopies,
+];
 
 struct Run {
     sim: SimWorld,

@@ -5,6 +5,7 @@ use crate::engine::TerraceEngine;
 use crate::error::{Code, Fault, Result, guard};
 use std::ffi::c_void;
 use terrace_engine::Instead;
+use terrace_engine::catalog::Codec;
 use terrace_engine::catalog::rules::{Limit, Placement, Share, TableRule, TableRules, WritePolicy};
 
 /// Rules of a table. Numbers that are 0 say nothing.
@@ -48,13 +49,15 @@ pub struct TerracePlacement {
     pub placement: u8,
 }
 
-/// What holds for one index of a table that has rules. The texts are borrowed for the callback.
+/// What holds for one index of a table that has rules, or a compression of its own. The texts are borrowed for the callback.
 #[repr(C)]
 pub struct TerraceRuleLine {
     pub size: usize,
     pub table: TerraceBytes,
     pub index: TerraceBytes,
     pub placement: u8,
+    /// The table's, as `terrace_table_set_compression` has it; empty: as the instance's.
+    pub compression: TerraceBytes,
     /// The table's, without its indexes.
     pub rules: TerraceRules,
     /// Pages that the table has on flash, as far as they are known to be its.
@@ -179,7 +182,7 @@ fn going<'a>(name: &str, replaced: &str, ruled: &'a [String]) -> Vec<&'a str> {
     ruled.iter().filter(goes).map(String::as_str).collect()
 }
 
-/// Calls `each` with every index of every table that has rules.
+/// Calls `each` with every index of every table that has rules, or a compression of its own.
 ///
 /// # Safety
 /// As `terrace_engine_status`.
@@ -223,6 +226,7 @@ pub unsafe extern "C" fn terrace_engine_rules(
                 table: TerraceBytes::of(line.table.as_bytes()),
                 index: TerraceBytes::of(line.index.as_bytes()),
                 placement: number_of(line.placement),
+                compression: TerraceBytes::of(line.compression.map_or("", Codec::name).as_bytes()),
                 rules,
                 flash_pages: line.flash_pages,
                 buffer_pages: line.buffer_pages,

@@ -94,6 +94,10 @@ pub trait Below: Send + Sync {
     }
     /// Fills `image` with the current image of `id`, checked. May wait for I/O.
     fn fetch(&self, id: PageId, image: &mut [u8]) -> Result<Fetched, ReadError>;
+    /// Somebody else is fetching the page. Where single-flight is left out, what it costs to fetch it again; whatever comes of it is dropped.
+    fn fetch_again(&self, id: PageId) {
+        let _ = id;
+    }
     /// Where the current image of the page is, if the map names one.
     fn home(&self, id: PageId) -> Option<Home> {
         let _ = id;

@@ -57,13 +57,17 @@ use terrace_io::sched::Event;
 const ERRORS_MAX: u32 = 8;
 /// With less than one slot in so many free, flash counts as full for admission.
 const ROOM: u32 = 16;
-/// The ghost list remembers one page for so many that the flash has room for: a shorter one asks for more reuse.
+/// The ghost list remembers one page for so many that the flash has room for: a shorter one asks for more reuse. `ghost-whole` remembers all.
 pub const GHOST_SHARE: usize = 2;
 /// Misses of memory for a page of flash after which a count of uses has halved.
 const WINDOW: usize = 10;
 /// Memory of the index and of what admission remembers for a page's room on flash, in bytes. A test measures it.
 pub fn bytes_per_page(admission: Rule) -> usize {
-    if admission.counts() { 16 } else { 13 }
+    match admission {
+        Rule::GhostWhole => 15,
+        _ if admission.counts() => 16,
+        _ => 13,
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -205,7 +209,8 @@ pub struct Bpe {
 
 /// What admission remembers for a flash of so many slots.
 pub fn filter_of(rule: Rule, slots: usize) -> Filter {
-    Filter::new(rule, slots, filter::Memory { ghost_percent: 100 / GHOST_SHARE, window: WINDOW })
+    let share = if rule == Rule::GhostWhole { 1 } else { GHOST_SHARE };
+    Filter::new(rule, slots, filter::Memory { ghost_percent: 100 / share, window: WINDOW })
 }
 
 /// Slots of a flash of so many bytes.
@@ -378,6 +383,34 @@ impl Bpe {
         true
     }
 
+    /// The page leaves memory once more, and its copy makes way for the same image, if the queue takes it: what it costs to write at each
+    /// eviction (`Mechanism::KeptCopies`).
+    pub fn write_again(&self, id: PageId, image: &[u8]) {
+        let mark = mark_of(id);
+        let rule = self.rule_of(id);
+        let promised = {
+            let mut state = self.state.lock();
+            let busy = state.index.matches(mark).iter().any(|slot| state.index.is_busy(*slot));
+            if state.off.is_some() || busy { None } else { state.fills.promise() }
+        };
+        let Some(spare) = promised else { return };
+        let image = fill::copied(spare, image);
+        let mut state = self.state.lock();
+        let class = state.class_of(rule.as_ref());
+        let slot = if state.off.is_some() {
+            None
+        } else {
+            for slot in state.index.matches(mark) {
+                state.index.remove_if(slot, mark);
+            }
+            state.index.fill(mark, class)
+        };
+        state.fills.redeem(slot.map(|slot| Fill { id, slot, image }));
+        drop(state);
+        self.counters.rewritten.fetch_add(u64::from(slot.is_some()), Ordering::Relaxed);
+        self.wake.notify();
+    }
+
     /// More than half of the fills that may wait are waiting.
     pub fn is_behind(&self) -> bool {
         self.state.lock().fills.is_behind()
@@ -467,6 +500,9 @@ impl FlashCache for Bpe {
     }
     fn rewrite(&self, id: PageId, _tag: Tag, image: &[u8]) -> bool {
         Bpe::rewrite(self, id, image)
+    }
+    fn write_again(&self, id: PageId, image: &[u8]) {
+        Bpe::write_again(self, id, image);
     }
     fn is_behind(&self) -> bool {
         Bpe::is_behind(self)

@@ -18,12 +18,13 @@ use crate::map::{Home, InObject, Located, Map};
 use crate::misses::Misses;
 use crate::object::BodyError;
 use crate::object_buffer::ObjectBuffer;
-use crate::page::{self, Glsn, PageId, PageRef, Tag};
+use crate::page::{self, Glsn, PAGE_SIZE, PageId, PageRef, Tag};
 use crate::pool::Way;
 use crate::temporary::Spill;
 use crate::without::{Mechanism, Without};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use terrace_io::AlignedBuf;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::Event;
 use terrace_io::store::StoreError;
@@ -65,6 +66,10 @@ pub trait FlashCache: Send + Sync {
         let _ = (tag, image);
         self.invalidate(id);
         false
+    }
+    /// The image that it has is written once more. Never waits.
+    fn write_again(&self, id: PageId, image: &[u8]) {
+        let _ = (id, image);
     }
     /// Much is waiting to be written.
     fn is_behind(&self) -> bool {
@@ -288,6 +293,16 @@ impl Below for Path {
         Ok(fetched)
     }
 
+    fn fetch_again(&self, id: PageId) {
+        if !self.without.has(Mechanism::SingleFlight) || id.space.is_temporary() || self.has_pending(id) {
+            return;
+        }
+        if let Located::At(home) = self.map.locate(id) {
+            // An error is for him who brings the page to find.
+            let _ = self.fetch_image(id, &home, &mut AlignedBuf::zeroed(PAGE_SIZE));
+        }
+    }
+
     fn turn(&self, id: PageId, mine: &mut Option<TurnNo>) -> Nanos {
         self.wait_for_turn(id, mine)
     }
@@ -353,13 +368,19 @@ impl Below for Path {
         if id.space.is_temporary() {
             return; // its image is in the spill space
         }
+        let Some(flash) = &self.flash else { return };
         // An image that it has already is current: a new one would have been called back.
-        if let Some(flash) = self.flash.as_ref().filter(|flash| !flash.seems_to_have(id)) {
+        let has = flash.seems_to_have(id);
+        if !has || self.without.has(Mechanism::KeptCopies) {
             let tag = page::seal(image);
             // Only the current image may be kept; a clean page is the current one.
             if let Located::At(home) = self.map.locate(id)
                 && home.tag == tag
             {
+                if has {
+                    flash.write_again(id, image);
+                    return;
+                }
                 let leaves = !self.without.has(Mechanism::FlashForTheStore);
                 let near = leaves && home.slot.is_some() && self.misses.store_takes_longer();
                 if flash.evicted(id, tag, image, Leaving { accesses, near }) {

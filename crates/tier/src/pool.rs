@@ -141,6 +141,7 @@ impl Pool {
     /// A pool of `frames` pages that can grow to `max` (`resize`), as far as there are addresses.
     pub fn that_grows(world: World, frames: usize, max: usize, below: Arc<dyn Below>) -> Pool {
         assert!(frames >= 16, "a pool of {frames} frames cannot hold one mini-transaction");
+        let headroom = Headroom::new(frames);
         let pool = Pool {
             world,
             arena: Arena::new(frames, max),
@@ -163,14 +164,14 @@ impl Pool {
             homeless_sinking: AtomicUsize::new(0),
             unspilled: AtomicUsize::new(0),
             below,
-            scans: Scans::default(),
+            scans: Scans::new(headroom.low()),
             prefetch_max: AtomicUsize::new(crate::prefetch::PREFETCH_MAX),
             frames_freed: Event::new(),
             cleaned: Event::new(),
             frames_wanted: Arc::new(Event::new()),
             flush_wanted: Arc::new(Event::new()),
             counters: PoolCounters::default(),
-            headroom: Headroom::new(frames),
+            headroom,
             lending: Lending::new(),
             reads: BySpace::default(),
             hits_told: AtomicU64::new(0),

@@ -24,12 +24,18 @@ pub enum Mechanism {
     LockOrder,
     /// Builds in bulk leave slots to small writers as they run low.
     GiveWay,
+    /// Who wants a page that another is fetching waits for him. Without: reads it, too, and then waits.
+    SingleFlight,
+    /// A page that flash has is not written there again when it leaves memory.
+    KeptCopies,
+    /// Pages that a scan reads together come from flash, or from the volume, in one batch.
+    VectoredReads,
 }
 
 use Mechanism::*;
 
 impl Mechanism {
-    pub const NAMES: [(&str, Mechanism); 10] = [
+    pub const NAMES: [(&str, Mechanism); 13] = [
         ("clean-copies", CleanCopies),
         ("prefetch", Prefetch),
         ("shared-misses", SharedMisses),
@@ -40,6 +46,9 @@ impl Mechanism {
         ("patches", Patches),
         ("lock-order", LockOrder),
         ("give-way", GiveWay),
+        ("single-flight", SingleFlight),
+        ("kept-copies", KeptCopies),
+        ("vectored-reads", VectoredReads),
     ];
 }
 

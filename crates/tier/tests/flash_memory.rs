@@ -41,7 +41,7 @@ const PAGES: u64 = FLASH / PAGE_SIZE as u64;
 #[test]
 fn a_page_of_flash_costs_at_most_16_bytes_of_memory() {
     // One after the other: all of them count in the same allocator.
-    [Rule::Ghost, Rule::GhostTinyLfu].into_iter().for_each(costs_at_most_16_bytes);
+    [Rule::Ghost, Rule::GhostWhole, Rule::GhostTinyLfu].into_iter().for_each(costs_at_most_16_bytes);
 }
 
 fn costs_at_most_16_bytes(rule: Rule) {

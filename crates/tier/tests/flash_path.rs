@@ -127,6 +127,27 @@ fn without_flash_for_the_store_it_takes_what_the_volume_has_like_any_other() {
     assert!(found(&rig)[0] >= 64);
 }
 
+#[test]
+fn without_kept_copies_a_page_that_flash_has_is_written_there_each_time_it_leaves_memory() {
+    let mut rig = Rig::with_flash(1, 400, 160);
+    assert!(rig.flush(page(3)));
+    rig.run.sinker.sink_all().unwrap();
+    let leave = |rig: &mut Rig, path: &Path, version: u64| {
+        let (mut image, _) = rig::image(page(3), version);
+        path.evicted(page(3), &mut image, 2);
+        fill(&mut rig.run);
+        assert!(rig.run.bpe.seems_to_have(page(3)));
+        rig.run.bpe.counters.rewritten.load(Ordering::Relaxed)
+    };
+    let now = rig.version(page(3)).unwrap();
+    let (kept, anew) = (rig.run.path.clone(), rig.path_without(Mechanism::KeptCopies));
+    assert_eq!([leave(&mut rig, &kept, now), leave(&mut rig, &kept, now)], [0, 0]);
+    assert_eq!([leave(&mut rig, &anew, now), leave(&mut rig, &anew, now)], [1, 2]);
+    assert_eq!(leave(&mut rig, &anew, now + 1), 2, "one that is not current is not written");
+    rig.read_all();
+    assert!(found(&rig)[0] >= 1);
+}
+
 /// Pages are left to their slots when they leave memory; which of them were worth a copy is remembered until their block sinks.
 #[test]
 fn a_page_that_was_worth_a_copy_when_it_left_memory_is_on_flash_when_its_block_has_sunk() {

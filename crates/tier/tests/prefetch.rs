@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use terrace_io::disk::Class;
 use terrace_io::sched::{Step, Worker};
 use terrace_io::store::Purpose;
+use terrace_tier::below::Below;
 use terrace_tier::meter;
 use terrace_tier::page::PageId;
 use terrace_tier::pages::Pages;
@@ -292,6 +293,52 @@ fn a_scan_of_what_flash_has_reads_many_pages_with_one_request() {
     let counters = &rig.run.bpe.counters;
     assert_eq!(counters.hits.load(Ordering::Relaxed), u64::from(MANY));
     assert_eq!(counters.misses.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn without_vectored_reads_each_page_of_a_run_is_a_request() {
+    let half = PAGES / 2;
+    let mut rig = Rig::with_flash(1, 400, 400);
+    (0..PAGES).for_each(|n| assert!(rig.flush(page(n))));
+    put_on_flash(&mut rig, half);
+    let path = rig.path_without(Mechanism::VectoredReads);
+    let memory = Pages::new(rig.sim.world(), 400, path.clone(), rig.log.clone());
+    let mut prefetcher = Prefetcher(memory.pool().clone());
+    for n in 0..PAGES {
+        let guard = memory.read(page(n), Access::Scan).unwrap();
+        assert_eq!(Some(guard.page().lsn()), rig.version(page(n)), "page {n}");
+        while prefetcher.step() == Step::Worked {}
+    }
+    memory.pool().check_invariants();
+    assert_eq!(rig.flash.requests(Class::BpeRead), u64::from(half));
+    assert_eq!(
+        [&path.counters.flash, &path.counters.volume].map(|count| count.load(Ordering::Relaxed)),
+        [u64::from(half); 2]
+    );
+    assert!(
+        memory.pool().counters.prefetched.load(Ordering::Relaxed) > 0,
+        "they were read ahead all the same"
+    );
+}
+
+#[test]
+fn without_single_flight_a_page_that_is_on_its_way_is_asked_for_again() {
+    let rig = cold();
+    let asked = |path: &dyn Below, n: u32| {
+        let before = rig.store.requests(Purpose::PageMiss);
+        path.fetch_again(page(n));
+        rig.store.requests(Purpose::PageMiss) - before
+    };
+    assert_eq!(asked(&*rig.run.path, 3), 0);
+    let path = rig.path_without(Mechanism::SingleFlight);
+    assert_eq!(
+        [asked(&*path, 3), asked(&*path, PAGES)],
+        [1, 0],
+        "a page that there is not has nobody to be asked for"
+    );
+    // An error is nobody's.
+    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    path.fetch_again(page(3));
 }
 
 #[test]

@@ -18,16 +18,19 @@ pub enum Rule {
     TinyLfu,
     /// Both of the last two.
     GhostTinyLfu,
+    /// As `Ghost`, with a ghost list as long as flash has pages (CloudJump III); `bpe` gives the others one half as long.
+    GhostWhole,
 }
 
 impl Rule {
     /// All rules, as settings and traces name them.
-    pub const NAMES: [(&str, Rule); 5] = [
+    pub const NAMES: [(&str, Rule); 6] = [
         ("admit-all", Rule::AdmitAll),
         ("one-hit-discard", Rule::OneHitDiscard),
         ("ghost", Rule::Ghost),
         ("tiny-lfu", Rule::TinyLfu),
         ("ghost-tiny-lfu", Rule::GhostTinyLfu),
+        ("ghost-whole", Rule::GhostWhole),
     ];
 
     pub fn named(name: &str) -> Option<Rule> {
@@ -38,7 +41,7 @@ impl Rule {
     }
 
     fn remembers(self) -> bool {
-        matches!(self, Rule::Ghost | Rule::GhostTinyLfu)
+        matches!(self, Rule::Ghost | Rule::GhostTinyLfu | Rule::GhostWhole)
     }
     /// Whether it needs the sketch.
     pub fn counts(self) -> bool {
@@ -118,7 +121,7 @@ impl Filter {
         self.ghost_hits += u64::from(in_ghost);
         match self.rule {
             Rule::AdmitAll | Rule::TinyLfu => true,
-            Rule::OneHitDiscard | Rule::Ghost | Rule::GhostTinyLfu => {
+            Rule::OneHitDiscard | Rule::Ghost | Rule::GhostWhole | Rule::GhostTinyLfu => {
                 choose(accesses, in_ghost, has_room) == Admission::Admit
             }
         }
@@ -159,6 +162,7 @@ mod tests {
             (Rule::AdmitAll, true, true, true),
             (Rule::OneHitDiscard, false, true, false),
             (Rule::Ghost, false, true, true),
+            (Rule::GhostWhole, false, true, true),
             (Rule::TinyLfu, false, false, false),
             (Rule::GhostTinyLfu, false, false, false),
         ] {

@@ -57,21 +57,26 @@ pub enum Named {
         ghost_percent: u16,
     },
     TwoQueues,
-    S3Fifo,
+    /// With so many bits a page.
+    S3Fifo {
+        bits: u8,
+    },
     WTinyLfu,
 }
 
 /// What a name may be, for people.
-pub const NAMES: &str = "fifo, lru, 2q, s3-fifo, w-tiny-lfu, or a rule of admission (admit-all, one-hit-discard, ghost, tiny-lfu, \
-                         ghost-tiny-lfu) with what follows it: /1 or /2 or /3 bits of CLOCK (1 if none is named), /sampled eviction by \
+pub const NAMES: &str = "fifo, lru, 2q, s3-fifo (two bits a page for its uses; s3-fifo/1: one), w-tiny-lfu, or a rule of admission (admit-all, \
+                         one-hit-discard, ghost, tiny-lfu, ghost-tiny-lfu, ghost-whole) with what follows it: /1 or /2 or /3 bits of CLOCK (1 if none is named), /sampled eviction by \
                          the sketch (rules with tiny-lfu only), and @50 for a ghost list of 50 % of flash's pages";
 
 impl Named {
     /// Those that are compared when none is named.
     pub fn usual() -> Vec<Named> {
         let clock = |rule, bits| Named::Clock { rule, bits, ghost_percent: 100 };
-        let mut usual = vec![Named::Fifo, Named::Lru, Named::TwoQueues, Named::S3Fifo, Named::WTinyLfu];
-        for (_, rule) in Rule::NAMES {
+        let s3 = [1, 2].map(|bits| Named::S3Fifo { bits });
+        let mut usual = vec![Named::Fifo, Named::Lru, Named::TwoQueues, s3[0], s3[1], Named::WTinyLfu];
+        // Here the ghost list is as long as flash, if nothing else is said.
+        for rule in Rule::NAMES.map(|(_, rule)| rule).into_iter().filter(|rule| *rule != Rule::GhostWhole) {
             usual.extend([clock(rule, 1), clock(rule, 2)]);
         }
         let sampled = |rule| Named::Sampled { rule, ghost_percent: 100 };
@@ -92,7 +97,7 @@ impl Named {
                 Box::new(Clocked::sampled(pages, rule, memory(ghost_percent), seed))
             }
             Named::TwoQueues => Box::new(TwoQueues::new(pages)),
-            Named::S3Fifo => Box::new(S3Fifo::new(pages)),
+            Named::S3Fifo { bits } => Box::new(S3Fifo::new(pages, bits)),
             Named::WTinyLfu => Box::new(WTinyLfu::new(pages)),
         }
     }
@@ -104,7 +109,8 @@ impl fmt::Display for Named {
             Named::Fifo => return f.write_str("fifo"),
             Named::Lru => return f.write_str("lru"),
             Named::TwoQueues => return f.write_str("2q"),
-            Named::S3Fifo => return f.write_str("s3-fifo"),
+            Named::S3Fifo { bits: 2 } => return f.write_str("s3-fifo"),
+            Named::S3Fifo { bits } => return write!(f, "s3-fifo/{bits}"),
             Named::WTinyLfu => return f.write_str("w-tiny-lfu"),
             Named::Clock { rule, bits, ghost_percent } => (rule, bits.to_string(), ghost_percent),
             Named::Sampled { rule, ghost_percent } => (rule, "sampled".into(), ghost_percent),
@@ -122,7 +128,8 @@ impl FromStr for Named {
             "fifo" => Some(Named::Fifo),
             "lru" => Some(Named::Lru),
             "2q" => Some(Named::TwoQueues),
-            "s3-fifo" => Some(Named::S3Fifo),
+            "s3-fifo" | "s3-fifo/2" => Some(Named::S3Fifo { bits: 2 }),
+            "s3-fifo/1" => Some(Named::S3Fifo { bits: 1 }),
             "w-tiny-lfu" => Some(Named::WTinyLfu),
             _ => None,
         };

@@ -177,12 +177,15 @@ impl Policy for TwoQueues {
 pub(super) struct S3Fifo {
     two: Two,
     uses: Vec<u8>,
+    /// Uses of a page that are counted, by the bits that it has for them.
+    most: u8,
 }
 
 impl S3Fifo {
-    pub fn new(pages: usize) -> S3Fifo {
+    /// With so many bits a page for its uses, 1 or 2.
+    pub fn new(pages: usize, bits: u8) -> S3Fifo {
         let small = pages / 10;
-        S3Fifo { two: Two::new(pages, small, pages - small), uses: vec![0; pages] }
+        S3Fifo { two: Two::new(pages, small, pages - small), uses: vec![0; pages], most: (1 << bits) - 1 }
     }
 
     fn make_room(&mut self) {
@@ -190,7 +193,8 @@ impl S3Fifo {
         while two.slots.is_full() {
             if two.first.len >= two.first_max || two.main.len == 0 {
                 let slot = two.first.oldest().expect("the small queue has pages");
-                if self.uses[slot as usize] > 1 {
+                // Of two uses; of one, if no more are counted.
+                if self.uses[slot as usize] >= self.most.min(2) {
                     two.promote(slot);
                     self.uses[slot as usize] = 0;
                 } else {
@@ -216,7 +220,7 @@ impl Policy for S3Fifo {
     fn read(&mut self, id: PageId) -> bool {
         let Some(slot) = self.two.slots.find(id) else { return false };
         let uses = &mut self.uses[slot as usize];
-        *uses = (*uses + 1).min(3);
+        *uses = (*uses + 1).min(self.most);
         true
     }
 
@@ -242,6 +246,6 @@ impl Policy for S3Fifo {
         self.two.slots.len()
     }
     fn bytes(&self) -> usize {
-        self.two.bytes() + self.uses.capacity().div_ceil(4)
+        self.two.bytes() + self.uses.capacity().div_ceil(if self.most == 1 { 8 } else { 4 })
     }
 }

@@ -242,6 +242,26 @@ fn a_full_device_caches_what_fits() {
     bpe.check_invariants();
 }
 
+/// A slot among the others may be a hole of the file, or of a file system that writes nothing in place.
+#[test]
+fn a_device_that_is_full_at_a_low_slot_keeps_what_lies_behind() {
+    let sim = SimWorld::new(1);
+    let disk = sim.disk("flash");
+    let bpe = Bpe::open(&*disk, settings(SLOTS));
+    (0..10).for_each(|n| _ = evict(&bpe, page(n), 0));
+    run(&bpe);
+    bpe.invalidate(page(3));
+    evict(&bpe, page(100), 0);
+    let [fill] = &bpe.state.lock().fills.start(32)[..] else { panic!("one fill waits") };
+    let slot = fill.slot;
+    assert!(slot < 9);
+    bpe.settle(slot, &Err(DiskError::Full { name: "flash".into(), what: "write" }));
+    bpe.state.lock().fills.written();
+    assert!((0..10).all(|n| found(&bpe, page(n), 0) == (n != 3)) && !found(&bpe, page(100), 0));
+    assert_eq!(bpe.status().pages_max, 10, "nothing more fits");
+    bpe.check_invariants();
+}
+
 #[test]
 fn a_flash_that_cannot_be_opened_is_no_reason_to_stop() {
     let sim = SimWorld::new(1);

@@ -9,6 +9,7 @@ use crate::map::{Home, InObject, Located};
 use crate::object::key::ObjectKey;
 use crate::page::{self, BLOCK_PAGES, PageId, Tag};
 use crate::pool::Way;
+use crate::without::Mechanism;
 use std::sync::atomic::Ordering;
 
 /// Pages behind one that are read with it from the volume: enough to hide a request's latency.
@@ -200,7 +201,11 @@ impl Path {
     ) -> Vec<Result<Tier, ReadError>> {
         self.spend(ids[0], Tier::Flash, pages.len() as u64);
         let wanted: Vec<(PageId, Tag)> = pages.iter().map(|(i, home)| (ids[*i], home.tag)).collect();
-        let found = flash.find_many(&wanted, &mut images);
+        let found = if self.without.has(Mechanism::VectoredReads) {
+            wanted.iter().zip(&mut images).map(|((id, tag), image)| flash.find(*id, *tag, image)).collect()
+        } else {
+            flash.find_many(&wanted, &mut images)
+        };
         let count = found.iter().filter(|found| **found).count() as u64;
         self.counters.flash.fetch_add(count, Ordering::Relaxed);
         let read = found.into_iter().zip(wanted);
@@ -218,7 +223,12 @@ impl Path {
         let slots: Vec<Slot> = pages.iter().filter_map(|(_, home)| home.slot).collect();
         self.spend(ids[0], Tier::Volume, slots.len() as u64);
         self.counters.volume.fetch_add(slots.len() as u64, Ordering::Relaxed);
-        let read = self.buffer.read_into(&slots, images).into_iter().zip(pages);
+        let read = if self.without.has(Mechanism::VectoredReads) {
+            slots.iter().zip(images).map(|(slot, image)| self.buffer.read(*slot, image)).collect()
+        } else {
+            self.buffer.read_into(&slots, images)
+        };
+        let read = read.into_iter().zip(pages);
         let failed = |i: usize, error| ReadError::Disk { id: ids[i], tier: Tier::Volume, error };
         read.map(|(read, (i, _))| read.map(|()| Tier::Volume).map_err(|error| failed(*i, error))).collect()
     }

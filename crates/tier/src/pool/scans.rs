@@ -2,9 +2,10 @@
 //!
 //! A miss in mid-scan brings the pages behind it along (`ahead`), and begins a stream: the scan's last page that is
 //! known, and where the next stretch begins. The middle of each stretch is its mark. When the scan passes the mark, the
-//! next stretch is asked for, twice as long as the one before, up to a block; so one stretch is on its way while another is
-//! read, however fast the scan is, and a scan that ends early has cost little. Pages are fetched as any others are:
-//! by one loader, with a claim.
+//! next stretch is asked for, twice as long as the one before, up to a run of blocks, or what is kept free of frames; so one
+//! stretch is on its way while another is read, however fast the scan is, and a scan that ends early has cost little. A stretch
+//! is asked for in pieces, which several prefetchers fetch side by side. Pages are fetched as any others are: by one loader,
+//! with a claim.
 //!
 //! A scan goes up or down. Down, pages are counted from the last number there is, and all else is the same.
 //!
@@ -14,18 +15,21 @@
 
 use super::Way;
 use crate::page::{BLOCK_PAGES, PageId, SpaceId};
+use crate::prefetch::PREFETCH_MAX;
 use crate::sync::{Mutex, Mutexes};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use terrace_io::sched::Event;
 
 /// Scans that are followed at a time.
 const STREAMS: usize = 16;
-/// Pages of a stretch at the most: a block.
-const STRETCH_MAX: u32 = BLOCK_PAGES;
-/// Stretches asked for that nobody has begun with; more are not taken on.
-const QUEUE_MAX: usize = 32;
+/// Pages of a stretch at the most: a block, or a run of four where there is memory for it.
+const STRETCH_MAX: (u32, u32) = (BLOCK_PAGES, 4 * BLOCK_PAGES);
+/// Pages of a piece at the most: no piece goes on in a second request, or in the next block.
+const PIECE: u32 = PREFETCH_MAX as u32;
+/// Pieces asked for that nobody has begun with; more are not taken on.
+const QUEUE_MAX: usize = 64;
 /// No page is this one.
 const NO_MARK: u64 = 0;
 
@@ -35,6 +39,21 @@ pub struct Stretch {
     pub from: PageId,
     pub count: u32,
     pub way: Way,
+}
+
+impl Stretch {
+    /// The same pages, in the same order, as pieces.
+    fn pieces(self) -> impl Iterator<Item = Stretch> {
+        let Stretch { from, count, way } = self;
+        let first = along(way, from.page);
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let at = first.checked_add(done).filter(|_| done < count)?;
+            let piece = (PIECE - at % PIECE).min(count - done);
+            done += piece;
+            Some(Stretch { from: PageId::new(from.space, along(way, at)), count: piece, way })
+        })
+    }
 }
 
 /// How far a page is from where all scans of the way begin, and back again.
@@ -85,12 +104,12 @@ impl Streams {
         (place, PageId::new(space, along(way, first.saturating_add(count / 2))))
     }
 
-    /// The scan of the stream with this place has come to its mark. Returns what to fetch, and the next mark.
-    fn passed(&mut self, place: usize) -> Option<(Stretch, PageId)> {
+    /// The scan of the stream with this place has come to its mark. Returns what to fetch, `most` pages at the most, and the next mark.
+    fn passed(&mut self, place: usize, most: u32) -> Option<(Stretch, PageId)> {
         let one = self.all[place].as_mut()?;
         // The last stretch on the way down ends before page 0, a space's header.
         let there = u32::MAX - one.next;
-        let count = (2 * one.length).min(STRETCH_MAX);
+        let count = (2 * one.length).min(most);
         let count = if one.way == Way::Down { count.min(there) } else { count };
         if count == 0 {
             return None;
@@ -102,14 +121,15 @@ impl Streams {
     }
 }
 
-#[derive(Default)]
 pub(crate) struct Scans {
     streams: Mutex<Streams, { Mutexes::PoolScans as u8 }>,
     /// The mark of each stream, and how many there are: read by each page of a scan, without the lock.
     marks: [AtomicU64; STREAMS],
     marked: AtomicUsize,
     queue: Mutex<VecDeque<Stretch>, { Mutexes::PoolScans as u8 }>,
-    /// A stretch is to be fetched.
+    /// Pages of a stretch at the most.
+    stretch_max: AtomicU32,
+    /// A piece of a stretch is to be fetched.
     pub wanted: Arc<Event>,
 }
 
@@ -118,6 +138,26 @@ fn packed(id: PageId) -> u64 {
 }
 
 impl Scans {
+    /// In a pool that keeps so many frames free ahead of need.
+    pub fn new(kept_free: usize) -> Scans {
+        let scans = Scans {
+            streams: Mutex::default(),
+            marks: std::array::from_fn(|_| AtomicU64::new(NO_MARK)),
+            marked: AtomicUsize::new(0),
+            queue: Mutex::default(),
+            stretch_max: AtomicU32::new(0),
+            wanted: Arc::default(),
+        };
+        scans.resize(kept_free);
+        scans
+    }
+
+    /// The pool keeps so many frames free from now on.
+    pub fn resize(&self, kept_free: usize) {
+        let (least, most) = STRETCH_MAX;
+        self.stretch_max.store((kept_free as u32).clamp(least, most), Ordering::Relaxed);
+    }
+
     fn set_mark(&self, place: usize, mark: u64) {
         let before = self.marks[place].swap(mark, Ordering::Relaxed);
         match (before, mark) {
@@ -152,11 +192,14 @@ impl Scans {
             return;
         }
         self.marked.fetch_sub(1, Ordering::Relaxed);
+        // What is kept free is there for all of them together.
+        let among = 1 + self.marked.load(Ordering::Relaxed) as u32;
+        let most = (self.stretch_max.load(Ordering::Relaxed) / among).max(STRETCH_MAX.0);
         let mut streams = self.streams.lock();
-        let Some((stretch, mark)) = streams.passed(place) else { return };
+        let Some((stretch, mark)) = streams.passed(place, most) else { return };
         self.set_mark(place, packed(mark));
         drop(streams);
-        self.ask(stretch);
+        stretch.pieces().all(|piece| self.ask(piece));
     }
 
     /// A prefetcher is to fetch these pages. False: too much is asked for already.
@@ -167,7 +210,7 @@ impl Scans {
         }
         queue.push_back(stretch);
         drop(queue);
-        self.wanted.notify();
+        self.wanted.notify_one();
         true
     }
 
@@ -190,6 +233,26 @@ mod tests {
         Stretch { from, count, way: Way::Up }
     }
 
+    /// One that asks for a block at the most.
+    fn in_little_memory() -> Scans {
+        Scans::new(0)
+    }
+
+    /// The next that is asked for, its pieces put together.
+    fn take_whole(scans: &Scans) -> Option<Stretch> {
+        let mut whole = scans.take()?;
+        while let Some(piece) = scans.take() {
+            assert_eq!(
+                (along(piece.way, piece.from.page), piece.way),
+                (along(whole.way, whole.from.page) + whole.count, whole.way),
+                "pieces join"
+            );
+            assert_eq!(along(piece.way, piece.from.page) % PIECE, 0);
+            whole.count += piece.count;
+        }
+        Some(whole)
+    }
+
     /// What a scan of pages `0..upto`, which misses what was not asked for, asks for: each with the page it was at.
     fn scan(scans: &Scans, upto: u32) -> Vec<(u32, Stretch)> {
         let (mut there, mut asked) = (0, Vec::new());
@@ -200,7 +263,7 @@ mod tests {
                 scans.missed(page(n), 32, Way::Up);
                 there = n + 32;
             }
-            while let Some(stretch) = scans.take() {
+            while let Some(stretch) = take_whole(scans) {
                 assert_eq!(stretch.from, page(there), "stretches join");
                 there += stretch.count;
                 asked.push((n, stretch));
@@ -211,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_scan_that_goes_on_is_a_stretch_ahead_and_stretches_grow_to_a_block() {
-        let asked = scan(&Scans::default(), 1000);
+        let asked = scan(&in_little_memory(), 1000);
         let lengths: Vec<u32> = asked.iter().map(|(_, stretch)| stretch.count).collect();
         assert_eq!(lengths[..3], [64, 128, 128]);
         for (at, stretch) in asked {
@@ -220,13 +283,43 @@ mod tests {
     }
 
     #[test]
+    fn where_there_is_memory_stretches_grow_to_a_run_of_blocks_in_pieces_of_a_request() {
+        for (kept_free, most) in [(100, 128), (300, 300), (5000, 512)] {
+            let asked = scan(&Scans::new(kept_free), 4000);
+            let lengths: Vec<u32> = asked.iter().map(|(_, stretch)| stretch.count).collect();
+            assert_eq!((&lengths[..2], lengths.iter().max()), (&[64, 128][..], Some(&most)));
+        }
+        let scans = Scans::new(300);
+        scans.missed(page(10), 32, Way::Up);
+        scans.read(page(26));
+        let piece = |from, count| Some(Stretch { from: page(from), count, way: Way::Up });
+        assert_eq!([scans.take(), scans.take(), scans.take()], [piece(42, 22), piece(64, 42), None]);
+        scans.resize(0);
+        scans.read(page(74));
+        assert_eq!(
+            [scans.take(), scans.take(), scans.take(), scans.take()],
+            [piece(106, 22), piece(128, 64), piece(192, 42), None]
+        );
+    }
+
+    #[test]
+    fn several_scans_share_what_one_would_have_ahead() {
+        for (others, most) in [(0, 512), (1, 256), (3, 128), (10, 128)] {
+            let scans = Scans::new(5000);
+            (0..others).for_each(|n| scans.missed(page(100_000 * (n + 1)), 32, Way::Up));
+            let asked = scan(&scans, 4000);
+            assert_eq!(asked.iter().map(|(_, stretch)| stretch.count).max(), Some(most), "{others} others");
+        }
+    }
+
+    #[test]
     fn a_scan_that_ends_early_asks_for_nothing() {
-        assert!(scan(&Scans::default(), 16).is_empty());
+        assert!(scan(&in_little_memory(), 16).is_empty());
     }
 
     #[test]
     fn scans_side_by_side_have_streams_of_their_own_and_a_lost_one_begins_anew() {
-        let scans = Scans::default();
+        let scans = in_little_memory();
         for n in 0..STREAMS as u32 + 1 {
             scans.missed(page(n * 10_000), 32, Way::Up);
         }
@@ -234,7 +327,7 @@ mod tests {
         assert_eq!(scans.take(), None);
         for n in 1..STREAMS as u32 + 1 {
             scans.read(page(n * 10_000 + 16));
-            assert_eq!(scans.take(), Some(up(page(n * 10_000 + 32), 64)));
+            assert_eq!(take_whole(&scans), Some(up(page(n * 10_000 + 32), 64)));
             scans.read(page(n * 10_000 + 16)); // by another scan: once is enough
             assert_eq!(scans.take(), None);
         }
@@ -242,20 +335,20 @@ mod tests {
 
     #[test]
     fn one_that_outruns_its_stretches_goes_on_where_it_is() {
-        let scans = Scans::default();
+        let scans = in_little_memory();
         scans.missed(page(0), 32, Way::Up);
         scans.read(page(16));
-        assert_eq!(scans.take(), Some(up(page(32), 64)));
+        assert_eq!(take_whole(&scans), Some(up(page(32), 64)));
         // The stretch was not fetched, for want of frames: it misses the first page of it.
         scans.missed(page(32), 32, Way::Up);
         scans.read(page(48));
-        assert_eq!(scans.take(), Some(up(page(64), 128)));
+        assert_eq!(take_whole(&scans), Some(up(page(64), 128)));
         assert!(scans.streams.lock().all.iter().flatten().count() == 1);
     }
 
     #[test]
     fn nobody_reads_beyond_the_last_page_number() {
-        let scans = Scans::default();
+        let scans = in_little_memory();
         scans.missed(page(u32::MAX - 40), 32, Way::Up);
         scans.read(page(u32::MAX - 24));
         assert_eq!(scans.take(), None);
@@ -264,7 +357,7 @@ mod tests {
     /// The same as `scan`, from page `last` down to 1.
     #[test]
     fn a_scan_down_is_a_stretch_ahead_too_and_ends_before_the_header() {
-        let (scans, last) = (Scans::default(), 700);
+        let (scans, last) = (in_little_memory(), 700);
         let (mut there, mut lengths) = (last + 1, Vec::new());
         for n in (1..=last).rev() {
             if n >= there {
@@ -274,7 +367,7 @@ mod tests {
                 scans.missed(page(n), 32, Way::Down);
                 there = n - 31;
             }
-            while let Some(Stretch { from, count, way }) = scans.take() {
+            while let Some(Stretch { from, count, way }) = take_whole(&scans) {
                 assert_eq!((from, way), (page(there - 1), Way::Down), "stretches join");
                 assert!(n > from.page + 15 || from.page < 16, "page {n} asks for what it is at: {from:?}");
                 there -= count;
@@ -286,12 +379,12 @@ mod tests {
 
     #[test]
     fn scans_up_and_down_of_the_same_pages_are_two() {
-        let scans = Scans::default();
+        let scans = in_little_memory();
         scans.missed(page(100), 32, Way::Up);
         scans.missed(page(131), 32, Way::Down);
         scans.read(page(116));
-        assert_eq!(scans.take(), Some(up(page(132), 64)));
+        assert_eq!(take_whole(&scans), Some(up(page(132), 64)));
         scans.read(page(115));
-        assert_eq!(scans.take(), Some(Stretch { from: page(99), count: 64, way: Way::Down }));
+        assert_eq!(take_whole(&scans), Some(Stretch { from: page(99), count: 64, way: Way::Down }));
     }
 }

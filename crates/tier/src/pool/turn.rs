@@ -32,6 +32,7 @@ impl Pool {
         let claims_ended = &self.shard(id).claims_ended;
         let now = || self.world.clock.now();
         let mut turn = InTurn { below: &*self.below, id, no: None };
+        let mut is_first = true;
         loop {
             let ended = claims_ended.ticket();
             match self.lookup(id, access) {
@@ -40,6 +41,9 @@ impl Pool {
                     self.counters.claim_waits.fetch_add(1, Ordering::Relaxed);
                     let since = now();
                     let shown = observe::wait(observe::Wait::Page);
+                    if std::mem::take(&mut is_first) {
+                        self.below.fetch_again(id);
+                    }
                     self.world.sched.wait(claims_ended, ended, cancel::patience());
                     drop(shown);
                     meter::waited(now() - since);

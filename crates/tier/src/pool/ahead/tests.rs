@@ -6,7 +6,7 @@ use crate::pool::scans::Stretch;
 use crate::pool::{Access, Way};
 use crate::testing::{MemoryLog, world};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::yield_now;
 
 const SPACE: SpaceId = SpaceId(20);
@@ -17,6 +17,7 @@ const COUNT: u32 = 4;
 struct Slow {
     asked: AtomicBool,
     may: AtomicBool,
+    again: AtomicU64,
 }
 
 impl Below for Slow {
@@ -27,6 +28,9 @@ impl Below for Slow {
         }
         image.fill(0);
         Ok(Fetched { from: Tier::Object, first_change: None })
+    }
+    fn fetch_again(&self, _: PageId) {
+        self.again.fetch_add(1, Ordering::SeqCst);
     }
     fn stretch(&self, from: PageId, max: usize) -> Vec<Vec<PageId>> {
         vec![(from.page..).take(max).map(|page| PageId::new(SPACE, page)).collect()]
@@ -59,7 +63,11 @@ fn what_a_scan_waits_for_pages_on_their_way_is_time_of_their_tier() {
         below.may.store(true, Ordering::SeqCst);
         (reader.join().unwrap(), prefetcher.join().unwrap())
     });
-    let count = u64::from(COUNT);
+    let (count, again) = (u64::from(COUNT), below.again.load(Ordering::SeqCst));
+    assert!(
+        (1..=count).contains(&again),
+        "each of {count} pages that are waited for may be asked for again, once: {again}"
+    );
     assert_eq!((first.pages, first.ahead), ([0; 5], [0, 0, 0, count, 0]));
     assert!(first.nanos[3] > 0);
     assert_eq!(first.nanos.iter().sum::<u64>(), first.nanos[3], "no other's time: {first:?}");
