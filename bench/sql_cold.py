@@ -1,6 +1,6 @@
 """sql-cold: data that is only in the object store (emulated, profile cloud), by how its pages are compressed: size, a full
 scan, point reads, and commits while the sinker cannot keep up. And statements whose rows, or whose rows' entries, lie scattered over
-leaves that only the store has, and full scans by size of memory, with prefetch and without (`terrace_without`).
+leaves that only the store has, with prefetch and without (`terrace_without`); and full scans by size of memory.
 
 Rows of a kilobyte, a third of it noise; scattered ones of half of that. Environment: ROWS, CLIENTS, TIME (seconds of writing), COMPRESSIONS (names by
 comma; `-`: say nothing, for builds that know none; empty: none of these), SCATTERED=0: without the scattered ones, SCANS (MiB of memory by comma; empty: none): the scans.
@@ -66,7 +66,7 @@ def load(connection, rows):
 
 
 def measure_scans(server):
-    """A full scan of rows that are only in the store: seconds, bytes that came, with prefetch and without; `server` is started here."""
+    """A full scan of rows that are only in the store, after a start: seconds, requests and bytes that came; `server` is started here."""
     server.start()
     connection = server.connect()
     run(connection, "CREATE DATABASE c")
@@ -74,20 +74,19 @@ def measure_scans(server):
     load(connection, 4 * ROWS)
     sunk(connection)
     server.stop()
-    kept, figures = [*server.options, "--terrace-emulate=cloud"], {}
-    for name, without in (("with prefetch", []), ("without", ["--terrace-without=prefetch"])):
-        server.options, figures[name] = kept + without, []
-        for _ in range(SCAN_TURNS):
-            server.start()
-            connection = server.connect()
-            run(connection, "USE c")
-            run(connection, "SELECT 1 FROM t LIMIT 1")
-            before, started = store_requests(connection), time.monotonic()
-            run(connection, "SELECT SUM(LENGTH(text)) FROM t")
-            spent = time.monotonic() - started
-            asked = less(store_requests(connection), before).values()
-            figures[name].append({"seconds": spent, "requests": sum(one["requests"] for one in asked), "bytes": sum(one["bytes"] for one in asked)})
-            server.stop()
+    server.options += ["--terrace-emulate=cloud"]
+    figures = []
+    for _ in range(SCAN_TURNS):
+        server.start()
+        connection = server.connect()
+        run(connection, "USE c")
+        run(connection, "SELECT 1 FROM t LIMIT 1")
+        before, started = store_requests(connection), time.monotonic()
+        run(connection, "SELECT SUM(LENGTH(text)) FROM t")
+        spent = time.monotonic() - started
+        asked = less(store_requests(connection), before).values()
+        figures.append({"seconds": spent, "requests": sum(one["requests"] for one in asked), "bytes": sum(one["bytes"] for one in asked)})
+        server.stop()
     server.start()
     return figures
 
@@ -228,10 +227,8 @@ def main():
     for memory in SCANS:
         with place(out, f"--terrace-memory={memory << 20}", "--terrace-object-buffer=67108864") as server:
             scans[memory] = measure_scans(server)
-        seconds = {name: statistics.median(one["seconds"] for one in turns) for name, turns in scans[memory].items()}
-        one = scans[memory]["with prefetch"][0]
-        print(f"full scan of {4 * ROWS} rows with {memory} MiB of memory: {seconds['with prefetch']:.2f} s, {one['requests']} requests, {one['bytes'] / 1e6:.0f} MB; "
-              f"without prefetch {seconds['without']:.2f} s ({seconds['without'] / seconds['with prefetch']:.1f} times)", flush=True)
+        middle = {what: statistics.median(one[what] for one in scans[memory]) for what in ("seconds", "requests", "bytes")}
+        print(f"full scan of {4 * ROWS} rows with {memory} MiB of memory: {middle['seconds']:.2f} s, {middle['requests']:.0f} requests, {middle['bytes'] / 1e6:.0f} MB", flush=True)
     with open(os.path.join(out, "sql-cold.json"), "w") as file:
         json.dump({"name": "sql-cold", "profile": "cloud", "rows": ROWS, "clients": CLIENTS, "figures": results, "scattered": scattered, "scans": scans}, file, indent=2)
 
