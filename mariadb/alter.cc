@@ -18,6 +18,7 @@
 #include "ha_terrace.h"
 #include <algorithm>
 #include "alter_context.h"
+#include "computed.h"
 #include "in_doubt.h"
 #include "ddl.h"
 #include "errors.h"
@@ -94,66 +95,6 @@ uint ha_terrace::kept_key(TABLE *altered, const Alter_inplace_info *info, uint n
     return is_rows || !is_plain || m_indexes[at].makes_same(codec, columns.moved) ? at : MAX_KEY;
   }
   return MAX_KEY;
-}
-
-/** Whether an expression of the column's table reads it. */
-static bool reads(const Virtual_column_info *computed, const Field &field)
-{
-  List<Item_field> read;
-  computed->expr->walk(&Item::collect_item_field_processor, false, &read);
-  List_iterator_fast<Item_field> it(read);
-  while (const Item_field *one= it++)
-    if (one->field && one->field->field_index == field.field_index)
-      return true;
-  return false;
-}
-
-/** Whether something computed from the column, or from what is, is stored or places a row; with `moved`: something that isn't dropped. */
-static bool feeds_stored(const Field &field, const std::vector<uint16> *moved= nullptr)
-{
-  for (Field **at= field.table->vfield; at && *at; at++)
-  {
-    if (!reads((*at)->vcol_info, field) || (moved && (*moved)[(*at)->field_index] == RowLayouts::DROPPED))
-      continue;
-    if ((*at)->stored_in_db() || (*at)->flags & (PART_KEY_FLAG | FIELD_IN_PART_FUNC_FLAG) || feeds_stored(**at, moved))
-      return true;
-  }
-  return false;
-}
-
-/**
-  Whether what is computed of columns would stay as it is and not be right any more: a column goes, and another one of its name comes, or what is
-  computed of a virtual one changes. Only what stays counts. `moved`: as in ColumnChange.
-*/
-static bool leaves_stale(const TABLE *table, const std::vector<uint16> &moved, bool expressions_change)
-{
-  for (Field **at= table->field; *at; at++)
-  {
-    const Field &field= **at;
-    const bool other= moved[field.field_index] == RowLayouts::DROPPED || (expressions_change && field.vcol_info && !field.stored_in_db());
-    if (other && (field.flags & FIELD_IN_PART_FUNC_FLAG || feeds_stored(field, &moved)))
-      return true;
-  }
-  return false;
-}
-
-/** Whether a constraint asks for valid JSON, which a text remains in each character set. */
-static bool wants_json(const Virtual_column_info *constraint)
-{
-  const Item *expr= constraint ? constraint->expr : nullptr;
-  return expr && expr->type() == Item::FUNC_ITEM && !strcmp(static_cast<const Item_func *>(expr)->func_name(), "json_valid");
-}
-
-/** Whether a constraint may find rows wrong now: of the column, or of what is computed from it. */
-static bool feeds_constraint(const Field &field)
-{
-  for (Virtual_column_info **at= field.table->check_constraints; at && *at; at++)
-    if (!wants_json(*at) && reads(*at, field))
-      return true;
-  for (Field **at= field.table->vfield; at && *at; at++)
-    if (reads((*at)->vcol_info, field) && feeds_constraint(**at))
-      return true;
-  return false;
 }
 
 /** A text whose bytes mean the same in the changed column: ColumnChange finds out whether it takes all of them. */

@@ -13,7 +13,7 @@
     sequence.cc     sequences: changes and reads outside of the session's transaction
     ddl.cc          create, drop, rename
     truncate.cc     TRUNCATE, of all partitions at once
-    alter.cc        ALTER TABLE in place; alter_rows.cc: its new indexes, or all rows anew
+    alter.cc        ALTER TABLE in place; alter_rows.cc: its new indexes, or all rows anew; computed.cc: what it means for computed columns
     foreign_keys.cc foreign keys, which are refused or left out
     query_cache.h   what the server's query cache may keep and give
     load.cc         tables filled in bulk, by ALTER by copy, CREATE … SELECT, LOAD DATA, INSERT of many rows

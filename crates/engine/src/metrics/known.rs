@@ -115,7 +115,7 @@ const POOL: &[Line] = &[
 const VOLUME: &[Line] = &[
     ("flush_pages", Counter, "changed pages written to the volume"),
     ("flush_batches", Counter, "batches of them"),
-    ("flush_full", Counter, "batches that the object buffer had no room for"),
+    ("flush_full", Counter, "batches that the object buffer, or their records in the log, had no room for"),
     ("bypass_pages", Counter, "pages written to the volume past the log"),
     ("bypass_syncs", Counter, "syncs of them"),
     ("object_buffer_bytes", Gauge, "room for pages on the volume, as it is in force"),
