@@ -47,9 +47,8 @@ bool read_layouts(const terrace_table *table, RowLayouts *layouts)
   return layouts->parse(reinterpret_cast<const uchar *>(properties.layouts.data()), properties.layouts.size());
 }
 
-static std::string statistics_of(const terrace_bytes &bytes, const std::string &name)
+static std::string statistics_of(const Properties &properties, const std::string &name)
 {
-  const Properties properties(bytes);
   if (properties.version.empty() || properties.has(Properties::TEMPORARY))
     return "";
   return statistics_key(reinterpret_cast<const uchar *>(properties.version.data()), properties.version.size(), name);
@@ -57,7 +56,7 @@ static std::string statistics_of(const terrace_bytes &bytes, const std::string &
 
 std::string statistics_of(const terrace_table *table, const std::string &name)
 {
-  return statistics_of(terrace_table_properties(table), name);
+  return statistics_of(Properties(terrace_table_properties(table)), name);
 }
 
 static int drop(THD *thd, const char *path)
@@ -138,7 +137,7 @@ void drop_left_temporary_tables()
 static void list_statistics(void *context, terrace_bytes name, terrace_bytes properties)
 {
   const std::string text(reinterpret_cast<const char *>(name.data), name.len);
-  static_cast<std::set<std::string> *>(context)->insert(statistics_of(properties, text));
+  static_cast<std::set<std::string> *>(context)->insert(statistics_of(Properties(properties), text));
 }
 
 void drop_left_statistics()
@@ -154,19 +153,16 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
   if (!engine)
     return 2;
   std::string name= table_name(path);
-  terrace_table *table= nullptr;
-  if (int32_t code= terrace_table_open(engine, bytes_of(name), &table))
+  Properties properties;
+  if (int32_t code= properties_of(name, &properties))
   {
     Listed listed= {name + "#P#", false, {}};
     terrace_table_list(engine, list_one, &listed);
-    if (code != TERRACE_ABSENT || listed.names.empty() ||
-        terrace_table_open(engine, bytes_of(listed.names[0]), &table))
+    if (code != TERRACE_ABSENT || listed.names.empty() || properties_of(listed.names[0], &properties))
       return 2;
   }
-  const std::string has= Properties(terrace_table_properties(table)).version;
-  const bool same= has.size() == version->length && !memcmp(has.data(), version->str, version->length);
-  terrace_table_close(table);
-  return same ? 0 : 1;
+  const std::string &has= properties.version;
+  return has.size() == version->length && !memcmp(has.data(), version->str, version->length) ? 0 : 1;
 }
 
 void fill_definition_calls(handlerton *into)
@@ -397,26 +393,22 @@ int ha_terrace::rename_table(const char *from, const char *to)
     if (int error= wait_for_prepared(ha_thd(), before))
       return error;
   Properties properties;
-  terrace_table *table= nullptr;
   std::string kept;
-  int32_t code= terrace_table_open(engine, bytes_of(before), &table);
+  int32_t code= properties_of(before, &properties);
   if (!code)
   {
-    properties= Properties(terrace_table_properties(table));
     if (statistics_suffix(before) != statistics_suffix(after))
-      kept= statistics_of(table, before);
-    terrace_table_close(table);
+      kept= statistics_of(properties, before);
     keep_converted(ha_thd(), before, after);
     sync_definitions(ha_thd(), before);
     become(&properties, before, after, properties.has(Properties::TEMPORARY) ? "" : statement_of(ha_thd(), before));
     const std::string bytes= properties.bytes();
     code= terrace_table_redefine(engine, bytes_of(before), bytes_of(after), bytes_of(bytes));
   }
-  else if (code == TERRACE_ABSENT && server_recovers() && !terrace_table_open(engine, bytes_of(after), &table))
+  else if (code == TERRACE_ABSENT && server_recovers() && !properties_of(after, &properties))
   {
     // The server renames all partitions again, also those that were renamed before the crash.
-    keep_overwritten(before, after, Properties(terrace_table_properties(table)).version);
-    terrace_table_close(table);
+    keep_overwritten(before, after, properties.version);
     code= TERRACE_OK;
   }
   if (!code && !kept.empty())

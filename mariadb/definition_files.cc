@@ -43,39 +43,15 @@ bool has_file(const std::string &table, const char *extension)
 
 static size_t words(size_t bytes) { return (bytes + WORD - 1) / WORD * WORD; }
 
-static std::string bytes_in(const fs::path &file)
+std::vector<std::string> names_in(const fs::path &file, bool whosever)
 {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
-  return in ? text.str() : "";
-}
-
-std::string list_of(const std::string &table) { return bytes_in(file_of(table, ".par")); }
-
-bool write_list(const std::string &table, const std::string &list)
-{
-  // DROP DATABASE removes what a crash leaves under this name.
-  const fs::path made= file_of(table, ".BAK");
-  const int file= open(made.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0660);
-  const bool written= file >= 0 && write(file, list.data(), list.size()) == (ssize_t) list.size() && !fsync(file);
-  std::error_code error;
-  if (written)
-    fs::rename(made, file_of(table, ".par"), error);
-  if (!written || error)
-    sql_print_error("Terrace: can't put back the list of partitions of %s: error %d", table.c_str(), written ? error.value() : errno);
-  if (file >= 0)
-    close(file);
-  sync_directory(table.substr(0, table.find(FN_LIBCHAR)));
-  return written && !error;
-}
-
-std::vector<std::string> names_in(const fs::path &file, bool whosever)
-{
-  const std::string list= bytes_in(file);
+  const std::string list= text.str();
   const uchar *bytes= reinterpret_cast<const uchar *>(list.data());
   std::vector<std::string> names;
-  if (list.size() < ENGINES_AT + WORD)
+  if (!in || list.size() < ENGINES_AT + WORD)
     return names;
   const size_t count= uint4korr(bytes + COUNT_AT), names_at= ENGINES_AT + words(count) + WORD;
   if (count == 0 || count > list.size() || names_at > list.size() || (!whosever && bytes[ENGINES_AT] != (uchar) hton->db_type))
@@ -174,15 +150,9 @@ void for_each_file(const char *extension, const std::function<void(const fs::pat
   std::error_code error;
   for (const fs::directory_entry &database : fs::directory_iterator(mysql_real_data_home, error))
     if (database.is_directory(error))
-      for_each_file_of(database.path().filename().string(), extension, each);
-}
-
-void for_each_file_of(const std::string &database, const char *extension, const std::function<void(const fs::path &, const std::string &)> &each)
-{
-  std::error_code error;
-  for (const fs::directory_entry &file : fs::directory_iterator(fs::path(mysql_real_data_home) / database, error))
-    if (file.path().extension() == extension)
-      each(file.path(), database + "/" + file.path().stem().string());
+      for (const fs::directory_entry &file : fs::directory_iterator(database.path(), error))
+        if (file.path().extension() == extension)
+          each(file.path(), database.path().filename().string() + "/" + file.path().stem().string());
 }
 
 void for_each_definition(const std::function<void(const std::string &, const std::string &)> &each)

@@ -25,10 +25,6 @@ std::string table_of(const std::string &name);
 bool has_file(const std::string &table, const char *extension);
 /** The names that a list has, if its partitions are this engine's. `whosever`: the number that it has for the engine may be one of another time. */
 std::vector<std::string> names_in(const std::filesystem::path &list, bool whosever= false);
-/** A table's list as it stands; empty: it has none. */
-std::string list_of(const std::string &table);
-/** Gives a table this list, durably. False, and said in the log: it has none. */
-bool write_list(const std::string &table, const std::string &list);
 /** The version in a definition; empty: there is none. */
 std::string version_in(const std::filesystem::path &frm);
 /** The engine that a definition names, of a partitioned table that of its partitions; empty: it can't be known. */
@@ -41,9 +37,6 @@ std::filesystem::path file_of(const std::string &table, const char *extension);
 
 /** Calls `each` with every file of this extension in a database, and its table. */
 void for_each_file(const char *extension, const std::function<void(const std::filesystem::path &, const std::string &)> &each);
-/** Those of one database, which is named as its directory is. */
-void for_each_file_of(const std::string &database, const char *extension,
-                      const std::function<void(const std::filesystem::path &, const std::string &)> &each);
 /** Calls `each` with every table that has a definition, and the definition's version. */
 void for_each_definition(const std::function<void(const std::string &table, const std::string &version)> &each);
 

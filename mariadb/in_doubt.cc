@@ -9,7 +9,6 @@
 #include "kept_statistics.h"
 #include "put_aside.h"
 #include "session.h"
-#include "sql_table.h"
 #include <atomic>
 
 namespace terrace {
@@ -28,14 +27,14 @@ bool list_tables(Tables *tables)
   return !terrace_table_list(engine, list_one, tables);
 }
 
+static void take_properties(void *context, terrace_bytes, terrace_bytes properties)
+{
+  *static_cast<Properties *>(context)= Properties(properties);
+}
+
 int32_t properties_of(const std::string &name, Properties *properties)
 {
-  terrace_table *table= nullptr;
-  if (int32_t code= terrace_table_open(engine, bytes_of(name), &table))
-    return code;
-  *properties= Properties(terrace_table_properties(table));
-  terrace_table_close(table);
-  return TERRACE_OK;
+  return terrace_table_defined(engine, bytes_of(name), take_properties, properties);
 }
 
 static std::string database_of(const std::string &name)
@@ -87,7 +86,6 @@ void InDoubt::follow(const THD *thd)
   query= thd->query_id;
   statement= std::to_string(my_hrtime().val) + "-" + std::to_string(thd->thread_id);
   logged= SIZE_MAX;
-  removed_lists.clear();
 }
 
 void InDoubt::note(const std::string &name)
@@ -136,45 +134,15 @@ bool is_drop(THD *thd)
          (command == SQLCOM_CREATE_TABLE && thd->lex->create_info.or_replace());
 }
 
-/** Those of the tables that the statement is to drop. */
-static std::map<std::string, std::string> lists_of(THD *thd)
+void sync_ddl_log_before_drop(THD *thd)
 {
-  std::map<std::string, std::string> lists;
-  const auto keep= [&](const std::string &table) {
-    std::string list= list_of(table);
-    if (!list.empty())
-      lists[table]= std::move(list);
-  };
-  char path[FN_REFLEN + 1];
-  if (thd_sql_command(thd) == SQLCOM_DROP_DB)
-  {
-    build_table_filename(path, sizeof path - 1, thd->lex->name.str, "", "", 0);
-    for_each_file_of(database_of(table_name(path)), ".par", [&](const std::filesystem::path &, const std::string &table) { keep(table); });
-    return lists;
-  }
-  for (const TABLE_LIST *one= thd->lex->query_tables; one; one= one->next_global)
-  {
-    build_table_filename(path, sizeof path - 1, one->db.str, one->table_name.str, "", 0);
-    keep(table_name(path));
-    if (thd_sql_command(thd) == SQLCOM_CREATE_TABLE)
-      break;
-  }
-  return lists;
-}
-
-void prepare_drop(THD *thd)
-{
-  if (!thd || server_recovers())
-    return;
-  if (!is_drop(thd))
+  if (!thd || server_recovers() || !is_drop(thd))
     return;
   // Each partition asks.
   InDoubt *doubts= &Session::of(thd)->doubts;
   doubts->follow(thd);
   if (doubts->logged == doubts->dropped.size())
     return;
-  if (doubts->logged == SIZE_MAX)
-    doubts->removed_lists= lists_of(thd);
   sync_ddl_log();
   doubts->logged= doubts->dropped.size();
 }
@@ -233,32 +201,22 @@ static int32_t hide(THD *thd, const std::string &name, Properties properties)
   return code;
 }
 
-static int32_t drop_in_doubt(THD *thd, const std::string &name, Properties *properties)
-{
-  if (int32_t code= properties_of(name, properties))
-    return code;
-  // Nobody was told that it is there.
-  const bool nobodys= properties->has(Properties::CREATED) && is_passing_name(name);
-  if (properties->has(Properties::TEMPORARY) || nobodys || (!thd && !server_recovers()))
-    return drop_now(name, name, *properties);
-  const int32_t code= hide(thd, name, *properties);
-  if (code)
-    note_failed_drop(name, properties->version);
-  return code;
-}
-
 int32_t drop_in_doubt(THD *thd, const std::string &name)
 {
   Properties properties;
-  const int32_t code= drop_in_doubt(thd, name, &properties);
-  // ALTER changes the list itself.
-  if (code && code != TERRACE_ABSENT && is_partition(name) && thd && is_drop(thd))
-    if (InDoubt *doubts= doubts_of(thd, name))
-      doubts->undropped.insert(table_of(name));
+  if (int32_t code= properties_of(name, &properties))
+    return code;
+  // Nobody was told that it is there.
+  const bool nobodys= properties.has(Properties::CREATED) && is_passing_name(name);
+  if (properties.has(Properties::TEMPORARY) || nobodys || (!thd && !server_recovers()))
+    return drop_now(name, name, properties);
+  const int32_t code= hide(thd, name, properties);
+  if (code)
+    note_failed_drop(name, properties.version);
   return code;
 }
 
-/** A dropped table whose definition is there, and not that of another table, is back; others go. `last`: lists don't change any more. False: not yet. */
+/** A dropped table whose definition is there, and not that of another table, is back; others go. False: not yet. */
 static bool settle_dropped(const std::string &hidden, const Properties &properties, bool last)
 {
   const std::string original= shown(hidden);
@@ -274,11 +232,8 @@ static bool settle_dropped(const std::string &hidden, const Properties &properti
     return false;
   Properties back= properties;
   back.flags&= ~Properties::DROPPED;
-  if (const int32_t code= redefine(hidden, original, back))
-  {
+  if (redefine(hidden, original, back))
     warn("bring back", original);
-    return code != TERRACE_UNAVAILABLE;
-  }
   else
     sql_print_information("Terrace: the drop of %s was interrupted: it is there", original.c_str());
   return true;
@@ -290,16 +245,6 @@ static void settle_created(const std::string &name, Properties properties)
   properties.flags&= ~(Properties::CREATED | Properties::REPLACED);
   if (redefine(name, name, properties))
     warn("note as made", name);
-}
-
-/** Of a table that could not be dropped whole. Whether it has its list. */
-static bool put_back_list(const std::string &table, const std::string &list)
-{
-  if (has_file(table, ".par"))
-    return true;
-  if (list.empty() || !has_file(table, ".frm") || !is_of_partitions(table))
-    return false;
-  return write_list(table, list);
 }
 
 void settle(InDoubt *doubts)
@@ -325,22 +270,12 @@ void settle(InDoubt *doubts)
         doubts->note(name);
       }
     }
-  std::set<std::string> listed;
-  for (const std::string &table : now.undropped)
-    if (put_back_list(table, now.removed_lists[table]))
-      listed.insert(table);
   for (const std::string &hidden : now.dropped)
-  {
-    const std::string original= shown(hidden), table= table_of(original);
-    const bool has_list= listed.count(table);
-    const int32_t code= properties_of(hidden, &properties);
-    if (code ? code != TERRACE_UNAVAILABLE || !has_list : settle_dropped(hidden, properties, has_list))
-      continue;
-    doubts->dropped.insert(hidden);
-    doubts->note(original);
-    if (has_list)
-      doubts->undropped.insert(table);
-  }
+    if (!properties_of(hidden, &properties) && !settle_dropped(hidden, properties, false))
+    {
+      doubts->dropped.insert(hidden);
+      doubts->note(shown(hidden));
+    }
 }
 
 /** A table whose definition stands elsewhere. */

@@ -6,8 +6,7 @@
   of power, or of the volume alone, leaves each as far as it came. So the engine notes what it did and was not seen to end:
 
     created   the table has the flag CREATED
-    dropped   the table is there still, with the flag DROPPED, under a name that hides it; of a partitioned table that could not be
-              dropped whole the statement has the list, which the server removed first: it is put back, and the partitions with it
+    dropped   the table is there still, with the flag DROPPED, under a name that hides it
     renamed   the table has the version of its definition, wherever that stands, and notes the statement and its name before
 
   The server syncs no directory, and no list of partitions: before the engine does the next thing for a statement, it syncs what the
@@ -37,10 +36,6 @@ struct InDoubt
   std::set<std::string> created, dropped, databases;
   /** Tables whose partitions it has made, renamed or dropped: their lists may have changed. */
   std::set<std::string> lists;
-  /** The lists of the partitioned tables that it is to drop, by table: the server removes them before it drops a partition. */
-  std::map<std::string, std::string> removed_lists;
-  /** Those of which it could not drop a partition. */
-  std::set<std::string> undropped;
   /** Tables whose definition and list are kept while one of their partitions is converted (convert.h). */
   std::set<std::string> converted;
   /** Differs from that of every other statement there ever was, and stays through commits in mid-statement: a copy's. */
@@ -83,10 +78,10 @@ void sync_definitions(THD *thd, const std::string &name);
 /** Whether the statement drops whole tables. */
 bool is_drop(THD *thd);
 /**
-  If the statement drops tables: their lists of partitions are in memory, and what the server has noted of the next one is durable when it returns.
-  The server links its note to those before without syncing it, and removes the list of partitions, by which alone it drops them.
+  If the statement drops tables: what the server has noted of the next one is durable when it returns. The server links its note to those before
+  without syncing it, and removes the list of partitions, by which alone it drops them.
 */
-void prepare_drop(THD *thd);
+void sync_ddl_log_before_drop(THD *thd);
 /** The number of the statement. Empty: the server recovers. */
 std::string statement_of(THD *thd, const std::string &name);
 void note_created(THD *thd, const std::string &name);

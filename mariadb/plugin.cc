@@ -427,7 +427,7 @@ static handler *make_handler(handlerton *into, TABLE_SHARE *share, MEM_ROOT *roo
 {
   // The first that is heard of the drop of a partitioned table: next the server removes its list.
   if (!share)
-    prepare_drop(current_thd);
+    sync_ddl_log_before_drop(current_thd);
   return new (root) ha_terrace(into, share);
 }
 

@@ -382,6 +382,7 @@ impl Catalog {
         }
         let trees: Vec<Arc<Tree>> =
             known.spaces.iter().map(|s| Ok(Arc::new(Tree::open(&self.pages, *s)?))).collect::<Result<_>>()?;
+        let is_half = trees.first().is_some_and(|rows| rows.space().is_filling());
         let mut all = self.known.lock();
         let Some(entry) = all.by_name.get_mut(name) else {
             return Err(Error::Absent(format!("table {name}")));
@@ -392,6 +393,10 @@ impl Catalog {
         }
         if let Some(table) = &entry.open {
             return Ok(table.clone());
+        }
+        // Who fills it has it open.
+        if is_half {
+            return Err(Error::Corrupt(format!("table {name} was not filled to its end: drop it")));
         }
         entry.used = self.opening();
         let (def, numbers, built) = (entry.def.clone(), entry.numbers.clone(), entry.built.clone());

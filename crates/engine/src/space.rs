@@ -13,6 +13,7 @@
 //! | 88 | 8 | first hidden row id that is not handed out |
 //! | 96 | 8 | rows, about: as of the last structure change |
 //! | 104 | 8 | next serial number of a large value |
+//! | 112 | 8 | 1: rows are built into the tree, and no crash leaves a table of them; else 0 |
 //! | 128 | 4096 | bits of the first pages |
 //!
 //! Allocation and free are part of the caller's mini-transaction, so a crash leaves a page either in
@@ -38,7 +39,7 @@ pub use free::{ALLOCATION_FRAMES, Homes};
 use limbo::Limbo;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use still::{Inside, Still};
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_tier::below::ReadError;
@@ -62,6 +63,7 @@ pub mod at {
     pub const ROW_ID: usize = 88;
     pub const ROWS: usize = 96;
     pub const SERIAL: usize = 104;
+    pub const FILLING: usize = 112;
 }
 
 /// Log bytes that allocating or freeing one page takes, the page's own content aside.
@@ -166,6 +168,7 @@ struct Noted {
     free: AtomicU32,
     rows: AtomicU64,
     auto_increment: AtomicU64,
+    filling: AtomicBool,
 }
 
 impl Space {
@@ -191,6 +194,7 @@ impl Space {
                 free: AtomicU32::new(page.u32(at::FREE_COUNT)),
                 rows: AtomicU64::new(page.u64(at::ROWS)),
                 auto_increment: AtomicU64::new(page.u64(at::AUTO_INCREMENT)),
+                filling: AtomicBool::new(page.u64(at::FILLING) != 0),
             },
         })
     }
@@ -284,6 +288,15 @@ impl Space {
     /// Sets the next auto-increment value, down as well.
     pub fn set_auto_increment(&self, value: u64) -> Result<()> {
         self.set_counter(at::AUTO_INCREMENT, Urgency::Normal, |_| value).map(drop)
+    }
+    /// Rows are built into the tree, which are a table's only when all of them are there, with all their entries.
+    pub fn is_filling(&self) -> bool {
+        self.noted.filling.load(Ordering::Acquire)
+    }
+    pub fn set_filling(&self, is: bool) -> Result<()> {
+        self.set_counter(at::FILLING, Urgency::Normal, |_| u64::from(is))?;
+        self.noted.filling.store(is, Ordering::Release);
+        Ok(())
     }
     /// A serial number for a large value.
     pub fn take_serial(&self, urgency: Urgency) -> Result<u64> {

@@ -830,6 +830,12 @@ int32_t terrace_table_list(const terrace_engine *engine,
                            terrace_table_fn each,
                            void *context);
 
+// Calls `each` with the table's name and properties, without opening it: what it holds may be damaged, or out of reach.
+int32_t terrace_table_defined(const terrace_engine *engine,
+                              terrace_bytes name,
+                              terrace_table_fn each,
+                              void *context);
+
 // The properties given at creation; they live as long as the handle.
 terrace_bytes terrace_table_properties(const terrace_table *table);
 

@@ -295,6 +295,28 @@ pub unsafe extern "C" fn terrace_table_list(
     })
 }
 
+/// Calls `each` with the table's name and properties, without opening it: what it holds may be damaged, or out of reach.
+///
+/// # Safety
+/// `engine` is open, `name` lives during the call; `each` may be called with `context` on this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_table_defined(
+    engine: *const TerraceEngine,
+    name: TerraceBytes,
+    each: TerraceTableFn,
+    context: *mut c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        unsafe {
+            let properties = (*engine).engine.table_properties(name.text()?)?;
+            each(context, name, TerraceBytes::of(&properties));
+        }
+        Ok(Code::Ok)
+    })
+}
+
 /// The properties given at creation; they live as long as the handle.
 ///
 /// # Safety

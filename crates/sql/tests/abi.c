@@ -412,6 +412,9 @@ static void counters(terrace_engine *engine, terrace_table *table) {
   calls = 0;
   OK(terrace_table_list(engine, count_table, &calls));
   TRUE(calls == 1);
+  OK(terrace_table_defined(engine, bytes("shop/orders"), count_table, &calls));
+  TRUE(calls == 2);
+  IS(TERRACE_ABSENT, terrace_table_defined(engine, bytes("shop/none"), count_table, &calls));
   OK(terrace_engine_sync(engine));
   terrace_row_counts rows = {.updated = 5};
   uint64_t updated = 0;

@@ -41,6 +41,8 @@ pub struct Report {
     pub leaked: Faults,
     /// Pages ever used, as the space's header says.
     pub pages: Option<u32>,
+    /// See `Space::is_filling`.
+    pub is_filling: bool,
     /// Part of the tree could not be followed: entries are missing in what was shown, and nothing is said to
     /// be leaked.
     pub incomplete: bool,
@@ -357,6 +359,7 @@ impl Walk<'_, '_> {
         let Walk { pages, mut report, .. } = self;
         report.free = pages.free;
         report.pages = pages.pages;
+        report.is_filling = pages.is_filling;
         report.faults = pages.faults.first;
         report.fault_count = pages.faults.count;
         report.leaked = pages.leaked;

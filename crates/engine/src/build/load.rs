@@ -1,7 +1,7 @@
 //! Filling a table that is empty: rows and entries are sorted and built into trees, without undo for each.
 //!
 //! Alone, as ALTER by copy does: nobody else knows of the table. If it is not brought to its end, the table is to be
-//! dropped. Or in a transaction, as LOAD DATA does: others may use the table meanwhile, and see nothing of it before the
+//! dropped; what a crash leaves of it cannot be opened. Or in a transaction, as LOAD DATA does: others may use the table meanwhile, and see nothing of it before the
 //! commit; see `within`. Or in a transaction into a table that has rows: nothing is built, but what does not come in order is
 //! sorted before it is inserted; see `beside`.
 //!
@@ -212,6 +212,12 @@ fn make_durable(core: &Core) -> Result<()> {
     Ok(redo.make_durable(redo.appended())?)
 }
 
+/// A crash before all trees are built leaves rows without their entries: until then it is noted that nobody may use them. The note goes
+/// with what is made durable last.
+fn table_is_whole(table: &Table, is: bool) -> Result<()> {
+    Ok(table.tree(0)?.space().set_filling(!is)?)
+}
+
 pub struct Load {
     maker: Arc<Maker>,
     stages: Vec<Stage>,
@@ -337,6 +343,9 @@ impl Load {
         if of_many && !stages.iter_mut().all(|stage| stage.sort.ask_least()) && !alone {
             return Err(Error::Invalid("the pool has no memory to lend to sorts".into()));
         }
+        if kind == Kind::Alone {
+            table_is_whole(&maker.table, false)?;
+        }
         let early = (kind == Kind::Within).then(Early::default);
         Ok(Load { maker, stages, early, unwritten: Vec::new(), rows: 0, duplicate: Default::default() })
     }
@@ -451,7 +460,8 @@ impl Load {
                 return Err(error);
             }
         }
-        self.maker.core.write_through(&mut self.unwritten)
+        self.maker.core.write_through(&mut self.unwritten)?;
+        table_is_whole(&self.maker.table, true)
     }
 
     /// Remembers the row of an entry that comes twice. The rows are built before the entries: they are in the table, or

@@ -166,6 +166,7 @@ fn one(
 ) {
     // The rows, and whether all of them were seen.
     let mut rows: Option<(Tally, bool)> = None;
+    let mut is_half = false;
     for (index, (space, def)) in table.indexes.iter().enumerate() {
         let name = format!("table {} index {}", table.name, def.name);
         progress(&format!("walking {name}: table"));
@@ -173,7 +174,15 @@ fn one(
         let mut tally = Tally::new();
         let named: &[Large] = undo.named.get(&table.id).filter(|_| index == 0).map_or(&[], Vec::as_slice);
         let mut entry = |key: &[u8], value: &[u8]| entries.entry(key, value, &mut |row| tally.add(row));
-        let found = walk(look, *space, undo, &mut entry, undo.whole.then_some(named));
+        let mut found = walk(look, *space, undo, &mut entry, undo.whole.then_some(named));
+        if index == 0 && found.is_filling {
+            is_half = true;
+            let what = "was being filled and cannot be used; a server drops it when it starts, or DROP TABLE does";
+            report.leaked.add(format!("table {} {what}", table.name));
+        }
+        if is_half {
+            found.leaked = Default::default(); // with the table
+        }
         report.entries += entries.live;
         add_tree(report, &name, &found);
         entries.say(&name, report);
@@ -194,6 +203,9 @@ fn one(
             rows = Some((tally, whole));
             continue;
         };
+        if is_half {
+            continue;
+        }
         let Some(difference) = rows.difference(&tally) else { continue };
         if !whole || !all_rows {
             let what = format!(

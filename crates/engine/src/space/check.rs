@@ -139,6 +139,8 @@ pub struct SpaceCheck<'s> {
     /// Pages ever used, as the header says; None if it cannot be read.
     pub pages: Option<u32>,
     pub root: u32,
+    /// See `Space::is_filling`.
+    pub is_filling: bool,
     met: Met,
     are_free: Met,
     /// Not all of the structure could be followed.
@@ -157,6 +159,7 @@ impl<'s> SpaceCheck<'s> {
             space,
             pages: None,
             root: 0,
+            is_filling: false,
             met: Met::default(),
             are_free: Met::default(),
             incomplete: false,
@@ -175,6 +178,7 @@ impl<'s> SpaceCheck<'s> {
         }
         check.pages = Some(page.u32(at::NEXT));
         check.root = page.u32(at::ROOT);
+        check.is_filling = page.u64(at::FILLING) != 0;
         check.free_pages(page, page.u32(at::NEXT));
         check
     }

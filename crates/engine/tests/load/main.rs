@@ -1,6 +1,7 @@
 //! A table is filled in bulk within a transaction: what others see of it and when, what becomes of it when the
 //! transaction goes back, what others do beside it; and crashed at each I/O step in turn.
 
+mod alone;
 mod beside;
 
 use std::collections::BTreeMap;
@@ -528,6 +529,10 @@ impl Run {
 
 /// Cuts a play at some of its I/O steps; with `TERRACE_EVERY_STEP=1` at all of them, `TERRACE_SEEDS` more orders of waits.
 fn crash_at_steps(play: Play, first_seed: u64, bypass: bool) {
+    crash_at_each(play, first_seed, bypass, &mut Run::check);
+}
+
+fn crash_at_each(play: Play, first_seed: u64, bypass: bool, check: &mut dyn FnMut(&Run, u64)) {
     let number = |name: &str| std::env::var(name).ok().and_then(|s| s.parse::<u64>().ok());
     for seed in first_seed..first_seed + number("TERRACE_SEEDS").unwrap_or(1) {
         let mut whole = Run::new(seed, bypass, play);
@@ -541,7 +546,7 @@ fn crash_at_steps(play: Play, first_seed: u64, bypass: bool) {
             run.sim.crash_at(step);
             let _ = run.work();
             assert!(run.sim.crashed(), "step {step}: the run is not the one that was counted");
-            run.check(step);
+            check(&run, step);
         }
     }
 }
