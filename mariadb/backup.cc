@@ -51,7 +51,7 @@ static void refuse()
   const bool known= list_shown(&tables);
   size_t count= 0;
   for (const auto &one : tables)
-    count+= !one.second.has(Properties::TEMPORARY);
+    count+= !one.second.has(Properties::TEMPORARY) && one.first.find(FN_LIBCHAR) != std::string::npos; // the engine's own have no database
   if (!known || count)
     my_printf_error(ER_CHECK_NOT_IMPLEMENTED,
                     "Terrace: %zu of its tables and partitions would be in the copy without their rows (mariabackup doesn't know them). SET GLOBAL "

@@ -425,6 +425,17 @@ int ha_terrace::optimize(THD *, HA_CHECK_OPT *)
   return HA_ADMIN_TRY_ALTER;            // rebuild, then analyze
 }
 
+/** The server compares types; a row has no bytes of a column that is virtual. */
+static bool same_columns_are_stored(const TABLE *one, const TABLE *other)
+{
+  if (one->s->fields != other->s->fields)
+    return false;
+  for (uint at= 0; at < one->s->fields; at++)
+    if (one->field[at]->stored_in_db() != other->field[at]->stored_in_db())
+      return false;
+  return true;
+}
+
 /** The engine's trees are known by their places; the server compares keys by their names, wherever they are. */
 static bool keys_in_the_same_order(const TABLE *one, const TABLE *other)
 {
@@ -444,5 +455,5 @@ bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *, uint changes)
   const LEX *lex= ha_thd()->lex;
   const TABLE *other= lex->query_tables ? lex->query_tables->table : nullptr;
   const bool becomes= lex->alter_info.partition_flags & (ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN);
-  return becomes && other && !keys_in_the_same_order(table, other) ? COMPATIBLE_DATA_NO : COMPATIBLE_DATA_YES;
+  return becomes && other && !(keys_in_the_same_order(table, other) && same_columns_are_stored(table, other)) ? COMPATIBLE_DATA_NO : COMPATIBLE_DATA_YES;
 }

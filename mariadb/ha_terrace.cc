@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The handler: open, close, what it can do, locks and statements, costs. The map is in ha_terrace.h. */
 #include "ha_terrace.h"
+#include "partition_info.h"
 #include "convert.h"
 #include "definition_files.h"
 #include "xid.h"
@@ -197,10 +198,14 @@ int ha_terrace::refuse_lock(THD *thd, int type)
     return HA_ERR_LOGGING_IMPOSSIBLE;
   }
   // What changes a table's partitions finds too late that one can't be dropped.
-  if (command_of(thd) == SQLCOM_ALTER_TABLE && thd->lex->alter_info.partition_flags && is_partition(m_name))
+  const ulonglong flags= thd->lex->alter_info.partition_flags;
+  if (command_of(thd) == SQLCOM_ALTER_TABLE && flags && !(flags & ALTER_PARTITION_ADMIN) && is_partition(m_name))
   {
     if (refuse_converted_to_itself(thd, table_share))
       return HA_ERR_TABLE_EXIST;
+    // Those of ranges and lists stay as they are beside a new one.
+    if (flags == ALTER_PARTITION_ADD && table->part_info && table->part_info->part_type != HASH_PARTITION)
+      return 0;
     if (int error= wait_for_prepared(thd, m_name))
       return error;
   }
@@ -267,6 +272,10 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type type)
   // A temporary table isn't locked by anybody before: its first statement in a transaction comes here.
   if (table->s->tmp_table != NO_TMP_TABLE && type != TL_READ)
     m_lock= TERRACE_LOCK_EXCLUSIVE, m_lock_type_write= true;
+  // Under LOCK TABLES nobody else asks.
+  if (command_of(thd) == SQLCOM_ALTER_TABLE)
+    if (int error= refuse_lock(thd, m_lock_type_write ? F_WRLCK : F_RDLCK))
+      return error;
   return enter(thd);
 }
 

@@ -99,10 +99,33 @@ static PSI_file_operation operation_of(uint32_t operation)
   }
 }
 
-static_assert(sizeof(PSI_file_locker_state) <= TERRACE_NOTE_BYTES, "a note has room for an event of a file");
-static_assert(sizeof(PSI_cond_locker_state) <= TERRACE_NOTE_BYTES, "a note has room for an event of a condition");
+/** What is told of an event: in the last byte of its note. */
+enum Told : uchar { TOLD_SHOWN= 1, TOLD_POOL= 2 };
+static uchar &told(void *note) { return static_cast<uchar *>(note)[TERRACE_NOTE_BYTES - 1]; }
 
-static bool transfer_begins(uint32_t place, uint32_t operation, uint64_t bytes, void *note)
+static_assert(sizeof(PSI_file_locker_state) < TERRACE_NOTE_BYTES, "a note has room for an event of a file");
+static_assert(sizeof(PSI_cond_locker_state) < TERRACE_NOTE_BYTES, "a note has room for an event of a condition");
+
+/** Connections are served by threads of a pool (thread_handling), which goes on with others while it knows that one waits. */
+static bool pooled;
+
+static bool begins(bool shown, int kind, void *note)
+{
+  if (pooled)
+    thd_wait_begin(nullptr, kind);
+  told(note)= (shown ? TOLD_SHOWN : 0) | (pooled ? TOLD_POOL : 0);
+  return told(note);
+}
+
+/** Whether the performance schema was told of its begin. */
+static bool ends(void *note)
+{
+  if (told(note) & TOLD_POOL)
+    thd_wait_end(nullptr);
+  return told(note) & TOLD_SHOWN;
+}
+
+static bool show_transfer(uint32_t place, uint32_t operation, uint64_t bytes, void *note)
 {
   PSI_file_locker_state *state= static_cast<PSI_file_locker_state *>(note);
   const PSI_file_operation op= operation_of(operation);
@@ -114,19 +137,29 @@ static bool transfer_begins(uint32_t place, uint32_t operation, uint64_t bytes, 
   return locker;
 }
 
+static bool transfer_begins(uint32_t place, uint32_t operation, uint64_t bytes, void *note)
+{
+  return begins(show_transfer(place, operation, bytes, note), operation == TERRACE_OPERATION_SYNC ? THD_WAIT_SYNC : THD_WAIT_DISKIO, note);
+}
+
 static void transfer_ends(void *note, uint64_t bytes)
 {
-  PSI_FILE_CALL(end_file_wait)(static_cast<PSI_file_locker *>(note), bytes);
+  if (ends(note))
+    PSI_FILE_CALL(end_file_wait)(static_cast<PSI_file_locker *>(note), bytes);
 }
 
 static bool wait_begins(uint32_t wait, void *note)
 {
   PSI_cond_locker_state *state= static_cast<PSI_cond_locker_state *>(note);
-  return conds[wait] &&
-         PSI_COND_CALL(start_cond_wait)(state, conds[wait], nullptr, PSI_COND_TIMEDWAIT, __FILE__, __LINE__);
+  const bool shown= conds[wait] && PSI_COND_CALL(start_cond_wait)(state, conds[wait], nullptr, PSI_COND_TIMEDWAIT, __FILE__, __LINE__);
+  return begins(shown, THD_WAIT_ROW_LOCK, note);
 }
 
-static void wait_ends(void *note) { PSI_COND_CALL(end_cond_wait)(static_cast<PSI_cond_locker *>(note), 0); }
+static void wait_ends(void *note)
+{
+  if (ends(note))
+    PSI_COND_CALL(end_cond_wait)(static_cast<PSI_cond_locker *>(note), 0);
+}
 
 /* --- locks -------------------------------------------------------------------------------------- */
 
@@ -244,7 +277,8 @@ void start_performance()
   for (size_t at= 0; at < array_elements(stages); at++)
     all[at]= &stages[at];
   mysql_stage_register(CATEGORY, all, (int) array_elements(stages));
-  if (!is_on)
+  pooled= thread_handling == SCHEDULER_TYPES_COUNT; // pool-of-threads
+  if (!is_on && !pooled)
     return;
   terrace_observer observer= {};
   observer.size= sizeof observer;

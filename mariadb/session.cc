@@ -166,11 +166,20 @@ void Session::ended()
   tables_locked.store(0, std::memory_order_relaxed);
 }
 
-/** NOWAIT and WAIT n set lock_wait_timeout for the statement. */
+/** What a statement saw at READ COMMITTED keeps purge from nothing while the transaction rests. */
+void Session::let_view_go()
+{
+  if (txn && level == ISO_READ_COMMITTED)
+    terrace_txn_statement_end(txn);
+}
+
+/** NOWAIT and WAIT n set lock_wait_timeout for the statement. The session's own is of metadata locks. */
 void Session::set_patience(THD *thd)
 {
-  const ulonglong wait= lock_wait_ms(thd), most= (ulonglong) thd->variables.lock_wait_timeout * 1000;
-  terrace_txn_set_lock_wait(txn, MY_MIN(wait, most));
+  ulonglong wait= lock_wait_ms(thd);
+  if (!thd->lex->stmt_var_list.is_empty())
+    wait= std::min(wait, (ulonglong) thd->variables.lock_wait_timeout * 1000);
+  terrace_txn_set_lock_wait(txn, wait);
   patient= true;
 }
 
@@ -343,6 +352,7 @@ struct Calls
       session->in_statement= false;
       session->take_reads();
       session->tell_rows();
+      session->let_view_go();
       return 0;
     }
     if (session->xa)
@@ -370,8 +380,13 @@ struct Calls
         terrace_txn_rollback(session->txn);
       }
     }
-    else if (!session->ordered && (code= wait_for(&session->ticket, flush_of_commit(thd))))
-      report_error(code, "the commit may not be durable");
+    else if (!session->ordered)
+    {
+      // The order is fixed: who commits next on a parallel replica shares the sync.
+      thd->wakeup_subsequent_commits(0);
+      if ((code= wait_for(&session->ticket, flush_of_commit(thd))))
+        report_error(code, "the commit may not be durable");
+    }
     if (!code)
       session->note_update_times();
     terrace_ticket_close(session->ticket);
@@ -415,6 +430,7 @@ struct Calls
     }
     int32_t code= terrace_txn_statement_rollback(session->txn);
     session->in_statement= false;
+    session->let_view_go();
     session->take_reads();
     session->tell_rows();
     session->version= session->version_before;

@@ -129,6 +129,7 @@ private:
   void take_xa();
   void forget_xa();
   void let_go();
+  void let_view_go();
   void set_patience(THD *thd);
   void ended();
   void forget_cancel();

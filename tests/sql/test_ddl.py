@@ -386,6 +386,13 @@ def test_a_partition_is_not_converted_into_a_table_of_its_own_tables_name(server
             run(connection, f"ALTER TABLE p CONVERT PARTITION p1 TO TABLE {name}")
         assert refused.value.args[0] == 1050, refused.value
         assert run(connection, "SELECT COUNT(*), SUM(id) FROM p") == [(20, 210)]
+    # Under LOCK TABLES it was asked for nowhere.
+    run(connection, "LOCK TABLES p WRITE")
+    with pytest.raises(Exception) as refused:
+        run(connection, "ALTER TABLE p CONVERT PARTITION p1 TO TABLE p")
+    assert refused.value.args[0] == 1050, refused.value
+    run(connection, "UNLOCK TABLES")
+    assert run(connection, "SELECT COUNT(*), SUM(id) FROM p") == [(20, 210)]
     assert run(connection, "CHECK TABLE p EXTENDED")[0][3] == "OK"
     run(connection, "ALTER TABLE p CONVERT PARTITION p1 TO TABLE n")
     assert run(connection, "SELECT COUNT(*) FROM p") == [(9,)] and run(connection, "SELECT COUNT(*) FROM n") == [(11,)]

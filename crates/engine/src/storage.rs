@@ -306,11 +306,17 @@ impl Storage {
     pub fn start_redo(&self, live: impl Fn(SpaceId) -> bool) -> Result<(), Error> {
         let keep = |space: SpaceId| space < SpaceId::FIRST_USER || live(space);
         self.pending.retain_spaces(keep);
-        for space in self.map.spaces().into_iter().filter(|s| !keep(*s)) {
-            self.map.drop_space(space)?;
-        }
+        // The worker first: what is left over may have to wait for room in the log, which a checkpoint makes when redo has been applied.
         let worker = RedoWorker::new(self.pending.clone(), self.pages.clone());
         self.keep(self.world.sched.spawn(Box::new(worker)));
+        for space in self.map.spaces().into_iter().filter(|s| !keep(*s)) {
+            match self.map.drop_space(space) {
+                Err(terrace_tier::map::MapError::Log(terrace_tier::redo::LogError::Full { .. })) => {
+                    self.going.in_use(space)
+                }
+                dropped => _ = dropped?,
+            }
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 
 mod store_contract;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +21,11 @@ struct Durable {
     files: HashMap<u64, Vec<u8>>,
     /// Names in directories, and what they name.
     names: HashMap<u64, HashMap<OsString, u64>>,
+}
+
+thread_local! {
+    /// The next sync of a directory fails.
+    static FAILS_ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// By the number of the inode: all is in one file system.
@@ -43,6 +49,12 @@ fn note(fd: c_int) -> std::io::Result<()> {
 /// Takes the place of the C library's for this whole program. Nothing is synced: only what is asked for counts.
 #[unsafe(no_mangle)]
 extern "C" fn fsync(fd: c_int) -> c_int {
+    let is_dir = std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|meta| meta.is_dir());
+    if is_dir && FAILS_ONCE.with(|fails| fails.replace(false)) {
+        // SAFETY: this thread's own.
+        unsafe { *libc::__errno_location() = libc::EIO };
+        return -1;
+    }
     if note(fd).is_ok() { 0 } else { -1 }
 }
 
@@ -113,4 +125,35 @@ fn what_a_directory_acknowledged_survives_the_loss_of_power() {
     assert!(!scratch.0.join("new/top/a/1").exists());
     put(&*store, "a/1/w", b"new").unwrap();
     assert_eq!(left("a/1/w").as_deref(), Some(&b"new"[..]));
+}
+
+/// A second sync says that all is well, and what is read comes from the page cache: a put that was not synced was taken for whole when it
+/// was looked for.
+#[test]
+fn after_a_sync_that_failed_nothing_is_acknowledged_until_the_directory_is_opened_anew() {
+    for is_there in [false, true] {
+        let scratch = Scratch::new(if is_there { "sync-failed-there" } else { "sync-failed" });
+        let place = scratch.0.join("top");
+        let store = open(&Settings::new(place.to_str().unwrap())).unwrap();
+        put(&*store, "a/1/x", b"one").unwrap();
+        if is_there {
+            std::fs::write(place.join("a/1/y"), b"two").unwrap();
+        }
+        FAILS_ONCE.with(|fails| fails.set(true));
+        for _ in 0..3 {
+            let error = put(&*store, "a/1/y", b"two").unwrap_err();
+            assert!(
+                matches!(&error, StoreError::Unavailable { cause, .. } if cause.contains("a sync failed")),
+                "{error}"
+            );
+        }
+        assert!(put(&*store, "b/1/z", b"six").is_err());
+        // What is there can be read all the same.
+        let mut read = [0; 3];
+        store.get_range(Purpose::PageMiss, "a/1/x", 0, &mut read).unwrap();
+        drop(store);
+        let store = open(&Settings::new(place.to_str().unwrap())).unwrap();
+        put(&*store, "b/1/z", b"six").unwrap();
+        assert_eq!(left(&scratch.0, "top/b/1/z").as_deref(), Some(&b"six"[..]));
+    }
 }

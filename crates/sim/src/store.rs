@@ -103,6 +103,13 @@ impl SimStore {
             None => false,
         }
     }
+    /// Shortens an object at rest. False: there is none.
+    pub fn cut(&self, key: &str, len: usize) -> bool {
+        let mut objects = self.objects.lock();
+        let Some(object) = objects.map.get_mut(key) else { return false };
+        object.body.truncate(len);
+        true
+    }
     /// Lets every late put land, unless its key was taken or its object replaced meanwhile.
     pub fn land_late_puts(&self) {
         let mut objects = self.objects.lock();

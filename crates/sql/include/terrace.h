@@ -968,6 +968,9 @@ void terrace_txn_close(terrace_txn *txn);
 // A statement starts: an implicit savepoint, and at READ COMMITTED a new view.
 int32_t terrace_txn_statement_begin(terrace_txn *txn);
 
+// A statement has ended: at READ COMMITTED its view goes. Cursors are used again after the next `terrace_txn_statement_begin` only.
+int32_t terrace_txn_statement_end(terrace_txn *txn);
+
 // Undoes what was done since `terrace_txn_statement_begin`.
 int32_t terrace_txn_statement_rollback(terrace_txn *txn);
 

@@ -52,6 +52,7 @@ impl Waiting {
 
 impl Prepared {
     pub fn leave(&self, xid: Vec<u8>, txn: Arc<Txn>) {
+        txn.let_go_of_view();
         self.waiting.lock().insert(xid, Waiting { txn, committed: None });
     }
     pub fn take(&self, xid: &[u8]) -> Option<Waiting> {

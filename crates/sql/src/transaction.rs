@@ -164,6 +164,19 @@ pub unsafe extern "C" fn terrace_txn_statement_begin(txn: *mut TerraceTxn) -> i3
     })
 }
 
+/// A statement has ended: at READ COMMITTED its view goes. Cursors are used again after the next `terrace_txn_statement_begin` only.
+///
+/// # Safety
+/// `txn` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_statement_end(txn: *mut TerraceTxn) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { &*txn }.txn.statement_end();
+        Ok(Code::Ok)
+    })
+}
+
 /// Undoes what was done since `terrace_txn_statement_begin`.
 ///
 /// # Safety

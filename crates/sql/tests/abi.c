@@ -89,6 +89,8 @@ static terrace_txn *begin(terrace_engine *engine) {
   OK(terrace_txn_begin(engine, TERRACE_ISOLATION_REPEATABLE_READ, &txn));
   OK(terrace_txn_set_lock_wait(txn, 100));
   OK(terrace_txn_statement_begin(txn));
+  OK(terrace_txn_statement_end(txn));
+  OK(terrace_txn_statement_begin(txn));
   return txn;
 }
 

@@ -91,6 +91,9 @@ pub fn packers(memory: usize) -> usize {
 pub enum SinkError {
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What the block has in an object can't be read.
+    #[error(transparent)]
+    Unread(StoreError),
     #[error(transparent)]
     Fence(#[from] FenceError),
     #[error(transparent)]

@@ -168,12 +168,19 @@ struct Held {
     records: Vec<HeldRecord>,
     /// Whoever asks for more bytes than this finds the log full.
     room: Option<u64>,
+    /// After so many requests for room the log is full.
+    asks: Option<u64>,
 }
 
 impl HeldLog {
     /// From now on the log is full for whoever asks for more bytes than this.
     pub fn set_room(&self, room: Option<u64>) {
         self.0.lock().room = room;
+    }
+    /// After so many more requests the log is full, whatever they ask for; and what `set_room` said is over.
+    pub fn set_asks(&self, asks: Option<u64>) {
+        let mut held = self.0.lock();
+        (held.room, held.asks) = (None, asks);
     }
     /// What a recovery would read.
     pub fn records(&self) -> Vec<HeldRecord> {
@@ -207,10 +214,16 @@ impl HeldLog {
 
 impl Redo for HeldLog {
     fn reserve(self: Arc<Self>, bytes: u64, _: Urgency) -> Result<LogRoom, LogError> {
-        match self.0.lock().room {
+        let mut held = self.0.lock();
+        match held.room {
             Some(room) if bytes > room => return Err(LogError::Full { capacity: room, checkpoint: 0 }),
             _ => {}
         }
+        if held.asks == Some(0) {
+            return Err(LogError::Full { capacity: 0, checkpoint: 0 });
+        }
+        held.asks = held.asks.map(|asks| asks - 1);
+        drop(held);
         Ok(LogRoom::new(self, bytes))
     }
     fn give_back(&self, _bytes: u64) {}

@@ -417,6 +417,43 @@ fn a_block_that_cannot_be_read_is_left_alone_for_a_while_and_others_go_on() {
     assert!(rig.object(3).is_some(), "it was written anew, elsewhere");
 }
 
+/// One object was cut off, or is in an archive: blocks that have nothing to do with it go on. Each worker waited, and took the same block again.
+#[test]
+fn a_block_whose_object_cannot_be_read_is_left_alone_and_others_go_on() {
+    let mut rig = Rig::without_patches(1, 64, 40);
+    (0..8).for_each(|block| (0..2).for_each(|i| _ = rig.flush(page_of(block, i))));
+    (0..8).for_each(|block| _ = rig.run.sinker.sink_block(block_of(block)).unwrap());
+    let before: Vec<_> = (0..8).map(|block| rig.object(block)).collect();
+    assert!(rig.store.cut(before[3].as_ref().unwrap(), 100));
+    (0..8).for_each(|block| _ = rig.flush(page_of(block, 1)));
+    let began = rig.sim.clock.now();
+    while (0..8).any(|block| block != 3 && rig.object(block) == before[block as usize]) {
+        if let Step::IdleFor(rest) = rig.work() {
+            rig.sim.clock.advance(rest.min(COOL));
+        }
+        assert!(rig.sim.clock.now() - began < 3 * COOL, "they wait for the one that can't be read");
+    }
+    assert_eq!(rig.run.sinker.counters.errors.load(Ordering::Relaxed), 1, "it is not tried all the time");
+    assert_eq!(rig.object(3), before[3]);
+    // A store that is dead is not each block's own matter.
+    (0..8).for_each(|block| _ = rig.flush(page_of(block, 1)));
+    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    for _ in 0..20 {
+        if let Step::IdleFor(rest) = rig.work() {
+            rig.sim.clock.advance(rest.min(COOL));
+        }
+    }
+    rig.heal();
+    let began = rig.sim.clock.now();
+    let before: Vec<_> = (0..8).map(|block| rig.object(block)).collect();
+    while (0..8).any(|block| block != 3 && rig.object(block) == before[block as usize]) {
+        if let Step::IdleFor(rest) = rig.work() {
+            rig.sim.clock.advance(rest.min(COOL));
+        }
+        assert!(rig.sim.clock.now() - began < 5 * COOL, "they were set aside");
+    }
+}
+
 #[test]
 fn flash_repairs_what_the_volume_lost() {
     let rig = Rig::new(1, 64);

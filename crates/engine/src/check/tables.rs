@@ -177,7 +177,8 @@ fn one(
         let mut found = walk(look, *space, undo, &mut entry, undo.whole.then_some(named));
         if index == 0 && found.is_filling {
             is_half = true;
-            let what = "was being filled and cannot be used; a server drops it when it starts, or DROP TABLE does";
+            let what =
+                "was being filled and cannot be used; a server drops it when it starts, or DROP TABLE does";
             report.leaked.add(format!("table {} {what}", table.name));
         }
         if is_half {

@@ -242,6 +242,17 @@ impl Txn {
             self.close_view(&mut state);
         }
     }
+    /// A statement has ended: at READ COMMITTED nobody sees what it saw any more, and purge may go on however long the transaction rests.
+    pub fn statement_end(&self) {
+        if matches!(self.isolation, Isolation::ReadCommitted) {
+            self.let_go_of_view();
+        }
+    }
+    /// Nobody will read by the view that the transaction has, if any.
+    pub fn let_go_of_view(&self) {
+        self.side.get().iter().for_each(|side| side.let_go_of_view());
+        self.close_view(&mut self.state.lock());
+    }
     pub fn statement_rollback(&self) -> Result<()> {
         let side = self.side_that_goes_back().map_or(Ok(()), |side| side.statement_rollback());
         let mut state = self.state.lock();

@@ -185,7 +185,9 @@ fn settle(error: StoreError, key: &str, in_doubt: bool) -> StoreError {
         StoreError::Throttled { .. } => {
             StoreError::Unknown { key: key.into(), cause: "the store asks to slow down".into() }
         }
-        StoreError::Unavailable { key, cause } => StoreError::Unknown { key, cause },
+        StoreError::Unavailable { key, cause } | StoreError::Refused { key, cause } => {
+            StoreError::Unknown { key, cause }
+        }
         error => error,
     }
 }

@@ -56,6 +56,8 @@ pub(crate) struct Local {
     /// Puts and deletions share it; removing empty directories has it alone.
     gate: RwLock<()>,
     durable: Mutex<HashSet<PathBuf>>,
+    /// Why a directory could not be synced: from then on nothing is put.
+    unsynced: Mutex<Option<String>>,
     share: Share,
     tally: StoreTally,
 }
@@ -93,6 +95,7 @@ impl Local {
             is_mount,
             gate: RwLock::default(),
             durable: Mutex::default(),
+            unsynced: Mutex::default(),
             share: Share::new(places, places / 2),
             tally: StoreTally::default(),
         })
@@ -115,8 +118,21 @@ impl Local {
         if key.split('/').all(plain) { Ok(self.root.join(key)) } else { Ok(self.path(key)?.1) }
     }
 
+    /// A directory could not be synced: what it names may be gone after a loss of power, and another sync would not say so.
+    fn not_synced(&self, key: &str, error: &std::io::Error) -> StoreError {
+        let why = self.unsynced.lock().get_or_insert_with(|| error.to_string()).clone();
+        let cause =
+            format!("{}: a sync failed ({why}); nothing is put until it is opened anew", self.root.display());
+        StoreError::Unavailable { key: key.into(), cause }
+    }
+
+    fn check_syncs(&self, key: &str) -> Result<()> {
+        let failed = self.unsynced.lock().clone();
+        failed.map_or(Ok(()), |why| Err(self.not_synced(key, &std::io::Error::other(why))))
+    }
+
     /// Makes the directories above `file` and syncs each whose durability this process doesn't know.
-    fn ensure_directories(&self, file: &FsPath) -> std::io::Result<()> {
+    fn ensure_directories(&self, key: &str, file: &FsPath) -> Result<()> {
         let dir = file.parent().unwrap_or(&self.root);
         if dir == self.root || self.durable.lock().contains(dir) {
             return Ok(());
@@ -125,7 +141,9 @@ impl Local {
         let below: Vec<&FsPath> = dir.ancestors().take_while(|d| *d != self.root).collect();
         for made in below.into_iter().rev() {
             match std::fs::create_dir(made) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                    return Err(refused_or_unavailable(key, error.kind(), error.to_string()));
+                }
                 _ => {}
             }
         }
@@ -135,7 +153,10 @@ impl Local {
             dir.ancestors().take_while(|d| *d != self.root && !durable.contains(*d)).collect()
         };
         for made in &new {
-            sync_dir(made.parent().unwrap_or(&self.root))?;
+            sync_dir(made.parent().unwrap_or(&self.root)).map_err(|error| match error.kind() {
+                ErrorKind::NotFound => refused_or_unavailable(key, error.kind(), error.to_string()),
+                _ => self.not_synced(key, &error),
+            })?;
         }
         let mut durable = self.durable.lock();
         if durable.len() + new.len() > DURABLE_MAX {
@@ -231,7 +252,8 @@ impl Local {
         payload: PutPayload,
         mode: PutMode,
     ) -> Result<Version> {
-        self.ensure_directories(file).map_err(|e| refused_or_unavailable(key, e.kind(), e.to_string()))?;
+        self.check_syncs(key)?;
+        self.ensure_directories(key, file)?;
         let is_new = matches!(mode, PutMode::Create);
         let options = PutOptions { mode, ..PutOptions::default() };
         let done = block_on(self.inner.put_opts(path, payload, options));
@@ -250,10 +272,16 @@ impl Local {
                     .and_then(|()| sync_dir(file.parent().unwrap_or(&self.root)));
                 match synced {
                     Ok(()) => Err(StoreError::Conflict { key: key.into() }),
-                    Err(error) => Err(StoreError::Unknown { key: key.into(), cause: error.to_string() }),
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        Err(StoreError::Unknown { key: key.into(), cause: error.to_string() })
+                    }
+                    Err(error) => Err(self.not_synced(key, &error)),
                 }
             }
-            // The name is there: perhaps only its sync failed.
+            // The name is there, which nobody else has made: its sync failed. To read it would say that all is well.
+            Err(error) if is_new && file.exists() && io_kind(&error) != Some(ErrorKind::StorageFull) => {
+                Err(self.not_synced(key, &std::io::Error::other(cause(&error))))
+            }
             Err(error) if file.exists() => Err(StoreError::Unknown { key: key.into(), cause: cause(&error) }),
             Err(error) => Err(failed(key, &error)),
         }
@@ -274,14 +302,22 @@ fn failed(key: &str, error: &Error) -> StoreError {
     if matches!(error, Error::NotFound { .. }) {
         return StoreError::Absent { key: key.into() };
     }
+    match io_kind(error) {
+        Some(kind) => refused_or_unavailable(key, kind, cause(error)),
+        None => StoreError::Refused { key: key.into(), cause: cause(error) },
+    }
+}
+
+/// What the system said, if it was that.
+fn io_kind(error: &Error) -> Option<ErrorKind> {
     let mut source: Option<&dyn std::error::Error> = Some(error);
     while let Some(one) = source {
         if let Some(io) = one.downcast_ref::<std::io::Error>() {
-            return refused_or_unavailable(key, io.kind(), cause(error));
+            return Some(io.kind());
         }
         source = one.source();
     }
-    StoreError::Refused { key: key.into(), cause: cause(error) }
+    None
 }
 
 impl ObjectStore for Local {

@@ -355,7 +355,7 @@ impl Map {
     /// Forgets a space: its slots become free and its objects are collected when the record is
     /// durable. Doing it again does nothing.
     pub fn drop_space(&self, space: SpaceId) -> Result<Option<LsnRange>, MapError> {
-        let mut last = None;
+        let mut last = None::<LsnRange>;
         loop {
             // A bounded number of pages at a time: each step is whole by itself, and the catalog
             // repeats the drop after a crash.
@@ -363,10 +363,13 @@ impl Map {
             let mut room = self.redo.clone().reserve(STEP as u64 * NEW_PAGE_REDO, Urgency::Reserve)?;
             let mut inner = self.inner.write();
             inner.dropped.insert(space);
+            if last.is_none() {
+                // Before the first of them goes: a step may have to wait, and no sinker is to take a block that isn't there any more.
+                inner.buffered.forget(space);
+            }
             let mine: Vec<(SpaceId, u32)> =
                 inner.index.keys().filter(|(s, _)| *s == space).take(STEP).copied().collect();
             if mine.is_empty() {
-                inner.buffered.forget(space);
                 drop(inner);
                 self.slots_wanted.notify(); // there may be objects to collect
                 return Ok(last);

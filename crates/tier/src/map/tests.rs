@@ -85,6 +85,32 @@ fn a_page_is_where_it_was_published_last() {
     assert_eq!(map.faults(), Vec::<String>::new());
 }
 
+/// A sinker took such a block, found nothing in it, and took it again.
+#[test]
+fn a_space_that_is_dropped_in_steps_has_no_blocks_for_the_sinker_from_the_first_on() {
+    let rig = Rig::new(8, 4096);
+    let map = rig.load();
+    // A map page each: one step's, and some more.
+    let pages: Vec<PageId> =
+        (0..70).map(|n| page(A, n * entry::ENTRIES as u32 * BLOCK_PAGES)).chain([page(B, 0)]).collect();
+    let slots = map.take_up_to(pages.len(), 0);
+    for (tag, (page, slot)) in pages.iter().zip(slots).enumerate() {
+        map.publish_slots(&[(*page, slot, tag as Tag + 1)]).unwrap();
+    }
+    let of_a = || map.buffered_blocks().iter().filter(|one| one.block.space == A).count();
+    assert_eq!(of_a(), 70);
+    rig.log.set_room(Some(0));
+    assert!(map.drop_space(A).is_err());
+    assert_eq!(of_a(), 70, "nothing of it is gone");
+    rig.log.set_asks(Some(1));
+    assert!(map.drop_space(A).is_err(), "the second step finds no room");
+    assert_eq!((of_a(), map.buffered_blocks().len()), (0, 1));
+    assert!(map.spaces().contains(&A), "it is to be dropped again");
+    rig.log.set_asks(None);
+    map.drop_space(A).unwrap();
+    assert_eq!(map.spaces(), vec![B]);
+}
+
 /// Invariant 3.
 #[test]
 fn a_superseded_slot_is_free_only_when_the_record_is_durable() {

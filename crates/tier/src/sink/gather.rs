@@ -362,7 +362,7 @@ impl Mover {
             self.ask(block, state, &pages[rest..], stored)?;
         }
         let Some(body) = stored[i].take() else { return Err((i, nowhere)) };
-        let error = match body.map_err(SinkError::from) {
+        let error = match body.map_err(SinkError::Unread) {
             Err(error) => error,
             Ok(body) => {
                 let unpacked = packer.unpack(&body, image).map_err(BadImage::Stored);

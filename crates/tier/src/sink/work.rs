@@ -162,6 +162,18 @@ impl Sinker {
         if cooling { Step::IdleFor(state.ages.rest().min(rest)) } else { Step::Idle }
     }
 
+    /// Whether the error says nothing about other blocks. May ask the store.
+    fn is_its_own(&self, error: &SinkError) -> bool {
+        match error {
+            SinkError::Disk(_) | SinkError::Unread(StoreError::Absent { .. }) => true,
+            // It may be this object alone: one that is too short, in an archive, or on a bad sector of a directory's disk.
+            SinkError::Unread(
+                StoreError::Refused { .. } | StoreError::Unavailable { .. } | StoreError::Unknown { .. },
+            ) => self.mover.objects.ask().is_ok(),
+            _ => false,
+        }
+    }
+
     /// `began`: when the move did.
     pub(super) fn failed(&self, began: Nanos, block: BlockId, error: &SinkError) -> Step {
         let mut throttled = None;
@@ -173,7 +185,7 @@ impl Sinker {
                 return Step::Worked;
             }
             // One of its slots, or its object, can't be read now: the others have nothing to do with that.
-            SinkError::Disk(_) | SinkError::Store(StoreError::Absent { .. }) => {
+            error if self.is_its_own(error) => {
                 self.state.lock().aside.insert(block, self.world.clock.now() + ASIDE);
                 return Step::Worked;
             }
@@ -184,6 +196,7 @@ impl Sinker {
             }
             SinkError::Fence(error) if error.is_final() => return Step::Idle,
             SinkError::Store(StoreError::Throttled { retry_after_ms, .. })
+            | SinkError::Unread(StoreError::Throttled { retry_after_ms, .. })
             | SinkError::Fence(FenceError::Store(StoreError::Throttled { retry_after_ms, .. })) => {
                 self.counters.throttled.fetch_add(1, Ordering::Relaxed);
                 self.state.lock().rate.throttled(self.world.clock.now());
