@@ -102,6 +102,26 @@ pub struct Catalog {
     rules: Mutex<HashMap<u32, rules::TableRules>, { Mutexes::Rules as u8 }>,
     codecs: Arc<Codecs>,
     shortener: Arc<Shortener>,
+    /// Spaces that were made for what failed then, and that nobody names.
+    abandoned: Mutex<Vec<SpaceId>, { Mutexes::CatalogIds as u8 }>,
+}
+
+/// Spaces that are made and not yet named: abandoned unless they are kept.
+pub(crate) struct Made<'c> {
+    catalog: &'c Catalog,
+    spaces: Vec<SpaceId>,
+}
+
+impl Made<'_> {
+    pub fn keep(mut self) {
+        self.spaces.clear();
+    }
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        self.catalog.abandoned.lock().append(&mut self.spaces);
+    }
 }
 
 const IDS: u32 = 64;
@@ -187,6 +207,7 @@ impl Catalog {
             openings: AtomicU64::new(1),
             rules: Mutex::new(rules),
             codecs,
+            abandoned: Mutex::default(),
             shortener: Arc::new(Shortener::new(Arc::default())),
         };
         // What a crash left to do; if it fails, the next change does it.
@@ -317,14 +338,32 @@ impl Catalog {
         let _ = open.iter().try_for_each(|table| table.save_rows());
     }
 
+    /// The spaces of what failed half-way, to be dropped.
+    pub fn take_abandoned(&self) -> Vec<SpaceId> {
+        std::mem::take(&mut *self.abandoned.lock())
+    }
+
+    fn made(&self) -> Made<'_> {
+        Made { catalog: self, spaces: Vec::new() }
+    }
+
     pub(crate) fn make_trees(&self, count: usize) -> Result<(Vec<SpaceId>, Vec<Arc<Tree>>)> {
-        let (mut spaces, mut trees) = (Vec::new(), Vec::new());
-        for _ in 0..count {
-            let space = SpaceId(self.take_id()?);
-            trees.push(Arc::new(Tree::create(&self.pages, space, Urgency::Normal)?));
-            spaces.push(space);
-        }
+        let mut made = self.made();
+        let trees = self.make_trees_in(&mut made, count)?;
+        let spaces = made.spaces.clone();
+        made.keep();
         Ok((spaces, trees))
+    }
+
+    /// The trees' spaces are the last of those that `made` has then.
+    fn make_trees_in(&self, made: &mut Made<'_>, count: usize) -> Result<Vec<Arc<Tree>>> {
+        let make = |_| {
+            let space = SpaceId(self.take_id()?);
+            let tree = Arc::new(Tree::create(&self.pages, space, Urgency::Normal)?);
+            made.spaces.push(space);
+            Ok(tree)
+        };
+        (0..count).map(make).collect()
     }
 
     /// A table with empty trees that no entry names: a crash leaves nothing of it.
@@ -351,7 +390,9 @@ impl Catalog {
         }
         self.close_unused(def.indexes.len());
         let id = self.take_id()?;
-        let (spaces, trees) = self.make_trees(def.indexes.len())?;
+        let mut made = self.made();
+        let trees = self.make_trees_in(&mut made, def.indexes.len())?;
+        let spaces = made.spaces.clone();
         let numbers: Vec<u16> = (0..).take(spaces.len()).collect();
         let built = vec![0; spaces.len()];
         let table = Arc::new(Table::new(
@@ -366,7 +407,13 @@ impl Catalog {
         let open = Some(table.clone());
         let known =
             Known { id, spaces, numbers, built, def: def.clone(), codec: None, open, used: self.opening() };
-        self.write(name, &known)?;
+        let written = self.write(name, &known);
+        // What failed behind the put is there.
+        let is_named = || self.tree.get(&id.to_be_bytes(), Access::Internal, |value| value.is_some());
+        if written.is_ok() || is_named().unwrap_or(true) {
+            made.keep();
+        }
+        written?;
         self.known.lock().insert(name, known);
         Ok(table)
     }

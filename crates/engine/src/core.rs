@@ -160,6 +160,11 @@ impl Core {
         self.ids.settle_if_late();
     }
 
+    /// Forgets what was made for a change of definitions that failed.
+    pub fn drop_abandoned(&self) {
+        let _ = self.drop_spaces(self.catalog.take_abandoned());
+    }
+
     /// Forgets spaces that no table names any more, durably, as far as nobody uses them. Those that are left purge
     /// comes to: the error is only the first that was not for being in use.
     pub fn drop_spaces(&self, spaces: Vec<SpaceId>) -> Result<()> {

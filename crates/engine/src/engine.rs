@@ -154,7 +154,7 @@ impl Engine {
     // --- tables ------------------------------------------------------------------------------
 
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<Arc<Table>> {
-        self.core.catalog.create_table(name, def)
+        self.core.catalog.create_table(name, def).inspect_err(|_| self.core.drop_abandoned())
     }
     /// Views that are open now are too old for the table: it was made or emptied after them, and has not what they would see. Not durable:
     /// no view outlives the engine.
@@ -204,7 +204,7 @@ impl Engine {
     pub fn truncate_tables(&self, names: &[&str]) -> Result<()> {
         let Some(first) = names.first() else { return Ok(()) };
         let core = self.core_of(first);
-        let spaces = core.catalog.truncate_tables(names)?;
+        let spaces = core.catalog.truncate_tables(names).inspect_err(|_| core.drop_abandoned())?;
         // The catalog names them no more: what fails here purge tries again, or the next start does.
         let _ = core.drop_spaces(spaces);
         core.push_rules();

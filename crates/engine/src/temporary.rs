@@ -85,7 +85,8 @@ impl Engine {
         if self.core().catalog.has(name) {
             return Err(Error::Exists(format!("table {name}")));
         }
-        self.core().make_temporary()?.catalog.create_table(name, def)
+        let core = self.core().make_temporary()?;
+        core.catalog.create_table(name, def).inspect_err(|_| core.drop_abandoned())
     }
 
     /// The core that the table of this name belongs to.

@@ -67,3 +67,47 @@ fn rows_whose_entries_have_short_heads_are_deleted_in_a_full_volume() {
     }
     table.check(1).unwrap();
 }
+
+/// The trees that it had made until then stayed until the next start, and took the pages that are kept for who makes room.
+#[test]
+fn what_fails_half_way_in_a_full_volume_gives_back_what_it_took() {
+    let sim = SimWorld::new(42);
+    let config = Config {
+        memory: Bytes(8 << 20),
+        log: Bytes(16 << 20),
+        object_buffer: Bytes(24 << 20),
+        ..Config::default()
+    };
+    let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
+    let engine = Engine::open(config, parts).unwrap();
+    let index = |name: &str| IndexDef { name: name.into(), unique: name == "PRIMARY" };
+    let names = ["PRIMARY", "a", "b", "c"];
+    let def = TableDef { indexes: names.iter().map(|name| index(name)).collect(), properties: Vec::new() };
+    let many: Vec<String> = (0..60).map(|n| format!("d/p{n}")).collect();
+    many.iter().for_each(|name| drop(engine.create_table(name, &def).unwrap()));
+    let plain = TableDef { indexes: vec![index("PRIMARY")], properties: Vec::new() };
+    let table = engine.create_table("d/t", &plain).unwrap();
+    let fills = |n: u32| {
+        let txn = engine.begin(Isolation::ReadCommitted);
+        txn.insert(&table, &n.to_be_bytes(), &[7; 1000], &[]).map(|()| txn.commit().unwrap().wait().unwrap())
+    };
+    let full = (0..40_000).find_map(|n| fills(n).err()).expect("the volume is never full");
+    assert!(matches!(full, Error::Full(_)), "{full}");
+    sim.sched.run_some(5000);
+    let spaces = || engine.core().storage.map.spaces().len();
+    let before = spaces();
+    let all: Vec<&str> = many.iter().map(String::as_str).collect();
+    for _ in 0..5 {
+        let failed = engine.truncate_tables(&all);
+        assert!(matches!(failed, Err(Error::Full(_))), "{failed:?}: this proves nothing");
+        sim.sched.run_some(5000);
+        assert!(spaces() <= before, "{} spaces, {before} before", spaces());
+    }
+    // So of the tables themselves as many as before can be emptied, one after the other, and rows go.
+    many.iter().for_each(|name| engine.truncate_tables(&[name]).unwrap());
+    let txn = engine.begin(Isolation::ReadCommitted);
+    (0..500u32).for_each(|n| txn.delete(&table, &n.to_be_bytes(), &[]).unwrap());
+    txn.commit().unwrap().wait().unwrap();
+    drop(table);
+    engine.truncate_tables(&["d/t"]).unwrap();
+}

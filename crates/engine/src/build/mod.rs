@@ -140,7 +140,7 @@ impl Engine {
         let spill = Spill::new(core.storage.volume.clone());
         let budget = sort_budget(core, new);
         for _ in 0..new {
-            let (spaces, trees) = core.catalog.make_trees(1)?;
+            let (spaces, trees) = core.catalog.make_trees(1).inspect_err(|_| core.drop_abandoned())?;
             for (space, tree) in spaces.into_iter().zip(trees) {
                 alteration.built.push(Built {
                     space,

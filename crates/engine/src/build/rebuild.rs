@@ -50,7 +50,8 @@ impl Alteration {
         }
         let indexes = self.indexes.iter().map(|index| index.def.clone()).collect();
         let def = TableDef { indexes, properties: Vec::new() };
-        let (spaces, table) = self.core.catalog.make_unnamed(def)?;
+        let made = self.core.catalog.make_unnamed(def).inspect_err(|_| self.core.drop_abandoned());
+        let (spaces, table) = made?;
         for (space, tree) in spaces.into_iter().zip(table.trees().iter()) {
             self.built.push(Built { space, tree: tree.clone(), sort: None, loaded: false });
         }

@@ -1,6 +1,6 @@
 //! Tables that are emptied.
 
-use super::{Catalog, Known};
+use super::{Catalog, Known, Made};
 use crate::btree::Tree;
 use crate::error::{Error, Result};
 use crate::table::Table;
@@ -22,8 +22,11 @@ impl Catalog {
         let tables: Vec<Arc<Table>> =
             names.iter().map(|name| self.open_table(name)).collect::<Result<_>>()?;
         let mut group = self.change()?;
-        let all: Vec<Emptied> =
-            names.iter().zip(tables).map(|(name, table)| self.emptied(name, table)).collect::<Result<_>>()?;
+        let mut made = self.made();
+        let emptied = |(name, table): (&&str, _)| self.emptied(name, table, &mut made);
+        let all: Vec<Emptied> = names.iter().zip(tables).map(emptied).collect::<Result<_>>()?;
+        // From here on they may be named.
+        made.keep();
         let written: Vec<(&str, &Known)> = all.iter().map(|one| (one.name.as_str(), &one.known)).collect();
         self.write_together(&mut group, &written, None)?;
         let mut old = Vec::new();
@@ -42,14 +45,14 @@ impl Catalog {
         Ok(old)
     }
 
-    fn emptied(&self, name: &str, table: Arc<Table>) -> Result<Emptied> {
+    fn emptied(&self, name: &str, table: Arc<Table>, made: &mut Made<'_>) -> Result<Emptied> {
         let known = self.known.lock().by_name.get(name).cloned();
         let mut known = known.ok_or_else(|| Error::Absent(format!("table {name}")))?;
-        let (spaces, trees) = self.make_trees(known.spaces.len())?;
+        let trees = self.make_trees_in(made, known.spaces.len())?;
         if !crate::planted::SERIALS_ANEW.on() {
             trees[0].space().follow_serials(table.tree(0)?.space())?;
         }
-        known.spaces = spaces;
+        known.spaces = made.spaces[made.spaces.len() - trees.len()..].to_vec();
         Ok(Emptied { name: name.to_string(), known, table, trees })
     }
 }
