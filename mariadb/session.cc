@@ -120,6 +120,16 @@ void Session::leave_xa()
   ended();
 }
 
+int32_t tables_of_prepared(terrace_xid_fn each, void *context)
+{
+  std::lock_guard<std::mutex> lock(xa_guard);
+  for (const auto &one : xa_prepared)
+    if (one.second->transaction())
+      if (int32_t code= terrace_txn_tables(engine, one.second->transaction(), each, context))
+        return code;
+  return TERRACE_OK;
+}
+
 void let_go_of_prepared(const std::string &name)
 {
   std::lock_guard<std::mutex> lock(xa_guard);

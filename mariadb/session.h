@@ -173,6 +173,8 @@ private:
   ulonglong version= 0, version_before= 0;
 };
 
+/** Calls `each` with the tables that XA transactions which connections have prepared, and still have, have changed or locked. */
+int32_t tables_of_prepared(terrace_xid_fn each, void *context);
 /**
   Somebody else decides the transaction of this name. The connection that prepared it may be there, without knowing of it any more: COM_RESET_CONNECTION
   and COM_CHANGE_USER leave it to whoever names it, and tell no engine.

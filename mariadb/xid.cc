@@ -104,11 +104,16 @@ static bool is_of(const std::string &one, const std::string &name)
 int wait_for_prepared(THD *thd, const std::string &name)
 {
   static const ulong STEP= 10;          // milliseconds
+  // It stands for a metadata lock as well.
   const ulonglong patience= MY_MIN(lock_wait_ms(thd), (ulonglong) thd->variables.lock_wait_timeout * 1000);
   for (ulonglong waited= 0;; waited+= STEP)
   {
     std::set<std::string> touched;
-    if (int32_t code= terrace_prepared_tables(engine, collect, &touched))
+    int32_t code= terrace_prepared_tables(engine, collect, &touched);
+    // Of a connection that was reset the server has released the metadata locks.
+    if (!code)
+      code= tables_of_prepared(collect, &touched);
+    if (code)
       return map_error(thd, code);
     bool is_touched= false;
     for (const std::string &one : touched)

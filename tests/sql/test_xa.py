@@ -86,3 +86,27 @@ def test_who_prepared_decides_and_goes_on(server, db, engine, run):
         run(one, "ROLLBACK")
         assert run(db, "SELECT * FROM t FOR UPDATE") == rows
         one.close()
+
+
+@pytest.mark.parametrize("change", ["TRUNCATE TABLE t", "DROP TABLE t", "ALTER TABLE p DROP PARTITION p1"])
+def test_no_table_goes_from_under_what_a_connection_prepared_before_it_was_reset(server, db, engine, run, change):
+    """The server has released the metadata locks by then: the change was made, and XA COMMIT said that all is well."""
+    if engine == "InnoDB" and "PARTITION" in change:
+        pytest.skip("it says 1205, and the rows are gone")
+    run(db, f"CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE={engine}")
+    run(db, f"CREATE TABLE p (id INT PRIMARY KEY, v INT) ENGINE={engine} PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))")
+    for table in "tp":
+        run(db, f"INSERT INTO {table} VALUES (1, 1), (11, 1)")
+    table = "p" if " p " in change else "t"
+    one = prepared(server, db, run, db.name, f"UPDATE {table} SET v = 20 WHERE id = 11")
+    reset(one)
+    other = server.connect(database=db.name)
+    run(other, "SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1")
+    with pytest.raises(pymysql.err.OperationalError, match="1205"):
+        run(other, change)
+    if engine == "InnoDB":
+        one.close()
+        wait_until(lambda: run(db, "XA RECOVER"))
+    run(db, f"XA COMMIT '{db.name}'")
+    assert run(other, f"SELECT v FROM {table} WHERE id = 11") == [(20,)]
+    run(other, change)

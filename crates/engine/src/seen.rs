@@ -210,8 +210,12 @@ pub fn by_index(core: &Core, spaces: &[SpaceInfo]) -> Vec<Seen> {
 
 /// Forgets what a late eviction or request counted for a space that was dropped meanwhile.
 fn sweep(core: &Core) {
-    let mut live: HashSet<SpaceId> = core.catalog.spaces();
-    live.extend(core.of_temporary().iter().flat_map(|temporary| temporary.catalog.spaces()));
+    let mut live = HashSet::new();
+    // What is built first: it may get its name meanwhile.
+    for core in core.of_temporary().into_iter().map(|core| &**core).chain([core]) {
+        live.extend(core.catalog.coming());
+        live.extend(core.catalog.spaces());
+    }
     let keep = |space: SpaceId| space < SpaceId::FIRST_USER || live.contains(&space);
     core.storage.pages.pool().retain_reads(keep);
     core.storage.bpe.iter().for_each(|bpe| bpe.by_space.retain(keep));

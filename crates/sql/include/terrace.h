@@ -1047,6 +1047,12 @@ int32_t terrace_prepared_tables(const terrace_engine *engine,
                                 terrace_xid_fn each,
                                 void *context);
 
+// The same of one that a handle owns, beside those that a crash left.
+int32_t terrace_txn_tables(const terrace_engine *engine,
+                           const terrace_txn *txn,
+                           terrace_xid_fn each,
+                           void *context);
+
 // Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none. After another error it is prepared
 // still, and can be decided again.
 int32_t terrace_prepared_commit(const terrace_engine *engine,

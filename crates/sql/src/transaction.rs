@@ -493,6 +493,29 @@ pub unsafe extern "C" fn terrace_prepared_tables(
     })
 }
 
+/// The same of one that a handle owns, beside those that a crash left.
+///
+/// # Safety
+/// `engine` and `txn` are open; `each` may be called with `context` on this thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_txn_tables(
+    engine: *const TerraceEngine,
+    txn: *const TerraceTxn,
+    each: TerraceXidFn,
+    context: *mut c_void,
+) -> i32 {
+    guard(|| {
+        let Some(each) = each else { return Err(Fault::invalid("no function to call".into())) };
+        // SAFETY: the caller's promise.
+        let (engine, txn) = unsafe { (&*engine, &*txn) };
+        for name in engine.engine.tables_of_prepared(std::slice::from_ref(&txn.txn))? {
+            // SAFETY: the caller's promise.
+            unsafe { each(context, TerraceBytes::of(name.as_bytes())) };
+        }
+        Ok(Code::Ok)
+    })
+}
+
 /// Commits a prepared transaction by name, durably. `TERRACE_ABSENT` if there is none. After another error it is prepared
 /// still, and can be decided again.
 ///

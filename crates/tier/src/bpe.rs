@@ -307,12 +307,14 @@ impl Bpe {
                 count(&of_space.ghost_hits);
             }
             match admission {
-                Admission::Admit if !self.may_fill(rule.as_ref()) => {
-                    state.filter.remember(id);
-                    return Evicted::Dropped;
-                }
+                // A place in the queue first: what a limited table is charged for is written.
                 Admission::Admit => match state.fills.promise() {
-                    Some(spare) => spare,
+                    Some(spare) if self.may_fill(rule.as_ref()) => spare,
+                    Some(_) => {
+                        state.fills.redeem(None);
+                        state.filter.remember(id);
+                        return Evicted::Dropped;
+                    }
                     None => {
                         state.filter.remember(id);
                         count(&self.counters.fill_dropped);
@@ -357,9 +359,6 @@ impl Bpe {
         if !had || rule.as_ref().is_some_and(|rule| quota::entry(rule.placement) == Entry::Refuse) {
             return false;
         }
-        if !self.may_fill(rule.as_ref()) {
-            return false;
-        }
         let promised = {
             let mut state = self.state.lock();
             if state.off.is_some() { None } else { state.fills.promise() }
@@ -368,6 +367,10 @@ impl Bpe {
             count(&self.counters.fill_dropped);
             return false;
         };
+        if !self.may_fill(rule.as_ref()) {
+            self.state.lock().fills.redeem(None);
+            return false;
+        }
         let image = fill::copied(spare, image);
         let mut state = self.state.lock();
         let class = state.class_of(rule.as_ref());

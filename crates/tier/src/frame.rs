@@ -51,6 +51,8 @@ const USES: u32 = (1 << USES_BITS) - 1;
 const PERIODS: u32 = u32::MAX >> USES_BITS;
 
 const TIERS: [Tier; 4] = [Tier::Flash, Tier::Volume, Tier::Object, Tier::Log];
+/// In place of a tier: who has read the page is about to use it.
+const EXPECTED: u8 = TIERS.len() as u8 + 1;
 
 #[repr(align(64))]
 pub(crate) struct Frame {
@@ -74,7 +76,7 @@ pub(crate) struct Frame {
     pub turn: AtomicU32,
     /// Reads of the page that found it here. Only who has pinned the page adds to it.
     hits: std::sync::atomic::AtomicU64,
-    /// The page came ahead from this tier and nobody has used it yet: its place in [`TIERS`], and 1; else 0.
+    /// The page came ahead from this tier and nobody has used it yet: its place in [`TIERS`], and 1; or [`EXPECTED`]; else 0.
     unused_from: AtomicU8,
     /// Its reads are noted for the miss-ratio curve (`pool/sample`), the last one in this period.
     pub sampled: AtomicBool,
@@ -210,7 +212,15 @@ impl Frame {
         let at = TIERS.iter().position(|tier| *tier == from).map_or(0, |at| at as u8 + 1);
         self.unused_from.store(at, Ordering::Relaxed);
     }
-    /// It came ahead and was not used yet, as it seems.
+    /// It was read for what is about to use it.
+    pub fn expect_use(&self) {
+        self.unused_from.store(EXPECTED, Ordering::Relaxed);
+    }
+    /// The use that was expected has not come.
+    pub fn is_expected(&self) -> bool {
+        self.unused_from.load(Ordering::Relaxed) == EXPECTED
+    }
+    /// It came ahead, or is expected to be used, and was not used yet, as it seems.
     #[inline]
     pub fn seems_unused(&self) -> bool {
         self.unused_from.load(Ordering::Relaxed) != 0

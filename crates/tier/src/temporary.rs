@@ -64,7 +64,7 @@ pub struct Spill {
     reading: RwLock<(), { RwLocks::Temporary as u8 }>,
     /// Flash, if there is, and the volume.
     files: Mutex<Vec<Place>, { Mutexes::Temporary as u8 }>,
-    /// Flash has failed, or there is none: new slots are on the volume.
+    /// Flash has failed, or there is none: new slots are on the volume. Changed with `slots` locked, whose numbers are the tier's.
     on_volume: AtomicBool,
     /// Temporary pages that there may be, in memory and spilled.
     max: AtomicU64,
@@ -159,21 +159,24 @@ impl Spill {
     /// Makes sure that so many pages find room. A flash that fails is left for the volume.
     fn reserve(&self, pages: u64) -> Result<(), DiskError> {
         let pages = pages.min(u64::from(u32::MAX)) as u32;
-        match self.grow(self.tier(), pages) {
-            Err(error) if self.leave_flash(&error) => self.grow(Tier::Volume, pages),
+        let tier = self.tier();
+        match self.grow(tier, pages) {
+            Err(error) if self.leave_flash(tier, &error) => self.grow(Tier::Volume, pages),
             other => other,
         }
     }
 
-    /// From here on the volume is used, if flash was. Not for its being full, which is an answer.
-    fn leave_flash(&self, error: &DiskError) -> bool {
-        if matches!(error, DiskError::Full { .. }) || self.on_volume.swap(true, Ordering::AcqRel) {
+    /// `tier` has failed: from here on the volume is used, if that was flash, by whoever has met it first. Not for its being full, which is an answer.
+    fn leave_flash(&self, tier: Tier, error: &DiskError) -> bool {
+        if matches!(error, DiskError::Full { .. }) || tier == Tier::Volume {
             return false;
         }
-        self.counters.errors.fetch_add(1, Ordering::Relaxed);
         let mut slots = self.slots.lock();
-        slots.free.clear();
-        slots.next = 0;
+        if !self.on_volume.swap(true, Ordering::AcqRel) {
+            self.counters.errors.fetch_add(1, Ordering::Relaxed);
+            slots.free.clear();
+            slots.next = 0;
+        }
         true
     }
 
@@ -198,7 +201,8 @@ impl Spill {
             bad,
         })?;
         if planted::SPILL_SLOT_FREED_EARLY.on() {
-            self.slots.lock().release(home.slot, self.tier());
+            let mut slots = self.slots.lock();
+            slots.release(home.slot, self.tier());
         }
         Ok(tier)
     }
@@ -207,10 +211,10 @@ impl Spill {
     pub(super) fn write(&self, ids: &[PageId], images: &mut [u8]) -> Result<(), DiskError> {
         let tags: Vec<Tag> = images.chunks_exact_mut(PAGE_SIZE).map(page::seal).collect();
         loop {
-            let tier = self.tier();
-            let (slots, next) = {
+            let (tier, slots, next) = {
                 let mut slots = self.slots.lock();
-                (ids.iter().map(|id| slots.take(*id, tier)).collect::<Vec<_>>(), slots.next)
+                let tier = self.tier();
+                (tier, ids.iter().map(|id| slots.take(*id, tier)).collect::<Vec<_>>(), slots.next)
             };
             let written = self.grow(tier, next).and_then(|()| {
                 let ops = slots.iter().zip(images.chunks_exact(PAGE_SIZE));
@@ -231,11 +235,11 @@ impl Spill {
                 Err(error) => {
                     for (id, slot) in ids.iter().zip(slots) {
                         if held.home(*id).is_none_or(|home| home.slot != slot) {
-                            held.release(slot, tier);
+                            held.release(slot, self.tier());
                         }
                     }
                     drop(held);
-                    if !self.leave_flash(&error) {
+                    if !self.leave_flash(tier, &error) {
                         return Err(error);
                     }
                 }
@@ -245,8 +249,8 @@ impl Spill {
 
     /// Nobody needs the page's image any more.
     pub(super) fn forget(&self, id: PageId) {
-        let tier = self.tier();
         let mut slots = self.slots.lock();
+        let tier = self.tier();
         if let Some(home) = slots.home_mut(id).and_then(Option::take) {
             slots.used -= 1;
             slots.release(home.slot, tier);
@@ -255,8 +259,8 @@ impl Spill {
 
     /// The space is dropped, and its pages are out of memory: its slots are free.
     pub fn drop_space(&self, space: SpaceId) {
-        let tier = self.tier();
         let mut slots = self.slots.lock();
+        let tier = self.tier();
         for home in slots.homes.remove(&space).into_iter().flatten().flatten() {
             slots.used -= 1;
             slots.release(home.slot, tier);

@@ -8,7 +8,7 @@ use crate::redo::{self, LogError, LogRoom, LsnRange, PageRedo, Redo, Urgency, re
 use crate::sync::{self, Mutexes};
 use hashbrown::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use terrace_io::World;
 use terrace_io::clock::{Clock, Nanos};
@@ -65,6 +65,10 @@ pub fn world() -> World {
 pub struct MemoryBelow {
     pub images: Mutex<HashMap<PageId, Box<[u8]>>>,
     pub fetches: AtomicU64,
+    /// What is fetched comes from the store, else from the volume.
+    pub is_far: AtomicBool,
+    /// The uses that pages had which left memory last.
+    pub left: Mutex<HashMap<PageId, u8>>,
 }
 
 impl Below for MemoryBelow {
@@ -74,9 +78,12 @@ impl Below for MemoryBelow {
             Some(stored) => image.copy_from_slice(stored),
             None => return Err(ReadError::Absent(id)),
         }
-        Ok(Fetched { from: Tier::Volume, first_change: None })
+        let from = if self.is_far.load(Ordering::Relaxed) { Tier::Object } else { Tier::Volume };
+        Ok(Fetched { from, first_change: None })
     }
-    fn evicted(&self, _id: PageId, _image: &mut [u8], _accesses: u8) {}
+    fn evicted(&self, id: PageId, _image: &mut [u8], accesses: u8) {
+        self.left.lock().insert(id, accesses);
+    }
 }
 
 /// Assigns ranges, keeps all records, is always durable.

@@ -87,6 +87,11 @@ impl Catalog {
         }
     }
 
+    /// Those that are built now.
+    pub fn coming(&self) -> Vec<SpaceId> {
+        self.known.lock().coming.iter().map(|(_, space, _)| *space).collect()
+    }
+
     /// They will not be: nobody names them.
     pub(crate) fn expect_no_more(&self, spaces: &[SpaceId]) {
         self.known.lock().coming.retain(|(_, space, _)| !spaces.contains(space));

@@ -70,6 +70,10 @@ impl Pool {
                 self.sample_arrival(no, id, access.counts_below());
                 let frame = self.frame(no);
                 frame.came(self.period.load(Ordering::Relaxed), access.heats());
+                // The statement reads it next. Where memory is small it may have left by then: it is not to be got from the store twice.
+                if access == Access::Estimate && fetched.from == Tier::Object {
+                    frame.expect_use();
+                }
                 frame.pin_again();
                 let place = if access == Access::Once { Place::First } else { Place::Old };
                 self.admit(id, no, fetched, place);

@@ -150,8 +150,9 @@ impl Pool {
         // SAFETY: claimed, unpinned and out of state Ready: nobody else reaches the bytes.
         let image = unsafe { self.arena.bytes_mut(no) };
         let accesses = frame.accesses();
-        // A page that was young has had its count taken away, but it was used again.
-        let accesses = if frame.reused.load(Ordering::Relaxed) { ACCESSES_MAX } else { accesses };
+        // A page that was young has had its count taken away, but it was used again; one that an estimate has read will be.
+        let is_reused = frame.reused.load(Ordering::Relaxed) || frame.is_expected();
+        let accesses = if is_reused { ACCESSES_MAX } else { accesses };
         // What came ahead and nobody asked for is no evidence of anything.
         if accesses > 0 || !frame.seems_unused() {
             self.below.evicted(id, image, accesses);

@@ -1,4 +1,4 @@
-use crate::frame::FrameNo;
+use crate::frame::{ACCESSES_MAX, FrameNo};
 use crate::page::{PAGE_SIZE, PageId, PageKind, SpaceId};
 use crate::pages::Pages;
 use crate::pool::Access;
@@ -140,6 +140,32 @@ fn outlives_a_scan(access: Access) {
     let before = below.fetches.load(Ordering::Relaxed);
     drop(pages.read(id(7), Access::Normal).unwrap());
     assert_eq!(below.fetches.load(Ordering::Relaxed), before, "page 7 had stayed");
+}
+
+/// In a small pool a page that an estimate got from the store was gone when the statement came to read it, and was got twice: flash took a
+/// page when it left memory for the second time.
+#[test]
+fn what_an_estimate_got_from_the_store_leaves_as_a_page_that_is_used_again() {
+    let (pages, below, _) = pages(256);
+    for page in 0..1000 {
+        create(&pages, page);
+        flush_all(&pages, &below);
+    }
+    let accesses_of = |far: bool, uses: &[Access]| {
+        let scan = || (100..1000).for_each(|page| drop(pages.read(id(page), Access::Scan).unwrap()));
+        scan();
+        below.left.lock().clear();
+        below.is_far.store(far, Ordering::Relaxed);
+        uses.iter().for_each(|access| drop(pages.read(id(7), *access).unwrap()));
+        scan();
+        below.left.lock()[&id(7)]
+    };
+    assert_eq!(accesses_of(true, &[Access::Estimate]), ACCESSES_MAX);
+    assert_eq!(accesses_of(true, &[Access::Estimate, Access::Estimate]), ACCESSES_MAX);
+    // It came: what counts is whether it is used again.
+    assert_eq!(accesses_of(true, &[Access::Estimate, Access::Normal]), 1);
+    assert_eq!(accesses_of(true, &[Access::Normal]), 1);
+    assert_eq!(accesses_of(false, &[Access::Estimate]), 1);
 }
 
 #[test]

@@ -225,13 +225,14 @@ impl Mover {
         self.flash.as_ref().is_some_and(|flash| flash.find(block.page(i), tag, image))
     }
 
-    /// A page that is wanted will be read in the store from now on: flash may have it, as if it left memory. (If it has
-    /// changed since, its tag says so to who finds it there.)
+    /// A page that is wanted will be read in the store from now on: flash may have it, as if it left memory.
     fn offer(&self, block: BlockId, i: usize, tag: Tag, image: &[u8], patience: &mut usize) {
         let id = block.page(i);
         let Some(flash) = self.flash.as_ref().filter(|flash| !flash.seems_to_have(id)) else { return };
         self.wait_for_fills(&**flash, patience);
-        if !self.pool.has(id) {
+        // It may have been changed and flushed meanwhile: flash would keep an image that nobody can use, and the current one off.
+        let is_current = matches!(self.map.locate(id), Located::At(home) if home.tag == tag);
+        if is_current && !self.pool.has(id) {
             flash.evicted(id, tag, image, Leaving::used(ACCESSES_MAX));
         }
     }

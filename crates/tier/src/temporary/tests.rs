@@ -70,6 +70,38 @@ fn planted_a_slot_given_back_twice_is_found_by_one_run() {
     assert_eq!(found, [true, true]);
 }
 
+/// The flusher's batch fails when somebody else has met the dead flash already, or is the first: it goes to the volume, and the flusher on.
+#[test]
+fn flash_that_somebody_else_has_left_meanwhile_fails_nobody() {
+    for met in [true, false] {
+        let sim = SimWorld::new(1);
+        let (flash, volume) = (sim.disk("flash"), sim.disk("volume"));
+        let odd = Arc::new(OddDisk::new(flash.clone()));
+        let spill = Arc::new(Spill::new(Some(odd.clone()), volume, 1000));
+        let (first, second) = (ids(A, 0..10), ids(B, 0..10));
+        spill.write(&first, &mut images(&first)).unwrap();
+        let (spilled, failing) = (spill.clone(), flash.clone());
+        odd.once(move || {
+            failing.faults().fail_class(Class::Spill, true);
+            if met {
+                assert!(spilled.leave_flash(Tier::Flash, &DiskError::Absent { name: FILE.into() }));
+                let some = ids(B, 10..14);
+                spilled.write(&some, &mut images(&some)).unwrap();
+            }
+        });
+        spill.write(&second, &mut images(&second)).unwrap();
+        assert_eq!(spill.counters.errors.load(Ordering::Relaxed), 1);
+        // Of two who met it together the second is not refused.
+        assert!(spill.leave_flash(Tier::Flash, &DiskError::Absent { name: FILE.into() }));
+        assert!(!spill.leave_flash(Tier::Volume, &DiskError::Absent { name: FILE.into() }));
+        spill.drop_space(A);
+        let more = ids(A, 0..20);
+        spill.write(&more, &mut images(&more)).unwrap();
+        let there = ids(B, 0..if met { 14 } else { 10 });
+        is_whole(&spill, &[&there[..], &more].concat());
+    }
+}
+
 /// Two who may make pages, of which neither has made one yet.
 #[test]
 fn room_that_was_promised_is_not_promised_again_before_the_pages_are_made() {
