@@ -92,7 +92,7 @@ fn a_space_that_is_dropped_in_steps_has_no_blocks_for_the_sinker_from_the_first_
     let map = rig.load();
     // A map page each: one step's, and some more.
     let pages: Vec<PageId> =
-        (0..70).map(|n| page(A, n * entry::ENTRIES as u32 * BLOCK_PAGES)).chain([page(B, 0)]).collect();
+        (0..70).map(|n| page(A, n * entry::ENTRIES * BLOCK_PAGES)).chain([page(B, 0)]).collect();
     let slots = map.take_up_to(pages.len(), 0);
     for (tag, (page, slot)) in pages.iter().zip(slots).enumerate() {
         map.publish_slots(&[(*page, slot, tag as Tag + 1)]).unwrap();
