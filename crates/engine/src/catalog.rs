@@ -10,6 +10,7 @@
 mod alter;
 pub mod definition;
 pub mod entry;
+mod made;
 pub mod rules;
 mod truncate;
 
@@ -104,24 +105,6 @@ pub struct Catalog {
     shortener: Arc<Shortener>,
     /// Spaces that were made for what failed then, and that nobody names.
     abandoned: Mutex<Vec<SpaceId>, { Mutexes::CatalogIds as u8 }>,
-}
-
-/// Spaces that are made and not yet named: abandoned unless they are kept.
-pub(crate) struct Made<'c> {
-    catalog: &'c Catalog,
-    spaces: Vec<SpaceId>,
-}
-
-impl Made<'_> {
-    pub fn keep(mut self) {
-        self.spaces.clear();
-    }
-}
-
-impl Drop for Made<'_> {
-    fn drop(&mut self) {
-        self.catalog.abandoned.lock().append(&mut self.spaces);
-    }
 }
 
 const IDS: u32 = 64;
@@ -336,44 +319,6 @@ impl Catalog {
         let open: Vec<Arc<Table>> =
             self.known.lock().by_name.values().filter_map(|k| k.open.clone()).collect();
         let _ = open.iter().try_for_each(|table| table.save_rows());
-    }
-
-    /// The spaces of what failed half-way, to be dropped.
-    pub fn take_abandoned(&self) -> Vec<SpaceId> {
-        std::mem::take(&mut *self.abandoned.lock())
-    }
-
-    fn made(&self) -> Made<'_> {
-        Made { catalog: self, spaces: Vec::new() }
-    }
-
-    pub(crate) fn make_trees(&self, count: usize) -> Result<(Vec<SpaceId>, Vec<Arc<Tree>>)> {
-        let mut made = self.made();
-        let trees = self.make_trees_in(&mut made, count)?;
-        let spaces = made.spaces.clone();
-        made.keep();
-        Ok((spaces, trees))
-    }
-
-    /// The trees' spaces are the last of those that `made` has then.
-    fn make_trees_in(&self, made: &mut Made<'_>, count: usize) -> Result<Vec<Arc<Tree>>> {
-        let make = |_| {
-            let space = SpaceId(self.take_id()?);
-            let tree = Arc::new(Tree::create(&self.pages, space, Urgency::Normal)?);
-            made.spaces.push(space);
-            Ok(tree)
-        };
-        (0..count).map(make).collect()
-    }
-
-    /// A table with empty trees that no entry names: a crash leaves nothing of it.
-    pub(crate) fn make_unnamed(&self, def: TableDef) -> Result<(Vec<SpaceId>, Arc<Table>)> {
-        let id = self.take_id()?;
-        let (spaces, trees) = self.make_trees(def.indexes.len())?;
-        let numbers = (0..).take(spaces.len()).collect();
-        let built = vec![0; spaces.len()];
-        let table = Table::new(id, String::new(), def, numbers, built, trees, &self.shortener);
-        Ok((spaces, Arc::new(table)))
     }
 
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<Arc<Table>> {

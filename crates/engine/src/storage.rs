@@ -39,7 +39,7 @@ use terrace_io::{World, machine};
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
 use terrace_tier::fence::Takers;
 use terrace_tier::flush::{FlushWorker, Flusher};
-use terrace_tier::map::{Map, home};
+use terrace_tier::map::{Map, MapError, home};
 use terrace_tier::misses::Misses;
 use terrace_tier::object::Objects;
 use terrace_tier::object::codec::Codecs;
@@ -49,7 +49,7 @@ use terrace_tier::pages::Pages;
 use terrace_tier::path::{FlashCache, PageObjects, Path};
 use terrace_tier::prefetch::Prefetcher;
 use terrace_tier::quota::Rules;
-use terrace_tier::redo::Redo;
+use terrace_tier::redo::{LogError, Redo};
 use terrace_tier::sink::Patches;
 use terrace_tier::temporary::{self, Spill, Unlogged};
 use terrace_tier::without::Mechanism;
@@ -311,9 +311,7 @@ impl Storage {
         self.keep(self.world.sched.spawn(Box::new(worker)));
         for space in self.map.spaces().into_iter().filter(|s| !keep(*s)) {
             match self.map.drop_space(space) {
-                Err(terrace_tier::map::MapError::Log(terrace_tier::redo::LogError::Full { .. })) => {
-                    self.going.in_use(space)
-                }
+                Err(MapError::Log(LogError::Full { .. })) => self.going.in_use(space),
                 dropped => _ = dropped?,
             }
         }

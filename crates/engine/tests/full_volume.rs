@@ -27,11 +27,9 @@ fn change(engine: &Engine, table: &Arc<Table>, rows: &[u32], puts: bool) -> Resu
     txn.commit()?.wait()
 }
 
-/// A delete mark makes an entry with a short head longer. In leaves that are full of them it takes pages: of those that are kept for who
-/// makes room.
-#[test]
-fn rows_whose_entries_have_short_heads_are_deleted_in_a_full_volume() {
-    let sim = SimWorld::new(41);
+/// A volume of 1536 pages, and no store.
+fn small(seed: u64) -> (SimWorld, Arc<Engine>) {
+    let sim = SimWorld::new(seed);
     let config = Config {
         memory: Bytes(8 << 20),
         log: Bytes(16 << 20),
@@ -40,6 +38,14 @@ fn rows_whose_entries_have_short_heads_are_deleted_in_a_full_volume() {
     };
     let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
     let engine = Engine::open(config, parts).unwrap();
+    (sim, engine)
+}
+
+/// A delete mark makes an entry with a short head longer. In leaves that are full of them it takes pages: of those that are kept for who
+/// makes room.
+#[test]
+fn rows_whose_entries_have_short_heads_are_deleted_in_a_full_volume() {
+    let (sim, engine) = small(41);
     let index = |name: &str| IndexDef { name: name.into(), unique: name == "PRIMARY" };
     let def = |names: &[&str]| TableDef {
         indexes: names.iter().map(|name| index(name)).collect(),
@@ -71,15 +77,7 @@ fn rows_whose_entries_have_short_heads_are_deleted_in_a_full_volume() {
 /// The trees that it had made until then stayed until the next start, and took the pages that are kept for who makes room.
 #[test]
 fn what_fails_half_way_in_a_full_volume_gives_back_what_it_took() {
-    let sim = SimWorld::new(42);
-    let config = Config {
-        memory: Bytes(8 << 20),
-        log: Bytes(16 << 20),
-        object_buffer: Bytes(24 << 20),
-        ..Config::default()
-    };
-    let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
-    let engine = Engine::open(config, parts).unwrap();
+    let (sim, engine) = small(42);
     let index = |name: &str| IndexDef { name: name.into(), unique: name == "PRIMARY" };
     let names = ["PRIMARY", "a", "b", "c"];
     let def = TableDef { indexes: names.iter().map(|name| index(name)).collect(), properties: Vec::new() };

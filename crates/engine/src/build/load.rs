@@ -1,8 +1,8 @@
 //! Filling a table that is empty: rows and entries are sorted and built into trees, without undo for each.
 //!
 //! Alone, as ALTER by copy does: nobody else knows of the table. If it is not brought to its end, the table is to be
-//! dropped; what a crash leaves of it cannot be opened. Or in a transaction, as LOAD DATA does: others may use the table meanwhile, and see nothing of it before the
-//! commit; see `within`. Or in a transaction into a table that has rows: nothing is built, but what does not come in order is
+//! dropped; what a crash leaves of it cannot be opened. Or in a transaction, as LOAD DATA does: others may use the table
+//! meanwhile, and see nothing of it before the commit; see `within`. Or in a transaction into a table that has rows: nothing is built, but what does not come in order is
 //! sorted before it is inserted; see `beside`.
 //!
 //! Each tree begins with a sort. If that is full and all came in order, the tree is built of what there is and of what

@@ -1,6 +1,7 @@
 //! Tables that are emptied.
 
-use super::{Catalog, Known, Made};
+use super::made::Made;
+use super::{Catalog, Known};
 use crate::btree::Tree;
 use crate::error::{Error, Result};
 use crate::table::Table;

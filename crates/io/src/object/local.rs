@@ -121,14 +121,20 @@ impl Local {
     /// A directory could not be synced: what it names may be gone after a loss of power, and another sync would not say so.
     fn not_synced(&self, key: &str, error: &std::io::Error) -> StoreError {
         let why = self.unsynced.lock().get_or_insert_with(|| error.to_string()).clone();
+        self.closed_to_puts(key, &why)
+    }
+
+    fn closed_to_puts(&self, key: &str, why: &str) -> StoreError {
         let cause =
             format!("{}: a sync failed ({why}); nothing is put until it is opened anew", self.root.display());
         StoreError::Unavailable { key: key.into(), cause }
     }
 
     fn check_syncs(&self, key: &str) -> Result<()> {
-        let failed = self.unsynced.lock().clone();
-        failed.map_or(Ok(()), |why| Err(self.not_synced(key, &std::io::Error::other(why))))
+        match &*self.unsynced.lock() {
+            Some(why) => Err(self.closed_to_puts(key, why)),
+            None => Ok(()),
+        }
     }
 
     /// Makes the directories above `file` and syncs each whose durability this process doesn't know.
