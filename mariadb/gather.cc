@@ -29,6 +29,9 @@ static const size_t GATHERED_ROW_MAX= 64 * 1024;
 
 bool ha_terrace::may_gather() const
 {
+  // The server asks partitions, too, that the statement does not name and that are not open.
+  if (!m_table)
+    return false;
   THD *thd= ha_thd();
   LEX *lex= thd->lex;
   SELECT_LEX *select= lex->first_select_lex();

@@ -392,3 +392,29 @@ def test_who_changed_a_table_without_transactions_is_no_victim(server, db, engin
     run(heavy, "ROLLBACK")
     heavy.close()
     light.close()
+
+
+@pytest.mark.parametrize("statement", [
+    "DELETE FROM t PARTITION (p2)", "DELETE FROM t PARTITION (p2) WHERE a = 2 ORDER BY b LIMIT 2", "UPDATE t PARTITION (p2) SET b = b + 1",
+    "UPDATE t PARTITION (p2) SET b = b + 1 ORDER BY b", "UPDATE t PARTITION (p2) AS one JOIN (SELECT 2 a) AS other USING (a) SET b = 0",
+    "DELETE one FROM t PARTITION (p2) AS one JOIN (SELECT 2 a) AS other USING (a)", "INSERT INTO t PARTITION (p2) VALUES (2, 7), (5, 8)",
+    "INSERT INTO t PARTITION (p2) (b) VALUES (1)", "REPLACE INTO t PARTITION (p2) VALUES (2, 3)", "INSERT INTO t PARTITION (p2) SELECT 2, seq FROM seq_5_to_9",
+    "INSERT INTO t PARTITION (p2) VALUES (2, 2) ON DUPLICATE KEY UPDATE b = 9", "SELECT * FROM t PARTITION (p2) ORDER BY b DESC, a",
+    "SELECT a, MAX(b) FROM t PARTITION (p2) WHERE b > 1 GROUP BY a ORDER BY 2", "SELECT * FROM t PARTITION (p2) WHERE b IN (2, 3) FOR UPDATE",
+    "CREATE TABLE u AS SELECT * FROM t PARTITION (p2)", "ALTER TABLE t TRUNCATE PARTITION p2", "ALTER TABLE t CHECK PARTITION p2",
+    "DELETE FROM t PARTITION (p2) RETURNING a, b",
+])
+def test_partitions_that_a_statement_does_not_name_are_not_open(db, run, engine, statement):
+    """DELETE FROM t PARTITION (p) fell over the partitions beside it, which the server had not opened, and the server with it."""
+    seen = []
+    for name in ("InnoDB", engine):
+        run(db, f"CREATE TABLE t (a INT, b INT, KEY (b), UNIQUE (a, b)) ENGINE={name} PARTITION BY HASH (a) PARTITIONS 3")
+        run(db, "INSERT INTO t VALUES (1, 1), (2, 2), (3, 3), (5, 2), (5, 3), (8, 3), (4, 5)")
+        run(db, "FLUSH TABLES")
+        try:
+            answer = run(db, statement)
+        except pymysql.err.MySQLError as error:
+            answer = error.args
+        seen.append((answer, run(db, "SELECT * FROM t ORDER BY a, b")))
+        run(db, "DROP TABLE IF EXISTS t, u")
+    assert seen[0] == seen[1]
