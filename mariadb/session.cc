@@ -352,11 +352,20 @@ static Flush flush_of_prepare(THD *thd)
 /** The calls of the handlerton; friends of the session. */
 struct Calls
 {
+  /** The end of a statement that may have changed definitions. One that did nothing else commits nothing, as the server counts. */
+  static void settle_statement(Session *session, bool all, ulong *counted)
+  {
+    if (session->doubts.empty())
+      return;
+    settle(&session->doubts);
+    if (!all && !session->in_statement)
+      --*counted;                       // the server will add one for us
+  }
+
   static int commit(handlerton *, THD *thd, bool all)
   {
     Session *session= Session::of(thd);
-    if (!session->doubts.empty())
-      settle(&session->doubts);
+    settle_statement(session, all, &thd->status_var.ha_commit_count);
     if (!is_whole(thd, all))
     {
       session->in_statement= false;
@@ -424,8 +433,7 @@ struct Calls
   static int rollback(handlerton *, THD *thd, bool all)
   {
     Session *session= Session::of(thd);
-    if (!session->doubts.empty())
-      settle(&session->doubts);
+    settle_statement(session, all, &thd->status_var.ha_rollback_count);
     if (!session->txn)
       return 0;
     if (is_whole(thd, all))

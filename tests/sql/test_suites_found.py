@@ -418,3 +418,23 @@ def test_partitions_that_a_statement_does_not_name_are_not_open(db, run, engine,
         seen.append((answer, run(db, "SELECT * FROM t ORDER BY a, b")))
         run(db, "DROP TABLE IF EXISTS t, u")
     assert seen[0] == seen[1]
+
+
+def test_changes_of_definitions_count_no_commit(db, run, engine):
+    """CREATE TABLE and RENAME counted one each in Handler_commit, which InnoDB's don't (main.commit_1innodb)."""
+    seen = []
+    for name in ("InnoDB", engine):
+        counts = []
+        for statement in (f"CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE={name}", "INSERT INTO t VALUES (1, 1)", "ALTER TABLE t RENAME u",
+                          "RENAME TABLE u TO t", "BEGIN", f"CREATE TEMPORARY TABLE v (a INT) ENGINE={name}", "INSERT INTO t VALUES (2, 2)",
+                          "DROP TEMPORARY TABLE v", "COMMIT", f"CREATE TABLE u ENGINE={name} AS SELECT * FROM t", "ALTER TABLE u ADD COLUMN c INT",
+                          "ALTER TABLE u ADD COLUMN d INT, ALGORITHM=COPY", f"CREATE TABLE t (a INT) ENGINE={name}", "TRUNCATE TABLE u", "DROP TABLE t, u"):
+            run(db, "FLUSH STATUS")
+            try:
+                run(db, statement)
+            except pymysql.err.MySQLError:
+                pass
+            told = run(db, "SHOW STATUS WHERE Variable_name IN ('Handler_commit', 'Handler_rollback')")
+            counts.append((statement.replace(name, ""), told))
+        seen.append(counts)
+    assert seen[0] == seen[1]
