@@ -92,10 +92,12 @@ pub enum Wait {
     Slots,
     /// Purge, which is behind.
     Purge,
+    /// A stream of undo records: all are in use.
+    UndoStream,
 }
 
 impl Wait {
-    pub const ALL: [Wait; 8] = [
+    pub const ALL: [Wait; 9] = [
         Wait::RowLock,
         Wait::LogSync,
         Wait::LogRoom,
@@ -104,6 +106,7 @@ impl Wait {
         Wait::Flush,
         Wait::Slots,
         Wait::Purge,
+        Wait::UndoStream,
     ];
 
     pub fn name(self) -> &'static str {
@@ -116,6 +119,7 @@ impl Wait {
             Wait::Flush => "flush",
             Wait::Slots => "slots",
             Wait::Purge => "purge",
+            Wait::UndoStream => "undo_stream",
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::space::{self, ALLOCATION_FRAMES, Content, Space};
 use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
+use terrace_io::observe;
 use terrace_io::sched::Event;
 use terrace_tier::mtr::Mtr;
 use terrace_tier::page::{PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
@@ -14,8 +15,16 @@ use terrace_tier::pages::{Pages, Pin};
 use terrace_tier::pool::Access;
 use terrace_tier::redo::{Urgency, record_bound};
 
-/// Streams of an instance: so many transactions can write at a time.
-pub const STREAMS: usize = 256;
+/// Streams of an instance: so many transactions can write at a time. What has written keeps its stream until it ends, and what is prepared
+/// until it is decided.
+pub const STREAMS: usize = 1000;
+
+/// How long a transaction waits for one, in nanoseconds, and after how long it looks whether it was cancelled.
+const PATIENCE: u64 = 60_000_000_000;
+const LOOK_AGAIN: u64 = 100_000_000;
+
+/// So many idle streams keep their last page in memory, those that were used last.
+const KEPT_NEAR: usize = 32;
 
 const DIRECTORY: u32 = 1;
 const DIRECTORY_AT: usize = 64;
@@ -42,6 +51,30 @@ pub struct Stream {
     end: usize,
 }
 
+/// A stream that nobody uses.
+enum Idle {
+    /// With its last page.
+    Near(Stream),
+    /// Where it ends.
+    Far { number: usize, end: Mark },
+}
+
+impl Idle {
+    fn number(&self) -> usize {
+        match self {
+            Idle::Near(stream) => stream.number,
+            Idle::Far { number, .. } => *number,
+        }
+    }
+
+    fn end(&self) -> Mark {
+        match self {
+            Idle::Near(stream) => Mark { page: stream.tail.id().page, end: stream.end },
+            Idle::Far { end, .. } => *end,
+        }
+    }
+}
+
 /// A place between two records of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
@@ -56,7 +89,7 @@ pub struct Streams {
     directory: Pin,
     /// Stays in memory as the directory does: who rolls back does not wait for it.
     _header: Pin,
-    idle: Mutex<Vec<Stream>, { Mutexes::UndoStreams as u8 }>,
+    idle: Mutex<Vec<Idle>, { Mutexes::UndoStreams as u8 }>,
     unused: Mutex<Vec<usize>, { Mutexes::UndoStreams as u8 }>,
     given_back: Event,
 }
@@ -131,21 +164,47 @@ impl Streams {
 
     /// A stream to write to. Waits if all are in use.
     pub fn take(&self) -> Result<Stream> {
-        for _ in 0..600 {
+        let world = self.pages.world();
+        let mut deadline = None;
+        loop {
             let given_back = self.given_back.ticket();
-            if let Some(stream) = self.idle.lock().pop() {
-                return Ok(stream);
+            let idle = self.idle.lock().pop();
+            if let Some(idle) = idle {
+                return self.bring(idle);
             }
             let number = self.unused.lock().pop();
             if let Some(number) = number {
                 return self.start(number).inspect_err(|_| self.unused.lock().push(number));
             }
             if terrace_io::cancel::asked() {
+                // Another may have been told of a stream by what this one has heard.
+                self.given_back.notify_one();
                 return Err(Error::Cancelled);
             }
-            self.pages.world().sched.wait(&self.given_back, given_back, Some(100_000_000));
+            let now = world.clock.now();
+            if now >= *deadline.get_or_insert(now + PATIENCE) {
+                return Err(Error::Unavailable(format!(
+                    "{STREAMS} transactions have written something and are not ended, and no more can at a time"
+                )));
+            }
+            let _shown = observe::wait(observe::Wait::UndoStream);
+            world.sched.wait(&self.given_back, given_back, Some(LOOK_AGAIN));
         }
-        Err(Error::Unavailable(format!("more than {STREAMS} transactions write at a time")))
+    }
+
+    fn bring(&self, idle: Idle) -> Result<Stream> {
+        match idle {
+            Idle::Near(stream) => Ok(stream),
+            Idle::Far { number, end } => match self.pages.load(self.id(end.page), Access::Normal) {
+                Ok(tail) => Ok(Stream { number, tail, end: end.end }),
+                Err(error) => {
+                    // Below those that are near: the next one gets another.
+                    self.idle.lock().insert(0, Idle::Far { number, end });
+                    self.given_back.notify_one();
+                    Err(error.into())
+                }
+            },
+        }
     }
 
     /// Keeps the page of a record in memory, to change the record in place.
@@ -154,16 +213,24 @@ impl Streams {
     }
 
     pub fn give_back(&self, stream: Stream) {
-        self.idle.lock().push(stream);
-        self.given_back.notify();
+        let mut idle = self.idle.lock();
+        idle.push(Idle::Near(stream));
+        // The one that has been idle for longest of those that are near.
+        let far = idle.len().checked_sub(KEPT_NEAR + 1).map(|at| &mut idle[at]);
+        let left = far.map(|far| std::mem::replace(far, Idle::Far { number: far.number(), end: far.end() }));
+        drop(idle);
+        drop(left);
+        self.given_back.notify_one();
     }
 
     /// While the pool shrinks: the last pages of idle streams move out of its way. Those of the others do when their streams are idle, or
     /// go on to the next page.
     pub fn make_way(&self) {
         let mut idle = self.idle.lock();
-        for stream in idle.iter_mut() {
-            self.pages.make_way(&mut stream.tail);
+        for idle in idle.iter_mut() {
+            if let Idle::Near(stream) = idle {
+                self.pages.make_way(&mut stream.tail);
+            }
         }
     }
 
@@ -374,17 +441,15 @@ impl Streams {
 
     /// Rewinds an idle stream of one page whose records nobody needs, so that it does not grow.
     pub fn rewind(&self, number: usize, upto: Mark) -> Result<()> {
-        let Some(mut stream) = ({
+        let found = {
             let mut idle = self.idle.lock();
-            let at = idle.iter().position(|s| s.number == number);
+            let at =
+                idle.iter().position(|s| s.number() == number && s.end() == upto && upto.end > PAGE_SIZE / 2);
             at.map(|i| idle.remove(i))
-        }) else {
-            return Ok(());
         };
-        let mut done = Ok(());
-        if self.mark(&stream) == upto && stream.end > PAGE_SIZE / 2 {
-            done = self.rewind_to(&mut stream, upto.page);
-        }
+        let Some(found) = found else { return Ok(()) };
+        let mut stream = self.bring(found)?;
+        let done = self.rewind_to(&mut stream, upto.page);
         self.give_back(stream);
         done
     }
