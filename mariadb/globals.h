@@ -23,6 +23,8 @@ bool has_store();
 bool temporary_tables_are_unlogged();
 /** How long a session waits for a row lock. */
 ulonglong lock_wait_ms(THD *thd);
+/** The session's innodb_lock_wait_timeout; ULONGLONG_MAX if there is no such variable. */
+ulonglong innodb_lock_wait_ms(THD *thd);
 /** innodb_strict_mode, which is on where there is none. */
 bool innodb_is_strict(THD *thd);
 /** terrace_snapshot_isolation of the session. */

@@ -341,7 +341,7 @@ private:
   void gather_entries(uint set, bool put);
   int make_entries(const uchar *record, const terrace::Bytes &primary, const uchar *other, uint set);
   int write_failed(int32_t code);
-  int lock_duplicate(const terrace::Bytes &primary, uint set, bool *gone);
+  int lock_duplicate(const terrace::Bytes &primary, uint set, bool goes_on, bool *gone);
   int32_t lock_duplicate_entry(uint tree, uint set, uint32_t lock, bool keeps);
   bool looks_before_writes() const;
   void begin_load_beside();

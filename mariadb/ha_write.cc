@@ -88,16 +88,17 @@ int ha_terrace::write_failed(int32_t code)
   Where the statement is all of the transaction, the lock is only waited for, unless rows that it meets later may go by it: at SERIALIZABLE, and
   where the statement itself is logged and would find another row when it is replayed. REPLACE and ON DUPLICATE KEY UPDATE look for it
   and change it: it is locked for them here, for they take it for a fault that it is not there any more.
-  @param set  of m_entries: the new row's
-  @param gone the row is not there any more: the caller tries again
+  @param set     of m_entries: the new row's
+  @param goes_on a row is inserted: REPLACE and ON DUPLICATE KEY UPDATE go on to change the one that it met
+  @param gone    the row is not there any more: the caller tries again
 */
-int ha_terrace::lock_duplicate(const Bytes &primary, uint set, bool *gone)
+int ha_terrace::lock_duplicate(const Bytes &primary, uint set, bool goes_on, bool *gone)
 {
   *gone= false;
   THD *thd= ha_thd();
   const bool by_statement= m_session->isolation() >= ISO_REPEATABLE_READ && mysql_bin_log.is_open() &&
                            thd_test_options(thd, OPTION_BIN_LOG) && !thd->is_current_stmt_binlog_format_row();
-  const bool changes= thd->lex->duplicates != DUP_ERROR;
+  const bool changes= goes_on && thd->lex->duplicates != DUP_ERROR;
   const bool stays= m_session->isolation() == ISO_SERIALIZABLE || by_statement || changes;
   const bool is_all= !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
   const uint tree= tree_of(m_session->duplicate_index);
@@ -207,7 +208,7 @@ int ha_terrace::insert_row(const uchar *buf)
     error= code ? write_failed(code) : 0;
     if (code == TERRACE_DUPLICATE && (!m_load || m_load_within))
     {
-      if (int failed= lock_duplicate(m_primary_bytes, 0, &gone))
+      if (int failed= lock_duplicate(m_primary_bytes, 0, true, &gone))
         return failed;
       gone&= !m_load;   // a load that has failed takes nothing more
     }
@@ -259,7 +260,7 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
       const int error= write_failed(code);
       bool gone= false;
       if (code == TERRACE_DUPLICATE)
-        if (int failed= lock_duplicate(m_primary_bytes, 1, &gone))
+        if (int failed= lock_duplicate(m_primary_bytes, 1, false, &gone))
           return failed;
       return gone ? change_row(old_data, new_data) : error;
     }
@@ -288,7 +289,7 @@ int ha_terrace::change_row(const uchar *old_data, const uchar *new_data)
         error= map(failed);
       }
       else if (code == TERRACE_DUPLICATE)
-        if (int failed_lock= lock_duplicate(m_new_primary_bytes, 1, &gone))
+        if (int failed_lock= lock_duplicate(m_new_primary_bytes, 1, false, &gone))
           error= failed_lock;
     }
     terrace_savepoint_close(savepoint);

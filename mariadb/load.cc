@@ -312,7 +312,7 @@ int ha_terrace::lock_duplicate_of_load()
   m_primary_bytes.assign(m_position.data(), m_position.size());
   make_entries(table->record[0], m_primary_bytes, nullptr, 0);
   bool gone;
-  return lock_duplicate(m_primary_bytes, 0, &gone);
+  return lock_duplicate(m_primary_bytes, 0, true, &gone);
 }
 
 void ha_terrace::leave_loads()

@@ -238,15 +238,21 @@ static sys_var *find_innodb_variable(const char *name)
   return variable && variable->scope() == sys_var::SESSION ? variable : nullptr;
 }
 
+ulonglong innodb_lock_wait_ms(THD *thd)
+{
+  static const sys_var *const innodb= find_innodb_variable("innodb_lock_wait_timeout");        // asked by a statement: all plugins have started
+  static const LEX_CSTRING no_base= {nullptr, 0};
+  if (!innodb || innodb->show_type() != SHOW_UINT)
+    return ULONGLONG_MAX;
+  return 1000ULL * *reinterpret_cast<const uint *>(innodb->value_ptr(thd, OPT_SESSION, &no_base));
+}
+
 /** Scripts made for InnoDB set its variable, in seconds; who sets ours means it. */
 ulonglong lock_wait_ms(THD *thd)
 {
   const ulonglong own= THDVAR(thd, lock_wait_timeout_ms);
-  if (own != LOCK_WAIT_DEFAULT)
-    return own;
-  static const sys_var *const innodb= find_innodb_variable("innodb_lock_wait_timeout");        // asked by a statement: all plugins have started
-  static const LEX_CSTRING no_base= {nullptr, 0};
-  return innodb && innodb->show_type() == SHOW_UINT ? 1000ULL * *reinterpret_cast<const uint *>(innodb->value_ptr(thd, OPT_SESSION, &no_base)) : own;
+  const ulonglong innodb= own == LOCK_WAIT_DEFAULT ? innodb_lock_wait_ms(thd) : ULONGLONG_MAX;
+  return innodb == ULONGLONG_MAX ? own : innodb;
 }
 
 bool innodb_is_strict(THD *thd)

@@ -4,6 +4,7 @@
 #include "globals.h"
 #include "query_cache.h"
 #include "xid.h"
+#include "set_var.h"
 #include "sql_parse.h"
 #include <algorithm>
 #include <atomic>
@@ -118,12 +119,31 @@ void Session::let_view_go()
     terrace_txn_statement_end(txn);
 }
 
-/** NOWAIT and WAIT n set lock_wait_timeout for the statement. The session's own is of metadata locks. */
+/** Whether the statement sets the variable for itself (SET STATEMENT, NOWAIT, WAIT n). */
+static bool sets(THD *thd, const char *name)
+{
+  List_iterator_fast<set_var_base> each(thd->lex->stmt_var_list);
+  while (set_var_base *one= each++)
+    if (one->is_system() && !strcmp(static_cast<const set_var *>(one)->var->name.str, name))
+      return true;
+  return false;
+}
+
+/**
+  NOWAIT and WAIT n set lock_wait_timeout and innodb_lock_wait_timeout for the statement, as far as there are such variables. By itself
+  lock_wait_timeout is of metadata locks.
+*/
 void Session::set_patience(THD *thd)
 {
   ulonglong wait= lock_wait_ms(thd);
-  if (!thd->lex->stmt_var_list.is_empty())
-    wait= std::min(wait, (ulonglong) thd->variables.lock_wait_timeout * 1000);
+  if (!thd->lex->stmt_var_list.is_empty() && !sets(thd, "terrace_lock_wait_timeout_ms"))
+  {
+    const ulonglong innodb= innodb_lock_wait_ms(thd);
+    if (sets(thd, "innodb_lock_wait_timeout"))
+      wait= innodb;
+    else if (innodb == ULONGLONG_MAX && sets(thd, "lock_wait_timeout"))
+      wait= (ulonglong) thd->variables.lock_wait_timeout * 1000;
+  }
   terrace_txn_set_lock_wait(txn, wait);
   patient= true;
 }

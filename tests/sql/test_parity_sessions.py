@@ -646,7 +646,7 @@ def play(server, database, engine, steps, patience=0.5):
         elif step[0].endswith("?"):
             seen.append((step, sessions[step[0][0]].wait()))
         else:
-            seen.append((step, sessions[step[0]].run(step[1], patience)))
+            seen.append((step, sessions[step[0]].run(step[1].replace("@E", engine), patience)))
     for session in sessions.values():
         try:
             session.connection.close()

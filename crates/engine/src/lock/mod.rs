@@ -379,12 +379,13 @@ impl Inner {
         bytes <= has || self.loan.take((bytes - has).max(self.step))
     }
 
-    /// `owns`: the row is the session's own, by a change. Others can only have gaps then.
+    /// `owns`: the row is the session's own, by a change. What others can have there then is a gap around a row that they have skipped
+    /// (SKIP LOCKED), and the row is put back where it was.
     fn in_the_way(&self, session: u64, name: NameRef<'_>, want: Want, owns: bool) -> Option<InTheWay> {
         let conflicts = |other: u64, held: Mode| other != session && (want.mode.max(held) == Mode::Exclusive);
         let owners = self.locks.owners(name).filter(|(owner, held)| conflicts(*owner, *held));
         let mut others: Vec<u64> = owners.map(|(owner, _)| owner).collect();
-        if want.inserts && !crate::planted::GAP_IGNORED.on() {
+        if want.inserts && !owns && !crate::planted::GAP_IGNORED.on() {
             match want.fills {
                 true => self.gaps.others_in(session, name.space, &mut others),
                 false => self.gaps.others_at(session, name.space, name.key, &mut others),

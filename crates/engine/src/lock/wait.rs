@@ -321,6 +321,9 @@ impl<'a> Request<'a> {
     /// [`Error::Deadlock`], [`Error::LockTimeout`], [`Error::Cancelled`].
     pub fn wait(&mut self, way: &InTheWay, is_active: impl Fn(TxnId) -> bool) -> Result<()> {
         let locks = self.locks;
+        if self.patience == 0 {
+            return self.does_not_wait(way, is_active);
+        }
         let event = self.cancel.wake_event();
         let ticket = event.ticket();
         let still = match way {
@@ -362,6 +365,20 @@ impl<'a> Request<'a> {
             return Err(Error::LockTimeout);
         }
         Ok(())
+    }
+
+    /// Who has no patience stands in no line and closes no circle: nobody is its victim, nor is it one itself.
+    fn does_not_wait(&self, way: &InTheWay, is_active: impl Fn(TxnId) -> bool) -> Result<()> {
+        if self.cancel.is_asked() {
+            return Err(Error::Cancelled);
+        }
+        match way {
+            InTheWay::Txn(txn) if !is_active(*txn) => Ok(()),
+            _ => {
+                self.locks.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+                Err(Error::LockTimeout)
+            }
+        }
     }
 
     fn note_waited(&mut self, nanos: Nanos) {

@@ -74,6 +74,9 @@ pub struct Savepoint {
 /// The longest XID, in bytes.
 pub const XID_MAX: usize = 256;
 
+/// About so many rows that are locked one behind the other are one lock of InnoDB's, which has one for a page.
+const ROWS_OF_A_PAGE: u64 = 100;
+
 pub struct Txn {
     core: Arc<Core>,
     session: u64,
@@ -218,10 +221,12 @@ impl Txn {
         matches!(self.isolation, Isolation::RepeatableRead | Isolation::Serializable)
     }
 
-    /// A request for a lock on a key, with all its waits. What would be lost by giving up counts as InnoDB counts it:
-    /// changes and locks; most of all what can't be taken back.
+    /// A request for a lock on a key, with all its waits. What would be lost by giving up counts about as InnoDB counts it: changed rows,
+    /// and of locks the trees and the pages that they are in; most of all what can't be taken back.
     pub(crate) fn request<'a>(&'a self, state: &State, name: (SpaceId, &'a [u8]), want: Want) -> Request<'a> {
-        let weight = state.changes + state.locked + if state.one_way { 1 << 63 } else { 0 };
+        let trees = (state.gaps.len() + state.ranges.len()) as u64;
+        let weight =
+            state.rows + trees + state.locked / ROWS_OF_A_PAGE + if state.one_way { 1 << 63 } else { 0 };
         let patience = state.lock_wait_ms.saturating_mul(1_000_000);
         let request =
             Request::new(&self.core.locks, self.session, weight, name, want, patience, &self.cancel);
