@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_engine::check::{self, Verdict};
 use terrace_engine::config::{Bytes, Config};
 use terrace_engine::look::Look;
-use terrace_engine::{Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef};
+use terrace_engine::{
+    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Seek, Table, TableDef,
+};
 use terrace_sim::{SimDisk, SimWorld};
 
 const NO_ENTRY: [Entry<'static>; 0] = [];
@@ -107,6 +109,56 @@ fn a_large_insert_that_fails_in_a_full_volume_leaves_room_for_a_copy_of_the_tabl
     }
     t.check(0).unwrap();
     copy.check(0).unwrap();
+}
+
+/// Loads that build their tree and do not come to their end: rows in order, the tree written past the log or through it, and rows in no
+/// order, of which the last key comes twice; and those that a crash cuts.
+#[test]
+fn a_load_that_goes_back_leaves_no_page_a_slot() {
+    const ROWS: u32 = 6000;
+    for (case, (bypass, down)) in [(true, false), (true, true), (false, false)].into_iter().enumerate() {
+        let sim = SimWorld::new(64 + case as u64);
+        let disk = sim.disk("volume");
+        let mut engine = open(&sim, &disk, 64 << 20).unwrap();
+        let t = table(&engine, "db/t").unwrap();
+        drop(t);
+        let before = used(&sim, &engine);
+        for crashes in [false, true].into_iter().filter(|crashes| !(down && *crashes)) {
+            let t = table(&engine, "db/t").unwrap();
+            engine.core().bypass.store(bypass, Ordering::Relaxed);
+            let txn = engine.begin(Isolation::ReadCommitted);
+            txn.statement_begin();
+            let mut load = engine.load_within(&t, &txn, 1).unwrap();
+            for n in 0..ROWS {
+                let key = if down { ROWS - n } else { n };
+                load.add(&key.to_be_bytes(), Row::from(&row(key)[..]), &NO_ENTRY).unwrap();
+            }
+            if down {
+                load.add(&ROWS.to_be_bytes(), Row::from(&row(ROWS)[..]), &NO_ENTRY).unwrap();
+            }
+            assert!(!down || matches!(load.finish(), Err(Error::Duplicate { .. })));
+            // What a crash cuts is in the log and in memory, in part.
+            let there = if crashes { 0 } else { used(&sim, &engine) };
+            let pages = t.tree(0).unwrap().space().counts().pages;
+            if crashes {
+                engine.make_durable().unwrap();
+                sim.sched.drop_workers();
+                disk.crash();
+                sim.power_on();
+                std::mem::forget((load, txn));
+                drop(t);
+                engine = open(&sim, &disk, 64 << 20).unwrap();
+            } else {
+                drop(load);
+                txn.statement_rollback().unwrap();
+                txn.rollback().unwrap();
+            }
+            let now = used(&sim, &engine);
+            println!("{bypass} {down} {crashes}: {before} slots, {there} with {pages} pages, then {now}");
+            assert!(pages > 300, "{pages} pages: this proves little");
+            assert!(now <= before + 8, "{now} slots are used, {before} were before the load");
+        }
+    }
 }
 
 /// What is there after `work`, and what may be if its last step was not acknowledged.

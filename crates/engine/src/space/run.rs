@@ -3,13 +3,21 @@
 //!
 //! A run belongs to who took it until its pages are part of a structure. What a crash leaves is the taker's to know:
 //! `note` is called in each mini-transaction that changes how much of the run is taken.
+//!
+//! Pages that are freed keep no slot (`terrace_tier::flush`, `forget`): a build writes each page once, past the log or as one record that
+//! makes it.
 
 use super::{ALLOCATION_FRAMES, ALLOCATION_LOG, Space, at, bits};
 use crate::btree::TreeError;
 use crate::error::Result;
 use std::ops::Range;
+use terrace_tier::flush::forget::Freed;
 use terrace_tier::mtr::Mtr;
+use terrace_tier::pool::Access;
 use terrace_tier::redo::Urgency;
+
+/// Pages that one mini-transaction frees.
+const BATCH: u32 = 16;
 
 /// Takes so many numbers that no page ever had, and returns the first. `note` adds at most `log` bytes.
 pub fn take(
@@ -65,15 +73,30 @@ pub fn free(
     mut note: impl FnMut(&mut Mtr<'_>, u32),
 ) -> Result<()> {
     while !run.is_empty() {
-        let from = bits::home_of(run.end - 1).max(run.start);
+        let last = run.end - 1;
+        let from = bits::home_of(last).max(last / BATCH * BATCH).max(run.start);
+        // Nobody else changes them before they are free.
+        let freed: Vec<Freed> = (from..run.end).filter_map(|page| written(space, page)).collect();
         let homes = space.ready_to_free([from])?;
         let begun = space.pages().begin(ALLOCATION_LOG + log, 0, Urgency::Reserve);
         let mut mtr = begun.map_err(TreeError::from)?;
         let header = homes.latch_header(&mut mtr);
         space.free_numbers(&mut mtr, header, from..run.end, &homes);
         note(&mut mtr, from);
-        mtr.commit();
+        let range = mtr.commit();
+        space.pages().freed(&freed, range);
         run.end = from;
     }
     Ok(())
+}
+
+/// What there is of a page of a run. None: it was never written, or cannot be read; then it keeps its slot until it is used again.
+fn written(space: &Space, page: u32) -> Option<Freed> {
+    let (pages, id) = (space.pages(), space.page_id(page));
+    if let Some(home) = pages.home_below(id) {
+        return Some(Freed::Below { id, home });
+    }
+    let pin = pages.load(id, Access::Scan).ok()?;
+    let lsn = pin.read().page().lsn();
+    Some(Freed::Here { pin, lsn })
 }
