@@ -52,7 +52,7 @@ pub const VERSION_MIN: u32 = 5;
 /// No counter gets so far: 18 exabytes of log, or a million objects a second for a hundred thousand years.
 const NUMBER_MAX: u64 = 1 << 62;
 /// 16 TiB of log in a partition.
-const LOG_BLOCKS_MAX: u64 = 1 << 32;
+pub const LOG_BLOCKS_MAX: u64 = 1 << 32;
 /// Records have six bytes for a transaction's id.
 const TRANSACTION_MAX: u64 = 1 << 48;
 

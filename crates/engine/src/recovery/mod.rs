@@ -18,6 +18,7 @@
 //! the new writer's by its older epoch.
 
 pub mod cut;
+mod packed;
 pub mod pending;
 pub mod scan;
 pub mod worker;

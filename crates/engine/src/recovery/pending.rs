@@ -7,18 +7,22 @@
 //! **The bound**: until a page with its redo is in memory *and known dirty* (`admitted`), its first
 //! record bounds the checkpoint. So the log still has every record that is waited for here.
 //!
-//! **Memory** is bounded: records are kept, packed, up to a budget; of those beyond it only the place
-//! in the log is kept, and they are read again when they are needed. About 40 bytes a record besides.
+//! **Memory**: records are kept, packed, up to a budget; of those beyond it only the place in the log is kept, and they are
+//! read again when they are needed. What says where they are counts in the budget, but is not bounded by it: 24 bytes a record, and
+//! some 150 a page.
 //!
 //! Lock: `inner`, for memory work; ops are copied out and applied without it. The claim on the page
 //! (see `pool`) keeps two readers of one page apart.
 
+use super::packed::{self, At, Packed};
 use super::scan::{Place, Reader};
 use crate::error::Error;
+use crate::log::block::BLOCK;
 use crate::log::record::RecordHeader;
 use crate::planted;
-use crate::superblock::Superblock;
+use crate::superblock::{LOG_BLOCKS_MAX, PARTITIONS_MAX, Superblock};
 use hashbrown::HashMap;
+use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,37 +35,48 @@ use terrace_tier::redo;
 
 /// Blocks read at a time when records are read again.
 const REREAD_BLOCKS: u64 = 8;
-/// Ops are packed into chunks of so many bytes, each freed when its last record is gone.
-const CHUNK: usize = 64 << 10;
 
 #[derive(Clone, Copy)]
 enum Ops {
-    /// Chunk and place in it.
-    Kept(u32, u32),
-    InLog(Place),
+    /// As [`At`].
+    Kept { chunk: u32, at: u16 },
+    /// A [`Place`]: its block is counted from the partition's start, of which the superblock tells.
+    InLog { partition: u8, offset: u16, block: u32 },
 }
 
 #[derive(Clone, Copy)]
 struct Record {
     first: Glsn,
-    end: Glsn,
-    ops: Ops,
+    length: u32,
     len: u32,
+    ops: Ops,
 }
+
+impl Ops {
+    fn kept(At { chunk, at }: At) -> Ops {
+        Ops::Kept { chunk, at }
+    }
+}
+
+/// There are very many.
+const _: () = assert!(size_of::<Record>() == 24);
+const _: () = assert!(BLOCK <= 1 << 16 && PARTITIONS_MAX <= 1 << 8 && LOG_BLOCKS_MAX <= 1 << 32);
+
+impl Record {
+    fn end(&self) -> Glsn {
+        self.first + u64::from(self.length)
+    }
+}
+
+type Records = SmallVec<[Record; 1]>;
 
 #[derive(Default)]
 struct Waiting {
-    records: Vec<Record>,
+    records: Records,
     /// The first record's range: no checkpoint may pass it until the page is admitted.
     bound: Glsn,
     /// Applied to an image that is on its way into memory.
     applied: bool,
-}
-
-#[derive(Default)]
-struct Chunk {
-    bytes: Vec<u8>,
-    live: u32,
 }
 
 #[derive(Default)]
@@ -70,37 +85,54 @@ struct Inner {
     bounds: BTreeSet<(Glsn, PageId)>,
     /// For the background pass: every page once, the oldest bound first.
     queue: VecDeque<PageId>,
-    chunks: Vec<Chunk>,
-    kept_bytes: usize,
+    packed: Packed,
+    /// Of all pages.
+    records: usize,
 }
 
 impl Inner {
-    fn keep(&mut self, ops: &[u8]) -> Ops {
-        if self.chunks.last().is_none_or(|c| c.bytes.len() + ops.len() > CHUNK) {
-            self.chunks.push(Chunk { bytes: Vec::with_capacity(CHUNK.max(ops.len())), live: 0 });
-        }
-        let number = self.chunks.len() - 1;
-        let chunk = &mut self.chunks[number];
-        let at = chunk.bytes.len();
-        chunk.bytes.extend_from_slice(ops);
-        chunk.live += 1;
-        self.kept_bytes += ops.len();
-        Ops::Kept(number as u32, at as u32)
+    fn bytes(&self) -> usize {
+        self.packed.bytes() + self.records * size_of::<Record>()
     }
 
+    fn keep(&mut self, owner: (PageId, Glsn), ops: &[u8]) -> Ops {
+        let (at, full) = self.packed.put(owner, ops);
+        full.into_iter().for_each(|chunk| self.tidy(chunk));
+        Ops::kept(at)
+    }
+
+    /// They are no page's any more.
     fn let_go(&mut self, records: &[Record]) {
-        let chunks = self.chunks.len();
+        self.records -= records.len();
+        let mut sparse = SmallVec::<[u32; 4]>::new();
         for record in records {
-            if let Ops::Kept(number, _) = record.ops {
-                let chunk = &mut self.chunks[number as usize];
-                chunk.live -= 1;
-                self.kept_bytes -= record.len as usize;
-                // The last one is still being filled.
-                if chunk.live == 0 && number as usize + 1 < chunks {
-                    chunk.bytes = Vec::new();
-                }
+            if let Ops::Kept { chunk, at } = record.ops
+                && self.packed.let_go(At { chunk, at }, record.len as usize)
+                && !sparse.contains(&chunk)
+            {
+                sparse.push(chunk);
             }
         }
+        sparse.into_iter().for_each(|chunk| self.tidy(chunk));
+    }
+
+    /// Gives a chunk back if it is sparse: moves what is needed of it.
+    fn tidy(&mut self, chunk: u32) {
+        if !self.packed.is_sparse(chunk) {
+            return;
+        }
+        let bytes = self.packed.take(chunk);
+        for ((id, first), at, ops) in packed::entries(&bytes) {
+            let Some(waiting) = self.pages.get_mut(&id) else { continue };
+            let from = waiting.records.partition_point(|record| record.first < first);
+            let same = waiting.records[from..].iter_mut().take_while(|record| record.first == first);
+            let is_it = |ops| matches!(ops, Ops::Kept { chunk: c, at: a } if (c, a) == (chunk, at));
+            for record in same.filter(|record| is_it(record.ops)) {
+                record.ops = Ops::kept(self.packed.put((id, first), ops).0);
+            }
+        }
+        // No sooner: what was moved is not to be taken for what is still to be looked at.
+        self.packed.give_back(chunk);
     }
 
     fn forget(&mut self, id: PageId) {
@@ -108,7 +140,7 @@ impl Inner {
             self.bounds.remove(&(waiting.bound, id));
             self.let_go(&waiting.records);
             if self.pages.is_empty() {
-                self.chunks = Vec::new();
+                self.packed = Packed::default();
             }
         }
     }
@@ -132,7 +164,7 @@ pub struct PendingCounters {
 }
 
 impl Pending {
-    /// `superblock` is the one that recovery reads by; `budget` bounds the ops kept, in bytes.
+    /// `superblock` is the one that recovery reads by; `budget` bounds the memory for ops, in bytes.
     pub fn new(superblock: Superblock, files: Vec<Arc<dyn File>>, budget: usize) -> Pending {
         Pending { inner: Mutex::default(), budget, superblock, files, counters: PendingCounters::default() }
     }
@@ -146,9 +178,13 @@ impl Pending {
             let before = inner.pages.get_mut(&header.id).map(|w| std::mem::take(&mut w.records));
             before.into_iter().for_each(|records| inner.let_go(&records));
         }
-        let ops_at =
-            if inner.kept_bytes + ops.len() <= self.budget { inner.keep(ops) } else { Ops::InLog(place) };
-        let record = Record { first: header.first, end: header.end(), ops: ops_at, len: ops.len() as u32 };
+        inner.records += 1;
+        let ops_at = match inner.bytes() + inner.packed.needs(ops.len()) <= self.budget {
+            true => inner.keep((header.id, header.first), ops),
+            false => self.in_log(place),
+        };
+        let record =
+            Record { first: header.first, length: header.length, len: ops.len() as u32, ops: ops_at };
         let waiting = inner.pages.entry(header.id).or_insert_with(|| {
             inner.bounds.insert((header.first, header.id));
             inner.queue.push_back(header.id);
@@ -157,14 +193,23 @@ impl Pending {
         waiting.records.push(record);
     }
 
+    fn in_log(&self, place: Place) -> Ops {
+        let start = self.superblock.starts.get(place.partition as usize).copied().unwrap_or(0);
+        Ops::InLog {
+            partition: place.partition as u8,
+            offset: place.offset as u16,
+            block: place.sequence.wrapping_sub(start) as u32,
+        }
+    }
+
     /// Pages that still wait for their redo.
     pub fn pages(&self) -> usize {
         self.inner.lock().pages.len()
     }
 
-    /// Bytes of ops in memory.
+    /// Bytes of memory that ops take up.
     pub fn kept_bytes(&self) -> usize {
-        self.inner.lock().kept_bytes
+        self.inner.lock().packed.bytes()
     }
 
     /// No checkpoint may pass this.
@@ -209,11 +254,8 @@ impl Pending {
         let inner = self.inner.lock();
         let waiting = inner.pages.get(&id).filter(|w| !w.applied)?;
         let with_ops = |record: &Record| match record.ops {
-            Ops::Kept(chunk, at) => {
-                let at = at as usize;
-                Some(inner.chunks[chunk as usize].bytes[at..at + record.len as usize].to_vec())
-            }
-            Ops::InLog(_) => None,
+            Ops::Kept { chunk, at } => Some(inner.packed.get(At { chunk, at }, record.len as usize).to_vec()),
+            Ops::InLog { .. } => None,
         };
         Some(waiting.records.iter().map(|r| (*r, with_ops(r))).collect())
     }
@@ -226,9 +268,13 @@ impl Pending {
         record: &Record,
         readers: &mut Vec<(usize, Reader)>,
     ) -> Result<Vec<u8>, ReadError> {
-        let Ops::InLog(place) = record.ops else { unreachable!("records in memory come with their ops") };
+        let Ops::InLog { partition, offset, block } = record.ops else {
+            unreachable!("records in memory come with their ops")
+        };
         self.counters.reread.fetch_add(1, Ordering::Relaxed);
-        let number = place.partition as usize;
+        let number = usize::from(partition);
+        let sequence = self.superblock.starts[number] + u64::from(block);
+        let place = Place { partition: partition.into(), sequence, offset: offset.into() };
         let at = readers.iter().position(|(n, _)| *n == number).unwrap_or_else(|| {
             let reader = Reader::new(&self.superblock, number, self.files[number].clone(), REREAD_BLOCKS);
             readers.push((number, reader));
@@ -260,7 +306,7 @@ impl Pending {
         let mut readers = Vec::new();
         for (record, ops) in records {
             let before = PageRef::new(image).lsn();
-            if before >= record.end && !terrace_tier::planted::REDO_APPLIED_TWICE.on() {
+            if before >= record.end() && !terrace_tier::planted::REDO_APPLIED_TWICE.on() {
                 continue; // the image has it
             }
             let ops = match ops {
@@ -273,7 +319,7 @@ impl Pending {
                 return Err(ReadError::BadRedo { id, cause });
             }
             first = first.or(Some(record.first));
-            redo::apply(image, id, &ops, record.end)
+            redo::apply(image, id, &ops, record.end())
                 .map_err(|e| ReadError::BadRedo { id, cause: e.to_string() })?;
         }
         Ok(first)

@@ -494,6 +494,60 @@ fn redo_beyond_the_budget_is_read_from_the_log_again() {
     }
 }
 
+/// Pages that are made anew again and again, and little of others between: what is needed of it is little, and stays in memory.
+#[test]
+fn redo_in_memory_takes_up_no_more_than_its_budget() {
+    const BUDGET: usize = 4 << 20;
+    const OTHERS: u64 = 12_000;
+    let pending = Pending::new(superblock(), vec![], BUDGET);
+    let image = |n: u64| {
+        let mut image = vec![0; PAGE_SIZE];
+        format(&mut image, id(n), PageKind::Leaf, 0);
+        image
+    };
+    let write = |n: u64| {
+        let mut bytes = [0; 100];
+        bytes[..8].copy_from_slice(&n.to_le_bytes());
+        change(&mut image(n), |page| page.write(200, &bytes))
+    };
+    let mut most = 0;
+    for n in 0..OTHERS {
+        let made = id(n % 10);
+        let first = 1000 * (n + 1);
+        let init = change(&mut vec![0; PAGE_SIZE], |page| {
+            page.init(made, PageKind::Overflow, 0);
+            page.write(64, &vec![n as u8; PAGE_SIZE - 64]);
+        });
+        pending.add(&header(made, first, &init), &init, NOWHERE);
+        let other = id(100 + n);
+        pending.add(&header(other, first + 200, &write(n)), &write(n), NOWHERE);
+        // And small ones of a page that is made anew in the end.
+        let small = write(n);
+        pending.add(&header(id(50), first + 400, &small), &small, NOWHERE);
+        most = most.max(pending.kept_bytes());
+        assert!(pending.kept_bytes() <= BUDGET, "{} bytes after {n}", pending.kept_bytes());
+        if n % 2000 == 1999 {
+            let init = change(&mut vec![0; PAGE_SIZE], |page| page.init(id(50), PageKind::Leaf, 0));
+            pending.add(&header(id(50), first + 600, &init), &init, NOWHERE);
+        }
+    }
+    println!("at most {most} bytes, in the end {}", pending.kept_bytes());
+    // All of them are there.
+    for n in 0..OTHERS {
+        let mut image = image(100 + n);
+        set_lsn(&mut image, 1);
+        assert_eq!(pending.apply(id(100 + n), &mut image).unwrap(), Some(1000 * (n + 1) + 200));
+        assert_eq!(PageRef::new(&image).u64(200), n);
+        pending.admitted(id(100 + n));
+    }
+    assert_eq!(pending.counters.reread.load(std::sync::atomic::Ordering::Relaxed), 0);
+    for n in (0..10).chain([50]) {
+        pending.apply(id(n), &mut vec![0; PAGE_SIZE]).unwrap();
+        pending.admitted(id(n));
+    }
+    assert_eq!((pending.pages(), pending.kept_bytes()), (0, 0));
+}
+
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_log_that_ends_too_early_and_is_taken_for_whole_is_found() {
