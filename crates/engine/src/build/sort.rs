@@ -1,7 +1,8 @@
 //! Sorting entries by key: in memory as far as its budget goes, then in sorted runs on the volume that are merged.
 //!
 //! The memory is lent by the pool, a step at a time as entries come. What the pool does not lend the sort does without: its runs
-//! are shorter and more. Only the least that it works with it takes in any case.
+//! are shorter and more. Only the least that it works with it takes in any case. Runs that were merged give their room on the volume to
+//! what is written next, so that is about twice the entries at the most.
 //!
 //! An entry in memory and in a run: `key length u16 · unique length u16 (all ones: none) · value length u16 · key ·
 //! value`. Keys are distinct, because each ends in its row's key.
@@ -96,7 +97,7 @@ pub struct Sort {
     /// Bytes that it borrows at a time.
     step: usize,
     filled: Filled,
-    runs: Vec<Run>,
+    runs: Vec<Arc<Run>>,
     entries: u64,
 }
 
@@ -168,7 +169,7 @@ impl Sort {
         for index in 0..self.filled.entries {
             writer.write(self.filled.entry(index))?;
         }
-        self.runs.push(writer.finish()?);
+        self.runs.push(Arc::new(writer.finish()?));
         self.filled.clear();
         Ok(())
     }
@@ -194,8 +195,8 @@ impl Sort {
         while self.loan.bytes() < needed && self.borrow(self.loan.bytes() + 1) {}
         self.loan.keep(needed.max(LEAST));
         while self.runs.len() > self.ways() {
-            let some: Vec<Run> = self.runs.drain(..self.ways()).collect();
-            let mut merge = Merge::new(&self.spill, &some)?;
+            let some: Vec<Arc<Run>> = self.runs.drain(..self.ways()).collect();
+            let mut merge = Merge::new(&some)?;
             let mut writer = Writer::new(self.spill.clone());
             let mut count = 0u64;
             while merge.advance()? {
@@ -205,16 +206,16 @@ impl Sort {
                     go_on()?;
                 }
             }
-            self.runs.push(writer.finish()?);
+            self.runs.push(Arc::new(writer.finish()?));
         }
-        let merge = Merge::new(&self.spill, &self.runs)?;
-        Ok(Sorted { source: Source::Merge { merge, spill: self.spill, runs: self.runs }, _loan: self.loan })
+        let merge = Merge::new(&self.runs)?;
+        Ok(Sorted { source: Source::Merge { merge, runs: self.runs }, _loan: self.loan })
     }
 }
 
 enum Source {
     Memory { filled: Filled, next: usize },
-    Merge { merge: Merge, spill: Arc<Spill>, runs: Vec<Run> },
+    Merge { merge: Merge, runs: Vec<Arc<Run>> },
 }
 
 /// The entries in the order of their keys.
@@ -239,7 +240,11 @@ impl Sorted {
     pub fn rewind(&mut self) -> Result<()> {
         match &mut self.source {
             Source::Memory { next, .. } => *next = 0,
-            Source::Merge { merge, spill, runs } => *merge = Merge::new(spill, runs)?,
+            Source::Merge { merge, runs } => {
+                // First the memory of what was read is given back.
+                *merge = Merge::default();
+                *merge = Merge::new(runs)?;
+            }
         }
         Ok(())
     }
@@ -295,6 +300,7 @@ impl Way {
 }
 
 /// A heap of runs, the one with the least key on top.
+#[derive(Default)]
 struct Merge {
     ways: Vec<Way>,
     /// The top's entry was handed out.
@@ -302,10 +308,10 @@ struct Merge {
 }
 
 impl Merge {
-    fn new(spill: &Arc<Spill>, runs: &[Run]) -> Result<Merge> {
+    fn new(runs: &[Arc<Run>]) -> Result<Merge> {
         let mut ways = Vec::with_capacity(runs.len());
         for run in runs {
-            let mut way = Way { reader: spill::Reader::new(spill.clone(), *run), len: 0 };
+            let mut way = Way { reader: spill::Reader::new(run.clone()), len: 0 };
             if way.advance()? {
                 ways.push(way);
             }

@@ -1,8 +1,10 @@
-//! Room on the volume for what a sort cannot keep in memory: one file, written and read in order, gone with its owner.
+//! Room on the volume for what a sort cannot keep in memory: one file for all sorts of a build, gone with its owner. It is given out in
+//! chunks; those of a run that nobody needs any more are taken again before the file grows.
 //!
 //! Nothing in it outlives the process: it is never synced, and what a crash leaves of it the next start removes.
 
 use crate::error::{Error, Result};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +15,7 @@ use terrace_io::{AlignedBuf, SECTOR};
 const PREFIX: &str = "sort.";
 /// The file grows so many bytes at a time.
 const GROW: u64 = 4 << 20;
-/// Bytes of a request.
+/// Bytes of a request, and of what is given out at a time.
 pub const CHUNK: usize = 64 << 10;
 /// Bytes of a chunk that a reader keeps when it reads the next; an entry is shorter.
 pub const CARRIED: usize = 32 << 10;
@@ -36,10 +38,13 @@ fn failed(error: DiskError) -> Error {
     }
 }
 
+#[derive(Default)]
 struct Place {
     file: Option<Arc<dyn File>>,
-    /// Where the next bytes go; a multiple of [`SECTOR`].
-    next: u64,
+    /// Chunks that were given out for the first time.
+    chunks: u32,
+    /// Those of them that are nobody's.
+    free: BTreeSet<u32>,
     len: u64,
 }
 
@@ -49,10 +54,10 @@ pub struct Spill {
     place: Mutex<Place, { Mutexes::Sorts as u8 }>,
 }
 
-/// Bytes in the file.
-#[derive(Clone, Copy, Debug)]
+/// Bytes in the file, which are its own as long as it is there.
 pub struct Run {
-    start: u64,
+    spill: Arc<Spill>,
+    chunks: Vec<u32>,
     len: u64,
 }
 
@@ -60,31 +65,47 @@ impl Spill {
     /// The file is made with the first byte.
     pub fn new(volume: Arc<dyn Disk>) -> Arc<Spill> {
         let name = format!("{PREFIX}{}", NAMES.fetch_add(1, Ordering::Relaxed));
-        Arc::new(Spill { volume, name, place: Mutex::new(Place { file: None, next: 0, len: 0 }) })
+        Arc::new(Spill { volume, name, place: Mutex::default() })
     }
 
-    /// Writes whole sectors behind all that was written before. Returns where they are.
-    fn append(&self, bytes: &[u8]) -> Result<u64> {
+    /// A chunk that nobody has, the first one.
+    fn take(&self) -> Result<(Arc<dyn File>, u32)> {
         let mut place = self.place.lock();
         let file = match &place.file {
             Some(file) => file.clone(),
             None => place.file.insert(self.volume.create(&self.name).map_err(failed)?).clone(),
         };
-        let (at, end) = (place.next, place.next + bytes.len() as u64);
+        if let Some(chunk) = place.free.pop_first() {
+            return Ok((file, chunk));
+        }
+        let end = (u64::from(place.chunks) + 1) * CHUNK as u64;
         if end > place.len {
             let len = end.next_multiple_of(GROW);
             file.allocate(len).map_err(failed)?;
             place.len = len;
         }
-        file.write(Class::Spill, at, bytes).map_err(failed)?;
-        place.next = end;
-        Ok(at)
+        place.chunks += 1;
+        Ok((file, place.chunks - 1))
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
         let file = self.place.lock().file.clone();
         let file = file.ok_or_else(|| Error::Invalid("nothing was spilled".into()))?;
         file.read(Class::Spill, at, into).map_err(failed)
+    }
+}
+
+impl Run {
+    /// Where its bytes from `from` on are, the start of a chunk. None: behind its end.
+    fn place(&self, from: u64) -> Option<u64> {
+        let chunk = self.chunks.get((from / CHUNK as u64) as usize)?;
+        Some(u64::from(*chunk) * CHUNK as u64)
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.spill.place.lock().free.extend(self.chunks.drain(..));
     }
 }
 
@@ -97,18 +118,17 @@ impl Drop for Spill {
     }
 }
 
-/// Writes one run. Nobody else appends to the file meanwhile.
+/// Writes one run.
 pub struct Writer {
-    spill: Arc<Spill>,
+    run: Run,
     buffer: AlignedBuf,
     used: usize,
-    start: Option<u64>,
-    len: u64,
 }
 
 impl Writer {
     pub fn new(spill: Arc<Spill>) -> Writer {
-        Writer { spill, buffer: AlignedBuf::zeroed(CHUNK), used: 0, start: None, len: 0 }
+        let run = Run { spill, chunks: Vec::new(), len: 0 };
+        Writer { run, buffer: AlignedBuf::zeroed(CHUNK), used: 0 }
     }
 
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
@@ -126,9 +146,11 @@ impl Writer {
 
     fn flush(&mut self) -> Result<()> {
         if self.used > 0 {
-            let at = self.spill.append(&self.buffer[..self.used.next_multiple_of(SECTOR)])?;
-            self.start.get_or_insert(at);
-            self.len += self.used as u64;
+            let (file, chunk) = self.run.spill.take()?;
+            self.run.chunks.push(chunk);
+            let bytes = &self.buffer[..self.used.next_multiple_of(SECTOR)];
+            file.write(Class::Spill, u64::from(chunk) * CHUNK as u64, bytes).map_err(failed)?;
+            self.run.len += self.used as u64;
             self.used = 0;
         }
         Ok(())
@@ -136,14 +158,13 @@ impl Writer {
 
     pub fn finish(mut self) -> Result<Run> {
         self.flush()?;
-        Ok(Run { start: self.start.unwrap_or(0), len: self.len })
+        Ok(self.run)
     }
 }
 
 /// Reads one run.
 pub struct Reader {
-    spill: Arc<Spill>,
-    run: Run,
+    run: Arc<Run>,
     /// Bytes of the run read so far.
     read: u64,
     /// What is left of the chunk before, up to [`CARRIED`], and from there the chunk at hand.
@@ -153,8 +174,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub fn new(spill: Arc<Spill>, run: Run) -> Reader {
-        Reader { spill, run, read: 0, buffer: AlignedBuf::zeroed(CARRIED + CHUNK), left: CARRIED..CARRIED }
+    pub fn new(run: Arc<Run>) -> Reader {
+        Reader { run, read: 0, buffer: AlignedBuf::zeroed(CARRIED + CHUNK), left: CARRIED..CARRIED }
     }
 
     /// Whether everything was taken.
@@ -166,13 +187,14 @@ impl Reader {
     pub fn peek(&mut self, len: usize) -> Result<&[u8]> {
         while self.left.len() < len {
             let now = (self.run.len - self.read).min(CHUNK as u64) as usize;
-            if now == 0 || self.left.len() > CARRIED {
+            let place = self.run.place(self.read).filter(|_| now > 0 && self.left.len() <= CARRIED);
+            let Some(place) = place else {
                 return Err(Error::Unavailable("sorting: the file ends too early".into()));
-            }
+            };
             let start = CARRIED - self.left.len();
             self.buffer.copy_within(self.left.clone(), start);
             let sectors = now.next_multiple_of(SECTOR);
-            self.spill.read(self.run.start + self.read, &mut self.buffer[CARRIED..CARRIED + sectors])?;
+            self.run.spill.read(place, &mut self.buffer[CARRIED..CARRIED + sectors])?;
             self.left = start..CARRIED + now;
             self.read += now as u64;
         }

@@ -62,6 +62,37 @@ fn entries_come_in_order_from_memory_and_from_runs() {
     assert_eq!(disk.list().unwrap(), Vec::<String>::new());
 }
 
+/// Two runs are merged at a time, in many rounds, and two sorts have one file.
+#[test]
+fn the_room_of_runs_that_were_merged_is_used_again() {
+    let sim = SimWorld::new(11);
+    let disk = sim.disk("volume");
+    let pool = pool();
+    let spill = Spill::new(disk.clone());
+    let count = 700_000usize;
+    let key = |n: usize| (n as u32).wrapping_mul(2_654_435_761).to_be_bytes();
+    let mut sorts = [0, 1].map(|_| Sort::new(spill.clone(), 1, &pool));
+    for n in 0..count {
+        sorts.iter_mut().for_each(|sort| sort.push(&key(n), None, &[n as u8; 40]).unwrap());
+    }
+    let input = (2 * count * (HEAD + 44)) as u64;
+    assert!(sorts.iter().all(|sort| sort.runs() > 150), "{} runs prove little", sorts[0].runs());
+    let mut most = 0;
+    for sort in sorts {
+        let mut sorted = sort.finish(&mut || Ok(())).unwrap();
+        most = most.max(disk.open(&disk.list().unwrap()[0]).unwrap().len());
+        let (mut last, mut found) = (None, 0);
+        while sorted.advance().unwrap() {
+            assert!(last < Some(sorted.key().to_vec()));
+            last = Some(sorted.key().to_vec());
+            found += 1;
+        }
+        assert_eq!(found, count);
+    }
+    println!("{input} bytes are sorted in {most}");
+    assert!(most <= input * 5 / 2, "{input} bytes are sorted in {most}");
+}
+
 #[test]
 fn a_full_disk_is_said_and_leaves_no_file() {
     let sim = SimWorld::new(8);
