@@ -14,6 +14,7 @@ use crate::txn::ids::Ids;
 use crate::txn::lag::Brake;
 use crate::txn::left::Rollbacks;
 use crate::txn::purge::Unforgotten;
+use crate::txn::purge::trouble::Trouble;
 use crate::undo::stream::Streams;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,6 +50,7 @@ pub struct Core {
     pub(crate) purged_in_part: Mutex<HashSet<u64>, { Mutexes::History as u8 }>,
     /// What was purged last, as long as its undo is not forgotten: nothing else is purged before.
     pub(crate) unforgotten: Mutex<Option<Unforgotten>, { Mutexes::History as u8 }>,
+    pub purging: Trouble,
     pub rollbacks: Rollbacks,
     pub brake: Brake,
     pub pace: Pace,
@@ -98,6 +100,7 @@ impl Core {
             purge_wanted: Arc::new(Event::new()),
             purged_in_part: Mutex::default(),
             unforgotten: Mutex::default(),
+            purging: Trouble::default(),
             rollbacks: Rollbacks::default(),
             brake: Brake::default(),
             pace: Pace::default(),

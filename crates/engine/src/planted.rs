@@ -96,6 +96,8 @@ pub static HALF_A_STATEMENT_COMMITTED: Switch = Switch::new();
 pub static PURGE_LOOKS_NOT_AHEAD: Switch = Switch::new();
 /// Purge that begins anew after an error trusts what undo says of values' pages.
 pub static PURGED_TWICE_UNSEEN: Switch = Switch::new();
+/// Purge comes again and again to a page that is lost.
+pub static LOST_PAGE_WAITED_FOR: Switch = Switch::new();
 /// A large value that is freed again takes pages with it that are another's by now.
 pub static OTHERS_PAGE_FREED: Switch = Switch::new();
 /// Rows that are taken together with one that the reader sees are not asked whose they are.

@@ -81,6 +81,7 @@ pub struct Storage {
     /// The object store's side, if there is a store.
     pub cold: Option<Arc<Cold>>,
     pub pending: Arc<Pending>,
+    pub(crate) redo_trouble: Arc<worker::Trouble>,
     pub checkpointer: Arc<Checkpointer>,
     /// As it was at the start; sizes may be others by now (`resize`).
     pub config: Config,
@@ -255,6 +256,7 @@ impl Storage {
             bpe,
             cold,
             pending,
+            redo_trouble: Arc::default(),
             checkpointer,
             config: config.clone(),
             overruled,
@@ -307,7 +309,8 @@ impl Storage {
         let keep = |space: SpaceId| space < SpaceId::FIRST_USER || live(space);
         self.pending.retain_spaces(keep);
         // The worker first: what is left over may have to wait for room in the log, which a checkpoint makes when redo has been applied.
-        let worker = RedoWorker::new(self.pending.clone(), self.pages.clone());
+        let worker =
+            RedoWorker::new(self.pending.clone(), self.pages.clone()).telling(self.redo_trouble.clone());
         self.keep(self.world.sched.spawn(Box::new(worker)));
         for space in self.map.spaces().into_iter().filter(|s| !keep(*s)) {
             match self.map.drop_space(space) {
@@ -399,7 +402,7 @@ impl Storage {
         self.bpe.iter().for_each(|bpe| bpe.save());
         self.cold.iter().for_each(|cold| cold.sinker.sink_for_room_only());
         while let Some(id) = self.pending.next_page() {
-            if !worker::finish(&self.pending, &self.pages, id) {
+            if worker::finish(&self.pending, &self.pages, id).is_err() {
                 self.pending.put_back(id);
                 return Ok(self.log.make_durable(self.log.appended())?);
             }

@@ -52,6 +52,20 @@ pub enum ReadError {
     Cancelled,
 }
 
+impl ReadError {
+    /// The page that is at issue.
+    pub fn page(&self) -> Option<PageId> {
+        match self {
+            ReadError::Absent(id)
+            | ReadError::Corrupt { id, .. }
+            | ReadError::BadRedo { id, .. }
+            | ReadError::Disk { id, .. }
+            | ReadError::Store { id, .. } => Some(*id),
+            ReadError::NoFrame { .. } | ReadError::Cancelled => None,
+        }
+    }
+}
+
 /// A block may have two objects: which of them it is.
 pub(crate) fn in_object(key: Option<&ObjectKey>) -> String {
     key.map_or(String::new(), |key| format!(", in object {key},"))

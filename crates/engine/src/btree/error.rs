@@ -35,6 +35,14 @@ impl TreeError {
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, TreeError::Read(ReadError::Absent(_)))
     }
+
+    /// The page that could not be read.
+    pub fn page(&self) -> Option<PageId> {
+        match self {
+            TreeError::Read(error) => error.page(),
+            _ => None,
+        }
+    }
 }
 
 pub type Result<T> = std::result::Result<T, TreeError>;

@@ -13,10 +13,9 @@ const TOGETHER: usize = 64;
 const LOG: u64 = record_bound(TOGETHER * edit::LOG_OF_REMOVAL);
 
 impl Tree {
-    /// Removes those of the keys, which ascend, whose values `goes` says of, seeing each under its leaf's latch. What was removed
-    /// before an error stays removed.
-    pub fn sweep(&self, keys: &[&[u8]], urgency: Urgency, goes: impl Fn(&[u8]) -> bool) -> Result<()> {
-        let mut rest = keys;
+    /// Removes those of the keys, which ascend, whose values `goes` says of, seeing each under its leaf's latch. Those that are done
+    /// are taken off: what was removed before an error stays removed, and the error is the first one's that is left.
+    pub fn sweep(&self, rest: &mut &[&[u8]], urgency: Urgency, goes: impl Fn(&[u8]) -> bool) -> Result<()> {
         let mut trip = Trip::default();
         while let Some(first) = rest.first() {
             let begin = || self.pages.begin(LOG, 0, urgency);
@@ -60,7 +59,7 @@ impl Tree {
             }
             trip.kept.clear();
             trip.restarts = Restarts::default();
-            rest = &rest[looked..];
+            *rest = &rest[looked..];
         }
         Ok(())
     }

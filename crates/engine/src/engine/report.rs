@@ -144,6 +144,13 @@ fn history(now: &Numbers) -> String {
         now.get("read_views"),
         now.get("purge_transactions"),
     );
+    if now.get("purge_unreadable") > 0 {
+        let _ = writeln!(
+            out,
+            "purge has left {} delete marks and large values that can't be read any more",
+            now.get("purge_unreadable")
+        );
+    }
     if now.get("rollbacks_left") > 0 {
         let _ = writeln!(
             out,

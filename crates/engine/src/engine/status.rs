@@ -180,6 +180,7 @@ impl Engine {
             ("transactions_rolled_back", get(&core.counters.rolled_back)),
             ("rollbacks_left", rollbacks_left),
             ("purge_transactions", get(&core.counters.purged)),
+            ("purge_unreadable", get(&core.purging.count)),
             ("load_values_sorted", get(&core.counters.sorted)),
             ("history_length", history_length),
             ("purge_lag", purge_lag),
@@ -270,6 +271,9 @@ impl Engine {
         notes.extend(off.map(|what| ("flash_trouble", what)));
         let rollbacks = self.core.with_temporary().filter_map(|core| core.rollbacks.trouble());
         notes.extend(rollbacks.map(|what| ("rollback_trouble", what)));
+        let purging = self.core.with_temporary().filter_map(|core| core.purging.why());
+        notes.extend(purging.map(|what| ("purge_trouble", what)));
+        notes.extend(s.redo_trouble.why(&s.pending).map(|what| ("redo_trouble", what)));
         let (slots, _) = s.map.slots_pressure();
         notes.extend((slots < s.map.slots_total()).then(|| {
             (

@@ -175,6 +175,11 @@ const TRANSACTIONS: &[Line] = &[
     ("history_length", Gauge, "committed transactions whose undo is kept"),
     ("purge_transactions", Counter, "transactions whose undo was purged"),
     (
+        "purge_unreadable",
+        Counter,
+        "delete marks and large values that purge has left where they are, for their pages can't be read any more",
+    ),
+    (
         "load_values_sorted",
         Counter,
         "rows and index entries that statements of many rows sorted before they inserted them beside others",

@@ -6,18 +6,34 @@
 use super::pending::Pending;
 use crate::{planted, space};
 use std::sync::Arc;
+use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::sched::{Event, Step, Worker};
+use terrace_tier::below::ReadError;
 use terrace_tier::page::PageId;
 use terrace_tier::pages::Pages;
+use terrace_tier::path::PendingRedo;
 use terrace_tier::pool::Access;
 
 /// Rest after a round in which no page could be read, in nanoseconds: doubled up to the second one.
 const REST_MIN: u64 = 50_000_000;
 const REST_MAX: u64 = 5_000_000_000;
 
+/// The page whose redo could not be applied in the last round in which no page's could, and why.
+#[derive(Default)]
+pub struct Trouble(Mutex<Option<(PageId, String)>, { Mutexes::Pending as u8 }>);
+
+impl Trouble {
+    /// For people; None: nothing waits for that page any more.
+    pub fn why(&self, pending: &Pending) -> Option<String> {
+        let (_, what) = self.0.lock().clone().filter(|(id, _)| pending.has(*id))?;
+        Some(format!("the checkpoint waits for redo that can't be applied: {what}"))
+    }
+}
+
 pub struct RedoWorker {
     pending: Arc<Pending>,
     pages: Arc<Pages>,
+    trouble: Arc<Trouble>,
     wake: Arc<Event>,
     /// Pages in a row that could not be read.
     failed: u64,
@@ -26,21 +42,27 @@ pub struct RedoWorker {
 
 impl RedoWorker {
     pub fn new(pending: Arc<Pending>, pages: Arc<Pages>) -> RedoWorker {
-        RedoWorker { pending, pages, wake: Arc::new(Event::new()), failed: 0, rest: REST_MIN }
+        let (trouble, wake) = Default::default();
+        RedoWorker { pending, pages, trouble, wake, failed: 0, rest: REST_MIN }
+    }
+
+    /// The same, which says there what is wrong.
+    pub fn telling(self, trouble: Arc<Trouble>) -> RedoWorker {
+        RedoWorker { trouble, ..self }
     }
 }
 
-/// Sees to it that nothing waits for the page any more: its redo is applied, or needless. False: it cannot be read now. May do I/O and
-/// wait; no latch is held.
-pub fn finish(pending: &Pending, pages: &Pages, id: PageId) -> bool {
+/// Sees to it that nothing waits for the page any more: its redo is applied, or needless. After an error it cannot be read now. May do
+/// I/O and wait; no latch is held.
+pub fn finish(pending: &Pending, pages: &Pages, id: PageId) -> Result<(), ReadError> {
     // A header that cannot be read says nothing of the page.
     let is_free = || space::is_free_for_good(pages, id).unwrap_or(false);
     let is_needless = !pages.has_place(id) && is_free() && !planted::FREED_BROUGHT_BACK.on();
-    let finished = is_needless || pages.load(id, Access::Internal).is_ok();
-    if finished {
-        pending.done_with(id);
+    if !is_needless {
+        pages.load(id, Access::Internal)?;
     }
-    finished
+    pending.done_with(id);
+    Ok(())
 }
 
 impl Worker for RedoWorker {
@@ -50,16 +72,17 @@ impl Worker for RedoWorker {
 
     fn step(&mut self) -> Step {
         let Some(id) = self.pending.next_page() else { return Step::Idle };
-        if finish(&self.pending, &self.pages, id) {
+        let Err(error) = finish(&self.pending, &self.pages, id) else {
             (self.failed, self.rest) = (0, REST_MIN);
             return Step::Worked;
-        }
+        };
         // The store may be dead, or the page damaged: it waits, and so does the checkpoint.
         self.pending.put_back(id);
         self.failed += 1;
         if self.failed < self.pending.pages() as u64 && self.failed < 16 {
             return Step::Worked;
         }
+        *self.trouble.0.lock() = Some((id, error.to_string()));
         self.failed = 0;
         self.rest = (2 * self.rest).min(REST_MAX);
         Step::IdleFor(self.rest)

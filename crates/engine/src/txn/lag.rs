@@ -2,7 +2,8 @@
 //!
 //! History that a reader holds back is not purge's to take away and slows nobody. What purge could take and has not
 //! yet is its lag, in undo records. Beyond `purge_lag_max` each change costs a delay that grows with the lag, up to
-//! [`DELAY_MAX`]: so writers and purge come to an even pace, and undo does not fill the volume.
+//! [`DELAY_MAX`]: so writers and purge come to an even pace, and undo does not fill the volume. While purge gets nowhere
+//! (`purge::trouble`) there is no pace to come to, and changes cost nothing.
 
 use crate::core::Core;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +52,10 @@ impl Core {
 
     /// Sets the brake as the lag is now.
     pub fn set_brake(&self) {
-        let new = delay(self.purge_lag(), self.config.purge_lag_max as u64);
+        let new = match self.purging.is_stuck() {
+            true => 0,
+            false => delay(self.purge_lag(), self.config.purge_lag_max as u64),
+        };
         let old = self.brake.delay.swap(new, Ordering::Relaxed);
         if old > 0 && new == 0 {
             self.brake.released.notify();

@@ -6,10 +6,13 @@
 //! A transaction is purged, and its undo forgotten, before the next one is: so a crash leaves at most the oldest of a stream
 //! purged in part, and no other.
 //!
+//! What it can't read for good it passes by ([`trouble`]).
+//!
 //! A mark that another transaction has put a value over is that one's from then on: its commit makes it past,
 //! its rollback takes it away if purge has been there (`rollback`).
 
 mod ahead;
+pub mod trouble;
 
 use self::ahead::{Ahead, Fetcher};
 use super::history::{History, Past};
@@ -61,11 +64,22 @@ impl Worker for PurgeWorker {
         if gathering && !self.core.ids.wants_settling() {
             return Step::IdleFor(self.purged_at + GATHER - now);
         }
+        let (trouble, before) = (&self.core.purging, self.core.counters.purged.load(Ordering::Relaxed));
         let done = step_with(&self.core, &mut self.ahead);
+        match &done {
+            Err(error) => {
+                let came_on = self.core.counters.purged.load(Ordering::Relaxed) > before;
+                self.failed = if came_on { 1 } else { (self.failed + 1).min(50) };
+                trouble.failed(self.failed, error);
+            }
+            Ok(_) => {
+                self.failed = 0;
+                trouble.over();
+            }
+        }
         self.core.set_brake();
         match done {
             Ok(true) => {
-                self.failed = 0;
                 self.purged_at = now;
                 Step::Worked
             }
@@ -76,7 +90,6 @@ impl Worker for PurgeWorker {
             }
             Err(_) => {
                 self.ahead.give_up();
-                self.failed = (self.failed + 1).min(50);
                 Step::IdleFor(self.failed * 100_000_000)
             }
         }
@@ -243,19 +256,21 @@ impl Marks<'_> {
         let mut done = Ok(());
         for one_tree in list.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
             let keys: Vec<&[u8]> = one_tree.iter().map(|(.., key)| &keys[key.clone()]).collect();
-            done = tree_of(core, one_tree[0].0, one_tree[0].1).and_then(|tree| match tree {
-                Some(tree) => {
+            done = match tree_of(core, one_tree[0].0, one_tree[0].1) {
+                Ok(Some(tree)) => {
                     let (mut from, mut upto) = (0, ahead.ask(core, csn, &tree, &keys, 0));
-                    while from < keys.len() {
+                    let mut swept = Ok(());
+                    while from < keys.len() && swept.is_ok() {
                         let next = ahead.ask(core, csn, &tree, &keys, upto);
-                        tree.sweep(&keys[from..upto], Urgency::Reserve, is_ours)?;
+                        swept = sweep(core, &tree, &keys[from..upto], is_ours);
                         ahead.done_but_last(csn);
                         (from, upto) = (upto, next);
                     }
-                    Ok(())
+                    swept
                 }
-                None => Ok(()),
-            });
+                Ok(None) => Ok(()),
+                Err(error) => core.purging.pass_by(core, error, keys.len()),
+            };
             if done.is_err() {
                 break;
             }
@@ -265,6 +280,20 @@ impl Marks<'_> {
         ahead.note();
         done
     }
+}
+
+/// Removes those of the keys that can be read.
+fn sweep(core: &Core, tree: &Tree, keys: &[&[u8]], is_ours: impl Fn(&[u8]) -> bool) -> Result<()> {
+    let mut rest = keys;
+    while let Err(error) = tree.sweep(&mut rest, Urgency::Reserve, &is_ours) {
+        let lost = error.page();
+        // Its neighbours' way leads there, too.
+        let leads_there = |key: &&&[u8]| lost.is_some() && tree.missing(key) == lost;
+        let count = 1 + rest[1..].iter().take_while(leads_there).count();
+        core.purging.pass_by(core, error, count)?;
+        rest = &rest[count..];
+    }
+    Ok(())
 }
 
 fn tree_of(core: &Core, table: u32, index: u16) -> Result<Option<Arc<Tree>>> {
@@ -280,11 +309,16 @@ fn purge_larges(
     change: &Change<'_>,
     larges: &[Large],
 ) -> Result<()> {
-    let Some(tree) = tree_of(core, change.table, change.index)? else { return Ok(()) };
+    let pass_by = |error: Error| core.purging.pass_by(core, error, larges.len());
+    let tree = match tree_of(core, change.table, change.index) {
+        Ok(Some(tree)) => tree,
+        Ok(None) => return Ok(()),
+        Err(error) => return pass_by(error),
+    };
     if change.marked {
         let plan = Plan { urgency: Urgency::Reserve, ..Plan::remove() };
         let mut is_its_own = false;
-        tree.modify(&mut Hint::default(), change.key, plan, |spot| {
+        let removed = tree.modify(&mut Hint::default(), change.key, plan, |spot| {
             let head = spot.value().and_then(Head::decode).map(|(head, _)| head);
             // Of somebody else's who was put over the mark and went back, the row is gone, and the values with it.
             is_its_own = head.is_some_and(|head| head.txn == txn);
@@ -293,7 +327,10 @@ fn purge_larges(
                 spot.remove();
             }
             Ok::<_, TreeError>(Flow::Done)
-        })?;
+        });
+        if let Err(error) = removed {
+            return pass_by(error.into());
+        }
         once &= is_its_own || crate::planted::LOST_MARK_BELIEVED.on();
     }
     let known = chains::decode(tree.space().id(), larges, change.chains).filter(|_| once);
@@ -305,7 +342,7 @@ fn purge_larges(
         match freed {
             // A purge that was cut by a crash comes again: it may be freed already.
             Ok(()) | Err(TreeError::Gone { .. }) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => core.purging.pass_by(core, error, 1)?,
         }
     }
     Ok(())

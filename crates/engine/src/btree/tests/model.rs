@@ -153,7 +153,7 @@ fn run(kind: Keys, seed: u64, frames: usize, steps: usize, range: u64) {
                 keys.sort();
                 let keys: Vec<_> = keys.iter().map(|key| &key[..]).collect();
                 let goes = |value: &[u8]| value.first().is_none_or(|first| first % 4 != 0);
-                w.tree.sweep(&keys, Urgency::Normal, goes).unwrap();
+                w.tree.sweep(&mut &keys[..], Urgency::Normal, goes).unwrap();
                 for key in keys {
                     if model.get(key).is_some_and(|value| goes(value)) {
                         model.remove(key);

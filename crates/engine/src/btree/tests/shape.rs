@@ -160,9 +160,9 @@ fn an_emptied_tree_is_a_single_leaf_again_and_its_pages_are_used_anew() {
             _ => {
                 let keys: Vec<_> = keys.iter().map(|key| &key[..]).collect();
                 let ranges = w.log.records.lock().len();
-                w.tree.sweep(&keys, Urgency::Normal, |_| false).unwrap();
+                w.tree.sweep(&mut &keys[..], Urgency::Normal, |_| false).unwrap();
                 assert_eq!(w.tree.rows(), 5_000);
-                w.tree.sweep(&keys, Urgency::Normal, |_| true).unwrap();
+                w.tree.sweep(&mut &keys[..], Urgency::Normal, |_| true).unwrap();
                 let ranges = w.log.records.lock().len() - ranges;
                 assert!(ranges < 1500, "{ranges} records for 5000 neighbours");
             }

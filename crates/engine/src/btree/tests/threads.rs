@@ -59,7 +59,7 @@ fn worker(w: &World, me: u64, threads: u64, steps: u64, seed: u64) -> u64 {
                 let mut keys: Vec<_> = (0..40).map(|_| self::key(dice.below(3_000) * threads + me)).collect();
                 keys.sort();
                 let sorted: Vec<_> = keys.iter().map(|key| &key[..]).collect();
-                w.tree.sweep(&sorted, Urgency::Normal, |_| true).unwrap();
+                w.tree.sweep(&mut &sorted[..], Urgency::Normal, |_| true).unwrap();
                 keys.iter().for_each(|key| _ = mine.remove(key));
             }
             n if (n < 8) == shrinking => {

@@ -1,0 +1,70 @@
+//! What purge can't read.
+//!
+//! Of a page that is damaged or lost a delete mark or a large value stays where it is: its tree has to be made anew in any case, and nothing
+//! behind it, in any table, waits for that. Every reader sees such a mark as what it is.
+//!
+//! A page that may be there when it is asked for again (the store or the volume does not answer), or one of undo, is waited for. After some
+//! tries writers are not slowed for a purge that gets nowhere: that would go on for as long, and bring purge nothing.
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::lock::{Mutex, Mutexes};
+
+/// Tries in a row from which on it is trouble.
+const TRIES: u64 = 3;
+
+#[derive(Default)]
+pub struct Trouble {
+    /// Why it gets nowhere, if so.
+    stuck: Mutex<Option<String>, { Mutexes::History as u8 }>,
+    /// Why what was passed by last was.
+    passed: Mutex<Option<String>, { Mutexes::History as u8 }>,
+    /// Marks and values that were.
+    pub count: AtomicU64,
+}
+
+impl Trouble {
+    /// So many steps in a row have failed, the last one with this error.
+    pub(super) fn failed(&self, times: u64, error: &Error) {
+        if times >= TRIES {
+            *self.stuck.lock() = Some(error.to_string());
+        }
+    }
+
+    pub(super) fn over(&self) {
+        *self.stuck.lock() = None;
+    }
+
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.lock().is_some()
+    }
+
+    /// For people.
+    pub fn why(&self) -> Option<String> {
+        if let Some(error) = self.stuck.lock().clone() {
+            return Some(format!("purge gets nowhere: {error}"));
+        }
+        let (count, last) = (self.count.load(Ordering::Relaxed), self.passed.lock().clone()?);
+        Some(format!(
+            "purge has left {count} delete marks and large values that can't be read, the last: {last}"
+        ))
+    }
+
+    /// Purge goes on without so many if what it met is lost for good.
+    pub(super) fn pass_by<E: Into<Error>>(&self, core: &Core, error: E, count: usize) -> Result<()> {
+        let error = error.into();
+        let is_lost = match &error {
+            Error::Corrupt(_) => true,
+            // Of another's store that says nothing.
+            Error::Missing(_) => core.storage.cold.iter().all(|cold| cold.fence.check().is_ok()),
+            _ => false,
+        };
+        if !is_lost || crate::planted::LOST_PAGE_WAITED_FOR.on() {
+            return Err(error);
+        }
+        self.count.fetch_add(count as u64, Ordering::Relaxed);
+        *self.passed.lock() = Some(error.to_string());
+        Ok(())
+    }
+}
