@@ -61,6 +61,9 @@ pub struct Core {
     pub bypass_from: AtomicU64,
     /// Numbers below this are reserved in the superblock.
     reserved: AtomicU64,
+    /// Somebody reserves more, and those who can't go on before that wait.
+    reserving: AtomicBool,
+    reserved_more: Event,
     pub counters: TxnCounters,
     pub rows: Counted,
 }
@@ -71,9 +74,11 @@ const FILL_PERCENT: usize = 94;
 /// Large values pass by the log from this size on, in bytes: below, a sync of the volume costs more than it saves.
 pub const BYPASS_FROM: u64 = 64 << 10;
 
-/// Numbers reserved at a time, and how early.
-const RESERVE: u64 = 1_000_000;
-const RESERVE_EARLY: u64 = 100_000;
+/// Numbers that are reserved ahead; how many are left when somebody reserves more; with how few nobody goes on before that is done: who
+/// does takes some that are not asked for here.
+const RESERVE: u64 = 1_100_000;
+const RESERVE_EARLY: u64 = 500_000;
+const RESERVE_LEAST: u64 = 100_000;
 
 /// Transactions in history that are worth waking purge for.
 pub const PURGE_BATCH: u64 = 64;
@@ -108,6 +113,8 @@ impl Core {
             bypass: AtomicBool::new(true),
             bypass_from: AtomicU64::new(BYPASS_FROM),
             reserved: AtomicU64::new(reserved),
+            reserving: AtomicBool::new(false),
+            reserved_more: Event::new(),
             counters: TxnCounters::default(),
             rows: Counted::default(),
         }
@@ -130,12 +137,29 @@ impl Core {
         if self.is_temporary() {
             return Ok(()); // nothing of it outlives the process
         }
-        let need = self.ids.peek() + RESERVE_EARLY;
-        if need > self.reserved.load(Ordering::Acquire) {
-            let bound = need + RESERVE;
-            self.storage.checkpointer.write_both(|s| s.transactions = s.transactions.max(bound))?;
-            self.reserved.fetch_max(bound, Ordering::AcqRel);
+        loop {
+            let ticket = self.reserved_more.ticket();
+            let left = || self.reserved.load(Ordering::Acquire).saturating_sub(self.ids.peek());
+            if left() >= RESERVE_EARLY {
+                return Ok(());
+            }
+            if !self.reserving.swap(true, Ordering::AcqRel) {
+                let done = if left() >= RESERVE_EARLY { Ok(()) } else { self.reserve_more() };
+                self.reserving.store(false, Ordering::Release);
+                self.reserved_more.notify();
+                return done;
+            }
+            if left() >= RESERVE_LEAST {
+                return Ok(());
+            }
+            self.storage.world.sched.wait(&self.reserved_more, ticket, None);
         }
+    }
+
+    fn reserve_more(&self) -> Result<()> {
+        let bound = self.ids.peek() + RESERVE;
+        self.storage.checkpointer.write_both(|s| s.transactions = s.transactions.max(bound))?;
+        self.reserved.fetch_max(bound, Ordering::AcqRel);
         Ok(())
     }
 
