@@ -55,7 +55,6 @@ SCENARIOS = {
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (4, 99, 999) ON DUPLICATE KEY UPDATE u = 300"),
         ("b", "UPDATE t SET v = v + 1 WHERE id = 3"),
-        ("b", "SELECT v FROM t WHERE u = 300 LOCK IN SHARE MODE"),
         ("a", "COMMIT"),
     ],
     # The shorter one of both time-outs, and another variable's SET STATEMENT took lock_wait_timeout for its own.
