@@ -13,13 +13,32 @@ bool is_list(const Field *field)
   return field->real_type() == MYSQL_TYPE_ENUM || field->real_type() == MYSQL_TYPE_SET;
 }
 
+/**
+  Numbers whose display width, ZEROFILL or digits (of FLOAT and DOUBLE) are others: the same bytes, as with InnoDB. Where something is computed
+  of columns it could be of how they are shown.
+*/
+bool same_numbers(const Field *one, const Field *other)
+{
+  switch (one->real_type()) {
+  case MYSQL_TYPE_TINY:
+  case MYSQL_TYPE_SHORT:
+  case MYSQL_TYPE_INT24:
+  case MYSQL_TYPE_LONG:
+  case MYSQL_TYPE_LONGLONG:
+  case MYSQL_TYPE_FLOAT:
+  case MYSQL_TYPE_DOUBLE:
+    return one->real_type() == other->real_type() && !((one->flags ^ other->flags) & UNSIGNED_FLAG) && !one->table->vfield;
+  default:
+    return false;
+  }
+}
+
 /** Whether a column's stored bytes mean the same in both tables. */
 bool same_column(const TABLE *before, const Field *one, const TABLE *after, const Field *other)
 {
   if (one->real_type() != other->real_type() || one->stored_in_db() != other->stored_in_db() ||
       one->charset() != other->charset() || one->compression_method() != other->compression_method() ||
-      (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG) ||
-      one->real_maybe_null() != other->real_maybe_null())
+      (one->flags ^ other->flags) & UNSIGNED_FLAG || one->real_maybe_null() != other->real_maybe_null())
     return false;
   if (one->null_ptr && (one->null_bit != other->null_bit || one->null_ptr - before->record[0] !=
                                                             other->null_ptr - after->record[0]))
@@ -27,9 +46,11 @@ bool same_column(const TABLE *before, const Field *one, const TABLE *after, cons
   if (one->real_type() == MYSQL_TYPE_VARCHAR)
     return one->field_length <= other->field_length && static_cast<const Field_varstring *>(one)->length_bytes ==
                                                        static_cast<const Field_varstring *>(other)->length_bytes;
+  if (same_numbers(one, other))
+    return true;
   // is_equal of the server compares decimals and fractions of seconds. The length of a list is its members'.
   return one->pack_length() == other->pack_length() && (is_list(one) || one->field_length == other->field_length) &&
-         one->decimals() == other->decimals();
+         one->decimals() == other->decimals() && !((one->flags ^ other->flags) & ZEROFILL_FLAG);
 }
 
 /** The next column that is stored; null: there is none. */
@@ -129,7 +150,11 @@ static bool takes_texts(const Field *one, TextKind kind, const Field *other, Tex
 /** Whether a column's values are the same bytes in both tables, and the new one takes all that the old one has. */
 static bool same_values(const Field *one, const Field *other)
 {
-  if (one->stored_in_db() != other->stored_in_db() || (one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG))
+  if (one->stored_in_db() != other->stored_in_db())
+    return false;
+  if (same_numbers(one, other))
+    return true;
+  if ((one->flags ^ other->flags) & (UNSIGNED_FLAG | ZEROFILL_FLAG))
     return false;
   const TextKind kind= text_kind(one->type_handler()), other_kind= text_kind(other->type_handler());
   if (kind != TextKind::NONE && other_kind != TextKind::NONE)

@@ -218,7 +218,7 @@ static int refuse(THD *thd, const char *name, TABLE *form, HA_CREATE_INFO *info)
     return HA_WRONG_CREATE_OPTION;
   // As InnoDB. A partition's is ignored, as its DATA DIRECTORY.
   const bool partition= strstr(name, "#P#");
-  if (info->index_file_name && !partition)
+  if (info->index_file_name && !partition && innodb_is_strict(thd) && !thd->slave_thread)
   {
     push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, "Terrace: INDEX DIRECTORY is not supported");
     return HA_WRONG_CREATE_OPTION;
@@ -305,6 +305,9 @@ int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
   int32_t code= terrace_table_create(engine, &definition, &table);
   if (code == TERRACE_EXISTS && make_way(thd, engine_name, form))
     code= terrace_table_create(engine, &definition, &table);
+  // The server knows no such table: its definition has gone.
+  if (code == TERRACE_EXISTS)
+    my_printf_error(ER_TABLE_EXISTS_ERROR, "Table '`%s`.`%s`' already exists", MYF(0), form->s->db.str, form->s->table_name.str);
   const bool without_rules= !code && TableOptions(form).apply(engine_name, replaced_by(thd, engine_name, info));
   if (without_rules && !says_options(thd))
     warn_without_rules(thd, engine_name);

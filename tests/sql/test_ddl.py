@@ -433,7 +433,7 @@ def test_a_table_replaces_one_whose_list_of_partitions_a_failed_drop_removed(own
             run(connection, "DROP TABLE p")
             with pytest.raises(pymysql.err.OperationalError) as refused:
                 run(connection, f"CREATE {made} 4")
-            assert refused.value.args[0] == 1005
+            assert refused.value.args[0] == 1050
             assert any("DROP TABLE of that name removes it" in text for _, _, text in run(connection, "SHOW WARNINGS"))
         run(connection, f"CREATE OR REPLACE {made} 4")
         assert run(connection, "SELECT COUNT(*) FROM p") == [(0,)] and run(connection, spaces) == [(8,)]
@@ -444,3 +444,48 @@ def test_a_table_replaces_one_whose_list_of_partitions_a_failed_drop_removed(own
         assert run(connection, "SELECT v FROM p ORDER BY id") == [(1,), (2,)] and run(connection, spaces) == [(8,)]
         run(connection, "DROP TABLE p")
         assert run(connection, spaces) == [(0,)]
+
+
+@pytest.mark.parametrize("before, after", [
+    ("TINYINT(1)", "TINYINT"), ("TINYINT", "TINYINT(2)"), ("BIGINT(5)", "BIGINT"), ("INT(5) ZEROFILL", "INT(6) ZEROFILL"),
+    ("INT(5) ZEROFILL", "INT UNSIGNED"), ("FLOAT", "FLOAT(10,2)"), ("FLOAT(7,3)", "FLOAT(7,2)"), ("DOUBLE", "DOUBLE(10,2)"),
+])
+def test_how_a_number_is_shown_changes_at_once(db, run, engine, before, after):
+    """Each of these copied the table, and rounded what it copied."""
+    seen = []
+    for name in ("InnoDB", engine):
+        run(db, f"CREATE TABLE t (id INT PRIMARY KEY, n {before}, k {before}, KEY (k)) ENGINE={name}")
+        run(db, "INSERT INTO t VALUES (1, 2.256, 3.257), (2, NULL, 7)")
+        run(db, f"ALTER TABLE t MODIFY n {after}, MODIFY k {after}, ALGORITHM=INSTANT")
+        run(db, "INSERT INTO t VALUES (3, 4.256, 5.257)")
+        shown = run(db, "SELECT * FROM t ORDER BY k"), run(db, "SELECT id FROM t FORCE INDEX (k) WHERE k > 4 ORDER BY k")
+        run(db, f"ALTER TABLE t MODIFY n {before}, MODIFY k {before}, ALGORITHM=INSTANT")
+        seen.append((shown, run(db, "SELECT * FROM t ORDER BY id"), run(db, "CHECK TABLE t EXTENDED")[0][2:]))
+        run(db, "DROP TABLE t")
+    assert seen[0] == seen[1]
+
+
+def test_an_index_directory_is_a_warning_where_nothing_is_strict(db, run, engine):
+    seen = []
+    for name in ("InnoDB", engine):
+        run(db, "SET SESSION innodb_strict_mode = OFF")
+        run(db, f"CREATE TABLE t (a INT) ENGINE={name} INDEX DIRECTORY='/tmp'")
+        seen.append(run(db, "SHOW WARNINGS"))
+        run(db, "DROP TABLE t")
+        run(db, "SET SESSION innodb_strict_mode = ON")
+    assert seen[0] == seen[1]
+
+
+def test_a_table_whose_definition_has_gone_is_in_the_way_by_name(own_server, run, engine):
+    db = own_server.connect()
+    run(db, "CREATE DATABASE d")
+    seen = []
+    for name in ("InnoDB", engine):
+        run(db, f"CREATE TABLE d.t (a INT) ENGINE={name}")
+        run(db, "FLUSH TABLES")
+        os.remove(os.path.join(own_server.directory, "data", "d", "t.frm"))
+        with pytest.raises(pymysql.err.MySQLError) as error:
+            run(db, f"CREATE TABLE IF NOT EXISTS d.t (a INT) ENGINE={name}")
+        seen.append(error.value.args)
+        run(db, "DROP TABLE d.t") if name != "InnoDB" else run(db, "DROP DATABASE d") or run(db, "CREATE DATABASE d")
+    assert seen[0] == seen[1]
