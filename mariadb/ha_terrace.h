@@ -346,6 +346,8 @@ private:
   bool looks_before_writes() const;
   void begin_load_beside();
   int finish_other_loads();
+  bool keeps_counter() const;
+  int32_t take_auto_increment(ulonglong offset, ulonglong increment, ulonglong limit, uint64_t *start, uint64_t *count);
   int lock_duplicate_of_load();
   void leave_loads();
   void free_retired_load()

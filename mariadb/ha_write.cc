@@ -441,6 +441,30 @@ int ha_terrace::has_rows(bool *found)
   return 0;
 }
 
+/**
+  A statement of which only its text is logged and whose rows nobody has counted gets its values one behind the other, as a replica will: nobody
+  else takes any until it ends. What a partitioned table counts the server keeps so itself.
+*/
+bool ha_terrace::keeps_counter() const
+{
+  THD *thd= ha_thd();
+  return thd->lex->sql_command != SQLCOM_INSERT && mysql_bin_log.is_open() && thd_test_options(thd, OPTION_BIN_LOG) &&
+         !thd->is_current_stmt_binlog_format_row();
+}
+
+/** As terrace_table_auto_increment_take, when it is this statement's turn. */
+int32_t ha_terrace::take_auto_increment(ulonglong offset, ulonglong increment, ulonglong limit, uint64_t *start, uint64_t *count)
+{
+  const bool alone= m_session && m_session->transaction() && table->file == this && !m_copies && !m_session->has_counter(m_table);
+  const bool keeps= alone && keeps_counter(), waits= alone && !keeps && terrace_row_counter_is_locked(m_table);
+  int32_t code= keeps ? m_session->take_counter(m_table) : waits ? terrace_row_counter_lock(m_session->transaction(), m_table) : TERRACE_OK;
+  if (!code)
+    code= terrace_table_auto_increment_take(m_table, offset, increment, m_auto_rows, limit, start, count);
+  if (waits)
+    terrace_row_counter_release(m_session->transaction(), m_table);
+  return code;
+}
+
 void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
                                     ulonglong *taken)
 {
@@ -453,7 +477,7 @@ void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulong
   // ALTER notes the values that its rows had, to move the counter once: what it generates comes after them.
   int32_t code= m_load && !m_load_within && m_load_counter ? terrace_table_auto_increment_raise(m_table, m_load_counter) : 0;
   if (!code)
-    code= terrace_table_auto_increment_take(m_table, offset, increment, m_auto_rows, limit, &start, &count);
+    code= take_auto_increment(offset, increment, limit, &start, &count);
   m_series_offset= offset;
   m_series_step= increment;
   m_counter_past= code || !count ? 0 : terrace_auto_increment_after(start, count, offset, increment, limit);

@@ -93,6 +93,7 @@ void Session::let_go()
 /** The transaction is over, or another's. */
 void Session::ended()
 {
+  release_counters();
   for (Savepoint *savepoint : savepoints)
   {
     terrace_savepoint_close(savepoint->at);
@@ -110,6 +111,19 @@ void Session::ended()
       one.table->ended();
   locked.clear();
   tables_locked.store(0, std::memory_order_relaxed);
+}
+
+int32_t Session::take_counter(terrace_table *table)
+{
+  counters.push_back(table);
+  return terrace_row_counter_lock(txn, table);
+}
+
+void Session::release_counters()
+{
+  for (terrace_table *table : counters)
+    terrace_row_counter_release(txn, table);
+  counters.clear();
 }
 
 /** What a statement saw at READ COMMITTED keeps purge from nothing while the transaction rests. */
@@ -321,6 +335,7 @@ struct Calls
   {
     Session *session= Session::of(thd);
     settle_statement(session, all, &thd->status_var.ha_commit_count);
+    session->release_counters();
     if (!is_whole(thd, all))
     {
       session->in_statement= false;
@@ -389,6 +404,7 @@ struct Calls
   {
     Session *session= Session::of(thd);
     settle_statement(session, all, &thd->status_var.ha_rollback_count);
+    session->release_counters();
     if (!session->txn)
       return 0;
     if (is_whole(thd, all))

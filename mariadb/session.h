@@ -22,6 +22,7 @@
 #include "globals.h"
 #include "in_doubt.h"
 #include "server.h"
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -91,6 +92,9 @@ public:
   InDoubt doubts;
   /** Those that fill a table in bulk in the statement at hand. */
   std::vector<ha_terrace *> loads;
+  /** The table's counter is the statement's alone, from its first value to the end. A code of the engine's. */
+  int32_t take_counter(terrace_table *table);
+  bool has_counter(const terrace_table *table) const { return std::find(counters.begin(), counters.end(), table) != counters.end(); }
   /** The change of partitions at hand. */
   Refill refill;
   /** It has failed where the server doesn't hear of it: the commit is a roll back. */
@@ -158,6 +162,8 @@ private:
     ulonglong version;
   };
   std::vector<Savepoint *> savepoints;
+  std::vector<terrace_table *> counters;
+  void release_counters();
   struct Locked
   {
     std::shared_ptr<Writers> table;

@@ -41,6 +41,8 @@ pub struct Table {
     built: Vec<AtomicU64>,
     trees: RwLock<Arc<[Arc<Tree>]>, { RwLocks::Table as u8 }>,
     counter: Mutex<(), { Mutexes::AutoIncrement as u8 }>,
+    /// Transactions that have the counter for themselves or want to (`Txn::lock_counter`).
+    pub(crate) counter_wanted: AtomicU64,
     row_ids: Mutex<(u64, u64), { Mutexes::RowIds as u8 }>,
     watch: RwLock<Option<Arc<Watch>>, { RwLocks::Table as u8 }>,
     is_watched: AtomicBool,
@@ -95,6 +97,7 @@ impl Table {
             built: built.into_iter().map(AtomicU64::new).collect(),
             trees: RwLock::new(trees.into()),
             counter: Mutex::new(()),
+            counter_wanted: AtomicU64::new(0),
             row_ids: Mutex::new((0, 0)),
             watch: RwLock::default(),
             is_watched: AtomicBool::new(false),

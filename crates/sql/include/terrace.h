@@ -942,6 +942,16 @@ int32_t terrace_row_lock(terrace_txn *txn,
                          terrace_bytes key,
                          uint32_t lock);
 
+// The table's auto-increment counter is the transaction's until `terrace_row_counter_release`, which has to follow, whatever this returns: who
+// takes values from it asks `terrace_row_counter_is_locked` and waits here, too.
+int32_t terrace_row_counter_lock(terrace_txn *txn,
+                                 const terrace_table *table);
+
+void terrace_row_counter_release(terrace_txn *txn, const terrace_table *table);
+
+// Whether a transaction has the table's counter for itself, or waits for it.
+bool terrace_row_counter_is_locked(const terrace_table *table);
+
 // Reads the row with this key. `*row` belongs to the transaction and lives until its next `terrace_row_get`.
 int32_t terrace_row_get(terrace_txn *txn,
                         const terrace_table *table,

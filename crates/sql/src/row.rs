@@ -249,6 +249,43 @@ pub unsafe extern "C" fn terrace_row_lock(
     })
 }
 
+/// The table's auto-increment counter is the transaction's until `terrace_row_counter_release`, which has to follow, whatever this returns: who
+/// takes values from it asks `terrace_row_counter_is_locked` and waits here, too.
+///
+/// # Safety
+/// The handles are open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_row_counter_lock(txn: *mut TerraceTxn, table: *const TerraceTable) -> i32 {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (txn, table) = unsafe { (&(*txn).txn, &(*table).table) };
+        txn.lock_counter(table)?;
+        Ok(Code::Ok)
+    })
+}
+
+/// # Safety
+/// The handles are open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_row_counter_release(txn: *mut TerraceTxn, table: *const TerraceTable) {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (txn, table) = unsafe { (&(*txn).txn, &(*table).table) };
+        txn.release_counter(table);
+        Ok(Code::Ok)
+    });
+}
+
+/// Whether a transaction has the table's counter for itself, or waits for it.
+///
+/// # Safety
+/// `table` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_row_counter_is_locked(table: *const TerraceTable) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { &*table }.table.counter_is_locked()
+}
+
 /// Reads the row with this key. `*row` belongs to the transaction and lives until its next `terrace_row_get`.
 ///
 /// # Safety

@@ -309,6 +309,12 @@ static void reads(terrace_engine *engine, terrace_table *table) {
   TRUE(batch.rows == 1);
   terrace_txn *other = begin(engine);
   IS(TERRACE_LOCK_TIMEOUT, terrace_row_get(other, table, bytes("k1"), TERRACE_LOCK_EXCLUSIVE, &row));
+  OK(terrace_row_counter_lock(txn, table));
+  TRUE(terrace_row_counter_is_locked(table));
+  IS(TERRACE_LOCK_TIMEOUT, terrace_row_counter_lock(other, table));
+  terrace_row_counter_release(other, table);
+  terrace_row_counter_release(txn, table);
+  TRUE(!terrace_row_counter_is_locked(table));
   IS(TERRACE_LOCK_TIMEOUT, terrace_row_lock(other, table, bytes("k1"), TERRACE_LOCK_SHARED));
   OK(terrace_row_lock(other, table, bytes("k2"), TERRACE_LOCK_SHARED));
   IS(TERRACE_NO_ROW, terrace_row_lock(other, table, bytes("k3"), TERRACE_LOCK_EXCLUSIVE));

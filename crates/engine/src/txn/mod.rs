@@ -11,6 +11,7 @@
 
 pub mod cancel;
 mod change;
+mod counter;
 mod end;
 pub(crate) mod fill;
 mod hints;
