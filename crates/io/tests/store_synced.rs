@@ -1,4 +1,4 @@
-//! A directory store acknowledges only what a loss of power leaves.
+//! A directory store acknowledges only what a loss of power leaves, and a volume's directory is durable when it is opened.
 //!
 //! This program's own `fsync` and `fdatasync` note what they make durable: of a file its bytes, of a directory the names
 //! in it. What a loss of power leaves is what can be reached from the root through noted names alone.
@@ -13,7 +13,9 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::Path;
 use std::sync::Mutex;
 use store_contract::Scratch;
+use terrace_io::disk::{Class, Disk};
 use terrace_io::object::{Settings, open};
+use terrace_io::real::disk::RealDisk;
 use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
 
 #[derive(Default)]
@@ -125,6 +127,16 @@ fn what_a_directory_acknowledged_survives_the_loss_of_power() {
     assert!(!scratch.0.join("new/top/a/1").exists());
     put(&*store, "a/1/w", b"new").unwrap();
     assert_eq!(left("a/1/w").as_deref(), Some(&b"new"[..]));
+}
+
+/// Of a volume, too, the directory is made with those above it.
+#[test]
+fn a_volume_s_directory_survives_the_loss_of_power() {
+    let scratch = Scratch::new("volume");
+    let volume = RealDisk::open(scratch.0.join("new/volume")).unwrap();
+    volume.create("file").unwrap().sync(Class::LogWrite).unwrap();
+    volume.sync_dir().unwrap();
+    assert!(left(&scratch.0, "new/volume/file").is_some());
 }
 
 /// A second sync says that all is well, and what is read comes from the page cache: a put that was not synced was taken for whole when it

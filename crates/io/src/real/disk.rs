@@ -31,7 +31,7 @@ pub struct RealDisk {
 }
 
 impl RealDisk {
-    /// The directory, made if there is none. Its batches go the way of this process's [`backend`].
+    /// The directory, made, durably, if there is none. Its batches go the way of this process's [`backend`].
     pub fn open(path: impl AsRef<Path>) -> Result<RealDisk> {
         RealDisk::open_through(path, backend()?)
     }
@@ -41,7 +41,7 @@ impl RealDisk {
         let path = path.as_ref().to_path_buf();
         let fail = |what, e: &IoError| failed(what, &path.display().to_string(), 0, 0, e);
         let carrier = Carrier::of(backend).map_err(|cause| fail(backend.name(), &IoError::other(cause)))?;
-        fs::create_dir_all(&path).map_err(|e| fail("create", &e))?;
+        make_directory(&path)?;
         Ok(RealDisk {
             path,
             read_only: false,
@@ -61,10 +61,7 @@ impl RealDisk {
             Err(e) => return Err(failed("create", &name, 0, 0, &e)),
         };
         if made {
-            let parent =
-                path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let synced = fs::File::open(parent).and_then(|parent| parent.sync_all());
-            synced.map_err(|e| failed("sync directory", &parent.display().to_string(), 0, 0, &e))?;
+            sync_directory(parent(path))?;
         }
         Ok((RealDisk::open(path)?, made))
     }
@@ -117,6 +114,13 @@ impl RealDisk {
         }
     }
 
+    fn lock_error(&self, error: &IoError) -> DiskError {
+        match error.kind() {
+            ErrorKind::WouldBlock => DiskError::Locked { name: self.describe() },
+            _ => failed("lock", &self.path_of(LOCK_FILE).display().to_string(), 0, 0, error),
+        }
+    }
+
     fn path_of(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -164,6 +168,31 @@ impl RealDisk {
 fn real<'a>(file: &'a (dyn File + 'static)) -> &'a RealFile {
     let real = (file as &dyn Any).downcast_ref::<RealFile>();
     real.unwrap_or_else(|| panic!("{} is a file of another kind of disk", file.name()))
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn sync_directory(path: &Path) -> Result<()> {
+    let synced = fs::File::open(path).and_then(|directory| directory.sync_all());
+    synced.map_err(|e| failed("sync directory", &path.display().to_string(), 0, 0, &e))
+}
+
+/// Makes the directory, and those above it, as far as they are not there. What was made is durable.
+fn make_directory(path: &Path) -> Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|above| !above.exists()).collect();
+    fs::create_dir_all(path).map_err(|e| failed("create", &path.display().to_string(), 0, 0, &e))?;
+    let made = missing.into_iter().filter(|made| !made.as_os_str().is_empty());
+    made.map(parent).try_for_each(sync_directory)
+}
+
+/// Takes a lock that shuts all others out. NFS gives it only to who may write; who reads is shut out by it, too, with one that readers share.
+fn take_lock(read_only: bool, take: impl Fn(libc::c_int) -> std::io::Result<()>) -> std::io::Result<()> {
+    match take(libc::LOCK_EX) {
+        Err(e) if read_only && e.raw_os_error() == Some(libc::EBADF) => take(libc::LOCK_SH),
+        taken => taken,
+    }
 }
 
 struct RealLock {
@@ -223,13 +252,15 @@ impl Disk for RealDisk {
             }
             Err(e) => return Err(failed("open", LOCK_FILE, 0, 0, &e)),
         };
-        // SAFETY: the descriptor is open for the call.
-        let taken = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
-        if taken {
-            Ok(Box::new(RealLock { _file: file }))
-        } else {
-            Err(DiskError::Locked { name: self.describe() })
-        }
+        let take = |how| {
+            // SAFETY: the descriptor is open for the call.
+            match unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } {
+                0 => Ok(()),
+                _ => Err(IoError::last_os_error()),
+            }
+        };
+        take_lock(self.read_only, take).map_err(|e| self.lock_error(&e))?;
+        Ok(Box::new(RealLock { _file: file }))
     }
     fn write_all(&self, class: Class, writes: &mut [FileWrite<'_>]) -> Vec<Result<()>> {
         let started = Instant::now();

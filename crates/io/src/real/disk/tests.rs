@@ -55,6 +55,37 @@ fn names_and_locks_behave() {
     fs::remove_dir_all(path).unwrap();
 }
 
+/// Only a lock that somebody has says that an instance runs.
+#[test]
+fn a_lock_that_can_t_be_taken_is_another_s_only_if_the_system_says_so() {
+    let (path, disk) = scratch("locks");
+    let lock = |number| disk.lock_error(&IoError::from_raw_os_error(number));
+    assert!(matches!(lock(libc::EWOULDBLOCK), DiskError::Locked { .. }));
+    for (number, says) in [
+        (libc::ENOLCK, "No locks available"),
+        (libc::EOPNOTSUPP, "not supported"),
+        (libc::EBADF, "Bad file descriptor"),
+    ] {
+        let error = lock(number);
+        assert!(matches!(&error, DiskError::Failed { cause, .. } if cause.contains(says)), "{error}");
+    }
+    fs::remove_dir_all(path).unwrap();
+}
+
+/// As of NFS.
+#[test]
+fn who_may_not_write_takes_a_shared_lock_where_the_other_one_is_not_given() {
+    let asked = std::cell::RefCell::new(Vec::new());
+    let nfs = |how| {
+        asked.borrow_mut().push(how);
+        if how == libc::LOCK_SH { Ok(()) } else { Err(IoError::from_raw_os_error(libc::EBADF)) }
+    };
+    assert!(take_lock(true, nfs).is_ok() && take_lock(false, nfs).is_err());
+    assert_eq!(*asked.borrow(), [libc::LOCK_EX, libc::LOCK_SH, libc::LOCK_EX]);
+    let taken = |_| Err(IoError::from_raw_os_error(libc::EWOULDBLOCK));
+    assert_eq!(take_lock(true, taken).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
 #[test]
 fn a_directory_opened_to_read_is_not_made_and_nothing_in_it_changes() {
     let (path, disk) = scratch("read-only");
