@@ -33,7 +33,7 @@ use std::sync::atomic::AtomicBool;
 use terrace_io::clock::Nanos;
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File};
 use terrace_io::observe::{Held, Memory};
-use terrace_io::sched::WorkerHandle;
+use terrace_io::sched::{Worker, WorkerHandle};
 use terrace_io::store::ObjectStore;
 use terrace_io::{World, machine};
 use terrace_tier::bpe::{Bpe, BpeSettings, BpeWorker};
@@ -296,6 +296,13 @@ impl Storage {
         end(workers);
         self.spill.remove();
         self.log.end_promises();
+    }
+
+    /// A worker that begins while the instance runs.
+    pub fn try_spawn(&self, worker: Box<dyn Worker>) -> Result<Box<dyn WorkerHandle>, Error> {
+        let name = worker.name();
+        let spawned = self.world.sched.try_spawn(worker);
+        spawned.map_err(|error| Error::Unavailable(format!("no thread can be had for {name}: {error}")))
     }
 
     /// Keeps a worker running until the storage is closed.

@@ -72,9 +72,11 @@ impl Core {
         let ids = Ids::new(1, catalog.seen_by_all());
         let core = Arc::new(Core::new(storage, config, ids, locks, streams, catalog));
         core.bypass.store(false, Ordering::Relaxed); // to the volume's slab; what it would pass by costs nothing here
-        let sched = &self.storage.world.sched;
-        self.storage.keep(sched.spawn(Box::new(PurgeWorker::new(core.clone(), 0).0)));
-        self.storage.keep(sched.spawn(Box::new(RollbackWorker::new(core.clone()))));
+        // Both or none: a worker of a core that is given up would go on over what the next one has.
+        let purge = self.storage.try_spawn(Box::new(PurgeWorker::new(core.clone(), 0).0))?;
+        let rollback = self.storage.try_spawn(Box::new(RollbackWorker::new(core.clone())))?;
+        self.storage.keep(purge);
+        self.storage.keep(rollback);
         Ok(self.temporary.core.get_or_init(|| core))
     }
 }

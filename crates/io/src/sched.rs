@@ -127,7 +127,12 @@ pub trait Sched: Send + Sync {
         let _ = group;
         self.wait(event, seen, timeout)
     }
+    /// For a start: panics where no worker can be had.
     fn spawn(&self, worker: Box<dyn Worker>) -> Box<dyn WorkerHandle>;
+    /// As [`Sched::spawn`], for who goes on without it: the system may have no thread left.
+    fn try_spawn(&self, worker: Box<dyn Worker>) -> std::io::Result<Box<dyn WorkerHandle>> {
+        Ok(self.spawn(worker))
+    }
     /// A named point where tests may interleave; does nothing on real threads.
     fn point(&self, name: &'static str) {
         let _ = name;

@@ -31,7 +31,7 @@ impl BackgroundCopy {
         let copier = Copier::begin(storage, to)?;
         let shared = Arc::new(Shared { copier: Mutex::new(Some(Ok(copier))), stops: AtomicBool::new(false) });
         let follower = Follower { shared: shared.clone(), wake: Arc::new(Event::new()) };
-        let worker = storage.world.sched.spawn(Box::new(follower));
+        let worker = storage.try_spawn(Box::new(follower))?;
         Ok(BackgroundCopy { worker: Some(worker), shared })
     }
 

@@ -44,7 +44,12 @@ impl Sched for Threads {
         event.park(seen, timeout.map(Duration::from_nanos), group)
     }
 
-    fn spawn(&self, mut worker: Box<dyn Worker>) -> Box<dyn WorkerHandle> {
+    fn spawn(&self, worker: Box<dyn Worker>) -> Box<dyn WorkerHandle> {
+        // A process that cannot start a thread at its start cannot run an engine.
+        self.try_spawn(worker).unwrap_or_else(|error| panic!("terrace: no thread for a worker: {error}"))
+    }
+
+    fn try_spawn(&self, mut worker: Box<dyn Worker>) -> std::io::Result<Box<dyn WorkerHandle>> {
         let stop = Arc::new(AtomicBool::new(false));
         let wake = worker.wake_event();
         let (stop_seen, event) = (stop.clone(), wake.clone());
@@ -60,12 +65,8 @@ impl Sched for Threads {
                 }
             }
         };
-        // A process that cannot start a thread at its start cannot run an engine.
-        let thread = match std::thread::Builder::new().name(name).spawn(body) {
-            Ok(thread) => Some(thread),
-            Err(error) => panic!("terrace: no thread for a worker: {error}"),
-        };
-        Box::new(Handle { stop, wake, thread })
+        let thread = Some(std::thread::Builder::new().name(name).spawn(body)?);
+        Ok(Box::new(Handle { stop, wake, thread }))
     }
 }
 
