@@ -382,6 +382,10 @@ impl Config {
             let (log, n) = (self.log, self.log_partitions);
             faults
                 .push(format!("log = {log} gives each of log_partitions = {n} less than {}", Bytes(LOG_MIN)));
+        } else if self.log_blocks() > crate::superblock::LOG_BLOCKS_MAX {
+            let max = Bytes(crate::superblock::LOG_BLOCKS_MAX * crate::log::block::BLOCK as u64);
+            let (log, n) = (self.log, self.log_partitions);
+            faults.push(format!("log = {log} gives each of log_partitions = {n} more than {max}"));
         }
         let slots_max = u64::from(terrace_tier::map::entry::Slot::COUNT_MAX);
         if self.object_buffer.0 / PAGE_SIZE as u64 > slots_max {

@@ -10,6 +10,18 @@ fn every_fault_is_named_at_once() {
 }
 
 #[test]
+fn a_log_is_not_larger_than_a_superblock_can_say() {
+    let faults =
+        |log, log_partitions| Config { log: Bytes(log), log_partitions, ..Config::default() }.faults();
+    for partitions in [1, 3] {
+        let most = (16 << 40) * partitions as u64;
+        assert_eq!(faults(most, partitions), Vec::<String>::new());
+        let fault = format!("gives each of log_partitions = {partitions} more than 16T");
+        assert!(faults(most + 4096 * partitions as u64, partitions).iter().any(|one| one.contains(&fault)));
+    }
+}
+
+#[test]
 fn the_documented_file_is_the_default() {
     let documented = Config::from_toml(&Config::document()).unwrap();
     assert_eq!(documented.named.len(), SETTINGS.len());
