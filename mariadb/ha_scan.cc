@@ -190,15 +190,12 @@ void ha_terrace::encode_primary(const uchar *record, Bytes *out)
     m_primary.encode_record(record, out, &has_null);
 }
 
+/** The order is that of the rows' keys: scans of indexes that are merged deliver rows so. */
 int ha_terrace::cmp_ref(const uchar *one, const uchar *other)
 {
   if (m_hidden)
     return memcmp(one, other, 8);
-  Bytes first, second;
-  encode_reference(one, &first);
-  encode_reference(other, &second);
-  int order= memcmp(first.data(), second.data(), MY_MIN(first.size(), second.size()));
-  return order ? order : first.size() < second.size() ? -1 : first.size() > second.size();
+  return m_primary.compare_images(one, other, &m_compared[0], &m_compared[1]);
 }
 
 /* READ COMMITTED: a row that didn't match gives its lock back. */

@@ -448,6 +448,7 @@ private:
   terrace::Bytes m_prefix;              // of the last exact read
   terrace::Bytes m_key;
   terrace::Bytes m_position;            // primary key of the row last returned
+  terrace::Bytes m_compared[2];         // of two positions, what their keys' order is told by
   bool m_prefix_set= false;
   Gap m_gap= ON_ROW;
   terrace::Bytes m_end;                 // where the range being read ends: the first key that isn't in it

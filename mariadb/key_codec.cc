@@ -107,6 +107,18 @@ bool KeyCodec::same(const uchar *one, const uchar *other) const
   return true;
 }
 
+int KeyCodec::compare_images(const uchar *one, const uchar *other, Bytes *first, Bytes *second) const
+{
+  for (const KeyPart &part : parts)
+  {
+    if (int order= part.compare_images(one, other, first, second))
+      return order;
+    one+= part.image_length();
+    other+= part.image_length();
+  }
+  return 0;
+}
+
 /** Bytes of key and originals that an entry takes for sure (the engine's limit is 4000, with what it notes of the entry). */
 static const size_t ENTRY_BYTES_MAX= 3950;
 

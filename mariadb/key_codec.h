@@ -50,6 +50,11 @@ public:
   void encode_record(const uchar *record, Bytes *out, bool *is_null) const;
   /** From the server's key image (key_copy). Moves `*key` past the part. */
   void encode_image(const uchar **key, Bytes *out, bool *is_null) const;
+  /**
+    The order of two key images of the part, of a column that is never NULL: that of the bytes made of them. The buffers are for those, if they
+    must be made.
+  */
+  int compare_images(const uchar *one, const uchar *other, Bytes *first, Bytes *second) const;
   /** Whether equal columns have equal bytes in a key of this part and of the other, whose columns are `moved`. */
   bool makes_same(const KeyPart &other, const std::vector<uint16> &moved) const
   {
@@ -65,6 +70,7 @@ public:
 
   bool invertible() const { return whole && kind != FLOAT && kind != DOUBLE && kind != TEXT; }
   bool is_whole() const { return whole; }
+  bool may_be_null() const { return nullable; }
   uint column() const { return number; }
   /** Bytes of the part in the server's key image. */
   uint image_length() const { return store_length; }
@@ -153,6 +159,8 @@ public:
   bool same(const uchar *one, const uchar *other) const;
   /** What a covering read needs and the key, of so many bytes, doesn't tell; nothing if an entry has no room for both. */
   void originals(const uchar *record, size_t key_length, Bytes *out) const;
+  /** The order of two rows by the images of their keys of this index, which has no columns that may be NULL. The buffers are as a part's. */
+  int compare_images(const uchar *one, const uchar *other, Bytes *first, Bytes *second) const;
   enum Decoded { DAMAGED, WHOLE, BARE };
   /** Fills the index's columns, and the primary key's, into `record`. BARE: the row has them, and the entry has not. */
   Decoded decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length, uchar *record) const;
@@ -168,6 +176,11 @@ public:
 
   uint own_parts() const { return (uint) parts.size(); }
   bool is_unique() const { return unique; }
+  /** Whether no two rows agree in all columns: a unique index has NULL as often as it comes. */
+  bool is_distinct() const
+  {
+    return unique && std::none_of(parts.begin(), parts.end(), [](const KeyPart &part) { return part.may_be_null(); });
+  }
   /** Whether one of the index's columns is not stored. */
   bool has_virtual() const { return on_virtual; }
   /** Whether every part is a column's whole value. */

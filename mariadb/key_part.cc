@@ -151,6 +151,51 @@ void KeyPart::encode_image(const uchar **key, Bytes *out, bool *is_null) const
       out->data()[at]^= 0xFF;
 }
 
+static ulonglong whole_number(const uchar *at, uint length)
+{
+  if (length == 4)
+    return uint4korr(at);
+  if (length == 8)
+    return uint8korr(at);
+  ulonglong number= 0;
+  while (length--)
+    number= number << 8 | at[length];
+  return number;
+}
+
+int KeyPart::compare_images(const uchar *one, const uchar *other, Bytes *first, Bytes *second) const
+{
+  int order;
+  if (kind == SIGNED || kind == UNSIGNED)
+  {
+    const ulonglong sign= kind == SIGNED ? 1ULL << (8 * length - 1) : 0;
+    const ulonglong here= whole_number(one, length) ^ sign, there= whole_number(other, length) ^ sign;
+    order= here < there ? -1 : here > there;
+  }
+  else if (kind == FIXED)
+    order= memcmp(one, other, length);
+  else
+  {
+    const size_t head= storage == PLAIN ? 0 : HA_KEY_BLOB_LENGTH;
+    const size_t count= head ? uint2korr(one) : length, other_count= head ? uint2korr(other) : length;
+    const int bytes= memcmp(one + head, other + head, MY_MIN(count, other_count));
+    if (!bytes && count == other_count)
+      return 0;
+    if (kind == VARBINARY)
+      order= bytes ? bytes : count < other_count ? -1 : 1;
+    else
+    {
+      first->clear();
+      second->clear();
+      encode_value(one + head, count, first);
+      encode_value(other + head, other_count, second);
+      // Neither's bytes begin with all of the other's.
+      order= memcmp(first->data(), second->data(), MY_MIN(first->size(), second->size()));
+    }
+  }
+  return order && descending ? (order < 0 ? 1 : -1) : order;
+}
+
 /** The column's bytes in a record, cut to what the part holds. */
 void KeyPart::text_of(const uchar *record, const uchar **bytes, size_t *count) const
 {

@@ -94,7 +94,7 @@ void Statistics::sample(TABLE *table, terrace_table *handle, const std::vector<K
     for (uint part= 1; part <= parts; part++)
     {
       double sum= 0;
-      if (last < (double) rows && !(part >= own && indexes[at].is_unique()))
+      if (last < (double) rows && !(part >= own && indexes[at].is_distinct()))
         for (const Leaf &leaf : leaves)
           sum+= values_in(leaf, handle, tree, indexes[at], part, !whole);
       const double all= sum && sampled ? sum / (double) sampled * (double) rows : (double) rows;
