@@ -122,9 +122,16 @@ impl Drop for Scratch {
         if self.keep {
             return;
         }
-        let _ = std::fs::remove_dir_all(&self.path);
-        if !self.made {
-            let _ = std::fs::create_dir(&self.path);
+        if self.made {
+            let _ = std::fs::remove_dir_all(&self.path);
+            return;
+        }
+        // One that was there stays what it is: another's, a mount, or a link to one.
+        for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let _ = match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                true => std::fs::remove_dir_all(entry.path()),
+                false => std::fs::remove_file(entry.path()),
+            };
         }
     }
 }
@@ -351,5 +358,32 @@ fn print(settings: &Settings, emulated: &str, measured: &[devices::Figure], rows
             .collect();
         let Run { rate, p50, p99 } = row.run;
         out(format!("{:44}{rate:>12.0}{p50:>12.1}{p99:>12.0}   {}", row.name, parts.join(", ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_directory_that_was_there_stays_as_it_is_and_is_empty_again() {
+        let top = std::env::temp_dir().join(format!("terrace-scratch-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&top);
+        let (real, link, new) = (top.join("real"), top.join("link"), top.join("new"));
+        std::fs::create_dir_all(&real).unwrap();
+        std::fs::set_permissions(&real, PermissionsExt::from_mode(0o750)).unwrap();
+        symlink(&real, &link).unwrap();
+        for path in [&link, &real, &new] {
+            let scratch = Scratch::new(path, false).unwrap();
+            std::fs::create_dir(path.join("a")).unwrap();
+            std::fs::write(path.join("a/b"), b"c").unwrap();
+            std::fs::write(path.join("d"), b"e").unwrap();
+            drop(scratch);
+            assert_eq!(std::fs::read_dir(&real).unwrap().count(), 0);
+        }
+        assert!(link.is_symlink() && !new.exists());
+        assert_eq!(std::fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o750);
+        std::fs::remove_dir_all(&top).unwrap();
     }
 }

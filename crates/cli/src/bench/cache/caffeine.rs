@@ -3,7 +3,7 @@
 //! Where a trace says that something was written, that is a change here; Caffeine's own readers leave it out. What its readers count in
 //! segments and blocks of their own is pages here, and volumes' blocks are not mixed.
 
-use super::formats::{Format, SECTOR, extent};
+use super::formats::{Format, SECTOR, extent, few};
 use super::trace::{Access, Key};
 
 /// One line; None if it is none of the format.
@@ -35,7 +35,8 @@ pub fn line(format: Format, line: &str, page: u64, each: &mut dyn FnMut(Access))
                 _ => return Some(()),
             };
             let size = Some(number(commas.get(2))?.saturating_add(number(commas.get(4))?));
-            (0..number(commas.get(3))?).for_each(|_| each(Access { key: Key::Text(commas[0]), size, write }));
+            (0..few(number(commas.get(3))?)?)
+                .for_each(|_| each(Access { key: Key::Text(commas[0]), size, write }));
         }
         Format::Camelab => {
             let write = is_write(words.get(1)?)?;

@@ -7,6 +7,8 @@ use std::io::{BufRead, ErrorKind};
 
 /// Bytes that a key of a block trace stands for where blocks are made pages.
 pub(super) const SECTOR: u64 = 512;
+/// Pages, or uses, that one record may be of.
+const RECORD_MAX: u64 = 1 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
@@ -149,7 +151,7 @@ impl Format {
             Format::Lirs => each(Access::read(number(words.first())?)),
             Format::Arc => {
                 let (first, blocks) = (number(words.first())?, number(words.get(1))?);
-                (first..first.checked_add(blocks)?).for_each(|block| each(Access::read(block)));
+                (first..first.checked_add(few(blocks)?)?).for_each(|block| each(Access::read(block)));
             }
             Format::Address => {
                 let address = words.get(1)?.trim_start_matches("0x");
@@ -183,7 +185,7 @@ impl Format {
                 extent(page, commas[0], (from, number(commas.get(2))?), write, each)?;
             }
             Format::Twitter => {
-                let size = number(commas.get(2))? + number(commas.get(3))?;
+                let size = number(commas.get(2))?.checked_add(number(commas.get(3))?)?;
                 let write = !matches!(*commas.get(5)?, "get" | "gets");
                 each(Access { key: Key::Text(commas[1]), size: Some(size), write });
             }
@@ -194,6 +196,11 @@ impl Format {
     }
 }
 
+/// Pages, or uses, of one record; None if they are so many that it must be damaged.
+pub(super) fn few(count: u64) -> Option<u64> {
+    (count <= RECORD_MAX).then_some(count)
+}
+
 /// The pages of an extent: where it begins, and its bytes.
 pub(super) fn extent(
     page: u64,
@@ -202,8 +209,9 @@ pub(super) fn extent(
     write: bool,
     each: &mut dyn FnMut(Access),
 ) -> Option<()> {
-    let end = from.checked_add(bytes.max(1))?;
-    for at in from / page..end.div_ceil(page) {
+    let (first, end) = (from / page, from.checked_add(bytes.max(1))?.div_ceil(page));
+    few(end - first)?;
+    for at in first..end {
         each(Access { key: Key::Text(&format!("{space}/{at}")), size: None, write });
     }
     Some(())

@@ -64,6 +64,26 @@ fn each_format_says_what_was_used() {
     assert_eq!(text("lirs", "5\n").unwrap().size(0), None);
 }
 
+#[test]
+fn a_record_of_more_than_a_request_can_be_of_is_an_error_in_words() {
+    let text = |format: &str, content: &str| {
+        Temporary::new(&format!("much-{format}"), content.as_bytes()).open(Format::named(format))
+    };
+    for (format, line) in [
+        ("arc", "10 18446744073709551000 0 1"),
+        ("snia-cambridge", "1,host,0,Read,4000,18446744073709540000,9"),
+        ("umass-storage", "0,8,18446744073709540000,r,0.1"),
+        ("twitter", "0,aa,18446744073709551000,18446744073709551000,1,get,0"),
+        ("cachelib", "5,GET,100,18446744073709551000,8"),
+        ("baleen", "1 0 18446744073709540000 5.0 1 0"),
+    ] {
+        let first = if format == "cachelib" { "key,op,size,op_count,key_size\n" } else { "" };
+        let error = text(format, &format!("{first}{line}\n")).err().unwrap_or_default();
+        assert!(error.contains("is not of the format"), "{format}: {error}");
+    }
+    assert_eq!(text("arc", "10 1000000 0 1\n").unwrap().objects(), 1_000_000);
+}
+
 /// Each format that the Caffeine simulator names, on lines as its authors wrote them.
 #[test]
 fn the_caffeine_simulators_formats_are_read_by_its_names() {
