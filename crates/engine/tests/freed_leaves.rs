@@ -1,4 +1,4 @@
-//! Pages of trees that were freed keep no slot: what a roll back, or purge, has taken out of a table is room for others.
+//! Pages of trees and of undo that were freed keep no slot: what a roll back, or purge, has taken out of a table is room for others.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -159,6 +159,38 @@ fn a_load_that_goes_back_leaves_no_page_a_slot() {
             assert!(now <= before + 8, "{now} slots are used, {before} were before the load");
         }
     }
+}
+
+/// A transaction has more undo than memory has room for: its pages are written.
+#[test]
+fn undo_keeps_no_slot_once_it_is_purged_or_rolled_back() {
+    const ROWS: u32 = 6000;
+    let sim = SimWorld::new(64);
+    let disk = sim.disk("volume");
+    let engine = open(&sim, &disk, 64 << 20).unwrap();
+    let t = table(&engine, "db/t").unwrap();
+    for first in (0..ROWS).step_by(100) {
+        insert(&engine, &t, first..first + 100).unwrap();
+    }
+    let before = used(&sim, &engine);
+    for (round, commits) in [(1u8, true), (2, false), (3, true)] {
+        let txn = engine.begin(Isolation::ReadCommitted);
+        for key in 0..ROWS {
+            let new = [round.wrapping_mul(77).wrapping_add(key as u8); 1000];
+            txn.update(&t, &key.to_be_bytes(), &new, &NO_ENTRY, &NO_ENTRY).unwrap();
+        }
+        let most = used(&sim, &engine);
+        assert!(most > before + 300, "{most} slots with the undo, {before} without: this proves little");
+        match commits {
+            true => txn.commit().unwrap().wait().unwrap(),
+            false => txn.rollback().unwrap(),
+        }
+        pause(&sim);
+        let now = used(&sim, &engine);
+        println!("{before} slots before, {most} with the undo, {now} after");
+        assert!(now < before + 32, "{now} slots are used, {before} were, {most} with the undo");
+    }
+    t.check(0).unwrap();
 }
 
 /// What is there after `work`, and what may be if its last step was not acknowledged.

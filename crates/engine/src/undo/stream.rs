@@ -9,11 +9,12 @@ use std::sync::Arc;
 use terrace_io::lock::{Mutex, Mutexes};
 use terrace_io::observe;
 use terrace_io::sched::Event;
+use terrace_tier::flush::forget::Freed;
 use terrace_tier::mtr::Mtr;
 use terrace_tier::page::{PAGE_SIZE, PageId, PageKind, PageRef, SpaceId};
 use terrace_tier::pages::{Pages, Pin};
 use terrace_tier::pool::Access;
-use terrace_tier::redo::{Urgency, record_bound};
+use terrace_tier::redo::{LsnRange, Urgency, record_bound};
 
 /// Streams of an instance: so many transactions can write at a time. What has written keeps its stream until it ends, and what is prepared
 /// until it is decided.
@@ -292,9 +293,9 @@ impl Streams {
         let header = homes.latch_header(&mut mtr);
         mtr.page_mut(old).write_u32(NEXT, 0);
         self.space.free(&mut mtr, header, page, &homes);
-        mtr.commit();
+        let range = mtr.commit();
         stream.end = usize::from(previous.read().page().u16(END));
-        stream.tail = previous;
+        self.let_go(std::mem::replace(&mut stream.tail, previous), range);
         Ok(())
     }
 
@@ -435,7 +436,15 @@ impl Streams {
             mtr.page_mut(after).write_u32(BEFORE, 0);
             write_directory(&mut mtr, directory, number, Mark { page: next, end: RECORDS });
             self.space.free(&mut mtr, header, page, &homes);
-            mtr.commit();
+            let range = mtr.commit();
+            self.let_go(pin, range);
+        }
+    }
+
+    /// A page was freed by a mini-transaction with this range: it keeps no slot. Who still looks for a record there finds none.
+    fn let_go(&self, page: Pin, range: LsnRange) {
+        if !self.space.id().is_temporary() {
+            self.pages.freed(&[Freed::Here { pin: page, lsn: range.end }], range);
         }
     }
 

@@ -9,7 +9,7 @@
 //!
 //! Redo that a later crash finds for such a page is applied to nothing; so the last record that makes the page anew must be in the
 //! log if any after it is. That is so of pages that are written in one mini-transaction, or past the log, and never changed: those of large values,
-//! and of builds that go back; and of those that the freeing itself makes anew: of trees.
+//! and of builds that go back; and of those that the freeing itself makes anew: of trees and of undo.
 //!
 //! A page that is not in memory is known by where its image was when it was freed ([`Freed::Below`]): who uses it anew has its image
 //! elsewhere, for a slot or an object's key is not given out again before this one's name is durably gone.
