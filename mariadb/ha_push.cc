@@ -41,7 +41,7 @@ bool ha_terrace::rowid_filter_push(Rowid_filter *filter)
 bool ha_terrace::judges_entries() const
 {
   return m_tree != 0 && inited == INDEX &&
-         ((pushed_idx_cond && pushed_idx_cond_keyno == active_index) || (pushed_rowid_filter && rowid_filter_is_active));
+         ((pushed_idx_cond && pushed_idx_cond_keyno == active_index) || filters_rowids());
 }
 
 static int32_t verdict(check_result_t result)
@@ -62,7 +62,7 @@ int32_t ha_terrace::judge_entry(void *context, terrace_bytes key, uint32_t prima
 {
   ha_terrace *self= static_cast<ha_terrace *>(context);
   const KeyCodec &index= self->m_indexes[self->active_index];
-  switch (index.decode_entry(key.data, key.len, value.data, value.len, self->table->record[0])) {
+  switch (index.decode_entry(key.data, key.len, value.data, value.len, self->table->record[0], self->m_judged)) {
   case KeyCodec::DAMAGED:
     return TERRACE_VERDICT_DAMAGED;
   case KeyCodec::BARE:
@@ -86,7 +86,7 @@ int32_t ha_terrace::judge_entry(void *context, terrace_bytes key, uint32_t prima
   check_result_t result= CHECK_POS;
   if (self->pushed_idx_cond && self->pushed_idx_cond_keyno == self->active_index)
     result= handler_index_cond_check(self);
-  if (result == CHECK_POS && self->pushed_rowid_filter && self->rowid_filter_is_active)
+  if (result == CHECK_POS && self->filters_rowids())
     result= handler_rowid_filter_check(self);
   self->end_range= end;
   return verdict(result);

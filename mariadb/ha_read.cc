@@ -127,7 +127,11 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
     fetch.end= bytes_of(m_end.data(), m_end.size());
   fetch.context= this;
   if (judges_entries())
+  {
     fetch.filter= judge_entry;
+    // A filter asks for the row's position, whose columns need not be those that the statement asks for.
+    m_judged= filters_rowids() ? m_indexes[active_index].all() : extent();
+  }
   if (may_lack_parts())
     fetch.parts= wants_part;
   fetch.max_rows= max_rows;
@@ -201,6 +205,14 @@ uint ha_terrace::batch_rows() const
   return MY_MIN(rows, BATCH_ROWS);
 }
 
+void ha_terrace::set_extent()
+{
+  const MY_BITMAP *columns= table->read_set;
+  m_extent_index= active_index;
+  m_extent_of.assign(columns->bitmap, bitmap_buffer_size(columns->n_bits));
+  m_extent= m_indexes[active_index].extent(columns);
+}
+
 /** The current row, into the server's record. */
 inline int ha_terrace::unpack_current(uchar *buf, const Bytes *prefix)
 {
@@ -208,7 +220,7 @@ inline int ha_terrace::unpack_current(uchar *buf, const Bytes *prefix)
   if (m_batch_want == TERRACE_WANT_ENTRY && m_tree != 0)
   {
     const auto decoded= m_indexes[active_index].decode_entry(m_current.key, m_current.key_length, m_current.value,
-                                                             m_current.value_length, buf);
+                                                             m_current.value_length, buf, extent());
     if (decoded != KeyCodec::DAMAGED)
       return decoded == KeyCodec::WHOLE ? 0 : read_row_of_entry(buf, prefix);
   }

@@ -233,6 +233,7 @@ private:
       m_session->count(what);
   }
   bool judges_entries() const;
+  bool filters_rowids() const { return pushed_rowid_filter && rowid_filter_is_active; }
   bool reads_to_the_end() const;
   static int32_t judge_entry(void *context, terrace_bytes key, uint32_t primary_at, terrace_bytes value);
   bool encode_end(const key_range *end, terrace::Bytes *out) const;
@@ -261,6 +262,18 @@ private:
   {
     return m_lock_type_write || (keyread_enabled() && m_tree != 0) ? nullptr : table->read_set;
   }
+  /** How much of an entry has the columns that the server asks for. */
+  terrace::KeyCodec::Extent extent()
+  {
+    if (m_lock_type_write)
+      return m_indexes[active_index].all();
+    const MY_BITMAP *columns= table->read_set;
+    const uchar *bits= reinterpret_cast<const uchar *>(columns->bitmap);
+    if (m_extent_index != active_index || !m_extent_of.equals(bits, bitmap_buffer_size(columns->n_bits)))
+      set_extent();
+    return m_extent;
+  }
+  void set_extent();
   uint32 first_bytes();
   static bool wants_part(void *context, terrace_bytes row, uint32_t name);
   bool may_lack_parts();
@@ -445,6 +458,10 @@ private:
   bool m_judges_rows= false;            // one of the batch's entries was too bare to be judged
   bool m_at_cursor= false;              // the row last unpacked is where the cursor stands, or in the batch before it
   Row m_current;
+  terrace::KeyCodec::Extent m_judged;   // how much of an entry is decoded to judge it
+  terrace::KeyCodec::Extent m_extent;   // of the index's entries, for the columns that were last asked for
+  terrace::Bytes m_extent_of;           // these columns
+  uint m_extent_index= MAX_KEY;
   terrace::Bytes m_prefix;              // of the last exact read
   terrace::Bytes m_key;
   terrace::Bytes m_position;            // primary key of the row last returned

@@ -20,9 +20,8 @@ void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary)
     all_whole&= parts.back().is_whole();
     on_virtual|= !table->field[key->key_part[at].fieldnr - 1]->stored_in_db();
   }
-  if (!primary)
-    return;
-  for (const KeyPart &part : primary->parts)
+  const std::vector<KeyPart> nothing;
+  for (const KeyPart &part : primary ? primary->parts : nothing)
   {
     tail.push_back(part);
     int own= -1;
@@ -31,6 +30,7 @@ void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary)
         own= (int) at;
     extension.push_back(own);
   }
+  whole= extent(nullptr);
 }
 
 void KeyCodec::encode_record(const uchar *record, Bytes *out, bool *has_null) const
@@ -135,28 +135,43 @@ void KeyCodec::originals(const uchar *record, size_t key_length, Bytes *out) con
     out->shrink(before);
 }
 
-KeyCodec::Decoded KeyCodec::decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length,
-                                         uchar *record) const
+KeyCodec::Extent KeyCodec::extent(const MY_BITMAP *columns) const
 {
-  const Decoded lacking= value_length ? DAMAGED : BARE;
+  Extent found;
+  found.parts= (uint) (parts.size() + tail.size());
+  while (columns && found.parts && (is_again(found.parts - 1) || !bitmap_is_set(columns, part(found.parts - 1).column())))
+    found.parts--;
+  const auto is_in_key= [this](uint at) { return !is_again(at) && (part(at).invertible() || part(at).may_be_null()); };
+  found.walked= found.parts;
+  while (found.walked && !is_in_key(found.walked - 1))
+    found.walked--;
+  found.walks_last= !found.walked || part(found.walked - 1).invertible();
+  return found;
+}
+
+KeyCodec::Decoded KeyCodec::decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length,
+                                         uchar *record, Extent extent) const
+{
   const uchar *end= key + key_length, *value_end= value + value_length;
-  bool is_null;
-  for (const KeyPart &part : parts)
-  {
-    if (!part.decode(&key, end, record, &is_null))
+  const uint own= (uint) parts.size(), all= own + (uint) tail.size();
+  const uint decoded= extent.walked - !extent.walks_last;
+  const auto take= [&](const KeyPart &one, uint at, uchar *to) {
+    bool is_null;
+    if (at < extent.walked && !(at < decoded ? one.decode(&key, end, to, &is_null) : one.decode_null(&key, end, to, &is_null)))
       return DAMAGED;
-    if (part.is_whole() && !part.invertible() && !part.restore_original(&value, value_end, record))
-      return lacking;
-  }
-  for (uint at= 0; at < tail.size(); at++)
-  {
-    if (!tail[at].decode(&key, end, extension[at] < 0 ? record : nullptr, &is_null))
-      return DAMAGED;
-    if (extension[at] < 0 && tail[at].is_whole() && !tail[at].invertible() &&
-        !tail[at].restore_original(&value, value_end, record))
-      return lacking;
-  }
-  return value == value_end ? WHOLE : DAMAGED;
+    if (to && one.is_whole() && !one.invertible() && !one.restore_original(&value, value_end, to))
+      return value_length ? DAMAGED : BARE;
+    return WHOLE;
+  };
+  const KeyPart *one= parts.data();
+  for (uint at= 0; at < MY_MIN(own, extent.parts); at++, one++)
+    if (const Decoded taken= take(*one, at, record); taken != WHOLE)
+      return taken;
+  one= tail.data();
+  for (uint at= own; at < extent.parts; at++, one++)
+    if (const Decoded taken= take(*one, at, extension[at - own] < 0 ? record : nullptr); taken != WHOLE)
+      return taken;
+  return extent.parts < all || value == value_end ? WHOLE : DAMAGED;
 }
 
 bool KeyCodec::gives_back(const MY_BITMAP *columns) const

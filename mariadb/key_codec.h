@@ -82,13 +82,18 @@ public:
   */
   bool decode(const uchar **key, const uchar *end, uchar *record, bool *is_null) const
   {
-    if (!is_int || !record || end - *key < 4)
+    const uchar *at= *key + nullable;
+    if (!is_int || !record || end - at < 4 || (nullable && **key == null_mark))
       return decode_any(key, end, record, is_null);
-    int4store(record + offset, mi_uint4korr(*key) ^ flip);
-    *key+= 4;
+    if (nullable)
+      record[null_offset]&= (uchar) ~null_bit;
+    int4store(record + offset, mi_uint4korr(at) ^ flip);
+    *key= at + 4;
     *is_null= false;
     return true;
   }
+  /** As decode(), up to the value alone: whether it is NULL. */
+  bool decode_null(const uchar **key, const uchar *end, uchar *record, bool *is_null) const;
   /** Only moves past it. */
   bool skip(const uchar **key, const uchar *end) const { bool n; return decode(key, end, nullptr, &n); }
 
@@ -119,10 +124,11 @@ private:
   bool nullable, descending, whole;
   bool pads;                    // TEXT: compares as if padded with spaces
   bool rest_pads;               // TEXT: compares so from the second level on
-  bool is_int;                  // the column is one of four bytes and never NULL
+  bool is_int;                  // the column is one of four bytes
   uint32 flip;                  // its bits that differ in the key
   bool by_code;                 // TEXT: compares characters by their codes, not by what strnxfrm makes of them
   uchar null_bit;
+  uchar null_mark;              // in the key, of NULL
   uint16 length;                // bytes of the part, by the server's key image
   uint16 store_length;          // with its null and length bytes
   uint32 offset, null_offset, field_length;
@@ -162,8 +168,19 @@ public:
   /** The order of two rows by the images of their keys of this index, which has no columns that may be NULL. The buffers are as a part's. */
   int compare_images(const uchar *one, const uchar *other, Bytes *first, Bytes *second) const;
   enum Decoded { DAMAGED, WHOLE, BARE };
-  /** Fills the index's columns, and the primary key's, into `record`. BARE: the row has them, and the entry has not. */
-  Decoded decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length, uchar *record) const;
+  /** How far an entry is decoded. What can't be inverted lies beside its key, which is walked over only as far as it tells something. */
+  struct Extent
+  {
+    uint parts= 0;                     // of the index and then of the primary key
+    uint walked= 0;                    // those of the key that are walked over,
+    bool walks_last= true;             // of the last of them all, or only whether it is NULL
+  };
+  /** Up to the last of these columns. */
+  Extent extent(const MY_BITMAP *columns) const;
+  const Extent &all() const { return whole; }
+  /** Fills the index's columns, and the primary key's, into `record`, as far as is said. BARE: the row has them, and the entry has not. */
+  Decoded decode_entry(const uchar *key, size_t key_length, const uchar *value, size_t value_length, uchar *record,
+                       Extent extent) const;
   /** Whether the key alone gives back these columns. */
   bool gives_back(const MY_BITMAP *columns) const;
   /** Fills into `record` what the key alone gives back. */
@@ -187,9 +204,14 @@ public:
   bool is_whole() const { return all_whole; }
 
 private:
+  const KeyPart &part(uint at) const { return at < parts.size() ? parts[at] : tail[at - parts.size()]; }
+  /** Whether the part's column is one of the index's own, which has been there before. */
+  bool is_again(uint at) const { return at >= parts.size() && extension[at - parts.size()] >= 0; }
+
   std::vector<KeyPart> parts;          // the index's own
   std::vector<KeyPart> tail;           // the primary key's
   std::vector<int> extension;          // for each of the tail's: which own part has the column whole, or -1
+  Extent whole;
   bool unique= false, on_virtual= false, all_whole= true;
 };
 

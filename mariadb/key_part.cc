@@ -18,6 +18,7 @@ void KeyPart::prepare(TABLE *table, const KEY_PART_INFO *info)
   length= info->length;
   store_length= info->store_length;
   descending= info->key_part_flag & HA_REVERSE_SORT;
+  null_mark= descending ? 0xFF : 0;
   cs= field->charset();
   length_bytes= 0;
   storage= PLAIN;
@@ -69,7 +70,7 @@ void KeyPart::prepare(TABLE *table, const KEY_PART_INFO *info)
   default:
     kind= storage == PLAIN ? FIXED : VARBINARY;
   }
-  is_int= (kind == SIGNED || kind == UNSIGNED) && length == 4 && whole && !nullable;
+  is_int= (kind == SIGNED || kind == UNSIGNED) && length == 4 && whole;
   flip= (kind == SIGNED ? 0x80000000U : 0) ^ (descending ? 0xFFFFFFFFU : 0);
   levels= 0;
   if (kind != TEXT)
@@ -291,30 +292,31 @@ void KeyPart::encode_value(const uchar *bytes, size_t count, Bytes *out) const
   }
 }
 
+bool KeyPart::decode_null(const uchar **key, const uchar *end, uchar *record, bool *is_null) const
+{
+  *is_null= false;
+  if (!nullable)
+    return true;
+  if (*key >= end)
+    return false;
+  *is_null= *(*key)++ == null_mark;
+  if (!record)
+    return true;
+  if (*is_null)
+    record[null_offset]|= null_bit;
+  else
+    record[null_offset]&= (uchar) ~null_bit;
+  return true;
+}
+
 bool KeyPart::decode_any(const uchar **key, const uchar *end, uchar *record, bool *is_null) const
 {
-  const uchar *at= *key;
   const uchar invert= descending ? 0xFF : 0;
-  *is_null= false;
-  if (nullable)
-  {
-    if (at >= end)
-      return false;
-    uchar mark= *at++ ^ invert;
-    *is_null= !mark;
-    if (record)
-    {
-      if (*is_null)
-        record[null_offset]|= null_bit;
-      else
-        record[null_offset]&= (uchar) ~null_bit;
-    }
-    if (*is_null)
-    {
-      *key= at;
-      return true;
-    }
-  }
+  if (!decode_null(key, end, record, is_null))
+    return false;
+  if (*is_null)
+    return true;
+  const uchar *at= *key;
   if (!whole)
     record= nullptr;
   uchar *to= record ? record + offset : nullptr;

@@ -18,7 +18,10 @@ static void put_count(size_t count, uchar invert, Bytes *out)
 /** Weights of a collation that pads, `width` bytes each. */
 static void put_padded(const uchar *weights, size_t length, const uchar *space, size_t width, Bytes *out)
 {
-  auto is_space= [&](size_t at) { return at + width <= length && !memcmp(weights + at, space, width); };
+  // What a weight differs from a space's in is its last byte, as a rule.
+  auto is_space= [&](size_t at) {
+    return at + width <= length && weights[at + width - 1] == space[width - 1] && !memcmp(weights + at, space, width);
+  };
   while (length >= width && is_space(length - width))
     length-= width;
   size_t at= 0;
