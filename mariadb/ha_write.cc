@@ -443,13 +443,15 @@ int ha_terrace::has_rows(bool *found)
 
 /**
   A statement of which only its text is logged and whose rows nobody has counted gets its values one behind the other, as a replica will: nobody
-  else takes any until it ends. What a partitioned table counts the server keeps so itself.
+  else takes any until it ends. What a partitioned table counts the server keeps so itself. A table that is being made nobody else has, and where
+  that fails it is closed before the statement ends.
 */
 bool ha_terrace::keeps_counter() const
 {
   THD *thd= ha_thd();
-  return thd->lex->sql_command != SQLCOM_INSERT && mysql_bin_log.is_open() && thd_test_options(thd, OPTION_BIN_LOG) &&
-         !thd->is_current_stmt_binlog_format_row();
+  const enum_sql_command command= thd->lex->sql_command;
+  return command != SQLCOM_INSERT && command != SQLCOM_CREATE_TABLE && command != SQLCOM_ALTER_TABLE && mysql_bin_log.is_open() &&
+         thd_test_options(thd, OPTION_BIN_LOG) && !thd->is_current_stmt_binlog_format_row();
 }
 
 /** As terrace_table_auto_increment_take, when it is this statement's turn. */

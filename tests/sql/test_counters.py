@@ -155,3 +155,21 @@ def test_who_waits_for_a_counter_and_a_row_in_a_circle_is_told(engine):
         run(other, "INSERT INTO l (w) VALUES (2)")
     finally:
         end(server)
+
+
+def test_a_table_that_is_made_of_rows_and_fails_has_let_its_counter_go(engine):
+    """The table is closed before the statement ends: what kept the counter must not look at it then."""
+    server = private(["--log-bin", "--binlog-format=STATEMENT", "--server-id=1"])
+    try:
+        db = server.connect()
+        run(db, "CREATE DATABASE d")
+        run(db, "USE d")
+        for _ in range(20):
+            with pytest.raises(pymysql.err.MySQLError) as error:
+                run(db, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, w INT, UNIQUE (w)) ENGINE={engine} SELECT NULL AS id, seq DIV 2 AS w FROM seq_1_to_900")
+            assert error.value.args[0] == 1062
+        run(db, f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, w INT) ENGINE={engine} SELECT NULL AS id, seq AS w FROM seq_1_to_900")
+        run(db, "INSERT INTO t (w) SELECT w FROM t")
+        assert run(db, "SELECT COUNT(*), COUNT(DISTINCT id) FROM t") == [(1800, 1800)]
+    finally:
+        end(server)
