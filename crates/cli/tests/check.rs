@@ -55,7 +55,7 @@ fn status_says_what_the_instance_is_and_where_its_pages_are() {
     let instance = Instance::new("status", false);
     let status = instance.json("status", &["--flash", instance.at("flash").to_str().unwrap()]);
     let number = |name: &str| status[name].as_u64().unwrap_or_else(|| panic!("{name} in {status:#}"));
-    assert!(number("format_version") == 15 && status["instance"].as_str().unwrap().len() == 32);
+    assert!(number("format_version") == 17 && status["instance"].as_str().unwrap().len() == 32);
     assert!(number("superblock_age_seconds") < 3600 && number("checkpoint_lsn") <= number("log_end_lsn"));
     assert!(
         number("redo_bytes") == number("log_end_lsn") - number("checkpoint_lsn")

@@ -223,10 +223,12 @@ impl Checkpointer {
         }
         let starts = self.log.starts_for(bound);
         let attested = self.log.durable();
+        let map_newest = self.map.newest_home();
         self.write_superblock(|s| {
             s.checkpoint = bound;
             s.attested = attested;
             s.starts.clone_from(&starts);
+            s.map_newest = s.map_newest.max(map_newest);
             s.prune_history();
         })?;
         self.log.release(bound, &starts);

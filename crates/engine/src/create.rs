@@ -94,6 +94,8 @@ fn make(config: &Config, parts: &Parts) -> Result<(), DiskError> {
         starts: vec![0; config.log_partitions],
         history: vec![],
         takers: vec![],
+        map_newest: 0,
+        map_digest: None,
     };
     superblock.create_as(volume, FRESH)?;
     volume.sync_dir()?;

@@ -421,7 +421,12 @@ impl Storage {
             }
         }
         self.cold.iter().for_each(|cold| cold.collector.finish(DELETE_PATIENCE));
-        self.checkpointer.write_superblock(|s| s.clean = true)
+        let (digest, newest) = (self.map.digest(), self.map.newest_home());
+        self.checkpointer.write_superblock(|s| {
+            s.clean = true;
+            s.map_digest = digest;
+            s.map_newest = s.map_newest.max(newest);
+        })
     }
 }
 
@@ -437,6 +442,10 @@ pub(crate) struct Found {
     pub cut: cut::Found,
 }
 
+/// A map that leads to images of the past would show them as if they were today's: their slots may have been given to nobody since.
+const MAP_OF_ANOTHER_TIME: &str = "the map is not the one that the superblock speaks of: `map` or `superblock` was put back from a copy of \
+                                   another time, or writes to one were lost; put back all files of one copy";
+
 /// Reads superblock, log and map. `budget` bounds the redo kept in memory, in bytes.
 pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
     let superblock = Superblock::read(volume)?;
@@ -444,6 +453,11 @@ pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
     let files = open_logs(volume, &superblock)?;
     // Redo: the map's at once, the rest by page.
     let mut loading = load_map(volume)?;
+    if let Some(digest) = superblock.map_digest
+        && loading.digest() != digest
+    {
+        return Err(Error::Corrupt(format!("{}: {MAP_OF_ANOTHER_TIME}", volume.describe())));
+    }
     let pending = Arc::new(Pending::new(superblock.clone(), files.clone(), budget));
     let cut = cut::replay(&superblock, &files, &mut |header, ops, place| {
         if header.id.space == SpaceId::MAP {
@@ -456,6 +470,13 @@ pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
     if loading.newest() > cut.end {
         let (newest, end) = (loading.newest(), cut.end);
         return Err(Error::Corrupt(format!("the map was written at {newest}, but the log ends at {end}")));
+    }
+    if loading.newest() < superblock.map_newest {
+        let (found, written) = (loading.newest(), superblock.map_newest);
+        let volume = volume.describe();
+        return Err(Error::Corrupt(format!(
+            "{volume}: {MAP_OF_ANOTHER_TIME} (its newest page is of {found}, one of {written} was written)"
+        )));
     }
     Ok(Found { superblock, files, loading, pending, cut })
 }

@@ -6,8 +6,9 @@
 //! | at | size | what |
 //! | --- | --- | --- |
 //! | 0 | 4 | CRC-32C of bytes 4..4096 |
+//! | 4 | 4 | closed cleanly: digest of the map that was left ([`Map::digest`](terrace_tier::map::Map::digest)), not 0; else 0 |
 //! | 8 | 8 | magic `TERRACE1` |
-//! | 16 | 4 | format version: 16 if the map has ever named a patch object, else 15. It was 14 and 13 before undo told of updates what differs, 12 and 11 before rows named the pages of their values, 10 and 9 before undo named pages of values, 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
+//! | 16 | 4 | format version: 18 if the map has ever named a patch object, else 17. It was 16 and 15 before the superblock told of the map, 14 and 13 before undo told of updates what differs, 12 and 11 before rows named the pages of their values, 10 and 9 before undo named pages of values, 8 with a mark of a taker, 7 with takers, else 6 if flags bit 1 is set, else 5 |
 //! | 20 | 4 | page size |
 //! | 24 | 16 | instance id |
 //! | 40 | 16 | lineage |
@@ -27,8 +28,10 @@
 //! | 640 | 16 × 200 | history: epoch u64, first GLSN that it owns u64 |
 //! | 3840 | 8 | number of takers |
 //! | 3848 | 16 × 15 | takers: writer epoch u32, mark u32, number drawn at its open u64 (`terrace_tier::fence`) |
+//! | 4088 | 8 | LSN of the newest map page that was in its home when this was written, or less |
 
 use crate::error::Error;
+use std::num::NonZeroU32;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError, File};
 use terrace_tier::fence::{TAKERS_MAX, Taker};
@@ -40,11 +43,12 @@ pub const PARTITIONS_MAX: usize = 64;
 const HISTORY_MAX: usize = 200;
 pub(crate) const COPY: usize = 4096;
 const MAGIC: [u8; 8] = *b"TERRACE1";
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 17;
 /// From the first patch object on: builds before it would take a place in one for a slot.
-pub const VERSION_OF_PATCHES: u32 = 16;
-/// The same before undo named the pages of large values, before rows did, and before undo told of updates what differs.
-const FORMER_OF_PATCHES: [u32; 3] = [10, 12, 14];
+pub const VERSION_OF_PATCHES: u32 = 18;
+/// The same before undo named the pages of large values, before rows did, before undo told of updates what differs, and before the
+/// superblock told of the map.
+const FORMER_OF_PATCHES: [u32; 4] = [10, 12, 14, 16];
 /// Before it, the log's blocks and records were others: `log::former`.
 pub const VERSION_OF_LOG: u32 = 9;
 /// Before it, free pages were a chain.
@@ -80,6 +84,10 @@ pub struct Superblock {
     pub history: Vec<(u32, Glsn)>,
     /// Which writers of this volume the object store may name: who took it last, as known, and who meant to since.
     pub takers: Vec<Taker>,
+    /// LSN of the newest map page that is known to be in its home: the map of a start must come so far.
+    pub map_newest: Glsn,
+    /// Of the map that a clean close left, none else.
+    pub map_digest: Option<NonZeroU32>,
 }
 
 impl Superblock {
@@ -121,6 +129,7 @@ impl Superblock {
         self.history.push((self.epoch, end));
         self.attested = end;
         self.clean = false;
+        self.map_digest = None;
         Ok(())
     }
 
@@ -152,6 +161,7 @@ impl Superblock {
         assert!(self.takers.len() <= TAKERS_MAX);
         let mut b = AlignedBuf::zeroed(COPY);
         let mut put = |at: usize, bytes: &[u8]| b[at..at + bytes.len()].copy_from_slice(bytes);
+        put(4, &self.map_digest.map_or(0, NonZeroU32::get).to_le_bytes());
         put(8, &MAGIC);
         put(16, &self.version.to_le_bytes());
         put(20, &(PAGE_SIZE as u32).to_le_bytes());
@@ -180,6 +190,7 @@ impl Superblock {
             put(3852 + 16 * i, &taker.mark.to_le_bytes());
             put(3856 + 16 * i, &taker.nonce.to_le_bytes());
         }
+        put(4088, &self.map_newest.to_le_bytes());
         let crc = crc32c::crc32c(&b[4..]);
         b[..4].copy_from_slice(&crc.to_le_bytes());
         b
@@ -238,17 +249,20 @@ impl Superblock {
             starts: (0..partitions).map(|i| u64_at(128 + 8 * i)).collect(),
             history: (0..epochs).map(|i| (u64_at(640 + 16 * i) as u32, u64_at(648 + 16 * i))).collect(),
             takers: (0..takers).map(taker).collect(),
+            map_newest: u64_at(4088),
+            map_digest: NonZeroU32::new(u32_at(4)),
         };
         Ok((found.is_possible() && found.encode()[..] == *b).then_some(found))
     }
 
     /// Whether an instance can have come so far: what is built upon it does arithmetic.
     fn is_possible(&self) -> bool {
-        let numbers = [self.generation, self.checkpoint, self.attested, self.sequences];
+        let numbers = [self.generation, self.checkpoint, self.attested, self.sequences, self.map_newest];
         let ascend = self.history.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1);
         numbers.iter().chain(&self.starts).all(|n| *n < NUMBER_MAX)
             && self.history.iter().all(|(epoch, first)| *epoch <= self.epoch && *first < NUMBER_MAX)
             && ascend
+            && (self.clean || self.map_digest.is_none())
             && self.takers.iter().all(|taker| taker.epoch <= self.epoch)
             && self.takers.windows(2).all(|pair| pair[0].epoch < pair[1].epoch)
             && (1..=LOG_BLOCKS_MAX).contains(&self.log_blocks)

@@ -133,6 +133,8 @@ pub struct Map {
     pub slots_freed: Event,
     /// Slots that blocks gave up by sinking, since the start.
     pub(crate) sunk: AtomicU64,
+    /// LSN of the newest page that was written to its home since the start.
+    pub(crate) newest_home: AtomicU64,
     /// Slots and, in the upper half, free ones, when some were taken or came free last; all ones: not yet.
     pub(crate) pressure: AtomicU64,
     /// Slots are few, or there is a first block that could sink, or objects to collect: for the sinker.

@@ -183,6 +183,8 @@ pub(super) fn a_superblock() -> Superblock {
         starts: vec![0, 5],
         history: vec![(2, 10), (3, 20)],
         takers: vec![Taker { epoch: 2, nonce: 1 << 60, mark: 0 }, Taker { epoch: 3, nonce: 9, mark: 5 }],
+        map_newest: 90,
+        map_digest: std::num::NonZeroU32::new(5),
     }
 }
 

@@ -23,6 +23,8 @@ fn one() -> Superblock {
         starts: vec![1, 2, 3],
         history: vec![(2, 10), (3, 20)],
         takers: vec![Taker { epoch: 1, nonce: 0, mark: 0 }, Taker { epoch: 3, nonce: 1 << 60, mark: 7 }],
+        map_newest: 3,
+        map_digest: NonZeroU32::new(1 << 31),
     }
 }
 
@@ -74,7 +76,7 @@ fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
     assert!(matches!(Superblock::read(&*disk_of_two), Err(Error::Corrupt(_))));
 
     for (version, instead) in
-        [(4, "dump its tables with the build that made it"), (17, "a later build made it")]
+        [(4, "dump its tables with the build that made it"), (19, "a later build made it")]
     {
         let disk = disk(&one());
         let mut other = one().encode();
@@ -84,7 +86,7 @@ fn garbage_in_both_copies_is_corrupt_and_another_version_is_named() {
         disk.open(FILE).unwrap().write(Class::Superblock, 0, &other).unwrap();
         let Err(Error::Invalid(message)) = Superblock::read(&*disk) else { panic!("read") };
         assert!(message.contains(instead), "{message}");
-        let named = format!("version {version} with pages of 16384 bytes; this build reads versions 5 to 16");
+        let named = format!("version {version} with pages of 16384 bytes; this build reads versions 5 to 18");
         assert!(message.contains(&named), "{message}");
     }
 }
@@ -138,8 +140,8 @@ fn a_volume_that_took_its_store_before_takers_were_kept_keeps_its_epoch_as_one()
     // One with patch objects stays one.
     let mut patched = Superblock { version: VERSION_OF_PATCHES, ..one() };
     patched.begin_epoch(30).unwrap();
-    assert_eq!((patched.version, patched.encode()[16]), (VERSION_OF_PATCHES, 16));
-    for (former, now) in (9..15).map(|former| (former, [VERSION_OF_PATCHES, VERSION][former as usize % 2])) {
+    assert_eq!((patched.version, patched.encode()[16]), (VERSION_OF_PATCHES, 18));
+    for (former, now) in (9..17).map(|former| (former, [VERSION_OF_PATCHES, VERSION][former as usize % 2])) {
         let mut old = Superblock { version: former, ..one() };
         let has_patches = now == VERSION_OF_PATCHES;
         assert_eq!(old.has_patches(), has_patches);
@@ -171,7 +173,7 @@ fn a_volume_whose_free_pages_are_chains_is_refused_and_left_as_it_is() {
     let files =
         || disk.list().unwrap().into_iter().map(|name| (disk.contents(&name), name)).collect::<Vec<_>>();
     let before = files();
-    let refused = "format version 1 with pages of 16384 bytes; this build reads versions 5 to 16 with 16384; it is older than that: dump";
+    let refused = "format version 1 with pages of 16384 bytes; this build reads versions 5 to 18 with 16384; it is older than that: dump";
     for _ in 0..2 {
         let Err(Error::Invalid(message)) = open() else { panic!("it was opened") };
         assert!(message.contains(refused), "{message}");

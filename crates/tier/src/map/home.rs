@@ -7,7 +7,9 @@ use super::{Inner, Map, MapError, MapPage};
 use crate::page::{self, BLOCK_PAGES, BlockId, Glsn, PAGE_SIZE, PageId, PageRef, SpaceId};
 use crate::redo::{self, Redo};
 use hashbrown::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, DiskError, File, Op};
 use terrace_io::lock::RwLock;
@@ -93,6 +95,11 @@ impl Loading {
         self.pages.iter().map(|p| p.image.page().lsn()).max().unwrap_or(0)
     }
 
+    /// See [`Map::digest`]. Before any redo.
+    pub fn digest(&self) -> NonZeroU32 {
+        digest(&self.pages)
+    }
+
     /// Derives the index, the free map pages and the free slots, of which there are `slots`.
     pub fn finish(self, slots: u32, redo: Arc<dyn Redo>) -> Result<Map, MapError> {
         let mut inner = Inner {
@@ -166,10 +173,20 @@ impl Loading {
             hold_hinders: false.into(),
             slots_freed: Event::new(),
             sunk: 0.into(),
+            newest_home: 0.into(),
             pressure: u64::MAX.into(),
             slots_wanted: Arc::new(Event::new()),
         })
     }
+}
+
+/// Of the numbers and LSNs of those that were ever written.
+fn digest(pages: &[MapPage]) -> NonZeroU32 {
+    let lsns = pages.iter().map(|map_page| map_page.image.page().lsn()).enumerate();
+    let crc = lsns.filter(|(_, lsn)| *lsn > 0).fold(0, |crc, (number, lsn)| {
+        crc32c::crc32c_append(crc32c::crc32c_append(crc, &(number as u32).to_le_bytes()), &lsn.to_le_bytes())
+    });
+    NonZeroU32::new(crc).unwrap_or(NonZeroU32::MAX)
 }
 
 /// The newer of the two homes' intact images.
@@ -211,6 +228,18 @@ impl Map {
     /// The first change that no home has: no checkpoint may pass it.
     pub fn oldest_unwritten(&self) -> Option<Glsn> {
         self.inner.read().pages.iter().filter_map(|p| p.first_change).min()
+    }
+
+    /// A digest of the map as its homes have it, if they have all of it: of each page's number and LSN. A start after it finds
+    /// by it that a write of any page was lost, or that the file is of another time.
+    pub fn digest(&self) -> Option<NonZeroU32> {
+        let inner = self.inner.read();
+        inner.pages.iter().all(|p| p.first_change.is_none()).then(|| digest(&inner.pages))
+    }
+
+    /// LSN of the newest page that was written to its home and synced since the start.
+    pub fn newest_home(&self) -> Glsn {
+        self.newest_home.load(Ordering::Acquire)
     }
 
     /// Writes every changed map page to the older of its homes and syncs. One caller at a time; no
@@ -262,6 +291,7 @@ impl Map {
         self.file.sync(Class::MapWrite)?;
         let mut inner = self.inner.write();
         for (number, home, lsn) in written {
+            self.newest_home.fetch_max(lsn, Ordering::AcqRel);
             let map_page = &mut inner.pages[number as usize];
             map_page.home = home;
             let unchanged = map_page.image.page().lsn() == lsn;

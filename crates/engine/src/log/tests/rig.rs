@@ -50,6 +50,8 @@ impl Rig {
             log_blocks: blocks,
             starts: vec![0; partitions],
             takers: vec![],
+            map_newest: 0,
+            map_digest: None,
             history: vec![],
         };
         superblock.create_as(&*disk, superblock::FILE).unwrap();
