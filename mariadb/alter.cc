@@ -77,7 +77,7 @@ uint ha_terrace::kept_key(TABLE *altered, const Alter_inplace_info *info, uint n
         (*was)->algorithm != key->algorithm || (*was)->without_overlaps != key->without_overlaps)
       return MAX_KEY;
     KeyCodec codec;
-    codec.prepare(altered, number, primary);
+    codec.prepare(altered, number, primary, m_cuts);
     return m_indexes[old].makes_same(codec, columns.moved) ? old : MAX_KEY;
   }
   const LEX_CSTRING *name= &key->name;
@@ -91,7 +91,7 @@ uint ha_terrace::kept_key(TABLE *altered, const Alter_inplace_info *info, uint n
     // The server takes a key for the same if a part of it may be NULL now; entries tell NULLs from others.
     const bool is_rows= !m_hidden && (number == 0 || at == 0), is_plain= !key->without_overlaps && key->algorithm != HA_KEY_ALG_LONG_HASH;
     KeyCodec codec;
-    codec.prepare(altered, number, primary);
+    codec.prepare(altered, number, primary, m_cuts);
     return is_rows || !is_plain || m_indexes[at].makes_same(codec, columns.moved) ? at : MAX_KEY;
   }
   return MAX_KEY;
@@ -157,7 +157,7 @@ bool ha_terrace::rebuilds(TABLE *altered, const Alter_inplace_info *info, const 
   if (m_hidden || altered->s->primary_key != 0)
     return m_hidden != (altered->s->primary_key == MAX_KEY);
   KeyCodec primary;
-  primary.prepare(altered, 0, nullptr);
+  primary.prepare(altered, 0, nullptr, m_cuts);
   return kept_key(altered, info, 0, columns, nullptr) != 0 || !m_indexes[0].makes_same(primary, columns.moved);
 }
 
@@ -296,7 +296,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
   // Else the rows stay where they are: under the same key.
   KeyCodec primary;
   if (altered->s->primary_key == 0)
-    primary.prepare(altered, 0, nullptr);
+    primary.prepare(altered, 0, nullptr, m_cuts);
   bool builds= false;
   for (uint at= 0; at < altered->s->keys; at++)
   {
@@ -314,7 +314,7 @@ enum_alter_inplace_result ha_terrace::check_if_supported_inplace_alter(TABLE *al
       continue;
     }
     KeyCodec codec;
-    codec.prepare(altered, at, m_hidden || at == 0 ? nullptr : &primary);
+    codec.prepare(altered, at, m_hidden || at == 0 ? nullptr : &primary, m_cuts);
     if (!m_indexes[kept].makes_same(codec, columns.moved) || (!m_hidden && (at == 0) != (kept == 0)) ||
         table->key_info[kept].without_overlaps != key->without_overlaps)
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -403,6 +403,7 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
       !context->row.know(context->layouts))
     return alter_failed(TERRACE_CORRUPT, altered, info);
   context->rebuilds= rebuilds(altered, info, columns, context->layouts);
+  context->cuts= m_cuts || context->rebuilds;
   context->hidden= altered->s->primary_key == MAX_KEY;
   context->columns= columns;
   if (info->ignore || !ha_thd()->is_strict_mode())
@@ -424,7 +425,7 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   if (context->hidden)
     indexes.push_back({sizeof(terrace_new_index), bytes_of(ROWS_INDEX, strlen(ROWS_INDEX)), true, context->rebuilds ? UINT32_MAX : 0});
   else
-    context->primary.prepare(altered, 0, nullptr);
+    context->primary.prepare(altered, 0, nullptr, context->cuts);
   const KeyCodec *primary= context->hidden ? nullptr : &context->primary;
   for (uint at= 0; at < altered->s->keys; at++)
   {
@@ -436,7 +437,7 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     if (kept != MAX_KEY || (at == 0 && primary))
       continue;
     context->codecs.emplace_back();
-    context->codecs.back().prepare(altered, at, primary);
+    context->codecs.back().prepare(altered, at, primary, context->cuts);
     context->numbers.push_back(at);
     for (uint part= 0; part < key->user_defined_key_parts; part++)
       if (!key->key_part[part].field->stored_in_db())
@@ -504,8 +505,11 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     }
   std::vector<std::string> properties;
   for (uint at= 0; all[at]; at++)
-    properties.push_back(make_properties(table->s->tmp_table != NO_TMP_TABLE ? Properties::TEMPORARY : 0, altered,
-                                         static_cast<Context *>(all[at])->layouts.bytes()));
+  {
+    const Context *context= static_cast<Context *>(all[at]);
+    const uchar flags= (table->s->tmp_table != NO_TMP_TABLE ? Properties::TEMPORARY : 0) | (context->cuts ? Properties::CUTS : 0);
+    properties.push_back(make_properties(flags, altered, context->layouts.bytes()));
+  }
   // What is kept of the old definition's indexes goes with it.
   std::vector<std::string> samples;
   for (uint at= 0; all[at]; at++)

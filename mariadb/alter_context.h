@@ -45,6 +45,7 @@ struct terrace::Alter_context : public inplace_alter_handler_ctx
   KeyCodec primary;
   /* All rows come into new trees, as `made` stores them; their key is `primary`'s, or stays what it is if it is hidden. */
   bool rebuilds= false, hidden= false;
+  bool cuts= false;                     // long values are cut in the keys that there will be
   ColumnChange columns;
   Numbering numbering;
   /* Columns of the row at hand that had NULL and have a zero, or nothing, now; each is warned of. */

@@ -292,7 +292,7 @@ int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
       return error;
     }
   const bool temporary= info->options & HA_LEX_CREATE_TMP_TABLE;
-  const std::string properties= make_properties(temporary ? Properties::TEMPORARY : Properties::CREATED, form, "");
+  const std::string properties= make_properties((temporary ? Properties::TEMPORARY : Properties::CREATED) | Properties::CUTS, form, "");
   const std::string engine_name= table_name(name);
   terrace_table_definition definition= {};
   definition.size= sizeof definition;

@@ -89,6 +89,9 @@ int32_t ha_terrace::judge_entry(void *context, terrace_bytes key, uint32_t prima
   if (result == CHECK_POS && self->filters_rowids())
     result= handler_rowid_filter_check(self);
   self->end_range= end;
+  // What comes behind it in the tree may come before it in the index's order.
+  if (result == CHECK_OUT_OF_RANGE && self->is_cut_within(key))
+    return TERRACE_VERDICT_SKIP;
   return verdict(result);
 }
 
@@ -97,7 +100,10 @@ int ha_terrace::judge_row()
 {
   if (!pushed_idx_cond || pushed_idx_cond_keyno != active_index)
     return 0;
-  switch (handler_index_cond_check(this)) {
+  check_result_t result= handler_index_cond_check(this);
+  if (result == CHECK_OUT_OF_RANGE && is_cut_within(bytes_of(m_current.key, m_current.key_length)))
+    result= CHECK_NEG;
+  switch (result) {
   case CHECK_POS:
     return 0;
   case CHECK_NEG:
@@ -115,7 +121,8 @@ bool ha_terrace::encode_end(const key_range *end, Bytes *out) const
 {
   out->clear();
   m_indexes[active_index].encode_image(end->key, end->keypart_map, out);
-  return (end->flag != HA_READ_AFTER_KEY || successor(out)) && !out->empty();
+  const bool widened= m_indexes[active_index].widen(out);
+  return ((end->flag != HA_READ_AFTER_KEY && !widened) || successor(out)) && !out->empty();
 }
 
 int ha_terrace::read_range_first(const key_range *start, const key_range *end, bool equal, bool sorted)

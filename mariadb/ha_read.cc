@@ -81,6 +81,7 @@ void ha_terrace::close_cursor()
   m_locks_ahead= m_range_ahead= m_range_ahead_next= false;
   m_gap= ON_ROW;
   m_current= Row();
+  m_cut_runs.clear();
 }
 
 void ha_terrace::park_open_cursor()
@@ -89,7 +90,9 @@ void ha_terrace::park_open_cursor()
     m_key.assign(m_current.key, m_current.key_length);
   const Row place= m_current;
   const Gap gap= m_gap;
+  std::vector<std::unique_ptr<CutRun>> runs= std::move(m_cut_runs);
   close_cursor();
+  m_cut_runs= std::move(runs);
   m_current= place;
   m_current.key= place.key ? m_key.data() : nullptr;
   m_gap= gap;
@@ -99,7 +102,9 @@ int ha_terrace::unpark_cursor()
 {
   const Row place= m_current;
   const Gap gap= m_gap;
+  std::vector<std::unique_ptr<CutRun>> runs= std::move(m_cut_runs);
   int error= open_cursor(m_tree, m_scan);
+  m_cut_runs= std::move(runs);
   m_current= place;
   m_gap= gap;
   return error;
@@ -117,22 +122,22 @@ int ha_terrace::fetch(uint32_t seek, const Bytes *key, const Bytes *prefix, uint
   terrace_fetch fetch= {};
   fetch.size= sizeof fetch;
   fetch.seek= seek;
-  fetch.first_bytes= m_batch_first= first_bytes();
-  fetch.want= only_index() ? TERRACE_WANT_ENTRY : m_batch_first == RowCodec::ALL ? TERRACE_WANT_ROW : TERRACE_WANT_START;
+  fetch.first_bytes= m_batch_first= m_looks ? RowCodec::ALL : first_bytes();
+  fetch.want= !m_looks && only_index() ? TERRACE_WANT_ENTRY : m_batch_first == RowCodec::ALL ? TERRACE_WANT_ROW : TERRACE_WANT_START;
   if (key)
     fetch.key= bytes_of(key->data(), key->size());
   if (prefix)
     fetch.prefix= bytes_of(prefix->data(), prefix->size());
-  if (m_ends || ((m_locks_ahead || m_range_ahead) && m_in_range))
+  if ((m_ends || ((m_locks_ahead || m_range_ahead) && m_in_range)) && !m_looks && m_cut_runs.empty())
     fetch.end= bytes_of(m_end.data(), m_end.size());
   fetch.context= this;
-  if (judges_entries())
+  if (!m_looks && judges_entries())
   {
     fetch.filter= judge_entry;
     // A filter asks for the row's position, whose columns need not be those that the statement asks for.
     m_judged= filters_rowids() ? m_indexes[active_index].all() : extent();
   }
-  if (may_lack_parts())
+  if (!m_looks && may_lack_parts())
     fetch.parts= wants_part;
   fetch.max_rows= max_rows;
   fetch.max_bytes= BATCH_BYTES;
@@ -279,11 +284,17 @@ inline bool ha_terrace::unpack_row(uchar *buf)
 /** Goes somewhere; the row there, if it starts with `prefix`. */
 int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *prefix)
 {
-  m_direction= where == TERRACE_SEEK_AT_MOST || where == TERRACE_SEEK_BEFORE || where == TERRACE_SEEK_LAST ? BACKWARD
-                                                                                                           : FORWARD;
-  m_steps= 0;
+  begin_seek(where == TERRACE_SEEK_AT_MOST || where == TERRACE_SEEK_BEFORE || where == TERRACE_SEEK_LAST ? BACKWARD : FORWARD);
+  const int error= go(buf, where, key, prefix);
+  return meets_cuts() ? put_in_order(buf, error, prefix) : error;
+}
+
+/** What holds until the next one, and of the read itself what the server said before. */
+void ha_terrace::begin_seek(Direction direction)
+{
+  m_direction= direction;
+  m_cut_runs.clear();
   m_gap= ON_ROW;
-  m_current= Row();
   m_ends= m_ends_next;
   m_in_range= m_in_range_next;
   m_ends_next= m_in_range_next= m_bare= false;
@@ -291,6 +302,13 @@ int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *
   if (m_range_ahead != ahead)
     terrace_cursor_set_reads_all(m_cursor, m_range_ahead= ahead);
   m_range_ahead_next= false;
+}
+
+/** The row there, or the next in the scan's direction that is not rejected, if it starts with `prefix`. */
+int ha_terrace::go(uchar *buf, uint32_t where, const Bytes *key, const Bytes *prefix)
+{
+  m_steps= 0;
+  m_current= Row();
   m_batch_want= only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW;
   if (int error= fetch(where, key, prefix, batch_rows()))
     return error;
@@ -312,9 +330,16 @@ int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
 {
   if (m_gap != ON_ROW)
     return leave_gap(buf, direction, prefix);
-  const int error= step_once(buf, direction, prefix);
-  return came_to_gap(prefix ? BEHIND_PREFIX : direction == FORWARD ? BEHIND_LAST : BEFORE_FIRST,
-                     error == REJECTED ? past_rejected(buf, prefix, error) : error);
+  const Bytes *const all= within(prefix);
+  int error= step_once(buf, direction, all);
+  if (error == REJECTED)
+    error= past_rejected(buf, all, error);
+  if (meets_cuts())
+  {
+    m_direction= direction;
+    error= put_in_order(buf, error, prefix);
+  }
+  return came_to_gap(prefix ? BEHIND_PREFIX : direction == FORWARD ? BEHIND_LAST : BEFORE_FIRST, error);
 }
 
 int ha_terrace::past_rejected(uchar *buf, const Bytes *prefix, int error)

@@ -27,6 +27,15 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
   m_prefix_set= false;
   Gap gap= AT_PREFIX;
   int error;
+  KeyCodec::CutPart cut;
+  const bool by_order= flag == HA_READ_KEY_OR_NEXT || flag == HA_READ_AFTER_KEY || flag == HA_READ_BEFORE_KEY ||
+                       flag == HA_READ_KEY_OR_PREV || flag == HA_READ_PREFIX_LAST_OR_PREV;
+  if (by_order && m_indexes[active_index].find_cut(m_prefix.data(), m_prefix.size(), 0, &cut))
+  {
+    error= seek_cut_bound(buf, key, parts, flag);
+    return came_to_gap(flag == HA_READ_KEY_OR_NEXT || flag == HA_READ_BEFORE_KEY ? AT_PREFIX : BEHIND_PREFIX,
+                       error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error);
+  }
   switch (flag) {
   case HA_READ_KEY_EXACT:
   case HA_READ_PREFIX:

@@ -73,23 +73,19 @@ static uint shortest_row(const TABLE *table)
 }
 
 /** The codecs for this table's columns and indexes. */
-bool ha_terrace::lay_out()
+void ha_terrace::lay_out()
 {
-  m_hidden= table->s->primary_key == MAX_KEY;
-  if (!m_hidden && table->s->primary_key != 0)
-    return false;
   m_row.prepare(table);
   m_row_length_min= shortest_row(table);
   m_indexes.clear();
   m_indexes.resize(table->s->keys);
   if (!m_hidden)
-    m_primary.prepare(table, 0, nullptr);
+    m_primary.prepare(table, 0, nullptr, m_cuts);
   for (uint at= 0; at < table->s->keys; at++)
-    m_indexes[at].prepare(table, at, m_hidden || at == 0 ? nullptr : &m_primary);
+    m_indexes[at].prepare(table, at, m_hidden || at == 0 ? nullptr : &m_primary, m_cuts);
   m_entry_has_position= m_hidden || m_primary.is_whole();
   key_used_on_scan= m_hidden ? MAX_KEY : 0;
   ref_length= m_hidden ? 8 : table->key_info[0].key_length;
-  return true;
 }
 
 
@@ -98,7 +94,8 @@ int ha_terrace::open(const char *name, int, uint)
   if (!engine)
     return HA_ERR_NO_CONNECTION;
   m_name= table_name(name);
-  if (!lay_out())
+  m_hidden= table->s->primary_key == MAX_KEY;
+  if (!m_hidden && table->s->primary_key != 0)
     return HA_ERR_UNSUPPORTED;
   if (!fits_definition(table, this, m_name))
   {
@@ -112,6 +109,8 @@ int ha_terrace::open(const char *name, int, uint)
   }
   if (code)
     return map_error(ha_thd(), code);
+  m_cuts= Properties(terrace_table_properties(m_table)).has(Properties::CUTS);
+  lay_out();
   RowLayouts layouts;
   if (!read_layouts(m_table, &layouts) || !m_row.know(layouts))
   {
@@ -404,13 +403,13 @@ ha_rows ha_terrace::records_in_range(uint index, const key_range *low, const key
   if (low)
   {
     m_indexes[index].encode_image(low->key, low->keypart_map, &from);
-    if (low->flag == HA_READ_AFTER_KEY && !successor(&from))
+    if (!m_indexes[index].widen(&from) && low->flag == HA_READ_AFTER_KEY && !successor(&from))
       return 1;
   }
   if (high)
   {
     m_indexes[index].encode_image(high->key, high->keypart_map, &to);
-    if (high->flag == HA_READ_AFTER_KEY && !successor(&to))
+    if ((m_indexes[index].widen(&to) || high->flag == HA_READ_AFTER_KEY) && !successor(&to))
       no_high= true;
   }
   uint64_t count= 0;

@@ -5,6 +5,7 @@
     ha_terrace.cc   open, close, what the engine can do, locks and statements, costs and statistics
     ha_scan.cc      scans, index reads, positions
     ha_read.cc      what they read with: a cursor, its batches, the rows in them
+    ha_cut.cc       index reads in order past parts of keys that are cut
     ha_push.cc      what the optimizer hands down: index conditions, rowid filters, ranges, multi-range reads
     ha_write.cc     insert, update, delete, auto-increment
     gather.cc       rows of one UPDATE or DELETE, changed together
@@ -182,7 +183,7 @@ private:
   int refuse_lock(THD *thd, int type);
   void unlock(THD *thd);
   uint tree_of(uint index) const { return m_hidden ? index + 1 : index; }
-  bool lay_out();
+  void lay_out();
   double innodb_rows_in_pages(uint index, uint pages) const;
 
   int open_cursor(uint tree, bool scan);
@@ -204,6 +205,39 @@ private:
   /** Of rows that were rejected the next one; else `error`. */
   int past_rejected(uchar *buf, const terrace::Bytes *prefix, int error);
   int seek(uchar *buf, uint32_t seek, const terrace::Bytes *key, const terrace::Bytes *prefix);
+  void begin_seek(Direction direction);
+  int go(uchar *buf, uint32_t where, const terrace::Bytes *key, const terrace::Bytes *prefix);
+
+  /* Entries that agree up to where a part is cut, in the order of what is whole (ha_cut.cc). */
+  struct CutRun
+  {
+    struct Unit
+    {
+      std::string begins;               // bytes that all its entries begin with
+      std::string value;                // its entries up to the part that is cut there, nothing cut
+      bool operator<(const Unit &other) const { return value < other.value; }
+    };
+    std::string begins;                 // those of the run
+    std::vector<Unit> units;            // in order
+    size_t at= 0;
+  };
+  bool meets_cuts() const { return inited == INDEX && active_index != MAX_KEY && m_indexes[active_index].may_cut(); }
+  const terrace::Bytes *within(const terrace::Bytes *prefix) const { return m_cut_runs.empty() ? prefix : &m_cut_unit; }
+  int put_in_order(uchar *buf, int error, const terrace::Bytes *prefix);
+  int gather_cut_run(uchar *buf, const uchar *key, const terrace::KeyCodec::CutPart &cut);
+  int look_at_cut(uchar *buf, const terrace::Bytes &from, const terrace::Bytes &run);
+  int read_cut_unit(uchar *buf);
+  int leave_cut_run(uchar *buf, const terrace::Bytes *prefix);
+  int seek_cut_bound(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function flag);
+  int go_to_cut_bound(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function flag, size_t covered);
+  bool is_alone(size_t bytes) const;
+  /** Whether the entry is of a run that the scan is not in, or will have to leave. */
+  bool is_cut_within(const terrace_bytes &key) const
+  {
+    terrace::KeyCodec::CutPart cut;
+    const size_t covered= m_cut_runs.empty() ? 0 : m_cut_unit.size();
+    return m_indexes[active_index].find_cut(key.data, key.len, covered, &cut);
+  }
   uint batch_rows() const;
   bool next_in_batch()
   {
@@ -427,6 +461,7 @@ private:
   ulonglong m_load_counter= 0;          // where the auto-increment counter will be after it
   std::string m_name;
   bool m_hidden= false;                 // no primary key
+  bool m_cuts= false;                   // long values are cut in keys
   bool m_entry_has_position= true;
   uint m_row_length_min= 1;
   terrace::RowCodec m_row;
@@ -454,6 +489,9 @@ private:
   uint32 m_batch_first= 0;              // with TERRACE_WANT_START
   Direction m_direction= NOWHERE;
   static const int REJECTED= -1;        // no error of the server's
+  std::vector<std::unique_ptr<CutRun>> m_cut_runs; // those that the scan is in, each within one of the one before
+  terrace::Bytes m_cut_unit;            // what all entries of the innermost one's current unit begin with
+  bool m_looks= false;                  // a row is read to see what its entry's cut parts are
   bool m_bare= false;                   // the scan has met an entry that lacks texts: from there on it reads rows
   bool m_judges_rows= false;            // one of the batch's entries was too bare to be judged
   bool m_at_cursor= false;              // the row last unpacked is where the cursor stands, or in the batch before it

@@ -4,7 +4,10 @@
 
 namespace terrace {
 
-void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary)
+/** What the engine takes of a key, and of that a primary key's share, which each entry of another index has, too. */
+static const uint KEY_BYTES_MAX= 3490, PRIMARY_BYTES_MAX= 2300;
+
+void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary, bool cuts)
 {
   parts.clear();
   tail.clear();
@@ -31,6 +34,20 @@ void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary)
     extension.push_back(own);
   }
   whole= extent(nullptr);
+  cuts_from= UINT_MAX32;
+  if (!cuts)
+    return;
+  uint beside= 8;                       // a hidden row id
+  for (uint at= 0; at < tail.size(); at++)
+    beside= (at ? beside : 0) + tail[at].longest();
+  share_room(table->s->primary_key == 0 && key_number == 0 ? PRIMARY_BYTES_MAX : KEY_BYTES_MAX - beside);
+}
+
+void KeyCodec::encode_in_full(const uchar *record, uint last, Bytes *out) const
+{
+  bool is_null;
+  for (uint at= 0; at <= last; at++)
+    part(at).encode_record(record, out, &is_null, IN_FULL);
 }
 
 void KeyCodec::encode_record(const uchar *record, Bytes *out, bool *has_null) const
@@ -44,7 +61,7 @@ void KeyCodec::encode_record(const uchar *record, Bytes *out, bool *has_null) co
   }
 }
 
-void KeyCodec::encode_image(const uchar *key, key_part_map map, Bytes *out) const
+void KeyCodec::encode_image(const uchar *key, key_part_map map, Bytes *out, Cut cutting, uint last) const
 {
   const uchar *own[MAX_REF_PARTS];
   bool is_null;
@@ -52,13 +69,13 @@ void KeyCodec::encode_image(const uchar *key, key_part_map map, Bytes *out) cons
     map= ((key_part_map) 1 << parts.size()) - 1;        // the index's own, as key_copy writes them
   for (uint at= 0; at < parts.size(); at++, map>>= 1)
   {
-    if (!(map & 1))
+    if (!(map & 1) || at > last)
       return;
     own[at]= key;
-    parts[at].encode_image(&key, out, &is_null);
+    parts[at].encode_image(&key, out, &is_null, cutting);
   }
   // Extended keys: the server leaves out what the index has already, the entry's key does not.
-  for (uint at= 0; at < tail.size(); at++)
+  for (uint at= 0; at < tail.size() && at + parts.size() <= last; at++)
   {
     if (extension[at] >= 0)
     {
@@ -66,12 +83,12 @@ void KeyCodec::encode_image(const uchar *key, key_part_map map, Bytes *out) cons
       if (!map)
         return;                         // nothing more is given: a shorter prefix is as good
       // An own part may be nullable only if the column is, and then it is not of a primary key: the images agree.
-      tail[at].encode_image(&again, out, &is_null);
+      tail[at].encode_image(&again, out, &is_null, cutting);
       continue;
     }
     if (!(map & 1))
       return;
-    tail[at].encode_image(&key, out, &is_null);
+    tail[at].encode_image(&key, out, &is_null, cutting);
     map>>= 1;
   }
 }
@@ -157,6 +174,8 @@ KeyCodec::Decoded KeyCodec::decode_entry(const uchar *key, size_t key_length, co
   const uint decoded= extent.walked - !extent.walks_last;
   const auto take= [&](const KeyPart &one, uint at, uchar *to) {
     bool is_null;
+    if (to && at < decoded && one.invertible() && one.is_cut(key, end))
+      return BARE;
     if (at < extent.walked && !(at < decoded ? one.decode(&key, end, to, &is_null) : one.decode_null(&key, end, to, &is_null)))
       return DAMAGED;
     if (to && one.is_whole() && !one.invertible() && !one.restore_original(&value, value_end, to))
@@ -178,7 +197,7 @@ bool KeyCodec::gives_back(const MY_BITMAP *columns) const
 {
   const auto has= [this](uint column) {
     return std::any_of(parts.begin(), parts.end(),
-                       [=](const KeyPart &part) { return part.column() == column && part.invertible(); });
+                       [=](const KeyPart &part) { return part.column() == column && part.invertible() && !part.may_cut(); });
   };
   uint at= bitmap_get_first_set(columns);
   while (at != MY_BIT_NONE && has(at))

@@ -22,6 +22,10 @@
   orders as endless padding does: among runs that are followed by less the shorter is less, among those followed by
   greater the shorter is greater, and the end lies between. The common short text costs one weight and one byte.
 
+  A part of variable length, or of many bytes, may be cut (`Cut`): of a value that is longer as bytes the key has the first ones and a
+  digest of all. It is found, and is unique, as if it were whole; but what agrees in the first bytes is in the digests' order, and
+  who reads in order puts that right (ha_cut.cc). So whatever a row's columns hold, its keys have room in a page.
+
   What can't be inverted (floats, texts) is carried beside the key: an entry's value has, for each column of the index and
   then of the primary key that is whole in it and can't be inverted, its bytes; so an index-only read never visits the
   primary tree. An entry that has no room for them is bare, its value is empty: for that one the row is read.
@@ -40,16 +44,39 @@ namespace terrace {
 /** Whether texts that both have are ordered, and are equal, in both alike: whether keys made of them are the same bytes. */
 bool sort_same(CHARSET_INFO *one, CHARSET_INFO *other);
 
+/** Whether long values are cut, as they are in keys. */
+enum Cut { CUT, IN_FULL };
+
 /** One column of a key. */
 class KeyPart
 {
 public:
   void prepare(TABLE *table, const KEY_PART_INFO *info);
+  /** Whether its values may need more bytes than others should wait for. Its length does not matter where it may change in place. */
+  bool may_be_long() const { return kind == TEXT || kind == VARBINARY || (kind == FIXED && length > LONG_FIXED); }
+  /** Values of more bytes are cut to so many. */
+  void cut_at(uint bytes)
+  {
+    cut= bytes;
+    cuts= kind == TEXT || (kind == VARBINARY ? 2U * length + 2 > bytes : length > bytes);
+  }
+  bool may_cut() const { return cuts; }
+  uint bytes_before_cut() const { return cut; }
+  /** Bytes of the part at the most, with its null mark. */
+  uint longest() const { return nullable + (cut == UNCUT ? length : cut + DIGEST); }
+  static const uint DIGEST= 16;         // bytes behind the cut
+  /** Moves past the part; `*was_cut` tells whether its bytes are not all there. */
+  bool pass(const uchar **key, const uchar *end, bool *was_cut) const;
+  bool is_cut(const uchar *key, const uchar *end) const
+  {
+    bool was_cut;
+    return cuts && pass(&key, end, &was_cut) && was_cut;
+  }
 
   /** From a record. Whether it is NULL goes to `*is_null`. */
-  void encode_record(const uchar *record, Bytes *out, bool *is_null) const;
+  void encode_record(const uchar *record, Bytes *out, bool *is_null, Cut cutting= CUT) const;
   /** From the server's key image (key_copy). Moves `*key` past the part. */
-  void encode_image(const uchar **key, Bytes *out, bool *is_null) const;
+  void encode_image(const uchar **key, Bytes *out, bool *is_null, Cut cutting= CUT) const;
   /**
     The order of two key images of the part, of a column that is never NULL: that of the bytes made of them. The buffers are for those, if they
     must be made.
@@ -59,7 +86,7 @@ public:
   bool makes_same(const KeyPart &other, const std::vector<uint16> &moved) const
   {
     const bool text= kind == TEXT, has_spaces= text && is_char() && cs->state & MY_CS_NOPAD;
-    return kind == other.kind && storage == other.storage && nullable == other.nullable &&
+    return kind == other.kind && storage == other.storage && nullable == other.nullable && cut == other.cut &&
            descending == other.descending && whole == other.whole && moved[number] == other.number &&
            (!text || sort_same(cs, other.cs)) &&
            ((whole && !has_spaces) || (text ? length / cs->mbmaxlen == other.length / other.cs->mbmaxlen : length == other.length)) &&
@@ -112,11 +139,15 @@ private:
 
   bool decode_any(const uchar **key, const uchar *end, uchar *record, bool *is_null) const;
   void encode_value(const uchar *bytes, size_t length, Bytes *out) const;
+  void put(const uchar *bytes, size_t length, Bytes *out, Cut cutting) const;
+  bool skip_value(const uchar **key, const uchar *end, uchar invert) const;
   void encode_text(const uchar *text, size_t length, Bytes *out) const;
   void text_of(const uchar *record, const uchar **text, size_t *length) const;
   bool skip_text(const uchar **key, const uchar *end, uchar invert) const;
   bool is_char() const { return storage == PLAIN; }
   bool pads_at(uint level) const { return level ? rest_pads : pads; }
+
+  static const uint UNCUT= UINT_MAX32, LONG_FIXED= 64;
 
   Kind kind;
   Storage storage;
@@ -127,6 +158,8 @@ private:
   bool is_int;                  // the column is one of four bytes
   uint32 flip;                  // its bits that differ in the key
   bool by_code;                 // TEXT: compares characters by their codes, not by what strnxfrm makes of them
+  bool cuts= false;             // there may be values that are cut
+  uint cut= UNCUT;              // bytes of a value
   uchar null_bit;
   uchar null_mark;              // in the key, of NULL
   uint16 length;                // bytes of the part, by the server's key image
@@ -145,12 +178,17 @@ class KeyCodec
 {
 public:
   /** `primary` is the table's primary key's codec, or null for itself and for tables without one. */
-  void prepare(TABLE *table, uint key_number, const KeyCodec *primary);
+  /** `cuts`: as properties of a table tell (Properties::CUTS). */
+  void prepare(TABLE *table, uint key_number, const KeyCodec *primary, bool cuts);
 
   /** The index's columns. `*has_null` tells whether one of them is NULL. */
   void encode_record(const uchar *record, Bytes *out, bool *has_null) const;
   /** The first parts, from a key image; with extended keys parts of the primary key may follow the index's own. */
-  void encode_image(const uchar *key, key_part_map parts, Bytes *out) const;
+  void encode_image(const uchar *key, key_part_map parts, Bytes *out) const { encode_image(key, parts, out, CUT, UINT_MAX32); }
+  /** As encode_image, up to part `last`, nothing cut. */
+  void encode_image_in_full(const uchar *key, key_part_map parts, uint last, Bytes *out) const { encode_image(key, parts, out, IN_FULL, last); }
+  /** A row's entry up to part `last` (of the index's own, then the primary key's), nothing cut. */
+  void encode_in_full(const uchar *record, uint last, Bytes *out) const;
   /** As encode_image, for an image of so many bytes. */
   void encode_image_bytes(const uchar *key, uint length, Bytes *out) const;
   /** Whether equal rows have equal entries in this index and in the other, whose columns are `moved`. */
@@ -191,6 +229,25 @@ public:
       none. */
   size_t prefix_length(const uchar *key, size_t length, uint parts) const;
 
+  /** Whether a key's part may be cut. */
+  bool may_cut() const { return cuts_from < UINT_MAX32; }
+  struct CutPart
+  {
+    size_t before, end;                // bytes of the key up to the cut, and with the digest behind it
+    uint part;
+  };
+  /** The first part of these bytes, a key's or its first parts', that ends behind `covered` bytes and is cut. */
+  bool find_cut(const uchar *key, size_t length, size_t covered, CutPart *found) const;
+  /** Takes from a bound what keys of the same first bytes may not be ordered by. @return whether that was something */
+  bool widen(Bytes *bound) const
+  {
+    CutPart found;
+    if (!find_cut(bound->data(), bound->size(), 0, &found))
+      return false;
+    bound->shrink(found.before);
+    return true;
+  }
+
   uint own_parts() const { return (uint) parts.size(); }
   bool is_unique() const { return unique; }
   /** Whether no two rows agree in all columns: a unique index has NULL as often as it comes. */
@@ -204,6 +261,8 @@ public:
   bool is_whole() const { return all_whole; }
 
 private:
+  void encode_image(const uchar *key, key_part_map parts, Bytes *out, Cut cutting, uint last) const;
+  void share_room(uint bytes);
   const KeyPart &part(uint at) const { return at < parts.size() ? parts[at] : tail[at - parts.size()]; }
   /** Whether the part's column is one of the index's own, which has been there before. */
   bool is_again(uint at) const { return at >= parts.size() && extension[at - parts.size()] >= 0; }
@@ -213,6 +272,7 @@ private:
   std::vector<int> extension;          // for each of the tail's: which own part has the column whole, or -1
   Extent whole;
   bool unique= false, on_virtual= false, all_whole= true;
+  uint cuts_from= UINT_MAX32;          // shorter keys have no part that is cut
 };
 
 /** The smallest bytes greater than all that start with these; false if there are none. */

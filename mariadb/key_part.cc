@@ -111,7 +111,7 @@ void KeyPart::prepare(TABLE *table, const KEY_PART_INFO *info)
   }
 }
 
-void KeyPart::encode_record(const uchar *record, Bytes *out, bool *is_null) const
+void KeyPart::encode_record(const uchar *record, Bytes *out, bool *is_null, Cut cutting) const
 {
   size_t start= out->size();
   *is_null= nullable && record[null_offset] & null_bit;
@@ -122,14 +122,14 @@ void KeyPart::encode_record(const uchar *record, Bytes *out, bool *is_null) cons
     const uchar *bytes;
     size_t count;
     text_of(record, &bytes, &count);
-    encode_value(bytes, count, out);
+    put(bytes, count, out, cutting);
   }
   if (descending)
     for (size_t at= start; at < out->size(); at++)
       out->data()[at]^= 0xFF;
 }
 
-void KeyPart::encode_image(const uchar **key, Bytes *out, bool *is_null) const
+void KeyPart::encode_image(const uchar **key, Bytes *out, bool *is_null, Cut cutting) const
 {
   size_t start= out->size();
   const uchar *image= *key;
@@ -143,9 +143,9 @@ void KeyPart::encode_image(const uchar **key, Bytes *out, bool *is_null) const
   if (!*is_null)
   {
     if (storage == PLAIN)
-      encode_value(image, length, out);
+      put(image, length, out, cutting);
     else
-      encode_value(image + HA_KEY_BLOB_LENGTH, uint2korr(image), out);
+      put(image + HA_KEY_BLOB_LENGTH, uint2korr(image), out, cutting);
   }
   if (descending)
     for (size_t at= start; at < out->size(); at++)
@@ -312,6 +312,13 @@ bool KeyPart::decode_null(const uchar **key, const uchar *end, uchar *record, bo
 bool KeyPart::decode_any(const uchar **key, const uchar *end, uchar *record, bool *is_null) const
 {
   const uchar invert= descending ? 0xFF : 0;
+  bool was_cut;
+  if (cuts && (!record || is_cut(*key, end)))
+  {
+    // What is cut gives nothing back.
+    const uchar *value= *key;
+    return decode_null(&value, end, record, is_null) && pass(key, end, &was_cut);
+  }
   if (!decode_null(key, end, record, is_null))
     return false;
   if (*is_null)

@@ -79,7 +79,7 @@ bool KeyPart::in_words(const uchar **key, const uchar *end, const TABLE *of, TAB
 {
   bool is_null;
   const uchar *value= *key + nullable;
-  if (!whole || kind == TEXT || !decode(key, end, record, &is_null))
+  if (!whole || kind == TEXT || is_cut(*key, end) || !decode(key, end, record, &is_null))
     return false;
   if (is_null)
   {

@@ -25,7 +25,8 @@ struct Properties
     CREATED= 2,                 // in doubt (in_doubt.h): the statement that made it was not seen to end
     DROPPED= 4,                 // in doubt: the statement that drops it was not seen to end
     REPLACED= 8,                // ALTER put it aside, under a name of its own
-    RENAMED= 16                 // the last statement that renamed it, and the name before that
+    RENAMED= 16,                // the last statement that renamed it, and the name before that
+    CUTS= 32                    // long values are cut in keys (key_codec.h); tables of former builds refuse rows with such
   };
   uchar flags= 0;
   std::string version, origin, statement, layouts;
