@@ -453,11 +453,7 @@ pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
     let files = open_logs(volume, &superblock)?;
     // Redo: the map's at once, the rest by page.
     let mut loading = load_map(volume)?;
-    if let Some(digest) = superblock.map_digest
-        && loading.digest() != digest
-    {
-        return Err(Error::Corrupt(format!("{}: {MAP_OF_ANOTHER_TIME}", volume.describe())));
-    }
+    let digest = loading.digest();
     let pending = Arc::new(Pending::new(superblock.clone(), files.clone(), budget));
     let cut = cut::replay(&superblock, &files, &mut |header, ops, place| {
         if header.id.space == SpaceId::MAP {
@@ -470,6 +466,10 @@ pub(crate) fn read(volume: &dyn Disk, budget: usize) -> Result<Found, Error> {
     if loading.newest() > cut.end {
         let (newest, end) = (loading.newest(), cut.end);
         return Err(Error::Corrupt(format!("the map was written at {newest}, but the log ends at {end}")));
+    }
+    // After the log: whose files they are is told first.
+    if superblock.map_digest.is_some_and(|closed| closed != digest) {
+        return Err(Error::Corrupt(format!("{}: {MAP_OF_ANOTHER_TIME}", volume.describe())));
     }
     if loading.newest() < superblock.map_newest {
         let (found, written) = (loading.newest(), superblock.map_newest);
