@@ -26,6 +26,9 @@ int ha_terrace::leave_gap(uchar *buf, Direction direction, const Bytes *prefix)
   int error;
   if (gap == BEHIND_LAST || gap == BEFORE_FIRST)
     error= seek(buf, direction == FORWARD ? TERRACE_SEEK_FIRST : TERRACE_SEEK_LAST, nullptr, nullptr);
+  else if (KeyCodec::CutPart cut; m_indexes[active_index].find_cut(m_prefix.data(), m_prefix.size(), 0, &cut))
+    error= seek_cut_bound(buf, direction == FORWARD ? (gap == AT_PREFIX ? HA_READ_KEY_OR_NEXT : HA_READ_AFTER_KEY)
+                                                    : (gap == AT_PREFIX ? HA_READ_BEFORE_KEY : HA_READ_PREFIX_LAST_OR_PREV));
   else
   {
     Bytes key;

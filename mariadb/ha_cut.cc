@@ -7,19 +7,38 @@
   the value, sorts the units by it, and goes through them one after the other, each with the unit's bytes as what all its entries begin with.
   Behind the last it goes on behind the run. In a unit a later part may be cut: that is a run within the unit, and so on.
 
-  A read that finds equal values by a cut part needs none of this: it has the digest.
+  A read of equal values knows the unit by the digest. What other units there are is found out when its end has come and the scan goes on, which
+  only who reads on without saying how far wants. The same holds for a range whose both ends have the value.
 
-  A locking read locks what it looks at: of each unit of a run the first row, though its range may end in it.
+  A locking read locks what it looks at, gaps too: rows of all units of a run, though its range may end in it. What is behind the range in the
+  index's order may be before it in the tree's. READ COMMITTED gives the rows back.
 */
 #include "ha_terrace.h"
+#include "errors.h"
 #include <algorithm>
 
 using namespace terrace;
 
 /** Bytes that a run's units may take. */
-static const size_t RUN_BYTES_MAX= 64 << 20;
+static const size_t RUN_BYTES_MAX= 256 << 20;
 
-/** Whether no other entry next to the current one, in the scan's direction, agrees with it in so many bytes. */
+static std::string text(const Bytes &bytes, size_t from= 0)
+{
+  return std::string(reinterpret_cast<const char *>(bytes.data()) + from, bytes.size() - from);
+}
+
+/** SELECT of one table alone whose rows may come in any order, and all do. */
+bool ha_terrace::needs_no_order() const
+{
+  LEX *lex= ha_thd()->lex;
+  SELECT_LEX *select= lex->first_select_lex();
+  const TABLE_LIST *from= select->table_list.first;
+  return lex->sql_command == SQLCOM_SELECT && !ha_thd()->in_sub_stmt && from && !from->next_local && lex->all_selects_list == select &&
+         !select->next_select_in_list() && !select->order_list.elements && !select->group_list.elements && !select->with_sum_func &&
+         !(select->options & SELECT_DISTINCT) && !select->have_window_funcs() && !lex->with_rownum;
+}
+
+/** Whether it is seen that no other entry next to the current one agrees with it in so many bytes. */
 bool ha_terrace::is_alone(size_t bytes) const
 {
   if (!m_batch_left)
@@ -56,31 +75,37 @@ int ha_terrace::look_at_cut(uchar *buf, const Bytes &from, const Bytes &run)
   return failed ? HA_ERR_CRASHED : 0;
 }
 
-/** The run that begins with the key's bytes before the cut becomes the innermost one, with its units. It may have none any more. */
-int ha_terrace::gather_cut_run(uchar *buf, const uchar *key, const KeyCodec::CutPart &cut)
+/** Finds out the run's units. There may be none any more. */
+int ha_terrace::gather_cut_run(uchar *buf, CutRun *run)
 {
+  if (m_cut_kept && m_lock == TERRACE_LOCK_NONE && m_cut_kept->begins == run->begins && m_cut_kept->part == run->part)
+  {
+    run->units= m_cut_kept->units;
+    run->known= true;
+    return 0;
+  }
   const KeyCodec &index= m_indexes[active_index];
-  std::unique_ptr<CutRun> run(new CutRun);
-  run->begins.assign(reinterpret_cast<const char *>(key), cut.before);
+  const size_t before= run->begins.size();
   Bytes from, all, value;
-  all.assign(key, cut.before);
-  from.assign(key, cut.before);
+  all.assign(run->begins.data(), before);
+  from.assign(run->begins.data(), before);
+  std::vector<CutRun::Unit> units;
   size_t bytes= 0;
   int error;
   while (!(error= look_at_cut(buf, from, all)))
   {
     KeyCodec::CutPart here;
     // Whoever agrees with it before the cut is cut there.
-    if (!index.find_cut(m_current.key, m_current.key_length, cut.before, &here) || here.part != cut.part)
+    if (!index.find_cut(m_current.key, m_current.key_length, before, &here) || here.part != run->part)
       return HA_ERR_CRASHED;
     value.clear();
-    index.encode_in_full(buf, here.part, &value);
-    run->units.push_back({std::string(reinterpret_cast<const char *>(m_current.key), here.end),
-                          std::string(reinterpret_cast<const char *>(value.data()), value.size())});
-    bytes+= here.end + value.size() + sizeof(CutRun::Unit);
+    index.encode_part_in_full(buf, here.part, &value);
+    units.push_back({std::string(reinterpret_cast<const char *>(m_current.key) + before, KeyPart::DIGEST), text(value, index.bytes_before_cut(here.part))});
+    from.assign(m_current.key, here.end);
+    unlock_row();
+    bytes+= units.back().value.size() + sizeof(CutRun::Unit) + KeyPart::DIGEST;
     if (bytes > RUN_BYTES_MAX)
       return HA_ERR_OUT_OF_MEM;
-    from.assign(m_current.key, here.end);
     if (!successor(&from))
     {
       error= HA_ERR_END_OF_FILE;
@@ -89,21 +114,61 @@ int ha_terrace::gather_cut_run(uchar *buf, const uchar *key, const KeyCodec::Cut
   }
   if (error != HA_ERR_END_OF_FILE)
     return error;
-  std::sort(run->units.begin(), run->units.end());
-  m_cut_runs.push_back(std::move(run));
+  std::sort(units.begin(), units.end());
+  run->units= std::make_shared<const std::vector<CutRun::Unit>>(std::move(units));
+  run->known= true;
+  if (m_lock == TERRACE_LOCK_NONE && m_cut_runs.size() <= 1)
+    m_cut_kept.reset(new CutRun(*run));
   return 0;
 }
 
-/** The first row of the innermost run's current unit, in the scan's direction. */
-int ha_terrace::read_cut_unit(uchar *buf)
+/** The innermost run's current unit is the one that the scan is in. */
+void ha_terrace::stay_in_cut_unit()
 {
+  if (m_cut_runs.empty())
+    return;
   const CutRun &run= *m_cut_runs.back();
-  const std::string &begins= run.units[run.at].begins;
-  m_cut_unit.assign(begins.data(), begins.size());
+  m_cut_unit.assign(run.begins.data(), run.begins.size());
+  m_cut_unit.append(run.now.digest.data(), run.now.digest.size());
+}
+
+/** The units of the first `covered` bytes of m_prefix, the read's bound, are those that the scan is in. */
+void ha_terrace::enter_units_of_bound(size_t covered)
+{
+  const KeyCodec &index= m_indexes[active_index];
+  KeyCodec::CutPart cut;
+  for (size_t so_far= 0; index.find_cut(m_prefix.data(), m_prefix.size(), so_far, &cut) && cut.end <= covered; so_far= cut.end)
+    m_cut_runs.push_back(run_of_bound(cut));
+  stay_in_cut_unit();
+}
+
+/** The run of a cut of the bound, in the bound's unit. */
+std::unique_ptr<ha_terrace::CutRun> ha_terrace::run_of_bound(const KeyCodec::CutPart &cut)
+{
+  const KeyCodec &index= m_indexes[active_index];
+  Bytes value, before;
+  index.encode_image_in_full(m_cut_image.data(), m_cut_parts, cut.part, &value);
+  if (cut.part)
+    index.encode_image_in_full(m_cut_image.data(), m_cut_parts, cut.part - 1, &before);
+  std::unique_ptr<CutRun> run(new CutRun);
+  run->begins.assign(reinterpret_cast<const char *>(m_prefix.data()), cut.before);
+  run->part= cut.part;
+  run->now= {std::string(reinterpret_cast<const char *>(m_prefix.data()) + cut.before, KeyPart::DIGEST),
+             text(value, before.size() + index.bytes_before_cut(cut.part))};
+  return run;
+}
+
+/** The first row of the innermost run's unit `at`, in the scan's direction. */
+int ha_terrace::read_cut_unit(uchar *buf, size_t at)
+{
+  CutRun &run= *m_cut_runs.back();
+  run.at= at;
+  run.now= (*run.units)[at];
+  stay_in_cut_unit();
   if (m_direction == FORWARD)
     return go(buf, TERRACE_SEEK_AT_LEAST, &m_cut_unit, &m_cut_unit);
   Bytes behind;
-  behind.assign(begins.data(), begins.size());
+  behind.assign(m_cut_unit.data(), m_cut_unit.size());
   return successor(&behind) ? go(buf, TERRACE_SEEK_BEFORE, &behind, &m_cut_unit) : go(buf, TERRACE_SEEK_LAST, nullptr, &m_cut_unit);
 }
 
@@ -114,57 +179,73 @@ int ha_terrace::leave_cut_run(uchar *buf, const Bytes *prefix)
   const std::string &begins= m_cut_runs.back()->begins;
   bound.assign(begins.data(), begins.size());
   m_cut_runs.pop_back();
-  if (!m_cut_runs.empty())
-  {
-    const CutRun &outer= *m_cut_runs.back();
-    m_cut_unit.assign(outer.units[outer.at].begins.data(), outer.units[outer.at].begins.size());
-  }
+  stay_in_cut_unit();
   if (m_direction == BACKWARD)
     return go(buf, TERRACE_SEEK_BEFORE, &bound, within(prefix));
   return successor(&bound) ? go(buf, TERRACE_SEEK_AT_LEAST, &bound, within(prefix)) : HA_ERR_END_OF_FILE;
 }
 
+/** After the innermost run's current unit: the first row of the next one, or behind the run. */
+int ha_terrace::read_next_cut_unit(uchar *buf, const Bytes *prefix)
+{
+  CutRun &run= *m_cut_runs.back();
+  m_steps++;
+  if (!run.known)
+    if (int error= gather_cut_run(buf, &run))
+      return error;
+  const std::vector<CutRun::Unit> &units= *run.units;
+  const auto next= m_direction == FORWARD ? std::upper_bound(units.begin(), units.end(), run.now) : std::lower_bound(units.begin(), units.end(), run.now);
+  const size_t at= (size_t) (next - units.begin());
+  if (m_direction == FORWARD ? at == units.size() : at == 0)
+    return leave_cut_run(buf, prefix);
+  return read_cut_unit(buf, m_direction == FORWARD ? at : at - 1);
+}
+
 /** After a step within the engine's order, which ended with `error`: the row that is next in the index's. */
-int ha_terrace::put_in_order(uchar *buf, int error, const Bytes *prefix)
+int ha_terrace::put_in_order(uchar *buf, int error, Direction direction, const Bytes *prefix)
 {
   for (;;)
   {
+    m_direction= direction;             // a cursor that was opened again has none
     if (!error)
     {
       const Bytes *const all= within(prefix);
       KeyCodec::CutPart cut;
       if (!m_indexes[active_index].find_cut(m_current.key, m_current.key_length, all ? all->size() : 0, &cut) || is_alone(cut.before))
         return 0;
-      m_key.assign(m_current.key, m_current.key_length);
-      if ((error= gather_cut_run(buf, m_key.data(), cut)))
+      std::unique_ptr<CutRun> run(new CutRun);
+      run->begins.assign(reinterpret_cast<const char *>(m_current.key), cut.before);
+      run->part= cut.part;
+      if ((error= gather_cut_run(buf, run.get())))
         return error;
-      CutRun &run= *m_cut_runs.back();
-      run.at= m_direction == FORWARD || run.units.empty() ? 0 : run.units.size() - 1;
-      error= run.units.empty() ? leave_cut_run(buf, prefix) : read_cut_unit(buf);
+      m_direction= direction;
+      m_cut_runs.push_back(std::move(run));
+      const size_t units= m_cut_runs.back()->units->size();
+      error= !units ? leave_cut_run(buf, prefix) : read_cut_unit(buf, direction == FORWARD ? 0 : units - 1);
       continue;
     }
-    if ((error != HA_ERR_END_OF_FILE && error != HA_ERR_KEY_NOT_FOUND) || m_cut_runs.empty())
+    // Where all that is wanted has the unit's value, its end is the end.
+    if ((error != HA_ERR_END_OF_FILE && error != HA_ERR_KEY_NOT_FOUND) || m_cut_runs.empty() ||
+        (prefix && prefix->size() >= m_cut_unit.size()) || m_cut_unit.size() <= m_cut_confined)
       return error;
-    CutRun &run= *m_cut_runs.back();
-    const bool last= m_direction == FORWARD ? run.at + 1 >= run.units.size() : run.at == 0;
-    if (!last)
-      run.at+= m_direction == FORWARD ? 1 : -1;
-    error= last ? leave_cut_run(buf, prefix) : read_cut_unit(buf);
+    error= read_next_cut_unit(buf, prefix);
   }
 }
 
 /** index_read_map() of a bound of which a part is cut; the bytes of it as they are in keys are in m_prefix. */
-int ha_terrace::seek_cut_bound(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function flag)
+int ha_terrace::seek_cut_bound(uchar *buf, enum ha_rkey_function flag)
 {
-  begin_seek(flag == HA_READ_KEY_OR_NEXT || flag == HA_READ_AFTER_KEY ? FORWARD : BACKWARD);
-  return put_in_order(buf, go_to_cut_bound(buf, key, parts, flag, 0), nullptr);
+  const Direction direction= flag == HA_READ_KEY_OR_NEXT || flag == HA_READ_AFTER_KEY ? FORWARD : BACKWARD;
+  begin_seek(direction);
+  enter_units_of_bound(m_cut_confined);
+  return put_in_order(buf, go_to_cut_bound(buf, flag, m_cut_confined), direction, nullptr);
 }
 
-/** As far as the bound agrees with a unit of each run; `covered` bytes of it do. */
-int ha_terrace::go_to_cut_bound(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function flag, size_t covered)
+/** As far as the bound agrees with a unit of each run; the scan is in those of its first `covered` bytes. */
+int ha_terrace::go_to_cut_bound(uchar *buf, enum ha_rkey_function flag, size_t covered)
 {
   const KeyCodec &index= m_indexes[active_index];
-  const bool forward= m_direction == FORWARD;
+  const Direction direction= m_direction;
   KeyCodec::CutPart cut;
   if (!index.find_cut(m_prefix.data(), m_prefix.size(), covered, &cut))
   {
@@ -173,28 +254,28 @@ int ha_terrace::go_to_cut_bound(uchar *buf, const uchar *key, key_part_map parts
     bound.assign(m_prefix.data(), m_prefix.size());
     const bool behind= flag != HA_READ_KEY_OR_NEXT && flag != HA_READ_BEFORE_KEY;
     if (behind && !successor(&bound))
-      return forward ? HA_ERR_END_OF_FILE : go(buf, TERRACE_SEEK_LAST, nullptr, within(nullptr));
-    return go(buf, forward ? TERRACE_SEEK_AT_LEAST : TERRACE_SEEK_BEFORE, &bound, within(nullptr));
+      return direction == FORWARD ? HA_ERR_END_OF_FILE : go(buf, TERRACE_SEEK_LAST, nullptr, within(nullptr));
+    return go(buf, direction == FORWARD ? TERRACE_SEEK_AT_LEAST : TERRACE_SEEK_BEFORE, &bound, within(nullptr));
   }
-  if (int error= gather_cut_run(buf, m_prefix.data(), cut))
+  std::unique_ptr<CutRun> run= run_of_bound(cut);
+  if (int error= gather_cut_run(buf, run.get()))
     return error;
-  CutRun &run= *m_cut_runs.back();
-  Bytes value;
-  index.encode_image_in_full(key, parts, cut.part, &value);
-  CutRun::Unit bound;
-  bound.value.assign(reinterpret_cast<const char *>(value.data()), value.size());
-  const auto found= std::lower_bound(run.units.begin(), run.units.end(), bound);
-  const size_t at= (size_t) (found - run.units.begin());
-  if (found != run.units.end() && found->value == bound.value)
+  m_direction= direction;
+  const std::vector<CutRun::Unit> &units= *run->units;
+  const bool is_there= std::binary_search(units.begin(), units.end(), run->now);
+  m_cut_runs.push_back(std::move(run));
+  stay_in_cut_unit();
+  // Else what is wanted begins with a unit next to where the bound's would be.
+  return is_there ? go_to_cut_bound(buf, flag, cut.end) : read_next_cut_unit(buf, nullptr);
+}
+
+/** The cursor is closed for a while: what there is in its runs may be something else then. */
+void ha_terrace::forget_cut_units()
+{
+  m_cut_kept.reset();
+  for (const std::unique_ptr<CutRun> &run : m_cut_runs)
   {
-    run.at= at;
-    m_cut_unit.assign(found->begins.data(), found->begins.size());
-    return go_to_cut_bound(buf, key, parts, flag, cut.end);
+    run->known= false;
+    run->units.reset();
   }
-  // The unit is another one, of which all is wanted; or there is none on this side, and the scan is through with the run.
-  const bool none= forward ? found == run.units.end() : at == 0;
-  if (run.units.empty())
-    return leave_cut_run(buf, nullptr);
-  run.at= none ? (forward ? at - 1 : 0) : forward ? at : at - 1;
-  return none ? HA_ERR_END_OF_FILE : read_cut_unit(buf);
 }

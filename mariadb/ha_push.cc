@@ -116,19 +116,27 @@ int ha_terrace::judge_row()
   }
 }
 
-/** Bytes that all keys of the range are below. False: there are none. */
-bool ha_terrace::encode_end(const key_range *end, Bytes *out) const
+/** Bytes that all keys of the range are below; `shared`: of a cut part, as the range's start has them. False: there are none. */
+bool ha_terrace::encode_end(const key_range *end, size_t shared, Bytes *out) const
 {
   out->clear();
   m_indexes[active_index].encode_image(end->key, end->keypart_map, out);
-  const bool widened= m_indexes[active_index].widen(out);
+  const bool widened= m_indexes[active_index].widen(out, shared);
   return ((end->flag != HA_READ_AFTER_KEY && !widened) || successor(out)) && !out->empty();
 }
 
 int ha_terrace::read_range_first(const key_range *start, const key_range *end, bool equal, bool sorted)
 {
   // The next read is the range's first, and the steps after it are the range's.
-  m_in_range_next= end && encode_end(end, &m_end);
+  m_cut_confined_next= 0;
+  if (start && end && m_indexes[active_index].may_cut())
+  {
+    Bytes from, to;
+    m_indexes[active_index].encode_image(start->key, start->keypart_map, &from);
+    m_indexes[active_index].encode_image(end->key, end->keypart_map, &to);
+    m_cut_confined_next= m_indexes[active_index].shared_cuts(from, to);
+  }
+  m_in_range_next= end && encode_end(end, m_cut_confined_next, &m_end);
   m_ends_next= m_in_range_next && !equal && m_lock == TERRACE_LOCK_NONE;
   // All of it is read: its rows may be locked some at a time.
   m_range_ahead_next= m_lock != TERRACE_LOCK_NONE && m_tree == 0 && (m_in_range_next || !end) && reads_to_the_end();

@@ -82,6 +82,7 @@ void ha_terrace::close_cursor()
   m_gap= ON_ROW;
   m_current= Row();
   m_cut_runs.clear();
+  m_cut_kept.reset();
 }
 
 void ha_terrace::park_open_cursor()
@@ -90,6 +91,7 @@ void ha_terrace::park_open_cursor()
     m_key.assign(m_current.key, m_current.key_length);
   const Row place= m_current;
   const Gap gap= m_gap;
+  forget_cut_units();
   std::vector<std::unique_ptr<CutRun>> runs= std::move(m_cut_runs);
   close_cursor();
   m_cut_runs= std::move(runs);
@@ -284,16 +286,23 @@ inline bool ha_terrace::unpack_row(uchar *buf)
 /** Goes somewhere; the row there, if it starts with `prefix`. */
 int ha_terrace::seek(uchar *buf, uint32_t where, const Bytes *key, const Bytes *prefix)
 {
-  begin_seek(where == TERRACE_SEEK_AT_MOST || where == TERRACE_SEEK_BEFORE || where == TERRACE_SEEK_LAST ? BACKWARD : FORWARD);
-  const int error= go(buf, where, key, prefix);
-  return meets_cuts() ? put_in_order(buf, error, prefix) : error;
+  const Direction direction= where == TERRACE_SEEK_AT_MOST || where == TERRACE_SEEK_BEFORE || where == TERRACE_SEEK_LAST ? BACKWARD : FORWARD;
+  begin_seek(direction);
+  if (!meets_cuts())
+    return go(buf, where, key, prefix);
+  if (prefix)
+    enter_units_of_bound(prefix->size());
+  return put_in_order(buf, go(buf, where, key, prefix), direction, prefix);
 }
 
 /** What holds until the next one, and of the read itself what the server said before. */
 void ha_terrace::begin_seek(Direction direction)
 {
   m_direction= direction;
+  m_steps= 0;
   m_cut_runs.clear();
+  m_cut_confined= m_cut_confined_next;
+  m_cut_confined_next= 0;
   m_gap= ON_ROW;
   m_ends= m_ends_next;
   m_in_range= m_in_range_next;
@@ -307,7 +316,6 @@ void ha_terrace::begin_seek(Direction direction)
 /** The row there, or the next in the scan's direction that is not rejected, if it starts with `prefix`. */
 int ha_terrace::go(uchar *buf, uint32_t where, const Bytes *key, const Bytes *prefix)
 {
-  m_steps= 0;
   m_current= Row();
   m_batch_want= only_index() ? TERRACE_WANT_ENTRY : TERRACE_WANT_ROW;
   if (int error= fetch(where, key, prefix, batch_rows()))
@@ -335,10 +343,7 @@ int ha_terrace::step(uchar *buf, Direction direction, const Bytes *prefix)
   if (error == REJECTED)
     error= past_rejected(buf, all, error);
   if (meets_cuts())
-  {
-    m_direction= direction;
-    error= put_in_order(buf, error, prefix);
-  }
+    error= put_in_order(buf, error, direction, prefix);
   return came_to_gap(prefix ? BEHIND_PREFIX : direction == FORWARD ? BEHIND_LAST : BEFORE_FIRST, error);
 }
 

@@ -27,12 +27,19 @@ int ha_terrace::index_read_map(uchar *buf, const uchar *key, key_part_map parts,
   m_prefix_set= false;
   Gap gap= AT_PREFIX;
   int error;
+  m_any_order= false;
   KeyCodec::CutPart cut;
+  const bool is_cut= m_indexes[active_index].find_cut(m_prefix.data(), m_prefix.size(), 0, &cut);
+  if (is_cut)
+  {
+    m_cut_parts= parts == HA_WHOLE_KEY ? make_prev_keypart_map(table->key_info[active_index].user_defined_key_parts) : parts;
+    m_cut_image.assign(key, calculate_key_len(table, active_index, key, m_cut_parts));
+  }
   const bool by_order= flag == HA_READ_KEY_OR_NEXT || flag == HA_READ_AFTER_KEY || flag == HA_READ_BEFORE_KEY ||
                        flag == HA_READ_KEY_OR_PREV || flag == HA_READ_PREFIX_LAST_OR_PREV;
-  if (by_order && m_indexes[active_index].find_cut(m_prefix.data(), m_prefix.size(), 0, &cut))
+  if (by_order && is_cut)
   {
-    error= seek_cut_bound(buf, key, parts, flag);
+    error= seek_cut_bound(buf, flag);
     return came_to_gap(flag == HA_READ_KEY_OR_NEXT || flag == HA_READ_BEFORE_KEY ? AT_PREFIX : BEHIND_PREFIX,
                        error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error);
   }
@@ -88,12 +95,14 @@ int ha_terrace::index_prev(uchar *buf) { return step(buf, BACKWARD, nullptr); }
 
 int ha_terrace::index_first(uchar *buf)
 {
+  m_any_order= m_indexes[active_index].may_cut() && !end_range && needs_no_order();
   int error= seek(buf, TERRACE_SEEK_FIRST, nullptr, nullptr);
   return came_to_gap(BEHIND_LAST, error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error);
 }
 
 int ha_terrace::index_last(uchar *buf)
 {
+  m_any_order= false;
   int error= seek(buf, TERRACE_SEEK_LAST, nullptr, nullptr);
   return came_to_gap(BEFORE_FIRST, error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error);
 }

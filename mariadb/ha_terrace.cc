@@ -400,18 +400,16 @@ ha_rows ha_terrace::records_in_range(uint index, const key_range *low, const key
 {
   Bytes from, to;
   bool no_low= !low, no_high= !high;
+  const KeyCodec &codec= m_indexes[index];
   if (low)
-  {
-    m_indexes[index].encode_image(low->key, low->keypart_map, &from);
-    if (!m_indexes[index].widen(&from) && low->flag == HA_READ_AFTER_KEY && !successor(&from))
-      return 1;
-  }
+    codec.encode_image(low->key, low->keypart_map, &from);
   if (high)
-  {
-    m_indexes[index].encode_image(high->key, high->keypart_map, &to);
-    if ((m_indexes[index].widen(&to) || high->flag == HA_READ_AFTER_KEY) && !successor(&to))
-      no_high= true;
-  }
+    codec.encode_image(high->key, high->keypart_map, &to);
+  const size_t shared= low && high ? codec.shared_cuts(from, to) : 0;
+  if (low && !codec.widen(&from, shared) && low->flag == HA_READ_AFTER_KEY && !successor(&from))
+    return 1;
+  if (high && (codec.widen(&to, shared) || high->flag == HA_READ_AFTER_KEY) && !successor(&to))
+    no_high= true;
   uint64_t count= 0;
   bool near= false;
   static const uchar nothing= 0;        // an empty key still has an address: it is a bound

@@ -213,23 +213,35 @@ private:
   {
     struct Unit
     {
-      std::string begins;               // bytes that all its entries begin with
-      std::string value;                // its entries up to the part that is cut there, nothing cut
+      std::string digest;
+      std::string value;                // what is cut off
       bool operator<(const Unit &other) const { return value < other.value; }
     };
-    std::string begins;                 // those of the run
-    std::vector<Unit> units;            // in order
+    std::string begins;                 // bytes before the cut
+    uint part= 0;                       // which is cut
+    std::shared_ptr<const std::vector<Unit>> units; // in order, once they are known
+    bool known= false;
+    Unit now;                           // the one that the scan is in
     size_t at= 0;
   };
-  bool meets_cuts() const { return inited == INDEX && active_index != MAX_KEY && m_indexes[active_index].may_cut(); }
-  const terrace::Bytes *within(const terrace::Bytes *prefix) const { return m_cut_runs.empty() ? prefix : &m_cut_unit; }
-  int put_in_order(uchar *buf, int error, const terrace::Bytes *prefix);
-  int gather_cut_run(uchar *buf, const uchar *key, const terrace::KeyCodec::CutPart &cut);
+  bool meets_cuts() const { return inited == INDEX && active_index != MAX_KEY && m_indexes[active_index].may_cut() && !m_any_order; }
+  const terrace::Bytes *within(const terrace::Bytes *prefix) const
+  {
+    return m_cut_runs.empty() || (prefix && prefix->size() > m_cut_unit.size()) ? prefix : &m_cut_unit;
+  }
+  int put_in_order(uchar *buf, int error, Direction direction, const terrace::Bytes *prefix);
+  int gather_cut_run(uchar *buf, CutRun *run);
   int look_at_cut(uchar *buf, const terrace::Bytes &from, const terrace::Bytes &run);
-  int read_cut_unit(uchar *buf);
+  void stay_in_cut_unit();
+  void enter_units_of_bound(size_t covered);
+  std::unique_ptr<CutRun> run_of_bound(const terrace::KeyCodec::CutPart &cut);
+  int read_cut_unit(uchar *buf, size_t at);
+  int read_next_cut_unit(uchar *buf, const terrace::Bytes *prefix);
   int leave_cut_run(uchar *buf, const terrace::Bytes *prefix);
-  int seek_cut_bound(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function flag);
-  int go_to_cut_bound(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function flag, size_t covered);
+  int seek_cut_bound(uchar *buf, enum ha_rkey_function flag);
+  int go_to_cut_bound(uchar *buf, enum ha_rkey_function flag, size_t covered);
+  void forget_cut_units();
+  bool needs_no_order() const;
   bool is_alone(size_t bytes) const;
   /** Whether the entry is of a run that the scan is not in, or will have to leave. */
   bool is_cut_within(const terrace_bytes &key) const
@@ -270,7 +282,7 @@ private:
   bool filters_rowids() const { return pushed_rowid_filter && rowid_filter_is_active; }
   bool reads_to_the_end() const;
   static int32_t judge_entry(void *context, terrace_bytes key, uint32_t primary_at, terrace_bytes value);
-  bool encode_end(const key_range *end, terrace::Bytes *out) const;
+  bool encode_end(const key_range *end, size_t shared, terrace::Bytes *out) const;
   int unpack(uchar *buf, const terrace::Bytes *prefix);
   int unpack_current(uchar *buf, const terrace::Bytes *prefix);
   int read_row_of_entry(uchar *buf, const terrace::Bytes *prefix);
@@ -491,6 +503,11 @@ private:
   static const int REJECTED= -1;        // no error of the server's
   std::vector<std::unique_ptr<CutRun>> m_cut_runs; // those that the scan is in, each within one of the one before
   terrace::Bytes m_cut_unit;            // what all entries of the innermost one's current unit begin with
+  std::unique_ptr<CutRun> m_cut_kept;   // the outermost that was gathered last, while nothing can have changed
+  terrace::Bytes m_cut_image;           // the last read's bound, of which a part is cut, as the server gave it
+  key_part_map m_cut_parts= 0;
+  size_t m_cut_confined= 0, m_cut_confined_next= 0; // bytes of the range's start, up to a cut part's end, that its end has, too
+  bool m_any_order= false;              // the statement takes them in any
   bool m_looks= false;                  // a row is read to see what its entry's cut parts are
   bool m_bare= false;                   // the scan has met an entry that lacks texts: from there on it reads rows
   bool m_judges_rows= false;            // one of the batch's entries was too bare to be judged

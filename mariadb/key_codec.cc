@@ -43,13 +43,6 @@ void KeyCodec::prepare(TABLE *table, uint key_number, const KeyCodec *primary, b
   share_room(table->s->primary_key == 0 && key_number == 0 ? PRIMARY_BYTES_MAX : KEY_BYTES_MAX - beside);
 }
 
-void KeyCodec::encode_in_full(const uchar *record, uint last, Bytes *out) const
-{
-  bool is_null;
-  for (uint at= 0; at <= last; at++)
-    part(at).encode_record(record, out, &is_null, IN_FULL);
-}
-
 void KeyCodec::encode_record(const uchar *record, Bytes *out, bool *has_null) const
 {
   *has_null= false;

@@ -187,8 +187,14 @@ public:
   void encode_image(const uchar *key, key_part_map parts, Bytes *out) const { encode_image(key, parts, out, CUT, UINT_MAX32); }
   /** As encode_image, up to part `last`, nothing cut. */
   void encode_image_in_full(const uchar *key, key_part_map parts, uint last, Bytes *out) const { encode_image(key, parts, out, IN_FULL, last); }
-  /** A row's entry up to part `last` (of the index's own, then the primary key's), nothing cut. */
-  void encode_in_full(const uchar *record, uint last, Bytes *out) const;
+  /** A part (of the index's own, then the primary key's) of a row, nothing cut. */
+  void encode_part_in_full(const uchar *record, uint number, Bytes *out) const
+  {
+    bool is_null;
+    part(number).encode_record(record, out, &is_null, IN_FULL);
+  }
+  /** How many bytes such a part has that is cut. */
+  size_t bytes_before_cut(uint number) const { return part(number).may_be_null() + part(number).bytes_before_cut(); }
   /** As encode_image, for an image of so many bytes. */
   void encode_image_bytes(const uchar *key, uint length, Bytes *out) const;
   /** Whether equal rows have equal entries in this index and in the other, whose columns are `moved`. */
@@ -238,11 +244,19 @@ public:
   };
   /** The first part of these bytes, a key's or its first parts', that ends behind `covered` bytes and is cut. */
   bool find_cut(const uchar *key, size_t length, size_t covered, CutPart *found) const;
-  /** Takes from a bound what keys of the same first bytes may not be ordered by. @return whether that was something */
-  bool widen(Bytes *bound) const
+  /** Up to the end of which cut part both bounds are the same: between them all keys are. */
+  size_t shared_cuts(const Bytes &one, const Bytes &other) const
+  {
+    size_t shared= 0;
+    for (CutPart cut; find_cut(one.data(), one.size(), shared, &cut) && other.size() >= cut.end && !memcmp(one.data(), other.data(), cut.end);)
+      shared= cut.end;
+    return shared;
+  }
+  /** Takes from a bound what keys that agree in more than `shared` bytes may not be ordered by. @return whether that was something */
+  bool widen(Bytes *bound, size_t shared) const
   {
     CutPart found;
-    if (!find_cut(bound->data(), bound->size(), 0, &found))
+    if (!find_cut(bound->data(), bound->size(), shared, &found))
       return false;
     bound->shrink(found.before);
     return true;

@@ -8,12 +8,14 @@ import pytest
 from conftest import run
 
 ENGINES = ("InnoDB", "Terrace")
-HAN, LIGATURE = "丁丂七丄丅丆万", "\ufdfa"
+# Each weighs some bytes, and 16 bytes.
+HAN, LIGATURE = "丁丂七丄丅丆万", "\ufdfb"
 AS_CS, CI = "CHARACTER SET utf8mb4 COLLATE utf8mb4_uca1400_as_cs", "CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"
 
 # Columns and keys; what `value` makes; how it is partitioned.
 SHAPES = {
     "secondary": (f"id INT PRIMARY KEY, s VARCHAR(768) {AS_CS}, n INT, t TEXT, KEY s (s), KEY n (n)", "han"),
+    "followed": (f"id INT PRIMARY KEY, s VARCHAR(700) {AS_CS}, n INT, t TEXT, KEY s (s, n)", "han"),
     "descending": (f"id INT PRIMARY KEY, s VARCHAR(768) {AS_CS}, n INT, t TEXT, KEY s (s DESC)", "han"),
     "no primary key": (f"id INT, s VARCHAR(768) {CI}, n INT, t TEXT, KEY s (s), KEY id (id)", "ligature"),
     "primary key": (f"id INT, s VARCHAR(768) {AS_CS} NOT NULL, n INT, t TEXT, PRIMARY KEY (s), KEY id (id), KEY n (n)", "han"),
@@ -35,7 +37,8 @@ def value(rng, kind):
         return rng.choice([b"\0" * 1800, b"\0" * 1799 + b"\1", b"", b"\0a"]) + bytes(rng.choices(b"\0\1ab", k=rng.randrange(4)))
     if kind == "short":
         return bytes(rng.choices(b"\0\1ab\xff", k=rng.randrange(1, 5)))
-    start = {"han": (HAN * 90)[:480], "ligature": LIGATURE * rng.choice([96, 97, 98])}[kind]
+    long = LIGATURE * rng.choice([230, 231])
+    start = {"han": rng.choice([(HAN * 90)[:480], long, long]), "ligature": long}[kind]
     tail = "".join(rng.choices("aAbBz é" + HAN[:2], k=rng.randrange(5)))
     return rng.choice([start + tail, start[:-1] + tail, start + "z" * rng.randrange(3) + tail, tail, start[: len(start) // 2] + tail])
 
@@ -103,6 +106,8 @@ RANGES = [
     "s = %s OR s > %s", "(s < %s OR s > %s) AND n = 3", "s <> %s",
 ]  # fmt: skip
 FORMS = [
+    "SELECT id, n FROM @T FORCE INDEX (s) WHERE {} ORDER BY n DESC, id DESC LIMIT 5",
+    "SELECT s, n FROM @T FORCE INDEX (s) WHERE {} ORDER BY s DESC, n DESC, id DESC",
     "SELECT s, id, t FROM @T FORCE INDEX (s) WHERE {} ORDER BY s, id",
     "SELECT s, id, t FROM @T FORCE INDEX (s) WHERE {} ORDER BY s DESC, id DESC",
     "SELECT s FROM @T FORCE INDEX (s) WHERE {} ORDER BY s LIMIT 7",
@@ -164,7 +169,7 @@ def test_changes_do_what_they_do_with_innodb(fresh, shape):
         pair.both(f"SELECT {columns} FROM @T FORCE INDEX (s) ORDER BY s, id")
 
 
-@pytest.mark.parametrize("shape", ["secondary", "two parts", "primary key", "descending"])
+@pytest.mark.parametrize("shape", ["secondary", "two parts", "primary key", "descending", "followed"])
 def test_a_handler_goes_both_ways(fresh, shape):
     pair = Pair(fresh, shape, 3)
     index = pair.index
@@ -200,6 +205,86 @@ def test_many_rows_of_one_long_value_are_read_by_what_follows_it(fresh):
     run(fresh, "SELECT id FROM Terrace FORCE INDEX (s) WHERE s = %s AND n >= 4990 ORDER BY n", (one,))
     read = dict(run(fresh, "SHOW SESSION STATUS LIKE 'Handler_read%%'"))
     assert int(read["Handler_read_next"]) < 30, read
+
+
+@pytest.fixture
+def agreeing(fresh):
+    """Forty values that agree up to the cut, each thrice, and 1000 rows of others between which they are."""
+    for engine in ENGINES:
+        run(fresh, f"CREATE TABLE {engine} (id INT PRIMARY KEY, s VARCHAR(700) {AS_CS}, n INT, t TEXT, KEY s (s, n)) ENGINE={engine}")
+        run(fresh, f"INSERT INTO {engine} SELECT seq, CONCAT(REPEAT(%s, 240), CHAR(97 + seq * 7 %% 10), seq * 7 %% 40 DIV 10), seq, 't' FROM seq_1_to_120", (LIGATURE,))
+        run(fresh, f"INSERT INTO {engine} SELECT seq, CONCAT(CHAR(97 + seq MOD 26), seq), seq, 'u' FROM seq_1000_to_1999")
+        run(fresh, f"INSERT INTO {engine} SELECT seq, CONCAT(CRC32(seq), REPEAT(%s, 240)), seq, 'v' FROM seq_2000_to_2999", (LIGATURE,))
+        run(fresh, f"ANALYZE TABLE {engine}")
+    return fresh
+
+
+def read_by(connection, sql, args=()):
+    """The answer, and how many rows the server asked Terrace for and Terrace's trees were asked for."""
+    def counted():
+        handler = sum(int(row[1]) for row in run(connection, "SHOW SESSION STATUS LIKE 'Handler_read%%'"))
+        return handler, int(run(connection, "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Terrace_rows_read'")[0][0])
+
+    before = counted()
+    answer = run(connection, sql, args)
+    return answer, *(after - was for after, was in zip(counted(), before))
+
+
+def test_equal_values_are_read_without_those_that_agree_up_to_the_cut(agreeing):
+    one = LIGATURE * 240 + "b1"
+    for sql in ("SELECT id FROM @T WHERE s = %s ORDER BY n", "SELECT id FROM @T WHERE s = %s AND n > 5 ORDER BY n"):
+        theirs = run(agreeing, sql.replace("@T", "InnoDB"), (one,))
+        ours, handler, rows = read_by(agreeing, sql.replace("@T", "Terrace"), (one,))
+        assert ours == theirs and len(ours) == 3 and handler < 10 and rows < 10, (ours, handler, rows)
+    for condition, most in (("s = %s", 6), ("s = %s AND n = 17", 2), ("s = %s AND n > 5", 6)):
+        plan = run(agreeing, f"EXPLAIN SELECT id FROM Terrace WHERE {condition}", (one,))[0]
+        assert plan[5] == "s" and int(plan[8]) <= most, plan
+
+
+def test_others_that_are_cut_cost_a_scan_little(agreeing):
+    for sql in ("SELECT COUNT(*), SUM(n) FROM @T FORCE INDEX (s) WHERE s > '0'", "SELECT s FROM @T FORCE INDEX (s) WHERE s BETWEEN '1' AND '5' ORDER BY s, n"):
+        theirs = run(agreeing, sql.replace("@T", "InnoDB"))
+        ours, handler, rows = read_by(agreeing, sql.replace("@T", "Terrace"))
+        assert ours == theirs and rows < handler * 1.3 + 60, (sql, handler, rows)
+
+
+def test_groups_of_a_run_do_not_gather_it_each(agreeing):
+    for sql in ("SELECT s, MIN(n), MAX(n) FROM @T FORCE INDEX (s) GROUP BY s", "SELECT DISTINCT s FROM @T FORCE INDEX (s) WHERE s > %s", "SELECT COUNT(DISTINCT s) FROM @T"):
+        args = (LIGATURE * 240,) if "%s" in sql else ()
+        theirs = run(agreeing, sql.replace("@T", "InnoDB"), args)
+        ours, handler, rows = read_by(agreeing, sql.replace("@T", "Terrace"), args)
+        assert ours == theirs and rows < 3 * handler + 200, (sql, handler, rows)
+
+
+def test_a_handler_goes_on_from_what_is_not_there_and_sees_what_came(agreeing):
+    long = LIGATURE * 240
+
+    def play(engine):
+        said = []
+        run(agreeing, f"HANDLER {engine} OPEN")
+        for op, value in (("=", "b11"), (">", "zz"), ("<", "a"), (">=", "d15"), ("<=", "c05"), ("=", "e2")):
+            for ways in (["NEXT", "NEXT", "PREV"], ["PREV", "PREV", "NEXT"]):
+                said.append(run(agreeing, f"HANDLER {engine} READ s {op} (%s)", (long + value,)))
+                said += [run(agreeing, f"HANDLER {engine} READ s {way}") for way in ways]
+        for first, way in (("FIRST", "PREV"), ("LAST", "NEXT")):
+            said.append(run(agreeing, f"HANDLER {engine} READ s {first}"))
+            said += [run(agreeing, f"HANDLER {engine} READ s {one}") for one in (way, {"NEXT": "PREV", "PREV": "NEXT"}[way])]
+        said.append(run(agreeing, f"HANDLER {engine} READ s = (%s)", (long + "c0",)))
+        for id, tail in ((5001, "c05"), (5002, "d1"), (5003, "zz")):
+            run(agreeing, f"INSERT INTO {engine} VALUES (%s, %s, 0, 'late')", (id, long + tail))
+            said += [run(agreeing, f"HANDLER {engine} READ s NEXT") for _ in range(4)]
+        run(agreeing, f"HANDLER {engine} CLOSE")
+        return said
+
+    assert play("Terrace") == play("InnoDB")
+
+
+def test_a_run_of_many_values_can_be_counted_and_read(fresh):
+    run(fresh, f"CREATE TABLE Terrace (s VARCHAR(760) {AS_CS}, KEY k (s)) ENGINE=Terrace")
+    run(fresh, "INSERT INTO Terrace SELECT CONCAT(REPEAT(%s, 740), seq) FROM seq_1_to_3000", (LIGATURE,))
+    assert run(fresh, "SELECT COUNT(*) FROM Terrace") == [(3000,)]
+    assert run(fresh, "SELECT COUNT(DISTINCT s), MAX(LENGTH(s)) FROM Terrace") == [(3000, 2224)]
+    assert [row[0][740:] for row in run(fresh, "SELECT s FROM Terrace FORCE INDEX (k) ORDER BY s LIMIT 3")] == ["1", "10", "100"]
 
 
 def test_unique_values_are_told_by_all_of_them(fresh):
