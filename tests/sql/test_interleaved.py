@@ -38,6 +38,19 @@ SCENARIOS = {
     "the victim is who has changed nothing, whoever closes the circle": [
         *WEIGHTS, ("b", "UPDATE b SET v = 9 WHERE id = 400"), ("a", "UPDATE t SET v = 9 WHERE id = 2"), ("b?",), ("b", "COMMIT"), ("a", "COMMIT"),
         ("a", "SELECT * FROM t")],
+    # A tree in which gaps and rows are locked counted twice: who had changed more was the victim (main.delete_innodb).
+    "the victim is not who has changed more in fewer trees": [
+        ("a", "CREATE TABLE c (id INT PRIMARY KEY, v INT) ENGINE=@E"), ("a", "CREATE TABLE d (id INT, v INT) ENGINE=@E"), ("a", "CREATE TABLE e (id INT PRIMARY KEY, v INT) ENGINE=@E"),
+        ("a", "INSERT INTO c VALUES (1, 0), (2, 0)"), ("a", "INSERT INTO e VALUES (1, 0)"),
+        ("a", "BEGIN"), ("b", "BEGIN"),
+        ("a", "DELETE FROM c"),
+        ("b", "UPDATE e SET v = 20"),
+        ("a", "DELETE FROM e"),
+        ("b", "INSERT INTO d (id) VALUES (1), (2)"),
+        ("b", "UPDATE c SET v = 7"),
+        ("a?",), ("b", "COMMIT"), ("a", "COMMIT"),
+        ("a", "SELECT * FROM c"), ("a", "SELECT * FROM e"),
+    ],
     # Who skipped the row seemed to keep its place free.
     "a job that another has skipped can be given back": [
         ("a", "CREATE TABLE j (id INT PRIMARY KEY, state INT, KEY (state)) ENGINE=@E"),

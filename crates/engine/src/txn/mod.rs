@@ -225,7 +225,8 @@ impl Txn {
     /// A request for a lock on a key, with all its waits. What would be lost by giving up counts about as InnoDB counts it: changed rows,
     /// and of locks the trees and the pages that they are in; most of all what can't be taken back.
     pub(crate) fn request<'a>(&'a self, state: &State, name: (SpaceId, &'a [u8]), want: Want) -> Request<'a> {
-        let trees = (state.gaps.len() + state.ranges.len()) as u64;
+        // Mostly the same ones.
+        let trees = state.gaps.len().max(state.ranges.len()) as u64;
         let weight =
             state.rows + trees + state.locked / ROWS_OF_A_PAGE + if state.one_way { 1 << 63 } else { 0 };
         let patience = state.lock_wait_ms.saturating_mul(1_000_000);
