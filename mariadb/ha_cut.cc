@@ -81,7 +81,6 @@ int ha_terrace::gather_cut_run(uchar *buf, CutRun *run)
   if (m_cut_kept && m_lock == TERRACE_LOCK_NONE && m_cut_kept->begins == run->begins && m_cut_kept->part == run->part)
   {
     run->units= m_cut_kept->units;
-    run->known= true;
     return 0;
   }
   const KeyCodec &index= m_indexes[active_index];
@@ -116,7 +115,6 @@ int ha_terrace::gather_cut_run(uchar *buf, CutRun *run)
     return error;
   std::sort(units.begin(), units.end());
   run->units= std::make_shared<const std::vector<CutRun::Unit>>(std::move(units));
-  run->known= true;
   if (m_lock == TERRACE_LOCK_NONE && m_cut_runs.size() <= 1)
     m_cut_kept.reset(new CutRun(*run));
   return 0;
@@ -162,7 +160,6 @@ std::unique_ptr<ha_terrace::CutRun> ha_terrace::run_of_bound(const KeyCodec::Cut
 int ha_terrace::read_cut_unit(uchar *buf, size_t at)
 {
   CutRun &run= *m_cut_runs.back();
-  run.at= at;
   run.now= (*run.units)[at];
   stay_in_cut_unit();
   if (m_direction == FORWARD)
@@ -190,7 +187,7 @@ int ha_terrace::read_next_cut_unit(uchar *buf, const Bytes *prefix)
 {
   CutRun &run= *m_cut_runs.back();
   m_steps++;
-  if (!run.known)
+  if (!run.units)
     if (int error= gather_cut_run(buf, &run))
       return error;
   const std::vector<CutRun::Unit> &units= *run.units;
@@ -274,8 +271,5 @@ void ha_terrace::forget_cut_units()
 {
   m_cut_kept.reset();
   for (const std::unique_ptr<CutRun> &run : m_cut_runs)
-  {
-    run->known= false;
     run->units.reset();
-  }
 }

@@ -220,9 +220,7 @@ private:
     std::string begins;                 // bytes before the cut
     uint part= 0;                       // which is cut
     std::shared_ptr<const std::vector<Unit>> units; // in order, once they are known
-    bool known= false;
     Unit now;                           // the one that the scan is in
-    size_t at= 0;
   };
   bool meets_cuts() const { return inited == INDEX && active_index != MAX_KEY && m_indexes[active_index].may_cut() && !m_any_order; }
   const terrace::Bytes *within(const terrace::Bytes *prefix) const
