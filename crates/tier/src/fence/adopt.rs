@@ -1,5 +1,5 @@
 //! Adoption: a volume takes the store from a writer that it does not know, because a person says that the other copy of the
-//! volume is lost. `docs/decisions/2026-11-22-adopting-a-store.md`.
+//! volume is lost. `docs/decisions/2026-11-22-adopt-notes-the-volume-first-then-the-store.md`.
 //!
 //! First the volume notes both: the writer that was found, and the one that is to be. Then that one is put in the found one's place, if
 //! it is still there as it was found. A crash between leaves a volume whose next start takes the store, unless the other

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// Pages behind one that are read with it from the volume: enough to hide a request's latency.
 const FROM_VOLUME: usize = 15;
-/// Pages behind one that are read with it from flash, if they are there: enough to begin with (`docs/decisions/2026-11-22-flash-in-batches.md`).
+/// Pages behind one that are read with it from flash, if they are there: enough to begin with (`docs/decisions/2026-11-22-flash-is-read-in-batches-and-scans-start-small.md`).
 const FROM_FLASH: usize = 3;
 /// Pages that a prefetcher reads from flash in one batch: more would save little, and hold up those who wait for one page.
 const FLASH_BATCH: usize = 16;
