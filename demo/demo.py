@@ -1,4 +1,4 @@
-"""The demo: the flights of 2013 in Terrace and in InnoDB, the same questions to both, and where Terrace's pages are."""
+"""The demo: loads the flights of 2013 into Terrace and InnoDB, runs the same queries on both, and shows where Terrace's pages are."""
 
 import argparse
 import csv
@@ -74,7 +74,7 @@ def load(connection, database, engine, name):
     have = cursor.fetchone()[0]
     rows = list(rows_of(name))
     if have == len(rows):
-        show(f"  {database}.{name}: {have} rows are there")
+        show(f"  {database}.{name}: {have} rows loaded before")
         return
     if have:
         cursor.execute(f"TRUNCATE TABLE `{database}`.`{name}`")
@@ -102,7 +102,7 @@ def ask(connection, database, sql):
 
 
 def rolled_back(connection, database):
-    """An update of a fifth of the table, seen inside the transaction and gone after it."""
+    """An update of a fifth of the table: visible inside the transaction, gone after the rollback."""
     connection.select_db(database)
     cursor = connection.cursor()
     started = time.time()

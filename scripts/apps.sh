@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Other people's programs on a private server whose default engine is Terrace: go-tpc's TPC-C with its consistency check, TPC-H
-# and the flights beside InnoDB, a JDBC program, SQLAlchemy; and, where it is asked for, what takes longer: Django's own tests, the
-# schemas of some of Debian's packages, MediaWiki and WordPress, each beside InnoDB.
+# and the flights beside InnoDB, a JDBC program, SQLAlchemy. On request also what takes longer: Django's own tests, the schemas of some
+# of Debian's packages, MediaWiki and WordPress, each beside InnoDB.
 # WHAT="tpcc tpch plans skew jdbc orm django schemas mediawiki wordpress" picks some; TIME and WAREHOUSES set TPC-C's size. TPCH=full loads all of scale factor 1 (8.7 million rows) and checks the answers with go-tpc's own. APPS="queries schema" picks some of Django's tests, or of the schemas' packages.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -9,10 +9,10 @@ WHAT=${WHAT:-tpcc tpch plans skew jdbc orm} PORT=${PORT:-3309} OUT=$TARGET/apps
 mkdir -p "$OUT"
 "$ROOT/scripts/build.sh" >/dev/null
 
-debian() { # what a command needs
+debian() { # installs a command's package if the command is missing
   command -v "$1" >/dev/null || { say "Installing $2"; $SUDO apt-get update -qq; $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $2 >/dev/null; }
 }
-# Debian's packages, unpacked and not installed, each in a directory of its own: of the release that the machine has.
+# Debian's packages, unpacked and not installed, each in a directory of its own, from the machine's release.
 PACKAGES=$CACHE/apps-$(. /etc/os-release; echo "$VERSION_ID")
 unpacked() {
   local p deb missing=
@@ -21,7 +21,7 @@ unpacked() {
   say "Fetching$missing"
   retry $SUDO apt-get update -qq $APT_PATIENCE
   rm -rf "$PACKAGES/part"; mkdir -p "$PACKAGES/part"
-  (cd "$PACKAGES/part" && retry apt-get download -o APT::Sandbox::User=root -qq $APT_PATIENCE $missing) || fail "not in the archive, or not all:$missing"
+  (cd "$PACKAGES/part" && retry apt-get download -o APT::Sandbox::User=root -qq $APT_PATIENCE $missing) || fail "the archive lacks one of these packages:$missing"
   for deb in "$PACKAGES"/part/*.deb; do
     p=$(dpkg-deb -f "$deb" Package)
     rm -rf "$PACKAGES/$p"; mkdir -p "$PACKAGES/$p"
@@ -52,7 +52,7 @@ if wants tpcc; then
   sql tpcc -e 'ALTER TABLE history ADD KEY customer (h_c_w_id, h_c_d_id, h_c_id)'
   tpc tpcc check -D tpcc --warehouses "${WAREHOUSES:-1}" --check-all >"$OUT/tpcc.log" || true
   tpc tpcc run -D tpcc -T 4 --warehouses "${WAREHOUSES:-1}" --time "${TIME:-30}s" | tee -a "$OUT/tpcc.log" | grep tpmC || fail "TPC-C did not finish: $OUT/tpcc.log"
-  # Condition 11 speaks of the data as they were loaded.
+  # Condition 11 holds for freshly loaded data only.
   tpc tpcc check -D tpcc --warehouses "${WAREHOUSES:-1}" >>"$OUT/tpcc.log" || true
   [ "$(grep -c 'begin to check' "$OUT/tpcc.log")" = $((23 * ${WAREHOUSES:-1})) ] || fail "TPC-C was not checked: $OUT/tpcc.log"
   ! grep -iE 'check .*failed|panic' "$OUT/tpcc.log" || fail "TPC-C's data are not consistent"
@@ -71,7 +71,7 @@ if wants tpch; then
   [ "${TPCH:-}" != full ] || PART=1
   tpch() { "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/tpch.py" --port "$PORT" --csv "$OUT/tpch" --module "$MODULE" "$@"; }
   tpch --part $PART --load
-  # The statistics that it gave InnoDB are those of a server that starts.
+  # InnoDB reads the statistics written for it when the server starts.
   "$ROOT/scripts/server.sh" stop "$OUT/server"
   start
   tpch --plans "$OUT/tpch-plans.txt"
@@ -116,7 +116,7 @@ if wants django; then
     tar -xzf "$OUT/django"/[dD]jango-$DJANGO.tar.gz -C "$OUT/django/source" --strip-components=1
     touch "$OUT/django/complete-$DJANGO"
   fi
-  # Some of them ask the server for times in other places.
+  # Some tests convert times between zones in the server.
   mariadb-tzinfo-to-sql /usr/share/zoneinfo 2>/dev/null | sql mysql
   "$OUT/django/venv/bin/python" "$ROOT/tests/apps/django/suite.py" "$PORT" "$OUT/django/source" "$OUT/django" ${APPS:-}
 fi
@@ -134,7 +134,7 @@ if wants mediawiki; then
   unpacked mediawiki mediawiki-classes
   rm -rf "$OUT/mediawiki"; mkdir -p "$OUT/mediawiki/source"
   cp -r "$PACKAGES/mediawiki/usr/share/mediawiki/." "$PACKAGES/mediawiki-classes/usr/share/mediawiki/." "$OUT/mediawiki/source"
-  # Links to what an installation would have in /var.
+  # Links to the directories that an installation would have in /var.
   (cd "$OUT/mediawiki/source" && rm -f LocalSettings.php config extensions images && mv extensions-core extensions && mkdir images)
   "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/mediawiki/wiki.py" "$PORT" "$OUT/mediawiki/source" "$OUT/mediawiki"
 fi
@@ -149,4 +149,4 @@ if wants wordpress; then
   cp "$ROOT/tests/apps/wordpress/wp-config.php" "$OUT/wordpress"
   "$("$ROOT/scripts/python.sh")" "$ROOT/tests/apps/wordpress/blog.py" "$PORT" "$OUT/wordpress"
 fi
-say "All well"
+say "All applications passed"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One benchmark by name: a table on the screen and target/bench/NAME.json. Installs what it needs.
+# Runs one benchmark by name: prints a table and writes target/bench/NAME.json. Installs what it needs.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 NAME=${1:-}
@@ -25,7 +25,7 @@ traces)
   JAR=$CACHE/simulator-3.2.4.jar
   if [ ! -s "$JAR" ]; then
     command -v mvn >/dev/null || need maven
-    say "Getting the traces"
+    say "Fetching the traces"
     mkdir -p "$OUT/jar"
     retry mvn -q -B dependency:get -Dartifact=com.github.ben-manes.caffeine:simulator:3.2.4 -Dtransitive=false
     mvn -q -B dependency:copy -Dartifact=com.github.ben-manes.caffeine:simulator:3.2.4 -DoutputDirectory="$OUT/jar"
@@ -41,7 +41,7 @@ fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
   need sysbench
   [ "$NAME" != sql-instructions ] || need valgrind
   case $NAME in sql-disk | sql-load | sql-memory | sql-tables | sql-tpcc)
-    # Its library's path; MYROCKS= leaves it out.
+    # The path of MyRocks' library; MYROCKS= leaves MyRocks out.
     [ -n "${MYROCKS+set}" ] || { MYROCKS=$("$ROOT/scripts/myrocks.sh"); [ -n "$MYROCKS" ] || say "The package archive has no MyRocks of the server's version"; } ;;
   esac
   export MYROCKS=${MYROCKS:-}
@@ -49,12 +49,12 @@ fig6 | fig7 | fig8a | fig8b | fig8c | sql-*)
     command -v go >/dev/null || need golang-go
     (cd tests/apps/tpc && go build -o "$OUT/go-tpc" github.com/pingcap/go-tpc/cmd/go-tpc)
   fi
-  # One half of the figure is the engine's alone.
+  # YCSB on the library needs the peers' binary.
   case $NAME,${HALF:-ycsb}, in fig6,ycsb,* | fig6,*,ycsb,*) peers fig6-ycsb ;; esac
   WITH=
   case $NAME in fig*) WITH=plots ;; esac
   "$("$ROOT/scripts/python.sh" $WITH)" "bench/${NAME//-/_}.py" "$OUT"
   ;;
-*) fail "NAME=$NAME is none of kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-memory, sql-tables, sql-tpcc, traces" ;;
+*) fail "NAME=$NAME is not one of kv-memory, kv-tiered, memory, fig6, fig7, fig8a, fig8b, fig8c, sql-bypass, sql-cold, sql-disk, sql-first, sql-flash, sql-instructions, sql-load, sql-memory, sql-tables, sql-tpcc, traces" ;;
 esac
 say "Written: $OUT/$NAME.json"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Random SQL against InnoDB and Terrace for TIME seconds from SEED on (by default the clock's); differences are shrunk and
-# go on the screen and to target/differ/report.txt.
+# Random SQL against InnoDB and Terrace for TIME seconds from SEED on (default: from the clock). Differences are shrunk,
+# printed, and written to target/differ/report.txt.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 "$ROOT/scripts/build.sh" >/dev/null

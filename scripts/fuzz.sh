@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One fuzz target under libFuzzer, guided by coverage: fuzz.sh <name>, for TIME seconds.
+# Runs one fuzz target under libFuzzer, guided by coverage, for TIME seconds: fuzz.sh <name>
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what a fresh Debian 12 lacks: the MariaDB server of the version whose source is in the archive, and what
-# building the handler needs. Quick when all is there.
+# Installs what a fresh Debian 12 lacks: the newest MariaDB server whose source is in the archive, and what building the handler needs.
+# Quick if everything is installed.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 export DEBIAN_FRONTEND=noninteractive
@@ -23,7 +23,7 @@ fi
 mkdir -p "$CACHE"
 say "Reading the package lists"
 retry $SUDO apt-get update -qq $APT_PATIENCE
-# Source packages too, in a list of our own.
+# Source packages too, in a list of its own.
 OPTIONS=$(source_list)
 retry $SUDO apt-get update -qq $APT_PATIENCE $OPTIONS -o APT::Get::List-Cleanup=0
 

@@ -12,7 +12,7 @@ source_list() {
   [ -s "$list" ] || fail "no Debian archive in apt's lists: run apt-get update"
   echo "-o Dir::Etc::sourcelist=$list -o Dir::Etc::sourceparts=/dev/null"
 }
-# The server's source package of a version, into a directory. Fails if the archive lacks it; what the network spoils is tried again.
+# The server's source package of a version, into a directory. Fails if the archive lacks it; retries network errors.
 fetch_source() {
   local version=$1 dir=$2 wait
   ls "$dir"/mariadb_*.orig.tar.gz >/dev/null 2>&1 && return 0
@@ -22,7 +22,7 @@ fetch_source() {
       mv "$dir.part" "$dir"
       return 0
     fi
-    # The archive has gone on to a newer version, which is no fault of the network.
+    # The archive has moved to a newer version: retrying does not help.
     if grep -qiE "can ?not find version|unable to find a source package|404 +Not Found" "$dir.part/log"; then break; fi
     tail -2 "$dir.part/log" >&2
     sleep $wait
@@ -30,14 +30,14 @@ fetch_source() {
   rm -rf "$dir.part"
   return 1
 }
-# For apt: a connection that fails is tried again, and another apt that is at work (a new machine's own upgrade) is waited for.
+# For apt: retries failed connections, and waits for another running apt (a new machine's own upgrade).
 APT_PATIENCE="-o Acquire::Retries=5 -o DPkg::Lock::Timeout=600"
-# Runs a command that needs the network; again, up to four times, if it fails.
+# Runs a command that needs the network, up to four times.
 retry() {
   local wait
   for wait in 5 20 60; do
     "$@" && return 0
-    printf 'once more in %s seconds: %s\n' "$wait" "$*" >&2
+    printf 'retrying in %s seconds: %s\n' "$wait" "$*" >&2
     sleep $wait
   done
   "$@"
@@ -53,6 +53,6 @@ need() {
   retry $SUDO apt-get update -qq $APT_PATIENCE
   retry $SUDO env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $APT_PATIENCE --no-install-recommends $missing >/dev/null
 }
-# Flags for the compiler that go with every profile, as it is recorded and as it is used: no values, no counts of what is chosen without a branch (in a
-# branch not taken, the choice may be of bytes that nobody has set), and no words about functions that have changed since.
+# Compiler flags for recording and for using a profile: no value profiling, no counts of selects (in a branch that is not taken a select may read
+# uninitialized bytes), and no warnings about functions that have changed since.
 profiled() { echo "-Cllvm-args=-disable-vp -pgo-instr-select=false -no-pgo-warn-mismatch"; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything that is linked into the handler must be compatible with GPL-2.0: fails if a crate is not."""
+"""Fails if a crate that is linked into the handler is not compatible with GPL-2.0."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mariabackup of the installed server's version, unpacked privately. Prints its path; nothing if the archive has no such version.
+# mariabackup of the installed server's version, unpacked into the cache. Prints its path, or nothing if the archive has no such version.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 "$ROOT/scripts/install.sh" >&2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The parity table of docs/sql.md, measured: its lines (tests/sql/parity/lines.tsv) on InnoDB, MyRocks and Terrace, which must answer as
-# is written; then how many of the tests that compare with InnoDB step by step MyRocks passes. WRITE=1 writes what is answered.
+# Measures the parity table of docs/sql.md: plays its lines (tests/sql/parity/lines.tsv) on InnoDB, MyRocks and Terrace, whose answers must be those
+# in the file; then counts how many of the tests that compare with InnoDB step by step MyRocks passes. WRITE=1 writes the answers into the file.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 "$ROOT/scripts/build.sh" >/dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Records the profile with which the handler's engine is compiled (crates/sql/profile): an instrumented build, what bench/training.py does with it,
-# and what it counted. Ten minutes.
+# Records the profile with which the handler's engine is compiled (crates/sql/profile): makes an instrumented build, runs bench/training.py on it,
+# and writes its counts. Takes ten minutes.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 "$ROOT/scripts/install.sh"
@@ -10,12 +10,12 @@ BUILD=$TARGET/profile
 mkdir -p "$BUILD"
 RAW=$(mktemp -d)
 trap 'rm -rf "$RAW"' EXIT
-say "Building the engine that counts"
+say "Building the instrumented engine"
 export CARGO_ENCODED_RUSTFLAGS=-Cprofile-generate=$BUILD/others$'\x1f'$(profiled)
 (cd "$ROOT" && cargo build --release -p terrace-sql --target-dir "$BUILD")
 make --no-print-directory -C "$ROOT/mariadb" -j"$(nproc)" HEADERS="$HEADERS" OUT="$BUILD/mariadb" ENGINE="$BUILD/release/libterrace_sql.a" \
   LDFLAGS="${LDFLAGS:-} -Wl,-u,__llvm_profile_runtime"
-say "Running it"
+say "Running the training workload"
 mkdir "$RAW/servers"
 TERRACE_PLUGIN=$BUILD/mariadb/ha_terrace.so LLVM_PROFILE_FILE=$RAW/%p.profraw "$("$ROOT/scripts/python.sh")" "$ROOT/bench/training.py" "$RAW/servers"
 say "Writing the profile"

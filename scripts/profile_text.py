@@ -1,6 +1,6 @@
-"""What an instrumented program counted (LLVM's raw profile, versions 9 and 10), as LLVM's text of a profile, which every llvm-profdata reads; that of the
-compiler itself is in no Debian package, and an older one does not know the raw form. Functions that never ran are left out: nothing is known of them,
-and they are compiled as ever. Usage: profile_text.py OUT RAW...
+"""Converts an instrumented program's counts (LLVM's raw profile, versions 9 and 10) into LLVM's text form, which every llvm-profdata reads. The llvm-profdata
+of the compiler's own version is in no Debian package, and older ones cannot read the raw form. Functions that never ran are left out and compiled without
+a profile. Usage: profile_text.py OUT RAW...
 """
 
 import hashlib

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A Python environment in the cache, with what the demo and the SQL tests use. Prints its interpreter. `python.sh plots`: with what draws, too.
+# Makes a Python environment in the cache, with the packages of the demo and the SQL tests, and prints its interpreter. `python.sh plots`: also those that
+# draw plots.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 VENV=$CACHE/venv
@@ -10,7 +11,7 @@ if [ ! -e "$VENV/complete-3" ]; then
   touch "$VENV/complete-3"
 fi
 if [ "${1:-}" = plots ] && [ ! -e "$VENV/complete-plots-1" ]; then
-  say "Adding what draws" >&2
+  say "Adding the packages that draw plots" >&2
   retry "$VENV/bin/pip" install -q --disable-pip-version-check --retries 10 --timeout 60 matplotlib==3.9.4 contourpy==1.3.1 cycler==0.12.1 fonttools==4.55.3 kiwisolver==1.4.8 \
     packaging==24.2 pillow==11.0.0 pyparsing==3.2.0 python-dateutil==2.9.0.post0 six==1.17.0 >&2
   touch "$VENV/complete-plots-1"

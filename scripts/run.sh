@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job: a MariaDB with Terrace on 127.0.0.1:3307, with real data in it. Leaves the server running.
+# Starts a MariaDB with Terrace on 127.0.0.1:3307, loads real data and queries it. Leaves the server running.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 PORT=${PORT:-3307}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The server's headers, which its packages lack: its source package, configured as the package is, with the generated
-# headers made. Kept in a cache outside the repository, by version. Prints the directory.
+# Makes the server's headers, which its packages lack: unpacks its source package, configures it as the package is, and makes the generated
+# headers. Keeps them in a cache outside the repository, by version. Prints the directory.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 VERSION=$(dpkg-query -W -f '${Version}' mariadb-server)
@@ -13,7 +13,7 @@ if [ ! -e "$DIR/complete" ]; then
     fetch_source "$VERSION" "$CACHE/source-$PLAIN" || fail "the archive has no source of mariadb $VERSION"
     mkdir "$DIR/tree" "$DIR/build"
     tar xzf "$CACHE/source-$PLAIN"/mariadb_*.orig.tar.gz -C "$DIR/tree" --strip-components=1
-    say "Configuring it (about a minute)"
+    say "Configuring the source (about a minute)"
     cd "$DIR/build"
     off=
     for p in ROCKSDB MROONGA SPIDER CONNECT OQGRAPH COLUMNSTORE S3 AUTH_PAM AUTH_GSSAPI AUTH_GSSAPI_CLIENT; do off="$off -DPLUGIN_$p=NO"; done

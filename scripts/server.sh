@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A private MariaDB with Terrace, on loopback.
+# Starts and stops a private MariaDB with Terrace, on loopback.
 #   server.sh start DIR PORT [mariadbd options...]    server.sh stop|kill9|status DIR
 # In DIR: data (the data directory), plugins, sock, pid, error.log.
 set -euo pipefail
@@ -8,19 +8,19 @@ PLUGIN=${TERRACE_PLUGIN:-$TARGET/mariadb/ha_terrace.so}
 
 command=${1:?start, stop, kill9 or status}
 dir=$(realpath -m "${2:?a directory}")
-ended() { # no such process, or one that only waits to be reaped, with no thread left
+ended() { # there is no such process, or it is a zombie with no thread left
   kill -0 "$1" 2>/dev/null || return 0
   grep -qs '^State:.Z' "/proc/$1/status" && [ "$(ls "/proc/$1/task" 2>/dev/null | wc -l)" -le 1 ]
 }
 
-own() { # a server of this directory, not another process that has got its number; one that is being killed has no command line
+own() { # the process is a server of this directory, not another one that reused its number; a process being killed has no command line
   [ "$(cat "/proc/$1/comm" 2>/dev/null)" = mariadbd ] || return 1
   local line; line=$(tr '\0' '\n' <"/proc/$1/cmdline") || return 1
   [ -z "$line" ] || grep -qxF -e "--datadir=$dir/data" <<<"$line"
 }
 alive() { local pid; [ -s "$dir/pid" ] && pid=$(cat "$dir/pid") && own "$pid" && ! ended "$pid"; }
 
-gone() { # waits until the process has ended, so many seconds
+gone() { # waits for the end of a process: gone PID SECONDS
   local pid=$1 until=$((SECONDS + $2))
   until ended "$pid"; do
     [ $SECONDS -le $until ] || return 1
@@ -28,7 +28,7 @@ gone() { # waits until the process has ended, so many seconds
   done
 }
 
-# An empty data directory, as the installed server makes it: made once, which takes seconds, and kept in the cache.
+# Makes an empty data directory with the installed server. It takes seconds, so it is made once and kept in the cache.
 new_data() {
   local version new user=
   version=$(dpkg-query -W -f '${Version}' mariadb-server)
@@ -49,7 +49,7 @@ new_data() {
 case $command in
 start)
   port=${3:?a port}; shift 3
-  # One that was killed a moment ago still ends, and holds its files until then.
+  # A server that was killed a moment ago holds its files until it has ended.
   for i in $(seq 1 600); do
     alive || break
     mariadb-admin --no-defaults --socket="$dir/sock" -uroot ping >/dev/null 2>&1 && { echo "runs already: $dir"; exit 0; }
@@ -57,7 +57,7 @@ start)
     sleep 0.1
   done
   [ -s "$PLUGIN" ] || fail "$PLUGIN is missing: run scripts/build.sh"
-  # Temporary files of its own: a server that starts removes what it takes for others' leftovers.
+  # A directory of its own for temporary files: a starting server removes those of other servers.
   mkdir -p "$dir/plugins" "$dir/tmp"
   export TMPDIR="$dir/tmp"
   packaged=$(dpkg -L mariadb-server | grep '/plugin/.*\.so$')
@@ -79,7 +79,7 @@ start)
   echo $pid > "$dir/pid"
   until=$((SECONDS + 180))
   while [ $SECONDS -le $until ]; do
-    # The socket is there once the server listens, at the end of its start.
+    # The socket exists once the server listens, at the end of its start.
     [ ! -S "$dir/sock" ] || ! mariadb-admin --no-defaults --socket="$dir/sock" -uroot ping >/dev/null 2>&1 || exit 0
     kill -0 $pid 2>/dev/null || { tail -20 "$dir/error.log" >&2; fail "the server ended; see $dir/error.log"; }
     sleep 0.03
@@ -95,7 +95,7 @@ stop)
   ;;
 kill9)
   alive || exit 0
-  pid=$(cat "$dir/pid"); kill -9 "$pid" 2>/dev/null || true  # it may end by itself just now
+  pid=$(cat "$dir/pid"); kill -9 "$pid" 2>/dev/null || true  # it may have ended by itself
   gone "$pid" 60 || fail "process $pid did not end"
   rm -f "$dir/pid"
   ;;

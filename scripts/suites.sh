@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The server's own test suites with Terrace as the engine, beside InnoDB: SUITE, or all that are known. See tests/mtr/suites.py.
+# Runs the server's own test suites with Terrace and with InnoDB: SUITE, or all known ones. See tests/mtr/suites.py.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 "$ROOT/scripts/build.sh" >/dev/null

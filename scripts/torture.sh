@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A mixed run on all tiers for TIME seconds (two hours): sizes, rules and tables change, the store fails each TROUBLE seconds (120), with KILLS the server each
-# KILLS seconds. Ends well if sums are right, `terrace check` is clean and memory has not grown.
+# A mixed run on all tiers for TIME seconds (two hours): sizes, rules and tables change, the store fails every TROUBLE seconds (120), and with KILLS the
+# server is killed every KILLS seconds. Succeeds if sums are right, `terrace check` is clean and memory has not grown.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 "$ROOT/scripts/build.sh" >/dev/null
