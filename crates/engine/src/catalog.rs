@@ -27,7 +27,7 @@ use entry::{decode, encode};
 use hashbrown::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_io::lock::{Mutex, MutexGuard, Mutexes};
+use terrace_io::lock::{Mutex, MutexGuard, Mutexes, lock_unless_cancelled};
 pub use terrace_tier::object::codec::Codec;
 use terrace_tier::object::codec::Codecs;
 use terrace_tier::page::{PAGE_SIZE, PageId, SpaceId};
@@ -241,7 +241,7 @@ impl Catalog {
 
     /// The right to change definitions.
     fn change(&self) -> Result<MutexGuard<'_, Vec<u32>, { Mutexes::Definitions as u8 }>> {
-        let mut group = self.changing.lock();
+        let mut group = lock_unless_cancelled(&self.changing).ok_or(Error::Cancelled)?;
         self.finish_group(&mut group)?;
         Ok(group)
     }

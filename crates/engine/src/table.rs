@@ -8,7 +8,7 @@ use crate::row::Shortener;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks};
+use terrace_io::lock::{Mutex, Mutexes, RwLock, RwLocks, lock_unless_cancelled};
 use terrace_tier::page::SpaceId;
 use terrace_tier::redo::Urgency;
 
@@ -196,7 +196,7 @@ impl Table {
 
     /// A hidden row id that was never given out before.
     pub fn next_row_id(&self) -> Result<u64> {
-        let mut ids = self.row_ids.lock();
+        let mut ids = lock_unless_cancelled(&self.row_ids).ok_or(Error::Cancelled)?;
         if ids.0 == ids.1 {
             let first = self.tree(0)?.space().take_row_ids(ROW_IDS)?;
             *ids = (first, first + ROW_IDS);
@@ -210,12 +210,12 @@ impl Table {
         Ok(self.tree(0)?.space().auto_increment())
     }
     pub fn raise_auto_increment(&self, next: u64) -> Result<()> {
-        let _one = self.counter.lock();
+        let _one = lock_unless_cancelled(&self.counter).ok_or(Error::Cancelled)?;
         Ok(self.tree(0)?.space().raise_auto_increment(next)?)
     }
     /// Sets the counter, down as well; nobody else uses the table. Returns what it was.
     pub fn set_auto_increment(&self, next: u64) -> Result<u64> {
-        let _one = self.counter.lock();
+        let _one = lock_unless_cancelled(&self.counter).ok_or(Error::Cancelled)?;
         let space = self.tree(0)?;
         let was = space.space().auto_increment();
         space.space().set_auto_increment(next)?;
@@ -223,7 +223,7 @@ impl Table {
     }
     /// Sets the counter to `next` if it is `expected`. False: somebody else took from it.
     pub fn take_auto_increment(&self, expected: u64, next: u64) -> Result<bool> {
-        let _one = self.counter.lock();
+        let _one = lock_unless_cancelled(&self.counter).ok_or(Error::Cancelled)?;
         let space = self.tree(0)?;
         if space.space().auto_increment().max(1) != expected {
             return Ok(false);

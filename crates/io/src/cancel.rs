@@ -5,6 +5,11 @@
 //! Work that must come to its end whatever happens, as a roll back, says so by a [`shield`]. Who waits does not sleep
 //! longer than [`LOOK`] at a time, so nobody needs to know on which event it sleeps.
 //!
+//! Scopes nest. A statement that asks the engine for a transaction of its own (a sequence, the largest value of an index) enters that
+//! transaction's scope within the statement's. Both handles end the waits inside.
+//!
+//! How each wait of a statement hears a cancel, and how long it takes at the most, is listed in `docs/observability.md`, "What KILL ends".
+//!
 //! Background workers have no scope. In the simulation they run inside the waits of others, behind a shield.
 
 use crate::clock::Nanos;
@@ -24,7 +29,8 @@ pub struct Cancel {
 }
 
 thread_local! {
-    static CURRENT: RefCell<Option<Arc<Cancel>>> = const { RefCell::new(None) };
+    /// The scopes that this thread is in, the innermost last. None: a shield, which covers those before it.
+    static SCOPES: RefCell<Vec<Option<Arc<Cancel>>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Cancel {
@@ -44,11 +50,13 @@ impl Cancel {
         &self.wake
     }
 
-    /// What this thread does until the scope is dropped can be cancelled.
+    /// What this thread does until the scope is dropped can be cancelled: by this handle, and by those of the scopes around it.
     pub fn scope(self: &Arc<Cancel>) -> Scope {
-        let is_current = CURRENT.try_with(|c| c.borrow().as_ref().is_some_and(|c| Arc::ptr_eq(c, self)));
-        if is_current.unwrap_or(true) {
-            return Scope { before: None, _thread: PhantomData };
+        let is_innermost = |scopes: &Vec<Option<Arc<Cancel>>>| {
+            scopes.last().and_then(Option::as_ref).is_some_and(|cancel| Arc::ptr_eq(cancel, self))
+        };
+        if SCOPES.try_with(|scopes| is_innermost(&scopes.borrow())).unwrap_or(true) {
+            return Scope { entered: false, _thread: PhantomData };
         }
         enter(Some(self.clone()))
     }
@@ -60,35 +68,41 @@ pub fn shield() -> Scope {
 }
 
 fn enter(new: Option<Arc<Cancel>>) -> Scope {
-    let before = CURRENT.try_with(|current| current.replace(new)).ok();
-    Scope { before, _thread: PhantomData }
+    let entered = SCOPES.try_with(|scopes| scopes.borrow_mut().push(new)).is_ok();
+    Scope { entered, _thread: PhantomData }
+}
+
+/// The handles that this thread's waits listen to: those of the scopes inside the innermost shield.
+fn any(is: impl Fn(&Cancel) -> bool) -> bool {
+    let look = |scopes: &RefCell<Vec<Option<Arc<Cancel>>>>| {
+        scopes.borrow().iter().rev().map_while(Option::as_ref).any(|cancel| is(cancel))
+    };
+    SCOPES.try_with(look).unwrap_or(false)
 }
 
 /// Whether the work of this thread is to end.
 pub fn asked() -> bool {
-    CURRENT
-        .try_with(|current| current.borrow().as_ref().is_some_and(|cancel| cancel.is_asked()))
-        .unwrap_or(false)
+    any(Cancel::is_asked)
 }
 
 /// How long to wait at a time where nothing else bounds it.
 pub fn patience() -> Option<Nanos> {
-    CURRENT.try_with(|current| current.borrow().is_some()).unwrap_or(false).then_some(LOOK)
+    any(|_| true).then_some(LOOK)
 }
 
-/// Ends what [`Cancel::scope`] or [`shield`] began, when it is dropped.
+/// Ends what [`Cancel::scope`] or [`shield`] began, when it is dropped. Scopes of a thread are dropped in the reverse order of their beginnings.
 #[must_use]
 pub struct Scope {
-    /// None: nothing was changed.
-    before: Option<Option<Arc<Cancel>>>,
+    entered: bool,
     /// It belongs to the thread that made it.
     _thread: PhantomData<*const ()>,
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        if let Some(before) = self.before.take() {
-            let _ = CURRENT.try_with(|current| current.replace(before));
+        if self.entered {
+            let left = SCOPES.try_with(|scopes| scopes.borrow_mut().pop());
+            drop(left);
         }
     }
 }
@@ -120,5 +134,24 @@ mod tests {
         assert!(!std::thread::spawn(asked).join().unwrap());
         drop(outer);
         assert!(!asked());
+    }
+
+    #[test]
+    fn work_inside_another_scope_hears_the_cancel_of_both() {
+        let (statement, own) = (Arc::new(Cancel::default()), Arc::new(Cancel::default()));
+        let _outer = statement.scope();
+        let inner = own.scope();
+        assert!(!asked() && patience() == Some(LOOK));
+        statement.cancel();
+        assert!(asked(), "the outer one is heard within the inner one");
+        statement.clear();
+        own.cancel();
+        assert!(asked());
+        drop(inner);
+        assert!(!asked());
+        statement.cancel();
+        let _shield = shield();
+        let _inner = Arc::new(Cancel::default()).scope();
+        assert!(!asked() && patience().is_some(), "a shield covers what is outside of it");
     }
 }

@@ -5,14 +5,18 @@
 //!
 //! A name is part of the type ([`Mutexes`], [`RwLocks`]), so a lock is no larger for it. All locks of one name are one to those who look.
 //!
+//! A mutex that is held while its holder waits for a device, a store or room is taken with [`lock_unless_cancelled`]: a waiting statement
+//! then hears a KILL.
+//!
 //! Locks that nobody waits for long or often have no name and are `parking_lot`'s own: those of one statement's work, of a start, of the devices.
 
 mod names;
 
 pub use names::{Mutexes, RwLocks};
 
-use crate::observe;
+use crate::{cancel, observe};
 use parking_lot::lock_api;
+use std::time::{Duration, Instant};
 
 /// What a thread waits for, and how it wants to have it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +68,41 @@ unsafe impl<const NAME: u8> lock_api::RawMutex for RawMutex<NAME> {
     #[inline]
     fn is_locked(&self) -> bool {
         self.0.is_locked()
+    }
+}
+
+// SAFETY: as of `RawMutex`.
+unsafe impl<const NAME: u8> lock_api::RawMutexTimed for RawMutex<NAME> {
+    type Duration = Duration;
+    type Instant = Instant;
+
+    #[inline]
+    fn try_lock_for(&self, timeout: Duration) -> bool {
+        lock_api::RawMutexTimed::try_lock_for(&self.0, timeout)
+    }
+    #[inline]
+    fn try_lock_until(&self, timeout: Instant) -> bool {
+        lock_api::RawMutexTimed::try_lock_until(&self.0, timeout)
+    }
+}
+
+/// Locks the mutex. None: the work of this thread was cancelled while it waited ([`cancel`]).
+#[inline]
+pub fn lock_unless_cancelled<T, const NAME: u8>(mutex: &Mutex<T, NAME>) -> Option<MutexGuard<'_, T, NAME>> {
+    mutex.try_lock().or_else(|| wait_unless_cancelled(mutex))
+}
+
+#[cold]
+fn wait_unless_cancelled<T, const NAME: u8>(mutex: &Mutex<T, NAME>) -> Option<MutexGuard<'_, T, NAME>> {
+    let _shown = observe::lock(Wanted::Mutex(RawMutex::<NAME>::NAMED));
+    loop {
+        if cancel::asked() {
+            return None;
+        }
+        let Some(look) = cancel::patience() else { return Some(mutex.lock()) };
+        if let Some(guard) = mutex.try_lock_for(Duration::from_nanos(look)) {
+            return Some(guard);
+        }
     }
 }
 
@@ -144,5 +183,33 @@ unsafe impl<const NAME: u8> lock_api::RawRwLockRecursive for RawRwLock<NAME> {
     #[inline]
     fn try_lock_shared_recursive(&self) -> bool {
         self.0.try_lock_shared_recursive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_thread_that_waits_for_a_mutex_hears_a_cancel_and_another_waits_on() {
+        let mutex = Arc::new(Mutex::<u32, { Mutexes::RowIds as u8 }>::new(0));
+        let cancel = Arc::new(cancel::Cancel::default());
+        let held = mutex.lock();
+        let waiter = |cancel: Option<Arc<cancel::Cancel>>| {
+            let mutex = mutex.clone();
+            std::thread::spawn(move || {
+                let _scope = cancel.as_ref().map(|cancel| cancel.scope());
+                lock_unless_cancelled(&mutex).map(|mut value| *value += 1).is_some()
+            })
+        };
+        let cancelled = waiter(Some(cancel.clone()));
+        let others = [waiter(None), waiter(Some(Arc::default()))];
+        cancel.cancel();
+        assert!(!cancelled.join().unwrap());
+        assert!(others.iter().all(|other| !other.is_finished()));
+        drop(held);
+        assert!(others.into_iter().all(|other| other.join().unwrap()));
+        assert_eq!(*mutex.lock(), 2);
     }
 }
