@@ -16,6 +16,7 @@
 //! (`log_wait_timeout_ms`): then new pages are refused, and changes in place, which take no slot, go on.
 
 use crate::core::Core;
+use crate::error::{Error, Result};
 use crate::growth;
 use crate::table::Table;
 use std::sync::Arc;
@@ -152,15 +153,15 @@ impl Core {
     }
 
     /// One more change to the table by a writer that owes so much already: it waits when that is enough. Latches are not held; row
-    /// locks may be (`holds`), and neither flushing nor sinking waits for one.
-    pub fn keep_pace(&self, table: &Table, holds: bool, owed: &mut Nanos) {
+    /// locks may be (`holds`), and neither flushing nor sinking waits for one. A change whose wait is cancelled is not made.
+    pub fn keep_pace(&self, table: &Table, holds: bool, owed: &mut Nanos) -> Result<()> {
         let for_slots = self.slot_delay();
         let cost = for_slots.max(self.limit_delay(table));
         *owed = if cost == 0 { 0 } else { *owed + cost };
         let is_limit = for_slots < cost;
         let late = holds && !is_limit && !crate::planted::PACED_WITH_LOCKS.on();
         if *owed < if late { LATE } else { WAIT } {
-            return;
+            return Ok(());
         }
         let wait = std::mem::take(owed);
         let waited = self.wait_out(wait, || self.slot_delay().max(self.limit_delay(table)));
@@ -169,6 +170,7 @@ impl Core {
         } else {
             self.count_pace(waited);
         }
+        if cancel::asked() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
     /// What a transaction that has ended still owes for its changes. Less than 20 ms.

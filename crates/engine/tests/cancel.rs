@@ -93,7 +93,9 @@ impl Rig {
         txn.commit().unwrap().wait().unwrap();
     }
     fn has(&self, key: u64) -> bool {
-        let txn = self.engine.begin(Isolation::ReadCommitted);
+        self.has_in(&self.engine.begin(Isolation::ReadCommitted), key)
+    }
+    fn has_in(&self, txn: &Txn, key: u64) -> bool {
         let found = txn.get(&self.table, &key.to_be_bytes(), Lock::None, &mut Vec::new());
         found.unwrap()
     }
@@ -102,9 +104,13 @@ impl Rig {
         self.cancel_soon(&txn.cancel_handle())
     }
     fn cancel_soon(&self, cancel: &Arc<Cancel>) -> (Nanos, Box<dyn WorkerHandle>) {
-        let (world, at) = (self.sim.world(), self.now() + SECOND);
+        let at = self.now() + SECOND;
+        (at, self.cancel_at(cancel, at))
+    }
+    fn cancel_at(&self, cancel: &Arc<Cancel>, at: Nanos) -> Box<dyn WorkerHandle> {
+        let world = self.sim.world();
         let killer = Killer { world: world.clone(), cancel: cancel.clone(), at, wake: Arc::default() };
-        (at, world.sched.spawn(Box::new(killer)))
+        world.sched.spawn(Box::new(killer))
     }
     /// Pins every frame that a reader may have.
     fn pin_all(&self) -> Vec<Pin> {
@@ -161,6 +167,40 @@ fn a_wait_for_a_slot_ends_and_the_roll_back_does_not() {
     rig.store.faults.dead.store(false, Ordering::SeqCst);
     rig.fill(0..key + 50);
     assert!(rig.has(0) && rig.has(key + 49));
+    rig.end();
+}
+
+/// A throttled writer waits before its change. It used to hear the cancel and make the change all the same: a KILL that came to a statement's
+/// last row was lost, and the statement succeeded.
+#[test]
+fn a_throttled_change_that_is_cancelled_is_not_made() {
+    let rig = Rig::new(5, 5 << 20);
+    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    let waits = || rig.engine.core().pace.waits.load(Ordering::Relaxed);
+    let mut txn = rig.engine.begin(Isolation::ReadCommitted);
+    for key in 0.. {
+        txn.statement_begin();
+        let (before, at) = (waits(), rig.now() + SECOND / 500);
+        let _killer = rig.cancel_at(&txn.cancel_handle(), at);
+        match rig.insert(&txn, key) {
+            Ok(()) if waits() > before => assert!(rig.now() < at, "it was cancelled while it waited"),
+            Ok(()) => assert!(key < 10_000, "no change is throttled"),
+            Err(Error::Cancelled) if waits() > before => {
+                // Nothing else was in its way.
+                txn.statement_begin();
+                assert!(!rig.has_in(&txn, key));
+                rig.insert(&txn, key).unwrap();
+                assert!(rig.has_in(&txn, key));
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+        if key % 10 == 0 {
+            txn.commit().unwrap().wait().unwrap();
+            txn = rig.engine.begin(Isolation::ReadCommitted);
+        }
+    }
+    txn.rollback().unwrap();
     rig.end();
 }
 

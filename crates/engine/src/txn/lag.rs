@@ -6,7 +6,9 @@
 //! (`purge::trouble`) there is no pace to come to, and changes cost nothing.
 
 use crate::core::Core;
+use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_io::cancel;
 use terrace_io::clock::Nanos;
 use terrace_io::observe;
 use terrace_io::sched::Event;
@@ -63,16 +65,16 @@ impl Core {
     }
 
     /// One more change by a writer that owes so much already: it waits when that is enough. Latches are not held; row
-    /// locks may be, and purge waits for none.
-    pub fn slow_down(&self, owed: &mut Nanos) {
+    /// locks may be, and purge waits for none. A change whose wait is cancelled is not made.
+    pub fn slow_down(&self, owed: &mut Nanos) -> Result<()> {
         let delay = self.brake.delay();
         if delay == 0 {
             *owed = 0;
-            return;
+            return Ok(());
         }
         *owed += delay;
         if *owed < WAIT {
-            return;
+            return Ok(());
         }
         let (world, wait) = (&self.storage.world, std::mem::take(owed));
         self.purge_wanted.notify();
@@ -83,6 +85,7 @@ impl Core {
         }
         self.brake.waits.fetch_add(1, Ordering::Relaxed);
         self.brake.nanos.fetch_add(world.clock.now().saturating_sub(since), Ordering::Relaxed);
+        if cancel::asked() { Err(Error::Cancelled) } else { Ok(()) }
     }
 }
 

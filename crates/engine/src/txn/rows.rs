@@ -123,7 +123,7 @@ impl Txn {
     fn row_operation(&self, table: &Table, work: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
         let _scope = self.cancellable();
         let mut state = self.state.lock();
-        self.pay(&mut state, table);
+        self.pay(&mut state, table)?;
         self.start(&mut state)?;
         let before = state.last;
         let done = work(&mut state);
@@ -135,10 +135,10 @@ impl Txn {
     }
 
     /// Waits for purge and for slots, if they are late, as one more change has to.
-    fn pay(&self, state: &mut State, table: &Table) {
-        self.core.slow_down(&mut state.owed);
+    fn pay(&self, state: &mut State, table: &Table) -> Result<()> {
+        self.core.slow_down(&mut state.owed)?;
         let holds = state.id != 0 || state.locked > 0;
-        self.core.keep_pace(table, holds, &mut state.owed_for_slots);
+        self.core.keep_pace(table, holds, &mut state.owed_for_slots)
     }
 
     fn put_row(&self, state: &mut State, table: &Table, key: &[u8], row: Row<'_>, there: bool) -> Result<()> {

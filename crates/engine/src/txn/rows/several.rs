@@ -84,7 +84,7 @@ impl Txn {
             rests.push(rest);
         }
         self.row_operation(table, |state| {
-            rests.iter().skip(1).for_each(|_| self.pay(state, table));
+            rests.iter().skip(1).try_for_each(|_| self.pay(state, table))?;
             let mut past = false;
             let done = self.change_several(state, table, index, &wanted, |number, old| {
                 past |= old.is_some();
@@ -103,7 +103,7 @@ impl Txn {
             change.put.is_some_and(|row| row.len() + row::HEAD > max_inline_value(change.key.len()))
         };
         for run in changes.chunk_by(|a, b| is_large(a) == is_large(b)) {
-            run.iter().for_each(|_| self.pay(state, table));
+            run.iter().try_for_each(|_| self.pay(state, table))?;
             if is_large(&run[0]) {
                 for KeyChange { key, put, .. } in run {
                     self.put_row(state, table, key, put.unwrap_or(&[]).into(), true)?;
