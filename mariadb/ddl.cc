@@ -12,6 +12,7 @@
 #include "definition_files.h"
 #include "errors.h"
 #include "globals.h"
+#include "heard.h"
 #include "in_doubt.h"
 #include "kept_statistics.h"
 #include "table_options.h"
@@ -302,9 +303,15 @@ int ha_terrace::make(const char *name, TABLE *form, HA_CREATE_INFO *info)
   definition.properties= bytes_of(properties);
   definition.temporary= temporary && temporary_tables_are_unlogged();
   terrace_table *table= nullptr;
-  int32_t code= terrace_table_create(engine, &definition, &table);
+  auto make= [&] {
+    Heard heard;
+    return terrace_table_create(engine, &definition, &table);
+  };
+  int32_t code= make();
   if (code == TERRACE_EXISTS && make_way(thd, engine_name, form))
-    code= terrace_table_create(engine, &definition, &table);
+    code= make();
+  if (code == TERRACE_CANCELLED)
+    thd->send_kill_message();           // else the server says that the table can't be created
   // The server knows no such table: its definition has gone.
   if (code == TERRACE_EXISTS)
     my_printf_error(ER_TABLE_EXISTS_ERROR, "Table '`%s`.`%s`' already exists", MYF(0), form->s->db.str, form->s->table_name.str);

@@ -35,12 +35,14 @@
 
 #include "server.h"
 #include "globals.h"
+#include "heard.h"
 #include "row_codec.h"
 #include "key_codec.h"
 #include "query_cache.h"
 #include "session.h"
 #include "statistics.h"
 #include <memory>
+#include <optional>
 
 namespace terrace { struct Alter_context; struct ColumnChange; }
 
@@ -423,6 +425,7 @@ private:
   void end_load();
   ulonglong past_value(Field *field, bool zero_counts);
   int raise_auto_increment(const uchar *record, Field *field);
+  int next_row_id(uint64_t *id);
   int past_largest(uint64_t *next);
   int has_rows(bool *found);
   bool is_surely_empty();
@@ -484,6 +487,7 @@ private:
   bool m_lock_type_write= false, m_skip_locked= false;
   bool m_semi_wanted= false, m_semi_read= false; // the row last returned is a committed version, not locked
   terrace_txn *m_own_read= nullptr;     // of a sequence's reads: it sees what is committed now
+  std::optional<terrace::Heard> m_own_read_heard;
 
   terrace_cursor *m_cursor= nullptr;
   /* Closed, but the BLOBs of the last row read point into its buffer until the next row or the statement's end. */

@@ -185,7 +185,7 @@ int ha_terrace::insert_row(const uchar *buf)
   if (m_hidden)
   {
     uint64_t row_id;
-    if (int error= map(terrace_table_next_row_id(m_table, &row_id)))
+    if (int error= next_row_id(&row_id))
       return error;
     mi_int8store(m_primary_bytes.reserve(8), row_id);
     m_primary_bytes.take(8);
@@ -353,6 +353,13 @@ ulonglong ha_terrace::past_value(Field *field, bool zero_counts)
   return terrace_auto_increment_after(value, 1, m_series_offset, m_series_step, limit);
 }
 
+/** A hidden row id. Handler error. */
+int ha_terrace::next_row_id(uint64_t *id)
+{
+  Heard heard;
+  return map(terrace_table_next_row_id(m_table, id));
+}
+
 /** The counter goes past the value that `record` (record[0]) has. */
 int ha_terrace::raise_auto_increment(const uchar *, Field *field)
 {
@@ -364,6 +371,7 @@ int ha_terrace::raise_auto_increment(const uchar *, Field *field)
     m_load_counter= MY_MAX(m_load_counter, next);
     return 0;
   }
+  Heard heard;
   return map(terrace_table_auto_increment_raise(m_table, next));
 }
 
@@ -460,6 +468,7 @@ int32_t ha_terrace::take_auto_increment(ulonglong offset, ulonglong increment, u
   const bool alone= m_session && m_session->transaction() && table->file == this && !m_copies && !m_session->has_counter(m_table);
   const bool keeps= alone && keeps_counter(), waits= alone && !keeps && terrace_row_counter_is_locked(m_table);
   int32_t code= keeps ? m_session->take_counter(m_table) : waits ? terrace_row_counter_lock(m_session->transaction(), m_table) : TERRACE_OK;
+  Heard heard;
   if (!code)
     code= terrace_table_auto_increment_take(m_table, offset, increment, m_auto_rows, limit, start, count);
   if (waits)

@@ -14,13 +14,17 @@ using namespace terrace;
 int ha_terrace::begin_own_read()
 {
   end_own_read();
-  return map(terrace_txn_begin(engine, TERRACE_ISOLATION_READ_COMMITTED, &m_own_read));
+  if (int error= map(terrace_txn_begin(engine, TERRACE_ISOLATION_READ_COMMITTED, &m_own_read)))
+    return error;
+  m_own_read_heard.emplace(m_own_read);
+  return 0;
 }
 
 void ha_terrace::close_own_read()
 {
   close_cursor();
   free_retired();
+  m_own_read_heard.reset();
   terrace_txn_close(m_own_read);
   m_own_read= nullptr;
 }
@@ -36,7 +40,7 @@ int ha_terrace::write_sequence(const uchar *old_data, const uchar *new_data)
   else
   {
     uint64_t row_id;
-    if (int error= map(terrace_table_next_row_id(m_table, &row_id)))
+    if (int error= next_row_id(&row_id))
       return error;
     mi_int8store(m_primary_bytes.reserve(8), row_id);
     m_primary_bytes.take(8);
@@ -49,12 +53,15 @@ int ha_terrace::write_sequence(const uchar *old_data, const uchar *new_data)
   int32_t code= terrace_txn_begin(engine, TERRACE_ISOLATION_READ_COMMITTED, &txn);
   if (code)
     return map(code);
-  if (old_data)
-    code= terrace_row_update(txn, m_table, key, row, nullptr, 0, nullptr, 0, nullptr, 0);
-  else
-    code= terrace_row_insert(txn, m_table, key, row, nullptr, 0, nullptr, 0);
-  if (!code)
-    code= terrace_txn_commit(txn, &ticket);
+  {
+    const Heard heard(txn);
+    if (old_data)
+      code= terrace_row_update(txn, m_table, key, row, nullptr, 0, nullptr, 0, nullptr, 0);
+    else
+      code= terrace_row_insert(txn, m_table, key, row, nullptr, 0, nullptr, 0);
+    if (!code)
+      code= terrace_txn_commit(txn, &ticket);
+  }
   if (!code)
     code= wait_for(&ticket, flush_of_commit(table->in_use));
   const int error= map(code);

@@ -276,6 +276,9 @@ int Session::enter(THD *thd)
   if (one_way != thd->transaction->all.modified_non_trans_table)
     terrace_txn_set_one_way(txn, one_way= !one_way);
   int32_t code= terrace_txn_statement_begin(txn);
+  // statement_begin clears the handle. A KILL that arrived before that must not be lost: under LOCK TABLES the server does not look again.
+  if (is_killed(thd))
+    terrace_txn_cancel(cancel);
   // As InnoDB: what the transaction locks is of the moment at which it began.
   if (!code && begins && strict && level == ISO_SERIALIZABLE)
     code= terrace_txn_open_view(txn);

@@ -8,6 +8,7 @@
 #include "definition_files.h"
 #include "errors.h"
 #include "globals.h"
+#include "heard.h"
 #include "kept_statistics.h"
 #include "partition_info.h"
 #include "xid.h"
@@ -66,6 +67,7 @@ int ha_terrace::truncate()
     std::vector<terrace_bytes> all;
     for (const std::string &name : names)
       all.push_back(bytes_of(name));
+    Heard heard;
     error= map(terrace_tables_truncate(engine, all.data(), all.size()));
     if (!error)
       session->note_emptied(thd, names, m_name);
