@@ -6,6 +6,7 @@ import time
 
 import pymysql
 import pytest
+from conftest import wait_until
 
 MIB = 1 << 20
 
@@ -134,6 +135,7 @@ def test_killed_amid_writers_of_large_values_every_acknowledged_one_is_whole(own
         for one in writers:
             one.start()
         time.sleep(4)
+        wait_until(lambda: len(acknowledged) > 3)
         own_server.kill9()
         for one in writers:
             one.join(60)

@@ -264,7 +264,7 @@ def test_a_duplicate_stays_as_long_as_the_transaction_that_met_it(run, engine, l
             thread.join(0.3)
             assert thread.is_alive()
             run(db, "COMMIT")
-            thread.join(10)
+            thread.join(120)
             assert not thread.is_alive()
             assert len(run(db, "SELECT * FROM t")) == 1
     finally:
