@@ -1,8 +1,8 @@
 //! What a front without a thread a request needs: reads that never wait, and commits that call back.
 
-mod small;
+mod kit;
 
-use small::Rig;
+use kit::small::Rig;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};

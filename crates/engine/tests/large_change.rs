@@ -1,13 +1,12 @@
 //! Large values that change all over, more of them than the object buffer holds: what a change costs is its own pages, on the volume and in
 //! the store, and not those that it frees; and the space does not grow for ever.
 
-mod far;
+mod kit;
 
-use far::Run;
+use kit::far::Run;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::check::{self, Verdict};
-use terrace_engine::look::Look;
+use terrace_engine::check::Verdict;
 use terrace_engine::{Access, Engine, Entry, Isolation, Lock, Row, Seek, Table};
 
 const KEYS: u32 = 240;
@@ -101,8 +100,7 @@ fn a_change_of_a_large_value_costs_its_own_pages_and_few_blocks() {
     drop(table);
     engine.shutdown().unwrap();
     drop(engine);
-    let look = Look::open(run.disk.clone(), Some(run.store.clone())).unwrap();
-    let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+    let report = run.on.check();
     assert_eq!(report.verdict(), Verdict::Sound, "{:?} {:?}", report.faults, report.unchecked);
     assert_eq!((report.overflow, report.leaked.count), (values, 0), "{:?}", report.leaked);
 }

@@ -1,16 +1,15 @@
 //! Large values that only the store has when nobody needs them any more: purge frees them by what their rows said, and asks the store for none. What
 //! may have been freed before, in a purge that failed or that a crash cut, is looked at first.
 
-mod far;
+mod kit;
 
-use far::Run;
+use kit::far::Run;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use terrace_engine::Access;
 use terrace_engine::btree::overflow::Large;
-use terrace_engine::check::{self, Verdict};
-use terrace_engine::look::Look;
+use terrace_engine::check::Verdict;
 use terrace_engine::{Engine, Entry, Isolation, Lock, Row, Table, Txn, planted};
 use terrace_tier::redo::Redo;
 
@@ -20,9 +19,6 @@ const OBJECT_BUFFER: u64 = 64 << 20;
 const NO_ENTRY: [Entry<'static>; 0] = [];
 /// Bytes of a row's head.
 const HEAD: usize = 15;
-
-/// The switches are global.
-static ONE: Mutex<()> = Mutex::new(());
 
 type Model = BTreeMap<u32, Vec<u8>>;
 
@@ -43,7 +39,7 @@ impl Run {
 
     /// The store is back, and what was written leaves memory before purge goes on: nothing of it is lost.
     fn goes_on(&self, engine: Arc<Engine>, table: Arc<Table>, model: &Model) {
-        self.store.faults.dead.store(false, Ordering::SeqCst);
+        self.on.store().faults.dead.store(false, Ordering::SeqCst);
         sink(&engine, &table, model);
         assert!(self.purged(&engine));
         same(&engine, &table, model);
@@ -55,8 +51,7 @@ impl Run {
         drop(table);
         engine.shutdown().unwrap();
         drop(engine);
-        let look = Look::open(self.disk.clone(), Some(self.store.clone())).unwrap();
-        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        let report = self.on.check();
         assert_eq!(report.verdict(), Verdict::Sound, "{:?} {:?}", report.faults, report.unchecked);
         assert_eq!((report.overflow, report.leaked.count), (values as u64 * PAGES, 0), "{:?}", report.leaked);
     }
@@ -156,7 +151,7 @@ fn values_that_only_the_store_has_are_freed_unread() {
         run.pause();
     }
     sink(&engine, &table, &model);
-    let (before, objects) = (pages_read(&engine), run.store.keys().len());
+    let (before, objects) = (pages_read(&engine), run.on.store().keys().len());
     drop(reader);
     assert!(run.purged(&engine));
     let read = pages_read(&engine) - before;
@@ -164,7 +159,7 @@ fn values_that_only_the_store_has_are_freed_unread() {
     let space = table.tree(0).unwrap().space().counts();
     assert_eq!(u64::from(space.free), u64::from(KEYS) * PAGES, "{space:?}");
     (0..50).for_each(|_| run.pause());
-    assert!(run.store.keys().len() < objects, "no object has gone with its pages");
+    assert!(run.on.store().keys().len() < objects, "no object has gone with its pages");
     // What was freed is used again.
     for key in 0..KEYS {
         change(&engine, &table, &mut model, std::iter::once(key), 2);
@@ -221,10 +216,10 @@ fn a_crash_before_they_are_freed(
     change(&engine, &table, &mut model, 2..KEYS / 2, 1);
     change(&engine, &table, &mut model, KEYS / 2..KEYS, 1);
     before_the_crash(&run, &engine, &model);
-    run.sim.sched.drop_workers();
+    run.on.sim.sched.drop_workers();
     std::mem::forget(reader);
     drop((engine, table));
-    run.disk.crash();
+    run.on.volume.crash();
     let (engine, table) = run.open();
     assert!(run.purged(&engine));
     let read = pages_read(&engine);
@@ -287,7 +282,7 @@ fn purge_that_fails_in_the_middle(and_crash: bool) {
     txn.commit().unwrap().wait().unwrap();
     drop(txn);
     sink(&engine, &table, &model);
-    run.store.faults.dead.store(true, Ordering::SeqCst);
+    run.on.store().faults.dead.store(true, Ordering::SeqCst);
     drop(reader);
     let free = || table.tree(0).unwrap().space().counts().free;
     assert!(!run.purged(&engine));
@@ -300,10 +295,10 @@ fn purge_that_fails_in_the_middle(and_crash: bool) {
     }
     // Their images are whole: nothing in the log is still to be added to them, for which they would be looked at.
     engine.core().storage.checkpoint().unwrap();
-    run.sim.sched.drop_workers();
+    run.on.sim.sched.drop_workers();
     drop((engine, table));
-    run.disk.crash();
-    run.store.faults.dead.store(false, Ordering::SeqCst);
+    run.on.volume.crash();
+    run.on.store().faults.dead.store(false, Ordering::SeqCst);
     let (engine, table) = run.open();
     run.goes_on(engine, table, &model);
 }
@@ -323,7 +318,7 @@ fn a_row_over_a_mark_goes_back_before_purge() {
     txn.commit().unwrap().wait().unwrap();
     drop(txn);
     sink(&engine, &table, &model);
-    run.store.faults.dead.store(true, Ordering::SeqCst);
+    run.on.store().faults.dead.store(true, Ordering::SeqCst);
     drop(reader);
     assert!(!run.purged(&engine));
     for key in 40..70u32 {
@@ -356,7 +351,7 @@ fn a_mark_whose_values_a_rollback_has_freed_frees_nothing_of_others() {
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn a_planted_belief_in_a_lost_mark_is_found_by_one_run() {
-    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let _one = kit::alone();
     planted::LOST_MARK_BELIEVED.set(true);
     assert!(std::panic::catch_unwind(a_row_over_a_mark_goes_back_before_purge).is_err());
     planted::LOST_MARK_BELIEVED.set(false);
@@ -375,7 +370,7 @@ fn purge_that_a_crash_has_cut_frees_nothing_of_others() {
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn a_planted_purge_that_trusts_undo_a_second_time_is_found_by_one_run() {
-    let _one = ONE.lock().unwrap_or_else(|e| e.into_inner());
+    let _one = kit::alone();
     for and_crash in [false, true] {
         planted::PURGED_TWICE_UNSEEN.set(true);
         assert!(

@@ -1,8 +1,8 @@
 //! Those that stand in a line for a row, whose row it is or may not be.
 
-mod small;
+mod kit;
 
-use small::Rig;
+use kit::small::Rig;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Table, TableDef};

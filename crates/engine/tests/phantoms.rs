@@ -1,7 +1,7 @@
 //! Phantoms: what a locking read of REPEATABLE READ has counted stays so until its transaction ends, beside threads
 //! that insert, delete and move entries in the same ranges.
 
-mod threads;
+mod kit;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,7 +105,7 @@ fn turn(
 
 #[test]
 fn nothing_comes_into_a_range_that_was_read_with_a_lock() {
-    let (engine, table) = threads::engine("group", false);
+    let (engine, table) = kit::threads::engine("group", false);
     let (phantoms, turns, deadlocks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     // Four seconds, or longer until enough has been done.
     let (until, never) = (Instant::now() + Duration::from_secs(4), Instant::now() + Duration::from_secs(120));
@@ -135,7 +135,7 @@ fn nothing_comes_into_a_range_that_was_read_with_a_lock() {
 
 #[test]
 fn read_committed_locks_no_gaps() {
-    let (engine, table) = threads::engine("group", false);
+    let (engine, table) = kit::threads::engine("group", false);
     let reader = engine.begin(Isolation::ReadCommitted);
     assert!(range(&reader, &table, 0, (0, 10), Lock::Exclusive, false).unwrap().is_empty());
     let writer = engine.begin(Isolation::ReadCommitted);
@@ -147,7 +147,7 @@ fn read_committed_locks_no_gaps() {
 
 #[test]
 fn a_gap_ends_where_the_condition_ends() {
-    let (engine, table) = threads::engine("group", false);
+    let (engine, table) = kit::threads::engine("group", false);
     let reader = engine.begin(Isolation::RepeatableRead);
     let mut row = Vec::new();
     assert!(!reader.get(&table, &5u64.to_be_bytes(), Lock::Exclusive, &mut row).unwrap());

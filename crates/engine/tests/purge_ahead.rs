@@ -1,21 +1,18 @@
 //! Rows are deleted here and there, and by the time that purge comes to them only the store has their leaves: it asks for several at a time.
 
-mod slow;
+mod kit;
 
-use slow::Slow;
+use kit::slow::Slow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Entry, IndexDef, Isolation, Lock, Parts, Row, Table, TableDef, Txn, planted};
+use terrace_engine::{Engine, Entry, Isolation, Lock, Parts, Row, Table, Txn, planted};
 use terrace_sim::SimWorld;
 
 const ROWS: u32 = 30_000;
 const LENGTH: usize = 400;
 const NO_ENTRY: [Entry<'static>; 0] = [];
-
-/// The switch is global.
-static ONE: Mutex<()> = Mutex::new(());
 
 fn row(key: u32) -> Vec<u8> {
     (0..LENGTH as u32).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(key * 7919) >> 11) as u8).collect()
@@ -39,8 +36,7 @@ fn open(store: &Arc<Slow>, sim: &SimWorld) -> (Arc<Engine>, Arc<Table>) {
         store: Some(store.clone()),
     };
     let engine = Engine::open(config, parts).unwrap();
-    let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-    let table = engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+    let table = engine.create_table("db/t", &kit::primary()).unwrap();
     for keys in (0..ROWS).collect::<Vec<_>>().chunks(1000) {
         let txn = engine.begin(Isolation::RepeatableRead);
         for key in keys {
@@ -116,7 +112,7 @@ fn scattered(count: u32) -> impl Iterator<Item = u32> {
 
 #[test]
 fn leaves_of_small_transactions_are_fetched_side_by_side() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     let of: Vec<Vec<u32>> = scattered(60).map(|key| vec![key]).collect();
     let most = asked_at_a_time(&of);
     assert!(most > 1, "{most}");
@@ -124,7 +120,7 @@ fn leaves_of_small_transactions_are_fetched_side_by_side() {
 
 #[test]
 fn leaves_of_a_long_transaction_are_fetched_side_by_side() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     // A first one, by which purge learns that it has to wait.
     let most = asked_at_a_time(&[vec![ROWS - 1], scattered(200).collect()]);
     assert!(most > 1, "{most}");
@@ -132,7 +128,7 @@ fn leaves_of_a_long_transaction_are_fetched_side_by_side() {
 
 #[test]
 fn without_looking_ahead_they_are_fetched_one_by_one() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     let of: Vec<Vec<u32>> = scattered(60).map(|key| vec![key]).collect();
     planted::PURGE_LOOKS_NOT_AHEAD.set(true);
     let most = asked_at_a_time(&of);

@@ -1,11 +1,11 @@
 //! A rollback that fails because the store is dead, and what it would have to read is there: nothing of the transaction is ever committed, and the volume
 //! opens again. When the store answers, the rollback is taken up, whether the engine was restarted or not.
 
-mod far;
+mod kit;
 
-use far::Run;
+use kit::far::Run;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use terrace_engine::lock::Phase;
 use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Row, Table, TableDef, Txn, planted};
 use terrace_io::sched::{Event, Step, Worker};
@@ -68,7 +68,7 @@ fn wait_for_rollbacks(run: &Run, engine: &Engine) {
 }
 
 fn set_dead(run: &Run, dead: bool) {
-    run.store.faults.dead.store(dead, Ordering::SeqCst);
+    run.on.store().faults.dead.store(dead, Ordering::SeqCst);
 }
 
 /// Others come after the transaction, which can't be rolled back yet; then power is lost, and the store is there again.
@@ -81,9 +81,9 @@ fn goes_on(run: &Run, engine: Arc<Engine>, table: Arc<Table>, purges: bool) {
     (0..if purges { 100 } else { 0 }).for_each(|_| run.pause());
     assert_eq!(engine.core().history.lock().is_empty(), purges);
     engine.make_durable().unwrap();
-    run.sim.sched.drop_workers();
+    run.on.sim.sched.drop_workers();
     drop((engine, table));
-    run.disk.crash();
+    run.on.volume.crash();
     set_dead(run, false);
     let (engine, table) = run.open();
     (0..50).for_each(|_| run.pause());
@@ -110,7 +110,7 @@ fn left(engine: &Engine) -> u64 {
 /// Each of several transactions in its own stream, and one of them in two parts, since the store comes and goes.
 #[test]
 fn the_rollback_is_taken_up_when_the_store_answers() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     let (run, engine, table) = filled();
     let txns: Vec<_> = (0..3).map(|_| begin(&engine)).collect();
     for (n, txn) in (0..).zip(&txns) {
@@ -152,11 +152,8 @@ fn the_rollback_is_taken_up_when_the_store_answers() {
     assert!((0..150).all(|key| is(&engine, &table, key, 3)));
 }
 
-/// The switches are global.
-static ONE: Mutex<()> = Mutex::new(());
-
 fn finds(switch: &planted::Switch, fails: impl FnOnce() + std::panic::UnwindSafe) {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     switch.set(true);
     let found = std::panic::catch_unwind(fails).is_err();
     switch.set(false);
@@ -165,19 +162,19 @@ fn finds(switch: &planted::Switch, fails: impl FnOnce() + std::panic::UnwindSafe
 
 #[test]
 fn the_volume_opens_again() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     rolled_back(false);
 }
 
 #[test]
 fn purge_of_the_next_transactions_forgets_nothing_of_it() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     rolled_back(true);
 }
 
 #[test]
 fn half_a_statement_is_not_committed() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     statement_undone_in_part();
 }
 
@@ -213,15 +210,15 @@ fn statement_undone_in_part() {
 /// What a crash left prepared is to be rolled back by its name: that is told once, and has no name then.
 #[test]
 fn the_rollback_by_name_of_what_a_crash_left_is_taken_up_too() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     let (run, engine, table) = filled();
     let txn = begin(&engine);
     (0..50).for_each(|key| update(&txn, &table, key, 2));
     txn.prepare(b"xid").unwrap();
     sink(&engine, &table);
-    run.sim.sched.drop_workers();
+    run.on.sim.sched.drop_workers();
     drop((txn, engine, table));
-    run.disk.crash();
+    run.on.volume.crash();
     let (engine, table) = run.open();
     leave_memory(&engine, &table);
     let phases =
@@ -267,7 +264,7 @@ impl Worker for Killer {
 /// A row's change can't be undone when its entry is in the way of another; then the store is back, and the statement is undone.
 #[test]
 fn a_transaction_is_whole_again_when_what_it_owed_is_undone() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     let (run, engine, filler) = filled();
     let indexes = ["PRIMARY", "u"].map(|name| IndexDef { name: name.into(), unique: true }).to_vec();
     let table = engine.create_table("db/u", &TableDef { indexes, properties: Vec::new() }).unwrap();
@@ -282,9 +279,9 @@ fn a_transaction_is_whole_again_when_what_it_owed_is_undone() {
     two.insert(&table, b"C", Row::from(&[7; 40][..]), &entry(b"cC")).unwrap();
     two.statement_begin();
     two.set_lock_wait_timeout_ms(2000);
-    let (store, wake) = (run.store.clone(), Arc::new(Event::new()));
+    let (store, wake) = (run.on.store().clone(), Arc::new(Event::new()));
     let killer = Killer { engine: engine.clone(), table: filler, store, wake };
-    let killer = run.sim.world().sched.spawn(Box::new(killer));
+    let killer = run.on.sim.world().sched.spawn(Box::new(killer));
     let failed = two.update(&table, b"A", Row::from(&[8; 40][..]), &entry(b"aA"), &entry(b"bA"));
     assert!(matches!(failed, Err(Error::Unavailable(_))), "{failed:?}");
     drop(killer);

@@ -3,7 +3,7 @@
 //!
 //! `TERRACE_MS` sets how long each race goes on, in milliseconds (default 500).
 
-mod threads;
+mod kit;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ fn race(
     look: impl Fn(&Arc<Txn>, &Table, u64) + Sync,
     before: impl Fn(&Txn, &Table),
 ) {
-    let (engine, table) = threads::engine("unique", true);
+    let (engine, table) = kit::threads::engine("unique", true);
     let txn = engine.begin(Isolation::ReadCommitted);
     before(&txn, &table);
     txn.commit().unwrap().wait().unwrap();

@@ -1,8 +1,8 @@
 //! Rows of a secondary index lie scattered, and so do the entries of one row: where only the store has their leaves, several are asked for at a time.
 
-mod slow;
+mod kit;
 
-use slow::Slow;
+use kit::slow::Slow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

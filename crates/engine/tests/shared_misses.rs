@@ -1,8 +1,8 @@
 //! Very many sessions miss pages of few objects at the same time: those that come while a request for the object is under way share the next.
 
-mod slow;
+mod kit;
 
-use slow::Slow;
+use kit::slow::Slow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use terrace_engine::config::{Bytes, Config};

@@ -1,8 +1,8 @@
 //! Strict snapshots: who has a view locks and changes no row that is newer, whichever way he comes to it.
 
-mod small;
+mod kit;
 
-use small::Rig;
+use kit::small::Rig;
 use std::sync::Arc;
 use terrace_engine::{Access, Cursor, Error, IndexDef, Isolation, Lock, Seek, Table, TableDef, Txn};
 
