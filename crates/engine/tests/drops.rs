@@ -1,13 +1,14 @@
 //! Tables that are dropped by one statement, as the server's handler does it: each is hidden under another name, which is durable when the
 //! server goes on, and when the statement has ended all go without a wait. Crashed at each I/O step in turn.
 
+mod kit;
+
+use kit::Machine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_engine::check::{self, Verdict};
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
-use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Size, TableDef};
-use terrace_sim::{SimDisk, SimWorld};
+use terrace_engine::check::Verdict;
+use terrace_engine::config::Bytes;
+use terrace_engine::{Engine, Entry, Error, Isolation, Lock, Size};
 use terrace_tier::page::SpaceId;
 use terrace_tier::redo::Redo;
 
@@ -15,20 +16,12 @@ const TABLES: [&str; 3] = ["db/a", "db/b", "db/c"];
 const OTHER: &str = "db/other";
 const ROWS: u32 = 150;
 
-fn open(sim: &SimWorld, disk: &Arc<SimDisk>) -> Result<Arc<Engine>, Error> {
-    let config = Config {
-        memory: Bytes(4 << 20),
-        log: Bytes(8 << 20),
-        object_buffer: Bytes(64 << 20),
-        ..Config::default()
-    };
-    Engine::open(config, Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None })
+fn open(on: &Machine) -> Result<Arc<Engine>, Error> {
+    on.open(kit::config(4 << 20, 8 << 20, 64 << 20))
 }
 
 fn create(engine: &Engine, name: &str) -> Result<(), Error> {
-    let index = |name: &str| IndexDef { name: name.into(), unique: name == "PRIMARY" };
-    let indexes = ["PRIMARY", "k"].map(index).to_vec();
-    engine.create_table(name, &TableDef { indexes, properties: Vec::new() }).map(drop)
+    engine.create_table(name, &kit::indexes(&[("PRIMARY", true), ("k", false)])).map(drop)
 }
 
 fn fill(engine: &Engine, name: &str, keys: std::ops::Range<u32>) -> Result<(), Error> {
@@ -61,18 +54,14 @@ fn log_writes(engine: &Engine) -> u64 {
 }
 
 /// Lets workers do what they have to, and time pass.
-fn pause(sim: &SimWorld) {
-    for _ in 0..20 {
-        sim.clock.advance(10_000_000);
-        sim.sched.run_some(200);
-    }
+fn pause(on: &Machine) {
+    on.pass(20, 10_000_000, 200);
 }
 
 #[test]
 fn tables_that_were_hidden_are_dropped_without_another_wait_for_the_log() {
-    let sim = SimWorld::new(51);
-    let disk = sim.disk("volume");
-    let engine = open(&sim, &disk).unwrap();
+    let on = Machine::new(51);
+    let engine = open(&on).unwrap();
     let names: Vec<String> = (0..20).map(|n| format!("db/t{n}")).collect();
     let mut counts = Vec::new();
     for waits in [true, false] {
@@ -88,15 +77,14 @@ fn tables_that_were_hidden_are_dropped_without_another_wait_for_the_log() {
         assert_eq!(engine.list_tables(), Vec::<String>::new());
     }
     assert_eq!(counts, [40, 20]);
-    pause(&sim);
+    pause(&on);
     assert_eq!(mapped(&engine), [], "something is left of them");
 }
 
 #[test]
 fn pages_of_a_dropped_table_stay_until_that_is_durable() {
-    let sim = SimWorld::new(52);
-    let disk = sim.disk("volume");
-    let engine = open(&sim, &disk).unwrap();
+    let on = Machine::new(52);
+    let engine = open(&on).unwrap();
     create(&engine, "db/a").unwrap();
     fill(&engine, "db/a", 0..ROWS).unwrap();
     engine.core().storage.checkpoint().unwrap();
@@ -122,23 +110,15 @@ fn pages_of_a_dropped_table_stay_until_that_is_durable() {
     engine.core().storage.checkpoint().unwrap();
     engine.drop_table_unwaited("db/a").unwrap();
     assert_ne!(mapped(&engine), []);
-    pause(&sim);
+    pause(&on);
     assert_eq!(mapped(&engine), []);
 }
 
 /// Who asks for room finds that of a table that was dropped a moment ago.
 #[test]
 fn a_dropped_table_makes_room_at_once() {
-    let sim = SimWorld::new(53);
-    let disk = sim.disk("volume");
-    let config = Config {
-        memory: Bytes(4 << 20),
-        log: Bytes(8 << 20),
-        object_buffer: Bytes(8 << 20),
-        ..Config::default()
-    };
-    let parts = Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None };
-    let engine = Engine::open(config, parts).unwrap();
+    let on = Machine::new(53);
+    let engine = on.open(kit::config(4 << 20, 8 << 20, 8 << 20)).unwrap();
     create(&engine, OTHER).unwrap();
     for round in 0..4u32 {
         create(&engine, "db/a").unwrap();
@@ -152,9 +132,8 @@ fn a_dropped_table_makes_room_at_once() {
 
 #[test]
 fn the_object_buffer_shrinks_right_after_a_table_was_dropped() {
-    let sim = SimWorld::new(55);
-    let disk = sim.disk("volume");
-    let engine = open(&sim, &disk).unwrap();
+    let on = Machine::new(55);
+    let engine = open(&on).unwrap();
     create(&engine, "db/a").unwrap();
     (0..40).for_each(|part| fill(&engine, "db/a", part * 800..part * 800 + 800).unwrap());
     engine.core().storage.checkpoint().unwrap();
@@ -176,8 +155,8 @@ struct Came {
     after: bool,
 }
 
-fn work(sim: &SimWorld, disk: &Arc<SimDisk>, came: &mut Came) -> Result<(), Error> {
-    let engine = open(sim, disk)?;
+fn work(on: &Machine, came: &mut Came) -> Result<(), Error> {
+    let engine = open(on)?;
     for name in TABLES.iter().chain([&OTHER]) {
         create(&engine, name)?;
         fill(&engine, name, 0..ROWS / 2)?;
@@ -200,15 +179,15 @@ fn work(sim: &SimWorld, disk: &Arc<SimDisk>, came: &mut Came) -> Result<(), Erro
     came.dropped = true;
     // To what was durable before: that needs no write of the log.
     storage.checkpointer.request(before);
-    sim.sched.run_some(300);
+    on.sim.sched.run_some(300);
     storage.checkpoint()?;
-    sim.clock.advance(50_000_000);
-    sim.sched.run_some(200);
+    on.sim.clock.advance(50_000_000);
+    on.sim.sched.run_some(200);
     // A name that is free is another table's.
     create(&engine, TABLES[0])?;
     came.after = true;
     fill(&engine, TABLES[0], 0..ROWS)?;
-    sim.sched.run_some(500);
+    on.sim.sched.run_some(500);
     engine.shutdown()
 }
 
@@ -225,24 +204,19 @@ fn rows(engine: &Engine, name: &str, step: u64) -> u32 {
 
 /// Returns of how many tables the old, the hidden and the new state were found.
 fn crash_at(step: u64) -> [u32; 3] {
-    let sim = SimWorld::new(54);
-    let disk = sim.disk("volume");
-    sim.crash_at(step);
+    let on = Machine::new(54);
+    on.sim.crash_at(step);
     let mut came = Came::default();
-    let _ = work(&sim, &disk, &mut came);
-    assert!(sim.crashed(), "step {step}");
-    sim.sched.drop_workers();
-    disk.crash();
-    sim.power_on();
+    let _ = work(&on, &mut came);
+    assert!(on.sim.crashed(), "step {step}");
+    on.power_cycle();
     if !came.began {
         return [0; 3];
     }
-    let look = Look::open(disk.clone(), None).unwrap();
-    let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+    let report = on.check();
     assert!(report.verdict() == Verdict::Sound, "step {step}: {:?}", report.faults.first.first());
-    drop(look);
-    let engine = open(&sim, &disk).unwrap_or_else(|error| panic!("step {step}: {error}"));
-    sim.sched.run_some(2000);
+    let engine = open(&on).unwrap_or_else(|error| panic!("step {step}: {error}"));
+    on.sim.sched.run_some(2000);
     let names = engine.list_tables();
     let mut found = [0; 3];
     for (at, name) in TABLES.iter().enumerate() {
@@ -266,7 +240,7 @@ fn crash_at(step: u64) -> [u32; 3] {
         engine.drop_table_unwaited(name).unwrap();
     }
     fill(&engine, OTHER, ROWS..ROWS + 1).unwrap();
-    pause(&sim);
+    pause(&on);
     let live = engine.core().catalog.spaces();
     let left: Vec<SpaceId> = mapped(&engine).into_iter().filter(|space| !live.contains(space)).collect();
     assert_eq!(left, [], "step {step}");
@@ -276,10 +250,9 @@ fn crash_at(step: u64) -> [u32; 3] {
 }
 
 fn every_step(budget: u64) -> [u32; 3] {
-    let sim = SimWorld::new(54);
-    let disk = sim.disk("volume");
-    work(&sim, &disk, &mut Came::default()).unwrap();
-    let steps = sim.steps();
+    let on = Machine::new(54);
+    work(&on, &mut Came::default()).unwrap();
+    let steps = on.sim.steps();
     let stride = if std::env::var_os("TERRACE_EVERY_STEP").is_some() { 1 } else { steps.div_ceil(budget) };
     let mut all = [0; 3];
     for step in (1..=steps).step_by(stride as usize) {

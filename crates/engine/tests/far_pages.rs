@@ -1,15 +1,15 @@
 //! A space that grows past the bits of its header: values on both sides of a home, and the home itself, are whole after a crash at any
 //! time, over an object store that is dead now and then, and what is deleted in the end is free, page by page.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_engine::config::{Bytes, Config};
+use terrace_engine::config::Config;
 use terrace_engine::space::{bits, run};
-use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Seek, Table, TableDef,
-};
-use terrace_sim::{SimDisk, SimStore, SimWorld};
+use terrace_engine::{Access, Engine, Entry, Error, Isolation, Lock, Row, Seek, Table};
 use terrace_tier::redo::Urgency;
 
 type Model = BTreeMap<u8, Vec<u8>>;
@@ -20,9 +20,7 @@ const BEFORE: u32 = 20;
 const CHANGES: u32 = 60;
 
 struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
-    store: Arc<SimStore>,
+    on: Machine,
     /// What may be in the table: what was acknowledged, or is in doubt.
     may: Vec<Model>,
 }
@@ -33,20 +31,11 @@ fn row(serial: u32, len: usize) -> Vec<u8> {
 
 impl Run {
     fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
-        let config = Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(9 << 20),
-            log_partitions: 3,
-            object_buffer: Bytes(8 << 20),
-            ..Config::default()
-        };
-        let store = Some(self.store.clone() as _);
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store };
-        let engine = Engine::open(config, parts)?;
+        let config = Config { log_partitions: 3, ..kit::config(10 << 20, 9 << 20, 8 << 20) };
+        let engine = self.on.open(config)?;
         let table = match engine.open_table("db/t") {
             Err(Error::Absent(_)) => {
-                let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-                let table = engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })?;
+                let table = engine.create_table("db/t", &kit::primary())?;
                 // Nearly all that the header has bits for is somebody's.
                 let tree = table.tree(0)?;
                 let taken = bits::INLINE - BEFORE - tree.space().counts().pages;
@@ -60,10 +49,7 @@ impl Run {
     }
 
     fn pause(&self) {
-        for _ in 0..3 {
-            self.sim.clock.advance(10_000_000);
-            self.sim.sched.run_some(150);
-        }
+        self.on.pass(3, 10_000_000, 150);
     }
 
     fn commit(
@@ -127,17 +113,15 @@ impl Run {
         let rows = self.rows(&engine, &table).unwrap();
         assert!(self.may.contains(&rows), "seed {seed}: the table has {:?}", rows.keys());
         self.may = vec![rows];
-        let began = self.sim.steps();
+        let began = self.on.sim.steps();
         if let Some(steps) = steps {
-            self.sim.crash_at(began + steps);
+            self.on.sim.crash_at(began + steps);
         }
         let worked = self.work(&engine, &table, seed);
-        assert!(worked.is_ok() || self.sim.crashed(), "seed {seed}: {worked:?}");
-        let took = self.sim.steps() - began;
+        assert!(worked.is_ok() || self.on.sim.crashed(), "seed {seed}: {worked:?}");
+        let took = self.on.sim.steps() - began;
         drop((table, engine));
-        self.sim.sched.drop_workers();
-        self.disk.crash();
-        self.sim.power_on();
+        self.on.power_cycle();
         took
     }
 
@@ -164,24 +148,21 @@ impl Run {
 #[test]
 fn a_space_beyond_its_headers_bits_survives_crashes_and_leaks_nothing() {
     for seed in 0..8u32 {
-        let sim = SimWorld::new(u64::from(seed) + 40);
-        let (disk, store) = (sim.disk("volume"), sim.store("store"));
-        let mut run = Run { sim, disk, store, may: vec![Model::new()] };
+        let on = Machine::new(u64::from(seed) + 40).and_store();
+        let mut run = Run { on, may: vec![Model::new()] };
         let took = run.live(seed, None);
         for cut in 1..4 {
             run.live(seed + 100 * cut, Some(took * u64::from(cut * 3 + seed) % took));
         }
         // The store may be dead when it comes up: what was freed then waits.
-        run.store.faults.dead.store(seed % 2 == 1, Ordering::SeqCst);
+        run.on.store().faults.dead.store(seed % 2 == 1, Ordering::SeqCst);
         let opened = run.open();
         assert!(opened.is_ok() || seed % 2 == 1);
         run.pause();
-        run.store.faults.dead.store(false, Ordering::SeqCst);
+        run.on.store().faults.dead.store(false, Ordering::SeqCst);
         run.pause();
         drop(opened);
-        run.sim.sched.drop_workers();
-        run.disk.crash();
-        run.sim.power_on();
+        run.on.power_cycle();
         run.end();
     }
 }

@@ -1,15 +1,16 @@
 //! Flash that fails in the middle of a run, between memory, a volume and a store: it is not used any more, which is counted. Reads, writes,
 //! and a start after the power went, go on without it, and with it when it works again.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::check::{self, Verdict};
+use terrace_engine::check::Verdict;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
-use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef};
+use terrace_engine::{Engine, Error, Isolation, Lock, Table};
 use terrace_io::disk::Class;
 use terrace_io::random::Random;
-use terrace_sim::{SimDisk, SimStore, SimWorld};
 
 type Model = BTreeMap<u64, u64>;
 
@@ -18,10 +19,7 @@ const ROWS: u64 = 4000;
 const READS: [&str; 3] = ["reads_flash", "reads_volume", "reads_object"];
 
 struct Run {
-    sim: SimWorld,
-    volume: Arc<SimDisk>,
-    flash: Arc<SimDisk>,
-    store: Arc<SimStore>,
+    on: Machine,
     /// What was acknowledged; then what may have been committed since.
     candidates: Vec<Model>,
 }
@@ -42,37 +40,26 @@ fn status(engine: &Engine, name: &str) -> u64 {
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let sim = SimWorld::new(seed);
-        let (volume, flash, store) = (sim.disk("volume"), sim.disk("flash"), sim.store("store"));
-        Run { sim, volume, flash, store, candidates: vec![Model::new()] }
+        Run { on: Machine::new(seed).and_flash().and_store(), candidates: vec![Model::new()] }
     }
 
     fn open(&self) -> Arc<Engine> {
-        let config = Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(8 << 20),
-            object_buffer: Bytes(8 << 20),
-            flash: Bytes(8 << 20),
-            ..Config::default()
-        };
-        let (flash, store) = (Some(self.flash.clone() as _), Some(self.store.clone() as _));
-        let parts = Parts { world: self.sim.world(), volume: self.volume.clone(), flash, store };
-        Engine::open(config, parts).unwrap_or_else(|e| panic!("seed {}: {e}", self.sim.seed))
+        let config = Config { flash: Bytes(8 << 20), ..kit::config(10 << 20, 8 << 20, 8 << 20) };
+        self.on.open(config).unwrap_or_else(|e| panic!("seed {}: {e}", self.on.sim.seed))
     }
 
     fn flash_fails(&self, fails: bool) {
         [Class::BpeFill, Class::BpeRead]
             .iter()
-            .for_each(|class| self.flash.faults().fail_class(*class, fails));
+            .for_each(|class| self.on.flash().faults().fail_class(*class, fails));
     }
 
     fn asked_of_flash(&self) -> u64 {
-        self.flash.requests(Class::BpeFill) + self.flash.requests(Class::BpeRead)
+        self.on.flash().requests(Class::BpeFill) + self.on.flash().requests(Class::BpeRead)
     }
 
     fn fill(&mut self, engine: &Engine) -> Arc<Table> {
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        let table = engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+        let table = engine.create_table("db/t", &kit::primary()).unwrap();
         for from in (0..ROWS).step_by(100) {
             let txn = engine.begin(Isolation::ReadCommitted);
             (from..from + 100).for_each(|n| txn.insert(&table, &key(n), &row(n, 0), &[]).unwrap());
@@ -88,7 +75,7 @@ impl Run {
             return Ok(None);
         }
         let version = u64::from_be_bytes(*found.first_chunk().unwrap());
-        assert!(found == row(n, version), "seed {}: row {n} is mixed", self.sim.seed);
+        assert!(found == row(n, version), "seed {}: row {n} is mixed", self.on.sim.seed);
         Ok(Some(version))
     }
 
@@ -97,13 +84,13 @@ impl Run {
         for _ in 0..rounds {
             let mut model = self.candidates[self.candidates.len() - 1].clone();
             for _ in 0..300 {
-                let n = self.sim.random.below(ROWS);
+                let n = self.on.sim.random.below(ROWS);
                 let found = self.read(engine, table, n)?;
-                assert_eq!(found, model.get(&n).copied(), "seed {}: row {n}", self.sim.seed);
+                assert_eq!(found, model.get(&n).copied(), "seed {}: row {n}", self.on.sim.seed);
             }
             let txn = engine.begin(Isolation::ReadCommitted);
             for _ in 0..20 {
-                let n = self.sim.random.below(ROWS);
+                let n = self.on.sim.random.below(ROWS);
                 let version = model[&n] + 1;
                 txn.update(table, &key(n), &row(n, version), &[], &[])?;
                 model.insert(n, version);
@@ -111,8 +98,8 @@ impl Run {
             self.candidates.push(model);
             txn.commit()?.wait()?;
             self.candidates.drain(..self.candidates.len() - 1);
-            self.sim.clock.advance(20_000_000);
-            self.sim.sched.run_some(200);
+            self.on.sim.clock.advance(20_000_000);
+            self.on.sim.sched.run_some(200);
         }
         Ok(())
     }
@@ -124,24 +111,23 @@ impl Run {
         table: Arc<Table>,
         before_start: impl FnOnce(&Run),
     ) -> Arc<Engine> {
-        self.sim.crash_at(self.sim.steps() + 1 + self.sim.random.below(600));
+        self.on.sim.crash_at(self.on.sim.steps() + 1 + self.on.sim.random.below(600));
         let _ = self.work(&engine, &table, 1000);
-        assert!(self.sim.crashed(), "seed {}", self.sim.seed);
+        assert!(self.on.sim.crashed(), "seed {}", self.on.sim.seed);
         drop((table, engine));
-        self.sim.sched.drop_workers();
-        self.volume.crash();
-        self.flash.crash();
-        self.sim.power_on();
-        let look = Look::open(self.volume.clone(), Some(self.store.clone())).unwrap();
-        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
-        assert!(report.verdict() == Verdict::Sound, "seed {}: {:?}", self.sim.seed, report.faults);
-        drop(look);
+        self.on.power_cycle();
+        let report = self.on.check();
+        assert!(report.verdict() == Verdict::Sound, "seed {}: {:?}", self.on.sim.seed, report.faults);
         before_start(self);
         let engine = self.open();
         let table = engine.open_table("db/t").unwrap();
         let found = |n| Some((n, self.read(&engine, &table, n).unwrap()?));
         let found: Model = (0..ROWS).filter_map(found).collect();
-        assert!(self.candidates.contains(&found), "seed {}: these rows were never together", self.sim.seed);
+        assert!(
+            self.candidates.contains(&found),
+            "seed {}: these rows were never together",
+            self.on.sim.seed
+        );
         self.candidates = vec![found];
         engine
     }

@@ -1,18 +1,18 @@
 //! Large values that were deleted, and whose pages were forgotten, while the log still has how they were written: what a crash brings
 //! back of them must not take the room of what came after them.
 
+mod kit;
+
+use kit::Machine;
 use std::sync::Arc;
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Engine, Entry, IndexDef, Isolation, Lock, Parts, Row, Seek, Table, TableDef};
-use terrace_sim::{SimDisk, SimWorld};
+use terrace_engine::{Access, Engine, Entry, Isolation, Lock, Row, Seek, Table};
 
 const VALUES: u32 = 100;
 const PAGES: u32 = 5;
 const NO_ENTRY: [Entry<'static>; 0] = [];
 
 struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
+    on: Machine,
 }
 
 fn value(key: u32) -> Vec<u8> {
@@ -22,26 +22,15 @@ fn value(key: u32) -> Vec<u8> {
 impl Run {
     /// An object buffer of 768 slots and no store: there is room for the values of one table and half of another's.
     fn open(&self) -> Arc<Engine> {
-        let config = Config {
-            memory: Bytes(24 << 20),
-            log: Bytes(64 << 20),
-            object_buffer: Bytes(12 << 20),
-            ..Config::default()
-        };
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store: None };
-        Engine::open(config, parts).unwrap()
+        self.on.open(kit::config(24 << 20, 64 << 20, 12 << 20)).unwrap()
     }
 
     fn pause(&self) {
-        for _ in 0..4 {
-            self.sim.clock.advance(10_000_000);
-            self.sim.sched.run_some(200);
-        }
+        self.on.pass(4, 10_000_000, 200);
     }
 
     fn fill(&self, engine: &Arc<Engine>, name: &str) -> Arc<Table> {
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        let table = engine.create_table(name, &TableDef { indexes, properties: Vec::new() }).unwrap();
+        let table = engine.create_table(name, &kit::primary()).unwrap();
         for key in 0..VALUES {
             let txn = engine.begin(Isolation::RepeatableRead);
             txn.insert(&table, &key.to_be_bytes(), Row::from(&value(key)), &NO_ENTRY).unwrap();
@@ -78,18 +67,14 @@ impl Run {
 }
 
 fn run(past_log: bool) {
-    let sim = SimWorld::new(7);
-    let disk = sim.disk("volume");
-    let run = Run { sim, disk };
+    let run = Run { on: Machine::new(7) };
     let engine = run.open();
     engine.set_bypass_from(if past_log { 1000 } else { u64::MAX });
     let gone = run.fill(&engine, "db/gone");
     run.empty(&engine, &gone);
     let stays = run.fill(&engine, "db/stays");
     drop((gone, stays, engine));
-    run.sim.sched.drop_workers();
-    run.disk.crash();
-    run.sim.power_on();
+    run.on.power_cycle();
 
     let engine = run.open();
     let stays = engine.open_table("db/stays").unwrap();

@@ -1,11 +1,13 @@
 //! Large values that are replaced again and again have new pages each time, which nobody has read when their block sinks. They are wanted on flash
 //! all the same, for their row was used; those of rows that were only inserted are not.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Entry, IndexDef, Isolation, Lock, Parts, Row, Table, TableDef};
-use terrace_sim::SimWorld;
+use terrace_engine::{Engine, Entry, Isolation, Lock, Row, Table};
 
 const KEYS: u32 = 40;
 const PAGES: u64 = 5;
@@ -18,34 +20,22 @@ fn value(key: u32, serial: u32) -> Vec<u8> {
 }
 
 struct Run {
-    sim: SimWorld,
+    on: Machine,
     engine: Arc<Engine>,
     table: Arc<Table>,
 }
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let sim = SimWorld::new(seed);
-        let config = Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(8 << 20),
-            object_buffer: Bytes(64 << 20),
-            flash: Bytes(8 << 20),
-            ..Config::default()
-        };
-        let (flash, store) = (Some(sim.disk("flash") as _), Some(sim.store("store") as _));
-        let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash, store };
-        let engine = Engine::open(config, parts).unwrap();
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        let table = engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
-        Run { sim, engine, table }
+        let on = Machine::new(seed).and_flash().and_store();
+        let config = Config { flash: Bytes(8 << 20), ..kit::config(10 << 20, 8 << 20, 64 << 20) };
+        let engine = on.open(config).unwrap();
+        let table = engine.create_table("db/t", &kit::primary()).unwrap();
+        Run { on, engine, table }
     }
 
     fn pause(&self) {
-        for _ in 0..4 {
-            self.sim.clock.advance(10_000_000);
-            self.sim.sched.run_some(200);
-        }
+        self.on.pass(4, 10_000_000, 200);
     }
 
     fn put(&self, key: u32, serial: u32) {

@@ -1,21 +1,18 @@
 //! What rollback, purge and crashes leave: nothing. When everything unfinished is rolled back and everything
 //! past is purged, the checker finds no page and no delete mark that nothing leads to.
 
+mod kit;
+
+use kit::Machine;
 use std::sync::Arc;
-use terrace_engine::check::{self, Verdict};
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
-use terrace_engine::{
-    Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Span, Table, TableDef, Txn,
-};
+use terrace_engine::check::Verdict;
+use terrace_engine::{Engine, Entry, Error, Isolation, Lock, Row, Span, Table, Txn};
 use terrace_io::disk::Disk;
 use terrace_io::sched::{Event, Step, Worker};
-use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::redo::Redo;
 
 struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
+    on: Machine,
 }
 
 const KEY: [u8; 8] = [7; 8];
@@ -24,50 +21,19 @@ const ENTRY: [Entry<'_>; 1] =
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let sim = SimWorld::new(seed);
-        let disk = sim.disk("volume");
-        Run { sim, disk }
+        Run { on: Machine::new(seed) }
     }
 
     fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
-        let config = Config {
-            memory: Bytes(4 << 20),
-            log: Bytes(3 << 20),
-            object_buffer: Bytes(64 << 20),
-            ..Config::default()
-        };
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store: None };
-        let engine = Engine::open(config, parts)?;
-        let table = match engine.open_table("db/t") {
-            Err(Error::Absent(_)) => {
-                let index = |name: &str, unique| IndexDef { name: name.into(), unique };
-                let indexes = vec![index("PRIMARY", true), index("plain", false)];
-                engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })?
-            }
-            other => other?,
-        };
+        let engine = self.on.open(kit::config(4 << 20, 3 << 20, 64 << 20))?;
+        let table = kit::table(&engine, "db/t", &kit::indexes(&[("PRIMARY", true), ("plain", false)]))?;
         Ok((engine, table))
-    }
-
-    /// Power is lost and comes back.
-    fn crash(&self) {
-        self.sim.sched.drop_workers();
-        self.disk.crash();
-        self.sim.power_on();
     }
 
     /// Lets purge come to its end, as far as the open views let it.
     fn purge(&self, engine: &Engine) {
-        for _ in 0..40 {
-            self.sim.clock.advance(10_000_000);
-            self.sim.sched.run_some(500);
-        }
+        self.on.pass(40, 10_000_000, 500);
         assert!(engine.core().history.lock().is_empty(), "purge does not come to its end");
-    }
-
-    fn look(&self) -> check::Report {
-        let look = Look::open(self.disk.clone(), None).unwrap();
-        check::check(&look, &check::Options::default(), &mut |_, _, _| ())
     }
 
     /// At rest, nothing is left over. Returns the pages of large values.
@@ -75,8 +41,8 @@ impl Run {
         self.purge(&engine);
         engine.shutdown().unwrap();
         drop(engine);
-        self.crash();
-        let report = self.look();
+        self.on.power_cycle();
+        let report = self.on.check();
         assert_eq!((report.verdict(), report.unfinished), (Verdict::Sound, 0), "{:?}", report.faults);
         assert!(report.leaked.is_empty(), "{:?}", report.leaked);
         report.overflow
@@ -107,15 +73,15 @@ fn a_large_value_is_cut() -> u64 {
     };
     let whole = Run::new(3);
     work(&whole).unwrap();
-    let steps = whole.sim.steps();
+    let steps = whole.on.sim.steps();
     let mut cut = 0;
     for step in (1..=steps).step_by(steps.div_ceil(60) as usize) {
         let run = Run::new(3);
-        run.sim.crash_at(step);
+        run.on.sim.crash_at(step);
         assert!(work(&run).is_err() || step + 10 > steps);
-        run.crash();
-        if run.disk.exists("superblock").unwrap() {
-            let report = run.look();
+        run.on.power_cycle();
+        if run.on.volume.exists("superblock").unwrap() {
+            let report = run.on.check();
             assert!(report.verdict() == Verdict::Sound, "step {step}: {:?}", report.faults);
             assert!(report.leaked.is_empty(), "step {step}, before recovery: {:?}", report.leaked);
             cut += u64::from(report.overflow > 0);
@@ -149,8 +115,8 @@ fn an_insert_over_a_mark_goes_back(len: usize, to_savepoint: bool, crash_after: 
     txn.insert(&table, b"other", with_spans(&row), &[Entry { key: b"xother", ..ENTRY[0] }]).unwrap();
     let savepoint = txn.savepoint();
     txn.insert(&table, &KEY, with_spans(&row), &ENTRY).unwrap();
-    run.sim.clock.advance(10_000_000);
-    run.sim.sched.run_some(500);
+    run.on.sim.clock.advance(10_000_000);
+    run.on.sim.sched.run_some(500);
     let mut found = Vec::new();
     assert!(
         reader.get(&table, &KEY, Lock::None, &mut found).unwrap() && found == row,
@@ -160,17 +126,17 @@ fn an_insert_over_a_mark_goes_back(len: usize, to_savepoint: bool, crash_after: 
     run.purge(&engine);
     if let Some(steps) = crash_after {
         engine.make_durable().unwrap();
-        run.sim.crash_at(run.sim.steps() + steps);
+        run.on.sim.crash_at(run.on.sim.steps() + steps);
     }
     let back = match to_savepoint {
         true => txn.rollback_to(savepoint).and_then(|()| txn.commit()?.wait()),
         false => txn.rollback().and_then(|()| engine.make_durable()),
     };
     drop(txn);
-    let crashed = run.sim.crashed();
+    let crashed = run.on.sim.crashed();
     let engine = match crashed {
         false => {
-            run.sim.power_on();
+            run.on.sim.power_on();
             back.unwrap();
             let txn = engine.begin(Isolation::RepeatableRead);
             assert!(!txn.get(&table, &KEY, Lock::None, &mut found).unwrap());
@@ -181,7 +147,7 @@ fn an_insert_over_a_mark_goes_back(len: usize, to_savepoint: bool, crash_after: 
         }
         true => {
             drop((table, engine));
-            run.crash();
+            run.on.power_cycle();
             run.open().unwrap().0
         }
     };
@@ -273,29 +239,29 @@ fn versions_share_parts(crash_after: Option<u64>) -> bool {
     txn.rollback_to(savepoint).unwrap();
     txn.commit().unwrap().wait().unwrap();
     if let Some(steps) = crash_after {
-        run.sim.crash_at(run.sim.steps() + steps);
+        run.on.sim.crash_at(run.on.sim.steps() + steps);
     }
     let mut found = Vec::new();
     for (reader, sees) in [(reader, vec![]), (second, vec![3, 40_000])] {
         for _ in 0..20 {
-            run.sim.clock.advance(10_000_000);
-            run.sim.sched.run_some(200);
+            run.on.sim.clock.advance(10_000_000);
+            run.on.sim.sched.run_some(200);
             let _ = engine.make_durable();
         }
         let _ = engine.core().storage.checkpoint();
         let got = reader.get(&table, &KEY, Lock::None, &mut found);
-        assert!(run.sim.crashed() || (got.unwrap() && found == parted(&sees)), "a view lost its row");
+        assert!(run.on.sim.crashed() || (got.unwrap() && found == parted(&sees)), "a view lost its row");
     }
-    let crashed = run.sim.crashed();
+    let crashed = run.on.sim.crashed();
     let engine = match crashed {
         false => {
-            run.sim.power_on();
+            run.on.sim.power_on();
             drop(table);
             engine
         }
         true => {
             drop((table, engine));
-            run.crash();
+            run.on.power_cycle();
             run.open().unwrap().0
         }
     };
@@ -346,7 +312,7 @@ fn an_update_meets_a_change_that_goes_back() {
     let first = engine.begin(Isolation::RepeatableRead);
     first.update(&table, &KEY, with_spans(&parted(&[200, 40_000])), &[], &[]).unwrap();
     let goes_back = GoesBack { engine: engine.clone(), txn: Some(first), wake: Arc::default() };
-    let worker = run.sim.world().sched.spawn(Box::new(goes_back));
+    let worker = run.on.sim.world().sched.spawn(Box::new(goes_back));
     let second = engine.begin(Isolation::RepeatableRead);
     let (wanted, logged) = (parted(&[200, 40_000, 5]), engine.core().storage.log.appended());
     second.update(&table, &KEY, with_spans(&wanted), &[], &[]).unwrap();

@@ -4,21 +4,19 @@
 //!
 //! `make test` takes every k-th step; `TERRACE_EVERY_STEP=1` takes all. `TERRACE_SEEDS` sets how many workloads there are.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_engine::check::{self, Report, Verdict};
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
 use terrace_engine::superblock::{self, Superblock, VERSION, VERSION_OF_PATCHES};
-use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Seek, Table, TableDef,
-};
+use terrace_engine::{Access, Engine, Entry, Error, Isolation, Kind, Lock, Seek, Table};
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk};
-use terrace_io::store::ObjectStore;
 use terrace_sim::disk::Snapshot;
-use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::map::entry::Slot;
 use terrace_tier::object::format::HEADER;
 use terrace_tier::page::PAGE_SIZE;
@@ -31,10 +29,7 @@ const NO_ENTRY: [Entry<'static>; 0] = [];
 const ROWS: u64 = 450;
 
 struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
-    flash: Arc<SimDisk>,
-    store: Arc<SimStore>,
+    on: Machine,
     old_flash: Option<Snapshot>,
     without: Without,
     /// What was acknowledged; then each state committed since.
@@ -55,35 +50,18 @@ fn row(key: u64, version: u64) -> Vec<u8> {
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let sim = SimWorld::new(seed);
-        let (disk, flash, store) = (sim.disk("volume"), sim.disk("flash"), sim.store("store"));
+        let on = Machine::new(seed).and_flash().and_store();
         let (candidates, without) = (vec![Model::new()], Without::default());
-        Run { sim, disk, flash, store, old_flash: None, without, candidates, patches: 0, deleted: 0 }
+        Run { on, old_flash: None, without, candidates, patches: 0, deleted: 0 }
     }
 
     fn open(&self) -> Result<Arc<Engine>, Error> {
-        let config = Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(4 << 20),
-            log_partitions: 2,
-            object_buffer: Bytes(16 << 20),
-            flash: Bytes(8 << 20),
-            without: self.without,
-            ..Config::default()
-        };
-        let store = Some(self.store.clone() as Arc<dyn ObjectStore>);
-        let (volume, flash) = (self.disk.clone(), Some(self.flash.clone() as Arc<dyn Disk>));
-        Engine::open(config, Parts { world: self.sim.world(), volume, flash, store })
+        let sizes = kit::config(10 << 20, 4 << 20, 16 << 20);
+        self.on.open(Config { log_partitions: 2, flash: Bytes(8 << 20), without: self.without, ..sizes })
     }
 
     fn table(engine: &Arc<Engine>, name: &str) -> Result<Arc<Table>, Error> {
-        match engine.open_table(name) {
-            Err(Error::Absent(_)) => {
-                let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-                engine.create_table(name, &TableDef { indexes, properties: Vec::new() })
-            }
-            other => other,
-        }
+        kit::table(&engine, name, &kit::primary())
     }
 
     fn commit(
@@ -130,8 +108,8 @@ impl Run {
         sinker.sink_all().map_err(|e| Error::Unavailable(e.to_string()))?;
         // Collection goes on, as far as readers and the log let it.
         for _ in 0..3 {
-            self.sim.clock.advance(1_000_000_000);
-            self.sim.sched.run_some(300);
+            self.on.sim.clock.advance(1_000_000_000);
+            self.on.sim.sched.run_some(300);
         }
         Ok(())
     }
@@ -169,7 +147,7 @@ impl Run {
             drop(txn);
             self.sink(&engine)?;
             if round == 2 {
-                self.old_flash = Some(self.flash.snapshot());
+                self.old_flash = Some(self.on.flash().snapshot());
                 let found = Run::rows(&engine, &table)?;
                 assert!(found == self.candidates[0], "rows are others");
             }
@@ -199,7 +177,7 @@ impl Run {
     /// The format that each copy of the superblock has.
     fn versions(&self) -> [u32; 2] {
         let mut copies = AlignedBuf::zeroed(8192);
-        self.disk.open(superblock::FILE).unwrap().read(Class::Superblock, 0, &mut copies).unwrap();
+        self.on.volume.open(superblock::FILE).unwrap().read(Class::Superblock, 0, &mut copies).unwrap();
         [16, 4096 + 16].map(|at| u32::from(copies[at]))
     }
 
@@ -213,27 +191,24 @@ impl Run {
 
     /// What the checker says of the volume as it is, and which format it has.
     fn report(&self) -> Result<(Report, u32), Error> {
-        let store = Some(self.store.clone() as Arc<dyn ObjectStore>);
-        let look = Look::open(self.disk.clone(), store)?;
+        let look = self.on.look()?;
         let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
         Ok((report, look.superblock.version))
     }
 
     fn check(&mut self, step: u64) -> u32 {
-        self.sim.sched.drop_workers();
-        self.disk.crash();
-        self.sim.power_on();
-        if !self.disk.exists(superblock::FILE).unwrap() {
+        self.on.power_cycle();
+        if !self.on.volume.exists(superblock::FILE).unwrap() {
             return 0;
         }
         let version = self.look(step);
-        self.flash.crash();
+        self.on.flash().crash();
         match (step % 3, &self.old_flash) {
-            (1, Some(old)) => self.flash.restore(old),
-            (2, _) => self.flash.restore(&self.sim.disk("none").snapshot()),
+            (1, Some(old)) => self.on.flash().restore(old),
+            (2, _) => self.on.flash().restore(&self.on.sim.disk("none").snapshot()),
             _ => {}
         }
-        let dead = |dead| self.store.faults.dead.store(dead, Ordering::SeqCst);
+        let dead = |dead| self.on.store().faults.dead.store(dead, Ordering::SeqCst);
         dead(step.is_multiple_of(2));
         let opened = self.open();
         dead(false);
@@ -244,8 +219,8 @@ impl Run {
         let engine = engine.unwrap_or_else(|e| panic!("step {step}: open after the crash: {e}"));
         // The scrub goes on: what it deletes nobody must miss.
         for _ in 0..3 {
-            self.sim.clock.advance(2_000_000_000);
-            self.sim.sched.run_some(1000);
+            self.on.sim.clock.advance(2_000_000_000);
+            self.on.sim.sched.run_some(1000);
         }
         let table = Run::table(&engine, "db/t").unwrap_or_else(|e| panic!("step {step}: {e}"));
         let found = Run::rows(&engine, &table).unwrap_or_else(|e| panic!("step {step}: {e}"));
@@ -276,15 +251,15 @@ fn every_step(seed: u64, budget: u64) {
     let mut whole = Run::new(seed);
     whole.work().unwrap();
     assert!(whole.patches >= 7 && whole.deleted > 5, "{} patches, {} deleted", whole.patches, whole.deleted);
-    let steps = whole.sim.steps();
+    let steps = whole.on.sim.steps();
     let stride = if std::env::var("TERRACE_EVERY_STEP").is_ok() { 1 } else { steps.div_ceil(budget) };
     println!("{steps} I/O steps, every {stride}; {} patches, {} deleted", whole.patches, whole.deleted);
     let mut versions = BTreeMap::new();
     for step in (1..=steps).step_by(stride as usize) {
         let mut run = Run::new(seed);
-        run.sim.crash_at(step);
+        run.on.sim.crash_at(step);
         let result = run.work();
-        assert!(run.sim.crashed(), "step {step}: the run is not the one that was counted");
+        assert!(run.on.sim.crashed(), "step {step}: the run is not the one that was counted");
         if step < steps / 2 {
             assert!(result.is_err(), "step {step}: work went on after the crash");
         }
@@ -316,7 +291,7 @@ fn the_format_says_that_there_are_patches_from_the_first_on() {
     run.without = Without::default();
     let engine = run.open().unwrap();
     let table = Run::table(&engine, "db/t").unwrap();
-    assert_eq!(Superblock::read(&*run.disk).unwrap().version, VERSION);
+    assert_eq!(Superblock::read(&*run.on.volume).unwrap().version, VERSION);
     run.commit(&engine, &table, [40, 41], 40).unwrap();
     run.sink(&engine).unwrap();
     run.count(&engine);
@@ -376,7 +351,7 @@ fn a_damaged_patch_is_named_and_not_the_object_beside_it() {
     drop((table, map));
     engine.shutdown().unwrap();
     drop(engine);
-    assert!(run.store.flip(&patch, HEADER + 20, 3));
+    assert!(run.on.store().flip(&patch, HEADER + 20, 3));
     let (report, _) = run.report().unwrap();
     let faults = report.faults.first.join("; ");
     assert_eq!(report.verdict(), Verdict::Faulty);
@@ -385,7 +360,7 @@ fn a_damaged_patch_is_named_and_not_the_object_beside_it() {
         faults.contains(&format!("in object {patch} is corrupt")) && !faults.contains(&object),
         "{faults}"
     );
-    run.flash.restore(&run.sim.disk("none").snapshot());
+    run.on.flash().restore(&run.on.sim.disk("none").snapshot());
     let engine = run.open().unwrap();
     let table = Run::table(&engine, "db/t").unwrap();
     let error = Run::rows(&engine, &table).unwrap_err().to_string();
@@ -399,15 +374,15 @@ fn a_damaged_patch_is_named_and_not_the_object_beside_it() {
 fn an_object_buffer_with_too_many_slots_is_refused_and_left_as_it_is() {
     let run = Run::new(52);
     run.open().unwrap().shutdown().unwrap();
-    let mut superblock = Superblock::read(&*run.disk).unwrap();
+    let mut superblock = Superblock::read(&*run.on.volume).unwrap();
     superblock.slots = Slot::COUNT_MAX + 1;
     superblock.generation += 1;
-    superblock.write(&*run.disk.open(superblock::FILE).unwrap()).unwrap();
+    superblock.write(&*run.on.volume.open(superblock::FILE).unwrap()).unwrap();
     let error = run.open().map(|_| ()).unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
     let text = error.to_string();
     assert!(text.contains("224 GiB") && text.contains("patch object"), "{text}");
-    assert_eq!(Superblock::read(&*run.disk).unwrap(), superblock);
+    assert_eq!(Superblock::read(&*run.on.volume).unwrap(), superblock);
     let most = u64::from(Slot::COUNT_MAX) * PAGE_SIZE as u64;
     let faults = |bytes| Config { object_buffer: Bytes(bytes), ..Config::default() }.faults();
     assert_eq!(faults(most), Vec::<String>::new());

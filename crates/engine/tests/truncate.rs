@@ -1,24 +1,18 @@
 //! Tables that are emptied together: all of them or none, crashed at each I/O step in turn.
 
+mod kit;
+
+use kit::Machine;
 use std::sync::Arc;
-use terrace_engine::check::{self, Verdict};
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
+use terrace_engine::check::Verdict;
 use terrace_engine::row::HEAD;
-use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, TableDef};
-use terrace_sim::{SimDisk, SimWorld};
+use terrace_engine::{Engine, Entry, Error, IndexDef, Isolation, Lock, TableDef};
 
 const TABLES: [&str; 4] = ["db/t#P#p0", "db/t#P#p1", "db/t#P#p2", "db/other"];
 const PARTITIONS: &[&str] = TABLES.split_at(3).0;
 
-fn open(sim: &SimWorld, disk: &Arc<SimDisk>) -> Result<Arc<Engine>, Error> {
-    let config = Config {
-        memory: Bytes(4 << 20),
-        log: Bytes(8 << 20),
-        object_buffer: Bytes(64 << 20),
-        ..Config::default()
-    };
-    Engine::open(config, Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None })
+fn open(on: &Machine) -> Result<Arc<Engine>, Error> {
+    on.open(kit::config(4 << 20, 8 << 20, 64 << 20))
 }
 
 fn fill(engine: &Engine, name: &str, keys: std::ops::Range<u32>) -> Result<(), Error> {
@@ -39,11 +33,10 @@ fn rows(engine: &Engine, name: &str) -> usize {
 }
 
 /// How far it came: 0 not to the change, 1 somewhere in it, 2 it was acknowledged, 3 rows were written again.
-fn work(sim: &SimWorld, disk: &Arc<SimDisk>, at: &mut u32) -> Result<(), Error> {
-    let engine = open(sim, disk)?;
+fn work(on: &Machine, at: &mut u32) -> Result<(), Error> {
+    let engine = open(on)?;
     for name in TABLES {
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        engine.create_table(name, &TableDef { indexes, properties: Vec::new() })?;
+        engine.create_table(name, &kit::primary())?;
         fill(&engine, name, 0..100)?;
     }
     engine.core().storage.checkpoint()?;
@@ -51,7 +44,7 @@ fn work(sim: &SimWorld, disk: &Arc<SimDisk>, at: &mut u32) -> Result<(), Error> 
     *at = 1;
     engine.truncate_tables(PARTITIONS)?;
     *at = 2;
-    sim.sched.run_some(500);
+    on.sim.sched.run_some(500);
     fill(&engine, TABLES[2], 0..10)?;
     *at = 3;
     engine.shutdown()
@@ -59,36 +52,30 @@ fn work(sim: &SimWorld, disk: &Arc<SimDisk>, at: &mut u32) -> Result<(), Error> 
 
 #[test]
 fn tables_are_emptied_together_or_not_at_all() {
-    let sim = SimWorld::new(31);
-    let disk = sim.disk("volume");
-    work(&sim, &disk, &mut 0).unwrap();
-    let steps = sim.steps();
+    let on = Machine::new(31);
+    work(&on, &mut 0).unwrap();
+    let steps = on.sim.steps();
     let stride = if std::env::var_os("TERRACE_EVERY_STEP").is_some() { 1 } else { steps.div_ceil(150) };
     let mut outcomes = [0; 2];
     for step in (1..=steps).step_by(stride as usize) {
-        let sim = SimWorld::new(31);
-        let disk = sim.disk("volume");
-        sim.crash_at(step);
+        let on = Machine::new(31);
+        on.sim.crash_at(step);
         let mut at = 0;
-        let _ = work(&sim, &disk, &mut at);
-        assert!(sim.crashed(), "step {step}");
-        sim.sched.drop_workers();
-        disk.crash();
-        sim.power_on();
+        let _ = work(&on, &mut at);
+        assert!(on.sim.crashed(), "step {step}");
+        on.power_cycle();
         if at == 0 {
             continue;
         }
-        let look = Look::open(disk.clone(), None).unwrap();
-        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        let report = on.check();
         assert!(
             report.verdict() == Verdict::Sound,
             "step {step}: {:?} {:?}",
             report.faults,
             report.unchecked
         );
-        drop(look);
-        let engine = open(&sim, &disk).unwrap_or_else(|error| panic!("step {step}: {error}"));
-        sim.sched.run_some(2000);
+        let engine = open(&on).unwrap_or_else(|error| panic!("step {step}: {error}"));
+        on.sim.sched.run_some(2000);
         let found = TABLES.map(|name| rows(&engine, name));
         let may: &[[usize; 4]] = match at {
             1 => &[[100, 150, 100, 100], [0, 0, 0, 100]],
@@ -110,12 +97,10 @@ fn tables_are_emptied_together_or_not_at_all() {
 
 #[test]
 fn one_table_that_there_is_not_leaves_the_others_as_they_are() {
-    let sim = SimWorld::new(32);
-    let disk = sim.disk("volume");
-    let engine = open(&sim, &disk).unwrap();
+    let on = Machine::new(32);
+    let engine = open(&on).unwrap();
     for name in PARTITIONS {
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        engine.create_table(name, &TableDef { indexes, properties: Vec::new() }).unwrap();
+        engine.create_table(name, &kit::primary()).unwrap();
         fill(&engine, name, 0..20).unwrap();
     }
     let refused = engine.truncate_tables(&[PARTITIONS[0], "db/none", PARTITIONS[1]]);
@@ -131,9 +116,8 @@ fn one_table_that_there_is_not_leaves_the_others_as_they_are() {
 fn a_table_that_was_emptied_is_packed_as_a_new_one() {
     let mut bytes = Vec::new();
     for empties in [false, true] {
-        let sim = SimWorld::new(33);
-        let disk = sim.disk("volume");
-        let engine = open(&sim, &disk).unwrap();
+        let on = Machine::new(33);
+        let engine = open(&on).unwrap();
         let indexes = ["PRIMARY", "k"].map(|name| IndexDef { name: name.into(), unique: name == "PRIMARY" });
         let def = TableDef { indexes: indexes.to_vec(), properties: Vec::new() };
         let table = engine.create_table("db/t", &def).unwrap();

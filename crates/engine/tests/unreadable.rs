@@ -1,12 +1,14 @@
 //! Pages that can't be read, in the way of purge and of redo: what is lost for good holds up no other table and slows no writer; what may come back
 //! is waited for; and people are told which page it is.
 
+mod kit;
+
+use kit::Machine;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Entry, IndexDef, Isolation, Lock, Parts, Row, Table, TableDef, Txn, planted};
+use terrace_engine::config::Config;
+use terrace_engine::{Engine, Entry, Isolation, Lock, Row, Table, Txn, planted};
 use terrace_io::store::{ObjectStore, Purpose};
-use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::object::key::ObjectKey;
 
 const NO_ENTRY: [Entry<'static>; 0] = [];
@@ -14,58 +16,39 @@ const KEYS: u32 = 3000;
 const LARGE: u32 = 1;
 const LAG_MAX: usize = 10;
 
-/// The switch is global.
-static ONE: Mutex<()> = Mutex::new(());
-
 struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
-    store: Arc<SimStore>,
+    on: Machine,
 }
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let sim = SimWorld::new(seed);
-        let (disk, store) = (sim.disk("volume"), sim.store("store"));
-        Run { sim, disk, store }
+        Run { on: Machine::new(seed).and_store() }
     }
 
     fn open(&self) -> Arc<Engine> {
-        let config = Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(8 << 20),
-            object_buffer: Bytes(64 << 20),
-            purge_lag_max: LAG_MAX,
-            ..Config::default()
-        };
-        let store = Some(self.store.clone() as _);
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store };
-        Engine::open(config, parts).unwrap()
+        let config = Config { purge_lag_max: LAG_MAX, ..kit::config(10 << 20, 8 << 20, 64 << 20) };
+        self.on.open(config).unwrap()
     }
 
     fn pause(&self) {
-        for _ in 0..100 {
-            self.sim.clock.advance(50_000_000);
-            self.sim.sched.run_some(200);
-        }
+        self.on.pass(100, 50_000_000, 200);
     }
 
     /// The object of the table's first pages is gone.
     fn lose(&self, engine: &Engine, table: &str) {
         let space = engine.spaces().into_iter().find(|one| one.table == table).unwrap().space;
         let keys =
-            self.store.keys().into_iter().filter(|key| {
+            self.on.store().keys().into_iter().filter(|key| {
                 ObjectKey::parse(key).is_some_and(|key| key.space.0 == space && key.block == 0)
             });
         let keys: Vec<String> = keys.collect();
         assert!(!keys.is_empty());
-        keys.iter().for_each(|key| self.store.delete(Purpose::Collect, key).unwrap());
+        keys.iter().for_each(|key| self.on.store().delete(Purpose::Collect, key).unwrap());
     }
 }
 
 fn make(engine: &Engine, name: &str) -> Arc<Table> {
-    let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-    engine.create_table(name, &TableDef { indexes, properties: Vec::new() }).unwrap()
+    engine.create_table(name, &kit::primary()).unwrap()
 }
 
 fn row(key: u32) -> Vec<u8> {
@@ -104,7 +87,7 @@ fn filled(run: &Run) -> (Arc<Engine>, Arc<Table>, Arc<Table>) {
                 txn.insert(&table, &key.to_be_bytes(), Row::from(&row(*key)), &NO_ENTRY).unwrap();
             }
         });
-        run.sim.sched.run_some(200);
+        run.on.sim.sched.run_some(200);
     }
     change(&engine, |txn| {
         (0..100u32).for_each(|key| {
@@ -168,13 +151,13 @@ fn what_is_lost_is_passed_by() {
 
 #[test]
 fn what_is_lost_for_good_holds_up_nothing_else() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     what_is_lost_is_passed_by();
 }
 
 #[test]
 fn a_purge_that_waits_for_a_lost_page_is_found() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     planted::LOST_PAGE_WAITED_FOR.set(true);
     let found = std::panic::catch_unwind(what_is_lost_is_passed_by).is_err();
     planted::LOST_PAGE_WAITED_FOR.set(false);
@@ -183,17 +166,17 @@ fn a_purge_that_waits_for_a_lost_page_is_found() {
 
 #[test]
 fn a_store_that_does_not_answer_is_waited_for_and_slows_no_writer() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     let run = Run::new(2);
     let (engine, table, reader) = deleted(&run);
-    run.store.faults.dead.store(true, Ordering::SeqCst);
+    run.on.store().faults.dead.store(true, Ordering::SeqCst);
     drop(reader);
     run.pause();
     let trouble = note(&engine, "purge_trouble").unwrap();
     assert!(trouble.contains("the store is dead"), "{trouble}");
     assert!(status(&engine, "purge_lag") > 10 * LAG_MAX as u64 && status(&engine, "history_length") > 0);
     assert_eq!((engine.core().brake.delay(), status(&engine, "purge_unreadable")), (0, 0));
-    run.store.faults.dead.store(false, Ordering::SeqCst);
+    run.on.store().faults.dead.store(false, Ordering::SeqCst);
     run.pause();
     assert_eq!((status(&engine, "history_length"), note(&engine, "purge_trouble")), (0, None));
     assert_eq!(status(&engine, "purge_unreadable"), 0);
@@ -204,14 +187,14 @@ fn a_store_that_does_not_answer_is_waited_for_and_slows_no_writer() {
 /// It has objects of another instance, and so none of this one's.
 #[test]
 fn what_another_s_store_does_not_have_is_not_lost() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     let run = Run::new(3);
     let theirs = Run::new(4);
     drop(theirs.open());
     let (engine, _table, reader) = deleted(&run);
-    let (epoch, _) = theirs.store.get(Purpose::Epoch, "epoch").unwrap();
-    run.store.delete(Purpose::Epoch, "epoch").unwrap();
-    run.store.put_if_absent(Purpose::Epoch, "epoch", &[epoch.into()]).unwrap();
+    let (epoch, _) = theirs.on.store().get(Purpose::Epoch, "epoch").unwrap();
+    run.on.store().delete(Purpose::Epoch, "epoch").unwrap();
+    run.on.store().put_if_absent(Purpose::Epoch, "epoch", &[epoch.into()]).unwrap();
     run.lose(&engine, "db/t");
     drop(reader);
     run.pause();
@@ -225,7 +208,7 @@ fn what_another_s_store_does_not_have_is_not_lost() {
 
 #[test]
 fn redo_that_can_t_be_applied_names_its_page() {
-    let _one = ONE.lock();
+    let _one = kit::alone();
     let run = Run::new(5);
     let (engine, table, other) = filled(&run);
     sink(&engine, &table);
@@ -234,9 +217,9 @@ fn redo_that_can_t_be_applied_names_its_page() {
         txn.update(&table, &10u32.to_be_bytes(), new, &NO_ENTRY, &NO_ENTRY).unwrap();
     });
     run.lose(&engine, "db/t");
-    run.sim.sched.drop_workers();
+    run.on.sim.sched.drop_workers();
     drop((engine, table, other));
-    run.disk.crash();
+    run.on.volume.crash();
     let engine = run.open();
     run.pause();
     let trouble = note(&engine, "redo_trouble").unwrap();

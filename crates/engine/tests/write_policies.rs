@@ -1,42 +1,32 @@
 //! Write policies: what a flush does to flash under each of them, said by the instance, by the table, and by the load; that readers are
 //! given the same whatever is said; and crashed at each I/O step in turn, with flash as it was left.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use terrace_engine::catalog::rules::{TableRule, TableRules, WritePolicy};
-use terrace_engine::check::{self, Verdict};
+use terrace_engine::check::Verdict;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
 use terrace_engine::seen::Value;
-use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef};
-use terrace_sim::{SimDisk, SimWorld};
+use terrace_engine::{Engine, Error, Isolation, Lock, Table};
 
 type Model = BTreeMap<u64, u64>;
 
 const ROWS: u64 = 2500;
 
 struct Rig {
-    sim: SimWorld,
-    volume: Arc<SimDisk>,
-    flash: Arc<SimDisk>,
+    on: Machine,
 }
 
 impl Rig {
     fn new(seed: u64) -> Rig {
-        let sim = SimWorld::new(seed);
-        Rig { volume: sim.disk("volume"), flash: sim.disk("flash"), sim }
+        Rig { on: Machine::new(seed).and_flash() }
     }
     fn open(&self) -> Result<Arc<Engine>, Error> {
-        let config = Config {
-            memory: Bytes(17 << 18),
-            log: Bytes(8 << 20),
-            object_buffer: Bytes(64 << 20),
-            flash: Bytes(16 << 20),
-            ..Config::default()
-        };
-        let flash = Some(self.flash.clone() as Arc<dyn terrace_io::disk::Disk>);
-        let parts = Parts { world: self.sim.world(), volume: self.volume.clone(), flash, store: None };
-        Engine::open(config, parts)
+        let config = Config { flash: Bytes(16 << 20), ..kit::config(17 << 18, 8 << 20, 64 << 20) };
+        self.on.open(config)
     }
 }
 
@@ -51,8 +41,7 @@ fn row(n: u64, version: u64) -> Vec<u8> {
 }
 
 fn make(engine: &Engine) -> Result<(Arc<Table>, Model), Error> {
-    let index = IndexDef { name: "PRIMARY".into(), unique: true };
-    let table = engine.create_table("db/t", &TableDef { indexes: vec![index], properties: vec![] })?;
+    let table = engine.create_table("db/t", &kit::primary())?;
     for from in (0..ROWS).step_by(100) {
         let txn = engine.begin(Isolation::ReadCommitted);
         (from..from + 100).try_for_each(|n| txn.insert(&table, &key(n), &row(n, 0), &[]))?;
@@ -78,23 +67,23 @@ fn work(rig: &Rig, engine: &Engine, table: &Table, rounds: u64, may: &mut Vec<Mo
     for round in 1..=rounds {
         for n in (0..ROWS).step_by(3) {
             if n % 60 == 0 {
-                rig.sim.sched.run_some(20);
+                rig.on.sim.sched.run_some(20);
             }
             let model = may.last().unwrap();
             assert_eq!(read(engine, table, n)?, model.get(&n).copied(), "row {n} in round {round}");
         }
-        rig.sim.sched.run_some(500);
+        rig.on.sim.sched.run_some(500);
         let mut model = may.last().unwrap().clone();
         let txn = engine.begin(Isolation::ReadCommitted);
         for _ in 0..60 {
-            let n = rig.sim.world().random.next_u64() % ROWS;
+            let n = rig.on.sim.world().random.next_u64() % ROWS;
             txn.update(table, &key(n), &row(n, round), &[], &[])?;
             model.insert(n, round);
         }
         may.push(model.clone());
         txn.commit()?.wait()?;
         *may = vec![model];
-        rig.sim.sched.run_some(50);
+        rig.on.sim.sched.run_some(50);
         if round % 2 == 0 {
             engine.core().storage.checkpoint()?;
         }
@@ -185,18 +174,15 @@ fn a_crash_at_any_step_of_any_policy_loses_nothing_and_serves_nothing_old() {
         };
         let whole = Rig::new(2);
         run(&whole, &mut Vec::new()).unwrap();
-        let steps = whole.sim.steps();
+        let steps = whole.on.sim.steps();
         let stride = if std::env::var("TERRACE_EVERY_STEP").is_ok() { 1 } else { steps.div_ceil(25) };
         println!("{policy:?}: {steps} I/O steps, every {stride}");
         for step in (1..=steps).step_by(stride as usize) {
             let (rig, mut may) = (Rig::new(2), Vec::new());
-            rig.sim.crash_at(step);
+            rig.on.sim.crash_at(step);
             let _ = run(&rig, &mut may);
-            assert!(rig.sim.crashed(), "step {step}: the run is not the one that was counted");
-            rig.sim.sched.drop_workers();
-            rig.volume.crash();
-            rig.flash.crash();
-            rig.sim.power_on();
+            assert!(rig.on.sim.crashed(), "step {step}: the run is not the one that was counted");
+            rig.on.power_cycle();
             let engine = rig.open().unwrap_or_else(|e| panic!("step {step}: open: {e}"));
             engine.set_write_policy(policy);
             if !may.is_empty() {
@@ -208,8 +194,7 @@ fn a_crash_at_any_step_of_any_policy_loses_nothing_and_serves_nothing_old() {
             }
             engine.shutdown().unwrap();
             drop(engine);
-            let look = Look::open(rig.volume.clone(), None).unwrap();
-            let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+            let report = rig.on.check();
             assert!(report.verdict() == Verdict::Sound, "step {step}: {:?}", report.faults);
         }
     }
