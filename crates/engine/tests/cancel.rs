@@ -1,19 +1,17 @@
 //! A transaction that is cancelled ends the wait that it is in at once, whatever it waits for; its roll back, which may
 //! need the same, is not cut off, and the next statement goes on.
 
+mod kit;
+
+use kit::Machine;
 use std::fmt::Debug;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{
-    Access, Cancel, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef, Txn,
-};
+use terrace_engine::{Access, Cancel, Engine, Entry, Error, IndexDef, Isolation, Lock, Table, TableDef, Txn};
 use terrace_io::World;
 use terrace_io::clock::Nanos;
 use terrace_io::sched::{Event, Step, Worker, WorkerHandle};
-use terrace_io::store::ObjectStore;
-use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::page::PageId;
 use terrace_tier::pages::Pin;
 use terrace_tier::redo::Urgency;
@@ -47,42 +45,26 @@ impl Worker for Killer {
     }
 }
 
-fn open(sim: &SimWorld, disk: &Arc<SimDisk>, store: &Arc<SimStore>, object_buffer: u64) -> Arc<Engine> {
-    let config = Config {
-        memory: Bytes(10 << 20),
-        log: Bytes(4 << 20),
-        object_buffer: Bytes(object_buffer),
-        ..Config::default()
-    };
-    let parts = Parts {
-        world: sim.world(),
-        volume: disk.clone(),
-        flash: None,
-        store: Some(store.clone() as Arc<dyn ObjectStore>),
-    };
-    Engine::open(config, parts).unwrap()
+fn open(on: &Machine, object_buffer: u64) -> Arc<Engine> {
+    on.open(kit::config(10 << 20, 4 << 20, object_buffer)).unwrap()
 }
 
 struct Rig {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
-    store: Arc<SimStore>,
+    on: Machine,
     engine: Arc<Engine>,
     table: Arc<Table>,
 }
 
 impl Rig {
     fn new(seed: u64, object_buffer: u64) -> Rig {
-        let sim = SimWorld::new(seed);
-        let (disk, store) = (sim.disk("volume"), sim.store("store"));
-        let engine = open(&sim, &disk, &store, object_buffer);
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
-        Rig { sim, disk, store, engine, table }
+        let on = Machine::new(seed).and_store();
+        let engine = open(&on, object_buffer);
+        let table = engine.create_table("d/t", &kit::primary()).unwrap();
+        Rig { on, engine, table }
     }
 
     fn now(&self) -> Nanos {
-        self.sim.world().clock.now()
+        self.on.sim.world().clock.now()
     }
     fn insert(&self, txn: &Arc<Txn>, key: u64) -> Result<(), Error> {
         txn.insert(&self.table, &key.to_be_bytes(), &[key as u8; 1500], &[])
@@ -108,7 +90,7 @@ impl Rig {
         (at, self.cancel_at(cancel, at))
     }
     fn cancel_at(&self, cancel: &Arc<Cancel>, at: Nanos) -> Box<dyn WorkerHandle> {
-        let world = self.sim.world();
+        let world = self.on.sim.world();
         let killer = Killer { world: world.clone(), cancel: cancel.clone(), at, wake: Arc::default() };
         world.sched.spawn(Box::new(killer))
     }
@@ -135,7 +117,7 @@ impl Rig {
 #[test]
 fn a_wait_for_a_slot_ends_and_the_roll_back_does_not() {
     let rig = Rig::new(1, 5 << 20);
-    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    rig.on.store().faults.dead.store(true, Ordering::SeqCst);
     let txn = rig.engine.begin(Isolation::ReadCommitted);
     let mut key = 0;
     let (done, at) = loop {
@@ -164,7 +146,7 @@ fn a_wait_for_a_slot_ends_and_the_roll_back_does_not() {
     }
     assert!(matches!(last, Err(Error::Full(_))) && rig.now() - began > LONG, "{last:?}");
     txn.rollback().unwrap();
-    rig.store.faults.dead.store(false, Ordering::SeqCst);
+    rig.on.store().faults.dead.store(false, Ordering::SeqCst);
     rig.fill(0..key + 50);
     assert!(rig.has(0) && rig.has(key + 49));
     rig.end();
@@ -175,7 +157,7 @@ fn a_wait_for_a_slot_ends_and_the_roll_back_does_not() {
 #[test]
 fn a_throttled_change_that_is_cancelled_is_not_made() {
     let rig = Rig::new(5, 5 << 20);
-    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    rig.on.store().faults.dead.store(true, Ordering::SeqCst);
     let waits = || rig.engine.core().pace.waits.load(Ordering::Relaxed);
     let mut txn = rig.engine.begin(Isolation::ReadCommitted);
     for key in 0.. {
@@ -277,15 +259,15 @@ fn a_wait_outside_of_a_transaction_ends_and_the_next_one_finds_all() {
     txn.insert(&other, b"key", b"row", &entries(b"key")).unwrap();
     txn.commit().unwrap().wait().unwrap();
     drop((other, txn));
-    let Rig { sim, disk, store, engine, table } = rig;
+    let Rig { on, engine, table } = rig;
     drop(table);
     engine.shutdown().unwrap();
     drop(engine);
-    let engine = open(&sim, &disk, &store, 64 << 20);
+    let engine = open(&on, 64 << 20);
     let table = engine.open_table("d/t").unwrap();
     // What is left to do in the background is done: here it would be done in the waits below, and wait itself.
-    sim.sched.run_some(50_000);
-    let rig = Rig { sim, disk, store, engine, table };
+    on.sim.sched.run_some(50_000);
+    let rig = Rig { on, engine, table };
 
     let cancel = Arc::new(Cancel::default());
     let mut pins = rig.pin_all();

@@ -1,41 +1,29 @@
 //! Pages of trees and of undo that were freed keep no slot: what a roll back, or purge, has taken out of a table is room for others.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_engine::check::{self, Verdict};
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
-use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Row, Seek, Table, TableDef,
-};
-use terrace_sim::{SimDisk, SimWorld};
+use terrace_engine::check::Verdict;
+use terrace_engine::config::Config;
+use terrace_engine::{Access, Engine, Entry, Error, Isolation, Lock, Parts, Row, Seek, Table};
+use terrace_sim::SimWorld;
 
 const NO_ENTRY: [Entry<'static>; 0] = [];
 
 fn config(object_buffer: u64) -> Config {
-    Config {
-        memory: Bytes(4 << 20),
-        log: Bytes(8 << 20),
-        object_buffer: Bytes(object_buffer),
-        ..Config::default()
-    }
+    kit::config(4 << 20, 8 << 20, object_buffer)
 }
 
-fn open(sim: &SimWorld, disk: &Arc<SimDisk>, object_buffer: u64) -> Result<Arc<Engine>, Error> {
-    let parts = Parts { world: sim.world(), volume: disk.clone(), flash: None, store: None };
-    Engine::open(config(object_buffer), parts)
+fn open(on: &Machine, object_buffer: u64) -> Result<Arc<Engine>, Error> {
+    on.open(config(object_buffer))
 }
 
 fn table(engine: &Engine, name: &str) -> Result<Arc<Table>, Error> {
-    match engine.open_table(name) {
-        Err(Error::Absent(_)) => {
-            let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-            engine.create_table(name, &TableDef { indexes, properties: Vec::new() })
-        }
-        other => other,
-    }
+    kit::table(engine, name, &kit::primary())
 }
 
 fn row(key: u32) -> [u8; 1000] {
@@ -58,16 +46,13 @@ fn delete(engine: &Engine, table: &Arc<Table>, keys: std::ops::Range<u32>) -> Re
     txn.commit()?.wait()
 }
 
-fn pause(sim: &SimWorld) {
-    for _ in 0..20 {
-        sim.clock.advance(10_000_000);
-        sim.sched.run_some(200);
-    }
+fn pause(on: &Machine) {
+    on.pass(20, 10_000_000, 200);
 }
 
 /// Slots that are in use when all that waits for something has been done.
-fn used(sim: &SimWorld, engine: &Engine) -> u32 {
-    pause(sim);
+fn used(on: &Machine, engine: &Engine) -> u32 {
+    pause(on);
     let storage = &engine.core().storage;
     storage.checkpoint().unwrap();
     engine.make_durable().unwrap();
@@ -78,14 +63,13 @@ fn used(sim: &SimWorld, engine: &Engine) -> u32 {
 #[test]
 fn a_large_insert_that_fails_in_a_full_volume_leaves_room_for_a_copy_of_the_table() {
     const ROWS: u32 = 4000;
-    let sim = SimWorld::new(61);
-    let disk = sim.disk("volume");
-    let engine = open(&sim, &disk, 16 << 20).unwrap();
+    let on = Machine::new(61);
+    let engine = open(&on, 16 << 20).unwrap();
     let t = table(&engine, "db/t").unwrap();
     for first in (0..ROWS).step_by(100) {
         insert(&engine, &t, first..first + 100).unwrap();
     }
-    let before = used(&sim, &engine);
+    let before = used(&on, &engine);
     // One statement, in the order of the keys and in none, until nothing more fits.
     for scattered in [false, true] {
         let txn = engine.begin(Isolation::ReadCommitted);
@@ -96,7 +80,7 @@ fn a_large_insert_that_fails_in_a_full_volume_leaves_room_for_a_copy_of_the_tabl
         txn.rollback().unwrap();
         let free = t.tree(0).unwrap().space().counts().free;
         assert!(free > 250, "{free} pages are free: this proves little");
-        let now = used(&sim, &engine);
+        let now = used(&on, &engine);
         println!("{before} slots before, {now} after, {free} pages are free");
         assert!(
             now < before + free / 4 + 32,
@@ -117,12 +101,11 @@ fn a_large_insert_that_fails_in_a_full_volume_leaves_room_for_a_copy_of_the_tabl
 fn a_load_that_goes_back_leaves_no_page_a_slot() {
     const ROWS: u32 = 6000;
     for (case, (bypass, down)) in [(true, false), (true, true), (false, false)].into_iter().enumerate() {
-        let sim = SimWorld::new(64 + case as u64);
-        let disk = sim.disk("volume");
-        let mut engine = open(&sim, &disk, 64 << 20).unwrap();
+        let on = Machine::new(64 + case as u64);
+        let mut engine = open(&on, 64 << 20).unwrap();
         let t = table(&engine, "db/t").unwrap();
         drop(t);
-        let before = used(&sim, &engine);
+        let before = used(&on, &engine);
         for crashes in [false, true].into_iter().filter(|crashes| !(down && *crashes)) {
             let t = table(&engine, "db/t").unwrap();
             engine.core().bypass.store(bypass, Ordering::Relaxed);
@@ -138,22 +121,20 @@ fn a_load_that_goes_back_leaves_no_page_a_slot() {
             }
             assert!(!down || matches!(load.finish(), Err(Error::Duplicate { .. })));
             // What a crash cuts is in the log and in memory, in part.
-            let there = if crashes { 0 } else { used(&sim, &engine) };
+            let there = if crashes { 0 } else { used(&on, &engine) };
             let pages = t.tree(0).unwrap().space().counts().pages;
             if crashes {
                 engine.make_durable().unwrap();
-                sim.sched.drop_workers();
-                disk.crash();
-                sim.power_on();
+                on.power_cycle();
                 std::mem::forget((load, txn));
                 drop(t);
-                engine = open(&sim, &disk, 64 << 20).unwrap();
+                engine = open(&on, 64 << 20).unwrap();
             } else {
                 drop(load);
                 txn.statement_rollback().unwrap();
                 txn.rollback().unwrap();
             }
-            let now = used(&sim, &engine);
+            let now = used(&on, &engine);
             println!("{bypass} {down} {crashes}: {before} slots, {there} with {pages} pages, then {now}");
             assert!(pages > 300, "{pages} pages: this proves little");
             assert!(now <= before + 8, "{now} slots are used, {before} were before the load");
@@ -165,28 +146,27 @@ fn a_load_that_goes_back_leaves_no_page_a_slot() {
 #[test]
 fn undo_keeps_no_slot_once_it_is_purged_or_rolled_back() {
     const ROWS: u32 = 6000;
-    let sim = SimWorld::new(64);
-    let disk = sim.disk("volume");
-    let engine = open(&sim, &disk, 64 << 20).unwrap();
+    let on = Machine::new(64);
+    let engine = open(&on, 64 << 20).unwrap();
     let t = table(&engine, "db/t").unwrap();
     for first in (0..ROWS).step_by(100) {
         insert(&engine, &t, first..first + 100).unwrap();
     }
-    let before = used(&sim, &engine);
+    let before = used(&on, &engine);
     for (round, commits) in [(1u8, true), (2, false), (3, true)] {
         let txn = engine.begin(Isolation::ReadCommitted);
         for key in 0..ROWS {
             let new = [round.wrapping_mul(77).wrapping_add(key as u8); 1000];
             txn.update(&t, &key.to_be_bytes(), &new, &NO_ENTRY, &NO_ENTRY).unwrap();
         }
-        let most = used(&sim, &engine);
+        let most = used(&on, &engine);
         assert!(most > before + 300, "{most} slots with the undo, {before} without: this proves little");
         match commits {
             true => txn.commit().unwrap().wait().unwrap(),
             false => txn.rollback().unwrap(),
         }
-        pause(&sim);
-        let now = used(&sim, &engine);
+        pause(&on);
+        let now = used(&on, &engine);
         println!("{before} slots before, {most} with the undo, {now} after");
         assert!(now < before + 32, "{now} slots are used, {before} were, {most} with the undo");
     }
@@ -196,8 +176,8 @@ fn undo_keeps_no_slot_once_it_is_purged_or_rolled_back() {
 /// What is there after `work`, and what may be if its last step was not acknowledged.
 type Model = BTreeMap<u32, bool>;
 
-fn work(sim: &SimWorld, disk: &Arc<SimDisk>, states: &mut Vec<Model>) -> Result<(), Error> {
-    let engine = open(sim, disk, 64 << 20)?;
+fn work(on: &Machine, states: &mut Vec<Model>) -> Result<(), Error> {
+    let engine = open(on, 64 << 20)?;
     let t = table(&engine, "db/t")?;
     let mut state = Model::new();
     let mut step = |puts: bool, keys: std::ops::Range<u32>| {
@@ -220,8 +200,8 @@ fn work(sim: &SimWorld, disk: &Arc<SimDisk>, states: &mut Vec<Model>) -> Result<
     for round in 0..3 {
         // Leaves become empty, are merged when purge has been there, and their numbers are used again.
         step(false, 100..350)?;
-        sim.clock.advance(20_000_000);
-        sim.sched.run_some(300);
+        on.sim.clock.advance(20_000_000);
+        on.sim.sched.run_some(300);
         let back = engine.begin(Isolation::ReadCommitted);
         for key in 1000..1150u32 {
             back.insert(&t, &key.to_be_bytes(), &row(key), &NO_ENTRY)?;
@@ -231,7 +211,7 @@ fn work(sim: &SimWorld, disk: &Arc<SimDisk>, states: &mut Vec<Model>) -> Result<
         }
         back.rollback()?;
         step(true, 100..200)?;
-        sim.sched.run_some(300);
+        on.sim.sched.run_some(300);
         engine.core().storage.checkpoint()?;
         step(true, 200..350)?;
     }
@@ -255,35 +235,29 @@ fn found(engine: &Engine, t: &Arc<Table>) -> Model {
 
 #[test]
 fn freed_leaves_are_let_go_of_and_used_again_crashed_at_each_step() {
-    let sim = SimWorld::new(62);
-    let disk = sim.disk("volume");
-    work(&sim, &disk, &mut Vec::new()).unwrap();
-    let steps = sim.steps();
+    let on = Machine::new(62);
+    work(&on, &mut Vec::new()).unwrap();
+    let steps = on.sim.steps();
     let stride = if std::env::var_os("TERRACE_EVERY_STEP").is_some() { 1 } else { steps.div_ceil(150) };
     for step in (1..=steps).step_by(stride as usize) {
-        let sim = SimWorld::new(62);
-        let disk = sim.disk("volume");
-        sim.crash_at(step);
+        let on = Machine::new(62);
+        on.sim.crash_at(step);
         let mut states = Vec::new();
-        let _ = work(&sim, &disk, &mut states);
-        assert!(sim.crashed(), "step {step}");
-        sim.sched.drop_workers();
-        disk.crash();
-        sim.power_on();
+        let _ = work(&on, &mut states);
+        assert!(on.sim.crashed(), "step {step}");
+        on.power_cycle();
         if states.is_empty() {
             continue;
         }
-        let look = Look::open(disk.clone(), None).unwrap();
-        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        let report = on.check();
         assert!(
             report.verdict() == Verdict::Sound,
             "step {step}: {:?} {:?}",
             report.faults,
             report.unchecked
         );
-        drop(look);
-        let engine = open(&sim, &disk, 64 << 20).unwrap_or_else(|error| panic!("step {step}: {error}"));
-        pause(&sim);
+        let engine = open(&on, 64 << 20).unwrap_or_else(|error| panic!("step {step}: {error}"));
+        pause(&on);
         let t = table(&engine, "db/t").unwrap();
         let there = found(&engine, &t);
         let first = states.len() == 1 && states[0].len() == 400 && there.is_empty();
@@ -291,7 +265,7 @@ fn freed_leaves_are_let_go_of_and_used_again_crashed_at_each_step() {
         t.check(0).unwrap_or_else(|error| panic!("step {step}: {error}"));
         // It goes on, on pages that were freed before the crash.
         delete(&engine, &t, 0..there.range(..100).count() as u32).unwrap();
-        pause(&sim);
+        pause(&on);
         insert(&engine, &t, 5000..5400).unwrap();
         engine.core().storage.checkpoint().unwrap();
         t.check(0).unwrap_or_else(|error| panic!("step {step}: {error}"));

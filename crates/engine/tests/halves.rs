@@ -2,12 +2,13 @@
 //! open and has some of the pages latched, so that a batch has a part of what belongs together. Power is cut;
 //! what is there must be what a prefix of the mini-transactions left, at least as long as what was durable.
 
-use std::sync::Arc;
+mod kit;
+
+use kit::Machine;
 use terrace_engine::Error;
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::storage::{Parts, Storage};
+use terrace_engine::config::Config;
+use terrace_engine::storage::Storage;
 use terrace_io::random::Random;
-use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::{PAGE_HEADER, PageId, PageKind, SpaceId};
 use terrace_tier::pages::Pin;
 use terrace_tier::pool::Access;
@@ -21,8 +22,7 @@ const AT: usize = PAGE_HEADER;
 type State = Vec<u64>;
 
 struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
+    on: Machine,
     /// The state that is durable, and those after each mini-transaction since.
     states: Vec<State>,
     version: u64,
@@ -34,21 +34,12 @@ fn id(page: u32) -> PageId {
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let sim = SimWorld::new(seed);
-        let disk = sim.disk("volume");
-        Run { sim, disk, states: vec![vec![0; PAGES as usize]], version: 0 }
+        Run { on: Machine::new(seed), states: vec![vec![0; PAGES as usize]], version: 0 }
     }
 
     fn open(&self) -> Result<Storage, Error> {
-        let config = Config {
-            memory: Bytes(4 << 20),
-            log: Bytes(16 << 20),
-            log_partitions: 8,
-            object_buffer: Bytes(64 << 20),
-            ..Config::default()
-        };
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store: None };
-        let storage = Storage::open(&config, &parts)?;
+        let config = Config { log_partitions: 8, ..kit::config(4 << 20, 16 << 20, 64 << 20) };
+        let storage = Storage::open(&config, &self.on.parts())?;
         storage.start_redo(|space| space == SPACE)?;
         Ok(storage)
     }
@@ -60,7 +51,7 @@ impl Run {
     fn work(&mut self) -> Result<(), Error> {
         let storage = self.open()?;
         let pages = &storage.pages;
-        let random = self.sim.random.clone();
+        let random = self.on.sim.random.clone();
         for _ in 0..20 + random.below(120) {
             self.version += 1;
             let mut numbers: Vec<u32> =
@@ -99,7 +90,7 @@ impl Run {
                     .filter(|_| random.one_in(2))
                     .map(|pin| held.write_pinned(pin))
                     .collect();
-                self.sim.sched.run_some(1 + random.below(12) as usize);
+                self.on.sim.sched.run_some(1 + random.below(12) as usize);
                 held_pages.into_iter().for_each(|no| held.unlatch_unchanged(no));
                 drop(held);
             }
@@ -112,10 +103,8 @@ impl Run {
     }
 
     fn check(&mut self) {
-        let seed = self.sim.seed;
-        self.sim.sched.drop_workers();
-        self.disk.crash();
-        self.sim.power_on();
+        let seed = self.on.sim.seed;
+        self.on.power_cycle();
         let storage = self.open().unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let mut found = State::new();
         for page in 0..PAGES {
@@ -133,8 +122,8 @@ impl Run {
         assert_eq!(storage.map.faults(), Vec::<String>::new(), "seed {seed}");
         self.states = vec![found];
         drop(storage);
-        self.sim.sched.drop_workers();
-        self.disk.crash();
+        self.on.sim.sched.drop_workers();
+        self.on.volume.crash();
     }
 }
 
@@ -142,11 +131,11 @@ fn crash_often(seed: u64) -> u64 {
     let mut run = Run::new(seed);
     let mut crashes = 0;
     for _ in 0..12 {
-        run.sim.crash_at(run.sim.steps() + 1 + run.sim.random.below(300));
+        run.on.sim.crash_at(run.on.sim.steps() + 1 + run.on.sim.random.below(300));
         if let Err(error) = run.work() {
-            assert!(run.sim.crashed(), "seed {seed}: {error}");
+            assert!(run.on.sim.crashed(), "seed {seed}: {error}");
         }
-        crashes += u64::from(run.sim.crashed());
+        crashes += u64::from(run.on.sim.crashed());
         run.check();
     }
     crashes

@@ -2,15 +2,15 @@
 //! several points, opened again and killed again, and the rollback comes to its end in the background.
 //! The table is what it was each time, and the space can be used again.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::config::{Bytes, Config, MEMORY_MIN};
+use terrace_engine::config::{Config, MEMORY_MIN};
 use terrace_engine::space::{HEADER_PAGE, at};
-use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn,
-};
+use terrace_engine::{Access, Engine, Entry, Error, Isolation, Lock, Seek, Table, Txn};
 use terrace_io::random::Random;
-use terrace_sim::{SimDisk, SimWorld};
 use terrace_tier::page::{PageId, SpaceId};
 
 type Model = BTreeMap<u64, Vec<u8>>;
@@ -24,8 +24,7 @@ const POINTS: u64 = 3;
 const INSERTED: u64 = 26_000;
 
 struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
+    on: Machine,
     base: Model,
 }
 
@@ -46,13 +45,9 @@ fn entry(key: &[u8]) -> Entry<'_> {
 impl Run {
     /// An instance with the base rows in it, on disk.
     fn new(seed: u64) -> (Run, Arc<Engine>, Arc<Table>) {
-        let sim = SimWorld::new(seed);
-        let disk = sim.disk("volume");
-        let mut run = Run { sim, disk, base: Model::new() };
+        let mut run = Run { on: Machine::new(seed), base: Model::new() };
         let engine = run.open().unwrap();
-        let index = |name: &str, unique| IndexDef { name: name.into(), unique };
-        let def =
-            TableDef { indexes: vec![index("PRIMARY", true), index("plain", false)], properties: Vec::new() };
+        let def = kit::indexes(&[("PRIMARY", true), ("plain", false)]);
         let table = engine.create_table("db/t", &def).unwrap();
         let txn = engine.begin(Isolation::RepeatableRead);
         for key in 0..BASE {
@@ -66,19 +61,11 @@ impl Run {
     }
 
     fn config() -> Config {
-        let object_buffer = Bytes(512 << 20);
-        Config {
-            memory: Bytes(MEMORY_MIN),
-            log: Bytes(8 << 20),
-            log_partitions: 2,
-            object_buffer,
-            ..Config::default()
-        }
+        Config { log_partitions: 2, ..kit::config(MEMORY_MIN, 8 << 20, 512 << 20) }
     }
 
     fn open(&self) -> Result<Arc<Engine>, Error> {
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store: None };
-        Engine::open(Run::config(), parts)
+        self.on.open(Run::config())
     }
 
     /// The transaction: all base rows changed or deleted, many inserted. Returns the bytes of rows written.
@@ -134,9 +121,9 @@ impl Run {
     fn settle(&self, engine: &Arc<Engine>) -> Result<(), Error> {
         let core = engine.core();
         for _ in 0..100_000 {
-            self.sim.sched.run_some(100);
-            self.sim.clock.advance(1_000_000);
-            if self.sim.crashed() {
+            self.on.sim.sched.run_some(100);
+            self.on.sim.clock.advance(1_000_000);
+            if self.on.sim.crashed() {
                 return Err(Error::Poisoned("the power is off".into()));
             }
             core.ids.settle();
@@ -153,22 +140,20 @@ impl Run {
 
     /// The power goes (it may be gone already) and comes back.
     fn power_cycle(&self) {
-        self.sim.sched.drop_workers();
-        self.disk.crash();
-        self.sim.power_on();
+        self.on.power_cycle();
     }
 
     /// Opens, and lets the background rollback work until it ends or the power goes after so many I/O steps.
     /// Returns the pages of undo that it found, None if it did not get so far.
     fn live(&self, steps: Option<u64>, what: &str) -> (Option<u64>, Result<(), Error>) {
         if let Some(steps) = steps {
-            self.sim.crash_at(self.sim.steps() + steps);
+            self.on.sim.crash_at(self.on.sim.steps() + steps);
         }
         let opened = self.open().and_then(|engine| Ok((engine.open_table("db/t")?, engine)));
         let (table, engine) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                assert!(self.sim.crashed(), "{what}: open: {error}");
+                assert!(self.on.sim.crashed(), "{what}: open: {error}");
                 return (None, Err(error));
             }
         };
@@ -179,7 +164,7 @@ impl Run {
         }
         let settled = self.settle(&engine);
         if settled.is_ok() {
-            self.sim.power_on(); // it was fast enough: the power stays
+            self.on.sim.power_on(); // it was fast enough: the power stays
             self.as_it_was(&engine, &table, what);
             let [_, used, _, undo] = pages(&engine, &table);
             assert!(used < 400 && undo < 20, "{what}: {used} and {undo} pages are in use");
@@ -188,14 +173,14 @@ impl Run {
             txn.delete(&table, &0u64.to_be_bytes(), &[entry(&entry_key(0, &self.base[&0]))]).unwrap();
             txn.rollback().unwrap();
         }
-        assert!(settled.is_ok() || self.sim.crashed(), "{what}: {settled:?}");
+        assert!(settled.is_ok() || self.on.sim.crashed(), "{what}: {settled:?}");
         (Some(left), settled)
     }
 
     /// Lives that are cut short, then one that is not. Returns the pages of undo found by each.
     fn lives(&self, first: Option<u64>, steps: u64, what: &str) -> Vec<u64> {
         let mut left = Vec::new();
-        let second = 1 + self.sim.random.below(steps / 2);
+        let second = 1 + self.on.sim.random.below(steps / 2);
         for cut in [first, Some(second), None].into_iter().skip(usize::from(first.is_none())) {
             let (found, settled) = self.live(cut, what);
             left.extend(found);
@@ -258,16 +243,16 @@ fn a_rollback_killed_at_several_points_comes_to_its_end_after_the_restarts() {
     run.change(&txn, &table).unwrap();
     engine.make_durable().unwrap();
     let whole = pages(&engine, &table)[3];
-    let unfinished = run.disk.snapshot();
-    let before = run.sim.steps();
+    let unfinished = run.on.volume.snapshot();
+    let before = run.on.sim.steps();
     txn.rollback().unwrap();
-    let steps = run.sim.steps() - before;
+    let steps = run.on.sim.steps() - before;
     drop((txn, table, engine));
     println!("{steps} I/O steps, {whole} pages of undo");
     let mut midway = 0;
     for point in 1..=POINTS {
         run.power_cycle();
-        run.disk.restore(&unfinished);
+        run.on.volume.restore(&unfinished);
         let left = run.lives(Some(steps * point / (POINTS + 1)), steps, &format!("point {point}"));
         println!("point {point}: {left:?} pages of undo at the starts");
         midway += left.iter().filter(|left| (10..whole - 10).contains(*left)).count();
@@ -281,8 +266,8 @@ fn a_rollback_killed_while_its_session_lives_comes_to_its_end_after_the_restart(
     let txn = engine.begin(Isolation::RepeatableRead);
     run.change(&txn, &table).unwrap();
     let whole = pages(&engine, &table)[3];
-    run.sim.crash_at(run.sim.steps() + 40_000);
-    assert!(txn.rollback().is_err() && run.sim.crashed());
+    run.on.sim.crash_at(run.on.sim.steps() + 40_000);
+    assert!(txn.rollback().is_err() && run.on.sim.crashed());
     drop((txn, table, engine));
     run.power_cycle();
     let left = run.lives(None, 4000, "live");

@@ -3,17 +3,17 @@
 //! leaf long before; purge follows; and now and then the machine crashes amidst it. Some rows are large, of some of these parts are
 //! kept apart, and some changes leave such parts as they are. In every other run entries lose their heads as soon as they may. `TERRACE_SEEDS` sets how many runs there are.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::check::{self, Verdict};
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
+use terrace_engine::check::Verdict;
 use terrace_engine::{
-    Access, Cursor, Engine, Entry, Error, IndexDef, Isolation, Lock, PartFilter, Parts, Row, Savepoint, Seek,
-    Span, Table, TableDef, Txn,
+    Access, Cursor, Engine, Entry, Error, IndexDef, Isolation, Lock, PartFilter, Row, Savepoint, Seek, Span,
+    Table, TableDef, Txn,
 };
 use terrace_io::random::Random;
-use terrace_sim::{SimDisk, SimWorld};
 
 type Model = BTreeMap<u64, Vec<u8>>;
 type Changed = BTreeMap<u64, Option<Vec<u8>>>;
@@ -82,8 +82,7 @@ struct Reader {
 }
 
 struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
+    on: Machine,
     committed: Model,
     serial: u64,
     /// Changes that others were in the way of, rows that readers found, of which the newest version was another.
@@ -97,31 +96,17 @@ struct Run {
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let sim = SimWorld::new(seed);
-        let disk = sim.disk("volume");
-        Run { sim, disk, committed: Model::new(), serial: 0, conflicts: 0, past: 0, kept: 0, taken: 0 }
+        let on = Machine::new(seed);
+        Run { on, committed: Model::new(), serial: 0, conflicts: 0, past: 0, kept: 0, taken: 0 }
     }
     fn below(&self, n: u64) -> u64 {
-        self.sim.random.below(n)
+        self.on.sim.random.below(n)
     }
 
     fn open(&self) -> (Arc<Engine>, Arc<Table>) {
-        let config = Config {
-            memory: Bytes(4 << 20),
-            log: Bytes(3 << 20),
-            object_buffer: Bytes(128 << 20),
-            ..Config::default()
-        };
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store: None };
-        let engine = Engine::open(config, parts).unwrap();
-        let table = match engine.open_table("db/t") {
-            Err(Error::Absent(_)) => {
-                let index = |name: &str, unique| IndexDef { name: name.into(), unique };
-                let indexes = vec![index("PRIMARY", true), index("group", false), index("number", true)];
-                engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap()
-            }
-            other => other.unwrap(),
-        };
+        let engine = self.on.open(kit::config(4 << 20, 3 << 20, 128 << 20)).unwrap();
+        let def = kit::indexes(&[("PRIMARY", true), ("group", false), ("number", true)]);
+        let table = kit::table(&engine, "db/t", &def).unwrap();
         (engine, table)
     }
 
@@ -175,7 +160,7 @@ impl Run {
             Ok(()) => _ = writer.changed.insert(key, new),
             Err(Error::LockTimeout) => self.conflicts += 1,
             // What is committed and nobody has changed since.
-            Err(error) => panic!("seed {}: key {key}: {error}", self.sim.seed),
+            Err(error) => panic!("seed {}: key {key}: {error}", self.on.sim.seed),
         }
     }
 
@@ -198,7 +183,7 @@ impl Run {
                     found.then_some(&row),
                     writer.sees().get(&key),
                     "seed {}: key {key}",
-                    self.sim.seed
+                    self.on.sim.seed
                 );
             }
             // By the rows alone: of a row that it has changed over what its view doesn't see, the view may have another entry.
@@ -256,7 +241,7 @@ impl Run {
             (true, false) => cursor.next(),
         }
         .unwrap();
-        let seed = self.sim.seed;
+        let seed = self.on.sim.seed;
         let Some((place, key, row)) = left.pop() else {
             assert!(!valid, "seed {seed}: index {index} has a row that nobody sees");
             return false;
@@ -294,7 +279,7 @@ impl Run {
     /// Takes up to so many of the rows that follow in one go: each is the one that the view has, in its leaf.
     fn take(&mut self, reader: &mut Reader, most: usize) {
         let Reader { cursor, left, index, .. } = reader;
-        let (seed, mut taken) = (self.sim.seed, Vec::new());
+        let (seed, mut taken) = (self.on.sim.seed, Vec::new());
         if most > 0 {
             cursor.take_in_place(|key, primary_at, value| {
                 taken.push((key.to_vec(), primary_at, value.to_vec()));
@@ -347,32 +332,26 @@ impl Run {
                 }
             }
             if self.below(6) == 0 {
-                self.sim.sched.run_some(4);
-                self.sim.clock.advance(2_000_000);
+                self.on.sim.sched.run_some(4);
+                self.on.sim.clock.advance(2_000_000);
             }
         }
         // Writers are unfinished in what the crash leaves.
-        self.sim.crash_at(self.sim.steps() + 1);
+        self.on.sim.crash_at(self.on.sim.steps() + 1);
         drop((readers, writers, table, engine));
-        self.sim.sched.drop_workers();
-        self.disk.crash();
-        self.sim.power_on();
+        self.on.power_cycle();
     }
 
     fn look(&self) {
-        let look = Look::open(self.disk.clone(), None).unwrap();
-        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
-        assert!(report.verdict() == Verdict::Sound, "seed {}: {:?}", self.sim.seed, report.faults);
+        let report = self.on.check();
+        assert!(report.verdict() == Verdict::Sound, "seed {}: {:?}", self.on.sim.seed, report.faults);
     }
 
     /// When all is rolled back and purged, the committed rows are there and nothing else.
     fn rest(&mut self) {
         let (engine, table) = self.open();
-        for _ in 0..200 {
-            self.sim.clock.advance(10_000_000);
-            self.sim.sched.run_some(500);
-        }
-        assert!(engine.core().history.lock().is_empty(), "seed {}", self.sim.seed);
+        self.on.pass(200, 10_000_000, 500);
+        assert!(engine.core().history.lock().is_empty(), "seed {}", self.on.sim.seed);
         let txn = engine.begin(Isolation::RepeatableRead);
         for index in 0..3 {
             let mut reader = self.reader(&table, &txn, &self.committed.clone(), index);
@@ -380,15 +359,14 @@ impl Run {
         }
         drop(txn);
         engine.shutdown().unwrap();
-        self.sim.sched.drop_workers();
-        self.disk.crash();
-        let look = Look::open(self.disk.clone(), None).unwrap();
-        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        self.on.sim.sched.drop_workers();
+        self.on.volume.crash();
+        let report = self.on.check();
         assert_eq!(
             (report.unfinished, report.leaked.count),
             (0, 0),
             "seed {}: {:?}",
-            self.sim.seed,
+            self.on.sim.seed,
             report.leaked
         );
     }

@@ -2,19 +2,20 @@
 //! while the store works. In the simulation others work only while somebody waits, so blocks sink by the writers' own
 //! waits.
 
+mod kit;
+
+use kit::Machine;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef};
+use terrace_engine::{Engine, Error, Isolation, Lock, Table};
 use terrace_io::store::Purpose;
-use terrace_sim::{SimStore, SimWorld};
 use terrace_tier::object::codec::Codec;
 use terrace_tier::without::{Mechanism, Without};
 
 struct Rig {
-    sim: SimWorld,
-    store: Arc<SimStore>,
+    on: Machine,
     engine: Arc<Engine>,
     table: Arc<Table>,
 }
@@ -57,17 +58,12 @@ impl Rig {
     }
 
     fn of(seed: u64, delay: u64, config: Config) -> Rig {
-        let sim = SimWorld::new(seed);
+        let on = Machine::new(seed).and_store();
         let config = Config { log: Bytes(16 << 20), compression: Codec::None, ..config };
-        let store = sim.store("store");
-        let (volume, far) = (sim.disk("volume"), store.clone());
-        let engine =
-            Engine::open(config, Parts { world: sim.world(), volume, flash: None, store: Some(far) })
-                .unwrap();
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
-        store.faults.delay.store(delay, Ordering::SeqCst);
-        Rig { sim, store, engine, table }
+        let engine = on.open(config).unwrap();
+        let table = engine.create_table("d/t", &kit::primary()).unwrap();
+        on.store().faults.delay.store(delay, Ordering::SeqCst);
+        Rig { on, engine, table }
     }
 
     /// Inserts so many rows of a kilobyte, each its own transaction, none of which may fail.
@@ -77,7 +73,7 @@ impl Rig {
 
     fn load_these(&self, rows: Range<u64>) -> Met {
         let mut met = Met { times: Vec::new(), refused: 0, least: u32::MAX };
-        let (clock, map) = (self.sim.world().clock, &self.engine.core().storage.map);
+        let (clock, map) = (self.on.sim.world().clock, &self.engine.core().storage.map);
         let row = vec![7; 1000];
         for n in rows {
             let since = clock.now();
@@ -125,7 +121,7 @@ impl Drop for Rig {
 
 #[test]
 fn writers_slow_down_before_slots_run_out() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     for seed in 1..=3 {
         let rig = Rig::new(seed, 50_000_000);
         let met = rig.load(12_000);
@@ -146,14 +142,12 @@ fn writers_slow_down_before_slots_run_out() {
 }
 
 /// Planted bugs are switched on for all.
-static ONE: Mutex<()> = Mutex::new(());
-
 /// A store that turns away one request of four, and says when to come again: late, not lost.
 #[test]
 fn a_store_that_throttles_slows_writers_and_fails_none() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     let rig = Rig::new(7, 10_000_000);
-    rig.store.faults.throttled.store(4, Ordering::SeqCst);
+    rig.on.store().faults.throttled.store(4, Ordering::SeqCst);
     let met = rig.load(8000);
     let throttled =
         rig.engine.core().storage.cold.as_ref().unwrap().sinker.counters.throttled.load(Ordering::Relaxed);
@@ -176,8 +170,8 @@ fn sinkers_keep_to(requests_max: usize, most: u64, rows: u64) -> (u64, u64) {
         1_000_000,
         Config { memory, object_buffer, sink_requests_max: requests_max, ..Config::default() },
     );
-    let clock = rig.sim.world().clock;
-    let asked = || [Purpose::Sink, Purpose::Merge].iter().map(|p| rig.store.requests(*p)).sum::<u64>();
+    let clock = rig.on.sim.world().clock;
+    let asked = || [Purpose::Sink, Purpose::Merge].iter().map(|p| rig.on.store().requests(*p)).sum::<u64>();
     // Billionths of a request, as many as come in a nanosecond for each of a second.
     let (began, mut ahead, mut before) = (clock.now(), 0, (clock.now(), asked()));
     for n in 0..rows {
@@ -197,7 +191,7 @@ const BURST: u64 = 10;
 
 #[test]
 fn sinkers_ask_the_store_no_more_often_than_they_may_and_writers_are_slowed_to_that() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     let (free, fast) = sinkers_keep_to(0, 1_000_000, 16_000);
     let (asked, slow) = sinkers_keep_to(4, 4, 16_000);
     println!("{free} requests in {fast} s; of 4 a second {asked} in {slow} s");
@@ -210,7 +204,7 @@ fn sinkers_ask_the_store_no_more_often_than_they_may_and_writers_are_slowed_to_t
 /// full", with nearly all of it free.
 #[test]
 fn new_pages_in_a_memory_larger_than_the_object_buffer_are_flushed_when_slots_run_low() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     for bypass in [false, true] {
         let rig = Rig::with(11, 1_000_000, Bytes(32 << 20), Bytes(5 << 20));
         rig.engine.set_bypass(bypass);
@@ -232,9 +226,9 @@ fn new_pages_in_a_memory_larger_than_the_object_buffer_are_flushed_when_slots_ru
 /// Each change in place took up to a second, for ever, for slots that it did not need and that nothing gave back.
 #[test]
 fn changes_in_place_go_on_where_the_store_is_dead_and_the_volume_full() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     let rig = Rig::new(9, 10_000_000);
-    rig.store.faults.dead.store(true, Ordering::SeqCst);
+    rig.on.store().faults.dead.store(true, Ordering::SeqCst);
     let put = |n: u64, v: u8| {
         let txn = rig.engine.begin(Isolation::ReadCommitted);
         let key = n.to_be_bytes();
@@ -246,7 +240,7 @@ fn changes_in_place_go_on_where_the_store_is_dead_and_the_volume_full() {
         done.map(|()| txn.commit().unwrap().wait().unwrap())
     };
     let rows = (0..20_000).find(|n| put(*n, 0).is_err()).expect("the volume is never full");
-    let now = || rig.sim.world().clock.now();
+    let now = || rig.on.sim.world().clock.now();
     let since = now();
     (0..100).for_each(|n| put(rows - 1 - n % 50, 1).unwrap());
     println!("{rows} rows, {} us for a hundred changes, {} waits", (now() - since) / 1000, rig.waits());
@@ -266,8 +260,8 @@ fn update_all_far_rows() -> (u64, u64, Rig) {
     let storage = &rig.engine.core().storage;
     storage.checkpoint().unwrap();
     storage.cold.as_ref().unwrap().sinker.sink_all().unwrap();
-    rig.sim.sched.run_some(50_000);
-    let clock = rig.sim.world().clock;
+    rig.on.sim.sched.run_some(50_000);
+    let clock = rig.on.sim.world().clock;
     let since = clock.now();
     let txn = rig.engine.begin(Isolation::ReadCommitted);
     txn.statement_begin();
@@ -303,7 +297,7 @@ fn update_all_far_rows() -> (u64, u64, Rig) {
 
 #[test]
 fn an_update_of_all_far_rows_whose_undo_finds_no_room_fails_in_bounded_time() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     let (took, refused_after, rig) = update_all_far_rows();
     assert!(took < 100_000_000_000, "{took} ns");
     assert!(refused_after < 3_000_000_000, "{refused_after} ns until it was refused");
@@ -320,7 +314,7 @@ fn an_update_of_all_far_rows_whose_undo_finds_no_room_fails_in_bounded_time() {
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_writers_that_are_paced_for_nothing_take_minutes_longer() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     terrace_engine::planted::PACED_FOR_NOTHING.set(true);
     let took = std::panic::catch_unwind(update_all_far_rows);
     terrace_engine::planted::PACED_FOR_NOTHING.set(false);
@@ -331,7 +325,7 @@ fn planted_writers_that_are_paced_for_nothing_take_minutes_longer() {
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_wait_for_slots_that_never_come_is_found() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     terrace_engine::planted::HOPELESS_WAITED.set(true);
     let ended = std::panic::catch_unwind(update_all_far_rows);
     terrace_engine::planted::HOPELESS_WAITED.set(false);
@@ -344,7 +338,7 @@ const LEAST: u32 = 24;
 /// They go on to where a page waits for a block to sink.
 #[test]
 fn writers_without_their_pace_take_the_last_slots_and_none_fails() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     let least = [1, 2, 3].map(|seed| {
         let rig = Rig::without(Mechanism::Pacing, seed, 50_000_000, Bytes(16 << 20), Bytes(8 << 20));
         let met = rig.load(12_000);
@@ -358,7 +352,7 @@ fn writers_without_their_pace_take_the_last_slots_and_none_fails() {
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_writers_that_are_not_paced_take_the_last_slots() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     terrace_engine::planted::WRITERS_NOT_PACED.set(true);
     let found = (1..=3).find(|seed| Rig::new(*seed, 50_000_000).load(20_000).least < LEAST);
     terrace_engine::planted::WRITERS_NOT_PACED.set(false);
@@ -392,7 +386,7 @@ fn waits_of_short_transactions() -> [u64; 3] {
 /// A row that all want was had by one who waited for slots, most of the time: 64 clients did a fifth of what they do.
 #[test]
 fn short_transactions_wait_for_slots_when_they_hold_no_locks() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     let [_, with_locks, late] = waits_of_short_transactions();
     assert!(late > 0 && with_locks <= late / 4, "{with_locks} ns with locks, {late} ns after the commit");
 }
@@ -400,7 +394,7 @@ fn short_transactions_wait_for_slots_when_they_hold_no_locks() {
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_waits_for_slots_with_locks_are_found() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     terrace_engine::planted::PACED_WITH_LOCKS.set(true);
     let [_, with_locks, late] = waits_of_short_transactions();
     terrace_engine::planted::PACED_WITH_LOCKS.set(false);
@@ -411,9 +405,9 @@ fn planted_waits_for_slots_with_locks_are_found() {
 /// nothing to sink: a load took thirty times as long as without an object store, until its blocks had cooled.
 #[test]
 fn where_writers_are_slowed_for_new_pages_blocks_sink() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     let rig = Rig::with(13, 10_000_000, Bytes(24 << 20), Bytes(16 << 20));
-    let (clock, since) = (rig.sim.world().clock, rig.sim.world().clock.now());
+    let (clock, since) = (rig.on.sim.world().clock, rig.on.sim.world().clock.now());
     let row = [7; 1000];
     for n in 0..600u64 {
         let txn = rig.engine.begin(Isolation::ReadCommitted);
@@ -439,8 +433,7 @@ fn beside_a_build(seed: u64, rows: (u64, usize), within: bool) -> (u32, u64) {
 }
 
 fn beside_a_build_in(rig: &Rig, (rows, len): (u64, usize), within: bool) -> (u32, u64) {
-    let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-    let built = rig.engine.create_table("d/built", &TableDef { indexes, properties: Vec::new() }).unwrap();
+    let built = rig.engine.create_table("d/built", &kit::primary()).unwrap();
     rig.load(300);
     let txn = rig.engine.begin(Isolation::ReadCommitted);
     let mut load = match within {
@@ -467,7 +460,7 @@ const LEFT: u32 = 300;
 
 #[test]
 fn a_build_leaves_small_writers_the_slots_that_they_are_slowed_for() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     for seed in 1..=3 {
         let (least, waits) = beside_a_build(seed, SMALL, false);
         println!("seed {seed}: {least} slots free at the least, {waits} waits");
@@ -482,7 +475,7 @@ const LARGE: [(u64, usize); 2] = [(2500, 30_000), (400, 200_000)];
 /// They took the last slots, and whoever wrote a row beside them waited for the store.
 #[test]
 fn large_values_of_a_build_leave_small_writers_their_slots_as_well() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     for (rows, within) in LARGE.into_iter().flat_map(|rows| [(rows, false), (rows, true)]) {
         let (least, waits) = beside_a_build(1, rows, within);
         println!("{rows:?}, within {within}: {least} slots free at the least, {waits} waits");
@@ -493,7 +486,7 @@ fn large_values_of_a_build_leave_small_writers_their_slots_as_well() {
 
 #[test]
 fn a_build_that_need_not_give_way_takes_their_slots_and_is_the_same() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     for (rows, within) in [(SMALL, false), (LARGE[0], false), (LARGE[1], false), (LARGE[1], true)] {
         let rig = Rig::without(Mechanism::GiveWay, 1, 50_000_000, Bytes(32 << 20), Bytes(32 << 20));
         let (least, waits) = beside_a_build_in(&rig, rows, within);
@@ -515,16 +508,13 @@ fn a_build_that_need_not_give_way_takes_their_slots_and_is_the_same() {
 /// Two builds at once, whose store dies: each gives way, then is told that there is no room, and goes back; small writers go on.
 #[test]
 fn builds_that_give_way_end_where_the_store_is_dead_and_go_back() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     for seed in 1..=3 {
         let rig = Rig::with(seed, 5_000_000, Bytes(32 << 20), Bytes(16 << 20));
-        let make = |name: &str| {
-            let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-            rig.engine.create_table(name, &TableDef { indexes, properties: Vec::new() }).unwrap()
-        };
+        let make = |name: &str| rig.engine.create_table(name, &kit::primary()).unwrap();
         let (tables, row) = ([make("d/a"), make("d/b")], vec![7; 1000]);
         rig.load(300);
-        let clock = rig.sim.world().clock;
+        let clock = rig.on.sim.world().clock;
         let small = |with: u8| {
             let small = rig.engine.begin(Isolation::ReadCommitted);
             small.update(&rig.table, &0u64.to_be_bytes(), &[with; 1000], &[], &[]).unwrap();
@@ -536,7 +526,7 @@ fn builds_that_give_way_end_where_the_store_is_dead_and_go_back() {
         let (mut died_at, mut ended) = (0, Vec::new());
         for n in 0..60_000u64 {
             if n == 12_000 {
-                rig.store.faults.dead.store(true, Ordering::SeqCst);
+                rig.on.store().faults.dead.store(true, Ordering::SeqCst);
                 died_at = clock.now();
             }
             for load in &mut loads {
@@ -558,7 +548,7 @@ fn builds_that_give_way_end_where_the_store_is_dead_and_go_back() {
         assert!(ended.len() == 2 && ended.iter().all(|(n, after)| *n >= 12_000 && *after < 300), "{ended:?}");
         txns.iter().for_each(|txn| txn.rollback().unwrap());
         small(1);
-        rig.store.faults.dead.store(false, Ordering::SeqCst);
+        rig.on.store().faults.dead.store(false, Ordering::SeqCst);
         for table in &tables {
             let txn = rig.engine.begin(Isolation::ReadCommitted);
             let mut load = rig.engine.load(table, &txn).unwrap();
@@ -572,7 +562,7 @@ fn builds_that_give_way_end_where_the_store_is_dead_and_go_back() {
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_builds_that_give_no_way_take_the_last_slots() {
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = kit::alone();
     terrace_engine::planted::NO_WAY_GIVEN.set(true);
     let builds = [(SMALL, false), (LARGE[0], false), (LARGE[1], false), (LARGE[1], true)];
     let found = builds.map(|(rows, within)| beside_a_build(1, rows, within));

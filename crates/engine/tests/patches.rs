@@ -61,7 +61,7 @@ impl Run {
     }
 
     fn table(engine: &Arc<Engine>, name: &str) -> Result<Arc<Table>, Error> {
-        kit::table(&engine, name, &kit::primary())
+        kit::table(engine, name, &kit::primary())
     }
 
     fn commit(

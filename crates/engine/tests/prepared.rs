@@ -1,10 +1,12 @@
 //! Prepared transactions that a crash left, and whose end fails: they keep their name until it succeeds.
 
+mod kit;
+
+use kit::Machine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Parts, Table, TableDef};
-use terrace_sim::{SimDisk, SimWorld};
+use terrace_engine::config::Config;
+use terrace_engine::{Engine, Error, IndexDef, Isolation, Lock, Table, TableDef};
 use terrace_tier::redo::{LogRoom, Urgency};
 
 const XID: &[u8] = b"xid";
@@ -13,19 +15,15 @@ const ROWS: u64 = 300;
 const OTHERS: u64 = 9000;
 
 struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
+    on: Machine,
 }
 
 impl Run {
     /// A table of which a prepared transaction has deleted every row with a number below `ROWS`.
     fn new(seed: u64) -> (Run, Arc<Engine>) {
-        let sim = SimWorld::new(seed);
-        let disk = sim.disk("volume");
-        let mut run = Run { sim, disk };
+        let mut run = Run { on: Machine::new(seed) };
         let engine = run.open();
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+        let table = engine.create_table("d/t", &kit::primary()).unwrap();
         let txn = engine.begin(Isolation::ReadCommitted);
         for key in 0..OTHERS {
             txn.insert(&table, &key.to_be_bytes(), &[key as u8; 1500], &[]).unwrap();
@@ -43,22 +41,15 @@ impl Run {
         (run, engine)
     }
     fn open(&mut self) -> Arc<Engine> {
-        let config = Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(4 << 20),
-            object_buffer: Bytes(64 << 20),
-            log_wait_timeout_ms: 100,
-            ..Config::default()
-        };
-        let parts = Parts { world: self.sim.world(), volume: self.disk.clone(), flash: None, store: None };
-        Engine::open(config, parts).unwrap()
+        let config = Config { log_wait_timeout_ms: 100, ..kit::config(10 << 20, 4 << 20, 64 << 20) };
+        self.on.open(config).unwrap()
     }
     fn crash(&mut self, engine: Arc<Engine>) -> Arc<Engine> {
         engine.make_durable().unwrap();
-        self.sim.sched.drop_workers();
+        self.on.sim.sched.drop_workers();
         drop(engine);
-        self.disk.crash();
-        self.sim.power_on();
+        self.on.volume.crash();
+        self.on.sim.power_on();
         self.open()
     }
     /// Rows that are there of those that the transaction deleted. Waits for nobody.
@@ -103,16 +94,16 @@ fn a_commit_by_name_that_fails_can_be_made_again() {
 #[test]
 fn a_commit_by_name_that_is_not_durable_keeps_its_name() {
     let (mut run, engine) = Run::new(2);
-    run.disk.faults().write_errors.store(true, Ordering::SeqCst);
+    run.on.volume.faults().write_errors.store(true, Ordering::SeqCst);
     assert!(engine.commit_prepared(XID).is_err());
     assert!(engine.commit_prepared(XID).is_err());
     assert!(engine.rollback_prepared(XID).is_err());
     assert_eq!(engine.prepared(), [XID]);
-    run.disk.faults().write_errors.store(false, Ordering::SeqCst);
-    run.sim.sched.drop_workers();
+    run.on.volume.faults().write_errors.store(false, Ordering::SeqCst);
+    run.on.sim.sched.drop_workers();
     drop(engine);
-    run.disk.crash();
-    run.sim.power_on();
+    run.on.volume.crash();
+    run.on.sim.power_on();
     let engine = run.open();
     let table = engine.open_table("d/t").unwrap();
     if engine.prepared() == [XID] {
@@ -131,9 +122,9 @@ fn fail_in_the_middle(crashes: bool) {
         txn.get(&table, &key.to_be_bytes(), Lock::None, &mut Vec::new()).unwrap();
     }
     txn.rollback().unwrap();
-    run.disk.faults().fail_nth(2);
+    run.on.volume.faults().fail_nth(2);
     assert!(engine.rollback_prepared(XID).is_err(), "nothing had to be read");
-    run.disk.faults().fail_nth(0);
+    run.on.volume.faults().fail_nth(0);
     assert_eq!((engine.prepared().len(), engine.core().rollbacks.count()), (0, 1));
     assert!(matches!(engine.commit_prepared(XID), Err(Error::Absent(_))));
     drop(table);

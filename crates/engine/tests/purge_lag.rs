@@ -1,11 +1,13 @@
 //! Writers that are faster than purge are slowed until it keeps up, and not for what a reader holds back. In the
 //! simulation others work only while somebody waits, so here purge comes to its turn by the writers' waits alone.
 
+mod kit;
+
+use kit::Machine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Engine, IndexDef, Isolation, Parts, Table, TableDef};
-use terrace_sim::SimWorld;
+use terrace_engine::config::Config;
+use terrace_engine::{Engine, Isolation, Table};
 
 const ROWS: u64 = 50;
 const LAG_MAX: u64 = 2000;
@@ -17,21 +19,9 @@ struct Rig {
 
 impl Rig {
     fn new(seed: u64, purge_lag_max: usize) -> Rig {
-        let sim = SimWorld::new(seed);
-        let config = Config {
-            memory: Bytes(16 << 20),
-            log: Bytes(64 << 20),
-            object_buffer: Bytes(256 << 20),
-            purge_lag_max,
-            ..Config::default()
-        };
-        let engine = Engine::open(
-            config,
-            Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None },
-        )
-        .unwrap();
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        let table = engine.create_table("d/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+        let config = Config { purge_lag_max, ..kit::config(16 << 20, 64 << 20, 256 << 20) };
+        let engine = Machine::new(seed).open(config).unwrap();
+        let table = engine.create_table("d/t", &kit::primary()).unwrap();
         let txn = engine.begin(Isolation::ReadCommitted);
         (0..ROWS).for_each(|key| txn.insert(&table, &key.to_be_bytes(), b"first", &[]).unwrap());
         txn.commit().unwrap().wait().unwrap();

@@ -1,33 +1,27 @@
 //! Row locks of neighbours are one lock, and mean what as many single ones would: who scans has locked the rows that it was
 //! given and no other, whatever is inserted between them, split under them, purged or given back.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Engine, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn};
+use terrace_engine::config::Config;
+use terrace_engine::{Access, Engine, Error, Isolation, Lock, Seek, Table, Txn};
 use terrace_io::random::Random;
-use terrace_sim::SimWorld;
 
 struct Rig {
-    sim: SimWorld,
+    on: Machine,
     engine: Arc<Engine>,
     table: Arc<Table>,
 }
 
 fn rig(seed: u64) -> Rig {
-    let sim = SimWorld::new(seed);
-    let config = Config {
-        memory: Bytes(8 << 20),
-        log: Bytes(8 << 20),
-        log_partitions: 1,
-        object_buffer: Bytes(16 << 20),
-        ..Config::default()
-    };
-    let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
-    let engine = Engine::open(config, parts).unwrap();
-    let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-    let table = engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
-    Rig { sim, engine, table }
+    let on = Machine::new(seed);
+    let config = Config { log_partitions: 1, ..kit::config(8 << 20, 8 << 20, 16 << 20) };
+    let engine = on.open(config).unwrap();
+    let table = engine.create_table("db/t", &kit::primary()).unwrap();
+    Rig { on, engine, table }
 }
 
 impl Rig {
@@ -98,7 +92,7 @@ fn exactly_the_rows_that_a_scan_kept_are_locked() {
     let mut most = 0;
     for seed in 1..=12 {
         let rig = rig(seed);
-        let random = rig.sim.random.clone();
+        let random = rig.on.sim.random.clone();
         rig.insert((0..300).map(|n| n * 10), 200).unwrap();
         for _ in 0..20 {
             let _ = rig.delete(random.below(300) as u32 * 10);
@@ -317,6 +311,7 @@ fn a_range_does_not_cover_a_neighbour_that_was_given_back() {
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_row_past_the_end_that_is_locked_ahead_is_found_by_one_run() {
+    let _one = kit::alone();
     terrace_engine::planted::LOCKED_PAST_END.set(true);
     let found = std::panic::catch_unwind(a_range_that_locks_ahead_locks_up_to_its_end).is_err();
     terrace_engine::planted::LOCKED_PAST_END.set(false);
@@ -326,6 +321,7 @@ fn planted_a_row_past_the_end_that_is_locked_ahead_is_found_by_one_run() {
 #[test]
 #[ignore = "plants a bug in the whole process: make planted"]
 fn planted_a_row_that_is_locked_with_its_neighbours_is_found_by_one_run() {
+    let _one = kit::alone();
     terrace_engine::planted::RANGE_NOT_SPLIT.set(true);
     let found = std::panic::catch_unwind(exactly_the_rows_that_a_scan_kept_are_locked).is_err();
     terrace_engine::planted::RANGE_NOT_SPLIT.set(false);

@@ -4,19 +4,18 @@
 //! what is there afterwards must be a state that was committed, at least the last one acknowledged, and the rules those
 //! that were acknowledged.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_engine::catalog::rules::TableRules;
-use terrace_engine::check::{self, Verdict};
+use terrace_engine::check::Verdict;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
-use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Kind, Lock, Parts, Seek, Size, Table, TableDef, Txn,
-};
+use terrace_engine::{Access, Engine, Entry, Error, Isolation, Kind, Lock, Seek, Size, Table, Txn};
 use terrace_io::disk::Disk;
 use terrace_io::random::Random;
-use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::object::codec::Codec;
 use terrace_tier::quota::{Limit, Placement, Share, TableRule};
 
@@ -36,10 +35,7 @@ const SEEN: [&str; 7] = [
 ];
 
 struct Run {
-    sim: SimWorld,
-    disk: Arc<SimDisk>,
-    flash: Arc<SimDisk>,
-    store: Arc<SimStore>,
+    on: Machine,
     /// What was acknowledged; then each state committed since.
     candidates: Vec<Model>,
     /// As acknowledged, and what may be in force instead.
@@ -73,16 +69,12 @@ fn entry(key: &[u8]) -> [Entry<'_>; 1] {
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let sim = SimWorld::new(seed);
-        let (disk, flash, store) = (sim.disk("volume"), sim.disk("flash"), sim.store("store"));
-        store.faults.delay.store(2_000_000, Ordering::SeqCst);
+        let on = Machine::new(seed).and_flash().and_store();
+        on.store().faults.delay.store(2_000_000, Ordering::SeqCst);
         // One that waits for flash has the memory that the next would wait for.
-        sim.sched.one_at_a_time("sinker");
+        on.sim.sched.one_at_a_time("sinker");
         Run {
-            sim,
-            disk,
-            flash,
-            store,
+            on,
             candidates: vec![Model::new()],
             rules: Default::default(),
             version: 0,
@@ -94,7 +86,7 @@ impl Run {
 
     /// Sizes and codec are others at each start.
     fn open(&self) -> Result<(Arc<Engine>, Arc<Table>), Error> {
-        let random = &self.sim.random;
+        let random = &self.on.sim.random;
         let config = Config {
             memory: Bytes((10 + random.below(4)) << 20),
             memory_max: Bytes(24 << 20),
@@ -106,21 +98,8 @@ impl Run {
             compression: CODECS[random.below(3) as usize],
             ..Config::default()
         };
-        let parts = Parts {
-            world: self.sim.world(),
-            volume: self.disk.clone(),
-            flash: Some(self.flash.clone()),
-            store: Some(self.store.clone()),
-        };
-        let engine = Engine::open(config, parts)?;
-        let table = match engine.open_table("db/t") {
-            Err(Error::Absent(_)) => {
-                let index = |name: &str, unique| IndexDef { name: name.into(), unique };
-                let indexes = vec![index("PRIMARY", true), index("plain", false)];
-                engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() })?
-            }
-            other => other?,
-        };
+        let engine = self.on.open(config)?;
+        let table = kit::table(&engine, "db/t", &kit::indexes(&[("PRIMARY", true), ("plain", false)]))?;
         Ok((engine, table))
     }
 
@@ -151,21 +130,21 @@ impl Run {
 
     fn work_on(&mut self, engine: &Arc<Engine>, table: &Arc<Table>, ops: u64) -> Result<(), Error> {
         for _ in 0..ops {
-            match self.sim.random.below(12) {
+            match self.on.sim.random.below(12) {
                 0..=4 => self.transaction(engine, table)?,
                 5 if self.last().is_empty() => self.fill(engine, table)?,
-                5 if self.sim.random.one_in(8) => self.truncate(engine)?,
+                5 if self.on.sim.random.one_in(8) => self.truncate(engine)?,
                 6 | 7 => self.scan(table, &engine.begin(Isolation::RepeatableRead), &self.last())?,
                 8 => self.resize(engine)?,
                 9 => self.rule(engine)?,
                 10 => self.knob(engine)?,
                 _ => {
-                    self.sim.clock.advance(20_000_000);
-                    self.sim.sched.run_some(20);
+                    self.on.sim.clock.advance(20_000_000);
+                    self.on.sim.sched.run_some(20);
                 }
             }
         }
-        if self.sim.random.one_in(3) {
+        if self.on.sim.random.one_in(3) {
             engine.shutdown()?;
             self.acknowledged();
         }
@@ -174,7 +153,7 @@ impl Run {
 
     /// Some rows that lie together or anywhere are put, changed and deleted; some of it goes back.
     fn transaction(&mut self, engine: &Arc<Engine>, table: &Arc<Table>) -> Result<(), Error> {
-        let random = self.sim.random.clone();
+        let random = self.on.sim.random.clone();
         let (mut state, txn) = (self.last(), engine.begin(Isolation::RepeatableRead));
         let (first, near) = (random.below(KEYS), random.one_in(2));
         for n in 0..1 + random.below(60) {
@@ -233,7 +212,7 @@ impl Run {
 
     /// All rows by one of the indexes, as a scan that goes on, or some from the middle.
     fn scan(&self, table: &Arc<Table>, txn: &Arc<Txn>, sees: &Model) -> Result<(), Error> {
-        let (seed, random) = (self.sim.seed, &self.sim.random);
+        let (seed, random) = (self.on.sim.seed, &self.on.sim.random);
         let index = random.below(2) as usize;
         let from = if index == 0 && random.one_in(2) { random.below(KEYS) } else { 0 };
         let mut cursor = txn.cursor(table, index, Lock::None, Access::Scan)?;
@@ -244,7 +223,7 @@ impl Run {
             let key = u64::from_be_bytes(cursor.primary_key().try_into().unwrap());
             assert!(found.insert(key, bytes.clone()).is_none(), "seed {seed}: index {index} has {key} twice");
             if found.len() % 100 == 0 {
-                self.sim.sched.run_some(4); // prefetchers work
+                self.on.sim.sched.run_some(4); // prefetchers work
             }
             valid = cursor.next()?;
         }
@@ -256,7 +235,7 @@ impl Run {
 
     /// Another size for something; now and then somebody ends it.
     fn resize(&mut self, engine: &Arc<Engine>) -> Result<(), Error> {
-        let random = &self.sim.random;
+        let random = &self.on.sim.random;
         let (what, to) = match random.below(3) {
             0 => (Size::Memory, (10 << 20) + (random.below(13) << 20)),
             1 => (Size::Flash, random.below(5) * (8 << 20)),
@@ -274,7 +253,7 @@ impl Run {
     }
 
     fn rule(&mut self, engine: &Arc<Engine>) -> Result<(), Error> {
-        let random = &self.sim.random;
+        let random = &self.on.sim.random;
         let some = |n: u64| if random.one_in(2) { n } else { 0 };
         let reads = || Limit { requests: some(500), bytes: some(8 << 20) };
         let writes = || Limit { requests: some(1000), bytes: some(16 << 20) };
@@ -309,12 +288,12 @@ impl Run {
             Err(error) => return Err(error),
         }
         self.rules.1 = None;
-        assert_eq!(engine.table_rules("db/t").unwrap_or_default(), self.rules.0, "seed {}", self.sim.seed);
+        assert_eq!(engine.table_rules("db/t").unwrap_or_default(), self.rules.0, "seed {}", self.on.sim.seed);
         Ok(())
     }
 
     fn knob(&mut self, engine: &Arc<Engine>) -> Result<(), Error> {
-        let random = &self.sim.random;
+        let random = &self.on.sim.random;
         let codec = CODECS[random.below(3) as usize];
         match random.below(3) {
             0 => engine.set_compression("db/t", Some(codec).filter(|_| random.one_in(2)))?,
@@ -326,20 +305,16 @@ impl Run {
 
     /// Power is back.
     fn check(&mut self) {
-        self.sim.sched.drop_workers();
-        self.disk.crash();
-        self.flash.crash();
-        self.sim.power_on();
-        let seed = self.sim.seed;
-        if self.disk.exists("superblock").unwrap() {
-            let look = Look::open(self.disk.clone(), Some(self.store.clone())).unwrap();
-            let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        self.on.power_cycle();
+        let seed = self.on.sim.seed;
+        if self.on.volume.exists("superblock").unwrap() {
+            let report = self.on.check();
             let unchecked = &report.unchecked;
             assert!(report.verdict() == Verdict::Sound, "seed {seed}: {:?} {unchecked:?}", report.faults);
         }
         let (engine, table) =
             self.open().unwrap_or_else(|e| panic!("seed {seed}: open after the crash: {e}"));
-        self.sim.sched.run_some(5000);
+        self.on.sim.sched.run_some(5000);
         let (mut found, mut bytes) = (Model::new(), Vec::new());
         let txn = engine.begin(Isolation::RepeatableRead);
         let mut cursor = txn.cursor(&table, 0, Lock::None, Access::Normal).unwrap();
@@ -361,8 +336,8 @@ impl Run {
         self.rules = (rules, None);
         assert_eq!(engine.core().storage.map.faults(), Vec::<String>::new(), "seed {seed}");
         drop((txn, table, engine));
-        self.sim.sched.drop_workers();
-        self.disk.crash();
+        self.on.sim.sched.drop_workers();
+        self.on.volume.crash();
     }
 }
 
@@ -370,23 +345,23 @@ impl Run {
 fn crash_often(seed: u64, cuts: u64) -> (Run, u64) {
     let (mut run, mut crashes) = (Run::new(seed), 0);
     for cut in 0..cuts {
-        run.sim.crash_at(run.sim.steps() + 1 + run.sim.random.below(1000));
+        run.on.sim.crash_at(run.on.sim.steps() + 1 + run.on.sim.random.below(1000));
         // In one life of three the store fails, loses replies and throttles.
-        let faulty = run.sim.random.one_in(3);
+        let faulty = run.on.sim.random.one_in(3);
         let set = |rate: &AtomicU64, n| rate.store(if faulty { n } else { 0 }, Ordering::SeqCst);
-        let faults = run.store.clone();
+        let faults = run.on.store().clone();
         set(&faults.faults.unavailable, 40);
         set(&faults.faults.unknown, 10);
         set(&faults.faults.throttled, 40);
-        let ops = 40 + run.sim.random.below(200);
+        let ops = 40 + run.on.sim.random.below(200);
         if let Err(error) = run.work(ops) {
             let excused = faulty && (error.kind() == Kind::Unavailable || matches!(error, Error::Full(_)));
-            assert!(run.sim.crashed() || excused, "seed {seed}, life {cut}: {error}");
+            assert!(run.on.sim.crashed() || excused, "seed {seed}, life {cut}: {error}");
         }
         faults.faults.unavailable.store(0, Ordering::SeqCst);
         faults.faults.unknown.store(0, Ordering::SeqCst);
         faults.faults.throttled.store(0, Ordering::SeqCst);
-        crashes += u64::from(run.sim.crashed());
+        crashes += u64::from(run.on.sim.crashed());
         run.check();
     }
     (run, crashes)

@@ -1,11 +1,13 @@
 //! Temporary tables in the simulation: against a model through statements, savepoints and transactions that go back, with memory
 //! far too small for them; what they leave on the devices (nothing that lasts); and crashed at each I/O step in turn.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::check::{self, Verdict};
+use terrace_engine::check::Verdict;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::look::Look;
 use terrace_engine::{
     Access, Engine, Entry, Error, IndexDef, Isolation, Lock, NewIndex, Parts, Seek, Table, TableDef, Txn,
 };
@@ -20,17 +22,16 @@ const PAGE: u64 = 16 << 10;
 type Model = BTreeMap<u64, Vec<u8>>;
 
 struct Rig {
-    sim: SimWorld,
-    volume: Arc<SimDisk>,
-    flash: Option<Arc<SimDisk>>,
+    on: Machine,
+    has_flash: bool,
     temporary_max: u64,
 }
 
 impl Rig {
     fn new(seed: u64, flash: bool) -> Rig {
-        let sim = SimWorld::new(seed);
-        let (volume, flash) = (sim.disk("volume"), flash.then(|| sim.disk("flash")));
-        Rig { sim, volume, flash, temporary_max: 512 << 20 }
+        let on = Machine::new(seed);
+        let on = if flash { on.and_flash() } else { on };
+        Rig { on, has_flash: flash, temporary_max: 512 << 20 }
     }
 
     fn open(&self) -> Result<Arc<Engine>, Error> {
@@ -38,39 +39,26 @@ impl Rig {
             memory: Bytes(4 << 20),
             log: Bytes(8 << 20),
             object_buffer: Bytes(32 << 20),
-            flash: Bytes(if self.flash.is_some() { 8 << 20 } else { 0 }),
+            flash: Bytes(if self.has_flash { 8 << 20 } else { 0 }),
             temporary_max: Bytes(self.temporary_max),
             ..Config::default()
         };
-        let flash = self.flash.clone().map(|disk| disk as Arc<dyn Disk>);
-        Engine::open(
-            config,
-            Parts { world: self.sim.world(), volume: self.volume.clone(), flash, store: None },
-        )
+        self.on.open(config)
     }
 
     /// Where temporary pages go, and where not.
     fn spill_disk(&self) -> &Arc<SimDisk> {
-        self.flash.as_ref().unwrap_or(&self.volume)
-    }
-
-    fn power_cycle(&self) {
-        self.sim.sched.drop_workers();
-        self.volume.crash();
-        self.flash.iter().for_each(|flash| flash.crash());
-        self.sim.power_on();
+        if self.has_flash { self.on.flash() } else { &self.on.volume }
     }
 
     fn is_sound(&self, what: &str) {
-        let look = Look::open(self.volume.clone(), None).unwrap();
-        let report = check::check(&look, &check::Options::default(), &mut |_, _, _| ());
+        let report = self.on.check();
         assert!(report.verdict() == Verdict::Sound, "{what}: {:?} {:?}", report.faults, report.unchecked);
     }
 }
 
 fn def() -> TableDef {
-    let index = |name: &str, unique| IndexDef { name: name.into(), unique };
-    TableDef { indexes: vec![index("PRIMARY", true), index("by", false)], properties: vec![7] }
+    TableDef { properties: vec![7], ..kit::indexes(&[("PRIMARY", true), ("by", false)]) }
 }
 
 /// One row in fifty is large.
@@ -143,7 +131,7 @@ fn status(engine: &Engine, name: &str) -> u64 {
 
 /// Changes a table and its model at random.
 fn change(rig: &Rig, txn: &Arc<Txn>, table: &Table, model: &mut Model) -> Result<(), Error> {
-    let dice = rig.sim.world().random.next_u64();
+    let dice = rig.on.sim.world().random.next_u64();
     let key = dice % 1500;
     let fill = (dice >> 32) as u8;
     match model.get(&key).cloned() {
@@ -183,7 +171,7 @@ fn run(rig: &Rig, engine: &Arc<Engine>, rounds: u64, may: &mut Vec<Model>) -> Re
                 change(rig, &txn, &temporary, &mut of_temporary)?;
                 change(rig, &txn, &lasting, &mut of_lasting)?;
             }
-            match rig.sim.world().random.next_u64() % 4 {
+            match rig.on.sim.world().random.next_u64() % 4 {
                 0 => {
                     txn.rollback_to(savepoint)?;
                     (of_temporary, of_lasting) = kept;
@@ -194,7 +182,7 @@ fn run(rig: &Rig, engine: &Arc<Engine>, rounds: u64, may: &mut Vec<Model>) -> Re
                 }
                 _ => {}
             }
-            rig.sim.sched.run_some(20);
+            rig.on.sim.sched.run_some(20);
         }
         if round % 4 == 3 {
             try_sees(&temporary, &txn, &of_temporary, "within")?;
@@ -231,7 +219,7 @@ fn a_temporary_table_is_its_model_and_nothing_of_it_lasts() {
         assert!(engine.core().storage.map.spaces().iter().all(|space| !space.is_temporary()));
         let bytes = |disk: &SimDisk| disk.contents(FILE).map_or(0, |bytes| bytes.len());
         assert!(bytes(rig.spill_disk()) > 100 * PAGE as usize);
-        assert!(!flash || bytes(&rig.volume) == 0, "the volume got some of it though there is flash");
+        assert!(!flash || bytes(&rig.on.volume) == 0, "the volume got some of it though there is flash");
         let of = |table: &str| {
             engine.spaces().into_iter().filter(|space| space.table == table).collect::<Vec<_>>()
         };
@@ -265,7 +253,7 @@ fn temporary_tables_write_no_log_and_take_no_slot() {
         }
         assert!(txn.commit().unwrap().is_nothing(), "there is nothing to wait for");
         assert!(!txn.has_changes());
-        rig.sim.sched.run_some(50);
+        rig.on.sim.sched.run_some(50);
     }
     let txn = begin(&engine);
     sees(&table, &txn, &model, "all");
@@ -275,7 +263,7 @@ fn temporary_tables_write_no_log_and_take_no_slot() {
     assert!(seen(&engine.open_table("tmp/u").unwrap(), &begin(&engine), 1).is_empty());
     drop(table);
     engine.drop_table("tmp/u").unwrap();
-    rig.sim.sched.run_some(500);
+    rig.on.sim.sched.run_some(500);
     let storage = &engine.core().storage;
     assert_eq!((storage.log.appended(), storage.map.slots_free()), (log, slots));
     engine.shutdown().unwrap();
@@ -293,7 +281,7 @@ fn the_space_of_a_dropped_table_is_given_back() {
     };
     let rest = |name: &str| {
         engine.drop_table(name).unwrap();
-        rig.sim.sched.run_some(50_000);
+        rig.on.sim.sched.run_some(50_000);
         (status(&engine, "temporary_pages"), status(&engine, "temporary_spill_file_bytes"))
     };
     let mut left = Vec::new();
@@ -316,13 +304,13 @@ fn what_a_dropped_table_gives_back_is_not_its_neighbours() {
         let txn = begin(&engine);
         (0..rows).for_each(|key| insert(&txn, &table, key, &vec![key as u8; 3000]).unwrap());
         txn.commit().unwrap();
-        rig.sim.sched.run_some(1000);
+        rig.on.sim.sched.run_some(1000);
         table
     };
     drop(fill("tmp/first", 16_000));
     let table = fill("tmp/neighbour", 3000);
     engine.drop_table("tmp/first").unwrap();
-    rig.sim.sched.run_some(50_000);
+    rig.on.sim.sched.run_some(50_000);
     // Its slots are used again, and the file's end is whose it was.
     fill("tmp/next", 3000);
     let model = (0..3000).map(|key| (key, vec![key as u8; 3000])).collect();
@@ -337,12 +325,8 @@ fn a_full_temporary_space_is_an_error_and_everything_else_goes_on() {
         rig.temporary_max = if device { 512 << 20 } else { 16 << 20 };
         let engine = rig.open().unwrap();
         if device {
-            rig.flash
-                .as_ref()
-                .unwrap()
-                .faults()
-                .capacity
-                .store(24 << 20, std::sync::atomic::Ordering::SeqCst);
+            let capacity = &rig.on.flash().faults().capacity;
+            capacity.store(24 << 20, std::sync::atomic::Ordering::SeqCst);
         }
         let lasting = engine.create_table("db/t", &def()).unwrap();
         let table = engine.create_temporary_table("tmp/t", &def()).unwrap();
@@ -362,7 +346,7 @@ fn a_full_temporary_space_is_an_error_and_everything_else_goes_on() {
         (0..500).for_each(|key| insert(&other, &lasting, key, &row(key, 1)).unwrap());
         other.commit().unwrap().wait().unwrap();
         txn.rollback().unwrap();
-        rig.sim.sched.run_some(5000);
+        rig.on.sim.sched.run_some(5000);
         assert!(seen(&table, &begin(&engine), 0).is_empty());
         let txn = begin(&engine);
         (0..500).for_each(|key| insert(&txn, &table, key, &row(key, 2)).unwrap());
@@ -377,7 +361,7 @@ fn flash_that_fails_is_left_for_the_volume() {
     let rig = Rig::new(7, true);
     let engine = rig.open().unwrap();
     let table = engine.create_temporary_table("tmp/t", &def()).unwrap();
-    let flash = rig.flash.as_ref().unwrap();
+    let flash = rig.on.flash();
     flash.faults().fail_class(Class::Spill, true);
     let mut model = Model::new();
     for _ in 0..10 {
@@ -386,7 +370,7 @@ fn flash_that_fails_is_left_for_the_volume() {
             change(&rig, &txn, &table, &mut model).unwrap();
         }
         txn.commit().unwrap();
-        rig.sim.sched.run_some(100);
+        rig.on.sim.sched.run_some(100);
     }
     sees(&table, &begin(&engine), &model, "with dead flash");
     assert_eq!(status(&engine, "temporary_spill_errors"), 1);
@@ -394,7 +378,7 @@ fn flash_that_fails_is_left_for_the_volume() {
     assert!(spaces.iter().any(|space| space.volume > 0) && spaces.iter().all(|space| space.flash == 0));
     engine.shutdown().unwrap();
     drop(engine);
-    assert!(!rig.volume.exists(FILE).unwrap());
+    assert!(!rig.on.volume.exists(FILE).unwrap());
     rig.is_sound("after dead flash");
 }
 
@@ -450,21 +434,21 @@ fn a_crash_at_any_step_leaves_nothing_of_temporary_tables_and_all_of_the_others(
         };
         let whole = Rig::new(20, flash);
         work(&whole, &mut vec![Model::new()]).unwrap();
-        let steps = whole.sim.steps();
+        let steps = whole.on.sim.steps();
         let stride = if std::env::var("TERRACE_EVERY_STEP").is_ok() { 1 } else { steps.div_ceil(40) };
         println!("{steps} I/O steps, every {stride}");
         for step in (1..=steps).step_by(stride as usize) {
             let rig = Rig::new(20, flash);
             let mut may = vec![Model::new()];
-            rig.sim.crash_at(step);
+            rig.on.sim.crash_at(step);
             let _ = work(&rig, &mut may);
-            assert!(rig.sim.crashed(), "step {step}: the run is not the one that was counted");
-            rig.power_cycle();
+            assert!(rig.on.sim.crashed(), "step {step}: the run is not the one that was counted");
+            rig.on.power_cycle();
             let engine = rig.open().unwrap_or_else(|e| panic!("step {step}: open: {e}"));
             let left = |disk: &SimDisk| disk.exists(FILE).unwrap();
-            assert!(!left(&rig.volume) && !rig.flash.iter().any(|flash| left(flash)), "step {step}");
+            assert!(!rig.on.disks().any(|disk| left(disk)), "step {step}");
             assert!(matches!(engine.open_table("tmp/t"), Err(Error::Absent(_))), "step {step}");
-            rig.sim.sched.run_some(5000);
+            rig.on.sim.sched.run_some(5000);
             match engine.open_table("db/lasting") {
                 Ok(table) => {
                     let found = seen(&table, &begin(&engine), 0);
@@ -491,9 +475,9 @@ fn a_crash_at_any_step_leaves_nothing_of_temporary_tables_and_all_of_the_others(
 fn a_spill_file_that_is_full_under_load_fails_statements_and_hurts_nothing_else() {
     let rig = Rig::new(14, true);
     let engine = rig.open().unwrap();
-    let random = rig.sim.random.clone();
+    let random = rig.on.sim.random.clone();
     let capacity = |mib: u64| {
-        let faults = rig.flash.as_ref().unwrap().faults();
+        let faults = rig.on.flash().faults();
         faults.capacity.store(mib << 20, std::sync::atomic::Ordering::SeqCst);
     };
     let lasting = engine.create_table("db/t", &def()).unwrap();
@@ -548,7 +532,7 @@ fn a_spill_file_that_is_full_under_load_fails_statements_and_hurts_nothing_else(
             *model = new;
             kept.extend((0..5).map(|key| (round * 10 + key, row(round * 10 + key, 3))));
         }
-        rig.sim.sched.run_some(200);
+        rig.on.sim.sched.run_some(200);
         if random.one_in(3) {
             sees(table, &begin(&engine), model, &format!("round {round}"));
         }
@@ -556,7 +540,7 @@ fn a_spill_file_that_is_full_under_load_fails_statements_and_hurts_nothing_else(
             tables[at] = None;
             engine.drop_table(&name).unwrap();
             dropped += 1;
-            rig.sim.sched.run_some(5000);
+            rig.on.sim.sched.run_some(5000);
         }
     }
     println!("{filled} statements, {refused} refused, {dropped} tables dropped");
@@ -568,7 +552,7 @@ fn a_spill_file_that_is_full_under_load_fails_statements_and_hurts_nothing_else(
     drop((tables, lasting));
     engine.shutdown().unwrap();
     drop(engine);
-    rig.power_cycle();
+    rig.on.power_cycle();
     rig.is_sound("after a full spill file");
 }
 

@@ -3,14 +3,14 @@
 //! Nobody waits: who finds a lock in the way rolls back. What a session has locked no other commit changes,
 //! and each row's value is the one that its last commit gave it.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{
-    Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef, Txn,
-};
+use terrace_engine::config::Config;
+use terrace_engine::{Access, Engine, Entry, Error, IndexDef, Isolation, Lock, Seek, Table, TableDef, Txn};
 use terrace_io::random::Random;
-use terrace_sim::SimWorld;
 
 const KEYS: u64 = 5;
 const SESSIONS: usize = 4;
@@ -25,7 +25,7 @@ struct Session {
 }
 
 struct Run {
-    sim: SimWorld,
+    on: Machine,
     engine: Arc<Engine>,
     table: Arc<Table>,
     committed: BTreeMap<u64, u64>,
@@ -40,25 +40,17 @@ fn number(row: &[u8]) -> u64 {
 
 impl Run {
     fn new(seed: u64) -> Run {
-        let sim = SimWorld::new(seed);
-        let config = Config {
-            memory: Bytes(4 << 20),
-            log: Bytes(4 << 20),
-            log_partitions: 1,
-            object_buffer: Bytes(16 << 20),
-            ..Config::default()
-        };
-        let parts = Parts { world: sim.world(), volume: sim.disk("volume"), flash: None, store: None };
-        let engine = Engine::open(config, parts).unwrap();
-        let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-        let table = engine.create_table("db/t", &TableDef { indexes, properties: Vec::new() }).unwrap();
+        let on = Machine::new(seed);
+        let config = Config { log_partitions: 1, ..kit::config(4 << 20, 4 << 20, 16 << 20) };
+        let engine = on.open(config).unwrap();
+        let table = engine.create_table("db/t", &kit::primary()).unwrap();
         let txn = engine.begin(Isolation::RepeatableRead);
         for key in 0..KEYS {
             txn.insert(&table, &key.to_be_bytes(), &0u64.to_be_bytes(), &[]).unwrap();
         }
         txn.commit().unwrap();
         let committed = (0..KEYS).map(|key| (key, 0)).collect();
-        Run { sim, engine, table, committed, serial: 1000, conflicts: 0, commits: 0 }
+        Run { on, engine, table, committed, serial: 1000, conflicts: 0, commits: 0 }
     }
 
     fn put(&self, txn: &Txn, key: u64, value: u64) -> Result<(), Error> {
@@ -66,7 +58,7 @@ impl Run {
     }
 
     fn one(&mut self, s: &mut Session) -> Result<(), Error> {
-        let (random, seed) = (self.sim.random.clone(), self.sim.seed);
+        let (random, seed) = (self.on.sim.random.clone(), self.on.sim.seed);
         let txn = s.txn.get_or_insert_with(|| self.engine.begin(Isolation::RepeatableRead)).clone();
         txn.set_lock_wait_timeout_ms(0);
         txn.statement_begin();
@@ -116,7 +108,7 @@ impl Run {
         let mut row = Vec::new();
         for (key, value) in &self.committed {
             assert!(txn.get(&self.table, &key.to_be_bytes(), Lock::None, &mut row).unwrap());
-            assert_eq!(number(&row), *value, "seed {}: key {key}", self.sim.seed);
+            assert_eq!(number(&row), *value, "seed {}: key {key}", self.on.sim.seed);
         }
     }
 }
@@ -126,7 +118,7 @@ fn interleaved(seed: u64) -> (u64, u64) {
     let mut run = Run::new(seed);
     let mut sessions: [Session; SESSIONS] = Default::default();
     for step in 0..STEPS {
-        let s = &mut sessions[run.sim.random.below(SESSIONS as u64) as usize];
+        let s = &mut sessions[run.on.sim.random.below(SESSIONS as u64) as usize];
         match run.one(s) {
             Ok(()) => {}
             Err(Error::LockTimeout | Error::Deadlock) => {
@@ -138,8 +130,8 @@ fn interleaved(seed: u64) -> (u64, u64) {
         }
         if step % 20 == 0 {
             run.check();
-            run.sim.sched.run_some(3);
-            run.sim.clock.advance(10_000_000);
+            run.on.sim.sched.run_some(3);
+            run.on.sim.clock.advance(10_000_000);
         }
     }
     drop(sessions);

@@ -1,13 +1,15 @@
 //! Each mechanism that can be left out: without it nothing of it is done, all others are at work, and rows are what they were. Those that
 //! show only where much happens at once have tests of their own.
 
+mod kit;
+
+use kit::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_engine::config::{Bytes, Config};
-use terrace_engine::{Access, Engine, IndexDef, Isolation, Lock, Parts, Seek, Table, TableDef};
+use terrace_engine::{Access, Engine, Isolation, Lock, Seek, Table};
 use terrace_io::random::Random;
-use terrace_sim::{SimDisk, SimStore, SimWorld};
 use terrace_tier::without::{Mechanism, Without};
 
 const ROWS: u64 = 12_000;
@@ -35,10 +37,7 @@ const ELSEWHERE: [Mechanism; 7] = [
 ];
 
 struct Run {
-    sim: SimWorld,
-    volume: Arc<SimDisk>,
-    flash: Arc<SimDisk>,
-    store: Arc<SimStore>,
+    on: Machine,
     without: Without,
     /// Versions of the rows.
     rows: BTreeMap<[u8; 8], u8>,
@@ -51,29 +50,24 @@ fn key(n: u64) -> [u8; 8] {
 }
 
 fn table(engine: &Engine, name: &str) -> Arc<Table> {
-    let indexes = vec![IndexDef { name: "PRIMARY".into(), unique: true }];
-    engine.create_table(name, &TableDef { indexes, properties: Vec::new() }).unwrap()
+    engine.create_table(name, &kit::primary()).unwrap()
 }
 
 impl Run {
     fn new(without: Without) -> Run {
-        let sim = SimWorld::new(1);
-        let (volume, flash, store) = (sim.disk("volume"), sim.disk("flash"), sim.store("store"));
-        store.faults.delay.store(50_000_000, Ordering::SeqCst);
+        let on = Machine::new(1).and_flash().and_store();
+        on.store().faults.delay.store(50_000_000, Ordering::SeqCst);
         // One that waits for flash has the memory that the next would wait for.
-        sim.sched.one_at_a_time("sinker");
-        Run { sim, volume, flash, store, without, rows: BTreeMap::new(), seen: BTreeMap::new() }
+        on.sim.sched.one_at_a_time("sinker");
+        Run { on, without, rows: BTreeMap::new(), seen: BTreeMap::new() }
     }
 
     fn config(&self) -> Config {
         Config {
-            memory: Bytes(10 << 20),
-            log: Bytes(16 << 20),
-            object_buffer: Bytes(8 << 20),
             sink_after_ms: 10_000,
             flash: Bytes(4 << 20),
             without: self.without,
-            ..Config::default()
+            ..kit::config(10 << 20, 16 << 20, 8 << 20)
         }
     }
 
@@ -84,9 +78,7 @@ impl Run {
     }
 
     fn engine(&self, config: Config) -> Arc<Engine> {
-        let (flash, store) = (Some(self.flash.clone() as _), Some(self.store.clone() as _));
-        let parts = Parts { world: self.sim.world(), volume: self.volume.clone(), flash, store };
-        Engine::open(config, parts).unwrap()
+        self.on.open(config).unwrap()
     }
 
     /// Puts or changes these rows, a few in each transaction.
@@ -106,9 +98,9 @@ impl Run {
     fn read(&self, engine: &Engine, table: &Table, count: u64) {
         let (txn, mut row) = (engine.begin(Isolation::ReadCommitted), Vec::new());
         for _ in 0..count {
-            let key = key(self.sim.random.below(ROWS));
+            let key = key(self.on.sim.random.below(ROWS));
             assert!(txn.get(table, &key, Lock::None, &mut row).unwrap() && row == [self.rows[&key]; 1000]);
-            self.sim.sched.run_some(2);
+            self.on.sim.sched.run_some(2);
         }
     }
 
@@ -129,8 +121,8 @@ impl Run {
         engine.core().storage.checkpoint().unwrap();
         let waiting = || engine.status().into_iter().find(|(n, _)| n == "sink_blocks_waiting").unwrap().1;
         while waiting() > 1 {
-            self.sim.clock.advance(1_000_000_000);
-            self.sim.sched.run_some(50);
+            self.on.sim.clock.advance(1_000_000_000);
+            self.on.sim.sched.run_some(50);
         }
     }
 
@@ -161,7 +153,7 @@ fn seen(without: Without) -> BTreeMap<String, u64> {
     run.scan(&engine, &table);
     run.close(engine, table);
     let (engine, table) = run.open();
-    run.sim.sched.run_some(1000);
+    run.on.sim.sched.run_some(1000);
     run.scan(&engine, &table);
     run.close(engine, table);
     run.seen
@@ -193,7 +185,7 @@ fn sunk(without: Without) -> u64 {
         engine.core().storage.checkpoint().unwrap();
         run.put(&engine, &cold, 400 * round..400 * (round + 1), 1);
         engine.core().storage.checkpoint().unwrap();
-        run.sim.sched.run_some(200);
+        run.on.sim.sched.run_some(200);
     }
     let sunk = engine.status().into_iter().find(|(name, _)| name == "sink_blocks_by_watermark").unwrap().1;
     drop((cold, hot));
