@@ -9,8 +9,10 @@ stop: ## stops the server that `make run` left
 	@scripts/server.sh stop var
 test: ## installs, builds, runs every test
 	@scripts/test.sh
-lint: ## formatting, clippy, and words in documents and scripts
+lint: ## formatting, clippy, how the source tree is divided, and words in documents and scripts
 	cargo fmt --all --check
+	python3 scripts/rooms.py --self-test
+	python3 scripts/rooms.py
 	cargo clippy --workspace --all-targets
 	@scripts/words.py
 simulate: ## power loss in the simulation, with more seeds: SEEDS=1000

@@ -68,6 +68,8 @@ cargo test --workspace --lib --test build --test copy --test every_step --test f
 say "Testing the buffer pool under a model checker"
 SHUTTLE_SILENCE_WARNINGS=1 cargo test -p terrace-tier --features model --lib pool::model
 python3 scripts/licences.py
+python3 scripts/rooms.py --self-test
+python3 scripts/rooms.py
 say "Testing the crates from outside"
 joined early
 joined late

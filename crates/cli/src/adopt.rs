@@ -2,7 +2,8 @@
 //! says first what it will do, and asks.
 
 use crate::instance::{Fault, Instance, change, open};
-use crate::{Place, exit, output};
+use crate::location::Location;
+use crate::{exit, output};
 use clap::Args;
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
@@ -15,7 +16,7 @@ use terrace_io::real::world;
 #[derive(Args)]
 pub struct Adopt {
     #[command(flatten)]
-    pub place: Place,
+    pub location: Location,
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -34,8 +35,8 @@ pub const AFTER_HELP: &str = "A volume that was put back from a backup is fenced
 
 /// Returns the exit code.
 pub fn run(adopt: &Adopt) -> Result<u8, Fault> {
-    let Instance { look, .. } = open(&adopt.place)?;
-    let as_json = adopt.place.json;
+    let Instance { look, .. } = open(&adopt.location)?;
+    let as_json = adopt.location.json;
     let Some(mut adoption) = Adoption::examine(&look, &mut output::progress)? else {
         let what = "no other copy of this volume has the object store: there is nothing to adopt";
         if as_json {
@@ -47,7 +48,7 @@ pub fn run(adopt: &Adopt) -> Result<u8, Fault> {
     };
     output::end_progress();
     if !as_json {
-        say(&look.volume.describe(), look.superblock.epoch, &adoption, adopt.place.object.as_deref());
+        say(&look.volume.describe(), look.superblock.epoch, &adoption, adopt.location.object.as_deref());
     }
     if !adoption.lost.is_empty() && !adopt.force {
         return Err(Fault::new(exit::FAULTS, why_not(&adoption.lost)));
@@ -55,7 +56,7 @@ pub fn run(adopt: &Adopt) -> Result<u8, Fault> {
     if !adopt.yes {
         confirm()?;
     }
-    let places = change(&adopt.place)?;
+    let places = change(&adopt.location)?;
     let store = places.store.ok_or_else(|| Error::Invalid("there is no object store".into()))?;
     let before = adoption.lost.clone();
     let nonce = world().random.next_u64().max(1);

@@ -1,7 +1,9 @@
 //! Opening an instance for looking. Nothing is made or changed, but by who asks for the places to be changed ([`change`]).
 
-use crate::{ExitCode, Place, exit};
+use crate::exit;
+use crate::location::Location;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use terrace_engine::Error;
 use terrace_engine::Kind;
@@ -58,32 +60,32 @@ fn quoted(text: &str) -> String {
 }
 
 /// The configuration's text, and what goes before it.
-fn texts(place: &Place) -> Result<(String, String), Fault> {
-    let text = place.config.as_deref().map(read).transpose()?.unwrap_or_default();
+fn texts(location: &Location) -> Result<(String, String), Fault> {
+    let text = location.config.as_deref().map(read).transpose()?.unwrap_or_default();
     // Flash only if it is asked for.
     let mut overrides = String::from("flash = 0\nflash_path = \"\"\nemulate = \"\"\n");
     let given = [
-        ("volume_path", &place.volume),
-        ("object", &place.object),
-        ("object_endpoint", &place.object_endpoint),
+        ("volume_path", &location.volume),
+        ("object", &location.object),
+        ("object_endpoint", &location.object_endpoint),
     ];
     for (name, value) in given {
         value.iter().for_each(|value| overrides.push_str(&format!("{name} = {}\n", quoted(value))));
     }
-    if let Some(flash) = &place.flash {
+    if let Some(flash) = &location.flash {
         overrides = overrides.replace("flash_path = \"\"", &format!("flash_path = {}", quoted(flash)));
     }
     Ok((text, overrides))
 }
 
-pub fn open(place: &Place) -> Result<Instance, Fault> {
-    let (text, overrides) = texts(place)?;
-    if place.config.is_none() && place.volume.is_none() {
+pub fn open(location: &Location) -> Result<Instance, Fault> {
+    let (text, overrides) = texts(location)?;
+    if location.config.is_none() && location.volume.is_none() {
         return Err(Fault::usage("give --config FILE or --volume DIRECTORY".into()));
     }
     let absent =
         |volume: &str| Fault::usage(format!("{volume}: there is no Terrace instance (no file `superblock`)"));
-    if let Some(volume) = &place.volume
+    if let Some(volume) = &location.volume
         && !Path::new(volume).join("superblock").exists()
     {
         return Err(absent(volume));
@@ -99,7 +101,7 @@ pub fn open(place: &Place) -> Result<Instance, Fault> {
 }
 
 /// The places of an instance that was opened for looking, to be changed.
-pub fn change(place: &Place) -> Result<Seen, Fault> {
-    let (text, overrides) = texts(place)?;
+pub fn change(location: &Location) -> Result<Seen, Fault> {
+    let (text, overrides) = texts(location)?;
     config::assemble_to_change(&text, &overrides).map_err(|fault| Fault::usage(fault.message))
 }

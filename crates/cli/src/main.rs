@@ -4,27 +4,17 @@
 
 mod adopt;
 mod bench;
+mod exit;
 mod instance;
+mod location;
 mod output;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use instance::Instance;
+use location::Location;
 use std::process::ExitCode;
 use terrace_engine::check::{self, Options, Verdict};
 use terrace_engine::kept_curve::Kept;
-
-/// What the command leaves with.
-pub mod exit {
-    /// All was looked at, and nothing is wrong. Leaked room and damaged spare copies don't count as wrong.
-    pub const SOUND: u8 = 0;
-    /// Something is wrong with the instance.
-    pub const FAULTS: u8 = 1;
-    /// Wrong usage or configuration, or the instance cannot be opened (it runs, or it is another's store).
-    pub const UNUSABLE: u8 = 2;
-    /// Nothing is wrong in what was looked at, but not all could be: pages in objects without `--object`, a
-    /// store that does not answer.
-    pub const INCOMPLETE: u8 = 3;
-}
 
 #[derive(Parser)]
 #[command(name = "terrace", version, about = "Looks at a Terrace instance that is not running")]
@@ -42,7 +32,7 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Check {
         #[command(flatten)]
-        place: Place,
+        location: Location,
         /// Checksums and the map only: no trees, no undo, no rows against entries
         #[arg(long)]
         quick: bool,
@@ -50,13 +40,13 @@ enum Command {
     /// What the instance is, its tables, and where their pages are
     Status {
         #[command(flatten)]
-        place: Place,
+        location: Location,
         /// Print metrics as Prometheus reads them
         #[arg(long, conflicts_with = "json")]
         prometheus: bool,
     },
     /// What more or less flash would bring, by the curve that the last run left
-    Advise(Place),
+    Advise(Location),
     /// Make a volume that was put back the owner of its object store, because the copy that went on is lost
     #[command(after_help = adopt::AFTER_HELP)]
     Adopt(adopt::Adopt),
@@ -70,32 +60,9 @@ enum Command {
     },
 }
 
-/// Where the instance is.
-#[derive(Args)]
-pub struct Place {
-    /// The configuration file (TOML), as terrace_config names it
-    #[arg(long)]
-    config: Option<std::path::PathBuf>,
-    /// The volume's directory (in MariaDB by default the directory `terrace` in the data directory)
-    #[arg(long)]
-    volume: Option<String>,
-    /// The object store: s3://bucket/prefix, gs://…, az://… or a directory
-    #[arg(long)]
-    object: Option<String>,
-    /// URL of a server that is not the provider's own
-    #[arg(long)]
-    object_endpoint: Option<String>,
-    /// The flash directory: look at the copies there, too
-    #[arg(long)]
-    flash: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Check { place, quick } => with(&place, |instance| {
+        Command::Check { location, quick } => with(&location, |instance| {
             let options = Options { quick, flash: instance.flash };
             let report = check::check(&instance.look, &options, &mut output::progress);
             let code = match report.verdict() {
@@ -103,21 +70,21 @@ fn main() -> ExitCode {
                 Verdict::Faulty => exit::FAULTS,
                 Verdict::Incomplete => exit::INCOMPLETE,
             };
-            output::check(&report, code, place.json);
+            output::check(&report, code, location.json);
             code
         }),
-        Command::Status { place, prometheus: true } => with(&place, |instance| {
-            output::prometheus(&instance, &place);
+        Command::Status { location, prometheus: true } => with(&location, |instance| {
+            output::prometheus(&instance, &location);
             exit::SOUND
         }),
-        Command::Status { place, prometheus: false } => with(&place, |instance| {
-            output::status(&instance, &place);
+        Command::Status { location, prometheus: false } => with(&location, |instance| {
+            output::status(&instance, &location);
             exit::SOUND
         }),
-        Command::Advise(place) => advise(&place),
+        Command::Advise(location) => advise(&location),
         Command::Adopt(adopt) => match adopt::run(&adopt) {
             Ok(code) => ExitCode::from(code),
-            Err(fault) => leave(&adopt.place, fault),
+            Err(fault) => leave(&adopt.location, fault),
         },
         Command::Bench(bench) => match bench::run(&bench) {
             Ok(()) => ExitCode::SUCCESS,
@@ -142,31 +109,31 @@ fn main() -> ExitCode {
 }
 
 /// Opens the instance for looking, runs `work` and leaves with its exit code.
-fn with(place: &Place, work: impl FnOnce(Instance) -> u8) -> ExitCode {
-    match instance::open(place) {
+fn with(location: &Location, work: impl FnOnce(Instance) -> u8) -> ExitCode {
+    match instance::open(location) {
         Ok(instance) => ExitCode::from(work(instance)),
-        Err(fault) => leave(place, fault),
+        Err(fault) => leave(location, fault),
     }
 }
 
-fn advise(place: &Place) -> ExitCode {
-    let kept = instance::open(place).and_then(|instance| Ok(Kept::load(&*instance.look.volume)?));
+fn advise(location: &Location) -> ExitCode {
+    let kept = instance::open(location).and_then(|instance| Ok(Kept::load(&*instance.look.volume)?));
     match kept {
         Ok(kept) => {
-            output::advice(&kept, place.json);
+            output::advice(&kept, location.json);
             ExitCode::from(exit::SOUND)
         }
         Err(mut fault) => {
             if fault.is_busy {
                 fault.message += "; of a server that runs ask information_schema.TERRACE_ADVICE";
             }
-            leave(place, fault)
+            leave(location, fault)
         }
     }
 }
 
-fn leave(place: &Place, fault: instance::Fault) -> ExitCode {
-    if place.json {
+fn leave(location: &Location, fault: instance::Fault) -> ExitCode {
+    if location.json {
         output::error(&fault.message, fault.code);
     }
     fault.exit()

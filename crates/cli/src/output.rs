@@ -1,7 +1,7 @@
 //! What is printed: for people, or as JSON.
 
-use crate::Place;
 use crate::instance::Instance;
+use crate::location::Location;
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -125,7 +125,7 @@ pub fn check(report: &Report, code: u8, as_json: bool) {
 /// What the instance is, by name.
 fn facts(
     instance: &Instance,
-    place: &Place,
+    location: &Location,
     tables: &check::Tables,
     spaces: &[SpaceInfo],
 ) -> Vec<(&'static str, Value)> {
@@ -154,7 +154,7 @@ fn facts(
     facts.extend(store.map(|store| ("object_store", json!(store))));
     facts.extend(look.store_trouble.as_ref().map(|what| ("object_store_trouble", json!(what))));
     facts.extend(look.store_fault.as_ref().map(|what| ("object_store_fault", json!(what))));
-    facts.extend(place.flash.as_ref().map(|flash| ("flash", json!(flash))));
+    facts.extend(location.flash.as_ref().map(|flash| ("flash", json!(flash))));
     facts.extend([
         ("closed_cleanly", json!(s.clean)),
         ("writer_epoch", json!(s.epoch)),
@@ -186,10 +186,10 @@ fn facts(
 }
 
 /// The numbers of the status, and where pages are, as Prometheus reads them.
-pub fn prometheus(instance: &Instance, place: &Place) {
+pub fn prometheus(instance: &Instance, location: &Location) {
     let tables = check::read_tables(&instance.look);
     let spaces = check::spaces(&instance.look, &tables);
-    let facts = facts(instance, place, &tables, &spaces);
+    let facts = facts(instance, location, &tables, &spaces);
     let number =
         |value: &Value| value.as_f64().or_else(|| value.as_bool().map(|yes| f64::from(u8::from(yes))));
     let facts: Vec<(&str, f64)> =
@@ -213,11 +213,11 @@ pub fn advice(kept: &Kept, as_json: bool) {
     out!("{:#}", json!({"advice": lines, "reads": kept.curve.reads(), "curve": points}));
 }
 
-pub fn status(instance: &Instance, place: &Place) {
+pub fn status(instance: &Instance, location: &Location) {
     let tables = check::read_tables(&instance.look);
     let spaces = check::spaces(&instance.look, &tables);
-    let facts = facts(instance, place, &tables, &spaces);
-    if place.json {
+    let facts = facts(instance, location, &tables, &spaces);
+    if location.json {
         let mut whole: Map<String, Value> =
             facts.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
         let spaces: Vec<Value> = spaces

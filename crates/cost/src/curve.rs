@@ -1,6 +1,7 @@
 //! A miss-ratio curve: which share of the reads a cache of so many pages misses.
 
-use crate::shards::STEPS;
+/// Steps of a curve for each doubling of the size.
+pub(crate) const STEPS: usize = 16;
 
 /// Misses by size of the cache. Reads of pages that had not been read before are misses at any size.
 #[derive(Clone, PartialEq, Debug)]

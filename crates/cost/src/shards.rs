@@ -16,11 +16,9 @@
 //!
 //! Not here: who feeds it (`pool/sample` in the tier), what a curve means in money (`advice`).
 
-use crate::curve::Curve;
+use crate::curve::{Curve, STEPS};
 use std::collections::BTreeMap;
 
-/// Buckets of distances for each doubling.
-pub(crate) const STEPS: usize = 16;
 const DOUBLINGS: usize = 40;
 /// Sampled reads for each page that may be sampled, after which those before count half.
 const HALF_LIFE: u64 = 64;

@@ -36,7 +36,10 @@ fn of_disk(
 ) -> impl Iterator<Item = Requests> {
     let moved = classes.iter().map(move |class| (class.name().to_string(), stats.of(*class)));
     let synced = syncs.iter().map(move |class| (format!("{}_sync", class.name()), stats.syncs_of(*class)));
-    moved.chain(synced).map(move |(purpose, count)| Requests { tier, purpose, count })
+    // Classes that a front registered are listed for the devices on which it uses them.
+    let added = Class::registered().filter(move |class| stats.of(*class).requests > 0);
+    let added = added.map(move |class| (class.name().to_string(), stats.of(class)));
+    moved.chain(synced).chain(added).map(move |(purpose, count)| Requests { tier, purpose, count })
 }
 
 /// Every purpose of the tiers there are, also those without a request. A tier that counts nothing (a simulated
@@ -50,10 +53,10 @@ pub fn by_purpose(storage: &Storage) -> Vec<Requests> {
         list.extend(of_disk("flash", stats, FLASH, &[]));
     }
     if let Some(stats) = storage.cold.as_ref().and_then(|cold| cold.store.stats()) {
-        list.extend(Purpose::ALL.iter().map(|purpose| Requests {
+        list.extend(Purpose::ALL.into_iter().chain(Purpose::registered()).map(|purpose| Requests {
             tier: "object",
             purpose: purpose.name().to_string(),
-            count: stats.of(*purpose),
+            count: stats.of(purpose),
         }));
     }
     list

@@ -5,60 +5,9 @@
 //! 512-byte sectors may be on the device after a crash, others hold what they held or garbage.
 //! A failed write or sync is final for the caller: it latches and never retries an fsync.
 
+pub use crate::traffic::Class;
 use std::any::Any;
 use std::sync::Arc;
-
-/// Why the bytes move. Queues, counters and emulation are per class.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Class {
-    LogWrite,
-    LogRead,
-    PageRead,
-    PageFlush,
-    MapWrite,
-    MapRead,
-    BpeFill,
-    BpeRead,
-    Superblock,
-    Spill,
-    /// Pages on their way into a copy of the volume.
-    CopyRead,
-}
-
-impl Class {
-    pub const COUNT: usize = 11;
-    pub const ALL: [Class; Class::COUNT] = [
-        Class::LogWrite,
-        Class::LogRead,
-        Class::PageRead,
-        Class::PageFlush,
-        Class::MapWrite,
-        Class::MapRead,
-        Class::BpeFill,
-        Class::BpeRead,
-        Class::Superblock,
-        Class::Spill,
-        Class::CopyRead,
-    ];
-
-    /// As figures are labelled.
-    pub fn name(self) -> &'static str {
-        match self {
-            Class::LogWrite => "log_write",
-            Class::LogRead => "log_read",
-            Class::PageRead => "page_read",
-            Class::PageFlush => "page_flush",
-            Class::MapWrite => "map_write",
-            Class::MapRead => "map_read",
-            Class::BpeFill => "flash_fill",
-            Class::BpeRead => "flash_read",
-            Class::Superblock => "superblock",
-            Class::Spill => "spill",
-            Class::CopyRead => "copy_read",
-        }
-    }
-}
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DiskError {

@@ -22,6 +22,7 @@ pub mod reserve;
 pub mod sched;
 pub mod stats;
 pub mod store;
+pub mod traffic;
 
 mod aligned;
 mod share;

@@ -10,21 +10,11 @@
 //!
 //! Locks that nobody waits for long or often have no name and are `parking_lot`'s own: those of one statement's work, of a start, of the devices.
 
-mod names;
-
-pub use names::{Mutexes, RwLocks};
-
-use crate::{cancel, observe};
+use crate::cancel;
+use crate::observe;
+pub use crate::observe::{Mutexes, RwLocks, Wanted};
 use parking_lot::lock_api;
 use std::time::{Duration, Instant};
-
-/// What a thread waits for, and how it wants to have it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
-    Mutex(Mutexes),
-    Shared(RwLocks),
-    Exclusive(RwLocks),
-}
 
 /// A mutex whose name is the one of [`Mutexes`] with this number.
 pub type Mutex<T, const NAME: u8> = lock_api::Mutex<RawMutex<NAME>, T>;

@@ -9,57 +9,17 @@
 //! Not here: counters (`stats`), which are kept in any case; the locks that are shown (`lock`).
 
 mod disk;
+mod lock_names;
 mod store;
 
 pub use disk::disk;
+pub use lock_names::{Mutexes, RwLocks, Wanted};
 pub use store::store;
 
-use crate::disk::Class;
-use crate::lock::Wanted;
+pub use crate::traffic::IoTarget;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Where bytes go, by what is there.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Place {
-    Log,
-    Pages,
-    Map,
-    Superblock,
-    Flash,
-    Spill,
-    Object,
-}
-
-impl Place {
-    pub const ALL: [Place; 7] =
-        [Place::Log, Place::Pages, Place::Map, Place::Superblock, Place::Flash, Place::Spill, Place::Object];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Place::Log => "log",
-            Place::Pages => "pages",
-            Place::Map => "map",
-            Place::Superblock => "superblock",
-            Place::Flash => "flash",
-            Place::Spill => "spill",
-            Place::Object => "object",
-        }
-    }
-
-    fn of(class: Class) -> Place {
-        match class {
-            Class::LogWrite | Class::LogRead => Place::Log,
-            Class::PageRead | Class::PageFlush | Class::CopyRead => Place::Pages,
-            Class::MapRead | Class::MapWrite => Place::Map,
-            Class::BpeRead | Class::BpeFill => Place::Flash,
-            Class::Superblock => Place::Superblock,
-            Class::Spill => Place::Spill,
-        }
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -162,7 +122,7 @@ pub trait Observer: Send + Sync {
     fn thread_begins(&self, name: &str);
     fn thread_ends(&self);
     /// False: nobody wants to know of it, and its end is not told.
-    fn transfer_begins(&self, place: Place, operation: Operation, bytes: u64, note: &mut Note) -> bool;
+    fn transfer_begins(&self, target: IoTarget, operation: Operation, bytes: u64, note: &mut Note) -> bool;
     /// `bytes`: that came or went; 0 if it failed.
     fn transfer_ends(&self, note: &mut Note, bytes: u64);
     /// As [`Observer::transfer_begins`].
@@ -262,7 +222,7 @@ impl Drop for Transfer {
 
 /// Shows a transfer of `bytes`, as far as that is known before; `moved` tells how many came or went.
 fn transfer<T>(
-    place: Place,
+    target: IoTarget,
     operation: Operation,
     bytes: u64,
     work: impl FnOnce() -> T,
@@ -270,7 +230,7 @@ fn transfer<T>(
 ) -> T {
     let Some(observer) = observer() else { return work() };
     let mut note = empty();
-    let begun = observer.transfer_begins(place, operation, bytes, &mut note);
+    let begun = observer.transfer_begins(target, operation, bytes, &mut note);
     let mut shown = begun.then(|| Transfer { observer, note, moved: 0 });
     let done = work();
     if let Some(shown) = &mut shown {

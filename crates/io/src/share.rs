@@ -6,16 +6,9 @@
 //! kernel queues): there urgent work takes no place at all, and background batches go in pieces ([`in_pieces`]).
 
 use crate::cancel;
-use crate::disk::Class;
-use crate::store::Purpose;
+use crate::traffic::{Class, Urgency};
 use parking_lot::{Condvar, Mutex};
 use std::time::Duration;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Urgency {
-    Urgent,
-    Background,
-}
 
 /// Bytes that one place of a device stands for: a longer request takes several.
 const PLACE_BYTES: usize = 16 << 10;
@@ -38,25 +31,6 @@ pub(crate) fn fitting<T>(items: &[T], count: usize, places: impl Fn(&T) -> usize
         taken <= count
     });
     fit.count().max(1)
-}
-
-impl Urgency {
-    /// Of what commits and readers wait for nothing is background.
-    pub(crate) fn of_class(class: Class) -> Urgency {
-        match class {
-            Class::LogWrite | Class::LogRead | Class::PageRead | Class::MapRead => Urgency::Urgent,
-            Class::BpeRead | Class::Superblock => Urgency::Urgent,
-            Class::PageFlush | Class::MapWrite | Class::BpeFill | Class::Spill => Urgency::Background,
-            Class::CopyRead => Urgency::Background,
-        }
-    }
-    #[cfg_attr(not(feature = "object-store"), allow(dead_code))]
-    pub(crate) fn of_purpose(purpose: Purpose) -> Urgency {
-        match purpose {
-            Purpose::PageMiss | Purpose::BlockRead | Purpose::Epoch | Purpose::Resolve => Urgency::Urgent,
-            Purpose::Merge | Purpose::Sink | Purpose::Collect | Purpose::Scrub => Urgency::Background,
-        }
-    }
 }
 
 #[derive(Default)]
@@ -92,13 +66,13 @@ impl Share {
         loop {
             let free = self.places - taken.urgent - taken.background;
             let free = match urgency {
-                Urgency::Urgent => free,
+                Urgency::Foreground | Urgency::Urgent => free,
                 Urgency::Background => free.min(self.background_max - taken.background),
             };
             if free > 0 {
                 let count = wanted.min(free);
                 match urgency {
-                    Urgency::Urgent => taken.urgent += count,
+                    Urgency::Foreground | Urgency::Urgent => taken.urgent += count,
                     Urgency::Background => taken.background += count,
                 }
                 return Some(Places { share: self, urgency, count });
@@ -125,7 +99,7 @@ impl Drop for Places<'_> {
     fn drop(&mut self) {
         let mut taken = self.share.taken.lock();
         match self.urgency {
-            Urgency::Urgent => taken.urgent -= self.count,
+            Urgency::Foreground | Urgency::Urgent => taken.urgent -= self.count,
             Urgency::Background => taken.background -= self.count,
         }
         drop(taken);
@@ -142,7 +116,7 @@ pub(crate) fn in_pieces<T, R>(
     places_of: impl Fn(&T) -> usize,
     mut run: impl FnMut(&mut [T]) -> Vec<R>,
 ) -> Vec<R> {
-    if Urgency::of_class(class) == Urgency::Urgent {
+    if class.urgency() != Urgency::Background {
         return run(items);
     }
     let mut results = Vec::with_capacity(items.len());

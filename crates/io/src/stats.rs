@@ -6,8 +6,7 @@
 mod latency;
 
 use crate::clock::Nanos;
-use crate::disk::Class;
-use crate::store::Purpose;
+use crate::traffic::{Class, Purpose};
 pub use latency::Latency;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -113,18 +112,18 @@ impl Tally {
 /// A device's counters.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct DiskStats {
-    classes: [Count; Class::COUNT],
-    syncs: [Count; Class::COUNT],
+    classes: [Count; Class::MAX],
+    syncs: [Count; Class::MAX],
 }
 
 impl DiskStats {
     /// Reads and writes of a class.
     pub fn of(&self, class: Class) -> Count {
-        self.classes[class as usize]
+        self.classes[class.index()]
     }
     /// Syncs of files after a class's writes.
     pub fn syncs_of(&self, class: Class) -> Count {
-        self.syncs[class as usize]
+        self.syncs[class.index()]
     }
     /// All reads and writes.
     pub fn total(&self) -> Count {
@@ -139,14 +138,14 @@ impl DiskStats {
 /// A store's counters.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct StoreStats {
-    pub(crate) purposes: [Count; Purpose::COUNT],
+    pub(crate) purposes: [Count; Purpose::MAX],
     /// Attempts that the store asked to slow down.
     pub throttled: u64,
 }
 
 impl StoreStats {
     pub fn of(&self, purpose: Purpose) -> Count {
-        self.purposes[purpose as usize]
+        self.purposes[purpose.index()]
     }
     pub fn total(&self) -> Count {
         self.purposes.iter().sum()
@@ -155,8 +154,8 @@ impl StoreStats {
 
 #[derive(Default)]
 pub(crate) struct DiskTally {
-    pub(crate) classes: [Tally; Class::COUNT],
-    pub(crate) syncs: [Tally; Class::COUNT],
+    pub(crate) classes: [Tally; Class::MAX],
+    pub(crate) syncs: [Tally; Class::MAX],
 }
 
 impl DiskTally {
@@ -171,7 +170,7 @@ impl DiskTally {
 #[cfg_attr(not(feature = "object-store"), allow(dead_code))]
 #[derive(Default)]
 pub(crate) struct StoreTally {
-    pub(crate) purposes: [Tally; Purpose::COUNT],
+    pub(crate) purposes: [Tally; Purpose::MAX],
     pub(crate) throttled: AtomicU64,
 }
 

@@ -3,49 +3,8 @@
 //! A time-out or a lost reply is not an answer ([`StoreError::Unknown`]): the caller resolves it by
 //! reading the header at the exact key. `Absent` is final.
 
+pub use crate::traffic::Purpose;
 pub use bytes::Bytes;
-
-/// Why the request is made. Counted per purpose.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Purpose {
-    PageMiss,
-    BlockRead,
-    Merge,
-    Sink,
-    Resolve,
-    Collect,
-    Epoch,
-    Scrub,
-}
-
-impl Purpose {
-    pub const COUNT: usize = 8;
-    pub const ALL: [Purpose; Purpose::COUNT] = [
-        Purpose::PageMiss,
-        Purpose::BlockRead,
-        Purpose::Merge,
-        Purpose::Sink,
-        Purpose::Resolve,
-        Purpose::Collect,
-        Purpose::Epoch,
-        Purpose::Scrub,
-    ];
-
-    /// As figures are labelled.
-    pub fn name(self) -> &'static str {
-        match self {
-            Purpose::PageMiss => "page_miss",
-            Purpose::BlockRead => "block_read",
-            Purpose::Merge => "merge",
-            Purpose::Sink => "sink",
-            Purpose::Resolve => "resolve",
-            Purpose::Collect => "collect",
-            Purpose::Epoch => "epoch",
-            Purpose::Scrub => "scrub",
-        }
-    }
-}
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {

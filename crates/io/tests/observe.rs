@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use terrace_io::AlignedBuf;
 use terrace_io::disk::{Class, Disk, FileWrite, Op};
 use terrace_io::lock::{self, Mutexes, RwLocks, Wanted};
-use terrace_io::observe::{self, Held, Memory, Note, Observer, Operation, Place, Wait};
+use terrace_io::observe::{self, Held, IoTarget, Memory, Note, Observer, Operation, Wait};
 use terrace_io::real::disk::RealDisk;
 use terrace_io::real::threads::Threads;
 use terrace_io::sched::{Event, Sched, Step, Worker};
@@ -15,7 +15,7 @@ use terrace_io::sched::{Event, Sched, Step, Worker};
 enum Told {
     Begins(String),
     Ends,
-    Transfer(Place, Operation, u64),
+    Transfer(IoTarget, Operation, u64),
     /// The begin's place in the list, and the bytes that moved.
     Moved(u64, u64),
     Wait(Wait),
@@ -47,9 +47,9 @@ impl Observer for Recorder {
     fn thread_ends(&self) {
         tell(Told::Ends);
     }
-    fn transfer_begins(&self, place: Place, operation: Operation, bytes: u64, note: &mut Note) -> bool {
-        note.0[15] = MaybeUninit::new(tell(Told::Transfer(place, operation, bytes)));
-        place != Place::Superblock
+    fn transfer_begins(&self, target: IoTarget, operation: Operation, bytes: u64, note: &mut Note) -> bool {
+        note.0[15] = MaybeUninit::new(tell(Told::Transfer(target, operation, bytes)));
+        target != IoTarget::Superblock
     }
     fn transfer_ends(&self, note: &mut Note, bytes: u64) {
         tell(Told::Moved(noted(note), bytes));
@@ -156,15 +156,15 @@ fn transfers_waits_threads_and_memory_are_told_with_their_ends() {
     });
     use Told::{Moved, Transfer};
     let wanted = [
-        Transfer(Place::Pages, Operation::Write, 8192),
+        Transfer(IoTarget::Pages, Operation::Write, 8192),
         Moved(0, 8192),
-        Transfer(Place::Flash, Operation::Read, 4096),
+        Transfer(IoTarget::Flash, Operation::Read, 4096),
         Moved(2, 4096),
-        Transfer(Place::Map, Operation::Sync, 0),
+        Transfer(IoTarget::Map, Operation::Sync, 0),
         Moved(4, 0),
         // Its end nobody wanted to know.
-        Transfer(Place::Superblock, Operation::Write, 8192),
-        Transfer(Place::Log, Operation::Read, 8192),
+        Transfer(IoTarget::Superblock, Operation::Write, 8192),
+        Transfer(IoTarget::Log, Operation::Read, 8192),
         Moved(7, 0),
     ];
     assert_eq!(seen, wanted);
@@ -178,11 +178,11 @@ fn transfers_waits_threads_and_memory_are_told_with_their_ends() {
         assert!(writes.iter().all(|write| write.ops.len() == 1), "what was asked is there afterwards");
     });
     let wanted = [
-        Transfer(Place::Spill, Operation::Write, 12288),
+        Transfer(IoTarget::Spill, Operation::Write, 12288),
         Moved(0, 12288),
-        Transfer(Place::Log, Operation::Write, 16384),
+        Transfer(IoTarget::Log, Operation::Write, 16384),
         Moved(2, 16384),
-        Transfer(Place::Log, Operation::Sync, 0),
+        Transfer(IoTarget::Log, Operation::Sync, 0),
         Moved(4, 0),
     ];
     assert_eq!(seen, wanted);

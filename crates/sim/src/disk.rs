@@ -9,16 +9,15 @@
 //!
 //! Handles from before a crash are dead.
 
-use crate::faults::Faults;
-use crate::world::{SimRandom, Steps};
+use crate::faults::{Faults, SECTOR};
+use crate::random::SimRandom;
+use crate::steps::Steps;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_io::disk::{Class, Disk, DiskError, DiskLock, File, FileWrite, Op, Result};
 use terrace_io::random::Random;
-
-pub(crate) const SECTOR: usize = 512;
 
 /// What may happen to an unsynced sector at a crash, in percent; the rest is lost.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +164,7 @@ struct Shared {
     mix: Mutex<CrashMix>,
     syncs: AtomicU64,
     /// By class.
-    requests: [AtomicU64; Class::COUNT],
+    requests: [AtomicU64; Class::MAX],
 }
 
 pub struct SimDisk(Arc<Shared>);
@@ -197,7 +196,7 @@ impl SimDisk {
     }
     /// Reads and writes of the class that somebody waited for: a batch is one.
     pub fn requests(&self, class: Class) -> u64 {
-        self.0.requests[class as usize].load(Ordering::SeqCst)
+        self.0.requests[class.index()].load(Ordering::SeqCst)
     }
 
     /// Power was lost: settles what was not synced. Old handles are dead, the lock is free.
@@ -451,7 +450,7 @@ impl SimFile {
         self.shared.failed(what, &self.name, offset, len, "input/output error")
     }
     fn requested(&self, class: Class) {
-        self.shared.requests[class as usize].fetch_add(1, Ordering::SeqCst);
+        self.shared.requests[class.index()].fetch_add(1, Ordering::SeqCst);
     }
     fn read_one(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.ready("read", offset, buf.len() as u64)?;

@@ -5,6 +5,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::disk::Class;
 
+/// The unit that a disk writes whole or not at all, in bytes.
+pub(crate) const SECTOR: usize = 512;
+
 #[derive(Default)]
 pub struct Faults {
     /// Every write and sync fails.
@@ -41,7 +44,7 @@ impl Faults {
     }
     /// The 512-byte sector at the offset in bytes cannot be read until it is written again.
     pub fn spoil(&self, file: &str, offset: u64) {
-        self.latent.lock().insert((file.to_string(), offset / crate::disk::SECTOR as u64));
+        self.latent.lock().insert((file.to_string(), offset / SECTOR as u64));
     }
 
     /// True if this request is one that fails.
@@ -64,6 +67,6 @@ impl Faults {
 }
 
 fn sectors(offset: u64, len: u64) -> std::ops::Range<u64> {
-    let size = crate::disk::SECTOR as u64;
+    let size = SECTOR as u64;
     offset / size..(offset + len).div_ceil(size)
 }

@@ -2,9 +2,12 @@
 //! clock that moves when nobody can, and one thread for everything. One seed replays a run.
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod disk;
 mod faults;
+pub mod random;
 pub mod sched;
+mod steps;
 pub mod store;
 mod world;
 

@@ -1,6 +1,7 @@
 //! One thread for everything: a wait runs other workers' steps, chosen by the seed.
 
-use crate::world::{SimClock, SimRandom};
+use crate::clock::SimClock;
+use crate::random::SimRandom;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

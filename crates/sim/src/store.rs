@@ -3,7 +3,9 @@
 //! It never loses what it acknowledged. A put that reports [`StoreError::Unknown`] may have taken
 //! effect, may take effect later, or not at all.
 
-use crate::world::{SimClock, SimRandom, Steps};
+use crate::clock::SimClock;
+use crate::random::SimRandom;
+use crate::steps::Steps;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +69,7 @@ pub struct SimStore {
     clock: Arc<SimClock>,
     steps: Arc<Steps>,
     pub faults: StoreFaults,
-    requests: [AtomicU64; Purpose::COUNT],
+    requests: [AtomicU64; Purpose::MAX],
 }
 
 impl SimStore {
@@ -91,7 +93,7 @@ impl SimStore {
         self.objects.lock().staged.clone()
     }
     pub fn requests(&self, purpose: Purpose) -> u64 {
-        self.requests[purpose as usize].load(Ordering::SeqCst)
+        self.requests[purpose.index()].load(Ordering::SeqCst)
     }
     /// Flips one bit of an object at rest.
     pub fn flip(&self, key: &str, offset: usize, bit: u8) -> bool {
@@ -138,7 +140,7 @@ impl SimStore {
     /// The part of a request before its effect. `Ok(true)`: the reply will be lost.
     fn begin(&self, purpose: Purpose, key: &str) -> Result<bool> {
         let key = key.to_string();
-        self.requests[purpose as usize].fetch_add(1, Ordering::SeqCst);
+        self.requests[purpose.index()].fetch_add(1, Ordering::SeqCst);
         self.clock.advance(self.faults.delay.load(Ordering::SeqCst));
         if !self.steps.take() {
             return Err(StoreError::Unavailable { key, cause: "the power is off".into() });

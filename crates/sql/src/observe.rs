@@ -4,7 +4,7 @@ use crate::bytes::TerraceBytes;
 use crate::error::{Code, Fault, guard};
 use std::ffi::c_void;
 use terrace_io::lock::{Mutexes, RwLocks, Wanted};
-use terrace_io::observe::{self, Memory, Note, Observer, Operation, Place, Wait};
+use terrace_io::observe::{self, IoTarget, Memory, Note, Observer, Operation, Wait};
 
 /// What is numbered, by `terrace_observed_name`: places that bytes go to and come from; what is waited for beside them; what memory
 /// is for; mutexes and read-write locks.
@@ -106,9 +106,9 @@ impl Observer for Functions {
         // SAFETY: as above.
         unsafe { (self.thread_ends)() }
     }
-    fn transfer_begins(&self, place: Place, operation: Operation, bytes: u64, note: &mut Note) -> bool {
+    fn transfer_begins(&self, target: IoTarget, operation: Operation, bytes: u64, note: &mut Note) -> bool {
         // SAFETY: as above; the note has its room and lives until the end.
-        unsafe { (self.transfer_begins)(place as u32, operation as u32, bytes, place_of(note)) }
+        unsafe { (self.transfer_begins)(target as u32, operation as u32, bytes, place_of(note)) }
     }
     fn transfer_ends(&self, note: &mut Note, bytes: u64) {
         // SAFETY: as above.
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn terrace_observe(observer: *const TerraceObserver) -> i3
 pub extern "C" fn terrace_observed_name(kind: u32, number: u32) -> TerraceBytes {
     let at = number as usize;
     let name = match kind {
-        TERRACE_OBSERVED_PLACES => Place::ALL.get(at).map(|place| place.name()),
+        TERRACE_OBSERVED_PLACES => IoTarget::ALL.get(at).map(|place| place.name()),
         TERRACE_OBSERVED_WAITS => Wait::ALL.get(at).map(|wait| wait.name()),
         TERRACE_OBSERVED_MEMORY => Memory::ALL.get(at).map(|memory| memory.name()),
         TERRACE_OBSERVED_MUTEXES => Mutexes::ALL.get(at).map(|mutex| mutex.name()),
@@ -191,11 +191,11 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_names() {
-        assert!(Place::ALL.iter().zip(0..).all(|(place, number)| *place as u32 == number));
+        assert!(IoTarget::ALL.iter().zip(0..).all(|(place, number)| *place as u32 == number));
         assert!(Wait::ALL.iter().zip(0..).all(|(wait, number)| *wait as u32 == number));
         assert!(Memory::ALL.iter().zip(0..).all(|(memory, number)| *memory as u32 == number));
         for (kind, count) in [
-            (TERRACE_OBSERVED_PLACES, Place::ALL.len()),
+            (TERRACE_OBSERVED_PLACES, IoTarget::ALL.len()),
             (TERRACE_OBSERVED_WAITS, Wait::ALL.len()),
             (TERRACE_OBSERVED_MEMORY, Memory::ALL.len()),
             (TERRACE_OBSERVED_MUTEXES, Mutexes::ALL.len()),

@@ -5,8 +5,9 @@ use super::{Device, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
 use crate::disk::{Class, Disk, DiskLock, File, FileWrite, Op, Result};
-use crate::share::{PIECE, Urgency, fitting, places};
+use crate::share::{PIECE, fitting, places};
 use crate::stats::{DiskStats, DiskTally};
+use crate::traffic::Urgency;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +27,7 @@ impl Speed {
         let started = self.world.clock.now();
         let cost = Cost { latency: self.draw.next(mean), requests: 1, bytes };
         let result = self.take(cost, request);
-        self.tally.classes[class as usize].note_taken(self.since(started), bytes, result.is_ok());
+        self.tally.classes[class.index()].note_taken(self.since(started), bytes, result.is_ok());
         result
     }
 
@@ -34,13 +35,13 @@ impl Speed {
     fn note(&self, class: Class, started: Nanos, ops: &[Op<'_>], is_ok: impl Fn(usize) -> bool) {
         let nanos = self.since(started);
         for (i, op) in ops.iter().enumerate() {
-            self.tally.classes[class as usize].note_taken(nanos, op.len() as u64, is_ok(i));
+            self.tally.classes[class.index()].note_taken(nanos, op.len() as u64, is_ok(i));
         }
     }
 
     fn note_syncs(&self, class: Class, started: Nanos, results: &[Result<()>]) {
         let nanos = self.since(started);
-        let tally = &self.tally.syncs[class as usize];
+        let tally = &self.tally.syncs[class.index()];
         results.iter().for_each(|result| tally.note_taken(nanos, 0, result.is_ok()));
     }
 
@@ -244,8 +245,8 @@ impl File for EmulatedFile {
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
         let started = self.speed.world.clock.now();
         // What is served first comes first here: background work leaves the others their turn between its pieces.
-        let pieces = |ops: &[Op<'_>]| match Urgency::of_class(class) {
-            Urgency::Urgent => ops.len(),
+        let pieces = |ops: &[Op<'_>]| match class.urgency() {
+            Urgency::Foreground | Urgency::Urgent => ops.len(),
             Urgency::Background => fitting(ops, PIECE, |op| places(op.len())),
         };
         let mut results = Vec::with_capacity(ops.len());

@@ -53,7 +53,7 @@ impl EmulatedStore {
         let stream = (u128::from(bytes) * 1_000_000_000 / u128::from(self.remote.stream)) as Nanos;
         wait_until(&self.world, served + self.draw.next(latency) + stream);
         let nanos = self.world.clock.now().saturating_sub(started);
-        self.tally.purposes[purpose as usize].note_taken(
+        self.tally.purposes[purpose.index()].note_taken(
             nanos,
             bytes,
             result.as_ref().err().is_none_or(StoreError::is_answer),

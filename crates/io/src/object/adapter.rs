@@ -13,9 +13,10 @@ use crate::object::verdict::{Kind, Verdict, judge};
 use crate::object::wire::{self, Wire};
 use crate::random::Random;
 use crate::real::RealRandom;
-use crate::share::{Share, Urgency};
+use crate::share::Share;
 use crate::stats::{StoreStats, StoreTally};
 use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use crate::traffic::Urgency;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::path::Path;
@@ -87,13 +88,13 @@ impl Adapter {
         let started = Instant::now();
         // What changes objects is seen to its end: nobody would know of it later.
         let _shield = (kind != Kind::Read).then(cancel::shield);
-        let result = match self.share.enter(Urgency::of_purpose(purpose), 1) {
+        let result = match self.share.enter(purpose.urgency(), 1) {
             Some(_place) => self.attempts(purpose, key, kind, started, &mut attempt),
             None => Err(StoreError::Cancelled { key: key.into() }),
         };
         let bytes = result.as_ref().map_or(0, bytes_of);
         let is_answer = result.as_ref().err().is_none_or(StoreError::is_answer);
-        self.tally.purposes[purpose as usize].note(started, bytes, is_answer);
+        self.tally.purposes[purpose.index()].note(started, bytes, is_answer);
         result
     }
 
@@ -109,7 +110,7 @@ impl Adapter {
             budget: &self.budget,
             attempts_max: self.attempts_max,
             time_max: self.time_max,
-            waited_for: matches!(purpose, Purpose::PageMiss | Purpose::BlockRead),
+            waited_for: purpose.urgency() == Urgency::Foreground,
         };
         let mut in_doubt = false;
         for attempts in 1.. {
@@ -134,7 +135,7 @@ impl Adapter {
             match patience.next(attempts, started.elapsed(), after, self.random.next_u64()) {
                 Next::GiveUp => return Err(settle(error, key, in_doubt)),
                 Next::Wait(wait) => {
-                    self.tally.purposes[purpose as usize].note_retry();
+                    self.tally.purposes[purpose.index()].note_retry();
                     if !sleep(wait) {
                         return Err(StoreError::Cancelled { key: key.into() });
                     }

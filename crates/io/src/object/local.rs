@@ -21,7 +21,7 @@
 mod staged;
 
 use crate::object::verdict::cause;
-use crate::share::{Share, Urgency};
+use crate::share::Share;
 use crate::stats::{StoreStats, StoreTally};
 use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
 use bytes::Bytes;
@@ -218,13 +218,13 @@ impl Local {
         request: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let started = Instant::now();
-        let result = match self.share.enter(Urgency::of_purpose(purpose), 1) {
+        let result = match self.share.enter(purpose.urgency(), 1) {
             Some(_place) => self.check_root(key).and_then(|()| request()),
             None => Err(StoreError::Cancelled { key: key.into() }),
         };
         let bytes = result.as_ref().map_or(0, bytes_of);
         let is_answer = result.as_ref().err().is_none_or(StoreError::is_answer);
-        self.tally.purposes[purpose as usize].note(started, bytes, is_answer);
+        self.tally.purposes[purpose.index()].note(started, bytes, is_answer);
         result
     }
 

@@ -1,6 +1,6 @@
 //! A disk whose transfers are shown.
 
-use super::{Operation, Place, observer, transfer};
+use super::{Operation, observer, transfer};
 use crate::disk::{Class, Disk, DiskLock, File, FileWrite, Op, Result};
 use crate::stats::DiskStats;
 use std::any::Any;
@@ -52,7 +52,7 @@ impl ShownDisk {
             .map(|write| FileWrite { file: below(write.file), ops: std::mem::take(&mut write.ops) })
             .collect();
         let work = || write(&mut inner);
-        let results = transfer(Place::of(class), Operation::Write, bytes, work, if_all(bytes));
+        let results = transfer(class.target(), Operation::Write, bytes, work, if_all(bytes));
         writes.iter_mut().zip(inner).for_each(|(write, inner)| write.ops = inner.ops);
         results
     }
@@ -98,7 +98,7 @@ impl Disk for ShownDisk {
     fn sync_all(&self, class: Class, files: &[&(dyn File + 'static)]) -> Vec<Result<()>> {
         let files: Vec<&dyn File> = files.iter().map(|file| below(*file)).collect();
         let work = || self.0.sync_all(class, &files);
-        transfer(Place::of(class), Operation::Sync, 0, work, if_all(0))
+        transfer(class.target(), Operation::Sync, 0, work, if_all(0))
     }
     fn batches(&self) -> Option<&'static str> {
         self.0.batches()
@@ -127,12 +127,12 @@ impl File for ShownFile {
     fn read(&self, class: Class, offset: u64, buf: &mut [u8]) -> Result<()> {
         let bytes = buf.len() as u64;
         let work = || self.0.read(class, offset, buf);
-        transfer(Place::of(class), Operation::Read, bytes, work, if_ok(bytes))
+        transfer(class.target(), Operation::Read, bytes, work, if_ok(bytes))
     }
     fn write(&self, class: Class, offset: u64, buf: &[u8]) -> Result<()> {
         let bytes = buf.len() as u64;
         let work = || self.0.write(class, offset, buf);
-        transfer(Place::of(class), Operation::Write, bytes, work, if_ok(bytes))
+        transfer(class.target(), Operation::Write, bytes, work, if_ok(bytes))
     }
     fn batch(&self, class: Class, ops: &mut [Op<'_>]) -> Vec<Result<()>> {
         let operation = match ops.first() {
@@ -141,9 +141,9 @@ impl File for ShownFile {
         };
         let bytes = total(ops);
         let work = || self.0.batch(class, ops);
-        transfer(Place::of(class), operation, bytes, work, if_all(bytes))
+        transfer(class.target(), operation, bytes, work, if_all(bytes))
     }
     fn sync(&self, class: Class) -> Result<()> {
-        transfer(Place::of(class), Operation::Sync, 0, || self.0.sync(class), if_ok(0))
+        transfer(class.target(), Operation::Sync, 0, || self.0.sync(class), if_ok(0))
     }
 }

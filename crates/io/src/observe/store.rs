@@ -1,6 +1,6 @@
 //! An object store whose requests are shown.
 
-use super::{Operation, Place, observer, transfer};
+use super::{IoTarget, Operation, observer, transfer};
 use crate::stats::StoreStats;
 use crate::store::{Bytes, ObjectStore, Purpose, Result, Version};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub fn store(inner: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
 }
 
 fn show<T>(operation: Operation, bytes: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    transfer(Place::Object, operation, bytes, work, |result| if result.is_ok() { bytes } else { 0 })
+    transfer(IoTarget::Object, operation, bytes, work, |result| if result.is_ok() { bytes } else { 0 })
 }
 
 impl ObjectStore for ShownStore {
@@ -33,7 +33,7 @@ impl ObjectStore for ShownStore {
     fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
         let len =
             |result: &Result<(Vec<u8>, Version)>| result.as_ref().map_or(0, |(body, _)| body.len() as u64);
-        transfer(Place::Object, Operation::Read, 0, || self.0.get(purpose, key), len)
+        transfer(IoTarget::Object, Operation::Read, 0, || self.0.get(purpose, key), len)
     }
     fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
         show(Operation::Delete, 0, || self.0.delete(purpose, key))

@@ -284,7 +284,7 @@ impl Disk for RealDisk {
         let started = Instant::now();
         let files: Vec<&RealFile> = files.iter().map(|file| real(*file)).collect();
         let results = self.carrier.sync(&files);
-        let tally = &self.tally.syncs[class as usize];
+        let tally = &self.tally.syncs[class.index()];
         results.iter().for_each(|result| tally.note(started, 0, result.is_ok()));
         results
     }

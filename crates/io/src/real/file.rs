@@ -101,7 +101,7 @@ impl RealFile {
     /// Counts what became of a batch's requests.
     pub fn note(&self, class: Class, started: Instant, ops: &[Op<'_>], results: &[Result<()>]) {
         for (op, result) in ops.iter().zip(results) {
-            self.tally.classes[class as usize].note(started, op.len() as u64, result.is_ok());
+            self.tally.classes[class.index()].note(started, op.len() as u64, result.is_ok());
         }
     }
 
@@ -251,7 +251,7 @@ impl File for RealFile {
         }
         let started = Instant::now();
         let result = self.sync_data();
-        self.tally.syncs[class as usize].note(started, 0, result.is_ok());
+        self.tally.syncs[class.index()].note(started, 0, result.is_ok());
         result
     }
 }

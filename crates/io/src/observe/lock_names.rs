@@ -123,3 +123,11 @@ named! {
     /// Temporary pages that are read.
     Temporary "temporary",
 }
+
+/// What a thread waits for, and how it wants to have it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    Mutex(Mutexes),
+    Shared(RwLocks),
+    Exclusive(RwLocks),
+}
