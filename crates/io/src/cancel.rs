@@ -62,6 +62,11 @@ impl Cancel {
     }
 }
 
+/// The scope that this thread is in: for a thread that works for it.
+pub(crate) fn current() -> Option<Arc<Cancel>> {
+    CURRENT.try_with(|current| current.borrow().clone()).unwrap_or_default()
+}
+
 /// What this thread does until the scope is dropped cannot be cancelled.
 pub fn shield() -> Scope {
     enter(None)

@@ -2,6 +2,16 @@
 //!
 //! A time-out or a lost reply is not an answer ([`StoreError::Unknown`]): the caller resolves it by
 //! reading the header at the exact key. `Absent` is final.
+//!
+//! Large objects. An upload in parts ([`ObjectStore::begin_upload`]) becomes an object when it is completed, whole and at once; until
+//! then nobody sees it. A stream reads an object in chunks of one version. Both are built from single requests of the trait, so every
+//! wrapper (emulation, counters, retries, faults) applies to each part and each chunk: see `multipart` and `stream`.
+
+mod multipart;
+mod stream;
+
+pub use multipart::{MultipartPlan, PARTS_MAX};
+pub use stream::StreamPlan;
 
 pub use crate::traffic::Purpose;
 pub use bytes::Bytes;
@@ -42,6 +52,49 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version(pub String);
 
+/// An upload in parts that was begun and is not yet completed or aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upload {
+    pub key: String,
+    /// The store's name for it.
+    pub id: String,
+}
+
+/// A part that the store has accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// From 0.
+    pub number: u32,
+    /// In the object, in bytes.
+    pub offset: u64,
+    pub bytes: u64,
+    /// The store's name for it.
+    pub tag: String,
+}
+
+impl Part {
+    /// The object's length, if these are all its parts in order; else `Refused`.
+    pub fn check(key: &str, parts: &[Part]) -> Result<u64> {
+        let mut end = 0;
+        for (number, part) in parts.iter().enumerate() {
+            if part.number as usize != number || part.offset != end {
+                let cause = format!("part {number} of the upload is missing or out of order");
+                return Err(StoreError::Refused { key: key.into(), cause });
+            }
+            end += part.bytes;
+        }
+        if parts.is_empty() || parts.len() > PARTS_MAX {
+            let cause = format!("an upload has 1 to {PARTS_MAX} parts, not {}", parts.len());
+            return Err(StoreError::Refused { key: key.into(), cause });
+        }
+        Ok(end)
+    }
+}
+
+fn unsupported<T>(key: &str, what: &str) -> Result<T> {
+    Err(StoreError::Refused { key: key.into(), cause: format!("this store does not support {what}") })
+}
+
 pub trait ObjectStore: Send + Sync {
     /// What to call it in messages: the URL without credentials.
     fn describe(&self) -> String;
@@ -54,6 +107,52 @@ pub trait ObjectStore: Send + Sync {
     fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// The whole object and its version.
     fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)>;
+    /// The object's length in bytes and its version.
+    fn head(&self, _purpose: Purpose, key: &str) -> Result<(u64, Version)> {
+        unsupported(key, "asking for an object's length")
+    }
+    /// As [`ObjectStore::get_range`], of this version only; `Conflict` if the object has another one.
+    fn get_range_of(
+        &self,
+        _purpose: Purpose,
+        key: &str,
+        _offset: u64,
+        _buf: &mut [u8],
+        _expected: &Version,
+    ) -> Result<()> {
+        unsupported(key, "reading one version")
+    }
+    /// Begins an upload in parts. Nothing is visible of it. One that is neither completed nor aborted costs room until
+    /// [`ObjectStore::remove_staged`], or a rule of the bucket's life cycle, removes it.
+    fn begin_upload(&self, _purpose: Purpose, key: &str) -> Result<Upload> {
+        unsupported(key, "uploads in parts")
+    }
+    /// Stores a part, which begins at `offset` of the object. Repeating a part replaces it. Parts may be sent in any order and side
+    /// by side. S3 wants all but the last to have 5 MiB or more.
+    fn put_part(
+        &self,
+        _purpose: Purpose,
+        upload: &Upload,
+        _number: u32,
+        _offset: u64,
+        _body: &Bytes,
+    ) -> Result<Part> {
+        unsupported(&upload.key, "uploads in parts")
+    }
+    /// Makes the object of all its parts, in order; durable when it returns Ok. `Conflict` if the key exists, `Refused` if a part is
+    /// missing; the upload then remains, to be aborted. On Google Cloud Storage and Azure the key is checked by a request of its
+    /// own: of two uploads to one key that are completed at the same moment, the later one replaces the other.
+    fn complete_upload(&self, _purpose: Purpose, upload: &Upload, _parts: &[Part]) -> Result<Version> {
+        unsupported(&upload.key, "uploads in parts")
+    }
+    /// Drops an upload and its parts; one that does not exist is Ok. Once it returned Ok, no late completion can take effect.
+    fn abort_upload(&self, _purpose: Purpose, upload: &Upload) -> Result<()> {
+        unsupported(&upload.key, "uploads in parts")
+    }
+    /// Requests that one call may have in flight side by side. 1 where all must happen on the caller's thread (a simulation).
+    fn parallel_max(&self) -> usize {
+        1
+    }
     /// Deletes; deleting what is absent is Ok.
     fn delete(&self, purpose: Purpose, key: &str) -> Result<()>;
     /// Keys that start with `prefix`, in order, calling `each` with a key and its size in bytes.

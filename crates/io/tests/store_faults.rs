@@ -48,6 +48,55 @@ fn a_put_says_if_none_match_and_shows_no_secret() {
     assert!(!head.contains("expect:"), "{head}");
 }
 
+const BEGUN: Act = Act::Answer(
+    "200 OK",
+    "",
+    "<InitiateMultipartUploadResult><Bucket>bucket</Bucket><Key>p/a</Key><UploadId>u1</UploadId></InitiateMultipartUploadResult>",
+);
+const COMPLETED: Act = Act::Answer(
+    "200 OK",
+    "",
+    "<CompleteMultipartUploadResult><ETag>e3</ETag></CompleteMultipartUploadResult>",
+);
+
+/// Begins an upload, sends one part and completes it.
+fn upload(stage: &Stage) -> Result<Version, StoreError> {
+    let store = store(stage);
+    let upload = store.begin_upload(Purpose::Sink, "a")?;
+    let part = store.put_part(Purpose::Sink, &upload, 0, 0, &Bytes::from_static(b"body"))?;
+    store.complete_upload(Purpose::Sink, &upload, &[part])
+}
+
+#[test]
+fn the_completion_of_an_upload_says_if_none_match_and_its_other_requests_do_not() {
+    let stage = stage(&[BEGUN, STORED, COMPLETED]);
+    upload(&stage).unwrap();
+    let heads: Vec<String> = stage.heads.lock().unwrap().iter().map(|head| head.to_lowercase()).collect();
+    let conditional: Vec<bool> = heads.iter().map(|head| head.contains("if-none-match: *")).collect();
+    assert_eq!(conditional, [false, false, true], "{heads:?}");
+    assert!(heads[2].starts_with("post /bucket/p/a?uploadid=u1 "), "{heads:?}");
+}
+
+#[test]
+fn a_part_without_an_answer_is_sent_again_and_a_completion_that_finds_the_key_taken_after_one_is_unknown() {
+    const GONE: Act = Act::Answer("404 Not Found", "", "<Error><Code>NoSuchUpload</Code></Error>");
+    upload(&stage(&[BEGUN, Act::Close, STORED, COMPLETED])).unwrap();
+    let conflict = upload(&stage(&[BEGUN, STORED, TAKEN]));
+    assert!(matches!(conflict, Err(StoreError::Conflict { .. })), "{conflict:?}");
+    for second in [&[BEGUN, STORED, Act::Close, TAKEN], &[BEGUN, STORED, Act::Close, GONE]] {
+        let result = upload(&stage(second));
+        assert!(
+            matches!(result, Err(StoreError::Unknown { .. })),
+            "its first attempt may have done it: {result:?}"
+        );
+    }
+    let refused = upload(&stage(&[BEGUN, STORED, GONE]));
+    assert!(
+        matches!(&refused, Err(StoreError::Refused { cause, .. }) if cause.contains("no such upload")),
+        "{refused:?}"
+    );
+}
+
 #[test]
 fn a_put_without_an_answer_in_time_is_unknown_and_not_sent_again() {
     let stage = stage(&[Act::Silence]);

@@ -108,6 +108,17 @@ fn what_a_directory_acknowledged_survives_the_loss_of_power() {
         assert_eq!(left(key).as_deref(), Some(&body[..]), "{key}");
     }
 
+    // Of an upload in parts nothing is left before its completion, and everything after it.
+    let upload = store.begin_upload(Purpose::Sink, "c/1/parts").unwrap();
+    let send = |number: u32, body: &'static [u8]| {
+        let body = Bytes::from_static(body);
+        store.put_part(Purpose::Sink, &upload, number, u64::from(number) * 3, &body).unwrap()
+    };
+    let (last, first) = (send(1, b"two"), send(0, b"one"));
+    assert_eq!(left("c/1/parts"), None);
+    store.complete_upload(Purpose::Sink, &upload, &[first, last]).unwrap();
+    assert_eq!(left("c/1/parts").as_deref(), Some(&b"onetwo"[..]));
+
     // Of one that another process put and did not sync, or died before it did.
     let other = scratch.0.join("new/top/b/1");
     std::fs::create_dir_all(&other).unwrap();

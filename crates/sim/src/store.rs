@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_io::random::Random;
-use terrace_io::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Version};
+use terrace_io::store::{Bytes, ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
 
 /// Faults, each once in so many requests; 0 is never.
 #[derive(Default)]
@@ -23,9 +23,27 @@ pub struct StoreFaults {
     pub throttled: AtomicU64,
     /// Nanoseconds that a request takes on the simulated clock.
     pub delay: AtomicU64,
+    /// Parts of uploads that are acknowledged and dropped.
+    pub dropped_parts: AtomicU64,
     pub dead: AtomicBool,
     /// A directory without syncs: see [`SimStore::lose_unsynced`].
     pub lying: AtomicBool,
+}
+
+/// An upload in parts that has not ended.
+struct OpenUpload {
+    key: String,
+    parts: BTreeMap<u32, (u64, Bytes)>,
+}
+
+/// A put or a completion whose reply was lost and that has not landed yet.
+struct Late {
+    key: String,
+    body: Vec<u8>,
+    /// The version that it replaces; None: it lands only if the key does not exist.
+    expected: Option<u64>,
+    /// The upload that it completes.
+    upload: Option<String>,
 }
 
 struct Object {
@@ -37,9 +55,8 @@ struct Object {
 struct Objects {
     map: BTreeMap<String, Object>,
     next_version: u64,
-    /// Puts whose reply was lost and that have not landed yet, each with the version that it replaces; None: it is for a key
-    /// that is not there.
-    late: Vec<(String, Vec<u8>, Option<u64>)>,
+    late: Vec<Late>,
+    uploads: BTreeMap<String, OpenUpload>,
     /// Keys of puts that the loss of power cut off: what a directory keeps of them.
     staged: Vec<String>,
     /// Keys put while the store lies.
@@ -90,7 +107,9 @@ impl SimStore {
     }
     /// Keys of puts that never ended and left something.
     pub fn staged(&self) -> Vec<String> {
-        self.objects.lock().staged.clone()
+        let objects = self.objects.lock();
+        let uploads = objects.uploads.values().map(|upload| upload.key.clone());
+        objects.staged.iter().cloned().chain(uploads).collect()
     }
     pub fn requests(&self, purpose: Purpose) -> u64 {
         self.requests[purpose.index()].load(Ordering::SeqCst)
@@ -115,9 +134,10 @@ impl SimStore {
     /// Lets every late put land, unless its key was taken or its object replaced meanwhile.
     pub fn land_late_puts(&self) {
         let mut objects = self.objects.lock();
-        for (key, body, expected) in std::mem::take(&mut objects.late) {
-            if objects.map.get(&key).map(|object| object.version) == expected {
-                objects.put(&key, body);
+        for late in std::mem::take(&mut objects.late) {
+            if objects.map.get(&late.key).map(|object| object.version) == late.expected {
+                objects.put(&late.key, late.body);
+                late.upload.and_then(|id| objects.uploads.remove(&id));
             }
         }
     }
@@ -160,9 +180,42 @@ impl SimStore {
         Ok(self.strikes(&self.faults.unknown))
     }
 
+    fn read_range(
+        &self,
+        purpose: Purpose,
+        key: &str,
+        offset: u64,
+        buf: &mut [u8],
+        expected: Option<&Version>,
+    ) -> Result<()> {
+        if self.begin(purpose, key)? {
+            return Err(StoreError::Unavailable { key: key.to_string(), cause: "the reply was lost".into() });
+        }
+        let objects = self.objects.lock();
+        let object = objects.map.get(key).ok_or_else(|| StoreError::Absent { key: key.to_string() })?;
+        if expected.is_some_and(|expected| expected.0 != object.version.to_string()) {
+            return Err(StoreError::Conflict { key: key.to_string() });
+        }
+        let from = offset as usize;
+        match object.body.get(from..from + buf.len()) {
+            Some(bytes) => {
+                buf.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(StoreError::Refused {
+                key: key.to_string(),
+                cause: "the range lies past the object".into(),
+            }),
+        }
+    }
+
     fn lost(&self, key: &str) -> StoreError {
         StoreError::Unknown { key: key.to_string(), cause: "the reply was lost".into() }
     }
+}
+
+fn no_upload(upload: &Upload) -> StoreError {
+    StoreError::Refused { key: upload.key.clone(), cause: "no such upload".into() }
 }
 
 impl ObjectStore for SimStore {
@@ -178,7 +231,12 @@ impl ObjectStore for SimStore {
         if begun? {
             match self.random.below(3) {
                 0 => {}
-                1 => objects.late.push((key.to_string(), parts.concat(), None)),
+                1 => objects.late.push(Late {
+                    key: key.to_string(),
+                    body: parts.concat(),
+                    expected: None,
+                    upload: None,
+                }),
                 _ if !objects.map.contains_key(key) => {
                     objects.put(key, parts.concat());
                 }
@@ -202,7 +260,12 @@ impl ObjectStore for SimStore {
         if lost {
             match self.random.below(3) {
                 0 => {}
-                1 => objects.late.push((key.to_string(), body.to_vec(), current)),
+                1 => objects.late.push(Late {
+                    key: key.to_string(),
+                    body: body.to_vec(),
+                    expected: current,
+                    upload: None,
+                }),
                 _ => _ = objects.put(key, body.to_vec()),
             }
             return Err(self.lost(key));
@@ -210,22 +273,7 @@ impl ObjectStore for SimStore {
         Ok(objects.put(key, body.to_vec()))
     }
     fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if self.begin(purpose, key)? {
-            return Err(StoreError::Unavailable { key: key.to_string(), cause: "the reply was lost".into() });
-        }
-        let objects = self.objects.lock();
-        let object = objects.map.get(key).ok_or_else(|| StoreError::Absent { key: key.to_string() })?;
-        let from = offset as usize;
-        match object.body.get(from..from + buf.len()) {
-            Some(bytes) => {
-                buf.copy_from_slice(bytes);
-                Ok(())
-            }
-            None => Err(StoreError::Refused {
-                key: key.to_string(),
-                cause: "the range lies past the object".into(),
-            }),
-        }
+        self.read_range(purpose, key, offset, buf, None)
     }
     fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
         if self.begin(purpose, key)? {
@@ -236,6 +284,103 @@ impl ObjectStore for SimStore {
             Some(object) => Ok((object.body.clone(), Version(object.version.to_string()))),
             None => Err(StoreError::Absent { key: key.to_string() }),
         }
+    }
+    fn head(&self, purpose: Purpose, key: &str) -> Result<(u64, Version)> {
+        if self.begin(purpose, key)? {
+            return Err(StoreError::Unavailable { key: key.to_string(), cause: "the reply was lost".into() });
+        }
+        match self.objects.lock().map.get(key) {
+            Some(object) => Ok((object.body.len() as u64, Version(object.version.to_string()))),
+            None => Err(StoreError::Absent { key: key.to_string() }),
+        }
+    }
+    fn get_range_of(
+        &self,
+        purpose: Purpose,
+        key: &str,
+        offset: u64,
+        buf: &mut [u8],
+        expected: &Version,
+    ) -> Result<()> {
+        self.read_range(purpose, key, offset, buf, Some(expected))
+    }
+    fn begin_upload(&self, purpose: Purpose, key: &str) -> Result<Upload> {
+        let lost = self.begin(purpose, key)?;
+        let mut objects = self.objects.lock();
+        objects.next_version += 1;
+        let id = objects.next_version.to_string();
+        if !lost || self.random.one_in(2) {
+            objects.uploads.insert(id.clone(), OpenUpload { key: key.to_string(), parts: BTreeMap::new() });
+        }
+        if lost { Err(self.lost(key)) } else { Ok(Upload { key: key.to_string(), id }) }
+    }
+    fn put_part(
+        &self,
+        purpose: Purpose,
+        upload: &Upload,
+        number: u32,
+        offset: u64,
+        body: &Bytes,
+    ) -> Result<Part> {
+        let lost = self.begin(purpose, &upload.key)?;
+        let mut objects = self.objects.lock();
+        let open = objects.uploads.get_mut(&upload.id).ok_or_else(|| no_upload(upload))?;
+        if !(lost && self.random.one_in(2) || self.strikes(&self.faults.dropped_parts)) {
+            open.parts.insert(number, (offset, body.clone()));
+        }
+        if lost {
+            return Err(self.lost(&upload.key));
+        }
+        Ok(Part { number, offset, bytes: body.len() as u64, tag: format!("{}.{number}", upload.id) })
+    }
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
+        let key = upload.key.as_str();
+        Part::check(key, parts)?;
+        let lost = self.begin(purpose, key)?;
+        let mut objects = self.objects.lock();
+        let open = objects.uploads.get(&upload.id).ok_or_else(|| no_upload(upload))?;
+        let mut body = Vec::new();
+        for part in parts {
+            match open.parts.get(&part.number) {
+                Some((offset, bytes)) if (*offset, bytes.len() as u64) == (part.offset, part.bytes) => {
+                    body.extend_from_slice(bytes);
+                }
+                _ => {
+                    let cause = format!("part {} was not stored as it is listed", part.number);
+                    return Err(StoreError::Refused { key: key.to_string(), cause });
+                }
+            }
+        }
+        if objects.map.contains_key(key) {
+            return Err(if lost { self.lost(key) } else { StoreError::Conflict { key: key.to_string() } });
+        }
+        if lost {
+            match self.random.below(3) {
+                0 => {}
+                1 => {
+                    let (key, upload) = (key.to_string(), Some(upload.id.clone()));
+                    objects.late.push(Late { key, body, expected: None, upload });
+                }
+                _ => {
+                    objects.uploads.remove(&upload.id);
+                    objects.put(key, body);
+                }
+            }
+            return Err(self.lost(key));
+        }
+        objects.uploads.remove(&upload.id);
+        let lying = self.faults.lying.load(Ordering::SeqCst);
+        Ok(objects.put_noted(key, body, lying))
+    }
+    fn abort_upload(&self, purpose: Purpose, upload: &Upload) -> Result<()> {
+        let lost = self.begin(purpose, &upload.key)?;
+        if lost && self.random.one_in(2) {
+            return Err(self.lost(&upload.key));
+        }
+        let mut objects = self.objects.lock();
+        objects.uploads.remove(&upload.id);
+        objects.late.retain(|late| late.upload.as_ref() != Some(&upload.id));
+        if lost { Err(self.lost(&upload.key)) } else { Ok(()) }
     }
     fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
         let lost = self.begin(purpose, key)?;
@@ -262,8 +407,9 @@ impl ObjectStore for SimStore {
         }
         self.begin(purpose, prefix)?;
         let mut objects = self.objects.lock();
-        let before = objects.staged.len();
+        let before = objects.staged.len() + objects.uploads.len();
         objects.staged.retain(|key| !goes(key));
-        Ok((before - objects.staged.len()) as u64)
+        objects.uploads.retain(|_, upload| !goes(&upload.key));
+        Ok((before - objects.staged.len() - objects.uploads.len()) as u64)
     }
 }

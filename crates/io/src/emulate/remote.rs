@@ -5,7 +5,7 @@ use super::{Remote, Share, wait_until};
 use crate::World;
 use crate::clock::Nanos;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Version};
+use crate::store::{Bytes, ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
 use std::sync::Arc;
 
 struct EmulatedStore {
@@ -84,6 +84,44 @@ impl ObjectStore for EmulatedStore {
     }
     fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
         self.take(purpose, true, || self.inner.get(purpose, key), |(body, _)| body.len() as u64)
+    }
+    fn head(&self, purpose: Purpose, key: &str) -> Result<(u64, Version)> {
+        self.take(purpose, true, || self.inner.head(purpose, key), |_| 0)
+    }
+    fn get_range_of(
+        &self,
+        purpose: Purpose,
+        key: &str,
+        offset: u64,
+        buf: &mut [u8],
+        expected: &Version,
+    ) -> Result<()> {
+        let bytes = buf.len() as u64;
+        let get = || self.inner.get_range_of(purpose, key, offset, buf, expected);
+        self.take(purpose, true, get, |()| bytes)
+    }
+    fn begin_upload(&self, purpose: Purpose, key: &str) -> Result<Upload> {
+        self.take(purpose, false, || self.inner.begin_upload(purpose, key), |_| 0)
+    }
+    fn put_part(
+        &self,
+        purpose: Purpose,
+        upload: &Upload,
+        number: u32,
+        offset: u64,
+        body: &Bytes,
+    ) -> Result<Part> {
+        let put = || self.inner.put_part(purpose, upload, number, offset, body);
+        self.take(purpose, false, put, |_| body.len() as u64)
+    }
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
+        self.take(purpose, false, || self.inner.complete_upload(purpose, upload, parts), |_| 0)
+    }
+    fn abort_upload(&self, purpose: Purpose, upload: &Upload) -> Result<()> {
+        self.take(purpose, false, || self.inner.abort_upload(purpose, upload), |()| 0)
+    }
+    fn parallel_max(&self) -> usize {
+        self.inner.parallel_max()
     }
     fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
         self.take(purpose, false, || self.inner.delete(purpose, key), |()| 0)

@@ -15,10 +15,11 @@ use crate::random::Random;
 use crate::real::RealRandom;
 use crate::share::Share;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use crate::store::{ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
 use crate::traffic::Urgency;
 use bytes::Bytes;
 use futures_util::StreamExt;
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
     Error, GetOptions, GetRange, ObjectStore as Remote, ObjectStoreExt, PutMode, PutOptions, PutPayload,
@@ -31,12 +32,18 @@ use std::time::{Duration, Instant};
 
 pub(crate) struct Adapter {
     remote: Arc<dyn Remote>,
+    /// The same store's uploads in parts.
+    uploads: Arc<dyn MultipartStore>,
+    /// It refuses to complete an upload whose key exists.
+    completes_on_condition: bool,
     /// The URL without credentials.
     name: String,
     prefix: String,
     /// The remote lists keys in their order.
     lists_in_order: bool,
     share: Share,
+    /// Requests of one call that are in flight at a time: as many as background work may have.
+    parallel_max: usize,
     budget: Budget,
     attempts_max: u32,
     time_max: Duration,
@@ -46,6 +53,8 @@ pub(crate) struct Adapter {
 
 pub(crate) struct Plan {
     pub(crate) remote: Arc<dyn Remote>,
+    pub(crate) uploads: Arc<dyn MultipartStore>,
+    pub(crate) completes_on_condition: bool,
     pub(crate) name: String,
     pub(crate) prefix: String,
     pub(crate) lists_in_order: bool,
@@ -59,6 +68,9 @@ impl Adapter {
         let places = plan.in_flight_max.max(2);
         Adapter {
             remote: plan.remote,
+            uploads: plan.uploads,
+            completes_on_condition: plan.completes_on_condition,
+            parallel_max: places / 2,
             name: plan.name,
             prefix: plan.prefix,
             lists_in_order: plan.lists_in_order,
@@ -153,6 +165,28 @@ impl Adapter {
         verdict
     }
 
+    /// Reads a range; the version that the object had.
+    fn read_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<Version> {
+        let path = self.path(key)?;
+        let range = GetRange::Bounded(offset..offset + buf.len() as u64);
+        let options = GetOptions { range: Some(range), ..GetOptions::default() };
+        let get = || {
+            block_on(async {
+                let result = self.remote.get_opts(&path, options.clone()).await?;
+                let version = to_version(result.meta.e_tag.clone(), result.meta.version.clone());
+                Ok((result.bytes().await?, version))
+            })
+        };
+        let (bytes, version) =
+            self.request(purpose, key, Kind::Read, |got: &(Bytes, _)| got.0.len() as u64, get)?;
+        if bytes.len() != buf.len() {
+            let cause = format!("{} bytes from {offset} asked for, {} there", buf.len(), bytes.len());
+            return Err(StoreError::Refused { key: key.into(), cause });
+        }
+        buf.copy_from_slice(&bytes);
+        Ok(version)
+    }
+
     fn put(&self, purpose: Purpose, key: &str, payload: PutPayload, mode: PutMode) -> Result<Version> {
         let path = self.path(key)?;
         let length = payload.content_length() as u64;
@@ -220,17 +254,92 @@ impl ObjectStore for Adapter {
     }
 
     fn get_range(&self, purpose: Purpose, key: &str, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read_range(purpose, key, offset, buf).map(|_| ())
+    }
+
+    fn head(&self, purpose: Purpose, key: &str) -> Result<(u64, Version)> {
         let path = self.path(key)?;
-        let range = GetRange::Bounded(offset..offset + buf.len() as u64);
-        let options = GetOptions { range: Some(range), ..GetOptions::default() };
-        let get = || block_on(async { self.remote.get_opts(&path, options.clone()).await?.bytes().await });
-        let bytes = self.request(purpose, key, Kind::Read, |bytes: &Bytes| bytes.len() as u64, get)?;
-        if bytes.len() != buf.len() {
-            let cause = format!("{} bytes from {offset} asked for, {} there", buf.len(), bytes.len());
-            return Err(StoreError::Refused { key: key.into(), cause });
+        let head = || block_on(self.remote.head(&path));
+        let meta = self.request(purpose, key, Kind::Read, |_| 0, head)?;
+        Ok((meta.size, to_version(meta.e_tag, meta.version)))
+    }
+
+    /// The answer's version is compared here: not every store that speaks S3 honours a condition on a read.
+    fn get_range_of(
+        &self,
+        purpose: Purpose,
+        key: &str,
+        offset: u64,
+        buf: &mut [u8],
+        expected: &Version,
+    ) -> Result<()> {
+        match self.read_range(purpose, key, offset, buf) {
+            Ok(version) if version == *expected => Ok(()),
+            Ok(_) => Err(StoreError::Conflict { key: key.into() }),
+            // A shorter object in its place has another version, too.
+            Err(StoreError::Refused { .. }) if self.head(purpose, key)?.1 != *expected => {
+                Err(StoreError::Conflict { key: key.into() })
+            }
+            Err(error) => Err(error),
         }
-        buf.copy_from_slice(&bytes);
-        Ok(())
+    }
+
+    fn begin_upload(&self, purpose: Purpose, key: &str) -> Result<Upload> {
+        let path = self.path(key)?;
+        let begin = || block_on(self.uploads.create_multipart(&path));
+        let id = self.request(purpose, key, Kind::Part, |_| 0, begin)?;
+        Ok(Upload { key: key.into(), id })
+    }
+
+    fn put_part(
+        &self,
+        purpose: Purpose,
+        upload: &Upload,
+        number: u32,
+        offset: u64,
+        body: &Bytes,
+    ) -> Result<Part> {
+        let path = self.path(&upload.key)?;
+        let bytes = body.len() as u64;
+        let put = || {
+            let payload = PutPayload::from_bytes(body.clone());
+            block_on(self.uploads.put_part(&path, &upload.id, number as usize, payload))
+        };
+        let id = self.request(purpose, &upload.key, Kind::Part, |_| bytes, put)?;
+        Ok(Part { number, offset, bytes, tag: id.content_id })
+    }
+
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
+        let key = upload.key.as_str();
+        Part::check(key, parts)?;
+        let path = self.path(key)?;
+        if !self.completes_on_condition {
+            match self.head(purpose, key) {
+                Ok(_) => return Err(StoreError::Conflict { key: key.into() }),
+                Err(StoreError::Absent { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let complete = || {
+            let ids = parts.iter().map(|part| PartId { content_id: part.tag.clone() }).collect();
+            let attempt = || block_on(self.uploads.complete_multipart(&path, &upload.id, ids));
+            if self.completes_on_condition { wire::creating_only(attempt) } else { attempt() }
+        };
+        let result = self.request(purpose, key, Kind::Complete, |_| 0, complete)?;
+        Ok(to_version(result.e_tag, result.version))
+    }
+
+    fn abort_upload(&self, purpose: Purpose, upload: &Upload) -> Result<()> {
+        let path = self.path(&upload.key)?;
+        let abort = || block_on(self.uploads.abort_multipart(&path, &upload.id));
+        match self.request(purpose, &upload.key, Kind::Delete, |()| 0, abort) {
+            Err(StoreError::Absent { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn parallel_max(&self) -> usize {
+        self.parallel_max
     }
 
     fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {

@@ -232,6 +232,11 @@ impl Curl {
                 headers.append(&format!("{unwanted}:"))?;
             }
         }
+        let is_completion = parts.method == http::Method::POST
+            && parts.uri.query().is_some_and(|query| query.contains("uploadId="));
+        if is_completion && wire::creates_only() {
+            headers.append("if-none-match: *")?;
+        }
         easy.http_headers(headers)?;
         easy.connect_timeout(if is_metadata { METADATA_CONNECT } else { self.limits.connect })?;
         easy.timeout(self.limits.total)?;

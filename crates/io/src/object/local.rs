@@ -13,23 +13,28 @@
 //!   when the mount is back. What a put that was under way has made there goes again, with the root itself unless it was a mount's:
 //!   who moves the directory back would find it moved into that one.
 //!
+//! An upload in parts is a staged file that parts are written into at their offsets; its completion syncs it and gives it the key as
+//! its name (`uploads`).
+//!
 //! Directories that became empty are removed when no put is under way (`gate`). Staged files of a
 //! process that died (`<key>#<number>`) stay until [`ObjectStore::remove_staged`]; listings don't show them.
 //!
 //! Locks: gate, then `durable`; the root's file lock inside the gate.
 
 mod staged;
+mod uploads;
 
 use crate::object::verdict::cause;
 use crate::share::Share;
 use crate::stats::{StoreStats, StoreTally};
-use crate::store::{ObjectStore, Purpose, Result, StoreError, Version};
+use crate::store::{ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions, PutPayload,
+    Error, GetOptions, GetResultPayload, ObjectStore as _, ObjectStoreExt as _, PutMode, PutOptions,
+    PutPayload,
 };
 use parking_lot::{Mutex, RwLock};
 use pollster::block_on;
@@ -40,6 +45,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path as FsPath, PathBuf};
 use std::time::Instant;
+use uploads::Uploads;
 
 /// The object that every store in use has.
 const EPOCH: &str = "epoch";
@@ -58,7 +64,10 @@ pub(crate) struct Local {
     durable: Mutex<HashSet<PathBuf>>,
     /// Why a directory could not be synced: from then on nothing is put.
     unsynced: Mutex<Option<String>>,
+    uploads: Uploads,
     share: Share,
+    /// Requests of one call that are in flight at a time.
+    parallel_max: usize,
     tally: StoreTally,
 }
 
@@ -96,7 +105,9 @@ impl Local {
             gate: RwLock::default(),
             durable: Mutex::default(),
             unsynced: Mutex::default(),
+            uploads: Uploads::default(),
             share: Share::new(places, places / 2),
+            parallel_max: places / 2,
             tally: StoreTally::default(),
         })
     }
@@ -250,6 +261,20 @@ impl Local {
         Ok(Some(lock))
     }
 
+    /// The object exists: `Conflict`, once it is durable. Whoever put it may have died before its name was synced.
+    fn taken(&self, key: &str, file: &FsPath) -> StoreError {
+        let synced = File::open(file)
+            .and_then(|f| f.sync_all())
+            .and_then(|()| sync_dir(file.parent().unwrap_or(&self.root)));
+        match synced {
+            Ok(()) => StoreError::Conflict { key: key.into() },
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                StoreError::Unknown { key: key.into(), cause: error.to_string() }
+            }
+            Err(error) => self.not_synced(key, &error),
+        }
+    }
+
     fn put(
         &self,
         key: &str,
@@ -271,19 +296,7 @@ impl Local {
         }
         match done {
             Ok(result) => Ok(Version(result.e_tag.unwrap_or_default())),
-            Err(Error::AlreadyExists { .. }) => {
-                // Whoever put it may have died before its name was synced.
-                let synced = File::open(file)
-                    .and_then(|f| f.sync_all())
-                    .and_then(|()| sync_dir(file.parent().unwrap_or(&self.root)));
-                match synced {
-                    Ok(()) => Err(StoreError::Conflict { key: key.into() }),
-                    Err(error) if error.kind() == ErrorKind::NotFound => {
-                        Err(StoreError::Unknown { key: key.into(), cause: error.to_string() })
-                    }
-                    Err(error) => Err(self.not_synced(key, &error)),
-                }
-            }
+            Err(Error::AlreadyExists { .. }) => Err(self.taken(key, file)),
             // The name is there, which nobody else has made: its sync failed. To read it would say that all is well.
             Err(error) if is_new && file.exists() && io_kind(&error) != Some(ErrorKind::StorageFull) => {
                 Err(self.not_synced(key, &std::io::Error::other(cause(&error))))
@@ -414,6 +427,79 @@ impl ObjectStore for Local {
                 .map_err(|e| failed(key, &e))
             },
         )
+    }
+
+    fn head(&self, purpose: Purpose, key: &str) -> Result<(u64, Version)> {
+        let (path, _) = self.path(key)?;
+        self.counted(purpose, key, |_| 0, || self.length_and_version(key, &path))
+    }
+
+    /// From one open file: its version is the one that is compared.
+    fn get_range_of(
+        &self,
+        purpose: Purpose,
+        key: &str,
+        offset: u64,
+        buf: &mut [u8],
+        expected: &Version,
+    ) -> Result<()> {
+        let (path, _) = self.path(key)?;
+        let length = buf.len() as u64;
+        self.counted(
+            purpose,
+            key,
+            |()| length,
+            || {
+                let got = block_on(self.inner.get_opts(&path, GetOptions::default()));
+                let got = got.map_err(|error| failed(key, &error))?;
+                if got.meta.e_tag.as_deref() != Some(expected.0.as_str()) {
+                    return Err(StoreError::Conflict { key: key.into() });
+                }
+                let GetResultPayload::File(file, _) = got.payload else {
+                    return Err(StoreError::Refused { key: key.into(), cause: "it is not a file".into() });
+                };
+                file.read_exact_at(buf, offset).map_err(|error| match error.kind() {
+                    ErrorKind::UnexpectedEof => StoreError::Refused {
+                        key: key.into(),
+                        cause: format!("{length} bytes from {offset} are not in the object"),
+                    },
+                    kind => refused_or_unavailable(key, kind, error.to_string()),
+                })
+            },
+        )
+    }
+
+    fn begin_upload(&self, purpose: Purpose, key: &str) -> Result<Upload> {
+        let (_, file) = self.path(key)?;
+        self.counted(purpose, key, |_| 0, || self.begin(key, &file))
+    }
+
+    fn put_part(
+        &self,
+        purpose: Purpose,
+        upload: &Upload,
+        number: u32,
+        offset: u64,
+        body: &Bytes,
+    ) -> Result<Part> {
+        let bytes = body.len() as u64;
+        self.counted(purpose, &upload.key, |_| bytes, || self.write_part(upload, number, offset, body))
+    }
+
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
+        let (path, file) = self.path(&upload.key)?;
+        self.counted(purpose, &upload.key, |_| 0, || self.complete(upload, parts, &path, &file))
+    }
+
+    fn abort_upload(&self, purpose: Purpose, upload: &Upload) -> Result<()> {
+        let (_, file) = self.path(&upload.key)?;
+        self.counted(purpose, &upload.key, |()| 0, || self.abort(upload))?;
+        self.remove_empty_directories(&file);
+        Ok(())
+    }
+
+    fn parallel_max(&self) -> usize {
+        self.parallel_max
     }
 
     fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {

@@ -28,6 +28,7 @@ use object_store::RetryConfig;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::multipart::MultipartStore;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -145,13 +146,16 @@ fn open_remote(settings: &Settings, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         url.host_str().filter(|b| !b.is_empty()).ok_or_else(|| settings.refused("the bucket is missing"))?;
     let prefix = url.path().trim_matches('/').to_string();
     object_store::path::Path::parse(&prefix).map_err(|e| settings.refused(e))?;
-    let remote: Arc<dyn object_store::ObjectStore> = match url.scheme() {
-        "s3" => Arc::new(s3(settings, bucket)?),
-        "gs" => Arc::new(gcs(settings, bucket)?),
-        _ => Arc::new(azure(settings, bucket)?),
+    let (remote, uploads): (Arc<dyn object_store::ObjectStore>, Arc<dyn MultipartStore>) = match url.scheme()
+    {
+        "s3" => both(s3(settings, bucket)?),
+        "gs" => both(gcs(settings, bucket)?),
+        _ => both(azure(settings, bucket)?),
     };
     Ok(Arc::new(Adapter::new(Plan {
         remote,
+        uploads,
+        completes_on_condition: url.scheme() == "s3",
         name: public(&settings.url),
         prefix,
         lists_in_order: true,
@@ -159,6 +163,13 @@ fn open_remote(settings: &Settings, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         attempts_max: settings.attempts_max,
         time_max: settings.patience,
     })))
+}
+
+fn both<T: object_store::ObjectStore + MultipartStore>(
+    store: T,
+) -> (Arc<dyn object_store::ObjectStore>, Arc<dyn MultipartStore>) {
+    let store = Arc::new(store);
+    (store.clone(), store)
 }
 
 fn connector(settings: &Settings) -> CurlConnector {

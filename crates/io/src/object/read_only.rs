@@ -1,7 +1,7 @@
 //! A store that is only looked at: whatever would change it is refused before it is asked.
 
 use crate::stats::StoreStats;
-use crate::store::{Bytes, ObjectStore, Purpose, Result, StoreError, Version};
+use crate::store::{Bytes, ObjectStore, Part, Purpose, Result, StoreError, Upload, Version};
 use std::sync::Arc;
 
 pub(super) struct ReadOnly(pub Arc<dyn ObjectStore>);
@@ -31,6 +31,34 @@ impl ObjectStore for ReadOnly {
     }
     fn get(&self, purpose: Purpose, key: &str) -> Result<(Vec<u8>, Version)> {
         self.0.get(purpose, key)
+    }
+    fn head(&self, purpose: Purpose, key: &str) -> Result<(u64, Version)> {
+        self.0.head(purpose, key)
+    }
+    fn get_range_of(
+        &self,
+        purpose: Purpose,
+        key: &str,
+        offset: u64,
+        buf: &mut [u8],
+        expected: &Version,
+    ) -> Result<()> {
+        self.0.get_range_of(purpose, key, offset, buf, expected)
+    }
+    fn begin_upload(&self, _purpose: Purpose, key: &str) -> Result<Upload> {
+        refused(key)
+    }
+    fn put_part(&self, _: Purpose, upload: &Upload, _: u32, _: u64, _: &Bytes) -> Result<Part> {
+        refused(&upload.key)
+    }
+    fn complete_upload(&self, _purpose: Purpose, upload: &Upload, _parts: &[Part]) -> Result<Version> {
+        refused(&upload.key)
+    }
+    fn abort_upload(&self, _purpose: Purpose, upload: &Upload) -> Result<()> {
+        refused(&upload.key)
+    }
+    fn parallel_max(&self) -> usize {
+        self.0.parallel_max()
     }
     fn delete(&self, _purpose: Purpose, key: &str) -> Result<()> {
         refused(key)

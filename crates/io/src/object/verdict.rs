@@ -16,7 +16,19 @@ pub(crate) enum Kind {
     Read,
     /// A conditional put.
     Put,
+    /// The beginning of an upload, or one of its parts: nothing is visible of it, and it may be repeated.
+    Part,
+    /// The completion of an upload.
+    Complete,
+    /// Of an object or an upload.
     Delete,
+}
+
+impl Kind {
+    /// An attempt without an answer may have changed what others see.
+    fn may_take_effect(self) -> bool {
+        matches!(self, Kind::Put | Kind::Complete | Kind::Delete)
+    }
 }
 
 #[derive(Debug)]
@@ -62,12 +74,19 @@ pub(crate) fn judge(key: &str, kind: Kind, error: &Error, wire: &Wire) -> Verdic
             Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotModified { .. }
         );
         return match status {
+            // The parts have to be sent anew.
+            409 if kind == Kind::Complete && has(&["ConditionalRequestConflict"]) => {
+                Verdict::Final(unavailable())
+            }
             // S3 refuses a conditional put beside another one of the same key, before any effect.
             409 if has(&["ConditionalRequestConflict", "OperationAborted"]) => again(unavailable(), false),
-            409 | 412 | 304 if kind == Kind::Put && is_condition => {
+            409 | 412 | 304 if matches!(kind, Kind::Put | Kind::Complete) && is_condition => {
                 Verdict::Final(StoreError::Conflict { key: key.into() })
             }
-            404 if kind == Kind::Put
+            404 if matches!(kind, Kind::Part | Kind::Complete) && has(&["NoSuchUpload"]) => {
+                refused("no such upload")
+            }
+            404 if matches!(kind, Kind::Put | Kind::Part | Kind::Complete)
                 || has(&["NoSuchBucket", "ContainerNotFound", "bucket does not exist"]) =>
             {
                 refused("no such bucket or container")
@@ -77,16 +96,16 @@ pub(crate) fn judge(key: &str, kind: Kind, error: &Error, wire: &Wire) -> Verdic
             }
             416 => refused("the range lies past the object"),
             429 => again(throttled(key, wire), false),
-            503 => again(throttled(key, wire), kind != Kind::Read && !slow_down),
-            408 => again(unavailable(), kind != Kind::Read),
+            503 => again(throttled(key, wire), kind.may_take_effect() && !slow_down),
+            408 => again(unavailable(), kind.may_take_effect()),
             400 if has(&["RequestTimeout"]) => again(unavailable(), false),
-            500.. => again(unavailable(), kind != Kind::Read),
+            500.. => again(unavailable(), kind.may_take_effect()),
             // Azure deletes in batches: the batch is accepted, and says of each whether it was there.
             200..300 if kind == Kind::Delete && matches!(error, Error::NotFound { .. }) => {
                 Verdict::Final(StoreError::Absent { key: key.into() })
             }
             // An answer that came and was then cut off or not understood.
-            200..300 if kind == Kind::Read => again(unavailable(), false),
+            200..300 if matches!(kind, Kind::Read | Kind::Part) => again(unavailable(), false),
             200..300 => Verdict::Final(unknown()),
             300..400 => refused("the store is elsewhere (wrong region or endpoint?)"),
             401 | 403 => refused("access denied"),
@@ -98,8 +117,10 @@ pub(crate) fn judge(key: &str, kind: Kind, error: &Error, wire: &Wire) -> Verdic
             Verdict::Final(StoreError::Conflict { key: key.into() })
         }
         Error::NotFound { .. } => Verdict::Final(StoreError::Absent { key: key.into() }),
-        _ if wire.requests > 0 && wire.wrote && wire.timed_out => Verdict::Final(unknown()),
-        _ if wire.requests > 0 => again(unavailable(), wire.wrote),
+        _ if wire.requests > 0 && wire.wrote && wire.timed_out && kind.may_take_effect() => {
+            Verdict::Final(unknown())
+        }
+        _ if wire.requests > 0 => again(unavailable(), wire.wrote && kind.may_take_effect()),
         // Nothing was sent: the call, the configuration or the credentials are wrong.
         _ => refused(""),
     }

@@ -4,7 +4,7 @@
 //! effect is decided by what was sent and answered. The connector runs on the thread that made the
 //! request, so a thread-local carries it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 /// One attempt: usually one HTTP request, more when credentials are fetched first.
@@ -24,6 +24,8 @@ pub(crate) struct Wire {
 }
 
 thread_local! {
+    /// The completion of an upload is to fail if the key exists.
+    static CREATES_ONLY: Cell<bool> = const { Cell::new(false) };
     static WIRE: RefCell<Wire> = RefCell::default();
 }
 
@@ -37,4 +39,18 @@ pub(crate) fn observe<T>(attempt: impl FnOnce() -> T) -> (T, Wire) {
 /// For the connector: notes what happened.
 pub(crate) fn note(change: impl FnOnce(&mut Wire)) {
     WIRE.with_borrow_mut(change);
+}
+
+/// Runs an attempt that completes an upload, on condition that the key does not exist. The crate has no way to say so; the connector
+/// adds the header. (S3 does not ask that it be signed.)
+pub(crate) fn creating_only<T>(attempt: impl FnOnce() -> T) -> T {
+    CREATES_ONLY.set(true);
+    let result = attempt();
+    CREATES_ONLY.set(false);
+    result
+}
+
+/// For the connector: whether a completion is to be made on that condition.
+pub(crate) fn creates_only() -> bool {
+    CREATES_ONLY.get()
 }

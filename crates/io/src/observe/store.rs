@@ -2,7 +2,7 @@
 
 use super::{IoTarget, Operation, observer, transfer};
 use crate::stats::StoreStats;
-use crate::store::{Bytes, ObjectStore, Purpose, Result, Version};
+use crate::store::{Bytes, ObjectStore, Part, Purpose, Result, Upload, Version};
 use std::sync::Arc;
 
 struct ShownStore(Arc<dyn ObjectStore>);
@@ -34,6 +34,43 @@ impl ObjectStore for ShownStore {
         let len =
             |result: &Result<(Vec<u8>, Version)>| result.as_ref().map_or(0, |(body, _)| body.len() as u64);
         transfer(IoTarget::Object, Operation::Read, 0, || self.0.get(purpose, key), len)
+    }
+    fn head(&self, purpose: Purpose, key: &str) -> Result<(u64, Version)> {
+        show(Operation::Read, 0, || self.0.head(purpose, key))
+    }
+    fn get_range_of(
+        &self,
+        purpose: Purpose,
+        key: &str,
+        offset: u64,
+        buf: &mut [u8],
+        expected: &Version,
+    ) -> Result<()> {
+        let bytes = buf.len() as u64;
+        show(Operation::Read, bytes, || self.0.get_range_of(purpose, key, offset, buf, expected))
+    }
+    fn begin_upload(&self, purpose: Purpose, key: &str) -> Result<Upload> {
+        show(Operation::Write, 0, || self.0.begin_upload(purpose, key))
+    }
+    fn put_part(
+        &self,
+        purpose: Purpose,
+        upload: &Upload,
+        number: u32,
+        offset: u64,
+        body: &Bytes,
+    ) -> Result<Part> {
+        let bytes = body.len() as u64;
+        show(Operation::Write, bytes, || self.0.put_part(purpose, upload, number, offset, body))
+    }
+    fn complete_upload(&self, purpose: Purpose, upload: &Upload, parts: &[Part]) -> Result<Version> {
+        show(Operation::Write, 0, || self.0.complete_upload(purpose, upload, parts))
+    }
+    fn abort_upload(&self, purpose: Purpose, upload: &Upload) -> Result<()> {
+        show(Operation::Delete, 0, || self.0.abort_upload(purpose, upload))
+    }
+    fn parallel_max(&self) -> usize {
+        self.0.parallel_max()
     }
     fn delete(&self, purpose: Purpose, key: &str) -> Result<()> {
         show(Operation::Delete, 0, || self.0.delete(purpose, key))

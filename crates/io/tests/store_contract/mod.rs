@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod uploads;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use terrace_io::store::{Bytes, ObjectStore, Purpose, StoreError};
@@ -40,6 +42,7 @@ pub fn all(store: &dyn ObjectStore) {
     absent_is_final_and_deleting_it_is_ok(store);
     listing_goes_by_text_prefix_in_order(store);
     large_objects_of_many_parts_survive(store);
+    uploads::all(store);
 }
 
 fn what_is_put_is_got(store: &dyn ObjectStore) {
