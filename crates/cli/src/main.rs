@@ -1,6 +1,7 @@
 //! `terrace`: looks at an instance that is not running. But for `adopt`, it makes and changes nothing, in no tier.
 //!
 //! Exit codes: [`exit`].
+#![forbid(unsafe_code)]
 
 mod adopt;
 mod bench;

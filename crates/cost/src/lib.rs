@@ -1,6 +1,7 @@
 //! What storage costs, and what more or less of it would bring: prices, miss-ratio curves, advice. Pure arithmetic: no
 //! I/O, no clock, no locks.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod advice;
 pub mod curve;

@@ -1,4 +1,5 @@
 //! What a key is, what a commit is: trees, transactions, log, recovery.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod adopt;
 pub mod apart;

@@ -1,4 +1,5 @@
 //! Where a page lives: buffer pool → BPE → object buffer → objects.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 pub mod admission;
 pub mod below;

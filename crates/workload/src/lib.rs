@@ -1,5 +1,6 @@
 //! YCSB's workloads over any key-value store, from several threads: what `terrace bench` and the benchmarks against
 //! peers run.
+#![forbid(unsafe_code)]
 
 mod terrace;
 
