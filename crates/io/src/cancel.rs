@@ -62,9 +62,14 @@ impl Cancel {
     }
 }
 
-/// The scope that this thread is in: for a thread that works for it.
-pub(crate) fn current() -> Option<Arc<Cancel>> {
-    CURRENT.try_with(|current| current.borrow().clone()).unwrap_or_default()
+/// The handles that this thread's waits listen to, the outermost first: for a thread that works for it.
+pub(crate) fn current() -> Vec<Arc<Cancel>> {
+    let listened = |scopes: &RefCell<Vec<Option<Arc<Cancel>>>>| {
+        let mut handles: Vec<_> = scopes.borrow().iter().rev().map_while(Clone::clone).collect();
+        handles.reverse();
+        handles
+    };
+    SCOPES.try_with(listened).unwrap_or_default()
 }
 
 /// What this thread does until the scope is dropped cannot be cancelled.

@@ -138,9 +138,9 @@ impl Chunks<'_> {
     /// With `width` threads, or as many as can be started.
     fn side_by_side(&self, width: usize, each: &mut dyn FnMut(Bytes) -> ControlFlow<()>) -> Result<()> {
         let window = Window::default();
-        let scope = cancel::current();
+        let handles = cancel::current();
         let work = || {
-            let _scope = scope.as_ref().map(|cancel| cancel.scope());
+            let _scopes: Vec<_> = handles.iter().map(cancel::Cancel::scope).collect();
             let _stop = StopOnDrop(&window, false);
             while let Some(number) = window.take(self.count(), width as u64) {
                 window.put(number, self.fetch(number));
